@@ -1,0 +1,2 @@
+//! The `quorate` binary: one file per subcommand.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Finds the leader, numbers commands, retries safely.

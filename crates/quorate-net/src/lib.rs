@@ -1,0 +1,1 @@
+//! Data planes, and the reactor that owns the sockets.

@@ -1,0 +1,1 @@
+//! One replica: core, log, plane and service joined.

@@ -1,0 +1,1 @@
+//! A whole cluster in one thread, with everything that can go wrong.
