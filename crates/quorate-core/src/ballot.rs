@@ -1,0 +1,46 @@
+//! Ballots: ⟨era, round, node⟩, compared in that order ([ballot-1]).
+
+use core::fmt;
+
+use crate::node_id::NodeId;
+
+/// Number of a configuration; grows by one with each reconfiguration that takes effect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Era(pub u32);
+
+impl Era {
+    /// The era after this one. Eras are bounded by `u32`; four thousand million weight changes
+    /// are out of reach.
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+/// One attempt of one node to lead. Field order is comparison order: era before round before node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ballot {
+    /// The configuration that judges phase 1 of this ballot ([era-5]).
+    pub era: Era,
+    /// Never used twice by a node within an era, restarts included ([ballot-2]).
+    pub round: u32,
+    /// The node that leads in it.
+    pub node: NodeId,
+}
+
+impl Ballot {
+    /// Below every ballot that a node can start (rounds start at 1).
+    pub const ZERO: Self = Self { era: Era(0), round: 0, node: NodeId(0) };
+}
+
+impl fmt::Display for Era {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// `era.round.node`, for example `0.3.2`.
+impl fmt::Display for Ballot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.era, self.round, self.node)
+    }
+}

@@ -1,0 +1,249 @@
+//! Who votes, with what weight, under which rule; and the changes that keep quorums meeting.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::{
+    node_id::{Member, NodeId},
+    quorum::{MemberSet, Phase, QuorumRule, quorums_meet},
+    record::Class,
+};
+
+/// Most members of a configuration; what the exact quorum check can enumerate.
+pub const MEMBERS_MAX: usize = 16;
+/// Greatest total weight ([era-4]).
+pub const WEIGHT_MAX: u64 = 1 << 31;
+
+/// A member with its weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Voter {
+    /// Who.
+    pub member: Member,
+    /// At least 1.
+    pub weight: u32,
+    /// A member that gets no payload while it is not needed, and never leads ([aux-1]).
+    pub auxiliary: bool,
+}
+
+/// One configuration ([era-1]): never empty, weights within bounds, quorums that meet.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Configuration {
+    members: Vec<Voter>,
+    rule: QuorumRule,
+    class: Class,
+}
+
+/// What a reconfiguration does ([era-4]): one member's weight by one, or all weights by a factor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Change {
+    /// Weight + 1; a node that is no member enters with weight 1.
+    Increment(Member),
+    /// Weight − 1; at zero it leaves.
+    Decrement(Member),
+    /// All weights × k.
+    Multiply(u32),
+    /// All weights ÷ k, exactly.
+    Divide(u32),
+}
+
+/// Why a configuration or a change is invalid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Invalid {
+    /// Nobody would vote.
+    Empty,
+    /// More than [`MEMBERS_MAX`].
+    TooMany,
+    /// A node would be a member twice, in two incarnations ([volatile-2]).
+    Twice(NodeId),
+    /// A weight of zero, or one above the bounds.
+    Weight,
+    /// Not a member.
+    Unknown(NodeId),
+    /// Division with remainder, or a factor of zero.
+    Factor,
+    /// Quorums would not meet, or could never be formed.
+    Quorums,
+}
+
+impl Configuration {
+    /// Checks and builds; members are kept in order of their ids.
+    pub fn new(mut members: Vec<Voter>, rule: QuorumRule, class: Class) -> Result<Self, Invalid> {
+        members.sort_unstable_by_key(|voter| voter.member);
+        let configuration = Self { members, rule, class };
+        configuration.check()?;
+        Ok(configuration)
+    }
+
+    /// Every node with weight 1, majority rule.
+    pub fn simple(members: impl IntoIterator<Item = Member>, class: Class) -> Result<Self, Invalid> {
+        let voter = |member| Voter { member, weight: 1, auxiliary: false };
+        Self::new(members.into_iter().map(voter).collect(), QuorumRule::Majority, class)
+    }
+
+    fn check(&self) -> Result<(), Invalid> {
+        if self.members.is_empty() {
+            return Err(Invalid::Empty);
+        }
+        if self.members.len() > MEMBERS_MAX {
+            return Err(Invalid::TooMany);
+        }
+        for pair in self.members.windows(2) {
+            if pair[0].member.node == pair[1].member.node {
+                return Err(Invalid::Twice(pair[0].member.node));
+            }
+        }
+        if self.members.iter().any(|voter| voter.weight == 0) || self.weight() > WEIGHT_MAX {
+            return Err(Invalid::Weight);
+        }
+        if let QuorumRule::Grid { columns } = self.rule
+            && (columns == 0 || !self.members.len().is_multiple_of(usize::from(columns)))
+        {
+            return Err(Invalid::Quorums);
+        }
+        let everybody = self.everybody();
+        let possible = self.is_quorum(Phase::One, everybody) && self.is_quorum(Phase::Two, everybody);
+        // An empty quorum (a flexible rule with a threshold of 0) meets nothing and is caught here too.
+        if !possible || !quorums_meet(self, Phase::One, self, Phase::Two) {
+            return Err(Invalid::Quorums);
+        }
+        Ok(())
+    }
+
+    /// The configuration after `change`, if that is valid under this one ([era-4]).
+    pub fn changed(&self, change: Change) -> Result<Self, Invalid> {
+        let mut members = self.members.clone();
+        match change {
+            Change::Increment(member) => match self.position(member) {
+                Some(at) => {
+                    members[at].weight = members[at].weight.checked_add(1).ok_or(Invalid::Weight)?;
+                }
+                None => members.push(Voter { member, weight: 1, auxiliary: false }),
+            },
+            Change::Decrement(member) => {
+                let at = self.position(member).ok_or(Invalid::Unknown(member.node))?;
+                members[at].weight -= 1;
+                if members[at].weight == 0 {
+                    members.remove(at);
+                }
+            }
+            Change::Multiply(factor) => {
+                if factor == 0 {
+                    return Err(Invalid::Factor);
+                }
+                for voter in &mut members {
+                    voter.weight = voter.weight.checked_mul(factor).ok_or(Invalid::Weight)?;
+                }
+            }
+            Change::Divide(factor) => {
+                for voter in &mut members {
+                    if factor == 0 || !voter.weight.is_multiple_of(factor) {
+                        return Err(Invalid::Factor);
+                    }
+                    voter.weight /= factor;
+                }
+            }
+        }
+        let next = Self::new(members, self.rule, self.class)?;
+        if self.rule != QuorumRule::Majority && !self.overlaps(&next) {
+            return Err(Invalid::Quorums);
+        }
+        Ok(next)
+    }
+
+    /// The exact check of [era-4] between this configuration and the next. Majorities pass it by
+    /// arithmetic; the tests confirm that with this function.
+    pub fn overlaps(&self, next: &Self) -> bool {
+        quorums_meet(next, Phase::One, next, Phase::Two)
+            && quorums_meet(self, Phase::One, next, Phase::Two)
+            && quorums_meet(self, Phase::Two, next, Phase::One)
+    }
+
+    /// The members, in order of their ids.
+    pub fn members(&self) -> &[Voter] {
+        &self.members
+    }
+
+    /// The quorum rule.
+    pub const fn rule(&self) -> QuorumRule {
+        self.rule
+    }
+
+    /// The class that a vote needs to count here; fixed for the group's life.
+    pub const fn class(&self) -> Class {
+        self.class
+    }
+
+    /// Where this ⟨node, incarnation⟩ stands in [`Self::members`] ([class-4]).
+    pub fn position(&self, member: Member) -> Option<usize> {
+        self.members.iter().position(|voter| voter.member == member)
+    }
+
+    /// The member with this node id, in whatever incarnation it is one.
+    pub fn member_of(&self, node: NodeId) -> Option<&Voter> {
+        self.members.iter().find(|voter| voter.member.node == node)
+    }
+
+    /// All members.
+    pub fn everybody(&self) -> MemberSet {
+        (0..self.members.len()).fold(MemberSet::default(), MemberSet::with)
+    }
+
+    /// Total weight; within [`WEIGHT_MAX`] for every checked configuration.
+    pub fn weight(&self) -> u64 {
+        self.members.iter().map(|voter| u64::from(voter.weight)).sum()
+    }
+
+    /// Weight of a set of members.
+    pub fn weight_of(&self, set: MemberSet) -> u64 {
+        let inside = self.members.iter().enumerate().filter(|(index, _)| set.has(*index));
+        inside.map(|(_, voter)| u64::from(voter.weight)).sum()
+    }
+
+    /// Whether these members form a quorum for the phase.
+    pub fn is_quorum(&self, phase: Phase, set: MemberSet) -> bool {
+        self.rule.satisfied(self, phase, set)
+    }
+
+    /// Whether these members meet every phase-1 quorum: nobody can have been promised past them.
+    pub fn blocks_phase1(&self, set: MemberSet) -> bool {
+        let rest = MemberSet(self.everybody().0 & !set.0);
+        !self.is_quorum(Phase::One, rest)
+    }
+}
+
+impl Change {
+    /// Kind, node with incarnation, amount and a spare word: for checksums.
+    pub(crate) const fn words(self) -> [u64; 3] {
+        match self {
+            Self::Increment(m) => [1, (m.node.0 as u64) | (m.incarnation.0 as u64) << 32, 0],
+            Self::Decrement(m) => [2, (m.node.0 as u64) | (m.incarnation.0 as u64) << 32, 0],
+            Self::Multiply(factor) => [3, 0, factor as u64],
+            Self::Divide(factor) => [4, 0, factor as u64],
+        }
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Increment(member) => write!(f, "{member} + 1"),
+            Self::Decrement(member) => write!(f, "{member} - 1"),
+            Self::Multiply(factor) => write!(f, "* {factor}"),
+            Self::Divide(factor) => write!(f, "/ {factor}"),
+        }
+    }
+}
+
+/// `1:2 2 3'1` — node 1 with weight 2, node 2, node 3 in its second incarnation.
+impl fmt::Display for Configuration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, voter) in self.members.iter().enumerate() {
+            let space = if index > 0 { " " } else { "" };
+            write!(f, "{space}{}", voter.member)?;
+            if voter.weight != 1 {
+                write!(f, ":{}", voter.weight)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,197 @@
+//! Everything that a node can do to the world.
+
+use alloc::vec::Vec;
+
+use crate::{
+    ballot::Ballot,
+    durable::{Durable, Statement},
+    input::ReadToken,
+    message::Message,
+    node_id::NodeId,
+    record::{Record, RecordSeq},
+    slot::{Slot, SlotRange},
+    time::Time,
+    value::Value,
+};
+
+/// What a node is at the moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// Votes, and follows a leader or waits for one.
+    #[default]
+    Follower,
+    /// Asks for promises.
+    Candidate,
+    /// Proposes.
+    Leader,
+    /// Has no weight in the configuration: learns, does not vote.
+    Learner,
+    /// Has weight, but gets no payload while it is not needed, and never leads ([aux-3]).
+    Auxiliary,
+}
+
+/// Why a proposal, a read or a transfer was not taken. Nothing was proposed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Refusal {
+    /// This node does not lead.
+    NotLeader,
+    /// As many proposals are in flight as may be.
+    Busy,
+    /// Leadership is being handed over.
+    Transferring,
+    /// The change is invalid here and now ([era-4], [era-8]).
+    InvalidChange,
+    /// No such follower, or it is this node.
+    NoTarget,
+    /// The target did not get level in time; this node goes on leading.
+    TimedOut,
+}
+
+/// Something that can only happen if a rule was broken somewhere: a person must look now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Alarm {
+    /// [count-1] A vote was cast for other values than those proposed in its ballot.
+    ConflictingVotes {
+        /// Who reported it.
+        from: NodeId,
+        /// The ballot.
+        ballot: Ballot,
+        /// The slots below which the sums differ.
+        to: Slot,
+    },
+    /// [ballot-2] Two values for one slot in one ballot.
+    ConflictingProposals {
+        /// The ballot.
+        ballot: Ballot,
+        /// The slot.
+        slot: Slot,
+    },
+    /// A peer claims another value for a slot decided or voted for here in its ballot.
+    ConflictingDecision {
+        /// Who claims it.
+        from: NodeId,
+        /// The slot.
+        slot: Slot,
+    },
+}
+
+/// One thing to do. The caller has no ordering duties, but two: records are appended in the order
+/// given, and sends of one step leave before or while the records of the step are written; the
+/// core releases statements only when their records are safe.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// Send to one peer. If it cannot be sent it may be dropped.
+    Send {
+        /// To whom.
+        to: NodeId,
+        /// What.
+        message: Message,
+    },
+    /// Append to the log; report with `Input::Persisted`.
+    Persist {
+        /// Its number; consecutive.
+        seq: RecordSeq,
+        /// What to remember.
+        record: Record,
+    },
+    /// These slots are decided. In slot order, without gaps, each slot once per process.
+    Decided {
+        /// The slots.
+        range: SlotRange,
+        /// Their value.
+        value: Value,
+    },
+    /// Find the bytes of this value, first at `from`, then anywhere; report with `Input::Held`.
+    Fetch {
+        /// Who should have them.
+        from: NodeId,
+        /// Whose bytes.
+        value: Value,
+        /// A slot that it was proposed in.
+        slot: Slot,
+    },
+    /// Send `Learn` messages for these decided slots to a peer, from the log, within a budget.
+    Serve {
+        /// To whom.
+        to: NodeId,
+        /// Which slots; all of them are decided here.
+        range: SlotRange,
+    },
+    /// The read may run once everything below `slot` is applied.
+    ReadReady {
+        /// Which.
+        token: ReadToken,
+        /// The index.
+        slot: Slot,
+    },
+    /// The read could not be confirmed; it may be asked again.
+    ReadFailed {
+        /// Which.
+        token: ReadToken,
+    },
+    /// A proposal was not taken.
+    Refused {
+        /// Which.
+        value: Value,
+        /// Why.
+        why: Refusal,
+    },
+    /// A transfer ended: `Ok` names the new leader.
+    TransferEnded(Result<NodeId, Refusal>),
+    /// Role or known leader changed.
+    Role {
+        /// What this node is now.
+        role: Role,
+        /// Who leads, as far as it knows.
+        leader: Option<NodeId>,
+    },
+    /// Call `step` with `Input::Tick` no later than this. The last one given counts.
+    WakeAt(Time),
+    /// A rule was broken. The node has stopped counting what is in doubt.
+    Alarm(Alarm),
+}
+
+/// The list that `step` fills and the caller drains; reused, so that the hot path allocates nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Effects {
+    list: Vec<Effect>,
+}
+
+impl Effects {
+    /// An empty list with room for a busy step.
+    pub fn with_capacity(capacity: usize) -> Self {
+        Self { list: Vec::with_capacity(capacity) }
+    }
+
+    /// Takes everything out, in order.
+    pub fn drain(&mut self) -> alloc::vec::Drain<'_, Effect> {
+        self.list.drain(..)
+    }
+
+    /// What is in it, in order.
+    pub fn as_slice(&self) -> &[Effect] {
+        &self.list
+    }
+
+    pub(crate) fn push(&mut self, effect: Effect) {
+        self.list.push(effect);
+    }
+
+    /// Sends anything but a promise or a vote: those need proof that their record is safe.
+    pub(crate) fn send(&mut self, to: NodeId, message: Message) {
+        assert!(
+            !matches!(message, Message::Phase1b(_) | Message::Phase2b(_)),
+            "promises and votes leave through `speak`"
+        );
+        self.list.push(Effect::Send { to, message });
+    }
+
+    /// Invariant 4 of the design: no promise or vote leaves before its record has the class it claims.
+    pub(crate) fn speak(&mut self, to: NodeId, statement: Durable<Statement>) {
+        let message = match statement.into_inner() {
+            Statement::Promise(promise) => Message::Phase1b(promise),
+            Statement::Vote(vote) => Message::Phase2b(vote),
+        };
+        self.list.push(Effect::Send { to, message });
+    }
+}

@@ -1,0 +1,48 @@
+//! Everything that can happen to a node.
+
+use crate::{
+    message::Message,
+    node_id::{Member, NodeId},
+    record::RecordSeq,
+    value::Value,
+};
+
+/// Chosen by the caller to recognise its reads; one may stand for many.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReadToken(pub u64);
+
+/// One event. `Node::step` turns it into effects.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Input {
+    /// A peer said something.
+    Message {
+        /// Who; planes know it from the handshake or the frame.
+        from: Member,
+        /// What.
+        message: Message,
+        /// Whether the bytes of the message's value are at hand here: they came along, or were
+        /// here before. Meaningless for messages without a value, and for values without bytes.
+        held: bool,
+    },
+    /// Give this value the next slot. Its bytes are at hand.
+    Propose(Value),
+    /// The bytes that [`crate::effect::Effect::Fetch`] asked for are at hand.
+    Held(Value),
+    /// Every record up to this one is on stable storage.
+    Persisted(RecordSeq),
+    /// The log failed for good: no promise and no vote from here on ([disk-9]).
+    StorageFailed,
+    /// A peer can be talked to.
+    Connected(Member),
+    /// It cannot be talked to any more.
+    Disconnected(NodeId),
+    /// A linearizable read waits for its index.
+    Read(ReadToken),
+    /// Hand leadership to this node, or to the most advanced follower ([live-4]).
+    Transfer {
+        /// To whom.
+        to: Option<NodeId>,
+    },
+    /// Time passed; due at the latest when `Effect::WakeAt` said.
+    Tick,
+}

@@ -1,0 +1,194 @@
+//! Everything that one node says to another. Messages carry the phase names of the papers.
+//!
+//! | message | from → to | says |
+//! |---|---|---|
+//! | `Phase1a` | candidate → acceptor | answer no lower ballot from here on, and tell your votes |
+//! | `Phase1b` | acceptor → candidate | promised; these are my votes |
+//! | `Preempted` | acceptor → anybody | I promised more than you ask |
+//! | `Phase2a` | leader → acceptor | vote for this value in these slots |
+//! | `Phase2b` | acceptor → leader | voted, cumulatively, up to here |
+//! | `Heartbeat`, `HeartbeatReply` | leader ↔ everybody | I lead; what is decided; still promised? |
+//! | `PreVote`, `PreVoteReply` | would-be candidate ↔ everybody | would you promise? |
+//! | `Transfer` | leader → follower | lead at once |
+//! | `CatchupRequest`, `Learn` | who is behind ↔ who has it | decided values |
+//! | `ReadRequest`, `ReadReply` | follower ↔ leader | wait for this slot, then read |
+//!
+//! A plane may lose, delay, repeat, reorder and merge messages; it never invents one ([model-1]).
+
+use alloc::vec::Vec;
+
+use crate::{
+    ballot::Ballot,
+    record::Class,
+    slot::{Slot, SlotRange},
+    value::Value,
+};
+
+/// What acceptors hold: in these slots, this vote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Extent {
+    /// The slots.
+    pub range: SlotRange,
+    /// The ballot of the vote; the highest one that this acceptor voted in for these slots.
+    pub ballot: Ballot,
+    /// What it voted for.
+    pub value: Value,
+    /// How safe the vote is at its acceptor. A report of a volatile vote is true all the same.
+    pub class: Class,
+}
+
+/// A promise with the votes that came before it ([p1-3]). One part covers all slots from
+/// `max(from, floor)` on: what an acceptor holds is bounded ([p2-3]), so it fits one message.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Phase1b {
+    /// The ballot promised.
+    pub ballot: Ballot,
+    /// Echo of the question.
+    pub from: Slot,
+    /// Slots below are decided, and their votes forgotten here ([p1-5]).
+    pub floor: Slot,
+    /// Slots below are decided, as far as this acceptor knows.
+    pub decided_to: Slot,
+    /// Every vote from `max(from, floor)` on, in slot order.
+    pub extents: Vec<Extent>,
+}
+
+/// A proposal ([p2-4]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Phase2a {
+    /// The leader's ballot.
+    pub ballot: Ballot,
+    /// The slots.
+    pub range: SlotRange,
+    /// What to vote for in each of them.
+    pub value: Value,
+    /// Sum of [`crate::value::range_check`] over all that this ballot proposed before `range`.
+    pub prefix: u64,
+    /// Decisions ride on the next proposal ([decide-2]).
+    pub decided_to: Slot,
+    /// The leader's own votes in this ballot: in memory up to here,
+    pub own_volatile_to: Slot,
+    /// and on stable storage up to here. Whoever counts, counts that and no more.
+    pub own_durable_to: Slot,
+    /// Whether the bytes should travel along. Without them the receiver looks for its own copy,
+    /// and asks for one if it has none.
+    pub with_bytes: bool,
+}
+
+/// A vote, cumulative over one contiguous run in one ballot ([p2-6]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Phase2b {
+    /// The ballot voted in.
+    pub ballot: Ballot,
+    /// Start of the run.
+    pub from: Slot,
+    /// In memory: `from..volatile_to`.
+    pub volatile_to: Slot,
+    /// On stable storage: `from..durable_to`.
+    pub durable_to: Slot,
+    /// The ballot's prefix sum at `volatile_to`, by this acceptor's own votes.
+    pub check: u64,
+}
+
+/// "I lead", sent every heartbeat interval to everybody, and for read rounds at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Heartbeat {
+    /// The leader's ballot.
+    pub ballot: Ballot,
+    /// As in [`Phase2a`].
+    pub decided_to: Slot,
+    /// All proposals below went to this receiver before this heartbeat. An answer that shows
+    /// fewer votes means that something was lost, and where to resume.
+    pub sent_to: Slot,
+    /// Which round of read confirmations this asks for; 0 for none.
+    pub read_round: u64,
+}
+
+/// The answer; also what keeps a leader leading ([live-2]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HeartbeatReply {
+    /// Echo.
+    pub ballot: Ballot,
+    /// What this acceptor has promised. Above `ballot`: no read may be confirmed by it.
+    pub promised: Ballot,
+    /// Slots below are decided and held here, bytes included.
+    pub decided_to: Slot,
+    /// Votes of the run in `ballot`, or slot 0 for none.
+    pub voted_to: Slot,
+    /// Echo.
+    pub sent_to: Slot,
+    /// Echo.
+    pub read_round: u64,
+}
+
+/// Everything that can be said.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Message {
+    /// "Promise me all slots from here on" ([p1-1]).
+    Phase1a {
+        /// The candidate's ballot.
+        ballot: Ballot,
+        /// Its first undecided slot.
+        from: Slot,
+    },
+    /// A promise.
+    Phase1b(Phase1b),
+    /// Refusal: `ballot` is below `promised`.
+    Preempted {
+        /// The ballot that was refused.
+        ballot: Ballot,
+        /// Why.
+        promised: Ballot,
+    },
+    /// A proposal.
+    Phase2a(Phase2a),
+    /// A vote.
+    Phase2b(Phase2b),
+    /// The leader lives.
+    Heartbeat(Heartbeat),
+    /// So does this node.
+    HeartbeatReply(HeartbeatReply),
+    /// Would you promise this ballot? Changes no state ([live-1]).
+    PreVote {
+        /// The ballot that the node would start.
+        ballot: Ballot,
+    },
+    /// Answer to a pre-vote.
+    PreVoteReply {
+        /// Echo.
+        ballot: Ballot,
+        /// Whether it would.
+        granted: bool,
+        /// The highest promise here, so that the next attempt starts above it.
+        promised: Ballot,
+    },
+    /// Leadership is handed over: campaign now, skip the pre-vote ([live-4]).
+    Transfer {
+        /// The old leader's ballot.
+        ballot: Ballot,
+    },
+    /// Please send the decided values of these slots, as many as you have ([catch-1]).
+    CatchupRequest {
+        /// Slots wanted.
+        range: SlotRange,
+    },
+    /// These slots are decided; the bytes travel along.
+    Learn {
+        /// The slots.
+        range: SlotRange,
+        /// Their value.
+        value: Value,
+    },
+    /// A follower has reads waiting ([read-3]).
+    ReadRequest {
+        /// Chosen by the follower; grows.
+        id: u64,
+    },
+    /// They may run once everything below `slot` is applied.
+    ReadReply {
+        /// Echo.
+        id: u64,
+        /// The confirmed read index.
+        slot: Slot,
+    },
+}

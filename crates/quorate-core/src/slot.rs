@@ -1,0 +1,80 @@
+//! Slots, and half-open ranges of them. Everything that the protocol says, it says of a range.
+
+use core::fmt;
+
+/// A position in the log. The first slot is 1; 0 means "before everything".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot(pub u64);
+
+impl Slot {
+    /// Where every log begins.
+    pub const FIRST: Self = Self(1);
+
+    /// The slot `count` further on. Saturates: 2^64 slots are never reached in honest use, and a
+    /// hostile number must not wrap around to a small one.
+    pub const fn plus(self, count: u64) -> Self {
+        Self(self.0.saturating_add(count))
+    }
+
+    /// The slot after this one.
+    pub const fn next(self) -> Self {
+        self.plus(1)
+    }
+}
+
+/// The slots `from..to`; `to` is outside.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SlotRange {
+    /// First slot inside.
+    pub from: Slot,
+    /// First slot behind.
+    pub to: Slot,
+}
+
+impl SlotRange {
+    /// The range of one slot.
+    pub const fn one(slot: Slot) -> Self {
+        Self { from: slot, to: slot.next() }
+    }
+
+    /// `from..to`.
+    pub const fn new(from: Slot, to: Slot) -> Self {
+        Self { from, to }
+    }
+
+    /// How many slots.
+    pub const fn len(self) -> u64 {
+        self.to.0.saturating_sub(self.from.0)
+    }
+
+    /// Whether there is no slot inside.
+    pub const fn is_empty(self) -> bool {
+        self.from.0 >= self.to.0
+    }
+
+    /// Whether `slot` is inside.
+    pub const fn contains(self, slot: Slot) -> bool {
+        self.from.0 <= slot.0 && slot.0 < self.to.0
+    }
+
+    /// What both ranges share; may be empty.
+    pub fn intersect(self, other: Self) -> Self {
+        Self { from: self.from.max(other.from), to: self.to.min(other.to) }
+    }
+}
+
+impl fmt::Display for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// `7` for one slot, `7..9` for more.
+impl fmt::Display for SlotRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.len() {
+            1 => self.from.fmt(f),
+            _ => write!(f, "{}..{}", self.from, self.to),
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Values: small descriptors of what a slot decides. The bytes travel by other ways.
+//!
+//! [value-2] Equal descriptors mean equal bytes, for ever. The core compares descriptors, orders
+//! them, and looks inside just one: a reconfiguration, which is about the core itself.
+
+use core::fmt;
+
+use crate::{ballot::Era, configuration::Change, node_id::NodeId, slot::SlotRange};
+
+/// Name of a batch of commands: whose it is, and how to know its bytes again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BatchName {
+    /// The node that accepted the commands.
+    pub origin: NodeId,
+    /// That node's process start ([volatile-1]); a counter begins anew with each.
+    pub boot: u32,
+    /// Counts this origin's batches within the boot.
+    pub counter: u64,
+    /// Length of the bytes.
+    pub length: u32,
+    /// CRC-32C of the bytes.
+    pub checksum: u32,
+}
+
+/// Name of a byte stream: ⟨owner, boot, number⟩.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamName {
+    /// The node that the client of the stream talks to.
+    pub owner: NodeId,
+    /// That node's process start.
+    pub boot: u32,
+    /// Counts the owner's streams within the boot.
+    pub number: u32,
+}
+
+/// What a slot decides (design §2, [value-1]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Value {
+    /// Nothing happens. Fills holes; one range may cover any number of slots.
+    #[default]
+    NoOp,
+    /// One or more whole commands.
+    Batch(BatchName),
+    /// A run of a stream's bytes, one slot each; position in the stream = slot − offset.
+    Content {
+        /// Whose bytes.
+        stream: StreamName,
+        /// Constant within a run, so that one descriptor covers it however long it is.
+        offset: u64,
+    },
+    /// No further byte of this stream will be appended.
+    CloseStream(StreamName),
+    /// A client's session begins; its id is the slot ([session-1]).
+    RegisterSession {
+        /// The node that asked.
+        origin: NodeId,
+        /// That node's process start.
+        boot: u32,
+        /// Tells the origin which of its requests this was.
+        number: u64,
+    },
+    /// The session with this id ends.
+    ExpireSession {
+        /// Slot of the registration.
+        session: u64,
+    },
+    /// A change of the configuration, naming the era that it changes ([era-2]).
+    Reconfigure {
+        /// The era whose configuration is changed.
+        era: Era,
+        /// What changes.
+        change: Change,
+    },
+    /// A fresh node id; the nonce makes a retry get the same one.
+    AllocateNode {
+        /// Chosen by who asks.
+        nonce: u64,
+    },
+}
+
+impl Value {
+    /// Whether bytes belong to this descriptor. A vote for it says: I have them ([value-3]).
+    pub const fn has_bytes(&self) -> bool {
+        matches!(self, Self::Batch(_) | Self::Content { .. })
+    }
+
+    /// Whether one descriptor may cover more than one slot.
+    pub const fn may_span(&self) -> bool {
+        matches!(self, Self::NoOp | Self::Content { .. })
+    }
+}
+
+/// Running checksum over ⟨slot, descriptor⟩ pairs, for [p2-6].
+///
+/// A sum over the slots of a linear function of the slot, modulo 2^64: cutting a range anywhere
+/// changes nothing, and a range costs the same whatever its length. It guards against a counter
+/// adding votes for different values, not against an adversary ([model-1]).
+pub fn range_check(range: SlotRange, value: &Value) -> u64 {
+    if range.is_empty() {
+        return 0;
+    }
+    let (constant, slope) = fingerprint(value);
+    let (a, b) = (u128::from(range.from.0), u128::from(range.to.0));
+    let count = b - a;
+    // a + (a+1) + … + (b−1): the product is even, so halving is exact.
+    let slots = (a + b - 1).wrapping_mul(count) / 2;
+    #[expect(clippy::cast_possible_truncation, reason = "arithmetic modulo 2^64 is meant")]
+    let (count, slots) = (count as u64, slots as u64);
+    constant.wrapping_mul(count).wrapping_add(slope.wrapping_mul(slots))
+}
+
+/// Two well-mixed words for a descriptor.
+fn fingerprint(value: &Value) -> (u64, u64) {
+    let words = match *value {
+        Value::NoOp => [1, 0, 0, 0],
+        Value::Batch(name) => [
+            2 | u64::from(name.origin.0) << 32,
+            u64::from(name.boot) | u64::from(name.length) << 32,
+            name.counter,
+            u64::from(name.checksum),
+        ],
+        Value::Content { stream, offset } => stream_words(3, stream, offset),
+        Value::CloseStream(stream) => stream_words(4, stream, 0),
+        Value::RegisterSession { origin, boot, number } => {
+            [5 | u64::from(origin.0) << 32, u64::from(boot), number, 0]
+        }
+        Value::ExpireSession { session } => [6, session, 0, 0],
+        Value::Reconfigure { era, change } => {
+            let [kind, node, amount] = change.words();
+            [7 | u64::from(era.0) << 32, kind, node, amount]
+        }
+        Value::AllocateNode { nonce } => [8, nonce, 0, 0],
+    };
+    let mut state = 0x9e37_79b9_7f4a_7c15;
+    for word in words {
+        state = mix(state ^ word);
+    }
+    (state, mix(state) | 1)
+}
+
+fn stream_words(kind: u64, stream: StreamName, offset: u64) -> [u64; 4] {
+    [kind | u64::from(stream.owner.0) << 32, u64::from(stream.boot), u64::from(stream.number), offset]
+}
+
+/// The finaliser of splitmix64: a bijection on words that spreads every bit.
+pub(crate) const fn mix(word: u64) -> u64 {
+    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoOp => write!(f, "no-op"),
+            Self::Batch(name) => write!(f, "batch {}/{}/{}", name.origin, name.boot, name.counter),
+            Self::Content { stream, offset } => {
+                write!(f, "content {}/{}/{}+{offset}", stream.owner, stream.boot, stream.number)
+            }
+            Self::CloseStream(stream) => {
+                write!(f, "close {}/{}/{}", stream.owner, stream.boot, stream.number)
+            }
+            Self::RegisterSession { origin, boot, number } => {
+                write!(f, "register {origin}/{boot}/{number}")
+            }
+            Self::ExpireSession { session } => write!(f, "expire {session}"),
+            Self::Reconfigure { era, change } => write!(f, "reconfigure era {era}: {change}"),
+            Self::AllocateNode { nonce } => write!(f, "allocate node {nonce:x}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slot::Slot;
+
+    /// [p2-2] Splitting a range at any slot changes nothing.
+    #[test]
+    fn check_does_not_depend_on_how_a_range_is_cut() {
+        let value = Value::Content { stream: StreamName::default(), offset: 7 };
+        let whole = SlotRange::new(Slot(3), Slot(40));
+        for cut in 3..=40 {
+            let left = range_check(SlotRange::new(whole.from, Slot(cut)), &value);
+            let right = range_check(SlotRange::new(Slot(cut), whole.to), &value);
+            assert_eq!(left.wrapping_add(right), range_check(whole, &value));
+        }
+    }
+
+    #[test]
+    fn check_tells_values_and_slots_apart() {
+        let batch = |counter| Value::Batch(BatchName { counter, ..BatchName::default() });
+        let one = |slot, value| range_check(SlotRange::one(Slot(slot)), &value);
+        assert_ne!(one(1, batch(1)), one(1, batch(2)));
+        assert_ne!(one(1, batch(1)), one(2, batch(1)));
+        // Two values exchanged between two slots.
+        let straight = one(1, batch(1)).wrapping_add(one(2, batch(2)));
+        let crossed = one(1, batch(2)).wrapping_add(one(2, batch(1)));
+        assert_ne!(straight, crossed);
+    }
+
+    #[test]
+    fn check_of_the_widest_range_does_not_overflow() {
+        let all = SlotRange::new(Slot(0), Slot(u64::MAX));
+        assert_ne!(range_check(all, &Value::NoOp), 0);
+    }
+}
