@@ -9,6 +9,7 @@ pub mod durable;
 pub mod effect;
 pub mod input;
 pub mod message;
+pub mod node;
 pub mod node_id;
 pub mod quorum;
 pub mod record;

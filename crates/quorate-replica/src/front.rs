@@ -1,0 +1,128 @@
+//! The front port: what a client protocol can ask of a replica, and what it hears back.
+//!
+//! A front is a set of connection state machines without sockets. The reactor feeds it bytes; the
+//! front calls [`Requests`]; the replica answers with [`Completion`]s, in any order.
+
+use crate::status::Status;
+
+/// Chosen by the front to recognise its request; unique among those that are open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tag(pub u64);
+
+/// One client connection; never reused within a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(pub u64);
+
+/// Id of a client session: the slot of its registration, and the index therein ([session-1]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId {
+    /// The slot.
+    pub slot: u64,
+    /// The index of the registration in its slot's batch.
+    pub index: u32,
+}
+
+/// A command's place in its client's session ([session-1]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Sequenced {
+    /// The session.
+    pub session: SessionId,
+    /// Numbered from 1 by the client.
+    pub sequence: u64,
+    /// The client has the replies of all sequences below.
+    pub acknowledged_below: u64,
+}
+
+/// Why there is no reply. The first four say: not executed, try again at will.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Failure {
+    /// Queues are full.
+    Busy,
+    /// No leader was found in time; the command never left this node.
+    NoQuorum,
+    /// Larger than `--command-max`.
+    TooBig,
+    /// The node is stopping, or its log failed.
+    Stopping,
+    /// It may have been executed, or may yet be.
+    Unknown,
+    /// The session is unknown or expired; not executed ([session-4]).
+    NoSession,
+    /// Executed before, and its reply was acknowledged and forgotten ([session-2]).
+    ReplyForgotten,
+    /// More sequences open than a session may have; not executed.
+    SessionFull,
+}
+
+/// The end of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Completion<'a> {
+    /// Executed; this is the service's reply.
+    Written(Tag, &'a [u8]),
+    /// A session was registered.
+    Registered(Tag, SessionId),
+    /// A linearizable read may run now: call [`Requests::query`] before returning.
+    Readable(Tag),
+    /// Not done, or not known to be.
+    Failed(Tag, Failure),
+}
+
+/// What a front can ask for. All calls return at once.
+pub trait Requests {
+    /// Order this command and execute it on every node.
+    fn write(&mut self, tag: Tag, command: &[u8]) -> Result<(), Failure>;
+
+    /// The same, exactly once within a client's session.
+    fn write_once(&mut self, tag: Tag, at: Sequenced, command: &[u8]) -> Result<(), Failure>;
+
+    /// Register a client session.
+    fn register(&mut self, tag: Tag) -> Result<(), Failure>;
+
+    /// Say when a linearizable read may run.
+    fn read(&mut self, tag: Tag) -> Result<(), Failure>;
+
+    /// The requests with these tags matter to nobody any more (their connection closed). They may
+    /// be executed all the same.
+    fn forget(&mut self, tag: Tag);
+
+    /// Ask the local state, as it stands.
+    fn query(&mut self, query: &[u8], reply: &mut Vec<u8>);
+
+    /// What this node is.
+    fn status(&self) -> Status;
+
+    /// This node's clock, Unix time in milliseconds.
+    fn wall_ms(&self) -> u64;
+
+    /// Largest command taken, in bytes.
+    fn command_bytes_max(&self) -> usize;
+}
+
+/// A client protocol: connections as state machines.
+pub trait Front {
+    /// A client connected.
+    fn opened(&mut self, connection: ConnectionId, requests: &mut dyn Requests);
+
+    /// Bytes arrived. Returns how many were used up; the rest comes again with what follows it.
+    /// Using none although output or open requests are at their limit is back-pressure: the
+    /// reactor stops reading that socket until [`Front::ready`] says otherwise.
+    fn received(&mut self, connection: ConnectionId, bytes: &[u8], requests: &mut dyn Requests) -> usize;
+
+    /// Whether this connection takes more input.
+    fn ready(&self, connection: ConnectionId) -> bool;
+
+    /// A request ended.
+    fn completed(&mut self, completion: Completion<'_>, requests: &mut dyn Requests);
+
+    /// Takes the next connection that has output, or is to be closed, since the last call.
+    fn next_dirty(&mut self) -> Option<ConnectionId>;
+
+    /// Output waiting for this connection; the reactor removes what it sent from the front.
+    fn output(&mut self, connection: ConnectionId) -> &mut Vec<u8>;
+
+    /// Whether the connection is to be closed once its output is sent.
+    fn closing(&self, connection: ConnectionId) -> bool;
+
+    /// The client is gone.
+    fn closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests);
+}
