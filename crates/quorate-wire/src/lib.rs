@@ -1,1 +1,50 @@
 //! Messages to bytes and back, hostile input included.
+//!
+//! Reading order: [`frame`] (what can be said), [`header`] (the fixed layout), [`value`]
+//! (descriptors), [`encode`](mod@encode), [`decode`](mod@decode). `docs/spec/wire.md` has the byte
+//! tables, `vectors/` the golden bytes.
+//!
+//! ```
+//! use quorate_core::{message::Message, node_id::Member};
+//! use quorate_wire::{decode, encode, Decoded, Frame, BODY_BYTES_MAX};
+//!
+//! let frame = Frame::Protocol { message: Message::ReadRequest { id: 7 }, bytes: None };
+//! let mut bytes = Vec::new();
+//! encode(Member::first(1), &frame, &mut bytes)?;
+//! match decode(&bytes, BODY_BYTES_MAX)? {
+//!     Decoded::Frame { from, frame: again, used } => {
+//!         assert_eq!((from, again, used), (Member::first(1), frame, bytes.len()));
+//!     }
+//!     Decoded::NeedMore(_) => unreachable!("the frame is whole"),
+//! }
+//! # Ok::<(), Box<dyn core::error::Error>>(())
+//! ```
+#![no_std]
+#![forbid(unsafe_code)]
+#![warn(clippy::cast_possible_truncation)]
+extern crate alloc;
+
+pub mod decode;
+pub mod encode;
+pub mod frame;
+pub mod header;
+pub mod value;
+
+pub use decode::{Decoded, Malformed, decode};
+pub use encode::{Unencodable, encode, encoded_len};
+pub use frame::{Founding, Frame, Hello, Join, Lane, RefusalCode};
+
+/// Longest body of a frame that this version sends, and the bound that receivers should pass to
+/// [`decode`](fn@decode) once a peer is known.
+pub const BODY_BYTES_MAX: usize = 16 << 20;
+
+/// Bound for the body of a frame from somebody not known yet.
+pub const HANDSHAKE_BODY_BYTES_MAX: usize = 32 << 10;
+
+/// What is spoken between nodes. A newer peer is refused, with this number in the reason.
+pub const PROTOCOL_VERSION: u16 = 1;
+
+/// CRC-32C, as every frame, batch name and log record uses it.
+pub fn checksum(bytes: &[u8]) -> u32 {
+    crc32c::crc32c(bytes)
+}

@@ -1,0 +1,467 @@
+//! Bytes to frames: never panics, never copies a value, believes no length before bounding it.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use quorate_core::{
+    effect::Refusal,
+    message::{Extent, Heartbeat, HeartbeatReply, Message, Phase1b, Phase2a, Phase2b},
+    node_id::{Member, NodeId},
+    record::Class,
+    slot::{Slot, SlotRange},
+    value::Value,
+};
+
+use crate::{
+    checksum,
+    encode::{EXTENT_BYTES, FOUNDING_BYTES, HELLO_BYTES, kind},
+    frame::{
+        FOUNDING_MEMBERS_MAX, Founding, Frame, Hello, Join, Lane, RefusalCode, TEXT_BYTES_MAX,
+    },
+    header::{
+        Distrust, FLAG_BYTES, FLAG_GRANTED, FLAG_WITH_BYTES, FORMAT_VERSION, HEADER_BYTES, Header,
+        MAGIC, ballot, word32, word64,
+    },
+    value::value_from_bytes,
+};
+
+/// What the bytes so far are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decoded<'a> {
+    /// A frame.
+    Frame {
+        /// Who says it.
+        from: Member,
+        /// What.
+        frame: Frame<'a>,
+        /// How many bytes it took.
+        used: usize,
+    },
+    /// The beginning of a frame: at least this many bytes are missing.
+    NeedMore(usize),
+}
+
+/// Bytes that are no frame. The connection that they came by is of no use any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// Not our protocol.
+    Magic,
+    /// Another version of the layout.
+    Format(u8),
+    /// The header's checksum is wrong.
+    HeaderCheck,
+    /// The body's checksum is wrong.
+    BodyCheck,
+    /// The body is longer than allowed.
+    TooLong {
+        /// As the header says.
+        length: usize,
+        /// The bound.
+        max: usize,
+    },
+    /// No such kind of frame.
+    Kind(u8),
+    /// A field holds what it cannot.
+    Field(&'static str),
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Magic => f.write_str("not a quorate frame"),
+            Self::Format(version) => {
+                write!(
+                    f,
+                    "frame format {version}, this build speaks {FORMAT_VERSION}"
+                )
+            }
+            Self::HeaderCheck => f.write_str("header checksum mismatch"),
+            Self::BodyCheck => f.write_str("body checksum mismatch"),
+            Self::TooLong { length, max } => {
+                write!(f, "body of {length} bytes, at most {max} are taken")
+            }
+            Self::Kind(kind) => write!(f, "unknown frame kind {kind}"),
+            Self::Field(name) => write!(f, "impossible {name}"),
+        }
+    }
+}
+
+impl core::error::Error for Malformed {}
+
+/// Reads the frame at the start of `input`; its body may have up to `body_bytes_max` bytes.
+pub fn decode(input: &[u8], body_bytes_max: usize) -> Result<Decoded<'_>, Malformed> {
+    let Some(first) = input.first_chunk::<HEADER_BYTES>() else {
+        // A stranger's greeting is shorter than a header; there is no reason to wait for more.
+        let known = input.len().min(MAGIC.len());
+        if input[..known] != MAGIC[..known] {
+            return Err(Malformed::Magic);
+        }
+        return Ok(Decoded::NeedMore(HEADER_BYTES - input.len()));
+    };
+    let header = Header::read(first).map_err(|distrust| match distrust {
+        Distrust::Magic => Malformed::Magic,
+        Distrust::Version(version) => Malformed::Format(version),
+        Distrust::Check => Malformed::HeaderCheck,
+    })?;
+    let length = usize::try_from(header.body_length).unwrap_or(usize::MAX);
+    if length > body_bytes_max {
+        return Err(Malformed::TooLong {
+            length,
+            max: body_bytes_max,
+        });
+    }
+    let Some(body) = input[HEADER_BYTES..].get(..length) else {
+        return Ok(Decoded::NeedMore(HEADER_BYTES + length - input.len()));
+    };
+    if checksum(body) != header.body_check {
+        return Err(Malformed::BodyCheck);
+    }
+    let frame = frame(&header, body)?;
+    Ok(Decoded::Frame {
+        from: header.sender,
+        frame,
+        used: HEADER_BYTES + length,
+    })
+}
+
+fn frame<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed> {
+    match header.kind {
+        kind::HELLO => hello(header, body).map(Frame::Hello),
+        kind::WELCOME => hello(header, body).map(Frame::Welcome),
+        kind::REFUSED => {
+            let reason = core::str::from_utf8(body).map_err(|_| Malformed::Field("reason"))?;
+            if reason.len() > TEXT_BYTES_MAX {
+                return Err(Malformed::Field("reason"));
+            }
+            Ok(Frame::Refused(
+                RefusalCode::from_number(header.code),
+                reason,
+            ))
+        }
+        kind::JOIN => {
+            let join = Join {
+                node: NodeId(header.code),
+                nonce: header.number,
+                list_hash: header.check,
+            };
+            no_body(body).map(|()| Frame::Join(join))
+        }
+        kind::FOUNDING => founding(body).map(Frame::Founding),
+        kind::FORWARD => {
+            let value = value(header)?;
+            let bytes = carried(header, &value, body)?.unwrap_or(&[]);
+            if value.has_bytes() && header.flags & FLAG_BYTES == 0 {
+                return Err(Malformed::Field("flags"));
+            }
+            Ok(Frame::Forward { value, bytes })
+        }
+        kind::NOT_TAKEN => {
+            no_body(body)?;
+            let why = refusal(header.code).ok_or(Malformed::Field("code"))?;
+            let leader = u32::try_from(header.number).map_err(|_| Malformed::Field("leader"))?;
+            let leader = (leader != 0).then_some(NodeId(leader));
+            Ok(Frame::NotTaken {
+                value: value(header)?,
+                why,
+                leader,
+            })
+        }
+        kind::FETCH_REQUEST => {
+            no_body(body)?;
+            Ok(Frame::FetchRequest {
+                value: value(header)?,
+                slot: Slot(header.from),
+            })
+        }
+        kind::FETCH_REPLY => {
+            let value = value(header)?;
+            let bytes = carried(header, &value, body)?;
+            Ok(Frame::FetchReply { value, bytes })
+        }
+        _ => protocol(header, body),
+    }
+}
+
+/// The messages of the core.
+fn protocol<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed> {
+    let ballot = header.ballot;
+    let mut bytes = None;
+    let message = match header.kind {
+        kind::PHASE1B => Message::Phase1b(phase1b(header, body)?),
+        kind::PHASE2A => {
+            let proposal = phase2a(header)?;
+            bytes = carried(header, &proposal.value, body)?;
+            Message::Phase2a(proposal)
+        }
+        kind::LEARN => {
+            let (range, value) = assignment(header)?;
+            bytes = carried(header, &value, body)?;
+            Message::Learn { range, value }
+        }
+        _ => {
+            no_body(body)?;
+            match header.kind {
+                kind::PHASE1A => Message::Phase1a {
+                    ballot,
+                    from: Slot(header.from),
+                },
+                kind::PREEMPTED => Message::Preempted {
+                    ballot,
+                    promised: header.promised,
+                },
+                kind::PHASE2B => Message::Phase2b(phase2b(header)),
+                kind::DECIDED => Message::Decided {
+                    ballot,
+                    decided_to: Slot(header.decided_to),
+                },
+                kind::HEARTBEAT => Message::Heartbeat(Heartbeat {
+                    ballot,
+                    decided_to: Slot(header.decided_to),
+                    sent_to: Slot(header.sent_to),
+                    read_round: header.number,
+                }),
+                kind::HEARTBEAT_REPLY => Message::HeartbeatReply(heartbeat_reply(header)),
+                kind::PRE_VOTE => Message::PreVote { ballot },
+                kind::PRE_VOTE_REPLY => Message::PreVoteReply {
+                    ballot,
+                    granted: header.flags & FLAG_GRANTED != 0,
+                    promised: header.promised,
+                },
+                kind::TRANSFER => Message::Transfer { ballot },
+                kind::CATCHUP_REQUEST => Message::CatchupRequest {
+                    range: range(header)?,
+                },
+                kind::READ_REQUEST => Message::ReadRequest { id: header.number },
+                kind::READ_REPLY => Message::ReadReply {
+                    id: header.number,
+                    slot: Slot(header.from),
+                },
+                unknown => return Err(Malformed::Kind(unknown)),
+            }
+        }
+    };
+    Ok(Frame::Protocol { message, bytes })
+}
+
+fn phase1b(header: &Header, body: &[u8]) -> Result<Phase1b, Malformed> {
+    Ok(Phase1b {
+        ballot: header.ballot,
+        from: Slot(header.from),
+        floor: Slot(header.to),
+        decided_to: Slot(header.decided_to),
+        extents: extents(header.number, body)?,
+    })
+}
+
+fn phase2a(header: &Header) -> Result<Phase2a, Malformed> {
+    let (range, value) = assignment(header)?;
+    Ok(Phase2a {
+        ballot: header.ballot,
+        range,
+        value,
+        prefix: header.check,
+        decided_to: Slot(header.decided_to),
+        own_volatile_to: Slot(header.volatile_to),
+        own_durable_to: Slot(header.durable_to),
+        with_bytes: header.flags & FLAG_WITH_BYTES != 0,
+    })
+}
+
+fn phase2b(header: &Header) -> Phase2b {
+    Phase2b {
+        ballot: header.ballot,
+        from: Slot(header.from),
+        volatile_to: Slot(header.volatile_to),
+        durable_to: Slot(header.durable_to),
+        check: header.check,
+    }
+}
+
+fn heartbeat_reply(header: &Header) -> HeartbeatReply {
+    HeartbeatReply {
+        ballot: header.ballot,
+        promised: header.promised,
+        decided_to: Slot(header.decided_to),
+        voted_to: Slot(header.volatile_to),
+        sent_to: Slot(header.sent_to),
+        read_round: header.number,
+    }
+}
+
+fn no_body(body: &[u8]) -> Result<(), Malformed> {
+    if body.is_empty() {
+        Ok(())
+    } else {
+        Err(Malformed::Field("body_length"))
+    }
+}
+
+fn range(header: &Header) -> Result<SlotRange, Malformed> {
+    if header.from > header.to {
+        return Err(Malformed::Field("range"));
+    }
+    Ok(SlotRange::new(Slot(header.from), Slot(header.to)))
+}
+
+/// A value for slots: at least one slot from the first on, and more than one only if it may span.
+fn assigned(range: SlotRange, value: Value) -> Result<(SlotRange, Value), Malformed> {
+    let length_ok = range.len() == 1 || (range.len() > 1 && value.may_span());
+    if range.from < Slot::FIRST || !length_ok {
+        return Err(Malformed::Field("range"));
+    }
+    Ok((range, value))
+}
+
+fn assignment(header: &Header) -> Result<(SlotRange, Value), Malformed> {
+    assigned(range(header)?, value(header)?)
+}
+
+fn value(header: &Header) -> Result<Value, Malformed> {
+    value_from_bytes(&header.value).ok_or(Malformed::Field("value"))
+}
+
+/// The value's bytes: there if the flag says so, and then exactly those that the name names.
+fn carried<'a>(
+    header: &Header,
+    value: &Value,
+    body: &'a [u8],
+) -> Result<Option<&'a [u8]>, Malformed> {
+    if header.flags & FLAG_BYTES == 0 {
+        return no_body(body).map(|()| None);
+    }
+    match value {
+        // [value-2] The body's checksum was verified, so comparing two numbers compares the bytes.
+        Value::Batch(name)
+            if name.length == header.body_length && name.checksum == header.body_check =>
+        {
+            Ok(Some(body))
+        }
+        Value::Content { .. } => Ok(Some(body)),
+        _ => Err(Malformed::Field("bytes")),
+    }
+}
+
+/// Extents in slot order, apart from each other ([p1-3]). Their number is bounded by the body.
+fn extents(count: u64, body: &[u8]) -> Result<Vec<Extent>, Malformed> {
+    let (chunks, rest) = body.as_chunks::<EXTENT_BYTES>();
+    if !rest.is_empty() || chunks.len() as u64 != count {
+        return Err(Malformed::Field("extents"));
+    }
+    let mut extents = Vec::with_capacity(chunks.len());
+    let mut next = Slot::FIRST;
+    for chunk in chunks {
+        let extent = extent(chunk)?;
+        if extent.range.from < next {
+            return Err(Malformed::Field("extents"));
+        }
+        next = extent.range.to;
+        extents.push(extent);
+    }
+    Ok(extents)
+}
+
+fn extent(bytes: &[u8; EXTENT_BYTES]) -> Result<Extent, Malformed> {
+    let range = SlotRange::new(Slot(word64(bytes, 0)), Slot(word64(bytes, 8)));
+    let value = bytes[32..].first_chunk().and_then(value_from_bytes);
+    let (range, value) = assigned(range, value.ok_or(Malformed::Field("value"))?)?;
+    let class = class(bytes[28]).filter(|_| bytes[29..32] == [0; 3]);
+    let class = class.ok_or(Malformed::Field("class"))?;
+    Ok(Extent {
+        range,
+        ballot: ballot(bytes, 16),
+        value,
+        class,
+    })
+}
+
+fn hello<'a>(header: &Header, body: &'a [u8]) -> Result<Hello<'a>, Malformed> {
+    let (fixed, rest) = body
+        .split_first_chunk::<HELLO_BYTES>()
+        .ok_or(Malformed::Field("body_length"))?;
+    let (client, rest) = text(rest)?;
+    let (admin, rest) = text(rest)?;
+    no_body(rest)?;
+    Ok(Hello {
+        cluster: cluster(fixed),
+        boot: word32(fixed, 16),
+        to: NodeId(word32(fixed, 20)),
+        version: u16::from_le_bytes([fixed[24], fixed[25]]),
+        from: header.sender,
+        lane: lane(fixed[26]).ok_or(Malformed::Field("lane"))?,
+        client,
+        admin,
+    })
+}
+
+fn founding(body: &[u8]) -> Result<Founding<'_>, Malformed> {
+    let (fixed, rest) = body
+        .split_first_chunk::<FOUNDING_BYTES>()
+        .ok_or(Malformed::Field("body_length"))?;
+    let class = class(fixed[16]).ok_or(Malformed::Field("class"))?;
+    let count = usize::from(fixed[17]);
+    if count > FOUNDING_MEMBERS_MAX {
+        return Err(Malformed::Field("members"));
+    }
+    let (store, mut rest) = text(rest)?;
+    let mut members = Vec::with_capacity(count);
+    for _ in 0..count {
+        let (node, after) = rest
+            .split_first_chunk::<4>()
+            .ok_or(Malformed::Field("members"))?;
+        let (address, after) = text(after)?;
+        members.push((NodeId(u32::from_le_bytes(*node)), address));
+        rest = after;
+    }
+    no_body(rest)?;
+    Ok(Founding {
+        cluster: cluster(fixed),
+        class,
+        store,
+        members,
+    })
+}
+
+/// The first sixteen bytes; the caller knows that they are there.
+fn cluster(fixed: &[u8]) -> u128 {
+    u128::from(word64(fixed, 0)) | u128::from(word64(fixed, 8)) << 64
+}
+
+/// A text with its length before it.
+fn text(input: &[u8]) -> Result<(&str, &[u8]), Malformed> {
+    let bad = Malformed::Field("text");
+    let (length, rest) = input.split_first_chunk::<2>().ok_or(bad)?;
+    let length = usize::from(u16::from_le_bytes(*length));
+    if length > TEXT_BYTES_MAX {
+        return Err(bad);
+    }
+    let (text, rest) = rest.split_at_checked(length).ok_or(bad)?;
+    Ok((core::str::from_utf8(text).map_err(|_| bad)?, rest))
+}
+
+const fn class(number: u8) -> Option<Class> {
+    match number {
+        1 => Some(Class::Volatile),
+        2 => Some(Class::Durable),
+        _ => None,
+    }
+}
+
+const fn lane(number: u8) -> Option<Lane> {
+    match number {
+        1 => Some(Lane::Control),
+        2 => Some(Lane::Bulk),
+        _ => None,
+    }
+}
+
+const fn refusal(number: u32) -> Option<Refusal> {
+    Some(match number {
+        1 => Refusal::NotLeader,
+        2 => Refusal::Busy,
+        3 => Refusal::Transferring,
+        4 => Refusal::InvalidChange,
+        5 => Refusal::NoTarget,
+        6 => Refusal::TimedOut,
+        _ => return None,
+    })
+}

@@ -1,0 +1,461 @@
+//! Frames to bytes, appended to a caller's buffer.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use quorate_core::{
+    effect::Refusal,
+    message::{Extent, Heartbeat, HeartbeatReply, Message, Phase1b, Phase2a, Phase2b},
+    node_id::Member,
+    record::Class,
+    value::Value,
+};
+
+use crate::{
+    BODY_BYTES_MAX, checksum,
+    frame::{FOUNDING_MEMBERS_MAX, Frame, Hello, Join, Lane, TEXT_BYTES_MAX},
+    header::{FLAG_BYTES, FLAG_GRANTED, FLAG_WITH_BYTES, HEADER_BYTES, Header, ballot_bytes},
+    value::{VALUE_BYTES, value_to_bytes},
+};
+
+/// Length of one extent in the body of a `Phase1b`.
+pub const EXTENT_BYTES: usize = 32 + VALUE_BYTES;
+
+/// Numbers of the frames. Gaps are for relatives.
+pub(crate) mod kind {
+    pub(crate) const HELLO: u8 = 1;
+    pub(crate) const WELCOME: u8 = 2;
+    pub(crate) const REFUSED: u8 = 3;
+    pub(crate) const JOIN: u8 = 4;
+    pub(crate) const FOUNDING: u8 = 5;
+    pub(crate) const PHASE1A: u8 = 16;
+    pub(crate) const PHASE1B: u8 = 17;
+    pub(crate) const PREEMPTED: u8 = 18;
+    pub(crate) const PHASE2A: u8 = 19;
+    pub(crate) const PHASE2B: u8 = 20;
+    pub(crate) const HEARTBEAT: u8 = 21;
+    pub(crate) const HEARTBEAT_REPLY: u8 = 22;
+    pub(crate) const PRE_VOTE: u8 = 23;
+    pub(crate) const PRE_VOTE_REPLY: u8 = 24;
+    pub(crate) const TRANSFER: u8 = 25;
+    pub(crate) const CATCHUP_REQUEST: u8 = 26;
+    pub(crate) const LEARN: u8 = 27;
+    pub(crate) const READ_REQUEST: u8 = 28;
+    pub(crate) const READ_REPLY: u8 = 29;
+    pub(crate) const DECIDED: u8 = 30;
+    pub(crate) const FORWARD: u8 = 48;
+    pub(crate) const NOT_TAKEN: u8 = 49;
+    pub(crate) const FETCH_REQUEST: u8 = 50;
+    pub(crate) const FETCH_REPLY: u8 = 51;
+}
+
+/// A frame that no receiver would take. Nothing was appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unencodable {
+    /// Its body, or a text in it, is longer than receivers accept.
+    TooLong,
+    /// The bytes are not those that the value names ([value-2]), or the value has none.
+    NotItsBytes,
+}
+
+impl fmt::Display for Unencodable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TooLong => "the frame is longer than receivers accept",
+            Self::NotItsBytes => "the bytes are not those of the value",
+        })
+    }
+}
+
+impl core::error::Error for Unencodable {}
+
+/// Length of the frame's bytes: what to ask a plane's buffer for.
+pub fn encoded_len(frame: &Frame<'_>) -> usize {
+    let body = match frame {
+        Frame::Hello(hello) | Frame::Welcome(hello) => {
+            HELLO_BYTES + 4 + hello.client.len() + hello.admin.len()
+        }
+        Frame::Refused(_, reason) => reason.len(),
+        Frame::Founding(founding) => {
+            let members = founding
+                .members
+                .iter()
+                .map(|(_, address)| 6 + address.len());
+            FOUNDING_BYTES + 2 + founding.store.len() + members.sum::<usize>()
+        }
+        Frame::Protocol {
+            message: Message::Phase1b(promise),
+            ..
+        } => promise.extents.len() * EXTENT_BYTES,
+        Frame::Protocol { bytes, .. } | Frame::FetchReply { bytes, .. } => {
+            bytes.map_or(0, <[u8]>::len)
+        }
+        Frame::Forward { bytes, .. } => bytes.len(),
+        Frame::Join(_) | Frame::NotTaken { .. } | Frame::FetchRequest { .. } => 0,
+    };
+    HEADER_BYTES + body
+}
+
+/// Length of a `Hello`'s body before its texts.
+pub(crate) const HELLO_BYTES: usize = 28;
+/// Length of a `Founding`'s body before its texts.
+pub(crate) const FOUNDING_BYTES: usize = 20;
+
+/// Appends the frame, said by `from`.
+pub fn encode(from: Member, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), Unencodable> {
+    let length = encoded_len(frame) - HEADER_BYTES;
+    if length > BODY_BYTES_MAX {
+        return Err(Unencodable::TooLong);
+    }
+    let mut header = Header {
+        sender: from,
+        ..Header::default()
+    };
+    let bytes = fill(&mut header, frame)?;
+    header.body_length = u32::try_from(length).map_err(|_| Unencodable::TooLong)?;
+    let start = out.len();
+    out.reserve(HEADER_BYTES + length);
+    match bytes {
+        // The name of a batch says the checksum of its bytes already: one pass less per peer.
+        Carried::Named(bytes, check) => {
+            header.body_check = check;
+            out.extend_from_slice(&header.write());
+            out.extend_from_slice(bytes);
+        }
+        Carried::Body => {
+            out.resize(start + HEADER_BYTES, 0);
+            body(frame, out);
+            header.body_check = checksum(&out[start + HEADER_BYTES..]);
+            out[start..start + HEADER_BYTES].copy_from_slice(&header.write());
+        }
+    }
+    assert_eq!(
+        out.len() - start,
+        HEADER_BYTES + length,
+        "the length was computed before"
+    );
+    Ok(())
+}
+
+/// What follows the header.
+enum Carried<'a> {
+    /// Bytes whose checksum is known.
+    Named(&'a [u8], u32),
+    /// Whatever `body` appends.
+    Body,
+}
+
+/// Puts the frame's fields into the header.
+fn fill<'a>(header: &mut Header, frame: &Frame<'a>) -> Result<Carried<'a>, Unencodable> {
+    match frame {
+        Frame::Hello(hello) => fill_hello(header, kind::HELLO, hello),
+        Frame::Welcome(hello) => fill_hello(header, kind::WELCOME, hello),
+        Frame::Refused(code, reason) => {
+            header.kind = kind::REFUSED;
+            header.code = code.number();
+            text_fits(reason).map(|()| Carried::Body)
+        }
+        Frame::Join(Join {
+            node,
+            nonce,
+            list_hash,
+        }) => {
+            header.kind = kind::JOIN;
+            header.number = *nonce;
+            header.check = *list_hash;
+            header.code = node.0;
+            Ok(Carried::Body)
+        }
+        Frame::Founding(founding) => {
+            header.kind = kind::FOUNDING;
+            if founding.members.len() > FOUNDING_MEMBERS_MAX {
+                return Err(Unencodable::TooLong);
+            }
+            let mut addresses = founding.members.iter().map(|(_, address)| address);
+            addresses.try_for_each(|address| text_fits(address))?;
+            text_fits(founding.store).map(|()| Carried::Body)
+        }
+        Frame::Protocol { message, bytes } => {
+            let value = fill_message(header, message);
+            match (value, bytes) {
+                (_, None) => Ok(Carried::Body),
+                (Some(value), Some(bytes)) => carry(header, &value, bytes),
+                (None, Some(_)) => Err(Unencodable::NotItsBytes),
+            }
+        }
+        Frame::Forward { value, bytes } => {
+            header.kind = kind::FORWARD;
+            header.value = value_to_bytes(value);
+            match (value.has_bytes(), bytes) {
+                (false, []) => Ok(Carried::Body),
+                _ => carry(header, value, bytes),
+            }
+        }
+        Frame::NotTaken { value, why, leader } => {
+            header.kind = kind::NOT_TAKEN;
+            header.value = value_to_bytes(value);
+            header.code = refusal_number(*why);
+            header.number = leader.map_or(0, |node| u64::from(node.0));
+            Ok(Carried::Body)
+        }
+        Frame::FetchRequest { value, slot } => {
+            header.kind = kind::FETCH_REQUEST;
+            header.value = value_to_bytes(value);
+            header.from = slot.0;
+            Ok(Carried::Body)
+        }
+        Frame::FetchReply { value, bytes } => {
+            header.kind = kind::FETCH_REPLY;
+            header.value = value_to_bytes(value);
+            bytes.map_or(Ok(Carried::Body), |bytes| carry(header, value, bytes))
+        }
+    }
+}
+
+fn text_fits(text: &str) -> Result<(), Unencodable> {
+    if text.len() <= TEXT_BYTES_MAX {
+        Ok(())
+    } else {
+        Err(Unencodable::TooLong)
+    }
+}
+
+/// The bytes of a value as body.
+fn carry<'a>(
+    header: &mut Header,
+    value: &Value,
+    bytes: &'a [u8],
+) -> Result<Carried<'a>, Unencodable> {
+    header.flags |= FLAG_BYTES;
+    match value {
+        Value::Batch(name) if name.length as usize == bytes.len() => {
+            Ok(Carried::Named(bytes, name.checksum))
+        }
+        Value::Content { .. } => Ok(Carried::Named(bytes, checksum(bytes))),
+        _ => Err(Unencodable::NotItsBytes),
+    }
+}
+
+fn fill_hello<'a>(
+    header: &mut Header,
+    kind: u8,
+    hello: &Hello<'_>,
+) -> Result<Carried<'a>, Unencodable> {
+    header.kind = kind;
+    text_fits(hello.client)?;
+    text_fits(hello.admin)?;
+    header.sender = hello.from;
+    Ok(Carried::Body)
+}
+
+/// Puts a message into the header; its value comes back for the bytes.
+fn fill_message(header: &mut Header, message: &Message) -> Option<Value> {
+    let mut about = None;
+    match *message {
+        Message::Phase1a { ballot, from } => {
+            header.kind = kind::PHASE1A;
+            header.ballot = ballot;
+            header.from = from.0;
+        }
+        Message::Phase1b(Phase1b {
+            ballot,
+            from,
+            floor,
+            decided_to,
+            ref extents,
+        }) => {
+            header.kind = kind::PHASE1B;
+            header.ballot = ballot;
+            header.from = from.0;
+            header.to = floor.0;
+            header.decided_to = decided_to.0;
+            header.number = extents.len() as u64;
+        }
+        Message::Preempted { ballot, promised } => {
+            header.kind = kind::PREEMPTED;
+            header.ballot = ballot;
+            header.promised = promised;
+        }
+        Message::Phase2a(proposal) => about = Some(fill_phase2a(header, &proposal)),
+        Message::Phase2b(Phase2b {
+            ballot,
+            from,
+            volatile_to,
+            durable_to,
+            check,
+        }) => {
+            header.kind = kind::PHASE2B;
+            header.ballot = ballot;
+            header.from = from.0;
+            header.volatile_to = volatile_to.0;
+            header.durable_to = durable_to.0;
+            header.check = check;
+        }
+        Message::Decided { ballot, decided_to } => {
+            header.kind = kind::DECIDED;
+            header.ballot = ballot;
+            header.decided_to = decided_to.0;
+        }
+        Message::Heartbeat(Heartbeat {
+            ballot,
+            decided_to,
+            sent_to,
+            read_round,
+        }) => {
+            header.kind = kind::HEARTBEAT;
+            header.ballot = ballot;
+            header.decided_to = decided_to.0;
+            header.sent_to = sent_to.0;
+            header.number = read_round;
+        }
+        Message::HeartbeatReply(reply) => fill_heartbeat_reply(header, reply),
+        Message::PreVote { ballot } => {
+            header.kind = kind::PRE_VOTE;
+            header.ballot = ballot;
+        }
+        Message::PreVoteReply {
+            ballot,
+            granted,
+            promised,
+        } => {
+            header.kind = kind::PRE_VOTE_REPLY;
+            header.ballot = ballot;
+            header.promised = promised;
+            header.flags = if granted { FLAG_GRANTED } else { 0 };
+        }
+        Message::Transfer { ballot } => {
+            header.kind = kind::TRANSFER;
+            header.ballot = ballot;
+        }
+        Message::CatchupRequest { range } => {
+            header.kind = kind::CATCHUP_REQUEST;
+            header.from = range.from.0;
+            header.to = range.to.0;
+        }
+        Message::Learn { range, value } => {
+            header.kind = kind::LEARN;
+            header.from = range.from.0;
+            header.to = range.to.0;
+            header.value = value_to_bytes(&value);
+            about = Some(value);
+        }
+        Message::ReadRequest { id } => {
+            header.kind = kind::READ_REQUEST;
+            header.number = id;
+        }
+        Message::ReadReply { id, slot } => {
+            header.kind = kind::READ_REPLY;
+            header.number = id;
+            header.from = slot.0;
+        }
+    }
+    about
+}
+
+fn fill_phase2a(header: &mut Header, proposal: &Phase2a) -> Value {
+    header.kind = kind::PHASE2A;
+    header.ballot = proposal.ballot;
+    header.from = proposal.range.from.0;
+    header.to = proposal.range.to.0;
+    header.value = value_to_bytes(&proposal.value);
+    header.check = proposal.prefix;
+    header.decided_to = proposal.decided_to.0;
+    header.volatile_to = proposal.own_volatile_to.0;
+    header.durable_to = proposal.own_durable_to.0;
+    header.flags = if proposal.with_bytes {
+        FLAG_WITH_BYTES
+    } else {
+        0
+    };
+    proposal.value
+}
+
+fn fill_heartbeat_reply(header: &mut Header, reply: HeartbeatReply) {
+    header.kind = kind::HEARTBEAT_REPLY;
+    header.ballot = reply.ballot;
+    header.promised = reply.promised;
+    header.decided_to = reply.decided_to.0;
+    header.volatile_to = reply.voted_to.0;
+    header.sent_to = reply.sent_to.0;
+    header.number = reply.read_round;
+}
+
+pub(crate) const fn refusal_number(why: Refusal) -> u32 {
+    match why {
+        Refusal::NotLeader => 1,
+        Refusal::Busy => 2,
+        Refusal::Transferring => 3,
+        Refusal::InvalidChange => 4,
+        Refusal::NoTarget => 5,
+        Refusal::TimedOut => 6,
+    }
+}
+
+pub(crate) const fn class_number(class: Class) -> u8 {
+    match class {
+        Class::Volatile => 1,
+        Class::Durable => 2,
+    }
+}
+
+pub(crate) const fn lane_number(lane: Lane) -> u8 {
+    match lane {
+        Lane::Control => 1,
+        Lane::Bulk => 2,
+    }
+}
+
+/// Appends what follows the header.
+fn body(frame: &Frame<'_>, out: &mut Vec<u8>) {
+    match frame {
+        Frame::Hello(hello) | Frame::Welcome(hello) => {
+            out.extend_from_slice(&hello.cluster.to_le_bytes());
+            out.extend_from_slice(&hello.boot.to_le_bytes());
+            out.extend_from_slice(&hello.to.0.to_le_bytes());
+            out.extend_from_slice(&hello.version.to_le_bytes());
+            out.extend_from_slice(&[lane_number(hello.lane), 0]);
+            text(hello.client, out);
+            text(hello.admin, out);
+        }
+        Frame::Refused(_, reason) => out.extend_from_slice(reason.as_bytes()),
+        Frame::Founding(founding) => {
+            let count = u8::try_from(founding.members.len()).expect("checked by `fill`");
+            out.extend_from_slice(&founding.cluster.to_le_bytes());
+            out.extend_from_slice(&[class_number(founding.class), count, 0, 0]);
+            text(founding.store, out);
+            for (node, address) in &founding.members {
+                out.extend_from_slice(&node.0.to_le_bytes());
+                text(address, out);
+            }
+        }
+        Frame::Protocol {
+            message: Message::Phase1b(promise),
+            ..
+        } => {
+            promise
+                .extents
+                .iter()
+                .for_each(|extent| append_extent(extent, out));
+        }
+        Frame::Protocol { .. }
+        | Frame::Join(_)
+        | Frame::Forward { .. }
+        | Frame::NotTaken { .. }
+        | Frame::FetchRequest { .. }
+        | Frame::FetchReply { .. } => {}
+    }
+}
+
+fn text(text: &str, out: &mut Vec<u8>) {
+    let length = u16::try_from(text.len()).expect("checked by `fill`");
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn append_extent(extent: &Extent, out: &mut Vec<u8>) {
+    out.extend_from_slice(&extent.range.from.0.to_le_bytes());
+    out.extend_from_slice(&extent.range.to.0.to_le_bytes());
+    out.extend_from_slice(&ballot_bytes(extent.ballot));
+    out.extend_from_slice(&[class_number(extent.class), 0, 0, 0]);
+    out.extend_from_slice(&value_to_bytes(&extent.value));
+}

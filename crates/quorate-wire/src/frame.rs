@@ -1,0 +1,196 @@
+//! Everything that travels between two nodes: what is said, and what a handshake says.
+
+use alloc::vec::Vec;
+
+use quorate_core::{
+    effect::Refusal,
+    message::Message,
+    node_id::{Member, NodeId},
+    record::Class,
+    slot::Slot,
+    value::Value,
+};
+
+/// Longest address or reason, in bytes.
+pub const TEXT_BYTES_MAX: usize = 1024;
+
+/// Most nodes in a founding list.
+pub const FOUNDING_MEMBERS_MAX: usize = 64;
+
+/// Which of a peer's connections: bulk repair never queues in front of the protocol ([catch-2]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Lane {
+    /// The protocol.
+    Control,
+    /// `Learn`, fetched bytes, whatever else repairs.
+    Bulk,
+}
+
+impl Lane {
+    /// All lanes, in order of [`Lane::index`].
+    pub const ALL: [Self; 2] = [Self::Control, Self::Bulk];
+
+    /// Position in arrays of lanes.
+    pub const fn index(self) -> usize {
+        match self {
+            Self::Control => 0,
+            Self::Bulk => 1,
+        }
+    }
+}
+
+/// Why a node does not talk to another. A reader of a later code sees [`RefusalCode::Other`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RefusalCode {
+    /// Another cluster id.
+    ForeignCluster,
+    /// A protocol version that the refuser does not speak.
+    Version,
+    /// The dialler's id is not among the nodes that the refuser knows.
+    UnknownNode,
+    /// The dialler expected another node at this address.
+    WrongNode,
+    /// Another running process has this node id.
+    DuplicateNode,
+    /// The refuser does not belong to a cluster yet.
+    NotFounded,
+    /// The founding lists differ.
+    ListDiffers,
+    /// The refuser is not the founder.
+    NotFounder,
+    /// The frame was not expected here.
+    Unexpected,
+    /// Something that this version has no word for.
+    Other(u32),
+}
+
+impl RefusalCode {
+    /// As it travels.
+    pub const fn number(self) -> u32 {
+        match self {
+            Self::ForeignCluster => 1,
+            Self::Version => 2,
+            Self::UnknownNode => 3,
+            Self::WrongNode => 4,
+            Self::DuplicateNode => 5,
+            Self::NotFounded => 6,
+            Self::ListDiffers => 7,
+            Self::NotFounder => 8,
+            Self::Unexpected => 9,
+            Self::Other(number) => number,
+        }
+    }
+
+    /// The reverse.
+    pub const fn from_number(number: u32) -> Self {
+        match number {
+            1 => Self::ForeignCluster,
+            2 => Self::Version,
+            3 => Self::UnknownNode,
+            4 => Self::WrongNode,
+            5 => Self::DuplicateNode,
+            6 => Self::NotFounded,
+            7 => Self::ListDiffers,
+            8 => Self::NotFounder,
+            9 => Self::Unexpected,
+            other => Self::Other(other),
+        }
+    }
+}
+
+/// How a connection begins, from either side. Who speaks is the frame's sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Hello<'a> {
+    /// The highest protocol version spoken.
+    pub version: u16,
+    /// The group.
+    pub cluster: u128,
+    /// The speaker.
+    pub from: Member,
+    /// The speaker's process start.
+    pub boot: u32,
+    /// Whom the speaker believes to talk to.
+    pub to: NodeId,
+    /// What the connection is for.
+    pub lane: Lane,
+    /// Where the speaker listens for clients.
+    pub client: &'a str,
+    /// Where the speaker listens for operators.
+    pub admin: &'a str,
+}
+
+/// "I am new; what was founded?"
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Join {
+    /// The id that the new node was started with.
+    pub node: NodeId,
+    /// Chosen at its first start; makes a retry recognisable.
+    pub nonce: u64,
+    /// Hash of the list of nodes that it was started with.
+    pub list_hash: u64,
+}
+
+/// What the founder wrote down ([era-11]).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Founding<'a> {
+    /// The group's id.
+    pub cluster: u128,
+    /// The group's class.
+    pub class: Class,
+    /// The group's store, as on the command line.
+    pub store: &'a str,
+    /// The first members and where they listen for peers.
+    pub members: Vec<(NodeId, &'a str)>,
+}
+
+/// One unit on a connection.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Frame<'a> {
+    /// The dialler's first frame.
+    Hello(Hello<'a>),
+    /// The acceptor's answer: about itself.
+    Welcome(Hello<'a>),
+    /// The other answer; the connection is closed behind it.
+    Refused(RefusalCode, &'a str),
+    /// A node without a cluster asks the founder.
+    Join(Join),
+    /// The founder's answer.
+    Founding(Founding<'a>),
+    /// A message of the protocol.
+    Protocol {
+        /// What the core says.
+        message: Message,
+        /// Bytes of the value that the message speaks of (`Phase2a`, `Learn`), if they travel along.
+        bytes: Option<&'a [u8]>,
+    },
+    /// Follower to leader: please propose this.
+    Forward {
+        /// The value.
+        value: Value,
+        /// Its bytes; empty for values without.
+        bytes: &'a [u8],
+    },
+    /// The answer if it was not proposed.
+    NotTaken {
+        /// Which.
+        value: Value,
+        /// Why.
+        why: Refusal,
+        /// Who leads instead, as far as the refuser knows.
+        leader: Option<NodeId>,
+    },
+    /// Please send the bytes of this value.
+    FetchRequest {
+        /// Whose bytes.
+        value: Value,
+        /// A slot that it was proposed in.
+        slot: Slot,
+    },
+    /// Here they are, or not.
+    FetchReply {
+        /// Whose bytes.
+        value: Value,
+        /// `None`: not here.
+        bytes: Option<&'a [u8]>,
+    },
+}

@@ -1,0 +1,346 @@
+//! The fixed header: every field of every message at one offset, for planes that rewrite in place.
+//!
+//! A role elsewhere (kernel, switch) turns a request into its reply by changing a few fields and
+//! the header's own checksum; the body and its checksum stay as they are. A field that a kind does
+//! not use is written as zero and ignored when read. Everything is little-endian.
+
+use quorate_core::{
+    ballot::{Ballot, Era},
+    node_id::{Incarnation, Member, NodeId},
+};
+
+use crate::value::VALUE_BYTES;
+
+/// Length of the header.
+pub const HEADER_BYTES: usize = 160;
+/// First bytes of every frame: `QRTE`.
+pub const MAGIC: [u8; 4] = *b"QRTE";
+/// Version of this layout.
+pub const FORMAT_VERSION: u8 = 1;
+
+/// The body holds the bytes of the value.
+pub const FLAG_BYTES: u16 = 1;
+/// `Phase2a::with_bytes`.
+pub const FLAG_WITH_BYTES: u16 = 2;
+/// `PreVoteReply::granted`.
+pub const FLAG_GRANTED: u16 = 4;
+
+/// Name, offset and length of each field; `docs/spec/wire.md` shows this table.
+pub const FIELDS: [(&str, usize, usize); 22] = [
+    ("magic", 0, 4),
+    ("format", 4, 1),
+    ("kind", 5, 1),
+    ("flags", 6, 2),
+    ("header_check", 8, 4),
+    ("body_length", 12, 4),
+    ("body_check", 16, 4),
+    ("sender.node", 20, 4),
+    ("sender.incarnation", 24, 4),
+    ("ballot", 28, 12),
+    ("promised", 40, 12),
+    ("code", 52, 4),
+    ("from", 56, 8),
+    ("to", 64, 8),
+    ("decided_to", 72, 8),
+    ("volatile_to", 80, 8),
+    ("durable_to", 88, 8),
+    ("check", 96, 8),
+    ("sent_to", 104, 8),
+    ("number", 112, 8),
+    ("value", 120, 32),
+    ("group", 152, 8),
+];
+
+/// The header's fields, between magic and value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) kind: u8,
+    pub(crate) flags: u16,
+    pub(crate) body_length: u32,
+    pub(crate) body_check: u32,
+    pub(crate) sender: Member,
+    pub(crate) ballot: Ballot,
+    pub(crate) promised: Ballot,
+    pub(crate) code: u32,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    pub(crate) decided_to: u64,
+    pub(crate) volatile_to: u64,
+    pub(crate) durable_to: u64,
+    pub(crate) check: u64,
+    pub(crate) sent_to: u64,
+    pub(crate) number: u64,
+    pub(crate) value: [u8; VALUE_BYTES],
+    /// Which group, on planes without a handshake; zero where a handshake named it.
+    pub(crate) group: u64,
+}
+
+/// What a header must show before any of its fields is believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Distrust {
+    Magic,
+    Version(u8),
+    Check,
+}
+
+impl Header {
+    /// The bytes, header checksum included.
+    pub(crate) fn write(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[0..4].copy_from_slice(&MAGIC);
+        bytes[4] = FORMAT_VERSION;
+        bytes[5] = self.kind;
+        bytes[6..8].copy_from_slice(&self.flags.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.body_length.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.body_check.to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.sender.node.0.to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.sender.incarnation.0.to_le_bytes());
+        bytes[28..40].copy_from_slice(&ballot_bytes(self.ballot));
+        bytes[40..52].copy_from_slice(&ballot_bytes(self.promised));
+        bytes[52..56].copy_from_slice(&self.code.to_le_bytes());
+        let words = [
+            self.from,
+            self.to,
+            self.decided_to,
+            self.volatile_to,
+            self.durable_to,
+            self.check,
+            self.sent_to,
+            self.number,
+        ];
+        for (place, word) in bytes[56..120].chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes[120..152].copy_from_slice(&self.value);
+        bytes[152..160].copy_from_slice(&self.group.to_le_bytes());
+        let check = header_check(&bytes);
+        bytes[8..12].copy_from_slice(&check.to_le_bytes());
+        bytes
+    }
+
+    /// The fields, once magic, version and checksum hold.
+    pub(crate) fn read(bytes: &[u8; HEADER_BYTES]) -> Result<Self, Distrust> {
+        if bytes[0..4] != MAGIC {
+            return Err(Distrust::Magic);
+        }
+        if bytes[4] != FORMAT_VERSION {
+            return Err(Distrust::Version(bytes[4]));
+        }
+        if word32(bytes, 8) != header_check(bytes) {
+            return Err(Distrust::Check);
+        }
+        let mut value = [0; VALUE_BYTES];
+        value.copy_from_slice(&bytes[120..152]);
+        Ok(Self {
+            kind: bytes[5],
+            flags: u16::from_le_bytes([bytes[6], bytes[7]]),
+            body_length: word32(bytes, 12),
+            body_check: word32(bytes, 16),
+            sender: Member {
+                node: NodeId(word32(bytes, 20)),
+                incarnation: Incarnation(word32(bytes, 24)),
+            },
+            ballot: ballot(bytes, 28),
+            promised: ballot(bytes, 40),
+            code: word32(bytes, 52),
+            from: word64(bytes, 56),
+            to: word64(bytes, 64),
+            decided_to: word64(bytes, 72),
+            volatile_to: word64(bytes, 80),
+            durable_to: word64(bytes, 88),
+            check: word64(bytes, 96),
+            sent_to: word64(bytes, 104),
+            number: word64(bytes, 112),
+            value,
+            group: word64(bytes, 152),
+        })
+    }
+}
+
+/// CRC-32C of the header without the four bytes of the checksum itself.
+fn header_check(bytes: &[u8; HEADER_BYTES]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&bytes[..8]), &bytes[12..])
+}
+
+/// Era, round, node.
+pub(crate) fn ballot_bytes(ballot: Ballot) -> [u8; 12] {
+    let mut bytes = [0; 12];
+    bytes[0..4].copy_from_slice(&ballot.era.0.to_le_bytes());
+    bytes[4..8].copy_from_slice(&ballot.round.to_le_bytes());
+    bytes[8..12].copy_from_slice(&ballot.node.0.to_le_bytes());
+    bytes
+}
+
+/// The ballot at `at`; the caller knows that twelve bytes are there.
+pub(crate) fn ballot(bytes: &[u8], at: usize) -> Ballot {
+    Ballot {
+        era: Era(word32(bytes, at)),
+        round: word32(bytes, at + 4),
+        node: NodeId(word32(bytes, at + 8)),
+    }
+}
+
+/// The four bytes at `at`; the caller knows that they are there.
+pub(crate) fn word32(bytes: &[u8], at: usize) -> u32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(word)
+}
+
+/// The eight bytes at `at`; the caller knows that they are there.
+pub(crate) fn word64(bytes: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_cover_the_header_without_gap_or_overlap() {
+        let mut next = 0;
+        for (name, offset, length) in FIELDS {
+            assert_eq!(offset, next, "{name}");
+            next += length;
+        }
+        assert_eq!(next, HEADER_BYTES);
+    }
+
+    /// A role elsewhere finds each field where the table says, and nothing else moves.
+    #[test]
+    fn each_field_changes_its_own_bytes_only() {
+        let one = Ballot {
+            era: Era(u32::MAX),
+            round: u32::MAX,
+            node: NodeId(u32::MAX),
+        };
+        let plain = Header::default();
+        let cases = [
+            ("kind", Header { kind: 255, ..plain }),
+            (
+                "flags",
+                Header {
+                    flags: u16::MAX,
+                    ..plain
+                },
+            ),
+            (
+                "body_length",
+                Header {
+                    body_length: u32::MAX,
+                    ..plain
+                },
+            ),
+            (
+                "body_check",
+                Header {
+                    body_check: u32::MAX,
+                    ..plain
+                },
+            ),
+            (
+                "ballot",
+                Header {
+                    ballot: one,
+                    ..plain
+                },
+            ),
+            (
+                "promised",
+                Header {
+                    promised: one,
+                    ..plain
+                },
+            ),
+            (
+                "code",
+                Header {
+                    code: u32::MAX,
+                    ..plain
+                },
+            ),
+            (
+                "from",
+                Header {
+                    from: u64::MAX,
+                    ..plain
+                },
+            ),
+            (
+                "to",
+                Header {
+                    to: u64::MAX,
+                    ..plain
+                },
+            ),
+            (
+                "decided_to",
+                Header {
+                    decided_to: u64::MAX,
+                    ..plain
+                },
+            ),
+            (
+                "volatile_to",
+                Header {
+                    volatile_to: u64::MAX,
+                    ..plain
+                },
+            ),
+            (
+                "durable_to",
+                Header {
+                    durable_to: u64::MAX,
+                    ..plain
+                },
+            ),
+            (
+                "check",
+                Header {
+                    check: u64::MAX,
+                    ..plain
+                },
+            ),
+            (
+                "sent_to",
+                Header {
+                    sent_to: u64::MAX,
+                    ..plain
+                },
+            ),
+            (
+                "number",
+                Header {
+                    number: u64::MAX,
+                    ..plain
+                },
+            ),
+            (
+                "value",
+                Header {
+                    value: [255; VALUE_BYTES],
+                    ..plain
+                },
+            ),
+            (
+                "group",
+                Header {
+                    group: u64::MAX,
+                    ..plain
+                },
+            ),
+        ];
+        let before = plain.write();
+        for (name, header) in cases {
+            let after = header.write();
+            let (_, offset, length) = FIELDS.into_iter().find(|field| field.0 == name).unwrap();
+            for at in (0..HEADER_BYTES).filter(|at| !(8..12).contains(at)) {
+                let inside = (offset..offset + length).contains(&at);
+                assert_eq!(before[at] != after[at], inside, "{name}, byte {at}");
+            }
+            assert_eq!(Header::read(&after), Ok(header));
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Value descriptors as thirty-two bytes, comparable as such.
+//!
+//! Equal descriptors have equal bytes and the reverse ([value-2]), so unused bytes must be zero: a
+//! counter that compares bytes, as a switch does, and one that compares values agree.
+
+use quorate_core::{
+    ballot::Era,
+    configuration::Change,
+    node_id::{Incarnation, Member, NodeId},
+    value::{BatchName, StreamName, Value},
+};
+
+use crate::header::{word32, word64};
+
+/// Length of a descriptor.
+pub const VALUE_BYTES: usize = 32;
+
+/// The columns of a descriptor.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Columns {
+    kind: u8,
+    change: u8,
+    node: u32,
+    boot: u32,
+    small: u32,
+    wide: u64,
+    check: u32,
+}
+
+impl Columns {
+    fn stream(kind: u8, name: StreamName, wide: u64) -> Self {
+        let StreamName {
+            owner,
+            boot,
+            number,
+        } = name;
+        Self {
+            kind,
+            node: owner.0,
+            boot,
+            small: number,
+            wide,
+            ..Self::default()
+        }
+    }
+
+    fn change(era: Era, change: Change) -> Self {
+        let columns = Self {
+            kind: 7,
+            small: era.0,
+            ..Self::default()
+        };
+        let of = |change, member: Member| Self {
+            change,
+            node: member.node.0,
+            boot: member.incarnation.0,
+            ..columns
+        };
+        match change {
+            Change::Increment(member) => of(1, member),
+            Change::Decrement(member) => of(2, member),
+            Change::Multiply(factor) => Self {
+                change: 3,
+                wide: u64::from(factor),
+                ..columns
+            },
+            Change::Divide(factor) => Self {
+                change: 4,
+                wide: u64::from(factor),
+                ..columns
+            },
+        }
+    }
+
+    fn of(value: &Value) -> Self {
+        let plain = Self::default();
+        match *value {
+            Value::NoOp => Self { kind: 1, ..plain },
+            Value::Batch(BatchName {
+                origin,
+                boot,
+                counter,
+                length,
+                checksum,
+            }) => Self {
+                kind: 2,
+                node: origin.0,
+                boot,
+                small: length,
+                wide: counter,
+                check: checksum,
+                ..plain
+            },
+            Value::Content { stream, offset } => Self::stream(3, stream, offset),
+            Value::CloseStream(stream) => Self::stream(4, stream, 0),
+            Value::RegisterSession {
+                origin,
+                boot,
+                number,
+            } => Self {
+                kind: 5,
+                node: origin.0,
+                boot,
+                wide: number,
+                ..plain
+            },
+            Value::ExpireSession { session } => Self {
+                kind: 6,
+                wide: session,
+                ..plain
+            },
+            Value::Reconfigure { era, change } => Self::change(era, change),
+            Value::AllocateNode { nonce } => Self {
+                kind: 8,
+                wide: nonce,
+                ..plain
+            },
+        }
+    }
+
+    /// The value that these columns may stand for; the caller compares the way back.
+    fn value(self) -> Option<Value> {
+        let stream = StreamName {
+            owner: NodeId(self.node),
+            boot: self.boot,
+            number: self.small,
+        };
+        Some(match self.kind {
+            1 => Value::NoOp,
+            2 => Value::Batch(BatchName {
+                origin: NodeId(self.node),
+                boot: self.boot,
+                counter: self.wide,
+                length: self.small,
+                checksum: self.check,
+            }),
+            3 => Value::Content {
+                stream,
+                offset: self.wide,
+            },
+            4 => Value::CloseStream(stream),
+            5 => Value::RegisterSession {
+                origin: NodeId(self.node),
+                boot: self.boot,
+                number: self.wide,
+            },
+            6 => Value::ExpireSession { session: self.wide },
+            7 => Value::Reconfigure {
+                era: Era(self.small),
+                change: self.read_change()?,
+            },
+            8 => Value::AllocateNode { nonce: self.wide },
+            _ => return None,
+        })
+    }
+
+    fn read_change(self) -> Option<Change> {
+        let member = Member {
+            node: NodeId(self.node),
+            incarnation: Incarnation(self.boot),
+        };
+        let factor = u32::try_from(self.wide).ok()?;
+        Some(match self.change {
+            1 => Change::Increment(member),
+            2 => Change::Decrement(member),
+            3 => Change::Multiply(factor),
+            4 => Change::Divide(factor),
+            _ => return None,
+        })
+    }
+}
+
+/// The descriptor's bytes.
+pub fn value_to_bytes(value: &Value) -> [u8; VALUE_BYTES] {
+    let columns = Columns::of(value);
+    let mut bytes = [0; VALUE_BYTES];
+    bytes[0] = columns.kind;
+    bytes[1] = columns.change;
+    bytes[4..8].copy_from_slice(&columns.node.to_le_bytes());
+    bytes[8..12].copy_from_slice(&columns.boot.to_le_bytes());
+    bytes[12..16].copy_from_slice(&columns.small.to_le_bytes());
+    bytes[16..24].copy_from_slice(&columns.wide.to_le_bytes());
+    bytes[24..28].copy_from_slice(&columns.check.to_le_bytes());
+    bytes
+}
+
+/// The value of exactly these bytes; `None` if no value has them.
+pub fn value_from_bytes(bytes: &[u8; VALUE_BYTES]) -> Option<Value> {
+    let columns = Columns {
+        kind: bytes[0],
+        change: bytes[1],
+        node: word32(bytes, 4),
+        boot: word32(bytes, 8),
+        small: word32(bytes, 12),
+        wide: word64(bytes, 16),
+        check: word32(bytes, 24),
+    };
+    let value = columns.value()?;
+    (value_to_bytes(&value) == *bytes).then_some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// [value-2] Two byte strings for one value would let a counter of bytes and a counter of
+    /// values disagree.
+    #[test]
+    fn a_descriptor_with_an_unused_byte_set_is_no_value() {
+        for (value, used) in [
+            (Value::NoOp, 1),
+            (Value::ExpireSession { session: u64::MAX }, 1 + 8),
+            (Value::Batch(BatchName::default()), 1 + 4 + 4 + 4 + 8 + 4),
+            (Value::CloseStream(StreamName::default()), 1 + 4 + 4 + 4),
+        ] {
+            let bytes = value_to_bytes(&value);
+            assert_eq!(value_from_bytes(&bytes), Some(value));
+            let takes_another = |at: &usize| {
+                let mut changed = bytes;
+                changed[*at] ^= 1;
+                *at > 0 && value_from_bytes(&changed).is_some()
+            };
+            assert_eq!(
+                (0..VALUE_BYTES).filter(takes_another).count(),
+                used - 1,
+                "{value}"
+            );
+        }
+    }
+}
