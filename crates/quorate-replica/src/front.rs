@@ -106,7 +106,12 @@ pub trait Front {
     /// Bytes arrived. Returns how many were used up; the rest comes again with what follows it.
     /// Using none although output or open requests are at their limit is back-pressure: the
     /// reactor stops reading that socket until [`Front::ready`] says otherwise.
-    fn received(&mut self, connection: ConnectionId, bytes: &[u8], requests: &mut dyn Requests) -> usize;
+    fn received(
+        &mut self,
+        connection: ConnectionId,
+        bytes: &[u8],
+        requests: &mut dyn Requests,
+    ) -> usize;
 
     /// Whether this connection takes more input.
     fn ready(&self, connection: ConnectionId) -> bool;

@@ -1,0 +1,190 @@
+//! What the front is to hear: ended requests, their replies in one buffer, in order.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use crate::front::{Completion, Failure, SessionId, Tag};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// That many bytes of the reply buffer.
+    Written(usize),
+    Registered(SessionId),
+    Readable,
+    Failed(Failure),
+}
+
+/// A batch of ended requests, taken out to be told to a front.
+#[derive(Debug, Default)]
+pub struct Ended {
+    list: VecDeque<(Tag, Outcome)>,
+    replies: Vec<u8>,
+    taken: usize,
+}
+
+impl Ended {
+    /// Takes the next one.
+    pub fn next_completion(&mut self) -> Option<Completion<'_>> {
+        let (tag, outcome) = self.list.pop_front()?;
+        Some(match outcome {
+            Outcome::Written(length) => {
+                let from = self.taken;
+                self.taken += length;
+                Completion::Written(tag, &self.replies[from..self.taken])
+            }
+            Outcome::Registered(session) => Completion::Registered(tag, session),
+            Outcome::Readable => Completion::Readable(tag),
+            Outcome::Failed(failure) => Completion::Failed(tag, failure),
+        })
+    }
+}
+
+/// The queue. Bounded by its users: nothing is applied while [`Completions::bytes`] is at the
+/// limit, and everything else ends a request that was itself in a bounded queue.
+#[derive(Debug, Default)]
+pub(crate) struct Completions {
+    ended: Ended,
+    /// Requests whose front does not want to hear of them any more.
+    forgotten: BTreeSet<Tag>,
+    open: usize,
+}
+
+impl Completions {
+    /// A request was taken; it will end exactly once.
+    pub(crate) fn opened(&mut self) {
+        self.open += 1;
+    }
+
+    /// Requests that have not ended.
+    pub(crate) fn open(&self) -> usize {
+        self.open
+    }
+
+    /// Bytes waiting.
+    pub(crate) fn bytes(&self) -> usize {
+        self.ended.replies.len() + self.ended.list.len() * size_of::<(Tag, Outcome)>()
+    }
+
+    pub(crate) fn written(&mut self, tag: Tag, reply: &[u8]) {
+        if self.ends(tag) {
+            self.ended.replies.extend_from_slice(reply);
+            self.ended
+                .list
+                .push_back((tag, Outcome::Written(reply.len())));
+        }
+    }
+
+    pub(crate) fn registered(&mut self, tag: Tag, session: SessionId) {
+        if self.ends(tag) {
+            self.ended
+                .list
+                .push_back((tag, Outcome::Registered(session)));
+        }
+    }
+
+    pub(crate) fn readable(&mut self, tag: Tag) {
+        if self.ends(tag) {
+            self.ended.list.push_back((tag, Outcome::Readable));
+        }
+    }
+
+    pub(crate) fn failed(&mut self, tag: Tag, failure: Failure) {
+        if self.ends(tag) {
+            self.ended.list.push_back((tag, Outcome::Failed(failure)));
+        }
+    }
+
+    /// The front does not want to hear of this request. One that is not open is not remembered
+    /// for longer than others are open.
+    pub(crate) fn forget(&mut self, tag: Tag) {
+        if let Some(at) = self.ended.list.iter().position(|(ended, _)| *ended == tag) {
+            self.remove(at);
+        } else if self.open > 0 {
+            self.forgotten.insert(tag);
+        }
+    }
+
+    fn remove(&mut self, at: usize) {
+        let mut from = 0;
+        for (_, outcome) in self.ended.list.range(..at) {
+            if let Outcome::Written(length) = outcome {
+                from += length;
+            }
+        }
+        if let Some((_, Outcome::Written(length))) = self.ended.list.remove(at) {
+            self.ended.replies.drain(from..from + length);
+        }
+    }
+
+    fn ends(&mut self, tag: Tag) -> bool {
+        self.open = self.open.saturating_sub(1);
+        let wanted = self.forgotten.is_empty() || !self.forgotten.remove(&tag);
+        if self.open == 0 {
+            self.forgotten.clear();
+        }
+        wanted
+    }
+
+    /// Takes all that ended; `None` if nothing did.
+    pub(crate) fn take(&mut self) -> Option<Ended> {
+        (!self.ended.list.is_empty()).then(|| std::mem::take(&mut self.ended))
+    }
+
+    /// Gives the buffers back for reuse.
+    pub(crate) fn recycle(&mut self, mut ended: Ended) {
+        if self.ended.list.is_empty() && self.ended.replies.is_empty() {
+            ended.list.clear();
+            ended.replies.clear();
+            ended.taken = 0;
+            ended.replies.shrink_to(1 << 20);
+            self.ended = ended;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_come_out_with_their_tags() {
+        let mut completions = Completions::default();
+        (0..4).for_each(|_| completions.opened());
+        completions.written(Tag(1), b"one");
+        completions.failed(Tag(2), Failure::Busy);
+        completions.written(Tag(3), b"");
+        completions.written(Tag(4), b"four");
+        completions.forget(Tag(1));
+        let mut ended = completions.take().unwrap();
+        assert_eq!(
+            ended.next_completion(),
+            Some(Completion::Failed(Tag(2), Failure::Busy))
+        );
+        assert_eq!(
+            ended.next_completion(),
+            Some(Completion::Written(Tag(3), b""))
+        );
+        assert_eq!(
+            ended.next_completion(),
+            Some(Completion::Written(Tag(4), b"four"))
+        );
+        assert_eq!(ended.next_completion(), None);
+        completions.recycle(ended);
+        assert_eq!((completions.open(), completions.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn forgotten_request_ends_in_silence() {
+        let mut completions = Completions::default();
+        (0..2).for_each(|_| completions.opened());
+        completions.forget(Tag(1));
+        completions.written(Tag(1), b"one");
+        assert!(completions.take().is_none());
+        completions.forget(Tag(9));
+        completions.readable(Tag(2));
+        assert!(completions.take().is_some());
+        assert!(
+            completions.forgotten.is_empty(),
+            "nothing is open, nothing to remember"
+        );
+    }
+}

@@ -1,0 +1,52 @@
+//! What a replica counts: how often each path was taken, the slow and the wrong ones above all.
+
+/// Totals since the process started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Commands taken from fronts.
+    pub commands_accepted: u64,
+    /// Commands refused because a queue was full.
+    pub commands_busy: u64,
+    /// Commands and reads that ran out of time.
+    pub requests_timed_out: u64,
+    /// Own batches formed.
+    pub batches_formed: u64,
+    /// Own batches offered again: leader change, refusal, reconnection or time-out.
+    pub batches_repeated: u64,
+    /// Batches decided and executed here.
+    pub batches_applied: u64,
+    /// Commands executed here.
+    pub commands_applied: u64,
+    /// Decided batches not executed because they had been before.
+    pub batches_skipped: u64,
+    /// Decided batches not executed because an earlier one of their origin was missing.
+    pub batches_out_of_order: u64,
+    /// Decided batches not executed because their origin's session is unknown ([session-4]).
+    pub batches_unknown_session: u64,
+    /// Decided batches that no decoder understands; executed nowhere.
+    pub batches_malformed: u64,
+    /// Batches of other nodes proposed here.
+    pub forwards_taken: u64,
+    /// Batches of other nodes that were in flight or applied already.
+    pub forwards_repeated: u64,
+    /// Batches of other nodes not taken.
+    pub forwards_refused: u64,
+    /// Frames dropped because payload and name did not match, or sender and content did not.
+    pub frames_mismatched: u64,
+    /// Frames dropped because a queue was full; the protocol repeats them.
+    pub frames_overload: u64,
+    /// Frames that the plane had no room for, or no connection; the protocol repeats them.
+    pub sends_dropped: u64,
+    /// Payloads asked for with a fetch.
+    pub payloads_fetched: u64,
+    /// Slots sent to peers that are behind.
+    pub slots_served: u64,
+    /// Linearizable reads asked for,
+    pub reads_asked: u64,
+    /// and the confirmations that they shared.
+    pub reads_confirmed: u64,
+    /// Entries applied from the log instead of memory.
+    pub applied_from_log: u64,
+    /// Rules broken somewhere ([`quorate_core::effect::Alarm`]); each is worth a person's attention.
+    pub alarms: u64,
+}

@@ -1,0 +1,93 @@
+//! The capacity of every queue of a replica; in bytes where a queue holds bytes.
+
+/// Most batches of one origin that may be open at a time ([session-2]).
+pub const OPEN_BATCHES_MAX: usize = 64;
+
+/// What one command costs beyond its bytes while it waits: tag, deadline and bookkeeping. Charged,
+/// so that a flood of empty commands is bounded too.
+pub const COMMAND_OVERHEAD_BYTES: usize = 64;
+
+/// What a replica may hold. These never influence what is executed, so nodes may differ in them;
+/// what must be equal everywhere is in [`crate::sessions`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Own batches in flight; while the window is full the next batch grows.
+    pub window_batches: usize,
+    /// A batch is closed at this size; one larger command travels alone.
+    pub batch_bytes: usize,
+    /// Commands accepted but not yet in a batch.
+    pub pending_bytes: usize,
+    /// Replies and notices that the front has not taken; no more is applied while they are above.
+    pub completion_bytes: usize,
+    /// Reads and session registrations waiting at a time, each.
+    pub waiting_requests: usize,
+    /// Payloads that undecided or unapplied slots need. Above it, proposals of others are dropped
+    /// and own ones wait.
+    pub payload_bytes: usize,
+    /// Applied or superseded payloads, kept for slow followers.
+    pub recent_bytes: usize,
+    /// Batches of other nodes that wait for a free slot at the leader.
+    pub forwarded_bytes: usize,
+    /// Records not yet on disk. Above it nothing new is proposed or voted for.
+    pub log_backlog_bytes: u64,
+    /// Decided entries that wait to be applied in memory; above it proposals of others are dropped.
+    pub decided_entries: usize,
+    /// Bytes read from the log in one turn.
+    pub log_read_bytes: usize,
+    /// Bytes applied in one turn.
+    pub apply_bytes: usize,
+    /// Bytes of catch-up sent in one turn.
+    pub serve_bytes: usize,
+    /// Catch-up ranges and payload requests of peers waiting to be served.
+    pub serve_requests: usize,
+    /// Commands that the service proposes because time passed, per turn.
+    pub due_commands: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        const KIB: usize = 1 << 10;
+        const MIB: usize = 1 << 20;
+        Self {
+            window_batches: 4,
+            batch_bytes: 256 * KIB,
+            pending_bytes: 32 * MIB,
+            completion_bytes: 32 * MIB,
+            waiting_requests: 64 * KIB,
+            payload_bytes: 256 * MIB,
+            recent_bytes: 64 * MIB,
+            forwarded_bytes: 32 * MIB,
+            log_backlog_bytes: 64 << 20,
+            decided_entries: 64 * KIB,
+            log_read_bytes: MIB,
+            apply_bytes: 4 * MIB,
+            serve_bytes: MIB,
+            serve_requests: 256,
+            due_commands: 128,
+        }
+    }
+}
+
+impl Limits {
+    /// The same with what would stop a replica from working raised to the least that works.
+    pub fn at_least(mut self, command_bytes_max: usize) -> Self {
+        let one = command_bytes_max.saturating_add(1024);
+        self.window_batches = self.window_batches.clamp(1, OPEN_BATCHES_MAX);
+        self.batch_bytes = self.batch_bytes.max(1);
+        self.waiting_requests = self.waiting_requests.max(1);
+        self.decided_entries = self.decided_entries.max(1);
+        self.serve_requests = self.serve_requests.max(1);
+        for bytes in [
+            &mut self.pending_bytes,
+            &mut self.completion_bytes,
+            &mut self.payload_bytes,
+            &mut self.forwarded_bytes,
+            &mut self.log_read_bytes,
+            &mut self.apply_bytes,
+            &mut self.serve_bytes,
+        ] {
+            *bytes = (*bytes).max(one);
+        }
+        self
+    }
+}

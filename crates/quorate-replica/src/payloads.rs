@@ -1,0 +1,257 @@
+//! Bytes by batch name: what open slots need, then a bounded ring of what slow followers may want.
+//!
+//! A payload is pinned by each slot that was voted for or decided with it and is not applied yet.
+//! Whatever is not pinned may go at any time, oldest first; the log still has what was voted for.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::Deref,
+    sync::Arc,
+};
+
+use quorate_core::{slot::Slot, value::BatchName};
+
+/// The bytes of a batch, shared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Payload(Arc<Vec<u8>>);
+
+impl Payload {
+    pub(crate) fn new(bytes: Vec<u8>) -> Self {
+        Self(Arc::new(bytes))
+    }
+}
+
+impl Deref for Payload {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Whether these are the bytes of that name ([value-2]).
+pub(crate) fn matches(name: &BatchName, bytes: &[u8]) -> bool {
+    usize::try_from(name.length) == Ok(bytes.len())
+        && name.checksum == quorate_wire::checksum(bytes)
+}
+
+struct Held {
+    payload: Payload,
+    pins: u32,
+    /// Place in `recent` while there are no pins.
+    stamp: u64,
+}
+
+/// The store.
+pub(crate) struct Payloads {
+    held: HashMap<BatchName, Held>,
+    pins: BTreeMap<Slot, BatchName>,
+    recent: BTreeMap<u64, BatchName>,
+    stamp: u64,
+    pinned_bytes: usize,
+    recent_bytes: usize,
+    pinned_bytes_max: usize,
+    recent_bytes_max: usize,
+}
+
+impl Payloads {
+    pub(crate) fn new(pinned_bytes_max: usize, recent_bytes_max: usize) -> Self {
+        Self {
+            held: HashMap::new(),
+            pins: BTreeMap::new(),
+            recent: BTreeMap::new(),
+            stamp: 0,
+            pinned_bytes: 0,
+            recent_bytes: 0,
+            pinned_bytes_max,
+            recent_bytes_max,
+        }
+    }
+
+    /// Whether open slots may need `more` bytes.
+    pub(crate) fn has_room(&self, more: usize) -> bool {
+        self.pinned_bytes == 0 || self.pinned_bytes.saturating_add(more) <= self.pinned_bytes_max
+    }
+
+    pub(crate) fn get(&self, name: &BatchName) -> Option<&Payload> {
+        self.held.get(name).map(|held| &held.payload)
+    }
+
+    pub(crate) fn holds(&self, name: &BatchName) -> bool {
+        self.held.contains_key(name)
+    }
+
+    /// Keeps a payload whose name was checked. The newest unpinned payload always stays, however
+    /// large: it is what the caller is about to vote for.
+    pub(crate) fn insert(&mut self, name: BatchName, payload: Payload) {
+        if self.held.contains_key(&name) {
+            return;
+        }
+        let stamp = self.next_stamp();
+        self.recent_bytes += payload.len();
+        self.recent.insert(stamp, name);
+        self.held.insert(
+            name,
+            Held {
+                payload,
+                pins: 0,
+                stamp,
+            },
+        );
+        self.shrink();
+    }
+
+    /// An open slot holds this batch now, and no other any more. Ignored if the bytes are not here.
+    pub(crate) fn pin(&mut self, slot: Slot, name: BatchName) {
+        if self.pins.get(&slot) == Some(&name) {
+            return;
+        }
+        self.unpin(slot);
+        let Some(held) = self.held.get_mut(&name) else {
+            return;
+        };
+        if held.pins == 0 {
+            self.recent.remove(&held.stamp);
+            self.recent_bytes -= held.payload.len();
+            self.pinned_bytes += held.payload.len();
+        }
+        held.pins += 1;
+        self.pins.insert(slot, name);
+    }
+
+    /// The slot needs no payload any more.
+    pub(crate) fn unpin(&mut self, slot: Slot) {
+        if let Some(name) = self.pins.remove(&slot) {
+            self.release(name);
+        }
+    }
+
+    /// Slots below are applied.
+    pub(crate) fn unpin_below(&mut self, slot: Slot) {
+        while let Some(first) = self.pins.first_entry()
+            && *first.key() < slot
+        {
+            let name = first.remove();
+            self.release(name);
+        }
+    }
+
+    fn release(&mut self, name: BatchName) {
+        let stamp = self.next_stamp();
+        let held = self.held.get_mut(&name).expect("a pinned payload is held");
+        held.pins -= 1;
+        if held.pins == 0 {
+            held.stamp = stamp;
+            self.pinned_bytes -= held.payload.len();
+            self.recent_bytes += held.payload.len();
+            self.recent.insert(stamp, name);
+            self.shrink();
+        }
+    }
+
+    fn shrink(&mut self) {
+        while self.recent_bytes > self.recent_bytes_max
+            && self.recent.len() > 1
+            && let Some((_, name)) = self.recent.pop_first()
+            && let Some(held) = self.held.remove(&name)
+        {
+            self.recent_bytes -= held.payload.len();
+        }
+    }
+
+    fn next_stamp(&mut self) -> u64 {
+        self.stamp += 1;
+        self.stamp
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(counter: u64, bytes: &[u8]) -> BatchName {
+        BatchName {
+            counter,
+            length: u32::try_from(bytes.len()).unwrap(),
+            checksum: quorate_wire::checksum(bytes),
+            ..BatchName::default()
+        }
+    }
+
+    fn store(payloads: &mut Payloads, counter: u64, length: usize) -> BatchName {
+        let bytes = vec![u8::try_from(counter).unwrap(); length];
+        let name = name(counter, &bytes);
+        payloads.insert(name, Payload::new(bytes));
+        name
+    }
+
+    /// [value-2] Neither another length nor other bytes pass for a name.
+    #[test]
+    fn bytes_are_known_by_length_and_checksum() {
+        let honest = name(1, b"abc");
+        assert!(matches(&honest, b"abc"));
+        assert!(!matches(&honest, b"abd"));
+        assert!(!matches(&honest, b"abcd"));
+        assert!(!matches(
+            &BatchName {
+                length: 4,
+                ..honest
+            },
+            b"abc"
+        ));
+    }
+
+    #[test]
+    fn pinned_payload_outlives_any_number_of_others() {
+        let mut payloads = Payloads::new(100, 20);
+        let kept = store(&mut payloads, 1, 10);
+        payloads.pin(Slot(5), kept);
+        for counter in 2..20 {
+            store(&mut payloads, counter, 10);
+        }
+        assert!(payloads.holds(&kept));
+        assert!(payloads.recent_bytes <= 20);
+        assert_eq!(payloads.held.len(), 3);
+    }
+
+    #[test]
+    fn applied_payload_stays_in_the_ring_until_newer_ones_push_it_out() {
+        let mut payloads = Payloads::new(100, 20);
+        let first = store(&mut payloads, 1, 10);
+        payloads.pin(Slot(5), first);
+        payloads.unpin_below(Slot(6));
+        assert!(payloads.holds(&first));
+        store(&mut payloads, 2, 10);
+        store(&mut payloads, 3, 10);
+        assert!(!payloads.holds(&first));
+        assert_eq!((payloads.pinned_bytes, payloads.recent_bytes), (0, 20));
+    }
+
+    /// A slot's vote may be overwritten by one for another value in a higher ballot ([p2-2]).
+    #[test]
+    fn slot_pins_only_what_it_was_last_voted_for() {
+        let mut payloads = Payloads::new(100, 0);
+        let older = store(&mut payloads, 1, 10);
+        payloads.pin(Slot(5), older);
+        payloads.pin(Slot(6), older);
+        let newer = store(&mut payloads, 2, 10);
+        payloads.pin(Slot(5), newer);
+        assert!(payloads.holds(&older), "slot 6 still needs it");
+        payloads.pin(Slot(6), newer);
+        store(&mut payloads, 3, 1);
+        assert!(!payloads.holds(&older));
+        assert_eq!(payloads.pinned_bytes, 10);
+    }
+
+    #[test]
+    fn room_is_counted_by_what_open_slots_need() {
+        let mut payloads = Payloads::new(20, 100);
+        assert!(payloads.has_room(1000), "one payload always fits");
+        let first = store(&mut payloads, 1, 15);
+        payloads.pin(Slot(1), first);
+        assert!(payloads.has_room(5));
+        assert!(!payloads.has_room(6));
+        payloads.unpin_below(Slot(2));
+        assert!(payloads.has_room(6));
+    }
+}

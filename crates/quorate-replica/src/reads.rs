@@ -1,0 +1,245 @@
+//! Linearizable reads: many share one confirmation, then wait until enough is applied ([read-2]).
+
+use std::collections::VecDeque;
+
+use quorate_core::{input::ReadToken, slot::Slot, time::Time};
+
+use crate::{
+    completions::Completions,
+    front::{Failure, Tag},
+};
+
+type Waiting = VecDeque<(Tag, Time)>;
+
+/// Those that one confirmation is asked for.
+#[derive(Debug)]
+struct Asked {
+    token: ReadToken,
+    since: Time,
+    tags: Waiting,
+}
+
+/// All reads of this node.
+#[derive(Debug, Default)]
+pub(crate) struct Reads {
+    /// Arrived after the last question went out: they need the next one ([read-2]).
+    waiting: Waiting,
+    asked: Option<Asked>,
+    confirmed: Vec<(Slot, Waiting)>,
+    last_token: u64,
+    retry_at: Time,
+    count: usize,
+}
+
+impl Reads {
+    /// Reads that have not ended.
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
+    pub(crate) fn push(&mut self, tag: Tag, deadline: Time) {
+        self.waiting.push_back((tag, deadline));
+        self.count += 1;
+    }
+
+    /// The question to ask now, if there is one. One at a time; an answer that never came is given
+    /// up after `patience_ms`.
+    pub(crate) fn next_question(&mut self, now: Time, patience_ms: u64) -> Option<ReadToken> {
+        if self
+            .asked
+            .as_ref()
+            .is_some_and(|asked| now >= asked.since.plus_ms(patience_ms))
+        {
+            self.ask_again();
+        }
+        if self.asked.is_some() || self.waiting.is_empty() || now < self.retry_at {
+            return None;
+        }
+        self.last_token += 1;
+        let token = ReadToken(self.last_token);
+        self.asked = Some(Asked {
+            token,
+            since: now,
+            tags: std::mem::take(&mut self.waiting),
+        });
+        Some(token)
+    }
+
+    /// The answer: those asked for may run once everything below `slot` is applied.
+    pub(crate) fn confirmed(&mut self, token: ReadToken, slot: Slot) -> bool {
+        match self.asked.take_if(|asked| asked.token == token) {
+            Some(asked) => {
+                self.confirmed.push((slot, asked.tags));
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The other answer. They are asked for again, not at once.
+    pub(crate) fn failed(&mut self, token: ReadToken, retry_at: Time) {
+        if self
+            .asked
+            .as_ref()
+            .is_some_and(|asked| asked.token == token)
+        {
+            self.ask_again();
+            self.retry_at = retry_at;
+        }
+    }
+
+    /// There is a new leader to ask.
+    pub(crate) fn retry_now(&mut self) {
+        self.retry_at = Time(0);
+    }
+
+    fn ask_again(&mut self) {
+        if let Some(mut asked) = self.asked.take() {
+            asked.tags.append(&mut self.waiting);
+            self.waiting = asked.tags;
+        }
+    }
+
+    /// Lets those run that waited for `applied_to`.
+    pub(crate) fn release(&mut self, applied_to: Slot, completions: &mut Completions) {
+        let Self {
+            confirmed, count, ..
+        } = self;
+        confirmed.retain_mut(|(slot, tags)| {
+            if *slot > applied_to {
+                return true;
+            }
+            for (tag, _) in tags.drain(..) {
+                *count -= 1;
+                completions.readable(tag);
+            }
+            false
+        });
+    }
+
+    /// Ends those whose time is up; says how many.
+    pub(crate) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
+        let asked = self.asked.iter_mut().map(|asked| &mut asked.tags);
+        let confirmed = self.confirmed.iter_mut().map(|(_, tags)| tags);
+        let mut expired = 0;
+        for tags in asked.chain(confirmed).chain([&mut self.waiting]) {
+            while let Some((tag, _)) = tags.pop_front_if(|(_, deadline)| *deadline <= now) {
+                completions.failed(tag, Failure::NoQuorum);
+                expired += 1;
+            }
+        }
+        self.confirmed.retain(|(_, tags)| !tags.is_empty());
+        self.count -= expired;
+        expired as u64
+    }
+
+    /// When something here is due, without answers from others.
+    pub(crate) fn wake_at(&self, patience_ms: u64) -> Option<Time> {
+        let asked = self
+            .asked
+            .as_ref()
+            .map(|asked| asked.since.plus_ms(patience_ms));
+        let retry = (!self.waiting.is_empty() && self.asked.is_none()).then_some(self.retry_at);
+        let tags = self.asked.iter().map(|asked| &asked.tags);
+        let tags = tags
+            .chain(self.confirmed.iter().map(|(_, tags)| tags))
+            .chain([&self.waiting]);
+        let deadline = tags.filter_map(|tags| Some(tags.front()?.1)).min();
+        [asked, retry, deadline].into_iter().flatten().min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::front::Completion;
+
+    const PATIENCE_MS: u64 = 1000;
+
+    fn ended(completions: &mut Completions) -> Vec<String> {
+        let Some(mut ended) = completions.take() else {
+            return Vec::new();
+        };
+        let mut list = Vec::new();
+        while let Some(completion) = ended.next_completion() {
+            list.push(match completion {
+                Completion::Readable(tag) => format!("{} runs", tag.0),
+                Completion::Failed(tag, why) => format!("{} {why:?}", tag.0),
+                other => format!("{other:?}"),
+            });
+        }
+        list
+    }
+
+    fn reads(tags: &[(u64, u64)]) -> (Reads, Completions) {
+        let (mut reads, mut completions) = (Reads::default(), Completions::default());
+        for (tag, deadline) in tags {
+            completions.opened();
+            reads.push(Tag(*tag), Time(*deadline));
+        }
+        (reads, completions)
+    }
+
+    #[test]
+    fn many_reads_share_a_confirmation_and_late_ones_wait_for_the_next() {
+        let (mut reads, mut completions) = reads(&[(1, 100), (2, 100)]);
+        let first = reads.next_question(Time(0), PATIENCE_MS).unwrap();
+        reads.push(Tag(3), Time(100));
+        assert_eq!(
+            reads.next_question(Time(0), PATIENCE_MS),
+            None,
+            "one question at a time"
+        );
+        assert!(reads.confirmed(first, Slot(8)));
+        reads.release(Slot(7), &mut completions);
+        assert_eq!(ended(&mut completions), [""; 0]);
+        reads.release(Slot(8), &mut completions);
+        assert_eq!(ended(&mut completions), ["1 runs", "2 runs"]);
+        let second = reads.next_question(Time(0), PATIENCE_MS).unwrap();
+        assert!(
+            !reads.confirmed(first, Slot(9)),
+            "an old answer is nobody's"
+        );
+        assert!(reads.confirmed(second, Slot(8)));
+        reads.release(Slot(8), &mut completions);
+        assert_eq!(ended(&mut completions), ["3 runs"]);
+        assert_eq!(reads.len(), 0);
+    }
+
+    #[test]
+    fn failed_question_is_asked_again_in_order() {
+        let (mut reads, mut completions) = reads(&[(1, 100)]);
+        let token = reads.next_question(Time(0), PATIENCE_MS).unwrap();
+        reads.push(Tag(2), Time(100));
+        reads.failed(token, Time(5));
+        assert_eq!(reads.next_question(Time(4), PATIENCE_MS), None);
+        assert_eq!(reads.wake_at(PATIENCE_MS), Some(Time(5)));
+        let token = reads.next_question(Time(5), PATIENCE_MS).unwrap();
+        reads.confirmed(token, Slot(1));
+        reads.release(Slot(1), &mut completions);
+        assert_eq!(ended(&mut completions), ["1 runs", "2 runs"]);
+    }
+
+    #[test]
+    fn read_out_of_time_was_not_executed() {
+        let (mut reads, mut completions) = reads(&[(1, 10), (2, 20), (3, 30)]);
+        let token = reads.next_question(Time(0), PATIENCE_MS).unwrap();
+        assert_eq!(reads.expire(Time(10), &mut completions), 1);
+        reads.confirmed(token, Slot(5));
+        assert_eq!(reads.expire(Time(20), &mut completions), 1);
+        assert_eq!(ended(&mut completions), ["1 NoQuorum", "2 NoQuorum"]);
+        reads.release(Slot(5), &mut completions);
+        assert_eq!(ended(&mut completions), ["3 runs"]);
+    }
+
+    #[test]
+    fn question_without_answer_is_given_up() {
+        let (mut reads, _) = reads(&[(1, u64::MAX)]);
+        let first = reads.next_question(Time(0), PATIENCE_MS).unwrap();
+        assert_eq!(reads.wake_at(PATIENCE_MS), Some(Time(1_000_000)));
+        let second = reads.next_question(Time(1_000_000), PATIENCE_MS).unwrap();
+        assert_ne!(first, second);
+        assert!(!reads.confirmed(first, Slot(1)));
+        assert!(reads.confirmed(second, Slot(1)));
+    }
+}
