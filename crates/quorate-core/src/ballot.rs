@@ -29,7 +29,11 @@ pub struct Ballot {
 
 impl Ballot {
     /// Below every ballot that a node can start (rounds start at 1).
-    pub const ZERO: Self = Self { era: Era(0), round: 0, node: NodeId(0) };
+    pub const ZERO: Self = Self {
+        era: Era(0),
+        round: 0,
+        node: NodeId(0),
+    };
 }
 
 impl fmt::Display for Era {

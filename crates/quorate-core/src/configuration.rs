@@ -69,15 +69,30 @@ impl Configuration {
     /// Checks and builds; members are kept in order of their ids.
     pub fn new(mut members: Vec<Voter>, rule: QuorumRule, class: Class) -> Result<Self, Invalid> {
         members.sort_unstable_by_key(|voter| voter.member);
-        let configuration = Self { members, rule, class };
+        let configuration = Self {
+            members,
+            rule,
+            class,
+        };
         configuration.check()?;
         Ok(configuration)
     }
 
     /// Every node with weight 1, majority rule.
-    pub fn simple(members: impl IntoIterator<Item = Member>, class: Class) -> Result<Self, Invalid> {
-        let voter = |member| Voter { member, weight: 1, auxiliary: false };
-        Self::new(members.into_iter().map(voter).collect(), QuorumRule::Majority, class)
+    pub fn simple(
+        members: impl IntoIterator<Item = Member>,
+        class: Class,
+    ) -> Result<Self, Invalid> {
+        let voter = |member| Voter {
+            member,
+            weight: 1,
+            auxiliary: false,
+        };
+        Self::new(
+            members.into_iter().map(voter).collect(),
+            QuorumRule::Majority,
+            class,
+        )
     }
 
     fn check(&self) -> Result<(), Invalid> {
@@ -101,7 +116,8 @@ impl Configuration {
             return Err(Invalid::Quorums);
         }
         let everybody = self.everybody();
-        let possible = self.is_quorum(Phase::One, everybody) && self.is_quorum(Phase::Two, everybody);
+        let possible =
+            self.is_quorum(Phase::One, everybody) && self.is_quorum(Phase::Two, everybody);
         // An empty quorum (a flexible rule with a threshold of 0) meets nothing and is caught here too.
         if !possible || !quorums_meet(self, Phase::One, self, Phase::Two) {
             return Err(Invalid::Quorums);
@@ -115,9 +131,14 @@ impl Configuration {
         match change {
             Change::Increment(member) => match self.position(member) {
                 Some(at) => {
-                    members[at].weight = members[at].weight.checked_add(1).ok_or(Invalid::Weight)?;
+                    members[at].weight =
+                        members[at].weight.checked_add(1).ok_or(Invalid::Weight)?;
                 }
-                None => members.push(Voter { member, weight: 1, auxiliary: false }),
+                None => members.push(Voter {
+                    member,
+                    weight: 1,
+                    auxiliary: false,
+                }),
             },
             Change::Decrement(member) => {
                 let at = self.position(member).ok_or(Invalid::Unknown(member.node))?;
@@ -190,12 +211,19 @@ impl Configuration {
 
     /// Total weight; within [`WEIGHT_MAX`] for every checked configuration.
     pub fn weight(&self) -> u64 {
-        self.members.iter().map(|voter| u64::from(voter.weight)).sum()
+        self.members
+            .iter()
+            .map(|voter| u64::from(voter.weight))
+            .sum()
     }
 
     /// Weight of a set of members.
     pub fn weight_of(&self, set: MemberSet) -> u64 {
-        let inside = self.members.iter().enumerate().filter(|(index, _)| set.has(*index));
+        let inside = self
+            .members
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| set.has(*index));
         inside.map(|(_, voter)| u64::from(voter.weight)).sum()
     }
 

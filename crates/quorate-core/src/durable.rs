@@ -1,13 +1,15 @@
 //! Statements parked until their record is on disk. Only this file can release one.
 
-use alloc::{collections::VecDeque, vec::Vec};
+use alloc::collections::VecDeque;
 
 use crate::{
     ballot::Ballot,
+    effect::{Effect, Effects},
     message::{Phase1b, Phase2b},
     node_id::NodeId,
-    record::RecordSeq,
+    record::{Class, Record, RecordSeq},
     slot::Slot,
+    voted::Run,
 };
 
 /// A statement that may leave this node: the record behind it has the class that it claims.
@@ -28,4 +30,167 @@ pub enum Statement {
     Promise(Phase1b),
     /// A vote.
     Vote(Phase2b),
+}
+
+/// A vote whose record is on its way: the run as it stood when the vote was cast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct ParkedVote {
+    record: RecordSeq,
+    run: Run,
+}
+
+/// Numbers the records and holds what waits for them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Pending {
+    /// The class at which this group votes ([class-1]).
+    class: Class,
+    appended: RecordSeq,
+    persisted: RecordSeq,
+    promises: VecDeque<(RecordSeq, NodeId, Phase1b)>,
+    votes: VecDeque<ParkedVote>,
+    decided: VecDeque<(RecordSeq, Slot)>,
+    /// [disk-9] After a failed write nothing is ever released again.
+    failed: bool,
+}
+
+impl Pending {
+    /// Nothing waits.
+    pub fn new(class: Class, capacity: usize) -> Self {
+        Self {
+            class,
+            appended: RecordSeq(0),
+            persisted: RecordSeq(0),
+            promises: VecDeque::new(),
+            votes: VecDeque::with_capacity(capacity),
+            decided: VecDeque::with_capacity(capacity),
+            failed: false,
+        }
+    }
+
+    /// Appends a record to the log.
+    pub fn append(&mut self, record: Record, effects: &mut Effects) -> RecordSeq {
+        self.appended = RecordSeq(self.appended.0 + 1);
+        effects.push(Effect::Persist {
+            seq: self.appended,
+            record,
+        });
+        self.appended
+    }
+
+    /// The last record on stable storage.
+    pub fn persisted_to(&self) -> RecordSeq {
+        self.persisted
+    }
+
+    /// Whether the log failed.
+    pub fn failed(&self) -> bool {
+        self.failed
+    }
+
+    /// [disk-9]
+    pub fn fail(&mut self) {
+        self.failed = true;
+        self.promises.clear();
+        self.votes.clear();
+        self.decided.clear();
+    }
+
+    /// Records up to here are on stable storage.
+    pub fn persisted(&mut self, seq: RecordSeq) {
+        assert!(seq <= self.appended, "record {} was never appended", seq.0);
+        self.persisted = self.persisted.max(seq);
+    }
+
+    /// Whether this record is on stable storage, whatever the class ([class-3]).
+    pub fn is_durable(&self, seq: RecordSeq) -> bool {
+        !self.failed && seq <= self.persisted
+    }
+
+    /// A promise that may be spoken once `record` has the group's class.
+    pub fn park_promise(&mut self, record: RecordSeq, to: NodeId, promise: Phase1b) {
+        // A repeated question is answered once: the newest answer to a node replaces its older ones.
+        self.promises
+            .retain(|(_, node, older)| *node != to || older.ballot != promise.ballot);
+        self.promises.push_back((record, to, promise));
+    }
+
+    /// A vote whose record is on its way. Votes of one step of one record follow each other.
+    pub fn park_vote(&mut self, record: RecordSeq, run: Run) {
+        self.votes.push_back(ParkedVote { record, run });
+    }
+
+    /// A decided range whose record is on its way.
+    pub fn park_decided(&mut self, record: RecordSeq, to: Slot) {
+        self.decided.push_back((record, to));
+    }
+
+    /// The next promise that may be spoken.
+    pub fn next_promise(&mut self) -> Option<(NodeId, Durable<Statement>)> {
+        let (record, _, _) = self.promises.front()?;
+        if self.failed || (self.class == Class::Durable && *record > self.persisted) {
+            return None;
+        }
+        let (_, to, promise) = self.promises.pop_front()?;
+        Some((to, Durable(Statement::Promise(promise))))
+    }
+
+    /// The farthest vote that became durable, per ballot, each as its run stood then.
+    pub fn next_durable_vote(&mut self) -> Option<Run> {
+        let mut last: Option<Run> = None;
+        while let Some(parked) = self.votes.front() {
+            let same = last.is_none_or(|run| run.same_as(&parked.run));
+            if parked.record > self.persisted || !same {
+                break;
+            }
+            last = Some(parked.run);
+            self.votes.pop_front();
+        }
+        last
+    }
+
+    /// The farthest learned decision that became durable.
+    pub fn next_durable_decision(&mut self) -> Option<Slot> {
+        let mut last = None;
+        while let Some((record, to)) = self.decided.front() {
+            if *record > self.persisted {
+                break;
+            }
+            last = Some(*to);
+            self.decided.pop_front();
+        }
+        last
+    }
+
+    /// What may be said of the votes of `run`, `durable_to` of which is on stable storage;
+    /// `None` if nothing at the group's class.
+    pub fn vote(&self, run: &Run, durable_to: Slot) -> Option<Durable<Statement>> {
+        if self.failed || (self.class == Class::Durable && durable_to <= run.from) {
+            return None;
+        }
+        assert!(
+            durable_to <= run.to,
+            "durable to {durable_to}, voted to {}",
+            run.to
+        );
+        Some(Durable(Statement::Vote(Phase2b {
+            ballot: run.ballot,
+            from: run.from,
+            volatile_to: run.to,
+            durable_to,
+            check: run.check,
+        })))
+    }
+
+    /// The class at which this group votes.
+    pub fn class(&self) -> Class {
+        self.class
+    }
+
+    /// The newest ballot among parked promises, for tests and invariants.
+    pub fn newest_parked_promise(&self) -> Option<Ballot> {
+        self.promises
+            .iter()
+            .map(|(_, _, promise)| promise.ballot)
+            .max()
+    }
 }

@@ -151,16 +151,40 @@ pub enum Effect {
     Alarm(Alarm),
 }
 
+/// Counts what a healthy steady state never does; a test holds all of it at zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SlowPaths {
+    /// Phase 1 started.
+    pub campaigns: u64,
+    /// A vote replaced older ones instead of following them.
+    pub rewrites: u64,
+    /// A proposal came before what precedes it.
+    pub gaps: u64,
+    /// A proposal was refused for lack of room.
+    pub busy: u64,
+    /// A proposal came without its bytes.
+    pub missing_bytes: u64,
+    /// A leader went back to send proposals again.
+    pub rewinds: u64,
+    /// Decided values were asked for.
+    pub catchups: u64,
+}
+
 /// The list that `step` fills and the caller drains; reused, so that the hot path allocates nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Effects {
     list: Vec<Effect>,
+    /// Counted here, not in the node, whose state stays free of history.
+    pub slow: SlowPaths,
 }
 
 impl Effects {
     /// An empty list with room for a busy step.
     pub fn with_capacity(capacity: usize) -> Self {
-        Self { list: Vec::with_capacity(capacity) }
+        Self {
+            list: Vec::with_capacity(capacity),
+            slow: SlowPaths::default(),
+        }
     }
 
     /// Takes everything out, in order.

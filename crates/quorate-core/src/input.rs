@@ -24,8 +24,13 @@ pub enum Input {
         /// here before. Meaningless for messages without a value, and for values without bytes.
         held: bool,
     },
-    /// Give this value the next slot. Its bytes are at hand.
-    Propose(Value),
+    /// Give this value the next slots. Its bytes are at hand.
+    Propose {
+        /// The value.
+        value: Value,
+        /// How many slots; more than one only for values that may span ([`Value::may_span`]).
+        slots: u64,
+    },
     /// The bytes that [`crate::effect::Effect::Fetch`] asked for are at hand.
     Held(Value),
     /// Every record up to this one is on stable storage.

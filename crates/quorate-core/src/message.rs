@@ -7,6 +7,7 @@
 //! | `Preempted` | acceptor → anybody | I promised more than you ask |
 //! | `Phase2a` | leader → acceptor | vote for this value in these slots |
 //! | `Phase2b` | acceptor → leader | voted, cumulatively, up to here |
+//! | `Decided` | leader → everybody | all slots below are decided |
 //! | `Heartbeat`, `HeartbeatReply` | leader ↔ everybody | I lead; what is decided; still promised? |
 //! | `PreVote`, `PreVoteReply` | would-be candidate ↔ everybody | would you promise? |
 //! | `Transfer` | leader → follower | lead at once |
@@ -51,6 +52,22 @@ pub struct Phase1b {
     pub decided_to: Slot,
     /// Every vote from `max(from, floor)` on, in slot order.
     pub extents: Vec<Extent>,
+}
+
+impl Phase1b {
+    /// Whether the extents are what an acceptor can hold: in order, apart, below the ballot. A
+    /// plane never invents a message, but what decodes is checked once more where it matters.
+    pub fn is_well_formed(&self) -> bool {
+        let sound = |extent: &Extent| {
+            let spans = extent.range.len() == 1 || extent.value.may_span();
+            !extent.range.is_empty() && spans && extent.range.to < Slot(u64::MAX)
+        };
+        let apart = self
+            .extents
+            .windows(2)
+            .all(|pair| pair[0].range.to <= pair[1].range.from);
+        apart && self.extents.iter().all(sound)
+    }
 }
 
 /// A proposal ([p2-4]).
@@ -144,6 +161,13 @@ pub enum Message {
     Phase2a(Phase2a),
     /// A vote.
     Phase2b(Phase2b),
+    /// Slots below `decided_to` are decided; sent when no proposal is about to carry it.
+    Decided {
+        /// The leader's ballot ([decide-2]).
+        ballot: Ballot,
+        /// First slot that is not known to be decided.
+        decided_to: Slot,
+    },
     /// The leader lives.
     Heartbeat(Heartbeat),
     /// So does this node.

@@ -1,17 +1,38 @@
 //! Joins the roles: `step(now, input, &mut effects)`. Dispatch only.
+//!
+//! What a step does is in the files below, sorted by whom this node is talking to:
+//! [`voting`] answers proposers, [`leading`] talks to acceptors, [`following`] learns from a
+//! leader, [`timing`] is what happens when nothing happens.
+
+mod following;
+mod leading;
+mod timing;
+mod voting;
 
 use alloc::vec::Vec;
 
 use crate::{
+    acceptor::Acceptor,
     ballot::{Ballot, Era},
+    catchup::Catchup,
     configuration::Configuration,
-    effect::{Effects, Role},
+    durable::Pending,
+    effect::{Alarm, Effect, Effects, Refusal, Role},
+    election::Election,
+    flow::Peers,
     input::Input,
-    message::Extent,
+    leader::{Leading, Phase1},
+    learner::Learner,
+    message::{Extent, Message},
     node_id::{Member, NodeId},
-    record::HardState,
+    reads::{Asked, Reads},
+    reconfigure::Eras,
+    record::{HardState, RecordSeq},
     slot::Slot,
     time::Time,
+    transfer::Transfer,
+    voted::Run,
+    waiting::Waiting,
 };
 
 /// What the caller chooses for a node; constant while it runs.
@@ -51,74 +72,346 @@ pub struct Recovered {
 impl Recovered {
     /// A node at the beginning of the log, with the founding configuration ([era-11]).
     pub fn founded(configuration: Configuration) -> Self {
-        let hard = HardState { decided_to: Slot::FIRST, voted_to: Slot::FIRST, ..HardState::default() };
-        Self { hard, configuration, era: Era(0), previous: None, votes: Vec::new() }
+        let hard = HardState {
+            decided_to: Slot::FIRST,
+            voted_to: Slot::FIRST,
+            ..HardState::default()
+        };
+        Self {
+            hard,
+            configuration,
+            era: Era(0),
+            previous: None,
+            votes: Vec::new(),
+        }
     }
 }
 
 /// One node of the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Node {}
+pub struct Node {
+    options: Options,
+    // Safety.
+    acceptor: Acceptor,
+    pending: Pending,
+    learner: Learner,
+    phase1: Option<Phase1>,
+    leading: Option<Leading>,
+    /// The highest ballot of its own that it recorded ([ballot-2]).
+    spoken: Ballot,
+    /// The acceptor's votes in the newest ballot,
+    run: Run,
+    /// and how far they are on stable storage.
+    run_durable_to: Slot,
+    /// Slots below are decided or voted for, by records on stable storage.
+    durable_to: Slot,
+    // Liveness.
+    election: Election,
+    peers: Peers,
+    catchup: Catchup,
+    waiting: Waiting,
+    reads: Reads,
+    asked: Asked,
+    transfer: Option<Transfer>,
+    /// Followers were told that slots below are decided.
+    announced_to: Slot,
+    next_heartbeat: Time,
+    started: bool,
+    told_role: (Role, Option<NodeId>),
+    told_wake: Time,
+}
 
 impl Node {
     /// A node with what it remembers. The first `Input::Tick` starts its clocks.
-    pub fn new(_options: Options, _recovered: Recovered) -> Self {
-        unimplemented!()
+    pub fn new(options: Options, recovered: Recovered) -> Self {
+        let Recovered {
+            hard,
+            configuration,
+            era,
+            previous,
+            votes,
+        } = recovered;
+        let class = configuration.class();
+        let mut durable_to = hard.decided_to;
+        for vote in &votes {
+            if vote.range.from <= durable_to {
+                durable_to = durable_to.max(vote.range.to);
+            }
+        }
+        // A vote is a promise too, should the promise itself be known only from the vote.
+        let voted = votes
+            .iter()
+            .map(|vote| vote.ballot)
+            .max()
+            .unwrap_or_default();
+        let promised = hard.promised.max(voted);
+        let acceptor = Acceptor::new(
+            promised,
+            hard.decided_to,
+            hard.voted_to,
+            votes,
+            options.window_slots,
+            options.inflight_max,
+        );
+        let election = Election::new(
+            options.election_min_ms,
+            options.election_max_ms,
+            options.seed,
+        );
+        Self {
+            acceptor,
+            pending: Pending::new(class, options.inflight_max + 2),
+            learner: Learner::new(hard.decided_to, Eras::new(era, configuration, previous)),
+            phase1: None,
+            leading: None,
+            spoken: hard.spoken,
+            run: Run::default(),
+            run_durable_to: Slot(0),
+            durable_to,
+            election,
+            peers: Peers::default(),
+            catchup: Catchup::default(),
+            waiting: Waiting::default(),
+            reads: Reads::default(),
+            asked: Asked::default(),
+            transfer: None,
+            announced_to: hard.decided_to,
+            next_heartbeat: Time(0),
+            started: false,
+            told_role: (Role::Follower, None),
+            told_wake: Time(0),
+            options,
+        }
     }
 
     /// One event in, a list of things to do out. Equal inputs give equal effects.
-    pub fn step(&mut self, _now: Time, _input: Input, _effects: &mut Effects) {
-        unimplemented!()
+    pub fn step(&mut self, now: Time, input: Input, effects: &mut Effects) {
+        match input {
+            Input::Message {
+                from,
+                message,
+                held,
+            } => {
+                self.on_message(now, from, message, held, effects);
+            }
+            Input::Propose { value, slots } => self.on_propose(now, value, slots, effects),
+            Input::Held(value) => self.on_held(now, value, effects),
+            Input::Persisted(seq) => self.on_persisted(seq),
+            Input::StorageFailed => self.on_storage_failed(now, effects),
+            Input::Connected(member) => self.on_connected(member, effects),
+            Input::Disconnected(node) => self.on_disconnected(now, node),
+            Input::Read(token) => self.on_read(now, token, effects),
+            Input::Transfer { to } => self.on_transfer_wanted(now, to, effects),
+            Input::Tick => self.on_tick(now, effects),
+        }
+        self.settle(now, effects);
+    }
+
+    fn on_message(
+        &mut self,
+        now: Time,
+        from: Member,
+        message: Message,
+        held: bool,
+        effects: &mut Effects,
+    ) {
+        match message {
+            Message::Phase1a { ballot, from: slot } => {
+                self.on_phase1a(now, from.node, ballot, slot, effects);
+            }
+            Message::Phase1b(promise) => self.on_phase1b(now, from, promise, effects),
+            Message::Preempted { ballot, promised } => {
+                self.on_preempted(now, from.node, ballot, promised, effects);
+            }
+            Message::Phase2a(proposal) => self.on_phase2a(now, from.node, proposal, held, effects),
+            Message::Phase2b(vote) => self.on_phase2b(from, vote, effects),
+            Message::Decided { ballot, decided_to } => {
+                self.on_decided(now, ballot, decided_to, effects);
+            }
+            Message::Heartbeat(beat) => self.on_heartbeat(now, from.node, beat, effects),
+            Message::HeartbeatReply(reply) => self.on_heartbeat_reply(now, from, reply, effects),
+            Message::PreVote { ballot } => self.on_pre_vote(now, from.node, ballot, effects),
+            Message::PreVoteReply {
+                ballot,
+                granted,
+                promised,
+            } => {
+                self.on_pre_vote_reply(now, from, ballot, granted, promised, effects);
+            }
+            Message::Transfer { ballot } => self.on_transfer(now, from.node, ballot, effects),
+            Message::CatchupRequest { range } => {
+                self.on_catchup_request(from.node, range, effects);
+            }
+            Message::Learn { range, value } => self.on_learn(range, value, held, effects),
+            Message::ReadRequest { id } => self.on_read_request(from.node, id),
+            Message::ReadReply { id, slot } => self.on_read_reply(id, slot, effects),
+        }
+    }
+
+    /// What follows from whatever just happened.
+    fn settle(&mut self, now: Time, effects: &mut Effects) {
+        self.release(effects);
+        while self.advance_phase1(now, effects) {
+            self.release(effects);
+        }
+        self.count(effects);
+        self.move_on(now, effects);
+        self.confirm_reads(now, effects);
+        self.announce(effects);
+        self.ask_for_missing(now, effects);
+        self.tell(effects);
+    }
+
+    /// Tells the caller what changed about this node: its role, and when it wants to be woken.
+    fn tell(&mut self, effects: &mut Effects) {
+        let role = (self.role(), self.leader());
+        if role != self.told_role {
+            self.told_role = role;
+            effects.push(Effect::Role {
+                role: role.0,
+                leader: role.1,
+            });
+        }
+        let wake = self.wake_at();
+        if wake != self.told_wake {
+            self.told_wake = wake;
+            effects.push(Effect::WakeAt(wake));
+        }
+    }
+
+    fn alarm(&mut self, alarm: Alarm, effects: &mut Effects) {
+        effects.push(Effect::Alarm(alarm));
+    }
+
+    /// [disk-9] No vote, no promise, no ballot any more; reads of what is here go on.
+    fn on_storage_failed(&mut self, now: Time, effects: &mut Effects) {
+        self.pending.fail();
+        self.waiting.clear();
+        self.step_down(now, effects);
+    }
+
+    /// Whether this node may lead ([aux-3]).
+    fn may_lead(&self) -> bool {
+        let own = self.learner.eras().current().position(self.options.member);
+        let auxiliary = |at: usize| self.learner.eras().current().members()[at].auxiliary;
+        own.is_some_and(|at| !auxiliary(at)) && !self.pending.failed()
     }
 
     /// What this node is at the moment.
     pub fn role(&self) -> Role {
-        unimplemented!()
+        let configuration = self.learner.eras().current();
+        match configuration.position(self.options.member) {
+            None => Role::Learner,
+            Some(_) if self.leading.is_some() => Role::Leader,
+            Some(at) if configuration.members()[at].auxiliary => Role::Auxiliary,
+            Some(_) if self.phase1.is_some() || self.election.is_asking() => Role::Candidate,
+            Some(_) => Role::Follower,
+        }
     }
 
     /// Who leads, as far as this node knows.
     pub fn leader(&self) -> Option<NodeId> {
-        unimplemented!()
+        self.election.leader()
     }
 
     /// Whether a proposal would be taken now: this node leads, hands nothing over, has room.
     pub fn can_propose(&self) -> bool {
-        unimplemented!()
+        self.refusal().is_none()
+    }
+
+    /// Why a proposal would not be taken now.
+    fn refusal(&self) -> Option<Refusal> {
+        let Some(leading) = &self.leading else {
+            return Some(Refusal::NotLeader);
+        };
+        if self.transfer.is_some() {
+            return Some(Refusal::Transferring);
+        }
+        // [cast-3] Between the casting promise and the new ballot this node casts no vote.
+        let casting = self.acceptor.promised() > leading.ballot();
+        let full = leading.tally.len() >= self.options.inflight_max;
+        (casting || full).then_some(Refusal::Busy)
     }
 
     /// The ballot that this node leads or follows.
     pub fn ballot(&self) -> Ballot {
-        unimplemented!()
+        self.election
+            .leader_ballot()
+            .unwrap_or_else(|| self.acceptor.promised())
     }
 
     /// The era that `decided_to` is in.
     pub fn era(&self) -> Era {
-        unimplemented!()
+        self.learner.eras().era()
     }
 
     /// The configuration in force at `decided_to`.
     pub fn configuration(&self) -> &Configuration {
-        unimplemented!()
+        self.learner.eras().current()
     }
 
     /// Every slot below is decided, and its value with bytes is here.
     pub fn decided_to(&self) -> Slot {
-        unimplemented!()
+        self.learner.decided_to()
     }
 
     /// Every slot below is decided, or voted for here, by records on stable storage.
     pub fn durable_to(&self) -> Slot {
-        unimplemented!()
+        self.durable_to
+    }
+
+    /// The last record on stable storage.
+    pub fn persisted_to(&self) -> RecordSeq {
+        self.pending.persisted_to()
+    }
+
+    /// The acceptor, for invariants.
+    pub fn acceptor(&self) -> &Acceptor {
+        &self.acceptor
+    }
+
+    /// The votes in the newest ballot, for invariants.
+    pub fn run(&self) -> &Run {
+        &self.run
+    }
+
+    /// Phase 2, while this node leads, for invariants.
+    pub fn leading(&self) -> Option<&Leading> {
+        self.leading.as_ref()
+    }
+
+    /// Phase 1 under way, for invariants.
+    pub fn phase1(&self) -> Option<&Phase1> {
+        self.phase1.as_ref()
     }
 
     /// What the log restates with each batch. Pair it with each record as it is appended.
     pub fn hard_state(&self) -> HardState {
-        unimplemented!()
+        HardState {
+            spoken: self.spoken,
+            promised: self.acceptor.promised(),
+            decided_to: self.learner.decided_to(),
+            voted_to: self.acceptor.voted_to(),
+        }
     }
 
     /// How far each peer's votes are behind what this leader has proposed: ⟨node, heard of within
     /// the election time-out, slots behind⟩. Empty unless leading.
-    pub fn followers(&self, _now: Time) -> Vec<(NodeId, bool, u64)> {
-        unimplemented!()
+    pub fn followers(&self, now: Time) -> Vec<(NodeId, bool, u64)> {
+        let Some(leading) = &self.leading else {
+            return Vec::new();
+        };
+        let patience = self.election.patience_us();
+        let next = leading.tally.next();
+        let one = |peer: &crate::flow::Peer| {
+            let heard = peer.heard.is_some_and(|at| now.since_us(at) <= patience);
+            let at = peer.voted_to.max(peer.decided_to);
+            (
+                peer.member.node,
+                peer.connected && heard,
+                next.0.saturating_sub(at.0),
+            )
+        };
+        self.peers.iter().map(one).collect()
     }
 }

@@ -63,7 +63,8 @@ impl QuorumRule {
             Self::Grid { columns } => {
                 let columns = usize::from(columns.max(1));
                 let mut rows = (0..configuration.members().len()).step_by(columns);
-                let row = |start: usize| start..(start + columns).min(configuration.members().len());
+                let row =
+                    |start: usize| start..(start + columns).min(configuration.members().len());
                 match phase {
                     Phase::One => rows.any(|start| row(start).all(|index| set.has(index))),
                     Phase::Two => rows.all(|start| row(start).any(|index| set.has(index))),

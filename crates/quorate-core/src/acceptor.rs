@@ -1,0 +1,227 @@
+//! Acceptor: promises and votes. Safety lives here; nothing in this file knows what time it is.
+
+use alloc::vec::Vec;
+
+use crate::{
+    ballot::Ballot,
+    extents::{Extents, Vote},
+    message::Extent,
+    record::{Class, RecordSeq},
+    slot::{Slot, SlotRange},
+    value::Value,
+};
+
+/// Why an acceptor does not vote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// It promised this higher ballot.
+    Preempted(Ballot),
+    /// Every slot of the proposal is decided here.
+    Decided,
+    /// It holds as much as it may ([p2-3]).
+    Busy,
+    /// It voted for another value in this slot in the same ballot ([count-1]).
+    Conflict(Slot),
+}
+
+/// What one acceptor holds.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Acceptor {
+    /// One number for all slots ([ballot-4]).
+    promised: Ballot,
+    /// The record that raised `promised` last.
+    promised_by: RecordSeq,
+    /// Slots below are decided here; their votes are forgotten.
+    floor: Slot,
+    /// One past the highest slot ever voted for.
+    voted_to: Slot,
+    votes: Extents,
+    window_slots: u64,
+    runs_max: usize,
+}
+
+impl Acceptor {
+    /// An acceptor with what it remembers.
+    pub fn new(
+        promised: Ballot,
+        floor: Slot,
+        voted_to: Slot,
+        votes: impl IntoIterator<Item = Extent>,
+        window_slots: u64,
+        runs_max: usize,
+    ) -> Self {
+        let mut held = Extents::with_capacity(runs_max + 2);
+        for Extent {
+            range,
+            ballot,
+            value,
+            ..
+        } in votes
+        {
+            assert!(
+                ballot <= promised,
+                "recovered a vote in {ballot} above promise {promised}"
+            );
+            held.set(Vote {
+                range,
+                ballot,
+                value,
+                record: RecordSeq(0),
+            });
+        }
+        held.drop_below(floor);
+        let promised_by = RecordSeq(0);
+        Self {
+            promised,
+            promised_by,
+            floor,
+            voted_to,
+            votes: held,
+            window_slots,
+            runs_max,
+        }
+    }
+
+    /// The highest ballot that it answers.
+    pub fn promised(&self) -> Ballot {
+        self.promised
+    }
+
+    /// The record that must be safe before the promise is spoken of.
+    pub fn promised_by(&self) -> RecordSeq {
+        self.promised_by
+    }
+
+    /// One past the highest slot voted for.
+    pub fn voted_to(&self) -> Slot {
+        self.voted_to
+    }
+
+    /// Slots below are decided.
+    pub fn floor(&self) -> Slot {
+        self.floor
+    }
+
+    /// The vote for a slot.
+    pub fn vote(&self, slot: Slot) -> Option<&Vote> {
+        self.votes.get(slot)
+    }
+
+    /// All votes held, in slot order.
+    pub fn votes(&self) -> impl Iterator<Item = Vote> + '_ {
+        self.votes.iter_from(self.floor)
+    }
+
+    /// [p1-2] Whether `ballot` may be promised: `Ok(true)` if that raises the promise, and a
+    /// record is due.
+    pub fn may_promise(&self, ballot: Ballot) -> Result<bool, Ballot> {
+        if ballot < self.promised {
+            Err(self.promised)
+        } else {
+            Ok(ballot > self.promised)
+        }
+    }
+
+    /// Raises the promise, by this record.
+    pub fn promise(&mut self, ballot: Ballot, record: RecordSeq) {
+        assert!(
+            ballot > self.promised,
+            "promise {ballot} does not raise {}",
+            self.promised
+        );
+        self.promised = ballot;
+        self.promised_by = record;
+    }
+
+    /// [p2-1], [p2-3] The part of `range` to vote for, if this acceptor may. Whether it holds the
+    /// bytes is for the caller to know ([value-3]).
+    pub fn may_vote(
+        &self,
+        ballot: Ballot,
+        range: SlotRange,
+        value: &Value,
+    ) -> Result<SlotRange, Refused> {
+        if ballot < self.promised {
+            return Err(Refused::Preempted(self.promised));
+        }
+        let range = SlotRange::new(range.from.max(self.floor), range.to);
+        if range.is_empty() {
+            return Err(Refused::Decided);
+        }
+        // A vote over older ones takes no new room, so a new leader is never refused for its sake.
+        let full = self.votes.len() >= self.runs_max && range.from >= self.votes.end();
+        if full || range.to > self.floor.plus(self.window_slots) {
+            return Err(Refused::Busy);
+        }
+        // [ballot-2] A leader binds a slot to one value in a ballot. Only below what was voted for
+        // can there be an older vote to compare with.
+        if range.from < self.voted_to {
+            let clash = |vote: &Vote| {
+                vote.ballot == ballot && vote.value != *value && vote.range.from < range.to
+            };
+            if let Some(vote) = self.votes.iter_from(range.from).find(clash) {
+                return Err(Refused::Conflict(vote.range.from));
+            }
+        }
+        Ok(range)
+    }
+
+    /// Votes; the vote is a promise too. Returns whether more than the last run changed.
+    pub fn cast(
+        &mut self,
+        ballot: Ballot,
+        range: SlotRange,
+        value: Value,
+        record: RecordSeq,
+    ) -> bool {
+        assert!(
+            ballot >= self.promised,
+            "vote in {ballot} below promise {}",
+            self.promised
+        );
+        assert!(range.from >= self.floor, "vote below floor {}", self.floor);
+        if ballot > self.promised {
+            // Voting is also promising: an older leader must not slip in behind this vote.
+            self.promise(ballot, record);
+        }
+        self.voted_to = self.voted_to.max(range.to);
+        self.votes.set(Vote {
+            range,
+            ballot,
+            value,
+            record,
+        })
+    }
+
+    /// Slots below `decided_to` are decided and held here: their votes have served.
+    ///
+    /// A candidate that needs them is told the floor, and learns the decisions first ([p1-5]).
+    pub fn advance_floor(&mut self, decided_to: Slot) {
+        if decided_to > self.floor {
+            self.floor = decided_to;
+            self.votes.drop_below(decided_to);
+        }
+    }
+
+    /// [p1-3] Every vote from `from` on. A vote whose record is not safe yet is reported as
+    /// volatile: it is true all the same.
+    pub fn report(&self, from: Slot, persisted: RecordSeq) -> Vec<Extent> {
+        let extent = |vote: Vote| {
+            let class = if vote.record <= persisted {
+                Class::Durable
+            } else {
+                Class::Volatile
+            };
+            Extent {
+                range: vote.range,
+                ballot: vote.ballot,
+                value: vote.value,
+                class,
+            }
+        };
+        self.votes
+            .iter_from(from.max(self.floor))
+            .map(extent)
+            .collect()
+    }
+}

@@ -1,0 +1,179 @@
+//! Who tries to lead, and when: pre-votes, randomised time-outs, back-off ([live-1], [live-2]).
+//!
+//! Liveness only: nothing here can write a promise or a vote.
+
+use alloc::vec::Vec;
+
+use crate::{
+    ballot::{Ballot, Era},
+    node_id::{Member, NodeId},
+    time::Time,
+    value::mix,
+};
+
+/// Doublings of the time-out after failed attempts.
+const BACK_OFF_MAX: u32 = 3;
+
+/// What a node knows of leaders and of its own attempts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Election {
+    /// Who leads, as far as this node knows, and in which ballot.
+    leader: Option<(NodeId, Ballot)>,
+    /// When it was last heard of.
+    heard: Option<Time>,
+    /// When to try, or to try again.
+    deadline: Time,
+    /// Failed attempts since a leader was last heard of.
+    attempts: u32,
+    /// A pre-vote under way, and who granted it.
+    pre_vote: Option<(Ballot, Vec<Member>)>,
+    /// The highest round that others told of, in the newest era seen.
+    round_seen: (Era, u32),
+    min_us: u64,
+    max_us: u64,
+    dice: u64,
+}
+
+impl Election {
+    /// A node that has heard of nobody.
+    pub fn new(min_ms: u64, max_ms: u64, seed: u64) -> Self {
+        assert!(
+            min_ms <= max_ms,
+            "election time-out: {min_ms} above {max_ms}"
+        );
+        Self {
+            leader: None,
+            heard: None,
+            deadline: Time(0),
+            attempts: 0,
+            pre_vote: None,
+            round_seen: (Era(0), 0),
+            min_us: min_ms * 1000,
+            max_us: max_ms * 1000,
+            dice: seed,
+        }
+    }
+
+    /// Who leads.
+    pub fn leader(&self) -> Option<NodeId> {
+        self.leader.map(|(node, _)| node)
+    }
+
+    /// The ballot that it leads in.
+    pub fn leader_ballot(&self) -> Option<Ballot> {
+        self.leader.map(|(_, ballot)| ballot)
+    }
+
+    /// When `tick` is due.
+    pub fn deadline(&self) -> Time {
+        self.deadline
+    }
+
+    /// The longest silence that a healthy leader leaves.
+    pub fn patience_us(&self) -> u64 {
+        self.max_us
+    }
+
+    /// A leader spoke. Returns whether it is a new one.
+    pub fn heard(&mut self, now: Time, ballot: Ballot) -> bool {
+        if self.leader.is_some_and(|(_, known)| known > ballot) {
+            return false;
+        }
+        let new = self.leader != Some((ballot.node, ballot));
+        self.leader = Some((ballot.node, ballot));
+        self.heard = Some(now);
+        self.attempts = 0;
+        self.pre_vote = None;
+        self.rearm(now);
+        new
+    }
+
+    /// This node leads now.
+    pub fn lead(&mut self, own: NodeId, ballot: Ballot) {
+        self.leader = Some((own, ballot));
+        self.heard = None;
+        self.attempts = 0;
+        self.pre_vote = None;
+    }
+
+    /// There is no leader any more, as far as this node knows.
+    pub fn forget_leader(&mut self, now: Time) {
+        self.leader = None;
+        self.heard = None;
+        self.pre_vote = None;
+        self.rearm(now);
+    }
+
+    /// The connection to the leader broke: an early hint of its death. Nobody is waited for, but
+    /// two followers that saw the same should not try at the same instant.
+    pub fn lost(&mut self, now: Time) {
+        self.forget_leader(now);
+        let spread = self.max_us - self.min_us;
+        self.dice = self.dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let wait = mix(self.dice) % (spread / 4 + 1);
+        self.deadline = now.plus_us(wait);
+    }
+
+    /// [live-1] Whether a leader spoke within the shortest time-out.
+    pub fn leader_is_fresh(&self, now: Time) -> bool {
+        self.heard.is_some_and(|at| now.since_us(at) < self.min_us)
+    }
+
+    /// The next time-out, drawn anew.
+    pub fn rearm(&mut self, now: Time) {
+        let spread = self.max_us - self.min_us;
+        let mut wait = self.min_us;
+        if spread > 0 {
+            self.dice = self.dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            wait += mix(self.dice) % (spread + 1);
+        }
+        self.deadline = now.plus_us(wait << self.attempts.min(BACK_OFF_MAX));
+    }
+
+    /// The time-out passed: a new attempt begins.
+    pub fn attempt(&mut self, now: Time) {
+        self.attempts = self.attempts.saturating_add(1);
+        self.rearm(now);
+    }
+
+    /// Somebody told of this ballot.
+    pub fn saw(&mut self, ballot: Ballot) {
+        self.round_seen = self.round_seen.max((ballot.era, ballot.round));
+    }
+
+    /// The highest round told of in this era.
+    pub fn round_seen(&self, era: Era) -> u32 {
+        if self.round_seen.0 == era {
+            self.round_seen.1
+        } else {
+            0
+        }
+    }
+
+    /// Starts asking around for `ballot`.
+    pub fn start_pre_vote(&mut self, ballot: Ballot, own: Member) {
+        self.pre_vote = Some((ballot, alloc::vec![own]));
+    }
+
+    /// Somebody would promise. Returns everybody who would, if the question still stands.
+    pub fn granted(&mut self, ballot: Ballot, by: Member) -> Option<&[Member]> {
+        let (_, by_now) = self
+            .pre_vote
+            .as_mut()
+            .filter(|(asked, _)| *asked == ballot)?;
+        if !by_now.contains(&by) && by_now.len() < crate::flow::PEERS_MAX {
+            by_now.push(by);
+        }
+        Some(by_now)
+    }
+
+    /// Whether a pre-vote is under way.
+    pub fn is_asking(&self) -> bool {
+        self.pre_vote.is_some()
+    }
+
+    /// The pre-vote is over.
+    pub fn end_pre_vote(&mut self) {
+        self.pre_vote = None;
+    }
+}

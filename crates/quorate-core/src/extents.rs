@@ -1,0 +1,358 @@
+//! Votes by slot: an ordered ring of runs whose last end moves.
+//!
+//! In steady state a vote extends or follows the last run and a decision drops the first: both
+//! cost the same however many slots they cover. Everything else is a slow path.
+
+use alloc::{collections::VecDeque, vec::Vec};
+
+use crate::{
+    ballot::Ballot,
+    record::RecordSeq,
+    slot::{Slot, SlotRange},
+    value::Value,
+};
+
+/// A run of slots with one vote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Vote {
+    /// The slots.
+    pub range: SlotRange,
+    /// The ballot voted in.
+    pub ballot: Ballot,
+    /// The value voted for.
+    pub value: Value,
+    /// The last record that holds a part of it.
+    pub record: RecordSeq,
+}
+
+impl Vote {
+    fn clipped(self, range: SlotRange) -> Self {
+        Self {
+            range: self.range.intersect(range),
+            ..self
+        }
+    }
+
+    /// Whether `next` continues this run, so that one entry can hold both.
+    fn continues_in(&self, next: &Self) -> bool {
+        self.range.to == next.range.from
+            && self.ballot == next.ballot
+            && self.value == next.value
+            && self.value.may_span()
+    }
+}
+
+/// Runs in slot order, never overlapping.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Extents {
+    runs: VecDeque<Vote>,
+}
+
+impl Extents {
+    /// Room for `capacity` runs before anything is allocated.
+    pub fn with_capacity(capacity: usize) -> Self {
+        Self {
+            runs: VecDeque::with_capacity(capacity),
+        }
+    }
+
+    /// Number of runs.
+    pub fn len(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// The vote for a slot.
+    pub fn get(&self, slot: Slot) -> Option<&Vote> {
+        let at = self.runs.partition_point(|run| run.range.to <= slot);
+        self.runs.get(at).filter(|run| run.range.contains(slot))
+    }
+
+    /// One past the last slot held; slot 0 for none.
+    pub fn end(&self) -> Slot {
+        self.runs.back().map_or(Slot(0), |last| last.range.to)
+    }
+
+    /// The first run: the only one that a decision in slot order touches.
+    pub fn first(&self) -> Option<&Vote> {
+        self.runs.front()
+    }
+
+    /// All runs, cut at `from`.
+    pub fn iter_from(&self, from: Slot) -> impl Iterator<Item = Vote> + '_ {
+        let start = self.runs.partition_point(|run| run.range.to <= from);
+        let rest = SlotRange::new(from, Slot(u64::MAX));
+        self.runs.range(start..).map(move |run| run.clipped(rest))
+    }
+
+    /// Sets the vote for all slots of its range. Returns whether that was more than an append.
+    pub fn set(&mut self, vote: Vote) -> bool {
+        let appends = self
+            .runs
+            .back()
+            .is_none_or(|last| last.range.to <= vote.range.from);
+        if appends {
+            push(&mut self.runs, vote);
+            return false;
+        }
+        let mut runs = VecDeque::with_capacity(self.runs.capacity().max(self.runs.len() + 2));
+        let mut pending = Some(vote);
+        for run in self.runs.drain(..) {
+            let before = run.clipped(SlotRange::new(Slot(0), vote.range.from));
+            if !before.range.is_empty() {
+                push(&mut runs, before);
+            }
+            if run.range.to > vote.range.from
+                && let Some(vote) = pending.take()
+            {
+                push(&mut runs, vote);
+            }
+            let after = run.clipped(SlotRange::new(vote.range.to, Slot(u64::MAX)));
+            if !after.range.is_empty() {
+                push(&mut runs, after);
+            }
+        }
+        self.runs = runs;
+        true
+    }
+
+    /// Forgets all slots below.
+    pub fn drop_below(&mut self, slot: Slot) {
+        while let Some(first) = self.runs.front_mut() {
+            if first.range.to > slot {
+                first.range.from = first.range.from.max(slot);
+                return;
+            }
+            self.runs.pop_front();
+        }
+    }
+}
+
+fn push(runs: &mut VecDeque<Vote>, vote: Vote) {
+    match runs.back_mut() {
+        Some(last) if last.continues_in(&vote) => {
+            last.range.to = vote.range.to;
+            last.record = last.record.max(vote.record);
+        }
+        _ => runs.push_back(vote),
+    }
+}
+
+/// A reported vote, with who reported it: the one to ask for its bytes ([value-4]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Report<W> {
+    /// The slots.
+    pub range: SlotRange,
+    /// The ballot voted in.
+    pub ballot: Ballot,
+    /// The value voted for.
+    pub value: Value,
+    /// Who reported it.
+    pub who: W,
+}
+
+/// [p1-6] Joins two lists of reports, each in slot order: per slot, the higher ballot stays.
+/// Fails at a slot where one ballot has two values ([count-1]).
+pub fn highest<W: Copy>(a: &[Report<W>], b: &[Report<W>]) -> Result<Vec<Report<W>>, Slot> {
+    let mut out: Vec<Report<W>> = Vec::with_capacity(a.len() + b.len());
+    let (mut a, mut b) = (a.iter().copied(), b.iter().copied());
+    let (mut left, mut right) = (a.next(), b.next());
+    loop {
+        let (Some(x), Some(y)) = (&mut left, &mut right) else {
+            out.extend(left.into_iter().chain(a));
+            out.extend(right.into_iter().chain(b));
+            return Ok(out);
+        };
+        if x.range.from != y.range.from {
+            // The part of the earlier one that lies before the other.
+            let (first, border) = if x.range.from < y.range.from {
+                (x, y.range.from)
+            } else {
+                (y, x.range.from)
+            };
+            let to = first.range.to.min(border);
+            out.push(Report {
+                range: SlotRange::new(first.range.from, to),
+                ..*first
+            });
+            first.range.from = to;
+        } else {
+            let to = x.range.to.min(y.range.to);
+            if x.ballot == y.ballot && x.value != y.value {
+                return Err(x.range.from);
+            }
+            let winner = if x.ballot >= y.ballot { *x } else { *y };
+            out.push(Report {
+                range: SlotRange::new(x.range.from, to),
+                ..winner
+            });
+            x.range.from = to;
+            y.range.from = to;
+        }
+        if left.is_some_and(|run| run.range.is_empty()) {
+            left = a.next();
+        }
+        if right.is_some_and(|run| run.range.is_empty()) {
+            right = b.next();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::{ballot::Era, node_id::NodeId, value::BatchName};
+
+    fn ballot(round: u32) -> Ballot {
+        Ballot {
+            era: Era(0),
+            round,
+            node: NodeId(1),
+        }
+    }
+
+    fn value(counter: u64) -> Value {
+        if counter == 0 {
+            Value::NoOp
+        } else {
+            Value::Batch(BatchName {
+                counter,
+                ..BatchName::default()
+            })
+        }
+    }
+
+    fn vote(from: u64, to: u64, round: u32, counter: u64) -> Vote {
+        let range = SlotRange::new(Slot(from), Slot(to));
+        Vote {
+            range,
+            ballot: ballot(round),
+            value: value(counter),
+            record: RecordSeq(0),
+        }
+    }
+
+    /// Pseudo-random numbers for tests that try many cases.
+    struct Dice(u64);
+
+    impl Dice {
+        fn roll(&mut self, sides: u64) -> u64 {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            crate::value::mix(self.0) % sides
+        }
+    }
+
+    fn as_map(runs: impl Iterator<Item = Vote>) -> BTreeMap<u64, (Ballot, Value)> {
+        let slots = |run: Vote| (run.range.from.0..run.range.to.0).map(move |slot| (slot, run));
+        runs.flat_map(slots)
+            .map(|(slot, run)| (slot, (run.ballot, run.value)))
+            .collect()
+    }
+
+    /// The ring behaves like a map from slots to votes, whatever is set and dropped.
+    #[test]
+    fn runs_are_a_map_from_slots() {
+        for seed in 0..500 {
+            let mut dice = Dice(seed);
+            let (mut extents, mut map) = (Extents::default(), BTreeMap::new());
+            for _ in 0..20 {
+                let from = 1 + dice.roll(12);
+                let to = from + 1 + dice.roll(5);
+                #[expect(clippy::cast_possible_truncation, reason = "small dice")]
+                let vote = vote(from, to, dice.roll(3) as u32, dice.roll(3));
+                extents.set(vote);
+                map.extend((from..to).map(|slot| (slot, (vote.ballot, vote.value))));
+                if dice.roll(6) == 0 {
+                    let below = dice.roll(8);
+                    extents.drop_below(Slot(below));
+                    map.retain(|slot, _| *slot >= below);
+                }
+                assert_eq!(as_map(extents.iter_from(Slot(0))), map, "seed {seed}");
+                let ordered: Vec<_> = extents.runs.iter().map(|run| run.range).collect();
+                assert!(ordered.windows(2).all(|pair| pair[0].to <= pair[1].from));
+                for slot in 0..20 {
+                    let got = extents
+                        .get(Slot(slot))
+                        .map(|vote| (vote.ballot, vote.value));
+                    assert_eq!(got, map.get(&slot).copied());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn appends_are_told_from_rewrites() {
+        let mut extents = Extents::with_capacity(4);
+        assert!(!extents.set(vote(1, 2, 1, 1)));
+        assert!(!extents.set(vote(2, 9, 1, 0)));
+        assert!(!extents.set(vote(9, 12, 1, 0)));
+        assert_eq!(extents.len(), 2, "a no-op range grows instead of repeating");
+        assert!(extents.set(vote(3, 4, 2, 7)));
+        assert_eq!(extents.len(), 4);
+    }
+
+    #[test]
+    fn highest_ballot_wins_per_slot() {
+        for seed in 0..500 {
+            let mut dice = Dice(seed);
+            let mut list = |who: u8| {
+                let mut at = 1;
+                let mut out = Vec::new();
+                for _ in 0..6 {
+                    let from = at + dice.roll(3);
+                    let to = from + 1 + dice.roll(4);
+                    at = to;
+                    // The value follows from ballot and slot range start parity: no conflicts.
+                    #[expect(clippy::cast_possible_truncation, reason = "small dice")]
+                    let round = dice.roll(4) as u32;
+                    out.push(Report {
+                        range: SlotRange::new(Slot(from), Slot(to)),
+                        ballot: ballot(round),
+                        value: value(u64::from(round) + 1),
+                        who,
+                    });
+                }
+                out
+            };
+            let (a, b) = (list(1), list(2));
+            let merged = highest(&a, &b).expect("no conflicts were made");
+            for slot in 0..40 {
+                let in_list = |list: &[Report<u8>]| {
+                    list.iter()
+                        .find(|r| r.range.contains(Slot(slot)))
+                        .map(|r| r.ballot)
+                };
+                assert_eq!(
+                    in_list(&merged),
+                    in_list(&a).max(in_list(&b)),
+                    "seed {seed}"
+                );
+            }
+            assert!(
+                merged
+                    .windows(2)
+                    .all(|pair| pair[0].range.to <= pair[1].range.from)
+            );
+        }
+    }
+
+    /// [count-1]
+    #[test]
+    fn one_ballot_with_two_values_is_a_conflict() {
+        let report = |counter| Report {
+            range: SlotRange::one(Slot(4)),
+            ballot: ballot(1),
+            value: value(counter),
+            who: (),
+        };
+        assert_eq!(highest(&[report(1)], &[report(2)]), Err(Slot(4)));
+        assert!(highest(&[report(1)], &[report(1)]).is_ok());
+    }
+}

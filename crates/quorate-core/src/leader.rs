@@ -1,0 +1,261 @@
+//! Leader: phase 1, the choice of value, phase 2. Safety lives here; nothing here knows the time.
+
+use alloc::vec::Vec;
+
+use crate::{
+    ballot::Ballot,
+    configuration::Configuration,
+    extents::{Report, highest},
+    learner::{Proposal, Tally},
+    message::Phase1b,
+    node_id::{Member, NodeId},
+    quorum::{MemberSet, Phase},
+    record::RecordSeq,
+    slot::{Slot, SlotRange},
+    value::Value,
+};
+
+/// Whom a ballot asks for promises.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Asked {
+    /// Everybody, and this node promises before it asks.
+    Everybody,
+    /// [cast-2] Only these; this node promises last, by its casting vote.
+    Only(Vec<NodeId>),
+}
+
+/// How far a ballot's own records are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stage {
+    /// [ballot-2] Nothing was said yet: the round's record is on its way to the disk.
+    Recording(RecordSeq),
+    /// 1A messages are out.
+    Asking,
+    /// [cast-3] Everybody asked has answered; this node's own promise is on its way.
+    Casting,
+    /// Promises of a quorum are in, but slots below `floor` were forgotten somewhere: catch up
+    /// before proposing ([p1-5]).
+    CatchingUp,
+}
+
+/// Phase 1 of one ballot of this node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Phase1 {
+    /// The ballot.
+    pub ballot: Ballot,
+    /// First undecided slot when it started.
+    pub from: Slot,
+    /// Who is asked.
+    pub asked: Asked,
+    /// How far it is.
+    pub stage: Stage,
+    /// Slots below are decided, and forgotten by somebody who promised.
+    pub floor: Slot,
+    /// Who said so: the one to catch up from.
+    pub floor_at: NodeId,
+    promises: Vec<Member>,
+    reports: Vec<Report<NodeId>>,
+}
+
+/// What a new leader proposes again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inherited {
+    /// The slots.
+    pub range: SlotRange,
+    /// The value to propose in them.
+    pub value: Value,
+    /// Who reported a vote for it, and so has its bytes ([value-4]); `None` for a hole.
+    pub reporter: Option<NodeId>,
+}
+
+impl Phase1 {
+    /// Phase 1 begins; its round's record is `record`.
+    pub fn new(ballot: Ballot, from: Slot, asked: Asked, record: RecordSeq) -> Self {
+        Self {
+            ballot,
+            from,
+            asked,
+            stage: Stage::Recording(record),
+            floor: from,
+            floor_at: ballot.node,
+            promises: Vec::new(),
+            reports: Vec::new(),
+        }
+    }
+
+    /// Whether `node` is asked for a promise by message.
+    pub fn asks(&self, node: NodeId) -> bool {
+        match &self.asked {
+            Asked::Everybody => true,
+            Asked::Only(nodes) => nodes.contains(&node),
+        }
+    }
+
+    /// Takes a promise. Fails where one ballot has two values in a slot.
+    pub fn promise(&mut self, from: Member, promise: Phase1b) -> Result<(), Slot> {
+        assert_eq!(promise.ballot, self.ballot, "a promise of another ballot");
+        if self.promises.contains(&from) || promise.from != self.from {
+            return Ok(());
+        }
+        let report = |extent: &crate::message::Extent| Report {
+            range: extent.range,
+            ballot: extent.ballot,
+            value: extent.value,
+            who: from.node,
+        };
+        let theirs: Vec<_> = promise.extents.iter().map(report).collect();
+        self.reports = highest(&self.reports, &theirs)?;
+        self.promises.push(from);
+        if promise.floor > self.floor {
+            self.floor = promise.floor;
+            self.floor_at = from.node;
+        }
+        Ok(())
+    }
+
+    /// Whether this member promised.
+    pub fn promised(&self, member: Member) -> bool {
+        self.promises.contains(&member)
+    }
+
+    /// Whether everybody asked by a casting phase 1 has answered.
+    pub fn all_answered(&self) -> bool {
+        match &self.asked {
+            Asked::Everybody => false,
+            Asked::Only(nodes) => nodes
+                .iter()
+                .all(|node| self.promises.iter().any(|member| member.node == *node)),
+        }
+    }
+
+    /// [era-5] Whether the promises are a phase-1 quorum of C(era(b)).
+    pub fn has_quorum(&self, configuration: &Configuration) -> bool {
+        configuration.is_quorum(Phase::One, set_of(configuration, &self.promises))
+    }
+
+    /// [p1-6] What to propose in the slots `decided_to..H`: the value of the highest ballot
+    /// reported; where none was, this leader's own earlier proposal, or else a no-op. New values
+    /// start behind.
+    pub fn inheritance(&self, decided_to: Slot, own: Option<&Tally>) -> Vec<Inherited> {
+        let mut out = Vec::new();
+        let mut at = decided_to;
+        let undecided = SlotRange::new(decided_to, Slot(u64::MAX));
+        for report in &self.reports {
+            let range = report.range.intersect(undecided);
+            if range.is_empty() {
+                continue;
+            }
+            fill(SlotRange::new(at, range.from), own, &mut out);
+            out.push(Inherited {
+                range,
+                value: report.value,
+                reporter: Some(report.who),
+            });
+            at = range.to;
+        }
+        // Behind the last report only this leader's own earlier proposals remain.
+        let own_end = own.map_or(at, |tally| tally.next().max(at));
+        fill(SlotRange::new(at, own_end), own, &mut out);
+        out
+    }
+}
+
+/// Slots that nobody reported: this leader's own earlier proposals, and no-ops between them.
+fn fill(hole: SlotRange, own: Option<&Tally>, out: &mut Vec<Inherited>) {
+    let mut at = hole.from;
+    let own = own
+        .into_iter()
+        .flat_map(|tally| tally.proposals_from(hole.from));
+    for Proposal { range, value, .. } in own {
+        let range = range.intersect(SlotRange::new(at, hole.to));
+        if range.is_empty() {
+            continue;
+        }
+        if at < range.from {
+            let range = SlotRange::new(at, range.from);
+            out.push(Inherited {
+                range,
+                value: Value::NoOp,
+                reporter: None,
+            });
+        }
+        out.push(Inherited {
+            range,
+            value: *value,
+            reporter: None,
+        });
+        at = range.to;
+    }
+    if at < hole.to {
+        let range = SlotRange::new(at, hole.to);
+        out.push(Inherited {
+            range,
+            value: Value::NoOp,
+            reporter: None,
+        });
+    }
+}
+
+/// The positions of these members in a configuration; others have no say in it ([class-4]).
+pub fn set_of(configuration: &Configuration, members: &[Member]) -> MemberSet {
+    let positions = members
+        .iter()
+        .filter_map(|member| configuration.position(*member));
+    positions.fold(MemberSet::default(), MemberSet::with)
+}
+
+/// Phase 2 of this node's ballot.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Leading {
+    /// What is proposed in the current ballot.
+    pub tally: Tally,
+    /// The ballot before it, after a casting vote: its late votes still count ([cast-4]).
+    pub before: Option<Tally>,
+    /// First slot proposed in the current ballot.
+    pub began: Slot,
+    /// A reconfiguration proposed in this ballot and not decided yet ([era-8]).
+    pub changing: Option<Slot>,
+}
+
+impl Leading {
+    /// The ballot.
+    pub fn ballot(&self) -> Ballot {
+        self.tally.ballot()
+    }
+}
+
+/// [cast-1] Disjoint sets L, R of members other than `leader` with L ∪ {leader} a phase-1 quorum
+/// and R ∪ {leader} a phase-2 quorum. L as small as possible; `usable` says who may be counted on.
+pub fn split(
+    configuration: &Configuration,
+    leader: Member,
+    usable: impl Fn(Member) -> bool,
+) -> Option<Vec<NodeId>> {
+    let own = configuration.position(leader)?;
+    let members = configuration.members();
+    let mut others = MemberSet::default();
+    for (index, voter) in members.iter().enumerate() {
+        if index != own && usable(voter.member) {
+            others = others.with(index);
+        }
+    }
+    let subset = |bits: u32| {
+        #[expect(clippy::cast_possible_truncation, reason = "at most 16 members")]
+        let set = MemberSet(bits as u16);
+        (set.0 & !others.0 == 0).then_some(set)
+    };
+    let works = |l: &MemberSet| {
+        let r = MemberSet(others.0 & !l.0);
+        configuration.is_quorum(Phase::One, l.with(own))
+            && configuration.is_quorum(Phase::Two, r.with(own))
+    };
+    let l = (0..1u32 << members.len())
+        .filter_map(subset)
+        .filter(works)
+        .min_by_key(|set| (set.0.count_ones(), set.0))?;
+    let inside = members
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| l.has(*index));
+    Some(inside.map(|(_, voter)| voter.member.node).collect())
+}

@@ -1,0 +1,315 @@
+//! Learner: counts votes in slot order, by ballot and descriptor; knows the decided prefix.
+//!
+//! Safety lives here. Slots are decided in order, so "decided" is one number ([decide-1]): the
+//! configuration that judges a slot is only known when everything below it is decided.
+
+use alloc::{collections::VecDeque, vec::Vec};
+
+use crate::{
+    acceptor::Acceptor,
+    ballot::Ballot,
+    configuration::{Configuration, MEMBERS_MAX},
+    message::Phase2b,
+    node_id::Member,
+    quorum::{MemberSet, Phase},
+    reconfigure::Eras,
+    record::Class,
+    slot::{Slot, SlotRange},
+    value::{Value, range_check},
+};
+
+/// Most voters that a tally keeps: members of two configurations that overlap.
+const VOTERS_MAX: usize = 2 * MEMBERS_MAX;
+
+/// One proposal of a ballot, undecided so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Proposal {
+    /// The slots.
+    pub range: SlotRange,
+    /// What was proposed.
+    pub value: Value,
+    /// The ballot's sum over everything before.
+    pub prefix: u64,
+}
+
+/// Votes of one member in the tally's ballot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Votes {
+    member: Member,
+    range: SlotRange,
+}
+
+/// What was proposed in one ballot, and who voted for it so far.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Tally {
+    ballot: Ballot,
+    proposals: VecDeque<Proposal>,
+    /// One past the last proposal, and the ballot's sum there.
+    next: Slot,
+    prefix: u64,
+    votes: Vec<Votes>,
+}
+
+/// A vote that does not match what was proposed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mismatch {
+    /// The slot below which it differs.
+    pub to: Slot,
+}
+
+impl Tally {
+    /// Nothing proposed yet; proposals begin at `next`.
+    pub fn new(ballot: Ballot, next: Slot, capacity: usize) -> Self {
+        let proposals = VecDeque::with_capacity(capacity);
+        Self {
+            ballot,
+            proposals,
+            next,
+            prefix: 0,
+            votes: Vec::with_capacity(MEMBERS_MAX),
+        }
+    }
+
+    /// The ballot.
+    pub fn ballot(&self) -> Ballot {
+        self.ballot
+    }
+
+    /// One past the last slot proposed.
+    pub fn next(&self) -> Slot {
+        self.next
+    }
+
+    /// Undecided proposals, in slot order without gaps.
+    pub fn proposals(&self) -> impl Iterator<Item = &Proposal> {
+        self.proposals.iter()
+    }
+
+    /// Number of undecided proposals.
+    pub fn len(&self) -> usize {
+        self.proposals.len()
+    }
+
+    /// Whether everything proposed is decided.
+    pub fn is_empty(&self) -> bool {
+        self.proposals.is_empty()
+    }
+
+    /// Undecided proposals from `slot` on.
+    pub fn proposals_from(&self, slot: Slot) -> impl Iterator<Item = &Proposal> {
+        let start = self
+            .proposals
+            .partition_point(|proposal| proposal.range.to <= slot);
+        self.proposals.range(start..)
+    }
+
+    /// Binds the next `count` slots to a value.
+    pub fn propose(&mut self, count: u64, value: Value) -> Proposal {
+        let range = SlotRange::new(self.next, self.next.plus(count));
+        let proposal = Proposal {
+            range,
+            value,
+            prefix: self.prefix,
+        };
+        self.prefix = self.prefix.wrapping_add(range_check(range, &value));
+        self.next = range.to;
+        self.proposals.push_back(proposal);
+        proposal
+    }
+
+    /// The sum over everything proposed below `slot`; `None` where that is no longer, or not yet,
+    /// known.
+    fn prefix_at(&self, slot: Slot) -> Option<u64> {
+        if slot == self.next {
+            return Some(self.prefix);
+        }
+        let at = self
+            .proposals
+            .partition_point(|proposal| proposal.range.to <= slot);
+        let proposal = self.proposals.get(at)?;
+        if slot < proposal.range.from {
+            return None;
+        }
+        let part = SlotRange::new(proposal.range.from, slot);
+        Some(
+            proposal
+                .prefix
+                .wrapping_add(range_check(part, &proposal.value)),
+        )
+    }
+
+    /// Takes a vote of this ballot, at the class that counts here. Cumulative, so that any repeat
+    /// or reordering of messages leads to the same place.
+    pub fn vote(&mut self, member: Member, vote: &Phase2b, class: Class) -> Result<(), Mismatch> {
+        assert_eq!(vote.ballot, self.ballot, "a vote of another ballot");
+        let to = match class {
+            Class::Volatile => vote.volatile_to,
+            Class::Durable => vote.durable_to,
+        };
+        let undecided = self
+            .proposals
+            .front()
+            .map_or(self.next, |first| first.range.from);
+        if to <= undecided || to <= vote.from {
+            return Ok(());
+        }
+        // [count-1], [p2-6]: votes for other values than those proposed are not added to anything.
+        if to > vote.volatile_to || self.prefix_at(vote.volatile_to) != Some(vote.check) {
+            return Err(Mismatch {
+                to: vote.volatile_to,
+            });
+        }
+        let range = SlotRange::new(vote.from, to);
+        match self.votes.iter().position(|votes| votes.member == member) {
+            Some(at) => {
+                let known = &mut self.votes[at].range;
+                if range.from == known.from {
+                    known.to = known.to.max(range.to);
+                } else if range.from > known.from {
+                    // A later run: what the older one said is decided.
+                    *known = range;
+                }
+            }
+            None if self.votes.len() < VOTERS_MAX => self.votes.push(Votes { member, range }),
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// How far slots from `from` on have a phase-2 quorum of `configuration` in this ballot.
+    fn quorum_to(&self, configuration: &Configuration, from: Slot) -> Slot {
+        // Members by how far their votes go, farthest first; a handful, so insertion is enough.
+        let mut reach = [(Slot(0), 0usize); MEMBERS_MAX];
+        let mut count = 0;
+        for votes in &self.votes {
+            let Some(index) = configuration.position(votes.member) else {
+                continue;
+            };
+            if !votes.range.contains(from) {
+                continue;
+            }
+            let mut at = count;
+            while at > 0 && reach[at - 1].0 < votes.range.to {
+                reach[at] = reach[at - 1];
+                at -= 1;
+            }
+            reach[at] = (votes.range.to, index);
+            count += 1;
+        }
+        let mut set = MemberSet::default();
+        for (to, index) in &reach[..count] {
+            set = set.with(*index);
+            if configuration.is_quorum(Phase::Two, set) {
+                return *to;
+            }
+        }
+        from
+    }
+
+    /// Slots below are decided: their proposals have served.
+    pub fn drop_below(&mut self, slot: Slot) {
+        while let Some(first) = self.proposals.front_mut() {
+            if first.range.to > slot {
+                if first.range.from < slot {
+                    let part = SlotRange::new(first.range.from, slot);
+                    first.prefix = first.prefix.wrapping_add(range_check(part, &first.value));
+                    first.range.from = slot;
+                }
+                return;
+            }
+            self.proposals.pop_front();
+        }
+    }
+}
+
+/// The decided prefix, and the eras that follow from it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Learner {
+    decided_to: Slot,
+    eras: Eras,
+}
+
+impl Learner {
+    /// As recovered.
+    pub fn new(decided_to: Slot, eras: Eras) -> Self {
+        Self { decided_to, eras }
+    }
+
+    /// Slots below are decided, and their values are here.
+    pub fn decided_to(&self) -> Slot {
+        self.decided_to
+    }
+
+    /// The configurations in force.
+    pub fn eras(&self) -> &Eras {
+        &self.eras
+    }
+
+    /// The next run of slots is decided.
+    fn decide(&mut self, range: SlotRange, value: Value, each: &mut impl FnMut(SlotRange, Value)) {
+        assert_eq!(range.from, self.decided_to, "slots are decided in order");
+        self.decided_to = range.to;
+        self.eras.decide(&value);
+        each(range, value);
+    }
+
+    /// Decides what the votes of `tally` allow ([class-1], [decide-1], [era-5]). Each value is
+    /// passed to `each`; a reconfiguration changes who judges the slots behind it.
+    pub fn count(&mut self, tally: &mut Tally, each: &mut impl FnMut(SlotRange, Value)) {
+        while self.eras.counts(tally.ballot) {
+            let quorum_to = tally.quorum_to(self.eras.current(), self.decided_to);
+            if quorum_to <= self.decided_to {
+                return;
+            }
+            let era = self.eras.era();
+            while self.decided_to < quorum_to && self.eras.era() == era {
+                tally.drop_below(self.decided_to);
+                let Some(next) = tally.proposals.front() else {
+                    return;
+                };
+                let (range, value) = (next.range, next.value);
+                let range = SlotRange::new(range.from, range.to.min(quorum_to));
+                self.decide(range, value, each);
+            }
+            tally.drop_below(self.decided_to);
+        }
+    }
+
+    /// [decide-2] The leader of `ballot` says that slots below `to` are decided: true of the values
+    /// that this node voted for in that ballot. Returns whether that covered everything.
+    pub fn follow(
+        &mut self,
+        ballot: Ballot,
+        to: Slot,
+        acceptor: &Acceptor,
+        each: &mut impl FnMut(SlotRange, Value),
+    ) -> bool {
+        while self.decided_to < to {
+            let Some(vote) = acceptor
+                .vote(self.decided_to)
+                .filter(|vote| vote.ballot == ballot)
+            else {
+                return false;
+            };
+            let range = SlotRange::new(self.decided_to, vote.range.to.min(to));
+            self.decide(range, vote.value, each);
+        }
+        true
+    }
+
+    /// [catch-1] A peer that decided these slots says so, and the bytes are here. Returns the part
+    /// that was news.
+    pub fn learn(
+        &mut self,
+        range: SlotRange,
+        value: Value,
+        each: &mut impl FnMut(SlotRange, Value),
+    ) -> Option<SlotRange> {
+        if range.from > self.decided_to || range.to <= self.decided_to {
+            return None;
+        }
+        let range = SlotRange::new(self.decided_to, range.to);
+        self.decide(range, value, each);
+        Some(range)
+    }
+}

@@ -1,0 +1,182 @@
+//! Learning from a leader, and from anybody who has what is missing.
+
+use super::Node;
+use crate::{
+    ballot::Ballot,
+    effect::{Effect, Effects},
+    message::{Heartbeat, HeartbeatReply, Message},
+    node_id::NodeId,
+    record::Record,
+    slot::{Slot, SlotRange},
+    time::Time,
+    value::Value,
+};
+
+/// A question for decided values is repeated after this many heartbeats without progress.
+const RETRY_HEARTBEATS: u64 = 4;
+
+impl Node {
+    /// Somebody spoke of this ballot: the next one of this node must be above it.
+    pub(super) fn saw(&mut self, ballot: Ballot) {
+        if ballot.era <= self.learner.eras().era() {
+            self.election.saw(ballot);
+        }
+    }
+
+    /// Another node's ballot was promised: this node's own are over.
+    pub(super) fn yield_to(&mut self, now: Time, ballot: Ballot, effects: &mut Effects) {
+        let lower = |own: Option<Ballot>| own.is_some_and(|own| own < ballot);
+        let leading = self.leading.as_ref().map(|leading| leading.ballot());
+        let trying = self.phase1.as_ref().map(|phase1| phase1.ballot);
+        if lower(leading) || lower(trying) {
+            self.step_down(now, effects);
+        }
+        self.election.end_pre_vote();
+        self.election.rearm(now);
+    }
+
+    /// The leader of `ballot` lives.
+    pub(super) fn follow_leader(&mut self, now: Time, ballot: Ballot, effects: &mut Effects) {
+        if ballot.node == self.options.member.node {
+            return;
+        }
+        let lower = |own: Option<Ballot>| own.is_some_and(|own| own < ballot);
+        let leading = self.leading.as_ref().map(|leading| leading.ballot());
+        let trying = self.phase1.as_ref().map(|phase1| phase1.ballot);
+        if lower(leading) || lower(trying) {
+            self.step_down(now, effects);
+        }
+        if self.leading.is_some() || !self.election.heard(now, ballot) {
+            return;
+        }
+        // A leader that is new to this node: nobody else will answer what was asked before.
+        for token in self.asked.fail() {
+            effects.push(Effect::ReadFailed { token });
+        }
+        if self.transfer.take().is_some() {
+            effects.push(Effect::TransferEnded(Ok(ballot.node)));
+        }
+    }
+
+    /// [decide-2] Takes as decided what this node voted for in `ballot`; the rest it must fetch.
+    pub(super) fn follow(&mut self, ballot: Ballot, decided_to: Slot, effects: &mut Effects) {
+        if decided_to <= self.learner.decided_to() || self.leading.is_some() {
+            return;
+        }
+        let mut each = |range, value| effects.push(Effect::Decided { range, value });
+        let all = self
+            .learner
+            .follow(ballot, decided_to, &self.acceptor, &mut each);
+        self.acceptor.advance_floor(self.learner.decided_to());
+        if !all {
+            self.catchup.note(decided_to, ballot.node);
+        }
+    }
+
+    pub(super) fn on_decided(
+        &mut self,
+        now: Time,
+        ballot: Ballot,
+        decided_to: Slot,
+        effects: &mut Effects,
+    ) {
+        if ballot >= self.acceptor.promised() && !self.pending.failed() {
+            self.follow_leader(now, ballot, effects);
+        }
+        self.follow(ballot, decided_to, effects);
+    }
+
+    pub(super) fn on_heartbeat(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        beat: Heartbeat,
+        effects: &mut Effects,
+    ) {
+        self.saw(beat.ballot);
+        self.follow(beat.ballot, beat.decided_to, effects);
+        // [disk-9] A node that cannot vote keeps nobody in office.
+        if self.pending.failed() {
+            return;
+        }
+        if beat.ballot >= self.acceptor.promised() {
+            self.follow_leader(now, beat.ballot, effects);
+        }
+        let reply = HeartbeatReply {
+            ballot: beat.ballot,
+            promised: self.acceptor.promised(),
+            decided_to: self.learner.decided_to(),
+            voted_to: self.run.voted_to(beat.ballot),
+            sent_to: beat.sent_to,
+            read_round: beat.read_round,
+        };
+        effects.send(from, Message::HeartbeatReply(reply));
+    }
+
+    /// [catch-1] A decided value, with its bytes. A leader decides by its own count alone: what it
+    /// says of its ballot is taken by others as true of their votes in it ([decide-2]), so a
+    /// decision from elsewhere must not slip in.
+    pub(super) fn on_learn(
+        &mut self,
+        range: SlotRange,
+        value: Value,
+        held: bool,
+        effects: &mut Effects,
+    ) {
+        let hollow = value.has_bytes() && !held;
+        let odd = range.len() > 1 && !value.may_span();
+        if self.leading.is_some() || self.pending.failed() || hollow || odd {
+            return;
+        }
+        let mut each = |range, value| effects.push(Effect::Decided { range, value });
+        let Some(range) = self.learner.learn(range, value, &mut each) else {
+            return;
+        };
+        let record = self
+            .pending
+            .append(Record::Decided { range, value }, effects);
+        self.pending.park_decided(record, range.to);
+        self.acceptor.advance_floor(range.to);
+    }
+
+    pub(super) fn on_catchup_request(
+        &mut self,
+        from: NodeId,
+        wanted: SlotRange,
+        effects: &mut Effects,
+    ) {
+        let here = SlotRange::new(Slot::FIRST, self.learner.decided_to());
+        let range = wanted.intersect(here);
+        if !range.is_empty() {
+            effects.push(Effect::Serve { to: from, range });
+        }
+    }
+
+    /// Asks for decided values that this node lacks.
+    pub(super) fn ask_for_missing(&mut self, now: Time, effects: &mut Effects) {
+        let decided_to = self.learner.decided_to();
+        if self.leading.is_some() || self.pending.failed() || !self.catchup.is_behind(decided_to) {
+            return;
+        }
+        let retry_us = self.catchup_retry_us();
+        let peers = self.peers.connected();
+        let peers: alloc::vec::Vec<NodeId> = peers.collect();
+        let question = self
+            .catchup
+            .next(now, decided_to, retry_us, peers.iter().copied());
+        if let Some((to, range)) = question {
+            effects.slow.catchups += 1;
+            effects.send(to, Message::CatchupRequest { range });
+        }
+    }
+
+    pub(super) fn catchup_retry_us(&self) -> u64 {
+        self.options.heartbeat_ms * 1000 * RETRY_HEARTBEATS
+    }
+
+    pub(super) fn on_read_reply(&mut self, id: u64, slot: Slot, effects: &mut Effects) {
+        if let Some(token) = self.asked.answered(id) {
+            effects.push(Effect::ReadReady { token, slot });
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! What happens when nothing happens: heartbeats, time-outs, elections ([live-1]–[live-4]).
+
+use super::Node;
+use crate::{
+    ballot::Ballot,
+    effect::{Effect, Effects, Refusal},
+    leader::{Asked, set_of},
+    message::Message,
+    node_id::{Member, NodeId},
+    quorum::Phase,
+    time::Time,
+};
+
+impl Node {
+    pub(super) fn on_tick(&mut self, now: Time, effects: &mut Effects) {
+        if !self.started {
+            self.started = true;
+            if self.leads_alone() {
+                self.campaign(Asked::Everybody, effects);
+            }
+            self.election.rearm(now);
+            return;
+        }
+        self.end_overdue(now, effects);
+        if self.leading.is_some() {
+            self.tick_leading(now, effects);
+        } else {
+            self.tick_following(now, effects);
+        }
+        if self.phase1.is_some() && now >= self.next_heartbeat {
+            self.next_heartbeat = now.plus_ms(self.options.heartbeat_ms);
+            self.send_phase1a(effects);
+        }
+    }
+
+    /// Whether this node is a phase-1 quorum by itself.
+    fn leads_alone(&self) -> bool {
+        let configuration = self.learner.eras().current();
+        let own = set_of(configuration, &[self.options.member]);
+        self.may_lead() && configuration.is_quorum(Phase::One, own)
+    }
+
+    /// Ends what has waited too long.
+    fn end_overdue(&mut self, now: Time, effects: &mut Effects) {
+        let patience = self.election.patience_us();
+        while let Some(token) = self.asked.overdue(now, patience) {
+            effects.push(Effect::ReadFailed { token });
+        }
+        if self
+            .transfer
+            .is_some_and(|transfer| now >= transfer.deadline)
+        {
+            self.transfer = None;
+            effects.push(Effect::TransferEnded(Err(Refusal::TimedOut)));
+        }
+    }
+
+    fn tick_leading(&mut self, now: Time, effects: &mut Effects) {
+        let patience = self.election.patience_us();
+        let configuration = self.learner.eras().current();
+        if !self
+            .peers
+            .quorum_heard(configuration, self.options.member, now, patience)
+        {
+            return self.step_down(now, effects);
+        }
+        // [value-4] Nobody delivers the bytes of an inherited value: a new ballot, whose quorum may
+        // do without who reported it.
+        let stuck = self
+            .waiting
+            .since()
+            .is_some_and(|at| now.since_us(at) > patience);
+        if stuck && self.phase1.is_none() {
+            self.waiting.clear();
+            return self.campaign(Asked::Everybody, effects);
+        }
+        if now >= self.next_heartbeat {
+            if let Some(transfer) = &mut self.transfer {
+                transfer.handed = false;
+            }
+            self.reabsorb(now, effects);
+            self.heartbeat(now, effects);
+        }
+    }
+
+    fn tick_following(&mut self, now: Time, effects: &mut Effects) {
+        if now < self.election.deadline() {
+            return;
+        }
+        self.phase1 = None;
+        if self.election.leader().is_some() {
+            self.election.forget_leader(now);
+        }
+        self.election.attempt(now);
+        if !self.may_lead() {
+            return;
+        }
+        if self.leads_alone() {
+            return self.campaign(Asked::Everybody, effects);
+        }
+        let Some(ballot) = self.next_ballot() else {
+            return;
+        };
+        self.election.start_pre_vote(ballot, self.options.member);
+        for node in self.peers.connected() {
+            effects.send(node, Message::PreVote { ballot });
+        }
+    }
+
+    /// [live-1] Would this node promise? Asking changes nothing here.
+    pub(super) fn on_pre_vote(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        ballot: Ballot,
+        effects: &mut Effects,
+    ) {
+        if self.pending.failed() {
+            return;
+        }
+        let promised = self.acceptor.promised();
+        let content = self.leading.is_some() || self.election.leader_is_fresh(now);
+        let granted = ballot > promised && !content;
+        effects.send(
+            from,
+            Message::PreVoteReply {
+                ballot,
+                granted,
+                promised,
+            },
+        );
+    }
+
+    pub(super) fn on_pre_vote_reply(
+        &mut self,
+        _now: Time,
+        from: Member,
+        ballot: Ballot,
+        granted: bool,
+        promised: Ballot,
+        effects: &mut Effects,
+    ) {
+        self.saw(promised);
+        if !granted || self.leading.is_some() || self.phase1.is_some() {
+            return;
+        }
+        let configuration = self.learner.eras().current();
+        let Some(by) = self.election.granted(ballot, from) else {
+            return;
+        };
+        if configuration.is_quorum(Phase::One, set_of(configuration, by)) && self.may_lead() {
+            self.election.end_pre_vote();
+            self.campaign(Asked::Everybody, effects);
+        }
+    }
+
+    /// [live-4] The leader hands over: campaign at once.
+    pub(super) fn on_transfer(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        ballot: Ballot,
+        effects: &mut Effects,
+    ) {
+        let stands = self.election.leader_ballot() == Some(ballot) && ballot.node == from;
+        if stands && self.may_lead() && self.leading.is_none() && self.phase1.is_none() {
+            self.election.rearm(now);
+            self.campaign(Asked::Everybody, effects);
+        }
+    }
+
+    pub(super) fn on_disconnected(&mut self, now: Time, node: NodeId) {
+        self.peers.disconnect(node);
+        if self.election.leader() == Some(node) {
+            self.election.lost(now);
+        }
+    }
+
+    /// When the next `Input::Tick` is due.
+    pub(super) fn wake_at(&self) -> Time {
+        let patience = self.election.patience_us();
+        let turn = match (&self.leading, &self.phase1) {
+            (Some(_), _) => self.next_heartbeat,
+            (None, Some(_)) => self.next_heartbeat.min(self.election.deadline()),
+            (None, None) => self.election.deadline(),
+        };
+        let behind = self.catchup.is_behind(self.learner.decided_to());
+        let catchup = self
+            .catchup
+            .wake_at(self.catchup_retry_us())
+            .filter(|_| behind);
+        let transfer = self.transfer.map(|transfer| transfer.deadline);
+        let others = [catchup, transfer, self.asked.wake_at(patience)];
+        others.into_iter().flatten().fold(turn, Time::min)
+    }
+}

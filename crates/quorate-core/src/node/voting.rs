@@ -1,0 +1,254 @@
+//! Answers to proposers: promises, votes, and their release once they are safe.
+
+use super::Node;
+use crate::{
+    acceptor::Refused,
+    ballot::Ballot,
+    effect::{Alarm, Effect, Effects},
+    message::{Message, Phase1b, Phase2a},
+    node_id::NodeId,
+    record::{Class, Record, RecordSeq},
+    slot::Slot,
+    time::Time,
+    value::Value,
+    voted::Step,
+};
+
+impl Node {
+    /// [p1-2] "Promise me": whoever asks, member or not ([ballot-4]).
+    pub(super) fn on_phase1a(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        ballot: Ballot,
+        slot: Slot,
+        effects: &mut Effects,
+    ) {
+        if self.pending.failed() || ballot.node != from {
+            return;
+        }
+        self.saw(ballot);
+        match self.acceptor.may_promise(ballot) {
+            Err(promised) => effects.send(from, Message::Preempted { ballot, promised }),
+            Ok(raises) => {
+                if raises {
+                    self.promise(ballot, effects);
+                    if from != self.options.member.node {
+                        // Somebody else leads now, or tries to: do not compete at once.
+                        self.yield_to(now, ballot, effects);
+                    }
+                }
+                self.park_promise(from, ballot, slot);
+            }
+        }
+    }
+
+    /// Raises the acceptor's promise, by its own record.
+    pub(super) fn promise(&mut self, ballot: Ballot, effects: &mut Effects) {
+        let record = self.pending.append(Record::Promise { ballot }, effects);
+        self.acceptor.promise(ballot, record);
+    }
+
+    /// Parks the answer to a 1A until the promise has the class of the group.
+    pub(super) fn park_promise(&mut self, to: NodeId, ballot: Ballot, from: Slot) {
+        let promise = Phase1b {
+            ballot,
+            from,
+            floor: self.acceptor.floor(),
+            decided_to: self.learner.decided_to(),
+            extents: self.acceptor.report(from, self.pending.persisted_to()),
+        };
+        self.pending
+            .park_promise(self.acceptor.promised_by(), to, promise);
+    }
+
+    /// "Vote for this."
+    pub(super) fn on_phase2a(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        m: Phase2a,
+        held: bool,
+        effects: &mut Effects,
+    ) {
+        if self.pending.failed() || m.range.is_empty() || m.range.to == Slot(u64::MAX) {
+            return;
+        }
+        if m.range.len() > 1 && !m.value.may_span() {
+            return;
+        }
+        self.saw(m.ballot);
+        let promised = self.acceptor.promised();
+        if m.ballot < promised {
+            effects.send(
+                from,
+                Message::Preempted {
+                    ballot: m.ballot,
+                    promised,
+                },
+            );
+            return;
+        }
+        self.follow_leader(now, m.ballot, effects);
+        self.follow(m.ballot, m.decided_to, effects);
+        if self
+            .waiting
+            .ballot()
+            .is_some_and(|ballot| ballot != m.ballot)
+        {
+            self.waiting.clear();
+        }
+        if !self.waiting.is_empty() {
+            self.waiting.push(now, m, held, self.options.inflight_max);
+            return;
+        }
+        self.vote(now, from, m, held, effects);
+    }
+
+    /// [p2-1] Votes, if promise, order, room and bytes allow it.
+    pub(super) fn vote(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        m: Phase2a,
+        held: bool,
+        effects: &mut Effects,
+    ) {
+        let (wanted, mut run) = match self.run.step(&m, self.learner.decided_to()) {
+            Step::Vote(range, run) => (range, run),
+            Step::Repeat => return self.report_run(effects),
+            Step::Gap => {
+                effects.slow.gaps += 1;
+                return;
+            }
+            Step::Conflict(slot) => {
+                return self.alarm(
+                    Alarm::ConflictingProposals {
+                        ballot: m.ballot,
+                        slot,
+                    },
+                    effects,
+                );
+            }
+        };
+        let range = match self.acceptor.may_vote(m.ballot, wanted, &m.value) {
+            Ok(range) => range,
+            Err(Refused::Decided) => return,
+            Err(Refused::Busy) => {
+                effects.slow.busy += 1;
+                return;
+            }
+            Err(Refused::Preempted(promised)) => {
+                return effects.send(
+                    from,
+                    Message::Preempted {
+                        ballot: m.ballot,
+                        promised,
+                    },
+                );
+            }
+            Err(Refused::Conflict(slot)) => {
+                return self.alarm(
+                    Alarm::ConflictingProposals {
+                        ballot: m.ballot,
+                        slot,
+                    },
+                    effects,
+                );
+            }
+        };
+        if m.value.has_bytes() && !held {
+            // [value-3] No bytes, no vote.
+            effects.slow.missing_bytes += 1;
+            self.waiting.push(now, m, false, self.options.inflight_max);
+            return effects.push(Effect::Fetch {
+                from,
+                value: m.value,
+                slot: range.from,
+            });
+        }
+        if range.from != wanted.from {
+            // What lies below is decided, but not by a vote of ours in this ballot.
+            run.from = range.from;
+        }
+        let record = Record::Vote {
+            ballot: m.ballot,
+            range,
+            value: m.value,
+        };
+        let record = self.pending.append(record, effects);
+        effects.slow.rewrites += u64::from(self.acceptor.cast(m.ballot, range, m.value, record));
+        if !run.same_as(&self.run) {
+            self.run_durable_to = run.from;
+        }
+        self.run = run;
+        self.pending.park_vote(record, run);
+        if self.pending.class() == Class::Volatile {
+            self.report_run(effects);
+        }
+    }
+
+    /// Bytes that were missing are here.
+    pub(super) fn on_held(&mut self, now: Time, value: Value, effects: &mut Effects) {
+        self.waiting.hold(&value);
+        while let Some(m) = self.waiting.next(now) {
+            if m.ballot >= self.acceptor.promised() && !self.pending.failed() {
+                self.vote(now, m.ballot.node, m, true, effects);
+            }
+        }
+    }
+
+    pub(super) fn on_persisted(&mut self, seq: RecordSeq) {
+        self.pending.persisted(seq);
+    }
+
+    /// Speaks what has become safe.
+    pub(super) fn release(&mut self, effects: &mut Effects) {
+        while let Some((to, promise)) = self.pending.next_promise() {
+            if to == self.options.member.node {
+                self.take_own(promise.into_inner(), effects);
+            } else {
+                effects.speak(to, promise);
+            }
+        }
+        let mut current = false;
+        while let Some(run) = self.pending.next_durable_vote() {
+            if run.from <= self.durable_to {
+                self.durable_to = self.durable_to.max(run.to);
+            }
+            if run.same_as(&self.run) {
+                self.run_durable_to = run.to;
+                current = true;
+            } else if let Some(vote) = self.pending.vote(&run, run.to) {
+                // A run that a newer one has replaced: said once, as it ended.
+                self.speak_vote(run.ballot.node, vote, effects);
+            }
+        }
+        if current {
+            self.report_run(effects);
+        }
+        while let Some(to) = self.pending.next_durable_decision() {
+            self.durable_to = self.durable_to.max(to);
+        }
+    }
+
+    /// Says how far this node's votes in the newest ballot are.
+    fn report_run(&mut self, effects: &mut Effects) {
+        if let Some(vote) = self.pending.vote(&self.run, self.run_durable_to) {
+            self.speak_vote(self.run.ballot.node, vote, effects);
+        }
+    }
+
+    fn speak_vote(
+        &mut self,
+        to: NodeId,
+        vote: crate::durable::Durable<crate::durable::Statement>,
+        effects: &mut Effects,
+    ) {
+        if to == self.options.member.node {
+            self.take_own(vote.into_inner(), effects);
+        } else {
+            effects.speak(to, vote);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What this acceptor has voted for in the newest ballot, as one cumulative run ([p2-6]).
+
+use crate::{
+    ballot::Ballot,
+    message::Phase2a,
+    slot::{Slot, SlotRange},
+    value::range_check,
+};
+
+/// A contiguous run of votes in one ballot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Run {
+    /// The ballot.
+    pub ballot: Ballot,
+    /// First slot of the run.
+    pub from: Slot,
+    /// One past its last slot.
+    pub to: Slot,
+    /// The ballot's prefix sum at `to`, by the votes cast here.
+    pub check: u64,
+}
+
+/// What a proposal means for the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// All of it was voted for before; say so again.
+    Repeat,
+    /// Vote for this range; the run is then as given.
+    Vote(SlotRange, Run),
+    /// Something before it is missing; the leader resumes there ([`crate::flow`]).
+    Gap,
+    /// [count-1] The leader's sum and ours differ below this slot.
+    Conflict(Slot),
+}
+
+impl Run {
+    /// Whether both are states of one run.
+    pub fn same_as(&self, other: &Self) -> bool {
+        self.ballot == other.ballot && self.from == other.from
+    }
+
+    /// How far the votes in `ballot` go; slot 0 for none.
+    pub fn voted_to(&self, ballot: Ballot) -> Slot {
+        if self.ballot == ballot {
+            self.to
+        } else {
+            Slot(0)
+        }
+    }
+
+    /// What `m` adds. A run has no holes, so that one message can speak for all of it: a proposal
+    /// is taken if it continues the run, or if everything before it is decided, here or anywhere.
+    pub fn step(&self, m: &Phase2a, decided_here: Slot) -> Step {
+        let continues = self.ballot == m.ballot && m.range.from <= self.to && self.from < self.to;
+        if continues {
+            if m.range.to <= self.to {
+                return Step::Repeat;
+            }
+            let overlap = SlotRange::new(m.range.from, self.to);
+            let at_end = m.prefix.wrapping_add(range_check(overlap, &m.value));
+            if m.range.from >= self.from && at_end != self.check {
+                return Step::Conflict(self.to);
+            }
+            let range = SlotRange::new(self.to, m.range.to);
+            let check = self.check.wrapping_add(range_check(range, &m.value));
+            return Step::Vote(
+                range,
+                Self {
+                    to: m.range.to,
+                    check,
+                    ..*self
+                },
+            );
+        }
+        if m.range.from > decided_here.max(m.decided_to) {
+            return Step::Gap;
+        }
+        let check = m.prefix.wrapping_add(range_check(m.range, &m.value));
+        let run = Self {
+            ballot: m.ballot,
+            from: m.range.from,
+            to: m.range.to,
+            check,
+        };
+        Step::Vote(m.range, run)
+    }
+}
