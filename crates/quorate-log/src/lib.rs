@@ -1,1 +1,49 @@
 //! What a node must never forget, on disk.
+//!
+//! A [`Log`] is a sequence of batches in segments of fixed size: one write and one flush per batch,
+//! released in order. `docs/spec/log.md` has the format and the rules of recovery. Reading order:
+//! [`record`], [`batch`], `gather` and `writer` (append), `walk` and `recover` (restart), `index`
+//! and `read`, then [`disk`] with its drivers. [`identity`] is who a folder belongs to.
+//!
+//! ```
+//! use quorate_core::{
+//!     ballot::Ballot,
+//!     node_id::{Incarnation, NodeId},
+//!     record::{HardState, Record, RecordSeq},
+//! };
+//! use quorate_log::{Log, LogOptions, disk::MemoryDisk};
+//!
+//! let options = LogOptions::new(7, NodeId(1), Incarnation(0));
+//! let (mut log, _) = Log::open(MemoryDisk::new(), options)?;
+//! let ballot = Ballot { round: 1, node: NodeId(1), ..Ballot::ZERO };
+//! let hard = HardState { promised: ballot, ..HardState::default() };
+//! log.append(RecordSeq(1), &Record::Promise { ballot }, &[], hard)?;
+//! log.submit();
+//! while log.poll()? < RecordSeq(1) {}
+//! # Ok::<(), quorate_log::LogError>(())
+//! ```
+#![deny(unsafe_code)]
+#![warn(clippy::cast_possible_truncation)]
+
+pub mod batch;
+pub mod disk;
+pub mod error;
+mod gather;
+mod index;
+mod log;
+mod mutant;
+mod pool;
+mod range_map;
+mod read;
+pub mod record;
+mod recover;
+mod walk;
+mod writer;
+
+#[cfg(test)]
+mod log_tests;
+
+pub use error::{DiskError, LogError};
+pub use log::{DEPTH_MAX, Log, LogOptions};
+pub use read::{ReadDone, Values};
+pub use recover::{Damage, Recovery};

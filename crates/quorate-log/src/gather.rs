@@ -1,0 +1,168 @@
+//! Records that wait for their turn to be written, already laid out as batches.
+
+use std::collections::VecDeque;
+
+use quorate_core::record::{HardState, Record, RecordSeq};
+
+use crate::{
+    batch::HEADER,
+    disk::{BLOCK, Buffer, Disk},
+    index::Runs,
+    record,
+};
+
+/// One batch that grows, or waits.
+#[derive(Debug)]
+pub(crate) struct Gathered {
+    pub(crate) buffer: Buffer,
+    /// Bytes in use, room for the header included.
+    used: usize,
+    pub(crate) records: u32,
+    /// The last record in it.
+    pub(crate) last: RecordSeq,
+    /// The hard state after that record.
+    pub(crate) hard: HardState,
+    pub(crate) runs: Runs,
+}
+
+impl Gathered {
+    /// Bytes on disk.
+    pub(crate) fn length(&self) -> usize {
+        self.used.next_multiple_of(BLOCK)
+    }
+
+    /// Bytes of records.
+    pub(crate) fn body(&self) -> usize {
+        self.used - HEADER
+    }
+
+    /// The batch's bytes, zeros behind the records.
+    pub(crate) fn blocks(&mut self) -> &mut [u8] {
+        let length = self.length();
+        self.buffer[self.used..length].fill(0);
+        &mut self.buffer[..length]
+    }
+}
+
+/// The batches that gather.
+#[derive(Debug)]
+pub(crate) struct Gather {
+    batch_bytes: usize,
+    spare_max: usize,
+    full: VecDeque<Gathered>,
+    open: Option<Gathered>,
+    spare: Vec<Buffer>,
+    bytes: usize,
+    scratch: Vec<u8>,
+}
+
+impl Gather {
+    /// Batches of at most `batch_bytes`; `spare_max` buffers are kept for reuse.
+    pub(crate) fn new(batch_bytes: usize, spare_max: usize) -> Self {
+        Self {
+            batch_bytes,
+            spare_max,
+            full: VecDeque::new(),
+            open: None,
+            spare: Vec::new(),
+            bytes: 0,
+            scratch: Vec::with_capacity(record::RECORD_HEAD_MAX),
+        }
+    }
+
+    /// One more record. It fits: the log has checked its size.
+    pub(crate) fn append<D: Disk>(
+        &mut self,
+        disk: &mut D,
+        seq: RecordSeq,
+        record: &Record,
+        bytes: &[u8],
+        hard: HardState,
+    ) {
+        self.scratch.clear();
+        let length = u32::try_from(bytes.len()).expect("bounded by BATCH_BYTES_MAX");
+        record::encode(record, length, &mut self.scratch);
+        let need = self.scratch.len() + bytes.len();
+        if self
+            .open
+            .as_ref()
+            .is_some_and(|open| open.used + need > open.buffer.len())
+        {
+            self.full.extend(self.open.take());
+        }
+        let mut open = match self.open.take() {
+            Some(open) => open,
+            None => self.begin(disk, need),
+        };
+        let head = open.used + self.scratch.len();
+        open.buffer[open.used..head].copy_from_slice(&self.scratch);
+        open.buffer[head..head + bytes.len()].copy_from_slice(bytes);
+        open.used += need;
+        open.records += 1;
+        (open.last, open.hard) = (seq, hard);
+        if let Record::Vote { range, .. } | Record::Decided { range, .. } = record {
+            open.runs.push(*range);
+        }
+        self.bytes += need;
+        self.open = Some(open);
+    }
+
+    /// A batch that restates `hard`, with whatever gathers anyway, or without a record.
+    pub(crate) fn restate<D: Disk>(&mut self, disk: &mut D, last: RecordSeq, hard: HardState) {
+        let mut open = match self.open.take() {
+            Some(open) => open,
+            None => self.begin(disk, 0),
+        };
+        (open.last, open.hard) = (last.max(open.last), hard);
+        self.open = Some(open);
+    }
+
+    fn begin<D: Disk>(&mut self, disk: &mut D, need: usize) -> Gathered {
+        let bytes = (HEADER + need).max(self.batch_bytes);
+        let spare = if bytes == self.batch_bytes {
+            self.spare.pop()
+        } else {
+            None
+        };
+        let buffer = spare.unwrap_or_else(|| disk.allocate(bytes));
+        let (last, hard) = (RecordSeq(0), HardState::default());
+        self.bytes += HEADER;
+        Gathered {
+            buffer,
+            used: HEADER,
+            records: 0,
+            last,
+            hard,
+            runs: Runs::default(),
+        }
+    }
+
+    /// Bytes on disk of the batch that is next, if there is one.
+    pub(crate) fn next_length(&self) -> Option<usize> {
+        self.full
+            .front()
+            .or(self.open.as_ref())
+            .map(Gathered::length)
+    }
+
+    /// Takes the batch that is next.
+    pub(crate) fn take(&mut self) -> Option<Gathered> {
+        let batch = self.full.pop_front().or_else(|| self.open.take())?;
+        self.bytes -= batch.used;
+        Some(batch)
+    }
+
+    /// A written batch's memory comes back.
+    pub(crate) fn reuse<D: Disk>(&mut self, disk: &mut D, buffer: Buffer) {
+        if buffer.len() == self.batch_bytes && self.spare.len() < self.spare_max {
+            self.spare.push(buffer);
+        } else {
+            disk.release(buffer);
+        }
+    }
+
+    /// Bytes that wait.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}

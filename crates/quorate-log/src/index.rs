@@ -1,0 +1,152 @@
+//! Where the last word on each slot lies: sparse, one entry for a run of slots and a run of batches.
+
+use quorate_core::slot::{Slot, SlotRange};
+
+use crate::{disk::Place, range_map::RangeMap};
+
+/// An entry covers at most this many bytes of batches, so that reading one slot stays cheap.
+const SPAN_BYTES_MAX: u64 = 256 << 10;
+
+/// Consecutive batches of one segment. Within it, the last record on a slot is the last word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    /// Where the first batch begins.
+    pub(crate) at: Place,
+    /// Their bytes.
+    pub(crate) bytes: u64,
+}
+
+/// From slots to the batches that hold them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Index {
+    spans: RangeMap<Span>,
+}
+
+impl Index {
+    /// A batch at `at` says the last word on these slots.
+    pub(crate) fn insert(&mut self, range: SlotRange, batch: Span) {
+        if let Some((to, span)) = self.spans.ending_at(range.from) {
+            let same = span.at == batch.at;
+            let end = span.at.offset + span.bytes;
+            let next = span.at.segment == batch.at.segment && end == batch.at.offset;
+            let grown = span.bytes + batch.bytes;
+            if same || (next && grown <= SPAN_BYTES_MAX) {
+                let (from, widened) = (
+                    *to,
+                    if same {
+                        *span
+                    } else {
+                        Span {
+                            bytes: grown,
+                            ..*span
+                        }
+                    },
+                );
+                // What lies in the way ahead is replaced first; the run then grows over it.
+                self.spans.remove(range);
+                if let Some((to, span)) = self.spans.ending_at(from) {
+                    (*to, *span) = (range.to, widened);
+                }
+                return;
+            }
+        }
+        self.spans.insert(range, batch);
+    }
+
+    /// These slots are not to be read any more.
+    pub(crate) fn remove(&mut self, range: SlotRange) {
+        self.spans.remove(range);
+    }
+
+    /// Where to look for `slot`, and for which slots around it the same holds.
+    pub(crate) fn find(&self, slot: Slot) -> Option<(SlotRange, Span)> {
+        self.spans.find(slot).map(|(range, span)| (range, *span))
+    }
+
+    /// Slots within `range` that are nowhere.
+    pub(crate) fn gaps(&self, range: SlotRange) -> Vec<SlotRange> {
+        self.spans.gaps(range)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn entries(&self) -> usize {
+        self.spans.iter().count()
+    }
+}
+
+/// The contiguous runs of slots that a batch speaks of, in order of appearance.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Runs {
+    list: Vec<SlotRange>,
+}
+
+impl Runs {
+    /// One more range. Steady state is one run that grows.
+    pub(crate) fn push(&mut self, range: SlotRange) {
+        match self.list.last_mut() {
+            Some(last) if last.to == range.from => last.to = range.to,
+            Some(last) if last.from <= range.from && range.to <= last.to => {}
+            _ => self.list.push(range),
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = SlotRange> {
+        self.list.iter().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::Segment;
+
+    fn batch(offset: u64) -> Span {
+        Span {
+            at: Place {
+                segment: Segment(1),
+                offset,
+            },
+            bytes: 4096,
+        }
+    }
+
+    fn slots(from: u64, to: u64) -> SlotRange {
+        SlotRange::new(Slot(from), Slot(to))
+    }
+
+    #[test]
+    fn consecutive_batches_share_an_entry() {
+        let mut index = Index::default();
+        for count in 0..64 {
+            index.insert(slots(1 + count * 10, 11 + count * 10), batch(count * 4096));
+        }
+        assert_eq!(index.entries(), 1);
+        index.insert(slots(641, 651), batch(64 * 4096));
+        assert_eq!(index.entries(), 2, "an entry is bounded in bytes");
+        assert_eq!(index.find(Slot(640)).unwrap().1.bytes, 256 << 10);
+        assert_eq!(index.find(Slot(651)), None);
+    }
+
+    #[test]
+    fn a_later_vote_replaces_an_earlier_one() {
+        let mut index = Index::default();
+        index.insert(slots(1, 10), batch(0));
+        index.insert(slots(10, 20), batch(4096));
+        index.insert(slots(5, 7), batch(8192));
+        index.insert(slots(7, 12), batch(12288));
+        assert_eq!(index.find(Slot(4)).unwrap().1.bytes, 8192);
+        assert_eq!(index.find(Slot(6)).unwrap().1.at.offset, 8192);
+        assert_eq!(
+            index.find(Slot(11)).unwrap(),
+            (
+                slots(5, 12),
+                Span {
+                    bytes: 8192,
+                    ..batch(8192)
+                }
+            )
+        );
+        assert_eq!(index.find(Slot(12)).unwrap().1.at.offset, 0);
+        assert_eq!(index.gaps(slots(0, 25)), [slots(0, 1), slots(20, 25)]);
+    }
+}

@@ -1,0 +1,337 @@
+//! The log of one node: append, submit, poll, read.
+
+use std::os::fd::BorrowedFd;
+
+use quorate_core::{
+    node_id::{Incarnation, NodeId},
+    record::{HardState, Record, RecordSeq},
+    slot::SlotRange,
+};
+
+use crate::{
+    batch::{BATCH_BYTES_MAX, HEADER, Owner},
+    disk::{BLOCK, Completed, Disk, DiskCounters, Place},
+    error::{DiskError, LogError},
+    gather::Gather,
+    index::Index,
+    mutant::{Mutant, planted},
+    pool::Pool,
+    read::{ReadDone, Reads},
+    record::RECORD_HEAD_MAX,
+    recover::{Recovery, recover},
+    writer::Writer,
+};
+
+/// Most writes in flight ([disk-2]).
+pub const DEPTH_MAX: usize = 4;
+
+/// Whose log it is, and how it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogOptions {
+    /// The cluster.
+    pub cluster: u128,
+    /// The node.
+    pub node: NodeId,
+    /// Its incarnation, as its identity says.
+    pub incarnation: Incarnation,
+    /// Size of new segments: whole blocks, at least four.
+    pub segment_bytes: u64,
+    /// A batch takes no more records once it has this many bytes: whole blocks.
+    pub batch_bytes_max: usize,
+    /// Writes in flight while records gather: 1 to [`DEPTH_MAX`].
+    pub depth: usize,
+}
+
+impl LogOptions {
+    /// The usual sizes: segments of 64 MiB, batches of up to 1 MiB, two in flight.
+    pub fn new(cluster: u128, node: NodeId, incarnation: Incarnation) -> Self {
+        Self {
+            cluster,
+            node,
+            incarnation,
+            segment_bytes: 64 << 20,
+            batch_bytes_max: 1 << 20,
+            depth: 2,
+        }
+    }
+
+    fn owner(&self) -> Owner {
+        Owner {
+            cluster: self.cluster,
+            node: self.node,
+        }
+    }
+
+    fn check(&self) -> Result<(), LogError> {
+        let wrong = |what: &str| Err(LogError::Options(what.to_owned()));
+        let block = BLOCK as u64;
+        if !self.segment_bytes.is_multiple_of(block) || self.segment_bytes < 4 * block {
+            return wrong("segments are whole blocks of 4096 bytes, at least four");
+        }
+        let batch = self.batch_bytes_max;
+        if !batch.is_multiple_of(BLOCK) || batch == 0 || batch > BATCH_BYTES_MAX {
+            return wrong("batches are whole blocks of 4096 bytes, up to 16 MiB");
+        }
+        if batch as u64 > self.segment_bytes {
+            return wrong("a batch must fit into a segment");
+        }
+        if !(1..=DEPTH_MAX).contains(&self.depth) {
+            return wrong("one to four writes may be in flight");
+        }
+        Ok(())
+    }
+}
+
+/// The log of one node. It has no clock and no thread: it moves when it is called.
+///
+/// `append` gathers; `submit` starts a write while fewer than `depth` are in flight; `poll` takes
+/// what completed, and says up to which record everything is on stable storage.
+#[derive(Debug)]
+pub struct Log<D> {
+    disk: D,
+    depth: usize,
+    gather: Gather,
+    writer: Writer,
+    pool: Pool,
+    index: Index,
+    reads: Reads,
+    /// [disk-9] Final.
+    error: Option<LogError>,
+}
+
+impl<D: Disk> Log<D> {
+    /// Reads what is there, and goes on behind it. Blocks while it reads.
+    pub fn open(mut disk: D, options: LogOptions) -> Result<(Self, Recovery), LogError> {
+        options.check()?;
+        let opened = recover(&mut disk, options.owner(), options.incarnation)?;
+        let walked = opened.walked;
+        // [disk-4] Behind a cut nothing is written any more: a fresh segment is.
+        let go_on = walked.tail_clean || planted(Mutant::SegmentKeptAfterCut);
+        let tail = walked.tail.filter(|_| go_on);
+        let writer = Writer::new(
+            options.owner(),
+            options.incarnation,
+            walked.next_seq,
+            walked.checksum,
+            tail,
+        );
+        let mut log = Self {
+            depth: options.depth,
+            gather: Gather::new(options.batch_bytes_max, options.depth + 2),
+            writer,
+            pool: Pool::new(options.segment_bytes, &walked.files, &walked.spares),
+            index: opened.index,
+            reads: Reads::default(),
+            error: None,
+            disk,
+        };
+        log.pool.tend(&mut log.disk);
+        Ok((log, opened.recovery))
+    }
+
+    /// Gathers a record with the bytes of its value. `hard` is the hard state after it. Records are
+    /// appended in the order of their numbers.
+    pub fn append(
+        &mut self,
+        seq: RecordSeq,
+        record: &Record,
+        bytes: &[u8],
+        hard: HardState,
+    ) -> Result<(), LogError> {
+        let bytes_max = self.record_bytes_max();
+        if bytes.len() > bytes_max {
+            return Err(LogError::TooLarge {
+                bytes: bytes.len(),
+                bytes_max,
+            });
+        }
+        if self.error.is_none() {
+            self.gather.append(&mut self.disk, seq, record, bytes, hard);
+        }
+        Ok(())
+    }
+
+    /// Most bytes that the value of one record may have.
+    pub fn record_bytes_max(&self) -> usize {
+        let segment = usize::try_from(self.pool.segment_bytes()).unwrap_or(usize::MAX);
+        segment.min(BATCH_BYTES_MAX) - HEADER - RECORD_HEAD_MAX
+    }
+
+    /// Gathers a batch that restates the hard state even if there is no record, for a clean stop.
+    /// It is complete when [`Self::is_idle`] is true again.
+    pub fn checkpoint(&mut self, hard: HardState) {
+        if self.error.is_none() {
+            self.gather.restate(&mut self.disk, RecordSeq(0), hard);
+        }
+    }
+
+    /// Starts writes while fewer than `depth` are in flight and something has gathered.
+    pub fn submit(&mut self) {
+        while self.error.is_none() && self.writer.in_flight() < self.depth {
+            let Some(length) = self.gather.next_length() else {
+                return;
+            };
+            if !self.writer.has_room(length) && !self.next_segment(length) {
+                return;
+            }
+            let Some(batch) = self.gather.take() else {
+                return;
+            };
+            self.writer.write(&mut self.disk, batch);
+        }
+    }
+
+    /// Moves on to a fresh segment; false if there is none yet.
+    fn next_segment(&mut self, length: usize) -> bool {
+        if let Some(spare) = self.pool.take(length) {
+            self.writer.enter(spare);
+            self.pool.tend(&mut self.disk);
+            return true;
+        }
+        if let Some(failure) = self.pool.failure()
+            && !failure.is_full()
+        {
+            self.error = Some(LogError::Failed(failure.clone()));
+        }
+        false
+    }
+
+    /// Takes what completed, starts what may start. The answer is the last record on stable storage
+    /// with everything before it ([disk-2]). An error is final ([disk-9]); reads go on.
+    pub fn poll(&mut self) -> Result<RecordSeq, LogError> {
+        while let Some(completed) = self.disk.poll() {
+            match completed {
+                Completed::Written {
+                    token,
+                    buffer,
+                    result,
+                } => self.written(token, buffer, result),
+                Completed::Read {
+                    token,
+                    buffer,
+                    result,
+                } => {
+                    self.reads
+                        .on_read(token, buffer, result, &mut self.disk, &self.index);
+                }
+                Completed::Prepared { segment, result } => self.pool.prepared(segment, result),
+            }
+        }
+        if self.error.is_none() {
+            self.pool.tend(&mut self.disk);
+        }
+        self.submit();
+        self.reads.pump(&mut self.disk, &self.index);
+        match &self.error {
+            None => Ok(self.writer.persisted_to()),
+            Some(error) => Err(error.clone()),
+        }
+    }
+
+    fn written(&mut self, seq: u64, buffer: crate::disk::Buffer, result: Result<(), DiskError>) {
+        self.gather.reuse(&mut self.disk, buffer);
+        match result {
+            // Whatever completes behind a failure is not released any more.
+            Ok(()) if self.error.is_none() => self.writer.written(seq, &mut self.index),
+            Ok(()) => {}
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// Ends releasing for good, for a caller that knows more than the disk says: a write that takes
+    /// too long has failed ([disk-9]).
+    pub fn fail(&mut self, error: DiskError) {
+        self.error.get_or_insert(LogError::Failed(error));
+    }
+
+    /// Asks for the values of these slots. About `bytes_max` bytes are read, one value at least.
+    /// [`Self::next_read`] has the answer after some [`Self::poll`].
+    pub fn start_read(
+        &mut self,
+        token: u64,
+        range: SlotRange,
+        bytes_max: usize,
+    ) -> Result<(), LogError> {
+        self.reads.start(token, range, bytes_max)?;
+        self.reads.pump(&mut self.disk, &self.index);
+        Ok(())
+    }
+
+    /// The next read that ended.
+    pub fn next_read(&mut self) -> Option<ReadDone> {
+        self.reads.next()
+    }
+
+    /// Bytes that gather or are in flight, for back-pressure.
+    pub fn backlog_bytes(&self) -> usize {
+        self.gather.bytes() + self.writer.bytes_in_flight()
+    }
+
+    /// Whether everything appended is on stable storage.
+    pub fn is_idle(&self) -> bool {
+        self.backlog_bytes() == 0
+    }
+
+    /// Whether no read waits or is under way.
+    pub fn reads_idle(&self) -> bool {
+        self.reads.is_idle()
+    }
+
+    /// Why a write waits for a segment, if one does and making one failed. Not an error: the log
+    /// goes on when there is room.
+    pub fn busy_reason(&self) -> Option<String> {
+        self.pool
+            .failure()
+            .map(|failure| format!("no room for the next segment: {failure}"))
+    }
+
+    /// This node has forgotten votes and is a new member from now on ([volatile-1]).
+    pub fn set_incarnation(&mut self, incarnation: Incarnation) {
+        self.writer.incarnation = incarnation;
+    }
+
+    /// Bytes of all segments on disk, the spare one included.
+    pub fn size_bytes(&self) -> u64 {
+        self.pool.bytes()
+    }
+
+    /// How many segments there are.
+    pub fn segments(&self) -> usize {
+        self.pool.files()
+    }
+
+    /// Where the next batch goes, if a segment is in use.
+    pub fn position(&self) -> Option<Place> {
+        self.writer.position()
+    }
+
+    /// Number of the next batch.
+    pub fn next_seq(&self) -> u64 {
+        self.writer.next_seq()
+    }
+
+    /// Readable when [`Self::poll`] has something to do; for epoll.
+    pub fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.disk.wait_fd()
+    }
+
+    /// What drives the disk, and why.
+    pub fn describe(&self) -> String {
+        self.disk.describe()
+    }
+
+    /// What the disk did so far: one write and one flush per batch.
+    pub fn counters(&self) -> DiskCounters {
+        self.disk.counters()
+    }
+
+    /// The disk.
+    pub fn disk(&self) -> &D {
+        &self.disk
+    }
+
+    #[cfg(test)]
+    pub(crate) fn index_entries(&self) -> usize {
+        self.index.entries()
+    }
+}

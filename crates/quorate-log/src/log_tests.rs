@@ -1,0 +1,140 @@
+//! The log as a whole, on a disk in memory: round trips, order of release, cuts, damage, failures.
+
+use quorate_core::{
+    ballot::Ballot,
+    node_id::{Incarnation, NodeId},
+    record::{HardState, Record, RecordSeq},
+    slot::{Slot, SlotRange},
+    value::{BatchName, Value},
+};
+
+use crate::{Log, LogOptions, Recovery, disk::MemoryDisk};
+
+pub(crate) fn options() -> LogOptions {
+    LogOptions {
+        segment_bytes: 64 << 10,
+        batch_bytes_max: 16 << 10,
+        ..LogOptions::new(7, NodeId(1), Incarnation(0))
+    }
+}
+
+pub(crate) fn open(disk: &MemoryDisk) -> (Log<MemoryDisk>, Recovery) {
+    Log::open(disk.attach(), options()).unwrap()
+}
+
+pub(crate) fn ballot(round: u32) -> Ballot {
+    Ballot {
+        round,
+        node: NodeId(1),
+        ..Ballot::ZERO
+    }
+}
+
+/// A batch of commands named after its slot, with its bytes.
+pub(crate) fn value(slot: u64, length: usize) -> (Value, Vec<u8>) {
+    let bytes: Vec<u8> = (0..length).map(|at| (slot as usize + at) as u8).collect();
+    let name = BatchName {
+        origin: NodeId(1),
+        boot: 1,
+        counter: slot,
+        length: length as u32,
+        checksum: crc32c::crc32c(&bytes),
+    };
+    (Value::Batch(name), bytes)
+}
+
+pub(crate) fn hard(decided_to: u64, voted_to: u64) -> HardState {
+    let (decided_to, voted_to) = (Slot(decided_to), Slot(voted_to));
+    HardState {
+        spoken: ballot(1),
+        promised: ballot(1),
+        decided_to,
+        voted_to,
+    }
+}
+
+/// Appends a vote for `slot` as record `slot`.
+pub(crate) fn vote(log: &mut Log<MemoryDisk>, slot: u64, length: usize, decided_to: u64) {
+    let (value, bytes) = value(slot, length);
+    let range = SlotRange::one(Slot(slot));
+    let record = Record::Vote {
+        ballot: ballot(1),
+        range,
+        value,
+    };
+    log.append(RecordSeq(slot), &record, &bytes, hard(decided_to, slot + 1))
+        .unwrap();
+}
+
+pub(crate) fn settle(log: &mut Log<MemoryDisk>) {
+    while !log.is_idle() {
+        log.submit();
+        log.poll().unwrap();
+    }
+}
+
+pub(crate) fn read_all(log: &mut Log<MemoryDisk>, from: u64, to: u64) -> crate::Values {
+    log.start_read(1, SlotRange::new(Slot(from), Slot(to)), usize::MAX)
+        .unwrap();
+    loop {
+        log.poll().unwrap();
+        if let Some(done) = log.next_read() {
+            return done.result.unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_was_appended_comes_back_after_a_restart() {
+    let disk = MemoryDisk::new();
+    let (mut log, recovery) = open(&disk);
+    assert_eq!(
+        (recovery.records, recovery.next_seq, recovery.incarnation),
+        (0, 1, None)
+    );
+    assert_eq!(recovery.hard.decided_to, Slot::FIRST);
+    for slot in 1..=100 {
+        vote(
+            &mut log,
+            slot,
+            100 + usize::try_from(slot).unwrap() * 13,
+            slot / 2 + 1,
+        );
+        if slot % 3 == 0 {
+            settle(&mut log);
+        }
+    }
+    settle(&mut log);
+    assert_eq!(log.poll(), Ok(RecordSeq(100)));
+    let counters = log.counters();
+    assert_eq!(counters.writes, counters.flushes);
+    assert_eq!(
+        counters.writes,
+        log.next_seq() - 1,
+        "one write and one flush per batch"
+    );
+
+    disk.crash(1);
+    let (mut log, recovery) = open(&disk);
+    assert_eq!((recovery.records, recovery.torn_tail_bytes), (100, 0));
+    assert_eq!(recovery.hard, hard(51, 101));
+    assert_eq!(recovery.damage, None);
+    let slots: Vec<_> = recovery
+        .votes
+        .iter()
+        .map(|vote| vote.range.from.0)
+        .collect();
+    assert_eq!(slots, (51..=100).collect::<Vec<_>>());
+    assert!(log.segments() > 2);
+    let values = read_all(&mut log, 1, 200);
+    assert_eq!(values.len(), 100);
+    for ((range, found, bytes), slot) in values.into_iter().zip(1..) {
+        assert_eq!(range, SlotRange::one(Slot(slot)));
+        assert_eq!(
+            (found, bytes),
+            value(slot, 100 + usize::try_from(slot).unwrap() * 13)
+        );
+    }
+    assert_eq!(read_all(&mut log, 101, 200), []);
+    assert!(log.index_entries() < 20, "one entry for many batches");
+}

@@ -1,0 +1,41 @@
+//! Faults that tests plant to see themselves fail; production code has none of them.
+
+/// A rule left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(test), allow(dead_code, reason = "planted by tests only"))]
+pub(crate) enum Mutant {
+    /// [disk-2] Releases what a batch holds although one before it is not complete.
+    ReleaseOutOfOrder,
+    /// [disk-3] Does not compare the checksum of the predecessor.
+    ChainIgnored,
+    /// [disk-4] Writes on behind a cut, in the same segment. Safe while the chain is checked.
+    SegmentKeptAfterCut,
+    /// Does not sync what recovery read before building on it.
+    RecoveryUnsynced,
+}
+
+#[cfg(test)]
+thread_local! {
+    static PLANTED: std::cell::RefCell<Vec<Mutant>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+/// Whether this rule is left out.
+#[cfg(test)]
+pub(crate) fn planted(mutant: Mutant) -> bool {
+    PLANTED.with_borrow(|planted| planted.contains(&mutant))
+}
+
+/// Whether this rule is left out: never.
+#[cfg(not(test))]
+pub(crate) const fn planted(_mutant: Mutant) -> bool {
+    false
+}
+
+/// Leaves these rules out while `run` runs on this thread.
+#[cfg(test)]
+pub(crate) fn with<T>(mutants: &[Mutant], run: impl FnOnce() -> T) -> T {
+    PLANTED.set(mutants.to_vec());
+    let result = run();
+    PLANTED.set(Vec::new());
+    result
+}

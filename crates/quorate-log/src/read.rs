@@ -1,0 +1,232 @@
+//! Reads values with their bytes back, for catch-up and replay. Sees complete batches only.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use quorate_core::{
+    slot::{Slot, SlotRange},
+    value::Value,
+};
+
+use crate::{
+    batch::{self, Header},
+    disk::{Buffer, Disk, Place},
+    error::{DiskError, LogError},
+    index::{Index, Span},
+    range_map::RangeMap,
+    record::Records,
+};
+
+const ACTIVE_MAX: usize = 4;
+const WAITING_MAX: usize = 64;
+
+/// Slots with their value and its bytes, as the last record on them has it.
+pub type Values = Vec<(SlotRange, Value, Vec<u8>)>;
+
+/// A read ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadDone {
+    /// As given to `start_read`.
+    pub token: u64,
+    /// What is there: from the first slot asked for, without gaps, perhaps less than asked for.
+    /// Empty if the first slot is not in the log.
+    pub result: Result<Values, LogError>,
+}
+
+#[derive(Debug)]
+struct Job {
+    token: u64,
+    range: SlotRange,
+    bytes_left: usize,
+    values: Values,
+    /// What is being read, and for which slots.
+    span: Option<(SlotRange, Span)>,
+}
+
+/// Reads that wait, are under way, or ended.
+#[derive(Debug, Default)]
+pub(crate) struct Reads {
+    waiting: VecDeque<Job>,
+    active: BTreeMap<u64, Job>,
+    done: VecDeque<ReadDone>,
+    next_id: u64,
+    spare: Option<Buffer>,
+}
+
+impl Reads {
+    pub(crate) fn start(
+        &mut self,
+        token: u64,
+        range: SlotRange,
+        bytes_max: usize,
+    ) -> Result<(), LogError> {
+        if self.waiting.len() >= WAITING_MAX {
+            return Err(LogError::ReadsBusy);
+        }
+        let values = Values::new();
+        self.waiting.push_back(Job {
+            token,
+            range,
+            bytes_left: bytes_max,
+            values,
+            span: None,
+        });
+        Ok(())
+    }
+
+    pub(crate) fn next(&mut self) -> Option<ReadDone> {
+        self.done.pop_front()
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.active.is_empty()
+    }
+
+    /// Starts what may start.
+    pub(crate) fn pump<D: Disk>(&mut self, disk: &mut D, index: &Index) {
+        while self.active.len() < ACTIVE_MAX {
+            let Some(job) = self.waiting.pop_front() else {
+                return;
+            };
+            self.advance(job, disk, index);
+        }
+    }
+
+    /// The next piece of a job, or its end.
+    fn advance<D: Disk>(&mut self, mut job: Job, disk: &mut D, index: &Index) {
+        let found = if job.range.is_empty() {
+            None
+        } else {
+            index.find(job.range.from)
+        };
+        let Some((run, span)) = found else {
+            self.done.push_back(ReadDone {
+                token: job.token,
+                result: Ok(job.values),
+            });
+            return;
+        };
+        job.span = Some((job.range.intersect(run), span));
+        let bytes = usize::try_from(span.bytes).expect("an entry is bounded");
+        let spare = self.spare.take().filter(|buffer| buffer.len() >= bytes);
+        let buffer = spare.unwrap_or_else(|| Buffer::new(bytes));
+        let id = self.next_id;
+        self.next_id += 1;
+        self.active.insert(id, job);
+        disk.start_read(id, span.at, buffer, bytes);
+    }
+
+    /// Batches were read.
+    pub(crate) fn on_read<D: Disk>(
+        &mut self,
+        id: u64,
+        mut buffer: Buffer,
+        result: Result<(), DiskError>,
+        disk: &mut D,
+        index: &Index,
+    ) {
+        let Some(mut job) = self.active.remove(&id) else {
+            return;
+        };
+        let (slots, span) = job.span.take().expect("set when the read was started");
+        let bytes = usize::try_from(span.bytes).expect("an entry is bounded");
+        let taken = result
+            .map_err(LogError::Disk)
+            .and_then(|()| job.take(slots, span.at, &mut buffer[..bytes]));
+        self.spare = Some(buffer);
+        match taken {
+            Err(error) => self.done.push_back(ReadDone {
+                token: job.token,
+                result: Err(error),
+            }),
+            Ok(true) => self.advance(job, disk, index),
+            Ok(false) => {
+                self.done.push_back(ReadDone {
+                    token: job.token,
+                    result: Ok(job.values),
+                });
+            }
+        }
+    }
+}
+
+/// A piece of the batches that were read: the slots of its record, its value, where its bytes lie.
+type Piece = (SlotRange, Value, usize, usize);
+
+impl Job {
+    /// Takes these slots from the batches. Whether there is room for more.
+    fn take(&mut self, slots: SlotRange, at: Place, bytes: &mut [u8]) -> Result<bool, LogError> {
+        let pieces = pieces(slots, at, bytes)?;
+        while self.range.from < slots.to {
+            let Some((run, piece)) = pieces.find(self.range.from) else {
+                let reason = format!("slot {} is not where it was", self.range.from);
+                return Err(LogError::Damaged { place: at, reason });
+            };
+            let range = run.intersect(SlotRange::new(self.range.from, slots.to));
+            let (value, bytes) = cut(range, piece, bytes);
+            if bytes.len() > self.bytes_left && !self.values.is_empty() {
+                return Ok(false);
+            }
+            self.bytes_left = self.bytes_left.saturating_sub(bytes.len());
+            self.values.push((range, value, bytes.to_vec()));
+            self.range.from = range.to;
+        }
+        Ok(self.bytes_left > 0 && self.range.from < self.range.to)
+    }
+}
+
+/// Every stream byte has a slot, so a part of such a run has a part of its bytes.
+fn cut<'a>(range: SlotRange, piece: &Piece, batches: &'a [u8]) -> (Value, &'a [u8]) {
+    let (whole, value, start, length) = *piece;
+    let bytes = &batches[start..start + length];
+    if matches!(value, Value::Content { .. }) && bytes.len() as u64 == whole.len() {
+        let offset = |slot: Slot| usize::try_from(slot.0 - whole.from.0).unwrap_or(usize::MAX);
+        return (value, &bytes[offset(range.from)..offset(range.to)]);
+    }
+    (value, bytes)
+}
+
+/// The last word on each of these slots in these batches.
+fn pieces(slots: SlotRange, at: Place, bytes: &mut [u8]) -> Result<RangeMap<Piece>, LogError> {
+    let mut map = RangeMap::default();
+    let mut start = 0;
+    while start < bytes.len() {
+        let place = Place {
+            offset: at.offset + start as u64,
+            ..at
+        };
+        let damaged = |reason: &str| LogError::Damaged {
+            place,
+            reason: reason.to_owned(),
+        };
+        let header = Header::decode(&bytes[start..])
+            .map_err(|_| damaged("the header of a batch cannot be read any more"))?;
+        let end = start + header.length as usize;
+        if header.place != place || end > bytes.len() {
+            return Err(damaged("another batch lies here"));
+        }
+        let batch = &mut bytes[start..end];
+        batch::open(&header, batch).map_err(|malformed| damaged(malformed.0))?;
+        let body = header.body_of(batch);
+        // Positions, not slices: the bytes are borrowed again below.
+        let base = body.as_ptr() as usize;
+        for stored in Records::new(body) {
+            let stored = stored.map_err(|malformed| damaged(malformed.0))?;
+            let Some((range, value)) = stored.slots() else {
+                continue;
+            };
+            let inside = stored.bytes.as_ptr() as usize;
+            let within = if stored.bytes.is_empty() {
+                0
+            } else {
+                inside - base
+            };
+            let from = start + batch::HEADER + within;
+            map.insert(
+                range.intersect(slots),
+                (range, value, from, stored.bytes.len()),
+            );
+        }
+        start = end;
+    }
+    Ok(map)
+}

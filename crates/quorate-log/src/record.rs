@@ -1,0 +1,464 @@
+//! The bytes of a record. All numbers are little-endian; `docs/spec/log.md` has the tables.
+
+use quorate_core::{
+    ballot::{Ballot, Era},
+    configuration::Change,
+    node_id::{Incarnation, Member, NodeId},
+    record::Record,
+    slot::{Slot, SlotRange},
+    value::{BatchName, StreamName, Value},
+};
+
+/// A record as it lies in a batch, with the bytes of its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stored<'a> {
+    /// The record.
+    pub record: Record,
+    /// The bytes of its value; empty if it has none.
+    pub bytes: &'a [u8],
+}
+
+impl Stored<'_> {
+    /// The slots and the value that the record is about, if it is about slots.
+    pub fn slots(&self) -> Option<(SlotRange, Value)> {
+        match self.record {
+            Record::Vote { range, value, .. } | Record::Decided { range, value } => {
+                Some((range, value))
+            }
+            Record::Round { .. } | Record::Promise { .. } => None,
+        }
+    }
+}
+
+/// What no record has, nor will: the bytes are not ours, or not whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed(pub &'static str);
+
+const ROUND: u8 = 1;
+const PROMISE: u8 = 2;
+const VOTE: u8 = 3;
+const DECIDED: u8 = 4;
+
+/// Longest record without the bytes of its value.
+pub const RECORD_HEAD_MAX: usize = 96;
+
+/// Appends everything but the bytes of the value, whose length is `bytes`.
+pub fn encode(record: &Record, bytes: u32, out: &mut Vec<u8>) {
+    match *record {
+        Record::Round { ballot } => {
+            out.push(ROUND);
+            put_ballot(out, ballot);
+        }
+        Record::Promise { ballot } => {
+            out.push(PROMISE);
+            put_ballot(out, ballot);
+        }
+        Record::Vote {
+            ballot,
+            range,
+            value,
+        } => {
+            out.push(VOTE);
+            put_ballot(out, ballot);
+            put_slots(out, range, &value, bytes);
+        }
+        Record::Decided { range, value } => {
+            out.push(DECIDED);
+            put_slots(out, range, &value, bytes);
+        }
+    }
+}
+
+pub(crate) fn put_ballot(out: &mut Vec<u8>, ballot: Ballot) {
+    put32(out, ballot.era.0);
+    put32(out, ballot.round);
+    put32(out, ballot.node.0);
+}
+
+fn put_slots(out: &mut Vec<u8>, range: SlotRange, value: &Value, bytes: u32) {
+    put64(out, range.from.0);
+    put64(out, range.to.0);
+    put_value(out, value);
+    put32(out, bytes);
+}
+
+fn put_value(out: &mut Vec<u8>, value: &Value) {
+    match *value {
+        Value::NoOp => out.push(0),
+        Value::Batch(name) => {
+            out.push(1);
+            put32(out, name.origin.0);
+            put32(out, name.boot);
+            put64(out, name.counter);
+            put32(out, name.length);
+            put32(out, name.checksum);
+        }
+        Value::Content { stream, offset } => {
+            out.push(2);
+            put_stream(out, stream);
+            put64(out, offset);
+        }
+        Value::CloseStream(stream) => {
+            out.push(3);
+            put_stream(out, stream);
+        }
+        Value::RegisterSession {
+            origin,
+            boot,
+            number,
+        } => {
+            out.push(4);
+            put32(out, origin.0);
+            put32(out, boot);
+            put64(out, number);
+        }
+        Value::ExpireSession { session } => {
+            out.push(5);
+            put64(out, session);
+        }
+        Value::Reconfigure { era, change } => {
+            out.push(6);
+            put32(out, era.0);
+            put_change(out, change);
+        }
+        Value::AllocateNode { nonce } => {
+            out.push(7);
+            put64(out, nonce);
+        }
+    }
+}
+
+fn put_stream(out: &mut Vec<u8>, stream: StreamName) {
+    put32(out, stream.owner.0);
+    put32(out, stream.boot);
+    put32(out, stream.number);
+}
+
+fn put_change(out: &mut Vec<u8>, change: Change) {
+    let (kind, first, second) = match change {
+        Change::Increment(member) => (1, member.node.0, member.incarnation.0),
+        Change::Decrement(member) => (2, member.node.0, member.incarnation.0),
+        Change::Multiply(factor) => (3, factor, 0),
+        Change::Divide(factor) => (4, factor, 0),
+    };
+    out.push(kind);
+    put32(out, first);
+    put32(out, second);
+}
+
+fn put32(out: &mut Vec<u8>, number: u32) {
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
+fn put64(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
+/// Takes bytes from the front; every length is checked before it is used.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    pub(crate) fn take(&mut self, bytes: usize) -> Result<&'a [u8], Malformed> {
+        let (head, rest) = self
+            .rest
+            .split_at_checked(bytes)
+            .ok_or(Malformed("record is cut short"))?;
+        self.rest = rest;
+        Ok(head)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (head, rest) = self
+            .rest
+            .split_first_chunk()
+            .ok_or(Malformed("record is cut short"))?;
+        self.rest = rest;
+        Ok(*head)
+    }
+
+    pub(crate) fn u8(&mut self) -> Result<u8, Malformed> {
+        Ok(u8::from_le_bytes(self.array()?))
+    }
+
+    pub(crate) fn u16(&mut self) -> Result<u16, Malformed> {
+        Ok(u16::from_le_bytes(self.array()?))
+    }
+
+    pub(crate) fn u32(&mut self) -> Result<u32, Malformed> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+
+    pub(crate) fn u64(&mut self) -> Result<u64, Malformed> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    pub(crate) fn u128(&mut self) -> Result<u128, Malformed> {
+        Ok(u128::from_le_bytes(self.array()?))
+    }
+
+    pub(crate) fn ballot(&mut self) -> Result<Ballot, Malformed> {
+        Ok(Ballot {
+            era: Era(self.u32()?),
+            round: self.u32()?,
+            node: NodeId(self.u32()?),
+        })
+    }
+
+    fn slots(&mut self) -> Result<(SlotRange, Value, &'a [u8]), Malformed> {
+        let range = SlotRange::new(Slot(self.u64()?), Slot(self.u64()?));
+        if range.is_empty() {
+            return Err(Malformed("record covers no slot"));
+        }
+        let value = self.value()?;
+        let bytes = self.u32()?;
+        let bytes = self.take(usize::try_from(bytes).map_err(|_| Malformed("record too long"))?)?;
+        Ok((range, value, bytes))
+    }
+
+    fn value(&mut self) -> Result<Value, Malformed> {
+        Ok(match self.u8()? {
+            0 => Value::NoOp,
+            1 => Value::Batch(BatchName {
+                origin: NodeId(self.u32()?),
+                boot: self.u32()?,
+                counter: self.u64()?,
+                length: self.u32()?,
+                checksum: self.u32()?,
+            }),
+            2 => Value::Content {
+                stream: self.stream()?,
+                offset: self.u64()?,
+            },
+            3 => Value::CloseStream(self.stream()?),
+            4 => Value::RegisterSession {
+                origin: NodeId(self.u32()?),
+                boot: self.u32()?,
+                number: self.u64()?,
+            },
+            5 => Value::ExpireSession {
+                session: self.u64()?,
+            },
+            6 => Value::Reconfigure {
+                era: Era(self.u32()?),
+                change: self.change()?,
+            },
+            7 => Value::AllocateNode { nonce: self.u64()? },
+            _ => return Err(Malformed("unknown kind of value")),
+        })
+    }
+
+    fn stream(&mut self) -> Result<StreamName, Malformed> {
+        Ok(StreamName {
+            owner: NodeId(self.u32()?),
+            boot: self.u32()?,
+            number: self.u32()?,
+        })
+    }
+
+    fn change(&mut self) -> Result<Change, Malformed> {
+        let (kind, first, second) = (self.u8()?, self.u32()?, self.u32()?);
+        let member = Member {
+            node: NodeId(first),
+            incarnation: Incarnation(second),
+        };
+        Ok(match kind {
+            1 => Change::Increment(member),
+            2 => Change::Decrement(member),
+            3 => Change::Multiply(first),
+            4 => Change::Divide(first),
+            _ => return Err(Malformed("unknown kind of change")),
+        })
+    }
+}
+
+/// The records of a batch's body, in order. Ends after the first that is malformed.
+#[derive(Clone, Debug)]
+pub struct Records<'a> {
+    reader: Reader<'a>,
+}
+
+impl<'a> Records<'a> {
+    /// The records in these bytes.
+    pub fn new(body: &'a [u8]) -> Self {
+        Self {
+            reader: Reader::new(body),
+        }
+    }
+
+    fn decode(&mut self) -> Result<Stored<'a>, Malformed> {
+        let reader = &mut self.reader;
+        let (record, bytes) = match reader.u8()? {
+            ROUND => (
+                Record::Round {
+                    ballot: reader.ballot()?,
+                },
+                &[][..],
+            ),
+            PROMISE => (
+                Record::Promise {
+                    ballot: reader.ballot()?,
+                },
+                &[][..],
+            ),
+            VOTE => {
+                let ballot = reader.ballot()?;
+                let (range, value, bytes) = reader.slots()?;
+                (
+                    Record::Vote {
+                        ballot,
+                        range,
+                        value,
+                    },
+                    bytes,
+                )
+            }
+            DECIDED => {
+                let (range, value, bytes) = reader.slots()?;
+                (Record::Decided { range, value }, bytes)
+            }
+            _ => return Err(Malformed("unknown kind of record")),
+        };
+        Ok(Stored { record, bytes })
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Result<Stored<'a>, Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.reader.is_empty() {
+            return None;
+        }
+        let item = self.decode();
+        if item.is_err() {
+            self.reader = Reader::new(&[]);
+        }
+        Some(item)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(crate) fn every_value() -> Vec<Value> {
+        let member = Member {
+            node: NodeId(3),
+            incarnation: Incarnation(2),
+        };
+        let stream = StreamName {
+            owner: NodeId(2),
+            boot: 4,
+            number: 6,
+        };
+        let name = BatchName {
+            origin: NodeId(1),
+            boot: 2,
+            counter: u64::MAX,
+            length: 4,
+            checksum: 5,
+        };
+        let mut values = vec![
+            Value::NoOp,
+            Value::Batch(name),
+            Value::Content { stream, offset: 77 },
+            Value::CloseStream(stream),
+            Value::RegisterSession {
+                origin: NodeId(9),
+                boot: 1,
+                number: 12,
+            },
+            Value::ExpireSession { session: 5 },
+            Value::AllocateNode { nonce: 0xdead_beef },
+        ];
+        for change in [
+            Change::Increment(member),
+            Change::Decrement(member),
+            Change::Multiply(2),
+            Change::Divide(3),
+        ] {
+            values.push(Value::Reconfigure {
+                era: Era(7),
+                change,
+            });
+        }
+        values
+    }
+
+    #[test]
+    fn every_record_comes_back() {
+        let ballot = Ballot {
+            era: Era(1),
+            round: 2,
+            node: NodeId(3),
+        };
+        let range = SlotRange::new(Slot(5), Slot(9));
+        let mut records = vec![Record::Round { ballot }, Record::Promise { ballot }];
+        for value in every_value() {
+            records.push(Record::Vote {
+                ballot,
+                range,
+                value,
+            });
+            records.push(Record::Decided { range, value });
+        }
+        let mut body = Vec::new();
+        for record in &records {
+            let bytes: &[u8] = if record_has_slots(record) {
+                b"bytes"
+            } else {
+                b""
+            };
+            let before = body.len();
+            encode(record, u32::try_from(bytes.len()).unwrap(), &mut body);
+            assert!(body.len() - before <= RECORD_HEAD_MAX);
+            body.extend_from_slice(bytes);
+        }
+        let back: Vec<_> = Records::new(&body).map(Result::unwrap).collect();
+        assert_eq!(
+            back.iter().map(|stored| stored.record).collect::<Vec<_>>(),
+            records
+        );
+        assert!(
+            back.iter()
+                .all(|stored| stored.slots().is_none() || stored.bytes == b"bytes")
+        );
+    }
+
+    fn record_has_slots(record: &Record) -> bool {
+        matches!(record, Record::Vote { .. } | Record::Decided { .. })
+    }
+
+    #[test]
+    fn a_record_cut_short_anywhere_is_refused() {
+        for value in every_value() {
+            let mut body = Vec::new();
+            encode(
+                &Record::Decided {
+                    range: SlotRange::one(Slot(1)),
+                    value,
+                },
+                3,
+                &mut body,
+            );
+            body.extend_from_slice(b"abc");
+            for cut in 1..body.len() {
+                assert!(
+                    Records::new(&body[..cut]).any(|item| item.is_err()),
+                    "cut at {cut}"
+                );
+            }
+        }
+    }
+}

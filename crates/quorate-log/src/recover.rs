@@ -1,0 +1,276 @@
+//! What a node remembers after a restart, read from its log.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use quorate_core::{
+    ballot::Ballot,
+    message::Extent,
+    node_id::Incarnation,
+    record::{Class, HardState, Record},
+    slot::{Slot, SlotRange},
+    value::Value,
+};
+
+use crate::{
+    batch::{Header, Owner},
+    disk::{Disk, Segment},
+    error::LogError,
+    index::{Index, Runs, Span},
+    log::DEPTH_MAX,
+    mutant::{Mutant, planted},
+    range_map::RangeMap,
+    record::{Records, Stored},
+    walk::{Gap, Visit, Walked, walk},
+};
+
+/// Damage in the middle of the log ([disk-8]).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Damage {
+    /// Decided slots that the log does not hold any more: to be fetched from peers, and appended
+    /// as decided. Below `decided_to` all the same: this node must go on saying that their votes
+    /// are forgotten here ([p1-5]), as a promise without them would be a lie.
+    pub ranges: Vec<SlotRange>,
+    /// Votes or promises are gone: this node must not vote under its old incarnation again
+    /// ([volatile-1]). False once the incarnation given in the options is a newer one.
+    pub forgotten: bool,
+    /// Where, and what was found there; for people.
+    pub places: Vec<String>,
+}
+
+/// What the log gave back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recovery {
+    /// As restated by the last batch; `decided_to` moved on over slots that are known as decided
+    /// by their records. Both positions start at [`Slot::FIRST`].
+    pub hard: HardState,
+    /// Votes from `hard.decided_to` on, in slot order; the last, hence highest, ballot per slot.
+    pub votes: Vec<Extent>,
+    /// Reconfigurations below `hard.decided_to`, in order.
+    pub reconfigurations: Vec<(Slot, Value)>,
+    /// Bytes behind the end that were written but never released, and are ignored.
+    pub torn_tail_bytes: u64,
+    /// What is damaged, if anything is. A torn tail is not.
+    pub damage: Option<Damage>,
+    /// How many records there are.
+    pub records: u64,
+    /// Number of the batch that comes next; 1 in an empty log.
+    pub next_seq: u64,
+    /// The incarnation that the last batch was written in, if there is one.
+    pub incarnation: Option<Incarnation>,
+}
+
+/// What only the log itself needs to go on.
+pub(crate) struct Opened {
+    pub(crate) recovery: Recovery,
+    pub(crate) walked: Walked,
+    pub(crate) index: Index,
+}
+
+/// Reads the whole log and makes what was read durable: a batch that was in flight at a crash may
+/// have been read from a cache, and all that follows builds on it.
+pub(crate) fn recover<D: Disk>(
+    disk: &mut D,
+    owner: Owner,
+    incarnation: Incarnation,
+) -> Result<Opened, LogError> {
+    let mut memory = Memory::default();
+    let walked = walk(disk, Some(owner), &mut memory)?;
+    if !planted(Mutant::RecoveryUnsynced) {
+        for segment in memory.last_segments() {
+            disk.sync_now(segment).map_err(LogError::Disk)?;
+        }
+    }
+    let (recovery, index) = memory.into_recovery(&walked, incarnation);
+    Ok(Opened {
+        recovery,
+        walked,
+        index,
+    })
+}
+
+#[derive(Default)]
+struct Memory {
+    index: Index,
+    votes: RangeMap<(Ballot, Value)>,
+    decided: RangeMap<()>,
+    reconfigurations: BTreeMap<Slot, Value>,
+    records: u64,
+    last: Option<Header>,
+    /// Segments of the last batches; those in flight at a crash are among them.
+    recent: VecDeque<Segment>,
+    gaps: Vec<Judged>,
+    open_gap: Option<Gap>,
+}
+
+/// A gap, and what the headers around it say.
+struct Judged {
+    gap: Gap,
+    /// No vote in it was for this slot or a higher one; `None` if nothing says so.
+    voted_to: Option<Slot>,
+    /// The incarnation that may have forgotten.
+    incarnation: Incarnation,
+}
+
+impl Visit for Memory {
+    fn batch(&mut self, header: &Header, batch: &[u8]) -> Result<(), LogError> {
+        if let Some(gap) = self.open_gap.take() {
+            self.close_gap(gap, Some(header));
+        }
+        let damaged = |reason: &str| LogError::Damaged {
+            place: header.place,
+            reason: format!("batch {}: {reason}", header.seq),
+        };
+        let mut runs = Runs::default();
+        let mut count = 0;
+        for stored in Records::new(header.body_of(batch)) {
+            let stored = stored.map_err(|malformed| damaged(malformed.0))?;
+            count += 1;
+            self.record(&stored, &mut runs);
+        }
+        if count != header.records {
+            return Err(damaged("not as many records as its header says"));
+        }
+        let span = Span {
+            at: header.place,
+            bytes: u64::from(header.length),
+        };
+        for range in runs.iter() {
+            self.index.insert(range, span);
+        }
+        self.records += u64::from(count);
+        let decided = SlotRange::new(Slot(0), header.hard.decided_to);
+        self.votes.remove(decided);
+        self.decided.remove(decided);
+        self.last = Some(*header);
+        self.recent.push_back(header.place.segment);
+        if self.recent.len() > DEPTH_MAX {
+            self.recent.pop_front();
+        }
+        Ok(())
+    }
+
+    fn damage(&mut self, gap: &Gap) {
+        if let Some(earlier) = self.open_gap.replace(gap.clone()) {
+            self.close_gap(earlier, None);
+        }
+    }
+}
+
+impl Memory {
+    fn record(&mut self, stored: &Stored<'_>, runs: &mut Runs) {
+        let Some((range, value)) = stored.slots() else {
+            return;
+        };
+        runs.push(range);
+        while let Some((&slot, _)) = self.reconfigurations.range(range.from..range.to).next() {
+            self.reconfigurations.remove(&slot);
+        }
+        if matches!(value, Value::Reconfigure { .. }) {
+            self.reconfigurations.insert(range.from, value);
+        }
+        match stored.record {
+            Record::Vote { ballot, .. } => self.votes.insert(range, (ballot, value)),
+            Record::Decided { .. } => self.decided.insert(range, ()),
+            Record::Round { .. } | Record::Promise { .. } => {}
+        }
+    }
+
+    /// The records of the gap spoke of no slot that was decided before, so everything below is
+    /// sound; of what lies between, the last word may be gone, and an earlier one is not the truth.
+    fn close_gap(&mut self, gap: Gap, after: Option<&Header>) {
+        let own = gap.header.filter(|_| gap.seqs.end - gap.seqs.start <= 1);
+        let before = self
+            .last
+            .map_or(Slot::FIRST, |header| header.hard.decided_to);
+        let bound = own.as_ref().or(after);
+        let to = after.map_or(Slot(u64::MAX), |header| {
+            header.hard.decided_to.max(header.hard.voted_to)
+        });
+        let lost = SlotRange::new(before, to);
+        self.index.remove(lost);
+        while let Some((&slot, _)) = self.reconfigurations.range(before..to.max(before)).next() {
+            self.reconfigurations.remove(&slot);
+        }
+        let incarnation = after.or(own.as_ref()).or(self.last.as_ref());
+        self.gaps.push(Judged {
+            // Without a later header nothing restates what was promised.
+            voted_to: after.and(bound).map(|header| header.hard.voted_to),
+            incarnation: incarnation.map_or(Incarnation(0), |header| header.incarnation),
+            gap,
+        });
+    }
+
+    fn last_segments(&self) -> Vec<Segment> {
+        let mut segments: Vec<_> = self.recent.iter().copied().collect();
+        segments.dedup();
+        segments
+    }
+
+    fn into_recovery(mut self, walked: &Walked, incarnation: Incarnation) -> (Recovery, Index) {
+        if let Some(gap) = self.open_gap.take() {
+            self.close_gap(gap, None);
+        }
+        let mut hard = self
+            .last
+            .map_or_else(HardState::default, |header| header.hard);
+        let damage = self.judge(hard.decided_to, incarnation);
+        hard.decided_to = hard.decided_to.max(Slot::FIRST);
+        while let Some((run, ())) = self.decided.find(hard.decided_to) {
+            hard.decided_to = run.to;
+        }
+        hard.voted_to = hard.voted_to.max(Slot::FIRST);
+        self.votes.remove(SlotRange::new(Slot(0), hard.decided_to));
+        let extent = |(range, (ballot, value)): (SlotRange, &(Ballot, Value))| Extent {
+            range,
+            ballot: *ballot,
+            value: *value,
+            class: Class::Durable,
+        };
+        let recovery = Recovery {
+            votes: self.votes.iter().map(extent).collect(),
+            reconfigurations: self
+                .reconfigurations
+                .range(..hard.decided_to)
+                .map(|(slot, value)| (*slot, *value))
+                .collect(),
+            hard,
+            torn_tail_bytes: walked.torn_tail_bytes,
+            damage,
+            records: self.records,
+            next_seq: walked.next_seq,
+            incarnation: self.last.map(|header| header.incarnation),
+        };
+        (recovery, self.index)
+    }
+
+    /// [disk-8] Votes for slots that are decided by now need not be remembered one by one, and
+    /// promises are restated by every later header.
+    fn judge(&self, decided_to: Slot, incarnation: Incarnation) -> Option<Damage> {
+        if self.gaps.is_empty() {
+            return None;
+        }
+        let forgotten = |judged: &Judged| {
+            let covered = judged
+                .voted_to
+                .is_some_and(|voted_to| decided_to >= voted_to);
+            !covered && incarnation <= judged.incarnation
+        };
+        let describe = |judged: &Judged| {
+            let Gap {
+                place,
+                seqs,
+                reason,
+                ..
+            } = &judged.gap;
+            format!(
+                "{place}: batches {}..{} are gone: {reason}",
+                seqs.start, seqs.end
+            )
+        };
+        Some(Damage {
+            ranges: self.index.gaps(SlotRange::new(Slot::FIRST, decided_to)),
+            forgotten: self.gaps.iter().any(forgotten),
+            places: self.gaps.iter().map(describe).collect(),
+        })
+    }
+}

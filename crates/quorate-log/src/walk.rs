@@ -1,0 +1,500 @@
+//! Reads a log from its first batch to its last, and judges what is not whole ([disk-3]).
+//!
+//! The walk follows numbers and checksums of predecessors through the segments. Where the next
+//! batch is missing, one of three things is true: it lies at the start of a later segment (the
+//! writer moved on, or an earlier recovery cut here); nobody ever completed it (torn tail: the log
+//! ends here); or a later header says that it was complete (damage: the walk goes on behind it).
+//! Bytes are hostile: every length is checked, nothing here panics on what it reads.
+
+use std::ops::Range;
+
+use crate::{
+    batch::{self, Header, HeaderFault, Owner},
+    disk::{BLOCK, Buffer, Place, Segment, SegmentFile, Source},
+    error::LogError,
+    mutant::{Mutant, planted},
+};
+
+const WINDOW: usize = 1 << 20;
+
+/// Sees every batch of the log, in order.
+pub(crate) trait Visit {
+    /// A whole batch, at its turn.
+    fn batch(&mut self, header: &Header, batch: &[u8]) -> Result<(), LogError>;
+
+    /// The batches from here on, up to the next that is visited, are gone.
+    fn damage(&mut self, damage: &Gap);
+}
+
+/// Complete batches that cannot be read any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Gap {
+    /// Where the first of them should be.
+    pub(crate) place: Place,
+    /// Their numbers.
+    pub(crate) seqs: Range<u64>,
+    /// What is wrong at that place.
+    pub(crate) reason: String,
+    /// The header of the first of them, if that is sound.
+    pub(crate) header: Option<Header>,
+}
+
+/// What the walk found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Walked {
+    /// Number of the batch that comes next.
+    pub(crate) next_seq: u64,
+    /// Checksum of the last whole batch; 0 if there is none.
+    pub(crate) checksum: u32,
+    /// The last whole batch's segment, that segment's first number, and where the batch ends.
+    pub(crate) tail: Option<(SegmentFile, u64, u64)>,
+    /// Bytes of blocks behind the end that are not zero: never released, to be ignored.
+    pub(crate) torn_tail_bytes: u64,
+    /// Whether the tail segment is all zeros behind the end, so that it can be written on.
+    pub(crate) tail_clean: bool,
+    /// Segments behind the tail that were never written to.
+    pub(crate) spares: Vec<SegmentFile>,
+    /// All segments.
+    pub(crate) files: Vec<SegmentFile>,
+    /// Whose log it is, as its batches say.
+    pub(crate) owner: Option<Owner>,
+}
+
+/// Walks the log of `owner`, or of whoever wrote it.
+pub(crate) fn walk<S: Source>(
+    source: &mut S,
+    owner: Option<Owner>,
+    visit: &mut impl Visit,
+) -> Result<Walked, LogError> {
+    let files = source.segments().map_err(LogError::Disk)?;
+    let mut walk = Walk {
+        window: Window::new(source),
+        owner,
+        files,
+        firsts: Vec::new(),
+        next_seq: 1,
+        checksum: 0,
+        chained: true,
+        tail: None,
+        complete_to: None,
+    };
+    walk.find_firsts()?;
+    let ended_in_damage = walk.run(visit)?;
+    walk.finish(ended_in_damage)
+}
+
+struct Walk<'a, S> {
+    window: Window<'a, S>,
+    owner: Option<Owner>,
+    files: Vec<SegmentFile>,
+    /// Per segment: number of its first batch, if any header in it is sound.
+    firsts: Vec<Option<u64>>,
+    next_seq: u64,
+    checksum: u32,
+    /// Whether `checksum` is that of the batch before; not so behind damage.
+    chained: bool,
+    tail: Option<(usize, u64)>,
+    /// M of [disk-3], once it was needed.
+    complete_to: Option<u64>,
+}
+
+/// What lies at a place.
+enum Found {
+    /// The batch that was looked for, whole.
+    Batch(Header),
+    /// Something else, or less.
+    Fault {
+        reason: String,
+        header: Option<Header>,
+        unreadable: bool,
+    },
+}
+
+impl Found {
+    fn fault(reason: impl Into<String>) -> Self {
+        Self::Fault {
+            reason: reason.into(),
+            header: None,
+            unreadable: false,
+        }
+    }
+}
+
+impl<S: Source> Walk<'_, S> {
+    /// Reads what each segment says of its own beginning: what lies behind a cut is known by that.
+    fn find_firsts(&mut self) -> Result<(), LogError> {
+        for index in 0..self.files.len() {
+            let mut first = None;
+            let mut offset = 0;
+            while offset < self.files[index].bytes && first.is_none() {
+                first = self
+                    .header_at(index, offset)?
+                    .map(|header| header.first_seq);
+                // An unused segment is known by its first block and by what the end of the walk
+                // reads; a lost first block makes it worth looking further.
+                offset += BLOCK as u64;
+            }
+            self.firsts.push(first);
+        }
+        Ok(())
+    }
+
+    /// Batches of this segment with this number or a higher one were cut off.
+    fn limit(&self, index: usize) -> u64 {
+        self.firsts[index + 1..]
+            .iter()
+            .flatten()
+            .copied()
+            .min()
+            .unwrap_or(u64::MAX)
+    }
+
+    /// Whether the log ends in damage.
+    fn run(&mut self, visit: &mut impl Visit) -> Result<bool, LogError> {
+        let (mut index, mut offset) = (0, 0);
+        while index < self.files.len() {
+            let found = self.batch_at(index, offset)?;
+            let (reason, header, unreadable) = match found {
+                Found::Batch(header) => {
+                    visit.batch(&header, self.window.last(header.length as usize))?;
+                    self.accept(index, &header);
+                    offset += u64::from(header.length);
+                    continue;
+                }
+                Found::Fault {
+                    reason,
+                    header,
+                    unreadable,
+                } => (reason, header, unreadable),
+            };
+            if self.limit(index) == self.next_seq {
+                // The writer moved on to a later segment here.
+                (index, offset) = (index + 1, 0);
+                continue;
+            }
+            let place = Place {
+                segment: self.files[index].segment,
+                offset,
+            };
+            if self.next_seq > self.complete_to(index, offset)? {
+                if unreadable {
+                    return Err(LogError::Unreadable {
+                        place,
+                        detail: reason,
+                    });
+                }
+                return Ok(false);
+            }
+            let Some((resumed, at, seq)) = self.resume(index, offset)? else {
+                // Complete batches are missing, and nothing whole lies behind them.
+                let seqs = self.next_seq..self.complete_to(index, offset)? + 1;
+                self.next_seq = seqs.end;
+                self.chained = false;
+                visit.damage(&Gap {
+                    place,
+                    seqs,
+                    reason,
+                    header,
+                });
+                return Ok(true);
+            };
+            visit.damage(&Gap {
+                place,
+                seqs: self.next_seq..seq,
+                reason,
+                header,
+            });
+            self.next_seq = seq;
+            self.chained = false;
+            (index, offset) = (resumed, at);
+        }
+        Ok(false)
+    }
+
+    fn accept(&mut self, index: usize, header: &Header) {
+        self.next_seq = header.seq.saturating_add(1);
+        self.checksum = header.checksum;
+        self.chained = true;
+        self.tail = Some((index, header.place.offset + u64::from(header.length)));
+    }
+
+    /// The batch with the next number, if it lies here, whole, and follows the one before.
+    fn batch_at(&mut self, index: usize, offset: u64) -> Result<Found, LogError> {
+        let file = self.files[index];
+        if offset >= file.bytes {
+            return Ok(Found::fault("the segment ends"));
+        }
+        let header = match self.look(index, offset)? {
+            Ok(header) => header,
+            Err(fault) => return Ok(fault),
+        };
+        if header.seq != self.next_seq {
+            let reason = format!("batch {} where {} should be", header.seq, self.next_seq);
+            return Ok(Found::fault(reason));
+        }
+        if header.seq >= self.limit(index) {
+            return Ok(Found::fault(format!("batch {} was cut off", header.seq)));
+        }
+        if self.chained && header.previous != self.checksum && !planted(Mutant::ChainIgnored) {
+            return Ok(Found::fault(format!(
+                "batch {} follows another batch",
+                header.seq
+            )));
+        }
+        self.body_at(file, header)
+    }
+
+    /// The body behind a sound header; made readable in the window.
+    fn body_at(&mut self, file: SegmentFile, header: Header) -> Result<Found, LogError> {
+        let length = header.length as usize;
+        if header.place.offset + u64::from(header.length) > file.bytes {
+            return Ok(Found::fault(format!(
+                "batch {} is longer than its segment",
+                header.seq
+            )));
+        }
+        let fault = |reason: String, unreadable| {
+            Ok(Found::Fault {
+                reason,
+                header: Some(header),
+                unreadable,
+            })
+        };
+        match self.window.get(file, header.place.offset, length) {
+            Err(detail) => fault(detail, true),
+            Ok(bytes) => match batch::open(&header, bytes) {
+                Ok(masked) => {
+                    if masked {
+                        self.window.forget(); // what is there is not what is on disk any more
+                    }
+                    Ok(Found::Batch(header))
+                }
+                Err(malformed) => fault(format!("batch {}: {}", header.seq, malformed.0), false),
+            },
+        }
+    }
+
+    /// The header here, if it is ours and belongs here.
+    fn look(&mut self, index: usize, offset: u64) -> Result<Result<Header, Found>, LogError> {
+        let file = self.files[index];
+        let place = Place {
+            segment: file.segment,
+            offset,
+        };
+        let block = match self.window.get(file, offset, BLOCK) {
+            Ok(block) => block,
+            Err(reason) => {
+                return Ok(Err(Found::Fault {
+                    reason,
+                    header: None,
+                    unreadable: true,
+                }));
+            }
+        };
+        let header = match Header::decode(block) {
+            Ok(header) => header,
+            Err(HeaderFault::Absent) => return Ok(Err(Found::fault("no batch here"))),
+            Err(HeaderFault::Corrupt) => {
+                return Ok(Err(Found::fault("checksum of the header does not match")));
+            }
+            Err(HeaderFault::Newer(version)) => return Err(LogError::Newer { version, place }),
+        };
+        match self.owner {
+            None => self.owner = Some(header.owner),
+            Some(owner) if owner != header.owner => {
+                let detail = format!("{place} was written by {}, not by {owner}", header.owner);
+                return Err(LogError::Foreign { detail });
+            }
+            Some(_) => {}
+        }
+        if header.place.segment != place.segment {
+            return Ok(Err(Found::fault(format!(
+                "batch of segment {}",
+                header.place.segment
+            ))));
+        }
+        if header.place.offset != offset {
+            let reason = format!("batch that belongs to offset {}", header.place.offset);
+            return Ok(Err(Found::fault(reason)));
+        }
+        Ok(Ok(header))
+    }
+
+    fn header_at(&mut self, index: usize, offset: u64) -> Result<Option<Header>, LogError> {
+        Ok(self.look(index, offset)?.ok())
+    }
+
+    /// M of [disk-3]: the greatest `complete_to` of any sound header from here on, read once.
+    /// Headers before this place say less, as `complete_to` only grows.
+    fn complete_to(&mut self, index: usize, offset: u64) -> Result<u64, LogError> {
+        if let Some(known) = self.complete_to {
+            return Ok(known);
+        }
+        let mut greatest = 0;
+        let mut from = offset;
+        for index in index..self.files.len() {
+            for at in (from..self.files[index].bytes).step_by(BLOCK) {
+                if let Some(header) = self.header_at(index, at)? {
+                    greatest = greatest.max(header.complete_to);
+                }
+            }
+            from = 0;
+        }
+        self.complete_to = Some(greatest);
+        Ok(greatest)
+    }
+
+    /// Behind damage: the next whole batch that was not cut off. Its predecessor is unknown, so
+    /// only its number, its place and what later segments say of theirs can be checked.
+    fn resume(&mut self, index: usize, offset: u64) -> Result<Option<(usize, u64, u64)>, LogError> {
+        let mut from = offset;
+        let damaged = (index, offset);
+        for index in index..self.files.len() {
+            let file = self.files[index];
+            for at in (from..file.bytes).step_by(BLOCK) {
+                let Some(header) = self.header_at(index, at)? else {
+                    continue;
+                };
+                let refused = (index, at) == damaged && header.seq == self.next_seq;
+                if refused || header.seq < self.next_seq || header.seq >= self.limit(index) {
+                    continue;
+                }
+                if let Found::Batch(header) = self.body_at(file, header)? {
+                    return Ok(Some((index, at, header.seq)));
+                }
+            }
+            from = 0;
+        }
+        Ok(None)
+    }
+
+    /// Looks at what lies behind the end of the log.
+    fn finish(mut self, ended_in_damage: bool) -> Result<Walked, LogError> {
+        let (mut torn_tail_bytes, mut tail_clean) = (0, !ended_in_damage);
+        let mut spares = Vec::new();
+        let tail = self.tail;
+        let mut from = tail.map_or(0, |(_, offset)| offset);
+        for index in tail.map_or(0, |(index, _)| index)..self.files.len() {
+            let dirty = self.dirty_bytes(index, from)?;
+            torn_tail_bytes += dirty;
+            match tail {
+                Some((tail, _)) if tail == index => tail_clean &= dirty == 0,
+                _ if dirty == 0 => spares.push(self.files[index]),
+                _ => tail_clean = false,
+            }
+            from = 0;
+        }
+        let tail = tail.map(|(index, offset)| {
+            (
+                self.files[index],
+                self.firsts[index].unwrap_or(self.next_seq),
+                offset,
+            )
+        });
+        Ok(Walked {
+            next_seq: self.next_seq,
+            checksum: self.checksum,
+            tail,
+            torn_tail_bytes,
+            tail_clean,
+            spares,
+            files: self.files,
+            owner: self.owner,
+        })
+    }
+
+    fn dirty_bytes(&mut self, index: usize, from: u64) -> Result<u64, LogError> {
+        let file = self.files[index];
+        let mut dirty = 0;
+        for offset in (from..file.bytes).step_by(BLOCK) {
+            match self.window.get(file, offset, BLOCK) {
+                Ok(block) if block.iter().all(|byte| *byte == 0) => {}
+                Ok(_) => dirty += BLOCK as u64,
+                Err(detail) => {
+                    let place = Place {
+                        segment: file.segment,
+                        offset,
+                    };
+                    return Err(LogError::Unreadable { place, detail });
+                }
+            }
+        }
+        Ok(dirty)
+    }
+}
+
+/// The part of a segment that was read last.
+struct Window<'a, S> {
+    source: &'a mut S,
+    buffer: Buffer,
+    segment: Option<Segment>,
+    start: u64,
+    bytes: usize,
+    last: usize,
+}
+
+impl<'a, S: Source> Window<'a, S> {
+    fn new(source: &'a mut S) -> Self {
+        let buffer = Buffer::new(WINDOW);
+        Self {
+            source,
+            buffer,
+            segment: None,
+            start: 0,
+            bytes: 0,
+            last: 0,
+        }
+    }
+
+    /// Bytes of a segment; the range lies within it. The error says what the disk said.
+    fn get(&mut self, file: SegmentFile, offset: u64, bytes: usize) -> Result<&mut [u8], String> {
+        let inside = self.segment == Some(file.segment)
+            && self.start <= offset
+            && offset + bytes as u64 <= self.start + self.bytes as u64;
+        if !inside {
+            self.fill(file, offset, bytes)?;
+        }
+        let at = usize::try_from(offset - self.start).expect("within the window");
+        self.last = at;
+        Ok(&mut self.buffer[at..at + bytes])
+    }
+
+    /// What [`Self::get`] gave last, from its start.
+    fn last(&self, bytes: usize) -> &[u8] {
+        &self.buffer[self.last..self.last + bytes]
+    }
+
+    /// The next `get` reads anew.
+    fn forget(&mut self) {
+        self.segment = None;
+    }
+
+    fn fill(&mut self, file: SegmentFile, offset: u64, bytes: usize) -> Result<(), String> {
+        if bytes > self.buffer.len() {
+            self.buffer = Buffer::new(bytes);
+        }
+        let place = Place {
+            segment: file.segment,
+            offset,
+        };
+        let left = file.bytes.saturating_sub(offset);
+        let ahead = usize::try_from(left)
+            .unwrap_or(usize::MAX)
+            .min(self.buffer.len());
+        let ahead = ahead - ahead % BLOCK;
+        self.segment = None;
+        // One bad block must not hide its neighbours: what is not needed is tried once, along with
+        // the rest.
+        let wanted = match self.source.read_now(place, &mut self.buffer, ahead) {
+            Ok(()) => ahead,
+            Err(error) if ahead <= bytes => return Err(error.to_string()),
+            Err(_) => {
+                let read = self.source.read_now(place, &mut self.buffer, bytes);
+                read.map_err(|error| error.to_string())?;
+                bytes
+            }
+        };
+        (self.segment, self.start, self.bytes) = (Some(file.segment), offset, wanted);
+        Ok(())
+    }
+}

@@ -1,0 +1,173 @@
+//! Batches on their way to the disk: numbered, chained, and released in order.
+
+use std::collections::VecDeque;
+
+use quorate_core::{node_id::Incarnation, record::RecordSeq};
+
+use crate::{
+    batch::{self, Header, Owner},
+    disk::{Disk, Place, SegmentFile},
+    gather::Gathered,
+    index::{Index, Runs, Span},
+    mutant::{Mutant, planted},
+};
+
+/// Where the log is written.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    owner: Owner,
+    pub(crate) incarnation: Incarnation,
+    next_seq: u64,
+    /// Checksum of the batch before.
+    previous: u32,
+    /// All batches up to this one are complete.
+    complete_to: u64,
+    current: Option<Current>,
+    in_flight: VecDeque<InFlight>,
+    bytes_in_flight: usize,
+    persisted_to: RecordSeq,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Current {
+    file: SegmentFile,
+    first_seq: u64,
+    offset: u64,
+}
+
+#[derive(Debug)]
+struct InFlight {
+    seq: u64,
+    last: RecordSeq,
+    span: Span,
+    runs: Runs,
+    done: bool,
+}
+
+impl Writer {
+    /// Goes on behind batch `next_seq − 1`, whose checksum is `previous`; in `tail` if that may be
+    /// written on: the segment, its first batch, where to go on.
+    pub(crate) fn new(
+        owner: Owner,
+        incarnation: Incarnation,
+        next_seq: u64,
+        previous: u32,
+        tail: Option<(SegmentFile, u64, u64)>,
+    ) -> Self {
+        let current = |(file, first_seq, offset)| Current {
+            file,
+            first_seq,
+            offset,
+        };
+        Self {
+            owner,
+            incarnation,
+            next_seq,
+            previous,
+            complete_to: next_seq - 1,
+            current: tail.map(current),
+            in_flight: VecDeque::new(),
+            bytes_in_flight: 0,
+            persisted_to: RecordSeq(0),
+        }
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    pub(crate) fn bytes_in_flight(&self) -> usize {
+        self.bytes_in_flight
+    }
+
+    pub(crate) fn persisted_to(&self) -> RecordSeq {
+        self.persisted_to
+    }
+
+    pub(crate) fn next_seq(&self) -> u64 {
+        self.next_seq
+    }
+
+    pub(crate) fn position(&self) -> Option<Place> {
+        let place = |at: Current| Place {
+            segment: at.file.segment,
+            offset: at.offset,
+        };
+        self.current.map(place)
+    }
+
+    /// Whether the segment in use has room for a batch of this length.
+    pub(crate) fn has_room(&self, length: usize) -> bool {
+        self.current
+            .is_some_and(|at| at.offset + length as u64 <= at.file.bytes)
+    }
+
+    /// From now on batches go into this segment, which is all zeros.
+    pub(crate) fn enter(&mut self, file: SegmentFile) {
+        self.current = Some(Current {
+            file,
+            first_seq: self.next_seq,
+            offset: 0,
+        });
+    }
+
+    /// Starts the one write of a batch. There is room for it.
+    pub(crate) fn write<D: Disk>(&mut self, disk: &mut D, mut batch: Gathered) {
+        let length = batch.length();
+        let current = self.current.as_mut().expect("a segment was entered");
+        let place = Place {
+            segment: current.file.segment,
+            offset: current.offset,
+        };
+        let header = Header {
+            owner: self.owner,
+            incarnation: self.incarnation,
+            place,
+            first_seq: current.first_seq,
+            seq: self.next_seq,
+            complete_to: self.complete_to,
+            previous: self.previous,
+            records: batch.records,
+            length: 0,
+            body: u32::try_from(batch.body()).expect("bounded by BATCH_BYTES_MAX"),
+            body_checksum: 0,
+            hard: batch.hard,
+            checksum: 0,
+        };
+        let header = batch::seal(header, batch.blocks());
+        current.offset += length as u64;
+        self.previous = header.checksum;
+        self.next_seq += 1;
+        self.bytes_in_flight += length;
+        self.in_flight.push_back(InFlight {
+            seq: header.seq,
+            last: batch.last,
+            span: Span {
+                at: place,
+                bytes: length as u64,
+            },
+            runs: batch.runs,
+            done: false,
+        });
+        disk.start_write(header.seq, place, batch.buffer, length);
+    }
+
+    /// [disk-2] Batch `seq` is on stable storage. What it holds is released only if all before it
+    /// are, too.
+    pub(crate) fn written(&mut self, seq: u64, index: &mut Index) {
+        if let Some(batch) = self.in_flight.iter_mut().find(|batch| batch.seq == seq) {
+            batch.done = true;
+            if planted(Mutant::ReleaseOutOfOrder) {
+                self.persisted_to = self.persisted_to.max(batch.last);
+            }
+        }
+        while let Some(batch) = self.in_flight.pop_front_if(|batch| batch.done) {
+            self.complete_to = batch.seq;
+            self.persisted_to = self.persisted_to.max(batch.last);
+            self.bytes_in_flight -= usize::try_from(batch.span.bytes).expect("fitted a buffer");
+            for range in batch.runs.iter() {
+                index.insert(range, batch.span);
+            }
+        }
+    }
+}
