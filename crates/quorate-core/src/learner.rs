@@ -254,10 +254,18 @@ impl Learner {
     }
 
     /// Decides what the votes of `tally` allow ([class-1], [decide-1], [era-5]). Each value is
-    /// passed to `each`; a reconfiguration changes who judges the slots behind it.
-    pub fn count(&mut self, tally: &mut Tally, each: &mut impl FnMut(SlotRange, Value)) {
+    /// passed to `each`; a reconfiguration changes who judges the slots behind it. Nothing from
+    /// `held_to` on is decided: the bytes are not here ([catch-1]).
+    pub fn count(
+        &mut self,
+        tally: &mut Tally,
+        held_to: Slot,
+        each: &mut impl FnMut(SlotRange, Value),
+    ) {
         while self.eras.counts(tally.ballot) {
-            let quorum_to = tally.quorum_to(self.eras.current(), self.decided_to);
+            let quorum_to = tally
+                .quorum_to(self.eras.current(), self.decided_to)
+                .min(held_to);
             if quorum_to <= self.decided_to {
                 return;
             }

@@ -242,7 +242,7 @@ impl Node {
             Message::CatchupRequest { range } => {
                 self.on_catchup_request(from.node, range, effects);
             }
-            Message::Learn { range, value } => self.on_learn(range, value, held, effects),
+            Message::Learn { range, value } => self.on_learn(now, range, value, held, effects),
             Message::ReadRequest { id } => self.on_read_request(from.node, id),
             Message::ReadReply { id, slot } => self.on_read_reply(id, slot, effects),
         }

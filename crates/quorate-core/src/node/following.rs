@@ -113,11 +113,10 @@ impl Node {
         effects.send(from, Message::HeartbeatReply(reply));
     }
 
-    /// [catch-1] A decided value, with its bytes. A leader decides by its own count alone: what it
-    /// says of its ballot is taken by others as true of their votes in it ([decide-2]), so a
-    /// decision from elsewhere must not slip in.
+    /// [catch-1] A decided value, with its bytes.
     pub(super) fn on_learn(
         &mut self,
+        now: Time,
         range: SlotRange,
         value: Value,
         held: bool,
@@ -125,8 +124,23 @@ impl Node {
     ) {
         let hollow = value.has_bytes() && !held;
         let odd = range.len() > 1 && !value.may_span();
-        if self.leading.is_some() || self.pending.failed() || hollow || odd {
+        let news = range.contains(self.learner.decided_to());
+        if self.pending.failed() || hollow || odd || !news {
             return;
+        }
+        let mut range = range;
+        if let Some(leading) = &self.leading {
+            // What a leader says of its ballot is taken by others as true of their votes in it
+            // ([decide-2]): a decision from elsewhere must be the value that it proposed itself.
+            let own = leading
+                .tally
+                .proposals_from(self.learner.decided_to())
+                .next()
+                .copied();
+            match own.filter(|own| own.value == value) {
+                Some(own) => range.to = range.to.min(own.range.to),
+                None => self.step_down(now, effects),
+            }
         }
         let mut each = |range, value| effects.push(Effect::Decided { range, value });
         let Some(range) = self.learner.learn(range, value, &mut each) else {
@@ -136,7 +150,7 @@ impl Node {
             .pending
             .append(Record::Decided { range, value }, effects);
         self.pending.park_decided(record, range.to);
-        self.acceptor.advance_floor(range.to);
+        self.drop_decided();
     }
 
     pub(super) fn on_catchup_request(
@@ -155,7 +169,7 @@ impl Node {
     /// Asks for decided values that this node lacks.
     pub(super) fn ask_for_missing(&mut self, now: Time, effects: &mut Effects) {
         let decided_to = self.learner.decided_to();
-        if self.leading.is_some() || self.pending.failed() || !self.catchup.is_behind(decided_to) {
+        if self.pending.failed() || !self.catchup.is_behind(decided_to) {
             return;
         }
         let retry_us = self.catchup_retry_us();

@@ -364,15 +364,24 @@ impl Node {
             return;
         };
         let before = self.learner.decided_to();
+        let held_to = self.waiting.held_to();
         let mut each = |range, value| effects.push(Effect::Decided { range, value });
         if let Some(tally) = leading.before.as_mut() {
-            self.learner.count(tally, &mut each);
+            self.learner.count(tally, held_to, &mut each);
         }
-        self.learner.count(&mut leading.tally, &mut each);
+        self.learner.count(&mut leading.tally, held_to, &mut each);
+        if self.learner.decided_to() > before {
+            self.drop_decided();
+        }
+    }
+
+    /// What was kept for undecided slots has served.
+    pub(super) fn drop_decided(&mut self) {
         let decided_to = self.learner.decided_to();
-        if decided_to == before {
+        self.acceptor.advance_floor(decided_to);
+        let Some(leading) = self.leading.as_mut() else {
             return;
-        }
+        };
         leading.tally.drop_below(decided_to);
         if let Some(tally) = leading.before.as_mut() {
             tally.drop_below(decided_to);
@@ -383,7 +392,6 @@ impl Node {
         if leading.changing.is_some_and(|slot| slot < decided_to) {
             leading.changing = None;
         }
-        self.acceptor.advance_floor(decided_to);
     }
 
     /// Followers learn what is decided with the next proposal; if none is in flight that could
@@ -440,6 +448,10 @@ impl Node {
         peer.heard = Some(now);
         peer.promised = peer.promised.max(reply.promised);
         peer.decided_to = peer.decided_to.max(reply.decided_to);
+        self.election.saw(reply.promised);
+        // A follower that learned of a decision from the leader before this one does not vote for
+        // it again: this leader learns it too.
+        self.catchup.note(reply.decided_to, from.node);
         if reply.promised <= ballot {
             self.reads.confirm(reply.read_round, from);
         }

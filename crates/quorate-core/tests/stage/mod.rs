@@ -1,0 +1,701 @@
+//! A handful of production nodes, a clock and a post office, driven by one-line commands.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+};
+
+use quorate_core::{
+    ballot::{Ballot, Era},
+    configuration::{Change, Configuration, Voter},
+    effect::{Alarm, Effect, Effects},
+    input::{Input, ReadToken},
+    message::{Extent, Message},
+    node::{Node, Options, Recovered},
+    node_id::{Incarnation, Member, NodeId},
+    quorum::QuorumRule,
+    reconfigure,
+    record::{Class, HardState, Record, RecordSeq},
+    slot::{Slot, SlotRange},
+    time::Time,
+    value::{BatchName, Value},
+};
+
+/// A message on its way.
+struct Letter {
+    from: Member,
+    to: NodeId,
+    message: Message,
+}
+
+/// One node with its disk, its bytes, and what it decided.
+struct Actor {
+    node: Option<Node>,
+    member: Member,
+    /// All records of all its lives, and how many of them are on the disk.
+    records: Vec<(Record, HardState)>,
+    persisted: usize,
+    /// Records of earlier lives: the core counts anew with each start.
+    base: usize,
+    bytes: BTreeSet<Value>,
+    decided: Vec<(SlotRange, Value)>,
+}
+
+/// Everything on stage.
+pub(crate) struct Stage {
+    now: Time,
+    founding: Configuration,
+    actors: BTreeMap<NodeId, Actor>,
+    letters: Vec<Letter>,
+    names: BTreeMap<Value, String>,
+    effects: Effects,
+    /// When each node last asked to be woken.
+    wakes: BTreeMap<NodeId, Time>,
+}
+
+impl Default for Stage {
+    fn default() -> Self {
+        let founding = Configuration::simple([Member::first(1)], Class::Durable).expect("one node");
+        Self {
+            now: Time(0),
+            founding,
+            actors: BTreeMap::new(),
+            letters: Vec::new(),
+            names: BTreeMap::new(),
+            effects: Effects::default(),
+            wakes: BTreeMap::new(),
+        }
+    }
+}
+
+fn kind(message: &Message) -> &'static str {
+    match message {
+        Message::Phase1a { .. } => "1a",
+        Message::Phase1b(_) => "1b",
+        Message::Preempted { .. } => "preempted",
+        Message::Phase2a(_) => "2a",
+        Message::Phase2b(_) => "2b",
+        Message::Decided { .. } => "decided",
+        Message::Heartbeat(_) => "heartbeat",
+        Message::HeartbeatReply(_) => "heartbeat-reply",
+        Message::PreVote { .. } => "pre-vote",
+        Message::PreVoteReply { .. } => "pre-vote-reply",
+        Message::Transfer { .. } => "transfer",
+        Message::CatchupRequest { .. } => "catch-up",
+        Message::Learn { .. } => "learn",
+        Message::ReadRequest { .. } => "read",
+        Message::ReadReply { .. } => "read-reply",
+    }
+}
+
+fn node_id(word: &str) -> NodeId {
+    NodeId(
+        word.parse()
+            .unwrap_or_else(|_| panic!("{word} is no node id")),
+    )
+}
+
+impl Stage {
+    /// Runs one command; returns the lines that it brought about.
+    pub(crate) fn run(&mut self, line: &str) -> String {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let mut out = String::new();
+        match words.as_slice() {
+            // nodes 1 2:2 3 [durable|volatile] — founding members with weights; all start, all connected
+            ["nodes", rest @ ..] => self.nodes(rest),
+            // join 4 — a node that is no member starts, knowing the founding configuration
+            ["join", node] => self.join(node_id(node), &mut out),
+            // timeout 1 — time goes on to the moment that the node asked to be woken at
+            ["timeout", node] => self.timeout(node_id(node), &mut out),
+            // elect 1 — the same until it leads, with everything delivered and persisted
+            ["elect", node] => self.elect(node_id(node), &mut out),
+            // propose 1 x — a value by any name; `no-op*5` for a range
+            ["propose", node, name] => self.propose(node_id(node), name, &mut out),
+            // change 1 +4 | -4 | *2 | /2 — a reconfiguration of the node's era
+            ["change", node, change] => self.change(node_id(node), change, &mut out),
+            // persist 1 — all its records are on stable storage
+            ["persist", node] => self.persist(node_id(node), &mut out),
+            // deliver 1->2 [kind] — in order; `*` stands for everybody
+            ["deliver", route, kinds @ ..] => self.deliver(route, kinds, &mut out),
+            // drop 1->2 [kind]
+            ["drop", route, kinds @ ..] => {
+                let lost = self.take(route, kinds);
+                let _ = writeln!(out, "lost: {}", lost.len());
+            }
+            // bytes 2 x — the node finds the bytes of a value
+            ["bytes", node, name] => self.bytes(node_id(node), name, &mut out),
+            // stabilize [quietly] — deliver and persist everything until nothing happens
+            ["stabilize"] => self.stabilize(&mut out),
+            ["stabilize", "quietly"] => self.stabilize(&mut String::new()),
+            // crash 1 / restart 1 [forgetful] — memory is lost, what was persisted stays
+            ["crash", node] => self.crash(node_id(node)),
+            ["restart", node] => self.restart(node_id(node), false, &mut out),
+            ["restart", node, "forgetful"] => self.restart(node_id(node), true, &mut out),
+            // disk-fails 1
+            ["disk-fails", node] => self.step(node_id(node), Input::StorageFailed, &mut out),
+            // read 1 7 — a read by any number
+            ["read", node, token] => {
+                let token = ReadToken(token.parse().expect("a number"));
+                self.step(node_id(node), Input::Read(token), &mut out);
+            }
+            // transfer 1 [2]
+            ["transfer", node, to @ ..] => {
+                let to = to.first().map(|to| node_id(to));
+                self.step(node_id(node), Input::Transfer { to }, &mut out);
+            }
+            // disconnect 1 2 / connect 1 2 — as seen from the first
+            ["disconnect", node, peer] => {
+                self.step(node_id(node), Input::Disconnected(node_id(peer)), &mut out);
+            }
+            ["connect", node, peer] => {
+                let member = self.actors[&node_id(peer)].member;
+                self.step(node_id(node), Input::Connected(member), &mut out);
+            }
+            // forge 2->1 2b BALLOT 1..3 check — a vote with a wrong sum
+            ["forge", route, "2b"] => self.forge(route, &mut out),
+            // late 2 0.1.1 2 — "decided to 2" of an old leader arrives
+            ["late", node, ballot, slot] => self.late(node_id(node), ballot, slot, &mut out),
+            // state [1] — one line per node
+            ["state"] => self.state(&mut out),
+            // decided — the decided log of every node
+            ["decided"] => self.show_decided(&mut out),
+            _ => panic!("unknown command: {line}"),
+        }
+        out
+    }
+
+    fn options(&self, member: Member) -> Options {
+        let node = u64::from(member.node.0);
+        Options {
+            member,
+            heartbeat_ms: 20,
+            // Equal bounds: no dice. Lower ids are more impatient.
+            election_min_ms: 100 + 10 * node,
+            election_max_ms: 100 + 10 * node,
+            inflight_max: 16,
+            window_slots: 1 << 20,
+            seed: node,
+        }
+    }
+
+    fn nodes(&mut self, words: &[&str]) {
+        let class = match words.last() {
+            Some(&"volatile") => Class::Volatile,
+            _ => Class::Durable,
+        };
+        let mut voters = Vec::new();
+        for word in words
+            .iter()
+            .filter(|word| word.starts_with(|c: char| c.is_ascii_digit()))
+        {
+            let (node, weight) = word.split_once(':').unwrap_or((word, "1"));
+            let member = Member::first(node_id(node).0);
+            let weight = weight.parse().expect("a weight");
+            voters.push(Voter {
+                member,
+                weight,
+                auxiliary: false,
+            });
+        }
+        self.founding =
+            Configuration::new(voters.clone(), QuorumRule::Majority, class).expect("valid");
+        for voter in voters {
+            self.join(voter.member.node, &mut String::new());
+        }
+    }
+
+    fn join(&mut self, node: NodeId, out: &mut String) {
+        let member = Member {
+            node,
+            incarnation: Incarnation(0),
+        };
+        let actor = Actor {
+            node: None,
+            member,
+            records: Vec::new(),
+            persisted: 0,
+            base: 0,
+            bytes: BTreeSet::new(),
+            decided: Vec::new(),
+        };
+        self.actors.insert(node, actor);
+        self.restart(node, false, out);
+    }
+
+    fn crash(&mut self, node: NodeId) {
+        let actor = self.actors.get_mut(&node).expect("on stage");
+        actor.node = None;
+        actor.records.truncate(actor.persisted);
+        actor.base = actor.persisted;
+        actor.decided.clear();
+        self.letters.retain(|letter| letter.to != node);
+    }
+
+    /// What quorate-log's recovery does: the last record of a slot wins.
+    fn recover(&self, actor: &Actor) -> (Recovered, Vec<(SlotRange, Value)>) {
+        let mut slots: BTreeMap<u64, (Option<Ballot>, Value)> = BTreeMap::new();
+        let mut hard = Recovered::founded(self.founding.clone()).hard;
+        for (record, restated) in &actor.records {
+            hard.decided_to = hard.decided_to.max(restated.decided_to);
+            match *record {
+                Record::Round { ballot } => hard.spoken = hard.spoken.max(ballot),
+                Record::Promise { ballot } => hard.promised = hard.promised.max(ballot),
+                Record::Vote {
+                    ballot,
+                    range,
+                    value,
+                } => {
+                    hard.promised = hard.promised.max(ballot);
+                    hard.voted_to = hard.voted_to.max(range.to);
+                    slots.extend((range.from.0..range.to.0).map(|s| (s, (Some(ballot), value))));
+                }
+                Record::Decided { range, value } => {
+                    slots.extend((range.from.0..range.to.0).map(|s| (s, (None, value))));
+                }
+            }
+        }
+        let below = |slot: u64| slot < hard.decided_to.0;
+        let decided: Vec<(Slot, Value)> = slots
+            .iter()
+            .filter(|(slot, _)| below(**slot))
+            .map(|(slot, (_, value))| (Slot(*slot), *value))
+            .collect();
+        let votes = slots.iter().filter(|(slot, _)| !below(**slot));
+        let votes = votes.filter_map(|(slot, (ballot, value))| {
+            let range = SlotRange::one(Slot(*slot));
+            ballot.map(|ballot| Extent {
+                range,
+                ballot,
+                value: *value,
+                class: Class::Durable,
+            })
+        });
+        let votes = votes.collect();
+        let eras = reconfigure::replay(self.founding.clone(), &decided);
+        let configuration = eras.current().clone();
+        let previous = eras.previous().cloned();
+        let recovered = Recovered {
+            hard,
+            configuration,
+            era: eras.era(),
+            previous,
+            votes,
+        };
+        let decided = decided
+            .into_iter()
+            .map(|(slot, value)| (SlotRange::one(slot), value));
+        (recovered, decided.collect())
+    }
+
+    fn restart(&mut self, node: NodeId, forgetful: bool, out: &mut String) {
+        let actor = self.actors.get_mut(&node).expect("on stage");
+        if forgetful {
+            // [volatile-1] It may have forgotten votes: it comes back as somebody else.
+            actor.member.incarnation.0 += 1;
+        }
+        let member = actor.member;
+        let (recovered, decided) = self.recover(&self.actors[&node]);
+        let fresh = Node::new(self.options(member), recovered);
+        let actor = self.actors.get_mut(&node).expect("on stage");
+        actor.node = Some(fresh);
+        actor.decided = decided;
+        self.step(node, Input::Tick, out);
+        let others: Vec<Member> = self.actors.values().map(|actor| actor.member).collect();
+        for other in others.into_iter().filter(|other| other.node != node) {
+            if self.actors[&other.node].node.is_some() {
+                self.step(node, Input::Connected(other), out);
+                self.step(other.node, Input::Connected(member), out);
+            }
+        }
+    }
+
+    fn timeout(&mut self, node: NodeId, out: &mut String) {
+        let wake = self.wakes.get(&node).copied().unwrap_or(self.now);
+        self.now = self.now.max(wake);
+        self.step(node, Input::Tick, out);
+    }
+
+    fn elect(&mut self, node: NodeId, out: &mut String) {
+        for _ in 0..4 {
+            self.timeout(node, &mut String::new());
+            self.stabilize(&mut String::new());
+            let actor = self.actors[&node].node.as_ref().expect("running");
+            if let Some(leading) = actor.leading() {
+                let _ = writeln!(out, "{node} leads in ballot {}", leading.ballot());
+                return;
+            }
+        }
+        let _ = writeln!(out, "{node} does not lead");
+    }
+
+    fn value(&mut self, name: &str) -> Value {
+        if let Some((value, _)) = self.names.iter().find(|(_, known)| *known == name) {
+            return *value;
+        }
+        let counter = self.names.len() as u64 + 1;
+        let value = Value::Batch(BatchName {
+            counter,
+            ..BatchName::default()
+        });
+        self.names.insert(value, name.to_owned());
+        value
+    }
+
+    fn propose(&mut self, node: NodeId, name: &str, out: &mut String) {
+        let (value, slots) = match name.split_once('*') {
+            Some((_, count)) => (Value::NoOp, count.parse().expect("a count")),
+            None => (self.value(name), 1),
+        };
+        self.actors
+            .get_mut(&node)
+            .expect("on stage")
+            .bytes
+            .insert(value);
+        self.step(node, Input::Propose { value, slots }, out);
+    }
+
+    fn change(&mut self, node: NodeId, change: &str, out: &mut String) {
+        let (sign, amount) = change.split_at(1);
+        let number: u32 = amount.parse().expect("a number");
+        let member = || self.actors[&NodeId(number)].member;
+        let change = match sign {
+            "+" => Change::Increment(member()),
+            "-" => Change::Decrement(member()),
+            "*" => Change::Multiply(number),
+            _ => Change::Divide(number),
+        };
+        let era = self.actors[&node].node.as_ref().expect("running").era();
+        self.step(
+            node,
+            Input::Propose {
+                value: Value::Reconfigure { era, change },
+                slots: 1,
+            },
+            out,
+        );
+    }
+
+    fn persist(&mut self, node: NodeId, out: &mut String) {
+        let actor = self.actors.get_mut(&node).expect("on stage");
+        let fresh = actor.records.len() - actor.base;
+        actor.persisted = actor.records.len();
+        if fresh > 0 {
+            self.step(node, Input::Persisted(RecordSeq(fresh as u64)), out);
+        }
+    }
+
+    fn bytes(&mut self, node: NodeId, name: &str, out: &mut String) {
+        let value = self.value(name);
+        self.actors
+            .get_mut(&node)
+            .expect("on stage")
+            .bytes
+            .insert(value);
+        self.step(node, Input::Held(value), out);
+    }
+
+    fn take(&mut self, route: &str, kinds: &[&str]) -> Vec<Letter> {
+        let (from, to) = route.split_once("->").expect("a route like 1->2");
+        let matches = |word: &str, node: NodeId| word == "*" || node_id(word) == node;
+        let wanted = |letter: &mut Letter| {
+            matches(from, letter.from.node)
+                && matches(to, letter.to)
+                && (kinds.is_empty() || kinds.contains(&kind(&letter.message)))
+        };
+        self.letters.extract_if(.., wanted).collect()
+    }
+
+    fn deliver(&mut self, route: &str, kinds: &[&str], out: &mut String) {
+        for letter in self.take(route, kinds) {
+            self.hand(letter, out);
+        }
+    }
+
+    fn hand(&mut self, letter: Letter, out: &mut String) {
+        let Letter { from, to, message } = letter;
+        let Some(actor) = self
+            .actors
+            .get_mut(&to)
+            .filter(|actor| actor.node.is_some())
+        else {
+            return;
+        };
+        let value = match &message {
+            Message::Phase2a(m) if m.with_bytes => {
+                actor.bytes.insert(m.value);
+                m.value
+            }
+            Message::Phase2a(m) => m.value,
+            Message::Learn { value, .. } => {
+                actor.bytes.insert(*value);
+                *value
+            }
+            _ => Value::NoOp,
+        };
+        let held = actor.bytes.contains(&value);
+        self.step(
+            to,
+            Input::Message {
+                from,
+                message,
+                held,
+            },
+            out,
+        );
+    }
+
+    fn stabilize(&mut self, out: &mut String) {
+        for _ in 0..200 {
+            let nodes: Vec<NodeId> = self.actors.keys().copied().collect();
+            let mut quiet = self.letters.is_empty();
+            for letter in std::mem::take(&mut self.letters) {
+                self.hand(letter, out);
+            }
+            for node in nodes {
+                let actor = &self.actors[&node];
+                if actor.node.is_some() && actor.persisted < actor.records.len() {
+                    quiet = false;
+                    self.persist(node, out);
+                }
+            }
+            if quiet {
+                return;
+            }
+        }
+        panic!("the cluster does not come to rest");
+    }
+
+    fn forge(&mut self, route: &str, out: &mut String) {
+        let forged = |letter: Letter| match letter.message {
+            Message::Phase2b(mut vote) => {
+                vote.check ^= 1;
+                Letter {
+                    message: Message::Phase2b(vote),
+                    ..letter
+                }
+            }
+            _ => letter,
+        };
+        for letter in self.take(route, &["2b"]) {
+            self.hand(forged(letter), out);
+        }
+    }
+
+    fn late(&mut self, node: NodeId, ballot: &str, slot: &str, out: &mut String) {
+        let parts: Vec<u32> = ballot
+            .split('.')
+            .map(|part| part.parse().expect("a number"))
+            .collect();
+        let ballot = Ballot {
+            era: Era(parts[0]),
+            round: parts[1],
+            node: NodeId(parts[2]),
+        };
+        let decided_to = Slot(slot.parse().expect("a slot"));
+        let message = Message::Decided { ballot, decided_to };
+        self.hand(
+            Letter {
+                from: Member::first(parts[2]),
+                to: node,
+                message,
+            },
+            out,
+        );
+    }
+
+    fn step(&mut self, node: NodeId, input: Input, out: &mut String) {
+        let actor = self.actors.get_mut(&node).expect("on stage");
+        let Some(core) = actor.node.as_mut() else {
+            return;
+        };
+        core.step(self.now, input, &mut self.effects);
+        let hard = core.hard_state();
+        let from = actor.member;
+        let effects: Vec<Effect> = self.effects.drain().collect();
+        for effect in effects {
+            let actor = self.actors.get_mut(&node).expect("on stage");
+            match &effect {
+                Effect::Persist { record, .. } => actor.records.push((*record, hard)),
+                Effect::Decided { range, value } => actor.decided.push((*range, *value)),
+                Effect::WakeAt(at) => {
+                    self.wakes.insert(node, *at);
+                }
+                Effect::Send { to, message } => {
+                    self.letters.push(Letter {
+                        from,
+                        to: *to,
+                        message: message.clone(),
+                    });
+                }
+                Effect::Serve { to, range } => {
+                    let decided = actor.decided.clone();
+                    for (held, value) in decided {
+                        let range = held.intersect(*range);
+                        if !range.is_empty() {
+                            let message = Message::Learn { range, value };
+                            self.letters.push(Letter {
+                                from,
+                                to: *to,
+                                message,
+                            });
+                        }
+                    }
+                }
+                _ => {}
+            }
+            if let Some(line) = self.describe(&effect) {
+                let _ = writeln!(out, "{node}: {line}");
+            }
+        }
+    }
+
+    fn name(&self, value: &Value) -> String {
+        self.names
+            .get(value)
+            .cloned()
+            .unwrap_or_else(|| value.to_string())
+    }
+
+    fn describe(&self, effect: &Effect) -> Option<String> {
+        Some(match effect {
+            Effect::Send { to, message } => format!("-> {to} {}", self.describe_message(message)),
+            Effect::Persist { record, .. } => match record {
+                Record::Round { ballot } => format!("record round {ballot}"),
+                Record::Promise { ballot } => format!("record promise {ballot}"),
+                Record::Vote {
+                    ballot,
+                    range,
+                    value,
+                } => {
+                    format!("record vote {range} = {} in {ballot}", self.name(value))
+                }
+                Record::Decided { range, value } => {
+                    format!("record decided {range} = {}", self.name(value))
+                }
+            },
+            Effect::Decided { range, value } => format!("decided {range} = {}", self.name(value)),
+            Effect::Fetch { from, value, slot } => {
+                format!(
+                    "fetch {} of slot {slot}, first from {from}",
+                    self.name(value)
+                )
+            }
+            Effect::Serve { to, range } => format!("serve {range} to {to}"),
+            Effect::ReadReady { token, slot } => {
+                format!("read {} waits for everything below {slot}", token.0)
+            }
+            Effect::ReadFailed { token } => format!("read {} failed", token.0),
+            Effect::Refused { value, why } => format!("refused {}: {why:?}", self.name(value)),
+            Effect::TransferEnded(Ok(node)) => format!("transfer ended: {node} leads"),
+            Effect::TransferEnded(Err(why)) => format!("transfer ended: {why:?}"),
+            Effect::Role { role, leader } => match leader {
+                Some(leader) => format!("is {role:?}, leader {leader}"),
+                None => format!("is {role:?}, no leader"),
+            },
+            Effect::Alarm(alarm) => match alarm {
+                Alarm::ConflictingVotes { from, ballot, to } => {
+                    format!("ALARM conflicting votes of {from} in {ballot} below {to}")
+                }
+                other => format!("ALARM {other:?}"),
+            },
+            Effect::WakeAt(_) => return None,
+        })
+    }
+
+    fn describe_message(&self, message: &Message) -> String {
+        let kind = kind(message);
+        match message {
+            Message::Phase1a { ballot, from } => format!("{kind} {ballot} from slot {from}"),
+            Message::Phase1b(m) => {
+                let mut line = format!("{kind} {}", m.ballot);
+                if m.floor > m.from {
+                    let _ = write!(line, ", decided below {}", m.floor);
+                }
+                for extent in &m.extents {
+                    let name = self.name(&extent.value);
+                    let _ = write!(line, ", {} = {name} in {}", extent.range, extent.ballot);
+                }
+                line
+            }
+            Message::Preempted { ballot, promised } => format!("{kind} {ballot} by {promised}"),
+            Message::Phase2a(m) => {
+                let bytes = if m.with_bytes { "" } else { ", no bytes" };
+                let name = self.name(&m.value);
+                format!(
+                    "{kind} {} {} = {name}, decided to {}{bytes}",
+                    m.ballot, m.range, m.decided_to
+                )
+            }
+            Message::Phase2b(m) => format!(
+                "{kind} {} {} volatile to {}, durable to {}",
+                m.ballot, m.from, m.volatile_to, m.durable_to
+            ),
+            Message::Decided { ballot, decided_to } => {
+                format!("{kind} to {decided_to} in {ballot}")
+            }
+            Message::Heartbeat(m) => {
+                let round = if m.read_round > 0 {
+                    format!(", read round {}", m.read_round)
+                } else {
+                    String::new()
+                };
+                format!(
+                    "{kind} {}, decided to {}, sent to {}{round}",
+                    m.ballot, m.decided_to, m.sent_to
+                )
+            }
+            Message::HeartbeatReply(m) => {
+                format!(
+                    "{kind} {}, promised {}, voted to {}",
+                    m.ballot, m.promised, m.voted_to
+                )
+            }
+            Message::PreVote { ballot } => format!("{kind} {ballot}"),
+            Message::PreVoteReply {
+                ballot, granted, ..
+            } => {
+                format!(
+                    "{kind} {ballot} {}",
+                    if *granted { "granted" } else { "refused" }
+                )
+            }
+            Message::Transfer { ballot } => format!("{kind} of {ballot}"),
+            Message::CatchupRequest { range } => format!("{kind} {range}"),
+            Message::Learn { range, value } => format!("{kind} {range} = {}", self.name(value)),
+            Message::ReadRequest { id } => format!("{kind} {id}"),
+            Message::ReadReply { id, slot } => format!("{kind} {id}, slot {slot}"),
+        }
+    }
+
+    fn state(&self, out: &mut String) {
+        for (id, actor) in &self.actors {
+            let Some(node) = &actor.node else {
+                let _ = writeln!(out, "{id}: down");
+                continue;
+            };
+            let leader = node
+                .leader()
+                .map_or("none".to_owned(), |leader| leader.to_string());
+            let _ = writeln!(
+                out,
+                "{id}: {:?} leader {leader} era {} ({}) promised {} decided to {} durable to {}",
+                node.role(),
+                node.era(),
+                node.configuration(),
+                node.acceptor().promised(),
+                node.decided_to(),
+                node.durable_to(),
+            );
+        }
+    }
+
+    fn show_decided(&self, out: &mut String) {
+        for (id, actor) in &self.actors {
+            let runs = actor
+                .decided
+                .iter()
+                .map(|(range, value)| format!("{range}={}", self.name(value)));
+            let _ = writeln!(out, "{id}: {}", runs.collect::<Vec<_>>().join(" "));
+        }
+    }
+}

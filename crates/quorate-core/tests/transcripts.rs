@@ -1,0 +1,114 @@
+//! Transcripts: what exactly do nodes say to each other? Each file in `testdata` is a story told
+//! in commands; the lines below `----` are what the production core answered.
+//!
+//! `REWRITE=1 cargo test -p quorate-core --test transcripts` writes the answers anew: the diff is
+//! the review. The grammar of each command stands at its handler in `stage/mod.rs`.
+
+mod stage;
+
+use std::{fmt::Write as _, fs, path::Path};
+
+/// A command with its comment lines, and the answer that the file expects.
+struct Block {
+    head: String,
+    commands: Vec<String>,
+    expected: String,
+}
+
+fn parse(text: &str) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    for part in text.split("\n\n").filter(|part| !part.trim().is_empty()) {
+        let (question, answer) = part.split_once("----").unwrap_or((part, ""));
+        let (mut head, mut commands) = (String::new(), Vec::new());
+        for line in question.lines() {
+            if line.starts_with('#') || line.is_empty() {
+                let _ = writeln!(head, "{line}");
+            } else {
+                commands.push(line.to_owned());
+            }
+        }
+        blocks.push(Block {
+            head,
+            commands,
+            expected: answer.trim().to_owned(),
+        });
+    }
+    blocks
+}
+
+fn run(path: &Path) {
+    let text = fs::read_to_string(path).expect("transcript is readable");
+    let rewrite = std::env::var_os("REWRITE").is_some();
+    let mut stage = stage::Stage::default();
+    let mut out = String::new();
+    for block in parse(&text) {
+        let mut answer = String::new();
+        for command in &block.commands {
+            answer.push_str(&stage.run(command));
+        }
+        let answer = answer.trim().to_owned();
+        if !rewrite {
+            assert_eq!(
+                answer,
+                block.expected,
+                "\n{}: after `{}` (REWRITE=1 takes the new answer)\n",
+                path.display(),
+                block.commands.join("; "),
+            );
+        }
+        out.push_str(&block.head);
+        for command in &block.commands {
+            let _ = writeln!(out, "{command}");
+        }
+        if !block.commands.is_empty() {
+            out.push_str("----\n");
+            if !answer.is_empty() {
+                let _ = writeln!(out, "{answer}");
+            }
+        }
+        out.push('\n');
+    }
+    if rewrite {
+        fs::write(path, out.trim_end().to_owned() + "\n").expect("transcript is writable");
+    }
+}
+
+macro_rules! stories {
+    ($($name:ident)*) => {
+        $(#[test]
+        fn $name() {
+            run(&Path::new("tests/testdata").join(concat!(stringify!($name), ".txt")));
+        })*
+
+        /// A story that no test runs would be a story nobody checks.
+        #[test]
+        fn every_file_is_run() {
+            let known = [$(concat!(stringify!($name), ".txt")),*];
+            for entry in fs::read_dir("tests/testdata").expect("testdata exists") {
+                let name = entry.expect("entry is readable").file_name();
+                let name = name.to_string_lossy();
+                assert!(known.contains(&name.as_ref()), "{name} is run by no test");
+            }
+        }
+    };
+}
+
+stories! {
+    life_of_a_value
+    leader_dies
+    older_vote_is_finished
+    hole_becomes_no_op
+    no_bytes_no_vote
+    lost_proposal_is_sent_again
+    follower_falls_behind
+    era_changes
+    casting_vote
+    transfer
+    reads
+    pre_vote_protects_leader
+    volatile_group
+    storage_fails
+    conflicting_votes_raise_alarm
+    stray_node_is_taken_in_again
+    late_word_of_a_decision
+}
