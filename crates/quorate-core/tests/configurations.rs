@@ -1,0 +1,201 @@
+//! Weights, rules and changes: quorums that must meet, meet ([era-4], features G8 and G9).
+
+use quorate_core::{
+    configuration::{Change, Configuration, Invalid, MEMBERS_MAX, Voter},
+    leader::split,
+    node_id::{Incarnation, Member, NodeId},
+    quorum::{MemberSet, Phase, QuorumRule},
+    record::Class,
+};
+
+fn voter(node: u32, weight: u32) -> Voter {
+    Voter {
+        member: Member::first(node),
+        weight,
+        auxiliary: false,
+    }
+}
+
+fn weighted(weights: &[u32], rule: QuorumRule) -> Result<Configuration, Invalid> {
+    let voters = (1..).zip(weights).filter(|(_, weight)| **weight > 0);
+    let voters = voters.map(|(node, weight)| voter(node, *weight)).collect();
+    Configuration::new(voters, rule, Class::Durable)
+}
+
+fn majority(weights: &[u32]) -> Configuration {
+    weighted(weights, QuorumRule::Majority).expect("a valid configuration")
+}
+
+/// protocol.md §17: all single steps on four members with weights up to 3 keep quorums meeting.
+#[test]
+fn every_weight_step_of_one_keeps_majorities_meeting() {
+    let mut steps = 0;
+    for bits in 1..256u32 {
+        let weights = [0, 2, 4, 6].map(|shift| bits >> shift & 3);
+        let before = majority(&weights);
+        for node in 1..=4 {
+            for change in [Change::Increment, Change::Decrement] {
+                if let Ok(after) = before.changed(change(Member::first(node))) {
+                    assert!(before.overlaps(&after), "{before} to {after}");
+                    steps += 1;
+                }
+            }
+        }
+        for factor in 1..=3 {
+            for change in [Change::Multiply(factor), Change::Divide(factor)] {
+                if let Ok(after) = before.changed(change) {
+                    assert!(before.overlaps(&after), "{before} to {after}");
+                }
+            }
+        }
+    }
+    assert!(steps > 1_700, "{steps} steps were tried");
+}
+
+/// The check can fail: a step of two breaks what a step of one keeps.
+#[test]
+fn two_steps_at_once_may_lose_the_overlap() {
+    assert!(!majority(&[1, 1, 1, 0]).overlaps(&majority(&[1, 1, 1, 2])));
+    assert!(!majority(&[1, 0, 0, 0]).overlaps(&majority(&[0, 1, 0, 0])));
+}
+
+/// G9: overflow, zero, removal of the last member, division with remainder.
+#[test]
+fn weight_arithmetic_is_checked() {
+    let one = majority(&[1]);
+    assert_eq!(
+        one.changed(Change::Decrement(Member::first(1))),
+        Err(Invalid::Empty)
+    );
+    assert_eq!(
+        one.changed(Change::Decrement(Member::first(2))),
+        Err(Invalid::Unknown(NodeId(2)))
+    );
+    assert_eq!(one.changed(Change::Multiply(0)), Err(Invalid::Factor));
+    assert_eq!(one.changed(Change::Divide(0)), Err(Invalid::Factor));
+    assert_eq!(
+        majority(&[2, 3]).changed(Change::Divide(2)),
+        Err(Invalid::Factor)
+    );
+    assert_eq!(
+        majority(&[u32::MAX / 4]).changed(Change::Multiply(8)),
+        Err(Invalid::Weight)
+    );
+    assert_eq!(
+        majority(&[1 << 30, 1 << 30]).changed(Change::Multiply(2)),
+        Err(Invalid::Weight)
+    );
+    let full = majority(&[1 << 31]);
+    assert_eq!(
+        full.changed(Change::Increment(Member::first(1))),
+        Err(Invalid::Weight)
+    );
+    let many: Vec<Voter> = (1..=17).map(|node| voter(node, 1)).collect();
+    let many = Configuration::new(many, QuorumRule::Majority, Class::Durable);
+    assert_eq!(many, Err(Invalid::TooMany));
+    assert_eq!(MEMBERS_MAX, 16);
+}
+
+/// [volatile-2] Swapping incarnations in one step would make a node a member twice.
+#[test]
+fn a_node_is_a_member_in_one_incarnation_at_a_time() {
+    let again = Member {
+        node: NodeId(1),
+        incarnation: Incarnation(1),
+    };
+    let change = Change::Increment(again);
+    assert_eq!(
+        majority(&[1, 1, 1]).changed(change),
+        Err(Invalid::Twice(NodeId(1)))
+    );
+    let without = majority(&[1, 1, 1]).changed(Change::Decrement(Member::first(1)));
+    assert!(without.expect("leaves").changed(change).is_ok());
+}
+
+/// G8: quorum sizes from a configuration must intersect.
+#[test]
+fn rules_whose_quorums_do_not_meet_are_refused() {
+    let flexible =
+        |phase1, phase2| weighted(&[1, 1, 1, 1], QuorumRule::Flexible { phase1, phase2 });
+    assert!(flexible(3, 2).is_ok());
+    assert!(flexible(4, 1).is_ok());
+    assert_eq!(flexible(2, 2), Err(Invalid::Quorums));
+    assert_eq!(
+        flexible(5, 1),
+        Err(Invalid::Quorums),
+        "a quorum that nobody can form"
+    );
+    assert_eq!(
+        flexible(4, 0),
+        Err(Invalid::Quorums),
+        "an empty quorum meets nothing"
+    );
+    let grid = |columns| weighted(&[1, 1, 1, 1, 1, 1], QuorumRule::Grid { columns });
+    assert!(grid(3).is_ok() && grid(2).is_ok());
+    assert_eq!(grid(4), Err(Invalid::Quorums), "rows of unequal length");
+    assert_eq!(grid(0), Err(Invalid::Quorums));
+}
+
+/// [era-4] A flexible rule is checked between configurations too.
+#[test]
+fn a_change_under_another_rule_needs_the_exact_check() {
+    let rule = QuorumRule::Flexible {
+        phase1: 3,
+        phase2: 2,
+    };
+    let four = weighted(&[1, 1, 1, 1], rule).expect("valid");
+    assert_eq!(
+        four.changed(Change::Increment(Member::first(5))),
+        Err(Invalid::Quorums)
+    );
+    assert!(four.changed(Change::Decrement(Member::first(4))).is_ok());
+}
+
+/// [read-2] "A set that meets every phase-1 quorum."
+#[test]
+fn blocking_sets_meet_every_phase1_quorum() {
+    let five = majority(&[1, 1, 1, 1, 1]);
+    let set = |indexes: &[usize]| {
+        indexes
+            .iter()
+            .fold(MemberSet::default(), |set, at| set.with(*at))
+    };
+    assert!(!five.blocks_phase1(set(&[0, 1])));
+    assert!(five.blocks_phase1(set(&[0, 1, 2])));
+    let four = majority(&[1, 1, 1, 1]);
+    assert!(
+        four.blocks_phase1(set(&[0, 1])),
+        "half of an even weight blocks, and is no quorum"
+    );
+    assert!(!four.is_quorum(Phase::One, set(&[0, 1])));
+}
+
+/// [cast-6] The table of the example: leader A, each row with its split.
+#[test]
+fn casting_splits_follow_the_published_example() {
+    let rows: [(&[u32], Option<&[u32]>); 10] = [
+        (&[2, 2, 2, 0], Some(&[2])),
+        (&[3, 2, 2, 0], Some(&[2])),
+        (&[3, 2, 2, 1], Some(&[2])),
+        (&[3, 2, 2, 2], Some(&[2])),
+        (&[3, 2, 1, 2], Some(&[2])),
+        (&[3, 2, 0, 2], Some(&[2])),
+        (&[2, 2, 0, 2], Some(&[2])),
+        (&[1, 1, 0, 1], Some(&[2])),
+        // No split: four equal members, and the leader alone makes neither half a quorum.
+        (&[1, 1, 1, 1], None),
+        (&[2, 1, 1, 0], Some(&[2])),
+    ];
+    for (weights, expected) in rows {
+        let configuration = majority(weights);
+        let l = split(&configuration, Member::first(1), |_| true);
+        let expected = expected.map(|nodes| nodes.iter().map(|n| NodeId(*n)).collect::<Vec<_>>());
+        assert_eq!(l, expected, "{configuration}");
+    }
+    // Somebody who cannot be reached is in neither set.
+    let three = majority(&[1, 1, 1]);
+    assert_eq!(
+        split(&three, Member::first(1), |member| member.node != NodeId(3)),
+        None
+    );
+}
