@@ -1,1 +1,28 @@
-//! Finds the leader, numbers commands, retries safely.
+//! A blocking client of the key-value service that neither loses nor repeats a command.
+//!
+//! Redis clients work unmodified against a cluster, but a connection that breaks leaves them with
+//! commands of unknown outcome. This client registers a session, numbers its commands, and repeats
+//! an unanswered one *under its number* on any node until it has the reply: the cluster executes
+//! each number once and returns the stored reply to a repetition ([session-2]).
+//!
+//! ```no_run
+//! use quorate_client::{Client, Options};
+//!
+//! let mut client = Client::new(&["127.0.0.1:7450", "127.0.0.1:7460"], Options::default());
+//! client.run(&[b"INCR", b"visits"])?; // exactly once, whatever happens to nodes and connections
+//! let visits = client.ask(&[b"GET", b"visits"])?; // a linearizable read
+//! # Ok::<(), quorate_client::Error>(())
+//! ```
+//!
+//! Reading order: [`client`], `attempt` (what an answer means), `link` (one connection), [`reply`].
+#![forbid(unsafe_code)]
+
+mod attempt;
+pub mod client;
+pub mod error;
+mod link;
+pub mod reply;
+
+pub use client::{Client, Options};
+pub use error::Error;
+pub use reply::Reply;

@@ -1,0 +1,77 @@
+//! What one answer to one attempt means for the command.
+
+use crate::{error::Error, reply::Reply};
+
+/// What to do with the command now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It has its outcome.
+    Done(Result<Reply, Error>),
+    /// Try again under the same number.
+    Again {
+        /// It may have been executed.
+        doubt: bool,
+        /// Another node may do better.
+        elsewhere: bool,
+        /// What the node said.
+        text: String,
+    },
+    /// The session is gone; this attempt was not executed.
+    SessionLost,
+}
+
+/// Reads the code in front of an error.
+pub(crate) fn judge(reply: Reply) -> Verdict {
+    let text = match reply {
+        Reply::Error(text) => text,
+        reply => return Verdict::Done(Ok(reply)),
+    };
+    let again = |doubt, elsewhere, text| Verdict::Again {
+        doubt,
+        elsewhere,
+        text,
+    };
+    match text.split(' ').next().unwrap_or_default() {
+        "BUSY" | "SESSIONFULL" => again(false, false, text),
+        "NOQUORUM" => again(false, true, text),
+        "UNKNOWN" => again(true, true, text),
+        "NOSESSION" => Verdict::SessionLost,
+        "REPLYFORGOTTEN" => Verdict::Done(Err(Error::ReplyForgotten)),
+        _ => Verdict::Done(Err(Error::Refused(text))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str) -> (bool, bool) {
+        match judge(Reply::Error(text.to_owned())) {
+            Verdict::Again {
+                doubt, elsewhere, ..
+            } => (doubt, elsewhere),
+            verdict => panic!("{text}: {verdict:?}"),
+        }
+    }
+
+    #[test]
+    fn only_an_unknown_outcome_leaves_doubt() {
+        assert_eq!(check("BUSY queues are full"), (false, false));
+        assert_eq!(check("NOQUORUM no leader"), (false, true));
+        assert_eq!(check("UNKNOWN may have been executed"), (true, true));
+    }
+
+    #[test]
+    fn an_error_of_the_service_is_final() {
+        let text = "WRONGTYPE not a string".to_owned();
+        assert_eq!(
+            judge(Reply::Error(text.clone())),
+            Verdict::Done(Err(Error::Refused(text)))
+        );
+        assert_eq!(
+            judge(Reply::Error("NOSESSION gone".to_owned())),
+            Verdict::SessionLost
+        );
+        assert_eq!(judge(Reply::Nil), Verdict::Done(Ok(Reply::Nil)));
+    }
+}

@@ -1,0 +1,388 @@
+//! The client: numbered commands, repeated until they have a reply.
+
+use std::{
+    collections::VecDeque,
+    io, thread,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    attempt::{Verdict, judge},
+    error::Error,
+    link::{Link, encode},
+    reply::Reply,
+};
+
+/// Most commands that may be open: what a session stores replies for ([session-2]).
+pub const OPEN_MAX: usize = 64;
+
+/// How patient a client is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// From sending a command to giving it up.
+    pub deadline: Duration,
+    /// Without a reply for this long, another node is tried.
+    pub attempt: Duration,
+    /// The first wait after a failed attempt; doubled with each failure,
+    pub backoff_min: Duration,
+    /// up to this.
+    pub backoff_max: Duration,
+    /// Largest reply.
+    pub reply_bytes_max: usize,
+    /// Reads are answered from the node's own state, which may be behind (`READONLY`).
+    pub stale_reads: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            deadline: Duration::from_secs(10),
+            attempt: Duration::from_secs(2),
+            backoff_min: Duration::from_millis(5),
+            backoff_max: Duration::from_millis(200),
+            reply_bytes_max: 64 << 20,
+            stale_reads: false,
+        }
+    }
+}
+
+/// A command without its reply.
+#[derive(Debug)]
+struct Open {
+    arguments: Vec<Vec<u8>>,
+    /// Its place in the session; a read has none, and is repeated at will.
+    number: Option<u64>,
+    until: Instant,
+    /// An attempt may have been executed.
+    doubt: bool,
+    state: State,
+    obstacle: String,
+}
+
+#[derive(Debug)]
+enum State {
+    /// To be sent, again or for the first time.
+    Waiting,
+    /// Sent on the present connection.
+    Sent,
+    Done(Result<Reply, Error>),
+}
+
+/// A client of a cluster. Not shared between threads: one each.
+#[derive(Debug)]
+pub struct Client {
+    addresses: Vec<String>,
+    /// Which address is, or will be, connected to.
+    at: usize,
+    options: Options,
+    link: Option<Link>,
+    /// Ids of what was sent on the link and has no answer, in order.
+    in_flight: VecDeque<u64>,
+    session: Option<String>,
+    next_number: u64,
+    open: VecDeque<Open>,
+    /// Id of the first of `open`.
+    first: u64,
+    failures: u32,
+}
+
+impl Client {
+    /// A client that will connect to the first of these addresses (`HOST:PORT`) that serves.
+    ///
+    /// # Panics
+    /// Without an address.
+    pub fn new<A: Into<String> + Clone>(addresses: &[A], options: Options) -> Self {
+        assert!(!addresses.is_empty(), "a client needs an address");
+        Self {
+            addresses: addresses.iter().cloned().map(Into::into).collect(),
+            at: 0,
+            options,
+            link: None,
+            in_flight: VecDeque::new(),
+            session: None,
+            next_number: 1,
+            open: VecDeque::new(),
+            first: 0,
+            failures: 0,
+        }
+    }
+
+    /// The session's id, once there is one.
+    pub fn session(&self) -> Option<&str> {
+        self.session.as_deref()
+    }
+
+    /// Commands sent whose replies were not received.
+    pub fn open(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Executes a command exactly once and returns its reply.
+    pub fn run(&mut self, arguments: &[&[u8]]) -> Result<Reply, Error> {
+        self.alone()?;
+        self.send(arguments)?;
+        self.receive()
+    }
+
+    /// Asks something that changes nothing: it has no number and is repeated at will.
+    pub fn ask(&mut self, arguments: &[&[u8]]) -> Result<Reply, Error> {
+        self.alone()?;
+        self.push(arguments, None);
+        self.receive()
+    }
+
+    fn alone(&self) -> Result<(), Error> {
+        if self.open.is_empty() {
+            Ok(())
+        } else {
+            Err(Error::Full)
+        }
+    }
+
+    /// Sends a command without waiting for its reply. Commands that are open at the same time may
+    /// be executed in another order if one of them has to be repeated: wait where order matters.
+    pub fn send(&mut self, arguments: &[&[u8]]) -> Result<(), Error> {
+        if self.open.len() >= OPEN_MAX {
+            return Err(Error::Full);
+        }
+        let number = self.next_number;
+        self.next_number += 1;
+        self.push(arguments, Some(number));
+        // What cannot be sent now is sent by `receive`, which has the patience for it.
+        if let Some(link) = self.link.take()
+            && self.session.is_some()
+        {
+            self.link = Some(link);
+            if let Err(error) = self.send_waiting() {
+                self.fail(&error.to_string());
+            }
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, arguments: &[&[u8]], number: Option<u64>) {
+        self.open.push_back(Open {
+            arguments: arguments.iter().map(|argument| argument.to_vec()).collect(),
+            number,
+            until: Instant::now() + self.options.deadline,
+            doubt: false,
+            state: State::Waiting,
+            obstacle: "no node was reached".to_owned(),
+        });
+    }
+
+    /// The outcome of the oldest command that is open.
+    pub fn receive(&mut self) -> Result<Reply, Error> {
+        loop {
+            let front = self.open.front().ok_or(Error::Idle)?;
+            if matches!(front.state, State::Done(_)) || Instant::now() >= front.until {
+                let open = self.open.pop_front().expect("looked at just above");
+                self.first += 1;
+                return open.outcome();
+            }
+            let until = front.until;
+            self.advance(until);
+        }
+    }
+
+    /// Connects if need be, sends what waits, takes one answer.
+    fn advance(&mut self, until: Instant) {
+        if let Err(error) = self.connected(until).and_then(|()| self.send_waiting()) {
+            let text = error.to_string();
+            if text.starts_with("NOSESSION") {
+                return self.session_lost(None);
+            }
+            self.fail(&text);
+            return self.back_off(until);
+        }
+        let wait = self.options.attempt.min(left(until));
+        let link = self.link.as_mut().expect("connected just above");
+        match link.receive(wait) {
+            Ok(reply) => {
+                let surplus = self.in_flight.len() <= 1 && link.has_surplus();
+                self.on_reply(reply, until);
+                if surplus {
+                    self.fail("the node sent a reply that nobody asked for");
+                }
+            }
+            Err(error) => {
+                self.fail(&error.to_string());
+                self.back_off(until);
+            }
+        }
+    }
+
+    fn on_reply(&mut self, reply: Reply, until: Instant) {
+        // One receive per command sent: `advance` has just sent what waited.
+        let Some(id) = self.in_flight.pop_front() else {
+            return;
+        };
+        // Given up already: its outcome was reported as unknown.
+        let Some(index) = id.checked_sub(self.first) else {
+            return;
+        };
+        let open = &mut self.open[usize::try_from(index).expect("at most OPEN_MAX are open")];
+        match judge(reply) {
+            Verdict::Done(outcome) => {
+                open.state = State::Done(outcome);
+                self.failures = 0;
+            }
+            Verdict::Again {
+                doubt,
+                elsewhere,
+                text,
+            } => {
+                open.doubt |= doubt;
+                open.state = State::Waiting;
+                open.obstacle.clone_from(&text);
+                if elsewhere {
+                    self.fail(&text);
+                } else {
+                    self.failures += 1;
+                }
+                self.back_off(until);
+            }
+            Verdict::SessionLost => self.session_lost(Some(id)),
+        }
+    }
+
+    /// [session-4]: nothing that may have run under the old session is repeated under a new one.
+    fn session_lost(&mut self, refused: Option<u64>) {
+        for (id, open) in (self.first..).zip(&mut self.open) {
+            let sent = matches!(open.state, State::Sent) && Some(id) != refused;
+            if open.number.is_some() && !matches!(open.state, State::Done(_)) {
+                let may_have_run = open.doubt || sent;
+                open.state = State::Done(Err(Error::SessionLost { may_have_run }));
+            }
+        }
+        self.session = None;
+        self.next_number = 1;
+        self.disconnect();
+    }
+
+    fn connected(&mut self, until: Instant) -> io::Result<()> {
+        if self.link.is_none() {
+            let wait = self.options.attempt.min(left(until));
+            let address = &self.addresses[self.at];
+            let mut link = Link::connect(address, wait, self.options.reply_bytes_max)?;
+            if self.options.stale_reads {
+                prepare(&mut link, &[b"READONLY"], wait)?;
+            }
+            if let Some(session) = &self.session {
+                prepare(
+                    &mut link,
+                    &[b"QUORATE", b"SESSION", session.as_bytes()],
+                    wait,
+                )?;
+            }
+            self.link = Some(link);
+        }
+        let numbered = self
+            .open
+            .iter()
+            .any(|open| open.number.is_some() && open.is_open());
+        if self.session.is_none() && numbered {
+            let wait = self.options.attempt.min(left(until));
+            let link = self.link.as_mut().expect("connected just above");
+            let reply = prepare(link, &[b"QUORATE", b"SESSION"], wait)?;
+            let id = reply
+                .bytes()
+                .map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+            self.session = Some(id.ok_or_else(|| io::Error::other("no session id was given"))?);
+        }
+        Ok(())
+    }
+
+    fn send_waiting(&mut self) -> io::Result<()> {
+        let Some(link) = &mut self.link else {
+            return Ok(());
+        };
+        let mut bytes = Vec::new();
+        for (id, open) in (self.first..).zip(&mut self.open) {
+            if matches!(open.state, State::Waiting) {
+                open.encode(&mut bytes);
+                open.state = State::Sent;
+                self.in_flight.push_back(id);
+            }
+        }
+        if bytes.is_empty() {
+            Ok(())
+        } else {
+            link.send(&bytes, self.options.attempt)
+        }
+    }
+
+    /// The connection is of no more use; the next attempt goes to the next address.
+    fn fail(&mut self, why: &str) {
+        self.disconnect();
+        self.at = (self.at + 1) % self.addresses.len();
+        self.failures += 1;
+        for open in &mut self.open {
+            why.clone_into(&mut open.obstacle);
+        }
+    }
+
+    /// What was sent and not answered may have been executed, and has to be sent again.
+    fn disconnect(&mut self) {
+        self.link = None;
+        self.in_flight.clear();
+        for open in &mut self.open {
+            if matches!(open.state, State::Sent) {
+                open.doubt = true;
+                open.state = State::Waiting;
+            }
+        }
+    }
+
+    /// No wait before each address had its turn once: the first failure says nothing about others.
+    fn back_off(&self, until: Instant) {
+        let rounds = self.failures as usize / self.addresses.len();
+        if let Some(doublings) = rounds.checked_sub(1) {
+            let factor = 1 << doublings.min(10);
+            let wait = (self.options.backoff_min * factor).min(self.options.backoff_max);
+            thread::sleep(wait.min(left(until)));
+        }
+    }
+}
+
+impl Open {
+    const fn is_open(&self) -> bool {
+        !matches!(self.state, State::Done(_))
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        let digits = self.number.map(|number| number.to_string());
+        let mut arguments: Vec<&[u8]> = Vec::with_capacity(3 + self.arguments.len());
+        if let Some(digits) = &digits {
+            arguments.extend([&b"QUORATE"[..], b"SEQ", digits.as_bytes()]);
+        }
+        arguments.extend(self.arguments.iter().map(Vec::as_slice));
+        encode(&arguments, out);
+    }
+
+    fn outcome(self) -> Result<Reply, Error> {
+        match self.state {
+            State::Done(outcome) => outcome,
+            State::Sent if self.number.is_some() => Err(Error::Unknown(self.obstacle)),
+            State::Waiting if self.doubt && self.number.is_some() => {
+                Err(Error::Unknown(self.obstacle))
+            }
+            State::Waiting | State::Sent => Err(Error::NotExecuted(self.obstacle)),
+        }
+    }
+}
+
+/// A command that belongs to the connection, not to the caller.
+fn prepare(link: &mut Link, arguments: &[&[u8]], wait: Duration) -> io::Result<Reply> {
+    let mut bytes = Vec::new();
+    encode(arguments, &mut bytes);
+    link.send(&bytes, wait)?;
+    match link.receive(wait)? {
+        Reply::Error(text) => Err(io::Error::other(text)),
+        reply => Ok(reply),
+    }
+}
+
+fn left(until: Instant) -> Duration {
+    until.saturating_duration_since(Instant::now())
+}

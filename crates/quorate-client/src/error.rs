@@ -1,0 +1,48 @@
+//! Why a command has no reply, and whether it may have been executed.
+
+use std::fmt;
+
+/// How a command failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// The service executed nothing and says why: a wrong type, a wrong number of arguments, too
+    /// large a command. Repeating it changes nothing.
+    Refused(String),
+    /// The deadline passed; the command was **not** executed. The text is the last obstacle.
+    NotExecuted(String),
+    /// The deadline passed; the command may have been executed, or may yet be.
+    Unknown(String),
+    /// The session expired. `may_have_run`: this command was sent in it before, without an answer,
+    /// so it must not be repeated under a new session ([session-4]). The next command gets one.
+    SessionLost {
+        /// Whether it was sent before.
+        may_have_run: bool,
+    },
+    /// It was executed, but its reply is not kept any more.
+    ReplyForgotten,
+    /// As many commands are open as a session may have: receive first.
+    Full,
+    /// There is nothing to receive.
+    Idle,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(text) => f.write_str(text),
+            Self::NotExecuted(text) => write!(f, "not executed: {text}"),
+            Self::Unknown(text) => write!(f, "may have been executed: {text}"),
+            Self::SessionLost { may_have_run: true } => {
+                f.write_str("the session has expired; the command may have been executed in it")
+            }
+            Self::SessionLost {
+                may_have_run: false,
+            } => f.write_str("the session has expired; the command was not executed"),
+            Self::ReplyForgotten => f.write_str("executed, but the reply is not kept any more"),
+            Self::Full => f.write_str("too many commands are open; receive a reply first"),
+            Self::Idle => f.write_str("no command is open"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

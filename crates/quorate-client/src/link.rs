@@ -1,0 +1,109 @@
+//! One connection to one node: whole commands out, whole replies in.
+
+use std::{
+    io::{self, ErrorKind, Read, Write},
+    net::{TcpStream, ToSocketAddrs},
+    time::{Duration, Instant},
+};
+
+use crate::reply::{self, Reply};
+
+/// Bytes asked from the socket at a time.
+const READ_BYTES: usize = 16 << 10;
+/// The shortest wait that a socket's time-out can express.
+const WAIT_MIN: Duration = Duration::from_millis(1);
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Link {
+    stream: TcpStream,
+    input: Vec<u8>,
+    reply_bytes_max: usize,
+}
+
+impl Link {
+    /// Connects to the first address of `name` that answers.
+    pub(crate) fn connect(name: &str, wait: Duration, reply_bytes_max: usize) -> io::Result<Self> {
+        let until = Instant::now() + wait;
+        let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
+        for address in name.to_socket_addrs()? {
+            let left = until
+                .saturating_duration_since(Instant::now())
+                .max(WAIT_MIN);
+            match TcpStream::connect_timeout(&address, left) {
+                Ok(stream) => {
+                    stream.set_nodelay(true)?;
+                    return Ok(Self {
+                        stream,
+                        input: Vec::new(),
+                        reply_bytes_max,
+                    });
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// Sends a command. A node that takes none of it for `wait` is given up.
+    pub(crate) fn send(&mut self, command: &[u8], wait: Duration) -> io::Result<()> {
+        self.stream.set_write_timeout(Some(wait.max(WAIT_MIN)))?;
+        self.stream.write_all(command)
+    }
+
+    /// The next reply, or `TimedOut`.
+    pub(crate) fn receive(&mut self, wait: Duration) -> io::Result<Reply> {
+        let until = Instant::now() + wait;
+        loop {
+            match reply::parse(&self.input, self.reply_bytes_max) {
+                Ok(Some((reply, used))) => {
+                    self.input.drain(..used);
+                    return Ok(reply);
+                }
+                Ok(None) => {}
+                Err(malformed) => return Err(io::Error::new(ErrorKind::InvalidData, malformed.0)),
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::Error::new(ErrorKind::TimedOut, "no reply in time"));
+            }
+            self.fill(left)?;
+        }
+    }
+
+    /// Whether more came than was received.
+    pub(crate) const fn has_surplus(&self) -> bool {
+        !self.input.is_empty()
+    }
+
+    fn fill(&mut self, wait: Duration) -> io::Result<()> {
+        self.stream.set_read_timeout(Some(wait.max(WAIT_MIN)))?;
+        let filled = self.input.len();
+        self.input.resize(filled + READ_BYTES, 0);
+        let read = self.stream.read(&mut self.input[filled..]);
+        self.input
+            .truncate(filled + read.as_ref().map_or(0, |bytes| *bytes));
+        match read {
+            Ok(0) => Err(io::Error::new(
+                ErrorKind::UnexpectedEof,
+                "the node closed the connection",
+            )),
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                Err(io::Error::new(ErrorKind::TimedOut, "no reply in time"))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A command as the protocol wants it: an array of bulk strings.
+pub(crate) fn encode(arguments: &[&[u8]], out: &mut Vec<u8>) {
+    out.extend_from_slice(format!("*{}\r\n", arguments.len()).as_bytes());
+    for argument in arguments {
+        out.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
+        out.extend_from_slice(argument);
+        out.extend_from_slice(b"\r\n");
+    }
+}

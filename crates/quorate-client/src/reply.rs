@@ -1,0 +1,215 @@
+//! Replies of the Redis protocol (RESP2), parsed from bytes as they arrive.
+
+use std::fmt;
+
+/// Deepest nesting of arrays that is read.
+const DEPTH_MAX: usize = 8;
+/// Longest line (a length, a number, an error).
+const LINE_MAX: usize = 64 << 10;
+
+/// What a server answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// `+OK`
+    Simple(String),
+    /// `-CODE text`
+    Error(String),
+    /// `:1`
+    Integer(i64),
+    /// Bytes.
+    Bulk(Vec<u8>),
+    /// No value.
+    Nil,
+    /// Several.
+    Array(Vec<Self>),
+}
+
+impl Reply {
+    /// The bytes of a bulk or simple reply.
+    pub fn bytes(&self) -> Option<&[u8]> {
+        match self {
+            Self::Bulk(bytes) => Some(bytes),
+            Self::Simple(text) => Some(text.as_bytes()),
+            Self::Error(_) | Self::Integer(_) | Self::Nil | Self::Array(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Simple(text) | Self::Error(text) => f.write_str(text),
+            Self::Integer(number) => number.fmt(f),
+            Self::Bulk(bytes) => f.write_str(&String::from_utf8_lossy(bytes)),
+            Self::Nil => f.write_str("(nil)"),
+            Self::Array(replies) => {
+                for (index, reply) in replies.iter().enumerate() {
+                    let space = if index > 0 { " " } else { "" };
+                    write!(f, "{space}{reply}")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The bytes are no reply, or too large a one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Malformed(pub(crate) &'static str);
+
+/// One reply from the front of `bytes` with its length; `None` while it is not whole.
+pub(crate) fn parse(bytes: &[u8], bytes_max: usize) -> Result<Option<(Reply, usize)>, Malformed> {
+    let mut reader = Reader { bytes, at: 0 };
+    match reader.reply(0, bytes_max) {
+        Ok(reply) => Ok(Some((reply, reader.at))),
+        Err(Stop::Malformed(why)) => Err(Malformed(why)),
+        Err(Stop::Short) if bytes.len() > bytes_max => Err(Malformed("the reply is too large")),
+        Err(Stop::Short) => Ok(None),
+    }
+}
+
+enum Stop {
+    Short,
+    Malformed(&'static str),
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl Reader<'_> {
+    fn reply(&mut self, depth: usize, bytes_max: usize) -> Result<Reply, Stop> {
+        if depth > DEPTH_MAX {
+            return Err(Stop::Malformed("arrays are nested too deeply"));
+        }
+        let (kind, line) = self.line()?;
+        match kind {
+            b'+' => Ok(Reply::Simple(text(line))),
+            b'-' => Ok(Reply::Error(text(line))),
+            b':' => number(line).map(Reply::Integer),
+            b'$' => match length(line, bytes_max)? {
+                None => Ok(Reply::Nil),
+                Some(length) => self.bulk(length).map(Reply::Bulk),
+            },
+            b'*' => match length(line, bytes_max)? {
+                None => Ok(Reply::Nil),
+                // Not reserved up front: the length is only a claim.
+                Some(count) => (0..count)
+                    .map(|_| self.reply(depth + 1, bytes_max))
+                    .collect::<Result<_, _>>()
+                    .map(Reply::Array),
+            },
+            _ => Err(Stop::Malformed("not a reply of the Redis protocol")),
+        }
+    }
+
+    /// Kind and text of the next line.
+    fn line(&mut self) -> Result<(u8, &[u8]), Stop> {
+        let rest = &self.bytes[self.at..];
+        let Some(end) = rest.iter().take(LINE_MAX).position(|byte| *byte == b'\n') else {
+            let long = rest.len() >= LINE_MAX;
+            return Err(if long {
+                Stop::Malformed("a line is too long")
+            } else {
+                Stop::Short
+            });
+        };
+        self.at += end + 1;
+        match &rest[..end] {
+            [kind, text @ .., b'\r'] => Ok((*kind, text)),
+            _ => Err(Stop::Malformed("a line does not end in CR LF")),
+        }
+    }
+
+    fn bulk(&mut self, length: usize) -> Result<Vec<u8>, Stop> {
+        let rest = &self.bytes[self.at..];
+        let Some((body, rest)) = rest.split_at_checked(length) else {
+            return Err(Stop::Short);
+        };
+        match rest {
+            [b'\r', b'\n', ..] => {
+                self.at += length + 2;
+                Ok(body.to_vec())
+            }
+            [] | [b'\r'] => Err(Stop::Short),
+            _ => Err(Stop::Malformed("a value is longer than its length says")),
+        }
+    }
+}
+
+fn text(line: &[u8]) -> String {
+    String::from_utf8_lossy(line).into_owned()
+}
+
+fn number(line: &[u8]) -> Result<i64, Stop> {
+    let number = std::str::from_utf8(line)
+        .ok()
+        .and_then(|line| line.parse().ok());
+    number.ok_or(Stop::Malformed("not a number"))
+}
+
+/// `None` is -1: no value.
+fn length(line: &[u8], bytes_max: usize) -> Result<Option<usize>, Stop> {
+    match number(line)? {
+        -1 => Ok(None),
+        length => match usize::try_from(length) {
+            Ok(length) if length <= bytes_max => Ok(Some(length)),
+            _ => Err(Stop::Malformed("the reply is too large")),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAX: usize = 1 << 20;
+
+    /// Each kind, whole; and at every cut it is only incomplete.
+    #[test]
+    fn a_reply_is_read_whole_or_not_at_all() {
+        let nested = Reply::Array(vec![Reply::Bulk(b"a\r\nb".to_vec()), Reply::Nil]);
+        let cases: [(&[u8], Reply); 6] = [
+            (b"+OK\r\n", Reply::Simple("OK".to_owned())),
+            (b"-BUSY later\r\n", Reply::Error("BUSY later".to_owned())),
+            (b":-7\r\n", Reply::Integer(-7)),
+            (b"$-1\r\n", Reply::Nil),
+            (b"$0\r\n\r\n", Reply::Bulk(Vec::new())),
+            (b"*2\r\n$4\r\na\r\nb\r\n*-1\r\n", nested),
+        ];
+        for (bytes, reply) in cases {
+            assert_eq!(parse(bytes, MAX), Ok(Some((reply, bytes.len()))));
+            for cut in 0..bytes.len() {
+                assert_eq!(
+                    parse(&bytes[..cut], MAX),
+                    Ok(None),
+                    "cut at {cut} of {bytes:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn nonsense_and_excess_are_refused_before_memory_is_taken() {
+        let deep = b"*1\r\n".repeat(20);
+        let cases: [&[u8]; 8] = [
+            b"HTTP/1.1 400 Bad Request\r\n",
+            b":x\r\n",
+            b"$-2\r\n",
+            b"$99999999999\r\n",
+            b"*99999999999\r\n",
+            b"$1\r\nabc",
+            b"+OK\n",
+            &deep,
+        ];
+        for bytes in cases {
+            assert!(
+                parse(bytes, MAX).is_err(),
+                "{:?}",
+                String::from_utf8_lossy(bytes)
+            );
+        }
+        assert!(parse(&vec![b'+'; LINE_MAX], MAX).is_err());
+    }
+}
