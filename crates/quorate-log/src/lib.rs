@@ -29,6 +29,7 @@ pub mod batch;
 pub mod disk;
 pub mod error;
 mod gather;
+pub mod identity;
 mod index;
 mod log;
 mod mutant;
@@ -40,6 +41,8 @@ mod recover;
 mod walk;
 mod writer;
 
+#[cfg(test)]
+mod identity_tests;
 #[cfg(test)]
 mod log_tests;
 
