@@ -1,0 +1,312 @@
+//! Deadlines of keys: EXPIRE and TTL with their relatives, and the leader's deletions.
+
+use crate::{
+    command::{Deadline, NOT_AN_INTEGER, Op, READS, Refusal, Request, Spec, WRITES},
+    commands::{Reading, Writing},
+    encode::{Decoder, Encoder, Malformed},
+    resp::{reply::Reply, request::parse_integer},
+};
+
+/// The family.
+pub const COMMANDS: &[Spec] = &[
+    Spec::data("expire", -3, WRITES, (1, 1, 1), encode_expire),
+    Spec::data("pexpire", -3, WRITES, (1, 1, 1), encode_pexpire),
+    Spec::data("expireat", -3, WRITES, (1, 1, 1), encode_expireat),
+    Spec::data("pexpireat", -3, WRITES, (1, 1, 1), encode_pexpireat),
+    Spec::data("ttl", 2, READS, (1, 1, 1), encode_ttl),
+    Spec::data("pttl", 2, READS, (1, 1, 1), encode_pttl),
+    Spec::data("expiretime", 2, READS, (1, 1, 1), encode_expiretime),
+    Spec::data("pexpiretime", 2, READS, (1, 1, 1), encode_pexpiretime),
+    Spec::data("persist", 2, WRITES, (1, 1, 1), encode_persist),
+];
+
+/// How a time is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unit {
+    milliseconds: bool,
+    absolute: bool,
+}
+
+impl Unit {
+    pub(super) const SECONDS: Self = Self {
+        milliseconds: false,
+        absolute: false,
+    };
+    pub(super) const MILLISECONDS: Self = Self {
+        milliseconds: true,
+        absolute: false,
+    };
+    const UNIX_SECONDS: Self = Self {
+        milliseconds: false,
+        absolute: true,
+    };
+    const UNIX_MILLISECONDS: Self = Self {
+        milliseconds: true,
+        absolute: true,
+    };
+
+    /// EX, PX, EXAT, PXAT.
+    pub(super) fn of_option(word: &[u8]) -> Option<Self> {
+        let options = [
+            (&b"ex"[..], Self::SECONDS),
+            (b"px", Self::MILLISECONDS),
+            (b"exat", Self::UNIX_SECONDS),
+            (b"pxat", Self::UNIX_MILLISECONDS),
+        ];
+        options
+            .iter()
+            .find(|(name, _)| word.eq_ignore_ascii_case(name))
+            .map(|(_, unit)| *unit)
+    }
+
+    const fn byte(self) -> u8 {
+        self.milliseconds as u8 | (self.absolute as u8) << 1
+    }
+}
+
+/// An argument as an absolute deadline. This is where the front's clock enters a command, and the
+/// only place: what the log carries means the same whenever and wherever it is applied.
+fn deadline(r: &Request<'_>, unit: Unit, time: i64) -> Option<Deadline> {
+    let ms = if unit.milliseconds {
+        time
+    } else {
+        time.checked_mul(1000)?
+    };
+    let now = i64::try_from(r.wall_ms).ok()?;
+    let at = if unit.absolute {
+        ms
+    } else {
+        ms.checked_add(now)?
+    };
+    match u64::try_from(at) {
+        Ok(at) if at > r.wall_ms => Some(Deadline::At(at)),
+        _ => Some(Deadline::Past),
+    }
+}
+
+/// The same, for SET and GETEX, which refuse what is not positive.
+pub(super) fn positive_deadline(
+    r: &Request<'_>,
+    unit: Unit,
+    index: usize,
+) -> Result<Deadline, Refusal> {
+    let time = parse_integer(r.at(index)).ok_or(NOT_AN_INTEGER)?;
+    if time <= 0 {
+        return Err(r.invalid_expire());
+    }
+    deadline(r, unit, time).ok_or_else(|| r.invalid_expire())
+}
+
+/// Flags of [`Op::Expire`].
+mod flag {
+    pub(super) const NX: u8 = 1;
+    pub(super) const XX: u8 = 2;
+    pub(super) const GT: u8 = 4;
+    pub(super) const LT: u8 = 8;
+}
+
+fn write_expire(unit: Unit, r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    let mut flags = 0;
+    for option in r.arguments.from(2).iter() {
+        let options = [
+            (&b"nx"[..], flag::NX),
+            (b"xx", flag::XX),
+            (b"gt", flag::GT),
+            (b"lt", flag::LT),
+        ];
+        let found = options
+            .iter()
+            .find(|(name, _)| option.eq_ignore_ascii_case(name));
+        let (_, flag) = found.ok_or_else(|| {
+            Refusal::Text(format!("ERR Unsupported option {}", option.escape_ascii()).into())
+        })?;
+        flags |= flag;
+    }
+    let both = |a, b| flags & a != 0 && flags & b != 0;
+    if both(flag::NX, flag::XX | flag::GT | flag::LT) {
+        let text = "ERR NX and XX, GT or LT options at the same time are not compatible";
+        return Err(text.into());
+    }
+    if both(flag::GT, flag::LT) {
+        return Err("ERR GT and LT options at the same time are not compatible".into());
+    }
+    let deadline = deadline(r, unit, r.integer(1)?).ok_or_else(|| r.invalid_expire())?;
+    out.byte(Op::Expire as u8).byte(flags).bytes(r.at(0));
+    deadline.encode(out);
+    Ok(())
+}
+
+fn encode_expire(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    write_expire(Unit::SECONDS, r, out)
+}
+
+fn encode_pexpire(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    write_expire(Unit::MILLISECONDS, r, out)
+}
+
+fn encode_expireat(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    write_expire(Unit::UNIX_SECONDS, r, out)
+}
+
+fn encode_pexpireat(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    write_expire(Unit::UNIX_MILLISECONDS, r, out)
+}
+
+pub(super) fn expire(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Malformed> {
+    let (flags, key) = (from.byte()?, from.bytes()?);
+    let new = Deadline::decode(from)?;
+    from.end()?;
+    let Some(old) = state.store.get(key).map(|entry| entry.deadline) else {
+        reply.integer(0);
+        return Ok(());
+    };
+    // No deadline is later than every deadline; one in the past is earlier than every other.
+    let order = |deadline: Option<u64>| deadline.unwrap_or(u64::MAX);
+    let new_order = match new {
+        Deadline::Never => u64::MAX,
+        Deadline::At(at) => at,
+        Deadline::Past => 0,
+    };
+    let has = |flag| flags & flag != 0;
+    let refused = (has(flag::NX) && old.is_some())
+        || (has(flag::XX) && old.is_none())
+        || (has(flag::GT) && new_order <= order(old))
+        || (has(flag::LT) && new_order >= order(old));
+    if !refused {
+        change(state, key, new);
+    }
+    reply.integer(i64::from(!refused));
+    Ok(())
+}
+
+/// Gives a present key another deadline, or removes it if that had passed.
+pub(super) fn change(state: &mut Writing<'_>, key: &[u8], deadline: Deadline) {
+    let deadline = match deadline {
+        Deadline::Never => None,
+        Deadline::At(at) => Some(at),
+        Deadline::Past => {
+            state.store.remove(key);
+            return;
+        }
+    };
+    if let Some(value) = state.store.get(key).map(|entry| entry.value.to_vec()) {
+        state.put(key, &value, deadline);
+    }
+}
+
+fn encode_persist(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    out.byte(Op::Persist as u8).bytes(r.at(0));
+    Ok(())
+}
+
+pub(super) fn persist(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Malformed> {
+    let key = from.bytes()?;
+    from.end()?;
+    let had = state
+        .store
+        .get(key)
+        .is_some_and(|entry| entry.deadline.is_some());
+    if had {
+        change(state, key, Deadline::Never);
+    }
+    reply.integer(i64::from(had));
+    Ok(())
+}
+
+fn write_ttl(unit: Unit, r: &Request<'_>, out: &mut Encoder<'_>) {
+    // The time of asking goes along for a TTL inside EXEC, where no node may look at its clock.
+    out.byte(Op::Ttl as u8)
+        .byte(unit.byte())
+        .word(r.wall_ms)
+        .bytes(r.at(0));
+}
+
+fn encode_ttl(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    write_ttl(Unit::SECONDS, r, out);
+    Ok(())
+}
+
+fn encode_pttl(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    write_ttl(Unit::MILLISECONDS, r, out);
+    Ok(())
+}
+
+fn encode_expiretime(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    write_ttl(Unit::UNIX_SECONDS, r, out);
+    Ok(())
+}
+
+fn encode_pexpiretime(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    write_ttl(Unit::UNIX_MILLISECONDS, r, out);
+    Ok(())
+}
+
+pub(super) fn ttl(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Malformed> {
+    let (unit, asked_ms, key) = (from.byte()?, from.word()?, from.bytes()?);
+    from.end()?;
+    let Some(entry) = state.store.get(key) else {
+        reply.integer(-2);
+        return Ok(());
+    };
+    let Some(deadline) = entry.deadline else {
+        reply.integer(-1);
+        return Ok(());
+    };
+    let now = state.wall_ms.unwrap_or(asked_ms);
+    let absolute = unit & Unit::UNIX_SECONDS.byte() != 0;
+    let ms = if absolute {
+        deadline
+    } else {
+        deadline.saturating_sub(now)
+    };
+    let milliseconds = unit & Unit::MILLISECONDS.byte() != 0;
+    let shown = if milliseconds {
+        ms
+    } else {
+        ms.saturating_add(500) / 1000
+    };
+    reply.integer(i64::try_from(shown).unwrap_or(i64::MAX));
+    Ok(())
+}
+
+/// Encodes the leader's deletion of a key whose deadline passed.
+pub fn encode_expired(key: &[u8], deadline: u64, out: &mut Encoder<'_>) {
+    out.byte(Op::Expired as u8).word(deadline).bytes(key);
+}
+
+/// Reads what is behind the operation of [`encode_expired`].
+pub fn decode_expired<'a>(from: &mut Decoder<'a>) -> Result<(u64, &'a [u8]), Malformed> {
+    let (deadline, key) = (from.word()?, from.bytes()?);
+    from.end()?;
+    Ok((deadline, key))
+}
+
+/// Deletes a key if its deadline is still this one: a key that was set again lives.
+pub(super) fn expired(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Malformed> {
+    let (deadline, key) = decode_expired(from)?;
+    let same = state
+        .store
+        .get(key)
+        .is_some_and(|entry| entry.deadline == Some(deadline));
+    if same {
+        state.store.remove(key);
+    }
+    reply.integer(i64::from(same));
+    Ok(())
+}

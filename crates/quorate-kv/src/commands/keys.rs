@@ -1,0 +1,367 @@
+//! Keys as such: DEL, EXISTS, RENAME, COPY, SCAN and their relatives.
+
+use std::ops::ControlFlow;
+
+use crate::{
+    command::{NOT_AN_INTEGER, Op, READS, Refusal, Request, SYNTAX, Spec, WRITES},
+    commands::{Reading, Writing, strings::encode_list, too_large},
+    encode::{Decoder, Encoder, Malformed},
+    glob,
+    resp::{reply::Reply, request::parse_integer},
+    store::Position,
+};
+
+/// The family.
+pub const COMMANDS: &[Spec] = &[
+    Spec::data("del", -2, WRITES, (1, -1, 1), encode_del),
+    Spec::data("unlink", -2, WRITES, (1, -1, 1), encode_del),
+    Spec::data("exists", -2, READS, (1, -1, 1), encode_exists),
+    Spec::data("touch", -2, READS, (1, -1, 1), encode_exists),
+    Spec::data("type", 2, READS, (1, 1, 1), encode_type),
+    Spec::data("rename", 3, WRITES, (1, 2, 1), encode_rename),
+    Spec::data("renamenx", 3, WRITES, (1, 2, 1), encode_renamenx),
+    Spec::data("copy", -3, WRITES, (1, 2, 1), encode_copy),
+    Spec::data("randomkey", 1, READS, (0, 0, 0), encode_randomkey),
+    Spec::data("keys", 2, READS, (0, 0, 0), encode_keys),
+    Spec::data("scan", -2, READS, (0, 0, 0), encode_scan),
+    Spec::data("dbsize", 1, READS, (0, 0, 0), encode_dbsize),
+    Spec::data("flushall", -1, WRITES, (0, 0, 0), encode_flush),
+    Spec::data("flushdb", -1, WRITES, (0, 0, 0), encode_flush),
+];
+
+/// Most keys that one SCAN looks at, whatever COUNT says.
+const SCAN_COUNT_MAX: u64 = 10_000;
+
+fn encode_del(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    encode_list(Op::Del, r, out)
+}
+
+pub(super) fn del(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Malformed> {
+    let keys = from.list()?;
+    from.end()?;
+    reply.count(keys.filter(|key| state.store.remove(key)).count());
+    Ok(())
+}
+
+fn encode_exists(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    encode_list(Op::Exists, r, out)
+}
+
+pub(super) fn exists(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Malformed> {
+    let keys = from.list()?;
+    from.end()?;
+    reply.count(keys.filter(|key| state.store.contains(key)).count());
+    Ok(())
+}
+
+fn encode_type(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    out.byte(Op::Type as u8).bytes(r.at(0));
+    Ok(())
+}
+
+pub(super) fn type_of(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Malformed> {
+    let key = from.bytes()?;
+    from.end()?;
+    reply.simple(if state.store.contains(key) {
+        "string"
+    } else {
+        "none"
+    });
+    Ok(())
+}
+
+fn encode_rename(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    out.byte(Op::Rename as u8)
+        .byte(0)
+        .bytes(r.at(0))
+        .bytes(r.at(1));
+    Ok(())
+}
+
+fn encode_renamenx(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    out.byte(Op::Rename as u8)
+        .byte(1)
+        .bytes(r.at(0))
+        .bytes(r.at(1));
+    Ok(())
+}
+
+/// A key's value and deadline, taken out of the store's hands.
+fn owned(state: &Writing<'_>, key: &[u8]) -> Option<(Vec<u8>, Option<u64>)> {
+    state
+        .store
+        .get(key)
+        .map(|entry| (entry.value.to_vec(), entry.deadline))
+}
+
+pub(super) fn rename(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Malformed> {
+    let only_new = from.byte()? != 0;
+    let (old, new) = (from.bytes()?, from.bytes()?);
+    from.end()?;
+    let Some((value, deadline)) = owned(state, old) else {
+        reply.error("ERR no such key");
+        return Ok(());
+    };
+    if only_new && state.store.contains(new) {
+        reply.integer(0);
+        return Ok(());
+    }
+    if old != new {
+        state.store.remove(old);
+        state.put(new, &value, deadline);
+    }
+    if only_new {
+        reply.integer(1)
+    } else {
+        reply.ok()
+    }
+    Ok(())
+}
+
+fn encode_copy(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    let (mut replace, mut at) = (false, 2);
+    while at < r.arguments.len() {
+        if r.is(at, "replace") {
+            replace = true;
+            at += 1;
+        } else if r.is(at, "db") && at + 1 < r.arguments.len() {
+            match r.integer(at + 1)? {
+                0 => at += 2,
+                _ => return Err("ERR DB index is out of range".into()),
+            }
+        } else {
+            return Err(SYNTAX.into());
+        }
+    }
+    if r.at(0) == r.at(1) {
+        return Err("ERR source and destination objects are the same".into());
+    }
+    out.byte(Op::Copy as u8)
+        .byte(u8::from(replace))
+        .bytes(r.at(0))
+        .bytes(r.at(1));
+    Ok(())
+}
+
+pub(super) fn copy(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Malformed> {
+    let replace = from.byte()? != 0;
+    let (source, target) = (from.bytes()?, from.bytes()?);
+    from.end()?;
+    match owned(state, source) {
+        Some((value, deadline)) if replace || !state.store.contains(target) => {
+            state.put(target, &value, deadline);
+            reply.integer(1);
+        }
+        _ => reply.integer(0),
+    }
+    Ok(())
+}
+
+fn encode_randomkey(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    // Any number will do that is not the same every time.
+    out.byte(Op::RandomKey as u8).word(r.wall_ms);
+    Ok(())
+}
+
+pub(super) fn random_key(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Malformed> {
+    let seed = from.word()?;
+    from.end()?;
+    let mut found: Option<Vec<u8>> = None;
+    for start in [Position::of(&seed.to_le_bytes()), Position::START] {
+        if found.is_none() {
+            state.store.scan(start, &mut |key, _| {
+                found = Some(key.to_vec());
+                ControlFlow::Break(())
+            });
+        }
+    }
+    reply.optional(found.as_deref());
+    Ok(())
+}
+
+fn encode_keys(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    out.byte(Op::Keys as u8).bytes(r.at(0));
+    Ok(())
+}
+
+pub(super) fn keys(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Malformed> {
+    let pattern = from.bytes()?;
+    from.end()?;
+    let mut page = Page::default();
+    let start = reply.0.len();
+    let mut large = false;
+    state.store.scan(Position::START, &mut |key, _| {
+        if glob::matches(pattern, key) {
+            page.add(key);
+        }
+        large = too_large(&mut Reply(&mut page.items), 0);
+        if large {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    });
+    if large {
+        reply.0.extend_from_slice(&page.items);
+    } else {
+        page.write(reply);
+        too_large(reply, start);
+    }
+    Ok(())
+}
+
+/// Keys found, as the items of an array.
+#[derive(Default)]
+struct Page {
+    count: usize,
+    items: Vec<u8>,
+}
+
+impl Page {
+    fn add(&mut self, key: &[u8]) {
+        self.count += 1;
+        Reply(&mut self.items).bulk(key);
+    }
+
+    fn write(&self, reply: &mut Reply<'_>) {
+        reply.array(self.count);
+        reply.0.extend_from_slice(&self.items);
+    }
+}
+
+fn encode_scan(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    let cursor = std::str::from_utf8(r.at(0))
+        .ok()
+        .and_then(|text| text.parse::<u64>().ok());
+    let cursor = cursor.ok_or("ERR invalid cursor")?;
+    let (mut pattern, mut count, mut strings) = (&b"*"[..], 10, true);
+    let mut at = 1;
+    while at < r.arguments.len() {
+        if at + 1 >= r.arguments.len() {
+            return Err(SYNTAX.into());
+        }
+        let value = r.at(at + 1);
+        if r.is(at, "match") {
+            pattern = value;
+        } else if r.is(at, "count") {
+            count = parse_integer(value).ok_or(NOT_AN_INTEGER)?;
+        } else if r.is(at, "type") {
+            strings = value.eq_ignore_ascii_case(b"string");
+        } else {
+            return Err(SYNTAX.into());
+        }
+        at += 2;
+    }
+    let count = u64::try_from(count)
+        .ok()
+        .filter(|&count| count > 0)
+        .ok_or(SYNTAX)?;
+    out.byte(Op::Scan as u8)
+        .word(cursor)
+        .count(count)
+        .byte(u8::from(strings))
+        .bytes(pattern);
+    Ok(())
+}
+
+/// One page in the order of positions. All keys of a position go into the same page, so the next
+/// position is a complete description of what is left: a key that is there during the whole scan
+/// is returned, whatever happens to others, and even exactly once.
+pub(super) fn scan(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Malformed> {
+    let (cursor, count, strings) = (from.word()?, from.count()?, from.byte()? != 0);
+    let pattern = from.bytes()?;
+    from.end()?;
+    let (mut page, mut looked_at) = (Page::default(), 0);
+    let mut last = Position::START;
+    let mut next = None;
+    if let Some(start) = Position::from_cursor(cursor) {
+        state.store.scan(start, &mut |key, _| {
+            let position = Position::of(key);
+            let full = looked_at >= count.min(SCAN_COUNT_MAX);
+            if full && position != last {
+                next = Some(position);
+                return ControlFlow::Break(());
+            }
+            (looked_at, last) = (looked_at + 1, position);
+            if strings && glob::matches(pattern, key) {
+                page.add(key);
+            }
+            ControlFlow::Continue(())
+        });
+    }
+    let start = reply.0.len();
+    reply.array(2);
+    reply.bulk(next.map_or(0, Position::cursor).to_string().as_bytes());
+    page.write(reply);
+    too_large(reply, start);
+    Ok(())
+}
+
+fn encode_dbsize(_: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    out.byte(Op::Dbsize as u8);
+    Ok(())
+}
+
+pub(super) fn dbsize(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Malformed> {
+    from.end()?;
+    reply.integer(i64::try_from(state.store.len()).unwrap_or(i64::MAX));
+    Ok(())
+}
+
+fn encode_flush(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    // SYNC and ASYNC are the same here: the log says when.
+    match r.arguments.len() {
+        0 => {}
+        1 if r.is(0, "sync") || r.is(0, "async") => {}
+        _ => return Err(SYNTAX.into()),
+    }
+    out.byte(Op::Flush as u8);
+    Ok(())
+}
+
+pub(super) fn flush(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Malformed> {
+    from.end()?;
+    state.store.clear();
+    reply.ok();
+    Ok(())
+}

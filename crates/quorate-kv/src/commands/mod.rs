@@ -1,0 +1,134 @@
+//! The commands, one file per family: how a request is encoded, what every node then does.
+
+use quorate_core::slot::Slot;
+
+use crate::{
+    command::{Op, REPLY_BYTES_MAX},
+    encode::{Decoder, Malformed},
+    resp::reply::Reply,
+    store::{Store, Version},
+};
+
+pub mod counters;
+pub mod expiry;
+pub mod keys;
+pub mod server;
+pub mod strings;
+pub mod transactions;
+
+/// The error for bytes that are no command; nothing was changed.
+pub const MALFORMED: &str = "ERR malformed command";
+
+/// What a read may see.
+#[derive(Clone, Copy)]
+pub struct Reading<'a> {
+    /// The data.
+    pub store: &'a dyn Store,
+    /// Every slot below is in it.
+    pub applied_to: Slot,
+    /// The asking node's clock. `None` in a replicated command, which brings its own time.
+    pub wall_ms: Option<u64>,
+}
+
+/// What a write may change.
+pub struct Writing<'a> {
+    /// The data.
+    pub store: &'a mut dyn Store,
+    /// Every slot below is in it.
+    pub applied_to: Slot,
+    /// The command, as the version of what it changes.
+    pub version: Version,
+}
+
+impl Writing<'_> {
+    /// Sets a key, and drops it at once if its deadline had passed before the command was sent.
+    pub fn put(&mut self, key: &[u8], value: &[u8], deadline: Option<u64>) {
+        self.store.put(key, value, self.version, deadline);
+    }
+
+    /// The same state, for reading.
+    pub fn reading(&self) -> Reading<'_> {
+        Reading {
+            store: self.store,
+            applied_to: self.applied_to,
+            wall_ms: None,
+        }
+    }
+}
+
+/// Executes any operation but EXEC, which holds others.
+pub fn execute(
+    op: Op,
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Malformed> {
+    if op.is_read() {
+        read(op, from, &state.reading(), reply)
+    } else {
+        write(op, from, state, reply)
+    }
+}
+
+/// Executes a read.
+pub fn read(
+    op: Op,
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Malformed> {
+    match op {
+        Op::Literal => server::literal(from, reply),
+        Op::Get => strings::get(from, state, reply),
+        Op::Strlen => strings::strlen(from, state, reply),
+        Op::GetRange => strings::get_range(from, state, reply),
+        Op::Mget => strings::mget(from, state, reply),
+        Op::Exists => keys::exists(from, state, reply),
+        Op::Type => keys::type_of(from, state, reply),
+        Op::Ttl => expiry::ttl(from, state, reply),
+        Op::Keys => keys::keys(from, state, reply),
+        Op::Scan => keys::scan(from, state, reply),
+        Op::Dbsize => keys::dbsize(from, state, reply),
+        Op::RandomKey => keys::random_key(from, state, reply),
+        Op::Versions => transactions::versions(from, state, reply),
+        Op::Digest => server::digest(from, state, reply),
+        _ => Err(Malformed),
+    }
+}
+
+/// Executes a write other than EXEC.
+fn write(
+    op: Op,
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Malformed> {
+    match op {
+        Op::Set => strings::set(from, state, reply),
+        Op::GetDel => strings::get_del(from, state, reply),
+        Op::GetEx => strings::get_ex(from, state, reply),
+        Op::Append => strings::append(from, state, reply),
+        Op::SetRange => strings::set_range(from, state, reply),
+        Op::Mset => strings::mset(from, state, reply),
+        Op::IncrBy => counters::incr_by(from, state, reply),
+        Op::IncrByFloat => counters::incr_by_float(from, state, reply),
+        Op::Del => keys::del(from, state, reply),
+        Op::Rename => keys::rename(from, state, reply),
+        Op::Copy => keys::copy(from, state, reply),
+        Op::Flush => keys::flush(from, state, reply),
+        Op::Expire => expiry::expire(from, state, reply),
+        Op::Persist => expiry::persist(from, state, reply),
+        Op::Expired => expiry::expired(from, state, reply),
+        _ => Err(Malformed),
+    }
+}
+
+/// Whether a reply that began at `start` has grown beyond its limit; if so it becomes an error.
+pub fn too_large(reply: &mut Reply<'_>, start: usize) -> bool {
+    let large = reply.0.len() - start > REPLY_BYTES_MAX;
+    if large {
+        reply.0.truncate(start);
+        reply.error("TOOBIG the reply would be larger than 32 MiB; ask for less at a time");
+    }
+    large
+}

@@ -1,0 +1,60 @@
+//! The node and the connection: what needs no data, or all of it.
+
+use crate::{
+    command::{Local, Op, Spec},
+    commands::Reading,
+    encode::{Decoder, Encoder, Malformed},
+    resp::reply::Reply,
+    store,
+};
+
+/// The family.
+pub const COMMANDS: &[Spec] = &[
+    Spec::local("ping", -1, Local::Ping),
+    Spec::local("echo", 2, Local::Echo),
+    Spec::local("hello", -1, Local::Hello),
+    Spec::local("select", 2, Local::Select),
+    Spec::local("quit", -1, Local::Quit),
+    Spec::local("reset", 1, Local::Reset),
+    Spec::local("auth", -2, Local::Auth),
+    Spec::local("client", -2, Local::Client),
+    Spec::local("command", -1, Local::Command),
+    Spec::local("info", -1, Local::Info),
+    Spec::local("config", -2, Local::Config),
+    Spec::local("readonly", 1, Local::ReadOnly),
+    Spec::local("readwrite", 1, Local::ReadWrite),
+    Spec::local("wait", 3, Local::Wait),
+    Spec::local("time", 1, Local::Time),
+    Spec::local("quorate", -2, Local::Quorate),
+];
+
+/// A reply that the front knows already, to be given in its place within a transaction.
+pub fn encode_literal(reply: &[u8], out: &mut Encoder<'_>) {
+    out.byte(Op::Literal as u8).bytes(reply);
+}
+
+pub(super) fn literal(from: &mut Decoder<'_>, reply: &mut Reply<'_>) -> Result<(), Malformed> {
+    let bytes = from.bytes()?;
+    from.end()?;
+    reply.0.extend_from_slice(bytes);
+    Ok(())
+}
+
+/// Asks for `<applied> <digest>`.
+pub fn encode_digest(out: &mut Encoder<'_>) {
+    out.byte(Op::Digest as u8);
+}
+
+pub(super) fn digest(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Malformed> {
+    from.end()?;
+    reply.simple(&format!(
+        "{} {:032x}",
+        state.applied_to,
+        store::digest(state.store)
+    ));
+    Ok(())
+}

@@ -1,0 +1,426 @@
+//! Strings: GET, SET, their relatives of many keys, and parts of values.
+
+use crate::{
+    command::{Deadline, Op, READS, Refusal, Request, SYNTAX, Spec, WRITES, set_flag},
+    commands::{Reading, Writing, expiry, too_large},
+    encode::{Decoder, Encoder, Malformed},
+    resp::reply::Reply,
+};
+
+/// The family.
+pub const COMMANDS: &[Spec] = &[
+    Spec::data("get", 2, READS, (1, 1, 1), encode_get),
+    Spec::data("set", -3, WRITES, (1, 1, 1), encode_set),
+    Spec::data("setnx", 3, WRITES, (1, 1, 1), encode_setnx),
+    Spec::data("setex", 4, WRITES, (1, 1, 1), encode_setex),
+    Spec::data("psetex", 4, WRITES, (1, 1, 1), encode_psetex),
+    Spec::data("getset", 3, WRITES, (1, 1, 1), encode_getset),
+    Spec::data("getdel", 2, WRITES, (1, 1, 1), encode_getdel),
+    Spec::data("getex", -2, WRITES, (1, 1, 1), encode_getex),
+    Spec::data("append", 3, WRITES, (1, 1, 1), encode_append),
+    Spec::data("strlen", 2, READS, (1, 1, 1), encode_strlen),
+    Spec::data("getrange", 4, READS, (1, 1, 1), encode_getrange),
+    Spec::data("substr", 4, READS, (1, 1, 1), encode_getrange),
+    Spec::data("setrange", 4, WRITES, (1, 1, 1), encode_setrange),
+    Spec::data("mget", -2, READS, (1, -1, 1), encode_mget),
+    Spec::data("mset", -3, WRITES, (1, -1, 2), encode_mset),
+    Spec::data("msetnx", -3, WRITES, (1, -1, 2), encode_msetnx),
+];
+
+const SET_RANGE_TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
+
+/// One operation and one key.
+fn keyed(op: Op, r: &Request<'_>, out: &mut Encoder<'_>) {
+    out.byte(op as u8).bytes(r.at(0));
+}
+
+fn encode_get(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    keyed(Op::Get, r, out);
+    Ok(())
+}
+
+fn encode_strlen(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    keyed(Op::Strlen, r, out);
+    Ok(())
+}
+
+fn encode_getdel(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    keyed(Op::GetDel, r, out);
+    Ok(())
+}
+
+fn write_set(out: &mut Encoder<'_>, flags: u8, deadline: Deadline, key: &[u8], value: &[u8]) {
+    out.byte(Op::Set as u8).byte(flags);
+    deadline.encode(out);
+    out.bytes(key).bytes(value);
+}
+
+fn encode_set(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    let (mut flags, mut deadline) = (0, None);
+    let mut at = 2;
+    while at < r.arguments.len() {
+        let word = r.at(at);
+        let flag = match () {
+            () if word.eq_ignore_ascii_case(b"nx") => set_flag::NX,
+            () if word.eq_ignore_ascii_case(b"xx") => set_flag::XX,
+            () if word.eq_ignore_ascii_case(b"get") => set_flag::GET,
+            () if word.eq_ignore_ascii_case(b"keepttl") => set_flag::KEEP_TTL,
+            () => {
+                let unit = expiry::Unit::of_option(word).ok_or(SYNTAX)?;
+                if deadline.is_some() || at + 1 >= r.arguments.len() {
+                    return Err(SYNTAX.into());
+                }
+                at += 1;
+                deadline = Some((unit, at));
+                0
+            }
+        };
+        flags |= flag;
+        at += 1;
+    }
+    let exclusive = set_flag::NX | set_flag::XX;
+    if flags & exclusive == exclusive || (deadline.is_some() && flags & set_flag::KEEP_TTL != 0) {
+        return Err(SYNTAX.into());
+    }
+    let deadline = match deadline {
+        Some((unit, at)) => expiry::positive_deadline(r, unit, at)?,
+        None => Deadline::Never,
+    };
+    write_set(out, flags, deadline, r.at(0), r.at(1));
+    Ok(())
+}
+
+fn encode_setnx(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    write_set(
+        out,
+        set_flag::NX | set_flag::COUNTED,
+        Deadline::Never,
+        r.at(0),
+        r.at(1),
+    );
+    Ok(())
+}
+
+fn encode_setex(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    let deadline = expiry::positive_deadline(r, expiry::Unit::SECONDS, 1)?;
+    write_set(out, 0, deadline, r.at(0), r.at(2));
+    Ok(())
+}
+
+fn encode_psetex(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    let deadline = expiry::positive_deadline(r, expiry::Unit::MILLISECONDS, 1)?;
+    write_set(out, 0, deadline, r.at(0), r.at(2));
+    Ok(())
+}
+
+fn encode_getset(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    write_set(out, set_flag::GET, Deadline::Never, r.at(0), r.at(1));
+    Ok(())
+}
+
+/// Whatever SET says, its relatives say too.
+pub(super) fn set(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Malformed> {
+    let flags = from.byte()?;
+    let deadline = Deadline::decode(from)?;
+    let (key, value) = (from.bytes()?, from.bytes()?);
+    from.end()?;
+    let has = |flag| flags & flag != 0;
+    let needs_old = has(set_flag::NX | set_flag::XX | set_flag::GET | set_flag::KEEP_TTL);
+    let old = if needs_old {
+        state.store.get(key)
+    } else {
+        None
+    };
+    let refused = (has(set_flag::NX) && old.is_some()) || (has(set_flag::XX) && old.is_none());
+    if has(set_flag::GET) {
+        reply.optional(old.as_ref().map(|entry| &*entry.value));
+    } else if has(set_flag::COUNTED) {
+        reply.integer(i64::from(!refused));
+    } else if refused {
+        reply.null();
+    } else {
+        reply.ok();
+    }
+    let kept = old
+        .filter(|_| has(set_flag::KEEP_TTL))
+        .and_then(|entry| entry.deadline);
+    match deadline {
+        _ if refused => {}
+        Deadline::Never => state.put(key, value, kept),
+        Deadline::At(at) => state.put(key, value, Some(at)),
+        Deadline::Past => {
+            state.store.remove(key);
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn get(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Malformed> {
+    let key = from.bytes()?;
+    from.end()?;
+    reply.optional(state.store.get(key).as_ref().map(|entry| &*entry.value));
+    Ok(())
+}
+
+pub(super) fn strlen(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Malformed> {
+    let key = from.bytes()?;
+    from.end()?;
+    reply.count(state.store.get(key).map_or(0, |entry| entry.value.len()));
+    Ok(())
+}
+
+pub(super) fn get_del(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Malformed> {
+    let key = from.bytes()?;
+    from.end()?;
+    reply.optional(state.store.get(key).as_ref().map(|entry| &*entry.value));
+    state.store.remove(key);
+    Ok(())
+}
+
+fn encode_getex(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    let deadline = match r.arguments.len() {
+        1 => {
+            keyed(Op::Get, r, out);
+            return Ok(());
+        }
+        2 if r.is(1, "persist") => Deadline::Never,
+        3 => {
+            let unit = expiry::Unit::of_option(r.at(1)).ok_or(SYNTAX)?;
+            expiry::positive_deadline(r, unit, 2)?
+        }
+        _ => return Err(SYNTAX.into()),
+    };
+    keyed(Op::GetEx, r, out);
+    deadline.encode(out);
+    Ok(())
+}
+
+pub(super) fn get_ex(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Malformed> {
+    let (key, deadline) = (from.bytes()?, Deadline::decode(from)?);
+    from.end()?;
+    let Some(entry) = state.store.get(key) else {
+        reply.null();
+        return Ok(());
+    };
+    reply.bulk(&entry.value);
+    let old = entry.deadline;
+    drop(entry);
+    match deadline {
+        Deadline::Never if old.is_none() => {}
+        deadline => expiry::change(state, key, deadline),
+    }
+    Ok(())
+}
+
+fn encode_append(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    out.byte(Op::Append as u8)
+        .length(r.value_bytes_max)
+        .bytes(r.at(0))
+        .bytes(r.at(1));
+    Ok(())
+}
+
+pub(super) fn append(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Malformed> {
+    let bytes_max = from.length()?;
+    let (key, tail) = (from.bytes()?, from.bytes()?);
+    from.end()?;
+    let (value, deadline) = match state.store.get(key) {
+        Some(entry) if entry.value.len().saturating_add(tail.len()) > bytes_max => {
+            reply.error(SET_RANGE_TOO_LONG);
+            return Ok(());
+        }
+        Some(entry) => ([&*entry.value, tail].concat(), entry.deadline),
+        None => (tail.to_vec(), None),
+    };
+    state.put(key, &value, deadline);
+    reply.count(value.len());
+    Ok(())
+}
+
+fn encode_getrange(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    let (start, end) = (r.integer(1)?, r.integer(2)?);
+    keyed(Op::GetRange, r, out);
+    out.signed(start).signed(end);
+    Ok(())
+}
+
+pub(super) fn get_range(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Malformed> {
+    let (key, start, end) = (from.bytes()?, from.signed()?, from.signed()?);
+    from.end()?;
+    match state.store.get(key) {
+        Some(entry) => reply.bulk(part(&entry.value, start, end)),
+        None => reply.bulk(b""),
+    }
+    Ok(())
+}
+
+/// The bytes from `start` to `end`, both inside; negative ones count from the back.
+fn part(value: &[u8], start: i64, end: i64) -> &[u8] {
+    let length = i64::try_from(value.len()).unwrap_or(i64::MAX);
+    let place = |at: i64| {
+        if at < 0 {
+            at.saturating_add(length).max(0)
+        } else {
+            at
+        }
+    };
+    if start < 0 && end < 0 && start > end {
+        return &[];
+    }
+    let (start, end) = (place(start), place(end).saturating_add(1).min(length));
+    let index = |at: i64| usize::try_from(at).unwrap_or(usize::MAX);
+    value.get(index(start)..index(end)).unwrap_or(&[])
+}
+
+fn encode_setrange(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    let Ok(offset) = u64::try_from(r.integer(1)?) else {
+        return Err("ERR offset is out of range".into());
+    };
+    let end = usize::try_from(offset)
+        .unwrap_or(usize::MAX)
+        .saturating_add(r.at(2).len());
+    if end > r.value_bytes_max && !r.at(2).is_empty() {
+        return Err(SET_RANGE_TOO_LONG.into());
+    }
+    out.byte(Op::SetRange as u8)
+        .count(offset)
+        .bytes(r.at(0))
+        .bytes(r.at(2));
+    Ok(())
+}
+
+pub(super) fn set_range(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Malformed> {
+    let offset = from.length()?;
+    let (key, patch) = (from.bytes()?, from.bytes()?);
+    from.end()?;
+    let old = state.store.get(key);
+    if patch.is_empty() {
+        reply.count(old.map_or(0, |entry| entry.value.len()));
+        return Ok(());
+    }
+    let deadline = old.as_ref().and_then(|entry| entry.deadline);
+    let mut value = old.map_or(Vec::new(), |entry| entry.value.to_vec());
+    let end = offset.checked_add(patch.len()).ok_or(Malformed)?;
+    if end > value.len() {
+        // The front bounded `end`; a command from elsewhere must not exhaust the memory either.
+        if end > crate::resp::request::SKIPPED_BYTES_MAX {
+            return Err(Malformed);
+        }
+        value.resize(end, 0);
+    }
+    value[offset..end].copy_from_slice(patch);
+    state.put(key, &value, deadline);
+    reply.count(value.len());
+    Ok(())
+}
+
+fn encode_mget(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    encode_list(Op::Mget, r, out)
+}
+
+/// One operation and a list of all arguments.
+pub(super) fn encode_list(op: Op, r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    out.byte(op as u8).length(r.arguments.len());
+    for key in r.arguments.iter() {
+        out.bytes(key);
+    }
+    Ok(())
+}
+
+pub(super) fn mget(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Malformed> {
+    let keys = from.list()?;
+    from.end()?;
+    let start = reply.0.len();
+    reply.array(keys.len());
+    for key in keys {
+        reply.optional(state.store.get(key).as_ref().map(|entry| &*entry.value));
+        if too_large(reply, start) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn write_mset(nx: bool, r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    if !r.arguments.len().is_multiple_of(2) {
+        return Err(Refusal::Arity);
+    }
+    out.byte(Op::Mset as u8)
+        .byte(u8::from(nx))
+        .length(r.arguments.len());
+    for argument in r.arguments.iter() {
+        out.bytes(argument);
+    }
+    Ok(())
+}
+
+fn encode_mset(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    write_mset(false, r, out)
+}
+
+fn encode_msetnx(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    write_mset(true, r, out)
+}
+
+pub(super) fn mset(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Malformed> {
+    let only_new = from.byte()? != 0;
+    let list = from.list()?;
+    from.end()?;
+    if list.len() % 2 != 0 {
+        return Err(Malformed);
+    }
+    if only_new && list.step_by(2).any(|key| state.store.contains(key)) {
+        reply.integer(0);
+        return Ok(());
+    }
+    let mut list = list;
+    while let (Some(key), Some(value)) = (list.next(), list.next()) {
+        state.put(key, value, None);
+    }
+    if only_new {
+        reply.integer(1)
+    } else {
+        reply.ok()
+    }
+    Ok(())
+}

@@ -1,0 +1,308 @@
+//! The Redis front: client connections as state machines, without sockets.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use quorate_replica::front::{Completion, ConnectionId, Failure, Front, Requests, Tag};
+
+use crate::{
+    command::{FAMILIES, Spec},
+    resp::{
+        reply::Reply,
+        request::{ARGUMENTS_MAX, FRAMING_BYTES_MAX, Parsed},
+    },
+};
+
+mod connection;
+mod info;
+mod local;
+mod order;
+mod session;
+
+use connection::Connection;
+
+/// What the front says about its process.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Version of the binary.
+    pub version: String,
+    /// `lsm` or `memory`.
+    pub store: String,
+}
+
+/// Most bytes that the reactor may have to hold for one connection before a request is complete,
+/// if commands may have `command_bytes_max`.
+pub const fn input_bytes_max(command_bytes_max: usize) -> usize {
+    command_bytes_max.saturating_add(FRAMING_BYTES_MAX)
+}
+
+// Every argument has its place in the framing.
+const _: () = assert!(FRAMING_BYTES_MAX > ARGUMENTS_MAX * 13);
+
+/// Where the end of a request belongs.
+#[derive(Clone, Copy, Debug)]
+struct Owner {
+    connection: ConnectionId,
+    target: Target,
+}
+
+/// What of a connection a tag stands for.
+#[derive(Clone, Copy, Debug)]
+enum Target {
+    /// The request with this number.
+    Place(u64),
+    /// A run of reads.
+    Run,
+}
+
+/// What all connections have in common.
+#[derive(Debug)]
+struct Shared {
+    owners: HashMap<Tag, Owner>,
+    last_tag: u64,
+    table: HashMap<&'static [u8], &'static Spec>,
+    /// The command being encoded; its memory is reused.
+    command: Vec<u8>,
+    /// The neutral reply being made; its memory is reused.
+    reply: Vec<u8>,
+    dirty: VecDeque<ConnectionId>,
+    /// Names of the connections.
+    clients: BTreeMap<ConnectionId, String>,
+    settings: Settings,
+    /// Requests taken since the start.
+    processed: u64,
+}
+
+impl Shared {
+    fn tag(&mut self, connection: ConnectionId, target: Target) -> Tag {
+        self.last_tag += 1;
+        let tag = Tag(self.last_tag);
+        self.owners.insert(tag, Owner { connection, target });
+        tag
+    }
+
+    /// The command of this name, in any case.
+    fn lookup(&self, name: &[u8]) -> Option<&'static Spec> {
+        let mut lower = [0; 16];
+        let lower = lower.get_mut(..name.len())?;
+        lower.copy_from_slice(name);
+        lower.make_ascii_lowercase();
+        self.table.get(&*lower).copied()
+    }
+
+    /// The scratch for a reply, empty; a very large one is not kept.
+    fn fresh_reply(&mut self) -> Reply<'_> {
+        fresh(&mut self.reply);
+        Reply(&mut self.reply)
+    }
+}
+
+/// Empties a scratch buffer without keeping much more memory than requests usually need.
+fn fresh(buffer: &mut Vec<u8>) {
+    const KEPT_BYTES_MAX: usize = 256 * 1024;
+    buffer.clear();
+    buffer.shrink_to(KEPT_BYTES_MAX);
+}
+
+/// All client connections of a node.
+#[derive(Debug)]
+pub struct RespFront {
+    connections: BTreeMap<ConnectionId, Connection>,
+    shared: Shared,
+    /// For connections that are gone already.
+    nowhere: Vec<u8>,
+}
+
+impl RespFront {
+    /// A front without connections.
+    pub fn new(settings: Settings) -> Self {
+        let specs = FAMILIES.iter().copied().flatten();
+        let shared = Shared {
+            owners: HashMap::new(),
+            last_tag: 0,
+            table: specs.map(|spec| (spec.name.as_bytes(), spec)).collect(),
+            command: Vec::new(),
+            reply: Vec::new(),
+            dirty: VecDeque::new(),
+            clients: BTreeMap::new(),
+            settings,
+            processed: 0,
+        };
+        Self {
+            connections: BTreeMap::new(),
+            shared,
+            nowhere: Vec::new(),
+        }
+    }
+
+    /// Number of open connections.
+    pub fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// Number of requests that wait for the replica: 0 once all is answered.
+    pub fn open_requests(&self) -> usize {
+        self.shared.owners.len()
+    }
+}
+
+impl Front for RespFront {
+    fn opened(&mut self, connection: ConnectionId, _: &mut dyn Requests) {
+        self.shared.clients.insert(connection, String::new());
+        self.connections
+            .insert(connection, Connection::new(connection));
+    }
+
+    fn received(
+        &mut self,
+        connection: ConnectionId,
+        bytes: &[u8],
+        requests: &mut dyn Requests,
+    ) -> usize {
+        let Some(client) = self.connections.get_mut(&connection) else {
+            return bytes.len();
+        };
+        let used = receive(client, bytes, &mut self.shared, requests);
+        client.mark(&mut self.shared);
+        used
+    }
+
+    fn ready(&self, connection: ConnectionId) -> bool {
+        self.connections
+            .get(&connection)
+            .is_some_and(Connection::ready)
+    }
+
+    fn completed(&mut self, completion: Completion<'_>, requests: &mut dyn Requests) {
+        let tag = match completion {
+            Completion::Written(tag, _)
+            | Completion::Registered(tag, _)
+            | Completion::Readable(tag)
+            | Completion::Failed(tag, _) => tag,
+        };
+        // Of a connection that is gone, or a second time: nobody waits for it.
+        let Some(owner) = self.shared.owners.remove(&tag) else {
+            return;
+        };
+        let Some(client) = self.connections.get_mut(&owner.connection) else {
+            return;
+        };
+        match (completion, owner.target) {
+            (Completion::Written(_, reply), Target::Place(number)) => {
+                client.written(number, reply);
+            }
+            (Completion::Registered(_, session), Target::Place(number)) => {
+                client.registered(number, session, &mut self.shared);
+            }
+            (Completion::Failed(_, failure), Target::Place(number)) => {
+                client.write_failed(number, failure, &mut self.shared);
+            }
+            (Completion::Readable(_), Target::Run) => {
+                client.readable(tag, &mut self.shared, requests);
+            }
+            (Completion::Failed(_, failure), Target::Run) => {
+                client.run_failed(tag, failure, &mut self.shared);
+            }
+            // An answer to another question. Not known to be done is all that can be said.
+            (_, Target::Place(number)) => {
+                client.write_failed(number, Failure::Unknown, &mut self.shared);
+            }
+            (_, Target::Run) => client.run_failed(tag, Failure::Unknown, &mut self.shared),
+        }
+        client.advance(&mut self.shared, requests);
+        client.mark(&mut self.shared);
+    }
+
+    fn next_dirty(&mut self) -> Option<ConnectionId> {
+        while let Some(connection) = self.shared.dirty.pop_front() {
+            if let Some(client) = self.connections.get_mut(&connection) {
+                client.unmark();
+                return Some(connection);
+            }
+        }
+        None
+    }
+
+    fn output(&mut self, connection: ConnectionId) -> &mut Vec<u8> {
+        match self.connections.get_mut(&connection) {
+            Some(client) => client.output(),
+            None => {
+                self.nowhere.clear();
+                &mut self.nowhere
+            }
+        }
+    }
+
+    fn closing(&self, connection: ConnectionId) -> bool {
+        self.connections
+            .get(&connection)
+            .is_none_or(Connection::closing)
+    }
+
+    fn closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
+        self.shared.clients.remove(&connection);
+        let Some(client) = self.connections.remove(&connection) else {
+            return;
+        };
+        for tag in client.open_tags() {
+            self.shared.owners.remove(&tag);
+            requests.forget(tag);
+        }
+    }
+}
+
+/// Takes requests from `bytes` while the connection has room for them.
+fn receive(
+    client: &mut Connection,
+    bytes: &[u8],
+    shared: &mut Shared,
+    requests: &mut dyn Requests,
+) -> usize {
+    let bytes_max = requests.command_bytes_max();
+    let mut used = 0;
+    // Arguments borrow from the parser while the rest of the connection changes.
+    let mut parser = client.lend_parser();
+    while client.ready() {
+        match parser.parse(&bytes[used..], bytes_max) {
+            Ok(Parsed::Incomplete { used: more }) => {
+                used += more;
+                break;
+            }
+            Ok(Parsed::Nothing { used: more }) => used += more,
+            Ok(Parsed::TooBig { used: more }) => {
+                used += more;
+                client.refuse(&local::too_big(bytes_max), shared);
+            }
+            Ok(Parsed::Request {
+                arguments,
+                used: more,
+            }) => {
+                used += more;
+                shared.processed += 1;
+                client.request(&arguments, shared, requests);
+            }
+            Err(error) => client.end_with(&format!("ERR Protocol error: {error}"), shared),
+        }
+    }
+    client.return_parser(parser);
+    client.advance(shared, requests);
+    // Nothing is understood behind QUIT or garbage.
+    if client.ending() { bytes.len() } else { used }
+}
+
+/// What a client is told when there is no reply. The words in capitals are the contract.
+fn failure_text(failure: Failure) -> &'static str {
+    match failure {
+        Failure::Busy => "BUSY not executed: too much is under way; try again later",
+        Failure::NoQuorum => "NOQUORUM not executed: no leader with a quorum was found in time",
+        Failure::TooBig => "TOOBIG not executed: the command is larger than --command-max",
+        Failure::Stopping => "NOQUORUM not executed: this node is stopping; use another one",
+        Failure::Unknown => "UNKNOWN may have been executed, or may yet be; read before repeating",
+        Failure::NoSession => "NOSESSION not executed: the session is unknown or has expired",
+        Failure::ReplyForgotten => {
+            "REPLYFORGOTTEN executed before; the reply was acknowledged and is gone"
+        }
+        Failure::SessionFull => {
+            "SESSIONFULL not executed: too many sequences are open; acknowledge some"
+        }
+    }
+}

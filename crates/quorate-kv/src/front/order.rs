@@ -1,0 +1,540 @@
+//! The order of a connection: replies in the order of requests, reads after earlier writes.
+//!
+//! Each request has a place. Runs of writes go to the replica together, runs of reads share one
+//! tag; a write waits while earlier reads are open, and a read while earlier writes are. A read
+//! never joins a tag that was asked for before the read arrived: what another client completed in
+//! between might be missing.
+
+use std::collections::VecDeque;
+
+use quorate_replica::front::{ConnectionId, Failure, Requests, Sequenced, SessionId, Tag};
+
+use super::{
+    Shared, Target,
+    connection::{Connection, Watching},
+    failure_text,
+};
+use crate::{
+    command::Op,
+    commands::transactions::{decode_versions, encode_exec},
+    encode::{Decoder, Encoder},
+    resp::reply::{Reply, Version, render},
+};
+
+/// With so many bytes of replies waiting, reads already taken are refused.
+const OUTPUT_BYTES_HARD: usize = 64 * 1024 * 1024;
+
+/// What becomes of a query's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Query {
+    /// It is the reply.
+    Reply,
+    /// It is what a WATCH of this epoch sees.
+    Watch(u64),
+}
+
+/// A query that has not been answered.
+#[derive(Debug)]
+pub(super) struct Read {
+    pub(super) query: Vec<u8>,
+    pub(super) stale: bool,
+    pub(super) what: Query,
+}
+
+/// How a write is sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum How {
+    /// As it is, perhaps within a session.
+    Plain(Option<Sequenced>),
+    /// As a transaction of so many commands, with what was watched in this epoch.
+    Exec {
+        epoch: u64,
+        count: usize,
+        at: Option<Sequenced>,
+    },
+    /// As the registration of a session; there is no command.
+    Register,
+}
+
+/// A write that has not been sent.
+#[derive(Debug)]
+pub(super) struct Write {
+    pub(super) command: Vec<u8>,
+    pub(super) how: How,
+}
+
+impl Write {
+    pub(super) const fn plain(command: Vec<u8>) -> Self {
+        Self {
+            command,
+            how: How::Plain(None),
+        }
+    }
+}
+
+/// How far a request is.
+#[derive(Debug)]
+enum State {
+    /// Rendered; waits for earlier replies.
+    Done(Vec<u8>),
+    /// Sent.
+    Writing(Tag),
+    /// Waits for earlier reads.
+    Held(Write),
+    /// Waits for earlier writes, or for its run.
+    Reading(Read),
+}
+
+/// One request.
+#[derive(Debug)]
+struct Place {
+    state: State,
+    version: Version,
+    bytes: usize,
+    returning: bool,
+}
+
+/// Reads that wait for one tag: those among the places `from..to`.
+#[derive(Debug)]
+struct Run {
+    tag: Tag,
+    from: u64,
+    to: u64,
+    reads: usize,
+}
+
+/// The requests of a connection that are not answered, and the replies that are not sent.
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    pub(super) output: Vec<u8>,
+    places: VecDeque<Place>,
+    /// Number of the first place.
+    first: u64,
+    /// All places below have been sent or are done.
+    cursor: u64,
+    open_writes: usize,
+    open_reads: usize,
+    runs: VecDeque<Run>,
+    /// Bytes of requests that are not done.
+    pub(super) open_bytes: usize,
+    /// Bytes of replies that wait for earlier ones.
+    done_bytes: usize,
+    /// Writes under way whose replies may be large.
+    pub(super) returning: usize,
+}
+
+impl Order {
+    pub(super) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Bytes of replies.
+    pub(super) const fn buffered(&self) -> usize {
+        self.output.len() + self.done_bytes
+    }
+
+    pub(super) fn open_tags(&self) -> VecDeque<Tag> {
+        let writes = self.places.iter().filter_map(|place| match place.state {
+            State::Writing(tag) => Some(tag),
+            State::Done(_) | State::Held(_) | State::Reading(_) => None,
+        });
+        writes.chain(self.runs.iter().map(|run| run.tag)).collect()
+    }
+
+    fn end(&self) -> u64 {
+        self.first + self.places.len() as u64
+    }
+
+    fn place(&mut self, number: u64) -> Option<&mut Place> {
+        self.places
+            .get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)
+    }
+
+    /// A reply that needs nobody else.
+    pub(super) fn push_answer(&mut self, neutral: &[u8], version: Version) {
+        if self.places.is_empty() {
+            render(neutral, version, &mut self.output);
+            return;
+        }
+        let mut rendered = Vec::with_capacity(neutral.len());
+        render(neutral, version, &mut rendered);
+        self.done_bytes += rendered.len();
+        if self.cursor == self.end() {
+            self.cursor += 1;
+        }
+        self.push(State::Done(rendered), version, 0, false);
+    }
+
+    pub(super) fn push_read(&mut self, read: Read, version: Version) {
+        let bytes = read.query.len();
+        self.push(State::Reading(read), version, bytes, false);
+    }
+
+    pub(super) fn push_write(&mut self, write: Write, returning: bool, version: Version) {
+        let bytes = write.command.len();
+        self.push(State::Held(write), version, bytes, returning);
+    }
+
+    fn push(&mut self, state: State, version: Version, bytes: usize, returning: bool) {
+        self.open_bytes += bytes;
+        self.returning += usize::from(returning);
+        self.places.push_back(Place {
+            state,
+            version,
+            bytes,
+            returning,
+        });
+    }
+
+    /// Whether a write that came now could be sent at once.
+    pub(super) fn may_write(&self) -> bool {
+        self.cursor == self.end() && self.open_reads == 0
+    }
+
+    /// The short way of most writes: nothing is kept of the command.
+    pub(super) fn write_now(
+        &mut self,
+        connection: ConnectionId,
+        command: &[u8],
+        returning: bool,
+        version: Version,
+        shared: &mut Shared,
+        requests: &mut dyn Requests,
+    ) {
+        let number = self.end();
+        let tag = shared.tag(connection, Target::Place(number));
+        match requests.write(tag, command) {
+            Ok(()) => {
+                self.push(State::Writing(tag), version, command.len(), returning);
+                self.cursor = number + 1;
+                self.open_writes += 1;
+            }
+            Err(failure) => {
+                shared.owners.remove(&tag);
+                shared.fresh_reply().error(failure_text(failure));
+                self.push_answer(&shared.reply, version);
+            }
+        }
+    }
+
+    /// Gives a request its reply, and sends what no longer waits for it.
+    pub(super) fn finish(&mut self, number: u64, neutral: &[u8]) {
+        let at_front = number == self.first;
+        let Some(place) = self.place(number) else {
+            return;
+        };
+        let (bytes, returning, version) = (place.bytes, place.returning, place.version);
+        if !at_front {
+            let mut rendered = Vec::with_capacity(neutral.len());
+            render(neutral, version, &mut rendered);
+            let length = rendered.len();
+            place.state = State::Done(rendered);
+            (place.bytes, place.returning) = (0, false);
+            self.done_bytes += length;
+        }
+        self.open_bytes -= bytes;
+        self.returning -= usize::from(returning);
+        if at_front {
+            render(neutral, version, &mut self.output);
+            self.pop();
+            self.flush();
+        }
+    }
+
+    fn pop(&mut self) {
+        self.places.pop_front();
+        self.first += 1;
+        self.cursor = self.cursor.max(self.first);
+    }
+
+    /// Moves finished replies from the front of the line into the output.
+    fn flush(&mut self) {
+        while let Some(Place {
+            state: State::Done(reply),
+            ..
+        }) = self.places.front()
+        {
+            self.output.extend_from_slice(reply);
+            self.done_bytes -= reply.len();
+            self.pop();
+        }
+    }
+
+    fn fail(&mut self, number: u64, failure: Failure, shared: &mut Shared) {
+        shared.fresh_reply().error(failure_text(failure));
+        self.finish(number, &shared.reply);
+    }
+
+    /// Sends what may be sent.
+    fn advance(
+        &mut self,
+        connection: ConnectionId,
+        watching: &mut Watching,
+        shared: &mut Shared,
+        requests: &mut dyn Requests,
+    ) {
+        loop {
+            let (from, mut reads) = (self.cursor, 0);
+            while let Some(step) = self.next_step() {
+                let number = self.cursor;
+                self.cursor += 1;
+                match step {
+                    Step::Nothing => {}
+                    Step::Write(write) => {
+                        self.send(connection, number, write, watching, shared, requests);
+                    }
+                    Step::Gather => {
+                        reads += 1;
+                        self.open_reads += 1;
+                    }
+                    Step::Query => self.query(number, watching, shared, requests),
+                }
+            }
+            if reads == 0 || self.issue(connection, from, reads, watching, shared, requests) {
+                return;
+            }
+        }
+    }
+
+    /// What the place at the cursor needs, if it may have it now.
+    fn next_step(&mut self) -> Option<Step> {
+        let (open_reads, open_writes) = (self.open_reads, self.open_writes);
+        let cursor = self.cursor;
+        let place = self.place(cursor)?;
+        match &mut place.state {
+            State::Done(_) | State::Writing(_) => Some(Step::Nothing),
+            State::Held(write) if open_reads == 0 => {
+                let command = std::mem::take(&mut write.command);
+                Some(Step::Write(Write {
+                    command,
+                    how: write.how,
+                }))
+            }
+            State::Reading(read) if open_writes == 0 => Some(if read.stale {
+                Step::Query
+            } else {
+                Step::Gather
+            }),
+            State::Held(_) | State::Reading(_) => None,
+        }
+    }
+
+    /// Asks for a run of reads; false if it was refused and others may have their turn.
+    fn issue(
+        &mut self,
+        connection: ConnectionId,
+        from: u64,
+        reads: usize,
+        watching: &mut Watching,
+        shared: &mut Shared,
+        requests: &mut dyn Requests,
+    ) -> bool {
+        let tag = shared.tag(connection, Target::Run);
+        self.runs.push_back(Run {
+            tag,
+            from,
+            to: self.cursor,
+            reads,
+        });
+        match requests.read(tag) {
+            Ok(()) => true,
+            Err(failure) => {
+                shared.owners.remove(&tag);
+                self.run_failed(tag, failure, watching, shared);
+                false
+            }
+        }
+    }
+
+    fn send(
+        &mut self,
+        connection: ConnectionId,
+        number: u64,
+        write: Write,
+        watching: &mut Watching,
+        shared: &mut Shared,
+        requests: &mut dyn Requests,
+    ) {
+        let tag = shared.tag(connection, Target::Place(number));
+        let sent = match write.how {
+            How::Plain(None) => requests.write(tag, &write.command),
+            How::Plain(Some(at)) => requests.write_once(tag, at, &write.command),
+            How::Register => requests.register(tag),
+            How::Exec { epoch, count, at } => {
+                let Some(watched) = watching.take(epoch) else {
+                    shared.owners.remove(&tag);
+                    let text = "EXECABORT Transaction discarded because WATCH failed.";
+                    shared.fresh_reply().error(text);
+                    self.finish(number, &shared.reply);
+                    return;
+                };
+                let mut command = Vec::with_capacity(write.command.len() + 64);
+                let out = &mut Encoder(&mut command);
+                encode_exec(watched.iter(), count, &write.command, out);
+                match at {
+                    Some(at) => requests.write_once(tag, at, &command),
+                    None => requests.write(tag, &command),
+                }
+            }
+        };
+        match sent {
+            Ok(()) => {
+                self.open_writes += 1;
+                if let Some(place) = self.place(number) {
+                    place.state = State::Writing(tag);
+                }
+            }
+            Err(failure) => {
+                shared.owners.remove(&tag);
+                self.fail(number, failure, shared);
+            }
+        }
+    }
+
+    /// Answers a read from the state as it stands.
+    fn query(
+        &mut self,
+        number: u64,
+        watching: &mut Watching,
+        shared: &mut Shared,
+        requests: &mut dyn Requests,
+    ) {
+        let full = self.buffered() > OUTPUT_BYTES_HARD;
+        let Some(place) = self.place(number) else {
+            return;
+        };
+        let State::Reading(read) = &place.state else {
+            return;
+        };
+        let mut reply = shared.fresh_reply();
+        if full {
+            reply.error("BUSY not executed: too many replies wait for this client to read them");
+        } else {
+            requests.query(&read.query, reply.0);
+        }
+        if let Query::Watch(epoch) = read.what {
+            watch(watching, epoch, &read.query, full, reply.0);
+        }
+        self.finish(number, &shared.reply);
+    }
+
+    fn take_run(&mut self, tag: Tag) -> Option<Run> {
+        let index = self.runs.iter().position(|run| run.tag == tag)?;
+        let run = self.runs.remove(index)?;
+        self.open_reads -= run.reads;
+        Some(run)
+    }
+
+    fn run_failed(
+        &mut self,
+        tag: Tag,
+        failure: Failure,
+        watching: &mut Watching,
+        shared: &mut Shared,
+    ) {
+        let Some(run) = self.take_run(tag) else {
+            return;
+        };
+        for number in run.from..run.to {
+            let Some(Place {
+                state: State::Reading(read),
+                ..
+            }) = self.place(number)
+            else {
+                continue;
+            };
+            if let Query::Watch(epoch) = read.what {
+                watching.failed(epoch);
+            }
+            self.fail(number, failure, shared);
+        }
+    }
+}
+
+/// Remembers what a WATCH saw; its reply takes the place of the versions.
+fn watch(watching: &mut Watching, epoch: u64, query: &[u8], full: bool, reply: &mut Vec<u8>) {
+    let mut keys = Decoder(query);
+    let versions = if full {
+        None
+    } else {
+        decode_versions(Decoder(reply)).ok()
+    };
+    match (keys.byte(), keys.list(), versions) {
+        (Ok(op), Ok(keys), Some(versions))
+            if op == Op::Versions as u8 && keys.len() == versions.len() =>
+        {
+            for (key, version) in keys.zip(versions) {
+                watching.saw(epoch, key, version);
+            }
+            reply.clear();
+            Reply(reply).ok();
+        }
+        _ => {
+            watching.failed(epoch);
+            if !full {
+                reply.clear();
+                Reply(reply).error("ERR the versions of the keys could not be read");
+            }
+        }
+    }
+}
+
+/// What a place needs.
+enum Step {
+    Nothing,
+    Write(Write),
+    Gather,
+    Query,
+}
+
+impl Connection {
+    /// Sends what may be sent.
+    pub(super) fn advance(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {
+        self.order
+            .advance(self.id, &mut self.watching, shared, requests);
+    }
+
+    /// A write was executed.
+    pub(super) fn written(&mut self, number: u64, reply: &[u8]) {
+        self.order.open_writes -= 1;
+        self.order.finish(number, reply);
+    }
+
+    /// A session was registered: it is this connection's.
+    pub(super) fn registered(&mut self, number: u64, session: SessionId, shared: &mut Shared) {
+        self.order.open_writes -= 1;
+        self.session = Some(session);
+        self.acknowledged_below = 0;
+        shared
+            .fresh_reply()
+            .bulk(format!("{}.{}", session.slot, session.index).as_bytes());
+        self.order.finish(number, &shared.reply);
+    }
+
+    /// A write was not executed, or not known to be.
+    pub(super) fn write_failed(&mut self, number: u64, failure: Failure, shared: &mut Shared) {
+        self.order.open_writes -= 1;
+        self.order.fail(number, failure, shared);
+    }
+
+    /// A run of reads may be answered.
+    pub(super) fn readable(&mut self, tag: Tag, shared: &mut Shared, requests: &mut dyn Requests) {
+        let Some(run) = self.order.take_run(tag) else {
+            return;
+        };
+        for number in run.from..run.to {
+            self.order
+                .query(number, &mut self.watching, shared, requests);
+        }
+    }
+
+    /// A run of reads cannot be answered.
+    pub(super) fn run_failed(&mut self, tag: Tag, failure: Failure, shared: &mut Shared) {
+        self.order
+            .run_failed(tag, failure, &mut self.watching, shared);
+    }
+}

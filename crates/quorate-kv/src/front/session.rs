@@ -1,0 +1,193 @@
+//! QUORATE: numbered commands that are executed once over any number of connections, and state.
+
+use quorate_replica::front::{Requests, Sequenced, SessionId};
+
+use super::{
+    Shared,
+    connection::{Connection, wrong_arity},
+    info, local,
+    order::{How, Query, Read, Write},
+};
+use crate::{
+    command::{Kind, Refusal, Request},
+    commands::server::encode_digest,
+    encode::Encoder,
+    resp::{
+        reply::Reply,
+        request::{Arguments, parse_integer},
+    },
+};
+
+const HELP: [&str; 7] = [
+    "QUORATE SESSION -- register a session, attach this connection, return its id",
+    "QUORATE SESSION <id> -- attach this connection to a session",
+    "QUORATE SEQ <n> <command> -- execute once as number n of the session; EXEC too",
+    "QUORATE ACK <m> -- the replies to all numbers below m have arrived",
+    "QUORATE STATUS -- what this node is",
+    "QUORATE DIGEST -- applied position, fingerprint of all data there; reads everything",
+    "QUORATE HELP -- this",
+];
+
+const NO_SESSION: &str = "NOSESSION not executed: this connection has no session; \
+    register one with QUORATE SESSION or attach one with QUORATE SESSION <id>";
+
+impl Connection {
+    /// Whether this is the one QUORATE command that belongs inside a transaction.
+    pub(super) fn is_sequenced_exec(&self, arguments: &Arguments<'_>) -> bool {
+        arguments.len() == 4
+            && arguments.at(0).eq_ignore_ascii_case(b"quorate")
+            && arguments.at(1).eq_ignore_ascii_case(b"seq")
+            && arguments.at(3).eq_ignore_ascii_case(b"exec")
+    }
+
+    pub(super) fn quorate(
+        &mut self,
+        arguments: &Arguments<'_>,
+        shared: &mut Shared,
+        requests: &mut dyn Requests,
+    ) {
+        let sub = arguments.at(1).to_ascii_lowercase();
+        match (&*sub, arguments.len()) {
+            (b"session", 2) => {
+                let write = Write {
+                    command: Vec::new(),
+                    how: How::Register,
+                };
+                self.order.push_write(write, false, self.version);
+            }
+            (b"session", 3) => self.attach(arguments.at(2), shared),
+            (b"seq", 4..) => self.sequenced(arguments, shared, requests),
+            (b"ack", 3) => self.acknowledge(arguments.at(2), shared),
+            (b"status", 2) => {
+                let mut text = String::new();
+                info::quorate(&mut text, &requests.status(), "", "\n")
+                    .expect("a string takes all text");
+                self.reply(shared, |r| r.verbatim(&text));
+            }
+            (b"digest", 2) => {
+                let mut query = Vec::new();
+                encode_digest(&mut Encoder(&mut query));
+                let read = Read {
+                    query,
+                    stale: self.stale,
+                    what: Query::Reply,
+                };
+                self.order.push_read(read, self.version);
+            }
+            (b"help", 2) => self.reply(shared, |r| {
+                r.array(HELP.len());
+                HELP.iter().for_each(|line| r.simple(line));
+            }),
+            _ => {
+                let text = "ERR unknown subcommand or wrong number of arguments; \
+                    try QUORATE HELP";
+                self.reply(shared, |r| r.error(text));
+            }
+        }
+    }
+
+    fn attach(&mut self, id: &[u8], shared: &mut Shared) {
+        let Some(session) = parse_session(id) else {
+            self.reply(shared, |r| r.error("ERR a session id looks like 17.0"));
+            return;
+        };
+        self.session = Some(session);
+        self.acknowledged_below = 0;
+        self.reply(shared, |r| r.ok());
+    }
+
+    fn acknowledge(&mut self, below: &[u8], shared: &mut Shared) {
+        match parse_sequence(below) {
+            // Never backwards: what was acknowledged may be forgotten already.
+            Some(below) => {
+                self.acknowledged_below = self.acknowledged_below.max(below);
+                self.reply(shared, |r| r.ok());
+            }
+            None => self.reply(shared, |r| r.error(NOT_A_SEQUENCE)),
+        }
+    }
+
+    /// `QUORATE SEQ n command…`: through the log even if it only reads, so that a repetition gets
+    /// the same reply.
+    fn sequenced(
+        &mut self,
+        arguments: &Arguments<'_>,
+        shared: &mut Shared,
+        requests: &mut dyn Requests,
+    ) {
+        let Some(sequence) = parse_sequence(arguments.at(2)) else {
+            self.reply(shared, |r| r.error(NOT_A_SEQUENCE));
+            return;
+        };
+        let Some(session) = self.session else {
+            self.reply(shared, |r| r.error(NO_SESSION));
+            return;
+        };
+        let acknowledged_below = self.acknowledged_below;
+        let at = Sequenced {
+            session,
+            sequence,
+            acknowledged_below,
+        };
+        if self.is_sequenced_exec(arguments) {
+            self.exec(Some(at), shared);
+            return;
+        }
+        match encode_inner(&arguments.from(3), shared, requests) {
+            Ok(()) => {
+                let returning = Kind::of(&shared.command) != Kind::Write;
+                let command = shared.command.clone();
+                let write = Write {
+                    command,
+                    how: How::Plain(Some(at)),
+                };
+                self.order.push_write(write, returning, self.version);
+            }
+            Err(text) => self.reply(shared, |r| r.error(&text)),
+        }
+    }
+}
+
+const NOT_A_SEQUENCE: &str = "ERR a sequence is a number from 1";
+
+fn parse_sequence(text: &[u8]) -> Option<u64> {
+    parse_integer(text)
+        .and_then(|n| u64::try_from(n).ok())
+        .filter(|&n| n > 0)
+}
+
+/// `slot.index`.
+fn parse_session(text: &[u8]) -> Option<SessionId> {
+    let (slot, index) = std::str::from_utf8(text).ok()?.split_once('.')?;
+    let number = |text: &str| parse_integer(text.as_bytes()).and_then(|n| u64::try_from(n).ok());
+    Some(SessionId {
+        slot: number(slot)?,
+        index: u32::try_from(number(index)?).ok()?,
+    })
+}
+
+/// Encodes the command behind `SEQ n` into the scratch buffer.
+fn encode_inner(
+    inner: &Arguments<'_>,
+    shared: &mut Shared,
+    requests: &mut dyn Requests,
+) -> Result<(), String> {
+    let spec = shared.lookup(inner.at(0));
+    let Some((spec, encode)) = spec.and_then(|spec| Some((spec, local::numbered(spec)?))) else {
+        return Err("ERR only commands that read or write keys, and EXEC, can be numbered".into());
+    };
+    if !spec.takes(inner.len()) {
+        return Err(wrong_arity(spec.name));
+    }
+    let request = Request {
+        name: spec.name,
+        arguments: inner.from(1),
+        wall_ms: requests.wall_ms(),
+        value_bytes_max: requests.command_bytes_max(),
+    };
+    super::fresh(&mut shared.command);
+    encode(&request, &mut Encoder(&mut shared.command)).map_err(|refusal| match refusal {
+        Refusal::Arity => wrong_arity(spec.name),
+        Refusal::Text(text) => text.into_owned(),
+    })
+}

@@ -1,0 +1,244 @@
+//! Replies in a form that belongs to no protocol version, and their rendering for RESP2 or RESP3.
+//!
+//! The neutral form is RESP3 with one addition, `N` for "no array" (an aborted EXEC), which RESP2
+//! tells apart from "no value". It is what `apply` returns and what sessions store, equal on every
+//! node. The commonest replies look the same in both versions, so rendering them is copying.
+
+use std::io::Write as _;
+
+/// What an executed command without a result says.
+pub const OK: &[u8] = b"+OK\r\n";
+/// No value.
+pub const NULL: &[u8] = b"_\r\n";
+/// No array.
+pub const NULL_ARRAY: &[u8] = b"N\r\n";
+/// An array inside an array inside …: deeper than this the renderer does not look.
+const DEPTH_MAX: usize = 8;
+
+/// Which RESP a connection speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Version {
+    /// Without HELLO.
+    #[default]
+    Resp2,
+    /// After `HELLO 3`.
+    Resp3,
+}
+
+/// Appends replies in neutral form.
+#[derive(Debug)]
+pub struct Reply<'a>(pub &'a mut Vec<u8>);
+
+impl Reply<'_> {
+    /// `+OK`.
+    pub fn ok(&mut self) {
+        self.0.extend_from_slice(OK);
+    }
+
+    /// A word, without CR or LF in it.
+    pub fn simple(&mut self, text: &str) {
+        self.line(b'+', text.as_bytes());
+    }
+
+    /// An error, its code in capitals first.
+    pub fn error(&mut self, text: &str) {
+        self.line(b'-', text.as_bytes());
+    }
+
+    /// A number.
+    pub fn integer(&mut self, value: i64) {
+        self.number(b':', value);
+    }
+
+    /// A count.
+    pub fn count(&mut self, value: usize) {
+        self.integer(i64::try_from(value).unwrap_or(i64::MAX));
+    }
+
+    /// A string of bytes.
+    pub fn bulk(&mut self, bytes: &[u8]) {
+        self.header(b'$', bytes.len());
+        self.0.extend_from_slice(bytes);
+        self.0.extend_from_slice(b"\r\n");
+    }
+
+    /// A text for people.
+    pub fn verbatim(&mut self, text: &str) {
+        self.header(b'=', text.len() + 4);
+        self.0.extend_from_slice(b"txt:");
+        self.0.extend_from_slice(text.as_bytes());
+        self.0.extend_from_slice(b"\r\n");
+    }
+
+    /// No value.
+    pub fn null(&mut self) {
+        self.0.extend_from_slice(NULL);
+    }
+
+    /// A string of bytes, or none.
+    pub fn optional(&mut self, bytes: Option<&[u8]>) {
+        match bytes {
+            Some(bytes) => self.bulk(bytes),
+            None => self.null(),
+        }
+    }
+
+    /// `count` replies follow.
+    pub fn array(&mut self, count: usize) {
+        self.header(b'*', count);
+    }
+
+    /// `count` pairs of replies follow.
+    pub fn map(&mut self, count: usize) {
+        self.header(b'%', count);
+    }
+
+    fn line(&mut self, kind: u8, text: &[u8]) {
+        self.0.push(kind);
+        // A line break would start another reply.
+        self.0.extend(
+            text.iter()
+                .map(|&byte| if byte < b' ' { b' ' } else { byte }),
+        );
+        self.0.extend_from_slice(b"\r\n");
+    }
+
+    fn header(&mut self, kind: u8, count: usize) {
+        self.number(kind, i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    fn number(&mut self, kind: u8, value: i64) {
+        if let Ok(digit @ 0..=9) = u8::try_from(value) {
+            self.0
+                .extend_from_slice(&[kind, b'0' + digit, b'\r', b'\n']);
+        } else {
+            write!(self.0, "{}{value}\r\n", char::from(kind)).expect("a vector takes all bytes");
+        }
+    }
+}
+
+/// Writes a neutral reply as `version` has it.
+pub fn render(neutral: &[u8], version: Version, out: &mut Vec<u8>) {
+    match (neutral.first(), version) {
+        (Some(b'+' | b'-' | b':' | b'$'), _) => out.extend_from_slice(neutral),
+        (Some(b'N'), Version::Resp3) => out.extend_from_slice(NULL),
+        (Some(_), Version::Resp3) => out.extend_from_slice(neutral),
+        (Some(_), Version::Resp2) => {
+            let start = out.len();
+            if down(neutral, 0, out).is_none() {
+                out.truncate(start);
+                Reply(out).error("ERR a reply could not be rendered");
+            }
+        }
+        (None, _) => Reply(out).error("ERR the service gave no reply"),
+    }
+}
+
+/// Renders one reply for RESP2; returns what is behind it.
+fn down<'a>(neutral: &'a [u8], depth: usize, out: &mut Vec<u8>) -> Option<&'a [u8]> {
+    let end = neutral.iter().position(|&byte| byte == b'\n')? + 1;
+    let (line, rest) = neutral.split_at(end);
+    let text = line.get(1..end.checked_sub(2)?)?;
+    let count = || std::str::from_utf8(text).ok()?.parse::<usize>().ok();
+    match line[0] {
+        b'+' | b'-' | b':' => out.extend_from_slice(line),
+        b'_' => out.extend_from_slice(b"$-1\r\n"),
+        b'N' => out.extend_from_slice(b"*-1\r\n"),
+        b'#' => out.extend_from_slice(if text == b"t" { b":1\r\n" } else { b":0\r\n" }),
+        b',' => Reply(out).bulk(text),
+        b'$' => {
+            let body = rest.get(..count()?.checked_add(2)?)?;
+            out.extend_from_slice(line);
+            out.extend_from_slice(body);
+            return Some(&rest[body.len()..]);
+        }
+        b'=' => {
+            let body = rest.get(..count()?.checked_add(2)?)?;
+            Reply(out).bulk(body.get(4..body.len() - 2)?);
+            return Some(&rest[body.len()..]);
+        }
+        kind @ (b'*' | b'%' | b'~') if depth < DEPTH_MAX => {
+            let count = count()?.checked_mul(if kind == b'%' { 2 } else { 1 })?;
+            Reply(out).array(count);
+            let mut rest = rest;
+            for _ in 0..count {
+                rest = down(rest, depth + 1, out)?;
+            }
+            return Some(rest);
+        }
+        _ => return None,
+    }
+    Some(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn both(build: impl Fn(&mut Reply<'_>)) -> (String, String) {
+        let mut neutral = Vec::new();
+        build(&mut Reply(&mut neutral));
+        let text = |version| {
+            let mut out = Vec::new();
+            render(&neutral, version, &mut out);
+            String::from_utf8(out).unwrap()
+        };
+        (text(Version::Resp2), text(Version::Resp3))
+    }
+
+    fn check(build: impl Fn(&mut Reply<'_>), resp2: &str, resp3: &str) {
+        assert_eq!(both(build), (resp2.to_owned(), resp3.to_owned()));
+    }
+
+    #[test]
+    fn golden_replies() {
+        check(|r| r.ok(), "+OK\r\n", "+OK\r\n");
+        check(|r| r.error("ERR a\r\nb"), "-ERR a  b\r\n", "-ERR a  b\r\n");
+        check(|r| r.integer(-12), ":-12\r\n", ":-12\r\n");
+        check(|r| r.integer(9), ":9\r\n", ":9\r\n");
+        check(|r| r.bulk(b"a\nb"), "$3\r\na\nb\r\n", "$3\r\na\nb\r\n");
+        check(|r| r.null(), "$-1\r\n", "_\r\n");
+        check(|r| r.0.extend_from_slice(NULL_ARRAY), "*-1\r\n", "_\r\n");
+        check(|r| r.verbatim("hi"), "$2\r\nhi\r\n", "=6\r\ntxt:hi\r\n");
+        check(
+            |r| {
+                r.array(3);
+                r.null();
+                r.bulk(b"x\r\ny");
+                r.array(0);
+            },
+            "*3\r\n$-1\r\n$4\r\nx\r\ny\r\n*0\r\n",
+            "*3\r\n_\r\n$4\r\nx\r\ny\r\n*0\r\n",
+        );
+        check(
+            |r| {
+                r.map(1);
+                r.simple("k");
+                r.integer(1);
+            },
+            "*2\r\n+k\r\n:1\r\n",
+            "%1\r\n+k\r\n:1\r\n",
+        );
+        check(|r| r.0.extend_from_slice(b"#t\r\n"), ":1\r\n", "#t\r\n");
+        check(
+            |r| r.0.extend_from_slice(b",1.5\r\n"),
+            "$3\r\n1.5\r\n",
+            ",1.5\r\n",
+        );
+    }
+
+    #[test]
+    fn a_reply_that_is_none_becomes_an_error() {
+        for bad in [
+            &b""[..],
+            b"*2\r\n:1\r\n",
+            b"*1\r\n$9\r\nx\r\n",
+            b"?",
+            b"*99999999999999\r\n",
+        ] {
+            let mut out = Vec::new();
+            render(bad, Version::Resp2, &mut out);
+            assert!(out.windows(5).any(|window| window == b"-ERR "), "{out:?}");
+        }
+    }
+}

@@ -1,0 +1,485 @@
+//! Requests: arrays of bulk strings, or one line of words, taken from a stream bit by bit.
+//!
+//! The parser works on the caller's bytes and copies none of them. It remembers how far it came,
+//! so that a request which arrives in many pieces is looked at once; the caller presents the bytes
+//! that were not used up again, with what follows them. Every length is bounded before it is used.
+
+use std::fmt;
+
+/// Most arguments of one request.
+pub const ARGUMENTS_MAX: usize = 256 * 1024;
+/// Longest request of one line.
+pub const INLINE_BYTES_MAX: usize = 64 * 1024;
+/// What a request may need beyond the bytes of its arguments: `*`, and `$` with nine digits and
+/// two line ends for each.
+pub const FRAMING_BYTES_MAX: usize = (ARGUMENTS_MAX + 2) * 14;
+/// Longest argument that is skipped rather than taken for garbage, as in Redis.
+pub const SKIPPED_BYTES_MAX: usize = 512 * 1024 * 1024;
+/// Longest line with a number: a type byte, twenty digits and a sign.
+const NUMBER_BYTES_MAX: usize = 24;
+
+/// Bytes that are not RESP. The connection gets one error and is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProtocolError {
+    /// The number of arguments is not a number, or too large.
+    ArgumentCount,
+    /// The length of an argument is not a number, or too large.
+    BulkLength,
+    /// An argument starts with another byte than `$`.
+    ExpectedBulk(u8),
+    /// An argument is not followed by CR LF.
+    Unterminated,
+    /// A line without an end.
+    InlineTooBig,
+    /// Quotes that do not match.
+    Quotes,
+}
+
+impl fmt::Display for ProtocolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ArgumentCount => write!(f, "invalid multibulk length"),
+            Self::BulkLength => write!(f, "invalid bulk length"),
+            Self::ExpectedBulk(byte) => {
+                write!(f, "expected '$', got '{}'", byte.escape_ascii())
+            }
+            Self::Unterminated => write!(f, "expected CR LF after an argument"),
+            Self::InlineTooBig => write!(f, "too big inline request"),
+            Self::Quotes => write!(f, "unbalanced quotes in request"),
+        }
+    }
+}
+
+/// Where an argument lies.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    from: usize,
+    to: usize,
+}
+
+/// The arguments of one request, the command's name first; never none.
+#[derive(Clone, Copy)]
+pub struct Arguments<'a> {
+    bytes: &'a [u8],
+    spans: &'a [Span],
+}
+
+impl<'a> Arguments<'a> {
+    /// How many, the name included.
+    pub const fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+
+    /// One of them; beyond the end it is empty.
+    pub fn at(&self, index: usize) -> &'a [u8] {
+        self.spans
+            .get(index)
+            .map_or(&[], |span| &self.bytes[span.from..span.to])
+    }
+
+    /// Without the first `count`.
+    pub fn from(&self, count: usize) -> Self {
+        Self {
+            bytes: self.bytes,
+            spans: self.spans.get(count..).unwrap_or(&[]),
+        }
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
+        let bytes = self.bytes;
+        self.spans
+            .iter()
+            .map(move |span| &bytes[span.from..span.to])
+    }
+}
+
+impl fmt::Debug for Arguments<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list()
+            .entries(
+                self.iter()
+                    .map(|argument| argument.escape_ascii().to_string()),
+            )
+            .finish()
+    }
+}
+
+/// What the bytes at hand hold.
+#[derive(Debug)]
+pub enum Parsed<'a> {
+    /// The request goes on; `used` bytes are of no further interest.
+    Incomplete {
+        /// Bytes used up: of a request that is being skipped.
+        used: usize,
+    },
+    /// An empty line or array: nothing to answer.
+    Nothing {
+        /// Bytes used up.
+        used: usize,
+    },
+    /// A request.
+    Request {
+        /// Its words.
+        arguments: Arguments<'a>,
+        /// Bytes used up.
+        used: usize,
+    },
+    /// A request larger than allowed; what is left of it will be skipped without being kept.
+    TooBig {
+        /// Bytes used up.
+        used: usize,
+    },
+}
+
+/// What comes next in an array.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    Start,
+    Inline,
+    Length,
+    Body(usize),
+}
+
+/// How far one connection's current request was understood.
+#[derive(Debug, Default)]
+pub struct Parser {
+    spans: Vec<Span>,
+    /// Words of an inline request, unquoted.
+    words: Vec<u8>,
+    stage: Stage,
+    /// Bytes of the presented input that were understood.
+    position: usize,
+    arguments_left: usize,
+    /// Sum of the lengths of the arguments.
+    payload: usize,
+    skipping: bool,
+}
+
+impl Parser {
+    /// Looks for one request at the start of `input`; arguments together may have `bytes_max`
+    /// bytes. Always called again with the bytes that were not used up.
+    pub fn parse<'a>(
+        &'a mut self,
+        input: &'a [u8],
+        bytes_max: usize,
+    ) -> Result<Parsed<'a>, ProtocolError> {
+        if self.stage == Stage::Start {
+            match input.first() {
+                None => return Ok(Parsed::Incomplete { used: 0 }),
+                Some(b'*') => match self.array_header(input)? {
+                    Some(0) => {
+                        return Ok(Parsed::Nothing {
+                            used: self.restart(),
+                        });
+                    }
+                    Some(_) => {}
+                    None => return Ok(Parsed::Incomplete { used: 0 }),
+                },
+                Some(_) => self.stage = Stage::Inline,
+            }
+        }
+        if self.stage == Stage::Inline {
+            self.inline(input, bytes_max)
+        } else {
+            self.array(input, bytes_max)
+        }
+    }
+
+    /// `*<count>`: starts an array.
+    fn array_header(&mut self, input: &[u8]) -> Result<Option<usize>, ProtocolError> {
+        self.begin();
+        let Some(count) = self.number(input, ProtocolError::ArgumentCount)? else {
+            return Ok(None);
+        };
+        let count = usize::try_from(count.max(0)).unwrap_or(usize::MAX);
+        if count > ARGUMENTS_MAX {
+            return Err(ProtocolError::ArgumentCount);
+        }
+        self.arguments_left = count;
+        self.stage = Stage::Length;
+        Ok(Some(count))
+    }
+
+    fn array<'a>(
+        &'a mut self,
+        input: &'a [u8],
+        bytes_max: usize,
+    ) -> Result<Parsed<'a>, ProtocolError> {
+        while self.arguments_left > 0 {
+            match self.stage {
+                Stage::Body(length) => {
+                    if !self.body(input, length)? {
+                        return Ok(Parsed::Incomplete {
+                            used: self.skipped(),
+                        });
+                    }
+                }
+                Stage::Start | Stage::Inline | Stage::Length => {
+                    let Some(length) = self.bulk_length(input)? else {
+                        return Ok(Parsed::Incomplete {
+                            used: self.skipped(),
+                        });
+                    };
+                    self.stage = Stage::Body(length);
+                    self.payload = self.payload.saturating_add(length);
+                    if self.payload > bytes_max && !self.skipping {
+                        self.skipping = true;
+                        self.spans = Vec::new();
+                        return Ok(Parsed::TooBig {
+                            used: self.skipped(),
+                        });
+                    }
+                }
+            }
+        }
+        let skipped = self.skipping;
+        let used = self.restart();
+        if skipped {
+            return Ok(Parsed::Nothing { used });
+        }
+        Ok(Parsed::Request {
+            arguments: Arguments {
+                bytes: input,
+                spans: &self.spans,
+            },
+            used,
+        })
+    }
+
+    /// `$<length>`.
+    fn bulk_length(&mut self, input: &[u8]) -> Result<Option<usize>, ProtocolError> {
+        match input.get(self.position) {
+            None => return Ok(None),
+            Some(b'$') => {}
+            Some(&other) => return Err(ProtocolError::ExpectedBulk(other)),
+        }
+        let Some(length) = self.number(input, ProtocolError::BulkLength)? else {
+            return Ok(None);
+        };
+        match usize::try_from(length) {
+            Ok(length) if length <= SKIPPED_BYTES_MAX => Ok(Some(length)),
+            _ => Err(ProtocolError::BulkLength),
+        }
+    }
+
+    /// An argument's bytes and the CR LF behind them. False: more is to come.
+    fn body(&mut self, input: &[u8], length: usize) -> Result<bool, ProtocolError> {
+        let available = input.len() - self.position;
+        if self.skipping && length > 0 {
+            let taken = length.min(available);
+            self.position += taken;
+            self.stage = Stage::Body(length - taken);
+            return Ok(taken == length);
+        }
+        let Some(end) = input
+            .get(self.position + length..)
+            .and_then(|rest| rest.get(..2))
+        else {
+            return Ok(false);
+        };
+        if end != b"\r\n" {
+            return Err(ProtocolError::Unterminated);
+        }
+        if !self.skipping {
+            self.spans.push(Span {
+                from: self.position,
+                to: self.position + length,
+            });
+        }
+        self.position += length + 2;
+        self.arguments_left -= 1;
+        self.stage = Stage::Length;
+        Ok(true)
+    }
+
+    /// A type byte, a number, CR LF. `None`: more is to come, nothing was taken.
+    fn number(&mut self, input: &[u8], error: ProtocolError) -> Result<Option<i64>, ProtocolError> {
+        let line = &input[self.position + 1..];
+        let window = &line[..line.len().min(NUMBER_BYTES_MAX)];
+        let Some(end) = window.iter().position(|&byte| byte == b'\r') else {
+            return if line.len() >= NUMBER_BYTES_MAX {
+                Err(error)
+            } else {
+                Ok(None)
+            };
+        };
+        match line.get(end + 1) {
+            None => Ok(None),
+            Some(b'\n') => {
+                let number = parse_integer(&line[..end]).ok_or(error)?;
+                self.position += 1 + end + 2;
+                Ok(Some(number))
+            }
+            Some(_) => Err(error),
+        }
+    }
+
+    fn inline<'a>(
+        &'a mut self,
+        input: &'a [u8],
+        bytes_max: usize,
+    ) -> Result<Parsed<'a>, ProtocolError> {
+        let Some(end) = input[self.position..]
+            .iter()
+            .position(|&byte| byte == b'\n')
+        else {
+            self.position = input.len();
+            return match input.len() {
+                0..=INLINE_BYTES_MAX => Ok(Parsed::Incomplete { used: 0 }),
+                _ => Err(ProtocolError::InlineTooBig),
+            };
+        };
+        let end = self.position + end;
+        if end > INLINE_BYTES_MAX {
+            return Err(ProtocolError::InlineTooBig);
+        }
+        let line = input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]);
+        self.begin();
+        split_words(line, &mut self.words, &mut self.spans)?;
+        self.restart();
+        let used = end + 1;
+        if self.words.len() > bytes_max {
+            return Ok(Parsed::TooBig { used });
+        }
+        if self.spans.is_empty() {
+            return Ok(Parsed::Nothing { used });
+        }
+        Ok(Parsed::Request {
+            arguments: Arguments {
+                bytes: &self.words,
+                spans: &self.spans,
+            },
+            used,
+        })
+    }
+
+    /// Forgets the arguments of the request before.
+    fn begin(&mut self) {
+        // One request with very many arguments must not hold its memory for ever.
+        if self.spans.capacity() > 1024 {
+            self.spans = Vec::new();
+        }
+        self.spans.clear();
+        self.words.clear();
+        self.payload = 0;
+        self.position = 0;
+    }
+
+    /// The request ended: says how many bytes it took. Its arguments stay until the next begins.
+    fn restart(&mut self) -> usize {
+        self.stage = Stage::Start;
+        self.skipping = false;
+        std::mem::take(&mut self.position)
+    }
+
+    /// While skipping, what was understood is of no further interest.
+    fn skipped(&mut self) -> usize {
+        if self.skipping {
+            std::mem::take(&mut self.position)
+        } else {
+            0
+        }
+    }
+}
+
+/// Splits a line at blanks. Double quotes know `\n \r \t \b \a \xHH`, single quotes only `\'`.
+fn split_words(
+    line: &[u8],
+    words: &mut Vec<u8>,
+    spans: &mut Vec<Span>,
+) -> Result<(), ProtocolError> {
+    let mut at = 0;
+    loop {
+        while line.get(at).is_some_and(u8::is_ascii_whitespace) {
+            at += 1;
+        }
+        if at >= line.len() {
+            return Ok(());
+        }
+        let from = words.len();
+        while let Some(&byte) = line.get(at) {
+            match byte {
+                b'"' | b'\'' => {
+                    at = quoted(line, at + 1, byte, words)?;
+                    if line.get(at).is_some_and(|next| !next.is_ascii_whitespace()) {
+                        return Err(ProtocolError::Quotes);
+                    }
+                    break;
+                }
+                blank if blank.is_ascii_whitespace() => break,
+                other => words.push(other),
+            }
+            at += 1;
+        }
+        spans.push(Span {
+            from,
+            to: words.len(),
+        });
+    }
+}
+
+/// The inside of a quoted word; returns the place behind the closing quote.
+fn quoted(
+    line: &[u8],
+    mut at: usize,
+    quote: u8,
+    words: &mut Vec<u8>,
+) -> Result<usize, ProtocolError> {
+    loop {
+        match (line.get(at), line.get(at + 1)) {
+            (None, _) => return Err(ProtocolError::Quotes),
+            (Some(&byte), _) if byte == quote => return Ok(at + 1),
+            (Some(b'\\'), Some(b'x')) if quote == b'"' && hex(line, at + 2).is_some() => {
+                words.extend(hex(line, at + 2));
+                at += 4;
+            }
+            (Some(b'\\'), Some(&next)) if quote == b'"' || next == b'\'' => {
+                words.push(unescaped(next, quote));
+                at += 2;
+            }
+            (Some(&byte), _) => {
+                words.push(byte);
+                at += 1;
+            }
+        }
+    }
+}
+
+const fn unescaped(byte: u8, quote: u8) -> u8 {
+    match (quote, byte) {
+        (b'"', b'n') => b'\n',
+        (b'"', b'r') => b'\r',
+        (b'"', b't') => b'\t',
+        (b'"', b'b') => 8,
+        (b'"', b'a') => 7,
+        _ => byte,
+    }
+}
+
+/// Two hexadecimal digits.
+fn hex(line: &[u8], at: usize) -> Option<u8> {
+    let digits = std::str::from_utf8(line.get(at..at + 2)?).ok()?;
+    digits
+        .bytes()
+        .all(|digit| digit.is_ascii_hexdigit())
+        .then_some(())?;
+    u8::from_str_radix(digits, 16).ok()
+}
+
+/// An integer as Redis reads it: no sign but `-`, no leading zeros, no blanks.
+pub fn parse_integer(text: &[u8]) -> Option<i64> {
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    let plain = digits == b"0" && digits.len() == text.len();
+    let starts_well = matches!(digits.first(), Some(b'1'..=b'9'));
+    if !(plain || starts_well) || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(text).ok()?.parse().ok()
+}

@@ -1,0 +1,97 @@
+//! The service: executes commands in the order of the log, answers queries.
+
+use quorate_core::slot::Slot;
+use quorate_replica::service::{CommandId, MetaChange, StateMachine};
+
+use crate::{
+    command::Op,
+    commands::{MALFORMED, Reading, Writing, execute, read, transactions},
+    encode::{Decoder, Malformed},
+    expiry::Proposals,
+    resp::reply::Reply,
+    store::{self, Store},
+};
+
+/// The key-value state machine on any store.
+pub struct Service {
+    store: Box<dyn Store>,
+    applied_to: Slot,
+    proposals: Proposals,
+}
+
+impl Service {
+    /// Serves `store`.
+    pub fn new(store: Box<dyn Store>) -> Self {
+        Self {
+            store,
+            applied_to: Slot::FIRST,
+            proposals: Proposals::default(),
+        }
+    }
+
+    /// A fingerprint of all contents, to compare nodes at equal positions. Reads everything.
+    pub fn digest(&self) -> u128 {
+        store::digest(&*self.store)
+    }
+
+    /// The data.
+    pub fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+}
+
+impl StateMachine for Service {
+    fn apply(&mut self, id: CommandId, command: &[u8], reply: &mut Vec<u8>) {
+        let start = reply.len();
+        let mut decoder = Decoder(command);
+        let mut state = Writing {
+            store: &mut *self.store,
+            applied_to: self.applied_to,
+            version: id.into(),
+        };
+        let done = match decoder.byte().ok().and_then(Op::from_byte) {
+            None => Err(Malformed),
+            Some(Op::Exec) => transactions::exec(&mut decoder, &mut state, &mut Reply(reply)),
+            Some(Op::Versions) => Err(Malformed),
+            Some(op) => execute(op, &mut decoder, &mut state, &mut Reply(reply)),
+        };
+        if done.is_err() {
+            reply.truncate(start);
+            Reply(reply).error(MALFORMED);
+        }
+        self.proposals.applied(command);
+    }
+
+    fn query(&self, query: &[u8], wall_ms: u64, reply: &mut Vec<u8>) {
+        let start = reply.len();
+        let mut decoder = Decoder(query);
+        let state = Reading {
+            store: &*self.store,
+            applied_to: self.applied_to,
+            wall_ms: Some(wall_ms),
+        };
+        let done = match decoder.byte().ok().and_then(Op::from_byte) {
+            Some(op) => read(op, &mut decoder, &state, &mut Reply(reply)),
+            None => Err(Malformed),
+        };
+        if done.is_err() {
+            reply.truncate(start);
+            Reply(reply).error(MALFORMED);
+        }
+    }
+
+    fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]) {
+        self.store.commit(applied_to, meta);
+        self.applied_to = applied_to;
+    }
+
+    fn recovered(&mut self) -> (Slot, Vec<(Vec<u8>, Vec<u8>)>) {
+        let (applied_to, meta) = self.store.recovered();
+        self.applied_to = applied_to;
+        (applied_to, meta)
+    }
+
+    fn due(&mut self, wall_ms: u64, limit: usize, each: &mut dyn FnMut(&[u8])) {
+        self.proposals.due(&*self.store, wall_ms, limit, each);
+    }
+}

@@ -1,0 +1,167 @@
+//! The store port: keys with a value, a version and perhaps a deadline.
+
+use std::ops::{ControlFlow, Deref};
+
+use quorate_core::slot::Slot;
+use quorate_replica::service::{CommandId, MetaChange};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+pub mod lsm;
+pub mod memory;
+
+/// The command that changed a key last; `None` in its place means that the key is absent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version {
+    /// The command's slot.
+    pub slot: u64,
+    /// Its place in the batch.
+    pub index: u32,
+}
+
+impl Version {
+    /// What WATCH sees of an absent key: before every log.
+    pub const ABSENT: Self = Self { slot: 0, index: 0 };
+}
+
+impl From<CommandId> for Version {
+    fn from(id: CommandId) -> Self {
+        Self {
+            slot: id.slot.0,
+            index: id.index,
+        }
+    }
+}
+
+/// Where a key stands in the order of the store: a hash of 48 bits, never 0.
+///
+/// Stores are ordered by ⟨position, key⟩. A SCAN cursor is a position, so it needs no memory on
+/// any node, means the same on all of them and after a restart, and fits the numbers of clients
+/// that read it into a double.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position(u64);
+
+impl Position {
+    /// Before every key.
+    pub const START: Self = Self(0);
+    const BITS: u32 = 48;
+    const MAX: u64 = (1 << Self::BITS) - 1;
+
+    /// The position of a key. Part of the store's format and of the meaning of cursors.
+    pub fn of(key: &[u8]) -> Self {
+        Self((xxh3_64(key) >> (64 - Self::BITS)).max(1))
+    }
+
+    /// A cursor as a client gave it; `None` if no key can be there.
+    pub const fn from_cursor(cursor: u64) -> Option<Self> {
+        if cursor <= Self::MAX {
+            Some(Self(cursor))
+        } else {
+            None
+        }
+    }
+
+    /// As a cursor.
+    pub const fn cursor(self) -> u64 {
+        self.0
+    }
+
+    /// Six bytes that sort alike.
+    pub fn to_bytes(self) -> [u8; 6] {
+        let [_, _, bytes @ ..] = self.0.to_be_bytes();
+        bytes
+    }
+}
+
+/// Bytes of a value, borrowed from memory or shared with the LSM's cache.
+#[derive(Debug)]
+pub enum Bytes<'a> {
+    /// In memory.
+    Borrowed(&'a [u8]),
+    /// From the LSM tree, without what its stored form has before the value.
+    Shared(fjall::Slice, usize),
+}
+
+impl Deref for Bytes<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Borrowed(bytes) => bytes,
+            Self::Shared(slice, from) => &slice[*from..],
+        }
+    }
+}
+
+/// What a key has.
+#[derive(Debug)]
+pub struct Entry<'a> {
+    /// The value.
+    pub value: Bytes<'a>,
+    /// Who changed it last.
+    pub version: Version,
+    /// When the leader will propose its deletion.
+    pub deadline: Option<u64>,
+}
+
+/// What a scan does with one key.
+pub type Visit<'v> = dyn FnMut(&[u8], &Entry<'_>) -> ControlFlow<()> + 'v;
+
+/// Keys in the order of their positions. Called from one thread; a store that cannot read or
+/// write its disk panics, since a stopped node is a nuisance and a wrong one a catastrophe.
+pub trait Store: Send {
+    /// What `key` has.
+    fn get(&self, key: &[u8]) -> Option<Entry<'_>>;
+
+    /// Whether `key` is there.
+    fn contains(&self, key: &[u8]) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// Sets all that `key` has.
+    fn put(&mut self, key: &[u8], value: &[u8], version: Version, deadline: Option<u64>);
+
+    /// Removes `key`; says whether it was there.
+    fn remove(&mut self, key: &[u8]) -> bool;
+
+    /// Removes all keys.
+    fn clear(&mut self);
+
+    /// Number of keys.
+    fn len(&self) -> u64;
+
+    /// Whether there are no keys.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Visits all keys from `from` on, in order.
+    fn scan(&self, from: Position, visit: &mut Visit<'_>);
+
+    /// Visits deadlines up to `wall_ms`, earliest first.
+    fn overdue(&self, wall_ms: u64, visit: &mut dyn FnMut(u64, &[u8]) -> ControlFlow<()>);
+
+    /// Makes everything since the last call, this position and `meta` one atomic unit.
+    fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]);
+
+    /// What the last surviving commit said.
+    fn recovered(&mut self) -> (Slot, Vec<(Vec<u8>, Vec<u8>)>);
+}
+
+/// A fingerprint of all keys, values, versions and deadlines: equal stores, equal digests,
+/// whichever kind they are. Reads everything.
+pub fn digest(store: &dyn Store) -> u128 {
+    let mut hasher = Xxh3::new();
+    store.scan(Position::START, &mut |key, entry| {
+        for part in [key, &entry.value] {
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part);
+        }
+        hasher.update(&entry.version.slot.to_le_bytes());
+        hasher.update(&entry.version.index.to_le_bytes());
+        // A deadline of u64::MAX is refused by the front; 0 and "none" must differ all the same.
+        hasher.update(&[u8::from(entry.deadline.is_some())]);
+        hasher.update(&entry.deadline.unwrap_or(0).to_le_bytes());
+        ControlFlow::Continue(())
+    });
+    hasher.digest128()
+}
