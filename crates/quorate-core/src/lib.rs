@@ -1,4 +1,76 @@
 //! Paxos in one page, then the reading order of this crate.
+//!
+//! A log is a sequence of [slots](slot::Slot). Every slot decides one [value](value::Value), and
+//! every node learns the same one. A node that wants to lead picks a [ballot](ballot::Ballot) higher
+//! than any it knows and asks for promises (**phase 1**): "answer no lower ballot from here on, and
+//! tell me your votes." When a quorum has promised, whatever may have been chosen before is among
+//! the votes reported; the leader proposes it again, and new values behind it (**phase 2**). Members
+//! vote unless they promised more. A value is *chosen* in a slot once members that form a quorum
+//! voted for it in one ballot; it is *decided* at a node that knows so. Any two quorums that matter
+//! share a member, so no later leader can miss what an earlier one may have chosen.
+//!
+//! What is particular here:
+//!
+//! - **Everything is a range.** A promise covers all slots; a vote and a decision cover a run of
+//!   slots with one small descriptor. A step costs the same however many slots it covers.
+//! - **The core sees descriptors, never bytes.** It says who must have the bytes before it votes.
+//! - **A statement waits for its record.** Promises and votes are parked until the log reports that
+//!   they are as safe as they claim ([`durable`]). The caller has no ordering duties.
+//! - **Eras overlap.** A reconfiguration takes effect in the next slot while earlier slots are still
+//!   in flight ([`reconfigure`]), and the leader's casting vote lets it move on without a pause.
+//! - **Safety apart from liveness.** Safety modules never see the time; liveness modules cannot
+//!   write a promise or a vote.
+//!
+//! # Reading order
+//!
+//! 1. [`message`], [`input`], [`effect`]: everything that can be said, can happen, can be done.
+//! 2. **Safety**: [`acceptor`] (promises and votes), [`durable`] (when they may be spoken),
+//!    [`leader`] (phase 1 and the choice of value), [`learner`] (counting in slot order),
+//!    [`reconfigure`] with [`configuration`] and [`quorum`] (who counts).
+//! 3. **Liveness**: [`election`], [`flow`], [`catchup`], [`reads`], [`transfer`], [`waiting`].
+//! 4. [`node`]: joins the roles.
+//! 5. `tests/testdata/*.txt`: what nodes say to each other, story by story.
+//!
+//! Rule ids such as [p2-1] refer to `docs/spec/protocol.md`.
+//!
+//! # Example
+//!
+//! A cluster of one: propose a value, let the record become durable, see it decided.
+//!
+//! ```
+//! use quorate_core::{
+//!     configuration::Configuration,
+//!     effect::{Effect, Effects},
+//!     input::Input,
+//!     node::{Node, Options, Recovered},
+//!     node_id::Member,
+//!     record::{Class, RecordSeq},
+//!     time::Time,
+//!     value::Value,
+//! };
+//!
+//! let member = Member::first(1);
+//! let founding = Configuration::simple([member], Class::Durable).expect("one member");
+//! let options = Options {
+//!     member,
+//!     heartbeat_ms: 20,
+//!     election_min_ms: 100,
+//!     election_max_ms: 200,
+//!     inflight_max: 1024,
+//!     window_slots: 1 << 20,
+//!     seed: 7,
+//! };
+//! let mut node = Node::new(options, Recovered::founded(founding));
+//! let mut effects = Effects::default();
+//!
+//! node.step(Time(0), Input::Tick, &mut effects); // records its round and its promise
+//! node.step(Time(1), Input::Persisted(RecordSeq(2)), &mut effects); // leads
+//! node.step(Time(2), Input::Propose { value: Value::NoOp, slots: 1 }, &mut effects);
+//! assert!(!effects.as_slice().iter().any(|effect| matches!(effect, Effect::Decided { .. })));
+//!
+//! node.step(Time(3), Input::Persisted(RecordSeq(3)), &mut effects); // the vote is on disk
+//! assert!(effects.as_slice().iter().any(|effect| matches!(effect, Effect::Decided { .. })));
+//! ```
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(clippy::wildcard_enum_match_arm)]
