@@ -1,1 +1,26 @@
 //! Data planes, and the reactor that owns the sockets.
+//!
+//! Reading order: [`host`] (what the reactor drives), [`reactor`] (one turn), [`tcp`] (the plane),
+//! [`clients`], [`join`](mod@join), [`handle`] (how other threads talk to it).
+#![forbid(unsafe_code)]
+
+pub mod clients;
+pub mod handle;
+pub mod host;
+pub mod join;
+pub mod limits;
+pub mod listen;
+pub mod reactor;
+pub mod stats;
+pub mod tcp;
+
+mod complaints;
+mod poller;
+
+pub use handle::{Handle, Metrics, TransferError, Unanswered};
+pub use host::{Founded, Host, Now, PeerUp, Refused};
+pub use join::{JoinError, join};
+pub use limits::Limits;
+pub use listen::{BindError, Listeners};
+pub use reactor::{Identity, PeerAddress, Reactor, Settings};
+pub use stats::Stats;

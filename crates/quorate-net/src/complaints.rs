@@ -1,0 +1,60 @@
+//! Says each complaint once, however often the world repeats it.
+
+use std::collections::BTreeSet;
+
+/// Most complaints remembered; strangers choose how many there are.
+const COMPLAINTS_MAX: usize = 256;
+
+/// What was complained of already, by whom it concerns.
+#[derive(Debug, Default)]
+pub(crate) struct Complaints {
+    said: BTreeSet<(String, String)>,
+}
+
+impl Complaints {
+    /// Whether this is new and should be logged. Once too many were said, nothing is new.
+    pub(crate) fn is_new(&mut self, about: &str, what: &str) -> bool {
+        if self.said.len() >= COMPLAINTS_MAX {
+            return false;
+        }
+        let new = self.said.insert((about.to_owned(), what.to_owned()));
+        if self.said.len() == COMPLAINTS_MAX {
+            tracing::warn!("too many kinds of bad peers; further ones are only counted");
+        }
+        new
+    }
+
+    /// All is well with this one; the next complaint about it is new again.
+    pub(crate) fn settle(&mut self, about: &str) {
+        self.said.retain(|(other, _)| other != about);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_complaint_is_new_once_and_again_after_it_was_settled() {
+        let mut complaints = Complaints::default();
+        assert!(complaints.is_new("node 2", "foreign"));
+        assert!(!complaints.is_new("node 2", "foreign"));
+        assert!(complaints.is_new("node 2", "too new"));
+        assert!(complaints.is_new("node 3", "foreign"));
+        complaints.settle("node 2");
+        assert!(complaints.is_new("node 2", "foreign"));
+        assert!(!complaints.is_new("node 3", "foreign"));
+    }
+
+    #[test]
+    fn strangers_cannot_fill_the_memory() {
+        let mut complaints = Complaints::default();
+        let new = (0..10_000)
+            .filter(|n| complaints.is_new(&n.to_string(), "noise"))
+            .count();
+        assert_eq!(
+            (new, complaints.said.len()),
+            (COMPLAINTS_MAX, COMPLAINTS_MAX)
+        );
+    }
+}

@@ -1,0 +1,155 @@
+//! A node without a cluster asks the founder what was founded ([era-11]); before the reactor runs.
+
+use std::{
+    fmt,
+    io::{self, Read, Write},
+    net::{SocketAddr, TcpStream, ToSocketAddrs},
+    time::{Duration, Instant},
+};
+
+use quorate_core::node_id::{Incarnation, Member};
+use quorate_wire::{Decoded, Frame, HANDSHAKE_BODY_BYTES_MAX, Join, RefusalCode, decode, encode};
+
+use crate::host::Founded;
+
+/// One attempt takes no longer.
+const ATTEMPT_MAX: Duration = Duration::from_secs(2);
+/// Between attempts; the question whether to stop is asked at least this often.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Why there is no founding record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JoinError {
+    /// The founder said no, and would say it again.
+    Refused(RefusalCode, String),
+    /// The caller wanted no further attempt.
+    Stopped,
+}
+
+impl fmt::Display for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(_, reason) => write!(f, "the founder refused this node: {reason}"),
+            Self::Stopped => f.write_str("stopped before the founder answered"),
+        }
+    }
+}
+
+impl std::error::Error for JoinError {}
+
+/// Asks at `founder` until there is an answer. `stop` ends it; `progress` hears each new reason
+/// why it takes longer.
+pub fn join(
+    founder: &str,
+    request: Join,
+    stop: &dyn Fn() -> bool,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Founded, JoinError> {
+    let mut last = String::new();
+    loop {
+        if stop() {
+            return Err(JoinError::Stopped);
+        }
+        let why = match attempt(founder, request, stop) {
+            Ok(Answer::Founded(founded)) => return Ok(founded),
+            Ok(Answer::Refused(code, reason)) if is_final(code) => {
+                return Err(JoinError::Refused(code, reason));
+            }
+            Ok(Answer::Refused(_, reason)) => reason,
+            Err(error) => error.to_string(),
+        };
+        if why != last {
+            progress(&format!("waiting for the founder at {founder}: {why}"));
+            last = why;
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Whether asking again is of no use.
+const fn is_final(code: RefusalCode) -> bool {
+    // The founder may itself be about to found, or to be told who it is.
+    !matches!(code, RefusalCode::NotFounded | RefusalCode::Other(_))
+}
+
+enum Answer {
+    Founded(Founded),
+    Refused(RefusalCode, String),
+}
+
+fn attempt(founder: &str, request: Join, stop: &dyn Fn() -> bool) -> io::Result<Answer> {
+    let deadline = Instant::now() + ATTEMPT_MAX;
+    let mut stream = connect(founder)?;
+    let from = Member {
+        node: request.node,
+        incarnation: Incarnation(0),
+    };
+    let mut out = Vec::new();
+    encode(from, &Frame::Join(request), &mut out).map_err(io::Error::other)?;
+    stream.set_write_timeout(Some(ATTEMPT_MAX))?;
+    stream.set_read_timeout(Some(PAUSE))?;
+    stream.write_all(&out)?;
+    let mut bytes = Vec::new();
+    let mut chunk = [0; 4096];
+    loop {
+        if let Some(answer) = read_answer(&bytes)? {
+            return Ok(answer);
+        }
+        if stop() || Instant::now() >= deadline {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer yet"));
+        }
+        match stream.read(&mut chunk) {
+            Ok(0) => {
+                return Err(io::Error::other(
+                    "it closed the connection without an answer",
+                ));
+            }
+            Ok(count) => bytes.extend_from_slice(&chunk[..count]),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock
+                        | io::ErrorKind::TimedOut
+                        | io::ErrorKind::Interrupted
+                ) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn connect(founder: &str) -> io::Result<TcpStream> {
+    let mut last = io::Error::other("the name has no address");
+    for address in founder.to_socket_addrs()?.collect::<Vec<SocketAddr>>() {
+        match TcpStream::connect_timeout(&address, ATTEMPT_MAX) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// The answer, if it is whole. The decoder bounds how much is ever gathered.
+fn read_answer(bytes: &[u8]) -> io::Result<Option<Answer>> {
+    match decode(bytes, HANDSHAKE_BODY_BYTES_MAX).map_err(io::Error::other)? {
+        Decoded::NeedMore(_) => Ok(None),
+        Decoded::Frame {
+            frame: Frame::Founding(founding),
+            ..
+        } => {
+            let members = founding.members.iter();
+            Ok(Some(Answer::Founded(Founded {
+                cluster: founding.cluster,
+                class: founding.class,
+                store: founding.store.to_owned(),
+                members: members
+                    .map(|(node, address)| (*node, (*address).to_owned()))
+                    .collect(),
+            })))
+        }
+        Decoded::Frame {
+            frame: Frame::Refused(code, reason),
+            ..
+        } => Ok(Some(Answer::Refused(code, reason.to_owned()))),
+        Decoded::Frame { .. } => Err(io::Error::other("it sent something that is no answer")),
+    }
+}

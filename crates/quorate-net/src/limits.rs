@@ -1,0 +1,65 @@
+//! The capacity of every queue and the patience of every wait of the network, in one place.
+
+/// What connections may hold, and how long they may take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes waiting towards one peer on the control lane; above it messages to that peer are lost.
+    /// One frame always fits an empty queue.
+    pub peer_control_bytes_max: usize,
+    /// The same on the bulk lane.
+    pub peer_bulk_bytes_max: usize,
+    /// Bytes read from one socket in one turn.
+    pub read_turn_bytes: usize,
+    /// Incoming peer connections that have not said who they are; the oldest makes room.
+    pub strangers_max: usize,
+    /// A handshake, or the farewell after a refusal, takes no longer.
+    pub handshake_ms: u64,
+    /// The first retry of a dial waits about this long; doubled with each failure,
+    pub dial_retry_min_ms: u64,
+    /// up to this.
+    pub dial_retry_max_ms: u64,
+    /// A peer that acknowledges nothing, keep-alives included, is given up after this.
+    pub peer_silence_ms: u32,
+    /// Client connections at a time; further ones wait in the kernel's queue. Lowered at start if
+    /// the limit on open files is lower.
+    pub clients_max: usize,
+    /// Bytes of one client that its protocol has not used yet, such as part of a large command.
+    pub client_backlog_bytes_max: usize,
+    /// The same of all clients together.
+    pub clients_backlog_bytes_max: usize,
+    /// Bytes that the kernel buffers towards or from a client that is being closed are discarded
+    /// for this long, so that the last error reaches it.
+    pub farewell_ms: u64,
+    /// Accepting pauses for this long when descriptors or memory run out.
+    pub accept_pause_ms: u64,
+    /// What was accepted may take this long to finish once a stop was asked for.
+    pub stop_ms: u64,
+    /// Questions from other threads waiting for the reactor.
+    pub commands_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        const MIB: usize = 1 << 20;
+        Self {
+            peer_control_bytes_max: 32 * MIB,
+            peer_bulk_bytes_max: 16 * MIB,
+            read_turn_bytes: 256 << 10,
+            strangers_max: 64,
+            handshake_ms: 2_000,
+            dial_retry_min_ms: 20,
+            dial_retry_max_ms: 500,
+            peer_silence_ms: 5_000,
+            clients_max: 10_000,
+            client_backlog_bytes_max: 64 * MIB,
+            clients_backlog_bytes_max: 256 * MIB,
+            farewell_ms: 1_000,
+            accept_pause_ms: 100,
+            stop_ms: 5_000,
+            commands_max: 64,
+        }
+    }
+}
+
+/// Descriptors kept free of clients: peers, log, service files, admin.
+pub const RESERVED_DESCRIPTORS: usize = 256;

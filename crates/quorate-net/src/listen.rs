@@ -1,0 +1,244 @@
+//! Binds the addresses of a node: one clear error each, before anything runs.
+
+use std::{
+    fmt, fs,
+    io::{self, ErrorKind},
+    net::{SocketAddr, TcpListener},
+    os::unix::{
+        fs::{FileTypeExt, MetadataExt},
+        net::{UnixListener, UnixStream},
+    },
+    path::{Path, PathBuf},
+};
+
+/// An address that cannot be listened on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BindError {
+    /// The command line's flag.
+    pub flag: &'static str,
+    /// Its value.
+    pub address: String,
+    /// What is wrong.
+    pub detail: String,
+    /// What to do about it.
+    pub hint: &'static str,
+}
+
+impl fmt::Display for BindError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "cannot listen on {} {}: {}",
+            self.flag, self.address, self.detail
+        )
+    }
+}
+
+impl std::error::Error for BindError {}
+
+impl BindError {
+    fn new(flag: &'static str, address: &str, error: &io::Error) -> Self {
+        let (detail, hint) = match error.kind() {
+            ErrorKind::AddrInUse => (
+                "the address is in use by another process".to_owned(),
+                "stop that process, or choose another address",
+            ),
+            ErrorKind::AddrNotAvailable => (
+                "this machine has no such address".to_owned(),
+                "use an address of this machine, or 0.0.0.0 for all of them",
+            ),
+            ErrorKind::PermissionDenied => (
+                "permission denied".to_owned(),
+                "ports below 1024 and other users' folders need more rights",
+            ),
+            ErrorKind::InvalidInput => (error.to_string(), "write it as HOST:PORT"),
+            _ => (error.to_string(), "check the address"),
+        };
+        Self {
+            flag,
+            address: address.to_owned(),
+            detail,
+            hint,
+        }
+    }
+}
+
+/// The sockets that a node listens on.
+#[derive(Debug)]
+pub struct Listeners {
+    pub(crate) peer: TcpListener,
+    pub(crate) client: TcpListener,
+    pub(crate) socket: Option<SocketFile>,
+    peer_address: SocketAddr,
+    client_address: SocketAddr,
+}
+
+impl Listeners {
+    /// Binds `--peer`, `--client` and, if given, `--client-socket`. Port 0 takes a free one.
+    pub fn bind(peer: &str, client: &str, socket: Option<&Path>) -> Result<Self, BindError> {
+        let (peer, peer_address) = bind_tcp("--peer", peer)?;
+        let (client, client_address) = bind_tcp("--client", client)?;
+        let socket = socket.map(SocketFile::bind).transpose()?;
+        if !peer_address.ip().is_loopback() {
+            tracing::warn!(
+                address = %peer_address,
+                "peers are not authenticated yet: whoever reaches this port can act as a member"
+            );
+        }
+        if !client_address.ip().is_loopback() {
+            tracing::warn!(
+                address = %client_address,
+                "clients are not authenticated yet: whoever reaches this port can read and write"
+            );
+        }
+        Ok(Self {
+            peer,
+            client,
+            socket,
+            peer_address,
+            client_address,
+        })
+    }
+
+    /// Where peers connect.
+    pub const fn peer_address(&self) -> SocketAddr {
+        self.peer_address
+    }
+
+    /// Where clients connect.
+    pub const fn client_address(&self) -> SocketAddr {
+        self.client_address
+    }
+}
+
+fn bind_tcp(flag: &'static str, address: &str) -> Result<(TcpListener, SocketAddr), BindError> {
+    let bound = TcpListener::bind(address).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        Ok((listener, address))
+    });
+    bound.map_err(|error| BindError::new(flag, address, &error))
+}
+
+/// A Unix socket in the file system; the file goes when this does.
+#[derive(Debug)]
+pub(crate) struct SocketFile {
+    pub(crate) listener: UnixListener,
+    path: PathBuf,
+    /// Device and inode: a file that somebody else put there since is not ours to remove.
+    identity: Option<(u64, u64)>,
+}
+
+impl SocketFile {
+    const FLAG: &'static str = "--client-socket";
+
+    fn bind(path: &Path) -> Result<Self, BindError> {
+        let error =
+            |error: &io::Error| BindError::new(Self::FLAG, &path.display().to_string(), error);
+        Self::make_room(path)?;
+        let listener = UnixListener::bind(path).map_err(|e| error(&e))?;
+        listener.set_nonblocking(true).map_err(|e| error(&e))?;
+        Ok(Self {
+            listener,
+            path: path.to_owned(),
+            identity: identity(path),
+        })
+    }
+
+    /// A killed process leaves its socket file behind. It is stale if nobody answers there.
+    fn make_room(path: &Path) -> Result<(), BindError> {
+        let refuse = |detail: &str, hint| BindError {
+            flag: Self::FLAG,
+            address: path.display().to_string(),
+            detail: detail.to_owned(),
+            hint,
+        };
+        let Ok(found) = fs::symlink_metadata(path) else {
+            return Ok(());
+        };
+        if !found.file_type().is_socket() {
+            return Err(refuse(
+                "there is a file that is no socket",
+                "choose another path",
+            ));
+        }
+        match UnixStream::connect(path) {
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                tracing::info!(path = %path.display(), "removing a stale client socket");
+                fs::remove_file(path)
+                    .map_err(|e| BindError::new(Self::FLAG, &path.display().to_string(), &e))
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            Ok(_) | Err(_) => Err(refuse(
+                "the socket is in use by another process",
+                "stop that process, or choose another path",
+            )),
+        }
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if self.identity.is_some() && identity(&self.path) == self.identity {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path)
+        .ok()
+        .map(|found| (found.dev(), found.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_in_use_is_one_error_that_names_flag_and_address() {
+        let first = Listeners::bind("127.0.0.1:0", "127.0.0.1:0", None).unwrap();
+        let taken = first.client_address().to_string();
+        let error = Listeners::bind("127.0.0.1:0", &taken, None).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("cannot listen on --client {taken}: the address is in use by another process")
+        );
+        assert_eq!(error.hint, "stop that process, or choose another address");
+    }
+
+    #[test]
+    fn nonsense_is_one_error_too() {
+        let error = Listeners::bind("nonsense", "127.0.0.1:0", None).unwrap_err();
+        assert_eq!(
+            (error.flag, error.hint),
+            ("--peer", "write it as HOST:PORT")
+        );
+    }
+
+    #[test]
+    fn a_socket_file_is_removed_at_the_end_and_a_stale_one_at_the_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("client.sock");
+        drop(UnixListener::bind(&path).unwrap()); // the file stays
+        assert!(path.exists());
+        let file = SocketFile::bind(&path).unwrap();
+        drop(UnixStream::connect(&path).unwrap());
+        drop(file);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_socket_in_use_and_a_plain_file_are_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("client.sock");
+        let _running = SocketFile::bind(&path).unwrap();
+        let error = SocketFile::bind(&path).unwrap_err();
+        assert_eq!(error.detail, "the socket is in use by another process");
+        let plain = folder.path().join("plain");
+        fs::write(&plain, "precious").unwrap();
+        let error = SocketFile::bind(&plain).unwrap_err();
+        assert_eq!(error.detail, "there is a file that is no socket");
+        assert_eq!(fs::read(&plain).unwrap(), b"precious");
+    }
+}

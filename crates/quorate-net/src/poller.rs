@@ -1,0 +1,137 @@
+//! Readiness of descriptors: epoll, level-triggered.
+
+use std::{
+    fmt, io,
+    os::fd::{AsFd, OwnedFd},
+};
+
+use rustix::event::{
+    Timespec,
+    epoll::{self, EventData, EventFlags},
+};
+
+/// Most events taken in one turn; the rest stays ready.
+const EVENTS_MAX: usize = 1024;
+
+/// What a descriptor is watched for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Interest {
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+}
+
+impl Interest {
+    pub(crate) const READ: Self = Self {
+        read: true,
+        write: false,
+    };
+    pub(crate) const WRITE: Self = Self {
+        read: false,
+        write: true,
+    };
+    /// Errors and hang-ups are reported all the same.
+    pub(crate) const NOTHING: Self = Self {
+        read: false,
+        write: false,
+    };
+
+    fn flags(self) -> EventFlags {
+        let mut flags = EventFlags::empty();
+        flags.set(EventFlags::IN, self.read);
+        flags.set(EventFlags::OUT, self.write);
+        flags
+    }
+}
+
+/// What became of a descriptor.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ready {
+    pub(crate) token: u64,
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+    /// Both directions are gone; reading and writing tell why.
+    pub(crate) broken: bool,
+}
+
+/// What one wait found; reused.
+pub(crate) struct Events {
+    raw: Vec<epoll::Event>,
+    pub(crate) ready: Vec<Ready>,
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.ready.fmt(f)
+    }
+}
+
+impl Events {
+    pub(crate) fn new() -> Self {
+        Self {
+            raw: Vec::with_capacity(EVENTS_MAX),
+            ready: Vec::with_capacity(EVENTS_MAX),
+        }
+    }
+}
+
+/// An epoll instance.
+#[derive(Debug)]
+pub(crate) struct Poller {
+    epoll: OwnedFd,
+}
+
+impl Poller {
+    pub(crate) fn new() -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        Ok(Self { epoll })
+    }
+
+    pub(crate) fn add(&self, source: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
+        Ok(epoll::add(
+            &self.epoll,
+            source,
+            EventData::new_u64(token),
+            interest.flags(),
+        )?)
+    }
+
+    pub(crate) fn change(
+        &self,
+        source: impl AsFd,
+        token: u64,
+        interest: Interest,
+    ) -> io::Result<()> {
+        Ok(epoll::modify(
+            &self.epoll,
+            source,
+            EventData::new_u64(token),
+            interest.flags(),
+        )?)
+    }
+
+    /// Waits for events, at most this long; `None` for ever. Puts them into `events`.
+    pub(crate) fn wait(&self, us: Option<u64>, events: &mut Events) -> io::Result<()> {
+        let Events { raw, ready } = events;
+        raw.clear();
+        ready.clear();
+        let timeout = us.map(|us| Timespec {
+            tv_sec: i64::try_from(us / 1_000_000).unwrap_or(i64::MAX),
+            tv_nsec: i64::try_from(us % 1_000_000 * 1000).expect("below a thousand million"),
+        });
+        let spare = rustix::buffer::spare_capacity(raw);
+        match epoll::wait(&self.epoll, spare, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        ready.extend(raw.iter().map(|event| {
+            let flags = event.flags;
+            Ready {
+                token: event.data.u64(),
+                read: flags.contains(EventFlags::IN),
+                write: flags.contains(EventFlags::OUT),
+                broken: flags.intersects(EventFlags::HUP | EventFlags::ERR),
+            }
+        }));
+        Ok(())
+    }
+}

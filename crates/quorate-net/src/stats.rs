@@ -1,0 +1,96 @@
+//! Counters of what the network did; plain numbers, read through [`crate::Handle::metrics`].
+
+use std::fmt::Write as _;
+
+macro_rules! stats {
+    ($($(#[doc = $help:literal])+ $name:ident,)+) => {
+        /// Counters since the reactor started.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Stats {
+            $($(#[doc = $help])+ pub $name: u64,)+
+        }
+
+        impl Stats {
+            /// The sum of both.
+            pub(crate) fn plus(&self, other: &Self) -> Self {
+                Self { $($name: self.$name + other.$name,)+ }
+            }
+
+            /// Appends the counters in the text format of Prometheus.
+            pub fn render(&self, out: &mut String) {
+                $(
+                    let help = concat!($($help),+);
+                    let name = concat!("quorate_net_", stringify!($name), "_total");
+                    let _ = writeln!(out, "# HELP {name}{help}\n# TYPE {name} counter");
+                    let _ = writeln!(out, "{name} {}", self.$name);
+                )+
+            }
+        }
+    };
+}
+
+stats! {
+    /// Turns of the reactor.
+    turns,
+    /// Frames received from peers.
+    frames_in,
+    /// Frames handed to a peer's queue.
+    frames_out,
+    /// Bytes received from peers.
+    peer_bytes_in,
+    /// Bytes sent to peers.
+    peer_bytes_out,
+    /// Messages lost because a peer's queue was full.
+    drops_full,
+    /// Messages lost because a peer was not connected.
+    drops_unconnected,
+    /// Connections to peers that became usable.
+    peers_connected,
+    /// Dials of peers.
+    dials,
+    /// Handshakes refused, by either side.
+    refusals,
+    /// Connections closed because of bytes that are no frame.
+    malformed,
+    /// Clients accepted.
+    clients_accepted,
+    /// Clients gone.
+    clients_closed,
+    /// Bytes received from clients.
+    client_bytes_in,
+    /// Bytes sent to clients.
+    client_bytes_out,
+    /// Times that accepting paused.
+    accept_pauses,
+    /// System calls that waited for events.
+    calls_wait,
+    /// System calls that read from peers.
+    calls_peer_read,
+    /// System calls that wrote to peers.
+    calls_peer_write,
+    /// System calls that read from clients.
+    calls_client_read,
+    /// System calls that wrote to clients.
+    calls_client_write,
+    /// Calls of the host's `submit`.
+    submits,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_render_for_prometheus() {
+        let mut text = String::new();
+        Stats {
+            frames_in: 7,
+            ..Stats::default()
+        }
+        .render(&mut text);
+        assert!(text.contains(
+            "# HELP quorate_net_frames_in_total Frames received from peers.\n\
+             # TYPE quorate_net_frames_in_total counter\nquorate_net_frames_in_total 7\n"
+        ));
+    }
+}

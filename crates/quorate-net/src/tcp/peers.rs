@@ -1,0 +1,915 @@
+//! All peers with their connections: dials, greets, queues, and tells the host who is there.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    net::SocketAddr,
+    os::fd::OwnedFd,
+    sync::Arc,
+};
+
+use quorate_core::{
+    node_id::{Member, NodeId},
+    time::Time,
+};
+use quorate_replica::{plane::Plane, status::Addresses};
+use quorate_wire::{
+    BODY_BYTES_MAX, Decoded, Founding, Frame, HANDSHAKE_BODY_BYTES_MAX, Hello, Lane, Malformed,
+    PROTOCOL_VERSION, RefusalCode, decode, encode,
+};
+
+use super::{
+    buffers::{Inbox, Moved, Outbox},
+    handshake::{Expectation, judge},
+    resolve::{Resolved, resolve},
+    socket,
+};
+use crate::{
+    complaints::Complaints,
+    handle::Shared,
+    host::{Host, Now, PeerUp, Refused},
+    limits::Limits,
+    poller::{Interest, Poller, Ready},
+    reactor::{Identity, PeerAddress},
+    stats::Stats,
+};
+
+/// Read at once from somebody who has not said who it is.
+const STRANGER_READ_BYTES: usize = 4 << 10;
+
+/// The table of peers, and the plane that the replica speaks through.
+#[derive(Debug)]
+pub(crate) struct Peers {
+    identity: Identity,
+    limits: Limits,
+    poller: Arc<Poller>,
+    shared: Arc<Shared>,
+    known: Vec<NodeId>,
+    peers: Vec<Peer>,
+    links: HashMap<u64, Link>,
+    next_token: u64,
+    /// Links with something new to send.
+    dirty: Vec<u64>,
+    /// Links whose stage has a deadline, oldest first.
+    transient: VecDeque<u64>,
+    random: u64,
+    complaints: Complaints,
+    pub(crate) stats: Stats,
+}
+
+/// Another node.
+#[derive(Debug)]
+struct Peer {
+    node: NodeId,
+    address: String,
+    resolved: Vec<SocketAddr>,
+    resolving: bool,
+    lanes: [LaneState; 2],
+    up: bool,
+}
+
+/// One lane towards it.
+#[derive(Debug, Default)]
+struct LaneState {
+    /// The connection in use.
+    open: Option<u64>,
+    /// A dial under way.
+    attempt: Option<u64>,
+    retry_at: Time,
+    retry_ms: u64,
+}
+
+/// One connection.
+#[derive(Debug)]
+struct Link {
+    socket: OwnedFd,
+    inbox: Inbox,
+    outbox: Outbox,
+    stage: Stage,
+    interest: Interest,
+    dirty: bool,
+}
+
+/// How far a connection has come.
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// Dialled; not yet connected.
+    Dialling {
+        node: NodeId,
+        lane: Lane,
+        deadline: Time,
+    },
+    /// Connected; our hello is out.
+    Greeting {
+        node: NodeId,
+        lane: Lane,
+        deadline: Time,
+    },
+    /// Accepted; nothing said yet.
+    Stranger { deadline: Time },
+    /// Its last frame is on the way; what still comes is discarded.
+    Leaving { deadline: Time },
+    /// In use.
+    Open {
+        member: Member,
+        boot: u32,
+        lane: Lane,
+    },
+}
+
+impl Stage {
+    const fn deadline(self) -> Option<Time> {
+        match self {
+            Self::Dialling { deadline, .. }
+            | Self::Greeting { deadline, .. }
+            | Self::Stranger { deadline }
+            | Self::Leaving { deadline } => Some(deadline),
+            Self::Open { .. } => None,
+        }
+    }
+}
+
+/// What a frame does to the connection that it came by.
+enum Verdict {
+    GoOn,
+    Close,
+}
+
+impl Peers {
+    pub(crate) fn new(
+        identity: Identity,
+        addresses: &[PeerAddress],
+        limits: Limits,
+        poller: Arc<Poller>,
+        shared: Arc<Shared>,
+        seed: u64,
+        first_token: u64,
+    ) -> Self {
+        let me = identity.member.node;
+        let known = addresses.iter().map(|peer| peer.node).collect();
+        let others = addresses.iter().filter(|peer| peer.node != me);
+        let peers = others.map(|peer| Peer {
+            node: peer.node,
+            address: peer.address.clone(),
+            resolved: Vec::new(),
+            resolving: false,
+            lanes: Default::default(),
+            up: false,
+        });
+        Self {
+            peers: peers.collect(),
+            known,
+            identity,
+            limits,
+            poller,
+            shared,
+            links: HashMap::new(),
+            next_token: first_token,
+            dirty: Vec::new(),
+            transient: VecDeque::new(),
+            random: seed,
+            complaints: Complaints::default(),
+            stats: Stats::default(),
+        }
+    }
+
+    /// Takes what waits at the listener.
+    pub(crate) fn accept(
+        &mut self,
+        listener: impl std::os::fd::AsFd,
+        now: Now,
+        host: &mut dyn Host,
+    ) -> std::io::Result<()> {
+        while let Some(socket) = socket::accept(&listener)? {
+            let deadline = now.time.plus_ms(self.limits.handshake_ms);
+            self.adopt(socket, Stage::Stranger { deadline }, Interest::READ);
+            self.evict_strangers(now, host);
+        }
+        Ok(())
+    }
+
+    /// Something happened to one of the connections.
+    pub(crate) fn on_ready(&mut self, ready: Ready, now: Now, host: &mut dyn Host) {
+        let Some(link) = self.links.get(&ready.token) else {
+            return;
+        };
+        if let Stage::Dialling {
+            node,
+            lane,
+            deadline,
+        } = link.stage
+        {
+            if ready.write || ready.broken {
+                self.on_dialled(ready.token, node, lane, deadline, now, host);
+            }
+            return;
+        }
+        if ready.write {
+            self.write(ready.token, now, host);
+        }
+        if ready.read || ready.broken {
+            self.read(ready.token, now, host);
+        }
+    }
+
+    /// Sends what waits: one write per connection.
+    pub(crate) fn flush(&mut self, now: Now, host: &mut dyn Host) {
+        while !self.dirty.is_empty() {
+            for token in std::mem::take(&mut self.dirty) {
+                let Some(link) = self.links.get_mut(&token) else {
+                    continue;
+                };
+                link.dirty = false;
+                // While the socket is full its readiness is awaited instead.
+                if !link.interest.write {
+                    self.write(token, now, host);
+                }
+            }
+        }
+    }
+
+    /// Whether something was said since the last flush.
+    pub(crate) fn has_unsent(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    /// Whatever is due: given up waits, dials.
+    pub(crate) fn on_time(&mut self, now: Now, host: &mut dyn Host) {
+        self.give_up(now, host);
+        for index in 0..self.peers.len() {
+            for lane in Lane::ALL {
+                if self.peers[index].wants_dial(lane, self.identity.member.node, now.time) {
+                    self.dial(index, lane, now);
+                }
+            }
+        }
+    }
+
+    /// When [`Self::on_time`] has something to do.
+    pub(crate) fn next_time(&self) -> Option<Time> {
+        let deadlines = self
+            .transient
+            .iter()
+            .filter_map(|token| self.links.get(token));
+        let deadlines = deadlines.filter_map(|link| link.stage.deadline());
+        let me = self.identity.member.node;
+        let dials = self
+            .peers
+            .iter()
+            .filter(|peer| peer.node < me && !peer.resolving);
+        let dials = dials.flat_map(|peer| &peer.lanes);
+        let dials = dials.filter(|lane| lane.open.is_none() && lane.attempt.is_none());
+        deadlines.chain(dials.map(|lane| lane.retry_at)).min()
+    }
+
+    /// A name was looked up.
+    pub(crate) fn on_resolved(&mut self, resolved: Resolved, now: Now) {
+        let Some(index) = self
+            .peers
+            .iter()
+            .position(|peer| peer.node == resolved.node)
+        else {
+            return;
+        };
+        self.peers[index].resolving = false;
+        match resolved.addresses {
+            Ok(addresses) if !addresses.is_empty() => self.peers[index].resolved = addresses,
+            Ok(_) => self.dial_failed(index, &Lane::ALL, "the name has no address", now),
+            Err(error) => self.dial_failed(index, &Lane::ALL, &error, now),
+        }
+    }
+
+    fn adopt(&mut self, socket: OwnedFd, stage: Stage, interest: Interest) -> Option<u64> {
+        let token = self.next_token;
+        let tuned = socket::tune_peer(&socket, self.limits.peer_silence_ms)
+            .and_then(|()| self.poller.add(&socket, token, interest));
+        if let Err(error) = tuned {
+            // A connection that died at once, or no memory: either way it is dropped here.
+            tracing::debug!(%error, "a peer connection could not be set up");
+            return None;
+        }
+        self.next_token += 1;
+        let (inbox, outbox) = (Inbox::default(), Outbox::default());
+        let link = Link {
+            socket,
+            inbox,
+            outbox,
+            stage,
+            interest,
+            dirty: false,
+        };
+        self.links.insert(token, link);
+        self.transient.push_back(token);
+        Some(token)
+    }
+
+    /// Strangers cannot lock peers out: the oldest makes room.
+    fn evict_strangers(&mut self, now: Now, host: &mut dyn Host) {
+        let links = &self.links;
+        let is_stranger = |token: &&u64| {
+            let stage = links.get(token).map(|link| link.stage);
+            matches!(stage, Some(Stage::Stranger { .. } | Stage::Leaving { .. }))
+        };
+        if self.transient.iter().filter(is_stranger).count() > self.limits.strangers_max
+            && let Some(oldest) = self.transient.iter().find(is_stranger).copied()
+        {
+            self.close(oldest, now, host);
+        }
+    }
+
+    fn give_up(&mut self, now: Now, host: &mut dyn Host) {
+        if self.transient.is_empty() {
+            return;
+        }
+        let links = &self.links;
+        self.transient.retain(|token| {
+            links
+                .get(token)
+                .is_some_and(|link| link.stage.deadline().is_some())
+        });
+        let late = self.transient.iter().filter(|token| {
+            self.links[token]
+                .stage
+                .deadline()
+                .is_some_and(|deadline| deadline <= now.time)
+        });
+        for token in late.copied().collect::<Vec<_>>() {
+            match self.links.get(&token).map(|link| link.stage) {
+                Some(Stage::Dialling { node, .. }) => self.complain(node, "no answer to a dial"),
+                Some(Stage::Greeting { node, .. }) => self.complain(node, "no answer to a hello"),
+                _ => {}
+            }
+            self.close(token, now, host);
+        }
+    }
+
+    // Dialling.
+
+    fn dial(&mut self, index: usize, lane: Lane, now: Now) {
+        let peer = &mut self.peers[index];
+        let address = match peer.address.parse() {
+            Ok(literal) => literal,
+            Err(_) => match peer.resolved.pop() {
+                Some(address) => address,
+                None => {
+                    peer.resolving = true;
+                    resolve(peer.node, peer.address.clone(), self.shared.clone());
+                    return;
+                }
+            },
+        };
+        self.stats.dials += 1;
+        let node = peer.node;
+        let deadline = now.time.plus_ms(self.limits.handshake_ms);
+        match socket::dial(address) {
+            Ok(socket) => {
+                let stage = Stage::Dialling {
+                    node,
+                    lane,
+                    deadline,
+                };
+                match self.adopt(socket, stage, Interest::WRITE) {
+                    Some(token) => {
+                        self.peers[index].lanes[lane.index()].attempt = Some(token);
+                    }
+                    None => self.dial_failed(index, &[lane], "cannot set up a socket", now),
+                }
+            }
+            Err(error) => self.dial_failed(index, &[lane], &error.to_string(), now),
+        }
+    }
+
+    fn dial_failed(&mut self, index: usize, lanes: &[Lane], why: &str, now: Now) {
+        for lane in lanes {
+            self.back_off(index, *lane, now);
+        }
+        let Peer { node, address, .. } = &self.peers[index];
+        if self.complaints.is_new(&about(*node), why) {
+            tracing::info!(peer = node.0, %address, "cannot reach a peer: {why}");
+        }
+    }
+
+    fn on_dialled(
+        &mut self,
+        token: u64,
+        node: NodeId,
+        lane: Lane,
+        deadline: Time,
+        now: Now,
+        host: &mut dyn Host,
+    ) {
+        let Some(link) = self.links.get_mut(&token) else {
+            return;
+        };
+        if let Err(error) = socket::dialled(&link.socket) {
+            self.close(token, now, host);
+            if let Some(index) = self.index(node) {
+                let Peer { address, .. } = &self.peers[index];
+                if self.complaints.is_new(&about(node), &error.to_string()) {
+                    tracing::info!(peer = node.0, %address, "cannot reach a peer: {error}");
+                }
+            }
+            return;
+        }
+        link.stage = Stage::Greeting {
+            node,
+            lane,
+            deadline,
+        };
+        link.interest = Interest::READ;
+        if let Err(error) = self.poller.change(&link.socket, token, Interest::READ) {
+            tracing::warn!(%error, "cannot watch a connection");
+            return self.close(token, now, host);
+        }
+        let identity = self.identity.clone();
+        self.say(token, &Frame::Hello(greeting(&identity, node, lane)));
+    }
+
+    /// The next attempt on this lane waits: longer each time, and not in step with other nodes.
+    fn back_off(&mut self, index: usize, lane: Lane, now: Now) {
+        let random = self.next_random();
+        let Limits {
+            dial_retry_min_ms: min,
+            dial_retry_max_ms: max,
+            ..
+        } = self.limits;
+        let state = &mut self.peers[index].lanes[lane.index()];
+        let wait_ms = state.retry_ms.clamp(min, max);
+        let jitter_us = random % (wait_ms * 1000).max(1);
+        state.retry_at = now.time.plus_us(wait_ms * 500 + jitter_us);
+        state.retry_ms = wait_ms.saturating_mul(2);
+    }
+
+    /// splitmix64.
+    fn next_random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let word = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    }
+
+    // Bytes.
+
+    fn read(&mut self, token: u64, now: Now, host: &mut dyn Host) {
+        let Some(link) = self.links.get_mut(&token) else {
+            return;
+        };
+        let limit = match link.stage {
+            Stage::Open { .. } => self.limits.read_turn_bytes,
+            _ => STRANGER_READ_BYTES,
+        };
+        self.stats.calls_peer_read += 1;
+        match link.inbox.read(&link.socket, limit) {
+            Moved::Some(count) => {
+                self.stats.peer_bytes_in += count as u64;
+                self.on_bytes(token, now, host);
+            }
+            Moved::Blocked => {}
+            Moved::Ended(why) => {
+                if let Stage::Open { member, lane, .. } = link.stage {
+                    let why = why.map_or_else(|| "closed".to_owned(), |errno| errno.to_string());
+                    tracing::info!(peer = member.node.0, ?lane, "connection lost: {why}");
+                }
+                self.close(token, now, host);
+            }
+        }
+    }
+
+    /// Uses up the whole frames that have come.
+    fn on_bytes(&mut self, token: u64, now: Now, host: &mut dyn Host) {
+        let Some(link) = self.links.get_mut(&token) else {
+            return;
+        };
+        // Taken out, so that the host may speak through `self` while it reads the frame in place.
+        let mut inbox = std::mem::take(&mut link.inbox);
+        while let Some(stage) = self.links.get(&token).map(|link| link.stage) {
+            let bound = match stage {
+                Stage::Open { .. } => BODY_BYTES_MAX,
+                Stage::Leaving { .. } => {
+                    inbox.consume(inbox.unused().len());
+                    break;
+                }
+                _ => HANDSHAKE_BODY_BYTES_MAX,
+            };
+            match decode(inbox.unused(), bound) {
+                Ok(Decoded::NeedMore(more)) => {
+                    inbox.want(more);
+                    break;
+                }
+                Ok(Decoded::Frame { from, frame, used }) => {
+                    match self.on_frame(token, stage, from, &frame, now, host) {
+                        Verdict::GoOn => inbox.consume(used),
+                        Verdict::Close => return self.close(token, now, host),
+                    }
+                }
+                Err(malformed) => return self.on_malformed(token, stage, malformed, now, host),
+            }
+        }
+        if let Some(link) = self.links.get_mut(&token) {
+            link.inbox = inbox;
+        }
+    }
+
+    fn on_malformed(
+        &mut self,
+        token: u64,
+        stage: Stage,
+        malformed: Malformed,
+        now: Now,
+        host: &mut dyn Host,
+    ) {
+        self.stats.malformed += 1;
+        match stage {
+            Stage::Open { member, .. } => self.complain(member.node, &malformed.to_string()),
+            Stage::Greeting { node, .. } => self.complain(node, &malformed.to_string()),
+            _ => {
+                let remote = self
+                    .links
+                    .get(&token)
+                    .map(|link| socket::remote_host(&link.socket));
+                let remote = remote.unwrap_or_default();
+                if self.complaints.is_new(&remote, &malformed.to_string()) {
+                    tracing::warn!(%remote, "closed a peer connection: {malformed}");
+                }
+                // Whoever speaks another version of our format is told so; others would not
+                // understand.
+                if matches!(malformed, Malformed::Format(_)) {
+                    let me = self.identity.member.node;
+                    let reason = format!("node {me}: {malformed}");
+                    return self.refuse(token, RefusalCode::Version, &reason, now);
+                }
+            }
+        }
+        self.close(token, now, host);
+    }
+
+    fn write(&mut self, token: u64, now: Now, host: &mut dyn Host) {
+        let Some(link) = self.links.get_mut(&token) else {
+            return;
+        };
+        if !link.outbox.is_empty() {
+            self.stats.calls_peer_write += 1;
+            match link.outbox.write(&link.socket) {
+                Moved::Some(count) => self.stats.peer_bytes_out += count as u64,
+                Moved::Blocked => {}
+                Moved::Ended(why) => {
+                    if let Stage::Open { member, lane, .. } = link.stage {
+                        tracing::info!(peer = member.node.0, ?lane, ?why, "connection lost");
+                    }
+                    return self.close(token, now, host);
+                }
+            }
+        }
+        let interest = Interest {
+            read: true,
+            write: !link.outbox.is_empty(),
+        };
+        if interest != link.interest {
+            link.interest = interest;
+            if let Err(error) = self.poller.change(&link.socket, token, interest) {
+                tracing::warn!(%error, "cannot watch a connection");
+                return self.close(token, now, host);
+            }
+        }
+        if link.outbox.is_empty() && matches!(link.stage, Stage::Leaving { .. }) {
+            let _ = rustix::net::shutdown(&link.socket, rustix::net::Shutdown::Write);
+        }
+    }
+
+    // Frames.
+
+    fn on_frame(
+        &mut self,
+        token: u64,
+        stage: Stage,
+        from: Member,
+        frame: &Frame<'_>,
+        now: Now,
+        host: &mut dyn Host,
+    ) -> Verdict {
+        match (stage, frame) {
+            (Stage::Open { member, lane, .. }, _) => {
+                self.on_peer_frame(member, lane, from, frame, now, host)
+            }
+            (Stage::Greeting { node, lane, .. }, Frame::Welcome(hello)) => {
+                self.on_welcome(token, node, lane, hello, now, host)
+            }
+            (Stage::Greeting { node, .. }, Frame::Refused(code, reason)) => {
+                self.stats.refusals += 1;
+                self.complain(node, &format!("refused by the peer ({code:?}): {reason}"));
+                Verdict::Close
+            }
+            (Stage::Stranger { .. }, Frame::Hello(hello)) => {
+                self.on_hello(token, hello, now, host);
+                Verdict::GoOn
+            }
+            (Stage::Stranger { .. }, Frame::Join(join)) => {
+                match host.admit(now, *join) {
+                    Ok(founded) => {
+                        tracing::info!(node = join.node.0, "told a new node what was founded");
+                        let members = founded.members.iter();
+                        let members = members.map(|(node, address)| (*node, address.as_str()));
+                        let founding = Founding {
+                            cluster: founded.cluster,
+                            class: founded.class,
+                            store: &founded.store,
+                            members: members.collect(),
+                        };
+                        self.farewell(token, &Frame::Founding(founding), now);
+                    }
+                    Err(refused) => {
+                        self.stats.refusals += 1;
+                        self.complain(join.node, &format!("may not join: {}", refused.reason));
+                        self.refuse(token, refused.code, &refused.reason, now);
+                    }
+                }
+                Verdict::GoOn
+            }
+            (Stage::Greeting { node, .. }, _) => {
+                self.complain(node, "did not answer a hello with a welcome");
+                Verdict::Close
+            }
+            _ => Verdict::Close,
+        }
+    }
+
+    fn on_peer_frame(
+        &mut self,
+        member: Member,
+        lane: Lane,
+        from: Member,
+        frame: &Frame<'_>,
+        now: Now,
+        host: &mut dyn Host,
+    ) -> Verdict {
+        if from != member {
+            self.complain(
+                member.node,
+                &format!("sent a frame in the name of node {from}"),
+            );
+            return Verdict::Close;
+        }
+        match frame {
+            Frame::Refused(code, reason) => {
+                self.stats.refusals += 1;
+                self.complain(
+                    member.node,
+                    &format!("refused by the peer ({code:?}): {reason}"),
+                );
+                Verdict::Close
+            }
+            Frame::Hello(_) | Frame::Welcome(_) | Frame::Join(_) | Frame::Founding(_) => {
+                self.complain(member.node, "sent a greeting in the middle of a connection");
+                Verdict::Close
+            }
+            Frame::Protocol { .. }
+            | Frame::Forward { .. }
+            | Frame::NotTaken { .. }
+            | Frame::FetchRequest { .. }
+            | Frame::FetchReply { .. } => {
+                self.stats.frames_in += 1;
+                host.frame(now, from, lane, frame, self);
+                Verdict::GoOn
+            }
+        }
+    }
+
+    fn on_welcome(
+        &mut self,
+        token: u64,
+        node: NodeId,
+        lane: Lane,
+        hello: &Hello<'_>,
+        now: Now,
+        host: &mut dyn Host,
+    ) -> Verdict {
+        match self.judge(hello, Some(node)) {
+            Ok(()) if hello.lane == lane => {
+                self.open(token, hello, now, host);
+                Verdict::GoOn
+            }
+            Ok(()) => {
+                self.complain(node, "answered for another lane");
+                Verdict::Close
+            }
+            Err(Refused { reason, .. }) => {
+                self.stats.refusals += 1;
+                self.complain(node, &reason);
+                Verdict::Close
+            }
+        }
+    }
+
+    fn on_hello(&mut self, token: u64, hello: &Hello<'_>, now: Now, host: &mut dyn Host) {
+        match self.judge(hello, None) {
+            Ok(()) => {
+                let identity = self.identity.clone();
+                let welcome = greeting(&identity, hello.from.node, hello.lane);
+                self.say(token, &Frame::Welcome(welcome));
+                self.open(token, hello, now, host);
+            }
+            Err(Refused { code, reason }) => {
+                self.stats.refusals += 1;
+                self.complain(
+                    hello.from.node,
+                    &format!("refused a peer ({code:?}): {reason}"),
+                );
+                self.refuse(token, code, &reason, now);
+            }
+        }
+    }
+
+    fn judge(&self, hello: &Hello<'_>, dialled: Option<NodeId>) -> Result<(), Refused> {
+        let lanes = self
+            .index(hello.from.node)
+            .map(|index| &self.peers[index].lanes);
+        let open = lanes.into_iter().flatten().filter_map(|lane| lane.open);
+        let boots = open.filter_map(|token| match self.links.get(&token)?.stage {
+            Stage::Open { boot, .. } => Some(boot),
+            _ => None,
+        });
+        let expectation = Expectation {
+            identity: &self.identity,
+            known: &self.known,
+            dialled,
+            connected_boot: boots.max(),
+        };
+        judge(&expectation, hello)
+    }
+
+    /// The handshake is done.
+    fn open(&mut self, token: u64, hello: &Hello<'_>, now: Now, host: &mut dyn Host) {
+        let node = hello.from.node;
+        let Some(index) = self.index(node) else {
+            return;
+        };
+        for lane in Lane::ALL {
+            let Some(old) = self.peers[index].lanes[lane.index()].open else {
+                continue;
+            };
+            let stage = self.links.get(&old).map(|link| link.stage);
+            let older = matches!(stage, Some(Stage::Open { boot, .. }) if boot < hello.boot);
+            // A second connection for the lane replaces the first; a newer process replaces all.
+            if lane == hello.lane || older {
+                self.close(old, now, host);
+            }
+        }
+        let Some(link) = self.links.get_mut(&token) else {
+            return;
+        };
+        link.stage = Stage::Open {
+            member: hello.from,
+            boot: hello.boot,
+            lane: hello.lane,
+        };
+        let state = &mut self.peers[index].lanes[hello.lane.index()];
+        state.open = Some(token);
+        state.retry_ms = 0;
+        if state.attempt == Some(token) {
+            state.attempt = None;
+        }
+        self.complaints.settle(&about(node));
+        self.stats.peers_connected += 1;
+        let Hello { boot, lane, .. } = *hello;
+        tracing::info!(peer = node.0, ?lane, boot, "peer connected");
+        if lane == Lane::Control {
+            self.peers[index].up = true;
+            let addresses = Addresses {
+                peer: self.peers[index].address.clone(),
+                client: hello.client.to_owned(),
+                admin: hello.admin.to_owned(),
+            };
+            host.peer_up(
+                now,
+                &PeerUp {
+                    member: hello.from,
+                    boot,
+                    addresses,
+                },
+                self,
+            );
+        }
+    }
+
+    /// Ends a connection and whatever it stood for.
+    fn close(&mut self, token: u64, now: Now, host: &mut dyn Host) {
+        let Some(link) = self.links.remove(&token) else {
+            return;
+        };
+        let (node, lane) = match link.stage {
+            Stage::Dialling { node, lane, .. } | Stage::Greeting { node, lane, .. } => (node, lane),
+            Stage::Open { member, lane, .. } => (member.node, lane),
+            Stage::Stranger { .. } | Stage::Leaving { .. } => return,
+        };
+        let Some(index) = self.index(node) else {
+            return;
+        };
+        let state = &mut self.peers[index].lanes[lane.index()];
+        if state.attempt == Some(token) {
+            state.attempt = None;
+            self.back_off(index, lane, now);
+        } else if state.open == Some(token) {
+            state.open = None;
+            self.back_off(index, lane, now);
+            if lane == Lane::Control && std::mem::take(&mut self.peers[index].up) {
+                host.peer_down(now, node, self);
+            }
+        }
+    }
+
+    // Speaking, outside of the protocol.
+
+    fn say(&mut self, token: u64, frame: &Frame<'_>) {
+        let Some(link) = self.links.get_mut(&token) else {
+            return;
+        };
+        if let Err(error) = encode(self.identity.member, frame, link.outbox.tail()) {
+            // The texts of this node are too long for a frame: its own configuration.
+            tracing::error!(%error, "cannot say a greeting");
+            return;
+        }
+        if !link.dirty {
+            link.dirty = true;
+            self.dirty.push(token);
+        }
+    }
+
+    fn refuse(&mut self, token: u64, code: RefusalCode, reason: &str, now: Now) {
+        self.farewell(token, &Frame::Refused(code, reason), now);
+    }
+
+    /// One last frame. The connection stays until the other side has read it and closed, or the
+    /// deadline: closing at once could destroy the frame on its way.
+    fn farewell(&mut self, token: u64, frame: &Frame<'_>, now: Now) {
+        self.say(token, frame);
+        let deadline = now.time.plus_ms(self.limits.farewell_ms);
+        if let Some(link) = self.links.get_mut(&token) {
+            link.stage = Stage::Leaving { deadline };
+        }
+    }
+
+    fn complain(&mut self, node: NodeId, what: &str) {
+        if self.complaints.is_new(&about(node), what) {
+            tracing::warn!(peer = node.0, "{what}");
+        }
+    }
+
+    fn index(&self, node: NodeId) -> Option<usize> {
+        self.peers.iter().position(|peer| peer.node == node)
+    }
+}
+
+impl Peer {
+    /// The node with the higher id dials.
+    fn wants_dial(&self, lane: Lane, me: NodeId, now: Time) -> bool {
+        let state = &self.lanes[lane.index()];
+        self.node < me
+            && !self.resolving
+            && state.open.is_none()
+            && state.attempt.is_none()
+            && state.retry_at <= now
+    }
+}
+
+impl Plane for Peers {
+    fn outgoing(&mut self, to: NodeId, lane: Lane, bytes: usize) -> Option<&mut Vec<u8>> {
+        let open = self
+            .index(to)
+            .and_then(|index| self.peers[index].lanes[lane.index()].open);
+        let Some(link) = open.and_then(|token| self.links.get_mut(&token)) else {
+            self.stats.drops_unconnected += 1;
+            return None;
+        };
+        let bound = match lane {
+            Lane::Control => self.limits.peer_control_bytes_max,
+            Lane::Bulk => self.limits.peer_bulk_bytes_max,
+        };
+        let waiting = link.outbox.len();
+        if waiting > 0 && waiting.saturating_add(bytes) > bound {
+            self.stats.drops_full += 1;
+            return None;
+        }
+        self.stats.frames_out += 1;
+        if !link.dirty {
+            link.dirty = true;
+            self.dirty.extend(open);
+        }
+        Some(link.outbox.tail())
+    }
+}
+
+fn about(node: NodeId) -> String {
+    format!("node {node}")
+}
+
+fn greeting(identity: &Identity, to: NodeId, lane: Lane) -> Hello<'_> {
+    Hello {
+        version: PROTOCOL_VERSION,
+        cluster: identity.cluster,
+        from: identity.member,
+        boot: identity.boot,
+        to,
+        lane,
+        client: &identity.addresses.client,
+        admin: &identity.addresses.admin,
+    }
+}

@@ -1,0 +1,35 @@
+//! Names of peers to addresses, beside the reactor: a look-up may take seconds.
+
+use std::{
+    net::{SocketAddr, ToSocketAddrs},
+    sync::Arc,
+};
+
+use quorate_core::node_id::NodeId;
+
+use crate::handle::Shared;
+
+/// The end of a look-up.
+#[derive(Debug)]
+pub struct Resolved {
+    pub(crate) node: NodeId,
+    pub(crate) addresses: Result<Vec<SocketAddr>, String>,
+}
+
+/// Looks a name up in a thread of its own; the answer comes with the reactor's mail.
+pub(crate) fn resolve(node: NodeId, name: String, shared: Arc<Shared>) {
+    let worker = shared.clone();
+    let spawned = std::thread::Builder::new()
+        .name("resolve".to_owned())
+        .spawn(move || {
+            let addresses = match name.to_socket_addrs() {
+                Ok(addresses) => Ok(addresses.collect()),
+                Err(error) => Err(format!("cannot look up {name}: {error}")),
+            };
+            worker.resolved(Resolved { node, addresses });
+        });
+    if let Err(error) = spawned {
+        let addresses = Err(format!("cannot start a thread to look a name up: {error}"));
+        shared.resolved(Resolved { node, addresses });
+    }
+}
