@@ -5,11 +5,31 @@
 //! [`crate::DEPTH_MAX`] writes are in flight; they may complete in any order.
 
 mod buffer;
+#[cfg(target_os = "linux")]
+mod choose;
+#[cfg(all(test, target_os = "linux"))]
+mod conformance_tests;
+#[cfg(target_os = "linux")]
+mod event;
+#[cfg(target_os = "linux")]
+mod file;
+#[cfg(target_os = "linux")]
+mod folder;
 mod memory;
+#[cfg(target_os = "linux")]
+#[allow(
+    unsafe_code,
+    reason = "a ring shares memory with the kernel; see the module's argument"
+)]
+mod uring;
 
 use std::{fmt, os::fd::BorrowedFd};
 
 pub use buffer::Buffer;
+#[cfg(target_os = "linux")]
+pub use choose::{FileDisk, Want, open};
+#[cfg(target_os = "linux")]
+pub use folder::{LOG_FOLDER, ReadOnlyFolder};
 pub use memory::{CrashReport, Fault, MemoryDisk, Pending, PendingKind};
 
 use crate::error::DiskError;
@@ -106,6 +126,9 @@ pub struct DiskCounters {
     /// Segments prepared.
     pub prepared: u64,
 }
+
+/// Most writes and reads together that a disk is asked for at a time.
+pub const OPERATIONS_MAX: usize = 16;
 
 /// A disk. All calls but those of [`Source`] and [`Disk::sync_now`] return at once.
 pub trait Disk: Source {

@@ -1,0 +1,169 @@
+//! Which driver serves a folder, and why.
+
+use std::{fmt, os::fd::BorrowedFd, path::Path};
+
+use super::{
+    Buffer, Completed, Disk, DiskCounters, Place, Segment, SegmentFile, Source, file::Threads,
+    folder::Folder, uring::Ring,
+};
+use crate::error::DiskError;
+
+/// What the operator wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Want {
+    /// io_uring if it can be had.
+    #[default]
+    Auto,
+    /// io_uring, or an error.
+    Uring,
+    /// Threads.
+    File,
+}
+
+/// Segments in files, driven by the best that there is.
+#[derive(Debug)]
+pub enum FileDisk {
+    /// By io_uring.
+    Uring(UringDisk),
+    /// By threads that block.
+    Threads(ThreadDisk),
+}
+
+/// Segments driven by io_uring.
+#[derive(Debug)]
+pub struct UringDisk(Box<Ring>);
+
+/// Segments driven by threads.
+#[derive(Debug)]
+pub struct ThreadDisk(Box<Threads>);
+
+/// Opens the log folder below a node's data folder. The text says which driver was chosen and why.
+pub fn open(data: &Path, want: Want) -> Result<(FileDisk, String), DiskError> {
+    let folder = Folder::open(data)?;
+    let refused = match refusal(&folder, want) {
+        Some(refused) => refused,
+        None => match Ring::open(&folder) {
+            Ok(parts) => {
+                let ring = Ring::new(folder, parts)?;
+                let reason = format!("disk: {}", ring.describe());
+                return Ok((FileDisk::Uring(UringDisk(Box::new(ring))), reason));
+            }
+            Err(error) => format!("io_uring is not available ({error})"),
+        },
+    };
+    if want == Want::Uring {
+        let detail = format!("{}: {refused}", folder.path().display());
+        return Err(DiskError {
+            kind: std::io::ErrorKind::Unsupported,
+            detail,
+        });
+    }
+    let threads = Threads::open(folder)?;
+    let reason = format!("disk: {}; {refused}", threads.describe());
+    Ok((FileDisk::Threads(ThreadDisk(Box::new(threads))), reason))
+}
+
+/// Why io_uring is not even tried.
+fn refusal(folder: &Folder, want: Want) -> Option<String> {
+    let abilities = folder.abilities();
+    if want == Want::File {
+        return Some("threads were asked for".to_owned());
+    }
+    (!abilities.direct || !abilities.dsync)
+        .then(|| "io_uring would only hand such writes to threads of its own".to_owned())
+}
+
+impl FileDisk {
+    fn disk(&self) -> &dyn Disk {
+        match self {
+            Self::Uring(disk) => disk.0.as_ref(),
+            Self::Threads(disk) => disk.0.as_ref(),
+        }
+    }
+
+    /// The folder of the segments.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Uring(disk) => disk.0.path(),
+            Self::Threads(disk) => disk.0.path(),
+        }
+    }
+}
+
+impl fmt::Display for FileDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.disk().describe())
+    }
+}
+
+/// Calls the same on whichever driver it is.
+macro_rules! either {
+    ($self:ident, $disk:ident => $call:expr) => {
+        match $self {
+            Self::Uring($disk) => {
+                let $disk = &mut $disk.0;
+                $call
+            }
+            Self::Threads($disk) => {
+                let $disk = &mut $disk.0;
+                $call
+            }
+        }
+    };
+}
+
+impl Source for FileDisk {
+    fn segments(&mut self) -> Result<Vec<SegmentFile>, DiskError> {
+        either!(self, disk => disk.segments())
+    }
+
+    fn read_now(&mut self, at: Place, buffer: &mut Buffer, bytes: usize) -> Result<(), DiskError> {
+        either!(self, disk => disk.read_now(at, buffer, bytes))
+    }
+}
+
+impl Disk for FileDisk {
+    fn sync_now(&mut self, segment: Segment) -> Result<(), DiskError> {
+        either!(self, disk => disk.sync_now(segment))
+    }
+
+    fn allocate(&mut self, bytes: usize) -> Buffer {
+        either!(self, disk => disk.allocate(bytes))
+    }
+
+    fn release(&mut self, buffer: Buffer) {
+        either!(self, disk => disk.release(buffer));
+    }
+
+    fn start_write(&mut self, token: u64, at: Place, buffer: Buffer, bytes: usize) {
+        either!(self, disk => disk.start_write(token, at, buffer, bytes));
+    }
+
+    fn start_read(&mut self, token: u64, at: Place, buffer: Buffer, bytes: usize) {
+        either!(self, disk => disk.start_read(token, at, buffer, bytes));
+    }
+
+    fn start_prepare(&mut self, segment: Segment, bytes: u64) {
+        either!(self, disk => disk.start_prepare(segment, bytes));
+    }
+
+    fn poll(&mut self) -> Option<Completed> {
+        either!(self, disk => disk.poll())
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.disk().wait_fd()
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        self.disk().free_bytes()
+    }
+
+    fn describe(&self) -> String {
+        self.disk().describe()
+    }
+
+    fn counters(&self) -> DiskCounters {
+        self.disk().counters()
+    }
+}

@@ -1,0 +1,334 @@
+//! The portable driver: a few threads that block, so that the log need not.
+
+use std::{
+    collections::VecDeque,
+    fs::File,
+    io,
+    os::fd::{AsFd, BorrowedFd},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread::{Builder, JoinHandle},
+};
+
+use super::{
+    Buffer, Completed, Disk, DiskCounters, Place, Segment, SegmentFile, Source,
+    event::Event,
+    folder::{self, Abilities, Folder},
+};
+use crate::{error::DiskError, log::DEPTH_MAX};
+
+enum Job {
+    Write {
+        token: u64,
+        file: Arc<File>,
+        at: Place,
+        buffer: Buffer,
+        bytes: usize,
+    },
+    Read {
+        token: u64,
+        file: Arc<File>,
+        at: Place,
+        buffer: Buffer,
+        bytes: usize,
+    },
+    Prepare {
+        segment: Segment,
+        bytes: u64,
+    },
+}
+
+/// A thread that makes segments; both drivers have one, as making one takes long.
+#[derive(Debug)]
+pub(super) struct Maker {
+    jobs: Option<Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Where threads put what they finished.
+#[derive(Clone, Debug)]
+pub(super) struct Mailbox {
+    done: Sender<Completed>,
+    event: Arc<Event>,
+}
+
+impl Mailbox {
+    pub(super) fn new(event: &Arc<Event>) -> (Self, Receiver<Completed>) {
+        let (done, receiver) = channel();
+        (
+            Self {
+                done,
+                event: Arc::clone(event),
+            },
+            receiver,
+        )
+    }
+
+    fn put(&self, completed: Completed) {
+        // Nobody listens any more if the disk is being dropped.
+        if self.done.send(completed).is_ok() {
+            self.event.signal();
+        }
+    }
+}
+
+impl Maker {
+    pub(super) fn start(folder: &Folder, mailbox: Mailbox) -> io::Result<Self> {
+        let (jobs, receiver) = channel();
+        let worker = Worker::new(folder, Arc::new(Mutex::new(receiver)), mailbox);
+        let thread = Builder::new()
+            .name("segments".into())
+            .spawn(move || worker.run())?;
+        Ok(Self {
+            jobs: Some(jobs),
+            thread: Some(thread),
+        })
+    }
+
+    pub(super) fn prepare(&self, segment: Segment, bytes: u64) {
+        let jobs = self.jobs.as_ref().expect("taken only when dropped");
+        jobs.send(Job::Prepare { segment, bytes })
+            .expect("the thread runs while it has a sender");
+    }
+}
+
+impl Drop for Maker {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Worker {
+    jobs: Arc<Mutex<Receiver<Job>>>,
+    mailbox: Mailbox,
+    path: PathBuf,
+    abilities: Abilities,
+    /// Keeps the folder locked for as long as anything may be under way.
+    _lock: Arc<File>,
+}
+
+impl Worker {
+    fn new(folder: &Folder, jobs: Arc<Mutex<Receiver<Job>>>, mailbox: Mailbox) -> Self {
+        Self {
+            jobs,
+            mailbox,
+            path: folder.path().to_owned(),
+            abilities: folder.abilities(),
+            _lock: Arc::clone(folder.handle()),
+        }
+    }
+
+    fn run(self) {
+        loop {
+            let job = self
+                .jobs
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .recv();
+            let Ok(job) = job else { return };
+            self.mailbox.put(self.work(job));
+        }
+    }
+
+    fn work(&self, job: Job) -> Completed {
+        match job {
+            Job::Write {
+                token,
+                file,
+                at,
+                buffer,
+                bytes,
+            } => {
+                let result =
+                    folder::write_durably(file.as_fd(), at, &buffer[..bytes], self.abilities);
+                Completed::Written {
+                    token,
+                    buffer,
+                    result,
+                }
+            }
+            Job::Read {
+                token,
+                file,
+                at,
+                mut buffer,
+                bytes,
+            } => {
+                let result = folder::read_exact(file.as_fd(), at, &mut buffer[..bytes]);
+                Completed::Read {
+                    token,
+                    buffer,
+                    result,
+                }
+            }
+            Job::Prepare { segment, bytes } => {
+                let result = folder::prepare(&self.path, segment, bytes, self.abilities);
+                Completed::Prepared { segment, result }
+            }
+        }
+    }
+}
+
+/// Files served by threads.
+#[derive(Debug)]
+pub(super) struct Threads {
+    folder: Folder,
+    jobs: Option<Sender<Job>>,
+    workers: Vec<JoinHandle<()>>,
+    maker: Maker,
+    done: Receiver<Completed>,
+    /// Failed before a thread was bothered.
+    refused: VecDeque<Completed>,
+    event: Arc<Event>,
+    counters: DiskCounters,
+}
+
+impl Threads {
+    pub(super) fn open(folder: Folder) -> Result<Self, DiskError> {
+        let fail = |what: &str, error: &io::Error| folder::failed(what, folder.path(), error);
+        let event = Arc::new(Event::new().map_err(|error| fail("make an event for", &error))?);
+        let (mailbox, done) = Mailbox::new(&event);
+        let spawn = |error: &io::Error| fail("start threads for", error);
+        let maker = Maker::start(&folder, mailbox.clone()).map_err(|error| spawn(&error))?;
+        let (jobs, receiver) = channel();
+        let receiver = Arc::new(Mutex::new(receiver));
+        let mut workers = Vec::new();
+        for number in 0..DEPTH_MAX {
+            let worker = Worker::new(&folder, Arc::clone(&receiver), mailbox.clone());
+            let thread = Builder::new().name(format!("disk-{number}"));
+            workers.push(
+                thread
+                    .spawn(move || worker.run())
+                    .map_err(|error| spawn(&error))?,
+            );
+        }
+        let (refused, counters) = (VecDeque::new(), DiskCounters::default());
+        Ok(Self {
+            folder,
+            jobs: Some(jobs),
+            workers,
+            maker,
+            done,
+            refused,
+            event,
+            counters,
+        })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn send(&mut self, job: Job) {
+        let jobs = self.jobs.as_ref().expect("taken only when dropped");
+        jobs.send(job)
+            .expect("the threads run while they have a sender");
+    }
+
+    fn refuse(&mut self, completed: Completed) {
+        self.refused.push_back(completed);
+        self.event.signal();
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.jobs = None;
+        for worker in self.workers.drain(..) {
+            let _ = worker.join();
+        }
+    }
+}
+
+impl Source for Threads {
+    fn segments(&mut self) -> Result<Vec<SegmentFile>, DiskError> {
+        self.folder.segments()
+    }
+
+    fn read_now(&mut self, at: Place, buffer: &mut Buffer, bytes: usize) -> Result<(), DiskError> {
+        self.folder.read_now(at, buffer, bytes)
+    }
+}
+
+impl Disk for Threads {
+    fn sync_now(&mut self, segment: Segment) -> Result<(), DiskError> {
+        self.folder.sync(segment)
+    }
+
+    fn start_write(&mut self, token: u64, at: Place, buffer: Buffer, bytes: usize) {
+        self.counters.writes += 1;
+        self.counters.flushes += 1;
+        self.counters.write_bytes += bytes as u64;
+        match self.folder.file(at.segment) {
+            Ok(file) => self.send(Job::Write {
+                token,
+                file,
+                at,
+                buffer,
+                bytes,
+            }),
+            Err(error) => self.refuse(Completed::Written {
+                token,
+                buffer,
+                result: Err(error),
+            }),
+        }
+    }
+
+    fn start_read(&mut self, token: u64, at: Place, buffer: Buffer, bytes: usize) {
+        self.counters.reads += 1;
+        match self.folder.file(at.segment) {
+            Ok(file) => self.send(Job::Read {
+                token,
+                file,
+                at,
+                buffer,
+                bytes,
+            }),
+            Err(error) => self.refuse(Completed::Read {
+                token,
+                buffer,
+                result: Err(error),
+            }),
+        }
+    }
+
+    fn start_prepare(&mut self, segment: Segment, bytes: u64) {
+        self.counters.prepared += 1;
+        self.maker.prepare(segment, bytes);
+    }
+
+    fn poll(&mut self) -> Option<Completed> {
+        if let Some(refused) = self.refused.pop_front() {
+            return Some(refused);
+        }
+        if let Ok(done) = self.done.try_recv() {
+            return Some(done);
+        }
+        // Drained before the last look: what is put in later signals anew.
+        self.event.drain();
+        self.done.try_recv().ok()
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.event.as_fd())
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        self.folder.free_bytes()
+    }
+
+    fn describe(&self) -> String {
+        format!("threads, {}", self.folder.abilities())
+    }
+
+    fn counters(&self) -> DiskCounters {
+        self.counters
+    }
+}
