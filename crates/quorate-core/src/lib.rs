@@ -86,6 +86,7 @@ pub mod election;
 pub mod extents;
 pub mod flow;
 pub mod input;
+pub mod invariants;
 pub mod leader;
 pub mod learner;
 pub mod message;

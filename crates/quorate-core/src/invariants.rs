@@ -1,0 +1,165 @@
+//! What must hold in every group at every moment: one function per property, pure, for tests.
+//!
+//! The core does not call them. The model checker, the simulator and the transcripts do, each with
+//! what it has seen from outside; none of them trusts the counting of [`crate::learner`].
+
+use alloc::{format, string::String};
+
+use crate::{
+    ballot::{Ballot, Era},
+    configuration::Configuration,
+    message::{Phase1b, Phase2b},
+    node_id::Member,
+    slot::{Slot, SlotRange},
+    value::Value,
+};
+
+/// What was seen instead of what must hold.
+pub type Verdict = Result<(), String>;
+
+fn hold(condition: bool, seen: impl FnOnce() -> String) -> Verdict {
+    if condition { Ok(()) } else { Err(seen()) }
+}
+
+/// [class-1], [class-4], [era-5] Whether these voters, all in `ballot` and at the group's class,
+/// make a value chosen in a slot of era `slot_era`, whose configuration is `configuration`.
+///
+/// For the majority rule only, and with arithmetic of its own.
+pub fn is_chosen(
+    configuration: &Configuration,
+    slot_era: Era,
+    ballot: Ballot,
+    voters: &[Member],
+) -> bool {
+    if ballot.era.0 > slot_era.0 || ballot.era.0 + 1 < slot_era.0 {
+        return false;
+    }
+    let (mut total, mut inside) = (0u64, 0u64);
+    for voter in configuration.members() {
+        total += u64::from(voter.weight);
+        if voters.contains(&voter.member) {
+            inside += u64::from(voter.weight);
+        }
+    }
+    2 * inside > total
+}
+
+/// Agreement: a slot has one chosen value.
+pub fn agreement(slot: Slot, known: &Value, value: &Value) -> Verdict {
+    hold(known == value, || {
+        format!("slot {slot}: both {known} and {value}")
+    })
+}
+
+/// [class-1] What a node takes as decided was chosen.
+pub fn decided_is_chosen(slot: Slot, chosen: Option<&Value>, decided: &Value) -> Verdict {
+    match chosen {
+        Some(chosen) => hold(chosen == decided, || {
+            format!("slot {slot}: decided {decided}, chosen {chosen}")
+        }),
+        None => Err(format!(
+            "slot {slot}: decided {decided}, nothing was chosen"
+        )),
+    }
+}
+
+/// [decide-1] Decisions come in slot order, without gaps, each slot once.
+pub fn decided_in_order(decided_to: Slot, range: SlotRange) -> Verdict {
+    hold(range.from == decided_to && !range.is_empty(), || {
+        format!("decided {range} after everything below {decided_to}")
+    })
+}
+
+/// [ballot-4] A promise never goes back, restarts included.
+pub fn promise_is_kept(before: Ballot, after: Ballot) -> Verdict {
+    hold(after >= before, || {
+        format!("promised {after} after {before}")
+    })
+}
+
+/// [p2-1] No vote below a promise.
+pub fn vote_respects_promise(promised: Ballot, ballot: Ballot) -> Verdict {
+    hold(ballot >= promised, || {
+        format!("voted in {ballot} after promising {promised}")
+    })
+}
+
+/// [ballot-2] One ballot, one slot, one value.
+pub fn one_value_per_ballot(ballot: Ballot, slot: Slot, known: &Value, value: &Value) -> Verdict {
+    hold(known == value, || {
+        format!("ballot {ballot}, slot {slot}: {known} and {value}")
+    })
+}
+
+/// [ballot-2] A ballot belongs to one process of one node; `known` spoke in it before.
+pub fn ballot_is_not_reused(ballot: Ballot, known: u64, process: u64) -> Verdict {
+    hold(known == process, || {
+        format!("ballot {ballot}: used by process {known} and by {process}")
+    })
+}
+
+/// [p2-6] A vote leaves when its records have the class that it claims: `in_memory` and
+/// `on_disk` tell whether this node has cast a vote in the ballot for a slot.
+pub fn vote_is_true(
+    vote: &Phase2b,
+    in_memory: impl Fn(Slot) -> bool,
+    on_disk: impl Fn(Slot) -> bool,
+) -> Verdict {
+    let slots = |to: Slot| (vote.from.0..to.0).map(Slot);
+    if let Some(slot) = slots(vote.volatile_to).find(|slot| !in_memory(*slot)) {
+        return Err(format!(
+            "ballot {}: claims a vote in slot {slot} that was not cast",
+            vote.ballot
+        ));
+    }
+    let hollow = slots(vote.durable_to).find(|slot| !on_disk(*slot));
+    hold(hollow.is_none(), || {
+        format!(
+            "ballot {}: claims that its vote in slot {} is durable",
+            vote.ballot,
+            hollow.unwrap_or_default()
+        )
+    })
+}
+
+/// [p1-3] A promise leaves out no vote that was cast before it, in a lower ballot, from its start
+/// on; `cast` is the highest vote of this acceptor in a slot.
+pub fn promise_is_complete(promise: &Phase1b, slot: Slot, cast: Ballot, value: &Value) -> Verdict {
+    if slot < promise.from.max(promise.floor) || cast >= promise.ballot {
+        return Ok(());
+    }
+    let told = promise
+        .extents
+        .iter()
+        .find(|extent| extent.range.contains(slot));
+    let enough = told.is_some_and(|extent| {
+        extent.ballot > cast || (extent.ballot == cast && extent.value == *value)
+    });
+    hold(enough, || {
+        format!(
+            "promise {}: slot {slot} was voted for in {cast}, and is left out",
+            promise.ballot
+        )
+    })
+}
+
+/// [era-3] Eras begin in order, one at a time per decided change.
+pub fn eras_in_order(before: Era, after: Era) -> Verdict {
+    hold(after >= before, || {
+        format!("era {after} after era {before}")
+    })
+}
+
+/// [read-1] A read's index covers every slot whose decision anybody knew when it was asked.
+pub fn read_is_fresh(known_to: Slot, index: Slot) -> Verdict {
+    hold(index >= known_to, || {
+        format!("read index {index}; everything below {known_to} was known to be decided")
+    })
+}
+
+/// [value-3] No bytes, no vote; [catch-1] nor a decision.
+pub fn bytes_are_held(slot: Slot, value: &Value, held: bool) -> Verdict {
+    hold(held || !value.has_bytes(), || {
+        format!("slot {slot}: the bytes of {value} are not here")
+    })
+}
