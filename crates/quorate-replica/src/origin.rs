@@ -394,6 +394,16 @@ impl Origin {
         expired + self.expire_registrations(now, completions)
     }
 
+    /// Ends everything: this process stops.
+    pub(crate) fn expire_all(&mut self, completions: &mut Completions) {
+        while let Some((item, _)) = self.gather.expire(Time(u64::MAX)) {
+            if let Waiter::Front(tag) = item.waiter {
+                completions.failed(tag, Failure::Stopping);
+            }
+        }
+        self.expire(Time(u64::MAX), completions);
+    }
+
     fn forget_due(&mut self, encoded: &[u8]) {
         let whole = batch::assemble(
             Header {
@@ -686,7 +696,11 @@ mod tests {
         assert_eq!(offers(&mut origin), ["40.2: expire k"]);
         assert!(origin.accept_due(Time(0), b"expire k"));
         let names = [name(&origin, 0), name(&origin, 1)];
-        names.map(|name| assert!(origin.claim(Time(0), &name).is_some()));
+        assert!(
+            names
+                .iter()
+                .all(|name| origin.claim(Time(0), name).is_some())
+        );
         assert_eq!(offers(&mut origin), [""; 0]);
         assert!(origin.accept_due(Time(0), b"expire k"));
         assert_eq!(offers(&mut origin), ["40.3: expire k"]);

@@ -1,6 +1,6 @@
 //! Bytes by batch name: what open slots need, then a bounded ring of what slow followers may want.
 //!
-//! A payload is pinned by each slot that was voted for or decided with it and is not applied yet.
+//! A payload is pinned by each slot that it was proposed or decided in and that is not applied yet.
 //! Whatever is not pinned may go at any time, oldest first; the log still has what was voted for.
 
 use std::{
@@ -45,7 +45,8 @@ struct Held {
 /// The store.
 pub(crate) struct Payloads {
     held: HashMap<BatchName, Held>,
-    pins: BTreeMap<Slot, BatchName>,
+    /// Few per slot: one for each value that some ballot proposed there.
+    pins: BTreeMap<Slot, Vec<BatchName>>,
     recent: BTreeMap<u64, BatchName>,
     stamp: u64,
     pinned_bytes: usize,
@@ -101,28 +102,35 @@ impl Payloads {
         self.shrink();
     }
 
-    /// An open slot holds this batch now, and no other any more. Ignored if the bytes are not here.
+    /// An open slot may need this batch: it was proposed there. Ignored if the bytes are not here.
     pub(crate) fn pin(&mut self, slot: Slot, name: BatchName) {
-        if self.pins.get(&slot) == Some(&name) {
-            return;
-        }
-        self.unpin(slot);
         let Some(held) = self.held.get_mut(&name) else {
             return;
         };
+        let pinned = self.pins.entry(slot).or_default();
+        if pinned.contains(&name) {
+            return;
+        }
+        pinned.push(name);
         if held.pins == 0 {
             self.recent.remove(&held.stamp);
             self.recent_bytes -= held.payload.len();
             self.pinned_bytes += held.payload.len();
         }
         held.pins += 1;
-        self.pins.insert(slot, name);
     }
 
-    /// The slot needs no payload any more.
-    pub(crate) fn unpin(&mut self, slot: Slot) {
-        if let Some(name) = self.pins.remove(&slot) {
-            self.release(name);
+    /// This batch, or nothing with bytes, was decided in the slot: it needs no other any more.
+    pub(crate) fn decided(&mut self, slot: Slot, name: Option<BatchName>) {
+        for other in self.pins.remove(&slot).unwrap_or_default() {
+            if Some(other) == name {
+                self.pins.insert(slot, vec![other]);
+            } else {
+                self.release(other);
+            }
+        }
+        if let Some(name) = name {
+            self.pin(slot, name);
         }
     }
 
@@ -131,8 +139,9 @@ impl Payloads {
         while let Some(first) = self.pins.first_entry()
             && *first.key() < slot
         {
-            let name = first.remove();
-            self.release(name);
+            for name in first.remove() {
+                self.release(name);
+            }
         }
     }
 
@@ -227,20 +236,27 @@ mod tests {
         assert_eq!((payloads.pinned_bytes, payloads.recent_bytes), (0, 20));
     }
 
-    /// A slot's vote may be overwritten by one for another value in a higher ballot ([p2-2]).
+    /// Until one is decided, a slot needs whatever some ballot proposed in it.
     #[test]
-    fn slot_pins_only_what_it_was_last_voted_for() {
+    fn slot_pins_all_that_was_proposed_and_then_what_was_decided() {
         let mut payloads = Payloads::new(100, 0);
         let older = store(&mut payloads, 1, 10);
         payloads.pin(Slot(5), older);
         payloads.pin(Slot(6), older);
         let newer = store(&mut payloads, 2, 10);
         payloads.pin(Slot(5), newer);
-        assert!(payloads.holds(&older), "slot 6 still needs it");
-        payloads.pin(Slot(6), newer);
+        payloads.pin(Slot(5), newer);
+        payloads.decided(Slot(5), Some(newer));
         store(&mut payloads, 3, 1);
+        assert!(payloads.holds(&older), "slot 6 still needs it");
+        payloads.decided(Slot(6), None);
+        store(&mut payloads, 4, 1);
         assert!(!payloads.holds(&older));
         assert_eq!(payloads.pinned_bytes, 10);
+        payloads.unpin_below(Slot(6));
+        store(&mut payloads, 5, 1);
+        assert!(!payloads.holds(&newer));
+        assert_eq!(payloads.pinned_bytes, 0);
     }
 
     #[test]

@@ -1,0 +1,98 @@
+//! What this leader was asked to propose, and what it has proposed already: nothing twice.
+
+use std::collections::{HashSet, VecDeque};
+
+use quorate_core::value::Value;
+
+use crate::{limits::COMMAND_OVERHEAD_BYTES, payloads::Payload};
+
+/// The leader's queue. Empty unless leading.
+#[derive(Debug, Default)]
+pub(crate) struct Forwarded {
+    queue: VecDeque<(Value, Option<Payload>)>,
+    bytes: usize,
+    /// Voted for in this node's own ballot and not decided yet. Only looked up.
+    in_flight: HashSet<Value>,
+}
+
+impl Forwarded {
+    /// Whether asking again changes nothing.
+    pub(crate) fn knows(&self, value: &Value) -> bool {
+        self.in_flight.contains(value) || self.queue.iter().any(|(queued, _)| queued == value)
+    }
+
+    /// Takes a value that cannot be proposed at once; `false` if there is no room.
+    pub(crate) fn push(
+        &mut self,
+        value: Value,
+        payload: Option<Payload>,
+        bytes_max: usize,
+    ) -> bool {
+        let charge = charge(payload.as_ref());
+        let room = self.bytes + charge <= bytes_max;
+        if room {
+            self.bytes += charge;
+            self.queue.push_back((value, payload));
+        }
+        room
+    }
+
+    /// Bytes of the next one.
+    pub(crate) fn next_bytes(&self) -> Option<usize> {
+        self.queue
+            .front()
+            .map(|(_, payload)| payload.as_deref().map_or(0, <[u8]>::len))
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<(Value, Option<Payload>)> {
+        let (value, payload) = self.queue.pop_front()?;
+        self.bytes -= charge(payload.as_ref());
+        Some((value, payload))
+    }
+
+    /// This node voted for the value in a ballot of its own.
+    pub(crate) fn proposed(&mut self, value: Value) {
+        if matches!(value, Value::Batch(_) | Value::RegisterSession { .. }) {
+            self.in_flight.insert(value);
+        }
+    }
+
+    /// Decided: if it is asked for again, the session table knows it.
+    pub(crate) fn decided(&mut self, value: &Value) {
+        self.in_flight.remove(value);
+    }
+
+    /// Another ballot: nothing is known to be in flight, nothing is owed; origins repeat.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+fn charge(payload: Option<&Payload>) -> usize {
+    COMMAND_OVERHEAD_BYTES + payload.map_or(0, |payload| payload.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queue_is_bounded_and_knows_what_it_holds() {
+        let mut forwarded = Forwarded::default();
+        let value = |session| Value::ExpireSession { session };
+        let taken = (0..100)
+            .filter(|at| forwarded.push(value(*at), None, 640))
+            .count();
+        assert_eq!(taken, 640 / COMMAND_OVERHEAD_BYTES);
+        assert!(forwarded.knows(&value(3)));
+        assert_eq!(forwarded.pop().map(|(value, _)| value), Some(value(0)));
+        assert!(!forwarded.knows(&value(0)));
+        let batch = Value::Batch(quorate_core::value::BatchName::default());
+        forwarded.proposed(batch);
+        assert!(forwarded.knows(&batch));
+        forwarded.decided(&batch);
+        assert!(!forwarded.knows(&batch));
+        forwarded.clear();
+        assert_eq!(forwarded.next_bytes(), None);
+    }
+}

@@ -1,0 +1,241 @@
+//! How a replica starts: what the caller chooses, what the log remembers, what may go wrong.
+
+use std::{collections::BTreeMap, fmt};
+
+use quorate_core::{
+    configuration::Configuration,
+    effect::{Effects, Role},
+    node::{Node, Options, Recovered},
+    node_id::{Member, NodeId},
+    reconfigure,
+    record::RecordSeq,
+    slot::SlotRange,
+    time::Time,
+};
+use quorate_log::{Log, Recovery, disk::Disk};
+use quorate_wire::BODY_BYTES_MAX;
+
+use crate::{
+    apply::Applier,
+    batch,
+    completions::Completions,
+    counters::Counters,
+    fetches::Fetches,
+    forwarded::Forwarded,
+    lifecycle::Stop,
+    limits::Limits,
+    log_reads::LogReads,
+    origin::Origin,
+    payloads::Payloads,
+    reads::Reads,
+    repair::Repair,
+    replica::Replica,
+    service::StateMachine,
+    serving::{History, Serving},
+    sessions::Unreadable,
+    status::Addresses,
+};
+
+/// How long nodes wait for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// A leader speaks at least this often.
+    pub heartbeat_ms: u64,
+    /// An election starts after a silence drawn from this range,
+    pub election_min_ms: u64,
+    /// up to here.
+    pub election_max_ms: u64,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            heartbeat_ms: 20,
+            election_min_ms: 100,
+            election_max_ms: 200,
+        }
+    }
+}
+
+/// What the caller chooses; constant while the replica runs.
+#[derive(Clone, Debug)]
+pub struct ReplicaOptions {
+    /// The group's id.
+    pub cluster: u128,
+    /// Who this is, in which incarnation ([volatile-1]).
+    pub member: Member,
+    /// This process start; never used before by this node ([value-2]).
+    pub boot: u32,
+    /// How long nodes wait for each other.
+    pub timeouts: Timeouts,
+    /// Where randomised time-outs come from; different on every node and start.
+    pub seed: u64,
+    /// Largest command taken, in bytes.
+    pub command_bytes_max: usize,
+    /// A request that is not done by then fails.
+    pub client_timeout_ms: u64,
+    /// Most proposals of a leader in flight.
+    pub inflight_max: usize,
+    /// Slots at or above `decided_to + window_slots` are refused ([p2-3]).
+    pub window_slots: u64,
+    /// Capacity of every queue.
+    pub limits: Limits,
+    /// Where the founding members listen, as far as that is known; this node included.
+    pub addresses: BTreeMap<NodeId, Addresses>,
+    /// The founding configuration ([era-11]).
+    pub founding: Configuration,
+}
+
+impl ReplicaOptions {
+    /// Everything by default but who this is.
+    pub fn new(cluster: u128, member: Member, boot: u32, founding: Configuration) -> Self {
+        Self {
+            cluster,
+            member,
+            boot,
+            timeouts: Timeouts::default(),
+            seed: u64::from(member.node.0) << 32 | u64::from(boot),
+            command_bytes_max: 8 << 20,
+            client_timeout_ms: 5_000,
+            inflight_max: 256,
+            window_slots: 4_096,
+            limits: Limits::default(),
+            addresses: BTreeMap::new(),
+            founding,
+        }
+    }
+}
+
+/// Why a replica cannot start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OpenError {
+    /// The log lost votes or promises: the node must come with its next incarnation ([disk-8]).
+    Forgotten {
+        /// What is damaged, and where.
+        places: Vec<String>,
+    },
+    /// The service's metadata cannot be read.
+    Metadata(Unreadable),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Forgotten { places } => {
+                write!(f, "the log lost votes or promises: {}", places.join("; "))
+            }
+            Self::Metadata(unreadable) => unreadable.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+impl<D: Disk, S: StateMachine> Replica<D, S> {
+    /// Goes on from what the log and the service remember. Nothing is sent before the first
+    /// [`Replica::poll`].
+    pub fn open(
+        options: ReplicaOptions,
+        log: Log<D>,
+        recovery: Recovery,
+        service: S,
+        now: Time,
+    ) -> Result<Self, OpenError> {
+        let damage = recovery.damage.clone().unwrap_or_default();
+        if damage.forgotten {
+            return Err(OpenError::Forgotten {
+                places: damage.places,
+            });
+        }
+        let ReplicaOptions {
+            member,
+            boot,
+            timeouts,
+            ..
+        } = options;
+        let command_bytes_max = command_bytes_max(options.command_bytes_max, &log);
+        let limits = options
+            .limits
+            .at_least(command_bytes_max + batch::OVERHEAD_BYTES);
+        let applier = Applier::new(member.node, boot, service).map_err(OpenError::Metadata)?;
+        let eras = reconfigure::replay(options.founding, &recovery.reconfigurations);
+        let last_vote = recovery.votes.iter().map(|vote| vote.range.to).max();
+        // Those already decided are applied from the log, or were.
+        let votes = SlotRange::new(recovery.hard.decided_to, last_vote.unwrap_or_default());
+        let recovered = Recovered {
+            hard: recovery.hard,
+            configuration: eras.current().clone(),
+            era: eras.era(),
+            previous: eras.previous().cloned(),
+            votes: recovery.votes,
+        };
+        let node_options = Options {
+            member,
+            heartbeat_ms: timeouts.heartbeat_ms,
+            election_min_ms: timeouts.election_min_ms,
+            election_max_ms: timeouts.election_max_ms,
+            inflight_max: options.inflight_max,
+            window_slots: options.window_slots,
+            seed: options.seed,
+        };
+        // Longer than an election usually takes: by then a new leader has heard of everything.
+        let repeat_ms = timeouts.election_max_ms.saturating_mul(2).max(1);
+        let node = member.node;
+        Ok(Self {
+            cluster: options.cluster,
+            member,
+            boot,
+            command_bytes_max,
+            client_timeout_ms: options.client_timeout_ms,
+            patience_ms: repeat_ms,
+            election_max_ms: timeouts.election_max_ms,
+            window_slots: options.window_slots,
+            node: Node::new(node_options, recovered),
+            effects: Effects::with_capacity(64),
+            inbox: Default::default(),
+            node_wake: Time(0),
+            role: Role::Follower,
+            log,
+            log_reads: LogReads::default(),
+            last_record: RecordSeq(0),
+            persisted_to: RecordSeq(0),
+            storage_error: None,
+            read_error: None,
+            unread_votes: votes,
+            repair: Repair::new(damage.ranges, timeouts.election_min_ms),
+            payloads: Payloads::new(limits.payload_bytes, limits.recent_bytes),
+            origin: Origin::new(
+                node,
+                boot,
+                options.client_timeout_ms,
+                repeat_ms,
+                limits.clone(),
+            ),
+            applier,
+            reads: Reads::default(),
+            completions: Completions::default(),
+            forwarded: Forwarded::default(),
+            fetches: Fetches::new(timeouts.election_min_ms),
+            serving: Serving::default(),
+            history: History::default(),
+            peers: BTreeMap::new(),
+            addresses: options.addresses,
+            due_at: now,
+            retry_at: None,
+            stop: Stop::Running,
+            transfer_ended: None,
+            alarm: None,
+            limits,
+            counters: Counters::default(),
+        })
+    }
+}
+
+/// A command must fit into one record, and its batch into one frame.
+fn command_bytes_max<D: Disk>(wanted: usize, log: &Log<D>) -> usize {
+    wanted.min(
+        log.record_bytes_max()
+            .min(BODY_BYTES_MAX)
+            .saturating_sub(batch::OVERHEAD_BYTES),
+    )
+}

@@ -1,0 +1,102 @@
+//! Decided slots that a damaged log does not hold any more: fetched from peers, recorded again.
+//!
+//! The core knows these slots as decided and forgotten here, and asks for nothing below
+//! `decided_to`. So this part asks for them itself, and takes what comes as decided ([disk-8]).
+
+use quorate_core::{
+    node_id::NodeId,
+    slot::{Slot, SlotRange},
+    time::Time,
+};
+
+/// What is missing, and when whom to ask.
+#[derive(Debug)]
+pub(crate) struct Repair {
+    missing: Vec<SlotRange>,
+    ask_at: Time,
+    asked: usize,
+    retry_ms: u64,
+}
+
+impl Repair {
+    pub(crate) fn new(missing: Vec<SlotRange>, retry_ms: u64) -> Self {
+        Self {
+            missing,
+            ask_at: Time(0),
+            asked: 0,
+            retry_ms: retry_ms.max(1),
+        }
+    }
+
+    /// Whether all of `range` is missing.
+    pub(crate) fn wants(&self, range: SlotRange) -> bool {
+        !range.is_empty() && self.missing.iter().any(|gap| gap.intersect(range) == range)
+    }
+
+    /// These slots are here again.
+    pub(crate) fn repaired(&mut self, range: SlotRange) {
+        let cut = |gap: &SlotRange| {
+            let before = SlotRange::new(gap.from, range.from.min(gap.to));
+            let behind = SlotRange::new(range.to.max(gap.from), gap.to);
+            [before, behind].into_iter().filter(|part| !part.is_empty())
+        };
+        self.missing = self.missing.iter().flat_map(cut).collect();
+        self.ask_at = Time(0);
+    }
+
+    /// The question to ask now, if one is due.
+    pub(crate) fn question(&mut self, now: Time, peers: &[NodeId]) -> Option<(NodeId, SlotRange)> {
+        let gap = *self.missing.first()?;
+        if now < self.ask_at || peers.is_empty() {
+            return None;
+        }
+        let to = peers[self.asked % peers.len()];
+        self.asked += 1;
+        self.ask_at = now.plus_ms(self.retry_ms);
+        Some((to, gap))
+    }
+
+    /// When the next question is due.
+    pub(crate) fn wake_at(&self) -> Option<Time> {
+        (!self.missing.is_empty()).then_some(self.ask_at)
+    }
+
+    /// The first slot that is missing.
+    pub(crate) fn first(&self) -> Option<Slot> {
+        self.missing.first().map(|gap| gap.from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slots(from: u64, to: u64) -> SlotRange {
+        SlotRange::new(Slot(from), Slot(to))
+    }
+
+    /// [disk-8]
+    #[test]
+    fn missing_slots_are_asked_for_until_they_are_back() {
+        let mut repair = Repair::new(vec![slots(5, 9), slots(20, 21)], 10);
+        assert_eq!(repair.question(Time(0), &[]), None);
+        let peers = [NodeId(2), NodeId(3)];
+        assert_eq!(
+            repair.question(Time(0), &peers),
+            Some((NodeId(2), slots(5, 9)))
+        );
+        assert_eq!(repair.question(Time(0), &peers), None);
+        assert_eq!(
+            repair.question(Time(10_000), &peers),
+            Some((NodeId(3), slots(5, 9)))
+        );
+        assert!(repair.wants(slots(6, 8)));
+        assert!(!repair.wants(slots(8, 10)));
+        repair.repaired(slots(6, 7));
+        assert_eq!(repair.missing, [slots(5, 6), slots(7, 9), slots(20, 21)]);
+        repair.repaired(slots(1, 10));
+        assert_eq!(repair.first(), Some(Slot(20)));
+        repair.repaired(slots(20, 21));
+        assert_eq!((repair.first(), repair.wake_at()), (None, None));
+    }
+}

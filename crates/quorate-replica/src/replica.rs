@@ -1,0 +1,483 @@
+//! The loop of one replica: what happened, what is decided, what to say. No socket, clock or thread.
+//!
+//! Whoever drives it hands in frames, requests and the time, calls [`Replica::poll`], delivers the
+//! completions, flushes the plane's buffers, and then calls [`Replica::submit`]: the leader sends
+//! before it writes, so that nobody waits for two disks in a row.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use quorate_core::{
+    effect::{Alarm, Effects, Refusal, Role},
+    input::Input,
+    node::Node,
+    node_id::{Member, NodeId},
+    record::RecordSeq,
+    slot::{Slot, SlotRange},
+    time::Time,
+    value::Value,
+};
+use quorate_log::{Log, disk::Disk};
+use quorate_wire::{Frame, Lane, encode, header::HEADER_BYTES};
+
+use crate::{
+    apply::{Applier, Listeners, Next},
+    completions::Completions,
+    counters::Counters,
+    egress::RETRY_MS,
+    fetches::Fetches,
+    forwarded::Forwarded,
+    front::Front,
+    lifecycle::Stop,
+    limits::Limits,
+    log_reads::{LogReads, Purpose},
+    origin::{Offer, Origin},
+    payloads::{Payload, Payloads},
+    plane::Plane,
+    reads::Reads,
+    repair::Repair,
+    requests::Requester,
+    service::StateMachine,
+    serving::{History, Serving},
+    status::Addresses,
+};
+
+/// How often the leader asks its service for what is due.
+const DUE_MS: u64 = 10;
+
+/// One replica: core, log and service joined.
+pub struct Replica<D: Disk, S: StateMachine> {
+    // Who and how; constant.
+    pub(crate) cluster: u128,
+    pub(crate) member: Member,
+    pub(crate) boot: u32,
+    pub(crate) command_bytes_max: usize,
+    pub(crate) client_timeout_ms: u64,
+    pub(crate) patience_ms: u64,
+    pub(crate) election_max_ms: u64,
+    pub(crate) window_slots: u64,
+    pub(crate) limits: Limits,
+    // The protocol.
+    pub(crate) node: Node,
+    pub(crate) effects: Effects,
+    /// Events that wait for a call that can also send.
+    pub(crate) inbox: VecDeque<Input>,
+    pub(crate) node_wake: Time,
+    pub(crate) role: Role,
+    // The log.
+    pub(crate) log: Log<D>,
+    pub(crate) log_reads: LogReads,
+    pub(crate) last_record: RecordSeq,
+    pub(crate) persisted_to: RecordSeq,
+    pub(crate) storage_error: Option<String>,
+    /// Something that the log could not read back.
+    pub(crate) read_error: Option<String>,
+    /// Votes of an earlier process whose payloads are still to be read; nothing else until then.
+    pub(crate) unread_votes: SlotRange,
+    pub(crate) repair: Repair,
+    // Commands on their way.
+    pub(crate) payloads: Payloads,
+    pub(crate) origin: Origin,
+    pub(crate) forwarded: Forwarded,
+    pub(crate) applier: Applier<S>,
+    pub(crate) reads: Reads,
+    pub(crate) completions: Completions,
+    pub(crate) due_at: Time,
+    // Peers.
+    /// Those that can be talked to.
+    pub(crate) peers: BTreeMap<NodeId, Member>,
+    pub(crate) addresses: BTreeMap<NodeId, Addresses>,
+    pub(crate) fetches: Fetches,
+    pub(crate) serving: Serving,
+    pub(crate) history: History,
+    /// A peer's buffer was full, or a read had to wait: try again then.
+    pub(crate) retry_at: Option<Time>,
+    // The end.
+    pub(crate) stop: Stop,
+    pub(crate) transfer_ended: Option<Result<NodeId, Refusal>>,
+    pub(crate) alarm: Option<Alarm>,
+    pub(crate) counters: Counters,
+}
+
+impl<D: Disk, S: StateMachine> Replica<D, S> {
+    /// A peer can be talked to: its handshake is done.
+    pub fn peer_up(&mut self, now: Time, member: Member, _boot: u32, addresses: Addresses) {
+        if member.node == self.member.node {
+            return;
+        }
+        self.peer_down(now, member.node);
+        self.peers.insert(member.node, member);
+        self.addresses.insert(member.node, addresses);
+        self.inbox.push_back(Input::Connected(member));
+        if self.node.leader() == Some(member.node) {
+            // What was on the old connection may be lost.
+            self.origin.on_new_leader();
+        }
+    }
+
+    /// It cannot be talked to any more.
+    pub fn peer_down(&mut self, _now: Time, node: NodeId) {
+        if self.peers.remove(&node).is_some() {
+            self.serving.stop(node);
+            self.inbox.push_back(Input::Disconnected(node));
+        }
+    }
+
+    /// A peer said something.
+    pub fn on_frame(
+        &mut self,
+        now: Time,
+        _wall_ms: u64,
+        from: Member,
+        frame: Frame<'_>,
+        plane: &mut dyn Plane,
+    ) {
+        if from.node == self.member.node || self.is_silent() {
+            self.counters.frames_overload += 1;
+            return;
+        }
+        self.drain_inbox(now, plane);
+        self.take_frame(now, from, frame, plane);
+    }
+
+    /// Whatever is to be done now: timers, completed writes, decisions, new proposals.
+    pub fn poll(&mut self, now: Time, wall_ms: u64, plane: &mut dyn Plane) {
+        self.retry_at = None;
+        self.poll_log(now, plane);
+        if self.is_silent() {
+            self.advance_stop(now);
+            return;
+        }
+        self.drain_inbox(now, plane);
+        self.tick(now, plane);
+        self.expire(now);
+        self.apply(now);
+        self.take_due(now, wall_ms);
+        self.propose(now, plane);
+        self.ask_reads(now, plane);
+        self.drain_inbox(now, plane);
+        // A group of one in memory has decided what it just proposed.
+        self.apply(now);
+        self.help_peers(now, plane);
+        self.advance_stop(now);
+    }
+
+    /// Starts writing what was appended. Called after the plane's buffers were flushed.
+    pub fn submit(&mut self, _now: Time) {
+        self.log.submit();
+    }
+
+    /// When [`Replica::poll`] is due at the latest, if nothing else happens; in the past if there is
+    /// work left.
+    pub fn wake_at(&self, now: Time) -> Option<Time> {
+        if let Stop::Done = self.stop {
+            return None;
+        }
+        if self.has_work() {
+            return Some(now);
+        }
+        let leading = (self.role == Role::Leader).then_some(self.due_at);
+        let parts = [
+            Some(self.node_wake),
+            leading,
+            self.retry_at,
+            self.origin.wake_at(now),
+            self.reads.wake_at(self.patience_ms),
+            self.fetches.wake_at(),
+            self.repair.wake_at(),
+            self.log_reads.wake_at(now),
+            self.stop.deadline(),
+        ];
+        parts.into_iter().flatten().min()
+    }
+
+    fn has_work(&self) -> bool {
+        let room = self.completions.bytes() < self.limits.completion_bytes;
+        let next = || match self.applier.next(self.node.decided_to()) {
+            Next::Value(_, Value::Batch(name)) => self.payloads.holds(&name),
+            Next::Value(..) => true,
+            Next::FromLog(_) | Next::Nothing => false,
+        };
+        !self.inbox.is_empty() || (room && next())
+    }
+
+    /// What clients ask of this node.
+    pub fn requests(&mut self, now: Time, wall_ms: u64) -> Requester<'_, D, S> {
+        Requester::new(self, now, wall_ms)
+    }
+
+    /// Tells a front of everything that ended; says whether there was anything.
+    pub fn deliver(&mut self, now: Time, wall_ms: u64, front: &mut dyn Front) -> bool {
+        let Some(mut ended) = self.completions.take() else {
+            return false;
+        };
+        while let Some(completion) = ended.next_completion() {
+            front.completed(completion, &mut self.requests(now, wall_ms));
+        }
+        self.completions.recycle(ended);
+        true
+    }
+
+    /// Whether nothing may be said: the votes of before are not read yet, or the last ones are
+    /// being written down.
+    fn is_silent(&self) -> bool {
+        !self.unread_votes.is_empty() || self.stop.is_silent()
+    }
+
+    /// Whether what others propose must wait: this node could not keep up with writing or applying.
+    pub(crate) fn is_overloaded(&self) -> bool {
+        self.log.backlog_bytes() as u64 > self.limits.log_backlog_bytes
+            || self.applier.queued() >= self.limits.decided_entries
+    }
+
+    fn may_propose(&self, bytes: usize) -> bool {
+        self.node.can_propose() && !self.is_overloaded() && self.payloads.has_room(bytes)
+    }
+
+    pub(crate) fn drain_inbox(&mut self, now: Time, plane: &mut dyn Plane) {
+        while let Some(input) = self.inbox.pop_front() {
+            self.step(now, input, plane);
+        }
+    }
+
+    fn tick(&mut self, now: Time, plane: &mut dyn Plane) {
+        if now >= self.node_wake {
+            self.node_wake = now.plus_ms(u64::MAX);
+            self.step(now, Input::Tick, plane);
+        }
+    }
+
+    fn expire(&mut self, now: Time) {
+        self.origin.repeat_if_silent(now);
+        let commands = self.origin.expire(now, &mut self.completions);
+        let reads = self.reads.expire(now, &mut self.completions);
+        self.counters.requests_timed_out += commands + reads;
+    }
+
+    /// Applies what is decided, within a budget, and lets the reads run that waited for it.
+    fn apply(&mut self, now: Time) {
+        let mut budget = self.limits.apply_bytes;
+        while budget > 0 && self.completions.bytes() < self.limits.completion_bytes {
+            let (range, value) = match self.applier.next(self.node.decided_to()) {
+                Next::Value(range, value) => (range, value),
+                Next::FromLog(range) => {
+                    self.read_to_apply(now, range);
+                    break;
+                }
+                Next::Nothing => break,
+            };
+            let payload = match value {
+                Value::Batch(name) => match self.payloads.get(&name) {
+                    Some(payload) => Some(payload.clone()),
+                    None => {
+                        self.read_to_apply(now, range);
+                        break;
+                    }
+                },
+                _ => None,
+            };
+            budget = budget.saturating_sub(payload.as_ref().map_or(64, |payload| payload.len()));
+            self.apply_one(now, range, value, payload.as_deref());
+        }
+        self.applied();
+    }
+
+    pub(crate) fn apply_one(
+        &mut self,
+        now: Time,
+        range: SlotRange,
+        value: Value,
+        payload: Option<&[u8]>,
+    ) {
+        let Self {
+            origin,
+            completions,
+            counters,
+            ..
+        } = self;
+        let mut listeners = Listeners {
+            now,
+            origin,
+            completions,
+            counters,
+        };
+        self.applier.apply(range, &value, payload, &mut listeners);
+        self.history.push(range, value);
+    }
+
+    pub(crate) fn applied(&mut self) {
+        self.applier.commit();
+        let applied_to = self.applier.applied_to();
+        self.payloads.unpin_below(applied_to);
+        self.reads.release(applied_to, &mut self.completions);
+    }
+
+    /// [session-3] Time reaches the service as commands in the log, from the leader alone.
+    fn take_due(&mut self, now: Time, wall_ms: u64) {
+        if self.role != Role::Leader || now < self.due_at || self.stop.is_requested() {
+            return;
+        }
+        self.due_at = now.plus_ms(DUE_MS);
+        let origin = &mut self.origin;
+        let max = self.command_bytes_max;
+        self.applier
+            .service
+            .due(wall_ms, self.limits.due_commands, &mut |command| {
+                if command.len() <= max {
+                    origin.accept_due(now, command);
+                }
+            });
+    }
+
+    fn propose(&mut self, now: Time, plane: &mut dyn Plane) {
+        match self.node.leader() {
+            _ if self.role == Role::Leader => {
+                self.propose_forwarded(now, plane);
+                self.propose_own(now, plane);
+            }
+            Some(leader) if leader != self.member.node => self.forward_own(now, leader, plane),
+            _ => {}
+        }
+    }
+
+    pub(crate) fn propose_forwarded(&mut self, now: Time, plane: &mut dyn Plane) {
+        while let Some(bytes) = self.forwarded.next_bytes()
+            && self.may_propose(bytes)
+            && let Some((value, payload)) = self.forwarded.pop()
+        {
+            self.propose_value(now, value, payload, plane);
+        }
+    }
+
+    fn propose_own(&mut self, now: Time, plane: &mut dyn Plane) {
+        while let Some(bytes) = self.origin.next_bytes(now)
+            && self.may_propose(bytes)
+            && let Some(Offer { value, payload }) = self.origin.take_offer(now)
+        {
+            if !self.forwarded.knows(&value) {
+                self.propose_value(now, value, payload, plane);
+            }
+        }
+    }
+
+    fn propose_value(
+        &mut self,
+        now: Time,
+        value: Value,
+        payload: Option<Payload>,
+        plane: &mut dyn Plane,
+    ) {
+        if let (Value::Batch(name), Some(payload)) = (value, payload) {
+            self.payloads.insert(name, payload);
+            self.found(name);
+        }
+        self.step(now, Input::Propose { value, slots: 1 }, plane);
+    }
+
+    /// Two-level batching: this node's batches go to the leader whole.
+    fn forward_own(&mut self, now: Time, leader: NodeId, plane: &mut dyn Plane) {
+        while let Some(bytes) = self.origin.next_bytes(now) {
+            // First the room, then the batch: one that was formed cannot be taken back.
+            let Some(out) = plane.outgoing(leader, Lane::Control, HEADER_BYTES + bytes) else {
+                self.counters.sends_dropped += 1;
+                self.origin.hold(now.plus_ms(RETRY_MS));
+                return;
+            };
+            let Some(Offer { value, payload }) = self.origin.take_offer(now) else {
+                return;
+            };
+            let frame = Frame::Forward {
+                value,
+                bytes: payload.as_deref().unwrap_or_default(),
+            };
+            if encode(self.member, &frame, out).is_err() {
+                self.counters.sends_dropped += 1;
+            }
+            if let (Value::Batch(name), Some(payload)) = (value, payload) {
+                // The leader's proposal may come without the bytes: they are from here.
+                self.payloads.insert(name, payload);
+            }
+        }
+    }
+
+    fn ask_reads(&mut self, now: Time, plane: &mut dyn Plane) {
+        if let Some(token) = self.reads.next_question(now, self.patience_ms) {
+            self.step(now, Input::Read(token), plane);
+            self.reads
+                .release(self.applier.applied_to(), &mut self.completions);
+        }
+    }
+
+    fn poll_log(&mut self, now: Time, plane: &mut dyn Plane) {
+        match self.log.poll() {
+            Ok(persisted_to) if persisted_to > self.persisted_to => {
+                self.persisted_to = persisted_to;
+                self.log_reads.written(persisted_to);
+                if !self.stop.is_silent() {
+                    self.step(now, Input::Persisted(persisted_to), plane);
+                }
+            }
+            Ok(_) => {}
+            Err(error) => self.fail_storage(error.to_string()),
+        }
+        self.read_votes(now);
+        while let Some(done) = self.log.next_read() {
+            if let Some(purpose) = self.log_reads.ended(done.token) {
+                self.on_log_read(now, purpose, done.result, plane);
+            }
+        }
+    }
+
+    pub(crate) fn read(&mut self, now: Time, purpose: Purpose, range: SlotRange) {
+        let range = self.log_reads.readable(range);
+        if !range.is_empty() && self.log_reads.may_start(now, purpose) {
+            let bytes_max = self.limits.log_read_bytes;
+            self.log_reads
+                .start(&mut self.log, purpose, range, bytes_max);
+        }
+    }
+
+    /// Everything that this replica counts.
+    pub fn counters(&self) -> Counters {
+        let (batches_formed, batches_repeated) = (self.origin.formed(), self.origin.repeated());
+        Counters {
+            batches_formed,
+            batches_repeated,
+            ..self.counters
+        }
+    }
+
+    /// What the core counts of its slow paths.
+    pub fn slow_paths(&self) -> quorate_core::effect::SlowPaths {
+        self.effects.slow
+    }
+
+    /// The core, for invariants.
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// The log, for its counters and its file descriptor.
+    pub fn log(&self) -> &Log<D> {
+        &self.log
+    }
+
+    /// The service.
+    pub fn service(&self) -> &S {
+        &self.applier.service
+    }
+
+    /// Who this is.
+    pub fn member(&self) -> Member {
+        self.member
+    }
+
+    /// Every slot below is applied.
+    pub fn applied_to(&self) -> Slot {
+        self.applier.applied_to()
+    }
+
+    /// The session table in a canonical form: equal on all nodes that applied the same slots.
+    pub fn sessions(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        self.applier.sessions().canonical()
+    }
+}

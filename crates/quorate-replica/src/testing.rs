@@ -1,0 +1,640 @@
+//! A whole cluster in one thread, for tests: real replicas and logs, a network and disks in memory.
+//!
+//! Deterministic: equal seeds and equal calls give equal runs. Time moves from event to event.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use quorate_core::{
+    configuration::Configuration,
+    node_id::{Incarnation, Member, NodeId},
+    record::Class,
+    time::Time,
+};
+use quorate_log::{Log, LogOptions, disk::MemoryDisk};
+use quorate_wire::{BODY_BYTES_MAX, Decoded, Lane, decode};
+
+use crate::{
+    ReplicaOptions,
+    front::{Completion, ConnectionId, Failure, Front, Requests, Sequenced, SessionId, Tag},
+    plane::Plane,
+    replica::Replica,
+    service::StateMachine,
+    status::Addresses,
+};
+
+/// Unix time of the simulated start, in milliseconds.
+const WALL_START_MS: u64 = 1_700_000_000_000;
+/// A replica that is polled this often without time passing does not come to rest.
+const TURNS_MAX: u32 = 10_000;
+
+/// How bad the world is.
+#[derive(Clone, Debug)]
+pub struct Knobs {
+    /// A frame takes at least this long,
+    pub delay_min_us: u64,
+    /// and at most this long. Frames of one lane between two nodes stay in order.
+    pub delay_max_us: u64,
+    /// How many frames of a thousand are lost.
+    pub loss_per_mille: u64,
+    /// How long a disk operation takes.
+    pub disk_us: u64,
+    /// What fits into a node's buffer towards one peer and lane.
+    pub plane_bytes: usize,
+}
+
+impl Default for Knobs {
+    fn default() -> Self {
+        let plane_bytes = 2 * BODY_BYTES_MAX;
+        Self {
+            delay_min_us: 50,
+            delay_max_us: 150,
+            loss_per_mille: 0,
+            disk_us: 100,
+            plane_bytes,
+        }
+    }
+}
+
+/// How a request ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Executed, with this reply.
+    Written(Vec<u8>),
+    /// The answer to a linearizable query.
+    Read(Vec<u8>),
+    /// A session was registered.
+    Registered(SessionId),
+    /// Not done, or not known to be.
+    Failed(Failure),
+}
+
+/// One node: what survives a crash, and what does not.
+struct Seat<S: StateMachine> {
+    disk: MemoryDisk,
+    boot: u32,
+    incarnation: Incarnation,
+    replica: Option<Replica<MemoryDisk, S>>,
+    plane: Buffers,
+    ledger: Ledger,
+    /// Disk operations under way: when they complete, by id.
+    disk_done: BTreeMap<u64, Time>,
+    dirty: bool,
+}
+
+struct InFlight {
+    boot: u32,
+    to: NodeId,
+    lane: Lane,
+    bytes: Vec<u8>,
+}
+
+/// The cluster.
+pub struct Cluster<S: StateMachine> {
+    /// How bad the world is; may be changed at any time.
+    pub knobs: Knobs,
+    /// What every node is opened with, but for who it is.
+    pub options: ReplicaOptions,
+    make: Box<dyn FnMut(NodeId) -> S>,
+    seats: BTreeMap<NodeId, Seat<S>>,
+    links: BTreeMap<(Time, u64), (NodeId, InFlight)>,
+    /// When the last frame of a link arrives: links keep the order.
+    link_busy: BTreeMap<(NodeId, NodeId, Lane), Time>,
+    cut: BTreeSet<(NodeId, NodeId)>,
+    now: Time,
+    frames: u64,
+    tags: u64,
+    dice: u64,
+}
+
+/// A node's buffers towards its peers.
+struct Buffers {
+    to: BTreeMap<(NodeId, Lane), Vec<u8>>,
+    connected: BTreeSet<NodeId>,
+    bytes_max: usize,
+}
+
+impl Plane for Buffers {
+    fn outgoing(&mut self, to: NodeId, lane: Lane, bytes: usize) -> Option<&mut Vec<u8>> {
+        if !self.connected.contains(&to) {
+            return None;
+        }
+        let buffer = self.to.entry((to, lane)).or_default();
+        (buffer.len() + bytes <= self.bytes_max).then_some(buffer)
+    }
+}
+
+/// A front without connections that writes down what it hears.
+#[derive(Default)]
+struct Ledger {
+    queries: BTreeMap<Tag, Vec<u8>>,
+    outcomes: BTreeMap<Tag, Outcome>,
+}
+
+impl Front for Ledger {
+    fn opened(&mut self, _connection: ConnectionId, _requests: &mut dyn Requests) {}
+
+    fn received(
+        &mut self,
+        _connection: ConnectionId,
+        bytes: &[u8],
+        _requests: &mut dyn Requests,
+    ) -> usize {
+        bytes.len()
+    }
+
+    fn ready(&self, _connection: ConnectionId) -> bool {
+        true
+    }
+
+    fn completed(&mut self, completion: Completion<'_>, requests: &mut dyn Requests) {
+        let (tag, outcome) = match completion {
+            Completion::Written(tag, reply) => (tag, Outcome::Written(reply.to_vec())),
+            Completion::Registered(tag, session) => (tag, Outcome::Registered(session)),
+            Completion::Failed(tag, failure) => (tag, Outcome::Failed(failure)),
+            Completion::Readable(tag) => {
+                let mut answer = Vec::new();
+                requests.query(
+                    self.queries.get(&tag).map_or(&[], Vec::as_slice),
+                    &mut answer,
+                );
+                (tag, Outcome::Read(answer))
+            }
+        };
+        let twice = self.outcomes.insert(tag, outcome);
+        assert!(twice.is_none(), "request {tag:?} ended twice");
+    }
+
+    fn next_dirty(&mut self) -> Option<ConnectionId> {
+        None
+    }
+
+    fn output(&mut self, _connection: ConnectionId) -> &mut Vec<u8> {
+        unreachable!("no connection was opened")
+    }
+
+    fn closing(&self, _connection: ConnectionId) -> bool {
+        false
+    }
+
+    fn closed(&mut self, _connection: ConnectionId, _requests: &mut dyn Requests) {}
+}
+
+impl<S: StateMachine> Cluster<S> {
+    /// Nodes 1 to `count`, all of them voters and running; `make` builds a service for each start.
+    pub fn new(
+        count: u32,
+        class: Class,
+        seed: u64,
+        make: impl FnMut(NodeId) -> S + 'static,
+    ) -> Self {
+        let options = Self::options(count, class);
+        let mut cluster = Self::with_options(options, seed, make);
+        for node in 1..=count {
+            cluster.start(NodeId(node));
+        }
+        cluster
+    }
+
+    /// The options that [`Cluster::new`] uses.
+    pub fn options(count: u32, class: Class) -> ReplicaOptions {
+        let members = (1..=count).map(Member::first);
+        let founding = Configuration::simple(members, class).expect("a few nodes of weight 1");
+        ReplicaOptions::new(7, Member::first(1), 0, founding)
+    }
+
+    /// The same with other options, and nothing running yet.
+    pub fn with_options(
+        options: ReplicaOptions,
+        seed: u64,
+        make: impl FnMut(NodeId) -> S + 'static,
+    ) -> Self {
+        let seat = |node| {
+            let disk = MemoryDisk::new();
+            disk.set_manual(true);
+            let (to, connected) = (BTreeMap::new(), BTreeSet::new());
+            let seat = Seat {
+                disk,
+                boot: 0,
+                incarnation: Incarnation(0),
+                replica: None,
+                plane: Buffers {
+                    to,
+                    connected,
+                    bytes_max: 0,
+                },
+                ledger: Ledger::default(),
+                disk_done: BTreeMap::new(),
+                dirty: false,
+            };
+            (node, seat)
+        };
+        let nodes = options
+            .founding
+            .members()
+            .iter()
+            .map(|voter| voter.member.node);
+        Self {
+            knobs: Knobs::default(),
+            make: Box::new(make),
+            seats: nodes.map(seat).collect(),
+            options,
+            links: BTreeMap::new(),
+            link_busy: BTreeMap::new(),
+            cut: BTreeSet::new(),
+            // Not zero: a replica must not depend on where time starts.
+            now: Time(1_000_000),
+            frames: 0,
+            tags: 0,
+            dice: seed,
+        }
+    }
+
+    fn seat(&mut self, node: NodeId) -> &mut Seat<S> {
+        self.seats.get_mut(&node).expect("a node of this cluster")
+    }
+
+    /// Starts a node: its next boot.
+    pub fn start(&mut self, node: NodeId) {
+        let service = (self.make)(node);
+        let now = self.now;
+        let mut options = self.options.clone();
+        let seat = self.seat(node);
+        assert!(seat.replica.is_none(), "node {node} runs already");
+        seat.boot += 1;
+        seat.disk = seat.disk.attach();
+        options.member = Member {
+            node,
+            incarnation: seat.incarnation,
+        };
+        options.boot = seat.boot;
+        options.seed = u64::from(node.0) << 32 | u64::from(seat.boot);
+        let log_options = LogOptions::new(options.cluster, node, seat.incarnation);
+        let (log, recovery) = Log::open(seat.disk.clone(), log_options).expect("the log opens");
+        let replica = Replica::open(options, log, recovery, service, now);
+        seat.replica = Some(replica.unwrap_or_else(|error| panic!("node {node}: {error}")));
+        seat.dirty = true;
+        self.connect_all();
+    }
+
+    /// The next start of this node is in its next incarnation ([volatile-1]).
+    pub fn forget_votes(&mut self, node: NodeId) {
+        self.seat(node).incarnation.0 += 1;
+    }
+
+    /// Ends a node's process: writes in flight are kept, torn or lost.
+    pub fn crash(&mut self, node: NodeId) {
+        let seed = self.roll();
+        let seat = self.seat(node);
+        seat.replica = None;
+        seat.disk.crash(seed);
+        seat.disk_done.clear();
+        seat.ledger = Ledger::default();
+        seat.plane.to.clear();
+        self.connect_all();
+    }
+
+    /// Whether the node runs.
+    pub fn runs(&self, node: NodeId) -> bool {
+        self.seats[&node].replica.is_some()
+    }
+
+    /// Cuts all connections between two nodes, or heals them.
+    pub fn set_cut(&mut self, one: NodeId, other: NodeId, cut: bool) {
+        for pair in [(one, other), (other, one)] {
+            if cut {
+                self.cut.insert(pair);
+            } else {
+                self.cut.remove(&pair);
+            }
+        }
+        self.connect_all();
+    }
+
+    /// Cuts a node off from all others, or heals that.
+    pub fn isolate(&mut self, node: NodeId, cut: bool) {
+        let others: Vec<_> = self
+            .seats
+            .keys()
+            .copied()
+            .filter(|other| *other != node)
+            .collect();
+        for other in others {
+            self.set_cut(node, other, cut);
+        }
+    }
+
+    fn connect_all(&mut self) {
+        let nodes: Vec<_> = self.seats.keys().copied().collect();
+        let bytes_max = self.knobs.plane_bytes;
+        for &node in &nodes {
+            self.seat(node).plane.bytes_max = bytes_max;
+            for &peer in nodes.iter().filter(|peer| **peer != node) {
+                self.connect(node, peer);
+            }
+        }
+    }
+
+    fn connect(&mut self, node: NodeId, peer: NodeId) {
+        let other = &self.seats[&peer];
+        let member = Member {
+            node: peer,
+            incarnation: other.incarnation,
+        };
+        let boot = other.boot;
+        let up = other.replica.is_some() && self.runs(node) && !self.cut.contains(&(node, peer));
+        let now = self.now;
+        let seat = self.seat(node);
+        let was = seat.plane.connected.contains(&peer);
+        if up {
+            seat.plane.connected.insert(peer);
+        } else {
+            seat.plane.connected.remove(&peer);
+            seat.plane.to.retain(|(to, _), _| *to != peer);
+        }
+        let Some(replica) = &mut seat.replica else {
+            seat.plane.connected.clear();
+            return;
+        };
+        seat.dirty = true;
+        match (was, up) {
+            (false, true) => replica.peer_up(now, member, boot, Addresses::default()),
+            (true, false) => replica.peer_down(now, peer),
+            _ => {}
+        }
+    }
+
+    /// A number that the seed and the calls before decide.
+    pub fn roll(&mut self) -> u64 {
+        self.dice = self.dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let word = (self.dice ^ (self.dice >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    }
+
+    /// The present.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    fn wall_ms(&self) -> u64 {
+        WALL_START_MS + self.now.0 / 1000
+    }
+
+    /// A running node.
+    pub fn replica(&self, node: NodeId) -> &Replica<MemoryDisk, S> {
+        self.seats[&node].replica.as_ref().expect("the node runs")
+    }
+
+    /// A running node, to do something to it.
+    pub fn replica_mut(&mut self, node: NodeId) -> &mut Replica<MemoryDisk, S> {
+        let seat = self.seat(node);
+        seat.dirty = true;
+        seat.replica.as_mut().expect("the node runs")
+    }
+
+    /// A node's disk, to break it.
+    pub fn disk(&self, node: NodeId) -> &MemoryDisk {
+        &self.seats[&node].disk
+    }
+
+    /// A node that leads and that a majority follows.
+    pub fn leader(&self) -> Option<NodeId> {
+        let follows = |node: NodeId, seat: &Seat<S>| {
+            seat.replica
+                .as_ref()
+                .is_some_and(|replica| replica.node().leader() == Some(node))
+        };
+        let followers = |node| {
+            self.seats
+                .values()
+                .filter(|seat| follows(node, seat))
+                .count()
+        };
+        self.seats.keys().copied().find(|node| {
+            self.runs(*node)
+                && self.replica(*node).node().can_propose()
+                && 2 * followers(*node) > self.seats.len()
+        })
+    }
+
+    /// Hands a request to a node's front.
+    pub fn request(
+        &mut self,
+        node: NodeId,
+        ask: impl FnOnce(&mut dyn Requests, Tag) -> Result<(), Failure>,
+    ) -> Tag {
+        self.tags += 1;
+        let (tag, now, wall_ms) = (Tag(self.tags), self.now, self.wall_ms());
+        let seat = self.seat(node);
+        seat.dirty = true;
+        let replica = seat.replica.as_mut().expect("the node runs");
+        if let Err(failure) = ask(&mut replica.requests(now, wall_ms), tag) {
+            seat.ledger.outcomes.insert(tag, Outcome::Failed(failure));
+        }
+        tag
+    }
+
+    /// A write through this node.
+    pub fn write(&mut self, node: NodeId, command: &[u8]) -> Tag {
+        self.request(node, |requests, tag| requests.write(tag, command))
+    }
+
+    /// A write through this node within a client's session.
+    pub fn write_once(&mut self, node: NodeId, at: Sequenced, command: &[u8]) -> Tag {
+        self.request(node, |requests, tag| requests.write_once(tag, at, command))
+    }
+
+    /// A new client session through this node.
+    pub fn register(&mut self, node: NodeId) -> Tag {
+        self.request(node, |requests, tag| requests.register(tag))
+    }
+
+    /// A linearizable query through this node.
+    pub fn read(&mut self, node: NodeId, query: &[u8]) -> Tag {
+        let tag = self.request(node, |requests, tag| requests.read(tag));
+        self.seat(node).ledger.queries.insert(tag, query.to_vec());
+        tag
+    }
+
+    /// How a request through this node ended, if it did.
+    pub fn outcome(&self, node: NodeId, tag: Tag) -> Option<&Outcome> {
+        self.seats[&node].ledger.outcomes.get(&tag)
+    }
+
+    /// Lets things happen until `done`, for at most `ms` milliseconds. Whether it is done.
+    pub fn run_until(&mut self, ms: u64, mut done: impl FnMut(&mut Self) -> bool) -> bool {
+        let end = self.now.plus_ms(ms);
+        self.settle();
+        loop {
+            if done(self) {
+                return true;
+            }
+            match self.next_event().filter(|at| *at <= end) {
+                Some(at) => self.advance(at),
+                None => {
+                    self.now = end;
+                    self.settle();
+                    return done(self);
+                }
+            }
+        }
+    }
+
+    /// Lets things happen for that long.
+    pub fn run_ms(&mut self, ms: u64) {
+        self.run_until(ms, |_| false);
+    }
+
+    fn next_event(&self) -> Option<Time> {
+        let wakes = self
+            .seats
+            .values()
+            .filter_map(|seat| seat.replica.as_ref()?.wake_at(self.now));
+        let disks = self
+            .seats
+            .values()
+            .flat_map(|seat| seat.disk_done.values().copied());
+        let frames = self.links.keys().next().map(|(at, _)| *at);
+        wakes.chain(disks).chain(frames).min()
+    }
+
+    fn advance(&mut self, to: Time) {
+        self.now = self.now.max(to);
+        self.complete_disks();
+        self.deliver_frames();
+        let now = self.now;
+        for seat in self.seats.values_mut() {
+            let wake = seat
+                .replica
+                .as_ref()
+                .and_then(|replica| replica.wake_at(now));
+            seat.dirty |= wake.is_some_and(|at| at <= now);
+        }
+        self.settle();
+    }
+
+    fn complete_disks(&mut self) {
+        for seat in self.seats.values_mut() {
+            let due: Vec<_> = seat
+                .disk_done
+                .iter()
+                .filter(|(_, at)| **at <= self.now)
+                .collect();
+            let due: Vec<_> = due.into_iter().map(|(id, _)| *id).collect();
+            for id in due {
+                seat.disk_done.remove(&id);
+                seat.disk.complete(id);
+                seat.dirty = true;
+            }
+        }
+    }
+
+    fn deliver_frames(&mut self) {
+        while let Some(first) = self.links.first_entry()
+            && first.key().0 <= self.now
+        {
+            let (from, frame) = first.remove();
+            let lost = self.roll() % 1000 < self.knobs.loss_per_mille;
+            let gone = self.seats[&from].boot != frame.boot || !self.runs(from);
+            if lost || gone || self.cut.contains(&(from, frame.to)) || !self.runs(frame.to) {
+                continue;
+            }
+            let (now, wall_ms) = (self.now, self.wall_ms());
+            let seat = self.seat(frame.to);
+            let Ok(Decoded::Frame { from, frame, .. }) = decode(&frame.bytes, BODY_BYTES_MAX)
+            else {
+                panic!("a replica sent what nobody can read");
+            };
+            let replica = seat.replica.as_mut().expect("just checked");
+            replica.on_frame(now, wall_ms, from, frame, &mut seat.plane);
+            seat.dirty = true;
+        }
+    }
+
+    /// Turns every node that has something to do until all are at rest.
+    fn settle(&mut self) {
+        let mut turns = 0;
+        while let Some(node) = self
+            .seats
+            .iter()
+            .find(|(_, seat)| seat.dirty)
+            .map(|(node, _)| *node)
+        {
+            turns += 1;
+            assert!(
+                turns < TURNS_MAX,
+                "node {node} does not come to rest at {:?}",
+                self.now
+            );
+            self.turn(node);
+        }
+    }
+
+    /// What the reactor does after something happened.
+    fn turn(&mut self, node: NodeId) {
+        let (now, wall_ms, disk_us) = (self.now, self.wall_ms(), self.knobs.disk_us);
+        let seat = self.seat(node);
+        seat.dirty = false;
+        let Some(replica) = &mut seat.replica else {
+            return;
+        };
+        replica.poll(now, wall_ms, &mut seat.plane);
+        let told = replica.deliver(now, wall_ms, &mut seat.ledger);
+        let boot = seat.boot;
+        let sent: Vec<_> = seat
+            .plane
+            .to
+            .iter_mut()
+            .map(|(to, bytes)| (*to, std::mem::take(bytes)))
+            .collect();
+        replica.submit(now);
+        for pending in seat.disk.pending() {
+            seat.disk_done
+                .entry(pending.id)
+                .or_insert(now.plus_us(disk_us));
+        }
+        seat.dirty = told || replica.wake_at(now).is_some_and(|at| at <= now);
+        for ((to, lane), bytes) in sent {
+            self.post(node, boot, to, lane, &bytes);
+        }
+    }
+
+    /// Puts each frame of a buffer on its way.
+    fn post(&mut self, from: NodeId, boot: u32, to: NodeId, lane: Lane, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let Ok(Decoded::Frame { used, .. }) = decode(bytes, BODY_BYTES_MAX) else {
+                panic!("a replica sent what nobody can read");
+            };
+            let (frame, rest) = bytes.split_at(used);
+            bytes = rest;
+            let spread = self
+                .knobs
+                .delay_max_us
+                .saturating_sub(self.knobs.delay_min_us)
+                + 1;
+            let delay = self.knobs.delay_min_us + self.roll() % spread;
+            let busy = self.link_busy.entry((from, to, lane)).or_default();
+            let at = self.now.plus_us(delay).max(*busy);
+            *busy = at;
+            self.frames += 1;
+            let frame = InFlight {
+                boot,
+                to,
+                lane,
+                bytes: frame.to_vec(),
+            };
+            self.links.insert((at, self.frames), (from, frame));
+        }
+    }
+
+    /// Frames sent so far.
+    pub fn frames_sent(&self) -> u64 {
+        self.frames
+    }
+
+    /// Loses what is on its way, on one lane or on both.
+    pub fn lose_in_flight(&mut self, lane: Option<Lane>) {
+        self.links
+            .retain(|_, (_, frame)| lane.is_some_and(|lane| lane != frame.lane));
+    }
+}
