@@ -76,8 +76,10 @@ pub struct Client {
     at: usize,
     options: Options,
     link: Option<Link>,
-    /// Ids of what was sent on the link and has no answer, in order.
-    in_flight: VecDeque<u64>,
+    /// Ids of what was sent on the link and has no answer, in order; `None` is an acknowledgement.
+    in_flight: VecDeque<Option<u64>>,
+    /// The node is to be told which replies have arrived: it does not know, or its store is full.
+    acknowledge: bool,
     session: Option<String>,
     next_number: u64,
     open: VecDeque<Open>,
@@ -99,6 +101,7 @@ impl Client {
             options,
             link: None,
             in_flight: VecDeque::new(),
+            acknowledge: false,
             session: None,
             next_number: 1,
             open: VecDeque::new(),
@@ -178,6 +181,8 @@ impl Client {
             if matches!(front.state, State::Done(_)) || Instant::now() >= front.until {
                 let open = self.open.pop_front().expect("looked at just above");
                 self.first += 1;
+                // Its place in the session is free, although it never had a reply.
+                self.acknowledge |= open.is_open();
                 return open.outcome();
             }
             let until = front.until;
@@ -233,6 +238,7 @@ impl Client {
                 text,
             } => {
                 open.doubt |= doubt;
+                self.acknowledge |= text.starts_with("SESSIONFULL");
                 open.state = State::Waiting;
                 open.obstacle.clone_from(&text);
                 if elsewhere {
@@ -298,11 +304,24 @@ impl Client {
             return Ok(());
         };
         let mut bytes = Vec::new();
+        let numbers = self
+            .open
+            .iter()
+            .filter(|open| open.is_open())
+            .filter_map(|open| open.number);
+        if self.acknowledge
+            && let Some(oldest) = numbers.min()
+        {
+            let digits = oldest.to_string();
+            encode(&[b"QUORATE", b"ACK", digits.as_bytes()], &mut bytes);
+            self.in_flight.push_back(None);
+            self.acknowledge = false;
+        }
         for (id, open) in (self.first..).zip(&mut self.open) {
             if matches!(open.state, State::Waiting) {
                 open.encode(&mut bytes);
                 open.state = State::Sent;
-                self.in_flight.push_back(id);
+                self.in_flight.push_back(Some(id));
             }
         }
         if bytes.is_empty() {

@@ -37,7 +37,7 @@ struct World {
     executed: Vec<(String, u64, Vec<u8>)>,
     replies: BTreeMap<(String, u64), i64>,
     sessions: u64,
-    connections: u64,
+    acknowledged: Vec<u64>,
 }
 
 #[derive(Clone)]
@@ -72,7 +72,6 @@ impl Fake {
     }
 
     fn serve(&self, mut stream: TcpStream) {
-        self.world.lock().unwrap().connections += 1;
         let mut session = String::new();
         let mut input = Vec::new();
         while let Some(arguments) = command(&mut stream, &mut input) {
@@ -90,6 +89,14 @@ impl Fake {
                 }
                 ["QUORATE", "SESSION", id] => {
                     session = (*id).to_owned();
+                    stream.write_all(b"+OK\r\n").unwrap();
+                }
+                ["QUORATE", "ACK", below] => {
+                    self.world
+                        .lock()
+                        .unwrap()
+                        .acknowledged
+                        .push(below.parse().unwrap());
                     stream.write_all(b"+OK\r\n").unwrap();
                 }
                 ["QUORATE", "SEQ", number, what] => {
@@ -326,6 +333,21 @@ fn a_lost_session_is_told_and_not_papered_over() {
     assert_eq!(client.run(&[b"incr"]), Ok(Reply::Integer(2)));
     assert_eq!(client.session(), Some("3.0"));
     assert_eq!(fake.executed(), 2);
+}
+
+/// [session-2] A number that was given up would fill the session for ever.
+#[test]
+fn what_was_given_up_is_acknowledged() {
+    let short = Options {
+        deadline: Duration::from_millis(50),
+        ..hasty()
+    };
+    let busy = Fake::start(&[Fault::Refuse("BUSY later"); 10_000]);
+    let mut client = Client::new(&[busy.address.as_str()], short);
+    assert!(matches!(client.run(&[b"incr"]), Err(Error::NotExecuted(_))));
+    busy.world.lock().unwrap().faults.clear();
+    assert_eq!(client.run(&[b"incr"]), Ok(Reply::Integer(1)));
+    assert_eq!(busy.world.lock().unwrap().acknowledged, [2]);
 }
 
 #[test]

@@ -145,6 +145,10 @@ impl Connection {
         self.ending
     }
 
+    pub(super) fn is_idle(&self) -> bool {
+        self.order.is_empty()
+    }
+
     pub(super) fn closing(&self) -> bool {
         self.ending && self.order.is_empty()
     }

@@ -139,6 +139,12 @@ impl RespFront {
         self.connections.len()
     }
 
+    /// Whether replies to what this connection asked are still to come.
+    pub fn is_busy(&self, connection: ConnectionId) -> bool {
+        let client = self.connections.get(&connection);
+        client.is_some_and(|client| !client.is_idle())
+    }
+
     /// Number of requests that wait for the replica: 0 once all is answered.
     pub fn open_requests(&self) -> usize {
         self.shared.owners.len()
