@@ -85,17 +85,21 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 }
             }
             Stop::HandingOver(deadline) => {
-                let over = self.transfer_ended.is_some() || self.role != Role::Leader;
-                if over || now >= deadline {
+                if self.transfer_ended.is_some() || now >= deadline {
                     self.write_all();
                 }
             }
             Stop::Writing => {
-                if self.log.is_idle() || self.storage_error.is_some() {
+                if self.all_written() {
                     self.stop = Stop::Done;
                 }
             }
         }
+    }
+
+    /// Whether the last record is on disk, or never will be.
+    pub(crate) fn all_written(&self) -> bool {
+        self.log.is_idle() || self.storage_error.is_some()
     }
 
     /// What is still open when time is up.

@@ -169,8 +169,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// When [`Replica::poll`] is due at the latest, if nothing else happens; in the past if there is
     /// work left.
     pub fn wake_at(&self, now: Time) -> Option<Time> {
-        if let Stop::Done = self.stop {
-            return None;
+        if self.stop.is_silent() {
+            // Only the disk is waited for.
+            return (self.stop == Stop::Writing && self.all_written()).then_some(now);
+        }
+        if !self.unread_votes.is_empty() {
+            return self.log_reads.wake_at(now);
         }
         if self.has_work() {
             return Some(now);
@@ -188,6 +192,24 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.stop.deadline(),
         ];
         parts.into_iter().flatten().min()
+    }
+
+    /// Who wants to be woken when, for whoever wonders why a replica does not come to rest.
+    pub(crate) fn unrest(&self, now: Time) -> String {
+        format!(
+            "stop {:?}, work {}, node {:?}, due {:?}, retry {:?}, origin {:?}, reads {:?}, fetches {:?}, \
+             repair {:?}, log {:?}",
+            self.stop,
+            self.has_work(),
+            self.node_wake,
+            self.due_at,
+            self.retry_at,
+            self.origin.wake_at(now),
+            self.reads.wake_at(self.patience_ms),
+            self.fetches.wake_at(),
+            self.repair.wake_at(),
+            self.log_reads.wake_at(now),
+        )
     }
 
     fn has_work(&self) -> bool {
@@ -313,10 +335,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// [session-3] Time reaches the service as commands in the log, from the leader alone.
     fn take_due(&mut self, now: Time, wall_ms: u64) {
-        if self.role != Role::Leader || now < self.due_at || self.stop.is_requested() {
+        if self.role != Role::Leader || now < self.due_at {
             return;
         }
         self.due_at = now.plus_ms(DUE_MS);
+        if self.stop.is_requested() {
+            return;
+        }
         let origin = &mut self.origin;
         let max = self.command_bytes_max;
         self.applier

@@ -561,11 +561,16 @@ impl<S: StateMachine> Cluster<S> {
             .map(|(node, _)| *node)
         {
             turns += 1;
-            assert!(
-                turns < TURNS_MAX,
-                "node {node} does not come to rest at {:?}",
-                self.now
-            );
+            if turns == TURNS_MAX {
+                let why = self.seats[&node]
+                    .replica
+                    .as_ref()
+                    .map(|replica| replica.unrest(self.now));
+                panic!(
+                    "node {node} does not come to rest at {:?}: {why:?}",
+                    self.now
+                );
+            }
             self.turn(node);
         }
     }

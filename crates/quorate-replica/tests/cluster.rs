@@ -55,3 +55,496 @@ fn group_of_one_writes_and_reads() {
         assert_eq!(done(&mut cluster, N1, tag), read("a b c"));
     }
 }
+
+const N2: NodeId = NodeId(2);
+const N3: NodeId = NodeId(3);
+const NODES: [NodeId; 3] = [N1, N2, N3];
+
+fn led(cluster: &mut Cluster<Book>) -> NodeId {
+    assert!(
+        cluster.run_until(10_000, |cluster| cluster.leader().is_some()),
+        "no leader"
+    );
+    cluster.leader().unwrap()
+}
+
+fn followers(leader: NodeId) -> [NodeId; 2] {
+    let mut others = NODES.into_iter().filter(|node| *node != leader);
+    [others.next().unwrap(), others.next().unwrap()]
+}
+
+/// All running nodes have applied the same, sessions included.
+fn level(cluster: &mut Cluster<Book>) -> Vec<String> {
+    let state = |cluster: &Cluster<Book>, node| {
+        let replica = cluster.replica(node);
+        (
+            replica.applied_to(),
+            replica.service().pages.clone(),
+            replica.sessions(),
+        )
+    };
+    let running: Vec<_> = NODES
+        .into_iter()
+        .filter(|node| cluster.runs(*node))
+        .collect();
+    let equal = |cluster: &mut Cluster<Book>| {
+        let first = state(cluster, running[0]);
+        let decided = cluster.replica(running[0]).node().decided_to();
+        first.0 == decided && running.iter().all(|node| state(cluster, *node) == first)
+    };
+    assert!(cluster.run_until(20_000, equal), "nodes do not converge");
+    let pages = state(cluster, running[0]).1;
+    pages
+        .iter()
+        .map(|page| String::from_utf8_lossy(page).into_owned())
+        .collect()
+}
+
+#[test]
+fn every_node_takes_writes_and_all_apply_the_same() {
+    for class in [Class::Durable, Class::Volatile] {
+        let mut cluster = books(3, class, 2);
+        led(&mut cluster);
+        let mut tags = Vec::new();
+        for count in 0..300 {
+            let node = NODES[count % 3];
+            tags.push((node, cluster.write(node, format!("w{count}").as_bytes())));
+            if count % 7 == 0 {
+                cluster.run_ms(1);
+            }
+        }
+        for (node, tag) in tags {
+            assert!(matches!(done(&mut cluster, node, tag), Outcome::Written(_)));
+        }
+        let mut pages = level(&mut cluster);
+        // What one node accepted is executed in the order in which it was accepted.
+        for node in 0..3 {
+            let own = pages
+                .iter()
+                .filter_map(|page| page[1..].parse::<usize>().ok());
+            let own: Vec<_> = own.filter(|count| count % 3 == node).collect();
+            assert!(own.is_sorted(), "{own:?}");
+        }
+        pages.sort();
+        pages.dedup();
+        assert_eq!(pages.len(), 300);
+    }
+}
+
+/// [read-2] [read-3] On any node, a read sees what was acknowledged before it was asked.
+#[test]
+fn read_on_any_node_sees_every_acknowledged_write() {
+    let mut cluster = books(3, Class::Durable, 3);
+    led(&mut cluster);
+    let mut expected = String::new();
+    for count in 0..30 {
+        let (writer, reader) = (NODES[count % 3], NODES[count / 3 % 3]);
+        let page = format!("p{count}");
+        let tag = cluster.write(writer, page.as_bytes());
+        assert!(matches!(
+            done(&mut cluster, writer, tag),
+            Outcome::Written(_)
+        ));
+        expected = if count == 0 {
+            page
+        } else {
+            format!("{expected} {page}")
+        };
+        let tag = cluster.read(reader, b"");
+        assert_eq!(done(&mut cluster, reader, tag), read(&expected));
+    }
+}
+
+/// [read-2] Many reads share one round.
+#[test]
+fn many_reads_share_a_confirmation() {
+    let mut cluster = books(3, Class::Durable, 4);
+    let leader = led(&mut cluster);
+    for node in NODES {
+        let before = cluster.replica(node).counters().reads_confirmed;
+        let tags: Vec<_> = (0..100).map(|_| cluster.read(node, b"")).collect();
+        for tag in tags {
+            assert_eq!(done(&mut cluster, node, tag), read(""));
+        }
+        let confirmed = cluster.replica(node).counters().reads_confirmed - before;
+        assert!(
+            confirmed <= 2,
+            "node {node}, leader {leader}: {confirmed} rounds"
+        );
+    }
+}
+
+/// Exactly once across a change of leader: what was accepted by a node that lives is executed once,
+/// in its order, whatever the old leader took with it.
+#[test]
+fn leader_crash_loses_and_repeats_nothing_that_a_living_node_accepted() {
+    for seed in 0..20 {
+        let mut cluster = books(3, Class::Durable, seed);
+        let leader = led(&mut cluster);
+        let [one, other] = followers(leader);
+        let mut tags = Vec::new();
+        for count in 0..200 {
+            let node = if count % 2 == 0 { one } else { other };
+            tags.push((node, cluster.write(node, format!("w{count}").as_bytes())));
+            if count % 20 == 0 {
+                let pause = cluster.roll() % 1000;
+                let until = cluster.now().plus_us(pause);
+                cluster.run_until(1, |cluster| cluster.now() >= until);
+            }
+            if count == 100 {
+                cluster.crash(leader);
+            }
+        }
+        for (node, tag) in tags {
+            let outcome = done(&mut cluster, node, tag);
+            assert!(
+                matches!(outcome, Outcome::Written(_)),
+                "seed {seed}: {outcome:?}"
+            );
+        }
+        cluster.start(leader);
+        led(&mut cluster);
+        let pages = level(&mut cluster);
+        for parity in 0..2 {
+            let own = pages.iter().map(|page| page[1..].parse::<usize>().unwrap());
+            let own: Vec<_> = own.filter(|count| count % 2 == parity).collect();
+            let expected: Vec<_> = (0..200).filter(|count| count % 2 == parity).collect();
+            assert_eq!(own, expected, "seed {seed}");
+        }
+    }
+}
+
+/// The same while frames are lost at random, leaders crash and links are cut.
+#[test]
+fn nothing_is_lost_or_repeated_in_a_bad_world() {
+    for seed in 100..110 {
+        let mut cluster = books(3, Class::Durable, seed);
+        cluster.knobs.loss_per_mille = 50;
+        cluster.knobs.delay_max_us = 3_000;
+        led(&mut cluster);
+        let mut acknowledged = Vec::new();
+        let mut tags = Vec::new();
+        for round in 0..12 {
+            for count in 0..20 {
+                let node = NODES[(cluster.roll() % 3) as usize];
+                if cluster.runs(node) {
+                    let page = format!("{round}.{count}");
+                    tags.push((node, cluster.write(node, page.as_bytes()), page));
+                }
+                cluster.run_ms(3);
+            }
+            let victim = NODES[(cluster.roll() % 3) as usize];
+            match cluster.roll() % 3 {
+                0 => {
+                    cluster.crash(victim);
+                    cluster.run_ms(150);
+                    cluster.start(victim);
+                }
+                1 => {
+                    cluster.isolate(victim, true);
+                    cluster.run_ms(400);
+                    cluster.isolate(victim, false);
+                }
+                _ => cluster.lose_in_flight(None),
+            }
+            let executed = |(node, tag, page): &(NodeId, Tag, String)| {
+                let outcome = cluster.outcome(*node, *tag)?;
+                matches!(outcome, Outcome::Written(_)).then(|| page.clone())
+            };
+            acknowledged.extend(tags.iter().filter_map(executed));
+        }
+        cluster.knobs.loss_per_mille = 0;
+        led(&mut cluster);
+        cluster.run_ms(6_000);
+        let pages = level(&mut cluster);
+        for page in &acknowledged {
+            assert!(
+                pages.contains(page),
+                "seed {seed}: {page} was acknowledged and is lost"
+            );
+        }
+        let mut unique = pages.clone();
+        unique.sort();
+        unique.dedup();
+        assert_eq!(
+            unique.len(),
+            pages.len(),
+            "seed {seed}: a command was executed twice"
+        );
+        assert!(
+            acknowledged.len() > 100,
+            "seed {seed}: hardly anything was written"
+        );
+    }
+}
+
+#[test]
+fn restarted_nodes_replay_their_logs() {
+    let mut cluster = books(3, Class::Durable, 5);
+    led(&mut cluster);
+    for count in 0..50 {
+        let tag = cluster.write(N1, format!("w{count}").as_bytes());
+        done(&mut cluster, N1, tag);
+    }
+    let before = level(&mut cluster);
+    for node in NODES {
+        cluster.crash(node);
+    }
+    for node in NODES {
+        cluster.start(node);
+    }
+    led(&mut cluster);
+    let tag = cluster.write(N2, b"after");
+    assert_eq!(done(&mut cluster, N2, tag), written("51"));
+    let after = level(&mut cluster);
+    assert_eq!(after[..50], before);
+    assert!(cluster.replica(N1).counters().applied_from_log > 0);
+}
+
+/// [catch-1] From the memory of its peers, and from their logs.
+#[test]
+fn node_that_was_away_catches_up_with_bytes() {
+    for large in [0, 200_000] {
+        let mut cluster = books(3, Class::Durable, 6);
+        let leader = led(&mut cluster);
+        let [away, _] = followers(leader);
+        cluster.crash(away);
+        for count in 0..500 {
+            let mut page = format!("w{count}").into_bytes();
+            page.resize(page.len() + large, b'.');
+            let tag = cluster.write(leader, &page);
+            done(&mut cluster, leader, tag);
+        }
+        cluster.start(away);
+        assert_eq!(level(&mut cluster).len(), 500);
+        let log_reads: u64 = NODES
+            .map(|node| cluster.replica(node).log().counters().reads)
+            .iter()
+            .sum();
+        if large > 0 {
+            assert!(log_reads > 0, "100 MB do not fit into memory");
+        }
+    }
+}
+
+fn at(session: SessionId, sequence: u64, acknowledged_below: u64) -> Sequenced {
+    Sequenced {
+        session,
+        sequence,
+        acknowledged_below,
+    }
+}
+
+fn session(cluster: &mut Cluster<Book>, node: NodeId) -> SessionId {
+    let tag = cluster.register(node);
+    match done(cluster, node, tag) {
+        Outcome::Registered(session) => session,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// [session-2] Through any node, across restarts.
+#[test]
+fn repeated_command_of_a_session_gets_its_stored_reply() {
+    let mut cluster = books(3, Class::Durable, 7);
+    led(&mut cluster);
+    let session = session(&mut cluster, N1);
+    let once = |cluster: &mut Cluster<Book>, node, place| {
+        let tag = cluster.write_once(node, place, b"x");
+        done(cluster, node, tag)
+    };
+    assert_eq!(once(&mut cluster, N1, at(session, 1, 0)), written("1"));
+    assert_eq!(once(&mut cluster, N2, at(session, 1, 0)), written("1"));
+    assert_eq!(once(&mut cluster, N3, at(session, 3, 0)), written("2"));
+    level(&mut cluster);
+    for node in NODES {
+        cluster.crash(node);
+        cluster.start(node);
+    }
+    led(&mut cluster);
+    assert_eq!(once(&mut cluster, N2, at(session, 3, 0)), written("2"));
+    assert_eq!(once(&mut cluster, N2, at(session, 2, 2)), written("3"));
+    let forgotten = Outcome::Failed(Failure::ReplyForgotten);
+    assert_eq!(once(&mut cluster, N3, at(session, 1, 0)), forgotten);
+    let full = Outcome::Failed(Failure::SessionFull);
+    assert_eq!(once(&mut cluster, N3, at(session, 70, 0)), full);
+    let nobody = SessionId {
+        slot: session.slot + 1,
+        index: 0,
+    };
+    let unknown = Outcome::Failed(Failure::NoSession);
+    assert_eq!(once(&mut cluster, N3, at(nobody, 1, 0)), unknown);
+    assert_eq!(level(&mut cluster), ["x", "x", "x"]);
+}
+
+#[test]
+fn request_without_a_quorum_fails_and_says_whether_it_left() {
+    let mut cluster = books(3, Class::Durable, 8);
+    let leader = led(&mut cluster);
+    let tag = cluster.write(leader, b"a");
+    done(&mut cluster, leader, tag);
+    for node in followers(leader) {
+        cluster.crash(node);
+    }
+    // The leader proposes this before it learns that it is alone.
+    let left = cluster.write(leader, b"b");
+    cluster.run_ms(1_000);
+    let stayed = cluster.write(leader, b"c");
+    let registered = cluster.register(leader);
+    let asked = cluster.read(leader, b"");
+    assert_eq!(
+        done(&mut cluster, leader, left),
+        Outcome::Failed(Failure::Unknown)
+    );
+    for tag in [stayed, registered, asked] {
+        assert_eq!(
+            done(&mut cluster, leader, tag),
+            Outcome::Failed(Failure::NoQuorum)
+        );
+    }
+    for node in followers(leader) {
+        cluster.start(node);
+    }
+    led(&mut cluster);
+    let pages = level(&mut cluster);
+    assert!(
+        !pages.contains(&"c".to_owned()),
+        "never left, never executed: {pages:?}"
+    );
+}
+
+/// Memory stays bounded, the client is told, and all is well when the others are back.
+#[test]
+fn overload_is_busy_and_bounded() {
+    let mut options = Cluster::<Book>::options(3, Class::Durable);
+    options.limits.pending_bytes = 100_000;
+    options.command_bytes_max = 10_000;
+    let mut cluster = Cluster::with_options(options, 9, |_| Book::default());
+    NODES.map(|node| cluster.start(node));
+    let leader = led(&mut cluster);
+    let [follower, _] = followers(leader);
+    cluster.isolate(follower, true);
+    let tags: Vec<_> = (0..100)
+        .map(|_| cluster.write(follower, &[b'x'; 5_000]))
+        .collect();
+    let busy =
+        |tag: &&Tag| cluster.outcome(follower, **tag) == Some(&Outcome::Failed(Failure::Busy));
+    assert_eq!(tags.iter().filter(busy).count(), 100 - 100_000 / 5_069);
+    let tag = cluster.write(follower, &[b'x'; 10_001]);
+    assert_eq!(
+        done(&mut cluster, follower, tag),
+        Outcome::Failed(Failure::TooBig)
+    );
+    cluster.isolate(follower, false);
+    assert!(matches!(
+        done(&mut cluster, follower, tags[0]),
+        Outcome::Written(_)
+    ));
+    level(&mut cluster);
+}
+
+/// One slow disk and one full buffer do not slow the others down ([p2-5], [live-3]).
+#[test]
+fn group_goes_on_without_one_of_its_disks() {
+    let mut cluster = books(3, Class::Durable, 10);
+    let leader = led(&mut cluster);
+    let tag = cluster.write(leader, b"a");
+    done(&mut cluster, leader, tag);
+    let [broken, _] = followers(leader);
+    cluster
+        .disk(broken)
+        .inject(quorate_log::disk::Fault::WriteFails);
+    for count in 0..20 {
+        let tag = cluster.write(leader, format!("w{count}").as_bytes());
+        assert!(matches!(
+            done(&mut cluster, leader, tag),
+            Outcome::Written(_)
+        ));
+    }
+    assert!(cluster.run_until(1_000, |cluster| cluster.replica(broken).error().is_some()));
+    // A node that cannot write still takes commands for the leader, and answers them.
+    let tag = cluster.write(broken, b"through");
+    cluster.run_ms(1_000);
+    let status = cluster.replica(broken).status(cluster.now());
+    assert!(status.error.unwrap().contains("log failed"));
+    drop(tag);
+    // The leader's disk is the next: the group stops, and nothing is claimed.
+    cluster
+        .disk(leader)
+        .inject(quorate_log::disk::Fault::FlushFails);
+    let tag = cluster.write(leader, b"lost");
+    assert_eq!(
+        done(&mut cluster, leader, tag),
+        Outcome::Failed(Failure::Unknown)
+    );
+}
+
+/// [volatile-4]
+#[test]
+fn clean_stop_finishes_what_was_accepted_and_hands_over() {
+    let mut cluster = books(3, Class::Volatile, 11);
+    let leader = led(&mut cluster);
+    let tag = cluster.write(leader, b"last");
+    let now = cluster.now();
+    cluster.replica_mut(leader).stop(now);
+    let refused = cluster.write(leader, b"late");
+    assert_eq!(
+        cluster.outcome(leader, refused),
+        Some(&Outcome::Failed(Failure::Stopping))
+    );
+    assert!(cluster.run_until(1_000, |cluster| cluster.replica(leader).is_stopped()));
+    assert!(cluster.replica(leader).stopped_cleanly());
+    assert_eq!(cluster.outcome(leader, tag), Some(&written("1")));
+    // Without the courtesy they would first have to miss it for an election time-out.
+    let [one, other] = followers(leader);
+    let handed = |cluster: &mut Cluster<Book>| {
+        let next = cluster.replica(one).node().leader();
+        next == Some(one) || next == Some(other)
+    };
+    assert!(cluster.run_until(50, handed));
+    let frames = cluster.frames_sent();
+    let voted = cluster.replica(leader).node().hard_state();
+    cluster.run_ms(50);
+    assert!(cluster.frames_sent() > frames);
+    assert_eq!(
+        cluster.replica(leader).node().hard_state(),
+        voted,
+        "no vote after the last record"
+    );
+    cluster.crash(leader);
+    cluster.start(leader);
+    assert_eq!(level(&mut cluster), ["last"]);
+}
+
+#[test]
+fn leadership_moves_where_it_is_told() {
+    let mut cluster = books(3, Class::Durable, 12);
+    let leader = led(&mut cluster);
+    let [target, _] = followers(leader);
+    let now = cluster.now();
+    cluster.replica_mut(leader).transfer(now, Some(target));
+    assert!(cluster.run_until(1_000, |cluster| cluster.leader() == Some(target)));
+    assert_eq!(
+        cluster.replica_mut(leader).take_transfer_result(),
+        Some(Ok(target))
+    );
+}
+
+/// [volatile-1] [class-4]
+#[test]
+fn node_that_forgot_its_votes_learns_and_says_so() {
+    let mut cluster = books(3, Class::Volatile, 13);
+    let leader = led(&mut cluster);
+    let tag = cluster.write(leader, b"a");
+    done(&mut cluster, leader, tag);
+    let [forgetful, _] = followers(leader);
+    cluster.crash(forgetful);
+    cluster.forget_votes(forgetful);
+    cluster.start(forgetful);
+    assert_eq!(level(&mut cluster), ["a"]);
+    let status = cluster.replica(forgetful).status(cluster.now());
+    assert_eq!(status.role, quorate_core::effect::Role::Learner);
+    assert!(status.error.unwrap().contains("without a vote"));
+    let tag = cluster.write(forgetful, b"b");
+    assert_eq!(done(&mut cluster, forgetful, tag), written("2"));
+}
