@@ -9,7 +9,7 @@ use crate::{
     encode::{Decoder, Malformed},
     expiry::Proposals,
     resp::reply::Reply,
-    store::{self, Store},
+    store::{self, Metadata, Store},
 };
 
 /// The key-value state machine on any store.
@@ -85,7 +85,7 @@ impl StateMachine for Service {
         self.applied_to = applied_to;
     }
 
-    fn recovered(&mut self) -> (Slot, Vec<(Vec<u8>, Vec<u8>)>) {
+    fn recovered(&mut self) -> (Slot, Metadata) {
         let (applied_to, meta) = self.store.recovered();
         self.applied_to = applied_to;
         (applied_to, meta)

@@ -12,10 +12,7 @@ use crate::{
     command::{Kind, Refusal, Request},
     commands::server::encode_digest,
     encode::Encoder,
-    resp::{
-        reply::Reply,
-        request::{Arguments, parse_integer},
-    },
+    resp::request::{Arguments, parse_integer},
 };
 
 const HELP: [&str; 7] = [

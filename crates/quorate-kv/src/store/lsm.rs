@@ -26,7 +26,7 @@ use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use quorate_core::slot::Slot;
 use quorate_replica::service::MetaChange;
 
-use super::{Bytes, Entry, Position, Store, Version, Visit};
+use super::{Bytes, Entry, Metadata, Position, Store, Version, Visit};
 
 /// First bytes of stored keys.
 mod kind {
@@ -185,6 +185,11 @@ impl LsmStore {
                 path: PathBuf::new(),
                 detail: e.to_string(),
             })
+    }
+
+    /// Number of committed entries of all kinds, for looking at what takes space. Reads everything.
+    pub fn stored_entries(&self) -> usize {
+        must(self.keyspace.len())
     }
 
     /// The stored value behind a stored key, changes included.
@@ -480,7 +485,7 @@ impl Store for LsmStore {
         must(batch.commit());
     }
 
-    fn recovered(&mut self) -> (Slot, Vec<(Vec<u8>, Vec<u8>)>) {
+    fn recovered(&mut self) -> (Slot, Metadata) {
         let stored = self
             .keyspace
             .range::<&[u8], _>(&[kind::META][..]..&[kind::DEADLINE][..]);

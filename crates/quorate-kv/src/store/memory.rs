@@ -8,7 +8,7 @@ use std::{
 use quorate_core::slot::Slot;
 use quorate_replica::service::MetaChange;
 
-use super::{Bytes, Entry, Position, Store, Version, Visit};
+use super::{Bytes, Entry, Metadata, Position, Store, Version, Visit};
 
 /// One key's value.
 #[derive(Debug)]
@@ -183,7 +183,7 @@ impl Store for MemoryStore {
 
     fn commit(&mut self, _applied_to: Slot, _meta: &[MetaChange]) {}
 
-    fn recovered(&mut self) -> (Slot, Vec<(Vec<u8>, Vec<u8>)>) {
+    fn recovered(&mut self) -> (Slot, Metadata) {
         (Slot::FIRST, Vec::new())
     }
 }

@@ -106,6 +106,9 @@ pub struct Entry<'a> {
 /// What a scan does with one key.
 pub type Visit<'v> = dyn FnMut(&[u8], &Entry<'_>) -> ControlFlow<()> + 'v;
 
+/// What the replica keeps next to the data: keys and values of its own choice.
+pub type Metadata = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// Keys in the order of their positions. Called from one thread; a store that cannot read or
 /// write its disk panics, since a stopped node is a nuisance and a wrong one a catastrophe.
 pub trait Store: Send {
@@ -144,7 +147,7 @@ pub trait Store: Send {
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]);
 
     /// What the last surviving commit said.
-    fn recovered(&mut self) -> (Slot, Vec<(Vec<u8>, Vec<u8>)>);
+    fn recovered(&mut self) -> (Slot, Metadata);
 }
 
 /// A fingerprint of all keys, values, versions and deadlines: equal stores, equal digests,

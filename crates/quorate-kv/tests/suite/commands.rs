@@ -1,0 +1,430 @@
+//! What each command replies, on both stores, through the front.
+
+use crate::common::{Node, check, on_both_stores, request};
+use quorate_replica::front::Front as _;
+
+#[test]
+fn strings() {
+    check(
+        "
+        GET a => $-1|
+        SET a 1 => +OK|
+        get A => $-1|
+        Get a => $1|1|
+        SET a 2 NX => $-1|
+        SET a 2 XX => +OK|
+        SET b 2 XX => $-1|
+        SET a 3 GET => $1|2|
+        SET b 3 NX GET => $-1|
+        SET b 4 NX GET => $1|3|
+        GET b => $1|3|
+        SET a 1 NX XX => -ERR syntax error|
+        SET a 1 EX => -ERR syntax error|
+        SET a 1 EX 10 PX 10 => -ERR syntax error|
+        SET a 1 EX 10 KEEPTTL => -ERR syntax error|
+        SET a 1 EX 0 => -ERR invalid expire time in 'set' command|
+        SET a 1 EX x => -ERR value is not an integer or out of range|
+        SET a 1 EX 9223372036854775807 => -ERR invalid expire time in 'set' command|
+        SET a 1 PLEASE => -ERR syntax error|
+        SET a => -ERR wrong number of arguments for 'set' command|
+        GET => -ERR wrong number of arguments for 'get' command|
+        GET a b => -ERR wrong number of arguments for 'get' command|
+        SETNX a 9 => :0|
+        SETNX c 9 => :1|
+        GETSET c 8 => $1|9|
+        GETDEL c => $1|8|
+        GETDEL c => $-1|
+        APPEND c ab => :2|
+        APPEND c cd => :4|
+        STRLEN c => :4|
+        STRLEN none => :0|
+        GETRANGE c 0 -1 => $4|abcd|
+        GETRANGE c 1 2 => $2|bc|
+        GETRANGE c -3 -2 => $2|bc|
+        GETRANGE c 3 1 => $0||
+        GETRANGE c -1 -3 => $0||
+        GETRANGE c -100 1 => $2|ab|
+        GETRANGE c 2 100 => $2|cd|
+        GETRANGE c 9 100 => $0||
+        GETRANGE c 0 -9223372036854775808 => $1|a|
+        GETRANGE none 0 -1 => $0||
+        SUBSTR c 0 0 => $1|a|
+        SETRANGE c 1 XY => :4|
+        GET c => $4|aXYd|
+        SETRANGE c 6 z => :7|
+        STRLEN c => :7|
+        SETRANGE none 5 '' => :0|
+        EXISTS none => :0|
+        SETRANGE c -1 x => -ERR offset is out of range|
+        SETRANGE c 999999999999 x => -ERR string exceeds maximum allowed size (proto-max-bulk-len)|
+        MSET x 1 y 2 => +OK|
+        MSET x 1 y => -ERR wrong number of arguments for 'mset' command|
+        MGET x none y => *3|$1|1|$-1|$1|2|
+        MSETNX x 5 z 6 => :0|
+        EXISTS z => :0|
+        MSETNX z 6 w 7 => :1|
+        MGET z w => *2|$1|6|$1|7|
+        SET '' empty => +OK|
+        GET '' => $5|empty|
+        SET e '' => +OK|
+        GET e => $0||
+        ",
+    );
+}
+
+#[test]
+fn counters() {
+    check(
+        "
+        INCR n => :1|
+        INCRBY n 41 => :42|
+        DECR n => :41|
+        DECRBY n 1 => :40|
+        GET n => $2|40|
+        DECRBY n -9223372036854775808 => -ERR decrement would overflow|
+        INCRBY n 9223372036854775807 => -ERR increment or decrement would overflow|
+        INCRBY n 1.5 => -ERR value is not an integer or out of range|
+        INCRBY n 01 => -ERR value is not an integer or out of range|
+        SET s abc => +OK|
+        INCR s => -ERR value is not an integer or out of range|
+        INCRBYFLOAT s 1 => -ERR value is not a valid float|
+        INCRBYFLOAT n x => -ERR value is not a valid float|
+        INCRBYFLOAT n 0.1 => $4|40.1|
+        INCRBYFLOAT n -0.1 => $2|40|
+        INCR n => :41|
+        INCRBYFLOAT f 3.0e3 => $4|3000|
+        INCRBYFLOAT f 1e25 => -ERR value is not a valid float|
+        INCRBYFLOAT f 1e20 => -ERR increment would produce NaN or Infinity|
+        SET t 1 EX 100 => +OK|
+        INCR t => :2|
+        TTL t => :100|
+        ",
+    );
+}
+
+#[test]
+fn deadlines() {
+    check(
+        "
+        SET a 1 EX 100 => +OK|
+        TTL a => :100|
+        PTTL a => :100000|
+        EXPIRETIME a => :1100|
+        PEXPIRETIME a => :1100000|
+        SET a 1 => +OK|
+        TTL a => :-1|
+        TTL none => :-2|
+        EXPIRETIME a => :-1|
+        PSETEX a 5000 1 => +OK|
+        SET a 2 KEEPTTL => +OK|
+        PTTL a => :5000|
+        PERSIST a => :1|
+        PERSIST a => :0|
+        PERSIST none => :0|
+        EXPIRE a 100 XX => :0|
+        EXPIRE a 100 GT => :0|
+        EXPIRE a 100 NX => :1|
+        EXPIRE a 50 NX => :0|
+        EXPIRE a 50 GT => :0|
+        EXPIRE a 50 LT => :1|
+        TTL a => :50|
+        EXPIRE a 200 GT => :1|
+        EXPIRE a 200 XX LT => :0|
+        EXPIRE none 5 => :0|
+        EXPIRE a x => -ERR value is not an integer or out of range|
+        EXPIRE a 5 NX XX => -ERR NX and XX, GT or LT options at the same time are not compatible|
+        EXPIRE a 5 GT LT => -ERR GT and LT options at the same time are not compatible|
+        EXPIRE a 5 ZZ => -ERR Unsupported option ZZ|
+        EXPIRE a 9223372036854775807 => -ERR invalid expire time in 'expire' command|
+        PEXPIRE a 1500 => :1|
+        TTL a => :2|
+        EXPIREAT a 1060 => :1|
+        TTL a => :60|
+        PEXPIREAT a 1000001 => :1|
+        PTTL a => :1|
+        GETEX a => $1|2|
+        GETEX a EX 10 => $1|2|
+        TTL a => :10|
+        GETEX a PERSIST => $1|2|
+        TTL a => :-1|
+        GETEX a EX 0 => -ERR invalid expire time in 'getex' command|
+        GETEX a NOW => -ERR syntax error|
+        GETEX none EX 10 => $-1|
+        APPEND a x => :2|
+        EXPIRE a 30 => :1|
+        APPEND a y => :3|
+        SETRANGE a 0 z => :3|
+        TTL a => :30|
+        GETSET a q => $3|zxy|
+        TTL a => :-1|
+        EXPIRE a 0 => :1|
+        EXISTS a => :0|
+        SET a 1 => +OK|
+        EXPIRE a -1 => :1|
+        GET a => $-1|
+        SET a 1 => +OK|
+        SET a 2 PXAT 999999 => +OK|
+        GET a => $-1|
+        DBSIZE => :0|
+        SETEX a 10 v => +OK|
+        TTL a => :10|
+        SETEX a 0 v => -ERR invalid expire time in 'setex' command|
+        PSETEX a -5 v => -ERR invalid expire time in 'psetex' command|
+        ",
+    );
+}
+
+#[test]
+fn keys() {
+    check(
+        "
+        MSET a 1 b 2 c 3 => +OK|
+        DBSIZE => :3|
+        EXISTS a b none a => :3|
+        TOUCH a none => :1|
+        TYPE a => +string|
+        TYPE none => +none|
+        DEL a none b => :2|
+        UNLINK c => :1|
+        DBSIZE => :0|
+        RANDOMKEY => $-1|
+        RENAME a b => -ERR no such key|
+        SET a 1 EX 100 => +OK|
+        RENAME a b => +OK|
+        GET a => $-1|
+        TTL b => :100|
+        RENAME b b => +OK|
+        RENAMENX b b => :0|
+        SET a 2 => +OK|
+        RENAMENX a b => :0|
+        RENAMENX a c => :1|
+        GET c => $1|2|
+        COPY b c => :0|
+        COPY b c REPLACE => :1|
+        TTL c => :100|
+        COPY b d DB 0 => :1|
+        COPY b d DB 1 => -ERR DB index is out of range|
+        COPY b b => -ERR source and destination objects are the same|
+        COPY none d => :0|
+        COPY b d WITH => -ERR syntax error|
+        DBSIZE => :3|
+        KEYS none* => *0|
+        KEYS [b] => *1|$1|b|
+        FLUSHALL SYNC => +OK|
+        DBSIZE => :0|
+        KEYS * => *0|
+        SCAN 0 => *2|$1|0|*0|
+        FLUSHDB => +OK|
+        FLUSHALL NOW => -ERR syntax error|
+        SET a 1 => +OK|
+        RANDOMKEY => $1|a|
+        KEYS * => *1|$1|a|
+        SCAN 0 => *2|$1|0|*1|$1|a|
+        SCAN x => -ERR invalid cursor|
+        SCAN 0 COUNT 0 => -ERR syntax error|
+        SCAN 0 COUNT => -ERR syntax error|
+        SCAN 0 TYPE list => *2|$1|0|*0|
+        SCAN 0 TYPE STRING MATCH b* => *2|$1|0|*0|
+        SCAN 18446744073709551615 => *2|$1|0|*0|
+        ",
+    );
+}
+
+#[test]
+fn server() {
+    check(
+        "
+        PING => +PONG|
+        PING hi => $2|hi|
+        PING a b => -ERR wrong number of arguments for 'ping' command|
+        ECHO x => $1|x|
+        SELECT 0 => +OK|
+        SELECT 1 => -ERR DB index is out of range|
+        SELECT x => -ERR value is not an integer or out of range|
+        CLIENT ID => :1|
+        CLIENT GETNAME => $-1|
+        CLIENT SETNAME joe => +OK|
+        CLIENT GETNAME => $3|joe|
+        CLIENT SETINFO LIB-NAME redis-py => +OK|
+        CLIENT LIST => $19|id=1 name=joe db=0^|
+        CLIENT REPLY OFF => -ERR unknown subcommand or wrong number of arguments for 'client' command|
+        CONFIG GET save => *2|$4|save|$0||
+        CONFIG GET append* save => *4|$10|appendonly|$3|yes|$4|save|$0||
+        CONFIG SET save x => -ERR CONFIG SET is not supported: settings are flags of the node|
+        COMMAND COUNT => :65|
+        COMMAND INFO get none => *2|*10|$3|get|:2|*2|+readonly|+fast|:1|:1|:1|*0|*0|*0|*0|*-1|
+        COMMAND DOCS get => *0|
+        COMMAND GETKEYS MSET a 1 b 2 => *2|$1|a|$1|b|
+        COMMAND GETKEYS PING => -ERR The command has no key arguments|
+        TIME => *2|$4|1000|$1|0|
+        WAIT 2 0 => :1|
+        READONLY => +OK|
+        READWRITE => +OK|
+        LPUSH l 1 => -ERR unknown command 'LPUSH', see docs/commands.md|
+        AVERYLONGCOMMANDNAMETHATISNONE => -ERR unknown command 'AVERYLONGCOMMANDNAMETHATISNONE', see docs/commands.md|
+        DEBUG SLEEP 1 => -ERR unknown command 'DEBUG', see docs/commands.md|
+        HELLO 4 => -NOPROTO unsupported protocol version|
+        HELLO x => -ERR Protocol version is not an integer or out of range|
+        HELLO 2 => *14|$6|server|$7|quorate|$7|version|$5|7.2.0|$5|proto|:2|$2|id|:1|$4|mode|$10|standalone|$4|role|$6|master|$7|modules|*0|
+        HELLO 3 SETNAME x => %7|$6|server|$7|quorate|$7|version|$5|7.2.0|$5|proto|:3|$2|id|:1|$4|mode|$10|standalone|$4|role|$6|master|$7|modules|*0|
+        GET none => _|
+        MGET none => *1|_|
+        CONFIG GET save => %1|$4|save|$0||
+        RESET => +RESET|
+        GET none => $-1|
+        CLIENT GETNAME => $-1|
+        QUORATE => -ERR wrong number of arguments for 'quorate' command|
+        QUORATE NOW => -ERR unknown subcommand or wrong number of arguments; try QUORATE HELP|
+        QUIT => +OK|
+        ",
+    );
+}
+
+#[test]
+fn info_has_sections() {
+    let mut node = Node::memory();
+    let client = node.connect();
+    let all = node.say(client, "INFO");
+    for part in [
+        "# Server|redis_version:7.2.0",
+        "# Clients|connected_clients:1",
+        "quorate_role:leader",
+    ] {
+        assert!(all.contains(part), "{all}");
+    }
+    let one = node.say(client, "INFO replication");
+    assert!(
+        one.contains("role:master") && !one.contains("# Server"),
+        "{one}"
+    );
+    assert!(node.say(client, "QUORATE STATUS").contains("leader:1\n"));
+    assert!(node.say(client, "INFO none").starts_with("$0||"));
+}
+
+#[test]
+fn inline_requests_are_understood() {
+    let mut node = Node::memory();
+    let client = node.connect();
+    node.feed(
+        client,
+        b"SET a \"x y\\n\\x41\"\r\n\r\nGET a\nPING 'it\\'s'\r\n",
+    );
+    node.settle();
+    assert_eq!(node.take(client), "+OK|$5|x y\nA|$4|it's|");
+}
+
+#[test]
+fn garbage_gets_one_error_and_the_connection_closes() {
+    for (bytes, error) in [
+        (&b"*1\r\n+PING\r\n"[..], "expected '$', got '+'"),
+        (b"*x\r\n", "invalid multibulk length"),
+        (b"*99999999\r\n", "invalid multibulk length"),
+        (b"*1\r\n$-1\r\n", "invalid bulk length"),
+        (b"*1\r\n$999999999999\r\n", "invalid bulk length"),
+        (b"*1\r\n$4\r\nPINGxx", "expected CR LF after an argument"),
+        (b"SET 'a\r\n", "unbalanced quotes in request"),
+    ] {
+        let mut node = Node::memory();
+        let client = node.connect();
+        node.feed(client, b"PING\r\n");
+        node.feed(client, bytes);
+        node.feed(client, b"*1\r\n$4\r\nPING\r\n");
+        node.settle();
+        assert_eq!(
+            node.take(client),
+            format!("+PONG|-ERR Protocol error: {error}|")
+        );
+        assert!(node.front.closing(client));
+        assert!(!node.front.ready(client));
+    }
+}
+
+#[test]
+fn a_request_beyond_the_limit_is_refused_without_being_kept() {
+    on_both_stores(|node| {
+        node.world.command_bytes_max = 1000;
+        let client = node.connect();
+        let mut bytes = request(&["SET", "a", &"x".repeat(5000)]);
+        bytes.extend(request(&["SET", "b", "ok"]));
+        for piece in bytes.chunks(700) {
+            node.feed(client, piece);
+            assert!(
+                node.input[&client].len() < 700 + 64,
+                "skipped bytes are not kept"
+            );
+        }
+        node.settle();
+        let refused = "-TOOBIG not executed: a command may have 1000 bytes (--command-max)|";
+        assert_eq!(node.take(client), format!("{refused}+OK|"));
+        // Values do not grow beyond it either.
+        let many = "y".repeat(900);
+        assert_eq!(node.ask(client, &["APPEND", "c", &many]), ":900|");
+        assert!(
+            node.ask(client, &["APPEND", "c", &many])
+                .starts_with("-ERR string exceeds")
+        );
+        assert!(
+            node.say(client, "SETRANGE c 1000 z")
+                .starts_with("-ERR string exceeds")
+        );
+        // A transaction that is too large is refused as a whole.
+        assert_eq!(node.say(client, "MULTI"), "+OK|");
+        assert_eq!(node.ask(client, &["SET", "d", &many]), "+QUEUED|");
+        assert_eq!(node.ask(client, &["SET", "e", &many]), refused);
+        assert!(node.say(client, "EXEC").starts_with("-EXECABORT"));
+        assert_eq!(node.say(client, "EXISTS d e"), ":0|");
+    });
+}
+
+#[test]
+fn replies_beyond_the_limit_are_errors() {
+    let mut node = Node::memory();
+    let client = node.connect();
+    let big = "x".repeat(7 << 20);
+    assert_eq!(node.ask(client, &["SET", "a", &big]), "+OK|");
+    let reply = node.say(client, "MGET a a a a a");
+    assert!(reply.starts_with("-TOOBIG the reply"), "{}", &reply[..40]);
+    node.say(client, "MULTI");
+    for _ in 0..6 {
+        node.say(client, "GET a");
+    }
+    node.say(client, "SET b done");
+    let reply = node.say(client, "EXEC");
+    assert!(reply.starts_with("-TOOBIG the reply"), "{}", &reply[..40]);
+    assert_eq!(node.say(client, "GET b"), "$4|done|");
+}
+
+#[test]
+fn scan_returns_every_key_that_stays_exactly_once() {
+    on_both_stores(|node| {
+        let client = node.connect();
+        for number in 0..500 {
+            node.say(client, &format!("SET key:{number} {number}"));
+        }
+        let (mut cursor, mut seen, mut pages) = ("0".to_owned(), Vec::new(), 0);
+        loop {
+            let reply = node.say(client, &format!("SCAN {cursor} MATCH key:* COUNT 7"));
+            let parts: Vec<&str> = reply.split('|').collect();
+            cursor = parts[2].to_owned();
+            seen.extend(
+                parts[4..]
+                    .iter()
+                    .skip(1)
+                    .step_by(2)
+                    .map(|key| (*key).to_owned()),
+            );
+            // Keys come and go meanwhile; another connection goes on with the cursor.
+            node.say(client, &format!("SET other:{pages} x"));
+            node.say(client, &format!("DEL other:{}", pages / 2));
+            pages += 1;
+            if cursor == "0" {
+                break;
+            }
+        }
+        assert!(pages > 70);
+        seen.sort();
+        let count = seen.len();
+        seen.dedup();
+        assert_eq!((count, seen.len()), (500, 500));
+    });
+}

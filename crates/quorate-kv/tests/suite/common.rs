@@ -1,0 +1,451 @@
+//! A replica that does at once, or in any order, what a front asks for.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    path::Path,
+};
+
+use quorate_core::{
+    ballot::{Ballot, Era},
+    effect::Role,
+    node_id::{Member, NodeId},
+    record::Class,
+    slot::Slot,
+};
+use quorate_kv::{
+    front::{RespFront, Settings},
+    service::Service,
+    store::{Store, lsm::LsmStore, memory::MemoryStore},
+};
+use quorate_replica::{
+    front::{Completion, ConnectionId, Failure, Front, Requests, Sequenced, SessionId, Tag},
+    service::{CommandId, StateMachine},
+    status::{Addresses, Peer, Status},
+};
+
+/// A small generator with a fixed seed.
+pub(crate) struct Random(pub u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.next() % u64::try_from(bound).unwrap()).unwrap()
+    }
+
+    pub(crate) fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
+        &items[self.below(items.len())]
+    }
+}
+
+/// What the front asked for and has not heard about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Write(Tag, Option<Sequenced>, Vec<u8>),
+    Register(Tag),
+    Read(Tag),
+}
+
+/// What the front is about to hear.
+#[derive(Clone, Debug)]
+pub(crate) enum Told {
+    Written(Tag, Vec<u8>),
+    Registered(Tag, SessionId),
+    Readable(Tag),
+    Failed(Tag, Failure),
+}
+
+/// The replica.
+pub(crate) struct World {
+    pub(crate) service: Service,
+    pub(crate) slot: u64,
+    pub(crate) wall_ms: u64,
+    pub(crate) command_bytes_max: usize,
+    pub(crate) asked: VecDeque<Asked>,
+    pub(crate) told: Vec<Told>,
+    pub(crate) forgotten: Vec<Tag>,
+    /// Applied commands, for replay.
+    pub(crate) log: Vec<(CommandId, Vec<u8>)>,
+    /// Replies of sessions.
+    pub(crate) sessions: BTreeMap<SessionId, BTreeMap<u64, Vec<u8>>>,
+    /// Refuse everything with this.
+    pub(crate) refuse: Option<Failure>,
+}
+
+impl World {
+    pub(crate) fn new(store: Box<dyn Store>) -> Self {
+        let mut service = Service::new(store);
+        let (applied_to, _) = service.recovered();
+        Self {
+            service,
+            slot: applied_to.0,
+            wall_ms: 1_000_000,
+            command_bytes_max: 8 << 20,
+            asked: VecDeque::new(),
+            told: Vec::new(),
+            forgotten: Vec::new(),
+            log: Vec::new(),
+            sessions: BTreeMap::new(),
+            refuse: None,
+        }
+    }
+
+    pub(crate) fn memory() -> Self {
+        Self::new(Box::new(MemoryStore::new()))
+    }
+
+    /// Applies one command in a slot of its own and commits.
+    pub(crate) fn apply(&mut self, command: &[u8]) -> Vec<u8> {
+        let id = CommandId {
+            slot: Slot(self.slot),
+            index: 0,
+        };
+        self.log.push((id, command.to_vec()));
+        let mut reply = Vec::new();
+        self.service.apply(id, command, &mut reply);
+        self.slot += 1;
+        self.service.commit(Slot(self.slot), &[]);
+        reply
+    }
+
+    /// Executes the oldest question of its kind: writes in their order, reads when they like.
+    pub(crate) fn execute(&mut self, index: usize) {
+        let Some(asked) = self.asked.remove(index) else {
+            return;
+        };
+        let told = match asked {
+            Asked::Write(tag, None, command) => Told::Written(tag, self.apply(&command)),
+            Asked::Write(tag, Some(at), command) => self.apply_once(tag, at, &command),
+            Asked::Register(tag) => {
+                let session = SessionId {
+                    slot: self.slot,
+                    index: 0,
+                };
+                self.slot += 1;
+                self.sessions.insert(session, BTreeMap::new());
+                Told::Registered(tag, session)
+            }
+            Asked::Read(tag) => Told::Readable(tag),
+        };
+        self.told.push(told);
+    }
+
+    fn apply_once(&mut self, tag: Tag, at: Sequenced, command: &[u8]) -> Told {
+        let Some(session) = self.sessions.get_mut(&at.session) else {
+            return Told::Failed(tag, Failure::NoSession);
+        };
+        session.retain(|&sequence, _| sequence >= at.acknowledged_below);
+        if at.sequence < at.acknowledged_below {
+            return Told::Failed(tag, Failure::ReplyForgotten);
+        }
+        if let Some(reply) = session.get(&at.sequence) {
+            return Told::Written(tag, reply.clone());
+        }
+        let reply = self.apply(command);
+        self.sessions
+            .get_mut(&at.session)
+            .unwrap()
+            .insert(at.sequence, reply.clone());
+        Told::Written(tag, reply)
+    }
+
+    fn ask(&mut self, asked: Asked) -> Result<(), Failure> {
+        match self.refuse {
+            Some(failure) => Err(failure),
+            None => {
+                self.asked.push_back(asked);
+                Ok(())
+            }
+        }
+    }
+
+    fn check_size(&self, command: &[u8]) -> Result<(), Failure> {
+        if command.len() > self.command_bytes_max + 64 {
+            Err(Failure::TooBig)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl Requests for World {
+    fn write(&mut self, tag: Tag, command: &[u8]) -> Result<(), Failure> {
+        self.check_size(command)?;
+        self.ask(Asked::Write(tag, None, command.to_vec()))
+    }
+
+    fn write_once(&mut self, tag: Tag, at: Sequenced, command: &[u8]) -> Result<(), Failure> {
+        self.check_size(command)?;
+        self.ask(Asked::Write(tag, Some(at), command.to_vec()))
+    }
+
+    fn register(&mut self, tag: Tag) -> Result<(), Failure> {
+        self.ask(Asked::Register(tag))
+    }
+
+    fn read(&mut self, tag: Tag) -> Result<(), Failure> {
+        self.ask(Asked::Read(tag))
+    }
+
+    fn forget(&mut self, tag: Tag) {
+        self.forgotten.push(tag);
+    }
+
+    fn query(&mut self, query: &[u8], reply: &mut Vec<u8>) {
+        self.service.query(query, self.wall_ms, reply);
+    }
+
+    fn status(&self) -> Status {
+        let peer = |node| Peer {
+            member: Member::first(node),
+            weight: 1,
+            auxiliary: false,
+            connected: true,
+            lag: None,
+            addresses: Addresses::default(),
+        };
+        Status {
+            cluster: 7,
+            member: Member::first(1),
+            role: Role::Leader,
+            leader: Some(NodeId(1)),
+            era: Era(0),
+            ballot: Ballot::ZERO,
+            decided_to: Slot(self.slot),
+            applied_to: Slot(self.slot),
+            durable_to: Slot(self.slot),
+            class: Class::Durable,
+            log_bytes: 0,
+            error: None,
+            peers: (1..=3).map(peer).collect(),
+        }
+    }
+
+    fn wall_ms(&self) -> u64 {
+        self.wall_ms
+    }
+
+    fn command_bytes_max(&self) -> usize {
+        self.command_bytes_max
+    }
+}
+
+/// A front with its replica, and the bytes that no connection has taken yet.
+pub(crate) struct Node {
+    pub(crate) front: RespFront,
+    pub(crate) world: World,
+    pub(crate) input: BTreeMap<ConnectionId, Vec<u8>>,
+    pub(crate) output: BTreeMap<ConnectionId, Vec<u8>>,
+    last: u64,
+}
+
+impl Node {
+    pub(crate) fn new(world: World) -> Self {
+        let settings = Settings {
+            version: "0.0.0".into(),
+            store: "memory".into(),
+        };
+        Self {
+            front: RespFront::new(settings),
+            world,
+            input: BTreeMap::new(),
+            output: BTreeMap::new(),
+            last: 0,
+        }
+    }
+
+    pub(crate) fn memory() -> Self {
+        Self::new(World::memory())
+    }
+
+    pub(crate) fn connect(&mut self) -> ConnectionId {
+        self.last += 1;
+        let id = ConnectionId(self.last);
+        self.front.opened(id, &mut self.world);
+        self.input.insert(id, Vec::new());
+        self.output.insert(id, Vec::new());
+        id
+    }
+
+    /// Bytes from a client: the front takes what it likes.
+    pub(crate) fn feed(&mut self, id: ConnectionId, bytes: &[u8]) {
+        self.input.get_mut(&id).unwrap().extend_from_slice(bytes);
+        self.pump();
+    }
+
+    /// As the reactor does: sends output, offers input again.
+    pub(crate) fn pump(&mut self) {
+        loop {
+            let mut moved = false;
+            while let Some(id) = self.front.next_dirty() {
+                let sent = std::mem::take(self.front.output(id));
+                moved |= !sent.is_empty();
+                self.output.get_mut(&id).unwrap().extend_from_slice(&sent);
+            }
+            for (&id, input) in &mut self.input {
+                if !input.is_empty() && self.front.ready(id) {
+                    let used = self.front.received(id, input, &mut self.world);
+                    input.drain(..used);
+                    moved |= used > 0;
+                }
+            }
+            if !moved {
+                return;
+            }
+        }
+    }
+
+    /// Tells the front one thing.
+    pub(crate) fn tell(&mut self, index: usize) {
+        let told = self.world.told.remove(index);
+        let completion = match &told {
+            Told::Written(tag, reply) => Completion::Written(*tag, reply),
+            Told::Registered(tag, session) => Completion::Registered(*tag, *session),
+            Told::Readable(tag) => Completion::Readable(*tag),
+            Told::Failed(tag, failure) => Completion::Failed(*tag, *failure),
+        };
+        self.front.completed(completion, &mut self.world);
+        self.pump();
+    }
+
+    /// Everything in its order, until nothing is left to do.
+    pub(crate) fn settle(&mut self) {
+        self.pump();
+        while !self.world.asked.is_empty() || !self.world.told.is_empty() {
+            self.world.execute(0);
+            while !self.world.told.is_empty() {
+                self.tell(0);
+            }
+        }
+    }
+
+    /// Everything, answers in any order. Writes are executed in the order of asking.
+    pub(crate) fn settle_randomly(&mut self, random: &mut Random) {
+        self.pump();
+        while !self.world.asked.is_empty() || !self.world.told.is_empty() {
+            self.step_randomly(random);
+        }
+    }
+
+    pub(crate) fn step_randomly(&mut self, random: &mut Random) {
+        let choices = self.world.asked.len() + self.world.told.len();
+        if choices == 0 {
+            return;
+        }
+        let choice = random.below(choices);
+        if choice < self.world.told.len() {
+            self.tell(choice);
+        } else {
+            let index = choice - self.world.told.len();
+            let index = match self.world.asked[index] {
+                Asked::Read(_) => index,
+                Asked::Write(..) | Asked::Register(_) => {
+                    let first = |asked: &Asked| !matches!(asked, Asked::Read(_));
+                    self.world.asked.iter().position(first).unwrap()
+                }
+            };
+            self.world.execute(index);
+        }
+    }
+
+    /// Sends words, waits for all, returns the reply with `|` for each line end.
+    pub(crate) fn ask(&mut self, id: ConnectionId, words: &[&str]) -> String {
+        self.feed(id, &request(words));
+        self.settle();
+        self.take(id)
+    }
+
+    /// The same with the words in one text.
+    pub(crate) fn say(&mut self, id: ConnectionId, text: &str) -> String {
+        self.ask(id, &text.split_whitespace().collect::<Vec<_>>())
+    }
+
+    pub(crate) fn take(&mut self, id: ConnectionId) -> String {
+        let bytes = std::mem::take(self.output.get_mut(&id).unwrap());
+        String::from_utf8_lossy(&bytes).replace("\r\n", "|")
+    }
+
+    /// Proposes what is due, as a leader does.
+    pub(crate) fn expire(&mut self) -> usize {
+        let mut commands = Vec::new();
+        self.world
+            .service
+            .due(self.world.wall_ms, 100, &mut |c| commands.push(c.to_vec()));
+        commands.iter().for_each(|command| {
+            self.world.apply(command);
+        });
+        commands.len()
+    }
+}
+
+/// A request as clients send it.
+pub(crate) fn request<W: AsRef<[u8]>>(words: &[W]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        let word = word.as_ref();
+        bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        bytes.extend_from_slice(word);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}
+
+/// Runs the same test on both stores.
+pub(crate) fn on_both_stores(test: impl Fn(&mut Node)) {
+    test(&mut Node::memory());
+    let folder = tempfile::tempdir().unwrap();
+    let (store, damage) = LsmStore::open(&folder.path().join("kv")).unwrap();
+    assert_eq!(damage, None);
+    test(&mut Node::new(World::new(Box::new(store))));
+}
+
+/// Says each line of a script of `command => reply`; `#` starts a comment. One connection.
+pub(crate) fn check(script: &str) {
+    on_both_stores(|node| {
+        let client = node.connect();
+        for line in script.lines().map(str::trim) {
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let (command, expected) = line.split_once("=>").expect("command => reply");
+            let words: Vec<String> = command
+                .split_whitespace()
+                .map(|word| word.replace("''", ""))
+                .collect();
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            let reply = node.ask(client, &words).replace('\n', "^");
+            assert_eq!(reply, expected.trim(), "{command}");
+        }
+    });
+}
+
+/// Copies a folder as it is: what a killed process leaves behind. Files that end in zeros
+/// (prepared journals) get them back as a hole, which is quicker.
+pub(crate) fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+            continue;
+        }
+        let bytes = std::fs::read(entry.path()).unwrap();
+        let used = bytes
+            .iter()
+            .rposition(|&byte| byte != 0)
+            .map_or(0, |last| last + 1);
+        std::fs::write(&target, &bytes[..used]).unwrap();
+        let file = std::fs::OpenOptions::new()
+            .write(true)
+            .open(target)
+            .unwrap();
+        file.set_len(bytes.len().try_into().unwrap()).unwrap();
+    }
+}

@@ -1,0 +1,187 @@
+//! Memory and LSM give equal replies and equal states to equal logs, restarts included.
+
+use std::path::Path;
+
+use quorate_core::slot::Slot;
+use quorate_kv::{
+    service::Service,
+    store::{lsm::LsmStore, memory::MemoryStore},
+};
+use quorate_replica::service::{CommandId, MetaChange, StateMachine as _};
+
+use crate::common::{Asked, Node, Random, copy};
+
+/// A log of commands as a front encodes them, from random requests.
+fn log(seed: u64, length: usize) -> Vec<Vec<Vec<u8>>> {
+    let mut random = Random(seed);
+    let mut node = Node::memory();
+    let client = node.connect();
+    let mut slots = Vec::new();
+    while slots.len() < length {
+        let mut batch = Vec::new();
+        for _ in 0..=random.below(4) {
+            node.world.wall_ms += 100;
+            let line = any_write(&mut random);
+            node.feed(client, format!("{line}\r\n").as_bytes());
+            for asked in node.world.asked.drain(..) {
+                let Asked::Write(_, _, command) = asked else {
+                    panic!("{line} is a write")
+                };
+                batch.push(command);
+            }
+            // Nobody answers: a new connection has room again.
+            if !node.front_ready(client) {
+                return slots;
+            }
+        }
+        slots.push(batch);
+    }
+    slots
+}
+
+impl Node {
+    fn front_ready(&self, client: quorate_replica::front::ConnectionId) -> bool {
+        quorate_replica::front::Front::ready(&self.front, client)
+    }
+}
+
+fn any_write(random: &mut Random) -> String {
+    let keys = ["a", "b", "c", "d", "key:1", "key:2"];
+    let (key, other) = (*random.pick(&keys), *random.pick(&keys));
+    let number = random.below(100);
+    match random.below(22) {
+        0..3 => format!("SET {key} {number}"),
+        3 => format!("SET {key} {number} PX {number}1"),
+        4 => format!("SET {key} {number} KEEPTTL"),
+        5 => format!("SET {key} v NX"),
+        6 => format!("INCRBY {key} {number}"),
+        7 => format!("APPEND {key} {number}"),
+        8 => format!("DEL {key} {other}"),
+        9 => format!("RENAME {key} {other}"),
+        10 => format!("COPY {key} {other} REPLACE"),
+        11 => format!("PEXPIRE {key} {number}1"),
+        12 => format!("PEXPIRE {key} {number}1 GT"),
+        13 => format!("PERSIST {key}"),
+        14 => format!("MSET {key} 1 {other} 2"),
+        15 => format!("MSETNX {key} 1 {other} 2"),
+        16 => format!("SETRANGE {key} 3 x"),
+        17 => format!("INCRBYFLOAT {key} 0.{number}"),
+        18 if number < 30 => "FLUSHALL".to_owned(),
+        19 => format!("SETNX {key} {number}"),
+        20 => format!("SET {key}:{number} {number} EX {number}1"),
+        _ => format!("EXPIRE {key} 0"),
+    }
+}
+
+/// One replica's service, fed as the replica does.
+struct Side {
+    service: Service,
+    applied_to: u64,
+    replies: Vec<Vec<u8>>,
+}
+
+impl Side {
+    fn new(mut service: Service) -> Self {
+        let (applied_to, _) = service.recovered();
+        Self {
+            service,
+            applied_to: applied_to.0,
+            replies: Vec::new(),
+        }
+    }
+
+    fn apply(&mut self, slot: u64, batch: &[Vec<u8>]) {
+        assert_eq!(slot, self.applied_to, "each slot once");
+        for (index, command) in batch.iter().enumerate() {
+            let id = CommandId {
+                slot: Slot(slot),
+                index: u32::try_from(index).unwrap(),
+            };
+            let mut reply = Vec::new();
+            self.service.apply(id, command, &mut reply);
+            self.replies.push(reply);
+        }
+        self.applied_to = slot + 1;
+    }
+
+    fn commit(&mut self) {
+        let key = b"session".to_vec();
+        let value = Some(self.applied_to.to_le_bytes().to_vec());
+        self.service
+            .commit(Slot(self.applied_to), &[MetaChange { key, value }]);
+    }
+}
+
+fn lsm(path: &Path) -> Service {
+    let (store, damage) = LsmStore::open(path).unwrap();
+    assert_eq!(damage, None);
+    Service::new(Box::new(store))
+}
+
+#[test]
+fn memory_and_lsm_agree_whatever_restarts() {
+    for seed in 0..12 {
+        let mut random = Random(1000 + seed);
+        let slots = log(seed, 150);
+        assert!(slots.len() > 100);
+        let folder = tempfile::tempdir().unwrap();
+        let mut life = 0;
+        let path = |life: usize| folder.path().join(format!("life-{life}"));
+        let mut memory = Side::new(Service::new(Box::new(MemoryStore::new())));
+        let mut disk = Side::new(lsm(&path(life)));
+        for (slot, batch) in (1u64..).zip(&slots) {
+            memory.apply(slot, batch);
+            disk.apply(slot, batch);
+            assert_eq!(disk.replies, memory.replies, "seed {seed} slot {slot}");
+            // Changes that are not committed are seen.
+            assert_eq!(disk.service.store().len(), memory.service.store().len());
+            match random.below(12) {
+                0..5 => disk.commit(),
+                5 => assert_eq!(
+                    disk.service.digest(),
+                    memory.service.digest(),
+                    "seed {seed}"
+                ),
+                6 => {
+                    // Stopped without warning: what is on disk now is all there is.
+                    copy(&path(life), &path(life + 1));
+                    life += 1;
+                    disk = restart(lsm(&path(life)), &slots, slot, &memory.replies);
+                }
+                7 => {
+                    disk.commit();
+                    drop(disk);
+                    disk = restart(lsm(&path(life)), &slots, slot, &memory.replies);
+                }
+                _ => {}
+            }
+        }
+        assert_eq!(
+            disk.service.digest(),
+            memory.service.digest(),
+            "seed {seed}"
+        );
+        assert!(life > 0, "seed {seed} stopped without warning");
+    }
+}
+
+/// Replays from where the store recovered to; replies are the same as the first time.
+fn restart(service: Service, slots: &[Vec<Vec<u8>>], to: u64, replies: &[Vec<u8>]) -> Side {
+    let mut side = Side::new(service);
+    let from = usize::try_from(side.applied_to - 1).unwrap();
+    let (_, meta) = side.service.recovered();
+    if from > 0 {
+        // The replica's metadata is of the same moment as the data.
+        assert_eq!(
+            meta,
+            [(b"session".to_vec(), side.applied_to.to_le_bytes().to_vec())]
+        );
+    }
+    let before: usize = slots[..from].iter().map(Vec::len).sum();
+    side.replies = replies[..before].to_vec();
+    for slot in side.applied_to..=to {
+        side.apply(slot, &slots[usize::try_from(slot - 1).unwrap()]);
+    }
+    assert_eq!(side.replies, replies, "replayed from slot {}", from + 1);
+    side
+}

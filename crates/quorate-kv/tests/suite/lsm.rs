@@ -1,0 +1,190 @@
+//! The store on disk: what survives, what is refused.
+
+use std::path::{Path, PathBuf};
+
+use quorate_core::slot::Slot;
+use quorate_kv::store::{Position, Store as _, Version, digest, lsm::LsmStore};
+use quorate_replica::service::MetaChange;
+
+use crate::common::{Random, copy};
+
+const VERSION: Version = Version { slot: 1, index: 0 };
+
+fn open(path: &Path) -> LsmStore {
+    let (store, damage) = LsmStore::open(path).unwrap();
+    assert_eq!(damage, None);
+    store
+}
+
+fn meta(key: &str, value: Option<&str>) -> MetaChange {
+    MetaChange {
+        key: key.into(),
+        value: value.map(|value| value.into()),
+    }
+}
+
+#[test]
+fn position_data_and_metadata_survive_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kv");
+    let mut store = open(&path);
+    assert_eq!(store.recovered(), (Slot::FIRST, Vec::new()));
+    store.put(b"a", b"1", VERSION, Some(7));
+    store.commit(Slot(2), &[meta("x", Some("1")), meta("y", Some("2"))]);
+    store.put(b"b", b"2", VERSION, None);
+    store.remove(b"a");
+    store.commit(Slot(3), &[meta("x", None)]);
+    store.put(b"lost", b"not committed", VERSION, None);
+    drop(store);
+    let mut store = open(&path);
+    assert_eq!(
+        store.recovered(),
+        (Slot(3), vec![(b"y".to_vec(), b"2".to_vec())])
+    );
+    assert_eq!(store.len(), 1);
+    assert_eq!(&*store.get(b"b").unwrap().value, b"2");
+    assert!(!store.contains(b"a") && !store.contains(b"lost"));
+}
+
+#[test]
+fn keys_of_a_flushed_store_do_not_come_back_and_are_removed_by_and_by() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kv");
+    let mut store = open(&path);
+    for number in 0..3000u64 {
+        let key = number.to_string();
+        store.put(key.as_bytes(), b"old", VERSION, Some(number + 1));
+    }
+    store.commit(Slot(2), &[]);
+    store.clear();
+    store.put(b"5", b"new", VERSION, None);
+    assert_eq!(store.len(), 1);
+    store.commit(Slot(3), &[]);
+    drop(store);
+    let mut store = open(&path);
+    for slot in 4..20 {
+        let mut seen = 0;
+        store.scan(Position::START, &mut |key, entry| {
+            assert_eq!((key, &*entry.value), (&b"5"[..], &b"new"[..]));
+            seen += 1;
+            std::ops::ControlFlow::Continue(())
+        });
+        store.overdue(u64::MAX - 1, &mut |_, _| panic!("no deadline is left"));
+        assert_eq!((seen, store.len()), (1, 1));
+        store.commit(Slot(slot), &[]);
+    }
+    assert_eq!(store.stored_entries(), 2, "the key, and the position");
+}
+
+#[test]
+fn a_second_process_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kv");
+    let _first = open(&path);
+    let error = LsmStore::open(&path).unwrap_err().to_string();
+    assert!(error.contains("in use by another process"), "{error}");
+}
+
+/// The journal is not synced, so a power loss can leave a hole in it.
+#[test]
+fn a_damaged_store_is_set_aside_and_begun_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kv");
+    let mut store = open(&path);
+    let mut random = Random(5);
+    for slot in 2..40 {
+        // Bytes that cannot be compressed.
+        let value: Vec<u8> = (0..9000).map(|_| random.next().to_le_bytes()[0]).collect();
+        store.put(format!("{slot}").as_bytes(), &value, VERSION, None);
+        store.commit(Slot(slot), &[]);
+    }
+    store.persist().unwrap();
+    drop(store);
+    let journal = journal(&path);
+    let mut bytes = std::fs::read(&journal).unwrap();
+    bytes.truncate(1024 * 1024);
+    let (mut begun_anew, mut shortened) = (0, 0);
+    for hole in (0..20).map(|n| 5000 + n * 9001) {
+        let mut damaged = bytes.clone();
+        damaged[hole..hole + 512].fill(0);
+        let other = folder.path().join(format!("hole-{hole}"));
+        copy(&path, &other);
+        std::fs::write(other.join(journal.strip_prefix(&path).unwrap()), &damaged).unwrap();
+        let (mut store, note) = LsmStore::open(&other).unwrap();
+        let (applied_to, _) = store.recovered();
+        // An earlier position with the data of that position, or the beginning: never a mixture.
+        assert_eq!(store.len(), applied_to.0.saturating_sub(1).min(38));
+        assert!(applied_to < Slot(39));
+        match note {
+            Some(note) => {
+                assert!(
+                    note.contains("damaged-1") && applied_to == Slot::FIRST,
+                    "{note}"
+                );
+                begun_anew += 1;
+            }
+            None => shortened += 1,
+        }
+    }
+    assert!(
+        begun_anew > 0,
+        "begun anew {begun_anew}, shortened {shortened}"
+    );
+}
+
+fn journal(path: &Path) -> PathBuf {
+    let mut folders = vec![path.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "jnl") {
+                return path;
+            }
+        }
+    }
+    panic!("there is a journal");
+}
+
+#[test]
+fn a_folder_of_another_format_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kv");
+    let mut store = open(&path);
+    store.commit(Slot(2), &[]);
+    drop(store);
+    {
+        let database = fjall::Database::builder(&path).open().unwrap();
+        let keyspace = database
+            .keyspace("kv", fjall::KeyspaceCreateOptions::default)
+            .unwrap();
+        keyspace.insert([0], [9, 9, 9]).unwrap();
+    }
+    let error = LsmStore::open(&path).unwrap_err().to_string();
+    assert!(
+        error.contains("format 9, but this version knows 1 only"),
+        "{error}"
+    );
+}
+
+#[test]
+fn digests_do_not_depend_on_the_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut disk = open(&folder.path().join("kv"));
+    let mut memory = quorate_kv::store::memory::MemoryStore::new();
+    for number in 0..200u64 {
+        let key = number.to_string();
+        let version = Version {
+            slot: number,
+            index: 3,
+        };
+        let deadline = (number % 3 == 0).then_some(number);
+        disk.put(key.as_bytes(), key.as_bytes(), version, deadline);
+        memory.put(key.as_bytes(), key.as_bytes(), version, deadline);
+        if number == 100 {
+            disk.commit(Slot(2), &[]);
+        }
+    }
+    assert_eq!(digest(&disk), digest(&memory));
+}

@@ -1,0 +1,12 @@
+//! The service and the front as a client sees them, on both stores.
+
+#![allow(clippy::unwrap_used, reason = "a test may stop where it is surprised")]
+mod commands;
+mod common;
+mod differential;
+mod expiry;
+mod lsm;
+mod order;
+mod parser;
+mod sessions;
+mod transactions;

@@ -1,0 +1,348 @@
+//! Order and bounds of a connection: replies in order, reads after writes, no queue without end.
+
+use quorate_replica::front::{ConnectionId, Failure, Front as _};
+
+use crate::common::{Asked, Node, Random, Told, request};
+
+fn write_count(node: &Node) -> usize {
+    node.world
+        .asked
+        .iter()
+        .filter(|asked| matches!(asked, Asked::Write(..)))
+        .count()
+}
+
+fn read_count(node: &Node) -> usize {
+    node.world
+        .asked
+        .iter()
+        .filter(|asked| matches!(asked, Asked::Read(_)))
+        .count()
+}
+
+#[test]
+fn writes_go_out_together_and_replies_come_back_in_order() {
+    let mut node = Node::memory();
+    let client = node.connect();
+    node.feed(client, b"INCR n\r\nINCR n\r\nPING\r\nINCR n\r\nECHO x\r\n");
+    assert_eq!(write_count(&node), 3);
+    (0..3).for_each(|_| node.world.execute(0));
+    // The answers arrive backwards.
+    node.tell(2);
+    node.tell(1);
+    assert_eq!(node.take(client), "");
+    node.tell(0);
+    assert_eq!(node.take(client), ":1|:2|+PONG|:3|$1|x|");
+    assert_eq!(node.front.open_requests(), 0);
+}
+
+#[test]
+fn reads_wait_for_earlier_writes_and_share_one_confirmation() {
+    let mut node = Node::memory();
+    let client = node.connect();
+    node.feed(client, b"SET a 1\r\nGET a\r\nGET b\r\nSET a 2\r\nGET a\r\n");
+    assert_eq!((write_count(&node), read_count(&node)), (1, 0));
+    node.world.execute(0);
+    node.tell(0);
+    assert_eq!(
+        (write_count(&node), read_count(&node)),
+        (0, 1),
+        "two reads, one tag"
+    );
+    node.world.execute(0);
+    assert_eq!(
+        write_count(&node),
+        0,
+        "the second write waits for the reads"
+    );
+    node.tell(0);
+    assert_eq!(node.take(client), "+OK|$1|1|$-1|");
+    node.settle();
+    assert_eq!(node.take(client), "+OK|$1|2|");
+}
+
+#[test]
+fn a_read_does_not_join_a_confirmation_that_began_before_it_arrived() {
+    let mut node = Node::memory();
+    let (one, other) = (node.connect(), node.connect());
+    node.feed(one, b"GET a\r\n");
+    // Confirmed at a moment before the other client's write; told late.
+    node.world.execute(0);
+    node.feed(other, b"SET a 1\r\n");
+    node.world.execute(0);
+    node.tell(1);
+    assert_eq!(node.take(other), "+OK|");
+    node.feed(one, b"GET a\r\n");
+    assert_eq!(read_count(&node), 1, "it asked for its own");
+    node.settle();
+    assert!(node.take(one).ends_with("$1|1|"));
+}
+
+#[test]
+fn stale_reads_ask_nobody_but_see_their_own_writes() {
+    let mut node = Node::memory();
+    let client = node.connect();
+    node.feed(client, b"READONLY\r\nGET a\r\n");
+    assert_eq!(node.take(client), "+OK|$-1|");
+    node.feed(client, b"SET a 1\r\nGET a\r\n");
+    assert_eq!((write_count(&node), read_count(&node)), (1, 0));
+    node.world.execute(0);
+    assert_eq!(node.take(client), "");
+    node.tell(0);
+    assert_eq!(node.take(client), "+OK|$1|1|");
+    node.feed(client, b"READWRITE\r\nGET a\r\n");
+    assert_eq!(read_count(&node), 1);
+    node.settle();
+    assert_eq!(node.take(client), "+OK|$1|1|");
+}
+
+/// One connection sees the same replies however long everything takes.
+#[test]
+fn a_connection_cannot_tell_a_slow_replica_from_an_instant_one() {
+    for seed in 0..150 {
+        let mut random = Random(seed);
+        let script: Vec<String> = (0..60).map(|_| any_command(&mut random)).collect();
+        let mut instant = Node::memory();
+        let client = instant.connect();
+        let expected: String = script
+            .iter()
+            .map(|line| instant.say(client, line))
+            .collect();
+
+        let mut slow = Node::memory();
+        let client = slow.connect();
+        let bytes: Vec<u8> = script
+            .iter()
+            .flat_map(|line| request(&line.split_whitespace().collect::<Vec<_>>()))
+            .collect();
+        let mut rest = &*bytes;
+        while !rest.is_empty() {
+            let (piece, tail) = rest.split_at((1 + random.below(120)).min(rest.len()));
+            rest = tail;
+            slow.feed(client, piece);
+            for _ in 0..random.below(6) {
+                slow.step_randomly(&mut random);
+            }
+        }
+        slow.settle_randomly(&mut random);
+        assert_eq!(slow.take(client), expected, "seed {seed}: {script:#?}");
+        assert_eq!(slow.front.open_requests(), 0);
+        assert_eq!(slow.world.service.digest(), instant.world.service.digest());
+    }
+}
+
+fn any_command(random: &mut Random) -> String {
+    let key = *random.pick(&["a", "b", "c"]);
+    match random.below(24) {
+        0..4 => format!("SET {key} {}", random.below(10)),
+        4..8 => format!("GET {key}"),
+        8..10 => format!("INCR {key}"),
+        10 => format!("SET {key} 1 GET"),
+        11 => format!("DEL {key} a"),
+        12 => "PING".into(),
+        13 => format!("GETDEL {key}"),
+        14 => "DBSIZE".into(),
+        15 => "MGET a b c".into(),
+        16 => format!("WATCH {key}"),
+        17 => "UNWATCH".into(),
+        18 => "MULTI".into(),
+        19 => "EXEC".into(),
+        20 => "DISCARD".into(),
+        21 => (*random.pick(&["HELLO 3", "HELLO 2", "READONLY", "READWRITE"])).into(),
+        22 => (*random.pick(&["NOSUCH", "GET", "INCRBY a x", "SCAN 0 COUNT 100"])).into(),
+        _ => format!("APPEND {key} 1"),
+    }
+}
+
+#[test]
+fn every_failure_has_its_word() {
+    for (failure, word) in [
+        (Failure::Busy, "-BUSY "),
+        (Failure::NoQuorum, "-NOQUORUM not executed"),
+        (Failure::TooBig, "-TOOBIG "),
+        (
+            Failure::Stopping,
+            "-NOQUORUM not executed: this node is stopping",
+        ),
+        (Failure::Unknown, "-UNKNOWN may have been executed"),
+        (Failure::NoSession, "-NOSESSION "),
+        (Failure::ReplyForgotten, "-REPLYFORGOTTEN "),
+        (Failure::SessionFull, "-SESSIONFULL "),
+    ] {
+        let mut node = Node::memory();
+        let client = node.connect();
+        // Refused at once.
+        node.world.refuse = Some(failure);
+        for command in ["SET a 1", "GET a", "QUORATE SESSION"] {
+            let reply = node.say(client, command);
+            assert!(reply.starts_with(word), "{command}: {reply}");
+        }
+        node.world.refuse = None;
+        // Refused later.
+        node.feed(client, b"SET a 1\r\nSET a 2\r\nGET a\r\nGET b\r\n");
+        fail_all(&mut node, failure);
+        node.feed(client, b"QUORATE SESSION\r\n");
+        fail_all(&mut node, failure);
+        let reply = node.take(client);
+        let replies: Vec<&str> = reply.split_terminator('|').collect();
+        assert_eq!(replies.len(), 5);
+        assert!(
+            replies.iter().all(|reply| reply.starts_with(word)),
+            "{replies:?}"
+        );
+        // The connection goes on.
+        assert_eq!(node.say(client, "SET a 3"), "+OK|");
+        assert_eq!(node.say(client, "GET a"), "$1|3|");
+    }
+}
+
+fn fail_all(node: &mut Node, failure: Failure) {
+    while let Some(asked) = node.world.asked.pop_front() {
+        let (Asked::Write(tag, ..) | Asked::Register(tag) | Asked::Read(tag)) = asked;
+        node.world.told.push(Told::Failed(tag, failure));
+        node.tell(0);
+    }
+}
+
+#[test]
+fn a_client_that_is_gone_is_forgotten() {
+    let mut node = Node::memory();
+    let (gone, stays) = (node.connect(), node.connect());
+    node.feed(gone, b"SET a 1\r\nSET b 2\r\n");
+    let reader = node.connect();
+    node.feed(reader, b"GET a\r\n");
+    assert_eq!(node.front.open_requests(), 3);
+    node.front.closed(gone, &mut node.world);
+    node.front.closed(reader, &mut node.world);
+    assert_eq!(
+        (node.front.open_requests(), node.front.connections()),
+        (0, 1)
+    );
+    assert_eq!(node.world.forgotten.len(), 3);
+    node.input.clear();
+    node.input.insert(stays, Vec::new());
+    node.settle();
+    assert!(node.front.output(gone).is_empty());
+    assert_eq!(node.front.received(gone, b"PING\r\n", &mut node.world), 6);
+    assert!(!node.front.ready(gone));
+    assert_eq!(node.say(stays, "GET b"), "$1|2|", "executed all the same");
+}
+
+#[test]
+fn quit_waits_for_what_was_asked_before() {
+    let mut node = Node::memory();
+    let client = node.connect();
+    node.feed(client, b"SET a 1\r\nQUIT\r\nSET a 2\r\n");
+    assert!(!node.front.closing(client));
+    node.settle();
+    assert_eq!(node.take(client), "+OK|+OK|");
+    assert!(node.front.closing(client));
+    assert_eq!(node.input[&client], b"", "what follows is thrown away");
+}
+
+#[test]
+fn requests_under_way_are_bounded_and_go_on_when_there_is_room() {
+    let mut node = Node::memory();
+    let client = node.connect();
+    let many = b"INCR n\r\n".repeat(5000);
+    node.feed(client, &many);
+    assert_eq!(write_count(&node), 1024);
+    assert!(!node.front.ready(client));
+    assert!(!node.input[&client].is_empty());
+    node.settle();
+    assert_eq!(node.take(client).split_terminator('|').count(), 5000);
+    assert_eq!(node.say(client, "GET n"), "$4|5000|");
+}
+
+#[test]
+fn bytes_under_way_are_bounded() {
+    let mut node = Node::memory();
+    let client = node.connect();
+    let value = "x".repeat(100_000);
+    let many = request(&["SET", "a", &value]).repeat(50);
+    node.feed(client, &many);
+    assert_eq!(write_count(&node), 11);
+    node.settle();
+    assert_eq!(node.take(client), "+OK|".repeat(50));
+}
+
+#[test]
+fn replies_that_nobody_reads_stop_the_input() {
+    let mut node = Node::memory();
+    let client = node.connect();
+    let value = "x".repeat(600_000);
+    node.ask(client, &["SET", "a", &value]);
+    // The reactor cannot send: `output` is left as it is.
+    let gets = b"GET a\r\n".repeat(3);
+    assert_eq!(
+        node.front.received(client, &gets, &mut node.world),
+        gets.len()
+    );
+    node.world.execute(0);
+    let Told::Readable(tag) = node.world.told.remove(0) else {
+        panic!("a read")
+    };
+    let readable = quorate_replica::front::Completion::Readable(tag);
+    node.front.completed(readable, &mut node.world);
+    assert!(!node.front.ready(client));
+    assert_eq!(node.front.received(client, b"PING\r\n", &mut node.world), 0);
+    node.front.output(client).clear();
+    assert!(node.front.ready(client));
+}
+
+#[test]
+fn very_many_replies_that_nobody_reads_become_errors() {
+    let mut node = Node::memory();
+    let client = node.connect();
+    let value = "x".repeat(7 << 20);
+    node.ask(client, &["SET", "a", &value]);
+    node.feed(client, &b"GET a\r\n".repeat(40));
+    node.settle();
+    let reply = node.take(client);
+    assert!(reply.len() < 80 << 20);
+    assert_eq!(reply.matches("-BUSY not executed").count(), 30);
+}
+
+#[test]
+fn large_replies_of_writes_are_few_at_a_time() {
+    let mut node = Node::memory();
+    let client = node.connect();
+    node.feed(client, &b"GETSET a 1\r\n".repeat(100));
+    assert_eq!(write_count(&node), 8);
+    node.settle();
+    assert_eq!(node.take(client).matches('|').count(), 199);
+}
+
+/// What one client was told, another one reads: on any interleaving of two connections.
+#[test]
+fn two_connections_see_what_was_acknowledged_to_the_other() {
+    for seed in 0..60 {
+        let mut random = Random(seed);
+        let mut node = Node::memory();
+        let clients: [ConnectionId; 2] = [node.connect(), node.connect()];
+        let mut acknowledged = 0;
+        for round in 1..30 {
+            node.feed(clients[0], format!("SET a {round}\r\n").as_bytes());
+            let mut floor = None;
+            while floor.is_none() {
+                if random.below(3) == 0 {
+                    floor = Some(acknowledged);
+                    node.feed(clients[1], b"GET a\r\n");
+                }
+                node.step_randomly(&mut random);
+                acknowledged += node.take(clients[0]).matches("+OK").count();
+            }
+            node.settle_randomly(&mut random);
+            acknowledged += node.take(clients[0]).matches("+OK").count();
+            let reply = node.take(clients[1]);
+            let value = reply
+                .split('|')
+                .nth(1)
+                .and_then(|text| text.parse::<usize>().ok());
+            assert!(
+                value.unwrap_or(0) >= floor.unwrap(),
+                "seed {seed} round {round}: {reply}"
+            );
+        }
+    }
+}
