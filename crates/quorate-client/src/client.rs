@@ -219,7 +219,7 @@ impl Client {
 
     fn on_reply(&mut self, reply: Reply, until: Instant) {
         // One receive per command sent: `advance` has just sent what waited.
-        let Some(id) = self.in_flight.pop_front() else {
+        let Some(Some(id)) = self.in_flight.pop_front() else {
             return;
         };
         // Given up already: its outcome was reported as unknown.
