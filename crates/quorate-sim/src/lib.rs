@@ -1,1 +1,26 @@
 //! A whole cluster in one thread, with everything that can go wrong.
+//!
+//! The replica, log and key-value service are the real ones; network, disks and clocks are
+//! simulated; everything is drawn from one seed, so that a run can be repeated exactly. Act one:
+//! anything goes, and safety is checked after every event. Act two: faults stop, and the cluster
+//! must be whole again, with every acknowledged write. `docs/spec/simulator.md` is the manual.
+//!
+//! Reading order: [`world`], [`faults`], [`workload`], then [`check`], one property per file.
+#![forbid(unsafe_code)]
+
+pub mod check;
+pub mod clock;
+pub mod dice;
+pub mod disk;
+pub mod faults;
+pub mod history;
+pub mod network;
+pub mod node;
+pub mod report;
+pub mod resp;
+pub mod trace;
+pub mod words;
+pub mod workload;
+pub mod world;
+
+pub use report::{Report, run, run_with};

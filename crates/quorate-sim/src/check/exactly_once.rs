@@ -1,0 +1,95 @@
+//! What was acknowledged happened once; what was not happened at most as often as it was tried.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Verdict, Violation};
+
+/// Increments of one counter.
+#[derive(Debug, Default)]
+struct Counter {
+    acknowledged: u64,
+    unknown: u64,
+    numbers: BTreeSet<i64>,
+}
+
+/// All counters, and the sessions that number their increments.
+#[derive(Debug, Default)]
+pub struct ExactlyOnce {
+    counters: BTreeMap<String, Counter>,
+    /// Per session counter: how many sequences ended.
+    sessions: BTreeMap<String, i64>,
+}
+
+impl ExactlyOnce {
+    /// An INCR was answered.
+    ///
+    /// # Errors
+    /// A number that was given before.
+    pub fn acknowledged(&mut self, key: &str, number: i64) -> Verdict {
+        let counter = self.counters.entry(key.to_owned()).or_default();
+        counter.acknowledged += 1;
+        if !counter.numbers.insert(number) {
+            return Err(Violation::new(
+                "exactly_once",
+                format!("two increments of {key} gave {number}"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// An INCR got no answer.
+    pub fn unknown(&mut self, key: &str) {
+        self.counters.entry(key.to_owned()).or_default().unknown += 1;
+    }
+
+    /// Sequence `sequence` of the session that alone increments `key` was answered, perhaps not the
+    /// first time that it was sent.
+    ///
+    /// # Errors
+    /// Another number than that of the sequence: it was executed more than once, or not at all.
+    pub fn sequence(&mut self, key: &str, sequence: i64, number: i64) -> Verdict {
+        self.sessions.insert(key.to_owned(), sequence);
+        if number == sequence {
+            return Ok(());
+        }
+        let detail = format!("sequence {sequence} of the session on {key} made it {number}");
+        Err(Violation::new("exactly_once", detail))
+    }
+
+    /// What a counter has in the end.
+    ///
+    /// # Errors
+    /// Less than was acknowledged, or more than was tried.
+    pub fn ended(&self, key: &str, value: i64) -> Verdict {
+        let wrong = |detail: String| Err(Violation::new("exactly_once", detail));
+        if let Some(sequence) = self.sessions.get(key)
+            && value != *sequence
+            && value != sequence + 1
+        {
+            return wrong(format!("{key} is {value} after {sequence} sequences"));
+        }
+        if let Some(counter) = self.counters.get(key) {
+            let value = u64::try_from(value).unwrap_or(0);
+            if value < counter.acknowledged {
+                return wrong(format!(
+                    "{key} is {value}, {} were acknowledged",
+                    counter.acknowledged
+                ));
+            }
+            if value > counter.acknowledged + counter.unknown {
+                let tried = counter.acknowledged + counter.unknown;
+                return wrong(format!("{key} is {value}, {tried} were tried"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Every counter that was touched.
+    pub fn keys(&self) -> Vec<String> {
+        self.counters
+            .keys()
+            .chain(self.sessions.keys())
+            .cloned()
+            .collect()
+    }
+}

@@ -1,0 +1,39 @@
+//! The properties, one per file; each is told what happens and says when it is broken.
+
+pub mod agreement;
+pub mod bounds;
+pub mod exactly_once;
+pub mod linearizable;
+pub mod prefix;
+pub mod promises;
+pub mod rounds;
+
+use std::fmt;
+
+/// A broken property.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which property; the name of its file.
+    pub property: &'static str,
+    /// What contradicts it.
+    pub detail: String,
+}
+
+impl Violation {
+    /// Names the property and what contradicts it.
+    pub fn new(property: &'static str, detail: impl Into<String>) -> Self {
+        Self {
+            property,
+            detail: detail.into(),
+        }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.property, self.detail)
+    }
+}
+
+/// Says that a property holds, or what contradicts it.
+pub type Verdict = Result<(), Violation>;

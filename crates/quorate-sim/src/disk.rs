@@ -1,0 +1,102 @@
+//! What a god sees of the disks: every batch that became durable, read back in the order of the log.
+//!
+//! The disks themselves are `quorate_log::disk::MemoryDisk`, which the log's own tests use too; it
+//! keeps the promises of [model-3] and no other.
+
+use std::collections::BTreeMap;
+
+use quorate_core::{node_id::Incarnation, record::Record};
+use quorate_log::{
+    batch::{self, Header},
+    disk::{BLOCK, MemoryDisk, Place},
+    record::Records,
+};
+
+/// A batch read back from a disk.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    /// Its number.
+    pub seq: u64,
+    /// In which incarnation it was written.
+    pub incarnation: Incarnation,
+    /// What it holds.
+    pub records: Vec<Record>,
+}
+
+/// Reads the batch at this place, if a whole one is there.
+pub fn read(disk: &MemoryDisk, at: Place) -> Option<Batch> {
+    let segment = disk.bytes(at.segment)?;
+    let from = usize::try_from(at.offset).ok()?;
+    parse(segment.get(from..)?)
+}
+
+fn parse(bytes: &[u8]) -> Option<Batch> {
+    let header = Header::decode(bytes.get(..BLOCK)?).ok()?;
+    let mut whole = bytes.get(..usize::try_from(header.length).ok()?)?.to_vec();
+    batch::open(&header, &mut whole).ok()?;
+    let records = Records::new(header.body_of(&whole));
+    let records = records
+        .map(|stored| stored.map(|stored| stored.record))
+        .collect::<Result<_, _>>()
+        .ok()?;
+    Some(Batch {
+        seq: header.seq,
+        incarnation: header.incarnation,
+        records,
+    })
+}
+
+/// Reads all whole batches with these numbers. Of two with one number the later segment's counts:
+/// the other was cut off ([disk-4]).
+pub fn scan(disk: &MemoryDisk, seqs: std::ops::Range<u64>) -> Vec<Batch> {
+    let mut found = BTreeMap::new();
+    let mut segment = None;
+    for place in disk.written_blocks() {
+        let bytes = match &mut segment {
+            Some((number, bytes)) if *number == place.segment => bytes,
+            _ => {
+                &mut segment
+                    .insert((place.segment, disk.bytes(place.segment).unwrap_or_default()))
+                    .1
+            }
+        };
+        let from = usize::try_from(place.offset).expect("a disk in memory fits in memory");
+        if let Some(batch) = parse(&bytes[from..]).filter(|batch| seqs.contains(&batch.seq)) {
+            found.insert(batch.seq, batch);
+        }
+    }
+    found.into_values().collect()
+}
+
+/// What of a node's log is durable and released, batch by batch in order ([disk-2]).
+#[derive(Debug, Default)]
+pub struct Released {
+    next: u64,
+    early: BTreeMap<u64, Batch>,
+}
+
+impl Released {
+    /// Batches below `next` were told of.
+    pub fn new(next: u64) -> Self {
+        Self {
+            next,
+            early: BTreeMap::new(),
+        }
+    }
+
+    /// Number of the next batch.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// A batch is whole on the disk. Returns what is released by that, in order.
+    pub fn complete(&mut self, batch: Batch) -> Vec<Batch> {
+        self.early.insert(batch.seq, batch);
+        let mut out = Vec::new();
+        while let Some(batch) = self.early.remove(&self.next) {
+            self.next += 1;
+            out.push(batch);
+        }
+        out
+    }
+}

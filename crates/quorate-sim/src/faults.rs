@@ -1,0 +1,214 @@
+//! What goes wrong in a run: each seed draws a subset of faults with very different rates.
+
+use quorate_core::record::Class;
+
+use crate::{
+    dice::Dice,
+    network::{Carrier, Weather},
+};
+
+/// Something that goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// A process is killed; it restarts soon.
+    Crash,
+    /// All processes are killed at once.
+    CrashAll,
+    /// A process is told to stop, does so, and restarts.
+    CleanStop,
+    /// A process is down for so long that it falls far behind.
+    LongOutage,
+    /// A process stands still, its connections open.
+    Pause,
+    /// A connection breaks.
+    Reset,
+    /// Nothing passes in one direction between two nodes for a while.
+    OneWay,
+    /// Some nodes cannot talk to some others, in both directions.
+    Partition,
+    /// Links clog one by one and unclog in another order.
+    Clog,
+    /// A client's connection breaks.
+    ClientReset,
+    /// A disk becomes very slow for a while.
+    SlowDisk,
+    /// A write or a sync fails.
+    DiskError,
+    /// There is no room for new segments for a while.
+    DiskFull,
+    /// A bit flips in what was written long ago.
+    Rot,
+    /// Somebody sets a wall clock.
+    ClockJump,
+    /// The leader is asked to hand over.
+    Transfer,
+}
+
+impl Fault {
+    /// All of them.
+    pub const ALL: [Self; 16] = [
+        Self::Crash,
+        Self::CrashAll,
+        Self::CleanStop,
+        Self::LongOutage,
+        Self::Pause,
+        Self::Reset,
+        Self::OneWay,
+        Self::Partition,
+        Self::Clog,
+        Self::ClientReset,
+        Self::SlowDisk,
+        Self::DiskError,
+        Self::DiskFull,
+        Self::Rot,
+        Self::ClockJump,
+        Self::Transfer,
+    ];
+}
+
+/// How much memory a group may lose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Losses {
+    /// Fewer nodes than a quorum forget their votes: the group must go on ([model-5]).
+    WithinBudget,
+    /// A volatile group loses its quorum: it must stop and say so, and never answer wrong
+    /// ([class-5]).
+    Beyond,
+}
+
+/// Everything that a run is made of, drawn from its seed.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The seed.
+    pub seed: u64,
+    /// How many nodes.
+    pub nodes: usize,
+    /// The group's class.
+    pub class: Class,
+    /// How much memory may be lost.
+    pub losses: Losses,
+    /// Writes in flight per log.
+    pub depth: usize,
+    /// Size of a segment.
+    pub segment_bytes: u64,
+    /// Proposals in flight.
+    pub inflight_max: usize,
+    /// How far ahead of its decided prefix a node votes.
+    pub window_slots: u64,
+    /// Whether the replicas' queues are tiny, so that they fill.
+    pub tiny_queues: bool,
+    /// How long a node waits for a request.
+    pub client_timeout_ms: u64,
+    /// How many clients.
+    pub clients: usize,
+    /// Most time between two requests of a client.
+    pub think_us: u64,
+    /// The network.
+    pub weather: Weather,
+    /// Least and most time of a write.
+    pub disk_us: (u64, u64),
+    /// Drift of monotonic clocks.
+    pub drift_ppm: u64,
+    /// How wrong wall clocks are.
+    pub skew_ms: u64,
+    /// What goes wrong, and how often: mean time between two of a kind.
+    pub faults: Vec<(Fault, u64)>,
+}
+
+impl Settings {
+    /// What this seed stands for.
+    pub fn draw(seed: u64) -> Self {
+        let dice = &mut Dice::new(seed ^ 0x5175_6f72_6174_6521);
+        let nodes = dice.pick(&[1, 3, 3, 3, 3, 5]);
+        let class = dice.pick(&[Class::Durable, Class::Durable, Class::Volatile]);
+        let beyond = class == Class::Volatile && dice.chance(1, 4);
+        let mut faults = Vec::new();
+        for fault in Fault::ALL {
+            let mean_ms = dice.pick(&[60, 200, 600, 2000]);
+            if dice.chance(2, 5) {
+                faults.push((fault, mean_ms * 1000));
+            }
+        }
+        Self {
+            seed,
+            nodes,
+            class,
+            losses: if beyond {
+                Losses::Beyond
+            } else {
+                Losses::WithinBudget
+            },
+            depth: dice.pick(&[1, 2, 3]),
+            segment_bytes: dice.pick(&[32 << 10, 64 << 10, 256 << 10]),
+            inflight_max: dice.pick(&[2, 8, 256]),
+            window_slots: dice.pick(&[16, 64, 4096]),
+            tiny_queues: dice.chance(1, 3),
+            client_timeout_ms: dice.pick(&[300, 1000, 3000]),
+            clients: dice.pick(&[4, 7, 12]),
+            think_us: dice.pick(&[500, 4000, 20_000]),
+            weather: draw_weather(dice),
+            disk_us: dice.pick(&[(10, 60), (50, 500), (300, 9000)]),
+            drift_ppm: dice.pick(&[0, 100, 50_000]),
+            skew_ms: dice.pick(&[0, 20, 5000]),
+            faults,
+        }
+    }
+
+    /// The same without anything going wrong: a calm cluster of `nodes`.
+    pub fn calm(seed: u64, nodes: usize, class: Class) -> Self {
+        Self {
+            seed,
+            nodes,
+            class,
+            losses: Losses::WithinBudget,
+            depth: 2,
+            segment_bytes: 64 << 10,
+            inflight_max: 256,
+            window_slots: 4096,
+            tiny_queues: false,
+            client_timeout_ms: 3000,
+            clients: 0,
+            think_us: 2000,
+            weather: calm_weather(),
+            disk_us: (50, 50),
+            drift_ppm: 0,
+            skew_ms: 0,
+            faults: Vec::new(),
+        }
+    }
+
+    /// Nodes that may forget their votes in one run.
+    pub fn budget(&self) -> usize {
+        (self.nodes - 1) / 2
+    }
+}
+
+/// A network on which nothing is lost or late.
+pub fn calm_weather() -> Weather {
+    Weather {
+        carrier: Carrier::Streams,
+        delay_min_us: 100,
+        delay_max_us: 100,
+        late_of_1000: 0,
+        lost_of_1000: 0,
+        repeated_of_1000: 0,
+        corrupt_of_100k: 0,
+        queue_bytes_max: 1 << 20,
+        window_bytes: 256 << 10,
+    }
+}
+
+fn draw_weather(dice: &mut Dice) -> Weather {
+    let delay_min_us = dice.pick(&[20, 100, 1000]);
+    Weather {
+        carrier: dice.pick(&[Carrier::Streams, Carrier::Streams, Carrier::Datagrams]),
+        delay_min_us,
+        delay_max_us: delay_min_us * dice.pick(&[1, 3, 8]),
+        late_of_1000: dice.pick(&[0, 5, 50]),
+        lost_of_1000: dice.pick(&[0, 10, 100]),
+        repeated_of_1000: dice.pick(&[0, 10, 200]),
+        corrupt_of_100k: dice.pick(&[0, 0, 100]),
+        queue_bytes_max: dice.pick(&[4 << 10, 64 << 10, 1 << 20]),
+        window_bytes: dice.pick(&[2 << 10, 32 << 10, 256 << 10]),
+    }
+}

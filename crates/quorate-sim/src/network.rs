@@ -1,0 +1,338 @@
+//! The network between nodes: what was said arrives late, in pieces, or never.
+//!
+//! Two carriers. *Streams* are connections like TCP's: bytes arrive in order, in pieces of any
+//! size, or the connection breaks and what was under way is gone; a full connection pushes back.
+//! *Datagrams* lose, repeat and reorder single frames at will ([model-1]).
+
+use std::collections::{BTreeMap, VecDeque};
+
+use quorate_core::time::Time;
+use quorate_wire::{Decoded, Lane};
+
+use crate::dice::Dice;
+
+/// How frames travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    /// In order, or not at all.
+    Streams,
+    /// Each for itself.
+    Datagrams,
+}
+
+/// What the network is like in a run.
+#[derive(Clone, Debug)]
+pub struct Weather {
+    /// How frames travel.
+    pub carrier: Carrier,
+    /// Least time under way.
+    pub delay_min_us: u64,
+    /// Most time under way, save for exceptions.
+    pub delay_max_us: u64,
+    /// In how many of 1000 cases something takes ten times as long.
+    pub late_of_1000: u64,
+    /// Datagrams lost, of 1000.
+    pub lost_of_1000: u64,
+    /// Datagrams repeated, of 1000.
+    pub repeated_of_1000: u64,
+    /// Pieces in which a bit flips, of 100 000.
+    pub corrupt_of_100k: u64,
+    /// Most bytes that wait on the sender's side of one lane.
+    pub queue_bytes_max: usize,
+    /// Most bytes under way on one lane of a stream.
+    pub window_bytes: usize,
+}
+
+/// One direction of one lane between two nodes, by index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Link {
+    /// Who speaks.
+    pub from: usize,
+    /// Who hears.
+    pub to: usize,
+    /// 0 for control, 1 for bulk.
+    pub lane: usize,
+}
+
+impl Link {
+    /// The lane.
+    pub fn lane(self) -> Lane {
+        Lane::ALL[self.lane]
+    }
+}
+
+/// Bytes under way.
+#[derive(Clone, Debug)]
+struct Piece {
+    at: Time,
+    bytes: Vec<u8>,
+}
+
+#[derive(Debug, Default)]
+struct Pipe {
+    /// Written by the sender in this turn; nobody has looked at it yet.
+    fresh: Vec<u8>,
+    /// Written before, not yet under way.
+    queue: Vec<u8>,
+    under_way: VecDeque<Piece>,
+    under_way_bytes: usize,
+    /// Nothing arrives while set.
+    blocked: bool,
+}
+
+/// All links, and who is connected with whom.
+#[derive(Debug)]
+pub struct Network {
+    weather: Weather,
+    dice: Dice,
+    pipes: BTreeMap<Link, Pipe>,
+    nodes: usize,
+    /// By pair (lower, higher): the number of their connection, if they have one.
+    connections: BTreeMap<(usize, usize), u64>,
+    next_connection: u64,
+    /// Most bytes that ever waited on one lane.
+    pub queue_bytes_seen: usize,
+}
+
+/// The pair that two nodes form.
+pub fn pair(a: usize, b: usize) -> (usize, usize) {
+    (a.min(b), a.max(b))
+}
+
+impl Network {
+    /// A network without connections.
+    pub fn new(weather: Weather, nodes: usize, dice: Dice) -> Self {
+        let mut pipes = BTreeMap::new();
+        for from in 0..nodes {
+            for to in (0..nodes).filter(|to| *to != from) {
+                for lane in 0..Lane::ALL.len() {
+                    pipes.insert(Link { from, to, lane }, Pipe::default());
+                }
+            }
+        }
+        let connections = BTreeMap::new();
+        Self {
+            weather,
+            dice,
+            pipes,
+            nodes,
+            connections,
+            next_connection: 0,
+            queue_bytes_seen: 0,
+        }
+    }
+
+    /// What it is like.
+    pub fn weather(&self) -> &Weather {
+        &self.weather
+    }
+
+    /// From now on nothing is late, lost, repeated or damaged.
+    pub fn calm(&mut self) {
+        let weather = &mut self.weather;
+        weather.late_of_1000 = 0;
+        weather.lost_of_1000 = 0;
+        weather.repeated_of_1000 = 0;
+        weather.corrupt_of_100k = 0;
+        for pipe in self.pipes.values_mut() {
+            pipe.blocked = false;
+        }
+    }
+
+    fn pipe(&mut self, link: Link) -> &mut Pipe {
+        self.pipes.get_mut(&link).expect("links of all pairs exist")
+    }
+
+    /// The connection of two nodes.
+    pub fn connection(&self, a: usize, b: usize) -> Option<u64> {
+        self.connections.get(&pair(a, b)).copied()
+    }
+
+    /// Whether bytes go from one to the other.
+    pub fn is_blocked(&self, from: usize, to: usize) -> bool {
+        self.pipes[&Link { from, to, lane: 0 }].blocked
+    }
+
+    /// Stops bytes in one direction, or lets them go on.
+    pub fn set_blocked(&mut self, from: usize, to: usize, blocked: bool) {
+        for lane in 0..Lane::ALL.len() {
+            self.pipe(Link { from, to, lane }).blocked = blocked;
+        }
+    }
+
+    /// Whether two nodes could connect now.
+    pub fn can_connect(&self, a: usize, b: usize) -> bool {
+        self.connection(a, b).is_none() && !self.is_blocked(a, b) && !self.is_blocked(b, a)
+    }
+
+    /// Connects two nodes.
+    pub fn connect(&mut self, a: usize, b: usize) -> u64 {
+        self.clear(a, b);
+        self.next_connection += 1;
+        self.connections.insert(pair(a, b), self.next_connection);
+        self.next_connection
+    }
+
+    /// Breaks a connection; all bytes under way are gone. Says whether there was one.
+    pub fn disconnect(&mut self, a: usize, b: usize) -> bool {
+        self.clear(a, b);
+        self.connections.remove(&pair(a, b)).is_some()
+    }
+
+    fn clear(&mut self, a: usize, b: usize) {
+        for (from, to) in [(a, b), (b, a)] {
+            for lane in 0..Lane::ALL.len() {
+                let pipe = self.pipe(Link { from, to, lane });
+                pipe.fresh.clear();
+                pipe.queue.clear();
+                pipe.under_way.clear();
+                pipe.under_way_bytes = 0;
+            }
+        }
+    }
+
+    /// Nodes connected with this one.
+    pub fn peers(&self, node: usize) -> Vec<usize> {
+        (0..self.nodes)
+            .filter(|peer| *peer != node && self.connection(node, *peer).is_some())
+            .collect()
+    }
+
+    /// The sender's queue, if there is room for `bytes` more.
+    pub fn outgoing(&mut self, link: Link, bytes: usize) -> Option<&mut Vec<u8>> {
+        self.connection(link.from, link.to)?;
+        let max = self.weather.queue_bytes_max;
+        let pipe = self.pipes.get_mut(&link)?;
+        let waiting = pipe.queue.len() + pipe.fresh.len();
+        if waiting > 0 && waiting + bytes > max {
+            return None;
+        }
+        self.queue_bytes_seen = self.queue_bytes_seen.max(waiting + bytes);
+        Some(&mut pipe.fresh)
+    }
+
+    /// What the sender wrote in this turn; give it back to [`Network::send`].
+    pub fn take_fresh(&mut self, link: Link) -> Vec<u8> {
+        std::mem::take(&mut self.pipe(link).fresh)
+    }
+
+    /// Queues whole frames, and sends what may be under way. Returns when pieces will arrive.
+    pub fn send(&mut self, now: Time, link: Link, frames: &[u8]) -> Vec<Time> {
+        if self.connection(link.from, link.to).is_none() {
+            return Vec::new();
+        }
+        self.pipe(link).queue.extend_from_slice(frames);
+        self.flush(now, link)
+    }
+
+    /// Sends what waits. Returns when pieces will arrive.
+    pub fn flush(&mut self, now: Time, link: Link) -> Vec<Time> {
+        match self.weather.carrier {
+            Carrier::Streams => self.flush_stream(now, link),
+            Carrier::Datagrams => self.flush_datagrams(now, link),
+        }
+    }
+
+    fn delay(&mut self) -> u64 {
+        let weather = &self.weather;
+        let delay = self
+            .dice
+            .between(weather.delay_min_us, weather.delay_max_us);
+        if self.dice.chance(weather.late_of_1000, 1000) {
+            delay * 10
+        } else {
+            delay
+        }
+    }
+
+    fn flush_stream(&mut self, now: Time, link: Link) -> Vec<Time> {
+        let window = self.weather.window_bytes;
+        let mut times = Vec::new();
+        loop {
+            let pipe = self.pipe(link);
+            let room = window.saturating_sub(pipe.under_way_bytes);
+            let waiting = pipe.queue.len();
+            let most = waiting.min(room);
+            if most == 0 {
+                return times;
+            }
+            let cut = if self.dice.chance(1, 8) {
+                1 + self.dice.index(most)
+            } else {
+                most
+            };
+            let mut at = now.plus_us(self.delay());
+            let damaged = self.dice.chance(self.weather.corrupt_of_100k, 100_000);
+            let bit = self.dice.index(cut * 8);
+            let pipe = self.pipe(link);
+            at = at.max(pipe.under_way.back().map_or(Time(0), |last| last.at));
+            let rest = pipe.queue.split_off(cut);
+            let mut bytes = std::mem::replace(&mut pipe.queue, rest);
+            if damaged {
+                bytes[bit / 8] ^= 1 << (bit % 8);
+            }
+            pipe.under_way_bytes += bytes.len();
+            pipe.under_way.push_back(Piece { at, bytes });
+            times.push(at);
+        }
+    }
+
+    fn flush_datagrams(&mut self, now: Time, link: Link) -> Vec<Time> {
+        let queue = std::mem::take(&mut self.pipe(link).queue);
+        let mut times = Vec::new();
+        let mut rest = &queue[..];
+        while !rest.is_empty() {
+            let used = match quorate_wire::decode(rest, quorate_wire::BODY_BYTES_MAX) {
+                Ok(Decoded::Frame { used, .. }) => used,
+                other => unreachable!("a replica wrote a broken frame: {other:?}"),
+            };
+            let (frame, behind) = rest.split_at(used);
+            rest = behind;
+            let copies = if self.dice.chance(self.weather.lost_of_1000, 1000) {
+                0
+            } else {
+                1 + u64::from(self.dice.chance(self.weather.repeated_of_1000, 1000))
+            };
+            for _ in 0..copies {
+                let at = now.plus_us(self.delay());
+                let mut bytes = frame.to_vec();
+                if self.dice.chance(self.weather.corrupt_of_100k, 100_000) {
+                    let bit = self.dice.index(bytes.len() * 8);
+                    bytes[bit / 8] ^= 1 << (bit % 8);
+                }
+                let pipe = self.pipe(link);
+                let place = pipe.under_way.partition_point(|piece| piece.at <= at);
+                pipe.under_way_bytes += bytes.len();
+                pipe.under_way.insert(place, Piece { at, bytes });
+                times.push(at);
+            }
+        }
+        times
+    }
+
+    /// Takes the next piece that has arrived by now.
+    pub fn arrived(&mut self, now: Time, link: Link) -> Option<Vec<u8>> {
+        let pipe = self.pipe(link);
+        if pipe.blocked {
+            return None;
+        }
+        let piece = pipe.under_way.pop_front_if(|piece| piece.at <= now)?;
+        pipe.under_way_bytes -= piece.bytes.len();
+        Some(piece.bytes)
+    }
+
+    /// When the next piece arrives, if nothing blocks it.
+    pub fn next_arrival(&self, link: Link) -> Option<Time> {
+        let pipe = &self.pipes[&link];
+        pipe.under_way
+            .front()
+            .filter(|_| !pipe.blocked)
+            .map(|piece| piece.at)
+    }
+
+    /// Bytes under way and waiting on this link.
+    pub fn backlog(&self, link: Link) -> usize {
+        let pipe = &self.pipes[&link];
+        pipe.under_way_bytes + pipe.queue.len()
+    }
+}

@@ -1,0 +1,132 @@
+//! Runs a seed and says what came of it, with the line that repeats it.
+
+use std::{
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use crate::{
+    check::Violation,
+    faults::Settings,
+    world::{Counts, World},
+};
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The seed.
+    pub seed: u64,
+    /// Events of act one.
+    pub steps: u64,
+    /// What the seed stands for.
+    pub settings: Settings,
+    /// The first broken property, if one broke.
+    pub violation: Option<Violation>,
+    /// The last lines of the story.
+    pub lines: Vec<String>,
+    /// Equal for equal runs.
+    pub trace_hash: u64,
+    /// How often things happened.
+    pub counts: Counts,
+    /// Requests answered, refused, unknown.
+    pub requests: [u64; 3],
+    /// Virtual time that passed, in milliseconds.
+    pub virtual_ms: u64,
+}
+
+impl Report {
+    /// The command that repeats this run.
+    pub fn replay(&self) -> String {
+        format!("quorate sim --seed {} --steps {}", self.seed, self.steps)
+    }
+
+    /// Whether every property held.
+    pub fn holds(&self) -> bool {
+        self.violation.is_none()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let settings = &self.settings;
+        writeln!(
+            f,
+            "seed {}: {} nodes, {:?}, {:?}, depth {}, {:?}",
+            self.seed,
+            settings.nodes,
+            settings.class,
+            settings.losses,
+            settings.depth,
+            settings.weather.carrier
+        )?;
+        let Some(violation) = &self.violation else {
+            let [answered, refused, unknown] = self.requests;
+            let counts = &self.counts;
+            return write!(
+                f,
+                "all properties held: {} events, {} ms, {answered} requests answered, {refused} refused, \
+                 {unknown} unknown, {} elections, {} kills, {} stops, {} resets, {} disk errors",
+                counts.events,
+                self.virtual_ms,
+                counts.elections,
+                counts.kills,
+                counts.stops,
+                counts.resets,
+                counts.disk_errors
+            );
+        };
+        let names: Vec<String> = settings
+            .faults
+            .iter()
+            .map(|(fault, mean)| format!("{fault:?}/{}ms", mean / 1000))
+            .collect();
+        writeln!(f, "faults: {}", names.join(" "))?;
+        for line in &self.lines {
+            writeln!(f, "{line}")?;
+        }
+        writeln!(f, "violated {violation}")?;
+        write!(f, "replay: {}", self.replay())
+    }
+}
+
+/// Runs a seed: `steps` events of act one, then act two.
+pub fn run(seed: u64, steps: u64) -> Report {
+    run_with(Settings::draw(seed), steps)
+}
+
+/// Runs these settings. A panic of production code is a violation too.
+pub fn run_with(settings: Settings, steps: u64) -> Report {
+    let mut world = World::new(settings);
+    let acts = AssertUnwindSafe(|| {
+        world.act_one(steps)?;
+        world.act_two()
+    });
+    let violation = match catch_unwind(acts) {
+        Ok(verdict) => verdict.err(),
+        Err(panic) => {
+            let text = panic
+                .downcast_ref::<String>()
+                .cloned()
+                .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+            Some(Violation::new(
+                "panic",
+                text.unwrap_or_else(|| "of an unknown kind".into()),
+            ))
+        }
+    };
+    Report {
+        seed: world.settings.seed,
+        steps,
+        settings: world.settings.clone(),
+        violation,
+        lines: world.trace.lines().map(str::to_owned).collect(),
+        trace_hash: world.trace.hash(),
+        counts: world.counts,
+        requests: [
+            world.books.answered,
+            world.books.refused,
+            world.books.unknown,
+        ],
+        virtual_ms: world.now.0 / 1000,
+    }
+}

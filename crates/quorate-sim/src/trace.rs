@@ -1,0 +1,63 @@
+//! What happened, one aligned line per event; the legend is in `docs/spec/simulator.md`.
+
+use std::{collections::VecDeque, fmt};
+
+use quorate_core::time::Time;
+
+use crate::dice::mix;
+
+/// Lines that a report shows.
+pub const LINES_KEPT: usize = 50;
+
+/// The story of a run: its last lines, and a hash over all of them.
+#[derive(Debug)]
+pub struct Trace {
+    lines: VecDeque<String>,
+    keep: usize,
+    hash: u64,
+    count: u64,
+    /// Whether frames are told of one by one, with what they say.
+    pub frames: bool,
+}
+
+impl Trace {
+    /// Nothing happened yet. `keep` lines are remembered.
+    pub fn new(keep: usize) -> Self {
+        Self {
+            lines: VecDeque::new(),
+            keep,
+            hash: 0,
+            count: 0,
+            frames: false,
+        }
+    }
+
+    /// Something happened.
+    pub fn line(&mut self, now: Time, who: &str, what: &str, detail: fmt::Arguments<'_>) {
+        let line = format!(
+            "{:>4}.{:06} {who:<5} {what:<8} {detail}",
+            now.0 / 1_000_000,
+            now.0 % 1_000_000
+        );
+        for chunk in line.as_bytes().chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.hash = mix(self.hash ^ u64::from_le_bytes(word)).wrapping_add(1);
+        }
+        self.count += 1;
+        if self.lines.len() == self.keep {
+            self.lines.pop_front();
+        }
+        self.lines.push_back(line.trim_end().to_owned());
+    }
+
+    /// The last lines, oldest first.
+    pub fn lines(&self) -> impl Iterator<Item = &str> {
+        self.lines.iter().map(String::as_str)
+    }
+
+    /// Equal for equal runs.
+    pub fn hash(&self) -> u64 {
+        mix(self.hash ^ self.count)
+    }
+}

@@ -1,0 +1,96 @@
+//! Frames in words, for traces.
+
+use quorate_core::{message::Message, slot::SlotRange, value::Value};
+use quorate_wire::Frame;
+
+/// What a frame says.
+pub fn frame(frame: &Frame<'_>) -> String {
+    match frame {
+        Frame::Protocol { message, bytes } => {
+            let with = bytes.map(|bytes| format!(", with {} bytes", bytes.len()));
+            message_words(message) + &with.unwrap_or_default()
+        }
+        Frame::Forward { value, bytes } => {
+            format!("please propose {value}, with {} bytes", bytes.len())
+        }
+        Frame::NotTaken { value, why, .. } => format!("{value} was not taken: {why:?}"),
+        Frame::FetchRequest { value, slot } => {
+            format!("please send the bytes of {value}, slot {slot}")
+        }
+        Frame::FetchReply { value, bytes } => match bytes {
+            Some(bytes) => format!("the {} bytes of {value}", bytes.len()),
+            None => format!("no bytes of {value} here"),
+        },
+        other => format!("{other:?}"),
+    }
+}
+
+fn message_words(message: &Message) -> String {
+    match message {
+        Message::Phase1a { ballot, from } => format!("1a ballot {ballot} from slot {from}"),
+        Message::Phase1b(m) => {
+            let votes: Vec<String> = m
+                .extents
+                .iter()
+                .map(|vote| at(vote.range, &vote.value))
+                .collect();
+            let votes = if votes.is_empty() {
+                "no votes".to_owned()
+            } else {
+                votes.join(", ")
+            };
+            format!("1b ballot {}, floor {}, {votes}", m.ballot, m.floor)
+        }
+        Message::Preempted { ballot, promised } => {
+            format!("preempted {ballot}: promised {promised}")
+        }
+        Message::Phase2a(m) => {
+            format!(
+                "2a ballot {}, {}, decided below {}",
+                m.ballot,
+                at(m.range, &m.value),
+                m.decided_to
+            )
+        }
+        Message::Phase2b(m) => {
+            let (from, to) = (m.from, m.durable_to);
+            format!(
+                "2b ballot {}, slots {from}..{}, durable below {to}",
+                m.ballot, m.volatile_to
+            )
+        }
+        Message::Decided { ballot, decided_to } => {
+            format!("decided below {decided_to} in ballot {ballot}")
+        }
+        Message::Heartbeat(m) => {
+            let read = if m.read_round > 0 {
+                format!(", read round {}", m.read_round)
+            } else {
+                String::new()
+            };
+            format!(
+                "heartbeat ballot {}, decided below {}{read}",
+                m.ballot, m.decided_to
+            )
+        }
+        Message::HeartbeatReply(m) => {
+            format!("heard ballot {}, decided below {}", m.ballot, m.decided_to)
+        }
+        Message::PreVote { ballot } => format!("pre-vote: would you promise {ballot}?"),
+        Message::PreVoteReply {
+            ballot, granted, ..
+        } => {
+            format!("pre-vote {ballot}: {}", if *granted { "yes" } else { "no" })
+        }
+        Message::Transfer { ballot } => format!("lead instead of {ballot}"),
+        Message::CatchupRequest { range } => format!("please teach slots {range}"),
+        Message::Learn { range, value } => format!("learn {}", at(*range, value)),
+        Message::ReadRequest { id } => format!("read {id}: up to where?"),
+        Message::ReadReply { id, slot } => format!("read {id}: below slot {slot}"),
+    }
+}
+
+fn at(range: SlotRange, value: &Value) -> String {
+    let many = if range.len() == 1 { "slot" } else { "slots" };
+    format!("{many} {range} = {value}")
+}

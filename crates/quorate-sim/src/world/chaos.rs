@@ -1,0 +1,310 @@
+//! Act one's faults, and the end of all of them.
+
+use quorate_core::{effect::Role, record::Class, time::Time};
+
+use super::{Event, World, name};
+use crate::{faults::Fault, node::Arrival};
+
+impl World {
+    /// A fault of this kind happens, and the next one is planned.
+    pub(crate) fn strike(&mut self, index: usize) {
+        if !self.chaos {
+            return;
+        }
+        let (fault, mean_us) = self.settings.faults[index];
+        let wait = self.dice.interval(mean_us);
+        self.after(wait, Event::Fault(index));
+        self.inflict(fault);
+    }
+
+    /// Makes something go wrong, now.
+    pub fn inflict(&mut self, fault: Fault) {
+        let node = self.dice.index(self.nodes.len());
+        let (a, b) = self.two(node);
+        match fault {
+            Fault::Crash => self.crash(node, 200_000),
+            Fault::LongOutage => self.crash(node, 4_000_000),
+            Fault::CrashAll => {
+                for node in 0..self.nodes.len() {
+                    self.crash(node, 100_000);
+                }
+            }
+            Fault::CleanStop => self.tell(node, Arrival::Stop),
+            Fault::Pause => self.pause(node),
+            Fault::Reset => {
+                let late = self.dice.pick(&[0, 1000, 300_000]);
+                self.break_connection(a, b, late);
+            }
+            Fault::OneWay => self.block_for(a, b),
+            Fault::Partition => self.partition(),
+            Fault::Clog => self.clog(),
+            Fault::ClientReset => self.reset_client(),
+            Fault::SlowDisk => self.slow_disk(node),
+            Fault::DiskError => self.disk_error(node),
+            Fault::DiskFull => self.fill_disk(node),
+            Fault::Rot => self.rot(node),
+            Fault::ClockJump => self.jump(node),
+            Fault::Transfer => self.transfer(),
+        }
+    }
+
+    /// This node and another, if there is one.
+    fn two(&mut self, node: usize) -> (usize, usize) {
+        let count = self.nodes.len();
+        if count == 1 {
+            return (0, 0);
+        }
+        (node, (node + 1 + self.dice.index(count - 1)) % count)
+    }
+
+    fn tell(&mut self, node: usize, arrival: Arrival) {
+        let life = self.nodes[node].life;
+        self.arrive(node, life, arrival);
+    }
+
+    /// Whether this node may be stopped without a chance to write down its votes.
+    fn may_crash(&self, node: usize) -> bool {
+        self.settings.class == Class::Durable || self.may_forget[node]
+    }
+
+    fn crash(&mut self, node: usize, down_us: u64) {
+        if self.nodes[node].running.is_none() || !self.may_crash(node) {
+            return;
+        }
+        // A killed process resets its connections; a host without power says nothing.
+        let late = self.dice.pick(&[100, 100, 500_000]);
+        self.kill(node, late);
+        let down = self.dice.between(500, down_us);
+        self.after(down, Event::Start(node));
+    }
+
+    fn pause(&mut self, node: usize) {
+        if !self.nodes[node].is_up() {
+            return;
+        }
+        let wait = self.dice.pick(&[3_000, 60_000, 400_000, 2_000_000]);
+        let wait = self.dice.between(1_000, wait);
+        self.nodes[node].paused = true;
+        self.nodes[node].turn_at = None;
+        self.line(
+            &name(node),
+            "paused",
+            format_args!("for {} ms", wait / 1000),
+        );
+        let life = self.nodes[node].life;
+        self.after(wait, Event::Resume { node, life });
+    }
+
+    fn block_for(&mut self, from: usize, to: usize) {
+        if from == to {
+            return;
+        }
+        let wait = self.dice.pick(&[20_000, 300_000, 2_000_000]);
+        let wait = self.dice.between(1_000, wait);
+        self.at(
+            self.now,
+            Event::Block {
+                from,
+                to,
+                blocked: true,
+            },
+        );
+        self.after(
+            wait,
+            Event::Block {
+                from,
+                to,
+                blocked: false,
+            },
+        );
+    }
+
+    fn partition(&mut self) {
+        let count = self.nodes.len();
+        let side: Vec<bool> = (0..count).map(|_| self.dice.chance(1, 2)).collect();
+        let wait = self.dice.pick(&[100_000, 1_000_000]);
+        let wait = self.dice.between(10_000, wait);
+        let breaks = self.dice.chance(1, 2);
+        for from in 0..count {
+            for to in (0..count).filter(|to| side[*to] != side[from]) {
+                self.at(
+                    self.now,
+                    Event::Block {
+                        from,
+                        to,
+                        blocked: true,
+                    },
+                );
+                self.after(
+                    wait,
+                    Event::Block {
+                        from,
+                        to,
+                        blocked: false,
+                    },
+                );
+                if breaks && from < to {
+                    self.break_connection(from, to, wait);
+                }
+            }
+        }
+    }
+
+    /// Links clog one by one and unclog in another order.
+    fn clog(&mut self) {
+        let count = self.nodes.len();
+        let mut links: Vec<(usize, usize)> = (0..count)
+            .flat_map(|from| (0..count).map(move |to| (from, to)))
+            .collect();
+        links.retain(|(from, to)| from != to);
+        for blocked in [true, false] {
+            self.dice.shuffle(&mut links);
+            let base = if blocked { 0 } else { 150_000 };
+            let mut at = base;
+            for (from, to) in links.clone() {
+                at += self.dice.between(1_000, 30_000);
+                self.after(at, Event::Block { from, to, blocked });
+            }
+        }
+    }
+
+    fn reset_client(&mut self) {
+        if self.clients.is_empty() {
+            return;
+        }
+        let client = self.dice.index(self.clients.len());
+        if let Some((connection, node)) = self.clients[client].connection {
+            self.tell(node, Arrival::Closed(connection));
+            self.client_down(client, connection);
+        }
+    }
+
+    fn slow_disk(&mut self, node: usize) {
+        self.nodes[node].disk_factor = self.dice.pick(&[10, 100]);
+        self.line(&name(node), "disk", format_args!("is slow"));
+        let wait = self.dice.between(10_000, 1_000_000);
+        self.after(wait, Event::DiskCalm(node));
+    }
+
+    /// The next write fails; somebody restarts the node later. In a volatile group the process of a
+    /// node that may not forget could not end cleanly, so its disk is spared.
+    fn disk_error(&mut self, node: usize) {
+        if !self.may_crash(node) || self.nodes[node].running.is_none() {
+            return;
+        }
+        self.nodes[node].disk_error = true;
+        let wait = self.dice.between(50_000, 1_000_000);
+        let life = self.nodes[node].life;
+        self.after(wait, Event::Repair { node, life });
+    }
+
+    /// The operator replaces what was wrong with a disk by restarting the node.
+    pub(crate) fn repair(&mut self, node: usize, life: u64) {
+        if self.nodes[node].life != life {
+            return;
+        }
+        self.nodes[node].disk_error = false;
+        if self.nodes[node]
+            .running
+            .as_ref()
+            .is_some_and(|running| running.replica.error().is_some())
+        {
+            self.crash(node, 50_000);
+        }
+    }
+
+    fn fill_disk(&mut self, node: usize) {
+        self.nodes[node].disk.set_capacity(Some(0));
+        self.line(&name(node), "disk", format_args!("is full"));
+        let wait = self.dice.between(10_000, 1_000_000);
+        self.after(wait, Event::DiskRoom(node));
+    }
+
+    /// [model-3] Completed data may rot, but not one of the last D batches together with a crash:
+    /// the damage is done to an old block of a node that may forget, and found at its next start.
+    fn rot(&mut self, node: usize) {
+        let blocks = self.nodes[node].disk.written_blocks();
+        if !self.may_forget[node] || blocks.len() < 20 {
+            return;
+        }
+        let at = blocks[self.dice.index(blocks.len() - 12)];
+        let bit = self.dice.below(4096 * 8);
+        if self.nodes[node].disk.rot(at, bit) {
+            self.counts.rotted += 1;
+            self.line(&name(node), "rot", format_args!("{at}, bit {bit}"));
+        }
+    }
+
+    fn jump(&mut self, node: usize) {
+        let skew = self.settings.skew_ms;
+        self.nodes[node].clock.jump(&mut self.dice, skew);
+        self.line(&name(node), "clock", format_args!("the wall clock is set"));
+    }
+
+    fn transfer(&mut self) {
+        let leads = |index: &usize| {
+            let running = self.nodes[*index].running.as_ref();
+            running.is_some_and(|running| running.replica.node().role() == Role::Leader)
+        };
+        if let Some(leader) = (0..self.nodes.len()).find(leads) {
+            self.line(&name(leader), "asked", format_args!("to hand over"));
+            self.tell(leader, Arrival::Transfer);
+        }
+    }
+
+    /// Nothing goes wrong any more, and everything that did is over.
+    pub(crate) fn heal(&mut self) {
+        self.line("world", "heals", format_args!(""));
+        self.chaos = false;
+        self.network.calm();
+        let over = |event: &Event| {
+            matches!(
+                event,
+                Event::Block { blocked: true, .. } | Event::Fault(_) | Event::Start(_)
+            )
+        };
+        self.events.retain(|_, event| !over(event));
+        for node in 0..self.nodes.len() {
+            let process = &mut self.nodes[node];
+            process.disk_factor = 1;
+            process.disk_error = false;
+            process.disk.set_capacity(None);
+            process.disk.clear_faults();
+            process.clock.set_right();
+            process.paused = false;
+            let failed = process
+                .running
+                .as_ref()
+                .is_some_and(|running| running.replica.error().is_some());
+            if failed && self.settings.class == Class::Durable {
+                self.kill(node, 0);
+            }
+            if self.nodes[node].running.is_none() {
+                self.after(1, Event::Start(node));
+            } else {
+                self.wake(node);
+            }
+        }
+        for a in 0..self.nodes.len() {
+            for b in 0..self.nodes.len() {
+                if a < b {
+                    self.after(2, Event::Dial(a, b));
+                }
+                if a != b {
+                    self.at(
+                        Time(0),
+                        Event::Block {
+                            from: a,
+                            to: b,
+                            blocked: false,
+                        },
+                    );
+                }
+            }
+        }
+        for client in 0..self.clients.len() {
+            self.clients[client].done = true;
+            self.after(1, Event::Client(client));
+        }
+    }
+}
