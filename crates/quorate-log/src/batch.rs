@@ -27,6 +27,9 @@ pub const HEADER: usize = 160;
 /// Largest batch, padding included. A value of the largest size fits with its record.
 pub const BATCH_BYTES_MAX: usize = 16 << 20;
 
+/// No honest log counts so far; sums of numbers below do not overflow.
+pub(crate) const NUMBER_MAX: u64 = 1 << 62;
+
 const CHECKSUM_AT: usize = HEADER - 4;
 const MASK_AT: usize = 10;
 const _: () = assert!(HEADER <= SECTOR, "a torn write must not mix two headers");
@@ -113,6 +116,7 @@ impl Header {
             && (BLOCK..=BATCH_BYTES_MAX).contains(&length)
             && header.body as usize <= length - HEADER
             && header.seq > header.complete_to
+            && header.seq < NUMBER_MAX
             && header.first_seq <= header.seq;
         if sound {
             Ok(header)

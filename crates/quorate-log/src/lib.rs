@@ -38,13 +38,22 @@ mod range_map;
 mod read;
 pub mod record;
 mod recover;
+pub mod verify;
 mod walk;
 mod writer;
 
 #[cfg(test)]
+mod damage_tests;
+#[cfg(test)]
+mod failure_tests;
+#[cfg(test)]
+mod fuzz_tests;
+#[cfg(test)]
 mod identity_tests;
 #[cfg(test)]
 mod log_tests;
+#[cfg(test)]
+mod model_tests;
 
 pub use error::{DiskError, LogError};
 pub use log::{DEPTH_MAX, Log, LogOptions};

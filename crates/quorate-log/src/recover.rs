@@ -88,8 +88,9 @@ pub(crate) fn recover<D: Disk>(
     })
 }
 
+/// What a walk leaves behind.
 #[derive(Default)]
-struct Memory {
+pub(crate) struct Memory {
     index: Index,
     votes: RangeMap<(Ballot, Value)>,
     decided: RangeMap<()>,
@@ -98,13 +99,15 @@ struct Memory {
     last: Option<Header>,
     /// Segments of the last batches; those in flight at a crash are among them.
     recent: VecDeque<Segment>,
-    gaps: Vec<Judged>,
+    pub(crate) gaps: Vec<Judged>,
     open_gap: Option<Gap>,
 }
 
 /// A gap, and what the headers around it say.
-struct Judged {
-    gap: Gap,
+pub(crate) struct Judged {
+    pub(crate) gap: Gap,
+    /// Slots whose records may be gone.
+    pub(crate) slots: SlotRange,
     /// No vote in it was for this slot or a higher one; `None` if nothing says so.
     voted_to: Option<Slot>,
     /// The incarnation that may have forgotten.
@@ -183,7 +186,8 @@ impl Memory {
             .last
             .map_or(Slot::FIRST, |header| header.hard.decided_to);
         let bound = own.as_ref().or(after);
-        let to = after.map_or(Slot(u64::MAX), |header| {
+        // Nothing was voted for above what a later header says, so nothing older can come back.
+        let to = bound.map_or(Slot(u64::MAX), |header| {
             header.hard.decided_to.max(header.hard.voted_to)
         });
         let lost = SlotRange::new(before, to);
@@ -192,7 +196,11 @@ impl Memory {
             self.reconfigurations.remove(&slot);
         }
         let incarnation = after.or(own.as_ref()).or(self.last.as_ref());
+        let known = bound.or(self.last.as_ref()).map_or(before, |header| {
+            header.hard.decided_to.max(header.hard.voted_to)
+        });
         self.gaps.push(Judged {
+            slots: SlotRange::new(before, known.max(before)),
             // Without a later header nothing restates what was promised.
             voted_to: after.and(bound).map(|header| header.hard.voted_to),
             incarnation: incarnation.map_or(Incarnation(0), |header| header.incarnation),
@@ -206,10 +214,24 @@ impl Memory {
         segments
     }
 
-    fn into_recovery(mut self, walked: &Walked, incarnation: Incarnation) -> (Recovery, Index) {
+    /// The log ends here.
+    pub(crate) fn end(&mut self) {
         if let Some(gap) = self.open_gap.take() {
             self.close_gap(gap, None);
         }
+    }
+
+    pub(crate) fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// The header of the last batch.
+    pub(crate) fn last(&self) -> Option<&Header> {
+        self.last.as_ref()
+    }
+
+    fn into_recovery(mut self, walked: &Walked, incarnation: Incarnation) -> (Recovery, Index) {
+        self.end();
         let mut hard = self
             .last
             .map_or_else(HardState::default, |header| header.hard);

@@ -380,7 +380,12 @@ impl<S: Source> Walk<'_, S> {
             match tail {
                 Some((tail, _)) if tail == index => tail_clean &= dirty == 0,
                 _ if dirty == 0 => spares.push(self.files[index]),
-                _ => tail_clean = false,
+                _ => {
+                    // Its batches are behind the cut, and so is every segment before it: numbers
+                    // only grow, and what is written next must come after all that was.
+                    tail_clean = false;
+                    spares.clear();
+                }
             }
             from = 0;
         }

@@ -18,7 +18,7 @@ use rustix::{
 };
 
 use super::{BLOCK, Buffer, Place, Segment, SegmentFile, Source};
-use crate::error::DiskError;
+use crate::{batch::NUMBER_MAX, error::DiskError};
 
 /// The folder within a node's data folder that holds the segments.
 pub const LOG_FOLDER: &str = "log";
@@ -186,7 +186,8 @@ pub(super) fn name(segment: Segment) -> String {
 fn number(name: &str) -> Option<Segment> {
     let digits = name.strip_suffix(SUFFIX)?;
     let number = u64::from_str_radix(digits, 16).ok()?;
-    (self::name(Segment(number)) == name).then_some(Segment(number))
+    let known = number < NUMBER_MAX && self::name(Segment(number)) == name;
+    known.then_some(Segment(number))
 }
 
 fn list(path: &Path) -> Result<Vec<SegmentFile>, DiskError> {

@@ -1,0 +1,494 @@
+//! Damage in the middle of a log: what is noticed, what can be repaired, what means forgetting.
+
+use quorate_core::{
+    ballot::Era,
+    configuration::Change,
+    node_id::{Incarnation, Member, NodeId},
+    record::{Record, RecordSeq},
+    slot::{Slot, SlotRange},
+    value::Value,
+};
+
+use crate::{
+    Log, LogError, LogOptions,
+    batch::{Header, Owner, seal},
+    disk::{BLOCK, MemoryDisk, Place, Segment},
+    log_tests::{ballot, hard, open, options, read_all, settle, value, vote},
+    verify::{Inspected, inspect, verify},
+};
+
+/// A log of 20 votes, one batch each; of slots from `decided_from` on none is decided.
+fn twenty(decided_to_max: u64) -> MemoryDisk {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    for slot in 1..=20 {
+        vote(&mut log, slot, 100, slot.min(decided_to_max));
+        settle(&mut log);
+    }
+    disk
+}
+
+fn batches(disk: &MemoryDisk) -> Vec<Header> {
+    let mut headers = Vec::new();
+    inspect(&mut disk.attach(), None, &mut |item| {
+        if let Inspected::Batch(header) = item {
+            headers.push(header);
+        }
+    })
+    .unwrap();
+    headers
+}
+
+fn slots(from: u64, to: u64) -> SlotRange {
+    SlotRange::new(Slot(from), Slot(to))
+}
+
+/// [disk-8] All that was lost is decided by now: fetch it again, and go on voting.
+#[test]
+fn lost_decided_values_are_named_and_can_be_repaired() {
+    for bit in [8 * 200, 8 * 20] {
+        // In the body, then in the header.
+        let disk = twenty(100);
+        let sixth = batches(&disk)[5].place;
+        assert!(disk.rot(sixth, bit));
+        let (mut log, recovery) = open(&disk);
+        let damage = recovery.damage.unwrap();
+        // The lost batch may have held a decision for slot 5, too, which was open before it.
+        assert_eq!(
+            (damage.ranges, damage.forgotten),
+            (vec![slots(5, 7)], false)
+        );
+        assert!(
+            damage.places[0].contains("segment 1, offset 20480"),
+            "{:?}",
+            damage.places
+        );
+        assert_eq!((recovery.hard, recovery.torn_tail_bytes), (hard(20, 21), 0));
+        assert_eq!(read_all(&mut log, 1, 20).len(), 4, "up to what is missing");
+        assert_eq!(read_all(&mut log, 5, 20), []);
+        assert_eq!(read_all(&mut log, 7, 21).len(), 14);
+
+        for slot in 5..7 {
+            let (again, bytes) = value(slot, 100);
+            let record = Record::Decided {
+                range: SlotRange::one(Slot(slot)),
+                value: again,
+            };
+            log.append(RecordSeq(slot), &record, &bytes, hard(20, 21))
+                .unwrap();
+        }
+        settle(&mut log);
+        assert_eq!(read_all(&mut log, 1, 21).len(), 20);
+        let (mut log, recovery) = open(&disk);
+        let damage = recovery.damage.unwrap();
+        assert_eq!((damage.ranges, damage.forgotten), (vec![], false));
+        assert_eq!(read_all(&mut log, 1, 21).len(), 20);
+    }
+}
+
+/// [disk-8] [volatile-1] A vote is gone that nobody else need have: not the same member any more.
+#[test]
+fn a_lost_undecided_vote_means_forgetting() {
+    let disk = twenty(3);
+    assert!(disk.rot(batches(&disk)[5].place, 8 * 200));
+    let (_, recovery) = open(&disk);
+    assert!(recovery.damage.unwrap().forgotten);
+    let (_, recovery) = open(&disk);
+    assert!(
+        recovery.damage.unwrap().forgotten,
+        "until a new incarnation owns up to it"
+    );
+    let next = LogOptions {
+        incarnation: Incarnation(1),
+        ..options()
+    };
+    let (mut log, recovery) = Log::open(disk.attach(), next).unwrap();
+    assert!(!recovery.damage.unwrap().forgotten);
+    vote(&mut log, 21, 100, 3);
+    settle(&mut log);
+    let (_, recovery) = Log::open(disk.attach(), next).unwrap();
+    assert_eq!(recovery.incarnation, Some(Incarnation(1)));
+    assert!(!recovery.damage.unwrap().forgotten);
+}
+
+/// The slot's earlier vote is not what was decided; it must not come back as the slot's value.
+#[test]
+fn a_lost_decision_does_not_revive_the_vote_before_it() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    vote(&mut log, 1, 100, 1);
+    settle(&mut log);
+    let (other, bytes) = value(99, 50);
+    let record = Record::Decided {
+        range: slots(1, 2),
+        value: other,
+    };
+    log.append(RecordSeq(2), &record, &bytes, hard(1, 2))
+        .unwrap();
+    settle(&mut log);
+    vote(&mut log, 3, 100, 2);
+    settle(&mut log);
+    vote(&mut log, 4, 100, 4);
+    settle(&mut log);
+    assert_eq!(read_all(&mut log, 1, 2), [(slots(1, 2), other, bytes)]);
+    assert!(disk.rot(batches(&disk)[1].place, 8 * 200));
+    let (mut log, recovery) = open(&disk);
+    assert_eq!(read_all(&mut log, 1, 2), []);
+    // Slot 2 was never appended in this test.
+    assert_eq!(recovery.damage.unwrap().ranges, [slots(1, 3)]);
+}
+
+#[test]
+fn a_lost_segment_is_damage_too() {
+    let disk = twenty(100);
+    for slot in 21..=40 {
+        let (mut log, _) = open(&disk);
+        vote(&mut log, slot, 100, slot);
+        settle(&mut log);
+    }
+    assert!(disk.remove(Segment(2)));
+    let (_, recovery) = open(&disk);
+    let damage = recovery.damage.unwrap();
+    assert!(!damage.forgotten);
+    assert_eq!(damage.ranges, [slots(16, 33)]);
+    assert!(disk.remove(Segment(1)));
+    let (_, recovery) = open(&disk);
+    assert_eq!(recovery.damage.unwrap().ranges, [slots(1, 33)]);
+}
+
+/// [disk-3] What is behind everything that a later header calls complete was never released.
+#[test]
+fn a_torn_tail_is_cut_and_reported_as_such() {
+    let disk = twenty(100);
+    disk.set_manual(true);
+    let (mut log, _) = open(&disk);
+    vote(&mut log, 21, 9000, 5);
+    log.submit();
+    let pending = disk.pending();
+    let write = pending
+        .iter()
+        .find(|pending| pending.bytes == 12288)
+        .unwrap();
+    let torn = Place {
+        offset: write.at.offset + 4096,
+        ..write.at
+    };
+    disk.complete(write.id);
+    assert!(disk.rot(torn, 5));
+    disk.crash(0);
+    disk.set_manual(false);
+    let (mut log, recovery) = open(&disk);
+    assert_eq!((recovery.damage, recovery.torn_tail_bytes), (None, 12288));
+    assert_eq!(recovery.hard, hard(20, 21));
+    let before = log.position();
+    vote(&mut log, 21, 10, 21);
+    settle(&mut log);
+    assert_eq!(before, None);
+    assert_eq!(
+        log.position().unwrap().offset,
+        4096,
+        "[disk-4] in a fresh segment"
+    );
+    let (mut log, recovery) = open(&disk);
+    assert_eq!((recovery.damage, recovery.torn_tail_bytes), (None, 0));
+    assert_eq!(read_all(&mut log, 1, 30).len(), 21);
+}
+
+/// [disk-4] A segment's earlier life has another epoch.
+#[test]
+fn batches_of_an_earlier_life_of_a_segment_are_strangers() {
+    let disk = twenty(100);
+    let old = disk.bytes(Segment(1)).unwrap();
+    disk.set_bytes(Segment(9), &old);
+    let (mut log, recovery) = open(&disk);
+    assert_eq!((recovery.records, recovery.damage), (20, None));
+    vote(&mut log, 21, 10, 21);
+    settle(&mut log);
+    assert!(log.position().unwrap().segment > Segment(9));
+    let (_, recovery) = open(&disk);
+    assert_eq!((recovery.records, recovery.damage), (21, None));
+}
+
+#[test]
+fn a_misdirected_write_is_noticed() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    for slot in 1..=20 {
+        if slot == 5 {
+            disk.inject(crate::disk::Fault::Misdirected { blocks: 9 });
+        }
+        vote(&mut log, slot, 100, slot);
+        settle(&mut log);
+    }
+    let (_, recovery) = open(&disk);
+    assert_eq!(recovery.damage.unwrap().ranges, [slots(4, 6)]);
+}
+
+/// A tail that cannot be read may hold released records: no guessing.
+#[test]
+fn an_unreadable_tail_is_refused_and_an_unreadable_middle_is_damage() {
+    let disk = twenty(100);
+    let headers = batches(&disk);
+    disk.set_unreadable(headers[5].place);
+    let (_, recovery) = open(&disk);
+    assert_eq!(recovery.damage.unwrap().ranges, [slots(5, 7)]);
+    disk.set_unreadable(headers[19].place);
+    let error = Log::open(disk.attach(), options()).unwrap_err();
+    assert!(matches!(error, LogError::Unreadable { .. }), "{error}");
+}
+
+#[test]
+fn a_foreign_or_newer_log_is_refused() {
+    let disk = twenty(100);
+    for other in [
+        LogOptions {
+            node: NodeId(2),
+            ..options()
+        },
+        LogOptions {
+            cluster: 8,
+            ..options()
+        },
+    ] {
+        let error = Log::open(disk.attach(), other).unwrap_err();
+        assert!(matches!(error, LogError::Foreign { .. }));
+        assert!(
+            error.to_string().contains("node 1 of cluster 0000"),
+            "{error}"
+        );
+    }
+    let mut bytes = disk.bytes(Segment(1)).unwrap();
+    bytes[8] = 2;
+    let sum = crc32c::crc32c(&bytes[..156]);
+    bytes[156..160].copy_from_slice(&sum.to_le_bytes());
+    disk.set_bytes(Segment(1), &bytes);
+    let error = Log::open(disk.attach(), options()).unwrap_err();
+    assert!(matches!(error, LogError::Newer { version: 2, .. }));
+}
+
+#[test]
+fn decided_reconfigurations_come_back_in_order() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    let change = |era, node| Value::Reconfigure {
+        era: Era(era),
+        change: Change::Increment(Member::first(node)),
+    };
+    let mut seq = 0;
+    let mut append = |record: Record, decided_to| {
+        seq += 1;
+        log.append(RecordSeq(seq), &record, &[], hard(decided_to, 9))
+            .unwrap();
+    };
+    let vote = |slot, value| Record::Vote {
+        ballot: ballot(1),
+        range: SlotRange::one(Slot(slot)),
+        value,
+    };
+    append(vote(3, change(0, 4)), 1);
+    append(vote(1, change(0, 5)), 1);
+    append(vote(2, Value::NoOp), 1);
+    append(
+        Record::Decided {
+            range: slots(1, 2),
+            value: change(0, 6),
+        },
+        2,
+    );
+    append(vote(4, change(1, 7)), 2);
+    append(vote(7, change(2, 7)), 5);
+    append(
+        Record::Decided {
+            range: slots(5, 7),
+            value: Value::NoOp,
+        },
+        5,
+    );
+    settle(&mut log);
+    let (_, recovery) = open(&disk);
+    let expected = [
+        (Slot(1), change(0, 6)),
+        (Slot(3), change(0, 4)),
+        (Slot(4), change(1, 7)),
+    ];
+    assert_eq!(recovery.reconfigurations, expected);
+    assert_eq!(
+        recovery.hard.decided_to,
+        Slot(7),
+        "decided by the records up to here"
+    );
+    assert_eq!(recovery.votes.len(), 1);
+}
+
+#[test]
+fn verify_tells_damage_from_a_torn_tail() {
+    let disk = twenty(100);
+    let whole = verify(&mut disk.attach(), None).unwrap();
+    assert_eq!(
+        whole.owner,
+        Some(Owner {
+            cluster: 7,
+            node: NodeId(1)
+        })
+    );
+    assert_eq!(
+        (whole.records, whole.next, whole.next_seq),
+        (20, Slot(21), 21)
+    );
+    assert_eq!((whole.torn_tail_bytes, whole.damaged), (0, vec![]));
+
+    let headers = batches(&disk);
+    assert!(disk.rot(headers[19].place, 8 * 200));
+    let torn = verify(&mut disk.attach(), None).unwrap();
+    assert_eq!(
+        (torn.records, torn.torn_tail_bytes, torn.damaged.len()),
+        (19, 4096, 0)
+    );
+
+    assert!(disk.rot(headers[5].place, 8 * 200));
+    let damaged = verify(&mut disk.attach(), None).unwrap();
+    assert_eq!((damaged.records, damaged.damaged.len()), (18, 1));
+    let place = &damaged.damaged[0];
+    assert_eq!((place.place, place.slots), (headers[5].place, slots(5, 7)));
+    assert!(place.reason.contains("checksum"), "{}", place.reason);
+    let mut gaps = 0;
+    inspect(&mut disk.attach(), None, &mut |item| {
+        gaps += u32::from(matches!(item, Inspected::Damage { batches: 1, .. }));
+    })
+    .unwrap();
+    assert_eq!(gaps, 1);
+}
+
+/// Any one bit of any block: noticed, or without consequence; never another value.
+#[test]
+fn a_rotten_bit_anywhere_never_changes_a_value() {
+    let disk = twenty(100);
+    for (index, place) in disk.written_blocks().into_iter().enumerate() {
+        for bit in (index as u64 % 7..8 * BLOCK as u64).step_by(997) {
+            assert!(disk.rot(place, bit));
+            let (mut log, recovery) = open(&disk);
+            // Whether a vote is lost with the last but one cannot be known from the last.
+            let forgotten = recovery.damage.is_some_and(|damage| damage.forgotten);
+            assert!(!forgotten || index == 18, "block {index}, bit {bit}");
+            for slot in 1..=20 {
+                for (range, found, bytes) in read_all(&mut log, slot, slot + 1) {
+                    assert_eq!((found, bytes), value(range.from.0, 100));
+                }
+            }
+            assert!(disk.rot(place, bit));
+        }
+    }
+    // And the same after the log was opened: reads check what they read.
+    let (mut log, _) = open(&disk);
+    let tenth = batches(&disk)[9].place;
+    assert!(disk.rot(tenth, 8 * 170));
+    log.start_read(1, slots(10, 11), 1 << 20).unwrap();
+    log.poll().unwrap();
+    let done = log.next_read().unwrap();
+    assert!(
+        matches!(done.result, Err(LogError::Damaged { .. })),
+        "{done:?}"
+    );
+    assert!(log.poll().is_ok(), "reading damage does not end writing");
+}
+
+/// The first format is read for ever. `REWRITE=1` writes the fixture anew, for a format to come.
+#[test]
+fn the_first_format_stays_readable() {
+    let disk = MemoryDisk::new();
+    let small = LogOptions {
+        segment_bytes: 16 << 10,
+        batch_bytes_max: 8 << 10,
+        ..options()
+    };
+    let (mut log, _) = Log::open(disk.attach(), small).unwrap();
+    log.append(
+        RecordSeq(1),
+        &Record::Round { ballot: ballot(1) },
+        &[],
+        hard(1, 1),
+    )
+    .unwrap();
+    log.append(
+        RecordSeq(2),
+        &Record::Promise { ballot: ballot(1) },
+        &[],
+        hard(1, 1),
+    )
+    .unwrap();
+    settle(&mut log);
+    vote(&mut log, 3, 10, 2);
+    let change = Change::Increment(Member::first(4));
+    let value = Value::Reconfigure {
+        era: Era(0),
+        change,
+    };
+    let record = Record::Decided {
+        range: slots(1, 2),
+        value,
+    };
+    log.append(RecordSeq(4), &record, &[], hard(2, 4)).unwrap();
+    settle(&mut log);
+    log.checkpoint(hard(2, 4));
+    settle(&mut log);
+    let written = disk.bytes(Segment(1)).unwrap();
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/formats/v1-segment");
+    if std::env::var_os("REWRITE").is_some() {
+        std::fs::write(file, &written).unwrap();
+    }
+    let fixture = std::fs::read(file).unwrap();
+    assert!(
+        fixture == written,
+        "the bytes that are written changed without a new version"
+    );
+    let disk = MemoryDisk::new();
+    disk.set_bytes(Segment(1), &fixture);
+    let (_, recovery) = Log::open(disk.attach(), small).unwrap();
+    assert_eq!((recovery.records, recovery.next_seq), (4, 4));
+    assert_eq!(recovery.hard, hard(2, 4));
+    assert_eq!(recovery.reconfigurations, [(Slot(1), value)]);
+    assert_eq!(recovery.votes[0].range, slots(3, 4));
+}
+
+/// [disk-1] A client's bytes are no headers, wherever they land.
+#[test]
+fn forged_headers_in_a_value_do_not_make_damage() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    vote(&mut log, 1, 10, 1);
+    settle(&mut log);
+    let mut forged = vec![0; BLOCK];
+    let real = batches(&disk)[0];
+    for block in 0..6_u64 {
+        let place = Place {
+            segment: Segment(1),
+            offset: block * BLOCK as u64,
+        };
+        seal(
+            Header {
+                place,
+                seq: 1 << 40,
+                complete_to: 1 << 39,
+                ..real
+            },
+            &mut forged,
+        );
+        // Laid out so that some copy starts at a block of the log.
+        let lead = BLOCK - (crate::batch::HEADER + 69) % BLOCK;
+        let mut bytes = vec![0; lead + 2 * BLOCK];
+        bytes[lead..lead + BLOCK].copy_from_slice(&forged);
+        let (value, _) = value(2 + block, 0);
+        let record = Record::Decided {
+            range: SlotRange::one(Slot(2 + block)),
+            value,
+        };
+        log.append(RecordSeq(2 + block), &record, &bytes, hard(1, 2))
+            .unwrap();
+        settle(&mut log);
+    }
+    // The last batch is torn, so that recovery looks for headers behind it.
+    let last = *batches(&disk).last().unwrap();
+    assert!(disk.rot(last.place, 8 * 170));
+    let (_, recovery) = open(&disk);
+    assert_eq!((recovery.damage, recovery.records), (None, 6));
+}

@@ -1,0 +1,386 @@
+//! Disks that refuse: full, read-only, short, failing. Each has one defined outcome.
+
+use quorate_core::{record::RecordSeq, slot::Slot, slot::SlotRange};
+
+use crate::{
+    DiskError, Log, LogError, LogOptions,
+    disk::{Disk as _, Fault, MemoryDisk},
+    log_tests::{hard, open, options, read_all, settle, value, vote},
+};
+
+/// Appends until nothing more goes to disk.
+fn fill(log: &mut Log<MemoryDisk>, from: u64, to: u64) {
+    for slot in from..=to {
+        vote(log, slot, 3000, 1);
+        log.submit();
+        let _ = log.poll();
+    }
+    for _ in 0..100 {
+        let _ = log.poll();
+    }
+}
+
+/// [disk-9] Whatever fails: nothing more is released, whatever later writes say; reads go on; a
+/// restart finds everything that was released, and no damage.
+#[test]
+fn a_failed_write_is_final() {
+    for fault in [
+        Fault::WriteFails,
+        Fault::FlushFails,
+        Fault::ShortWrite { bytes: 512 },
+        Fault::ShortWrite { bytes: 0 },
+    ] {
+        let disk = MemoryDisk::new();
+        let (mut log, _) = open(&disk);
+        for slot in 1..=5 {
+            vote(&mut log, slot, 100, slot);
+            settle(&mut log);
+        }
+        disk.inject(fault);
+        vote(&mut log, 6, 100, 6);
+        log.submit();
+        let error = log.poll().unwrap_err();
+        assert!(matches!(error, LogError::Failed(_)), "{error}");
+        vote(&mut log, 7, 100, 7);
+        log.submit();
+        assert_eq!(log.poll(), Err(error), "{fault:?}");
+        assert!(
+            disk.pending().is_empty(),
+            "nothing is written behind a failure"
+        );
+        log.start_read(1, SlotRange::new(Slot(1), Slot(6)), 1 << 20)
+            .unwrap();
+        while log
+            .next_read()
+            .is_none_or(|done| done.result.unwrap().len() != 5)
+        {
+            let _ = log.poll();
+        }
+        disk.crash(3);
+        let (_, recovery) = open(&disk);
+        assert!(recovery.records >= 5);
+        assert_eq!(recovery.damage, None, "{fault:?}");
+    }
+}
+
+/// Depth 2: the later write of two completes, the earlier one fails.
+#[test]
+fn what_completes_behind_a_failed_write_is_not_released() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    vote(&mut log, 1, 100, 1);
+    settle(&mut log);
+    disk.set_manual(true);
+    for slot in 2..=3 {
+        vote(&mut log, slot, 100, 1);
+        log.submit();
+    }
+    let ids: Vec<_> = disk.pending().iter().map(|pending| pending.id).collect();
+    assert_eq!(ids.len(), 2);
+    assert!(disk.complete(ids[1]));
+    assert_eq!(
+        log.poll(),
+        Ok(RecordSeq(1)),
+        "[disk-2] the first is not complete"
+    );
+    disk.inject(Fault::WriteFails);
+    assert!(disk.complete(ids[0]));
+    assert!(log.poll().is_err());
+    assert!(log.poll().is_err());
+}
+
+/// [disk-2] Natural group commit: while two writes are in flight, records gather in one batch.
+#[test]
+fn records_gather_while_writes_are_in_flight() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    vote(&mut log, 1, 100, 1);
+    settle(&mut log);
+    disk.set_manual(true);
+    for slot in 2..=21 {
+        vote(&mut log, slot, 10, 1);
+        log.submit();
+    }
+    let pending = disk.pending();
+    assert_eq!(pending.len(), 2);
+    assert!(log.backlog_bytes() > 2 * 4096);
+    assert!(disk.complete(pending[1].id));
+    assert_eq!(log.poll(), Ok(RecordSeq(1)));
+    assert_eq!(
+        disk.pending().len(),
+        1,
+        "the later one's place is not free before its turn"
+    );
+    assert!(disk.complete(pending[0].id));
+    assert_eq!(log.poll(), Ok(RecordSeq(3)), "both are released together");
+    assert_eq!(disk.pending().len(), 1, "18 records in one write");
+    disk.complete_all();
+    assert_eq!(log.poll(), Ok(RecordSeq(21)));
+    assert_eq!(log.counters().writes, 4);
+    assert_eq!(log.backlog_bytes(), 0);
+}
+
+/// [disk-9] A full disk is busy, not broken: it goes on where it stopped.
+#[test]
+fn a_full_disk_is_busy_until_there_is_room() {
+    let disk = MemoryDisk::new();
+    disk.set_capacity(Some(128 << 10));
+    let (mut log, _) = open(&disk);
+    fill(&mut log, 1, 100);
+    let released = log.poll().unwrap();
+    assert!(
+        released > RecordSeq(20) && released < RecordSeq(100),
+        "{released:?}"
+    );
+    assert!(
+        log.busy_reason().unwrap().contains("segment"),
+        "{:?}",
+        log.busy_reason()
+    );
+    assert!(log.backlog_bytes() > 100_000);
+    let prepared = log.counters().prepared;
+    disk.set_capacity(None);
+    settle(&mut log);
+    assert_eq!(log.poll(), Ok(RecordSeq(100)));
+    assert_eq!(log.busy_reason(), None);
+    assert!(log.counters().prepared > prepared);
+    assert_eq!(read_all(&mut log, 1, 101).len(), 100);
+}
+
+/// An empty folder on a full disk starts, and waits.
+#[test]
+fn a_full_disk_at_the_first_start_is_busy_too() {
+    let disk = MemoryDisk::new();
+    disk.set_capacity(Some(0));
+    let (mut log, _) = open(&disk);
+    fill(&mut log, 1, 3);
+    assert_eq!(log.poll(), Ok(RecordSeq(0)));
+    assert!(log.busy_reason().is_some());
+    disk.set_capacity(None);
+    settle(&mut log);
+    assert_eq!(log.poll(), Ok(RecordSeq(3)));
+}
+
+/// A device that fails to make segments is given up only when the log needs one.
+#[test]
+fn a_segment_that_cannot_be_made_is_final_once_it_is_needed() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    vote(&mut log, 1, 100, 1);
+    log.submit();
+    settle(&mut log);
+    for _ in 0..2000 {
+        disk.inject(Fault::PrepareFails);
+    }
+    let mut released = RecordSeq(0);
+    let mut slot = 2;
+    let error = loop {
+        vote(&mut log, slot, 3000, 1);
+        log.submit();
+        slot += 1;
+        match log.poll() {
+            Ok(to) => released = to,
+            Err(error) => break error,
+        }
+    };
+    assert!(
+        released > RecordSeq(10),
+        "the segments at hand are used up first"
+    );
+    assert!(matches!(error, LogError::Failed(_)), "{error}");
+    disk.clear_faults();
+    disk.crash(1);
+    let (_, recovery) = open(&disk);
+    assert!(recovery.records >= released.0);
+}
+
+#[test]
+fn a_read_only_file_system_ends_writing_not_reading() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    for slot in 1..=3 {
+        vote(&mut log, slot, 100, 1);
+        settle(&mut log);
+    }
+    disk.set_read_only(true);
+    vote(&mut log, 4, 100, 1);
+    log.submit();
+    let error = log.poll().unwrap_err();
+    assert!(error.to_string().contains("read-only"), "{error}");
+    log.start_read(9, SlotRange::new(Slot(1), Slot(4)), 1 << 20)
+        .unwrap();
+    let _ = log.poll();
+    assert_eq!(log.next_read().unwrap().result.unwrap().len(), 3);
+}
+
+#[test]
+fn a_caller_may_declare_the_disk_dead() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    let late = DiskError {
+        kind: std::io::ErrorKind::TimedOut,
+        detail: "write: too slow".into(),
+    };
+    log.fail(late.clone());
+    assert_eq!(log.poll(), Err(LogError::Failed(late)));
+}
+
+#[test]
+fn a_failed_read_ends_that_read_only() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    vote(&mut log, 1, 100, 1);
+    settle(&mut log);
+    disk.inject(Fault::ReadFails);
+    log.start_read(5, SlotRange::one(Slot(1)), 1 << 20).unwrap();
+    log.poll().unwrap();
+    let done = log.next_read().unwrap();
+    assert_eq!(done.token, 5);
+    assert!(matches!(done.result, Err(LogError::Disk(_))));
+    assert_eq!(read_all(&mut log, 1, 2).len(), 1);
+}
+
+#[test]
+fn reads_are_bounded() {
+    let disk = MemoryDisk::new();
+    disk.set_manual(true);
+    let (mut log, _) = open(&disk);
+    vote(&mut log, 1, 1000, 1);
+    vote(&mut log, 2, 1000, 1);
+    log.submit();
+    while !log.is_idle() {
+        disk.complete_all();
+        log.poll().unwrap();
+    }
+    let range = SlotRange::new(Slot(1), Slot(3));
+    let accepted = (0..1000)
+        .take_while(|token| log.start_read(*token, range, 1500).is_ok())
+        .count();
+    assert!((10..100).contains(&accepted), "{accepted}");
+    assert_eq!(log.start_read(0, range, 1), Err(LogError::ReadsBusy));
+    let mut tokens = Vec::new();
+    while tokens.len() < accepted {
+        disk.complete_all();
+        log.poll().unwrap();
+        while let Some(done) = log.next_read() {
+            assert_eq!(
+                done.result.unwrap().len(),
+                1,
+                "one value fits into the bytes asked for"
+            );
+            tokens.push(done.token);
+        }
+    }
+    assert!(log.reads_idle());
+    disk.set_manual(false);
+    log.start_read(7, range, 0).unwrap();
+    log.poll().unwrap();
+    assert_eq!(
+        log.next_read().unwrap().result.unwrap().len(),
+        1,
+        "one value at least"
+    );
+}
+
+#[test]
+fn large_records_begin_a_batch_and_too_large_ones_are_refused() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    for slot in 1..=9 {
+        vote(&mut log, slot, if slot % 3 == 0 { 40_000 } else { 100 }, 1);
+    }
+    let bytes_max = log.record_bytes_max();
+    let (value, bytes) = value(10, bytes_max + 1);
+    let record = quorate_core::record::Record::Decided {
+        range: SlotRange::one(Slot(10)),
+        value,
+    };
+    let refused = log
+        .append(RecordSeq(10), &record, &bytes, hard(1, 10))
+        .unwrap_err();
+    assert!(matches!(refused, LogError::TooLarge { .. }), "{refused}");
+    log.append(RecordSeq(10), &record, &bytes[..bytes_max], hard(1, 10))
+        .unwrap();
+    settle(&mut log);
+    assert_eq!(log.poll(), Ok(RecordSeq(10)));
+    assert_eq!(
+        log.counters().writes,
+        5,
+        "1 2 | 3, and 4 5 in its padding | 6 7 8 | 9 | 10"
+    );
+    let (mut log, recovery) = open(&disk);
+    assert_eq!(recovery.records, 10);
+    let values = read_all(&mut log, 1, 11);
+    assert_eq!(values.len(), 10);
+    assert_eq!(values[9].2.len(), bytes_max);
+}
+
+/// A clean stop restates the hard state, although there is no record to write.
+#[test]
+fn a_checkpoint_restates_the_hard_state() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    vote(&mut log, 1, 100, 1);
+    settle(&mut log);
+    log.checkpoint(hard(2, 2));
+    assert!(!log.is_idle());
+    settle(&mut log);
+    let (mut log, recovery) = open(&disk);
+    assert_eq!((recovery.hard, recovery.records), (hard(2, 2), 1));
+    // With records at hand it rides along.
+    vote(&mut log, 2, 100, 2);
+    log.checkpoint(hard(3, 3));
+    let writes = log.counters().writes;
+    settle(&mut log);
+    assert_eq!(log.counters().writes, writes + 1);
+    assert_eq!(open(&disk).1.hard, hard(3, 3));
+}
+
+#[test]
+fn options_that_contradict_each_other_are_refused() {
+    for wrong in [
+        LogOptions {
+            depth: 0,
+            ..options()
+        },
+        LogOptions {
+            depth: 5,
+            ..options()
+        },
+        LogOptions {
+            segment_bytes: 5000,
+            ..options()
+        },
+        LogOptions {
+            segment_bytes: 4096,
+            ..options()
+        },
+        LogOptions {
+            batch_bytes_max: 1 << 20,
+            ..options()
+        },
+        LogOptions {
+            batch_bytes_max: 100,
+            ..options()
+        },
+        LogOptions {
+            batch_bytes_max: 0,
+            ..options()
+        },
+    ] {
+        let error = Log::open(MemoryDisk::new(), wrong).unwrap_err();
+        assert!(matches!(error, LogError::Options(_)), "{wrong:?}");
+    }
+}
+
+/// Handles of before a crash see nothing and change nothing any more.
+#[test]
+fn a_dead_handle_is_dead() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    vote(&mut log, 1, 100, 1);
+    disk.crash(1);
+    log.submit();
+    assert!(disk.pending().is_empty());
+    assert!(disk.clone().poll().is_none());
+}

@@ -1,0 +1,135 @@
+//! Looks at the log of a stopped node: is it whole, and what is in it.
+
+use quorate_core::slot::{Slot, SlotRange};
+
+use crate::{
+    batch::{Header, Owner},
+    disk::{Place, Source},
+    error::LogError,
+    record::{Records, Stored},
+    recover::Memory,
+    walk::{Gap, Visit, walk},
+};
+
+/// A place that is not what was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DamagedPlace {
+    /// Where.
+    pub place: Place,
+    /// Slots whose records may be lost there.
+    pub slots: SlotRange,
+    /// What was found.
+    pub reason: String,
+}
+
+/// The state of a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verified {
+    /// Whose log it is, unless it is empty.
+    pub owner: Option<Owner>,
+    /// How many records can be read.
+    pub records: u64,
+    /// The slot behind the highest that was voted for, or is known as decided.
+    pub next: Slot,
+    /// Number of the batch that comes next.
+    pub next_seq: u64,
+    /// Bytes behind the end that a crash left. Not damage: they were never released.
+    pub torn_tail_bytes: u64,
+    /// What is damaged; empty if the log is whole.
+    pub damaged: Vec<DamagedPlace>,
+}
+
+/// Reads the whole log and says what is wrong with it. Changes nothing.
+pub fn verify<S: Source>(source: &mut S, owner: Option<Owner>) -> Result<Verified, LogError> {
+    let mut memory = Memory::default();
+    let (walked, broken) = match walk(source, owner, &mut memory) {
+        Ok(walked) => (Some(walked), None),
+        Err(LogError::Damaged { place, reason }) => (None, Some((place, reason))),
+        Err(LogError::Unreadable { place, detail }) => (None, Some((place, detail))),
+        Err(error) => return Err(error),
+    };
+    memory.end();
+    let last = memory.last();
+    let next = last.map_or(Slot::FIRST, |header| {
+        header.hard.voted_to.max(header.hard.decided_to)
+    });
+    let mut damaged: Vec<_> = memory
+        .gaps
+        .iter()
+        .map(|judged| DamagedPlace {
+            place: judged.gap.place,
+            slots: judged.slots,
+            reason: judged.gap.reason.clone(),
+        })
+        .collect();
+    if let Some((place, reason)) = broken {
+        let from = last.map_or(Slot::FIRST, |header| header.hard.decided_to);
+        damaged.push(DamagedPlace {
+            place,
+            slots: SlotRange::new(from, from.max(next)),
+            reason,
+        });
+    }
+    let seq = last.map_or(1, |header| header.seq + 1);
+    Ok(Verified {
+        owner: walked.as_ref().map_or(owner, |walked| walked.owner),
+        records: memory.records(),
+        next: next.max(Slot::FIRST),
+        next_seq: walked.as_ref().map_or(seq, |walked| walked.next_seq),
+        torn_tail_bytes: walked.map_or(0, |walked| walked.torn_tail_bytes),
+        damaged,
+    })
+}
+
+/// One thing in a log, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Inspected<'a> {
+    /// A batch; its records follow.
+    Batch(Header),
+    /// A record with the bytes of its value.
+    Record(Stored<'a>),
+    /// Batches that are gone.
+    Damage {
+        /// Where the first should be.
+        place: Place,
+        /// How many.
+        batches: u64,
+        /// What is there instead.
+        reason: String,
+    },
+}
+
+/// Shows the whole log, piece by piece. Changes nothing.
+pub fn inspect<S: Source>(
+    source: &mut S,
+    owner: Option<Owner>,
+    each: &mut dyn FnMut(Inspected<'_>),
+) -> Result<(), LogError> {
+    walk(source, owner, &mut Show { each }).map(|_| ())
+}
+
+struct Show<'a> {
+    each: &'a mut dyn FnMut(Inspected<'_>),
+}
+
+impl Visit for Show<'_> {
+    fn batch(&mut self, header: &Header, batch: &[u8]) -> Result<(), LogError> {
+        (self.each)(Inspected::Batch(*header));
+        for stored in Records::new(header.body_of(batch)) {
+            let stored = stored.map_err(|malformed| LogError::Damaged {
+                place: header.place,
+                reason: format!("batch {}: {}", header.seq, malformed.0),
+            })?;
+            (self.each)(Inspected::Record(stored));
+        }
+        Ok(())
+    }
+
+    fn damage(&mut self, gap: &Gap) {
+        (self.each)(Inspected::Damage {
+            place: gap.place,
+            batches: gap.seqs.end - gap.seqs.start,
+            reason: gap.reason.clone(),
+        });
+    }
+}
