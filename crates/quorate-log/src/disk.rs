@@ -7,7 +7,8 @@
 mod buffer;
 #[cfg(target_os = "linux")]
 mod choose;
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod conformance_tests;
 #[cfg(target_os = "linux")]
 mod event;

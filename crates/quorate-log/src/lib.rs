@@ -23,7 +23,7 @@
 //! # Ok::<(), quorate_log::LogError>(())
 //! ```
 #![deny(unsafe_code)]
-#![warn(clippy::cast_possible_truncation)]
+#![cfg_attr(not(test), warn(clippy::cast_possible_truncation))]
 
 pub mod batch;
 pub mod disk;
