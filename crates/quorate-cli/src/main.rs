@@ -1,2 +1,110 @@
 //! The `quorate` binary: one file per subcommand.
-fn main() {}
+#![forbid(unsafe_code)]
+
+mod admin;
+mod config;
+mod demo;
+mod folder;
+mod host;
+mod http;
+mod log;
+mod metrics;
+mod output;
+mod signals;
+mod sim;
+mod start;
+mod status;
+mod transfer;
+mod view;
+
+use std::{env, process::ExitCode};
+
+use clap::{Parser, Subcommand, error::ErrorKind};
+use tracing_subscriber::EnvFilter;
+
+use output::{Exit, Output, Problem};
+
+/// Consensus for ordinary machines: a replicated key-value store that loses nothing.
+#[derive(Debug, Parser)]
+#[command(name = "quorate", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// One JSON document on standard output, errors included
+    #[arg(long, global = true, env = "QUORATE_JSON", value_parser = clap::builder::FalseyValueParser::new())]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a node
+    Start(config::StartArgs),
+    /// Three nodes, a killed leader, nothing lost
+    Demo(demo::DemoArgs),
+    /// What every node says
+    Status(status::StatusArgs),
+    /// Hand leadership to another node
+    Transfer(transfer::TransferArgs),
+    /// Look at the log of a stopped node
+    #[command(subcommand)]
+    Log(log::LogCommand),
+    /// Simulate clusters until a rule is broken
+    Sim(sim::SimArgs),
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error).into(),
+    };
+    start_logging();
+    let output = Output { json: cli.json };
+    let outcome = run(cli.command, output);
+    outcome.unwrap_or_else(|problem| output.problem(&problem)).into()
+}
+
+fn run(command: Command, output: Output) -> Result<Exit, Problem> {
+    match command {
+        Command::Start(args) => start::run(&args),
+        Command::Demo(args) => demo::run(&args, output),
+        Command::Status(args) => status::run(&args, output),
+        Command::Transfer(args) => transfer::run(&args, output),
+        Command::Log(command) => log::run(&command, output),
+        Command::Sim(args) => sim::run(&args, output),
+    }
+}
+
+/// Help and version are results; anything else is bad usage, in JSON if that was asked for.
+fn usage(error: &clap::Error) -> Exit {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        output::print(error.to_string().trim_end());
+        return Exit::Done;
+    }
+    if env::args().any(|argument| argument == "--json") {
+        let text = error.to_string();
+        let first = text.lines().next().unwrap_or_default();
+        let message = first.strip_prefix("error: ").unwrap_or(first);
+        let problem = Problem::new(Exit::Usage, "bad_usage", message).hint("quorate help");
+        return Output { json: true }.problem(&problem);
+    }
+    output::progress(error.render().to_string().trim_end());
+    Exit::Usage
+}
+
+/// Lower-case fragments with fields, on standard error.
+fn start_logging() {
+    let wanted = env::var("QUORATE_LOG").unwrap_or_else(|_| "info".to_owned());
+    let (filter, bad) = match EnvFilter::try_new(&wanted) {
+        Ok(filter) => (filter, None),
+        Err(error) => (EnvFilter::new("info"), Some(error)),
+    };
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+        .with_target(false)
+        .init();
+    if let Some(error) = bad {
+        tracing::warn!(%error, "QUORATE_LOG is not understood");
+    }
+}

@@ -1,0 +1,480 @@
+//! The admin address: health, readiness, status, metrics and transfer over HTTP.
+//!
+//! It has a thread of its own and talks to the reactor through its [`Handle`] only, so that nothing
+//! that happens here can hold up the protocol. Connections are bounded in number and lifetime.
+
+use std::{
+    future::Future,
+    io,
+    net::{SocketAddr, TcpListener},
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+    thread,
+    time::Duration,
+};
+
+use axum::{
+    Json, Router,
+    extract::{DefaultBodyLimit, State},
+    http::{StatusCode, header::CONTENT_TYPE},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+    serve::Listener,
+};
+use quorate_core::{effect::{Refusal, Role}, node_id::NodeId};
+use quorate_net::{Handle, TransferError, Unanswered};
+use quorate_replica::status::Status;
+use serde::{Deserialize, Serialize};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{TcpListener as AsyncListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::{Instant, Sleep, sleep, sleep_until},
+};
+
+use crate::{
+    config::Store,
+    output::{Exit, Problem, error_json},
+    view::NodeView,
+};
+
+/// Connections at a time; further ones wait in the kernel's queue.
+const CONNECTIONS_MAX: usize = 64;
+/// A connection lives no longer, whatever it does.
+const CONNECTION_LIFETIME: Duration = Duration::from_secs(60);
+/// Questions to the reactor that may wait at a time.
+const WAITING_MAX: usize = 8;
+/// Largest request body.
+const BODY_BYTES_MAX: usize = 4096;
+/// Accepting pauses for this long when descriptors run out.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How far the node has come.
+#[derive(Clone, Debug)]
+enum Phase {
+    /// There is no reactor yet; the text says what is waited for.
+    Starting(String),
+    Running(Handle, Store),
+}
+
+/// What the requests look at, and whoever starts the node writes.
+#[derive(Clone, Debug)]
+pub(crate) struct Admin {
+    phase: Arc<Mutex<Phase>>,
+    address: SocketAddr,
+}
+
+impl Admin {
+    /// Binds and serves from now on; the node is starting.
+    pub(crate) fn start(address: &str) -> Result<Self, Problem> {
+        let bound = TcpListener::bind(address).and_then(|listener| {
+            listener.set_nonblocking(true)?;
+            let address = listener.local_addr()?;
+            Ok((listener, address))
+        });
+        let (listener, bound) = bound.map_err(|error| cannot_listen(address, &error))?;
+        let phase = Phase::Starting("starting".to_owned());
+        let admin = Self { phase: Arc::new(Mutex::new(phase)), address: bound };
+        let state = admin.clone();
+        // Its name keeps a panic here from ending the node.
+        thread::Builder::new()
+            .name(THREAD.to_owned())
+            .spawn(move || {
+                if let Err(error) = serve(listener, state) {
+                    tracing::error!(%error, "the admin address is not served any more");
+                }
+            })
+            .map_err(|error| Problem::io("start the admin thread", &error))?;
+        Ok(admin)
+    }
+
+    pub(crate) const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Says what the start is waiting for.
+    pub(crate) fn starting(&self, why: &str) {
+        self.set(Phase::Starting(why.to_owned()));
+    }
+
+    pub(crate) fn running(&self, handle: Handle, store: Store) {
+        self.set(Phase::Running(handle, store));
+    }
+
+    fn set(&self, phase: Phase) {
+        *self.phase.lock().unwrap_or_else(PoisonError::into_inner) = phase;
+    }
+
+    fn phase(&self) -> Phase {
+        self.phase.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Asks the reactor, away from the thread that serves the others.
+    async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Handle, Store) -> T + Send + 'static,
+    ) -> Result<T, Failure> {
+        let (handle, store) = match self.phase() {
+            Phase::Starting(why) => return Err(Failure::unavailable("starting", &why)),
+            Phase::Running(handle, store) => (handle, store),
+        };
+        let asked = tokio::task::spawn_blocking(move || question(&handle, store));
+        asked.await.map_err(|_| Failure::unavailable("failed", "the question could not be asked"))
+    }
+
+    async fn status(&self) -> Result<(Status, Store), Failure> {
+        let answer = self.ask(|handle, store| handle.status().map(|status| (status, store)));
+        answer.await?.map_err(Failure::unanswered)
+    }
+}
+
+/// Name of the thread.
+pub(crate) const THREAD: &str = "admin";
+
+fn cannot_listen(address: &str, error: &io::Error) -> Problem {
+    let (exit, code) = match error.kind() {
+        io::ErrorKind::AddrInUse => (Exit::Failed, "port_in_use"),
+        _ => (Exit::Failed, "cannot_listen"),
+    };
+    let detail = match error.kind() {
+        io::ErrorKind::AddrInUse => "the address is in use by another process".to_owned(),
+        _ => error.to_string(),
+    };
+    Problem::new(exit, code, format_args!("cannot listen on --admin {address}: {detail}"))
+        .hint("stop that process, or choose another address")
+}
+
+fn serve(listener: TcpListener, admin: Admin) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .max_blocking_threads(WAITING_MAX)
+        .build()?;
+    runtime.block_on(async {
+        let listener = Bounded {
+            listener: AsyncListener::from_std(listener)?,
+            room: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+        };
+        axum::serve(listener, router(admin)).await
+    })
+}
+
+fn router(admin: Admin) -> Router {
+    Router::new()
+        .route("/health", get(|| async { "alive\n" }))
+        .route("/ready", get(ready))
+        .route("/status", get(status))
+        .route("/metrics", get(metrics))
+        .route("/transfer", post(transfer))
+        .fallback(|| async { Failure::new(StatusCode::NOT_FOUND, "not_found", "no such page", PAGES) })
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .with_state(admin)
+}
+
+const PAGES: &str = "GET /health /ready /status /metrics, POST /transfer";
+
+async fn ready(State(admin): State<Admin>) -> Result<&'static str, Failure> {
+    let (status, _) = admin.status().await?;
+    match obstacle(&status) {
+        None => Ok("ready\n"),
+        Some(why) => Err(Failure::unavailable("not_ready", &why)),
+    }
+}
+
+/// Why this node cannot serve linearizable requests now, if it cannot. A leader steps down without
+/// a quorum, so "there is a leader, and it can be talked to" is all that is needed.
+fn obstacle(status: &Status) -> Option<String> {
+    // A learner serves by asking its leader, although it says that it does not vote.
+    if status.role != Role::Learner
+        && let Some(error) = &status.error
+    {
+        return Some(error.clone());
+    }
+    let reason = |why: &str| match &status.error {
+        Some(error) => format!("{why}; {error}"),
+        None => why.to_owned(),
+    };
+    let Some(leader) = status.leader else {
+        return Some(reason("no leader with a quorum is known"));
+    };
+    let connected = |node| {
+        let mut peers = status.peers.iter();
+        peers.any(|peer| peer.member.node == node && peer.connected)
+    };
+    if leader != status.member.node && !connected(leader) {
+        return Some(reason(&format!("the leader, node {leader}, is not connected")));
+    }
+    None
+}
+
+async fn status(State(admin): State<Admin>) -> Result<Json<NodeView>, Failure> {
+    let (status, store) = admin.status().await?;
+    Ok(Json(NodeView::new(&status, store)))
+}
+
+async fn metrics(State(admin): State<Admin>) -> Result<Response, Failure> {
+    let metrics = admin.ask(|handle, _| handle.metrics()).await?.map_err(Failure::unanswered)?;
+    Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], metrics.text).into_response())
+}
+
+/// Body of `POST /transfer`.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TransferRequest {
+    /// The node that is to lead; without it the most advanced follower.
+    pub(crate) to: Option<u32>,
+}
+
+/// Answer of `POST /transfer`, and result of `quorate transfer`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Transferred {
+    /// Who leads now.
+    pub(crate) leader: u32,
+}
+
+/// The JSON type is required, so that no page in a browser can send this unasked.
+async fn transfer(
+    State(admin): State<Admin>,
+    Json(request): Json<TransferRequest>,
+) -> Result<Json<Transferred>, Failure> {
+    let to = request.to.map(NodeId);
+    let outcome = admin.ask(move |handle, _| handle.transfer(to)).await?;
+    let leader = outcome.map_err(Failure::transfer)?;
+    Ok(Json(Transferred { leader: leader.0 }))
+}
+
+/// An answer that is no success.
+struct Failure {
+    status: StatusCode,
+    code: &'static str,
+    message: String,
+    hint: &'static str,
+}
+
+impl Failure {
+    fn new(status: StatusCode, code: &'static str, message: &str, hint: &'static str) -> Self {
+        Self { status, code, message: message.to_owned(), hint }
+    }
+
+    fn unavailable(code: &'static str, message: &str) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message, "try again later")
+    }
+
+    fn unanswered(why: Unanswered) -> Self {
+        let code = match why {
+            Unanswered::Stopped => "stopped",
+            Unanswered::Busy => "busy",
+            Unanswered::TimedOut => "timed_out",
+        };
+        Self::unavailable(code, &why.to_string())
+    }
+
+    fn transfer(error: TransferError) -> Self {
+        let refused = |code, hint| Self::new(StatusCode::CONFLICT, code, &error.to_string(), hint);
+        match error {
+            TransferError::Unanswered(why) => Self::unanswered(why),
+            TransferError::Refused(Refusal::NotLeader) => {
+                refused("not_leader", "ask the leader; `quorate status` names it")
+            }
+            TransferError::Refused(Refusal::NoTarget) => {
+                refused("no_target", "`quorate status` lists the members that can lead")
+            }
+            TransferError::Refused(Refusal::TimedOut) => Self::new(
+                StatusCode::GATEWAY_TIMEOUT,
+                "timed_out",
+                &error.to_string(),
+                "look at the lag of the target, and try again",
+            ),
+            TransferError::Refused(
+                Refusal::Transferring | Refusal::Busy | Refusal::InvalidChange,
+            ) => refused("refused", "try again later"),
+        }
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let body = error_json(self.code, &self.message, self.hint);
+        (self.status, [(CONTENT_TYPE, "application/json")], body).into_response()
+    }
+}
+
+/// Takes a connection only while there is room for it.
+struct Bounded {
+    listener: AsyncListener,
+    room: Arc<Semaphore>,
+}
+
+impl Listener for Bounded {
+    type Io = Connection;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Connection, SocketAddr) {
+        let permit = self.room.clone().acquire_owned().await.expect("the semaphore is never closed");
+        loop {
+            match self.listener.accept().await {
+                Ok((stream, from)) => {
+                    let end = Box::pin(sleep_until(Instant::now() + CONNECTION_LIFETIME));
+                    return (Connection { stream, end, _permit: permit }, from);
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "cannot accept an admin connection");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+/// A connection that ends in time, and makes room when it does.
+struct Connection {
+    stream: TcpStream,
+    end: Pin<Box<Sleep>>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Connection {
+    fn is_over(&mut self, context: &mut Context<'_>) -> Result<(), io::Error> {
+        match self.end.as_mut().poll(context) {
+            Poll::Ready(()) => Err(io::Error::new(io::ErrorKind::TimedOut, "the time is up")),
+            Poll::Pending => Ok(()),
+        }
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.is_over(context)?;
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.is_over(context)?;
+        Pin::new(&mut self.stream).poll_write(context, buffer)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use quorate_core::{
+        ballot::{Ballot, Era},
+        node_id::Member,
+        record::Class,
+        slot::Slot,
+    };
+    use quorate_replica::status::{Addresses, Peer};
+
+    use super::*;
+    use crate::http;
+
+    const WAIT: Duration = Duration::from_secs(10);
+
+    fn starting() -> (Admin, String) {
+        let admin = Admin::start("127.0.0.1:0").unwrap();
+        let address = admin.address().to_string();
+        (admin, address)
+    }
+
+    #[test]
+    fn a_starting_node_is_alive_but_not_ready() {
+        let (admin, address) = starting();
+        admin.starting("waiting for the founder");
+        assert_eq!(http::get(&address, "/health", WAIT).unwrap().status, 200);
+        for page in ["/ready", "/status", "/metrics"] {
+            let response = http::get(&address, page, WAIT).unwrap();
+            assert_eq!(response.status, 503, "{page}");
+            assert!(response.body.contains("waiting for the founder"), "{}", response.body);
+        }
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused() {
+        let (_admin, address) = starting();
+        assert_eq!(http::get(&address, "/nowhere", WAIT).unwrap().status, 404);
+        assert_eq!(http::get(&address, "/transfer", WAIT).unwrap().status, 405);
+        assert_eq!(http::post(&address, "/transfer", "{\"two\":2}", WAIT).unwrap().status, 422);
+        let large = format!("{{\"to\":{}}}", " ".repeat(BODY_BYTES_MAX));
+        assert_eq!(http::post(&address, "/transfer", &large, WAIT).unwrap().status, 413);
+    }
+
+    #[test]
+    fn a_port_in_use_is_one_error_that_names_flag_and_address() {
+        let (_admin, address) = starting();
+        let problem = Admin::start(&address).unwrap_err();
+        let message = format!("cannot listen on --admin {address}: the address is in use by another process");
+        assert_eq!((problem.code, problem.message), ("port_in_use", message));
+    }
+
+    fn status(leader: Option<u32>, connected: bool, error: Option<&str>) -> Status {
+        let peer = |node, connected| Peer {
+            member: Member::first(node),
+            weight: 1,
+            auxiliary: false,
+            connected,
+            lag: None,
+            addresses: Addresses::default(),
+        };
+        Status {
+            cluster: 1,
+            member: Member::first(1),
+            role: Role::Follower,
+            leader: leader.map(NodeId),
+            era: Era(0),
+            ballot: Ballot::ZERO,
+            decided_to: Slot(1),
+            applied_to: Slot(1),
+            durable_to: Slot(1),
+            class: Class::Durable,
+            log_bytes: 0,
+            error: error.map(str::to_owned),
+            peers: vec![peer(1, true), peer(2, connected)],
+        }
+    }
+
+    #[test]
+    fn ready_means_that_a_leader_can_be_asked() {
+        assert_eq!(obstacle(&status(Some(1), false, None)), None);
+        assert_eq!(obstacle(&status(Some(2), true, None)), None);
+        let why = |status| obstacle(&status).unwrap();
+        assert_eq!(why(status(None, true, None)), "no leader with a quorum is known");
+        assert_eq!(why(status(Some(2), false, None)), "the leader, node 2, is not connected");
+        assert_eq!(why(status(Some(2), true, Some("the log failed"))), "the log failed");
+    }
+
+    /// [volatile-1] A node that forgot its votes still serves what the others decide.
+    #[test]
+    fn a_learner_is_ready_although_it_reports_that_it_does_not_vote() {
+        let learner = |leader| {
+            let error = Some("votes are forgotten");
+            Status { role: Role::Learner, ..status(leader, true, error) }
+        };
+        assert_eq!(obstacle(&learner(Some(2))), None);
+        let why = obstacle(&learner(None)).unwrap();
+        assert_eq!(why, "no leader with a quorum is known; votes are forgotten");
+    }
+}

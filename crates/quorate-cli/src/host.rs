@@ -1,0 +1,231 @@
+//! What the reactor drives in this binary: a replica, the Redis front, and the folder's identity.
+
+use std::{
+    collections::BTreeMap,
+    os::fd::BorrowedFd,
+};
+
+use quorate_core::{
+    effect::Refusal,
+    node_id::{Incarnation, Member, NodeId},
+    record::Class,
+    time::Time,
+};
+use quorate_kv::{front::RespFront, service::Service};
+use quorate_log::{disk::FileDisk, identity::{Identity, IdentityError}};
+use quorate_net::{Founded, Host, Now, PeerUp, Refused};
+use quorate_replica::{
+    Replica,
+    front::{ConnectionId, Front},
+    plane::Plane,
+    status::Status,
+};
+use quorate_wire::{Frame, Join, Lane, RefusalCode};
+
+use crate::{folder::list_hash, metrics};
+
+/// A node without its sockets.
+pub(crate) struct NodeHost {
+    replica: Replica<FileDisk, Service>,
+    front: RespFront,
+    identity: Identity,
+    /// The greatest incarnation in which each node was met.
+    incarnations: BTreeMap<NodeId, Incarnation>,
+    now: Now,
+}
+
+impl NodeHost {
+    pub(crate) fn new(
+        replica: Replica<FileDisk, Service>,
+        front: RespFront,
+        identity: Identity,
+    ) -> Self {
+        let own = identity.member();
+        let incarnations = BTreeMap::from([(own.node, own.incarnation)]);
+        Self { replica, front, identity, incarnations, now: Now::default() }
+    }
+
+    /// [volatile-4] Everything is written; says so durably.
+    pub(crate) fn finish(mut self) -> Result<(), IdentityError> {
+        if self.replica.stopped_cleanly() { self.identity.mark_clean() } else { Ok(()) }
+    }
+
+    /// Replies that are there go to their connections.
+    fn deliver(&mut self, now: Now) {
+        while self.replica.deliver(now.time, now.wall_ms, &mut self.front) {}
+    }
+
+    fn front(&mut self, now: Now) -> (&mut RespFront, impl quorate_replica::front::Requests) {
+        (&mut self.front, self.replica.requests(now.time, now.wall_ms))
+    }
+
+    /// Why no leader can ever be elected, if that is so: too many members came back without their
+    /// votes ([volatile-1]), and the quorum that remains cannot decide to take them in again.
+    fn lost_quorum(&self, status: &Status) -> Option<String> {
+        if status.class != Class::Volatile || status.leader.is_some() {
+            return None;
+        }
+        let voters = || status.peers.iter().filter(|peer| peer.weight > 0);
+        let remembers = |member: Member| {
+            let met = self.incarnations.get(&member.node);
+            met.is_none_or(|met| *met <= member.incarnation)
+        };
+        let total: u64 = voters().map(|peer| u64::from(peer.weight)).sum();
+        let left: u64 = voters()
+            .filter(|peer| remembers(peer.member))
+            .map(|peer| u64::from(peer.weight))
+            .sum();
+        (left * 2 <= total && total > 0).then(|| {
+            "too many members of this volatile cluster stopped uncleanly and have forgotten their \
+             votes: no leader can be elected; what was acknowledged may be lost: stop all nodes and \
+             start a new cluster in empty folders"
+                .to_owned()
+        })
+    }
+}
+
+impl Host for NodeHost {
+    fn peer_up(&mut self, now: Now, peer: &PeerUp, _: &mut dyn Plane) {
+        let met = self.incarnations.entry(peer.member.node).or_default();
+        *met = peer.member.incarnation.max(*met);
+        self.replica.peer_up(now.time, peer.member, peer.boot, peer.addresses.clone());
+    }
+
+    fn peer_down(&mut self, now: Now, node: NodeId, _: &mut dyn Plane) {
+        self.replica.peer_down(now.time, node);
+    }
+
+    fn frame(
+        &mut self,
+        now: Now,
+        from: Member,
+        _: Lane,
+        frame: &Frame<'_>,
+        plane: &mut dyn Plane,
+    ) {
+        self.replica.on_frame(now.time, now.wall_ms, from, frame.clone(), plane);
+    }
+
+    fn admit(&mut self, _: Now, join: Join) -> Result<Founded, Refused> {
+        let refused = |code, reason: String| Err(Refused { code, reason });
+        let founding = self.identity.founding();
+        let members = &founding.members;
+        if members.keys().next() != Some(&founding.node) {
+            let reason = format!("node {} did not found this cluster", founding.node);
+            return refused(RefusalCode::NotFounder, reason);
+        }
+        if !members.contains_key(&join.node) {
+            let reason = format!("node {} is not a member of this cluster", join.node);
+            return refused(RefusalCode::UnknownNode, reason);
+        }
+        if join.node == founding.node {
+            let reason = format!("node {} is the founder itself", join.node);
+            return refused(RefusalCode::DuplicateNode, reason);
+        }
+        if join.list_hash != list_hash(members) {
+            let reason = "its --cluster differs from the founder's".to_owned();
+            return refused(RefusalCode::ListDiffers, reason);
+        }
+        let founded = Founded {
+            cluster: founding.cluster,
+            class: founding.class,
+            store: founding.store.clone(),
+            members: members.iter().map(|(node, address)| (*node, address.clone())).collect(),
+        };
+        match self.identity.admit(join.node, join.nonce) {
+            Ok(()) => Ok(founded),
+            Err(error @ IdentityError::AlreadyAdmitted { .. }) => {
+                refused(RefusalCode::DuplicateNode, error.to_string())
+            }
+            // Worth another attempt.
+            Err(error) => refused(RefusalCode::Other(0), error.to_string()),
+        }
+    }
+
+    fn poll(&mut self, now: Now, plane: &mut dyn Plane) {
+        self.now = now;
+        self.replica.poll(now.time, now.wall_ms, plane);
+        self.deliver(now);
+    }
+
+    fn submit(&mut self, now: Now) {
+        self.replica.submit(now.time);
+    }
+
+    fn wake_at(&self) -> Option<Time> {
+        self.replica.wake_at(self.now.time)
+    }
+
+    fn wake_fds(&self) -> Vec<BorrowedFd<'_>> {
+        self.replica.log().wait_fd().into_iter().collect()
+    }
+
+    fn client_opened(&mut self, now: Now, client: ConnectionId, _: &mut dyn Plane) {
+        let (front, mut requests) = self.front(now);
+        front.opened(client, &mut requests);
+    }
+
+    fn client_received(
+        &mut self,
+        now: Now,
+        client: ConnectionId,
+        bytes: &[u8],
+        _: &mut dyn Plane,
+    ) -> usize {
+        let (front, mut requests) = self.front(now);
+        front.received(client, bytes, &mut requests)
+    }
+
+    fn client_ready(&self, client: ConnectionId) -> bool {
+        self.front.ready(client)
+    }
+
+    fn client_busy(&self, client: ConnectionId) -> bool {
+        self.front.is_busy(client)
+    }
+
+    fn next_dirty(&mut self) -> Option<ConnectionId> {
+        self.front.next_dirty()
+    }
+
+    fn client_output(&mut self, client: ConnectionId) -> &mut Vec<u8> {
+        self.front.output(client)
+    }
+
+    fn client_closing(&self, client: ConnectionId) -> bool {
+        self.front.closing(client)
+    }
+
+    fn client_closed(&mut self, now: Now, client: ConnectionId, _: &mut dyn Plane) {
+        let (front, mut requests) = self.front(now);
+        front.closed(client, &mut requests);
+    }
+
+    fn status(&self) -> Status {
+        let mut status = self.replica.status(self.now.time);
+        if let Some(why) = self.lost_quorum(&status) {
+            status.error = Some(why);
+        }
+        status
+    }
+
+    fn metrics(&self, out: &mut String) {
+        metrics::render(&self.replica, &self.status(), self.front.connections(), out);
+    }
+
+    fn transfer(&mut self, now: Now, to: Option<NodeId>, _: &mut dyn Plane) {
+        self.replica.transfer(now.time, to);
+    }
+
+    fn transfer_ended(&mut self) -> Option<Result<NodeId, Refusal>> {
+        self.replica.take_transfer_result()
+    }
+
+    fn stop(&mut self, now: Now, _: &mut dyn Plane) {
+        self.replica.stop(now.time);
+    }
+
+    fn stopped(&self) -> bool {
+        self.replica.is_stopped() && self.front.open_requests() == 0
+    }
+}

@@ -1,0 +1,261 @@
+//! `quorate log`: looks at the log of a stopped node.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use quorate_core::{record::Record, slot::SlotRange};
+use quorate_log::{
+    LogError,
+    batch::{Header, Owner},
+    disk::{Place, ReadOnlyFolder},
+    identity,
+    record::Stored,
+    verify::{Inspected, Verified, inspect, verify},
+};
+use serde::Serialize;
+use serde_json::{Value as Json, json};
+
+use crate::{
+    folder::identity_problem,
+    output::{Exit, Output, Problem, error_json, print},
+    start::log_problem,
+};
+
+/// What to do with the log.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum LogCommand {
+    /// Show every record
+    Inspect(Folder),
+    /// Check every record; exit 4 if the log is damaged
+    Verify(Folder),
+}
+
+/// Which log.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Folder {
+    /// Data folder of a stopped node
+    #[arg(value_name = "DIR")]
+    data: PathBuf,
+}
+
+/// Runs the command.
+pub(crate) fn run(command: &LogCommand, output: Output) -> Result<Exit, Problem> {
+    match command {
+        LogCommand::Verify(folder) => run_verify(&folder.data, output),
+        LogCommand::Inspect(folder) => run_inspect(&folder.data, output),
+    }
+}
+
+fn open(data: &Path) -> Result<(ReadOnlyFolder, Owner), Problem> {
+    let founding = identity::peek(data).map_err(|error| identity_problem(&error))?;
+    let folder = ReadOnlyFolder::open(data).map_err(|error| {
+        Problem::new(Exit::Failed, "log", error).hint("stop the node first; its log is read offline")
+    })?;
+    Ok((folder, Owner { cluster: founding.cluster, node: founding.node }))
+}
+
+/// What `verify` found.
+#[derive(Clone, Debug, Serialize)]
+struct Report {
+    records: u64,
+    next: u64,
+    torn_tail_bytes: u64,
+    damaged: Vec<Damaged>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Damaged {
+    segment: u64,
+    offset: u64,
+    slots: Slots,
+    reason: String,
+}
+
+/// Slots from `from` on, below `to`.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Slots {
+    from: u64,
+    to: u64,
+}
+
+impl From<SlotRange> for Slots {
+    fn from(range: SlotRange) -> Self {
+        Self { from: range.from.0, to: range.to.0 }
+    }
+}
+
+impl From<Verified> for Report {
+    fn from(verified: Verified) -> Self {
+        let damaged = verified.damaged.into_iter().map(|damaged| Damaged {
+            segment: damaged.place.segment.0,
+            offset: damaged.place.offset,
+            slots: damaged.slots.into(),
+            reason: damaged.reason,
+        });
+        Self {
+            records: verified.records,
+            next: verified.next.0,
+            torn_tail_bytes: verified.torn_tail_bytes,
+            damaged: damaged.collect(),
+        }
+    }
+}
+
+fn run_verify(data: &Path, output: Output) -> Result<Exit, Problem> {
+    let (mut folder, owner) = open(data)?;
+    let verified = verify(&mut folder, Some(owner)).map_err(|error| log_problem(&error))?;
+    let report = Report::from(verified);
+    output.result(&report, || human(&report));
+    Ok(if report.damaged.is_empty() { Exit::Done } else { Exit::Violation })
+}
+
+fn human(report: &Report) -> String {
+    let mut text = format!("{} records, next slot {}\n", report.records, report.next);
+    if report.torn_tail_bytes > 0 {
+        let bytes = report.torn_tail_bytes;
+        text.push_str(&format!("torn tail of {bytes} bytes: never released, no damage\n"));
+    }
+    for place in &report.damaged {
+        text.push_str(&format!(
+            "damaged: segment {}, offset {}, slots {} to {}: {}\n",
+            place.segment,
+            place.offset,
+            place.slots.from,
+            place.slots.to.saturating_sub(1),
+            place.reason
+        ));
+    }
+    text.push_str(if report.damaged.is_empty() { "the log is whole" } else { "the log is DAMAGED" });
+    text
+}
+
+/// Prints while it reads: a log may be larger than memory.
+fn run_inspect(data: &Path, output: Output) -> Result<Exit, Problem> {
+    let (mut folder, owner) = open(data)?;
+    let mut printer = Printer { json: output.json, items: 0 };
+    if output.json {
+        print("{\"log\":[");
+    }
+    let mut damaged = false;
+    let outcome = inspect(&mut folder, Some(owner), &mut |item| {
+        damaged |= matches!(item, Inspected::Damage { .. });
+        printer.item(&item);
+    });
+    let problem = outcome.as_ref().err().map(log_problem);
+    match &problem {
+        Some(problem) if output.json => {
+            let error = error_json(problem.code, &problem.message, &problem.hint);
+            print(&format!("],{}", error.strip_prefix('{').unwrap_or(&error)));
+        }
+        None if output.json => print("]}"),
+        Some(problem) => {
+            output.problem(problem);
+        }
+        None => {}
+    }
+    Ok(match outcome {
+        Err(LogError::Damaged { .. } | LogError::Unreadable { .. }) => Exit::Violation,
+        Err(_) => Exit::Failed,
+        Ok(()) if damaged => Exit::Violation,
+        Ok(()) => Exit::Done,
+    })
+}
+
+struct Printer {
+    json: bool,
+    items: u64,
+}
+
+impl Printer {
+    fn item(&mut self, item: &Inspected<'_>) {
+        if self.json {
+            let comma = if self.items > 0 { "," } else { "" };
+            print(&format!("{comma}{}", item_json(item)));
+        } else {
+            print(&item_text(item));
+        }
+        self.items += 1;
+    }
+}
+
+fn place_json(place: Place) -> (u64, u64) {
+    (place.segment.0, place.offset)
+}
+
+fn item_json(item: &Inspected<'_>) -> Json {
+    match item {
+        Inspected::Batch(header) => batch_json(header),
+        Inspected::Record(stored) => record_json(stored),
+        Inspected::Damage { place, batches, reason } => {
+            let (segment, offset) = place_json(*place);
+            json!({"damage": {"segment": segment, "offset": offset, "batches": batches, "reason": reason}})
+        }
+    }
+}
+
+fn batch_json(header: &Header) -> Json {
+    let (segment, offset) = place_json(header.place);
+    let hard = header.hard;
+    json!({"batch": {
+        "seq": header.seq,
+        "segment": segment,
+        "offset": offset,
+        "promised": hard.promised.to_string(),
+        "decided": hard.decided_to.0,
+        "voted": hard.voted_to.0,
+    }})
+}
+
+fn record_json(stored: &Stored<'_>) -> Json {
+    let bytes = stored.bytes.len();
+    match stored.record {
+        Record::Round { ballot } => json!({"round": {"ballot": ballot.to_string()}}),
+        Record::Promise { ballot } => json!({"promise": {"ballot": ballot.to_string()}}),
+        Record::Vote { ballot, range, value } => json!({"vote": {
+            "ballot": ballot.to_string(),
+            "slots": Slots::from(range),
+            "value": value.to_string(),
+            "bytes": bytes,
+        }}),
+        Record::Decided { range, value } => json!({"decided": {
+            "slots": Slots::from(range),
+            "value": value.to_string(),
+            "bytes": bytes,
+        }}),
+    }
+}
+
+fn item_text(item: &Inspected<'_>) -> String {
+    match item {
+        Inspected::Batch(header) => format!(
+            "batch {} at {}: promised {}, decided below {}, voted below {}",
+            header.seq,
+            header.place,
+            header.hard.promised,
+            header.hard.decided_to.0,
+            header.hard.voted_to.0
+        ),
+        Inspected::Record(stored) => format!("  {}", record_text(stored)),
+        Inspected::Damage { place, batches, reason } => {
+            format!("DAMAGED {place}: {batches} batches are gone: {reason}")
+        }
+    }
+}
+
+fn record_text(stored: &Stored<'_>) -> String {
+    let bytes = stored.bytes.len();
+    let slots = |range: SlotRange| match range.to.0 - range.from.0 {
+        1 => format!("slot {}", range.from.0),
+        _ => format!("slots {} to {}", range.from.0, range.to.0.saturating_sub(1)),
+    };
+    match stored.record {
+        Record::Round { ballot } => format!("round {ballot}"),
+        Record::Promise { ballot } => format!("promise {ballot}"),
+        Record::Vote { ballot, range, value } => {
+            format!("vote {} in ballot {ballot}: {value}, {bytes} bytes", slots(range))
+        }
+        Record::Decided { range, value } => {
+            format!("decided {}: {value}, {bytes} bytes", slots(range))
+        }
+    }
+}

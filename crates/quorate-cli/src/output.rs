@@ -1,0 +1,175 @@
+//! What a command prints and how it exits: results, errors, the six exit codes.
+
+use std::{
+    fmt,
+    io::{self, IsTerminal as _, Write as _},
+    process::ExitCode,
+};
+
+use serde::Serialize;
+
+/// How the process ends; scripts rely on the numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// What was asked for is done.
+    Done = 0,
+    /// Refused, or failed.
+    Failed = 1,
+    /// Bad usage or configuration.
+    Usage = 2,
+    /// Unreachable, no quorum, or out of time.
+    Unreachable = 3,
+    /// A check found damage, loss or a violation.
+    Violation = 4,
+    /// Interrupted by the user.
+    Interrupted = 130,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// One error: what happened, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    /// How the process exits because of it.
+    pub(crate) exit: Exit,
+    /// For programs: lower-case words joined by `_`.
+    pub(crate) code: &'static str,
+    /// For people.
+    pub(crate) message: String,
+    /// What to do; may be empty.
+    pub(crate) hint: String,
+}
+
+impl Problem {
+    pub(crate) fn new(exit: Exit, code: &'static str, message: impl fmt::Display) -> Self {
+        Self { exit, code, message: message.to_string(), hint: String::new() }
+    }
+
+    /// A flag, variable or key that makes no sense.
+    pub(crate) fn usage(message: impl fmt::Display) -> Self {
+        Self::new(Exit::Usage, "bad_configuration", message)
+    }
+
+    /// The operating system refused.
+    pub(crate) fn io(what: impl fmt::Display, error: &io::Error) -> Self {
+        Self::new(Exit::Failed, "io", format_args!("{what}: {error}"))
+    }
+
+    /// The same with a hint.
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = hint.into();
+        self
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        if self.hint.is_empty() { Ok(()) } else { write!(f, " (hint: {})", self.hint) }
+    }
+}
+
+#[derive(Serialize)]
+struct ErrorDocument<'a> {
+    error: ErrorBody<'a>,
+}
+
+#[derive(Serialize)]
+struct ErrorBody<'a> {
+    code: &'a str,
+    message: &'a str,
+    hint: &'a str,
+}
+
+/// `{"error":{"code","message","hint"}}`
+pub(crate) fn error_json(code: &str, message: &str, hint: &str) -> String {
+    let document = ErrorDocument { error: ErrorBody { code, message, hint } };
+    serde_json::to_string(&document).expect("three strings are always JSON")
+}
+
+/// Where results go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Output {
+    /// `--json`
+    pub(crate) json: bool,
+}
+
+impl Output {
+    /// One result: a JSON document, or what `human` makes of it.
+    pub(crate) fn result<T: Serialize>(self, document: &T, human: impl FnOnce() -> String) {
+        if self.json {
+            let text = serde_json::to_string(document).expect("results are plain data");
+            print(&text);
+        } else {
+            print(human().trim_end());
+        }
+    }
+
+    /// Reports an error where the user of this kind of output looks for it.
+    pub(crate) fn problem(self, problem: &Problem) -> Exit {
+        if self.json {
+            print(&error_json(problem.code, &problem.message, &problem.hint));
+        } else {
+            let (red, plain) = if io::stderr().is_terminal() { ("\x1b[31m", "\x1b[0m") } else { ("", "") };
+            progress(&format!("{red}error:{plain} {}", problem.message));
+            if !problem.hint.is_empty() {
+                progress(&format!("  hint: {}", problem.hint));
+            }
+        }
+        problem.exit
+    }
+}
+
+/// A line on standard output. Whoever closed the pipe wants no more of it, which is no error.
+pub(crate) fn print(line: &str) {
+    let mut out = io::stdout().lock();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+/// A line on standard error.
+pub(crate) fn progress(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
+/// Columns padded to their widest cell.
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            line.push_str(&format!("{cell:width$}  "));
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_one_json_document_with_three_fields() {
+        assert_eq!(
+            error_json("port_in_use", "say \"no\"", "other port"),
+            r#"{"error":{"code":"port_in_use","message":"say \"no\"","hint":"other port"}}"#
+        );
+    }
+
+    #[test]
+    fn a_table_is_as_wide_as_its_cells() {
+        let row = |cells: [&str; 2]| cells.map(str::to_owned).to_vec();
+        assert_eq!(table(&[row(["a", "role"]), row(["node", "b"])]), "a     role\nnode  b\n");
+    }
+}

@@ -1,0 +1,45 @@
+//! `quorate sim`: a whole cluster in one thread, with everything that can go wrong.
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::output::{Exit, Output, Problem};
+
+/// Flags.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct SimArgs {
+    /// What is drawn; without it a random one
+    #[arg(long, env = "QUORATE_SEED", value_name = "N")]
+    seed: Option<u64>,
+    /// Events before the faults stop
+    #[arg(long, env = "QUORATE_STEPS", value_name = "N", default_value_t = 20_000)]
+    steps: u64,
+}
+
+/// What a run found.
+#[derive(Clone, Debug, Serialize)]
+struct Outcome {
+    seed: u64,
+    steps: u64,
+    holds: bool,
+    violation: Option<String>,
+    replay: String,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &SimArgs, output: Output) -> Result<Exit, Problem> {
+    let seed = match args.seed {
+        Some(seed) => seed,
+        None => u64::from_le_bytes(crate::folder::random()?),
+    };
+    let report = quorate_sim::run(seed, args.steps);
+    let outcome = Outcome {
+        seed,
+        steps: args.steps,
+        holds: report.holds(),
+        violation: report.violation.as_ref().map(ToString::to_string),
+        replay: report.replay(),
+    };
+    output.result(&outcome, || report.to_string());
+    Ok(if outcome.holds { Exit::Done } else { Exit::Violation })
+}

@@ -1,0 +1,55 @@
+//! `quorate transfer`: hands leadership to another node.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::{
+    admin::{TransferRequest, Transferred},
+    http,
+    output::{Exit, Output, Problem},
+    status::{self, DEFAULT_ADMIN},
+    view::{Answer, ClusterView},
+};
+
+/// Longer than the node itself waits.
+const WAIT: Duration = Duration::from_secs(15);
+
+/// Flags.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct TransferArgs {
+    /// The node that is to lead; without it the most advanced follower
+    #[arg(long, env = "QUORATE_TO", value_name = "NODE", value_parser = clap::value_parser!(u32).range(1..))]
+    to: Option<u32>,
+    /// Admin address of any node
+    #[arg(long, env = "QUORATE_ADMIN", value_name = "ADDR", value_delimiter = ',', default_value = DEFAULT_ADMIN)]
+    admin: Vec<String>,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &TransferArgs, output: Output) -> Result<Exit, Problem> {
+    let cluster = status::look(&args.admin)?;
+    let address = leader_address(&cluster)?;
+    let body = serde_json::to_string(&TransferRequest { to: args.to }).expect("plain data");
+    let response = http::post(&address, "/transfer", &body, WAIT)
+        .map_err(|error| http::unreachable(&address, &error))?;
+    let transferred: Transferred = response.json().map_err(|refusal| {
+        let exit = if response.status >= 500 { Exit::Unreachable } else { Exit::Failed };
+        Problem::new(exit, "transfer_failed", refusal.message).hint(refusal.hint)
+    })?;
+    output.result(&transferred, || transferred.leader.to_string());
+    Ok(Exit::Done)
+}
+
+fn leader_address(cluster: &ClusterView) -> Result<String, Problem> {
+    let leader = cluster.leader.ok_or_else(|| {
+        Problem::new(Exit::Unreachable, "no_leader", "no leader with a quorum is known")
+            .hint("`quorate status` shows who is missing")
+    })?;
+    let members = cluster.nodes.iter().filter_map(Answer::view).flat_map(|view| &view.members);
+    let known = members.filter(|member| member.node == leader).find_map(|member| member.admin.clone());
+    known.ok_or_else(|| {
+        Problem::new(Exit::Unreachable, "unreachable", format_args!("the admin address of the leader, node {leader}, is not known"))
+            .hint("give it with --admin")
+    })
+}
