@@ -233,7 +233,7 @@ impl Connection {
         match Kind::of(&shared.command) {
             Kind::Read => {
                 let read = Read {
-                    query: shared.command.clone(),
+                    query: shared.query(),
                     stale: self.stale,
                     what: Query::Reply,
                 };

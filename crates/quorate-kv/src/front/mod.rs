@@ -64,6 +64,8 @@ struct Shared {
     command: Vec<u8>,
     /// The neutral reply being made; its memory is reused.
     reply: Vec<u8>,
+    /// Memory of queries that were answered.
+    spare: Vec<Vec<u8>>,
     dirty: VecDeque<ConnectionId>,
     /// Names of the connections.
     clients: BTreeMap<ConnectionId, String>,
@@ -87,6 +89,23 @@ impl Shared {
         lower.copy_from_slice(name);
         lower.make_ascii_lowercase();
         self.table.get(&*lower).copied()
+    }
+
+    /// A copy of the query in the scratch buffer.
+    fn query(&mut self) -> Vec<u8> {
+        let mut query = self.spare.pop().unwrap_or_default();
+        query.extend_from_slice(&self.command);
+        query
+    }
+
+    /// Keeps the memory of a query that was answered, if it is small.
+    fn reuse(&mut self, mut query: Vec<u8>) {
+        const SPARE_MAX: usize = 1024;
+        const SPARE_BYTES_MAX: usize = 256;
+        if self.spare.len() < SPARE_MAX && query.capacity() <= SPARE_BYTES_MAX {
+            query.clear();
+            self.spare.push(query);
+        }
     }
 
     /// The scratch for a reply, empty; a very large one is not kept.
@@ -122,6 +141,7 @@ impl RespFront {
             table: specs.map(|spec| (spec.name.as_bytes(), spec)).collect(),
             command: Vec::new(),
             reply: Vec::new(),
+            spare: Vec::new(),
             dirty: VecDeque::new(),
             clients: BTreeMap::new(),
             settings,

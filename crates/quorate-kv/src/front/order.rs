@@ -407,19 +407,21 @@ impl Order {
         let Some(place) = self.place(number) else {
             return;
         };
-        let State::Reading(read) = &place.state else {
+        let State::Reading(read) = &mut place.state else {
             return;
         };
+        let (query, what) = (std::mem::take(&mut read.query), read.what);
         let mut reply = shared.fresh_reply();
         if full {
             reply.error("BUSY not executed: too many replies wait for this client to read them");
         } else {
-            requests.query(&read.query, reply.0);
+            requests.query(&query, reply.0);
         }
-        if let Query::Watch(epoch) = read.what {
-            watch(watching, epoch, &read.query, full, reply.0);
+        if let Query::Watch(epoch) = what {
+            watch(watching, epoch, &query, full, reply.0);
         }
         self.finish(number, &shared.reply);
+        shared.reuse(query);
     }
 
     fn take_run(&mut self, tag: Tag) -> Option<Run> {
