@@ -49,6 +49,8 @@ pub struct Pending {
     promises: VecDeque<(RecordSeq, NodeId, Phase1b)>,
     votes: VecDeque<ParkedVote>,
     decided: VecDeque<(RecordSeq, Slot)>,
+    /// The lowest slot that records of the current step speak of.
+    spoken_of: Slot,
     /// [disk-9] After a failed write nothing is ever released again.
     failed: bool,
 }
@@ -63,6 +65,7 @@ impl Pending {
             promises: VecDeque::new(),
             votes: VecDeque::with_capacity(capacity),
             decided: VecDeque::with_capacity(capacity),
+            spoken_of: Slot(u64::MAX),
             failed: false,
         }
     }
@@ -70,11 +73,25 @@ impl Pending {
     /// Appends a record to the log.
     pub fn append(&mut self, record: Record, effects: &mut Effects) -> RecordSeq {
         self.appended = RecordSeq(self.appended.0 + 1);
+        if let Record::Vote { range, .. } | Record::Decided { range, .. } = record {
+            self.spoken_of = self.spoken_of.min(range.from);
+        }
         effects.push(Effect::Persist {
             seq: self.appended,
             record,
         });
         self.appended
+    }
+
+    /// A step begins; its records may be torn apart by a crash.
+    pub fn begin_step(&mut self) {
+        self.spoken_of = Slot(u64::MAX);
+    }
+
+    /// What the hard state may restate as decided: nothing that only a later record of the same
+    /// step speaks of, as the crash may leave the earlier one alone ([decide-3]).
+    pub fn restates(&self, decided_to: Slot) -> Slot {
+        decided_to.min(self.spoken_of)
     }
 
     /// The last record on stable storage.

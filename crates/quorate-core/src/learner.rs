@@ -254,18 +254,18 @@ impl Learner {
     }
 
     /// Decides what the votes of `tally` allow ([class-1], [decide-1], [era-5]). Each value is
-    /// passed to `each`; a reconfiguration changes who judges the slots behind it. Nothing from
-    /// `held_to` on is decided: the bytes are not here ([catch-1]).
+    /// passed to `each`; a reconfiguration changes who judges the slots behind it.
+    ///
+    /// It stops at a value that the node's own acceptor has not voted for, in whichever ballot:
+    /// the record of that vote is where a restart finds the value, and its bytes ([catch-1]).
     pub fn count(
         &mut self,
         tally: &mut Tally,
-        held_to: Slot,
+        acceptor: &Acceptor,
         each: &mut impl FnMut(SlotRange, Value),
     ) {
         while self.eras.counts(tally.ballot) {
-            let quorum_to = tally
-                .quorum_to(self.eras.current(), self.decided_to)
-                .min(held_to);
+            let quorum_to = tally.quorum_to(self.eras.current(), self.decided_to);
             if quorum_to <= self.decided_to {
                 return;
             }
@@ -276,8 +276,11 @@ impl Learner {
                     return;
                 };
                 let (range, value) = (next.range, next.value);
-                let range = SlotRange::new(range.from, range.to.min(quorum_to));
-                self.decide(range, value, each);
+                let Some(own) = acceptor.vote(range.from).filter(|own| own.value == value) else {
+                    return;
+                };
+                let to = range.to.min(quorum_to).min(own.range.to);
+                self.decide(SlotRange::new(range.from, to), value, each);
             }
             tally.drop_below(self.decided_to);
         }

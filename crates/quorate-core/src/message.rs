@@ -205,7 +205,7 @@ pub enum Message {
     },
     /// A follower has reads waiting ([read-3]).
     ReadRequest {
-        /// Chosen by the follower; grows.
+        /// Chosen by the follower; never used twice, restarts included.
         id: u64,
     },
     /// They may run once everything below `slot` is applied.

@@ -31,6 +31,7 @@ use crate::{
     slot::Slot,
     time::Time,
     transfer::Transfer,
+    value::mix,
     voted::Run,
     waiting::Waiting,
 };
@@ -173,7 +174,7 @@ impl Node {
             catchup: Catchup::default(),
             waiting: Waiting::default(),
             reads: Reads::default(),
-            asked: Asked::default(),
+            asked: Asked::starting_at(mix(options.seed)),
             transfer: None,
             announced_to: hard.decided_to,
             next_heartbeat: Time(0),
@@ -186,6 +187,7 @@ impl Node {
 
     /// One event in, a list of things to do out. Equal inputs give equal effects.
     pub fn step(&mut self, now: Time, input: Input, effects: &mut Effects) {
+        self.pending.begin_step();
         match input {
             Input::Message {
                 from,
@@ -254,7 +256,7 @@ impl Node {
         while self.advance_phase1(now, effects) {
             self.release(effects);
         }
-        self.count(effects);
+        self.count(now, effects);
         self.move_on(now, effects);
         self.confirm_reads(now, effects);
         self.announce(effects);
@@ -316,7 +318,7 @@ impl Node {
 
     /// Whether a proposal would be taken now: this node leads, hands nothing over, has room.
     pub fn can_propose(&self) -> bool {
-        self.refusal().is_none()
+        self.refusal().is_none() && self.has_room(1)
     }
 
     /// Why a proposal would not be taken now.
@@ -331,6 +333,13 @@ impl Node {
         let casting = self.acceptor.promised() > leading.ballot();
         let full = leading.tally.len() >= self.options.inflight_max;
         (casting || full).then_some(Refusal::Busy)
+    }
+
+    /// [p2-3] Whether acceptors that are level with this leader have room for so many more slots.
+    fn has_room(&self, slots: u64) -> bool {
+        let end = self.learner.decided_to().plus(self.options.window_slots);
+        let next = self.leading.as_ref().map(|leading| leading.tally.next());
+        next.is_some_and(|next| next.plus(slots) <= end)
     }
 
     /// The ballot that this node leads or follows.
@@ -390,7 +399,7 @@ impl Node {
         HardState {
             spoken: self.spoken,
             promised: self.acceptor.promised(),
-            decided_to: self.learner.decided_to(),
+            decided_to: self.pending.restates(self.learner.decided_to()),
             voted_to: self.acceptor.voted_to(),
         }
     }

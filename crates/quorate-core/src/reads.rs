@@ -86,10 +86,15 @@ impl Reads {
         self.confirming.drain(..)
     }
 
-    /// The leader moved to another ballot of its own: what was not confirmed is asked again there.
-    pub fn restart(&mut self) {
+    /// The leader moved to another ballot of its own, and proposed all that it inherited, below
+    /// `slot`. What was not confirmed is asked again there, with a new index: a leader between the
+    /// two ballots may have decided more than was known when the read arrived.
+    pub fn restart(&mut self, slot: Slot) {
         self.confirmed_by.clear();
         self.gathering.append(&mut self.confirming);
+        for (_, index) in &mut self.gathering {
+            *index = slot.max(*index);
+        }
     }
 
     /// This node does not lead any more: nobody's read is confirmed.
@@ -117,12 +122,21 @@ struct Question {
 }
 
 impl Asked {
+    /// Nothing asked; numbers begin behind `last`, where no earlier process of this node has been:
+    /// an answer to its question must not pass for one to ours.
+    pub fn starting_at(last: u64) -> Self {
+        Self {
+            last,
+            open: Vec::new(),
+        }
+    }
+
     /// A question for the leader. `None` if too many are open.
     pub fn ask(&mut self, now: Time, token: ReadToken) -> Option<u64> {
         if self.open.len() >= GATHERED_MAX {
             return None;
         }
-        self.last += 1;
+        self.last = self.last.wrapping_add(1);
         self.open.push(Question {
             id: self.last,
             token,

@@ -2,7 +2,7 @@
 
 use alloc::collections::VecDeque;
 
-use crate::{ballot::Ballot, message::Phase2a, slot::Slot, time::Time, value::Value};
+use crate::{ballot::Ballot, message::Phase2a, time::Time, value::Value};
 
 /// Proposals of one ballot, in order; the first one lacks its bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -20,13 +20,6 @@ impl Waiting {
     /// The ballot of what waits.
     pub fn ballot(&self) -> Option<Ballot> {
         self.proposals.front().map(|(proposal, _)| proposal.ballot)
-    }
-
-    /// The first slot whose bytes are missing; everything if none is.
-    pub fn held_to(&self) -> Slot {
-        self.proposals
-            .front()
-            .map_or(Slot(u64::MAX), |(proposal, _)| proposal.range.from)
     }
 
     /// Since when the first one waits.

@@ -1,5 +1,7 @@
 //! Talking to acceptors: phase 1, proposals, counting, the move to the next ballot.
 
+use alloc::vec::Vec;
+
 use super::Node;
 use crate::{
     ballot::Ballot,
@@ -36,7 +38,7 @@ impl Node {
             round,
             node: self.options.member.node,
         };
-        (ballot > promised).then_some(ballot)
+        (ballot > promised && ballot > self.spoken).then_some(ballot)
     }
 
     /// Phase 1 begins: its round is recorded first, in every group ([ballot-2], [class-3]).
@@ -44,6 +46,13 @@ impl Node {
         let Some(ballot) = self.next_ballot() else {
             return;
         };
+        // [ballot-2] Whoever finds the round in the log must find its era there too, or it would
+        // start from round 1 when it gets there again. If this step's own votes began the era, the
+        // next step is early enough.
+        let decided_to = self.learner.decided_to();
+        if self.pending.restates(decided_to) < decided_to {
+            return;
+        }
         effects.slow.campaigns += 1;
         self.spoken = ballot;
         let record = self.pending.append(Record::Round { ballot }, effects);
@@ -192,7 +201,6 @@ impl Node {
         });
         self.waiting.clear();
         self.peers.restart(now, decided_to);
-        self.reads.restart();
         self.election.lead(self.options.member.node, ballot);
         for Inherited {
             range,
@@ -209,6 +217,9 @@ impl Node {
             // [value-4], [cast-4] The bytes are where the votes are; they need not travel again.
             self.propose(now, value, range.len(), held, source, effects);
         }
+        if let Some(leading) = &self.leading {
+            self.reads.restart(leading.tally.next());
+        }
         self.heartbeat(now, effects);
     }
 
@@ -223,7 +234,10 @@ impl Node {
             slots == 1 || (slots > 1 && value.may_span()),
             "{slots} slots of {value}"
         );
-        let refusal = self.refusal().or_else(|| self.change_refusal(&value));
+        let refusal = self
+            .refusal()
+            .or_else(|| self.change_refusal(&value))
+            .or_else(|| (!self.has_room(slots)).then_some(Refusal::Busy));
         match refusal {
             Some(why) => effects.push(Effect::Refused { value, why }),
             None => self.propose(now, value, slots, true, self.options.member.node, effects),
@@ -359,20 +373,55 @@ impl Node {
     }
 
     /// Decides what the votes allow.
-    pub(super) fn count(&mut self, effects: &mut Effects) {
+    pub(super) fn count(&mut self, now: Time, effects: &mut Effects) {
+        while self.count_once(effects) && self.vote_for_own(now, effects) {
+            self.release(effects);
+        }
+    }
+
+    fn count_once(&mut self, effects: &mut Effects) -> bool {
         let Some(leading) = self.leading.as_mut() else {
-            return;
+            return false;
         };
         let before = self.learner.decided_to();
-        let held_to = self.waiting.held_to();
         let mut each = |range, value| effects.push(Effect::Decided { range, value });
         if let Some(tally) = leading.before.as_mut() {
-            self.learner.count(tally, held_to, &mut each);
+            self.learner.count(tally, &self.acceptor, &mut each);
         }
-        self.learner.count(&mut leading.tally, held_to, &mut each);
-        if self.learner.decided_to() > before {
+        self.learner
+            .count(&mut leading.tally, &self.acceptor, &mut each);
+        let more = self.learner.decided_to() > before;
+        if more {
             self.drop_decided();
         }
+        more
+    }
+
+    /// Votes for what this leader proposed while its own acceptor had no room. Returns whether
+    /// there was such a thing.
+    fn vote_for_own(&mut self, now: Time, effects: &mut Effects) -> bool {
+        let Some(leading) = &self.leading else {
+            return false;
+        };
+        let ballot = leading.ballot();
+        let voted_to = self.run.voted_to(ballot).max(self.learner.decided_to());
+        let casting = self.acceptor.promised() > ballot;
+        if voted_to >= leading.tally.next() || casting || !self.waiting.is_empty() {
+            return false;
+        }
+        let left: Vec<Proposal> = leading.tally.proposals_from(voted_to).copied().collect();
+        for proposal in left {
+            // Whether the bytes are here is found out by looking for them.
+            let held = !proposal.value.has_bytes();
+            let message = self.phase2a(&proposal, false);
+            if self.waiting.is_empty() {
+                self.vote(now, ballot.node, message, held, effects);
+            } else {
+                let max = self.options.inflight_max;
+                self.waiting.push(now, message, held, max);
+            }
+        }
+        true
     }
 
     /// What was kept for undecided slots has served.

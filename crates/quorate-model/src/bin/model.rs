@@ -1,0 +1,143 @@
+//! Runs the explorer from the command line: `model run PROFILE|all --from N --runs N`, `model replay
+//! PROFILE SEED`.
+#![allow(clippy::print_stdout, reason = "a command line")]
+
+use std::{process::ExitCode, time::Instant};
+
+use quorate_model::{
+    explore::{Mode, run},
+    observer::{Property, Watched},
+    profile::Profile,
+};
+
+struct Arguments {
+    words: Vec<String>,
+    from: u64,
+    runs: u64,
+    seconds: u64,
+    mode: Mode,
+    go_on: bool,
+}
+
+fn arguments() -> Result<Arguments, String> {
+    let mut parsed = Arguments {
+        words: Vec::new(),
+        from: 0,
+        runs: 10_000,
+        seconds: u64::MAX,
+        mode: Mode::FULL,
+        go_on: false,
+    };
+    let mut list = std::env::args().skip(1);
+    while let Some(word) = list.next() {
+        let mut value = || list.next().ok_or(format!("{word} needs a value"));
+        let number = |text: String| text.parse::<u64>().map_err(|e| format!("{text}: {e}"));
+        match word.as_str() {
+            "--from" => parsed.from = number(value()?)?,
+            "--runs" => parsed.runs = number(value()?)?,
+            "--seconds" => parsed.seconds = number(value()?)?,
+            "--no-heal" => parsed.mode.heal = false,
+            "--go-on" => parsed.go_on = true,
+            "--only" => {
+                let names = value()?;
+                let named = |name| Property::named(name).ok_or(format!("no property {name}"));
+                let list: Result<Vec<_>, _> = names.split(',').map(named).collect();
+                parsed.mode.watched = Watched::only(&list?);
+            }
+            _ => parsed.words.push(word),
+        }
+    }
+    Ok(parsed)
+}
+
+fn main() -> ExitCode {
+    std::panic::set_hook(Box::new(|_| {}));
+    let arguments = match arguments() {
+        Ok(arguments) => arguments,
+        Err(message) => {
+            println!("{message}");
+            return ExitCode::from(2);
+        }
+    };
+    let words: Vec<&str> = arguments.words.iter().map(String::as_str).collect();
+    match words[..] {
+        ["replay", profile, seed] => replay(profile, seed, arguments.mode),
+        ["run", profile] => explore(profile, &arguments),
+        _ => {
+            println!(
+                "model run PROFILE|all [--from N] [--runs N] [--seconds N] [--only PROPERTY,...] \
+                 [--no-heal] [--go-on]\nmodel replay PROFILE SEED"
+            );
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn replay(profile: &str, seed: &str, mode: Mode) -> ExitCode {
+    let (Some(profile), Ok(seed)) = (Profile::named(profile), seed.parse()) else {
+        println!("no such profile, or not a seed");
+        return ExitCode::from(2);
+    };
+    let outcome = run(
+        profile,
+        seed,
+        Mode {
+            trace: true,
+            ..mode
+        },
+    );
+    for line in &outcome.trace {
+        println!("{line}");
+    }
+    match outcome.violation {
+        Some(violation) => {
+            println!("{violation}");
+            ExitCode::from(4)
+        }
+        None => ExitCode::SUCCESS,
+    }
+}
+
+fn explore(profile: &str, arguments: &Arguments) -> ExitCode {
+    let profiles: Vec<Profile> = match profile {
+        "all" => Profile::ALL.to_vec(),
+        name => Profile::named(name).into_iter().collect(),
+    };
+    let started = Instant::now();
+    let (mut runs, mut events, mut chosen, mut healed) = (0u64, 0u64, 0u64, 0u64);
+    let mut eras = [0u64; 6];
+    let mut found = false;
+    'seeds: for seed in arguments.from..arguments.from.saturating_add(arguments.runs) {
+        for profile in &profiles {
+            if started.elapsed().as_secs() >= arguments.seconds {
+                break 'seeds;
+            }
+            let outcome = run(*profile, seed, arguments.mode);
+            runs += 1;
+            events += outcome.events as u64;
+            chosen += outcome.chosen;
+            healed += u64::from(outcome.healed);
+            eras[(outcome.era as usize).min(5)] += 1;
+            if let Some(violation) = outcome.violation {
+                println!(
+                    "{violation}\n  run {runs}, {:.1} s; replay: model replay {} {seed}",
+                    started.elapsed().as_secs_f64(),
+                    profile.name()
+                );
+                found = true;
+                if !arguments.go_on {
+                    break 'seeds;
+                }
+            }
+        }
+    }
+    println!(
+        "{runs} runs, {events} events, {chosen} slots chosen, {healed} healed, eras {eras:?}, {:.1} s",
+        started.elapsed().as_secs_f64()
+    );
+    if found {
+        ExitCode::from(4)
+    } else {
+        ExitCode::SUCCESS
+    }
+}

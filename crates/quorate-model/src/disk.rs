@@ -1,0 +1,190 @@
+//! A node's log: records in order, a prefix of which survives a crash; what recovery makes of it.
+
+use std::collections::BTreeMap;
+
+use quorate_core::{
+    ballot::{Ballot, Era},
+    configuration::Configuration,
+    message::Extent,
+    node::Recovered,
+    reconfigure::Eras,
+    record::{Class, HardState, Record},
+    slot::{Slot, SlotRange},
+    value::Value,
+};
+
+/// A record with the hard state that its batch restates ([disk-1]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Entry {
+    /// The record.
+    pub record: Record,
+    /// The node's hard state when the record was appended.
+    pub hard: HardState,
+}
+
+/// The whole log of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Disk {
+    entries: Vec<Entry>,
+    /// Entries below are on stable storage.
+    persisted: usize,
+    /// The first entry of the process that is running.
+    base: usize,
+}
+
+/// What a restarted node finds.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// For the core.
+    pub recovered: Recovered,
+    /// The decided values, in slot order, for the service and for peers.
+    pub decided: Vec<(SlotRange, Value)>,
+    /// The first slot below `decided_to` that no record speaks of.
+    pub hole: Option<Slot>,
+}
+
+impl Disk {
+    /// Entries of all processes so far.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// How many entries are on stable storage.
+    pub fn persisted(&self) -> usize {
+        self.persisted
+    }
+
+    /// How many entries wait.
+    pub fn waiting(&self) -> usize {
+        self.entries.len() - self.persisted
+    }
+
+    /// Number of the last persisted record of the running process; 0 for none.
+    pub fn persisted_seq(&self) -> u64 {
+        self.persisted.saturating_sub(self.base) as u64
+    }
+
+    /// Number of the last record of the running process; 0 for none.
+    pub fn appended_seq(&self) -> u64 {
+        (self.entries.len() - self.base) as u64
+    }
+
+    /// Appends a record.
+    pub fn append(&mut self, record: Record) {
+        let hard = HardState::default();
+        self.entries.push(Entry { record, hard });
+    }
+
+    /// The records from `from` on were appended by a step that led to this state.
+    pub fn restate(&mut self, from: usize, hard: HardState) {
+        for entry in &mut self.entries[from..] {
+            entry.hard = hard;
+        }
+    }
+
+    /// More records reach stable storage. Returns them.
+    pub fn persist(&mut self, count: usize) -> Vec<Record> {
+        let to = (self.persisted + count).min(self.entries.len());
+        let news = self.entries[self.persisted..to].iter();
+        let news = news.map(|entry| entry.record).collect();
+        self.persisted = to;
+        news
+    }
+
+    /// A crash: of what was waiting, this many records are there all the same. Returns them.
+    pub fn crash(&mut self, kept: usize) -> Vec<Record> {
+        let news = self.persist(kept);
+        self.entries.truncate(self.persisted);
+        self.base = self.entries.len();
+        news
+    }
+
+    /// Whether a record for this holds; among all entries, or those on stable storage only.
+    pub fn has_vote(&self, ballot: Ballot, slot: Slot, durable: bool) -> bool {
+        let to = if durable {
+            self.persisted
+        } else {
+            self.entries.len()
+        };
+        self.entries[..to].iter().rev().any(|entry| {
+            matches!(entry.record, Record::Vote { ballot: b, range, .. }
+                if b == ballot && range.contains(slot))
+        })
+    }
+
+    /// Whether the round of this ballot is on stable storage.
+    pub fn has_round(&self, ballot: Ballot) -> bool {
+        let round = Record::Round { ballot };
+        self.entries[..self.persisted]
+            .iter()
+            .rev()
+            .any(|entry| entry.record == round)
+    }
+
+    /// Whether a promise of this ballot or a higher one, or a vote in it, is on stable storage.
+    pub fn has_promise(&self, ballot: Ballot) -> bool {
+        self.entries[..self.persisted].iter().rev().any(|entry| {
+            matches!(entry.record, Record::Promise { ballot: b } | Record::Vote { ballot: b, .. }
+                if b >= ballot)
+        })
+    }
+
+    /// What recovery makes of it, the way quorate-log does: the last batch restates the hard
+    /// state, and the last record on a slot is the last word on it.
+    pub fn recover(&self, founding: &Configuration) -> Found {
+        let mut hard = self.entries.last().map(|entry| entry.hard);
+        let hard = hard.get_or_insert_default();
+        let mut last: BTreeMap<Slot, (Option<Ballot>, Value)> = BTreeMap::new();
+        for entry in &self.entries {
+            let (ballot, range, value) = match entry.record {
+                Record::Vote {
+                    ballot,
+                    range,
+                    value,
+                } => (Some(ballot), range, value),
+                Record::Decided { range, value } => (None, range, value),
+                Record::Round { .. } | Record::Promise { .. } => continue,
+            };
+            for slot in range.from.0..range.to.0 {
+                last.insert(Slot(slot), (ballot, value));
+            }
+        }
+        hard.decided_to = hard.decided_to.max(Slot::FIRST);
+        hard.voted_to = hard.voted_to.max(Slot::FIRST);
+        while let Some((None, _)) = last.get(&hard.decided_to) {
+            hard.decided_to = hard.decided_to.next();
+        }
+        let mut eras = Eras::new(Era(0), founding.clone(), None);
+        let mut decided = Vec::new();
+        let mut hole = None;
+        for slot in (Slot::FIRST.0..hard.decided_to.0).map(Slot) {
+            match last.get(&slot) {
+                Some((_, value)) => {
+                    eras.decide(value);
+                    decided.push((SlotRange::one(slot), *value));
+                }
+                None => hole = hole.or(Some(slot)),
+            }
+        }
+        let vote = |(slot, (ballot, value)): (&Slot, &(Option<Ballot>, Value))| {
+            ballot.map(|ballot| Extent {
+                range: SlotRange::one(*slot),
+                ballot,
+                value: *value,
+                class: Class::Durable,
+            })
+        };
+        let recovered = Recovered {
+            hard: *hard,
+            configuration: eras.current().clone(),
+            era: eras.era(),
+            previous: eras.previous().cloned(),
+            votes: last.range(hard.decided_to..).filter_map(vote).collect(),
+        };
+        Found {
+            recovered,
+            decided,
+            hole,
+        }
+    }
+}

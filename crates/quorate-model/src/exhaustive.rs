@@ -1,0 +1,1 @@
+//! Every schedule within small bounds.

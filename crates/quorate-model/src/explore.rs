@@ -1,0 +1,423 @@
+//! The random explorer: one seed, one run.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use quorate_core::{
+    configuration::Change,
+    message::Message,
+    node_id::NodeId,
+    time::Time,
+    value::{BatchName, StreamName, Value},
+};
+
+use crate::{
+    dice::Dice,
+    heal,
+    observer::{Property, Violation, Watched},
+    profile::{Plan, Profile},
+    world::{Event, World},
+};
+
+/// How to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Mode {
+    /// What is judged.
+    pub watched: Watched,
+    /// Whether the second act is played.
+    pub heal: bool,
+    /// Whether events are kept, to be printed.
+    pub trace: bool,
+}
+
+impl Mode {
+    /// Everything is judged.
+    pub const FULL: Self = Self {
+        watched: Watched::ALL,
+        heal: true,
+        trace: false,
+    };
+}
+
+/// What a run went through.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// What went wrong.
+    pub violation: Option<Violation>,
+    /// Events of the first act.
+    pub events: usize,
+    /// Slots chosen.
+    pub chosen: u64,
+    /// The era at the end.
+    pub era: u32,
+    /// Whether the second act was played to its end.
+    pub healed: bool,
+    /// The events, if they were wanted.
+    pub trace: Vec<String>,
+}
+
+struct Run {
+    plan: Plan,
+    dice: Dice,
+    world: World,
+    mode: Mode,
+    outcome: Outcome,
+    delivered: Vec<bool>,
+    values: u64,
+    changes: u64,
+    reads: u64,
+}
+
+/// Plays one seed. A panic of the core is a violation.
+pub fn run(profile: Profile, seed: u64, mode: Mode) -> Outcome {
+    let shared = std::cell::RefCell::new(Outcome::default());
+    let played = catch_unwind(AssertUnwindSafe(|| play(profile, seed, mode, &shared)));
+    let mut outcome = shared.into_inner();
+    match played {
+        Ok(Ok(())) => {}
+        Ok(Err(violation)) => outcome.violation = Some(violation),
+        Err(panic) => {
+            let text = panic
+                .downcast_ref::<String>()
+                .cloned()
+                .or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string))
+                .unwrap_or_else(|| "a panic without a message".to_owned());
+            if mode.watched.has(Property::Assertion) {
+                outcome.violation = Some(Violation {
+                    property: Property::Assertion,
+                    seen: text,
+                });
+            }
+        }
+    }
+    outcome
+}
+
+fn play(
+    profile: Profile,
+    seed: u64,
+    mode: Mode,
+    shared: &std::cell::RefCell<Outcome>,
+) -> Result<(), Violation> {
+    let plan = profile.plan(seed);
+    let world = World::new(plan.setup.clone(), mode.watched)?;
+    let mut run = Run {
+        dice: Dice::new(seed, 0),
+        plan,
+        world,
+        mode,
+        outcome: Outcome::default(),
+        delivered: Vec::new(),
+        values: 0,
+        changes: 0,
+        reads: 0,
+    };
+    if mode.trace {
+        let founding = &run.plan.setup.founding;
+        let line = format!(
+            "{} nodes, founded by {founding}, {:?}; in flight {}, window {}, {:?}",
+            run.plan.setup.nodes,
+            founding.class(),
+            run.plan.setup.inflight_max,
+            run.plan.setup.window_slots,
+            run.plan.setup.silent,
+        );
+        shared.borrow_mut().trace.push(line);
+    }
+    let result = run.first_act(shared);
+    {
+        let mut outcome = shared.borrow_mut();
+        outcome.events = run.outcome.events;
+        outcome.chosen = run.world.observer.chosen_to().0 - 1;
+        outcome.era = run.world.observer.era().0;
+    }
+    result?;
+    if mode.heal {
+        let healed = heal::heal(&mut run.world, |line| {
+            if mode.trace {
+                shared.borrow_mut().trace.push(line());
+            }
+        })?;
+        shared.borrow_mut().healed = healed;
+    }
+    Ok(())
+}
+
+impl Run {
+    fn first_act(&mut self, shared: &std::cell::RefCell<Outcome>) -> Result<(), Violation> {
+        while self.outcome.events < self.plan.events {
+            self.choose(shared)?;
+            self.outcome.events += 1;
+        }
+        Ok(())
+    }
+
+    fn apply(
+        &mut self,
+        event: &Event,
+        shared: &std::cell::RefCell<Outcome>,
+    ) -> Result<(), Violation> {
+        if self.mode.trace {
+            let line = heal::describe(&self.world, event);
+            shared.borrow_mut().trace.push(line);
+        }
+        self.world.apply(event)
+    }
+
+    fn choose(&mut self, shared: &std::cell::RefCell<Outcome>) -> Result<(), Violation> {
+        let r = self.plan.rates;
+        let site = self.dice.below(self.world.sites.len());
+        let peer = self.dice.below(self.world.sites.len());
+        let kinds = [
+            r.deliver, r.persist, r.campaign, r.tick, r.propose, r.change, r.crash, r.stop,
+            r.start, r.read, r.fetch, r.serve, r.connect, r.transfer, r.fail,
+        ];
+        let mut roll = self.dice.next() % kinds.iter().sum::<u64>();
+        let kind = kinds.iter().position(|rate| {
+            let here = roll < *rate;
+            roll = roll.saturating_sub(*rate);
+            here
+        });
+        let event = match kind {
+            Some(0) => self.deliver(),
+            Some(1) => self.persist(site),
+            Some(2) => return self.campaign(site, shared),
+            Some(3) => self.tick(site),
+            Some(4) => self.propose(),
+            Some(5) => self.change(),
+            Some(6) => {
+                let waiting = self.world.sites[site].disk.waiting();
+                let kept = self.dice.below(waiting + 1);
+                Some(Event::Crash { site, kept })
+            }
+            Some(7) => Some(Event::Stop { site }),
+            Some(8) => self.start(),
+            Some(9) => {
+                self.reads += 1;
+                let token = self.reads;
+                Some(Event::Read { site, token })
+            }
+            Some(10) => self.fetch(),
+            Some(11) => {
+                let sites = &self.world.sites;
+                let asked = (0..sites.len()).filter(|at| !sites[*at].serves.is_empty());
+                let asked: Vec<_> = asked.collect();
+                (!asked.is_empty()).then(|| Event::Serve {
+                    site: self.dice.pick(&asked),
+                })
+            }
+            Some(12) if site != peer => Some(if self.dice.percent(60) {
+                Event::Connect { site, peer }
+            } else {
+                Event::Disconnect { site, peer }
+            }),
+            Some(13) => {
+                let to = self.world.sites[peer].member.node;
+                let to = self.dice.percent(60).then_some(to);
+                let site = self.world.leader().unwrap_or(site);
+                Some(Event::Transfer { site, to })
+            }
+            Some(14) => Some(Event::StorageFails { site }),
+            _ => None,
+        };
+        match event {
+            Some(event) => self.apply(&event, shared),
+            None => Ok(()),
+        }
+    }
+
+    fn deliver(&mut self) -> Option<Event> {
+        let count = self.world.soup.len();
+        if count == 0 {
+            return None;
+        }
+        self.delivered.resize(count, false);
+        let recent = self.dice.percent(self.plan.rates.recent);
+        let mut at = 0;
+        // Something new rather than something old again.
+        for _ in 0..3 {
+            at = if recent {
+                count - 1 - self.dice.below(count.min(10))
+            } else {
+                self.dice.below(count)
+            };
+            if !self.delivered[at] {
+                break;
+            }
+        }
+        self.delivered[at] = true;
+        let bytes = !self.dice.percent(self.plan.rates.lose_bytes);
+        Some(Event::Deliver { at, bytes })
+    }
+
+    fn persist(&mut self, site: usize) -> Option<Event> {
+        let sites = &self.world.sites;
+        let busy = |at: &usize| sites[*at].disk.waiting() > 0 && sites[*at].node.is_some();
+        let site = (0..sites.len())
+            .map(|step| (site + step) % sites.len())
+            .find(busy)?;
+        let waiting = sites[site].disk.waiting();
+        let count = if self.dice.percent(self.plan.rates.persist_all) {
+            waiting
+        } else {
+            1 + self.dice.below(waiting)
+        };
+        Some(Event::Persist { site, count })
+    }
+
+    /// A node's time-out passes; the others say what they think of it.
+    fn campaign(
+        &mut self,
+        site: usize,
+        shared: &std::cell::RefCell<Outcome>,
+    ) -> Result<(), Violation> {
+        if self.world.sites[site].node.is_none() || self.world.leads(site) {
+            return Ok(());
+        }
+        let mut seen = self.world.soup.len();
+        let at = self.world.sites[site].wake.max(self.world.now);
+        self.apply(&Event::Tick { site, at }, shared)?;
+        while seen < self.world.soup.len() {
+            let vote = matches!(
+                self.world.soup[seen].message,
+                Message::PreVote { .. } | Message::PreVoteReply { .. }
+            );
+            if vote && self.dice.percent(85) {
+                let at = seen;
+                self.apply(&Event::Deliver { at, bytes: true }, shared)?;
+            }
+            seen += 1;
+        }
+        if self.dice.percent(75) {
+            let count = self.world.sites[site].disk.waiting();
+            self.apply(&Event::Persist { site, count }, shared)?;
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self, site: usize) -> Option<Event> {
+        let now = self.world.now;
+        let at = match self.dice.below(3) {
+            0 => Time(now.0 + 1),
+            1 => now.plus_ms(self.plan.setup.heartbeat_ms),
+            _ => self.world.sites[site].wake.max(now),
+        };
+        Some(Event::Tick { site, at })
+    }
+
+    /// Some site that leads, the newest leader more often than older ones.
+    fn some_leader(&mut self) -> Option<usize> {
+        if self.dice.percent(60) {
+            return self.world.leader();
+        }
+        let leaders = (0..self.world.sites.len()).filter(|at| self.world.leads(*at));
+        let leaders: Vec<_> = leaders.collect();
+        (!leaders.is_empty()).then(|| self.dice.pick(&leaders))
+    }
+
+    fn propose(&mut self) -> Option<Event> {
+        if self.values >= self.plan.values {
+            return None;
+        }
+        let site = self.some_leader()?;
+        self.values += 1;
+        let origin = self.world.sites[site].member.node;
+        let number = self.values;
+        let spans = self.dice.percent(self.plan.spans);
+        let slots = if spans { 1 + self.dice.next() % 3 } else { 1 };
+        let again = self.world.batches_at(site);
+        let value = match self.dice.below(8) {
+            0 if spans => Value::NoOp,
+            1..=4 if spans => {
+                let stream = StreamName {
+                    owner: origin,
+                    boot: 1,
+                    number: 1,
+                };
+                Value::Content {
+                    stream,
+                    offset: number,
+                }
+            }
+            5 => Value::RegisterSession {
+                origin,
+                boot: 1,
+                number,
+            },
+            6 if !again.is_empty() => self.dice.pick(&again),
+            _ => Value::Batch(BatchName {
+                origin,
+                boot: 1,
+                counter: number,
+                length: 1,
+                checksum: 0,
+            }),
+        };
+        let slots = if value.may_span() { slots } else { 1 };
+        Some(Event::Propose { site, value, slots })
+    }
+
+    fn change(&mut self) -> Option<Event> {
+        if self.changes >= self.plan.changes {
+            return None;
+        }
+        let site = self.some_leader()?;
+        let node = self.world.sites[site].node.as_ref()?;
+        let (era, current) = (node.era(), node.configuration().clone());
+        let members = self.world.members();
+        let member = self.dice.pick(&members);
+        let change = match self.dice.below(10) {
+            0..=4 => Change::Increment(member),
+            5..=7 => {
+                let inside = current.members();
+                Change::Decrement(inside[self.dice.below(inside.len())].member)
+            }
+            8 => Change::Multiply(2),
+            _ => Change::Divide(2),
+        };
+        let light = current
+            .changed(change)
+            .is_ok_and(|next| next.members().iter().all(|voter| voter.weight <= 4));
+        if !light {
+            return None;
+        }
+        self.changes += 1;
+        let value = Value::Reconfigure { era, change };
+        Some(Event::Propose {
+            site,
+            value,
+            slots: 1,
+        })
+    }
+
+    fn start(&mut self) -> Option<Event> {
+        let sites = &self.world.sites;
+        let down: Vec<_> = (0..sites.len())
+            .filter(|at| sites[*at].node.is_none())
+            .collect();
+        if down.is_empty() {
+            return None;
+        }
+        Some(Event::Start {
+            site: self.dice.pick(&down),
+            forget: self.dice.percent(70),
+        })
+    }
+
+    fn fetch(&mut self) -> Option<Event> {
+        let sites = &self.world.sites;
+        let asked = (0..sites.len()).filter(|at| !sites[*at].fetches.is_empty());
+        let asked: Vec<_> = asked.collect();
+        if asked.is_empty() {
+            return None;
+        }
+        Some(Event::Fetch {
+            site: self.dice.pick(&asked),
+            found: self.dice.percent(70),
+        })
+    }
+}
+
+/// A node's number, for the tests.
+pub const fn node(number: u32) -> NodeId {
+    NodeId(number)
+}

@@ -1,0 +1,234 @@
+//! The second act: faults end, everything arrives in order, and the group must get somewhere.
+
+use quorate_core::{invariants, node::Node, record::Class, slot::Slot, value::Value};
+
+use crate::{
+    observer::{Property, Violation},
+    world::{Event, World},
+};
+
+/// Time-outs that may pass before everything must be well.
+const TURNS_MAX: usize = 600;
+/// Messages that may be delivered.
+const DELIVERIES_MAX: usize = 40_000;
+
+/// One line that tells what is about to happen.
+pub fn describe(world: &World, event: &Event) -> String {
+    match event {
+        Event::Deliver { at, bytes } => {
+            let parcel = &world.soup[*at];
+            let bytes = if parcel.bytes && *bytes {
+                " +bytes"
+            } else {
+                ""
+            };
+            format!(
+                "{:>8} {} -> {}  {:?}{bytes}",
+                world.now.0, parcel.from, parcel.to, parcel.message
+            )
+        }
+        other => format!("{:>8} {other:?}", world.now.0),
+    }
+}
+
+/// Plays it. False if the group cannot be expected to get anywhere: too many votes were forgotten.
+pub fn heal(
+    world: &mut World,
+    mut trace: impl FnMut(&dyn Fn() -> String),
+) -> Result<bool, Violation> {
+    trace(&|| "--- the second act".to_owned());
+    let mut act = Act {
+        cursor: world.soup.len(),
+        world,
+        trace: &mut trace,
+        deliveries: 0,
+    };
+    act.bring_back()?;
+    if !act.can_decide() {
+        return Ok(false);
+    }
+    act.converge(None)?;
+    // Something new must go through as well.
+    let fresh = Value::AllocateNode { nonce: 0xf1e5 };
+    act.converge(Some(fresh))?;
+    Ok(true)
+}
+
+struct Act<'a> {
+    world: &'a mut World,
+    trace: &'a mut dyn FnMut(&dyn Fn() -> String),
+    cursor: usize,
+    deliveries: usize,
+}
+
+impl Act<'_> {
+    fn apply(&mut self, event: &Event) -> Result<(), Violation> {
+        let world = &*self.world;
+        (self.trace)(&|| describe(world, event));
+        self.world.apply(event)
+    }
+
+    /// Every node runs, every disk works, everybody sees everybody.
+    fn bring_back(&mut self) -> Result<(), Violation> {
+        self.world.in_order = true;
+        self.world.setup.silent = crate::world::Silent::default();
+        for site in 0..self.world.sites.len() {
+            if self.world.sites[site].failed {
+                self.apply(&Event::Crash { site, kept: 0 })?;
+            }
+            let forget = false;
+            self.apply(&Event::Start { site, forget })?;
+        }
+        for site in 0..self.world.sites.len() {
+            for peer in 0..self.world.sites.len() {
+                if site != peer {
+                    self.apply(&Event::Connect { site, peer })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// [class-5] Whether the members of the newest era that still remember form quorums. What
+    /// they must know to find that out is one of them having decided the newest era.
+    fn can_decide(&self) -> bool {
+        if self.world.class() == Class::Durable {
+            return true;
+        }
+        let now = self.world.members();
+        // A volatile group may have lost members in any era between here and there.
+        let remember = |configuration: &quorate_core::configuration::Configuration| {
+            let era = quorate_core::ballot::Era(0);
+            let ballot = quorate_core::ballot::Ballot::ZERO;
+            invariants::is_chosen(configuration, era, ballot, &now)
+        };
+        remember(self.world.observer.configuration())
+            && self.world.sites.iter().all(|site| {
+                site.node
+                    .as_ref()
+                    .is_some_and(|node| remember(node.configuration()))
+            })
+    }
+
+    /// Runs until one leader is followed by all and nothing is open; `wanted` must be decided.
+    fn converge(&mut self, wanted: Option<Value>) -> Result<(), Violation> {
+        let target = self.world.observer.chosen_to();
+        for _ in 0..TURNS_MAX {
+            self.quiet()?;
+            if self.is_level() && (wanted.is_none() || self.is_decided(target, &wanted)) {
+                return Ok(());
+            }
+            let leader = self.world.leader();
+            if let (Some(value), Some(site)) = (wanted, leader)
+                && self.is_level()
+            {
+                // Refused while a transfer is under way; then it is offered again.
+                let slots = 1;
+                self.apply(&Event::Propose { site, value, slots })?;
+                self.quiet()?;
+            }
+            self.wake()?;
+        }
+        let state = |at: usize| {
+            let site = &self.world.sites[at];
+            site.node.as_ref().map_or_else(
+                || "down".to_owned(),
+                |node| {
+                    format!(
+                        "{}: {:?} of {:?}, ballot {}, promised {}, era {}, decided {}",
+                        site.member,
+                        node.role(),
+                        node.leader(),
+                        node.ballot(),
+                        node.acceptor().promised(),
+                        node.era(),
+                        node.decided_to()
+                    )
+                },
+            )
+        };
+        let states: Vec<String> = (0..self.world.sites.len()).map(state).collect();
+        let seen = Err(format!(
+            "no agreement on a leader and a log (chosen {}): {}",
+            self.world.observer.chosen_to(),
+            states.join("; ")
+        ));
+        self.world.observer.judge(Property::Liveness, seen)
+    }
+
+    /// Everything that is on its way arrives, in order; disks and fetches are instant.
+    fn quiet(&mut self) -> Result<(), Violation> {
+        loop {
+            let mut moved = false;
+            for site in 0..self.world.sites.len() {
+                let count = self.world.sites[site].disk.waiting();
+                if count > 0 {
+                    moved = true;
+                    self.apply(&Event::Persist { site, count })?;
+                }
+                for _ in 0..self.world.sites[site].fetches.len() {
+                    self.apply(&Event::Fetch { site, found: true })?;
+                }
+                while !self.world.sites[site].serves.is_empty() {
+                    moved = true;
+                    self.apply(&Event::Serve { site })?;
+                }
+            }
+            while self.cursor < self.world.soup.len() {
+                let at = self.cursor;
+                self.cursor += 1;
+                moved = true;
+                self.deliveries += 1;
+                self.apply(&Event::Deliver { at, bytes: true })?;
+            }
+            if self.deliveries > DELIVERIES_MAX {
+                let seen = Err("messages breed messages without end".to_owned());
+                return self.world.observer.judge(Property::Liveness, seen);
+            }
+            if !moved {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Time passes to the next moment that somebody waits for.
+    fn wake(&mut self) -> Result<(), Violation> {
+        let now = self.world.now;
+        let wakes = self.world.sites.iter().map(|site| site.wake);
+        let next = wakes.min().expect("there are nodes").max(now.plus_us(1));
+        for site in 0..self.world.sites.len() {
+            if self.world.sites[site].wake <= next {
+                self.apply(&Event::Tick { site, at: next })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_decided(&self, target: Slot, wanted: &Option<Value>) -> bool {
+        let to = self.world.observer.chosen_to();
+        (target.0..to.0).any(|slot| self.world.observer.chosen(Slot(slot)) == wanted.as_ref())
+    }
+
+    /// One leader, known to all, with nothing undecided, in a ballot of the era in force; and
+    /// everybody has decided everything.
+    fn is_level(&self) -> bool {
+        let Some(leader) = self.world.leader() else {
+            return false;
+        };
+        let member = self.world.sites[leader].member;
+        let Some(node) = self.world.sites[leader].node.as_ref() else {
+            return false;
+        };
+        let Some(leading) = node.leading() else {
+            return false;
+        };
+        let settled = node.phase1().is_none()
+            && leading.tally.is_empty()
+            && leading.ballot().era == node.era();
+        let follows = |node: &Node| {
+            node.leader() == Some(member.node) && node.decided_to() == leading.tally.next()
+        };
+        let all = self.world.sites.iter();
+        settled && all.filter_map(|site| site.node.as_ref()).all(follows)
+    }
+}

@@ -1,0 +1,366 @@
+//! The global observer: sees every record and every message, counts for itself, and judges.
+
+use std::{collections::BTreeMap, fmt};
+
+use quorate_core::{
+    ballot::{Ballot, Era},
+    configuration::Configuration,
+    invariants::{self, Verdict},
+    message::{Message, Phase1b},
+    node_id::Member,
+    reconfigure::Eras,
+    slot::{Slot, SlotRange},
+    value::Value,
+};
+
+/// A property that did not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which one.
+    pub property: Property,
+    /// What was seen.
+    pub seen: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.property.name(), self.seen)
+    }
+}
+
+macro_rules! properties {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        /// What is watched.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Property { $($(#[$doc])* $name,)* }
+
+        impl Property {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The name used on command lines and in mutants.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+        }
+    };
+}
+
+properties! {
+    /// A slot has one chosen value, and nodes that decide it decide the same.
+    Agreement = "agreement",
+    /// What a node takes as decided was chosen before.
+    DecidedIsChosen = "decided-is-chosen",
+    /// Decisions come in slot order.
+    DecidedInOrder = "decided-in-order",
+    /// What a restarted node takes from its log as decided was chosen.
+    Recovery = "recovery",
+    /// A promise never goes back; no vote contradicts one.
+    Promise = "promise",
+    /// A promise leaves out no vote.
+    Report = "report",
+    /// One ballot, one process, one value per slot.
+    Ballot = "ballot",
+    /// No statement leaves before its record has the class that it claims.
+    Durable = "durable",
+    /// Eras in order.
+    Eras = "eras",
+    /// A read sees all that was known to be decided when it was asked.
+    Reads = "reads",
+    /// No vote and no decision without the bytes.
+    Bytes = "bytes",
+    /// The node raised an alarm, which only a broken rule can bring about.
+    Alarm = "alarm",
+    /// An assertion of the core failed.
+    Assertion = "assertion",
+    /// After faults end, the group must get somewhere.
+    Liveness = "liveness",
+}
+
+impl Property {
+    /// The property of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|p| p.name() == name)
+    }
+}
+
+/// Votes for one value in one ballot, by whom.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Bin {
+    ballot: Ballot,
+    value: Value,
+    voters: Vec<Member>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct SlotView {
+    bins: Vec<Bin>,
+    chosen: Option<Value>,
+    /// What the first node to decide took it for.
+    decided: Option<Value>,
+}
+
+/// Which properties are judged, as bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Watched(u32);
+
+impl Watched {
+    /// Everything.
+    pub const ALL: Self = Self(u32::MAX);
+
+    /// These only.
+    pub fn only(properties: &[Property]) -> Self {
+        Self(properties.iter().fold(0, |bits, p| bits | 1 << *p as u32))
+    }
+
+    /// Whether this one is.
+    pub fn has(self, property: Property) -> bool {
+        self.0 & (1 << property as u32) != 0
+    }
+}
+
+/// What has happened so far, seen from everywhere at once.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Observer {
+    watched: Watched,
+    slots: Vec<SlotView>,
+    /// Slots below have a chosen value; the eras follow from these values.
+    chosen_to: Slot,
+    eras: Eras,
+    /// The configuration of each era so far, and the first slot that it judges.
+    begun: Vec<(Slot, Configuration)>,
+    proposed: BTreeMap<(Ballot, Slot), Value>,
+    used: BTreeMap<Ballot, u64>,
+    /// The highest ballot that this member told somebody it had promised.
+    told: BTreeMap<Member, Ballot>,
+    /// Every slot below was known to be decided by somebody.
+    known_to: Slot,
+}
+
+impl Observer {
+    /// Of a group with this founding configuration.
+    pub fn new(founding: &Configuration, watched: Watched) -> Self {
+        Self {
+            watched,
+            slots: Vec::new(),
+            chosen_to: Slot::FIRST,
+            eras: Eras::new(Era(0), founding.clone(), None),
+            begun: vec![(Slot::FIRST, founding.clone())],
+            proposed: BTreeMap::new(),
+            used: BTreeMap::new(),
+            told: BTreeMap::new(),
+            known_to: Slot::FIRST,
+        }
+    }
+
+    /// Turns a verdict into a violation, if the property is watched.
+    pub fn judge(&self, property: Property, verdict: Verdict) -> Result<(), Violation> {
+        match verdict {
+            Err(seen) if self.watched.has(property) => Err(Violation { property, seen }),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Slots below have a chosen value.
+    pub fn chosen_to(&self) -> Slot {
+        self.chosen_to
+    }
+
+    /// The chosen value of a slot.
+    pub fn chosen(&self, slot: Slot) -> Option<&Value> {
+        self.view(slot).and_then(|view| view.chosen.as_ref())
+    }
+
+    /// The era that the chosen prefix leads to.
+    pub fn era(&self) -> Era {
+        self.eras.era()
+    }
+
+    /// The configuration of that era.
+    pub fn configuration(&self) -> &Configuration {
+        self.eras.current()
+    }
+
+    /// Every slot below was known to be decided by somebody.
+    pub fn known_to(&self) -> Slot {
+        self.known_to
+    }
+
+    fn view(&self, slot: Slot) -> Option<&SlotView> {
+        self.slots.get(usize::try_from(slot.0 - 1).ok()?)
+    }
+
+    fn view_mut(&mut self, slot: Slot) -> &mut SlotView {
+        let at = usize::try_from(slot.0 - 1).expect("slots of a model are few");
+        if self.slots.len() <= at {
+            self.slots.resize_with(at + 1, SlotView::default);
+        }
+        &mut self.slots[at]
+    }
+
+    /// A vote has the class that counts in this group.
+    pub fn voted(
+        &mut self,
+        member: Member,
+        ballot: Ballot,
+        range: SlotRange,
+        value: Value,
+    ) -> Result<(), Violation> {
+        for slot in (range.from.0..range.to.0).map(Slot) {
+            let bins = &mut self.view_mut(slot).bins;
+            let same = |bin: &&mut Bin| bin.ballot == ballot && bin.value == value;
+            match bins.iter_mut().find(same) {
+                Some(bin) if bin.voters.contains(&member) => {}
+                Some(bin) => bin.voters.push(member),
+                None => bins.push(Bin {
+                    ballot,
+                    value,
+                    voters: vec![member],
+                }),
+            }
+        }
+        self.choose(range)
+    }
+
+    /// Judges what new votes in `range` change.
+    fn choose(&mut self, range: SlotRange) -> Result<(), Violation> {
+        for slot in (range.from.0..range.to.0.min(self.chosen_to.0)).map(Slot) {
+            self.choose_slot(slot)?;
+        }
+        // [decide-1] A slot is judged once everything below it is chosen.
+        while self.view(self.chosen_to).is_some() {
+            let slot = self.chosen_to;
+            self.choose_slot(slot)?;
+            let Some(value) = self.chosen(slot).copied() else {
+                break;
+            };
+            self.chosen_to = slot.next();
+            if self.eras.decide(&value) {
+                self.begun.push((slot.next(), self.eras.current().clone()));
+            }
+        }
+        Ok(())
+    }
+
+    fn choose_slot(&mut self, slot: Slot) -> Result<(), Violation> {
+        let era = self.begun.iter().rposition(|(from, _)| *from <= slot);
+        let era = era.expect("era 0 begins at the first slot");
+        let configuration = &self.begun[era].1;
+        let era = Era(u32::try_from(era).expect("eras of a model are few"));
+        let view = self.view(slot).expect("only slots with votes are judged");
+        let is_chosen =
+            |bin: &&Bin| invariants::is_chosen(configuration, era, bin.ballot, &bin.voters);
+        let chosen: Vec<Value> = view
+            .bins
+            .iter()
+            .filter(is_chosen)
+            .map(|b| b.value)
+            .collect();
+        for value in chosen {
+            let known = self.view_mut(slot).chosen.get_or_insert(value);
+            let verdict = invariants::agreement(slot, known, &value);
+            self.judge(Property::Agreement, verdict)?;
+        }
+        Ok(())
+    }
+
+    /// A node reported these slots as decided.
+    pub fn decided(&mut self, range: SlotRange, value: Value) -> Result<(), Violation> {
+        for slot in (range.from.0..range.to.0).map(Slot) {
+            let known = self.view_mut(slot).decided.get_or_insert(value);
+            let verdict = invariants::agreement(slot, known, &value);
+            self.judge(Property::Agreement, verdict)?;
+            let verdict = invariants::decided_is_chosen(slot, self.chosen(slot), &value);
+            self.judge(Property::DecidedIsChosen, verdict)?;
+        }
+        self.known_to = self.known_to.max(range.to);
+        Ok(())
+    }
+
+    /// A node found this in its log, as decided.
+    pub fn recovered(&self, slot: Slot, value: &Value) -> Result<(), Violation> {
+        let verdict = invariants::decided_is_chosen(slot, self.chosen(slot), value);
+        self.judge(Property::Recovery, verdict)
+    }
+
+    /// A node casts a vote: `log_promised` is the highest promise among its earlier records.
+    pub fn casts(
+        &mut self,
+        member: Member,
+        log_promised: Ballot,
+        ballot: Ballot,
+        range: SlotRange,
+        value: Value,
+    ) -> Result<(), Violation> {
+        let told = self.told.get(&member).copied().unwrap_or_default();
+        let verdict = invariants::vote_respects_promise(log_promised.max(told), ballot);
+        self.judge(Property::Promise, verdict)?;
+        self.binds(ballot, range, value)
+    }
+
+    /// [ballot-2] A ballot binds slots to a value.
+    fn binds(&mut self, ballot: Ballot, range: SlotRange, value: Value) -> Result<(), Violation> {
+        for slot in (range.from.0..range.to.0).map(Slot) {
+            let known = *self.proposed.entry((ballot, slot)).or_insert(value);
+            let verdict = invariants::one_value_per_ballot(ballot, slot, &known, &value);
+            self.judge(Property::Ballot, verdict)?;
+        }
+        Ok(())
+    }
+
+    /// Process number `process` of `member` says something in a ballot of its own.
+    pub fn says(
+        &mut self,
+        member: Member,
+        process: u64,
+        message: &Message,
+    ) -> Result<(), Violation> {
+        let own = match message {
+            Message::Phase1a { ballot, .. } => Some(*ballot),
+            Message::Phase2a(m) => {
+                self.binds(m.ballot, m.range, m.value)?;
+                Some(m.ballot)
+            }
+            Message::Heartbeat(m) => Some(m.ballot),
+            _ => None,
+        };
+        if let Some(ballot) = own.filter(|ballot| ballot.node == member.node) {
+            let known = *self.used.entry(ballot).or_insert(process);
+            let verdict = invariants::ballot_is_not_reused(ballot, known, process);
+            self.judge(Property::Ballot, verdict)?;
+        }
+        Ok(())
+    }
+
+    /// A promise leaves; `cast` are the member's highest votes, by slot.
+    pub fn promises(
+        &mut self,
+        member: Member,
+        promise: &Phase1b,
+        cast: &BTreeMap<Slot, (Ballot, Value)>,
+    ) -> Result<(), Violation> {
+        let told = self.told.entry(member).or_default();
+        *told = (*told).max(promise.ballot);
+        for (slot, (ballot, value)) in cast {
+            let verdict = invariants::promise_is_complete(promise, *slot, *ballot, value);
+            self.judge(Property::Report, verdict)?;
+        }
+        Ok(())
+    }
+
+    /// A member came back with this promise.
+    pub fn restarted(&self, member: Member, promised: Ballot) -> Result<(), Violation> {
+        let told = self.told.get(&member).copied().unwrap_or_default();
+        let verdict = invariants::promise_is_kept(told, promised);
+        self.judge(Property::Promise, verdict)
+    }
+}
+
+impl Observer {
+    /// The slots in which this value was ever proposed.
+    pub fn ranges_of(&self, value: &Value) -> Vec<SlotRange> {
+        let proposed = self.proposed.iter();
+        let slots = proposed.filter(|(_, known)| *known == value);
+        slots.map(|((_, slot), _)| SlotRange::one(*slot)).collect()
+    }
+}

@@ -1,0 +1,278 @@
+//! What a random run is like: how many nodes, how they start, what happens how often.
+
+use quorate_core::{
+    configuration::{Configuration, Voter},
+    node_id::Member,
+    quorum::QuorumRule,
+    record::Class,
+};
+
+use crate::{
+    dice::Dice,
+    world::{Setup, Silent},
+};
+
+/// A kind of run. Within a kind, each seed draws its own rates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Profile {
+    /// A little of everything, durable.
+    Mixed,
+    /// Few slots, many leaders, many crashes.
+    Duel,
+    /// Changes of configuration early and often.
+    Eras,
+    /// As `Eras`, from weights that let a leader use its casting vote, with few leaders.
+    Casting,
+    /// Votes in memory; a crash makes a new member.
+    Volatile,
+    /// Reads and catch-up under changing leaders.
+    Reads,
+    /// Bytes that arrive late or never.
+    Bytes,
+}
+
+/// How often a thing happens, relative to the others.
+#[derive(Clone, Copy, Debug)]
+pub struct Rates {
+    /// A message arrives.
+    pub deliver: u64,
+    /// Of these, in percent, one of the newest.
+    pub recent: u64,
+    /// Records reach the disk,
+    pub persist: u64,
+    /// in percent: all of them at once.
+    pub persist_all: u64,
+    /// A node tries to lead.
+    pub campaign: u64,
+    /// Time passes for one node.
+    pub tick: u64,
+    /// A value is offered to a leader.
+    pub propose: u64,
+    /// A change of configuration is offered to a leader.
+    pub change: u64,
+    /// A crash.
+    pub crash: u64,
+    /// A clean stop.
+    pub stop: u64,
+    /// A start, of a node that is down.
+    pub start: u64,
+    /// A read.
+    pub read: u64,
+    /// Bytes that were looked for are found, or not.
+    pub fetch: u64,
+    /// Decided values are sent.
+    pub serve: u64,
+    /// A connection comes or goes.
+    pub connect: u64,
+    /// A transfer is asked for.
+    pub transfer: u64,
+    /// A disk fails.
+    pub fail: u64,
+    /// In percent: bytes get lost on the way.
+    pub lose_bytes: u64,
+}
+
+/// Everything that a seed decides before the first event.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The world.
+    pub setup: Setup,
+    /// The rates.
+    pub rates: Rates,
+    /// Number of events.
+    pub events: usize,
+    /// Most values offered.
+    pub values: u64,
+    /// Most changes of configuration offered.
+    pub changes: u64,
+    /// In percent: a value takes more than one slot.
+    pub spans: u64,
+}
+
+impl Profile {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Mixed,
+        Self::Duel,
+        Self::Eras,
+        Self::Casting,
+        Self::Volatile,
+        Self::Reads,
+        Self::Bytes,
+    ];
+
+    /// The name on command lines.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Mixed => "mixed",
+            Self::Duel => "duel",
+            Self::Eras => "eras",
+            Self::Casting => "casting",
+            Self::Volatile => "volatile",
+            Self::Reads => "reads",
+            Self::Bytes => "bytes",
+        }
+    }
+
+    /// The profile of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|profile| profile.name() == name)
+    }
+
+    /// What a seed makes of it.
+    pub fn plan(self, seed: u64) -> Plan {
+        let mut dice = Dice::new(seed, self as u64 + 1);
+        let mut rates = self.rates();
+        swarm(&mut rates, &mut dice);
+        let class = match self {
+            Self::Volatile => Class::Volatile,
+            _ if dice.percent(12) => Class::Volatile,
+            _ => Class::Durable,
+        };
+        let nodes = match self {
+            Self::Duel => 2 + dice.below(2),
+            Self::Casting => 3 + dice.below(2),
+            _ => 2 + dice.below(3),
+        };
+        let (values, changes) = match self {
+            Self::Duel => (2 + dice.next() % 3, 0),
+            Self::Eras | Self::Casting => (2 + dice.next() % 4, 2 + dice.next() % 5),
+            _ => (2 + dice.next() % 5, dice.next() % 3),
+        };
+        let events = match self {
+            Self::Duel => 40 + dice.below(160),
+            _ => 60 + dice.below(340),
+        };
+        let setup = Setup {
+            nodes,
+            founding: self.founding(nodes, class, &mut dice),
+            heartbeat_ms: 20,
+            election_min_ms: 100,
+            election_max_ms: 200,
+            inflight_max: dice.pick(&[2, 3, 4, 8]),
+            window_slots: dice.pick(&[4, 8, 64]),
+            seed: dice.next(),
+            sorted: false,
+            silent: Silent {
+                heartbeats: self != Self::Reads && dice.percent(50),
+                preempted: dice.percent(50),
+                decided: dice.percent(25),
+                catchup: false,
+            },
+        };
+        Plan {
+            setup,
+            rates,
+            events,
+            values,
+            changes,
+            spans: dice.pick(&[0, 10, 40]),
+        }
+    }
+
+    fn founding(self, nodes: usize, class: Class, dice: &mut Dice) -> Configuration {
+        let members = match self {
+            Self::Duel => nodes,
+            Self::Casting => nodes.min(3),
+            _ => 1 + dice.below(nodes),
+        };
+        let heavy = match self {
+            Self::Duel => 0,
+            Self::Casting => 80,
+            _ => 30,
+        };
+        let voter = |node: usize| Voter {
+            member: Member::first(u32::try_from(node).expect("few") + 1),
+            weight: if dice.percent(heavy) {
+                1 + u32::try_from(dice.below(3)).expect("few")
+            } else {
+                1
+            },
+            auxiliary: false,
+        };
+        let voters = (0..members).map(voter).collect();
+        Configuration::new(voters, QuorumRule::Majority, class).expect("weights are 1 to 3")
+    }
+
+    const fn rates(self) -> Rates {
+        let base = Rates {
+            deliver: 600,
+            recent: 65,
+            persist: 150,
+            persist_all: 60,
+            campaign: 30,
+            tick: 20,
+            propose: 60,
+            change: 10,
+            crash: 10,
+            stop: 2,
+            start: 40,
+            read: 5,
+            fetch: 60,
+            serve: 40,
+            connect: 8,
+            transfer: 3,
+            fail: 1,
+            lose_bytes: 10,
+        };
+        match self {
+            Self::Mixed => base,
+            Self::Duel => Rates {
+                campaign: 60,
+                crash: 25,
+                change: 0,
+                ..base
+            },
+            Self::Eras => Rates { change: 60, ..base },
+            Self::Casting => Rates {
+                change: 60,
+                campaign: 15,
+                crash: 5,
+                ..base
+            },
+            Self::Volatile => Rates {
+                crash: 20,
+                stop: 6,
+                change: 40,
+                ..base
+            },
+            Self::Reads => Rates {
+                read: 60,
+                campaign: 40,
+                ..base
+            },
+            Self::Bytes => Rates {
+                lose_bytes: 60,
+                fetch: 40,
+                crash: 15,
+                ..base
+            },
+        }
+    }
+}
+
+/// Swarm testing: each seed has a character of its own.
+fn swarm(rates: &mut Rates, dice: &mut Dice) {
+    let mut turn = |rate: &mut u64, may_vanish: bool| match dice.below(8) {
+        0 if may_vanish => *rate = 0,
+        1 => *rate = (*rate).div_ceil(4),
+        2 => *rate *= 3,
+        _ => {}
+    };
+    turn(&mut rates.persist, false);
+    turn(&mut rates.campaign, false);
+    turn(&mut rates.tick, true);
+    turn(&mut rates.propose, false);
+    turn(&mut rates.change, true);
+    turn(&mut rates.crash, true);
+    turn(&mut rates.stop, true);
+    turn(&mut rates.start, false);
+    turn(&mut rates.read, true);
+    turn(&mut rates.fetch, true);
+    turn(&mut rates.serve, true);
+    turn(&mut rates.connect, true);
+    turn(&mut rates.transfer, true);
+    turn(&mut rates.fail, true);
+    rates.recent = dice.pick(&[30, 65, 85, 95]);
+    rates.persist_all = dice.pick(&[30, 60, 95]);
+}
