@@ -1,0 +1,164 @@
+//! Bytes that outlive the process: replicated commands, entries of the store on disk, positions.
+
+use quorate_core::slot::Slot;
+use quorate_kv::store::{Position, Store as _, Version, lsm::LsmStore};
+use quorate_replica::service::{MetaChange, StateMachine as _};
+
+use crate::common::{Asked, Node, on_both_stores};
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What the log keeps. A line of this table may be added, never changed.
+#[test]
+fn encoded_commands_stay_as_they_are() {
+    let cases = [
+        ("SET k v", "40000001".to_owned() + "6b0176"),
+        ("SET k v NX", "40010001".to_owned() + "6b0176"),
+        ("SET k v XX GET", "400a0001".to_owned() + "6b0176"),
+        ("SET k v KEEPTTL", "40040001".to_owned() + "6b0176"),
+        ("SET k v PX 24", "40000158420f0000000000016b0176".to_owned()),
+        ("SET k v PXAT 5", "400002016b0176".to_owned()),
+        ("SETNX k v", "40110001".to_owned() + "6b0176"),
+        ("GETDEL k", "41016b".to_owned()),
+        ("GETEX k PERSIST", "42016b00".to_owned()),
+        ("APPEND k v", "438080800401".to_owned() + "6b0176"),
+        ("SETRANGE k 300 v", "44ac02016b0176".to_owned()),
+        ("INCR k", "4502016b".to_owned()),
+        ("DECRBY k 3", "4505016b".to_owned()),
+        ("INCRBYFLOAT k 1.5", "46016b03312e35".to_owned()),
+        ("MSET k v", "470002016b0176".to_owned()),
+        ("MSETNX k v", "470102016b0176".to_owned()),
+        ("DEL k", "4801016b".to_owned()),
+        ("RENAME k l", "4900016b016c".to_owned()),
+        ("RENAMENX k l", "4901016b016c".to_owned()),
+        ("COPY k l REPLACE", "4a01016b016c".to_owned()),
+        (
+            "EXPIREAT k 2000 GT",
+            "4b04016b0180841e0000000000".to_owned(),
+        ),
+        ("PERSIST k", "4c016b".to_owned()),
+        ("FLUSHALL", "4d".to_owned()),
+    ];
+    for (request, expected) in cases {
+        let mut node = Node::memory();
+        let client = node.connect();
+        node.feed(client, format!("{request}\r\n").as_bytes());
+        let Some(Asked::Write(_, None, command)) = node.world.asked.pop_back() else {
+            panic!("{request} is a write");
+        };
+        assert_eq!(hex(&command), expected, "{request}");
+    }
+    // A transaction: one watched key, a write, a read, a literal.
+    let mut node = Node::memory();
+    let client = node.connect();
+    for line in ["SET k v", "WATCH k", "MULTI", "SET k w", "GET k", "PING"] {
+        node.say(client, line);
+    }
+    node.feed(client, b"EXEC\r\n");
+    let Some(Asked::Write(_, None, command)) = node.world.asked.pop_back() else {
+        panic!("EXEC is a write");
+    };
+    let watched = "01016b010000000000000000";
+    let commands = "0307400000016b017703".to_owned() + "02016b09" + "01072b504f4e470d0a";
+    assert_eq!(hex(&command), format!("4e{watched}{commands}"));
+    // The leader's deletion.
+    let mut node = Node::memory();
+    let client = node.connect();
+    node.say(client, "SET k v PX 24");
+    let mut proposed = Vec::new();
+    node.world
+        .service
+        .due(1_000_024, 1, &mut |command| proposed.push(hex(command)));
+    assert_eq!(proposed, ["4f58420f0000000000016b"]);
+}
+
+/// What the disk keeps.
+#[test]
+fn stored_entries_stay_as_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kv");
+    let (mut store, _) = LsmStore::open(&path).unwrap();
+    let version = Version {
+        slot: 0x0102,
+        index: 3,
+    };
+    store.put(b"key", b"value", version, Some(0x0405));
+    let meta = MetaChange {
+        key: b"m".into(),
+        value: Some(b"x".into()),
+    };
+    store.commit(Slot(7), &[meta]);
+    drop(store);
+    let database = fjall::Database::builder(&path).open().unwrap();
+    let keyspace = database
+        .keyspace("kv", fjall::KeyspaceCreateOptions::default)
+        .unwrap();
+    let entries: Vec<String> = keyspace
+        .iter()
+        .map(|guard| guard.into_inner().unwrap())
+        .map(|(key, value)| format!("{} {}", hex(&key), hex(&value)))
+        .collect();
+    let position = hex(&Position::of(b"key").to_bytes());
+    let generation = "000000000000";
+    assert_eq!(
+        entries,
+        [
+            "00 01\
+             0700000000000000\
+             0100000000000000\
+             0000000000000000\
+             0000000000000000"
+                .to_owned(),
+            "016d 78".to_owned(),
+            format!("02{generation}00000000000004056b6579 "),
+            format!(
+                "03{generation}{position}6b6579 \
+                 020100000000000003000000050400000000000076616c7565"
+            ),
+        ]
+    );
+}
+
+/// Cursors mean the same on every node and in every version.
+#[test]
+fn positions_stay_as_they_are() {
+    assert_eq!(
+        Position::of(b"").to_bytes(),
+        [0x2d, 0x06, 0x80, 0x05, 0x38, 0xd3]
+    );
+    assert_eq!(Position::of(b"key:17547489").cursor(), 115_005_966_857_442);
+}
+
+/// Two keys at one position, found by looking for long.
+#[test]
+fn keys_at_one_position_are_told_apart() {
+    let (one, two) = ("key:17547489", "key:19834244");
+    assert_eq!(Position::of(one.as_bytes()), Position::of(two.as_bytes()));
+    on_both_stores(|node| {
+        let client = node.connect();
+        node.say(client, &format!("SET {one} 1"));
+        assert_eq!(node.say(client, &format!("EXISTS {two}")), ":0|");
+        assert_eq!(node.say(client, &format!("DEL {two}")), ":0|");
+        node.say(client, &format!("SET {two} 2 EX 10"));
+        node.say(client, &format!("SET {one} 3 EX 10"));
+        assert_eq!(
+            node.say(client, &format!("MGET {one} {two}")),
+            "*2|$1|3|$1|2|"
+        );
+        assert_eq!(node.say(client, "DBSIZE"), ":2|");
+        // Both in one page, although the page is full after the first.
+        let page = node.say(client, "SCAN 0 COUNT 1");
+        assert!(page.starts_with("*2|$1|0|*2|") && page.contains(one) && page.contains(two));
+        node.world.wall_ms += 10_000;
+        node.say(client, &format!("PERSIST {one}"));
+        assert_eq!(node.expire(), 1);
+        assert_eq!(
+            node.say(client, &format!("MGET {one} {two}")),
+            "*2|$1|3|$-1|"
+        );
+        assert_eq!(node.say(client, &format!("DEL {one}")), ":1|");
+        assert_eq!(node.say(client, "DBSIZE"), ":0|");
+    });
+}
