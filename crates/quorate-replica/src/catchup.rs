@@ -24,8 +24,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// [value-3] A vote of before the restart says: I have the bytes. So they are read back before
     /// this node says anything.
     pub(crate) fn read_votes(&mut self, now: Time) {
-        if !self.unread_votes.is_empty() {
-            self.read(now, Purpose::Votes, self.unread_votes);
+        if let Some(range) = self.unread_votes.front() {
+            self.read(now, Purpose::Votes, *range);
         }
     }
 
@@ -57,19 +57,22 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         match purpose {
             Purpose::Votes => self.on_votes_read(values),
             Purpose::Apply => self.on_read_to_apply(now, values),
-            Purpose::Serve(to) => self.on_read_to_serve(to, values, plane),
+            Purpose::Serve(to) => self.on_read_to_serve(now, to, values, plane),
             Purpose::Payload(to, name, _) => self.on_payload_read(to, name, &values, plane),
         }
     }
 
     fn on_votes_read(&mut self, values: Values) {
-        if values.is_empty() {
-            // A hole between votes, or a record that cannot be read. A vote whose bytes are gone
-            // stays a vote; what may follow from it asks for the bytes first.
-            self.unread_votes.from = self.unread_votes.from.next();
+        let Some(mut wanted) = self.unread_votes.pop_front() else {
+            return;
+        };
+        // Nothing there: damaged. The vote stays a vote; should this node have to cast it again in
+        // another ballot it will lack the bytes, and say so.
+        wanted.from = values.last().map_or(wanted.to, |(range, ..)| range.to);
+        if !wanted.is_empty() {
+            self.unread_votes.push_front(wanted);
         }
         for (range, value, bytes) in values {
-            self.unread_votes.from = range.to;
             if let Value::Batch(name) = value {
                 self.payloads.insert(name, Payload::new(bytes));
                 self.payloads.pin(range.from, name);
@@ -230,7 +233,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Served::Sent(bytes.map_or(64, <[u8]>::len).max(64))
     }
 
-    fn on_read_to_serve(&mut self, to: NodeId, values: Values, plane: &mut dyn Plane) {
+    fn on_read_to_serve(&mut self, now: Time, to: NodeId, values: Values, plane: &mut dyn Plane) {
         if values.is_empty() {
             // Not on disk yet, or damaged: the peer asks again, here or elsewhere.
             self.serving.stop(to);
@@ -239,7 +242,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             let bytes = matches!(value, Value::Batch(_)).then_some(bytes.as_slice());
             match self.teach(to, range, value, bytes, plane) {
                 Served::Sent(_) => {}
-                Served::NoRoom | Served::NotHere => return,
+                Served::NoRoom | Served::NotHere => {
+                    // Reading on would only be thrown away.
+                    self.log_reads
+                        .wait(Purpose::Serve(to), now.plus_ms(RETRY_MS));
+                    return;
+                }
             }
         }
     }

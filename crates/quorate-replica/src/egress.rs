@@ -163,11 +163,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [disk-9] The node is told with the next poll.
+    /// [disk-9] The node is told with the next poll; clients at once: nothing will come of it here.
     pub(crate) fn fail_storage(&mut self, why: String) {
         if self.storage_error.is_none() {
             self.storage_error = Some(why);
             self.inbox.push_back(Input::StorageFailed);
+            self.end_requests();
         }
     }
 
@@ -199,8 +200,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return;
         };
         if origin == self.member.node {
-            self.origin.hold(now.plus_ms(RETRY_MS));
-            self.origin.repeat_all();
+            self.origin.on_refused(&value, now.plus_ms(RETRY_MS));
         } else {
             self.refuse(origin, value, why, plane);
         }

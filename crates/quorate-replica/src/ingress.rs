@@ -14,13 +14,16 @@ use quorate_wire::{Frame, Lane};
 
 use crate::{
     batch::Batch,
-    egress::{RETRY_MS, origin_of},
+    egress::origin_of,
     payloads::{self, Payload},
     plane::Plane,
     replica::Replica,
     service::StateMachine,
     sessions::Turn,
 };
+
+/// A leader that has no room, or a node that does not lead, is not asked again before.
+const REFUSED_MS: u64 = 5;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
     pub(crate) fn take_frame(
@@ -79,13 +82,17 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Whether the bytes of the message's value are at hand; `None` if the frame is dropped.
     fn admit(&mut self, message: &Message, bytes: Option<&[u8]>) -> Option<bool> {
-        let (slot, value) = match message {
-            Message::Phase2a(proposal) => (proposal.range.from, proposal.value),
-            Message::Learn { range, value } => (range.from, *value),
+        let (range, value) = match message {
+            Message::Phase2a(proposal) => (proposal.range, proposal.value),
+            Message::Learn { range, value } => (*range, *value),
             _ => return Some(false),
         };
+        if range.len() != 1 && !value.may_span() {
+            self.counters.frames_mismatched += 1;
+            return None;
+        }
         // Admission: what would grow a queue without bound is as good as lost, and is repeated.
-        if self.is_overloaded() || !self.payloads.has_room(bytes.map_or(0, <[u8]>::len)) {
+        if self.is_overloaded() || !self.has_room_for(message, range.from, bytes) {
             self.counters.frames_overload += 1;
             return None;
         }
@@ -104,11 +111,26 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return None;
         }
         // [value-3] From here until the slot is applied the bytes stay, whenever the vote comes.
-        let near = slot < self.node.decided_to().plus(self.window_slots);
-        if near && slot >= self.applier.applied_to() {
-            self.payloads.pin(slot, name);
+        let near = range.from < self.node.decided_to().plus(self.window_slots);
+        if near && range.from >= self.applier.applied_to() {
+            self.payloads.pin(range.from, name);
         }
         Some(self.payloads.holds(&name))
+    }
+
+    /// Proposals behind a gap wait for what fills it, so they may take only half of the room: they
+    /// must never keep out the very slots that would let them go.
+    fn has_room_for(&self, message: &Message, slot: Slot, bytes: Option<&[u8]>) -> bool {
+        let bytes = bytes.map_or(0, <[u8]>::len);
+        let next = match message {
+            Message::Phase2a(proposal) => self.node.run().voted_to(proposal.ballot),
+            _ => Slot::FIRST,
+        };
+        if slot <= next.max(self.node.decided_to()) {
+            self.payloads.has_room(bytes)
+        } else {
+            self.payloads.has_room_ahead(bytes)
+        }
     }
 
     /// Keeps a payload if it is what its name says; wakes up who waits for it.
@@ -193,8 +215,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     fn on_not_taken(&mut self, now: Time, value: &Value) {
         if origin_of(value) == Some((self.member.node, self.boot)) {
-            self.origin.hold(now.plus_ms(RETRY_MS));
-            self.origin.repeat_all();
+            self.origin.on_refused(value, now.plus_ms(REFUSED_MS));
         }
     }
 

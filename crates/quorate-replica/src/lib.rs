@@ -1,4 +1,56 @@
-//! One replica: core, log, plane and service joined.
+//! One replica: core, log, plane and service joined in one loop.
+//!
+//! A service is a [`StateMachine`]: commands in, replies out, the same on every node. A [`Replica`]
+//! orders the commands with its peers, keeps them on disk, and executes each exactly once. It has
+//! no sockets, no clock and no threads; whoever drives it brings those: the reactor in production,
+//! the simulator in tests, or [`testing::Cluster`], a whole group in one thread:
+//!
+//! ```
+//! use quorate_core::{node_id::NodeId, record::Class};
+//! use quorate_replica::{CommandId, StateMachine, testing::{Cluster, Outcome}};
+//!
+//! #[derive(Default)]
+//! struct Counter(u64);
+//!
+//! impl StateMachine for Counter {
+//!     fn apply(&mut self, _id: CommandId, command: &[u8], reply: &mut Vec<u8>) {
+//!         self.0 += u64::from(command[0]);
+//!         reply.extend_from_slice(self.0.to_string().as_bytes());
+//!     }
+//!
+//!     fn query(&self, _query: &[u8], _wall_ms: u64, reply: &mut Vec<u8>) {
+//!         reply.extend_from_slice(self.0.to_string().as_bytes());
+//!     }
+//! }
+//!
+//! let mut cluster = Cluster::new(3, Class::Durable, 1, |_| Counter::default());
+//! assert!(cluster.run_until(1_000, |cluster| cluster.leader().is_some()));
+//! let leader = cluster.leader().expect("just elected");
+//! let tag = cluster.write(leader, &[3]);
+//! cluster.crash(leader);
+//! // Whoever accepted it is gone, and with it the answer; another node takes the next one.
+//! let other = NodeId(1 + leader.0 % 3);
+//! let tag = cluster.write(other, &[4]);
+//! assert!(cluster.run_until(5_000, |cluster| cluster.outcome(other, tag).is_some()));
+//! assert!(matches!(cluster.outcome(other, tag), Some(Outcome::Written(_))));
+//! ```
+//!
+//! # The life of a command
+//!
+//! A front calls [`Requests::write`]; the command waits in `gather` with its kind. When fewer than
+//! a window of this node's batches are in flight, `origin` numbers all that waits as one batch of
+//! its session, and offers it to the leader: itself, or a peer (`replica`, `forwarded`). The core
+//! gives it a slot; `egress` sends the proposal with its bytes and appends the vote to the log.
+//! When the core says that the slot is decided, `apply` asks `sessions` whether it is the batch's
+//! turn, executes its commands, and the origin's clients get their replies (`completions`). Whatever
+//! may have been lost on the way is offered again, and executed once all the same.
+//!
+//! # Reading order
+//!
+//! Ports: [`service`], [`front`], [`plane`]. The loop: [`replica`], `ingress`, `egress`. What it
+//! lends out: `origin`, `gather`, `batch`, `payloads`, `apply`, [`sessions`], `reads`, `completions`.
+//! When somebody is behind: `catchup`, `serving`, `fetches`, `repair`, `log_reads`. Start and end:
+//! [`open`], `lifecycle`. Every queue's capacity: [`limits`].
 #![forbid(unsafe_code)]
 
 mod apply;
@@ -15,14 +67,14 @@ mod ingress;
 mod lifecycle;
 pub mod limits;
 mod log_reads;
-mod open;
+pub mod open;
 mod origin;
 mod payloads;
 pub mod plane;
 mod reads;
 mod repair;
-mod replica;
-mod requests;
+pub mod replica;
+pub mod requests;
 pub mod service;
 mod serving;
 pub mod sessions;
@@ -30,6 +82,11 @@ pub mod status;
 pub mod testing;
 
 pub use completions::Ended;
+pub use front::{Front, Requests};
+pub use limits::Limits;
 pub use open::{OpenError, ReplicaOptions, Timeouts};
+pub use plane::Plane;
 pub use replica::Replica;
 pub use requests::Requester;
+pub use service::{CommandId, StateMachine};
+pub use status::Status;

@@ -102,8 +102,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.log.is_idle() || self.storage_error.is_some()
     }
 
-    /// What is still open when time is up.
-    fn end_requests(&mut self) {
+    /// Ends what is still open.
+    pub(crate) fn end_requests(&mut self) {
         self.origin.expire_all(&mut self.completions);
         self.reads.expire(Time(u64::MAX), &mut self.completions);
     }

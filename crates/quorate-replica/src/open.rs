@@ -1,10 +1,14 @@
 //! How a replica starts: what the caller chooses, what the log remembers, what may go wrong.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt,
+};
 
 use quorate_core::{
     configuration::Configuration,
     effect::{Effects, Role},
+    message::Extent,
     node::{Node, Options, Recovered},
     node_id::{Member, NodeId},
     reconfigure,
@@ -159,9 +163,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             .at_least(command_bytes_max + batch::OVERHEAD_BYTES);
         let applier = Applier::new(member.node, boot, service).map_err(OpenError::Metadata)?;
         let eras = reconfigure::replay(options.founding, &recovery.reconfigurations);
-        let last_vote = recovery.votes.iter().map(|vote| vote.range.to).max();
-        // Those already decided are applied from the log, or were.
-        let votes = SlotRange::new(recovery.hard.decided_to, last_vote.unwrap_or_default());
+        let unread_votes = with_bytes(&recovery.votes);
         let recovered = Recovered {
             hard: recovery.hard,
             configuration: eras.current().clone(),
@@ -201,7 +203,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             persisted_to: RecordSeq(0),
             storage_error: None,
             read_error: None,
-            unread_votes: votes,
+            unread_votes,
             repair: Repair::new(damage.ranges, timeouts.election_min_ms),
             payloads: Payloads::new(limits.payload_bytes, limits.recent_bytes),
             origin: Origin::new(
@@ -229,6 +231,18 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             counters: Counters::default(),
         })
     }
+}
+
+/// Slots of the votes whose payloads are to be read back.
+fn with_bytes(votes: &[Extent]) -> VecDeque<SlotRange> {
+    let mut ranges: VecDeque<SlotRange> = VecDeque::new();
+    for vote in votes.iter().filter(|vote| vote.value.has_bytes()) {
+        match ranges.back_mut() {
+            Some(last) if last.to == vote.range.from => last.to = vote.range.to,
+            _ => ranges.push_back(vote.range),
+        }
+    }
+    ranges
 }
 
 /// A command must fit into one record, and its batch into one frame.

@@ -268,9 +268,35 @@ impl Origin {
         });
     }
 
-    /// The offer just taken did not get away after all.
+    /// The way to the leader is not free: nothing is offered before.
     pub(crate) fn hold(&mut self, until: Time) {
         self.hold_until = until;
+    }
+
+    /// The leader did not take this. It goes again, and what was numbered behind it: that cannot
+    /// execute before. What the leader did take is not sent twice.
+    pub(crate) fn on_refused(&mut self, value: &Value, until: Time) {
+        self.hold_until = self.hold_until.max(until);
+        match *value {
+            Value::Batch(name) => {
+                let at = self.flights.iter().position(|flight| flight.name == name);
+                if let Some(at) = at.filter(|at| *at < self.cursor) {
+                    self.repeated += (self.cursor - at) as u64;
+                    self.cursor = at;
+                }
+            }
+            Value::RegisterSession { number, .. } if number == self.session_request() => {
+                if let Session::Asked { on_way } = &mut self.session {
+                    *on_way = false;
+                }
+            }
+            Value::RegisterSession { number, .. } => {
+                if let Some(registration) = self.clients.get_mut(&number) {
+                    registration.on_way = false;
+                }
+            }
+            _ => {}
+        }
     }
 
     /// Whatever is not applied may be lost: offer all of it again.
@@ -590,6 +616,32 @@ mod tests {
         origin.on_out_of_order(&names[1]);
         assert_eq!(offers(&mut origin), ["40.2: a"]);
         assert!(origin.claim(Time(0), &names[0]).is_none(), "answered once");
+    }
+
+    #[test]
+    fn refused_batch_goes_again_with_those_behind_it() {
+        let (mut origin, mut completions) = opened();
+        offers(&mut origin);
+        write(&mut origin, &mut completions, 1, b"a");
+        offers(&mut origin);
+        let values = [0, 1].map(|at| Value::Batch(name(&origin, at)));
+        origin.on_refused(&values[1], Time(5));
+        assert_eq!(origin.next_bytes(Time(4)), None);
+        origin.hold(Time(0));
+        assert_eq!(offers(&mut origin), ["40.2: a"]);
+        origin.on_refused(&values[0], Time(0));
+        origin.on_refused(&values[1], Time(0));
+        assert_eq!(offers(&mut origin), ["40.1: first", "40.2: a"]);
+        completions.opened();
+        origin.register(Time(0), Tag(9)).unwrap();
+        assert_eq!(offers(&mut origin), ["register 3/7/1"]);
+        let value = Value::RegisterSession {
+            origin: NodeId(3),
+            boot: 7,
+            number: 1,
+        };
+        origin.on_refused(&value, Time(0));
+        assert_eq!(offers(&mut origin), ["register 3/7/1"]);
     }
 
     #[test]

@@ -72,7 +72,7 @@ pub struct Replica<D: Disk, S: StateMachine> {
     /// Something that the log could not read back.
     pub(crate) read_error: Option<String>,
     /// Votes of an earlier process whose payloads are still to be read; nothing else until then.
-    pub(crate) unread_votes: SlotRange,
+    pub(crate) unread_votes: VecDeque<SlotRange>,
     pub(crate) repair: Repair,
     // Commands on their way.
     pub(crate) payloads: Payloads,

@@ -112,11 +112,8 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
     fn takes_requests(&self) -> Result<(), Failure> {
-        if self.stop.is_requested() {
-            Err(Failure::Stopping)
-        } else {
-            Ok(())
-        }
+        let over = self.stop.is_requested() || self.storage_error.is_some();
+        if over { Err(Failure::Stopping) } else { Ok(()) }
     }
 
     /// What this node says about itself.
@@ -171,6 +168,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     pub fn ready(&self) -> Result<(), String> {
         if self.stop.is_requested() {
             return Err("stopping".to_owned());
+        }
+        if self.storage_error.is_some() {
+            return Err("the log failed".to_owned());
         }
         if self.node.leader().is_none() {
             return Err("no leader".to_owned());

@@ -1,9 +1,11 @@
 //! Whole clusters in one thread: what clients see, whatever happens to nodes and messages.
 
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
+
 use quorate_core::{node_id::NodeId, record::Class, slot::Slot};
 use quorate_replica::{
-    front::{Failure, Sequenced, SessionId, Tag},
-    service::{CommandId, StateMachine},
+    front::{Failure, Requests, Sequenced, SessionId, Tag},
+    service::{CommandId, MetaChange, StateMachine},
     testing::{Cluster, Outcome},
 };
 
@@ -304,27 +306,52 @@ fn restarted_nodes_replay_their_logs() {
 /// [catch-1] From the memory of its peers, and from their logs.
 #[test]
 fn node_that_was_away_catches_up_with_bytes() {
-    for large in [0, 200_000] {
-        let mut cluster = books(3, Class::Durable, 6);
+    for recent_bytes in [1 << 20, 0] {
+        let mut options = Cluster::<Book>::options(3, Class::Durable);
+        options.limits.recent_bytes = recent_bytes;
+        let mut cluster = Cluster::with_options(options, 6, |_| Book::default());
+        for node in NODES {
+            cluster.start(node);
+        }
         let leader = led(&mut cluster);
         let [away, _] = followers(leader);
         cluster.crash(away);
-        for count in 0..500 {
+        for count in 0..200 {
             let mut page = format!("w{count}").into_bytes();
-            page.resize(page.len() + large, b'.');
+            page.resize(2_000, b'.');
             let tag = cluster.write(leader, &page);
             done(&mut cluster, leader, tag);
         }
+        let log_reads = |cluster: &Cluster<Book>| cluster.replica(leader).log().counters().reads;
+        let before = log_reads(&cluster);
         cluster.start(away);
-        assert_eq!(level(&mut cluster).len(), 500);
-        let log_reads: u64 = NODES
-            .map(|node| cluster.replica(node).log().counters().reads)
-            .iter()
-            .sum();
-        if large > 0 {
-            assert!(log_reads > 0, "100 MB do not fit into memory");
-        }
+        assert_eq!(level(&mut cluster).len(), 200);
+        let from_log = log_reads(&cluster) > before;
+        assert_eq!(from_log, recent_bytes == 0, "recent bytes {recent_bytes}");
     }
+}
+
+/// [value-4] What a new leader must propose again, it may have to fetch from who voted for it.
+#[test]
+fn new_leader_fetches_the_bytes_that_it_lacks() {
+    let mut fetched = 0;
+    for seed in 0..30 {
+        let mut cluster = books(3, Class::Durable, seed);
+        let leader = led(&mut cluster);
+        let [one, other] = followers(leader);
+        let tag = cluster.write(one, b"a");
+        done(&mut cluster, one, tag);
+        cluster.set_cut(leader, other, true);
+        let tag = cluster.write(one, b"b");
+        // The proposal reaches one follower; nothing that follows reaches anybody.
+        let until = cluster.now().plus_us(250 + 10 * seed);
+        cluster.run_until(1, |cluster| cluster.now() >= until);
+        cluster.crash(leader);
+        assert_eq!(done(&mut cluster, one, tag), written("2"), "seed {seed}");
+        assert_eq!(level(&mut cluster), ["a", "b"], "seed {seed}");
+        fetched += cluster.replica(other).counters().payloads_fetched;
+    }
+    assert!(fetched > 0, "the scenario never came about");
 }
 
 fn at(session: SessionId, sequence: u64, acknowledged_below: u64) -> Sequenced {
@@ -420,7 +447,9 @@ fn overload_is_busy_and_bounded() {
     options.limits.pending_bytes = 100_000;
     options.command_bytes_max = 10_000;
     let mut cluster = Cluster::with_options(options, 9, |_| Book::default());
-    NODES.map(|node| cluster.start(node));
+    for node in NODES {
+        cluster.start(node);
+    }
     let leader = led(&mut cluster);
     let [follower, _] = followers(leader);
     cluster.isolate(follower, true);
@@ -462,12 +491,21 @@ fn group_goes_on_without_one_of_its_disks() {
         ));
     }
     assert!(cluster.run_until(1_000, |cluster| cluster.replica(broken).error().is_some()));
-    // A node that cannot write still takes commands for the leader, and answers them.
-    let tag = cluster.write(broken, b"through");
-    cluster.run_ms(1_000);
+    // [disk-9] It shows what it has, and takes nothing.
+    let tag = cluster.write(broken, b"refused");
+    assert_eq!(
+        done(&mut cluster, broken, tag),
+        Outcome::Failed(Failure::Stopping)
+    );
+    let now = cluster.now();
+    let mut pages = Vec::new();
+    cluster
+        .replica_mut(broken)
+        .requests(now, 0)
+        .query(b"", &mut pages);
+    assert!(pages.starts_with(b"a"));
     let status = cluster.replica(broken).status(cluster.now());
     assert!(status.error.unwrap().contains("log failed"));
-    drop(tag);
     // The leader's disk is the next: the group stops, and nothing is claimed.
     cluster
         .disk(leader)
@@ -547,4 +585,157 @@ fn node_that_forgot_its_votes_learns_and_says_so() {
     assert!(status.error.unwrap().contains("without a vote"));
     let tag = cluster.write(forgetful, b"b");
     assert_eq!(done(&mut cluster, forgetful, tag), written("2"));
+}
+
+/// What a persistent service keeps, committed as one.
+#[derive(Default)]
+struct Kept {
+    pages: Vec<Vec<u8>>,
+    applied_to: Slot,
+    meta: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+/// A book that survives crashes up to its last commit.
+struct Chronicle {
+    book: Book,
+    kept: Rc<RefCell<Kept>>,
+    executed: Rc<RefCell<u64>>,
+}
+
+impl StateMachine for Chronicle {
+    fn apply(&mut self, id: CommandId, command: &[u8], reply: &mut Vec<u8>) {
+        *self.executed.borrow_mut() += 1;
+        self.book.apply(id, command, reply);
+    }
+
+    fn query(&self, query: &[u8], wall_ms: u64, reply: &mut Vec<u8>) {
+        self.book.query(query, wall_ms, reply);
+    }
+
+    fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]) {
+        let mut kept = self.kept.borrow_mut();
+        kept.applied_to = applied_to;
+        kept.pages = self.book.pages.clone();
+        for MetaChange { key, value } in meta {
+            match value {
+                Some(value) => drop(kept.meta.insert(key.clone(), value.clone())),
+                None => drop(kept.meta.remove(key)),
+            }
+        }
+    }
+
+    fn recovered(&mut self) -> (Slot, Vec<(Vec<u8>, Vec<u8>)>) {
+        let kept = self.kept.borrow();
+        self.book.pages = kept.pages.clone();
+        (kept.applied_to, kept.meta.clone().into_iter().collect())
+    }
+}
+
+/// Sessions are kept with the data: after a restart nothing is executed again, and a repeated
+/// command still gets its reply.
+#[test]
+fn persistent_service_goes_on_where_it_was() {
+    let (kept, executed) = (
+        Rc::<RefCell<Kept>>::default(),
+        Rc::<RefCell<u64>>::default(),
+    );
+    let (k, e) = (Rc::clone(&kept), Rc::clone(&executed));
+    let mut cluster = Cluster::new(1, Class::Durable, 14, move |_| Chronicle {
+        book: Book::default(),
+        kept: Rc::clone(&k),
+        executed: Rc::clone(&e),
+    });
+    let finish = |cluster: &mut Cluster<Chronicle>, tag| {
+        assert!(cluster.run_until(10_000, |cluster| cluster.outcome(N1, tag).is_some()));
+        cluster.outcome(N1, tag).unwrap().clone()
+    };
+    let tag = cluster.register(N1);
+    let Outcome::Registered(session) = finish(&mut cluster, tag) else {
+        panic!("no session")
+    };
+    let tag = cluster.write_once(N1, at(session, 1, 0), b"x");
+    assert_eq!(finish(&mut cluster, tag), written("1"));
+    for count in 0..20 {
+        let tag = cluster.write(N1, format!("{count}").as_bytes());
+        finish(&mut cluster, tag);
+    }
+    for _ in 0..3 {
+        cluster.crash(N1);
+        cluster.start(N1);
+        let tag = cluster.write_once(N1, at(session, 1, 0), b"x");
+        assert_eq!(finish(&mut cluster, tag), written("1"));
+    }
+    assert_eq!(*executed.borrow(), 21);
+    assert_eq!(kept.borrow().pages.len(), 21);
+    assert_eq!(cluster.replica(N1).applied_to(), kept.borrow().applied_to);
+}
+
+/// Asks for one command each time that it is asked what is due.
+#[derive(Default)]
+struct Clockwork {
+    book: Book,
+}
+
+impl StateMachine for Clockwork {
+    fn apply(&mut self, id: CommandId, command: &[u8], reply: &mut Vec<u8>) {
+        self.book.apply(id, command, reply);
+    }
+
+    fn query(&self, query: &[u8], wall_ms: u64, reply: &mut Vec<u8>) {
+        self.book.query(query, wall_ms, reply);
+    }
+
+    fn due(&mut self, _wall_ms: u64, _limit: usize, each: &mut dyn FnMut(&[u8])) {
+        each(format!("tick{}", self.book.pages.len()).as_bytes());
+    }
+}
+
+/// [session-3] From the leader, through the log, each once.
+#[test]
+fn what_is_due_is_proposed_once_by_the_leader() {
+    let mut cluster = Cluster::new(3, Class::Durable, 15, |_| Clockwork::default());
+    let enough = |cluster: &mut Cluster<Clockwork>| {
+        let pages = |node| cluster.replica(node).service().book.pages.len();
+        NODES.into_iter().all(|node| pages(node) >= 20)
+    };
+    assert!(cluster.run_until(5_000, enough));
+    for node in NODES {
+        let pages = &cluster.replica(node).service().book.pages;
+        for (count, page) in pages.iter().enumerate() {
+            assert_eq!(String::from_utf8_lossy(page), format!("tick{count}"));
+        }
+        let accepted = cluster.replica(node).counters().batches_formed;
+        assert_eq!(accepted > 0, cluster.leader() == Some(node));
+    }
+}
+
+/// [disk-8] Bits rot in the middle of a log; what was decided comes back from peers.
+#[test]
+fn damaged_log_is_repaired_from_peers() {
+    let mut options = Cluster::<Book>::options(3, Class::Durable);
+    options.limits.recent_bytes = 0;
+    let mut cluster = Cluster::with_options(options, 16, |_| Book::default());
+    for node in NODES {
+        cluster.start(node);
+    }
+    led(&mut cluster);
+    for count in 0..200 {
+        let tag = cluster.write(N1, format!("w{count}").as_bytes());
+        done(&mut cluster, N1, tag);
+    }
+    let before = level(&mut cluster);
+    cluster.crash(N2);
+    let blocks = cluster.disk(N2).written_blocks();
+    assert!(cluster.disk(N2).rot(blocks[blocks.len() / 2], 1_000));
+    cluster.start(N2);
+    assert!(cluster.replica(N2).error().unwrap().contains("damaged"));
+    assert_eq!(level(&mut cluster), before);
+    assert_eq!(cluster.replica(N2).error(), None);
+    // The repair is in the log: the next start needs nobody.
+    cluster.run_ms(10);
+    cluster.crash(N2);
+    cluster.isolate(N2, true);
+    cluster.start(N2);
+    let replayed = |cluster: &mut Cluster<Book>| cluster.replica(N2).service().pages.len() >= 200;
+    assert!(cluster.run_until(5_000, replayed));
 }

@@ -1,0 +1,267 @@
+//! Frames that no honest peer sends: counted and dropped, never executed, never a panic.
+
+use quorate_core::{
+    ballot::Ballot,
+    effect::Refusal,
+    message::{Message, Phase2a},
+    node_id::{Member, NodeId},
+    record::Class,
+    slot::{Slot, SlotRange},
+    value::{BatchName, StreamName, Value},
+};
+use quorate_replica::{
+    plane::Plane,
+    service::{CommandId, StateMachine},
+    testing::{Cluster, Outcome},
+};
+use quorate_wire::{Frame, Lane, checksum};
+
+/// Counts.
+#[derive(Default)]
+struct Tally(u64);
+
+impl StateMachine for Tally {
+    fn apply(&mut self, _id: CommandId, _command: &[u8], _reply: &mut Vec<u8>) {
+        self.0 += 1;
+    }
+
+    fn query(&self, _query: &[u8], _wall_ms: u64, _reply: &mut Vec<u8>) {}
+}
+
+/// Swallows what is said.
+#[derive(Default)]
+struct Sink(Vec<u8>);
+
+impl Plane for Sink {
+    fn outgoing(&mut self, _to: NodeId, _lane: Lane, _bytes: usize) -> Option<&mut Vec<u8>> {
+        self.0.clear();
+        Some(&mut self.0)
+    }
+}
+
+fn name(origin: u32, bytes: &[u8]) -> BatchName {
+    BatchName {
+        origin: NodeId(origin),
+        boot: 1,
+        counter: 1,
+        length: u32::try_from(bytes.len()).unwrap(),
+        checksum: checksum(bytes),
+    }
+}
+
+fn tell(cluster: &mut Cluster<Tally>, node: NodeId, from: u32, frame: Frame<'_>) {
+    let now = cluster.now();
+    let replica = cluster.replica_mut(node);
+    replica.on_frame(now, 0, Member::first(from), frame, &mut Sink::default());
+    replica.poll(now, 0, &mut Sink::default());
+}
+
+fn cluster() -> (Cluster<Tally>, NodeId) {
+    let mut cluster = Cluster::new(3, Class::Durable, 1, |_| Tally::default());
+    assert!(cluster.run_until(1_000, |cluster| cluster.leader().is_some()));
+    let leader = cluster.leader().unwrap();
+    (cluster, leader)
+}
+
+/// [value-2]
+#[test]
+fn name_bound_to_other_bytes_is_dropped() {
+    let (mut cluster, leader) = cluster();
+    let other = 1 + leader.0 % 3;
+    let value = Value::Batch(name(other, b"abc"));
+    let before = cluster.replica(leader).counters().frames_mismatched;
+    tell(
+        &mut cluster,
+        leader,
+        other,
+        Frame::Forward {
+            value,
+            bytes: b"abd",
+        },
+    );
+    tell(
+        &mut cluster,
+        leader,
+        other,
+        Frame::Forward {
+            value,
+            bytes: b"abcd",
+        },
+    );
+    let foreign = Value::Batch(name(leader.0, b"abc"));
+    tell(
+        &mut cluster,
+        leader,
+        other,
+        Frame::Forward {
+            value: foreign,
+            bytes: b"abc",
+        },
+    );
+    tell(
+        &mut cluster,
+        leader,
+        other,
+        Frame::Forward {
+            value: Value::NoOp,
+            bytes: b"",
+        },
+    );
+    assert_eq!(
+        cluster.replica(leader).counters().frames_mismatched,
+        before + 4
+    );
+}
+
+/// [session-4] A batch that no decoder takes, or of a session that nobody registered, is decided
+/// like any other and executed nowhere.
+#[test]
+fn garbage_that_is_decided_is_executed_nowhere() {
+    let (mut cluster, leader) = cluster();
+    let other = 1 + leader.0 % 3;
+    let unregistered = [&[1][..], &99_u64.to_le_bytes(), &1_u64.to_le_bytes()].concat();
+    for bytes in [&b"garbage"[..], b"", &unregistered] {
+        let value = Value::Batch(name(other, bytes));
+        tell(&mut cluster, leader, other, Frame::Forward { value, bytes });
+    }
+    let tag = cluster.write(leader, b"honest");
+    assert!(cluster.run_until(1_000, |cluster| cluster.outcome(leader, tag).is_some()));
+    assert_eq!(
+        cluster.outcome(leader, tag),
+        Some(&Outcome::Written(Vec::new()))
+    );
+    cluster.run_ms(100);
+    for node in [1, 2, 3].map(NodeId) {
+        let replica = cluster.replica(node);
+        assert_eq!(replica.service().0, 1, "node {node}");
+        assert_eq!(replica.counters().batches_malformed, 2);
+        assert_eq!(replica.counters().batches_unknown_session, 1);
+    }
+}
+
+#[test]
+fn impossible_frames_change_nothing() {
+    let (mut cluster, leader) = cluster();
+    let other = 1 + leader.0 % 3;
+    let stream = StreamName {
+        owner: NodeId(9),
+        boot: 1,
+        number: 1,
+    };
+    let batch = Value::Batch(name(9, b"abc"));
+    let values = [
+        batch,
+        Value::NoOp,
+        Value::Content {
+            stream,
+            offset: u64::MAX,
+        },
+        Value::CloseStream(stream),
+        Value::RegisterSession {
+            origin: NodeId(9),
+            boot: 0,
+            number: u64::MAX,
+        },
+        Value::ExpireSession { session: u64::MAX },
+        Value::AllocateNode { nonce: 0 },
+    ];
+    let ranges = [
+        (0, 0),
+        (0, u64::MAX),
+        (1, 3),
+        (5, 2),
+        (u64::MAX - 1, u64::MAX),
+        (u64::MAX, 0),
+    ];
+    for value in values {
+        for (from, to) in ranges {
+            let range = SlotRange::new(Slot(from), Slot(to));
+            let proposal = Phase2a {
+                ballot: Ballot {
+                    round: 1,
+                    node: NodeId(9),
+                    ..Ballot::ZERO
+                },
+                range,
+                value,
+                prefix: 3,
+                decided_to: Slot(0),
+                own_volatile_to: Slot(u64::MAX),
+                own_durable_to: Slot(u64::MAX),
+                with_bytes: true,
+            };
+            for bytes in [None, Some(&b"abc"[..]), Some(&b"other"[..])] {
+                for message in [
+                    Message::Phase2a(proposal),
+                    Message::CatchupRequest { range },
+                    // Learning is believed ([model-1]); only what no honest peer can teach here.
+                    Message::Learn {
+                        range: SlotRange::new(Slot(u64::MAX), Slot(to)),
+                        value,
+                    },
+                ] {
+                    tell(
+                        &mut cluster,
+                        leader,
+                        other,
+                        Frame::Protocol { message, bytes },
+                    );
+                }
+            }
+            tell(
+                &mut cluster,
+                leader,
+                other,
+                Frame::FetchRequest {
+                    value,
+                    slot: Slot(from),
+                },
+            );
+            tell(
+                &mut cluster,
+                leader,
+                other,
+                Frame::FetchReply {
+                    value,
+                    bytes: Some(b"abc"),
+                },
+            );
+            tell(
+                &mut cluster,
+                leader,
+                other,
+                Frame::FetchReply { value, bytes: None },
+            );
+            let why = Refusal::Busy;
+            tell(
+                &mut cluster,
+                leader,
+                other,
+                Frame::NotTaken {
+                    value,
+                    why,
+                    leader: None,
+                },
+            );
+        }
+    }
+    tell(
+        &mut cluster,
+        leader,
+        leader.0,
+        Frame::Forward {
+            value: batch,
+            bytes: b"abc",
+        },
+    );
+    cluster.run_ms(2_000);
+    assert!(cluster.run_until(1_000, |cluster| cluster.leader().is_some()));
+    let leader = cluster.leader().unwrap();
+    let tag = cluster.write(leader, b"honest");
+    assert!(cluster.run_until(1_000, |cluster| cluster.outcome(leader, tag).is_some()));
+    assert_eq!(
+        cluster.outcome(leader, tag),
+        Some(&Outcome::Written(Vec::new()))
+    );
+    assert_eq!(cluster.replica(leader).service().0, 1);
+}
