@@ -11,6 +11,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// Connections that the kernel holds until they are accepted; bounded by `net.core.somaxconn`.
+const BACKLOG: i32 = 4096;
+
 /// An address that cannot be listened on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BindError {
@@ -113,6 +116,8 @@ impl Listeners {
 
 fn bind_tcp(flag: &'static str, address: &str) -> Result<(TcpListener, SocketAddr), BindError> {
     let bound = TcpListener::bind(address).and_then(|listener| {
+        // The library's 128 is short for a storm of clients: each overflow costs them a second.
+        rustix::net::listen(&listener, BACKLOG)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         Ok((listener, address))

@@ -75,7 +75,6 @@ pub struct Reactor<H> {
     host: H,
     listeners: Listeners,
     poller: Arc<Poller>,
-    events: Events,
     peers: Peers,
     clients: Clients,
     shared: Arc<Shared>,
@@ -153,7 +152,6 @@ impl<H: Host> Reactor<H> {
         let reactor = Self {
             host,
             listeners,
-            events: Events::new(),
             peers,
             clients: Clients::new(limits.clone(), poller.clone(), FIRST_CLIENT),
             poller,
@@ -173,22 +171,21 @@ impl<H: Host> Reactor<H> {
 
     /// Turns until a stop was asked for and everything accepted is finished; gives the host back.
     pub fn run(mut self) -> io::Result<H> {
-        while self.turn()? {}
+        let mut events = Events::new();
+        while self.turn(&mut events)? {}
         Ok(self.host)
     }
 
     /// One turn; `false` after the last. The order is the design's (§5): arrivals, the protocol,
     /// sends, then the write, then what clients get.
-    fn turn(&mut self) -> io::Result<bool> {
-        self.poller.wait(self.patience_us(), &mut self.events)?;
+    fn turn(&mut self, events: &mut Events) -> io::Result<bool> {
+        self.poller.wait(self.patience_us(), events)?;
         let now = self.clock();
         self.stats.turns += 1;
         self.stats.calls_wait += 1;
-        let ready = std::mem::take(&mut self.events.ready);
-        for event in &ready {
+        for event in &events.ready {
             self.on_ready(*event, now)?;
         }
-        self.events.ready = ready;
         self.peers.on_time(now, &mut self.host);
         self.clients.on_time(now, &mut self.host, &mut self.peers);
         self.reopen_gates(now)?;
@@ -215,7 +212,9 @@ impl<H: Host> Reactor<H> {
 
     /// How long nothing may happen; `None` for ever.
     fn patience_us(&self) -> Option<u64> {
-        if self.peers.has_unsent() || self.clients.can_resume(&self.host) {
+        // The end of a turn may have made work for the next.
+        let place_free = self.client_gate.state == GateState::Full && !self.clients.is_full();
+        if place_free || self.peers.has_unsent() || self.clients.can_resume(&self.host) {
             return Some(0);
         }
         let times = [

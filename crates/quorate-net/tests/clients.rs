@@ -1,0 +1,306 @@
+//! Clients on loopback: back-pressure, bounds, farewells, many at once.
+#![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
+mod common;
+
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::{Shutdown, TcpStream},
+    os::unix::net::UnixStream,
+};
+
+use common::{Event, Node, Start, lone};
+use quorate_net::Limits;
+
+fn read(stream: &mut impl Read, count: usize) -> Vec<u8> {
+    let mut bytes = vec![0; count];
+    stream.read_exact(&mut bytes).unwrap();
+    bytes
+}
+
+fn read_to_end(stream: &mut impl Read) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let _ = stream.read_to_end(&mut bytes);
+    bytes
+}
+
+/// Until a client waits for its answer.
+fn wait_slow(node: &Node) -> u64 {
+    node.shared
+        .wait("a slow request", |world| !world.slow.is_empty());
+    node.shared.lock().slow[0]
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order_over_tcp_and_unix() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("client.sock");
+    let bound = Start {
+        socket: Some(path.clone()),
+        ..Start::node(1)
+    }
+    .bind();
+    let peers = [bound.peer_address()];
+    let node = bound.run(&peers);
+    let lines: String = (0..5000).map(|n| format!("line {n}\n")).collect();
+    let mut tcp = node.client();
+    let mut unix = UnixStream::connect(&path).unwrap();
+    tcp.write_all(lines.as_bytes()).unwrap();
+    unix.write_all(lines.as_bytes()).unwrap();
+    assert!(read(&mut tcp, lines.len()) == lines.as_bytes());
+    assert!(read(&mut unix, lines.len()) == lines.as_bytes());
+    drop((tcp, unix));
+    node.shared
+        .wait("both gone", |world| world.clients.is_empty());
+}
+
+#[test]
+fn a_command_in_pieces_is_one_command() {
+    let node = lone(Limits::default(), &[]);
+    let mut client = node.client();
+    client.set_nodelay(true).unwrap();
+    let mut line = vec![b'y'; 300_000];
+    line.push(b'\n');
+    for piece in line.chunks(7_001) {
+        client.write_all(piece).unwrap();
+    }
+    assert!(read(&mut client, line.len()) == line);
+}
+
+/// The front takes nothing: the reactor stops reading, TCP tells the client, nothing piles up here.
+#[test]
+fn back_pressure_reaches_the_client_and_ends() {
+    let node = lone(Limits::default(), &[]);
+    let mut client = node.client();
+    client.write_all(b"hello\n").unwrap();
+    assert_eq!(read(&mut client, 6), b"hello\n");
+    node.shared.change(|world| world.hold = true);
+    client.set_nonblocking(true).unwrap();
+    let line = [b'z'; 1024];
+    let mut sent = 0usize;
+    let mut held = None;
+    // Full once: the kernel's buffers. It must stay full, for nothing is read any more.
+    loop {
+        match client.write(&line) {
+            Ok(count) => {
+                sent += count;
+                held = None;
+                assert!(sent < 256 << 20, "there is no end to what is taken");
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                let calls = node.handle.metrics().unwrap().stats.calls_client_read;
+                if held.replace(calls) == Some(calls) {
+                    break;
+                }
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert_eq!(node.shared.lock().received, 6);
+    client.set_nonblocking(false).unwrap();
+    let mut writer = client.try_clone().unwrap();
+    let writer = std::thread::spawn(move || writer.write_all(b"\n").unwrap());
+    node.shared.change(|world| world.hold = false);
+    assert_eq!(read(&mut client, sent + 1).len(), sent + 1);
+    writer.join().unwrap();
+}
+
+#[test]
+fn a_client_that_does_not_read_costs_its_output_and_no_other_client() {
+    let node = lone(Limits::default(), &[]);
+    let mut greedy = node.client();
+    for _ in 0..20 {
+        greedy.write_all(b"big\n").unwrap();
+    }
+    let mut other = node.client();
+    for _ in 0..100 {
+        other.write_all(b"ping\n").unwrap();
+        assert_eq!(read(&mut other, 5), b"ping\n");
+    }
+    for _ in 0..20 {
+        assert_eq!(read(&mut greedy, 3 << 20).len(), 3 << 20);
+    }
+}
+
+/// `printf 'GET k\r\n' | nc` closes its half at once; it still wants the answer.
+#[test]
+fn a_client_that_closed_its_half_gets_its_answers() {
+    let node = lone(Limits::default(), &[]);
+    node.shared.lock().hold_slow = true;
+    let mut client = node.client();
+    client.write_all(b"one\nslow\n").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read(&mut client, 4), b"one\n");
+    wait_slow(&node);
+    // Turns in which the end of the client's half is seen.
+    node.handle.status().unwrap();
+    node.handle.status().unwrap();
+    node.shared.change(|world| world.hold_slow = false);
+    assert_eq!(read_to_end(&mut client), b"slow answer\n");
+    node.shared.wait("gone", |world| world.clients.is_empty());
+}
+
+/// Closing with unread input would reset the connection and destroy the error.
+#[test]
+fn the_last_error_reaches_a_client_that_keeps_sending() {
+    let node = lone(Limits::default(), &[]);
+    let mut client = node.client();
+    client.write_all(b"bye\n").unwrap();
+    client.write_all(&vec![b'q'; 1 << 20]).unwrap();
+    assert_eq!(read_to_end(&mut client), b"error: bye\n");
+    drop(client);
+    node.shared.wait("gone", |world| world.clients.is_empty());
+}
+
+/// And one that never closes is closed after a while.
+#[test]
+fn a_farewell_ends() {
+    let node = lone(
+        Limits {
+            farewell_ms: 20,
+            ..Limits::default()
+        },
+        &[],
+    );
+    let mut client = node.client();
+    client.write_all(b"bye\n").unwrap();
+    node.shared.wait("gone", |world| {
+        world
+            .events
+            .iter()
+            .any(|event| matches!(event, Event::ClientClosed(_)))
+    });
+    assert_eq!(read_to_end(&mut client), b"error: bye\n");
+}
+
+#[test]
+fn bytes_that_make_no_command_are_bounded() {
+    let limits = Limits {
+        client_backlog_bytes_max: 1 << 20,
+        ..Limits::default()
+    };
+    let node = lone(limits, &[]);
+    let mut client = node.client();
+    let mut other = node.client();
+    // The connection breaks at some point of this.
+    let _ = client.write_all(&vec![b'n'; 64 << 20]);
+    node.shared.wait("gone", |world| world.clients.len() == 1);
+    other.write_all(b"still here\n").unwrap();
+    assert_eq!(read(&mut other, 11), b"still here\n");
+
+    let limits = Limits {
+        clients_backlog_bytes_max: 1 << 20,
+        ..Limits::default()
+    };
+    let node = lone(limits, &[]);
+    let mut clients: Vec<TcpStream> = (0..3).map(|_| node.client()).collect();
+    for client in &mut clients {
+        let _ = client.write_all(&vec![b'n'; 500_000]);
+    }
+    node.wait_stats("one of them closed", |stats| stats.clients_closed == 1);
+}
+
+#[test]
+fn a_thousand_idle_clients_cost_no_turns_and_each_still_works() {
+    let node = lone(Limits::default(), &[]);
+    let mut clients: Vec<TcpStream> = (0..1000).map(|_| node.client()).collect();
+    node.shared.wait("all", |world| world.clients.len() == 1000);
+    // Each question costs a turn; idle clients cost none between them.
+    let turns = || node.handle.metrics().unwrap().stats.turns;
+    let before = turns();
+    for _ in 0..10 {
+        node.handle.status().unwrap();
+    }
+    assert!(turns() - before <= 12, "idle clients make the reactor turn");
+    for (index, client) in clients.iter_mut().enumerate().step_by(37) {
+        let line = format!("client {index}\n");
+        client.write_all(line.as_bytes()).unwrap();
+        assert_eq!(read(client, line.len()), line.as_bytes());
+    }
+    node.stop();
+    for client in &mut clients {
+        assert!(read_to_end(client).is_empty());
+    }
+}
+
+#[test]
+fn more_clients_than_allowed_wait_for_a_place() {
+    let node = lone(
+        Limits {
+            clients_max: 2,
+            ..Limits::default()
+        },
+        &[],
+    );
+    let first = node.client();
+    let _second = node.client();
+    node.shared.wait("two", |world| world.clients.len() == 2);
+    let mut third = node.client(); // the kernel takes it, the node does not
+    third.write_all(b"me too\n").unwrap();
+    node.wait_stats("a pause", |stats| stats.accept_pauses >= 1);
+    assert_eq!(node.shared.lock().clients.len(), 2);
+    drop(first);
+    assert_eq!(read(&mut third, 7), b"me too\n");
+}
+
+#[test]
+fn hostile_bytes_on_the_client_port_are_the_fronts_to_judge() {
+    let node = lone(Limits::default(), &[]);
+    let mut client = node.client();
+    let noise: Vec<u8> = (0..100_000u32)
+        .map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()[0])
+        .collect();
+    client.write_all(&noise).unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    let whole = noise.iter().rposition(|byte| *byte == b'\n').unwrap() + 1;
+    assert!(read_to_end(&mut client) == noise[..whole]);
+}
+
+#[test]
+fn a_stop_finishes_what_was_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("client.sock");
+    let bound = Start {
+        socket: Some(path.clone()),
+        ..Start::node(1)
+    }
+    .bind();
+    let peers = [bound.peer_address()];
+    let node = bound.run(&peers);
+    let handle = node.handle.clone();
+    node.shared.lock().hold_slow = true;
+    let (mut client, mut late) = (node.client(), node.client());
+    client.write_all(b"slow\n").unwrap();
+    node.shared.wait("both", |world| {
+        world.clients.len() == 2 && world.slow.len() == 1
+    });
+    handle.stop();
+    node.shared.wait_event(&Event::Stop);
+    assert!(
+        !path.exists(),
+        "the socket file is gone when the stop begins"
+    );
+    let _ = late.write_all(b"too late\n");
+    node.shared.change(|world| world.hold_slow = false);
+    assert_eq!(read_to_end(&mut client), b"slow answer\n");
+    assert!(read_to_end(&mut late).is_empty());
+    node.wait_ended();
+    assert_eq!(handle.status(), Err(quorate_net::Unanswered::Stopped));
+}
+
+#[test]
+fn a_stop_does_not_wait_for_ever() {
+    let node = lone(
+        Limits {
+            stop_ms: 20,
+            ..Limits::default()
+        },
+        &[],
+    );
+    node.shared.lock().hold_slow = true;
+    let mut client = node.client();
+    client.write_all(b"slow\n").unwrap();
+    wait_slow(&node);
+    node.stop();
+    assert!(read_to_end(&mut client).is_empty());
+}

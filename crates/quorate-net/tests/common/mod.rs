@@ -1,0 +1,625 @@
+//! A fake host behind a real reactor on loopback, and raw sockets to annoy it with.
+#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    io::{Read, Write},
+    net::TcpStream,
+    os::fd::{AsFd, BorrowedFd},
+    os::unix::net::UnixStream,
+    path::PathBuf,
+    sync::{Arc, Condvar, Mutex, MutexGuard},
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use quorate_core::{
+    ballot::{Ballot, Era},
+    effect::{Refusal, Role},
+    message::Message,
+    node_id::{Member, NodeId},
+    record::Class,
+    slot::Slot,
+    time::Time,
+    value::{BatchName, Value},
+};
+use quorate_net::{
+    Founded, Handle, Host, Identity, Limits, Listeners, Now, PeerAddress, PeerUp, Reactor, Refused,
+    Settings,
+};
+use quorate_replica::{
+    front::ConnectionId,
+    plane::Plane,
+    status::{Addresses, Status},
+};
+use quorate_wire::{
+    BODY_BYTES_MAX, Decoded, Frame, Hello, Join, Lane, PROTOCOL_VERSION, RefusalCode, checksum,
+    decode, encode, encoded_len,
+};
+
+/// Longer than anything here takes; only a failing test waits so long.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
+
+pub(crate) const CLUSTER: u128 = 0x0123_4567_89ab_cdef;
+
+/// What the fake saw.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    Up(NodeId, u32),
+    Down(NodeId),
+    Forwarded(NodeId, Lane, Vec<u8>),
+    Read(NodeId, u64),
+    ClientClosed(u64),
+    Stop,
+}
+
+/// What a test asks the fake to do in its next `poll`.
+pub(crate) enum Task {
+    /// Send these bytes in a `Forward`.
+    Forward(NodeId, Lane, Vec<u8>),
+    /// Send a `ReadRequest` with this id.
+    Ask(NodeId, u64),
+    EndTransfer(Result<NodeId, Refusal>),
+}
+
+/// Called in `submit`.
+pub(crate) type OnSubmit = Box<dyn FnMut() + Send>;
+
+/// The state that test and fake share.
+#[derive(Default)]
+pub(crate) struct World {
+    pub(crate) events: Vec<Event>,
+    pub(crate) tasks: VecDeque<Task>,
+    /// `outgoing` said yes, or no, to this node.
+    pub(crate) taken: BTreeMap<NodeId, u64>,
+    pub(crate) lost: BTreeMap<NodeId, u64>,
+    pub(crate) clients: BTreeSet<u64>,
+    /// While set, clients are not ready.
+    pub(crate) hold: bool,
+    /// While set, "slow" stays unanswered.
+    pub(crate) hold_slow: bool,
+    pub(crate) slow: VecDeque<u64>,
+    pub(crate) peers: BTreeMap<NodeId, PeerUp>,
+    pub(crate) admit: Option<Result<Founded, Refused>>,
+    pub(crate) on_submit: Option<OnSubmit>,
+    pub(crate) received: usize,
+    pub(crate) transfers: Vec<Option<NodeId>>,
+}
+
+pub(crate) struct Shared {
+    pub(crate) world: Mutex<World>,
+    changed: Condvar,
+    wake: UnixStream,
+}
+
+impl Shared {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, World> {
+        self.world.lock().unwrap()
+    }
+
+    /// Changes the world, and makes the reactor look.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut World)) {
+        change(&mut self.lock());
+        let _ = (&self.wake).write(&[1]);
+    }
+
+    /// Waits until the world looks like this.
+    pub(crate) fn wait(&self, what: &str, mut holds: impl FnMut(&World) -> bool) {
+        let world = self.lock();
+        let (world, timeout) = self
+            .changed
+            .wait_timeout_while(world, DEADLINE, |world| !holds(world))
+            .unwrap();
+        let count = world.events.len();
+        let tail = &world.events[count.saturating_sub(5)..];
+        assert!(
+            !timeout.timed_out(),
+            "waited in vain: {what}; {count} events, last {tail:?}"
+        );
+    }
+
+    pub(crate) fn saw(&self, event: &Event) -> bool {
+        self.lock().events.contains(event)
+    }
+
+    pub(crate) fn wait_event(&self, event: &Event) {
+        self.wait(&format!("{event:?}"), |world| world.events.contains(event));
+    }
+}
+
+/// Echoes lines to clients; does to peers what the test says.
+pub(crate) struct Fake {
+    member: Member,
+    shared: Arc<Shared>,
+    wake: UnixStream,
+    outputs: BTreeMap<u64, Vec<u8>>,
+    closing: BTreeSet<u64>,
+    dirty: VecDeque<u64>,
+    stopping: bool,
+    transfer_ended: Option<Result<NodeId, Refusal>>,
+}
+
+/// A batch that names these bytes.
+pub(crate) fn batch(bytes: &[u8]) -> Value {
+    let length = u32::try_from(bytes.len()).unwrap();
+    Value::Batch(BatchName {
+        length,
+        checksum: checksum(bytes),
+        ..BatchName::default()
+    })
+}
+
+impl Fake {
+    fn send(&self, to: NodeId, lane: Lane, frame: &Frame<'_>, plane: &mut dyn Plane) {
+        let mut world = self.shared.lock();
+        match plane.outgoing(to, lane, encoded_len(frame)) {
+            Some(out) => {
+                encode(self.member, frame, out).unwrap();
+                *world.taken.entry(to).or_default() += 1;
+            }
+            None => *world.lost.entry(to).or_default() += 1,
+        }
+    }
+
+    fn event(&self, event: Event) {
+        self.shared.lock().events.push(event);
+        self.shared.changed.notify_all();
+    }
+
+    fn reply(&mut self, client: u64, bytes: &[u8]) {
+        self.outputs
+            .get_mut(&client)
+            .unwrap()
+            .extend_from_slice(bytes);
+        self.dirty.push_back(client);
+    }
+
+    fn line(&mut self, client: u64, line: &[u8]) {
+        match line {
+            b"bye\n" => {
+                self.reply(client, b"error: bye\n");
+                self.closing.insert(client);
+            }
+            b"slow\n" => self.shared.lock().slow.push_back(client),
+            b"big\n" => self.reply(client, &vec![b'x'; 3 << 20]),
+            other => self.reply(client, other),
+        }
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Host for Fake {
+    fn peer_up(&mut self, _: Now, peer: &PeerUp, _: &mut dyn Plane) {
+        self.shared
+            .lock()
+            .peers
+            .insert(peer.member.node, peer.clone());
+        self.event(Event::Up(peer.member.node, peer.boot));
+    }
+
+    fn peer_down(&mut self, _: Now, node: NodeId, _: &mut dyn Plane) {
+        self.shared.lock().peers.remove(&node);
+        self.event(Event::Down(node));
+    }
+
+    fn frame(&mut self, _: Now, from: Member, lane: Lane, frame: &Frame<'_>, _: &mut dyn Plane) {
+        match frame {
+            Frame::Forward { bytes, .. } => {
+                self.event(Event::Forwarded(from.node, lane, bytes.to_vec()));
+            }
+            Frame::Protocol {
+                message: Message::ReadRequest { id },
+                ..
+            } => {
+                self.event(Event::Read(from.node, *id));
+            }
+            other => panic!("unexpected {other:?}"),
+        }
+    }
+
+    fn admit(&mut self, _: Now, _: Join) -> Result<Founded, Refused> {
+        self.shared.lock().admit.clone().unwrap_or_else(|| {
+            Err(Refused {
+                code: RefusalCode::NotFounded,
+                reason: "not yet founded".to_owned(),
+            })
+        })
+    }
+
+    fn poll(&mut self, _: Now, plane: &mut dyn Plane) {
+        let _ = self.wake.read(&mut [0; 64]);
+        let tasks = std::mem::take(&mut self.shared.lock().tasks);
+        for task in tasks {
+            match task {
+                Task::Forward(to, lane, bytes) => {
+                    let frame = Frame::Forward {
+                        value: batch(&bytes),
+                        bytes: &bytes,
+                    };
+                    self.send(to, lane, &frame, plane);
+                }
+                Task::Ask(to, id) => {
+                    let message = Message::ReadRequest { id };
+                    self.send(
+                        to,
+                        Lane::Control,
+                        &Frame::Protocol {
+                            message,
+                            bytes: None,
+                        },
+                        plane,
+                    );
+                }
+                Task::EndTransfer(outcome) => self.transfer_ended = Some(outcome),
+            }
+        }
+        let mut world = self.shared.lock();
+        let answered = if world.hold_slow {
+            VecDeque::new()
+        } else {
+            std::mem::take(&mut world.slow)
+        };
+        drop(world);
+        for client in answered {
+            if self.outputs.contains_key(&client) {
+                self.reply(client, b"slow answer\n");
+            }
+        }
+        self.shared.changed.notify_all();
+    }
+
+    fn submit(&mut self, _: Now) {
+        if let Some(on_submit) = &mut self.shared.lock().on_submit {
+            on_submit();
+        }
+    }
+
+    fn wake_at(&self) -> Option<Time> {
+        None
+    }
+
+    fn wake_fds(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.wake.as_fd()]
+    }
+
+    fn client_opened(&mut self, _: Now, client: ConnectionId, _: &mut dyn Plane) {
+        self.outputs.insert(client.0, Vec::new());
+        self.shared.lock().clients.insert(client.0);
+        self.shared.changed.notify_all();
+    }
+
+    fn client_received(
+        &mut self,
+        _: Now,
+        client: ConnectionId,
+        bytes: &[u8],
+        _: &mut dyn Plane,
+    ) -> usize {
+        let mut used = 0;
+        while let Some(end) = bytes[used..].iter().position(|byte| *byte == b'\n') {
+            if !self.client_ready(client) || self.closing.contains(&client.0) {
+                break;
+            }
+            let line = bytes[used..=used + end].to_vec();
+            used += line.len();
+            self.line(client.0, &line);
+        }
+        self.shared.lock().received += used;
+        used
+    }
+
+    fn client_ready(&self, client: ConnectionId) -> bool {
+        let held = self.shared.lock().hold;
+        !held
+            && self
+                .outputs
+                .get(&client.0)
+                .is_none_or(|output| output.len() < 1 << 20)
+    }
+
+    fn client_busy(&self, client: ConnectionId) -> bool {
+        self.shared.lock().slow.contains(&client.0)
+    }
+
+    fn next_dirty(&mut self) -> Option<ConnectionId> {
+        self.dirty
+            .pop_front()
+            .filter(|client| self.outputs.contains_key(client))
+            .map(ConnectionId)
+    }
+
+    fn client_output(&mut self, client: ConnectionId) -> &mut Vec<u8> {
+        self.outputs.get_mut(&client.0).unwrap()
+    }
+
+    fn client_closing(&self, client: ConnectionId) -> bool {
+        self.closing.contains(&client.0)
+    }
+
+    fn client_closed(&mut self, _: Now, client: ConnectionId, _: &mut dyn Plane) {
+        self.outputs.remove(&client.0);
+        self.shared.lock().clients.remove(&client.0);
+        self.event(Event::ClientClosed(client.0));
+    }
+
+    fn status(&self) -> Status {
+        Status {
+            cluster: CLUSTER,
+            member: self.member,
+            role: Role::Follower,
+            leader: None,
+            era: Era(0),
+            ballot: Ballot::ZERO,
+            decided_to: Slot::FIRST,
+            applied_to: Slot::FIRST,
+            durable_to: Slot::FIRST,
+            class: Class::Durable,
+            log_bytes: 0,
+            error: None,
+            peers: Vec::new(),
+        }
+    }
+
+    fn metrics(&self, out: &mut String) {
+        out.push_str("fake_host 1\n");
+    }
+
+    fn transfer(&mut self, _: Now, to: Option<NodeId>, _: &mut dyn Plane) {
+        self.shared.lock().transfers.push(to);
+        self.shared.changed.notify_all();
+    }
+
+    fn transfer_ended(&mut self) -> Option<Result<NodeId, Refusal>> {
+        self.transfer_ended.take()
+    }
+
+    fn stop(&mut self, _: Now, _: &mut dyn Plane) {
+        self.stopping = true;
+        self.event(Event::Stop);
+    }
+
+    fn stopped(&self) -> bool {
+        self.stopping && self.shared.lock().slow.is_empty()
+    }
+}
+
+/// What a node is started with; the defaults suit most tests.
+pub(crate) struct Start {
+    pub(crate) node: u32,
+    pub(crate) boot: u32,
+    pub(crate) cluster: u128,
+    pub(crate) limits: Limits,
+    pub(crate) socket: Option<PathBuf>,
+    pub(crate) peer: String,
+}
+
+impl Start {
+    pub(crate) fn node(node: u32) -> Self {
+        Self {
+            node,
+            boot: 1,
+            cluster: CLUSTER,
+            limits: Limits::default(),
+            socket: None,
+            peer: "127.0.0.1:0".to_owned(),
+        }
+    }
+
+    pub(crate) fn bind(self) -> Bound {
+        let listeners = Listeners::bind(&self.peer, "127.0.0.1:0", self.socket.as_deref());
+        Bound {
+            start: self,
+            listeners: listeners.unwrap(),
+        }
+    }
+}
+
+/// A node with its ports.
+pub(crate) struct Bound {
+    start: Start,
+    listeners: Listeners,
+}
+
+impl Bound {
+    pub(crate) fn peer_address(&self) -> PeerAddress {
+        let address = self.listeners.peer_address().to_string();
+        PeerAddress {
+            node: NodeId(self.start.node),
+            address,
+        }
+    }
+
+    pub(crate) fn run(self, peers: &[PeerAddress]) -> Node {
+        let Self { start, listeners } = self;
+        let member = Member::first(start.node);
+        let (wake, woken) = UnixStream::pair().unwrap();
+        wake.set_nonblocking(true).unwrap();
+        woken.set_nonblocking(true).unwrap();
+        let shared = Arc::new(Shared {
+            world: Mutex::default(),
+            changed: Condvar::new(),
+            wake,
+        });
+        let peer = listeners.peer_address().to_string();
+        let client = listeners.client_address().to_string();
+        let fake = Fake {
+            member,
+            shared: shared.clone(),
+            wake: woken,
+            outputs: BTreeMap::new(),
+            closing: BTreeSet::new(),
+            dirty: VecDeque::new(),
+            stopping: false,
+            transfer_ended: None,
+        };
+        let addresses = Addresses {
+            peer: peer.clone(),
+            client: client.clone(),
+            admin: "admin".to_owned(),
+        };
+        let settings = Settings {
+            identity: Identity {
+                cluster: start.cluster,
+                member,
+                boot: start.boot,
+                addresses,
+            },
+            peers: peers.to_vec(),
+            limits: start.limits,
+            seed: u64::from(start.node),
+        };
+        let (reactor, handle) = Reactor::new(settings, listeners, fake).unwrap();
+        let thread = std::thread::spawn(move || drop(reactor.run().unwrap()));
+        Node {
+            shared,
+            handle,
+            thread: Some(thread),
+            peer,
+            client,
+        }
+    }
+}
+
+/// A running reactor.
+pub(crate) struct Node {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) handle: Handle,
+    thread: Option<JoinHandle<()>>,
+    pub(crate) peer: String,
+    pub(crate) client: String,
+}
+
+impl Node {
+    pub(crate) fn client(&self) -> TcpStream {
+        patient(TcpStream::connect(&self.client).unwrap())
+    }
+
+    /// Stops, and waits for the end.
+    pub(crate) fn stop(mut self) {
+        self.handle.stop();
+        self.thread.take().unwrap().join().unwrap();
+    }
+
+    pub(crate) fn wait_ended(mut self) {
+        self.thread.take().unwrap().join().unwrap();
+    }
+
+    /// Waits until the metrics look like this.
+    pub(crate) fn wait_stats(&self, what: &str, holds: impl Fn(&quorate_net::Stats) -> bool) {
+        let start = Instant::now();
+        while !holds(&self.handle.metrics().unwrap().stats) {
+            assert!(start.elapsed() < DEADLINE, "waited in vain: {what}");
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.handle.stop();
+    }
+}
+
+/// Node 1 alone, with these further nodes known but not there.
+pub(crate) fn lone(limits: Limits, others: &[u32]) -> Node {
+    let bound = Start {
+        limits,
+        ..Start::node(1)
+    }
+    .bind();
+    let mut peers = vec![bound.peer_address()];
+    let absent = |node: &u32| PeerAddress {
+        node: NodeId(*node),
+        address: "127.0.0.1:1".to_owned(),
+    };
+    peers.extend(others.iter().map(absent));
+    bound.run(&peers)
+}
+
+/// Fails instead of hanging.
+pub(crate) fn patient(stream: TcpStream) -> TcpStream {
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    stream.set_write_timeout(Some(DEADLINE)).unwrap();
+    stream
+}
+
+/// A hello of this node to node 1.
+pub(crate) fn hello(node: u32) -> Hello<'static> {
+    Hello {
+        version: PROTOCOL_VERSION,
+        cluster: CLUSTER,
+        from: Member::first(node),
+        boot: 1,
+        to: NodeId(1),
+        lane: Lane::Control,
+        client: "client",
+        admin: "admin",
+    }
+}
+
+/// A peer made of a raw socket.
+pub(crate) struct Raw {
+    pub(crate) stream: TcpStream,
+    bytes: Vec<u8>,
+}
+
+impl Raw {
+    pub(crate) fn connect(node: &Node) -> Self {
+        Self {
+            stream: patient(TcpStream::connect(&node.peer).unwrap()),
+            bytes: Vec::new(),
+        }
+    }
+
+    pub(crate) fn over(stream: TcpStream) -> Self {
+        Self {
+            stream,
+            bytes: Vec::new(),
+        }
+    }
+
+    /// Connected, with the handshake done.
+    pub(crate) fn greet(node: &Node, hello: Hello<'_>) -> Self {
+        let mut raw = Self::connect(node);
+        raw.say(&hello);
+        assert_eq!(raw.answer(), "welcome");
+        raw
+    }
+
+    pub(crate) fn say(&mut self, hello: &Hello<'_>) {
+        self.send(hello.from, &Frame::Hello(*hello));
+    }
+
+    pub(crate) fn send(&mut self, from: Member, frame: &Frame<'_>) {
+        let mut bytes = Vec::new();
+        encode(from, frame, &mut bytes).unwrap();
+        self.stream.write_all(&bytes).unwrap();
+    }
+
+    /// The next frame, in short; `end` if the connection was closed.
+    pub(crate) fn answer(&mut self) -> String {
+        let mut chunk = [0; 65536];
+        loop {
+            if let Decoded::Frame { frame, used, .. } = decode(&self.bytes, BODY_BYTES_MAX).unwrap()
+            {
+                let text = match frame {
+                    Frame::Welcome(_) => "welcome".to_owned(),
+                    Frame::Refused(code, reason) => format!("{code:?}: {reason}"),
+                    Frame::Forward { bytes, .. } => format!("forward of {}", bytes.len()),
+                    other => format!("{other:?}"),
+                };
+                self.bytes.drain(..used);
+                return text;
+            }
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return "end".to_owned(),
+                Ok(count) => self.bytes.extend_from_slice(&chunk[..count]),
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {
+                    return "end".to_owned();
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+}

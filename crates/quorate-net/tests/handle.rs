@@ -1,0 +1,81 @@
+//! Other threads and the reactor: answers, transfers, the end.
+#![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
+mod common;
+
+use common::{Task, lone};
+use quorate_core::{
+    effect::Refusal,
+    node_id::{Member, NodeId},
+};
+use quorate_net::{Limits, TransferError, Unanswered};
+
+#[test]
+fn questions_are_answered_from_any_thread() {
+    let node = lone(Limits::default(), &[]);
+    let threads: Vec<_> = (0..8)
+        .map(|_| {
+            let handle = node.handle.clone();
+            std::thread::spawn(move || (0..50).all(|_| handle.status().is_ok()))
+        })
+        .collect();
+    assert!(threads.into_iter().all(|thread| thread.join().unwrap()));
+    assert_eq!(node.handle.status().unwrap().member, Member::first(1));
+    let metrics = node.handle.metrics().unwrap();
+    assert!(metrics.text.contains("fake_host 1\n"));
+    assert!(metrics.text.contains("quorate_net_turns_total "));
+}
+
+#[test]
+fn a_transfer_reports_its_end_and_a_second_one_is_refused_meanwhile() {
+    let node = lone(Limits::default(), &[2]);
+    let handle = node.handle.clone();
+    let first = std::thread::spawn(move || handle.transfer(Some(NodeId(2))));
+    node.shared
+        .wait("the transfer", |world| world.transfers == [Some(NodeId(2))]);
+    let second = node.handle.transfer(None);
+    assert_eq!(second, Err(TransferError::Refused(Refusal::Transferring)));
+    node.shared
+        .change(|world| world.tasks.push_back(Task::EndTransfer(Ok(NodeId(2)))));
+    assert_eq!(first.join().unwrap(), Ok(NodeId(2)));
+    // And then another one may begin.
+    let handle = node.handle.clone();
+    let third = std::thread::spawn(move || handle.transfer(None));
+    node.shared
+        .wait("the next transfer", |world| world.transfers.len() == 2);
+    let refused = Err(Refusal::NotLeader);
+    node.shared
+        .change(|world| world.tasks.push_back(Task::EndTransfer(refused)));
+    assert_eq!(
+        third.join().unwrap(),
+        Err(TransferError::Refused(Refusal::NotLeader))
+    );
+}
+
+#[test]
+fn who_waits_when_the_reactor_ends_hears_it_at_once() {
+    let node = lone(Limits::default(), &[2]);
+    let handle = node.handle.clone();
+    let waiting = std::thread::spawn(move || handle.transfer(None));
+    node.shared
+        .wait("the transfer", |world| world.transfers.len() == 1);
+    let handle = node.handle.clone();
+    node.stop();
+    let stopped = Err(TransferError::Unanswered(Unanswered::Stopped));
+    assert_eq!(waiting.join().unwrap(), stopped);
+    assert_eq!(handle.status(), Err(Unanswered::Stopped));
+    assert_eq!(handle.transfer(None), stopped);
+    handle.stop(); // of no effect
+}
+
+#[test]
+fn too_many_questions_are_refused_and_not_queued() {
+    let node = lone(
+        Limits {
+            commands_max: 0,
+            ..Limits::default()
+        },
+        &[],
+    );
+    assert_eq!(node.handle.status(), Err(Unanswered::Busy));
+}
