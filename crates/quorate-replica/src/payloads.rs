@@ -276,4 +276,16 @@ mod tests {
         payloads.unpin_below(Slot(2));
         assert!(payloads.has_room(6));
     }
+
+    /// What waits behind a gap must not keep out what fills it: a follower that was far behind, and
+    /// heard of more proposals than it had room for, would never catch up.
+    #[test]
+    fn slots_behind_a_gap_take_half_of_the_room() {
+        let mut payloads = Payloads::new(20, 100);
+        assert!(payloads.has_room_ahead(1000), "one payload always fits");
+        let ahead = store(&mut payloads, 1, 10);
+        payloads.pin(Slot(9), ahead);
+        assert!(!payloads.has_room_ahead(1));
+        assert!(payloads.has_room(10));
+    }
 }
