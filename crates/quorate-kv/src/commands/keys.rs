@@ -31,6 +31,8 @@ pub const COMMANDS: &[Spec] = &[
 
 /// Most keys that one SCAN looks at, whatever COUNT says.
 const SCAN_COUNT_MAX: u64 = 10_000;
+/// A page with so many bytes is full.
+const SCAN_PAGE_BYTES: usize = 1024 * 1024;
 
 fn encode_del(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     encode_list(Op::Del, r, out)
@@ -309,7 +311,8 @@ pub(super) fn scan(
     if let Some(start) = Position::from_cursor(cursor) {
         state.store.scan(start, &mut |key, _| {
             let position = Position::of(key);
-            let full = looked_at >= count.min(SCAN_COUNT_MAX);
+            let full =
+                looked_at >= count.min(SCAN_COUNT_MAX) || page.items.len() >= SCAN_PAGE_BYTES;
             if full && position != last {
                 next = Some(position);
                 return ControlFlow::Break(());

@@ -112,6 +112,8 @@ pub(super) struct Connection {
     pub(super) acknowledged_below: u64,
     /// Nothing more is taken; it closes when all is answered.
     ending: bool,
+    /// It was not ready when it was last asked: input may be waiting.
+    blocked: bool,
     marked: bool,
 }
 
@@ -128,6 +130,7 @@ impl Connection {
             session: None,
             acknowledged_below: 0,
             ending: false,
+            blocked: false,
             marked: false,
         }
     }
@@ -169,9 +172,13 @@ impl Connection {
         self.parser = parser;
     }
 
-    /// Tells the reactor that there is something to send, or that it is time to close.
+    /// Tells the reactor that there is something to send, that it is time to close, or that there
+    /// is room again for input that was left over.
     pub(super) fn mark(&mut self, shared: &mut Shared) {
-        if !self.marked && (!self.order.output.is_empty() || self.closing()) {
+        let (was_blocked, ready) = (self.blocked, self.ready());
+        self.blocked = !ready;
+        let resumed = was_blocked && ready;
+        if !self.marked && (resumed || !self.order.output.is_empty() || self.closing()) {
             self.marked = true;
             shared.dirty.push_back(self.id);
         }

@@ -16,6 +16,7 @@
 //! starts an empty one, and says so.
 
 use std::{
+    cell::Cell,
     collections::BTreeMap,
     fmt, io,
     ops::{Bound, ControlFlow},
@@ -119,6 +120,9 @@ pub struct LsmStore {
     overlay: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     /// Where the removal of earlier generations goes on.
     purge_from: Vec<u8>,
+    /// No key has an earlier deadline. Deadlines that were removed lie before it until they are
+    /// compacted away; looking for overdue keys must not walk over them each time.
+    earliest: Cell<u64>,
 }
 
 impl fmt::Debug for LsmStore {
@@ -174,6 +178,7 @@ impl LsmStore {
             state,
             overlay: BTreeMap::new(),
             purge_from: Vec::new(),
+            earliest: Cell::new(0),
         })
     }
 
@@ -275,6 +280,7 @@ impl LsmStore {
             self.overlay.insert(self.deadline_key(old, key), None);
         }
         if let Some(new) = new {
+            self.earliest.set(self.earliest.get().min(new));
             self.overlay
                 .insert(self.deadline_key(new, key), Some(Vec::new()));
         }
@@ -435,6 +441,7 @@ impl Store for LsmStore {
         self.overlay.clear();
         self.state.generation += 1;
         self.state.keys = 0;
+        self.earliest.set(0);
     }
 
     fn len(&self) -> u64 {
@@ -451,16 +458,25 @@ impl Store for LsmStore {
     }
 
     fn overdue(&self, wall_ms: u64, visit: &mut dyn FnMut(u64, &[u8]) -> ControlFlow<()>) {
-        let first = prefix(kind::DEADLINE, self.state.generation);
-        let before = self.deadline_key(wall_ms.saturating_add(1), b"");
-        let skipped = first.len();
+        let skipped = prefix(kind::DEADLINE, self.state.generation).len();
+        let (from, to) = (self.earliest.get(), wall_ms.saturating_add(1));
+        if from >= to {
+            return;
+        }
+        let (first, before) = (self.deadline_key(from, b""), self.deadline_key(to, b""));
+        let mut found = None;
         self.range(&first, &before, &mut |key, _| match key
             .get(skipped..)
             .and_then(<[u8]>::split_first_chunk)
         {
-            Some((deadline, key)) => visit(u64::from_be_bytes(*deadline), key),
+            Some((deadline, key)) => {
+                let deadline = u64::from_be_bytes(*deadline);
+                found.get_or_insert(deadline);
+                visit(deadline, key)
+            }
             None => ControlFlow::Continue(()),
         });
+        self.earliest.set(found.unwrap_or(to));
     }
 
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]) {

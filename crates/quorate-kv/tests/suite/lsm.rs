@@ -188,3 +188,39 @@ fn digests_do_not_depend_on_the_store() {
     }
     assert_eq!(digest(&disk), digest(&memory));
 }
+
+#[test]
+fn deadlines_are_found_whatever_was_looked_for_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = open(&folder.path().join("kv"));
+    let overdue = |store: &LsmStore, wall_ms| {
+        let mut found = Vec::new();
+        store.overdue(wall_ms, &mut |deadline, _| {
+            found.push(deadline);
+            std::ops::ControlFlow::Continue(())
+        });
+        found
+    };
+    for deadline in [30, 10, 20] {
+        store.put(
+            deadline.to_string().as_bytes(),
+            b"",
+            VERSION,
+            Some(deadline),
+        );
+        store.commit(Slot(deadline), &[]);
+    }
+    assert_eq!(overdue(&store, 20), [10, 20]);
+    assert_eq!(overdue(&store, 5), [], "the clock jumped back");
+    assert_eq!(overdue(&store, 20), [10, 20]);
+    store.remove(b"10");
+    assert_eq!(overdue(&store, 20), [20]);
+    store.remove(b"20");
+    assert_eq!(overdue(&store, 25), []);
+    store.put(b"15", b"", VERSION, Some(15));
+    assert_eq!(overdue(&store, u64::MAX), [15, 30]);
+    store.clear();
+    assert_eq!(overdue(&store, u64::MAX), []);
+    store.put(b"1", b"", VERSION, Some(1));
+    assert_eq!(overdue(&store, 1), [1]);
+}

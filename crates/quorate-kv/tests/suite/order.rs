@@ -290,6 +290,25 @@ fn replies_that_nobody_reads_stop_the_input() {
     assert!(node.front.ready(client));
 }
 
+/// Room may come without output: the reactor has to hear of it all the same.
+#[test]
+fn a_connection_with_room_again_is_reported() {
+    let mut node = Node::memory();
+    let client = node.connect();
+    node.feed(client, &b"GETSET a 1\r\n".repeat(9));
+    assert!(!node.front.ready(client));
+    assert_eq!(node.front.next_dirty(), None);
+    node.world.execute(0);
+    node.world.execute(0);
+    let Told::Written(tag, reply) = node.world.told.remove(1) else {
+        panic!("a write")
+    };
+    let written = quorate_replica::front::Completion::Written(tag, &reply);
+    node.front.completed(written, &mut node.world);
+    assert_eq!(node.front.next_dirty(), Some(client));
+    assert!(node.front.output(client).is_empty() && node.front.ready(client));
+}
+
 #[test]
 fn very_many_replies_that_nobody_reads_become_errors() {
     let mut node = Node::memory();
