@@ -16,6 +16,7 @@ use crate::{
 };
 
 const WINDOW: usize = 1 << 20;
+const ZEROS: [u8; BLOCK] = [0; BLOCK];
 
 /// Sees every batch of the log, in order.
 pub(crate) trait Visit {
@@ -413,7 +414,7 @@ impl<S: Source> Walk<'_, S> {
         let mut dirty = 0;
         for offset in (from..file.bytes).step_by(BLOCK) {
             match self.window.get(file, offset, BLOCK) {
-                Ok(block) if block.iter().all(|byte| *byte == 0) => {}
+                Ok(block) if *block == ZEROS => {}
                 Ok(_) => dirty += BLOCK as u64,
                 Err(detail) => {
                     let place = Place {
