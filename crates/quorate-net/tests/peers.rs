@@ -93,17 +93,14 @@ fn sends_leave_before_submit() {
     node.shared.wait_event(&Event::Up(NodeId(2), 1));
     let mut stream = raw.stream.try_clone().unwrap();
     let (seen, result) = mpsc::channel();
-    node.shared.change(|world| {
-        world.tasks.push_back(Task::Ask(NodeId(2), 7));
-        // Runs inside `submit`: if the send came after it, this would wait in vain.
-        let mut once = Some(seen);
-        world.on_submit = Some(Box::new(move || {
-            if let Some(seen) = once.take() {
-                let mut header = [0; 160];
-                let _ = seen.send(stream.read_exact(&mut header).map(|()| header[5]));
-            }
-        }));
+    // If the send came after `submit`, this would wait in vain.
+    let look = Box::new(move || {
+        let mut header = [0; 160];
+        seen.send(stream.read_exact(&mut header).map(|()| header[5]))
+            .unwrap();
     });
+    node.shared
+        .change(|world| world.tasks.push_back(Task::AskThen(NodeId(2), 7, look)));
     let kind = result.recv().unwrap().unwrap();
     assert_eq!(kind, 28, "a read request");
 }

@@ -60,11 +60,13 @@ pub(crate) enum Task {
     Forward(NodeId, Lane, Vec<u8>),
     /// Send a `ReadRequest` with this id.
     Ask(NodeId, u64),
+    /// The same, and run this in the `submit` of the same turn.
+    AskThen(NodeId, u64, OnSubmit),
     EndTransfer(Result<NodeId, Refusal>),
 }
 
-/// Called in `submit`.
-pub(crate) type OnSubmit = Box<dyn FnMut() + Send>;
+/// Called once, in `submit`.
+pub(crate) type OnSubmit = Box<dyn FnOnce() + Send>;
 
 /// The state that test and fake share.
 #[derive(Default)]
@@ -162,6 +164,15 @@ impl Fake {
         }
     }
 
+    fn ask(&self, to: NodeId, id: u64, plane: &mut dyn Plane) {
+        let message = Message::ReadRequest { id };
+        let frame = Frame::Protocol {
+            message,
+            bytes: None,
+        };
+        self.send(to, Lane::Control, &frame, plane);
+    }
+
     fn event(&self, event: Event) {
         self.shared.lock().events.push(event);
         self.shared.changed.notify_all();
@@ -239,17 +250,10 @@ impl Host for Fake {
                     };
                     self.send(to, lane, &frame, plane);
                 }
-                Task::Ask(to, id) => {
-                    let message = Message::ReadRequest { id };
-                    self.send(
-                        to,
-                        Lane::Control,
-                        &Frame::Protocol {
-                            message,
-                            bytes: None,
-                        },
-                        plane,
-                    );
+                Task::Ask(to, id) => self.ask(to, id, plane),
+                Task::AskThen(to, id, on_submit) => {
+                    self.ask(to, id, plane);
+                    self.shared.lock().on_submit = Some(on_submit);
                 }
                 Task::EndTransfer(outcome) => self.transfer_ended = Some(outcome),
             }
@@ -270,7 +274,8 @@ impl Host for Fake {
     }
 
     fn submit(&mut self, _: Now) {
-        if let Some(on_submit) = &mut self.shared.lock().on_submit {
+        let once = self.shared.lock().on_submit.take();
+        if let Some(on_submit) = once {
             on_submit();
         }
     }
