@@ -197,7 +197,7 @@ impl Node {
                 self.on_message(now, from, message, held, effects);
             }
             Input::Propose { value, slots } => self.on_propose(now, value, slots, effects),
-            Input::Held(value) => self.on_held(now, value, effects),
+            Input::Held(value) => self.on_held(value),
             Input::Persisted(seq) => self.on_persisted(seq),
             Input::StorageFailed => self.on_storage_failed(now, effects),
             Input::Connected(member) => self.on_connected(member, effects),
@@ -252,6 +252,7 @@ impl Node {
 
     /// What follows from whatever just happened.
     fn settle(&mut self, now: Time, effects: &mut Effects) {
+        self.vote_waiting(now, effects);
         self.release(effects);
         while self.advance_phase1(now, effects) {
             self.release(effects);

@@ -289,16 +289,7 @@ impl Node {
         if self.waiting.is_empty() {
             self.vote(now, source, message, held, effects);
         } else {
-            self.waiting
-                .push(now, message, held, self.options.inflight_max);
-            if !held {
-                let slot = proposal.range.from;
-                effects.push(Effect::Fetch {
-                    from: source,
-                    value,
-                    slot,
-                });
-            }
+            self.wait(now, source, message, held, effects);
         }
     }
 
@@ -417,8 +408,7 @@ impl Node {
             if self.waiting.is_empty() {
                 self.vote(now, ballot.node, message, held, effects);
             } else {
-                let max = self.options.inflight_max;
-                self.waiting.push(now, message, held, max);
+                self.wait(now, ballot.node, message, held, effects);
             }
         }
         true

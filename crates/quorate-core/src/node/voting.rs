@@ -99,8 +99,7 @@ impl Node {
             self.waiting.clear();
         }
         if !self.waiting.is_empty() {
-            self.waiting.push(now, m, held, self.options.inflight_max);
-            return;
+            return self.wait(now, from, m, held, effects);
         }
         self.vote(now, from, m, held, effects);
     }
@@ -160,12 +159,7 @@ impl Node {
         if m.value.has_bytes() && !held {
             // [value-3] No bytes, no vote.
             effects.slow.missing_bytes += 1;
-            self.waiting.push(now, m, false, self.options.inflight_max);
-            return effects.push(Effect::Fetch {
-                from,
-                value: m.value,
-                slot: range.from,
-            });
+            return self.wait(now, from, m, false, effects);
         }
         if range.from != wanted.from {
             // What lies below is decided, but not by a vote of ours in this ballot.
@@ -188,9 +182,37 @@ impl Node {
         }
     }
 
+    /// Queues a proposal until its bytes are here and those before it have had their turn.
+    pub(super) fn wait(
+        &mut self,
+        now: Time,
+        source: NodeId,
+        m: Phase2a,
+        held: bool,
+        effects: &mut Effects,
+    ) {
+        self.waiting.push(now, m, held, self.options.inflight_max);
+        if m.value.has_bytes() && !held {
+            effects.push(Effect::Fetch {
+                from: source,
+                value: m.value,
+                slot: m.range.from,
+            });
+        }
+    }
+
     /// Bytes that were missing are here.
-    pub(super) fn on_held(&mut self, now: Time, value: Value, effects: &mut Effects) {
+    pub(super) fn on_held(&mut self, value: Value) {
         self.waiting.hold(&value);
+    }
+
+    /// Votes for what waited, as far as its bytes are here. They may have come with an answer, a
+    /// repeated proposal, or a decision.
+    pub(super) fn vote_waiting(&mut self, now: Time, effects: &mut Effects) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        self.waiting.drop_below(now, self.learner.decided_to());
         while let Some(m) = self.waiting.next(now) {
             if m.ballot >= self.acceptor.promised() && !self.pending.failed() {
                 self.vote(now, m.ballot.node, m, true, effects);
