@@ -1,15 +1,22 @@
-//! Runs seeds one after the other until a property breaks: `hunt FROM COUNT STEPS`.
+//! Runs seeds one after the other: `hunt FROM COUNT STEPS [LINES]`; with LINES, frames are told of.
 #![allow(clippy::print_stdout, reason = "an example talks to a person")]
 
 use std::process::ExitCode;
+
+use quorate_sim::{faults::Settings, report::run_world, world::World};
 
 fn main() -> ExitCode {
     let mut numbers = std::env::args().skip(1).map(|text| text.parse::<u64>());
     let mut next = |default| numbers.next().and_then(Result::ok).unwrap_or(default);
     let (from, count, steps) = (next(1), next(100), next(20_000));
+    let lines = next(0);
     let mut broken = 0;
     for seed in from..from + count {
-        let report = quorate_sim::run(seed, steps);
+        let mut world = World::new(Settings::draw(seed));
+        if let Ok(keep @ 1..) = usize::try_from(lines) {
+            (world.trace.keep, world.trace.frames) = (keep, true);
+        }
+        let report = run_world(world, steps);
         if count == 1 || !report.holds() {
             println!("{report}\n");
         }

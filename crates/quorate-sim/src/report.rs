@@ -96,7 +96,11 @@ pub fn run(seed: u64, steps: u64) -> Report {
 
 /// Runs these settings. A panic of production code is a violation too.
 pub fn run_with(settings: Settings, steps: u64) -> Report {
-    let mut world = World::new(settings);
+    run_world(World::new(settings), steps)
+}
+
+/// Runs a world that was prepared, with a longer memory of what happened for instance.
+pub fn run_world(mut world: World, steps: u64) -> Report {
     let acts = AssertUnwindSafe(|| {
         world.act_one(steps)?;
         world.act_two()

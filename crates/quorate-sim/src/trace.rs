@@ -13,7 +13,8 @@ pub const LINES_KEPT: usize = 50;
 #[derive(Debug)]
 pub struct Trace {
     lines: VecDeque<String>,
-    keep: usize,
+    /// How many lines are remembered.
+    pub keep: usize,
     hash: u64,
     count: u64,
     /// Whether frames are told of one by one, with what they say.
@@ -45,7 +46,7 @@ impl Trace {
             self.hash = mix(self.hash ^ u64::from_le_bytes(word)).wrapping_add(1);
         }
         self.count += 1;
-        if self.lines.len() == self.keep {
+        if self.lines.len() >= self.keep {
             self.lines.pop_front();
         }
         self.lines.push_back(line.trim_end().to_owned());

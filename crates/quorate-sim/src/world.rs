@@ -843,13 +843,16 @@ impl World {
             let state = match &node.running {
                 None => "down".to_owned(),
                 Some(running) => format!(
-                    "{:?} of {:?} in {}, decided {}, applied {}, {:?}",
+                    "{:?} of {:?} in {}, decided {}, applied {}, {:?}; disk {:?}, reads idle {}, {:?}",
                     running.replica.node().role(),
                     running.replica.node().leader(),
                     running.replica.node().ballot(),
                     running.replica.node().decided_to(),
                     running.replica.applied_to(),
                     running.replica.error(),
+                    node.disk.pending(),
+                    running.replica.log().reads_idle(),
+                    running.replica.counters(),
                 ),
             };
             detail += &format!("\n    node {}: {state}", node.index + 1);

@@ -107,9 +107,7 @@ fn relevant<'a>(operations: &[&'a Operation]) -> Vec<&'a Operation> {
         }
     }
     let matters = |operation: &&&Operation| match operation.act {
-        Act::Set(value) | Act::SetExpiring(value) if operation.answer == Answer::Unknown => {
-            others || seen.contains(&value)
-        }
+        Act::Set(value) if operation.answer == Answer::Unknown => others || seen.contains(&value),
         _ => true,
     };
     operations.iter().filter(matters).copied().collect()
