@@ -36,7 +36,7 @@ use crate::{
     reads::Reads,
     repair::Repair,
     requests::Requester,
-    service::StateMachine,
+    service::{Metadata, StateMachine},
     serving::{History, Serving},
     status::Addresses,
 };
@@ -502,7 +502,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// The session table in a canonical form: equal on all nodes that applied the same slots.
-    pub fn sessions(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+    pub fn sessions(&self) -> Metadata {
         self.applier.sessions().canonical()
     }
 }

@@ -11,6 +11,9 @@ pub struct MetaChange {
     pub value: Option<Vec<u8>>,
 }
 
+/// What a persistent service keeps for the replica: keys with their values.
+pub type Metadata = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// Where a command stands in the log: unique, the same on every node, growing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CommandId {
@@ -40,7 +43,7 @@ pub trait StateMachine {
 
     /// The position of the last commit that survived, and the metadata stored with it. A service
     /// in memory starts at the first slot and is rebuilt from the log.
-    fn recovered(&mut self) -> (Slot, Vec<(Vec<u8>, Vec<u8>)>) {
+    fn recovered(&mut self) -> (Slot, Metadata) {
         (Slot::FIRST, Vec::new())
     }
 

@@ -18,7 +18,7 @@ use quorate_core::{node_id::NodeId, slot::Slot, value::BatchName};
 use crate::{
     batch::Header,
     front::{Sequenced, SessionId},
-    service::MetaChange,
+    service::{MetaChange, Metadata},
 };
 
 /// Most sequences open per client session ([session-2]).
@@ -388,13 +388,14 @@ impl Sessions {
     }
 
     /// The table as a persistent service kept it.
-    pub(crate) fn restore(entries: Vec<(Vec<u8>, Vec<u8>)>) -> Result<Self, Unreadable> {
+    pub(crate) fn restore(entries: Metadata) -> Result<Self, Unreadable> {
         let mut table = Self::new();
         let mut replies = Vec::new();
         for (key, value) in entries {
             let known = match Key::decode(&key) {
-                Some(Key::Node(node)) => NodeSession::decode(&value)
-                    .map(|session| drop(table.nodes.insert(node, session))),
+                Some(Key::Node(node)) => NodeSession::decode(&value).map(|session| {
+                    table.nodes.insert(node, session);
+                }),
                 Some(Key::Client(id)) => {
                     ClientSession::decode(&value).map(|session| table.adopt(id, session))
                 }
@@ -426,7 +427,7 @@ impl Sessions {
     }
 
     /// The whole table in one canonical form: equal on all nodes that applied the same slots.
-    pub(crate) fn canonical(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+    pub(crate) fn canonical(&self) -> Metadata {
         let nodes = self.nodes.keys().map(|node| Key::Node(*node));
         let clients = self.clients.keys().map(|id| Key::Client(*id));
         let replies = self.clients.iter().flat_map(|(id, session)| {

@@ -1,4 +1,5 @@
 //! Whole clusters in one thread: what clients see, whatever happens to nodes and messages.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
