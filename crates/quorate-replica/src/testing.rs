@@ -268,7 +268,9 @@ impl<S: StateMachine> Cluster<S> {
         };
         options.boot = seat.boot;
         options.seed = u64::from(node.0) << 32 | u64::from(seat.boot);
-        let log_options = LogOptions::new(options.cluster, node, seat.incarnation);
+        let mut log_options = LogOptions::new(options.cluster, node, seat.incarnation);
+        // Small, so that starting a node is cheap; larger records get a batch of their own.
+        log_options.batch_bytes_max = 32 << 10;
         let (log, recovery) = Log::open(seat.disk.clone(), log_options).expect("the log opens");
         let replica = Replica::open(options, log, recovery, service, now);
         seat.replica = Some(replica.unwrap_or_else(|error| panic!("node {node}: {error}")));
