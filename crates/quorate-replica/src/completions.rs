@@ -25,7 +25,24 @@ impl Ended {
     /// Takes the next one.
     pub fn next_completion(&mut self) -> Option<Completion<'_>> {
         let (tag, outcome) = self.list.pop_front()?;
-        Some(match outcome {
+        Some(self.completion(tag, outcome))
+    }
+
+    /// Takes the next one that nobody has forgotten meanwhile.
+    pub(crate) fn next_wanted(&mut self, queue: &mut Completions) -> Option<Completion<'_>> {
+        loop {
+            let (tag, outcome) = self.list.pop_front()?;
+            if !queue.forgotten.remove(&tag) {
+                return Some(self.completion(tag, outcome));
+            }
+            if let Outcome::Written(length) = outcome {
+                self.taken += length;
+            }
+        }
+    }
+
+    fn completion(&mut self, tag: Tag, outcome: Outcome) -> Completion<'_> {
+        match outcome {
             Outcome::Written(length) => {
                 let from = self.taken;
                 self.taken += length;
@@ -34,7 +51,7 @@ impl Ended {
             Outcome::Registered(session) => Completion::Registered(tag, session),
             Outcome::Readable => Completion::Readable(tag),
             Outcome::Failed(failure) => Completion::Failed(tag, failure),
-        })
+        }
     }
 }
 
@@ -46,6 +63,8 @@ pub(crate) struct Completions {
     /// Requests whose front does not want to hear of them any more.
     forgotten: BTreeSet<Tag>,
     open: usize,
+    /// A part of the queue was taken out and is being told.
+    telling: bool,
 }
 
 impl Completions {
@@ -98,7 +117,7 @@ impl Completions {
     pub(crate) fn forget(&mut self, tag: Tag) {
         if let Some(at) = self.ended.list.iter().position(|(ended, _)| *ended == tag) {
             self.remove(at);
-        } else if self.open > 0 {
+        } else if self.open > 0 || self.telling {
             self.forgotten.insert(tag);
         }
     }
@@ -118,7 +137,7 @@ impl Completions {
     fn ends(&mut self, tag: Tag) -> bool {
         self.open = self.open.saturating_sub(1);
         let wanted = self.forgotten.is_empty() || !self.forgotten.remove(&tag);
-        if self.open == 0 {
+        if self.open == 0 && !self.telling {
             self.forgotten.clear();
         }
         wanted
@@ -126,11 +145,16 @@ impl Completions {
 
     /// Takes all that ended; `None` if nothing did.
     pub(crate) fn take(&mut self) -> Option<Ended> {
-        (!self.ended.list.is_empty()).then(|| std::mem::take(&mut self.ended))
+        self.telling = !self.ended.list.is_empty();
+        self.telling.then(|| std::mem::take(&mut self.ended))
     }
 
     /// Gives the buffers back for reuse.
     pub(crate) fn recycle(&mut self, mut ended: Ended) {
+        self.telling = false;
+        if self.open == 0 {
+            self.forgotten.clear();
+        }
         if self.ended.list.is_empty() && self.ended.replies.is_empty() {
             ended.list.clear();
             ended.replies.clear();
@@ -172,6 +196,23 @@ mod tests {
         assert_eq!((completions.open(), completions.bytes()), (0, 0));
     }
 
+    /// A front may close a connection because of what it hears.
+    #[test]
+    fn request_forgotten_while_others_are_told_is_not_told() {
+        let mut completions = Completions::default();
+        (0..3).for_each(|_| completions.opened());
+        completions.failed(Tag(1), Failure::Busy);
+        completions.written(Tag(2), b"two");
+        completions.written(Tag(3), b"three");
+        let mut ended = completions.take().unwrap();
+        assert!(ended.next_wanted(&mut completions).is_some());
+        completions.forget(Tag(2));
+        let next = ended.next_wanted(&mut completions);
+        assert_eq!(next, Some(Completion::Written(Tag(3), b"three")));
+        completions.recycle(ended);
+        assert!(completions.forgotten.is_empty());
+    }
+
     #[test]
     fn forgotten_request_ends_in_silence() {
         let mut completions = Completions::default();
@@ -181,7 +222,8 @@ mod tests {
         assert!(completions.take().is_none());
         completions.forget(Tag(9));
         completions.readable(Tag(2));
-        assert!(completions.take().is_some());
+        let ended = completions.take().unwrap();
+        completions.recycle(ended);
         assert!(
             completions.forgotten.is_empty(),
             "nothing is open, nothing to remember"

@@ -232,7 +232,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let Some(mut ended) = self.completions.take() else {
             return false;
         };
-        while let Some(completion) = ended.next_completion() {
+        while let Some(completion) = ended.next_wanted(&mut self.completions) {
             front.completed(completion, &mut self.requests(now, wall_ms));
         }
         self.completions.recycle(ended);
