@@ -22,7 +22,10 @@ use axum::{
     routing::{get, post},
     serve::Listener,
 };
-use quorate_core::{effect::{Refusal, Role}, node_id::NodeId};
+use quorate_core::{
+    effect::{Refusal, Role},
+    node_id::NodeId,
+};
 use quorate_net::{Handle, TransferError, Unanswered};
 use quorate_replica::status::Status;
 use serde::{Deserialize, Serialize};
@@ -75,7 +78,10 @@ impl Admin {
         });
         let (listener, bound) = bound.map_err(|error| cannot_listen(address, &error))?;
         let phase = Phase::Starting("starting".to_owned());
-        let admin = Self { phase: Arc::new(Mutex::new(phase)), address: bound };
+        let admin = Self {
+            phase: Arc::new(Mutex::new(phase)),
+            address: bound,
+        };
         let state = admin.clone();
         // Its name keeps a panic here from ending the node.
         thread::Builder::new()
@@ -107,7 +113,10 @@ impl Admin {
     }
 
     fn phase(&self) -> Phase {
-        self.phase.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.phase
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Asks the reactor, away from the thread that serves the others.
@@ -120,7 +129,9 @@ impl Admin {
             Phase::Running(handle, store) => (handle, store),
         };
         let asked = tokio::task::spawn_blocking(move || question(&handle, store));
-        asked.await.map_err(|_| Failure::unavailable("failed", "the question could not be asked"))
+        asked
+            .await
+            .map_err(|_| Failure::unavailable("failed", "the question could not be asked"))
     }
 
     async fn status(&self) -> Result<(Status, Store), Failure> {
@@ -141,8 +152,12 @@ fn cannot_listen(address: &str, error: &io::Error) -> Problem {
         io::ErrorKind::AddrInUse => "the address is in use by another process".to_owned(),
         _ => error.to_string(),
     };
-    Problem::new(exit, code, format_args!("cannot listen on --admin {address}: {detail}"))
-        .hint("stop that process, or choose another address")
+    Problem::new(
+        exit,
+        code,
+        format_args!("cannot listen on --admin {address}: {detail}"),
+    )
+    .hint("stop that process, or choose another address")
 }
 
 fn serve(listener: TcpListener, admin: Admin) -> io::Result<()> {
@@ -167,7 +182,9 @@ fn router(admin: Admin) -> Router {
         .route("/status", get(status))
         .route("/metrics", get(metrics))
         .route("/transfer", post(transfer))
-        .fallback(|| async { Failure::new(StatusCode::NOT_FOUND, "not_found", "no such page", PAGES) })
+        .fallback(|| async {
+            Failure::new(StatusCode::NOT_FOUND, "not_found", "no such page", PAGES)
+        })
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(admin)
 }
@@ -203,7 +220,9 @@ fn obstacle(status: &Status) -> Option<String> {
         peers.any(|peer| peer.member.node == node && peer.connected)
     };
     if leader != status.member.node && !connected(leader) {
-        return Some(reason(&format!("the leader, node {leader}, is not connected")));
+        return Some(reason(&format!(
+            "the leader, node {leader}, is not connected"
+        )));
     }
     None
 }
@@ -214,8 +233,15 @@ async fn status(State(admin): State<Admin>) -> Result<Json<NodeView>, Failure> {
 }
 
 async fn metrics(State(admin): State<Admin>) -> Result<Response, Failure> {
-    let metrics = admin.ask(|handle, _| handle.metrics()).await?.map_err(Failure::unanswered)?;
-    Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], metrics.text).into_response())
+    let metrics = admin
+        .ask(|handle, _| handle.metrics())
+        .await?
+        .map_err(Failure::unanswered)?;
+    Ok((
+        [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")],
+        metrics.text,
+    )
+        .into_response())
 }
 
 /// Body of `POST /transfer`.
@@ -254,11 +280,21 @@ struct Failure {
 
 impl Failure {
     fn new(status: StatusCode, code: &'static str, message: &str, hint: &'static str) -> Self {
-        Self { status, code, message: message.to_owned(), hint }
+        Self {
+            status,
+            code,
+            message: message.to_owned(),
+            hint,
+        }
     }
 
     fn unavailable(code: &'static str, message: &str) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message, "try again later")
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            code,
+            message,
+            "try again later",
+        )
     }
 
     fn unanswered(why: Unanswered) -> Self {
@@ -277,9 +313,10 @@ impl Failure {
             TransferError::Refused(Refusal::NotLeader) => {
                 refused("not_leader", "ask the leader; `quorate status` names it")
             }
-            TransferError::Refused(Refusal::NoTarget) => {
-                refused("no_target", "`quorate status` lists the members that can lead")
-            }
+            TransferError::Refused(Refusal::NoTarget) => refused(
+                "no_target",
+                "`quorate status` lists the members that can lead",
+            ),
             TransferError::Refused(Refusal::TimedOut) => Self::new(
                 StatusCode::GATEWAY_TIMEOUT,
                 "timed_out",
@@ -311,12 +348,24 @@ impl Listener for Bounded {
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Connection, SocketAddr) {
-        let permit = self.room.clone().acquire_owned().await.expect("the semaphore is never closed");
+        let permit = self
+            .room
+            .clone()
+            .acquire_owned()
+            .await
+            .expect("the semaphore is never closed");
         loop {
             match self.listener.accept().await {
                 Ok((stream, from)) => {
                     let end = Box::pin(sleep_until(Instant::now() + CONNECTION_LIFETIME));
-                    return (Connection { stream, end, _permit: permit }, from);
+                    return (
+                        Connection {
+                            stream,
+                            end,
+                            _permit: permit,
+                        },
+                        from,
+                    );
                 }
                 Err(error) => {
                     tracing::debug!(%error, "cannot accept an admin connection");
@@ -408,7 +457,11 @@ mod tests {
         for page in ["/ready", "/status", "/metrics"] {
             let response = http::get(&address, page, WAIT).unwrap();
             assert_eq!(response.status, 503, "{page}");
-            assert!(response.body.contains("waiting for the founder"), "{}", response.body);
+            assert!(
+                response.body.contains("waiting for the founder"),
+                "{}",
+                response.body
+            );
         }
     }
 
@@ -417,16 +470,27 @@ mod tests {
         let (_admin, address) = starting();
         assert_eq!(http::get(&address, "/nowhere", WAIT).unwrap().status, 404);
         assert_eq!(http::get(&address, "/transfer", WAIT).unwrap().status, 405);
-        assert_eq!(http::post(&address, "/transfer", "{\"two\":2}", WAIT).unwrap().status, 422);
+        assert_eq!(
+            http::post(&address, "/transfer", "{\"two\":2}", WAIT)
+                .unwrap()
+                .status,
+            422
+        );
         let large = format!("{{\"to\":{}}}", " ".repeat(BODY_BYTES_MAX));
-        assert_eq!(http::post(&address, "/transfer", &large, WAIT).unwrap().status, 413);
+        assert_eq!(
+            http::post(&address, "/transfer", &large, WAIT)
+                .unwrap()
+                .status,
+            413
+        );
     }
 
     #[test]
     fn a_port_in_use_is_one_error_that_names_flag_and_address() {
         let (_admin, address) = starting();
         let problem = Admin::start(&address).unwrap_err();
-        let message = format!("cannot listen on --admin {address}: the address is in use by another process");
+        let message =
+            format!("cannot listen on --admin {address}: the address is in use by another process");
         assert_eq!((problem.code, problem.message), ("port_in_use", message));
     }
 
@@ -461,9 +525,18 @@ mod tests {
         assert_eq!(obstacle(&status(Some(1), false, None)), None);
         assert_eq!(obstacle(&status(Some(2), true, None)), None);
         let why = |status| obstacle(&status).unwrap();
-        assert_eq!(why(status(None, true, None)), "no leader with a quorum is known");
-        assert_eq!(why(status(Some(2), false, None)), "the leader, node 2, is not connected");
-        assert_eq!(why(status(Some(2), true, Some("the log failed"))), "the log failed");
+        assert_eq!(
+            why(status(None, true, None)),
+            "no leader with a quorum is known"
+        );
+        assert_eq!(
+            why(status(Some(2), false, None)),
+            "the leader, node 2, is not connected"
+        );
+        assert_eq!(
+            why(status(Some(2), true, Some("the log failed"))),
+            "the log failed"
+        );
     }
 
     /// [volatile-1] A node that forgot its votes still serves what the others decide.
@@ -471,7 +544,10 @@ mod tests {
     fn a_learner_is_ready_although_it_reports_that_it_does_not_vote() {
         let learner = |leader| {
             let error = Some("votes are forgotten");
-            Status { role: Role::Learner, ..status(leader, true, error) }
+            Status {
+                role: Role::Learner,
+                ..status(leader, true, error)
+            }
         };
         assert_eq!(obstacle(&learner(Some(2))), None);
         let why = obstacle(&learner(None)).unwrap();

@@ -25,27 +25,92 @@ const fn setting(
     help: &'static str,
     default: Option<&'static str>,
 ) -> Setting {
-    Setting { name, value, help, default }
+    Setting {
+        name,
+        value,
+        help,
+        default,
+    }
 }
 
 const CONFIG: &str = "config";
 
 /// All settings of `quorate start`, in the order of its help.
 const SETTINGS: [Setting; 14] = [
-    setting("data", "DIR", "Data folder of this node; created at its first start", None),
-    setting("node", "N", "Id of this node; needed at the first start of a cluster", None),
-    setting("cluster", "1=HOST:PORT,…", "Peer addresses of all nodes; needed at the first start", None),
-    setting("client", "ADDR", "Where clients connect", Some("127.0.0.1:7450")),
-    setting("peer", "ADDR", "Where peers connect [default: this node's in --cluster, or 127.0.0.1:7451]", None),
-    setting("admin", "ADDR", "Where operators connect", Some("127.0.0.1:7452")),
+    setting(
+        "data",
+        "DIR",
+        "Data folder of this node; created at its first start",
+        None,
+    ),
+    setting(
+        "node",
+        "N",
+        "Id of this node; needed at the first start of a cluster",
+        None,
+    ),
+    setting(
+        "cluster",
+        "1=HOST:PORT,…",
+        "Peer addresses of all nodes; needed at the first start",
+        None,
+    ),
+    setting(
+        "client",
+        "ADDR",
+        "Where clients connect",
+        Some("127.0.0.1:7450"),
+    ),
+    setting(
+        "peer",
+        "ADDR",
+        "Where peers connect [default: this node's in --cluster, or 127.0.0.1:7451]",
+        None,
+    ),
+    setting(
+        "admin",
+        "ADDR",
+        "Where operators connect",
+        Some("127.0.0.1:7452"),
+    ),
     setting("client-socket", "PATH", "A Unix socket for clients", None),
-    setting("durability", "CLASS", "durable or volatile; fixed at the first start [default: durable]", None),
-    setting("store", "STORE", "lsm or memory; fixed at the first start [default: lsm]", None),
-    setting("heartbeat-ms", "MS", "How often the leader speaks", Some("20")),
-    setting("election-ms", "MIN-MAX", "Silence after which others take over", Some("100-200")),
-    setting("client-timeout-ms", "MS", "How long a command may take", Some("5000")),
+    setting(
+        "durability",
+        "CLASS",
+        "durable or volatile; fixed at the first start [default: durable]",
+        None,
+    ),
+    setting(
+        "store",
+        "STORE",
+        "lsm or memory; fixed at the first start [default: lsm]",
+        None,
+    ),
+    setting(
+        "heartbeat-ms",
+        "MS",
+        "How often the leader speaks",
+        Some("20"),
+    ),
+    setting(
+        "election-ms",
+        "MIN-MAX",
+        "Silence after which others take over",
+        Some("100-200"),
+    ),
+    setting(
+        "client-timeout-ms",
+        "MS",
+        "How long a command may take",
+        Some("5000"),
+    ),
     setting("command-max", "BYTES", "Largest command", Some("8388608")),
-    setting(CONFIG, "FILE", "A TOML file; its keys are the long flags", None),
+    setting(
+        CONFIG,
+        "FILE",
+        "A TOML file; its keys are the long flags",
+        None,
+    ),
 ];
 
 /// Largest `--command-max`: what one batch can carry, with room to spare.
@@ -64,7 +129,11 @@ impl Args for StartArgs {
                 Arg::new(setting.name)
                     .long(setting.name)
                     .value_name(setting.value)
-                    .help(format!("{}{}{variable}", setting.help, default.unwrap_or_default())),
+                    .help(format!(
+                        "{}{}{variable}",
+                        setting.help,
+                        default.unwrap_or_default()
+                    )),
             )
         })
     }
@@ -130,7 +199,9 @@ impl Store {
     }
 
     pub(crate) fn named(name: &str) -> Option<Self> {
-        [Self::Lsm, Self::Memory].into_iter().find(|store| store.name() == name)
+        [Self::Lsm, Self::Memory]
+            .into_iter()
+            .find(|store| store.name() == name)
     }
 }
 
@@ -205,7 +276,9 @@ impl Layers<'_> {
         what: &str,
         parse: impl FnOnce(&str) -> Option<T>,
     ) -> Result<Option<T>, Problem> {
-        self.find(name).map(|given| given.parse(what, parse)).transpose()
+        self.find(name)
+            .map(|given| given.parse(what, parse))
+            .transpose()
     }
 
     fn required<T>(
@@ -228,7 +301,12 @@ impl StartConfig {
         flags: &StartArgs,
         environment: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, Problem> {
-        let mut layers = Layers { flags, environment, file: BTreeMap::new(), path: PathBuf::new() };
+        let mut layers = Layers {
+            flags,
+            environment,
+            file: BTreeMap::new(),
+            path: PathBuf::new(),
+        };
         if let Some(given) = layers.find(CONFIG) {
             layers.path = PathBuf::from(given.text);
             layers.file = read_file(&layers.path)?;
@@ -240,7 +318,11 @@ impl StartConfig {
             data: layers.required("data", "a folder", path)?,
             node: layers.optional("node", "a node id (1, 2, …)", parse_node)?,
             cluster: layers
-                .optional("cluster", "a list of different nodes such as 1=HOST:PORT,2=HOST:PORT", parse_cluster)?
+                .optional(
+                    "cluster",
+                    "a list of different nodes such as 1=HOST:PORT,2=HOST:PORT",
+                    parse_cluster,
+                )?
                 .unwrap_or_default(),
             client: layers.required("client", address, parse_address)?,
             peer: layers.optional("peer", address, parse_address)?,
@@ -267,14 +349,18 @@ impl StartConfig {
                 .hint("an election must not begin before two heartbeats could have come"));
         }
         if self.cluster.len() > MEMBERS_MAX {
-            return Err(Problem::usage(format_args!("--cluster: more than {MEMBERS_MAX} nodes")));
+            return Err(Problem::usage(format_args!(
+                "--cluster: more than {MEMBERS_MAX} nodes"
+            )));
         }
         if let Some(node) = self.node
             && !self.cluster.is_empty()
             && !self.cluster.contains_key(&node)
         {
-            return Err(Problem::usage(format_args!("--cluster does not list node {node}"))
-                .hint("the list has all nodes, this one included"));
+            return Err(
+                Problem::usage(format_args!("--cluster does not list node {node}"))
+                    .hint("the list has all nodes, this one included"),
+            );
         }
         Ok(())
     }
@@ -284,9 +370,9 @@ fn read_file(path: &Path) -> Result<BTreeMap<String, String>, Problem> {
     let shown = path.display();
     let text = fs::read_to_string(path)
         .map_err(|error| Problem::usage(format_args!("--config {shown}: {error}")))?;
-    let table: toml::Table = text
-        .parse()
-        .map_err(|error: toml::de::Error| Problem::usage(format_args!("{shown}: {}", error.to_string().trim_end())))?;
+    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+        Problem::usage(format_args!("{shown}: {}", error.to_string().trim_end()))
+    })?;
     let entry = |(key, value): (String, toml::Value)| {
         let known = SETTINGS.iter().any(|setting| setting.name == key) && key != CONFIG;
         if !known {
@@ -296,7 +382,9 @@ fn read_file(path: &Path) -> Result<BTreeMap<String, String>, Problem> {
         match value {
             toml::Value::String(text) => Ok((key, text)),
             toml::Value::Integer(number) => Ok((key, number.to_string())),
-            _ => Err(Problem::usage(format_args!("{shown}: {key} is neither text nor a number"))),
+            _ => Err(Problem::usage(format_args!(
+                "{shown}: {key} is neither text nor a number"
+            ))),
         }
     };
     table.into_iter().map(entry).collect()
@@ -327,7 +415,9 @@ fn parse_cluster(text: &str) -> Option<BTreeMap<NodeId, String>> {
 }
 
 fn parse_class(text: &str) -> Option<Class> {
-    [Class::Durable, Class::Volatile].into_iter().find(|class| class_name(*class) == text)
+    [Class::Durable, Class::Volatile]
+        .into_iter()
+        .find(|class| class_name(*class) == text)
 }
 
 /// Up to an hour: anything longer is a slip of the keyboard.
@@ -342,7 +432,9 @@ fn parse_range(text: &str) -> Option<(u64, u64)> {
 }
 
 fn parse_bytes(text: &str) -> Option<usize> {
-    text.parse().ok().filter(|bytes| (1024..=COMMAND_MAX_LIMIT).contains(bytes))
+    text.parse()
+        .ok()
+        .filter(|bytes| (1024..=COMMAND_MAX_LIMIT).contains(bytes))
 }
 
 #[cfg(test)]
@@ -378,17 +470,27 @@ mod tests {
         assert_eq!(config.data, PathBuf::from("d"));
         assert_eq!(config.client, "127.0.0.1:7450");
         assert_eq!(config.admin, "127.0.0.1:7452");
-        assert_eq!((config.peer, config.node, config.durability), (None, None, None));
+        assert_eq!(
+            (config.peer, config.node, config.durability),
+            (None, None, None)
+        );
         assert_eq!((config.heartbeat_ms, config.election_ms), (20, (100, 200)));
-        assert_eq!((config.client_timeout_ms, config.command_max), (5000, 8 << 20));
+        assert_eq!(
+            (config.client_timeout_ms, config.command_max),
+            (5000, 8 << 20)
+        );
     }
 
     #[test]
     fn a_flag_beats_a_variable_beats_the_file_beats_the_default() {
-        let file = file("heartbeat-ms = 11\nclient-timeout-ms = 111\ncommand-max = '4096'\nnode = 3\n");
+        let file =
+            file("heartbeat-ms = 11\nclient-timeout-ms = 111\ncommand-max = '4096'\nnode = 3\n");
         let path = file.path().to_str().unwrap();
-        let variables =
-            [("QUORATE_HEARTBEAT_MS", "22"), ("QUORATE_CLIENT_TIMEOUT_MS", "222"), ("QUORATE_CONFIG", path)];
+        let variables = [
+            ("QUORATE_HEARTBEAT_MS", "22"),
+            ("QUORATE_CLIENT_TIMEOUT_MS", "222"),
+            ("QUORATE_CONFIG", path),
+        ];
         let config = resolve(&["--data", "d", "--heartbeat-ms", "33"], &variables).unwrap();
         assert_eq!(config.heartbeat_ms, 33);
         assert_eq!(config.client_timeout_ms, 222);
@@ -443,8 +545,21 @@ mod tests {
 
     #[test]
     fn a_cluster_lists_different_nodes_at_different_places() {
-        assert_eq!(parse_cluster("2=b:2, 1=a:1").map(|nodes| nodes.len()), Some(2));
-        for bad in ["", "1", "1=a", "0=a:1", "1=a:1,1=b:1", "1=a:1,2=a:1", "1=a:0", "1=:5", "1=a b:5"] {
+        assert_eq!(
+            parse_cluster("2=b:2, 1=a:1").map(|nodes| nodes.len()),
+            Some(2)
+        );
+        for bad in [
+            "",
+            "1",
+            "1=a",
+            "0=a:1",
+            "1=a:1,1=b:1",
+            "1=a:1,2=a:1",
+            "1=a:0",
+            "1=:5",
+            "1=a b:5",
+        ] {
             assert_eq!(parse_cluster(bad), None, "{bad}");
         }
     }

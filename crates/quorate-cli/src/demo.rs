@@ -1,13 +1,418 @@
 //! `quorate demo`: three nodes, a killed leader, nothing lost.
-use clap::Args;
 
-use crate::output::{Exit, Output, Problem};
+mod compare;
+mod load;
+
+use std::{
+    env, fs, io,
+    path::{Path, PathBuf},
+    process,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::{
+    output::{Exit, Output, Problem, progress, table},
+    process::{NodeProcess, cluster},
+    signals, status,
+    view::{Answer, ClusterView},
+};
+use load::{Load, Written};
+
+const NODES: u32 = 3;
+/// Writers; each begins at another node.
+const WRITERS: usize = 6;
+/// A step that takes longer has failed.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Between two looks at the cluster.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Longest act with writers, so that the whole demo ends in a minute.
+const SECONDS_MAX: u64 = 600;
 
 /// Flags.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct DemoArgs {}
+pub(crate) struct DemoArgs {
+    /// How long to write
+    #[arg(long, env = "QUORATE_SECONDS", value_name = "N", default_value_t = 10,
+          value_parser = clap::value_parser!(u64).range(3..=SECONDS_MAX))]
+    seconds: u64,
+    /// Leave the cluster running, and say how to use it
+    #[arg(long, env = "QUORATE_KEEP", value_parser = clap::builder::FalseyValueParser::new())]
+    keep: bool,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Serialize)]
+struct Outcome {
+    written: u64,
+    acknowledged: u64,
+    lost: u64,
+    failover_ms: Option<u64>,
+    killed: u32,
+    leader: u32,
+    digest: Option<String>,
+    nodes: Vec<Kept>,
+    folder: Option<PathBuf>,
+}
+
+/// A node that goes on running.
+#[derive(Clone, Debug, Serialize)]
+struct Kept {
+    node: u32,
+    client: String,
+    admin: String,
+    pid: u32,
+}
 
 /// Runs the command.
-pub(crate) fn run(_: &DemoArgs, _: Output) -> Result<Exit, Problem> {
-    Ok(Exit::Done)
+pub(crate) fn run(args: &DemoArgs, output: Output) -> Result<Exit, Problem> {
+    let demo = Demo::new(args.keep)?;
+    let outcome = demo.play(args);
+    match outcome {
+        Ok(outcome) => {
+            output.result(&outcome, || human(&outcome));
+            Ok(if outcome.lost == 0 {
+                Exit::Done
+            } else {
+                Exit::Violation
+            })
+        }
+        Err(problem) => Err(demo.with_last_words(problem)),
+    }
+}
+
+/// The nodes and their folder; both are gone when this is, unless they are to be kept.
+struct Demo {
+    nodes: Arc<Mutex<Vec<NodeProcess>>>,
+    folder: PathBuf,
+    clients: Vec<String>,
+    admins: Vec<String>,
+    started: Instant,
+    keep: bool,
+}
+
+impl Demo {
+    fn new(keep: bool) -> Result<Self, Problem> {
+        let program =
+            env::current_exe().map_err(|error| Problem::io("find this program", &error))?;
+        let folder = tempfile::Builder::new()
+            .prefix("quorate-demo-")
+            .tempdir()
+            .map_err(|error| Problem::io("make a temporary folder", &error))?
+            .keep();
+        let mut demo = Self {
+            nodes: Arc::default(),
+            folder,
+            clients: Vec::new(),
+            admins: Vec::new(),
+            started: Instant::now(),
+            keep,
+        };
+        demo.end_when_interrupted()?;
+        demo.start(&program)?;
+        Ok(demo)
+    }
+
+    fn end_when_interrupted(&self) -> Result<(), Problem> {
+        let (nodes, folder) = (Arc::clone(&self.nodes), self.folder.clone());
+        signals::on_first(move || {
+            nodes.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            let _ = fs::remove_dir_all(&folder);
+            process::exit(Exit::Interrupted as i32);
+        })
+    }
+
+    fn nodes(&self) -> MutexGuard<'_, Vec<NodeProcess>> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn say(&self, text: &str) {
+        progress(&format!(
+            "{:5.1} s  {text}",
+            self.started.elapsed().as_secs_f64()
+        ));
+    }
+
+    fn start(&mut self, program: &Path) -> Result<(), Problem> {
+        let failed = |error: &io::Error| {
+            Problem::new(
+                Exit::Failed,
+                "node_failed",
+                format_args!("a node did not start: {error}"),
+            )
+        };
+        let specs =
+            cluster(program, &self.folder, NODES, !self.keep, &[]).map_err(|e| failed(&e))?;
+        for spec in specs {
+            let node = NodeProcess::spawn(spec).map_err(|error| failed(&error))?;
+            self.nodes().push(node);
+        }
+        for node in self.nodes().iter_mut() {
+            node.wait_ready().map_err(|error| failed(&error))?;
+        }
+        let ready: Vec<_> = self.nodes().iter().map(|node| node.ready.clone()).collect();
+        self.clients = ready.iter().map(|ready| ready.client.clone()).collect();
+        self.admins = ready.iter().map(|ready| ready.admin.clone()).collect();
+        Ok(())
+    }
+
+    fn play(&self, args: &DemoArgs) -> Result<Outcome, Problem> {
+        let leader = self.wait_for("a leader", |cluster| {
+            let views = || cluster.nodes.iter().filter_map(Answer::view);
+            let agreed = views().count() == NODES as usize
+                && views().all(|view| view.leader == cluster.leader);
+            cluster.leader.filter(|_| agreed)
+        })?;
+        self.say(&format!(
+            "three nodes are up, node {leader} leads; writing through all of them"
+        ));
+        let load = Load::start(self.addresses_of_writers());
+        let third = Duration::from_millis(args.seconds * 1000 / 3);
+        let begin = Instant::now();
+        self.watch(&load, begin + third);
+        let killed = self.kill_leader(&load)?;
+        self.watch(&load, begin + third * 2);
+        self.restart(killed)?;
+        self.watch(&load, begin + third * 3);
+        let failover = load.failover();
+        let written = load.finish();
+        let leader = self.caught_up()?;
+        let (lost, digest) = self.compare(&written)?;
+        let (nodes, folder) = self.keep();
+        Ok(Outcome {
+            written: written.iter().map(|writer| writer.written).sum(),
+            acknowledged: written
+                .iter()
+                .map(|writer| writer.acknowledged.len() as u64)
+                .sum(),
+            lost,
+            failover_ms: failover.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+            killed,
+            leader,
+            digest,
+            nodes,
+            folder,
+        })
+    }
+
+    /// Every writer knows all nodes, and begins at another one.
+    fn addresses_of_writers(&self) -> Vec<Vec<String>> {
+        let from = |writer: usize| {
+            let mut addresses = self.clients.clone();
+            let first = writer % addresses.len();
+            addresses.rotate_left(first);
+            addresses
+        };
+        (0..WRITERS).map(from).collect()
+    }
+
+    /// Says every second how far it is, until then.
+    fn watch(&self, load: &Load, until: Instant) {
+        let mut next = Instant::now() + Duration::from_secs(1);
+        while Instant::now() < until {
+            thread::sleep(PAUSE.min(until.saturating_duration_since(Instant::now())));
+            if Instant::now() >= next {
+                next += Duration::from_secs(1);
+                self.say(&format!("{} writes acknowledged", load.acknowledged()));
+            }
+        }
+    }
+
+    fn kill_leader(&self, load: &Load) -> Result<u32, Problem> {
+        let leader = self.wait_for("a leader", |cluster| cluster.leader)?;
+        let mut nodes = self.nodes();
+        let node = nodes.iter_mut().find(|node| node.ready.node == leader);
+        let node = node
+            .ok_or_else(|| failed(format_args!("node {leader} leads, but is not of this demo")))?;
+        let id = node.id();
+        load.killed();
+        node.kill()
+            .map_err(|error| Problem::io("kill the leader", &error))?;
+        drop(nodes);
+        self.say(&format!(
+            "killed the leader, node {leader} (SIGKILL, process {id})"
+        ));
+        Ok(leader)
+    }
+
+    fn restart(&self, node: u32) -> Result<(), Problem> {
+        let mut nodes = self.nodes();
+        let process = nodes.iter_mut().find(|process| process.ready.node == node);
+        let process = process.ok_or_else(|| failed(format_args!("node {node} is gone")))?;
+        process
+            .restart()
+            .map_err(|error| failed(format_args!("node {node} did not come back: {error}")))?;
+        drop(nodes);
+        self.say(&format!("started node {node} again"));
+        Ok(())
+    }
+
+    /// All nodes have applied all that is decided. Says who leads.
+    fn caught_up(&self) -> Result<u32, Problem> {
+        let leader = self.wait_for("all nodes to catch up", |cluster| {
+            let views: Vec<_> = cluster.nodes.iter().filter_map(Answer::view).collect();
+            let decided = views.iter().map(|view| view.decided).max()?;
+            let level = views.len() == NODES as usize
+                && views
+                    .iter()
+                    .all(|view| view.applied == decided && view.leader == cluster.leader);
+            cluster.leader.filter(|_| level)
+        })?;
+        self.say("all nodes have caught up; comparing them");
+        Ok(leader)
+    }
+
+    fn compare(&self, written: &[Written]) -> Result<(u64, Option<String>), Problem> {
+        let problem = |error: quorate_client::Error| {
+            Problem::new(
+                Exit::Unreachable,
+                "no_answer",
+                format_args!("a node did not answer: {error}"),
+            )
+        };
+        for writer in written {
+            if let Some(error) = &writer.error {
+                self.say(&format!(
+                    "writer {} had a write without an answer: {error}",
+                    writer.writer
+                ));
+            }
+        }
+        let mut lost = compare::Lost::new();
+        for client in &self.clients {
+            for stale in [false, true] {
+                lost.extend(compare::missing(client, written, stale).map_err(problem)?);
+            }
+        }
+        let digest = compare::common_digest(&self.clients, PATIENCE).map_err(problem)?;
+        if digest.is_none() {
+            return Err(Problem::new(
+                Exit::Violation,
+                "nodes_differ",
+                "the nodes do not have the same contents",
+            ));
+        }
+        Ok((lost.len() as u64, digest))
+    }
+
+    fn wait_for<T>(
+        &self,
+        what: &str,
+        condition: impl Fn(&ClusterView) -> Option<T>,
+    ) -> Result<T, Problem> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some(met) = status::look(&self.admins)
+                .ok()
+                .and_then(|cluster| condition(&cluster))
+            {
+                return Ok(met);
+            }
+            if Instant::now() >= until {
+                let message = format_args!("waited {} s for {what}", PATIENCE.as_secs());
+                return Err(Problem::new(Exit::Unreachable, "timed_out", message));
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// From here on the nodes go on without this process, if that was asked for.
+    fn keep(&self) -> (Vec<Kept>, Option<PathBuf>) {
+        if !self.keep {
+            return (Vec::new(), None);
+        }
+        let mut nodes = self.nodes();
+        let kept = nodes.iter_mut().map(|process| {
+            process.keep();
+            Kept {
+                node: process.ready.node,
+                client: process.ready.client.clone(),
+                admin: process.ready.admin.clone(),
+                pid: process.id(),
+            }
+        });
+        (kept.collect(), Some(self.folder.clone()))
+    }
+
+    /// The folder goes with the demo: what the nodes said last is worth keeping.
+    fn with_last_words(&self, problem: Problem) -> Problem {
+        let nodes = self.nodes();
+        for node in nodes.iter() {
+            progress(&format!("node {}: {}", node.ready.node, node.last_words()));
+        }
+        drop(nodes);
+        problem
+    }
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        let mut nodes = self.nodes();
+        let kept = nodes.iter().any(NodeProcess::is_kept);
+        nodes.clear();
+        drop(nodes);
+        if !kept {
+            let _ = fs::remove_dir_all(&self.folder);
+        }
+    }
+}
+
+fn failed(message: impl std::fmt::Display) -> Problem {
+    Problem::new(Exit::Failed, "demo_failed", message)
+}
+
+fn human(outcome: &Outcome) -> String {
+    let failover = outcome
+        .failover_ms
+        .map_or_else(|| "unknown".to_owned(), |ms| format!("{ms} ms"));
+    let mut rows = vec![
+        ("written", outcome.written.to_string()),
+        ("acknowledged", outcome.acknowledged.to_string()),
+        ("killed", format!("node {}", outcome.killed)),
+        ("failover", failover),
+        ("leader now", format!("node {}", outcome.leader)),
+    ];
+    if let Some(digest) = &outcome.digest {
+        rows.push(("equal contents", digest.clone()));
+    }
+    let rows: Vec<Vec<String>> = rows
+        .into_iter()
+        .map(|(name, value)| vec![name.to_owned(), value])
+        .collect();
+    let mut text = table(&rows);
+    if let Some(folder) = &outcome.folder {
+        text.push('\n');
+        text.push_str(&how_to(&outcome.nodes, folder));
+        text.push('\n');
+    }
+    text.push_str(&format!("lost: {}", outcome.lost));
+    text
+}
+
+fn how_to(nodes: &[Kept], folder: &Path) -> String {
+    let mut text = String::from("the cluster goes on running\n");
+    for node in nodes {
+        let (host, port) = node
+            .client
+            .rsplit_once(':')
+            .unwrap_or(("127.0.0.1", &node.client));
+        text.push_str(&format!("  connect: redis-cli -h {host} -p {port}\n"));
+    }
+    let ids: Vec<String> = nodes.iter().map(|node| node.pid.to_string()).collect();
+    if let Some(first) = nodes.first() {
+        text.push_str(&format!(
+            "  look:    quorate status --admin {}\n",
+            first.admin
+        ));
+    }
+    text.push_str(&format!(
+        "  stop:    kill {}; rm -r {}\n",
+        ids.join(" "),
+        folder.display()
+    ));
+    text
 }

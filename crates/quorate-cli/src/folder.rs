@@ -23,14 +23,9 @@ pub(crate) enum Folder {
     /// It is one already; locked.
     Known(Identity),
     /// It is empty, and this node founds the cluster.
-    Founder {
-        node: NodeId,
-    },
+    Founder { node: NodeId },
     /// It is empty, and the founder has to be asked.
-    Joiner {
-        node: NodeId,
-        founder: String,
-    },
+    Joiner { node: NodeId, founder: String },
 }
 
 impl Folder {
@@ -44,7 +39,9 @@ impl Folder {
         }
         refuse_other_contents(config)?;
         let Some((first, address)) = config.cluster.first_key_value() else {
-            return Ok(Self::Founder { node: config.node.unwrap_or(NodeId(1)) });
+            return Ok(Self::Founder {
+                node: config.node.unwrap_or(NodeId(1)),
+            });
         };
         let node = match config.node {
             Some(node) => node,
@@ -57,7 +54,10 @@ impl Folder {
         if node == *first {
             Ok(Self::Founder { node })
         } else {
-            Ok(Self::Joiner { node, founder: address.clone() })
+            Ok(Self::Joiner {
+                node,
+                founder: address.clone(),
+            })
         }
     }
 
@@ -129,7 +129,10 @@ fn refuse_other_contents(config: &StartConfig) -> Result<(), Problem> {
         Ok(_) => Err(Problem::new(
             Exit::Failed,
             "folder_in_use",
-            format_args!("{}: another process has just founded a node here", config.data.display()),
+            format_args!(
+                "{}: another process has just founded a node here",
+                config.data.display()
+            ),
         )),
     }
 }
@@ -161,7 +164,11 @@ fn ask_founder(
 ) -> Result<Option<Founding>, Problem> {
     // Held until the identity is written: two processes must not join with one folder.
     let nonce = Nonce::reserve(&config.data)?;
-    let request = Join { node, nonce: nonce.value, list_hash: list_hash(&config.cluster) };
+    let request = Join {
+        node,
+        nonce: nonce.value,
+        list_hash: list_hash(&config.cluster),
+    };
     let founded = match join(founder, request, stop, waiting) {
         Ok(founded) => founded,
         Err(JoinError::Stopped) => return Ok(None),
@@ -178,7 +185,11 @@ fn ask_founder(
         .hint(format!("leave --{what} out, or set it to {theirs}"))
     };
     if let Some(class) = class {
-        return Err(differs("durability", class_name(founded.class), class_name(class)));
+        return Err(differs(
+            "durability",
+            class_name(founded.class),
+            class_name(class),
+        ));
     }
     if let Some(store) = store {
         return Err(differs("store", &founded.store, store.name()));
@@ -220,15 +231,28 @@ impl Nonce {
             return Err(identity_problem(&IdentityError::InUse { folder }));
         }
         let mut bytes = Vec::new();
-        (&mut file).take(64).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
+        (&mut file)
+            .take(64)
+            .read_to_end(&mut bytes)
+            .map_err(|error| failed(&error))?;
         if let Ok(bytes) = bytes.try_into() {
-            return Ok(Self { value: u64::from_le_bytes(bytes), _lock: file });
+            return Ok(Self {
+                value: u64::from_le_bytes(bytes),
+                _lock: file,
+            });
         }
         let bytes = random()?;
         let written = file.set_len(0).and_then(|()| file.write_all(&bytes));
-        written.and_then(|()| file.sync_all()).map_err(|error| failed(&error))?;
-        File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| failed(&error))?;
-        Ok(Self { value: u64::from_le_bytes(bytes), _lock: file })
+        written
+            .and_then(|()| file.sync_all())
+            .map_err(|error| failed(&error))?;
+        File::open(folder)
+            .and_then(|folder| folder.sync_all())
+            .map_err(|error| failed(&error))?;
+        Ok(Self {
+            value: u64::from_le_bytes(bytes),
+            _lock: file,
+        })
     }
 }
 
@@ -283,8 +307,12 @@ fn join_problem(code: RefusalCode, reason: &str) -> Problem {
         | RefusalCode::Unexpected
         | RefusalCode::Other(_) => "check --cluster",
     };
-    Problem::new(Exit::Failed, "join_refused", format_args!("the founder refused this node: {reason}"))
-        .hint(hint)
+    Problem::new(
+        Exit::Failed,
+        "join_refused",
+        format_args!("the founder refused this node: {reason}"),
+    )
+    .hint(hint)
 }
 
 #[cfg(test)]
@@ -314,7 +342,8 @@ mod tests {
     fn lists_that_differ_have_other_hashes() {
         let list = |text: &str| {
             let entries = text.split(',').map(|entry| entry.split_once('=').unwrap());
-            let nodes = entries.map(|(node, address)| (NodeId(node.parse().unwrap()), address.to_owned()));
+            let nodes =
+                entries.map(|(node, address)| (NodeId(node.parse().unwrap()), address.to_owned()));
             list_hash(&nodes.collect())
         };
         assert_eq!(list("1=a:1,2=b:2"), list("2=b:2,1=a:1"));

@@ -1,9 +1,6 @@
 //! What the reactor drives in this binary: a replica, the Redis front, and the folder's identity.
 
-use std::{
-    collections::BTreeMap,
-    os::fd::BorrowedFd,
-};
+use std::{collections::BTreeMap, os::fd::BorrowedFd};
 
 use quorate_core::{
     effect::Refusal,
@@ -12,7 +9,10 @@ use quorate_core::{
     time::Time,
 };
 use quorate_kv::{front::RespFront, service::Service};
-use quorate_log::{disk::FileDisk, identity::{Identity, IdentityError}};
+use quorate_log::{
+    disk::FileDisk,
+    identity::{Identity, IdentityError},
+};
 use quorate_net::{Founded, Host, Now, PeerUp, Refused};
 use quorate_replica::{
     Replica,
@@ -42,12 +42,22 @@ impl NodeHost {
     ) -> Self {
         let own = identity.member();
         let incarnations = BTreeMap::from([(own.node, own.incarnation)]);
-        Self { replica, front, identity, incarnations, now: Now::default() }
+        Self {
+            replica,
+            front,
+            identity,
+            incarnations,
+            now: Now::default(),
+        }
     }
 
     /// [volatile-4] Everything is written; says so durably.
     pub(crate) fn finish(mut self) -> Result<(), IdentityError> {
-        if self.replica.stopped_cleanly() { self.identity.mark_clean() } else { Ok(()) }
+        if self.replica.stopped_cleanly() {
+            self.identity.mark_clean()
+        } else {
+            Ok(())
+        }
     }
 
     /// Replies that are there go to their connections.
@@ -56,7 +66,10 @@ impl NodeHost {
     }
 
     fn front(&mut self, now: Now) -> (&mut RespFront, impl quorate_replica::front::Requests) {
-        (&mut self.front, self.replica.requests(now.time, now.wall_ms))
+        (
+            &mut self.front,
+            self.replica.requests(now.time, now.wall_ms),
+        )
     }
 
     /// Why no leader can ever be elected, if that is so: too many members came back without their
@@ -88,22 +101,17 @@ impl Host for NodeHost {
     fn peer_up(&mut self, now: Now, peer: &PeerUp, _: &mut dyn Plane) {
         let met = self.incarnations.entry(peer.member.node).or_default();
         *met = peer.member.incarnation.max(*met);
-        self.replica.peer_up(now.time, peer.member, peer.boot, peer.addresses.clone());
+        self.replica
+            .peer_up(now.time, peer.member, peer.boot, peer.addresses.clone());
     }
 
     fn peer_down(&mut self, now: Now, node: NodeId, _: &mut dyn Plane) {
         self.replica.peer_down(now.time, node);
     }
 
-    fn frame(
-        &mut self,
-        now: Now,
-        from: Member,
-        _: Lane,
-        frame: &Frame<'_>,
-        plane: &mut dyn Plane,
-    ) {
-        self.replica.on_frame(now.time, now.wall_ms, from, frame.clone(), plane);
+    fn frame(&mut self, now: Now, from: Member, _: Lane, frame: &Frame<'_>, plane: &mut dyn Plane) {
+        self.replica
+            .on_frame(now.time, now.wall_ms, from, frame.clone(), plane);
     }
 
     fn admit(&mut self, _: Now, join: Join) -> Result<Founded, Refused> {
@@ -130,7 +138,10 @@ impl Host for NodeHost {
             cluster: founding.cluster,
             class: founding.class,
             store: founding.store.clone(),
-            members: members.iter().map(|(node, address)| (*node, address.clone())).collect(),
+            members: members
+                .iter()
+                .map(|(node, address)| (*node, address.clone()))
+                .collect(),
         };
         match self.identity.admit(join.node, join.nonce) {
             Ok(()) => Ok(founded),

@@ -45,12 +45,21 @@ pub(crate) struct Refusal {
 impl Refusal {
     fn read(response: &Response) -> Self {
         let document: serde_json::Value = serde_json::from_str(&response.body).unwrap_or_default();
-        let field = |name: &str| document["error"][name].as_str().unwrap_or_default().to_owned();
+        let field = |name: &str| {
+            document["error"][name]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()
+        };
         let (code, message) = (field("code"), field("message"));
         let unnamed = || format!("HTTP status {}", response.status);
         Self {
             code,
-            message: if message.is_empty() { unnamed() } else { message },
+            message: if message.is_empty() {
+                unnamed()
+            } else {
+                message
+            },
             hint: field("hint"),
         }
     }
@@ -58,13 +67,21 @@ impl Refusal {
 
 /// Nobody answered at `address`.
 pub(crate) fn unreachable(address: &str, error: &io::Error) -> Problem {
-    Problem::new(Exit::Unreachable, "unreachable", format_args!("no node answers at {address}: {error}"))
-        .hint("is the node running? is this its --admin address?")
+    Problem::new(
+        Exit::Unreachable,
+        "unreachable",
+        format_args!("no node answers at {address}: {error}"),
+    )
+    .hint("is the node running? is this its --admin address?")
 }
 
 /// `GET path`.
 pub(crate) fn get(address: &str, path: &str, wait: Duration) -> io::Result<Response> {
-    request(address, &format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n"), wait)
+    request(
+        address,
+        &format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n"),
+        wait,
+    )
 }
 
 /// `POST path` with a JSON body.
@@ -95,7 +112,10 @@ fn request(address: &str, text: &str, wait: Duration) -> io::Result<Response> {
             Err(error) => return Err(error),
         }
         if answer.len() > RESPONSE_BYTES_MAX {
-            return Err(io::Error::new(ErrorKind::InvalidData, "the answer is too large"));
+            return Err(io::Error::new(
+                ErrorKind::InvalidData,
+                "the answer is too large",
+            ));
         }
     }
 }
@@ -124,11 +144,17 @@ fn parse(answer: &[u8]) -> io::Result<Response> {
     let (head, body) = text.split_once("\r\n\r\n").ok_or_else(bad)?;
     let mut words = head.split(' ');
     let version = words.next().ok_or_else(bad)?;
-    let status = words.next().and_then(|code| code.parse().ok()).ok_or_else(bad)?;
+    let status = words
+        .next()
+        .and_then(|code| code.parse().ok())
+        .ok_or_else(bad)?;
     if !version.starts_with("HTTP/1.") {
         return Err(bad());
     }
-    Ok(Response { status, body: body.to_owned() })
+    Ok(Response {
+        status,
+        body: body.to_owned(),
+    })
 }
 
 #[cfg(test)]
@@ -138,7 +164,13 @@ mod tests {
     #[test]
     fn an_answer_is_read_or_refused() {
         let response = parse(b"HTTP/1.0 503 Service Unavailable\r\na: b\r\n\r\nwhy").unwrap();
-        assert_eq!(response, Response { status: 503, body: "why".to_owned() });
+        assert_eq!(
+            response,
+            Response {
+                status: 503,
+                body: "why".to_owned()
+            }
+        );
         for bad in ["", "SSH-2.0\r\n\r\n", "HTTP/1.1 x\r\n\r\n", "HTTP/1.1 200"] {
             assert!(parse(bad.as_bytes()).is_err(), "{bad}");
         }
@@ -149,7 +181,12 @@ mod tests {
         let body = crate::output::error_json("not_leader", "this node does not lead", "ask 2");
         let refusal = Response { status: 409, body }.json::<u32>().unwrap_err();
         assert_eq!((&*refusal.code, &*refusal.hint), ("not_leader", "ask 2"));
-        let refusal = Response { status: 404, body: String::new() }.json::<u32>().unwrap_err();
+        let refusal = Response {
+            status: 404,
+            body: String::new(),
+        }
+        .json::<u32>()
+        .unwrap_err();
         assert_eq!(refusal.message, "HTTP status 404");
     }
 }

@@ -49,9 +49,16 @@ pub(crate) fn run(command: &LogCommand, output: Output) -> Result<Exit, Problem>
 fn open(data: &Path) -> Result<(ReadOnlyFolder, Owner), Problem> {
     let founding = identity::peek(data).map_err(|error| identity_problem(&error))?;
     let folder = ReadOnlyFolder::open(data).map_err(|error| {
-        Problem::new(Exit::Failed, "log", error).hint("stop the node first; its log is read offline")
+        Problem::new(Exit::Failed, "log", error)
+            .hint("stop the node first; its log is read offline")
     })?;
-    Ok((folder, Owner { cluster: founding.cluster, node: founding.node }))
+    Ok((
+        folder,
+        Owner {
+            cluster: founding.cluster,
+            node: founding.node,
+        },
+    ))
 }
 
 /// What `verify` found.
@@ -80,7 +87,10 @@ struct Slots {
 
 impl From<SlotRange> for Slots {
     fn from(range: SlotRange) -> Self {
-        Self { from: range.from.0, to: range.to.0 }
+        Self {
+            from: range.from.0,
+            to: range.to.0,
+        }
     }
 }
 
@@ -106,14 +116,20 @@ fn run_verify(data: &Path, output: Output) -> Result<Exit, Problem> {
     let verified = verify(&mut folder, Some(owner)).map_err(|error| log_problem(&error))?;
     let report = Report::from(verified);
     output.result(&report, || human(&report));
-    Ok(if report.damaged.is_empty() { Exit::Done } else { Exit::Violation })
+    Ok(if report.damaged.is_empty() {
+        Exit::Done
+    } else {
+        Exit::Violation
+    })
 }
 
 fn human(report: &Report) -> String {
     let mut text = format!("{} records, next slot {}\n", report.records, report.next);
     if report.torn_tail_bytes > 0 {
         let bytes = report.torn_tail_bytes;
-        text.push_str(&format!("torn tail of {bytes} bytes: never released, no damage\n"));
+        text.push_str(&format!(
+            "torn tail of {bytes} bytes: never released, no damage\n"
+        ));
     }
     for place in &report.damaged {
         text.push_str(&format!(
@@ -125,14 +141,21 @@ fn human(report: &Report) -> String {
             place.reason
         ));
     }
-    text.push_str(if report.damaged.is_empty() { "the log is whole" } else { "the log is DAMAGED" });
+    text.push_str(if report.damaged.is_empty() {
+        "the log is whole"
+    } else {
+        "the log is DAMAGED"
+    });
     text
 }
 
 /// Prints while it reads: a log may be larger than memory.
 fn run_inspect(data: &Path, output: Output) -> Result<Exit, Problem> {
     let (mut folder, owner) = open(data)?;
-    let mut printer = Printer { json: output.json, items: 0 };
+    let mut printer = Printer {
+        json: output.json,
+        items: 0,
+    };
     if output.json {
         print("{\"log\":[");
     }
@@ -186,7 +209,11 @@ fn item_json(item: &Inspected<'_>) -> Json {
     match item {
         Inspected::Batch(header) => batch_json(header),
         Inspected::Record(stored) => record_json(stored),
-        Inspected::Damage { place, batches, reason } => {
+        Inspected::Damage {
+            place,
+            batches,
+            reason,
+        } => {
             let (segment, offset) = place_json(*place);
             json!({"damage": {"segment": segment, "offset": offset, "batches": batches, "reason": reason}})
         }
@@ -211,7 +238,11 @@ fn record_json(stored: &Stored<'_>) -> Json {
     match stored.record {
         Record::Round { ballot } => json!({"round": {"ballot": ballot.to_string()}}),
         Record::Promise { ballot } => json!({"promise": {"ballot": ballot.to_string()}}),
-        Record::Vote { ballot, range, value } => json!({"vote": {
+        Record::Vote {
+            ballot,
+            range,
+            value,
+        } => json!({"vote": {
             "ballot": ballot.to_string(),
             "slots": Slots::from(range),
             "value": value.to_string(),
@@ -236,7 +267,11 @@ fn item_text(item: &Inspected<'_>) -> String {
             header.hard.voted_to.0
         ),
         Inspected::Record(stored) => format!("  {}", record_text(stored)),
-        Inspected::Damage { place, batches, reason } => {
+        Inspected::Damage {
+            place,
+            batches,
+            reason,
+        } => {
             format!("DAMAGED {place}: {batches} batches are gone: {reason}")
         }
     }
@@ -251,8 +286,15 @@ fn record_text(stored: &Stored<'_>) -> String {
     match stored.record {
         Record::Round { ballot } => format!("round {ballot}"),
         Record::Promise { ballot } => format!("promise {ballot}"),
-        Record::Vote { ballot, range, value } => {
-            format!("vote {} in ballot {ballot}: {value}, {bytes} bytes", slots(range))
+        Record::Vote {
+            ballot,
+            range,
+            value,
+        } => {
+            format!(
+                "vote {} in ballot {ballot}: {value}, {bytes} bytes",
+                slots(range)
+            )
         }
         Record::Decided { range, value } => {
             format!("decided {}: {value}, {bytes} bytes", slots(range))

@@ -10,6 +10,7 @@ mod http;
 mod log;
 mod metrics;
 mod output;
+mod process;
 mod signals;
 mod sim;
 mod start;
@@ -60,7 +61,9 @@ fn main() -> ExitCode {
     start_logging();
     let output = Output { json: cli.json };
     let outcome = run(cli.command, output);
-    outcome.unwrap_or_else(|problem| output.problem(&problem)).into()
+    outcome
+        .unwrap_or_else(|problem| output.problem(&problem))
+        .into()
 }
 
 fn run(command: Command, output: Output) -> Result<Exit, Problem> {
@@ -76,7 +79,10 @@ fn run(command: Command, output: Output) -> Result<Exit, Problem> {
 
 /// Help and version are results; anything else is bad usage, in JSON if that was asked for.
 fn usage(error: &clap::Error) -> Exit {
-    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+    if matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
+    ) {
         output::print(error.to_string().trim_end());
         return Exit::Done;
     }

@@ -20,26 +20,90 @@ pub(crate) fn render(
 
 fn gauges(status: &Status, connections: usize, out: &mut String) {
     let voting = !matches!(status.role, Role::Learner);
-    gauge(out, "leading", "Whether this node leads.", u8::from(status.role == Role::Leader));
-    gauge(out, "leader_known", "Whether a leader is known.", u8::from(status.leader.is_some()));
-    gauge(out, "voting", "Whether this node has a vote.", u8::from(voting));
-    gauge(out, "healthy", "Whether this node reports no error.", u8::from(status.error.is_none()));
-    gauge(out, "era", "Number of the configuration in force.", status.era.0);
-    gauge(out, "ballot_round", "Round of the ballot led or followed.", status.ballot.round);
-    gauge(out, "decided_slots", "Every slot below is decided.", status.decided_to.0);
-    gauge(out, "applied_slots", "Every slot below is applied.", status.applied_to.0);
-    gauge(out, "durable_slots", "Every slot below is durable here.", status.durable_to.0);
-    gauge(out, "log_bytes", "Size of the log on disk.", status.log_bytes);
+    gauge(
+        out,
+        "leading",
+        "Whether this node leads.",
+        u8::from(status.role == Role::Leader),
+    );
+    gauge(
+        out,
+        "leader_known",
+        "Whether a leader is known.",
+        u8::from(status.leader.is_some()),
+    );
+    gauge(
+        out,
+        "voting",
+        "Whether this node has a vote.",
+        u8::from(voting),
+    );
+    gauge(
+        out,
+        "healthy",
+        "Whether this node reports no error.",
+        u8::from(status.error.is_none()),
+    );
+    gauge(
+        out,
+        "era",
+        "Number of the configuration in force.",
+        status.era.0,
+    );
+    gauge(
+        out,
+        "ballot_round",
+        "Round of the ballot led or followed.",
+        status.ballot.round,
+    );
+    gauge(
+        out,
+        "decided_slots",
+        "Every slot below is decided.",
+        status.decided_to.0,
+    );
+    gauge(
+        out,
+        "applied_slots",
+        "Every slot below is applied.",
+        status.applied_to.0,
+    );
+    gauge(
+        out,
+        "durable_slots",
+        "Every slot below is durable here.",
+        status.durable_to.0,
+    );
+    gauge(
+        out,
+        "log_bytes",
+        "Size of the log on disk.",
+        status.log_bytes,
+    );
     gauge(out, "connections", "Client connections.", connections);
-    head(out, "peer_connected", "Whether a node can be talked to.", "gauge");
+    head(
+        out,
+        "peer_connected",
+        "Whether a node can be talked to.",
+        "gauge",
+    );
     for peer in &status.peers {
         let (node, connected) = (peer.member.node, u8::from(peer.connected));
         let _ = writeln!(out, "quorate_peer_connected{{node=\"{node}\"}} {connected}");
     }
-    head(out, "peer_lag_slots", "How far a node is behind; known to the leader.", "gauge");
+    head(
+        out,
+        "peer_lag_slots",
+        "How far a node is behind; known to the leader.",
+        "gauge",
+    );
     for peer in &status.peers {
         if let Some(lag) = peer.lag {
-            let _ = writeln!(out, "quorate_peer_lag_slots{{node=\"{}\"}} {lag}", peer.member.node);
+            let _ = writeln!(
+                out,
+                "quorate_peer_lag_slots{{node=\"{}\"}} {lag}",
+                peer.member.node
+            );
         }
     }
 }
@@ -102,5 +166,8 @@ fn gauge(out: &mut String, name: &str, help: &str, value: impl Display) {
 }
 
 fn head(out: &mut String, name: &str, help: &str, kind: &str) {
-    let _ = writeln!(out, "# HELP quorate_{name} {help}\n# TYPE quorate_{name} {kind}");
+    let _ = writeln!(
+        out,
+        "# HELP quorate_{name} {help}\n# TYPE quorate_{name} {kind}"
+    );
 }

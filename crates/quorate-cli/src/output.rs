@@ -46,7 +46,12 @@ pub(crate) struct Problem {
 
 impl Problem {
     pub(crate) fn new(exit: Exit, code: &'static str, message: impl fmt::Display) -> Self {
-        Self { exit, code, message: message.to_string(), hint: String::new() }
+        Self {
+            exit,
+            code,
+            message: message.to_string(),
+            hint: String::new(),
+        }
     }
 
     /// A flag, variable or key that makes no sense.
@@ -69,7 +74,11 @@ impl Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
-        if self.hint.is_empty() { Ok(()) } else { write!(f, " (hint: {})", self.hint) }
+        if self.hint.is_empty() {
+            Ok(())
+        } else {
+            write!(f, " (hint: {})", self.hint)
+        }
     }
 }
 
@@ -87,7 +96,13 @@ struct ErrorBody<'a> {
 
 /// `{"error":{"code","message","hint"}}`
 pub(crate) fn error_json(code: &str, message: &str, hint: &str) -> String {
-    let document = ErrorDocument { error: ErrorBody { code, message, hint } };
+    let document = ErrorDocument {
+        error: ErrorBody {
+            code,
+            message,
+            hint,
+        },
+    };
     serde_json::to_string(&document).expect("three strings are always JSON")
 }
 
@@ -114,7 +129,11 @@ impl Output {
         if self.json {
             print(&error_json(problem.code, &problem.message, &problem.hint));
         } else {
-            let (red, plain) = if io::stderr().is_terminal() { ("\x1b[31m", "\x1b[0m") } else { ("", "") };
+            let (red, plain) = if io::stderr().is_terminal() {
+                ("\x1b[31m", "\x1b[0m")
+            } else {
+                ("", "")
+            };
             progress(&format!("{red}error:{plain} {}", problem.message));
             if !problem.hint.is_empty() {
                 progress(&format!("  hint: {}", problem.hint));
@@ -170,6 +189,9 @@ mod tests {
     #[test]
     fn a_table_is_as_wide_as_its_cells() {
         let row = |cells: [&str; 2]| cells.map(str::to_owned).to_vec();
-        assert_eq!(table(&[row(["a", "role"]), row(["node", "b"])]), "a     role\nnode  b\n");
+        assert_eq!(
+            table(&[row(["a", "role"]), row(["node", "b"])]),
+            "a     role\nnode  b\n"
+        );
     }
 }

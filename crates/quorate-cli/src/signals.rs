@@ -21,7 +21,10 @@ pub(crate) fn on_first(first: impl FnOnce() + Send + 'static) -> Result<(), Prob
             process::exit(Exit::Interrupted as i32);
         }
     };
-    thread::Builder::new().name("signals".to_owned()).spawn(wait).map_err(|error| failed(&error))?;
+    thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(wait)
+        .map_err(|error| failed(&error))?;
     Ok(())
 }
 

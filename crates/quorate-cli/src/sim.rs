@@ -12,7 +12,12 @@ pub(crate) struct SimArgs {
     #[arg(long, env = "QUORATE_SEED", value_name = "N")]
     seed: Option<u64>,
     /// Events before the faults stop
-    #[arg(long, env = "QUORATE_STEPS", value_name = "N", default_value_t = 20_000)]
+    #[arg(
+        long,
+        env = "QUORATE_STEPS",
+        value_name = "N",
+        default_value_t = 20_000
+    )]
     steps: u64,
 }
 
@@ -41,5 +46,9 @@ pub(crate) fn run(args: &SimArgs, output: Output) -> Result<Exit, Problem> {
         replay: report.replay(),
     };
     output.result(&outcome, || report.to_string());
-    Ok(if outcome.holds { Exit::Done } else { Exit::Violation })
+    Ok(if outcome.holds {
+        Exit::Done
+    } else {
+        Exit::Violation
+    })
 }

@@ -29,8 +29,8 @@ use quorate_log::{
     identity::{Founding, Identity, LastStop},
 };
 use quorate_net::{
-    BindError, Handle, Identity as NetIdentity, Limits as NetLimits, Listeners, PeerAddress, Reactor,
-    Settings,
+    BindError, Handle, Identity as NetIdentity, Limits as NetLimits, Listeners, PeerAddress,
+    Reactor, Settings,
 };
 use quorate_replica::{Replica, ReplicaOptions, Timeouts, status::Addresses};
 
@@ -81,11 +81,20 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
         return Ok(Exit::Done);
     };
     admin.starting("reading the log");
-    let last = identity.begin_boot().map_err(|error| identity_problem(&error))?;
+    let last = identity
+        .begin_boot()
+        .map_err(|error| identity_problem(&error))?;
     take_incarnation(&mut identity, last)?;
     let store = Store::named(&identity.founding().store).ok_or_else(|| {
-        Problem::new(Exit::Failed, "unknown_store", format_args!("the folder has an unknown store, {}", identity.founding().store))
-            .hint("start the version of the program that made it")
+        Problem::new(
+            Exit::Failed,
+            "unknown_store",
+            format_args!(
+                "the folder has an unknown store, {}",
+                identity.founding().store
+            ),
+        )
+        .hint("start the version of the program that made it")
     })?;
     let replica = open_replica(&config, &mut identity, store, &addresses)?;
     let settings = net_settings(&config, &identity, addresses);
@@ -107,7 +116,9 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     admin.running(handle.clone(), store);
     stop.tell(handle);
     announce.now();
-    let host = reactor.run().map_err(|error| Problem::io("the reactor failed", &error))?;
+    let host = reactor
+        .run()
+        .map_err(|error| Problem::io("the reactor failed", &error))?;
     host.finish().map_err(|error| identity_problem(&error))?;
     tracing::info!("stopped");
     Ok(Exit::Done)
@@ -174,28 +185,41 @@ fn end_on_panic() {
 
 /// For nodes that are a part of another process, such as `quorate demo`.
 fn die_with_parent() -> Result<(), Problem> {
-    let Ok(parent) = env::var(PARENT_VARIABLE) else { return Ok(()) };
+    let Ok(parent) = env::var(PARENT_VARIABLE) else {
+        return Ok(());
+    };
     let kill = Some(rustix::process::Signal::KILL);
     rustix::process::set_parent_process_death_signal(kill)
         .map_err(|error| Problem::io("tie this node to its parent", &error.into()))?;
     // It may have died before the call.
-    let alive = rustix::process::getppid().is_some_and(|id| id.as_raw_nonzero().to_string() == parent);
+    let alive =
+        rustix::process::getppid().is_some_and(|id| id.as_raw_nonzero().to_string() == parent);
     if alive {
         Ok(())
     } else {
-        Err(Problem::new(Exit::Failed, "no_parent", "the process that started this node is gone"))
+        Err(Problem::new(
+            Exit::Failed,
+            "no_parent",
+            "the process that started this node is gone",
+        ))
     }
 }
 
 fn bind_problem(error: BindError) -> Problem {
-    let code = if error.detail.contains("in use") { "port_in_use" } else { "cannot_listen" };
+    let code = if error.detail.contains("in use") {
+        "port_in_use"
+    } else {
+        "cannot_listen"
+    };
     Problem::new(Exit::Failed, code, &error).hint(error.hint)
 }
 
 /// Where others find this node. "All addresses" is no place to go to: then the host under which the
 /// members know it is told.
 fn advertised(listeners: &Listeners, admin: &Admin, listed: Option<&str>) -> Addresses {
-    let host = listed.and_then(|address| address.rsplit_once(':')).map(|(host, _)| host);
+    let host = listed
+        .and_then(|address| address.rsplit_once(':'))
+        .map(|(host, _)| host);
     let place = |bound: SocketAddr| match host {
         Some(host) if bound.ip().is_unspecified() => format!("{host}:{}", bound.port()),
         _ => bound.to_string(),
@@ -210,7 +234,9 @@ fn advertised(listeners: &Listeners, admin: &Admin, listed: Option<&str>) -> Add
 /// [volatile-1] After an unclean stop a node of a volatile group has forgotten votes.
 fn take_incarnation(identity: &mut Identity, last: LastStop) -> Result<(), Problem> {
     if last == LastStop::Unclean && identity.founding().class == Class::Volatile {
-        let incarnation = identity.new_incarnation().map_err(|error| identity_problem(&error))?;
+        let incarnation = identity
+            .new_incarnation()
+            .map_err(|error| identity_problem(&error))?;
         tracing::warn!(
             incarnation = incarnation.0,
             "the last stop was unclean, so votes may be forgotten: this node learns without a vote"
@@ -228,8 +254,12 @@ fn open_replica(
     let (log, recovery) = open_log(identity)?;
     let founding = identity.founding();
     let configuration = founding_configuration(founding)?;
-    let mut options =
-        ReplicaOptions::new(founding.cluster, identity.member(), identity.boot(), configuration);
+    let mut options = ReplicaOptions::new(
+        founding.cluster,
+        identity.member(),
+        identity.boot(),
+        configuration,
+    );
     options.timeouts = Timeouts {
         heartbeat_ms: config.heartbeat_ms,
         election_min_ms: config.election_ms.0,
@@ -238,10 +268,24 @@ fn open_replica(
     options.seed = seed(founding, identity.boot());
     options.command_bytes_max = config.command_max;
     options.client_timeout_ms = config.client_timeout_ms;
-    options.addresses = founding.members.iter().map(|(node, peer)| {
-        let elsewhere = Addresses { peer: peer.clone(), ..Addresses::default() };
-        (*node, if *node == founding.node { addresses.clone() } else { elsewhere })
-    }).collect();
+    options.addresses = founding
+        .members
+        .iter()
+        .map(|(node, peer)| {
+            let elsewhere = Addresses {
+                peer: peer.clone(),
+                ..Addresses::default()
+            };
+            (
+                *node,
+                if *node == founding.node {
+                    addresses.clone()
+                } else {
+                    elsewhere
+                },
+            )
+        })
+        .collect();
     let service = Service::new(open_store(identity.folder(), store)?);
     Replica::open(options, log, recovery, service, Time(0)).map_err(|error| {
         Problem::new(Exit::Failed, "cannot_recover", error)
@@ -257,8 +301,12 @@ const fn seed(founding: &Founding, boot: u32) -> u64 {
 fn founding_configuration(founding: &Founding) -> Result<Configuration, Problem> {
     let members = founding.members.keys().map(|node| Member::first(node.0));
     Configuration::simple(members, founding.class).map_err(|invalid| {
-        Problem::new(Exit::Failed, "damaged_identity", format_args!("the founding members make no configuration: {invalid:?}"))
-            .hint("restore the identity file from a copy")
+        Problem::new(
+            Exit::Failed,
+            "damaged_identity",
+            format_args!("the founding members make no configuration: {invalid:?}"),
+        )
+        .hint("restore the identity file from a copy")
     })
 }
 
@@ -272,7 +320,9 @@ fn open_log(identity: &mut Identity) -> Result<(Log<FileDisk>, Recovery), Proble
         tracing::error!(%place, "the log is damaged");
     }
     drop(log);
-    let incarnation = identity.new_incarnation().map_err(|error| identity_problem(&error))?;
+    let incarnation = identity
+        .new_incarnation()
+        .map_err(|error| identity_problem(&error))?;
     tracing::error!(
         incarnation = incarnation.0,
         "the log lost votes: this node learns without a vote from now on"
@@ -318,12 +368,19 @@ fn open_store(folder: &Path, store: Store) -> Result<Box<dyn KvStore>, Problem> 
 fn net_settings(config: &StartConfig, identity: &Identity, addresses: Addresses) -> Settings {
     let founding = identity.founding();
     let mut limits = NetLimits::default();
-    limits.client_backlog_bytes_max =
-        limits.client_backlog_bytes_max.max(input_bytes_max(config.command_max));
-    limits.clients_backlog_bytes_max =
-        limits.clients_backlog_bytes_max.max(2 * limits.client_backlog_bytes_max);
-    limits.stop_ms = limits.stop_ms.max(config.client_timeout_ms.saturating_mul(2));
-    let peer = |(node, address): (&NodeId, &String)| PeerAddress { node: *node, address: address.clone() };
+    limits.client_backlog_bytes_max = limits
+        .client_backlog_bytes_max
+        .max(input_bytes_max(config.command_max));
+    limits.clients_backlog_bytes_max = limits
+        .clients_backlog_bytes_max
+        .max(2 * limits.client_backlog_bytes_max);
+    limits.stop_ms = limits
+        .stop_ms
+        .max(config.client_timeout_ms.saturating_mul(2));
+    let peer = |(node, address): (&NodeId, &String)| PeerAddress {
+        node: *node,
+        address: address.clone(),
+    };
     Settings {
         identity: NetIdentity {
             cluster: founding.cluster,

@@ -53,10 +53,16 @@ pub(crate) fn run(args: &StatusArgs, output: Output) -> Result<Exit, Problem> {
 
 /// Asks the given nodes, and those that they name if only one was given.
 pub(crate) fn look(addresses: &[String]) -> Result<ClusterView, Problem> {
-    let addresses: Vec<String> =
-        addresses.iter().map(|address| address.trim().to_owned()).filter(|a| !a.is_empty()).collect();
-    let asked: Vec<(Option<u32>, String)> =
-        addresses.into_iter().take(NODES_MAX).map(|address| (None, address)).collect();
+    let addresses: Vec<String> = addresses
+        .iter()
+        .map(|address| address.trim().to_owned())
+        .filter(|a| !a.is_empty())
+        .collect();
+    let asked: Vec<(Option<u32>, String)> = addresses
+        .into_iter()
+        .take(NODES_MAX)
+        .map(|address| (None, address))
+        .collect();
     let mut answers = ask_all(&asked);
     if let ([(_, address)], [Answer::Node(view)]) = (&asked[..], &answers[..]) {
         let (others, unknown) = others(view, address);
@@ -66,8 +72,10 @@ pub(crate) fn look(addresses: &[String]) -> Result<ClusterView, Problem> {
     }
     if answers.iter().all(|answer| answer.view().is_none()) {
         let reasons: Vec<String> = answers.iter().map(unreachable_text).collect();
-        return Err(Problem::new(Exit::Unreachable, "unreachable", reasons.join("; "))
-            .hint("is a node running? give its address with --admin"));
+        return Err(
+            Problem::new(Exit::Unreachable, "unreachable", reasons.join("; "))
+                .hint("is a node running? give its address with --admin"),
+        );
     }
     Ok(ClusterView::new(answers))
 }
@@ -102,8 +110,14 @@ fn others(view: &NodeView, asked: &str) -> (Vec<(Option<u32>, String)>, Vec<Answ
 fn ask_all(asked: &[(Option<u32>, String)]) -> Vec<Answer> {
     thread::scope(|scope| {
         let ask = |(node, address)| scope.spawn(move || ask(node, address));
-        let threads: Vec<_> = asked.iter().map(|(node, address)| ask((*node, address))).collect();
-        threads.into_iter().map(|thread| thread.join().expect("asking does not panic")).collect()
+        let threads: Vec<_> = asked
+            .iter()
+            .map(|(node, address)| ask((*node, address)))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("asking does not panic"))
+            .collect()
     })
 }
 
@@ -128,7 +142,10 @@ fn human(cluster: &ClusterView) -> String {
         None => "no leader".to_owned(),
     };
     let id = cluster.cluster.as_deref().unwrap_or("unknown");
-    let head = ["node", "role", "era", "ballot", "decided", "applied", "durable", "log", "class", "store", "client"];
+    let head = [
+        "node", "role", "era", "ballot", "decided", "applied", "durable", "log", "class", "store",
+        "client",
+    ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     let mut notes = String::new();
     for answer in &cluster.nodes {
@@ -156,7 +173,10 @@ fn row(view: &NodeView) -> Vec<String> {
         view.node.to_string(),
         view.role.clone(),
         view.era.to_string(),
-        format!("{}.{}.{}", view.ballot.era, view.ballot.round, view.ballot.node),
+        format!(
+            "{}.{}.{}",
+            view.ballot.era, view.ballot.round, view.ballot.node
+        ),
         view.decided.to_string(),
         view.applied.to_string(),
         view.durable.to_string(),
@@ -191,9 +211,19 @@ mod tests {
     /// Exit 3, and every address with its reason.
     #[test]
     fn a_cluster_without_a_reachable_node_is_an_error() {
-        let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let nobody = std::net::TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
         let problem = look(&[nobody.to_string()]).unwrap_err();
-        assert_eq!((problem.exit, problem.code), (Exit::Unreachable, "unreachable"));
-        assert!(problem.message.contains(&nobody.to_string()), "{}", problem.message);
+        assert_eq!(
+            (problem.exit, problem.code),
+            (Exit::Unreachable, "unreachable")
+        );
+        assert!(
+            problem.message.contains(&nobody.to_string()),
+            "{}",
+            problem.message
+        );
     }
 }

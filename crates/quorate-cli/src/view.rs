@@ -120,7 +120,11 @@ impl NodeView {
             log_bytes: status.log_bytes,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             error: status.error.clone(),
-            members: status.peers.iter().map(|peer| MemberView::new(peer, status)).collect(),
+            members: status
+                .peers
+                .iter()
+                .map(|peer| MemberView::new(peer, status))
+                .collect(),
         }
     }
 }
@@ -166,7 +170,11 @@ impl ClusterView {
             *clusters.entry(&view.cluster).or_default() += 1;
         }
         let commonest = clusters.into_iter().max_by_key(|(_, count)| *count);
-        Self { cluster: commonest.map(|(id, _)| id.to_owned()), leader, nodes }
+        Self {
+            cluster: commonest.map(|(id, _)| id.to_owned()),
+            leader,
+            nodes,
+        }
     }
 }
 
@@ -184,12 +192,18 @@ mod tests {
 
     fn status() -> Status {
         let peer = |node, weight| Peer {
-            member: Member { node: NodeId(node), incarnation: Incarnation(0) },
+            member: Member {
+                node: NodeId(node),
+                incarnation: Incarnation(0),
+            },
             weight,
             auxiliary: false,
             connected: node == 1,
             lag: None,
-            addresses: Addresses { peer: format!("h:{node}"), ..Addresses::default() },
+            addresses: Addresses {
+                peer: format!("h:{node}"),
+                ..Addresses::default()
+            },
         };
         Status {
             cluster: 0xab,
@@ -197,7 +211,11 @@ mod tests {
             role: Role::Leader,
             leader: Some(NodeId(1)),
             era: Era(1),
-            ballot: Ballot { era: Era(1), round: 7, node: NodeId(1) },
+            ballot: Ballot {
+                era: Era(1),
+                round: 7,
+                node: NodeId(1),
+            },
             decided_to: Slot(9),
             applied_to: Slot(8),
             durable_to: Slot(10),
@@ -249,12 +267,18 @@ mod tests {
             (view.node, view.leader, view.ballot.round) = (node, leader, round);
             Answer::Node(Box::new(view))
         };
-        let gone = Answer::Unreachable { node: Some(2), error: "refused".to_owned() };
+        let gone = Answer::Unreachable {
+            node: Some(2),
+            error: "refused".to_owned(),
+        };
         let cluster = ClusterView::new(vec![view(3, Some(3), 8), gone, view(1, Some(1), 7)]);
         assert_eq!(cluster.leader, Some(3));
         let nodes: Vec<_> = cluster.nodes.iter().map(Answer::node).collect();
         assert_eq!(nodes, [Some(1), Some(2), Some(3)]);
         let json = serde_json::to_value(&cluster).unwrap();
-        assert_eq!(json["nodes"][1], serde_json::json!({"node": 2, "error": "refused"}));
+        assert_eq!(
+            json["nodes"][1],
+            serde_json::json!({"node": 2, "error": "refused"})
+        );
     }
 }

@@ -1,0 +1,80 @@
+//! Whether every acknowledged write is on every node, asked through the front door.
+
+use std::{
+    collections::BTreeSet,
+    thread,
+    time::{Duration, Instant},
+};
+
+use quorate_client::{Client, Error, Options, Reply};
+
+use super::load::Written;
+
+/// Keys per question.
+const KEYS: usize = 500;
+/// Between two looks at a node that is catching up.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A write that a node does not have as it was acknowledged.
+pub(crate) type Lost = BTreeSet<(usize, u64)>;
+
+/// Asks one node for everything. `stale`: from its own state, without asking the leader.
+pub(crate) fn missing(address: &str, written: &[Written], stale: bool) -> Result<Lost, Error> {
+    let options = Options {
+        stale_reads: stale,
+        ..Options::default()
+    };
+    let mut client = Client::new(&[address], options);
+    let mut lost = Lost::new();
+    for writer in written {
+        for numbers in writer.acknowledged.chunks(KEYS) {
+            let pairs: Vec<_> = numbers
+                .iter()
+                .map(|number| Written::pair(writer.writer, *number))
+                .collect();
+            let mut question: Vec<&[u8]> = vec![b"MGET"];
+            question.extend(pairs.iter().map(|(key, _)| key.as_bytes()));
+            let Reply::Array(values) = client.ask(&question)? else {
+                return Err(Error::Refused("MGET did not answer with a list".to_owned()));
+            };
+            for (index, (number, (_, value))) in numbers.iter().zip(&pairs).enumerate() {
+                if values.get(index).and_then(Reply::bytes) != Some(value.as_bytes()) {
+                    lost.insert((writer.writer, *number));
+                }
+            }
+        }
+    }
+    Ok(lost)
+}
+
+/// The fingerprint that all nodes have in common; `None` if they do not agree in time.
+pub(crate) fn common_digest(
+    addresses: &[String],
+    patience: Duration,
+) -> Result<Option<String>, Error> {
+    let until = Instant::now() + patience;
+    loop {
+        let digests = addresses
+            .iter()
+            .map(|address| digest(address))
+            .collect::<Result<Vec<_>, _>>()?;
+        let distinct: BTreeSet<&String> = digests.iter().collect();
+        if distinct.len() == 1 {
+            return Ok(digests.into_iter().next());
+        }
+        if Instant::now() >= until {
+            return Ok(None);
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+/// Applied position and fingerprint of one node's own state.
+fn digest(address: &str) -> Result<String, Error> {
+    let options = Options {
+        stale_reads: true,
+        ..Options::default()
+    };
+    let reply = Client::new(&[address], options).ask(&[b"QUORATE", b"DIGEST"])?;
+    Ok(reply.to_string())
+}

@@ -1,0 +1,172 @@
+//! The writers of the demo: unique keys, and what became of each.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use quorate_client::{Client, Error, Options};
+
+/// Commands that one writer keeps open.
+const OPEN: usize = 8;
+/// Longer than any failover takes.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// What one writer did.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Written {
+    /// Number of the writer.
+    pub(crate) writer: usize,
+    /// Commands sent.
+    pub(crate) written: u64,
+    /// Numbers of those acknowledged.
+    pub(crate) acknowledged: Vec<u64>,
+    /// The last error, if there was one.
+    pub(crate) error: Option<String>,
+}
+
+impl Written {
+    /// The key and the value that a writer gives to its n-th command.
+    pub(crate) fn pair(writer: usize, number: u64) -> (String, String) {
+        (
+            format!("demo:{writer}:{number}"),
+            format!("value {number} of writer {writer}"),
+        )
+    }
+}
+
+/// Running writers.
+pub(crate) struct Load {
+    shared: Arc<Shared>,
+    writers: Vec<JoinHandle<Written>>,
+}
+
+struct Shared {
+    stop: AtomicBool,
+    acknowledged: AtomicU64,
+    started: Instant,
+    /// Microseconds from the start to the kill; 0 before it.
+    killed_us: AtomicU64,
+    /// Microseconds from the start to the first acknowledgement of a command sent after the kill.
+    first_us: AtomicU64,
+}
+
+impl Load {
+    /// One writer for each list of addresses.
+    pub(crate) fn start(addresses: Vec<Vec<String>>) -> Self {
+        let shared = Arc::new(Shared {
+            stop: AtomicBool::new(false),
+            acknowledged: AtomicU64::new(0),
+            started: Instant::now(),
+            killed_us: AtomicU64::new(0),
+            first_us: AtomicU64::new(u64::MAX),
+        });
+        let writers = addresses
+            .into_iter()
+            .enumerate()
+            .map(|(writer, addresses)| {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || write(writer, &addresses, &shared))
+            });
+        Self {
+            writers: writers.collect(),
+            shared,
+        }
+    }
+
+    pub(crate) fn acknowledged(&self) -> u64 {
+        self.shared.acknowledged.load(Ordering::Relaxed)
+    }
+
+    /// The leader is dead from now on.
+    pub(crate) fn killed(&self) {
+        self.shared
+            .killed_us
+            .store(self.shared.now_us(), Ordering::SeqCst);
+    }
+
+    /// From the kill to the first acknowledgement of a command that was sent after it.
+    pub(crate) fn failover(&self) -> Option<Duration> {
+        let killed = self.shared.killed_us.load(Ordering::SeqCst);
+        let first = self.shared.first_us.load(Ordering::SeqCst);
+        (killed > 0 && first != u64::MAX)
+            .then(|| Duration::from_micros(first.saturating_sub(killed)))
+    }
+
+    /// Ends the writers; what they sent before still gets its reply.
+    pub(crate) fn finish(self) -> Vec<Written> {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        self.writers
+            .into_iter()
+            .map(|writer| writer.join().unwrap_or_default())
+            .collect()
+    }
+}
+
+impl Shared {
+    fn now_us(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_micros())
+            .unwrap_or(u64::MAX)
+            .max(1)
+    }
+
+    fn acknowledge(&self, sent_us: u64) {
+        self.acknowledged.fetch_add(1, Ordering::Relaxed);
+        let killed = self.killed_us.load(Ordering::SeqCst);
+        if killed > 0 && sent_us > killed {
+            self.first_us.fetch_min(self.now_us(), Ordering::SeqCst);
+        }
+    }
+}
+
+fn write(writer: usize, addresses: &[String], shared: &Shared) -> Written {
+    let options = Options {
+        deadline: DEADLINE,
+        attempt: Duration::from_secs(1),
+        backoff_max: Duration::from_millis(20),
+        ..Options::default()
+    };
+    let mut client = Client::new(addresses, options);
+    let mut done = Written {
+        writer,
+        ..Written::default()
+    };
+    let mut open = std::collections::VecDeque::new();
+    loop {
+        let stopping = shared.stop.load(Ordering::SeqCst);
+        while !stopping && open.len() < OPEN {
+            let (key, value) = Written::pair(writer, done.written);
+            if client
+                .send(&[b"SET", key.as_bytes(), value.as_bytes()])
+                .is_err()
+            {
+                break;
+            }
+            open.push_back((done.written, shared.now_us()));
+            done.written += 1;
+        }
+        let Some((number, sent_us)) = open.pop_front() else {
+            return done;
+        };
+        match client.receive() {
+            Ok(_) => {
+                done.acknowledged.push(number);
+                shared.acknowledge(sent_us);
+            }
+            // Sent, but not acknowledged: nobody was promised anything.
+            Err(
+                error @ (Error::Unknown(_) | Error::NotExecuted(_) | Error::SessionLost { .. }),
+            ) => {
+                done.error = Some(error.to_string());
+            }
+            Err(error) => {
+                done.error = Some(error.to_string());
+                return done;
+            }
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Real processes that are killed, paused and started again: nothing acknowledged is lost.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread::{self, JoinHandle},
+};
+
+use common::{Cluster, Signal, patient, signal, wait_end, wait_for};
+use quorate_client::{Client, Reply};
+
+/// Writers of unique keys in the background.
+struct Load {
+    stop: Arc<AtomicBool>,
+    acknowledged: Arc<AtomicU64>,
+    writers: Vec<JoinHandle<Vec<String>>>,
+}
+
+impl Load {
+    /// One writer per node, which goes on elsewhere when its node is gone.
+    fn start(cluster: &Cluster) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let acknowledged = Arc::new(AtomicU64::new(0));
+        let writers = cluster.nodes.iter().map(|node| {
+            let client = cluster.client_from(node.ready.node);
+            let (stop, acknowledged) = (Arc::clone(&stop), Arc::clone(&acknowledged));
+            let name = node.ready.node;
+            thread::spawn(move || write(name, client, &stop, &acknowledged))
+        });
+        Self {
+            writers: writers.collect(),
+            stop,
+            acknowledged,
+        }
+    }
+
+    fn wait_for_more(&self, count: u64) {
+        let from = self.acknowledged.load(Ordering::SeqCst);
+        wait_for("more acknowledged writes", || {
+            (self.acknowledged.load(Ordering::SeqCst) >= from + count).then_some(())
+        });
+    }
+
+    /// The keys that were acknowledged; each has its own name as its value.
+    fn finish(self) -> Vec<String> {
+        self.stop.store(true, Ordering::SeqCst);
+        self.writers
+            .into_iter()
+            .flat_map(|writer| writer.join().unwrap())
+            .collect()
+    }
+}
+
+fn write(name: u32, mut client: Client, stop: &AtomicBool, count: &AtomicU64) -> Vec<String> {
+    let mut acknowledged = Vec::new();
+    for number in 0.. {
+        if stop.load(Ordering::SeqCst) {
+            break;
+        }
+        let key = format!("k:{name}:{number}");
+        // Without an acknowledgement nothing was promised; the test is about what was.
+        if client
+            .run(&[b"SET", key.as_bytes(), key.as_bytes()])
+            .is_ok()
+        {
+            acknowledged.push(key);
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    acknowledged
+}
+
+/// Each acknowledged write is on each node, linearizably and in its own state.
+fn check_all_there(cluster: &Cluster, keys: &[String]) {
+    assert!(!keys.is_empty(), "nothing was acknowledged");
+    cluster.wait_until_equal();
+    for stale_reads in [false, true] {
+        for address in cluster.clients() {
+            let options = quorate_client::Options {
+                stale_reads,
+                ..patient()
+            };
+            let mut client = Client::new(&[address], options);
+            for some in keys.chunks(200) {
+                let mut question: Vec<&[u8]> = vec![b"MGET"];
+                question.extend(some.iter().map(String::as_bytes));
+                let expected = some.iter().map(|key| Reply::Bulk(key.clone().into_bytes()));
+                assert_eq!(client.ask(&question), Ok(Reply::Array(expected.collect())));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_leader_killed_under_load_loses_nothing_acknowledged() {
+    let mut cluster = Cluster::start(3, &[]);
+    let load = Load::start(&cluster);
+    load.wait_for_more(100);
+    for _ in 0..2 {
+        let leader = cluster.leader();
+        cluster.node(leader).kill().unwrap();
+        load.wait_for_more(100);
+        cluster.node(leader).restart().unwrap();
+        load.wait_for_more(100);
+    }
+    let keys = load.finish();
+    check_all_there(&cluster, &keys);
+}
+
+#[test]
+fn all_nodes_killed_at_once_lose_nothing_acknowledged() {
+    for store in ["lsm", "memory"] {
+        let mut cluster = Cluster::start(3, &["--store", store]);
+        let load = Load::start(&cluster);
+        load.wait_for_more(200);
+        cluster.kill_all_at_once();
+        // The writers go on asking until the nodes are back.
+        cluster.restart_all();
+        load.wait_for_more(100);
+        let keys = load.finish();
+        check_all_there(&cluster, &keys);
+    }
+}
+
+#[test]
+fn a_paused_follower_slows_nobody_and_catches_up() {
+    let mut cluster = Cluster::start(3, &[]);
+    let load = Load::start(&cluster);
+    load.wait_for_more(50);
+    let leader = cluster.leader();
+    let follower = leader % 3 + 1;
+    signal(cluster.node(follower), Signal::STOP);
+    load.wait_for_more(300);
+    signal(cluster.node(follower), Signal::CONT);
+    let keys = load.finish();
+    check_all_there(&cluster, &keys);
+}
+
+#[test]
+fn a_paused_leader_is_replaced_and_does_not_serve_old_values() {
+    let mut cluster = Cluster::start(3, &[]);
+    let old = cluster.leader();
+    let next = old % 3 + 1;
+    let mut client = cluster.client_from(next);
+    client.run(&[b"SET", b"x", b"old"]).unwrap();
+    signal(cluster.node(old), Signal::STOP);
+    client.run(&[b"SET", b"x", b"new"]).unwrap();
+    signal(cluster.node(old), Signal::CONT);
+    // [read-2] It may still believe that it leads; a linearizable read finds out.
+    let value = cluster.client_of(old).ask(&[b"GET", b"x"]).unwrap();
+    assert_eq!(value, Reply::Bulk(b"new".to_vec()));
+}
+
+/// [session-2] The counter is as high as the number of acknowledged increments, although leaders
+/// die between a command and its reply.
+#[test]
+fn increments_run_exactly_once_across_leaders() {
+    let mut cluster = Cluster::start(3, &[]);
+    let stop = Arc::new(AtomicBool::new(false));
+    let count = Arc::new(AtomicU64::new(0));
+    let writers: Vec<_> = (1..=3)
+        .map(|node| {
+            let mut client = cluster.client_from(node);
+            let (stop, count) = (Arc::clone(&stop), Arc::clone(&count));
+            thread::spawn(move || {
+                while !stop.load(Ordering::SeqCst) {
+                    client.run(&[b"INCR", b"counter"]).unwrap();
+                    count.fetch_add(1, Ordering::SeqCst);
+                }
+            })
+        })
+        .collect();
+    for _ in 0..2 {
+        let from = count.load(Ordering::SeqCst);
+        wait_for("increments", || {
+            (count.load(Ordering::SeqCst) > from + 50).then_some(())
+        });
+        let leader = cluster.leader();
+        cluster.node(leader).kill().unwrap();
+        cluster.node(leader).restart().unwrap();
+    }
+    let from = count.load(Ordering::SeqCst);
+    wait_for("increments", || {
+        (count.load(Ordering::SeqCst) > from + 50).then_some(())
+    });
+    stop.store(true, Ordering::SeqCst);
+    for writer in writers {
+        writer.join().unwrap();
+    }
+    let expected = count.load(Ordering::SeqCst).to_string().into_bytes();
+    let value = cluster.client_of(1).ask(&[b"GET", b"counter"]).unwrap();
+    assert_eq!(value, Reply::Bulk(expected));
+}
+
+#[test]
+fn a_node_told_to_stop_hands_over_and_ends_with_0() {
+    let mut cluster = Cluster::start(3, &[]);
+    let load = Load::start(&cluster);
+    load.wait_for_more(50);
+    let leader = cluster.leader();
+    signal(cluster.node(leader), Signal::TERM);
+    let status = wait_end(cluster.node(leader));
+    assert_eq!(status.code(), Some(0));
+    load.wait_for_more(50);
+    cluster.node(leader).restart().unwrap();
+    let keys = load.finish();
+    check_all_there(&cluster, &keys);
+}
+
+/// [volatile-1] It may have forgotten votes: it comes back as a learner and says so.
+#[test]
+fn a_volatile_node_killed_comes_back_without_a_vote() {
+    let mut cluster = Cluster::start(3, &["--durability", "volatile", "--store", "memory"]);
+    let load = Load::start(&cluster);
+    load.wait_for_more(50);
+    let leader = cluster.leader();
+    let follower = leader % 3 + 1;
+    cluster.node(follower).kill().unwrap();
+    cluster.node(follower).restart().unwrap();
+    load.wait_for_more(50);
+    let status = wait_for("its status", || cluster.status(follower));
+    assert_eq!(status["role"], "learner");
+    let error = status["error"].as_str().unwrap();
+    assert!(error.contains("forgotten votes"), "{error}");
+    let keys = load.finish();
+    check_all_there(&cluster, &keys);
+}
+
+/// [volatile-4] A clean stop forgets nothing.
+#[test]
+fn a_volatile_node_stopped_cleanly_keeps_its_vote() {
+    let mut cluster = Cluster::start(3, &["--durability", "volatile", "--store", "memory"]);
+    let mut client = cluster.client_from(1);
+    client.run(&[b"SET", b"x", b"1"]).unwrap();
+    for node in &cluster.nodes {
+        signal(node, Signal::TERM);
+    }
+    for node in &mut cluster.nodes {
+        assert_eq!(wait_end(node).code(), Some(0));
+    }
+    cluster.restart_all();
+    cluster.wait_until_all_serve();
+    assert_eq!(
+        cluster.client_of(2).ask(&[b"GET", b"x"]).unwrap(),
+        Reply::Bulk(b"1".to_vec())
+    );
+    for node in 1..=3 {
+        let status = cluster.status(node).unwrap();
+        assert_ne!(status["role"], "learner");
+        assert!(status["error"].is_null(), "{status}");
+    }
+}
+
+/// The quorum that could take the others in again is gone: no node may pretend to serve.
+#[test]
+fn a_volatile_cluster_whose_quorum_died_at_once_stops_and_says_so() {
+    let mut cluster = Cluster::start(3, &["--durability", "volatile", "--store", "memory"]);
+    cluster.client_from(1).run(&[b"SET", b"x", b"1"]).unwrap();
+    cluster.kill_all_at_once();
+    cluster.restart_all();
+    for node in 1..=3 {
+        let error = wait_for("the reason", || {
+            let status = cluster.status(node)?;
+            let error = status["error"].as_str()?.to_owned();
+            error.contains("no leader can be elected").then_some(error)
+        });
+        assert!(error.contains("new cluster in empty folders"), "{error}");
+        let admin = cluster.node(node).ready.admin.clone();
+        assert_eq!(common::http(&admin, "/ready").unwrap().0, 503);
+    }
+}
