@@ -90,6 +90,10 @@ fn stale_reads_ask_nobody_but_see_their_own_writes() {
     assert_eq!(node.take(client), "");
     node.tell(0);
     assert_eq!(node.take(client), "+OK|$1|1|");
+    node.feed(client, b"WATCH a\r\n");
+    assert_eq!(read_count(&node), 1, "a watch is never stale");
+    node.settle();
+    assert_eq!(node.take(client), "+OK|");
     node.feed(client, b"READWRITE\r\nGET a\r\n");
     assert_eq!(read_count(&node), 1);
     node.settle();
