@@ -112,7 +112,10 @@ fn digests_tell_states_apart() {
     // Equal values by different histories: the versions that WATCH compares differ.
     let fingerprint = |reply: &str| reply.split(' ').nth(1).unwrap().to_owned();
     a.say(one, "SET a 1");
-    assert_ne!(fingerprint(&a.say(one, "QUORATE DIGEST")), fingerprint(&digest));
+    assert_ne!(
+        fingerprint(&a.say(one, "QUORATE DIGEST")),
+        fingerprint(&digest)
+    );
     b.say(two, "SET a 1");
     assert_eq!(a.say(one, "QUORATE DIGEST"), b.say(two, "QUORATE DIGEST"));
     a.say(one, "EXPIRE a 100");
