@@ -67,6 +67,8 @@ pub enum Kind {
     Pair,
     /// Reads what is left in the end.
     Auditor,
+    /// Does what a scenario tells it.
+    Script,
 }
 
 impl Kind {
@@ -118,6 +120,8 @@ enum Waiting {
     TooBig,
     /// What a key has in the end.
     Audit(String),
+    /// Whatever a scenario asked for.
+    Script,
 }
 
 /// A client.
@@ -144,6 +148,10 @@ pub struct Client {
     attached: bool,
     sequence: i64,
     audits: VecDeque<String>,
+    /// What a scenario's requests were answered with; `None` if the connection broke.
+    pub replies: VecDeque<Option<Reply>>,
+    /// It does not read what it is sent.
+    pub deaf: bool,
 }
 
 impl Client {
@@ -165,6 +173,8 @@ impl Client {
             attached: false,
             sequence: 1,
             audits: VecDeque::new(),
+            replies: VecDeque::new(),
+            deaf: false,
         }
     }
 
@@ -189,7 +199,7 @@ impl Client {
     /// The next requests, as bytes. Called when connected and not waiting.
     pub fn ask(&mut self, books: &mut Books) -> Vec<u8> {
         let mut out = Vec::new();
-        if self.dice.chance(1, 200) && self.kind != Kind::Auditor {
+        if !matches!(self.kind, Kind::Auditor | Kind::Script) && self.dice.chance(1, 200) {
             let big = vec![b'x'; COMMAND_BYTES_MAX * 2];
             request(&[b"SET", b"big", &big], &mut out);
             self.waiting.push_back(Waiting::TooBig);
@@ -204,6 +214,7 @@ impl Client {
             Kind::Expiring => self.ask_expiring(books, &mut out),
             Kind::Pair => self.ask_pair(books, &mut out),
             Kind::Auditor => self.ask_audit(&mut out),
+            Kind::Script => {}
         }
         out
     }
@@ -422,6 +433,10 @@ impl Client {
     }
 
     fn replied(&mut self, waiting: Waiting, reply: Reply, books: &mut Books) -> Verdict {
+        if matches!(waiting, Waiting::Script) {
+            self.replies.push_back(Some(reply));
+            return Ok(());
+        }
         if let Reply::Error(text) = &reply {
             return self.failed(waiting, text.clone(), books);
         }
@@ -586,6 +601,7 @@ impl Client {
             | Waiting::Sequence(_)
             | Waiting::TooBig
             | Waiting::Audit(_) => {}
+            Waiting::Script => self.replies.push_back(None),
         }
     }
 
@@ -600,6 +616,14 @@ impl Client {
             books.unknown += 1;
             self.left_open(waiting, books);
         }
+    }
+
+    /// A request of a scenario, as bytes.
+    pub fn say(&mut self, words: &[&[u8]]) -> Vec<u8> {
+        let mut out = Vec::new();
+        request(words, &mut out);
+        self.waiting.push_back(Waiting::Script);
+        out
     }
 
     /// Chooses a node among `nodes`.

@@ -4,6 +4,7 @@
 //! order in which the reactor would, and carries away what it says.
 
 mod chaos;
+mod scene;
 mod turn;
 
 use std::collections::BTreeMap;
@@ -87,6 +88,8 @@ pub(crate) enum Event {
     },
     /// Somebody looks after a node whose disk failed.
     Repair { node: usize, life: u64 },
+    /// In act two somebody looks after all nodes.
+    Rounds,
     /// A disk is as fast as before.
     DiskCalm(usize),
     /// A disk has room again.
@@ -276,6 +279,7 @@ impl World {
             Event::Fault(index) => self.strike(index),
             Event::Block { from, to, blocked } => self.block(from, to, blocked),
             Event::Repair { node, life } => self.repair(node, life),
+            Event::Rounds => self.make_rounds(),
             Event::DiskCalm(node) => {
                 self.nodes[node].disk_factor = 1;
                 self.line(&name(node), "disk", format_args!("is fast again"));
@@ -561,7 +565,7 @@ impl World {
     }
 
     /// A process dies. Whoever was connected hears of it after up to `late_us`.
-    pub(crate) fn kill(&mut self, node: usize, late_us: u64) {
+    pub fn kill(&mut self, node: usize, late_us: u64) {
         if self.nodes[node].running.is_none() {
             return;
         }
@@ -669,6 +673,10 @@ impl World {
         {
             return Ok(());
         }
+        if self.trace.frames {
+            let text = String::from_utf8_lossy(bytes).replace("\r\n", " ");
+            self.line(&format!("c{}", client + 1), "hears", format_args!("{text}"));
+        }
         self.clients[client].heard(bytes, &mut self.books)?;
         if !self.clients[client].is_waiting() {
             self.clients[client].patience_at = None;
@@ -702,6 +710,14 @@ impl World {
         for told in told {
             match told {
                 crate::node::Told::Executed(id, command, reply) => {
+                    if self.trace.frames {
+                        let (slot, index) = (id.slot, id.index);
+                        self.line(
+                            &name(node),
+                            "applies",
+                            format_args!("slot {slot}, command {index}"),
+                        );
+                    }
                     self.prefix.executed(node, id, command, reply)?;
                 }
                 crate::node::Told::Applied(to, digest) => self.check_applied(node, to, digest)?,
@@ -779,9 +795,25 @@ impl World {
     /// A property is broken.
     pub fn act_two(&mut self) -> Verdict {
         self.heal();
-        if self.settings.losses == Losses::Beyond && self.lost_quorum() {
+        if self.settings.losses == Losses::Beyond {
+            // Who is down learns at its start that it forgot.
+            self.run_for(1_000_000)?;
+            if self.lost_quorum() {
+                return self.stands_still();
+            }
+        }
+        let whole = self.becomes_whole();
+        let stuck = whole
+            .as_ref()
+            .is_err_and(|violation| violation.property == "convergence");
+        if stuck && self.settings.losses == Losses::Beyond && self.lost_quorum() {
+            // Damage that is found late makes forget late.
             return self.stands_still();
         }
+        whole
+    }
+
+    fn becomes_whole(&mut self) -> Verdict {
         self.run_until("clients are answered", |world| {
             world.clients.iter().all(|client| !client.is_busy())
         })?;
@@ -796,7 +828,7 @@ impl World {
         self.final_checks()
     }
 
-    fn final_checks(&mut self) -> Verdict {
+    pub(crate) fn final_checks(&mut self) -> Verdict {
         let mut digests = Vec::new();
         for node in &self.nodes {
             let running = node.running.as_ref().expect("healed");

@@ -204,13 +204,25 @@ impl World {
             return;
         }
         self.nodes[node].disk_error = false;
-        if self.nodes[node]
-            .running
-            .as_ref()
-            .is_some_and(|running| running.replica.error().is_some())
-        {
+        if self.log_failed(node) {
             self.crash(node, 50_000);
         }
+    }
+
+    /// Act two's operator: restarts nodes whose log failed or cannot be read back, now and then.
+    pub(crate) fn make_rounds(&mut self) {
+        for node in 0..self.nodes.len() {
+            if self.log_failed(node) {
+                self.crash(node, 50_000);
+            }
+        }
+        self.after(300_000, Event::Rounds);
+    }
+
+    fn log_failed(&self, node: usize) -> bool {
+        let running = self.nodes[node].running.as_ref();
+        let error = running.and_then(|running| running.replica.error());
+        error.is_some_and(|error| error.contains("the log") && !error.contains("repairing"))
     }
 
     fn fill_disk(&mut self, node: usize) {
@@ -272,13 +284,6 @@ impl World {
             process.disk.clear_faults();
             process.clock.set_right();
             process.paused = false;
-            let failed = process
-                .running
-                .as_ref()
-                .is_some_and(|running| running.replica.error().is_some());
-            if failed && self.settings.class == Class::Durable {
-                self.kill(node, 0);
-            }
             if self.nodes[node].running.is_none() {
                 self.after(1, Event::Start(node));
             } else {
@@ -302,6 +307,7 @@ impl World {
                 }
             }
         }
+        self.after(2, Event::Rounds);
         for client in 0..self.clients.len() {
             self.clients[client].done = true;
             self.after(1, Event::Client(client));

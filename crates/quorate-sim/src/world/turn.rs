@@ -16,6 +16,7 @@ use crate::{
     network::{Carrier, Link, Network},
     node::{Arrival, Node, Running, limits},
     trace::Trace,
+    workload::Client,
 };
 
 /// Most bytes of requests that wait for a front with room, per connection; as the reactor's.
@@ -192,20 +193,17 @@ impl World {
         };
         let mut out = Vec::new();
         while let Some(connection) = running.front.next_dirty() {
-            out.push((
-                connection,
-                take(running.front.output(connection)),
-                running.front.closing(connection),
-            ));
-        }
-        for (connection, bytes, closing) in out {
-            let owner = self
-                .clients
-                .iter()
-                .find(|client| client.connection.is_some_and(|(id, _)| id == connection));
-            let Some(client) = owner.map(|client| client.index) else {
+            let owner =
+                |client: &&Client| client.connection.is_some_and(|(id, _)| id == connection);
+            let owner = self.clients.iter().find(owner);
+            if owner.is_some_and(|client| client.deaf) {
                 continue;
-            };
+            }
+            let bytes = take(running.front.output(connection));
+            let closing = running.front.closing(connection);
+            out.extend(owner.map(|client| (client.index, connection, bytes, closing)));
+        }
+        for (client, connection, bytes, closing) in out {
             let at = self.client_delay(connection);
             self.at(
                 at,

@@ -1,0 +1,208 @@
+//! What directed scenarios are made of: a calm cluster, and one thing done to it after the other.
+
+use quorate_core::{effect::Role, record::Class};
+use quorate_replica::front::ConnectionId;
+
+use super::{Event, World, name};
+use crate::{
+    check::{Verdict, Violation},
+    faults::Settings,
+    node::Arrival,
+    resp::Reply,
+    workload::{Client, Kind},
+};
+
+impl World {
+    /// A calm cluster with a leader.
+    ///
+    /// # Errors
+    /// None is elected.
+    pub fn calm(seed: u64, nodes: usize, class: Class) -> Result<Self, Violation> {
+        Self::elected(Settings::calm(seed, nodes, class))
+    }
+
+    /// A cluster with these settings and a leader.
+    ///
+    /// # Errors
+    /// None is elected.
+    pub fn elected(settings: Settings) -> Result<Self, Violation> {
+        let mut world = Self::new(settings);
+        world.wait_for_leader()?;
+        Ok(world)
+    }
+
+    /// Lets things happen until there is a leader that others follow; returns its index.
+    ///
+    /// # Errors
+    /// None is elected.
+    pub fn wait_for_leader(&mut self) -> Result<usize, Violation> {
+        self.run_until("a leader is followed", |world| world.leader().is_some())?;
+        Ok(self.leader().expect("just seen"))
+    }
+
+    /// The node that leads a majority.
+    pub fn leader(&self) -> Option<usize> {
+        let leads = |index: &usize| {
+            let running = self.nodes[*index].running.as_ref();
+            running.is_some_and(|running| running.replica.node().role() == Role::Leader)
+        };
+        let follows = |leader: usize| {
+            let id = self.nodes[leader].id();
+            let running = self.nodes.iter().filter_map(|node| node.running.as_ref());
+            running
+                .filter(|running| running.replica.node().leader() == Some(id))
+                .count()
+        };
+        (0..self.nodes.len()).find(|index| leads(index) && follows(*index) > self.nodes.len() / 2)
+    }
+
+    /// A client connects to a node; returns its index.
+    pub fn client(&mut self, node: usize) -> usize {
+        let index = self.clients.len();
+        let dice = self.dice.fork();
+        self.clients.push(Client::new(index, Kind::Script, dice));
+        self.connect_client(index, node);
+        index
+    }
+
+    /// A client connects to a node, anew.
+    pub fn connect_client(&mut self, client: usize, node: usize) {
+        self.last_connection += 1;
+        let connection = ConnectionId(self.last_connection);
+        self.clients[client].connection = Some((connection, node));
+        let life = self.nodes[node].life;
+        self.arrive(node, life, Arrival::Opened(connection));
+    }
+
+    /// A client asks; the reply comes later.
+    pub fn say(&mut self, client: usize, words: &[&[u8]]) {
+        let Some((connection, node)) = self.clients[client].connection else {
+            self.clients[client].replies.push_back(None);
+            return;
+        };
+        if self.trace.frames {
+            let words: Vec<_> = words
+                .iter()
+                .map(|word| String::from_utf8_lossy(word))
+                .collect();
+            let who = format!("c{}", client + 1);
+            self.line(
+                &who,
+                "asks",
+                format_args!("node {}: {}", node + 1, words.join(" ")),
+            );
+        }
+        let bytes = self.clients[client].say(words);
+        let life = self.nodes[node].life;
+        let at = self.client_delay(connection);
+        self.at(
+            at,
+            Event::ToNode {
+                node,
+                life,
+                connection,
+                bytes,
+            },
+        );
+    }
+
+    /// The next reply of a client; `None` if its connection broke.
+    ///
+    /// # Errors
+    /// There is none in time.
+    pub fn reply(&mut self, client: usize) -> Result<Option<Reply>, Violation> {
+        self.run_until("a reply", |world| !world.clients[client].replies.is_empty())?;
+        Ok(self.clients[client].replies.pop_front().expect("just seen"))
+    }
+
+    /// A new client asks a node, in words between spaces, and waits for the reply.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn ask(&mut self, node: usize, words: &str) -> Result<Reply, Violation> {
+        let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
+        let client = self.client(node);
+        self.say(client, &words);
+        self.reply(client)?
+            .ok_or_else(|| Violation::new("scene", "the connection broke"))
+    }
+
+    /// A process is killed.
+    pub fn kill_now(&mut self, node: usize) {
+        self.kill(node, 0);
+    }
+
+    /// A process starts, at once.
+    pub fn start_now(&mut self, node: usize) {
+        self.after(0, Event::Start(node));
+    }
+
+    /// A process stands still.
+    pub fn pause_now(&mut self, node: usize) {
+        self.nodes[node].paused = true;
+        self.nodes[node].turn_at = None;
+        self.line(&name(node), "paused", format_args!(""));
+    }
+
+    /// It goes on.
+    pub fn resume_now(&mut self, node: usize) {
+        let life = self.nodes[node].life;
+        self.after(0, Event::Resume { node, life });
+    }
+
+    /// The operator tells a node to stop.
+    pub fn stop_now(&mut self, node: usize) {
+        let life = self.nodes[node].life;
+        self.arrive(node, life, Arrival::Stop);
+    }
+
+    /// Nothing passes between a node and the others, or everything does again.
+    pub fn isolate(&mut self, node: usize, isolated: bool) {
+        for other in (0..self.nodes.len()).filter(|other| *other != node) {
+            self.after(
+                0,
+                Event::Block {
+                    from: node,
+                    to: other,
+                    blocked: isolated,
+                },
+            );
+            self.after(
+                0,
+                Event::Block {
+                    from: other,
+                    to: node,
+                    blocked: isolated,
+                },
+            );
+            if isolated {
+                self.break_connection(node, other, 0);
+            }
+        }
+    }
+
+    /// Nothing passes from one node to another, or everything does again.
+    pub fn block_now(&mut self, from: usize, to: usize, blocked: bool) {
+        self.after(0, Event::Block { from, to, blocked });
+    }
+
+    /// A frame reaches a node as if `from` had sent it.
+    pub fn forge(&mut self, from: usize, to: usize, frame: &[u8]) {
+        let now = self.now;
+        let link = crate::network::Link { from, to, lane: 0 };
+        for at in self.network.send(now, link, frame) {
+            self.at(at, Event::Piece(link));
+        }
+    }
+
+    /// All nodes are level, and hold the same.
+    ///
+    /// # Errors
+    /// They do not get there.
+    pub fn settle(&mut self) -> Verdict {
+        self.run_until("all nodes have applied the same", |world| {
+            world.is_level() && world.leader().is_some()
+        })?;
+        self.final_checks()
+    }
+}

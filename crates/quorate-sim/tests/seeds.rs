@@ -1,0 +1,87 @@
+//! Whole runs: a fixed set of seeds that covers every profile, and one that changes with the code.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use quorate_sim::{dice::mix, faults::Settings, run};
+
+const SEEDS: std::ops::RangeInclusive<u64> = 1..=300;
+const STEPS: u64 = 8_000;
+
+fn check(seeds: impl Iterator<Item = u64>) {
+    for seed in seeds {
+        let report = run(seed, STEPS);
+        assert!(report.holds(), "\n{report}\n");
+    }
+}
+
+#[test]
+fn fixed_seeds_hold_first_half() {
+    check(SEEDS.filter(|seed| seed % 2 == 1));
+}
+
+#[test]
+fn fixed_seeds_hold_second_half() {
+    check(SEEDS.filter(|seed| seed % 2 == 0));
+}
+
+/// The commit decides on three seeds more, so that every change is tried on new ones.
+#[test]
+fn seeds_of_this_commit_hold() {
+    let head = commit().unwrap_or_else(|| "no repository".into());
+    let seed = head
+        .bytes()
+        .fold(0, |state, byte| mix(state ^ u64::from(byte)));
+    check((0..3).map(|index| mix(seed + index)));
+}
+
+fn commit() -> Option<String> {
+    let git = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.git");
+    let head = fs::read_to_string(git.join("HEAD")).ok()?;
+    match head.trim().strip_prefix("ref: ") {
+        Some(name) => fs::read_to_string(git.join(name)).ok(),
+        None => Some(head),
+    }
+}
+
+/// Equal seeds, equal stories, to the last letter.
+#[test]
+fn equal_seeds_give_equal_runs() {
+    for seed in [3, 7, 8, 53, 85] {
+        let (first, second) = (run(seed, STEPS), run(seed, STEPS));
+        assert_eq!(first.trace_hash, second.trace_hash, "seed {seed}");
+        assert_eq!(first.counts, second.counts, "seed {seed}");
+    }
+    assert_ne!(run(1, 1000).trace_hash, run(2, 1000).trace_hash);
+}
+
+#[test]
+fn fixed_seeds_cover_every_profile() {
+    let settings: Vec<Settings> = SEEDS.map(Settings::draw).collect();
+    let count = |name: &str, profiles: BTreeSet<String>, expected: usize| {
+        assert_eq!(profiles.len(), expected, "{name}: {profiles:?}");
+    };
+    let of =
+        |name: &dyn Fn(&Settings) -> String| settings.iter().map(name).collect::<BTreeSet<_>>();
+    // 1, 3 and 5 nodes in both classes, the volatile ones within their budget and beyond.
+    count(
+        "groups",
+        of(&|s| format!("{} {:?} {:?}", s.nodes, s.class, s.losses)),
+        9,
+    );
+    count(
+        "carriers",
+        of(&|s| format!("{:?} {:?}", s.weather.carrier, s.class)),
+        4,
+    );
+    count("depths", of(&|s| format!("{} {:?}", s.depth, s.class)), 6);
+    count(
+        "queues",
+        of(&|s| format!("{} {}", s.tiny_queues, s.inflight_max)),
+        6,
+    );
+    let faults: BTreeSet<_> = settings
+        .iter()
+        .flat_map(|s| s.faults.iter().map(|f| f.0))
+        .collect();
+    assert_eq!(faults.len(), quorate_sim::faults::Fault::ALL.len());
+}
