@@ -133,6 +133,13 @@ impl Phase1 {
         configuration.is_quorum(Phase::One, set_of(configuration, &self.promises))
     }
 
+    /// [cast-3] Whether they would be one with the promise of this member.
+    pub fn has_quorum_with(&self, own: Member, configuration: &Configuration) -> bool {
+        let mut promises = self.promises.clone();
+        promises.push(own);
+        configuration.is_quorum(Phase::One, set_of(configuration, &promises))
+    }
+
     /// [p1-6] What to propose in the slots `decided_to..H`: the value of the highest ballot
     /// reported; where none was, this leader's own earlier proposal, or else a no-op. New values
     /// start behind.

@@ -390,7 +390,7 @@ impl World {
                 self.step(site, Input::Disconnected(node))
             }
             Event::StorageFails { site } => {
-                self.sites[site].failed = true;
+                self.sites[site].failed = self.sites[site].node.is_some();
                 self.step(site, Input::StorageFailed)
             }
             Event::Transfer { site, to } => self.step(site, Input::Transfer { to }),

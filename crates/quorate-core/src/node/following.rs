@@ -169,6 +169,12 @@ impl Node {
     /// Asks for decided values that this node lacks.
     pub(super) fn ask_for_missing(&mut self, now: Time, effects: &mut Effects) {
         let decided_to = self.learner.decided_to();
+        let promised = self.acceptor.promised();
+        if promised.era > self.learner.eras().era() {
+            // [ballot-3] Its ballots are below the promise, so nobody may learn of that era from
+            // it: the slot that began the era is decided somewhere.
+            self.catchup.note(decided_to.next(), promised.node);
+        }
         if self.pending.failed() || !self.catchup.is_behind(decided_to) {
             return;
         }

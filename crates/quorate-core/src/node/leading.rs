@@ -112,7 +112,17 @@ impl Node {
                 self.send_phase1a(effects);
                 true
             }
-            Stage::Asking if phase1.all_answered() => self.cast(effects),
+            Stage::Asking if phase1.all_answered() => {
+                let own = self.options.member;
+                let judge = self.learner.eras().of(phase1.ballot.era);
+                if judge.is_some_and(|judge| phase1.has_quorum_with(own, judge)) {
+                    return self.cast(effects);
+                }
+                // [cast-5] Who answered is a member no more, or came back as another.
+                self.phase1 = None;
+                self.campaign(Asked::Everybody, effects);
+                true
+            }
             Stage::Asking | Stage::Casting => {
                 let own_is_in = phase1.promised(self.options.member);
                 if phase1.asked != Asked::Everybody && !own_is_in {
@@ -640,7 +650,7 @@ impl Node {
                 let lost = !configuration.is_quorum(Phase::Two, r)
                     || nodes
                         .iter()
-                        .any(|node| !self.peers.peer(*node).is_some_and(|p| p.connected));
+                        .any(|node| !self.peers.peer(*node).is_some_and(|p| reachable(p.member)));
                 if waiting && lost {
                     self.phase1 = None;
                     self.campaign(Asked::Everybody, effects);
