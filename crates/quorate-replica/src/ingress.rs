@@ -92,7 +92,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return None;
         }
         // Admission: what would grow a queue without bound is as good as lost, and is repeated.
-        if self.is_overloaded() || !self.has_room_for(message, range.from, bytes) {
+        let held = matches!(value, Value::Batch(name) if self.payloads.holds(&name));
+        let more = bytes.filter(|_| !held).map_or(0, <[u8]>::len);
+        if self.is_overloaded() || !self.has_room_for(message, range.from, more) {
             self.counters.frames_overload += 1;
             return None;
         }
@@ -119,17 +121,20 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// Proposals behind a gap wait for what fills it, so they may take only half of the room: they
-    /// must never keep out the very slots that would let them go.
-    fn has_room_for(&self, message: &Message, slot: Slot, bytes: Option<&[u8]>) -> bool {
-        let bytes = bytes.map_or(0, <[u8]>::len);
+    /// must never keep out the very slots that would let them go. The first slot that is not applied
+    /// always has room, also when what was voted for before a restart fills all of it: nothing else
+    /// makes room again.
+    fn has_room_for(&self, message: &Message, slot: Slot, more: usize) -> bool {
         let next = match message {
             Message::Phase2a(proposal) => self.node.run().voted_to(proposal.ballot),
             _ => Slot::FIRST,
         };
-        if slot <= next.max(self.node.decided_to()) {
-            self.payloads.has_room(bytes)
+        if slot <= self.applier.applied_to() {
+            true
+        } else if slot <= next.max(self.node.decided_to()) {
+            self.payloads.has_room(more)
         } else {
-            self.payloads.has_room_ahead(bytes)
+            self.payloads.has_room_ahead(more)
         }
     }
 
