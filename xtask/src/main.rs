@@ -1,2 +1,126 @@
 //! Automation: `cargo xtask NAME`.
-fn main() {}
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, reason = "a command line")]
+
+mod clients;
+mod cluster;
+#[path = "../../crates/quorate-cli/src/process.rs"]
+#[allow(dead_code, reason = "shared with the binary, which uses all of it")]
+mod process;
+mod shell;
+mod spec;
+mod tidy;
+
+use std::process::ExitCode;
+
+use shell::{Failed, cargo};
+
+const HELP: &str = "cargo xtask NAME
+  ci               what a change must pass; edits nothing
+  fix              formats the code; the one that edits
+  sim [SEED]       simulates clusters until a rule is broken, or one seed
+  model [--deep]   explores the protocol core
+  mutants          plants faults, one at a time, and demands that each is found
+  cluster          kills, pauses and partitions real processes; measures the failover
+  clients          unmodified Redis clients against a fresh cluster
+  spec             rules of docs/spec without code or without a test
+  tidy             facts about the tree that are wrong";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match run(&words) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failed(why)) => {
+            println!("xtask: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(words: &[&str]) -> Result<(), Failed> {
+    match words {
+        ["ci"] => ci(),
+        ["fix"] => cargo(&["fmt", "--all"]),
+        ["sim"] => sim(&[]),
+        ["sim", seed] => sim(&["--seed", seed]),
+        ["model", rest @ ..] => model(rest),
+        ["mutants", rest @ ..] => mutants(rest),
+        ["cluster", rest @ ..] => cluster::run(rest),
+        ["clients"] => clients::run(),
+        ["spec"] => spec::run(),
+        ["tidy"] => tidy::run(),
+        _ => {
+            println!("{HELP}");
+            Err(Failed(format!("unknown: {}", words.join(" "))))
+        }
+    }
+}
+
+/// Read-only. The steps that need extra tools have names of their own.
+fn ci() -> Result<(), Failed> {
+    cargo(&["fmt", "--all", "--check"])?;
+    cargo(&[
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--quiet",
+        "--",
+        "-D",
+        "warnings",
+    ])?;
+    cargo(&["test", "--workspace", "--quiet"])?;
+    shell::cargo_with(
+        &["doc", "--workspace", "--no-deps", "--quiet"],
+        &[("RUSTDOCFLAGS", "-D warnings")],
+    )
+}
+
+/// Without a seed it goes on until something is found.
+fn sim(seed: &[&str]) -> Result<(), Failed> {
+    cargo(&["build", "--release", "--quiet", "--package", "quorate-cli"])?;
+    let program = shell::release("quorate");
+    loop {
+        let mut words = vec!["sim"];
+        words.extend(seed);
+        shell::run(&program, &words)?;
+        if !seed.is_empty() {
+            return Ok(());
+        }
+    }
+}
+
+fn model(rest: &[&str]) -> Result<(), Failed> {
+    let effort: &[&str] = match rest {
+        [] => &["run", "all", "--runs", "2000"],
+        ["--deep"] => &["run", "all", "--runs", "1000000"],
+        rest => rest,
+    };
+    let mut words = vec![
+        "run",
+        "--release",
+        "--quiet",
+        "--package",
+        "quorate-model",
+        "--bin",
+        "model",
+        "--",
+    ];
+    words.extend(effort);
+    cargo(&words)
+}
+
+fn mutants(rest: &[&str]) -> Result<(), Failed> {
+    let mut words = vec![
+        "run",
+        "--release",
+        "--quiet",
+        "--package",
+        "quorate-model",
+        "--bin",
+        "mutants",
+        "--",
+    ];
+    words.extend(rest);
+    cargo(&words)
+}

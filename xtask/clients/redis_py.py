@@ -1,0 +1,61 @@
+"""redis-py, unmodified, against the ports given as arguments."""
+
+import sys
+import threading
+
+import redis
+
+ports = [int(word) for word in sys.argv[1:]]
+
+for protocol in (2, 3):
+    for port in ports:
+        node = redis.Redis(port=port, protocol=protocol, decode_responses=True)
+        assert node.ping()
+        name = f"py:{protocol}:{port}"
+        assert node.set(name, "1", ex=1000)
+        for other in ports:
+            reader = redis.Redis(port=other, protocol=protocol, decode_responses=True)
+            assert reader.get(name) == "1", "a read sees the write, on every node"
+            assert 0 < reader.ttl(name) <= 1000
+        assert node.incrby(name, 41) == 42
+        assert node.mget(name, "py:none") == ["42", None]
+        assert node.set(name, "x", nx=True) is None
+        assert node.type(name) == "string"
+        assert node.exists(name) == 1
+        assert name in set(node.scan_iter(match="py:*"))
+
+        with node.pipeline(transaction=True) as pipe:
+            pipe.set(name, "10")
+            pipe.incr(name)
+            assert pipe.execute() == [True, 11]
+        with node.pipeline() as pipe:
+            pipe.watch(name)
+            redis.Redis(port=ports[0], protocol=protocol).set(name, "20")
+            pipe.multi()
+            pipe.incr(name)
+            try:
+                pipe.execute()
+                raise AssertionError("a watched key changed, and EXEC went through")
+            except redis.WatchError:
+                pass
+        try:
+            node.lpush("py:list", "x")
+            raise AssertionError("an unknown command was taken")
+        except redis.ResponseError as error:
+            assert "unknown command" in str(error)
+        assert node.delete(name) == 1
+
+
+def count(port):
+    node = redis.Redis(port=port)
+    for _ in range(200):
+        node.incr("py:counter")
+
+
+threads = [threading.Thread(target=count, args=(port,)) for port in ports * 2]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert int(redis.Redis(port=ports[0]).get("py:counter")) == 200 * len(threads)
+print(f"redis-py {redis.__version__}: RESP2 and RESP3 on {len(ports)} nodes")

@@ -1,0 +1,158 @@
+//! Unmodified Redis clients against a fresh cluster of three.
+
+use std::{
+    fs,
+    io::Write as _,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+use crate::{
+    cluster::Nodes,
+    shell::{self, Failed, has, read, root, skip},
+};
+
+/// A client that is tried; it gets the port of every node.
+type Trial = (&'static str, fn(&[u16]) -> Result<(), Failed>);
+
+const TRIALS: [Trial; 4] = [
+    ("redis-cli", redis_cli),
+    ("redis-benchmark", redis_benchmark),
+    ("redis-py", redis_py),
+    ("node-redis", node_redis),
+];
+
+/// Runs the task.
+pub(crate) fn run() -> Result<(), Failed> {
+    shell::cargo(&["build", "--release", "--quiet", "--package", "quorate-cli"])?;
+    let nodes = Nodes::start(3, &[])?;
+    let ports = nodes.client_ports();
+    for (name, trial) in TRIALS {
+        trial(&ports)?;
+        println!("done: {name}");
+    }
+    Ok(())
+}
+
+fn redis_cli(ports: &[u16]) -> Result<(), Failed> {
+    if !has("redis-cli") {
+        return skip(
+            "redis-cli",
+            "not installed; ./setup does it (Debian: redis-tools)",
+        );
+    }
+    let ask = |port: u16, words: &[&str]| {
+        let text = read(
+            Command::new("redis-cli")
+                .args(["-p", &port.to_string()])
+                .args(words),
+        )?;
+        Ok::<_, Failed>(text.trim_end().to_owned())
+    };
+    for (index, port) in ports.iter().enumerate() {
+        let expected = index.to_string();
+        expect("SET", &ask(*port, &["set", "cli", &expected])?, "OK")?;
+        for other in ports {
+            expect("GET", &ask(*other, &["get", "cli"])?, &expected)?;
+            expect(
+                "GET in RESP3",
+                &ask(*other, &["-3", "get", "cli"])?,
+                &expected,
+            )?;
+        }
+    }
+    pipe(ports[0])
+}
+
+/// `redis-cli --pipe`: many commands as they come from a file.
+fn pipe(port: u16) -> Result<(), Failed> {
+    let mut child = Command::new("redis-cli")
+        .args(["-p", &port.to_string(), "--pipe"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut stdin = child
+        .stdin
+        .take()
+        .ok_or_else(|| Failed("redis-cli has no input".to_owned()))?;
+    for number in 0..10_000 {
+        writeln!(stdin, "SET pipe:{number} {number}\r")?;
+    }
+    drop(stdin);
+    let output = child.wait_with_output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    if text.contains("errors: 0, replies: 10000") {
+        Ok(())
+    } else {
+        Err(Failed(format!("redis-cli --pipe: {text}")))
+    }
+}
+
+fn expect(what: &str, found: &str, expected: &str) -> Result<(), Failed> {
+    if found == expected {
+        Ok(())
+    } else {
+        Err(Failed(format!("{what}: {found:?} instead of {expected:?}")))
+    }
+}
+
+fn redis_benchmark(ports: &[u16]) -> Result<(), Failed> {
+    if !has("redis-benchmark") {
+        return skip(
+            "redis-benchmark",
+            "not installed; ./setup does it (Debian: redis-tools)",
+        );
+    }
+    for port in ports {
+        let port = port.to_string();
+        let base = ["-p", &port, "-n", "20000", "-q"];
+        for more in [
+            &["-t", "set,get,incr,mset", "-c", "50"][..],
+            &["-t", "set,get", "-c", "50", "-P", "16"],
+        ] {
+            let text = read(Command::new("redis-benchmark").args(base).args(more))?;
+            if text.contains("rror") {
+                return Err(Failed(format!("redis-benchmark: {text}")));
+            }
+            let lines = text.replace('\r', "\n");
+            let results = lines
+                .lines()
+                .filter(|line| line.contains("requests per second"));
+            results.for_each(|line| println!("  {line}"));
+        }
+    }
+    Ok(())
+}
+
+fn redis_py(ports: &[u16]) -> Result<(), Failed> {
+    let python = clients_folder().join("venv/bin/python");
+    if !python.is_file() {
+        return skip("redis-py", "not installed; ./setup does it (pip: redis)");
+    }
+    script(
+        Command::new(python).arg(root().join("xtask/clients/redis_py.py")),
+        ports,
+    )
+}
+
+fn node_redis(ports: &[u16]) -> Result<(), Failed> {
+    let modules = clients_folder().join("node");
+    if !has("node") || !modules.join("node_modules/redis").is_dir() {
+        return skip("node-redis", "not installed; ./setup does it (npm: redis)");
+    }
+    // Modules are looked for beside the script.
+    let copy = modules.join("node_redis.mjs");
+    fs::copy(root().join("xtask/clients/node_redis.mjs"), &copy)?;
+    script(Command::new("node").arg(copy), ports)
+}
+
+fn script(command: &mut Command, ports: &[u16]) -> Result<(), Failed> {
+    let text = read(command.args(ports.iter().map(u16::to_string)))?;
+    text.lines().for_each(|line| println!("  {line}"));
+    Ok(())
+}
+
+/// Where ./setup puts what belongs to no system folder.
+fn clients_folder() -> PathBuf {
+    root().join("target/clients")
+}

@@ -1,0 +1,110 @@
+//! Other programs: run, shown, judged by their exit code.
+
+use std::{
+    env, fmt,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Instant,
+};
+
+/// Why a task failed.
+#[derive(Debug)]
+pub(crate) struct Failed(pub(crate) String);
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl From<std::io::Error> for Failed {
+    fn from(error: std::io::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// The folder of the workspace.
+pub(crate) fn root() -> PathBuf {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    own.parent().unwrap_or(own).to_owned()
+}
+
+/// A program of this workspace, built for release.
+pub(crate) fn release(name: &str) -> PathBuf {
+    let target =
+        env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    target.join("release").join(name)
+}
+
+/// Runs cargo in the workspace.
+pub(crate) fn cargo(words: &[&str]) -> Result<(), Failed> {
+    cargo_with(words, &[])
+}
+
+/// The same with more environment.
+pub(crate) fn cargo_with(words: &[&str], variables: &[(&str, &str)]) -> Result<(), Failed> {
+    let program = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(program);
+    command
+        .args(words)
+        .envs(variables.iter().copied())
+        .current_dir(root());
+    judge(command, &format!("cargo {}", words.join(" ")))
+}
+
+/// Runs any program; what it prints is shown.
+pub(crate) fn run(program: &Path, words: &[&str]) -> Result<(), Failed> {
+    let mut command = Command::new(program);
+    command.args(words).current_dir(root());
+    let name = program
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    judge(command, &format!("{name} {}", words.join(" ")))
+}
+
+fn judge(mut command: Command, line: &str) -> Result<(), Failed> {
+    println!("$ {line}");
+    let begin = Instant::now();
+    let status = command
+        .status()
+        .map_err(|error| Failed(format!("{line}: {error}")))?;
+    println!("  {:.1} s", begin.elapsed().as_secs_f64());
+    if status.success() {
+        Ok(())
+    } else {
+        Err(Failed(format!("{line}: {status}")))
+    }
+}
+
+/// What a program prints; standard error goes into the error.
+pub(crate) fn read(command: &mut Command) -> Result<String, Failed> {
+    let line = format!("{command:?}");
+    let output = command
+        .output()
+        .map_err(|error| Failed(format!("{line}: {error}")))?;
+    let out = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        return Ok(out);
+    }
+    let error = String::from_utf8_lossy(&output.stderr);
+    Err(Failed(format!("{line}: {}\n{out}{error}", output.status)))
+}
+
+/// Whether there is a program of this name.
+pub(crate) fn has(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+/// Says what is not done, and why; on the CI machine everything must be there.
+pub(crate) fn skip(what: &str, why: &str) -> Result<(), Failed> {
+    println!("SKIPPED {what}: {why}");
+    if env::var("CI").is_ok_and(|value| value == "true") {
+        return Err(Failed(format!(
+            "{what} was skipped on the CI machine: {why}"
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,180 @@
+//! Facts about the tree that are wrong; matters of taste are not its business.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::shell::{Failed, read, root};
+
+/// Larger files belong elsewhere; Cargo.lock grows as it must.
+const FILE_BYTES_MAX: u64 = 200 << 10;
+
+/// Prints what is wrong.
+pub(crate) fn run() -> Result<(), Failed> {
+    let faults = faults()?;
+    faults.iter().for_each(|fault| println!("{fault}"));
+    if faults.is_empty() {
+        Ok(())
+    } else {
+        Err(Failed(format!("{} faults", faults.len())))
+    }
+}
+
+fn faults() -> Result<Vec<String>, Failed> {
+    let root = root();
+    let mut faults = Vec::new();
+    for path in tracked(&root)? {
+        let name = path.display().to_string();
+        let full = root.join(&path);
+        let Ok(bytes) = fs::read(&full) else { continue };
+        if bytes.len() as u64 > FILE_BYTES_MAX && name != "Cargo.lock" {
+            faults.push(format!(
+                "{name}: {} bytes are too many for a source tree",
+                bytes.len()
+            ));
+        }
+        let Ok(text) = String::from_utf8(bytes) else {
+            continue;
+        };
+        check_text(&name, &text, &mut faults);
+        match path.extension().and_then(|ending| ending.to_str()) {
+            Some("rs") => check_source(&name, &text, &mut faults),
+            Some("md") => check_links(&full, &name, &text, &mut faults),
+            _ => {}
+        }
+        if name.ends_with("/Cargo.toml") {
+            check_manifest(&name, &text, &mut faults);
+        }
+    }
+    Ok(faults)
+}
+
+fn tracked(root: &Path) -> Result<Vec<PathBuf>, Failed> {
+    let list = read(
+        Command::new("git")
+            .args(["ls-files", "-z"])
+            .current_dir(root),
+    )?;
+    Ok(list
+        .split('\0')
+        .filter(|name| !name.is_empty())
+        .map(PathBuf::from)
+        .collect())
+}
+
+/// Words that are split here so that this file does not find itself.
+fn check_text(name: &str, text: &str, faults: &mut Vec<String>) {
+    let home = root();
+    let home = home.parent().map(|parent| format!("{}/", parent.display()));
+    let machine = home.filter(|home| home.len() > 2);
+    for (number, line) in (1..).zip(text.lines()) {
+        if let Some(home) = &machine
+            && line.contains(home.as_str())
+        {
+            faults.push(format!("{name}:{number}: a path of this machine"));
+        }
+        for word in [concat!("FIX", "ME"), concat!("XX", "X:")] {
+            if line.contains(word) {
+                faults.push(format!("{name}:{number}: {word}"));
+            }
+        }
+        if name.ends_with(".rs") {
+            for word in [
+                concat!("TO", "DO"),
+                concat!("dbg", "!("),
+                concat!("todo", "!("),
+                concat!("unimplemented", "!("),
+            ] {
+                if line.contains(word) {
+                    faults.push(format!("{name}:{number}: {word}"));
+                }
+            }
+        }
+    }
+}
+
+/// The first line says what the file is for.
+fn check_source(name: &str, text: &str, faults: &mut Vec<String>) {
+    let first = text.lines().next().unwrap_or_default();
+    if !first.starts_with("//! ") {
+        faults.push(format!(
+            "{name}: the first line does not say what the file is for"
+        ));
+    }
+}
+
+fn check_manifest(name: &str, text: &str, faults: &mut Vec<String>) {
+    let package = text.contains("[package]") && !text.contains("[workspace]");
+    if package && !text.contains("[lints]\nworkspace = true") {
+        faults.push(format!("{name}: does not inherit the workspace's lints"));
+    }
+}
+
+/// Links to files of this tree lead somewhere.
+fn check_links(full: &Path, name: &str, text: &str, faults: &mut Vec<String>) {
+    let folder = full.parent().unwrap_or(full);
+    for target in links(text) {
+        let file = target.split('#').next().unwrap_or_default();
+        let elsewhere = target.contains("://") || target.starts_with("mailto:") || file.is_empty();
+        if !elsewhere && !folder.join(file).exists() {
+            faults.push(format!("{name}: the link to {target} leads nowhere"));
+        }
+    }
+}
+
+/// What stands in `](…)`, outside of code.
+fn links(text: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut fenced = false;
+    for line in text.lines() {
+        fenced ^= line.trim_start().starts_with("```");
+        if fenced {
+            continue;
+        }
+        for part in line.split("](").skip(1) {
+            if let Some((target, _)) = part.split_once(')')
+                && !target.contains(' ')
+            {
+                found.push(target);
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tree_is_tidy() {
+        assert_eq!(faults().unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn links_are_found_outside_of_code() {
+        let text = "see [a](a.md) and [b](../b.md#c)\n```\n[no](no.md)\n```\n`x](y z)`";
+        assert_eq!(links(text), ["a.md", "../b.md#c"]);
+    }
+
+    #[test]
+    fn each_fault_is_seen() {
+        let mut faults = Vec::new();
+        check_text(
+            "a.rs",
+            concat!("// FIX", "ME later\nlet x = dbg", "!(1);"),
+            &mut faults,
+        );
+        check_source("a.rs", "fn main() {}", &mut faults);
+        check_manifest("a/Cargo.toml", "[package]\n", &mut faults);
+        check_links(
+            Path::new("/nowhere/a.md"),
+            "a.md",
+            "[x](gone.md)",
+            &mut faults,
+        );
+        assert_eq!(faults.len(), 5, "{faults:?}");
+    }
+}
