@@ -233,7 +233,7 @@ fn advertised(listeners: &Listeners, admin: &Admin, listed: Option<&str>) -> Add
 
 /// [volatile-1] After an unclean stop a node of a volatile group has forgotten votes.
 fn take_incarnation(identity: &mut Identity, last: LastStop) -> Result<(), Problem> {
-    if last == LastStop::Unclean && identity.founding().class == Class::Volatile {
+    if last.forgets(identity.founding().class) {
         let incarnation = identity
             .new_incarnation()
             .map_err(|error| identity_problem(&error))?;

@@ -69,6 +69,14 @@ pub enum LastStop {
     Unclean,
 }
 
+impl LastStop {
+    /// Whether the node may have forgotten votes or promises, and is a new member from now on: in a
+    /// volatile group nobody wrote them down but for a clean stop ([volatile-1], [volatile-4]).
+    pub fn forgets(self, class: Class) -> bool {
+        self == Self::Unclean && class == Class::Volatile
+    }
+}
+
 /// The identity of a folder, which stays locked while this lives.
 #[derive(Debug)]
 pub struct Identity {

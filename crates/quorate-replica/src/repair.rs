@@ -61,6 +61,11 @@ impl Repair {
         (!self.missing.is_empty()).then_some(self.ask_at)
     }
 
+    /// Nothing is missing from this slot on.
+    pub(crate) fn end(&self) -> Slot {
+        self.missing.iter().map(|gap| gap.to).max().unwrap_or_default()
+    }
+
     /// The first slot that is missing.
     pub(crate) fn first(&self) -> Option<Slot> {
         self.missing.first().map(|gap| gap.from)
@@ -95,7 +100,7 @@ mod tests {
         repair.repaired(slots(6, 7));
         assert_eq!(repair.missing, [slots(5, 6), slots(7, 9), slots(20, 21)]);
         repair.repaired(slots(1, 10));
-        assert_eq!(repair.first(), Some(Slot(20)));
+        assert_eq!((repair.first(), repair.end()), (Some(Slot(20)), Slot(21)));
         repair.repaired(slots(20, 21));
         assert_eq!((repair.first(), repair.wake_at()), (None, None));
     }

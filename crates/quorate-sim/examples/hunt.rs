@@ -1,4 +1,6 @@
-//! Runs seeds one after the other: `hunt FROM COUNT STEPS [LINES]`; with LINES, frames are told of.
+//! Runs seeds one after the other: `hunt FROM COUNT STEPS [LINES [STOP]]`.
+//!
+//! With LINES, so many lines are told, frames among them; with STOP, the first broken seed ends it.
 #![allow(clippy::print_stdout, reason = "an example talks to a person")]
 
 use std::process::ExitCode;
@@ -9,7 +11,7 @@ fn main() -> ExitCode {
     let mut numbers = std::env::args().skip(1).map(|text| text.parse::<u64>());
     let mut next = |default| numbers.next().and_then(Result::ok).unwrap_or(default);
     let (from, count, steps) = (next(1), next(100), next(20_000));
-    let lines = next(0);
+    let (lines, stop) = (next(0), next(0) > 0);
     let mut broken = 0;
     for seed in from..from + count {
         let mut world = World::new(Settings::draw(seed));
@@ -21,6 +23,9 @@ fn main() -> ExitCode {
             println!("{report}\n");
         }
         broken += u64::from(!report.holds());
+        if stop && broken > 0 {
+            break;
+        }
     }
     println!("{count} seeds from {from} on, {steps} steps each: {broken} broke a property");
     if broken == 0 {

@@ -10,7 +10,6 @@ use quorate_core::{
     ballot::Ballot,
     configuration::Configuration,
     node_id::{Incarnation, Member, NodeId},
-    record::Class,
     slot::Slot,
     time::Time,
 };
@@ -19,7 +18,7 @@ use quorate_kv::{
     service::Service,
     store::memory::MemoryStore,
 };
-use quorate_log::{Log, LogOptions, Recovery, disk::MemoryDisk};
+use quorate_log::{Log, LogOptions, Recovery, disk::MemoryDisk, identity::LastStop};
 use quorate_replica::{
     front::ConnectionId,
     limits::Limits,
@@ -270,10 +269,14 @@ impl Node {
         self.disk = self.disk.attach();
         self.planned.clear();
         self.paused = false;
-        let clean = self.identity.clean || self.identity.boot == 0;
+        let last = match (self.identity.boot, self.identity.clean) {
+            (0, _) => LastStop::Never,
+            (_, true) => LastStop::Clean,
+            (_, false) => LastStop::Unclean,
+        };
         self.identity.boot += 1;
         self.identity.clean = false;
-        if settings.class == Class::Volatile && !clean {
+        if last.forgets(settings.class) {
             self.forget();
         }
         let mut options = LogOptions::new(CLUSTER, self.id(), self.identity.incarnation);

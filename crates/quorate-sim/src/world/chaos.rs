@@ -236,7 +236,7 @@ impl World {
     /// the damage is done to an old block of a node that may forget, and found at its next start.
     fn rot(&mut self, node: usize) {
         let blocks = self.nodes[node].disk.written_blocks();
-        if !self.may_forget[node] || blocks.len() < 20 {
+        if !self.may_forget[node] || self.settings.budget() == 0 || blocks.len() < 20 {
             return;
         }
         let at = blocks[self.dice.index(blocks.len() - 12)];
