@@ -85,3 +85,32 @@ fn fixed_seeds_cover_every_profile() {
         .collect();
     assert_eq!(faults.len(), quorate_sim::faults::Fault::ALL.len());
 }
+
+/// Each mutant still names a place that exists, once.
+#[test]
+fn mutants_apply() {
+    let home = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut count = 0;
+    for entry in fs::read_dir(home.join("mutants")).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        let file = text
+            .split("file = \"")
+            .nth(1)
+            .unwrap()
+            .split('"')
+            .next()
+            .unwrap();
+        let find = text
+            .split("find = '''\n")
+            .nth(1)
+            .unwrap()
+            .split("\n'''")
+            .next()
+            .unwrap();
+        let source = fs::read_to_string(home.join("../..").join(file)).unwrap();
+        assert_eq!(source.matches(find).count(), 1, "{}", path.display());
+        count += 1;
+    }
+    assert!(count >= 15, "{count}");
+}
