@@ -15,7 +15,6 @@ use std::{
 use quorate_core::{
     configuration::Configuration,
     node_id::{Member, NodeId},
-    record::Class,
     time::Time,
 };
 use quorate_kv::{

@@ -27,7 +27,7 @@ fn serve(spec: common::Spec) -> NodeProcess {
 }
 
 fn client(node: &NodeProcess) -> Client {
-    Client::new(&[node.ready.client.clone()], Options::default())
+    Client::new(std::slice::from_ref(&node.ready.client), Options::default())
 }
 
 /// `--data` alone founds a cluster of one; its data is there after a clean stop and after a kill.

@@ -144,7 +144,7 @@ impl Cluster {
             .iter()
             .find(|node| node.ready.node == id)
             .unwrap();
-        Client::new(&[node.ready.client.clone()], patient())
+        Client::new(std::slice::from_ref(&node.ready.client), patient())
     }
 
     /// SIGKILL for all of them before any is waited for.
