@@ -5,7 +5,11 @@
 
 use std::process::ExitCode;
 
-use quorate_sim::{faults::Settings, report::run_world, world::World};
+use quorate_sim::{
+    faults::Settings,
+    report::{run_world, shrink},
+    world::World,
+};
 
 fn main() -> ExitCode {
     let mut numbers = std::env::args().skip(1).map(|text| text.parse::<u64>());
@@ -21,6 +25,19 @@ fn main() -> ExitCode {
         let report = run_world(world, steps);
         if count == 1 || !report.holds() {
             println!("{report}\n");
+        }
+        if count == 1 && lines == 0 && !report.holds() {
+            let small = shrink(report.clone());
+            let faults: Vec<_> = small
+                .settings
+                .faults
+                .iter()
+                .map(|(fault, _)| fault)
+                .collect();
+            println!(
+                "{} clients, {} steps and {faults:?} are enough\n",
+                small.settings.clients, small.steps
+            );
         }
         broken += u64::from(!report.holds());
         if stop && broken > 0 {

@@ -35,7 +35,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// The command that repeats this run.
+    /// The command that repeats this run, if it was not shrunk.
     pub fn replay(&self) -> String {
         format!("quorate sim --seed {} --steps {}", self.seed, self.steps)
     }
@@ -133,4 +133,44 @@ pub fn run_world(mut world: World, steps: u64) -> Report {
         ],
         virtual_ms: world.now.0 / 1000,
     }
+}
+
+/// Looks for a smaller run that breaks the same property: fewer events, then fewer faults, then
+/// fewer clients. At most a few dozen runs; the report given if nothing smaller does.
+pub fn shrink(report: Report) -> Report {
+    let Some(property) = report
+        .violation
+        .as_ref()
+        .map(|violation| violation.property)
+    else {
+        return report;
+    };
+    let breaks = |settings: Settings, steps| {
+        let smaller = run_with(settings, steps);
+        let same = smaller
+            .violation
+            .as_ref()
+            .is_some_and(|found| found.property == property);
+        same.then_some(smaller)
+    };
+    let mut best = report;
+    while best.steps > 1
+        && let Some(smaller) = breaks(best.settings.clone(), best.steps / 2)
+    {
+        best = smaller;
+    }
+    for index in (0..best.settings.faults.len()).rev() {
+        let mut settings = best.settings.clone();
+        settings.faults.remove(index);
+        best = breaks(settings, best.steps).unwrap_or(best);
+    }
+    while best.settings.clients > 1 {
+        let mut settings = best.settings.clone();
+        settings.clients /= 2;
+        match breaks(settings, best.steps) {
+            Some(smaller) => best = smaller,
+            None => break,
+        }
+    }
+    best
 }
