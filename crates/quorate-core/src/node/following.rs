@@ -102,6 +102,11 @@ impl Node {
         if beat.ballot >= self.acceptor.promised() {
             self.follow_leader(now, beat.ballot, effects);
         }
+        if self.run.voted_to(beat.ballot) > beat.decided_to {
+            // The leader does not know yet what this node voted for: the answer may be lost, and
+            // behind the last proposal no later one says the same.
+            self.report_run(effects);
+        }
         let reply = HeartbeatReply {
             ballot: beat.ballot,
             promised: self.acceptor.promised(),
