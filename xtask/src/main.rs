@@ -110,17 +110,30 @@ fn model(rest: &[&str]) -> Result<(), Failed> {
     cargo(&words)
 }
 
-fn mutants(rest: &[&str]) -> Result<(), Failed> {
-    let mut words = vec![
-        "run",
-        "--release",
-        "--quiet",
-        "--package",
-        "quorate-model",
-        "--bin",
-        "mutants",
-        "--",
-    ];
-    words.extend(rest);
-    cargo(&words)
+/// Those of the protocol by the explorer, then those of everything else by the simulator. Names
+/// choose some.
+fn mutants(names: &[&str]) -> Result<(), Failed> {
+    let known = |folder: &str| {
+        let folder = shell::root().join("crates").join(folder).join("mutants");
+        move |name: &&&str| folder.join(format!("{name}.toml")).is_file()
+    };
+    let (model, sim) = (known("quorate-model"), known("quorate-sim"));
+    if let Some(name) = names.iter().find(|name| !model(name) && !sim(name)) {
+        return Err(Failed(format!("no mutant is called {name}")));
+    }
+    // One is given to a runner at a time; none stands for all of its own.
+    let all = &[""][..];
+    let model: Vec<&str> = names.iter().filter(model).copied().collect();
+    let sim: Vec<&str> = names.iter().filter(sim).copied().collect();
+    let model_place = ["--package", "quorate-model", "--bin", "mutants"];
+    let sim_place = ["--package", "quorate-sim", "--example", "mutants"];
+    for (place, chosen) in [(model_place, &model), (sim_place, &sim)] {
+        for name in if names.is_empty() { all } else { chosen } {
+            let mut words = vec!["run", "--release", "--quiet"];
+            words.extend(place);
+            words.extend(["--", name].iter().filter(|word| !word.is_empty()));
+            cargo(&words)?;
+        }
+    }
+    Ok(())
 }

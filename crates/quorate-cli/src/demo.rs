@@ -229,8 +229,7 @@ impl Demo {
         let node = node
             .ok_or_else(|| failed(format_args!("node {leader} leads, but is not of this demo")))?;
         let id = node.id();
-        load.killed();
-        node.kill()
+        load.kill(|| node.kill())
             .map_err(|error| Problem::io("kill the leader", &error))?;
         drop(nodes);
         self.say(&format!(

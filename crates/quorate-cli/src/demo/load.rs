@@ -49,9 +49,11 @@ struct Shared {
     stop: AtomicBool,
     acknowledged: AtomicU64,
     started: Instant,
-    /// Microseconds from the start to the kill; 0 before it.
+    /// Microseconds from the start to the kill,
     killed_us: AtomicU64,
-    /// Microseconds from the start to the first acknowledgement of a command sent after the kill.
+    /// to the moment from which the leader was certainly gone; 0 before it,
+    gone_us: AtomicU64,
+    /// and to the first acknowledgement of a command sent after that.
     first_us: AtomicU64,
 }
 
@@ -63,6 +65,7 @@ impl Load {
             acknowledged: AtomicU64::new(0),
             started: Instant::now(),
             killed_us: AtomicU64::new(0),
+            gone_us: AtomicU64::new(0),
             first_us: AtomicU64::new(u64::MAX),
         });
         let writers = addresses
@@ -82,19 +85,25 @@ impl Load {
         self.shared.acknowledged.load(Ordering::Relaxed)
     }
 
-    /// The leader is dead from now on.
-    pub(crate) fn killed(&self) {
+    /// Runs `kill`, which returns when the leader is gone. What is sent while it dies may still be
+    /// acknowledged by it, and says nothing about its successor.
+    pub(crate) fn kill<T>(&self, kill: impl FnOnce() -> T) -> T {
         self.shared
             .killed_us
             .store(self.shared.now_us(), Ordering::SeqCst);
+        let result = kill();
+        self.shared
+            .gone_us
+            .store(self.shared.now_us(), Ordering::SeqCst);
+        result
     }
 
-    /// From the kill to the first acknowledgement of a command that was sent after it.
+    /// From the kill to the first acknowledgement of a command that was sent when the leader was
+    /// gone.
     pub(crate) fn failover(&self) -> Option<Duration> {
         let killed = self.shared.killed_us.load(Ordering::SeqCst);
         let first = self.shared.first_us.load(Ordering::SeqCst);
-        (killed > 0 && first != u64::MAX)
-            .then(|| Duration::from_micros(first.saturating_sub(killed)))
+        (first != u64::MAX).then(|| Duration::from_micros(first.saturating_sub(killed)))
     }
 
     /// Ends the writers; what they sent before still gets its reply.
@@ -116,8 +125,8 @@ impl Shared {
 
     fn acknowledge(&self, sent_us: u64) {
         self.acknowledged.fetch_add(1, Ordering::Relaxed);
-        let killed = self.killed_us.load(Ordering::SeqCst);
-        if killed > 0 && sent_us > killed {
+        let gone = self.gone_us.load(Ordering::SeqCst);
+        if gone > 0 && sent_us > gone {
             self.first_us.fetch_min(self.now_us(), Ordering::SeqCst);
         }
     }
