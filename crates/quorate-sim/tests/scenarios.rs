@@ -531,13 +531,53 @@ fn volatile_group_stopped_cleanly_loses_nothing() -> Outcome {
     world.settle()
 }
 
-/// [value-3] Proposals queue behind one whose bytes are missing, some without bytes of their own:
-/// all are voted for once the bytes are here. Found by seed 180, when they were not.
+/// [read-2] A leader that was deposed and does not know it answers no read from the past.
 #[test]
-fn proposals_behind_missing_bytes_are_voted_for() -> Outcome {
-    for seed in [105, 180, 189, 300] {
-        let report = quorate_sim::run(seed, 10_000);
+fn deposed_leader_does_not_answer_from_the_past() -> Outcome {
+    let mut believers = 0;
+    for seed in 0..20 {
+        let mut world = World::calm(seed, 3, Class::Durable)?;
+        world.ask(0, "SET x old")?;
+        let deposed = world.wait_for_leader()?;
+        let other = others(&world, deposed)[0];
+        let client = world.client(deposed);
+        world.run_for(1_000)?;
+        for node in others(&world, deposed) {
+            world.block_now(deposed, node, true);
+            world.block_now(node, deposed, true);
+        }
+        world.run_until("another leads", |world| {
+            others(world, deposed)
+                .iter()
+                .any(|node| role(world, *node) == Some(Role::Leader))
+        })?;
+        assert_eq!(world.ask(other, "SET x new")?, ok());
+        believers += u32::from(role(&world, deposed) == Some(Role::Leader));
+        world.say(client, &[b"GET", b"x"]);
+        world.run_for(50_000)?;
+        for node in others(&world, deposed) {
+            world.block_now(deposed, node, false);
+            world.block_now(node, deposed, false);
+        }
+        assert_eq!(world.reply(client)?, Some(bulk("new")), "seed {seed}");
+    }
+    assert!(
+        believers > 2,
+        "{believers} times only did two believe to lead"
+    );
+    Ok(())
+}
+
+/// Schedules that once broke a property: proposals without bytes that waited for ever (180),
+/// payloads that kept out what would have made room (105, 10233), a leader that had lost decided
+/// values (30787, 30856), a last vote that was lost and not repeated (40794, 41050).
+#[test]
+fn schedules_that_once_broke_hold() {
+    let longer = [(10_233, 40_000), (30_787, 12_000), (30_856, 12_000)];
+    let last_votes = [(40_794, 12_000), (41_050, 12_000)];
+    let stuck = [105, 180, 189, 300].map(|seed| (seed, 10_000));
+    for (seed, steps) in stuck.into_iter().chain(longer).chain(last_votes) {
+        let report = quorate_sim::run(seed, steps);
         assert!(report.holds(), "{report}");
     }
-    Ok(())
 }
