@@ -1,4 +1,4 @@
-//! Plants each mutant of `mutants/` into a copy of the workspace and looks for it by seeds alone:
+//! Plants each mutant of `mutants/` into a copy of the workspace and looks for it, by seeds first:
 //! `mutants [NAME…]`. Environment: `MUTANT_SEEDS` (400), `MUTANT_STEPS` (8000), `MUTANT_DIR`.
 #![allow(clippy::print_stdout, reason = "an example talks to a person")]
 
@@ -154,9 +154,30 @@ fn hunt(tree: &Path, target: &Path) -> io::Result<Option<String>> {
             let property = violated.split(':').next().unwrap_or_default();
             Ok(Some(format!("{property}, {replay}")))
         }
-        (Some(0), ..) => Ok(None),
+        (Some(0), ..) => scenarios(tree, target),
         _ => Err(io::Error::other(
             String::from_utf8_lossy(&output.stderr).into_owned(),
         )),
     }
+}
+
+/// Which named scenario finds it, if no seed does.
+fn scenarios(tree: &Path, target: &Path) -> io::Result<Option<String>> {
+    let output = Command::new("cargo")
+        .current_dir(tree)
+        .env("CARGO_TARGET_DIR", target)
+        .args([
+            "test",
+            "--quiet",
+            "-p",
+            "quorate-sim",
+            "--test",
+            "scenarios",
+        ])
+        .output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let failed = text
+        .lines()
+        .find_map(|line| line.strip_prefix("---- ")?.strip_suffix(" stdout ----"));
+    Ok(failed.map(|name| format!("scenario {name}")))
 }
