@@ -7,7 +7,9 @@ use std::{
 };
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+use quorate::class_name;
 use quorate_core::{configuration::MEMBERS_MAX, node_id::NodeId, record::Class};
+use quorate_kv::front::input_bytes_max;
 
 use crate::output::Problem;
 
@@ -181,6 +183,25 @@ pub(crate) struct StartConfig {
     pub(crate) command_max: usize,
 }
 
+impl StartConfig {
+    /// What the node itself needs of it.
+    pub(crate) fn settings(&self) -> quorate::Settings {
+        quorate::Settings {
+            node: self.node,
+            cluster: self.cluster.clone(),
+            class: self.durability,
+            store: self.store.map(|store| store.name().to_owned()),
+            store_default: Store::Lsm.name().to_owned(),
+            heartbeat_ms: self.heartbeat_ms,
+            election_ms: self.election_ms,
+            client_timeout_ms: self.client_timeout_ms,
+            command_bytes_max: self.command_max,
+            client_input_bytes_max: input_bytes_max(self.command_max),
+            ..quorate::Settings::new(&self.data)
+        }
+    }
+}
+
 /// Where the service keeps its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Store {
@@ -202,14 +223,6 @@ impl Store {
         [Self::Lsm, Self::Memory]
             .into_iter()
             .find(|store| store.name() == name)
-    }
-}
-
-/// As on the command line.
-pub(crate) const fn class_name(class: Class) -> &'static str {
-    match class {
-        Class::Durable => "durable",
-        Class::Volatile => "volatile",
     }
 }
 

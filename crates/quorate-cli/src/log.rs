@@ -15,11 +15,7 @@ use quorate_log::{
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
-use crate::{
-    folder::identity_problem,
-    output::{Exit, Output, Problem, error_json, print},
-    start::log_problem,
-};
+use crate::output::{Exit, Output, Problem, error_json, print};
 
 /// What to do with the log.
 #[derive(Clone, Debug, Subcommand)]
@@ -47,7 +43,7 @@ pub(crate) fn run(command: &LogCommand, output: Output) -> Result<Exit, Problem>
 }
 
 fn open(data: &Path) -> Result<(ReadOnlyFolder, Owner), Problem> {
-    let founding = identity::peek(data).map_err(|error| identity_problem(&error))?;
+    let founding = identity::peek(data).map_err(quorate::Error::from)?;
     let folder = ReadOnlyFolder::open(data).map_err(|error| {
         Problem::new(Exit::Failed, "log", error)
             .hint("stop the node first; its log is read offline")
@@ -113,7 +109,7 @@ impl From<Verified> for Report {
 
 fn run_verify(data: &Path, output: Output) -> Result<Exit, Problem> {
     let (mut folder, owner) = open(data)?;
-    let verified = verify(&mut folder, Some(owner)).map_err(|error| log_problem(&error))?;
+    let verified = verify(&mut folder, Some(owner)).map_err(quorate::Error::from)?;
     let report = Report::from(verified);
     output.result(&report, || human(&report));
     Ok(if report.damaged.is_empty() {
@@ -164,7 +160,15 @@ fn run_inspect(data: &Path, output: Output) -> Result<Exit, Problem> {
         damaged |= matches!(item, Inspected::Damage { .. });
         printer.item(&item);
     });
-    let problem = outcome.as_ref().err().map(log_problem);
+    let exit = match &outcome {
+        Err(LogError::Damaged { .. } | LogError::Unreadable { .. }) => Exit::Violation,
+        Err(_) => Exit::Failed,
+        Ok(()) if damaged => Exit::Violation,
+        Ok(()) => Exit::Done,
+    };
+    let problem = outcome
+        .err()
+        .map(|error| Problem::from(quorate::Error::from(error)));
     match &problem {
         Some(problem) if output.json => {
             let error = error_json(problem.code, &problem.message, &problem.hint);
@@ -176,12 +180,7 @@ fn run_inspect(data: &Path, output: Output) -> Result<Exit, Problem> {
         }
         None => {}
     }
-    Ok(match outcome {
-        Err(LogError::Damaged { .. } | LogError::Unreadable { .. }) => Exit::Violation,
-        Err(_) => Exit::Failed,
-        Ok(()) if damaged => Exit::Violation,
-        Ok(()) => Exit::Done,
-    })
+    Ok(exit)
 }
 
 struct Printer {

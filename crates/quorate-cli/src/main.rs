@@ -4,11 +4,8 @@
 mod admin;
 mod config;
 mod demo;
-mod folder;
-mod host;
 mod http;
 mod log;
-mod metrics;
 mod output;
 mod process;
 mod signals;

@@ -71,6 +71,14 @@ impl Problem {
     }
 }
 
+impl From<quorate::Error> for Problem {
+    fn from(error: quorate::Error) -> Self {
+        let usage = error.code == "bad_configuration";
+        let exit = if usage { Exit::Usage } else { Exit::Failed };
+        Self::new(exit, error.code, error.message).hint(error.hint)
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;

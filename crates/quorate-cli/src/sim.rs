@@ -35,7 +35,7 @@ struct Outcome {
 pub(crate) fn run(args: &SimArgs, output: Output) -> Result<Exit, Problem> {
     let seed = match args.seed {
         Some(seed) => seed,
-        None => u64::from_le_bytes(crate::folder::random()?),
+        None => u64::from_le_bytes(quorate::random()?),
     };
     let report = quorate_sim::run(seed, args.steps);
     let outcome = Outcome {

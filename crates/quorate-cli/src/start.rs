@@ -12,32 +12,19 @@ use std::{
     thread,
 };
 
-use quorate_core::{
-    configuration::Configuration,
-    node_id::{Member, NodeId},
-    time::Time,
-};
+use quorate::{Folder, NodeHost, class_name};
 use quorate_kv::{
-    front::{RespFront, Settings as FrontSettings, input_bytes_max},
+    front::{RespFront, Settings as FrontSettings},
     service::Service,
     store::{Store as KvStore, lsm::LsmStore, memory::MemoryStore},
 };
-use quorate_log::{
-    Log, LogError, LogOptions, Recovery,
-    disk::{self, FileDisk},
-    identity::{Founding, Identity, LastStop},
-};
-use quorate_net::{
-    BindError, Handle, Identity as NetIdentity, Limits as NetLimits, Listeners, PeerAddress,
-    Reactor, Settings,
-};
-use quorate_replica::{Replica, ReplicaOptions, Timeouts, status::Addresses};
+use quorate_log::identity::Identity;
+use quorate_net::{Handle, Listeners, Reactor, Settings as NetSettings};
+use quorate_replica::status::Addresses;
 
 use crate::{
     admin::{self, Admin},
-    config::{StartArgs, StartConfig, Store, class_name},
-    folder::{Folder, identity_problem},
-    host::NodeHost,
+    config::{StartArgs, StartConfig, Store},
     output::{Exit, Problem, print, progress},
     signals,
 };
@@ -52,18 +39,21 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     die_with_parent()?;
     end_on_panic();
     let stop = Stop::on_signal()?;
-    let folder = Folder::open(&config)?;
+    let known = config.settings();
+    let folder = Folder::open(&known)?;
     let node = folder.node();
-    let listed = folder.listed_address(&config);
+    let listed = folder.listed_address(&known);
     let peer = config.peer.clone().or_else(|| listed.clone());
     let peer = peer.as_deref().unwrap_or(DEFAULT_PEER);
     let listeners = Listeners::bind(peer, &config.client, config.client_socket.as_deref())
-        .map_err(bind_problem)?;
+        .map_err(quorate::Error::from)?;
     let admin = Admin::start(&config.admin)?;
     let addresses = advertised(&listeners, &admin, listed.as_deref());
     let ready = format!(
         "ready node={node} client={} peer={} admin={}",
-        listeners.client_address(),
+        listeners
+            .client_address()
+            .map_or_else(String::new, |address| address.to_string()),
         listeners.peer_address(),
         admin.address()
     );
@@ -74,33 +64,50 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
         admin.starting(why);
         progress(why);
     };
-    let Some(mut identity) =
-        folder.settle(&config, &addresses.peer, &|| stop.is_asked(), &mut waiting)?
-    else {
+    let asked = || stop.is_asked();
+    let Some(identity) = folder.settle(&known, &addresses.peer, &asked, &mut waiting)? else {
         return Ok(Exit::Done);
     };
     admin.starting("reading the log");
-    let last = identity
-        .begin_boot()
-        .map_err(|error| identity_problem(&error))?;
-    take_incarnation(&mut identity, last)?;
-    let store = Store::named(&identity.founding().store).ok_or_else(|| {
-        Problem::new(
-            Exit::Failed,
-            "unknown_store",
-            format_args!(
-                "the folder has an unknown store, {}",
-                identity.founding().store
-            ),
-        )
-        .hint("start the version of the program that made it")
-    })?;
-    let replica = open_replica(&config, &mut identity, store, &addresses)?;
-    let settings = net_settings(&config, &identity, addresses);
+    let store = store_of(&identity)?;
+    let (host, net) = open(&known, identity, addresses, store)?;
+    let (reactor, handle) = Reactor::new(net, listeners, host)
+        .map_err(|error| Problem::io("start the reactor", &error))?;
+    admin.running(handle.clone(), store);
+    stop.tell(handle);
+    announce.now();
+    let host = reactor
+        .run()
+        .map_err(|error| Problem::io("the reactor failed", &error))?;
+    host.finish().map_err(quorate::Error::from)?;
+    tracing::info!("stopped");
+    Ok(Exit::Done)
+}
+
+fn store_of(identity: &Identity) -> Result<Store, Problem> {
+    let name = &identity.founding().store;
+    Store::named(name).ok_or_else(|| {
+        let what = format_args!("the folder has an unknown store, {name}");
+        Problem::new(Exit::Failed, "unknown_store", what)
+            .hint("start the version of the program that made it")
+    })
+}
+
+fn open(
+    known: &quorate::Settings,
+    identity: Identity,
+    addresses: Addresses,
+    store: Store,
+) -> Result<(NodeHost<Service, RespFront>, NetSettings), Problem> {
+    let service = Service::new(open_store(identity.folder(), store)?);
     let front = RespFront::new(FrontSettings {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         store: store.name().to_owned(),
     });
+    let (host, net) = quorate::open(known, identity, addresses, service, front, &mut |why| {
+        progress(why)
+    })?;
+    let identity = host.identity();
     tracing::info!(
         node = %identity.member(),
         cluster = %format_args!("{:032x}", identity.founding().cluster),
@@ -109,18 +116,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
         boot = identity.boot(),
         "node started"
     );
-    let host = NodeHost::new(replica, front, identity);
-    let (reactor, handle) = Reactor::new(settings, listeners, host)
-        .map_err(|error| Problem::io("start the reactor", &error))?;
-    admin.running(handle.clone(), store);
-    stop.tell(handle);
-    announce.now();
-    let host = reactor
-        .run()
-        .map_err(|error| Problem::io("the reactor failed", &error))?;
-    host.finish().map_err(|error| identity_problem(&error))?;
-    tracing::info!("stopped");
-    Ok(Exit::Done)
+    Ok((host, net))
 }
 
 /// The line that says where the node listens; printed once.
@@ -204,15 +200,6 @@ fn die_with_parent() -> Result<(), Problem> {
     }
 }
 
-fn bind_problem(error: BindError) -> Problem {
-    let code = if error.detail.contains("in use") {
-        "port_in_use"
-    } else {
-        "cannot_listen"
-    };
-    Problem::new(Exit::Failed, code, &error).hint(error.hint)
-}
-
 /// Where others find this node. "All addresses" is no place to go to: then the host under which the
 /// members know it is told.
 fn advertised(listeners: &Listeners, admin: &Admin, listed: Option<&str>) -> Addresses {
@@ -225,127 +212,9 @@ fn advertised(listeners: &Listeners, admin: &Admin, listed: Option<&str>) -> Add
     };
     Addresses {
         peer: listed.map_or_else(|| place(listeners.peer_address()), str::to_owned),
-        client: place(listeners.client_address()),
+        client: listeners.client_address().map(place).unwrap_or_default(),
         admin: place(admin.address()),
     }
-}
-
-/// [volatile-1] After an unclean stop a node of a volatile group has forgotten votes.
-fn take_incarnation(identity: &mut Identity, last: LastStop) -> Result<(), Problem> {
-    if last.forgets(identity.founding().class) {
-        let incarnation = identity
-            .new_incarnation()
-            .map_err(|error| identity_problem(&error))?;
-        tracing::warn!(
-            incarnation = incarnation.0,
-            "the last stop was unclean, so votes may be forgotten: this node learns without a vote"
-        );
-    }
-    Ok(())
-}
-
-fn open_replica(
-    config: &StartConfig,
-    identity: &mut Identity,
-    store: Store,
-    addresses: &Addresses,
-) -> Result<Replica<FileDisk, Service>, Problem> {
-    let (log, recovery) = open_log(identity)?;
-    let founding = identity.founding();
-    let configuration = founding_configuration(founding)?;
-    let mut options = ReplicaOptions::new(
-        founding.cluster,
-        identity.member(),
-        identity.boot(),
-        configuration,
-    );
-    options.timeouts = Timeouts {
-        heartbeat_ms: config.heartbeat_ms,
-        election_min_ms: config.election_ms.0,
-        election_max_ms: config.election_ms.1,
-    };
-    options.seed = seed(founding, identity.boot());
-    options.command_bytes_max = config.command_max;
-    options.client_timeout_ms = config.client_timeout_ms;
-    options.addresses = founding
-        .members
-        .iter()
-        .map(|(node, peer)| {
-            let elsewhere = Addresses {
-                peer: peer.clone(),
-                ..Addresses::default()
-            };
-            (
-                *node,
-                if *node == founding.node {
-                    addresses.clone()
-                } else {
-                    elsewhere
-                },
-            )
-        })
-        .collect();
-    let service = Service::new(open_store(identity.folder(), store)?);
-    Replica::open(options, log, recovery, service, Time(0)).map_err(|error| {
-        Problem::new(Exit::Failed, "cannot_recover", error)
-            .hint("run `quorate log verify` on the folder")
-    })
-}
-
-/// Different on every node and start; no secret.
-const fn seed(founding: &Founding, boot: u32) -> u64 {
-    founding.join_nonce ^ ((boot as u64) << 32) ^ founding.node.0 as u64
-}
-
-fn founding_configuration(founding: &Founding) -> Result<Configuration, Problem> {
-    let members = founding.members.keys().map(|node| Member::first(node.0));
-    Configuration::simple(members, founding.class).map_err(|invalid| {
-        Problem::new(
-            Exit::Failed,
-            "damaged_identity",
-            format_args!("the founding members make no configuration: {invalid:?}"),
-        )
-        .hint("restore the identity file from a copy")
-    })
-}
-
-/// [disk-8] A log that lost votes makes a new incarnation, with which it is opened again.
-fn open_log(identity: &mut Identity) -> Result<(Log<FileDisk>, Recovery), Problem> {
-    let (log, recovery) = open_log_once(identity)?;
-    let Some(damage) = recovery.damage.as_ref().filter(|damage| damage.forgotten) else {
-        return Ok((log, recovery));
-    };
-    for place in &damage.places {
-        tracing::error!(%place, "the log is damaged");
-    }
-    drop(log);
-    let incarnation = identity
-        .new_incarnation()
-        .map_err(|error| identity_problem(&error))?;
-    tracing::error!(
-        incarnation = incarnation.0,
-        "the log lost votes: this node learns without a vote from now on"
-    );
-    open_log_once(identity)
-}
-
-fn open_log_once(identity: &Identity) -> Result<(Log<FileDisk>, Recovery), Problem> {
-    let Founding { cluster, node, .. } = *identity.founding();
-    let options = LogOptions::new(cluster, node, identity.incarnation());
-    let (disk, reason) = disk::open(identity.folder(), disk::Want::Auto)
-        .map_err(|error| log_problem(&LogError::Disk(error)))?;
-    progress(&reason);
-    Log::open(disk, options).map_err(|error| log_problem(&error))
-}
-
-pub(crate) fn log_problem(error: &LogError) -> Problem {
-    let code = match error {
-        LogError::Foreign { .. } => "foreign_folder",
-        LogError::Newer { .. } => "newer_format",
-        LogError::Damaged { .. } => "damaged_log",
-        _ => "log",
-    };
-    Problem::new(Exit::Failed, code, error).hint(error.hint())
 }
 
 fn open_store(folder: &Path, store: Store) -> Result<Box<dyn KvStore>, Problem> {
@@ -361,34 +230,5 @@ fn open_store(folder: &Path, store: Store) -> Result<Box<dyn KvStore>, Problem> 
             }
             Ok(Box::new(opened))
         }
-    }
-}
-
-fn net_settings(config: &StartConfig, identity: &Identity, addresses: Addresses) -> Settings {
-    let founding = identity.founding();
-    let mut limits = NetLimits::default();
-    limits.client_backlog_bytes_max = limits
-        .client_backlog_bytes_max
-        .max(input_bytes_max(config.command_max));
-    limits.clients_backlog_bytes_max = limits
-        .clients_backlog_bytes_max
-        .max(2 * limits.client_backlog_bytes_max);
-    limits.stop_ms = limits
-        .stop_ms
-        .max(config.client_timeout_ms.saturating_mul(2));
-    let peer = |(node, address): (&NodeId, &String)| PeerAddress {
-        node: *node,
-        address: address.clone(),
-    };
-    Settings {
-        identity: NetIdentity {
-            cluster: founding.cluster,
-            member: identity.member(),
-            boot: identity.boot(),
-            addresses,
-        },
-        peers: founding.members.iter().map(peer).collect(),
-        limits,
-        seed: seed(founding, identity.boot()),
     }
 }

@@ -6,7 +6,9 @@ use quorate_core::{effect::Role, node_id::NodeId};
 use quorate_replica::status::{Peer, Status};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Store, class_name};
+use quorate::class_name;
+
+use crate::config::Store;
 
 /// A node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -70,36 +70,45 @@ impl BindError {
 #[derive(Debug)]
 pub struct Listeners {
     pub(crate) peer: TcpListener,
-    pub(crate) client: TcpListener,
+    pub(crate) client: Option<TcpListener>,
     pub(crate) socket: Option<SocketFile>,
     peer_address: SocketAddr,
-    client_address: SocketAddr,
+    client_address: Option<SocketAddr>,
 }
 
 impl Listeners {
     /// Binds `--peer`, `--client` and, if given, `--client-socket`. Port 0 takes a free one.
     pub fn bind(peer: &str, client: &str, socket: Option<&Path>) -> Result<Self, BindError> {
-        let (peer, peer_address) = bind_tcp("--peer", peer)?;
+        let mut listeners = Self::bind_peers(peer)?;
         let (client, client_address) = bind_tcp("--client", client)?;
         let socket = socket.map(SocketFile::bind).transpose()?;
-        if !peer_address.ip().is_loopback() {
-            tracing::warn!(
-                address = %peer_address,
-                "peers are not authenticated yet: whoever reaches this port can act as a member"
-            );
-        }
         if !client_address.ip().is_loopback() {
             tracing::warn!(
                 address = %client_address,
                 "clients are not authenticated yet: whoever reaches this port can read and write"
             );
         }
+        listeners.client = Some(client);
+        listeners.client_address = Some(client_address);
+        listeners.socket = socket;
+        Ok(listeners)
+    }
+
+    /// Binds `--peer` alone, for a node whose clients are in its own process.
+    pub fn bind_peers(peer: &str) -> Result<Self, BindError> {
+        let (peer, peer_address) = bind_tcp("--peer", peer)?;
+        if !peer_address.ip().is_loopback() {
+            tracing::warn!(
+                address = %peer_address,
+                "peers are not authenticated yet: whoever reaches this port can act as a member"
+            );
+        }
         Ok(Self {
             peer,
-            client,
-            socket,
+            client: None,
+            socket: None,
             peer_address,
-            client_address,
+            client_address: None,
         })
     }
 
@@ -108,8 +117,8 @@ impl Listeners {
         self.peer_address
     }
 
-    /// Where clients connect.
-    pub const fn client_address(&self) -> SocketAddr {
+    /// Where clients connect, if they can.
+    pub const fn client_address(&self) -> Option<SocketAddr> {
         self.client_address
     }
 }

@@ -133,7 +133,9 @@ impl<H: Host> Reactor<H> {
         let shared = Shared::new(limits.commands_max)?;
         poller.add(shared.wake_fd(), WAKE, Interest::READ)?;
         poller.add(&listeners.peer, PEER_LISTENER, Interest::READ)?;
-        poller.add(&listeners.client, CLIENT_LISTENER, Interest::READ)?;
+        if let Some(client) = &listeners.client {
+            poller.add(client, CLIENT_LISTENER, Interest::READ)?;
+        }
         if let Some(SocketFile { listener, .. }) = &listeners.socket {
             poller.add(listener, CLIENT_SOCKET, Interest::READ)?;
         }
@@ -315,10 +317,11 @@ impl<H: Host> Reactor<H> {
     }
 
     fn accept_clients(&mut self, which: u64, now: Now) -> io::Result<()> {
-        let listener = match (which, &self.listeners.socket) {
-            (CLIENT_SOCKET, Some(socket)) => Listener::Unix(&socket.listener),
-            (CLIENT_SOCKET, None) => return Ok(()),
-            _ => Listener::Tcp(&self.listeners.client),
+        let Listeners { client, socket, .. } = &self.listeners;
+        let listener = match (which, socket, client) {
+            (CLIENT_SOCKET, Some(socket), _) => Listener::Unix(&socket.listener),
+            (CLIENT_LISTENER, _, Some(client)) => Listener::Tcp(client),
+            _ => return Ok(()),
         };
         match self
             .clients
@@ -360,8 +363,10 @@ impl<H: Host> Reactor<H> {
         } = &self.listeners;
         self.poller
             .change(peer, PEER_LISTENER, self.peer_gate.interest())?;
-        self.poller
-            .change(client, CLIENT_LISTENER, self.client_gate.interest())?;
+        if let Some(client) = client {
+            self.poller
+                .change(client, CLIENT_LISTENER, self.client_gate.interest())?;
+        }
         if let Some(socket) = socket {
             self.poller
                 .change(&socket.listener, CLIENT_SOCKET, self.client_gate.interest())?;

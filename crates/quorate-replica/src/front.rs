@@ -130,4 +130,18 @@ pub trait Front {
 
     /// The client is gone.
     fn closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests);
+
+    /// Whether replies to what this connection asked are still to come.
+    fn is_busy(&self, connection: ConnectionId) -> bool;
+
+    /// Requests that wait for the replica: 0 once all is answered.
+    fn open_requests(&self) -> usize;
+
+    /// Number of open connections.
+    fn connections(&self) -> usize;
+
+    /// Called once a turn: for a front whose requests come by other ways than connections.
+    fn poll(&mut self, requests: &mut dyn Requests) {
+        let _ = requests;
+    }
 }

@@ -177,6 +177,18 @@ impl Front for Ledger {
     }
 
     fn closed(&mut self, _connection: ConnectionId, _requests: &mut dyn Requests) {}
+
+    fn is_busy(&self, _connection: ConnectionId) -> bool {
+        false
+    }
+
+    fn open_requests(&self) -> usize {
+        0
+    }
+
+    fn connections(&self) -> usize {
+        0
+    }
 }
 
 impl<S: StateMachine> Cluster<S> {

@@ -153,22 +153,6 @@ impl RespFront {
             nowhere: Vec::new(),
         }
     }
-
-    /// Number of open connections.
-    pub fn connections(&self) -> usize {
-        self.connections.len()
-    }
-
-    /// Whether replies to what this connection asked are still to come.
-    pub fn is_busy(&self, connection: ConnectionId) -> bool {
-        let client = self.connections.get(&connection);
-        client.is_some_and(|client| !client.is_idle())
-    }
-
-    /// Number of requests that wait for the replica: 0 once all is answered.
-    pub fn open_requests(&self) -> usize {
-        self.shared.owners.len()
-    }
 }
 
 impl Front for RespFront {
@@ -273,6 +257,19 @@ impl Front for RespFront {
             self.shared.owners.remove(&tag);
             requests.forget(tag);
         }
+    }
+
+    fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
+    fn is_busy(&self, connection: ConnectionId) -> bool {
+        let client = self.connections.get(&connection);
+        client.is_some_and(|client| !client.is_idle())
+    }
+
+    fn open_requests(&self) -> usize {
+        self.shared.owners.len()
     }
 }
 

@@ -447,7 +447,7 @@ impl Bound {
             wake,
         });
         let peer = listeners.peer_address().to_string();
-        let client = listeners.client_address().to_string();
+        let client = listeners.client_address().expect("bound above").to_string();
         let fake = Fake {
             member,
             shared: shared.clone(),

@@ -3,13 +3,12 @@
 use std::fmt::{Display, Write as _};
 
 use quorate_core::effect::Role;
-use quorate_kv::service::Service;
 use quorate_log::disk::FileDisk;
-use quorate_replica::{Replica, status::Status};
+use quorate_replica::{Replica, service::StateMachine, status::Status};
 
 /// Appends everything that a replica says about itself.
-pub(crate) fn render(
-    replica: &Replica<FileDisk, Service>,
+pub(crate) fn render<S: StateMachine>(
+    replica: &Replica<FileDisk, S>,
     status: &Status,
     connections: usize,
     out: &mut String,
@@ -120,7 +119,7 @@ macro_rules! totals {
     }};
 }
 
-fn counters(replica: &Replica<FileDisk, Service>, out: &mut String) {
+fn counters<S: StateMachine>(replica: &Replica<FileDisk, S>, out: &mut String) {
     totals!(out, "", replica.counters(), {
         commands_accepted: "Commands taken from clients of this node.",
         commands_busy: "Commands refused because a queue was full.",

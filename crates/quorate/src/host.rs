@@ -1,6 +1,10 @@
-//! What the reactor drives in this binary: a replica, the Redis front, and the folder's identity.
+//! What the reactor drives: a replica with its service, a front, and the folder's identity.
 
-use std::{collections::BTreeMap, os::fd::BorrowedFd};
+use std::{
+    collections::BTreeMap,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    sync::Arc,
+};
 
 use quorate_core::{
     effect::Refusal,
@@ -8,7 +12,6 @@ use quorate_core::{
     record::Class,
     time::Time,
 };
-use quorate_kv::{front::RespFront, service::Service};
 use quorate_log::{
     disk::FileDisk,
     identity::{Identity, IdentityError},
@@ -18,6 +21,7 @@ use quorate_replica::{
     Replica,
     front::{ConnectionId, Front},
     plane::Plane,
+    service::StateMachine,
     status::Status,
 };
 use quorate_wire::{Frame, Join, Lane, RefusalCode};
@@ -25,34 +29,45 @@ use quorate_wire::{Frame, Join, Lane, RefusalCode};
 use crate::{folder::list_hash, metrics};
 
 /// A node without its sockets.
-pub(crate) struct NodeHost {
-    replica: Replica<FileDisk, Service>,
-    front: RespFront,
+pub struct NodeHost<S: StateMachine, F> {
+    replica: Replica<FileDisk, S>,
+    front: F,
     identity: Identity,
+    /// Readable when the front has something to poll for.
+    wake: Option<Arc<OwnedFd>>,
     /// The greatest incarnation in which each node was met.
     incarnations: BTreeMap<NodeId, Incarnation>,
     now: Now,
 }
 
-impl NodeHost {
-    pub(crate) fn new(
-        replica: Replica<FileDisk, Service>,
-        front: RespFront,
-        identity: Identity,
-    ) -> Self {
+impl<S: StateMachine, F: Front> NodeHost<S, F> {
+    pub(crate) fn new(replica: Replica<FileDisk, S>, front: F, identity: Identity) -> Self {
         let own = identity.member();
         let incarnations = BTreeMap::from([(own.node, own.incarnation)]);
         Self {
             replica,
             front,
             identity,
+            wake: None,
             incarnations,
             now: Now::default(),
         }
     }
 
-    /// [volatile-4] Everything is written; says so durably.
-    pub(crate) fn finish(mut self) -> Result<(), IdentityError> {
+    /// The front is polled when this descriptor becomes readable, too.
+    #[must_use]
+    pub fn woken_by(mut self, wake: Arc<OwnedFd>) -> Self {
+        self.wake = Some(wake);
+        self
+    }
+
+    /// Who this node is.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// [volatile-4] After the reactor's end: everything is written; says so durably.
+    pub fn finish(mut self) -> Result<(), IdentityError> {
         if self.replica.stopped_cleanly() {
             self.identity.mark_clean()
         } else {
@@ -65,7 +80,7 @@ impl NodeHost {
         while self.replica.deliver(now.time, now.wall_ms, &mut self.front) {}
     }
 
-    fn front(&mut self, now: Now) -> (&mut RespFront, impl quorate_replica::front::Requests) {
+    fn front(&mut self, now: Now) -> (&mut F, impl quorate_replica::front::Requests) {
         (
             &mut self.front,
             self.replica.requests(now.time, now.wall_ms),
@@ -97,7 +112,7 @@ impl NodeHost {
     }
 }
 
-impl Host for NodeHost {
+impl<S: StateMachine, F: Front> Host for NodeHost<S, F> {
     fn peer_up(&mut self, now: Now, peer: &PeerUp, _: &mut dyn Plane) {
         let met = self.incarnations.entry(peer.member.node).or_default();
         *met = peer.member.incarnation.max(*met);
@@ -155,6 +170,9 @@ impl Host for NodeHost {
 
     fn poll(&mut self, now: Now, plane: &mut dyn Plane) {
         self.now = now;
+        let (front, mut requests) = self.front(now);
+        front.poll(&mut requests);
+        drop(requests);
         self.replica.poll(now.time, now.wall_ms, plane);
         self.deliver(now);
     }
@@ -168,7 +186,13 @@ impl Host for NodeHost {
     }
 
     fn wake_fds(&self) -> Vec<BorrowedFd<'_>> {
-        self.replica.log().wait_fd().into_iter().collect()
+        let front = self.wake.as_ref().map(|wake| wake.as_fd());
+        self.replica
+            .log()
+            .wait_fd()
+            .into_iter()
+            .chain(front)
+            .collect()
     }
 
     fn client_opened(&mut self, now: Now, client: ConnectionId, _: &mut dyn Plane) {

@@ -10,44 +10,51 @@ use std::{
 use quorate_core::{node_id::NodeId, record::Class};
 use quorate_log::identity::{Expected, Founding, Identity, IdentityError};
 use quorate_net::{JoinError, join};
-use quorate_wire::{Join, RefusalCode};
+use quorate_wire::Join;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::{
-    config::{StartConfig, Store, class_name},
-    output::{Exit, Problem},
+    error::{Error, join_refused},
+    settings::{Settings, class_name},
 };
 
 /// What a folder needs to become a node's.
-pub(crate) enum Folder {
+pub enum Folder {
     /// It is one already; locked.
     Known(Identity),
     /// It is empty, and this node founds the cluster.
-    Founder { node: NodeId },
+    Founder {
+        /// This node.
+        node: NodeId,
+    },
     /// It is empty, and the founder has to be asked.
-    Joiner { node: NodeId, founder: String },
+    Joiner {
+        /// This node.
+        node: NodeId,
+        /// Where the founder listens for peers.
+        founder: String,
+    },
 }
 
 impl Folder {
     /// Looks at the folder. Nothing is written.
-    pub(crate) fn open(config: &StartConfig) -> Result<Self, Problem> {
-        if Identity::exists(&config.data).map_err(|error| identity_problem(&error))? {
-            let identity = Identity::open(&config.data, &expected(config))
-                .map_err(|error| identity_problem(&error))?;
-            warn_about_list(config, identity.founding());
+    pub fn open(settings: &Settings) -> Result<Self, Error> {
+        if Identity::exists(&settings.data)? {
+            let identity = Identity::open(&settings.data, &expected(settings))?;
+            warn_about_list(settings, identity.founding());
             return Ok(Self::Known(identity));
         }
-        refuse_other_contents(config)?;
-        let Some((first, address)) = config.cluster.first_key_value() else {
+        refuse_other_contents(settings)?;
+        let Some((first, address)) = settings.cluster.first_key_value() else {
             return Ok(Self::Founder {
-                node: config.node.unwrap_or(NodeId(1)),
+                node: settings.node.unwrap_or(NodeId(1)),
             });
         };
-        let node = match config.node {
+        let node = match settings.node {
             Some(node) => node,
-            None if config.cluster.len() == 1 => *first,
+            None if settings.cluster.len() == 1 => *first,
             None => {
-                return Err(Problem::usage("--node is missing")
+                return Err(Error::new("bad_configuration", "--node is missing")
                     .hint("say which entry of --cluster this node is"));
             }
         };
@@ -61,7 +68,8 @@ impl Folder {
         }
     }
 
-    pub(crate) fn node(&self) -> NodeId {
+    /// Whose folder it is, or is to be.
+    pub fn node(&self) -> NodeId {
         match self {
             Self::Known(identity) => identity.founding().node,
             Self::Founder { node } | Self::Joiner { node, .. } => *node,
@@ -69,86 +77,88 @@ impl Folder {
     }
 
     /// Where this node's peers expect it, if there are others.
-    pub(crate) fn listed_address(&self, config: &StartConfig) -> Option<String> {
+    pub fn listed_address(&self, settings: &Settings) -> Option<String> {
         let members = match self {
             Self::Known(identity) => &identity.founding().members,
-            Self::Founder { .. } | Self::Joiner { .. } => &config.cluster,
+            Self::Founder { .. } | Self::Joiner { .. } => &settings.cluster,
         };
-        let listed = config.cluster.contains_key(&self.node()) || members.len() > 1;
+        let listed = settings.cluster.contains_key(&self.node()) || members.len() > 1;
         members.get(&self.node()).filter(|_| listed).cloned()
     }
 
     /// Makes the folder this node's. `peer` is where it really listens; `waiting` hears what the
     /// founder's answer is waiting for.
-    pub(crate) fn settle(
+    pub fn settle(
         self,
-        config: &StartConfig,
+        settings: &Settings,
         peer: &str,
         stop: &dyn Fn() -> bool,
         waiting: &mut dyn FnMut(&str),
-    ) -> Result<Option<Identity>, Problem> {
+    ) -> Result<Option<Identity>, Error> {
         let founding = match self {
             Self::Known(identity) => return Ok(Some(identity)),
-            Self::Founder { node } => found(config, node, peer)?,
+            Self::Founder { node } => found(settings, node, peer)?,
             Self::Joiner { node, founder } => {
-                match ask_founder(config, node, &founder, stop, waiting)? {
+                match ask_founder(settings, node, &founder, stop, waiting)? {
                     Some(founding) => founding,
                     None => return Ok(None),
                 }
             }
         };
-        let identity = Identity::create(&config.data, founding);
-        identity.map(Some).map_err(|error| identity_problem(&error))
+        Ok(Some(Identity::create(&settings.data, founding)?))
     }
 }
 
-fn expected(config: &StartConfig) -> Expected {
+fn expected(settings: &Settings) -> Expected {
     Expected {
-        node: config.node,
-        class: config.durability,
-        store: config.store.map(|store| store.name().to_owned()),
+        node: settings.node,
+        class: settings.class,
+        store: settings.store.clone(),
     }
 }
 
 /// The stored membership wins.
-fn warn_about_list(config: &StartConfig, founding: &Founding) {
-    if !config.cluster.is_empty() && config.cluster != founding.members {
+fn warn_about_list(settings: &Settings, founding: &Founding) {
+    if !settings.cluster.is_empty() && settings.cluster != founding.members {
         tracing::warn!(
             stored = %list_text(&founding.members),
-            given = %list_text(&config.cluster),
+            given = %list_text(&settings.cluster),
             "--cluster differs from the stored membership and is ignored"
         );
     }
 }
 
 /// A fault of the folder is told before any port is bound or any founder is asked.
-fn refuse_other_contents(config: &StartConfig) -> Result<(), Problem> {
-    match Identity::open(&config.data, &Expected::default()) {
+fn refuse_other_contents(settings: &Settings) -> Result<(), Error> {
+    match Identity::open(&settings.data, &Expected::default()) {
         Err(IdentityError::Missing { .. }) => Ok(()),
-        Err(error) => Err(identity_problem(&error)),
-        Ok(_) => Err(Problem::new(
-            Exit::Failed,
+        Err(error) => Err(error.into()),
+        Ok(_) => Err(Error::new(
             "folder_in_use",
             format_args!(
                 "{}: another process has just founded a node here",
-                config.data.display()
+                settings.data.display()
             ),
         )),
     }
 }
 
 /// [era-11] Founding: a random cluster id, the listed members with weight 1 each.
-fn found(config: &StartConfig, node: NodeId, peer: &str) -> Result<Founding, Problem> {
-    let members = if config.cluster.is_empty() {
+fn found(settings: &Settings, node: NodeId, peer: &str) -> Result<Founding, Error> {
+    let members = if settings.cluster.is_empty() {
         BTreeMap::from([(node, peer.to_owned())])
     } else {
-        config.cluster.clone()
+        settings.cluster.clone()
     };
     Ok(Founding {
         cluster: u128::from_le_bytes(random()?),
         node,
-        class: config.durability.unwrap_or(Class::Durable),
-        store: config.store.unwrap_or(Store::Lsm).name().to_owned(),
+        class: settings.class.unwrap_or(Class::Durable),
+        store: settings
+            .store
+            .as_ref()
+            .unwrap_or(&settings.store_default)
+            .clone(),
         members,
         join_nonce: u64::from_le_bytes(random()?),
     })
@@ -156,29 +166,31 @@ fn found(config: &StartConfig, node: NodeId, peer: &str) -> Result<Founding, Pro
 
 /// `None` if a stop was asked for before the founder answered.
 fn ask_founder(
-    config: &StartConfig,
+    settings: &Settings,
     node: NodeId,
     founder: &str,
     stop: &dyn Fn() -> bool,
     waiting: &mut dyn FnMut(&str),
-) -> Result<Option<Founding>, Problem> {
+) -> Result<Option<Founding>, Error> {
     // Held until the identity is written: two processes must not join with one folder.
-    let nonce = Nonce::reserve(&config.data)?;
+    let nonce = Nonce::reserve(&settings.data)?;
     let request = Join {
         node,
         nonce: nonce.value,
-        list_hash: list_hash(&config.cluster),
+        list_hash: list_hash(&settings.cluster),
     };
     let founded = match join(founder, request, stop, waiting) {
         Ok(founded) => founded,
         Err(JoinError::Stopped) => return Ok(None),
-        Err(JoinError::Refused(code, reason)) => return Err(join_problem(code, &reason)),
+        Err(JoinError::Refused(code, reason)) => return Err(join_refused(code, &reason)),
     };
-    let class = config.durability.filter(|class| *class != founded.class);
-    let store = config.store.filter(|store| store.name() != founded.store);
+    let class = settings.class.filter(|class| *class != founded.class);
+    let store = settings
+        .store
+        .as_ref()
+        .filter(|store| **store != founded.store);
     let differs = |what, theirs: &str, ours: &str| {
-        Problem::new(
-            Exit::Failed,
+        Error::new(
             "mismatch",
             format_args!("the cluster has {what} {theirs}, not {ours}"),
         )
@@ -192,7 +204,7 @@ fn ask_founder(
         ));
     }
     if let Some(store) = store {
-        return Err(differs("store", &founded.store, store.name()));
+        return Err(differs("store", &founded.store, store));
     }
     Ok(Some(Founding {
         cluster: founded.cluster,
@@ -215,9 +227,9 @@ impl Nonce {
     /// The file that [`Identity`] locks, too; it may stand in a folder without an identity.
     const FILE: &str = "lock";
 
-    fn reserve(folder: &Path) -> Result<Self, Problem> {
+    fn reserve(folder: &Path) -> Result<Self, Error> {
         let path = folder.join(Self::FILE);
-        let failed = |error: &io::Error| Problem::io(path.display(), error);
+        let failed = |error: &io::Error| Error::io(path.display(), error);
         fs::create_dir_all(folder).map_err(|error| failed(&error))?;
         let mut file = File::options()
             .create(true)
@@ -228,7 +240,7 @@ impl Nonce {
             .map_err(|error| failed(&error))?;
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             let folder = folder.to_owned();
-            return Err(identity_problem(&IdentityError::InUse { folder }));
+            return Err(IdentityError::InUse { folder }.into());
         }
         let mut bytes = Vec::new();
         (&mut file)
@@ -256,12 +268,13 @@ impl Nonce {
     }
 }
 
-pub(crate) fn random<const N: usize>() -> Result<[u8; N], Problem> {
+/// Random bytes of the operating system.
+pub fn random<const N: usize>() -> Result<[u8; N], Error> {
     let mut bytes = [0; N];
     let flags = rustix::rand::GetRandomFlags::empty();
     // Up to 256 bytes come whole, or not at all.
     rustix::rand::getrandom(&mut bytes, flags)
-        .map_err(|error| Problem::io("ask for random bytes", &error.into()))?;
+        .map_err(|error| Error::io("ask for random bytes", &error.into()))?;
     Ok(bytes)
 }
 
@@ -274,45 +287,6 @@ fn list_text(members: &BTreeMap<NodeId, String>) -> String {
 pub(crate) fn list_hash(members: &BTreeMap<NodeId, String>) -> u64 {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     list_text(members).bytes().fold(0xcbf2_9ce4_8422_2325, step)
-}
-
-/// One clear error each.
-pub(crate) fn identity_problem(error: &IdentityError) -> Problem {
-    let code = match error {
-        IdentityError::Io { .. } => "io",
-        IdentityError::InUse { .. } => "folder_in_use",
-        IdentityError::Foreign { .. } => "foreign_folder",
-        IdentityError::Missing { .. } => "no_node",
-        IdentityError::Exists { .. } => "node_exists",
-        IdentityError::Damaged { .. } => "damaged_identity",
-        IdentityError::Newer { .. } => "newer_format",
-        IdentityError::Mismatch { .. } => "mismatch",
-        IdentityError::AlreadyAdmitted { .. } => "already_admitted",
-        IdentityError::TooManyNodes => "too_many_nodes",
-        IdentityError::Exhausted(_) => "exhausted",
-    };
-    Problem::new(Exit::Failed, code, error).hint(error.hint())
-}
-
-fn join_problem(code: RefusalCode, reason: &str) -> Problem {
-    let hint = match code {
-        RefusalCode::ListDiffers => "give all nodes the same --cluster",
-        RefusalCode::UnknownNode => "the founder's --cluster must list this node",
-        RefusalCode::NotFounder => "the lowest id of --cluster must be the node that founded it",
-        RefusalCode::DuplicateNode => "bring back this node's own folder, or use another id",
-        RefusalCode::Version => "run the same version on all nodes",
-        RefusalCode::ForeignCluster
-        | RefusalCode::WrongNode
-        | RefusalCode::NotFounded
-        | RefusalCode::Unexpected
-        | RefusalCode::Other(_) => "check --cluster",
-    };
-    Problem::new(
-        Exit::Failed,
-        "join_refused",
-        format_args!("the founder refused this node: {reason}"),
-    )
-    .hint(hint)
 }
 
 #[cfg(test)]

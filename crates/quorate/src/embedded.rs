@@ -1,0 +1,265 @@
+//! A replica inside a program: built, asked, stopped.
+
+use std::{
+    os::fd::OwnedFd,
+    path::PathBuf,
+    sync::{
+        Arc,
+        mpsc::{SyncSender, sync_channel},
+    },
+    thread::{self, JoinHandle},
+};
+
+use quorate_core::{node_id::NodeId, record::Class};
+use quorate_net::{Handle, Listeners, Reactor, Unanswered};
+use quorate_replica::{
+    front::Failure,
+    service::StateMachine,
+    status::{Addresses, Status},
+};
+use rustix::event::EventfdFlags;
+
+use crate::{
+    error::Error,
+    folder::Folder,
+    local::{Ask, LocalFront, WAITING_MAX, Wanted},
+    node,
+    settings::Settings,
+};
+
+/// Starts a replica of your service in this process.
+///
+/// ```no_run
+/// # use quorate::{Builder, CommandId, StateMachine};
+/// # struct Counter(u64);
+/// # impl StateMachine for Counter {
+/// #     fn apply(&mut self, _: CommandId, _: &[u8], _: &mut Vec<u8>) {}
+/// #     fn query(&self, _: &[u8], _: u64, _: &mut Vec<u8>) {}
+/// # }
+/// let replica = Builder::new("data/1").start(|| Counter(0))?;
+/// let reply = replica.execute(b"add 1")?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Builder {
+    settings: Settings,
+    peer: Option<String>,
+}
+
+impl Builder {
+    /// A replica with this data folder; a cluster of one unless more is said.
+    pub fn new(data: impl Into<PathBuf>) -> Self {
+        Self {
+            settings: Settings::new(data),
+            peer: None,
+        }
+    }
+
+    /// Which node this is.
+    #[must_use]
+    pub fn node(mut self, node: u32) -> Self {
+        self.settings.node = Some(NodeId(node));
+        self
+    }
+
+    /// All members: id, and address for peers as `HOST:PORT`. The same on every node.
+    #[must_use]
+    pub fn cluster<A: Into<String>>(mut self, members: impl IntoIterator<Item = (u32, A)>) -> Self {
+        let member = |(node, address): (u32, A)| (NodeId(node), address.into());
+        self.settings.cluster = members.into_iter().map(member).collect();
+        self
+    }
+
+    /// Where to listen for peers, if not at this node's address in the cluster.
+    #[must_use]
+    pub fn peer(mut self, address: impl Into<String>) -> Self {
+        self.peer = Some(address.into());
+        self
+    }
+
+    /// When something counts as done, for the whole group and its life; durable by default.
+    #[must_use]
+    pub fn durability(mut self, class: Class) -> Self {
+        self.settings.class = Some(class);
+        self
+    }
+
+    /// Everything else.
+    #[must_use]
+    pub fn settings(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+        change(&mut self.settings);
+        self
+    }
+
+    /// Opens the folder, joins the cluster and starts the node's thread, on which the service is
+    /// made and stays. Waits for the founder at the first start of a cluster.
+    pub fn start<S: StateMachine + 'static>(
+        self,
+        service: impl FnOnce() -> S + Send + 'static,
+    ) -> Result<Embedded, Error> {
+        let (started, start) = sync_channel(1);
+        let (asks, inbox) = sync_channel(WAITING_MAX);
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let wake = rustix::event::eventfd(0, flags)
+            .map_err(|error| Error::io("make an eventfd", &error.into()))?;
+        let wake = Arc::new(wake);
+        let front = LocalFront::new(inbox, wake.clone());
+        let thread = thread::Builder::new().name("quorate".to_owned());
+        let told = wake.clone();
+        let thread = thread
+            .spawn(move || match self.run(service, front, told, &started) {
+                Ok(()) => Ok(()),
+                Err(error) => {
+                    // Either the caller still waits for the start, or it hears of it at the stop.
+                    let _ = started.try_send(Err(error.clone()));
+                    Err(error)
+                }
+            })
+            .map_err(|error| Error::io("start a thread", &error))?;
+        let gone = |_| Err(Error::new("stopped", "the node ended while it started"));
+        let handle = start.recv().unwrap_or_else(gone)?;
+        Ok(Embedded {
+            handle,
+            asks,
+            wake,
+            thread: Some(thread),
+        })
+    }
+
+    fn run<S: StateMachine>(
+        self,
+        service: impl FnOnce() -> S,
+        front: LocalFront,
+        wake: Arc<OwnedFd>,
+        started: &SyncSender<Result<Handle, Error>>,
+    ) -> Result<(), Error> {
+        let Self { settings, peer } = self;
+        let folder = Folder::open(&settings)?;
+        let listed = folder.listed_address(&settings);
+        let peer = peer.or_else(|| listed.clone());
+        // A cluster of one has no peers to wait for.
+        let listeners = Listeners::bind_peers(peer.as_deref().unwrap_or("127.0.0.1:0"))?;
+        let peer = listed.unwrap_or_else(|| listeners.peer_address().to_string());
+        let addresses = Addresses {
+            peer,
+            ..Addresses::default()
+        };
+        let waiting = &mut |why: &str| tracing::info!(why, "waiting");
+        let Some(identity) = folder.settle(&settings, &addresses.peer, &|| false, waiting)? else {
+            return Err(Error::new(
+                "stopped",
+                "stopped before the cluster was founded",
+            ));
+        };
+        let driver = &mut |reason: &str| tracing::info!(reason, "disk");
+        let (host, net) = node::open(&settings, identity, addresses, service(), front, driver)?;
+        let failed = |error| Error::io("the reactor failed", &error);
+        let (reactor, handle) =
+            Reactor::new(net, listeners, host.woken_by(wake)).map_err(failed)?;
+        let _ = started.try_send(Ok(handle));
+        Ok(reactor.run().map_err(failed)?.finish()?)
+    }
+}
+
+/// A running replica. Any number of threads may ask it at once.
+#[derive(Debug)]
+pub struct Embedded {
+    handle: Handle,
+    asks: SyncSender<Ask>,
+    wake: Arc<OwnedFd>,
+    thread: Option<JoinHandle<Result<(), Error>>>,
+}
+
+impl std::fmt::Debug for Ask {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Ask")
+    }
+}
+
+impl Embedded {
+    /// Orders this command and executes it on every node, once; the service's reply. Blocks.
+    pub fn execute(&self, command: impl Into<Vec<u8>>) -> Result<Vec<u8>, NotDone> {
+        self.ask(Wanted::Execute(command.into()))
+    }
+
+    /// Asks the service; sees everything that was done before, by anybody. Blocks.
+    pub fn query(&self, query: impl Into<Vec<u8>>) -> Result<Vec<u8>, NotDone> {
+        self.ask(Wanted::Query(query.into()))
+    }
+
+    /// Asks the service as this node has it: at once, perhaps stale.
+    pub fn query_local(&self, query: impl Into<Vec<u8>>) -> Result<Vec<u8>, NotDone> {
+        self.ask(Wanted::QueryLocal(query.into()))
+    }
+
+    fn ask(&self, wanted: Wanted) -> Result<Vec<u8>, NotDone> {
+        let (answer, reply) = sync_channel(1);
+        let stopped = NotDone(Failure::Stopping);
+        self.asks
+            .send(Ask { wanted, answer })
+            .map_err(|_| stopped)?;
+        // The counter can only be full of wake-ups that are still to be seen.
+        let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
+        // Whether it was executed is not known once the node is gone with it.
+        reply
+            .recv()
+            .unwrap_or(Err(Failure::Unknown))
+            .map_err(NotDone)
+    }
+
+    /// What this node is.
+    pub fn status(&self) -> Result<Status, Unanswered> {
+        self.handle.status()
+    }
+
+    /// More questions: metrics, transfer of leadership.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Finishes what was accepted and stops.
+    pub fn stop(mut self) -> Result<(), Error> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
+        self.handle.stop();
+        match self.thread.take().map(JoinHandle::join) {
+            None => Ok(()),
+            Some(Ok(result)) => result,
+            Some(Err(_)) => Err(Error::new(
+                "panicked",
+                "the node found itself wrong and stopped",
+            )),
+        }
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            tracing::error!(%error, "the node did not stop cleanly");
+        }
+    }
+}
+
+/// Why there is no reply; [`Failure::Unknown`] alone means that it may have been executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotDone(pub Failure);
+
+impl std::fmt::Display for NotDone {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self.0 {
+            Failure::Busy => "queues are full; not executed, try again",
+            Failure::NoQuorum => "no leader was found in time; not executed",
+            Failure::TooBig => "the command is too big; not executed",
+            Failure::Stopping => "the node is stopping; not executed",
+            Failure::Unknown => "it may have been executed, or may yet be",
+            Failure::NoSession => "unknown session; not executed",
+            Failure::ReplyForgotten => "executed before, its reply is forgotten",
+            Failure::SessionFull => "too many commands open in the session; not executed",
+        })
+    }
+}
+
+impl std::error::Error for NotDone {}

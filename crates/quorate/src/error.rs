@@ -1,0 +1,114 @@
+//! Why a node does not start: what, detail, hint.
+
+use std::{fmt, io};
+
+use quorate_log::{LogError, identity::IdentityError};
+use quorate_net::BindError;
+use quorate_wire::RefusalCode;
+
+/// One clear error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    /// For programs: lower-case words joined by `_`.
+    pub code: &'static str,
+    /// For people.
+    pub message: String,
+    /// What to do about it; may be empty.
+    pub hint: String,
+}
+
+impl Error {
+    pub(crate) fn new(code: &'static str, message: impl fmt::Display) -> Self {
+        Self {
+            code,
+            message: message.to_string(),
+            hint: String::new(),
+        }
+    }
+
+    pub(crate) fn io(what: impl fmt::Display, error: &io::Error) -> Self {
+        Self::new("io", format_args!("{what}: {error}"))
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = hint.into();
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        if self.hint.is_empty() {
+            Ok(())
+        } else {
+            write!(f, " (hint: {})", self.hint)
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<IdentityError> for Error {
+    fn from(error: IdentityError) -> Self {
+        let code = match error {
+            IdentityError::Io { .. } => "io",
+            IdentityError::InUse { .. } => "folder_in_use",
+            IdentityError::Foreign { .. } => "foreign_folder",
+            IdentityError::Missing { .. } => "no_node",
+            IdentityError::Exists { .. } => "node_exists",
+            IdentityError::Damaged { .. } => "damaged_identity",
+            IdentityError::Newer { .. } => "newer_format",
+            IdentityError::Mismatch { .. } => "mismatch",
+            IdentityError::AlreadyAdmitted { .. } => "already_admitted",
+            IdentityError::TooManyNodes => "too_many_nodes",
+            IdentityError::Exhausted(_) => "exhausted",
+        };
+        Self::new(code, &error).hint(error.hint())
+    }
+}
+
+impl From<LogError> for Error {
+    fn from(error: LogError) -> Self {
+        let code = match error {
+            LogError::Foreign { .. } => "foreign_folder",
+            LogError::Newer { .. } => "newer_format",
+            LogError::Damaged { .. } => "damaged_log",
+            _ => "log",
+        };
+        Self::new(code, &error).hint(error.hint())
+    }
+}
+
+impl From<BindError> for Error {
+    fn from(error: BindError) -> Self {
+        let in_use = error.detail.contains("in use");
+        let code = if in_use {
+            "port_in_use"
+        } else {
+            "cannot_listen"
+        };
+        Self::new(code, &error).hint(error.hint)
+    }
+}
+
+/// The founder's refusal.
+pub(crate) fn join_refused(code: RefusalCode, reason: &str) -> Error {
+    let hint = match code {
+        RefusalCode::ListDiffers => "give all nodes the same --cluster",
+        RefusalCode::UnknownNode => "the founder's --cluster must list this node",
+        RefusalCode::NotFounder => "the lowest id of --cluster must be the node that founded it",
+        RefusalCode::DuplicateNode => "bring back this node's own folder, or use another id",
+        RefusalCode::Version => "run the same version on all nodes",
+        RefusalCode::ForeignCluster
+        | RefusalCode::WrongNode
+        | RefusalCode::NotFounded
+        | RefusalCode::Unexpected
+        | RefusalCode::Other(_) => "check --cluster",
+    };
+    Error::new(
+        "join_refused",
+        format_args!("the founder refused this node: {reason}"),
+    )
+    .hint(hint)
+}

@@ -1,0 +1,32 @@
+//! Embed a replica: your state machine, ordered by Paxos, on every node.
+//!
+//! Implement [`StateMachine`], give it to a [`Builder`], and every node of the cluster executes the
+//! same commands in the same order; what was acknowledged survives any minority of failures, and, in
+//! a durable group, the loss of power on all nodes at once. `examples/counter.rs` is a whole program.
+//!
+//! The crate also holds what the `quorate` binary and an embedding program share: [`Settings`], the
+//! data folder from first start to recovery ([`Folder`], [`open`]), and the [`NodeHost`] that a
+//! reactor drives.
+#![forbid(unsafe_code)]
+
+mod embedded;
+mod error;
+mod folder;
+mod host;
+mod local;
+mod metrics;
+mod node;
+mod settings;
+
+pub use embedded::{Builder, Embedded, NotDone};
+pub use error::Error;
+pub use folder::{Folder, random};
+pub use host::NodeHost;
+pub use node::open;
+pub use quorate_core::{node_id::NodeId, record::Class, slot::Slot};
+pub use quorate_replica::{
+    front::Failure,
+    service::{CommandId, MetaChange, StateMachine},
+    status::Status,
+};
+pub use settings::{Settings, class_name};

@@ -1,0 +1,148 @@
+//! Requests of the program that embeds the replica: a front without connections.
+
+use std::{
+    collections::BTreeMap,
+    os::fd::OwnedFd,
+    sync::{
+        Arc,
+        mpsc::{Receiver, SyncSender, TryRecvError},
+    },
+};
+
+use quorate_replica::front::{Completion, ConnectionId, Failure, Front, Requests, Tag};
+
+/// Requests that may wait for the reactor; more wait in their callers.
+pub(crate) const WAITING_MAX: usize = 4096;
+
+/// What the program wants.
+pub(crate) enum Wanted {
+    /// Order and execute.
+    Execute(Vec<u8>),
+    /// Ask, linearizably.
+    Query(Vec<u8>),
+    /// Ask the local state as it stands.
+    QueryLocal(Vec<u8>),
+}
+
+/// A request, and where its answer goes.
+pub(crate) struct Ask {
+    pub(crate) wanted: Wanted,
+    pub(crate) answer: SyncSender<Result<Vec<u8>, Failure>>,
+}
+
+struct Open {
+    query: Option<Vec<u8>>,
+    answer: SyncSender<Result<Vec<u8>, Failure>>,
+}
+
+/// The reactor's side of a program's requests.
+pub(crate) struct LocalFront {
+    asks: Receiver<Ask>,
+    /// Readable while something waits in `asks`.
+    wake: Arc<OwnedFd>,
+    open: BTreeMap<Tag, Open>,
+    last: u64,
+    nothing: Vec<u8>,
+}
+
+impl LocalFront {
+    pub(crate) fn new(asks: Receiver<Ask>, wake: Arc<OwnedFd>) -> Self {
+        Self {
+            asks,
+            wake,
+            open: BTreeMap::new(),
+            last: 0,
+            nothing: Vec::new(),
+        }
+    }
+
+    fn ask(&mut self, ask: Ask, requests: &mut dyn Requests) {
+        let Ask { wanted, answer } = ask;
+        self.last += 1;
+        let tag = Tag(self.last);
+        let (taken, query) = match wanted {
+            Wanted::Execute(command) if command.len() > requests.command_bytes_max() => {
+                (Err(Failure::TooBig), None)
+            }
+            Wanted::Execute(command) => (requests.write(tag, &command), None),
+            Wanted::Query(query) => (requests.read(tag), Some(query)),
+            Wanted::QueryLocal(query) => {
+                let mut reply = Vec::new();
+                requests.query(&query, &mut reply);
+                return drop(answer.try_send(Ok(reply)));
+            }
+        };
+        match taken {
+            Ok(()) => drop(self.open.insert(tag, Open { query, answer })),
+            Err(failure) => drop(answer.try_send(Err(failure))),
+        }
+    }
+}
+
+impl Front for LocalFront {
+    fn poll(&mut self, requests: &mut dyn Requests) {
+        // First the signal, then the queue: what comes in between signals again.
+        let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
+        loop {
+            match self.asks.try_recv() {
+                Ok(ask) => self.ask(ask, requests),
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn opened(&mut self, _: ConnectionId, _: &mut dyn Requests) {}
+
+    fn received(&mut self, _: ConnectionId, bytes: &[u8], _: &mut dyn Requests) -> usize {
+        bytes.len()
+    }
+
+    fn ready(&self, _: ConnectionId) -> bool {
+        true
+    }
+
+    fn completed(&mut self, completion: Completion<'_>, requests: &mut dyn Requests) {
+        let (tag, result) = match completion {
+            Completion::Written(tag, reply) => (tag, Ok(reply.to_vec())),
+            Completion::Failed(tag, failure) => (tag, Err(failure)),
+            Completion::Registered(tag, _) => (tag, Ok(Vec::new())),
+            Completion::Readable(tag) => {
+                let mut reply = Vec::new();
+                if let Some(query) = self.open.get(&tag).and_then(|open| open.query.as_deref()) {
+                    requests.query(query, &mut reply);
+                }
+                (tag, Ok(reply))
+            }
+        };
+        if let Some(open) = self.open.remove(&tag) {
+            // A caller that gave up is no matter.
+            let _ = open.answer.try_send(result);
+        }
+    }
+
+    fn next_dirty(&mut self) -> Option<ConnectionId> {
+        None
+    }
+
+    fn output(&mut self, _: ConnectionId) -> &mut Vec<u8> {
+        &mut self.nothing
+    }
+
+    fn closing(&self, _: ConnectionId) -> bool {
+        true
+    }
+
+    fn closed(&mut self, _: ConnectionId, _: &mut dyn Requests) {}
+
+    fn is_busy(&self, _: ConnectionId) -> bool {
+        false
+    }
+
+    fn open_requests(&self) -> usize {
+        self.open.len()
+    }
+
+    fn connections(&self) -> usize {
+        0
+    }
+}

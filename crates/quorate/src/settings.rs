@@ -1,0 +1,60 @@
+//! What a node is started with.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use quorate_core::{node_id::NodeId, record::Class};
+
+/// The settings of a node, whoever starts it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The data folder; made at the first start.
+    pub data: PathBuf,
+    /// Who this is; found in the folder after the first start.
+    pub node: Option<NodeId>,
+    /// All members and where they listen for peers. Needed at the first start of a cluster of more
+    /// than one; later the stored membership wins. Empty if not given.
+    pub cluster: BTreeMap<NodeId, String>,
+    /// The class of the group, fixed at its first start; `None` takes what is there, or durable.
+    pub class: Option<Class>,
+    /// The name of the service's store, fixed at the first start; `None` takes what is there.
+    pub store: Option<String>,
+    /// The store of a new cluster for which none is named.
+    pub store_default: String,
+    /// A leader speaks at least this often.
+    pub heartbeat_ms: u64,
+    /// An election starts after a silence drawn from this range.
+    pub election_ms: (u64, u64),
+    /// How long a request may wait.
+    pub client_timeout_ms: u64,
+    /// Largest command.
+    pub command_bytes_max: usize,
+    /// Most unparsed input of one client that the front may have to see at once.
+    pub client_input_bytes_max: usize,
+}
+
+impl Settings {
+    /// A cluster of one in this folder, with the defaults of `quorate start`.
+    pub fn new(data: impl Into<PathBuf>) -> Self {
+        Self {
+            data: data.into(),
+            node: None,
+            cluster: BTreeMap::new(),
+            class: None,
+            store: None,
+            store_default: "embedded".to_owned(),
+            heartbeat_ms: 20,
+            election_ms: (100, 200),
+            client_timeout_ms: 5000,
+            command_bytes_max: 8 << 20,
+            client_input_bytes_max: 0,
+        }
+    }
+}
+
+/// As on the command line and in messages.
+pub const fn class_name(class: Class) -> &'static str {
+    match class {
+        Class::Durable => "durable",
+        Class::Volatile => "volatile",
+    }
+}

@@ -1,0 +1,103 @@
+//! Replicas embedded in this process: real sockets, real disks, real threads.
+
+use std::{net::TcpListener, path::Path, thread};
+
+use quorate::{Builder, CommandId, Embedded, Failure, NotDone, StateMachine};
+
+/// A list of everything that was ever said.
+#[derive(Default)]
+struct Journal(Vec<u8>);
+
+impl StateMachine for Journal {
+    fn apply(&mut self, _: CommandId, command: &[u8], reply: &mut Vec<u8>) {
+        self.0.extend_from_slice(command);
+        self.0.push(b' ');
+        reply.extend_from_slice(self.0.len().to_string().as_bytes());
+    }
+
+    fn query(&self, query: &[u8], _: u64, reply: &mut Vec<u8>) {
+        reply.extend_from_slice(query);
+        reply.extend_from_slice(&self.0);
+    }
+}
+
+fn alone(folder: &Path) -> Embedded {
+    Builder::new(folder)
+        .start(Journal::default)
+        .expect("starts")
+}
+
+/// What was executed is there after a restart, rebuilt from the log; embedded zero bytes survive (G19).
+#[test]
+fn a_replica_alone_remembers() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let replica = alone(folder.path());
+    assert_eq!(replica.execute("one").expect("executed"), b"4");
+    assert_eq!(replica.execute(*b"\0\0").expect("executed"), b"7");
+    assert_eq!(replica.query("? ").expect("answered"), b"? one \0\0 ");
+    replica.stop().expect("stops cleanly");
+    let replica = alone(folder.path());
+    assert_eq!(replica.query("").expect("answered"), b"one \0\0 ");
+    assert_eq!(replica.execute("two").expect("executed"), b"11");
+}
+
+#[test]
+fn a_second_replica_on_a_folder_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let _first = alone(folder.path());
+    let second = Builder::new(folder.path())
+        .start(Journal::default)
+        .expect_err("refused");
+    assert_eq!(second.code, "folder_in_use");
+}
+
+#[test]
+fn a_command_that_is_too_big_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let builder = Builder::new(folder.path()).settings(|settings| settings.command_bytes_max = 100);
+    let replica = builder.start(Journal::default).expect("starts");
+    assert_eq!(replica.execute(vec![1; 101]), Err(NotDone(Failure::TooBig)));
+    assert!(replica.execute(vec![1; 100]).is_ok());
+}
+
+/// Three replicas in one process: every node takes commands, every node tells the same story, and
+/// two go on without the third.
+#[test]
+fn three_replicas_agree() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ports: Vec<TcpListener> = (0..3)
+        .map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"))
+        .collect();
+    let address = |port: &TcpListener| port.local_addr().expect("bound").to_string();
+    let cluster: Vec<(u32, String)> = (1..).zip(ports.iter().map(address)).collect();
+    drop(ports);
+    let start = |node: u32| {
+        let builder = Builder::new(folder.path().join(node.to_string()));
+        builder
+            .node(node)
+            .cluster(cluster.clone())
+            .start(Journal::default)
+            .expect("starts")
+    };
+    let mut nodes: Vec<Embedded> = (1..=3).map(start).collect();
+    thread::scope(|scope| {
+        for (name, node) in ["a", "b", "c"].iter().zip(&nodes) {
+            scope.spawn(move || {
+                for _ in 0..20 {
+                    node.execute(*name).expect("executed");
+                }
+            });
+        }
+    });
+    let stories: Vec<Vec<u8>> = nodes
+        .iter()
+        .map(|node| node.query("").expect("answered"))
+        .collect();
+    assert_eq!(stories[0].len(), 2 * 60);
+    assert!(stories.iter().all(|story| *story == stories[0]));
+    nodes.pop().expect("three").stop().expect("stops cleanly");
+    for node in &nodes {
+        node.execute("d")
+            .expect("executed by the two that are left");
+    }
+}
