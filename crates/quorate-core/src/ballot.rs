@@ -48,3 +48,29 @@ impl fmt::Display for Ballot {
         write!(f, "{}.{}.{}", self.era, self.round, self.node)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// [ballot-1] Era before round before node: a ballot of a later era is above every ballot of
+    /// an earlier one, or an acceptor that promised it would go on voting for the old era.
+    #[test]
+    fn ballots_compare_by_era_first() {
+        let ballot = |era, round, node| Ballot {
+            era: Era(era),
+            round,
+            node: NodeId(node),
+        };
+        let ascending = [
+            Ballot::ZERO,
+            ballot(0, 1, 2),
+            ballot(0, 2, 1),
+            ballot(0, u32::MAX, 9),
+            ballot(1, 1, 1),
+            ballot(1, 1, 2),
+            ballot(2, 1, 1),
+        ];
+        assert!(ascending.windows(2).all(|pair| pair[0] < pair[1]));
+    }
+}

@@ -1,1 +1,330 @@
-//! Every schedule within small bounds.
+//! Every schedule within small bounds, by stateright over the production node.
+//!
+//! Time stands still, so that only the order of events makes states differ; a campaign, with its
+//! pre-votes, is one action. Messages stay in the soup for ever: each may arrive at any later point,
+//! again, or never, which is loss, repetition and reordering in one.
+
+use quorate_core::{
+    configuration::{Change, Configuration},
+    message::Message,
+    node::Node,
+    node_id::Member,
+    record::Class,
+    value::{BatchName, Value},
+};
+use stateright::{Checker, Model, Property};
+
+use crate::{
+    observer::{Violation, Watched},
+    world::{Event, Setup, Silent, World},
+};
+
+/// How much may happen.
+#[derive(Clone, Debug)]
+pub struct Bounds {
+    /// Name, for reports.
+    pub name: &'static str,
+    /// Nodes, and members of the founding configuration.
+    pub nodes: u32,
+    /// How many of them are founding members.
+    pub members: u32,
+    /// The class of the group.
+    pub class: Class,
+    /// Campaigns in all.
+    pub campaigns: u8,
+    /// Crashes in all.
+    pub crashes: u8,
+    /// Values offered in all.
+    pub values: u8,
+    /// Whether one change of the configuration, adding the last node, may be offered.
+    pub change: bool,
+    /// Actions in a row.
+    pub depth: usize,
+    /// States to visit at most.
+    pub states: usize,
+}
+
+/// A world, and what is left of the bounds.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct State {
+    world: World,
+    campaigns: u8,
+    crashes: u8,
+    values: u8,
+    changed: bool,
+    violation: Option<String>,
+}
+
+/// One action.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// A node asks around, hears from everybody, and starts a ballot.
+    Campaign(usize),
+    /// A crash, of which this many waiting records survive, and a restart.
+    Restart(usize, usize),
+    /// Anything else.
+    Event(Event),
+}
+
+impl Bounds {
+    fn act(&self, state: &mut State, action: Action) -> Result<(), Violation> {
+        match action {
+            Action::Campaign(site) => {
+                state.campaigns += 1;
+                campaign(&mut state.world, site)
+            }
+            Action::Restart(site, kept) => {
+                state.crashes += 1;
+                state.world.apply(&Event::Crash { site, kept })?;
+                let forget = true;
+                state.world.apply(&Event::Start { site, forget })
+            }
+            Action::Event(event) => {
+                if let Event::Propose { value, .. } = event {
+                    match value {
+                        Value::Reconfigure { .. } => state.changed = true,
+                        _ => state.values += 1,
+                    }
+                }
+                state.world.apply(&event)
+            }
+        }
+    }
+
+    /// What may be offered at a leader.
+    fn offers(&self, state: &State, site: usize, actions: &mut Vec<Action>) {
+        let Some(node) = state.world.sites[site].node.as_ref() else {
+            return;
+        };
+        let slots = 1;
+        if state.values < self.values {
+            let value = Value::Batch(BatchName {
+                origin: state.world.sites[site].member.node,
+                boot: 1,
+                counter: u64::from(state.values),
+                length: 1,
+                checksum: 0,
+            });
+            actions.push(Action::Event(Event::Propose { site, value, slots }));
+        }
+        if self.change && !state.changed {
+            let change = Change::Increment(Member::first(self.nodes));
+            let era = node.era();
+            let value = Value::Reconfigure { era, change };
+            actions.push(Action::Event(Event::Propose { site, value, slots }));
+        }
+    }
+
+    /// Explores; panics with the path if a property breaks.
+    pub fn check(self) -> Report {
+        let name = self.name;
+        let (depth, states) = (self.depth, self.states);
+        let checker = self
+            .checker()
+            .target_max_depth(depth)
+            .target_state_count(states)
+            .threads(2)
+            .spawn_bfs()
+            .join();
+        if let Some(path) = checker.discovery("nothing breaks") {
+            let seen = path.last_state().violation.clone().unwrap_or_default();
+            let actions = path.into_actions();
+            panic!("{name}: {seen}\nafter {actions:#?}");
+        }
+        Report {
+            name,
+            states: checker.unique_state_count(),
+            depth: checker.max_depth(),
+            complete: checker.is_done() && checker.state_count() < states,
+            decided: checker.discovery("a value is decided").is_some(),
+        }
+    }
+}
+
+/// What an exploration covered.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Of which bounds.
+    pub name: &'static str,
+    /// Different states visited.
+    pub states: usize,
+    /// Greatest number of actions in a row.
+    pub depth: usize,
+    /// Whether the bound of states was not reached.
+    pub complete: bool,
+    /// Whether some schedule decided a value.
+    pub decided: bool,
+}
+
+fn campaign(world: &mut World, site: usize) -> Result<(), Violation> {
+    let at = world.now;
+    world.apply(&Event::Tick { site, at })?;
+    let is_vote = |message: &Message| {
+        matches!(
+            message,
+            Message::PreVote { .. } | Message::PreVoteReply { .. }
+        )
+    };
+    while let Some(at) = world.soup.iter().position(|p| is_vote(&p.message)) {
+        let parcel = world.soup[at].clone();
+        world.apply(&Event::Deliver { at, bytes: true })?;
+        // An answer may have been sorted in before it.
+        world.soup.retain(|other| *other != parcel);
+    }
+    Ok(())
+}
+
+impl Model for Bounds {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        let members = (1..=self.members).map(Member::first);
+        let founding = Configuration::simple(members, self.class).expect("there are members");
+        let setup = Setup {
+            nodes: self.nodes as usize,
+            founding,
+            heartbeat_ms: 20,
+            election_min_ms: 0,
+            election_max_ms: 0,
+            inflight_max: 4,
+            window_slots: 16,
+            seed: 0,
+            sorted: true,
+            silent: Silent {
+                heartbeats: true,
+                preempted: true,
+                decided: false,
+                catchup: true,
+            },
+        };
+        let world = World::new(setup, Watched::ALL).expect("nothing has happened yet");
+        vec![State {
+            world,
+            campaigns: 0,
+            crashes: 0,
+            values: 0,
+            changed: false,
+            violation: None,
+        }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        if state.violation.is_some() {
+            return;
+        }
+        let world = &state.world;
+        for (site, here) in world.sites.iter().enumerate() {
+            let waiting = here.disk.waiting();
+            let leads = here
+                .node
+                .as_ref()
+                .is_some_and(|node| node.leading().is_some());
+            if waiting > 0 {
+                let count = waiting;
+                actions.push(Action::Event(Event::Persist { site, count }));
+            }
+            if waiting > 1 {
+                actions.push(Action::Event(Event::Persist { site, count: 1 }));
+            }
+            let idle = here
+                .node
+                .as_ref()
+                .is_some_and(|node| node.phase1().is_none());
+            if state.campaigns < self.campaigns && !leads && idle {
+                actions.push(Action::Campaign(site));
+            }
+            if state.crashes < self.crashes {
+                actions.extend((0..=waiting).map(|kept| Action::Restart(site, kept)));
+            }
+            if here.node.as_ref().is_some_and(Node::can_propose) {
+                self.offers(state, site, actions);
+            }
+            if !here.fetches.is_empty() {
+                actions.push(Action::Event(Event::Fetch { site, found: true }));
+            }
+        }
+        let deliver = |at| Action::Event(Event::Deliver { at, bytes: true });
+        actions.extend((0..world.soup.len()).map(deliver));
+    }
+
+    fn next_state(&self, state: &State, action: Action) -> Option<State> {
+        let mut next = state.clone();
+        if let Err(violation) = self.act(&mut next, action) {
+            next.violation = Some(violation.to_string());
+        }
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always("nothing breaks", |_, state: &State| {
+                state.violation.is_none()
+            }),
+            Property::sometimes("a value is decided", |_, state: &State| {
+                state.world.observer.known_to().0 > 1
+            }),
+        ]
+    }
+}
+
+/// The bounds explored by `cargo test`: seconds.
+pub fn small() -> Vec<Bounds> {
+    let base = Bounds {
+        name: "",
+        nodes: 2,
+        members: 2,
+        class: Class::Durable,
+        campaigns: 2,
+        crashes: 0,
+        values: 1,
+        change: false,
+        depth: 64,
+        states: 60_000,
+    };
+    vec![
+        Bounds {
+            name: "two nodes, two leaders, one crash",
+            crashes: 1,
+            ..base.clone()
+        },
+        Bounds {
+            name: "two nodes, volatile, one crash",
+            class: Class::Volatile,
+            crashes: 1,
+            ..base.clone()
+        },
+        Bounds {
+            name: "three nodes, two leaders, two values",
+            nodes: 3,
+            members: 3,
+            values: 2,
+            ..base.clone()
+        },
+        Bounds {
+            name: "a second node joins",
+            members: 1,
+            change: true,
+            ..base
+        },
+    ]
+}
+
+/// The same with more of everything: minutes, gigabytes.
+pub fn deep() -> Vec<Bounds> {
+    let deeper = |bounds: Bounds| Bounds {
+        states: 3_000_000,
+        campaigns: bounds.campaigns + 1,
+        values: 2,
+        ..bounds
+    };
+    let mut list: Vec<Bounds> = small()
+        .into_iter()
+        .map(|bounds| Bounds {
+            states: 3_000_000,
+            ..bounds
+        })
+        .collect();
+    list.extend(small().into_iter().map(deeper));
+    list
+}

@@ -11,6 +11,7 @@ pub mod disk;
 pub mod exhaustive;
 pub mod explore;
 pub mod heal;
+pub mod mutant;
 pub mod observer;
 pub mod profile;
 pub mod world;

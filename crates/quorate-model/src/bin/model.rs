@@ -5,6 +5,7 @@
 use std::{process::ExitCode, time::Instant};
 
 use quorate_model::{
+    exhaustive::{self, Bounds},
     explore::{Mode, run},
     observer::{Property, Watched},
     profile::Profile,
@@ -63,14 +64,25 @@ fn main() -> ExitCode {
     match words[..] {
         ["replay", profile, seed] => replay(profile, seed, arguments.mode),
         ["run", profile] => explore(profile, &arguments),
+        ["exhaust"] => exhaust(exhaustive::small()),
+        ["exhaust", "deep"] => exhaust(exhaustive::deep()),
         _ => {
             println!(
                 "model run PROFILE|all [--from N] [--runs N] [--seconds N] [--only PROPERTY,...] \
-                 [--no-heal] [--go-on]\nmodel replay PROFILE SEED"
+                 [--no-heal] [--go-on]\nmodel replay PROFILE SEED\nmodel exhaust [deep]"
             );
             ExitCode::from(2)
         }
     }
+}
+
+fn exhaust(list: Vec<Bounds>) -> ExitCode {
+    for bounds in list {
+        let started = Instant::now();
+        let report = bounds.check();
+        println!("{report:?} {:.1} s", started.elapsed().as_secs_f64());
+    }
+    ExitCode::SUCCESS
 }
 
 fn replay(profile: &str, seed: &str, mode: Mode) -> ExitCode {

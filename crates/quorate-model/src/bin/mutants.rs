@@ -1,0 +1,192 @@
+//! Builds each mutant in a copy of the core, runs the explorer on it, and reports a table.
+#![allow(clippy::print_stdout, reason = "a command line")]
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode, Output},
+    time::Instant,
+};
+
+use quorate_model::mutant::{self, Mutant};
+
+/// The copy of the workspace that mutants are built in; kept, so that only two crates recompile.
+struct Workshop {
+    folder: PathBuf,
+    crates: PathBuf,
+}
+
+const COPIED: [&str; 2] = ["quorate-core", "quorate-model"];
+
+impl Workshop {
+    fn new() -> io::Result<Self> {
+        let crates = mutant::crates();
+        let root = crates.parent().map_or_else(PathBuf::new, Path::to_path_buf);
+        let target =
+            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+        let folder = target.join("mutants");
+        let shop = Self { folder, crates };
+        fs::create_dir_all(&shop.folder)?;
+        let manifest = fs::read_to_string(root.join("Cargo.toml"))?;
+        let members = format!(
+            "members = [{}]",
+            COPIED.map(|name| format!("\"crates/{name}\"")).join(", ")
+        );
+        let from = manifest.find("members = [").unwrap_or(0);
+        let to = manifest[from..]
+            .find("\n]")
+            .map_or(from, |at| from + at + 2);
+        let manifest = format!("{}{members}{}", &manifest[..from], &manifest[to..]);
+        write(&shop.folder.join("Cargo.toml"), &manifest)?;
+        let lock = fs::read_to_string(root.join("Cargo.lock"))?;
+        write(&shop.folder.join("Cargo.lock"), &lock)?;
+        shop.restore()?;
+        Ok(shop)
+    }
+
+    /// Brings the copy level with the source tree. Files that are equal are not touched.
+    fn restore(&self) -> io::Result<()> {
+        for name in COPIED {
+            copy(
+                &self.crates.join(name),
+                &self.folder.join("crates").join(name),
+            )?;
+        }
+        Ok(())
+    }
+
+    fn cargo(&self, arguments: &[&str]) -> io::Result<Output> {
+        // The compiler beside this cargo, whatever a dependency's folder asks for.
+        let cargo = Path::new(env!("CARGO"));
+        Command::new(cargo)
+            .env("RUSTC", cargo.with_file_name("rustc"))
+            .args(arguments)
+            .args(["--offline", "--quiet"])
+            .current_dir(&self.folder)
+            .env("CARGO_TARGET_DIR", self.folder.join("target"))
+            .env("CARGO_PROFILE_RELEASE_LTO", "off")
+            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
+            .env("CARGO_PROFILE_RELEASE_DEBUG", "0")
+            .env("RUSTFLAGS", "-Awarnings")
+            .output()
+    }
+
+    /// Plants a mutant and looks for it.
+    fn judge(&self, mutant: &Mutant) -> Result<Judgement, String> {
+        let changed = mutant.changed(&self.crates)?;
+        self.restore().map_err(|e| e.to_string())?;
+        for (file, text) in &changed {
+            let path = self.folder.join("crates").join(file);
+            write(&path, text).map_err(|e| e.to_string())?;
+        }
+        let started = Instant::now();
+        if let Some(unit) = &mutant.unit {
+            let output = self.cargo(&["test", "--package", "quorate-core", "--lib", unit]);
+            let output = output.map_err(|e| e.to_string())?;
+            let text = String::from_utf8_lossy(&output.stdout);
+            let ran = text.contains(unit.as_str()) || text.contains("1 passed");
+            if !ran {
+                return Err(format!("unit test {unit} did not run\n{text}"));
+            }
+            return Ok(Judgement {
+                caught: !output.status.success(),
+                report: format!("unit test {unit}"),
+                seconds: started.elapsed().as_secs_f64(),
+            });
+        }
+        let output = self.cargo(&[
+            "build",
+            "--release",
+            "--package",
+            "quorate-model",
+            "--bin",
+            "model",
+        ]);
+        let output = output.map_err(|e| e.to_string())?;
+        if !output.status.success() {
+            return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+        }
+        let started = Instant::now();
+        let seconds = mutant.seconds.to_string();
+        let properties = mutant.properties.join(",");
+        let mut command = Command::new(self.folder.join("target/release/model"));
+        command.args(["run", &mutant.profile, "--runs", "1000000000"]);
+        command.args(["--seconds", &seconds, "--only", &properties]);
+        if !mutant.heal {
+            command.arg("--no-heal");
+        }
+        let output = command.output().map_err(|e| e.to_string())?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        Ok(Judgement {
+            caught: output.status.code() == Some(4),
+            report: lines.join(" | "),
+            seconds: started.elapsed().as_secs_f64(),
+        })
+    }
+}
+
+struct Judgement {
+    caught: bool,
+    report: String,
+    seconds: f64,
+}
+
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    if fs::read_to_string(path).is_ok_and(|known| known == text) {
+        return Ok(());
+    }
+    fs::write(path, text)
+}
+
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy(&entry.path(), &target)?;
+        } else {
+            write(&target, &fs::read_to_string(entry.path())?)?;
+        }
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    let filter = std::env::args().nth(1).unwrap_or_default();
+    let run = || -> Result<bool, String> {
+        let shop = Workshop::new().map_err(|e| e.to_string())?;
+        let mut well = true;
+        println!("| mutant | rules | expected | found | run, seconds |");
+        println!("|---|---|---|---|---|");
+        for mutant in mutant::all()?.iter().filter(|m| m.name.contains(&filter)) {
+            let judgement = shop.judge(mutant)?;
+            let as_expected = judgement.caught == mutant.caught;
+            well &= as_expected;
+            println!(
+                "| {} | {} | {} | {}{} | {} ({:.1} s) |",
+                mutant.name,
+                mutant.rules.join(" "),
+                if mutant.caught { "violation" } else { "none" },
+                if judgement.caught {
+                    "violation"
+                } else {
+                    "none"
+                },
+                if as_expected { "" } else { " **UNEXPECTED**" },
+                judgement.report,
+                judgement.seconds,
+            );
+        }
+        Ok(well)
+    };
+    match run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(4),
+        Err(message) => {
+            println!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}
