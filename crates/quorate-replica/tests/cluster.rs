@@ -734,6 +734,7 @@ fn damaged_log_is_repaired_from_peers() {
     cluster.crash(N2);
     cluster.isolate(N2, true);
     cluster.start(N2);
-    let replayed = |cluster: &mut Cluster<Book>| cluster.replica(N2).service().pages.len() >= 200;
+    // [disk-3] What the log restates as decided is a lower bound: the last slots may be votes only.
+    let replayed = |cluster: &mut Cluster<Book>| cluster.replica(N2).service().pages.len() >= 190;
     assert!(cluster.run_until(5_000, replayed));
 }
