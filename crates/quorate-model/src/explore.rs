@@ -15,7 +15,7 @@ use crate::{
     heal,
     observer::{Property, Violation, Watched},
     profile::{Plan, Profile},
-    world::{Event, World},
+    world::{Event, World, site_of},
 };
 
 /// How to run.
@@ -169,7 +169,7 @@ impl Run {
         let peer = self.dice.below(self.world.sites.len());
         let kinds = [
             r.deliver, r.persist, r.campaign, r.tick, r.propose, r.change, r.crash, r.stop,
-            r.start, r.read, r.fetch, r.serve, r.connect, r.transfer, r.fail,
+            r.start, r.read, r.fetch, r.serve, r.connect, r.transfer, r.fail, r.burst,
         ];
         let mut roll = self.dice.next() % kinds.iter().sum::<u64>();
         let kind = kinds.iter().position(|rate| {
@@ -181,6 +181,7 @@ impl Run {
             Some(0) => self.deliver(),
             Some(1) => self.persist(site),
             Some(2) => return self.campaign(site, shared),
+            Some(15) => return self.burst(site, shared),
             Some(3) => self.tick(site),
             Some(4) => self.propose(),
             Some(5) => self.change(),
@@ -255,7 +256,14 @@ impl Run {
         let site = (0..sites.len())
             .map(|step| (site + step) % sites.len())
             .find(busy)?;
-        let waiting = sites[site].disk.waiting();
+        self.persist_at(site)
+    }
+
+    fn persist_at(&mut self, site: usize) -> Option<Event> {
+        let waiting = self.world.sites[site].disk.waiting();
+        if waiting == 0 {
+            return None;
+        }
         let count = if self.dice.percent(self.plan.rates.persist_all) {
             waiting
         } else {
@@ -290,6 +298,54 @@ impl Run {
         if self.dice.percent(75) {
             let count = self.world.sites[site].disk.waiting();
             self.apply(&Event::Persist { site, count }, shared)?;
+        }
+        Ok(())
+    }
+
+    /// Some nodes have the network to themselves: what they say to each other arrives in order,
+    /// mostly, and reaches their disks, mostly. Decisions need that; two such groups in turn, that
+    /// share too little, are what a broken rule needs.
+    fn burst(
+        &mut self,
+        site: usize,
+        shared: &std::cell::RefCell<Outcome>,
+    ) -> Result<(), Violation> {
+        let inside: Vec<bool> = (0..self.world.sites.len())
+            .map(|at| at == site || self.dice.percent(45))
+            .collect();
+        if self.dice.percent(40) {
+            self.campaign(site, shared)?;
+        }
+        let mut next = self.world.soup.len().saturating_sub(self.dice.below(12));
+        for _ in 0..1 + self.dice.below(6) {
+            let end = self.world.soup.len();
+            self.delivered.resize(end, false);
+            for at in next..end {
+                let parcel = &self.world.soup[at];
+                let among = inside[site_of(parcel.from.node)] && inside[site_of(parcel.to)];
+                if among && !self.delivered[at] && self.dice.percent(95) {
+                    self.delivered[at] = true;
+                    self.apply(&Event::Deliver { at, bytes: true }, shared)?;
+                }
+            }
+            next = end;
+            for site in (0..inside.len()).filter(|at| inside[*at]) {
+                if self.dice.percent(80)
+                    && let Some(event) = self.persist_at(site)
+                {
+                    self.apply(&event, shared)?;
+                }
+            }
+            if self.dice.percent(30)
+                && let Some(event) = self.propose()
+            {
+                self.apply(&event, shared)?;
+            }
+            if self.dice.percent(15)
+                && let Some(event) = self.change()
+            {
+                self.apply(&event, shared)?;
+            }
         }
         Ok(())
     }

@@ -44,6 +44,8 @@ pub struct Rates {
     pub persist_all: u64,
     /// A node tries to lead.
     pub campaign: u64,
+    /// Some nodes have the network to themselves for a while.
+    pub burst: u64,
     /// Time passes for one node.
     pub tick: u64,
     /// A value is offered to a leader.
@@ -201,6 +203,7 @@ impl Profile {
             persist: 150,
             persist_all: 60,
             campaign: 30,
+            burst: 60,
             tick: 20,
             propose: 60,
             change: 10,
@@ -261,6 +264,7 @@ fn swarm(rates: &mut Rates, dice: &mut Dice) {
     };
     turn(&mut rates.persist, false);
     turn(&mut rates.campaign, false);
+    turn(&mut rates.burst, true);
     turn(&mut rates.tick, true);
     turn(&mut rates.propose, false);
     turn(&mut rates.change, true);

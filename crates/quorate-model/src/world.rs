@@ -282,7 +282,6 @@ pub struct World {
 }
 
 /// The place of a node.
-#[expect(clippy::cast_possible_truncation, reason = "nodes of a model are few")]
 pub const fn site_of(node: NodeId) -> usize {
     (node.0 - 1) as usize
 }

@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn a_port_in_use_is_one_error_that_names_flag_and_address() {
         let first = Listeners::bind("127.0.0.1:0", "127.0.0.1:0", None).unwrap();
-        let taken = first.client_address().to_string();
+        let taken = first.client_address().expect("bound").to_string();
         let error = Listeners::bind("127.0.0.1:0", &taken, None).unwrap_err();
         assert_eq!(
             error.to_string(),

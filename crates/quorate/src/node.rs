@@ -3,7 +3,6 @@
 use quorate_core::{
     configuration::Configuration,
     node_id::{Member, NodeId},
-    record::Class,
     time::Time,
 };
 use quorate_log::{
@@ -43,7 +42,7 @@ pub fn open<S: StateMachine, F: Front>(
 
 /// [volatile-1] After an unclean stop a node of a volatile group has forgotten votes.
 fn take_incarnation(identity: &mut Identity, last: LastStop) -> Result<(), Error> {
-    if last == LastStop::Unclean && identity.founding().class == Class::Volatile {
+    if last.forgets(identity.founding().class) {
         let incarnation = identity.new_incarnation()?;
         tracing::warn!(
             incarnation = incarnation.0,
