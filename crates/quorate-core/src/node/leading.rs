@@ -375,8 +375,15 @@ impl Node {
 
     /// Decides what the votes allow.
     pub(super) fn count(&mut self, now: Time, effects: &mut Effects) {
-        while self.count_once(effects) && self.vote_for_own(now, effects) {
-            self.release(effects);
+        loop {
+            let counted = self.count_once(effects);
+            let voted = self.vote_for_own(now, effects);
+            if voted {
+                self.release(effects);
+            }
+            if !counted && !voted {
+                return;
+            }
         }
     }
 
@@ -399,7 +406,7 @@ impl Node {
     }
 
     /// Votes for what this leader proposed while its own acceptor had no room. Returns whether
-    /// there was such a thing.
+    /// it voted for more.
     fn vote_for_own(&mut self, now: Time, effects: &mut Effects) -> bool {
         let Some(leading) = &self.leading else {
             return false;
@@ -421,7 +428,7 @@ impl Node {
                 self.wait(now, ballot.node, message, held, effects);
             }
         }
-        true
+        self.run.voted_to(ballot) > voted_to
     }
 
     /// What was kept for undecided slots has served.
