@@ -20,6 +20,8 @@ use crate::{
     value::Value,
 };
 
+/// Rounds that one incarnation may use in an era before it would meet those of the next.
+const ROUNDS_PER_INCARNATION: u32 = 1 << 20;
 /// A transfer may take this many of the longest election time-outs.
 const TRANSFER_PATIENCE: u64 = 10;
 
@@ -29,9 +31,17 @@ impl Node {
         let era = self.learner.eras().era();
         let of = |ballot: Ballot| if ballot.era == era { ballot.round } else { 0 };
         let promised = self.acceptor.promised();
+        // [ballot-2] A node that may have forgotten a round of its own stays above all of them.
+        let forgotten = self
+            .options
+            .member
+            .incarnation
+            .0
+            .checked_mul(ROUNDS_PER_INCARNATION)?;
         let used = of(self.spoken)
             .max(of(promised))
-            .max(self.election.round_seen(era));
+            .max(self.election.round_seen(era))
+            .max(forgotten);
         let round = used.checked_add(1)?;
         let ballot = Ballot {
             era,
@@ -223,6 +233,12 @@ impl Node {
                 .vote(range.from)
                 .is_some_and(|vote| vote.value == value);
             let held = own_vote || !value.has_bytes();
+            // [value-4] Nobody who promised has voted for it, and the bytes were never here: the
+            // slot is free, and waiting for them again would be for ever.
+            let (value, held) = match reporter {
+                None if !held => (Value::NoOp, true),
+                _ => (value, held),
+            };
             let source = reporter.unwrap_or(self.options.member.node);
             // [value-4], [cast-4] The bytes are where the votes are; they need not travel again.
             self.propose(now, value, range.len(), held, source, effects);
