@@ -231,7 +231,7 @@ impl Node {
             let own_vote = self
                 .acceptor
                 .vote(range.from)
-                .is_some_and(|vote| vote.value == value);
+                .is_some_and(|vote| vote.value == value && vote.range.to >= range.to);
             let held = own_vote || !value.has_bytes();
             // [value-4] Nobody who promised has voted for it, and the bytes were never here: the
             // slot is free, and waiting for them again would be for ever.
