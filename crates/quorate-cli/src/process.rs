@@ -9,11 +9,19 @@ use std::{
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
-    sync::mpsc::{RecvTimeoutError, channel},
+    sync::{
+        atomic::{AtomicU32, Ordering},
+        mpsc::{RecvTimeoutError, channel},
+    },
     thread,
     time::Duration,
 };
 
+/// Ports that nodes of a demo or a test get: below those of outgoing connections.
+const FIRST_PORT: u16 = 10_000;
+const PORTS: u16 = 22_000;
+/// Lines of a log that a message shows.
+const LAST_LINES: usize = 5;
 /// How long a node may take until it listens.
 const READY_WAIT: Duration = Duration::from_secs(30);
 
@@ -124,13 +132,16 @@ impl NodeProcess {
         self.child.id()
     }
 
-    /// The end of what it logged.
+    /// The end of what it logged; if it found itself wrong, what it found.
     pub(crate) fn last_words(&self) -> String {
         let mut text = String::new();
         let opened = fs::File::open(&self.spec.stderr);
         let _ = opened.and_then(|mut file| file.read_to_string(&mut text));
         let lines: Vec<&str> = text.trim_end().lines().collect();
-        lines[lines.len().saturating_sub(5)..].join(" | ")
+        let panicked = lines.iter().position(|line| line.contains("panicked at"));
+        let from = panicked.unwrap_or(lines.len().saturating_sub(LAST_LINES));
+        let to = lines.len().min(from + LAST_LINES);
+        lines[from..to].join(" | ")
     }
 
     /// SIGKILL, and waits until it is gone.
@@ -182,9 +193,24 @@ fn parse_ready(line: &str) -> Option<Ready> {
     })
 }
 
-/// A free port of the loopback address. Another process may take it first, which is unlikely.
+/// A port that nobody listens on, and that the kernel gives to no outgoing connection: those come
+/// from 32768 up, and one of them would be in the way of a node that comes back to its port.
 pub(crate) fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+    /// Where the search begins differs between processes that search at the same time.
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let start = std::process::id().wrapping_mul(7919);
+    for _ in 0..PORTS {
+        let step = NEXT.fetch_add(1, Ordering::Relaxed);
+        let place = start.wrapping_add(step) % u32::from(PORTS);
+        let port = FIRST_PORT + u16::try_from(place).unwrap_or(0);
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    Err(io::Error::new(
+        io::ErrorKind::AddrInUse,
+        "no free port on 127.0.0.1",
+    ))
 }
 
 /// How the nodes of a cluster on loopback are started: node 1 first. `flags` are for all of them.
