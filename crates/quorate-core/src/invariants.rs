@@ -150,6 +150,21 @@ pub fn eras_in_order(before: Era, after: Era) -> Verdict {
     })
 }
 
+/// [ballot-3] A node starts a ballot only in an era that it has decided the beginning of.
+pub fn ballot_era_is_decided(own: Era, ballot: Ballot) -> Verdict {
+    hold(ballot.era <= own, || {
+        format!("ballot {ballot} of a node in era {own}")
+    })
+}
+
+/// [era-6] A ballot proposes only behind the slot that began its era; `begun` is the first slot
+/// of that era, `None` if it has not begun.
+pub fn proposal_is_behind_its_era(ballot: Ballot, slot: Slot, begun: Option<Slot>) -> Verdict {
+    hold(begun.is_some_and(|begun| slot >= begun), || {
+        format!("ballot {ballot} proposes in slot {slot}, before its era")
+    })
+}
+
 /// [read-1] A read's index covers every slot whose decision anybody knew when it was asked.
 pub fn read_is_fresh(known_to: Slot, index: Slot) -> Verdict {
     hold(index >= known_to, || {

@@ -280,7 +280,7 @@ pub fn small() -> Vec<Bounds> {
         values: 1,
         change: false,
         depth: 64,
-        states: 60_000,
+        states: 200_000,
     };
     vec![
         Bounds {
@@ -313,7 +313,7 @@ pub fn small() -> Vec<Bounds> {
 /// The same with more of everything: minutes, gigabytes.
 pub fn deep() -> Vec<Bounds> {
     let deeper = |bounds: Bounds| Bounds {
-        states: 3_000_000,
+        states: 2_000_000,
         campaigns: bounds.campaigns + 1,
         values: 2,
         ..bounds
@@ -321,7 +321,7 @@ pub fn deep() -> Vec<Bounds> {
     let mut list: Vec<Bounds> = small()
         .into_iter()
         .map(|bounds| Bounds {
-            states: 3_000_000,
+            states: 2_000_000,
             ..bounds
         })
         .collect();

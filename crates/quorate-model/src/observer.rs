@@ -318,6 +318,13 @@ impl Observer {
         let own = match message {
             Message::Phase1a { ballot, .. } => Some(*ballot),
             Message::Phase2a(m) => {
+                let begun = self
+                    .begun
+                    .get(m.ballot.era.0 as usize)
+                    .map(|(from, _)| *from);
+                let from = m.range.from;
+                let verdict = invariants::proposal_is_behind_its_era(m.ballot, from, begun);
+                self.judge(Property::Eras, verdict)?;
                 self.binds(m.ballot, m.range, m.value)?;
                 Some(m.ballot)
             }

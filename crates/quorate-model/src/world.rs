@@ -348,9 +348,11 @@ impl World {
             Event::Crash { site, kept } => self.crash(site, kept),
             Event::Stop { site } => {
                 if self.sites[site].node.is_some() && !self.sites[site].failed {
-                    self.persist(site, usize::MAX / 2)?;
+                    // What follows from one record being safe may be another record.
+                    while self.sites[site].disk.waiting() > 0 {
+                        self.persist(site, usize::MAX / 2)?;
+                    }
                     self.crash(site, 0)?;
-                    self.sites[site].fetches.clear();
                     self.start(site, false)?;
                 }
                 Ok(())
@@ -707,7 +709,12 @@ impl World {
         let site = &self.sites[at];
         let (member, process) = (site.member, site.process);
         let durable = self.class() == Class::Durable;
+        let era = site.node.as_ref().map(Node::era).unwrap_or_default();
         match &message {
+            Message::Phase1a { ballot, .. } if era < ballot.era => {
+                let verdict = invariants::ballot_era_is_decided(era, *ballot);
+                self.observer.judge(Property::Eras, verdict)?;
+            }
             Message::Phase1a { ballot, .. } if !site.disk.has_round(*ballot) => {
                 let seen = Err(format!("1A {ballot} before its round is durable"));
                 self.observer.judge(Property::Durable, seen)?;
