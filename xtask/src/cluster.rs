@@ -61,6 +61,14 @@ impl Nodes {
         Ok(())
     }
 
+    /// Where operators ask, per node.
+    pub(crate) fn admin_addresses(&self) -> Vec<String> {
+        self.nodes
+            .iter()
+            .map(|node| node.ready.admin.clone())
+            .collect()
+    }
+
     /// Where clients connect, per node.
     pub(crate) fn client_ports(&self) -> Vec<u16> {
         let port = |node: &NodeProcess| node.ready.client.rsplit_once(':')?.1.parse().ok();

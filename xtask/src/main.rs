@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a command line")]
 
+mod bench;
 mod clients;
 mod cluster;
 #[path = "../../crates/quorate-cli/src/process.rs"]
@@ -21,7 +22,8 @@ const HELP: &str = "cargo xtask NAME
   sim [SEED]       simulates clusters until a rule is broken, or one seed
   model [--deep]   explores the protocol core
   mutants          plants faults, one at a time, and demands that each is found
-  cluster          kills, pauses and partitions real processes; measures the failover
+  cluster          kills and pauses real processes; measures the failover
+  bench            counts what a cluster of three does per command
   clients          unmodified Redis clients against a fresh cluster
   spec             rules of docs/spec without code or without a test
   tidy             facts about the tree that are wrong";
@@ -48,6 +50,7 @@ fn run(words: &[&str]) -> Result<(), Failed> {
         ["mutants", rest @ ..] => mutants(rest),
         ["cluster", rest @ ..] => cluster::run(rest),
         ["clients"] => clients::run(),
+        ["bench"] => bench::run(),
         ["spec"] => spec::run(),
         ["tidy"] => tidy::run(),
         _ => {

@@ -63,7 +63,11 @@ impl Repair {
 
     /// Nothing is missing from this slot on.
     pub(crate) fn end(&self) -> Slot {
-        self.missing.iter().map(|gap| gap.to).max().unwrap_or_default()
+        self.missing
+            .iter()
+            .map(|gap| gap.to)
+            .max()
+            .unwrap_or_default()
     }
 
     /// The first slot that is missing.
