@@ -1,8 +1,8 @@
 //! Joins the roles: `step(now, input, &mut effects)`. Dispatch only.
 //!
 //! What a step does is in the files below, sorted by whom this node is talking to:
-//! [`voting`] answers proposers, [`leading`] talks to acceptors, [`following`] learns from a
-//! leader, [`timing`] is what happens when nothing happens.
+//! `voting` answers proposers, `leading` talks to acceptors, `following` learns from a
+//! leader, `timing` is what happens when nothing happens.
 
 mod following;
 mod leading;
