@@ -6,7 +6,6 @@ use crate::{
     ballot::Ballot,
     configuration::Configuration,
     extents::{Report, highest},
-    flow::PEERS_MAX,
     learner::{Proposal, Tally},
     message::Phase1b,
     node_id::{Member, NodeId},
@@ -55,7 +54,6 @@ pub struct Phase1 {
     /// Who said so: the one to catch up from.
     pub floor_at: NodeId,
     promises: Vec<Member>,
-    refusals: Vec<Member>,
     reports: Vec<Report<NodeId>>,
 }
 
@@ -81,7 +79,6 @@ impl Phase1 {
             floor: from,
             floor_at: ballot.node,
             promises: Vec::new(),
-            refusals: Vec::new(),
             reports: Vec::new(),
         }
     }
@@ -119,24 +116,6 @@ impl Phase1 {
     /// Whether this member promised.
     pub fn promised(&self, member: Member) -> bool {
         self.promises.contains(&member)
-    }
-
-    /// This member has promised more.
-    pub fn refuse(&mut self, from: Member) {
-        if !self.refusals.contains(&from) && self.refusals.len() < PEERS_MAX {
-            self.refusals.push(from);
-        }
-    }
-
-    /// Whether too many refused for a phase-1 quorum of C(era(b)): of the few that a casting
-    /// phase 1 asks, one is too many.
-    pub fn is_hopeless(&self, configuration: &Configuration) -> bool {
-        let asked = |refused: &Member| match &self.asked {
-            Asked::Everybody => false,
-            Asked::Only(nodes) => nodes.contains(&refused.node),
-        };
-        self.refusals.iter().any(asked)
-            || configuration.blocks_phase1(set_of(configuration, &self.refusals))
     }
 
     /// Whether everybody asked by a casting phase 1 has answered.

@@ -574,33 +574,28 @@ impl Node {
         }
     }
 
-    /// A ballot of this node was refused. Phase 1 goes on as long as the others may be a quorum:
-    /// whoever has no weight, or comes back with a promise of long ago, must not stop it.
+    /// A ballot of this node was refused.
     pub(super) fn on_preempted(
         &mut self,
         now: Time,
-        from: Member,
+        from: NodeId,
         ballot: Ballot,
         promised: Ballot,
+        effects: &mut Effects,
     ) {
         self.saw(promised);
-        if let Some(phase1) = self.phase1.as_mut().filter(|p| p.ballot == ballot)
-            && promised > ballot
-        {
-            phase1.refuse(from);
-            let judge = self.learner.eras().of(ballot.era);
-            if judge.is_none_or(|judge| phase1.is_hopeless(judge)) {
-                self.phase1 = None;
-                if self.leading.is_none() {
-                    self.election.rearm(now);
-                }
+        if self.phase1.as_ref().is_some_and(|p| p.ballot == ballot) && promised > ballot {
+            self.phase1 = None;
+            if self.leading.is_none() {
+                self.election.rearm(now);
             }
         }
         if self.leading.as_ref().is_some_and(|l| l.ballot() == ballot)
-            && let Some(peer) = self.peers.find(from.node)
+            && let Some(peer) = self.peers.find(from)
         {
             peer.promised = peer.promised.max(promised);
         }
+        let _ = effects;
     }
 
     /// [live-2] Somebody promised a higher ballot than this leader's. As long as the others are
