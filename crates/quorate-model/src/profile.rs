@@ -133,7 +133,7 @@ impl Profile {
         };
         let nodes = match self {
             Self::Duel => 2 + dice.below(2),
-            Self::Casting => 3 + dice.below(2),
+            Self::Casting | Self::Reads => 3 + dice.below(2),
             _ => 2 + dice.below(3),
         };
         let (values, changes) = match self {
@@ -242,6 +242,7 @@ impl Profile {
             Self::Reads => Rates {
                 read: 60,
                 campaign: 40,
+                tick: 80,
                 ..base
             },
             Self::Bytes => Rates {
