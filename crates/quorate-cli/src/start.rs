@@ -37,7 +37,6 @@ pub(crate) const PARENT_VARIABLE: &str = "QUORATE_DIES_WITH_PARENT";
 pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     let config = StartConfig::resolve(args, &|name| env::var(name).ok())?;
     die_with_parent()?;
-    end_on_panic();
     let stop = Stop::on_signal()?;
     let known = config.settings();
     let folder = Folder::open(&known)?;
@@ -71,6 +70,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     admin.starting("reading the log");
     let store = store_of(&identity)?;
     let (host, net) = open(&known, identity, addresses, store)?;
+    end_on_panic();
     let (reactor, handle) = Reactor::new(net, listeners, host)
         .map_err(|error| Problem::io("start the reactor", &error))?;
     admin.running(handle.clone(), store);

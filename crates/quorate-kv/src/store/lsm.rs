@@ -20,6 +20,7 @@ use std::{
     collections::BTreeMap,
     fmt, io,
     ops::{Bound, ControlFlow},
+    panic,
     path::{Path, PathBuf},
 };
 
@@ -159,7 +160,7 @@ impl LsmStore {
     }
 
     fn open_as_it_is(path: &Path) -> Result<Self, Failed> {
-        let database = Database::builder(path).open().map_err(Failed::from)?;
+        let database = recover(path)?;
         let keyspace = database
             .keyspace("kv", KeyspaceCreateOptions::default)
             .map_err(Failed::from)?;
@@ -312,6 +313,15 @@ impl LsmStore {
         self.state.oldest = self.state.generation;
         self.purge_from.clear();
     }
+}
+
+/// Opens the tree. The library asserts, in builds with debug assertions, that the two lengths of a
+/// journal's item are the same, and a process killed between them leaves zeros in one: that is
+/// damage like any other, not a reason to fail at each start.
+fn recover(path: &Path) -> Result<Database, Failed> {
+    let opened = panic::catch_unwind(|| Database::builder(path).open());
+    let stopped = |_| Failed::Damaged("its recovery stopped at a failed assertion".to_owned());
+    opened.map_err(stopped)?.map_err(Failed::from)
 }
 
 /// Why a folder could not be opened.

@@ -132,6 +132,60 @@ fn a_damaged_store_is_set_aside_and_begun_anew() {
     );
 }
 
+/// A process killed in a write leaves any prefix of it, and the journal is zeros from there on. A
+/// cut between the two lengths of an item once ended the next start, and each further one, with a
+/// failed assertion of the library.
+#[test]
+fn a_journal_cut_anywhere_in_a_commit_is_at_the_commit_before_or_begun_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kv");
+    let mut store = open(&path);
+    store.put(b"a", b"1", VERSION, None);
+    store.commit(Slot(2), &[]);
+    let journal_path = journal(&path);
+    let used = || {
+        let bytes = std::fs::read(&journal_path).unwrap();
+        let to = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+        (bytes, to)
+    };
+    store.persist().unwrap();
+    let (_, from) = used();
+    store.put(b"a", b"22", VERSION, Some(7));
+    store.put(b"b", b"value", VERSION, None);
+    store.commit(Slot(3), &[meta("x", Some("1"))]);
+    store.persist().unwrap();
+    let (mut bytes, to) = used();
+    drop(store);
+    bytes.truncate(to + 4096);
+    std::fs::write(&journal_path, &bytes).unwrap();
+    let mut begun_anew = 0;
+    for cut in from..to {
+        let other = folder.path().join("cut");
+        copy(&path, &other);
+        let mut torn = bytes.clone();
+        torn[cut..].fill(0);
+        std::fs::write(other.join(journal_path.strip_prefix(&path).unwrap()), &torn).unwrap();
+        let (mut store, note) = LsmStore::open(&other).unwrap();
+        let (applied_to, _) = store.recovered();
+        match note {
+            None => {
+                assert_eq!((applied_to, store.len()), (Slot(2), 1), "cut at {cut}");
+                assert_eq!(&*store.get(b"a").unwrap().value, b"1");
+            }
+            Some(note) => {
+                assert!(note.contains("failed assertion"), "cut at {cut}: {note}");
+                assert_eq!((applied_to, store.len()), (Slot::FIRST, 0), "cut at {cut}");
+                begun_anew += 1;
+            }
+        }
+        drop(store);
+        for opened in [other.clone(), other.with_extension("damaged-1")] {
+            let _ = std::fs::remove_dir_all(opened);
+        }
+    }
+    assert!(begun_anew * 10 < to - from, "{begun_anew} of {}", to - from);
+}
+
 fn journal(path: &Path) -> PathBuf {
     let mut folders = vec![path.to_owned()];
     while let Some(folder) = folders.pop() {
