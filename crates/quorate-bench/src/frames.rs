@@ -1,0 +1,122 @@
+//! The frames of the log service: a length, then a command; a length, a status, then a reply.
+//!
+//! Lengths are 32 bits, little-endian, and count what follows them. Commands of one connection may
+//! be sent without waiting; replies come in their order.
+
+use quorate_replica::front::Failure;
+
+/// Bytes of a length.
+pub const LENGTH_BYTES: usize = 4;
+
+/// The first byte of a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Status {
+    /// Executed; the reply follows.
+    Done = 0,
+    /// Queues are full; not executed.
+    Busy = 1,
+    /// No leader was found in time; not executed.
+    NoQuorum = 2,
+    /// Larger than the node takes; not executed, and the connection ends.
+    TooBig = 3,
+    /// The node is stopping; not executed.
+    Stopping = 4,
+    /// It may have been executed.
+    Unknown = 5,
+}
+
+impl Status {
+    /// What a replica's failure is called here. Sessions are not used.
+    pub const fn of(failure: Failure) -> Self {
+        match failure {
+            Failure::Busy => Self::Busy,
+            Failure::NoQuorum => Self::NoQuorum,
+            Failure::TooBig => Self::TooBig,
+            Failure::Stopping => Self::Stopping,
+            Failure::Unknown
+            | Failure::NoSession
+            | Failure::ReplyForgotten
+            | Failure::SessionFull => Self::Unknown,
+        }
+    }
+
+    /// As in errors.
+    pub const fn name(byte: u8) -> &'static str {
+        match byte {
+            0 => "OK",
+            1 => "BUSY",
+            2 => "NOQUORUM",
+            3 => "TOOBIG",
+            4 => "STOPPING",
+            5 => "UNKNOWN",
+            _ => "an unknown status",
+        }
+    }
+}
+
+/// A frame at the start of some bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found<'a> {
+    /// More bytes are needed.
+    Incomplete,
+    /// Longer than allowed.
+    TooLong,
+    /// What it holds; it takes [`LENGTH_BYTES`] more than that.
+    Frame(&'a [u8]),
+}
+
+/// Looks for a frame of at most `bytes_max` bytes.
+pub fn find(input: &[u8], bytes_max: usize) -> Found<'_> {
+    let Some((length, rest)) = input.split_first_chunk::<LENGTH_BYTES>() else {
+        return Found::Incomplete;
+    };
+    let Ok(length) = usize::try_from(u32::from_le_bytes(*length)) else {
+        return Found::TooLong;
+    };
+    if length > bytes_max {
+        return Found::TooLong;
+    }
+    rest.get(..length).map_or(Found::Incomplete, Found::Frame)
+}
+
+/// Appends a command.
+pub fn command(command: &[u8], out: &mut Vec<u8>) {
+    length(command.len(), out);
+    out.extend_from_slice(command);
+}
+
+/// Appends a reply.
+pub fn reply(status: Status, reply: &[u8], out: &mut Vec<u8>) {
+    length(reply.len() + 1, out);
+    out.push(status as u8);
+    out.extend_from_slice(reply);
+}
+
+fn length(bytes: usize, out: &mut Vec<u8>) {
+    let bytes = u32::try_from(bytes).expect("commands and replies are bounded far below 4 GiB");
+    out.extend_from_slice(&bytes.to_le_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_is_found_when_all_of_it_is_there() {
+        let mut bytes = Vec::new();
+        command(b"abc", &mut bytes);
+        assert_eq!(bytes, [3, 0, 0, 0, b'a', b'b', b'c']);
+        for cut in 0..bytes.len() {
+            assert_eq!(find(&bytes[..cut], 3), Found::Incomplete);
+        }
+        bytes.push(9);
+        assert_eq!(find(&bytes, 3), Found::Frame(b"abc"));
+    }
+
+    #[test]
+    fn a_length_is_refused_before_a_byte_of_it_is_waited_for() {
+        assert_eq!(find(&[0xff; 4], 1 << 20), Found::TooLong);
+        assert_eq!(find(&[4, 0, 0, 0], 3), Found::TooLong);
+    }
+}

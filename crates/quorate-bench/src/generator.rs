@@ -1,0 +1,269 @@
+//! Drives a load over sockets: one thread, epoll, nothing that blocks.
+
+use std::{
+    io,
+    net::SocketAddr,
+    num::NonZeroU64,
+    os::fd::OwnedFd,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use rustix::event::{
+    Timespec,
+    epoll::{self, CreateFlags, EventData, EventFlags},
+};
+
+use crate::{
+    connection::{Connection, Scratch},
+    load::{Load, Plan},
+    protocol::Protocol,
+    samples::Samples,
+    schedule::{Nanos, SECOND},
+};
+
+/// Events taken at a time.
+const EVENTS_MAX: usize = 256;
+/// Commands put into sockets before replies are looked at again.
+const ISSUES_MAX: usize = 4096;
+
+/// A repetition that runs in a thread of its own.
+#[derive(Debug)]
+pub struct Running {
+    shared: Arc<Shared>,
+    thread: JoinHandle<io::Result<Samples>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    started: OnceLock<Instant>,
+    completed: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl Running {
+    /// Connects to the addresses in turn, and starts. The time begins when all connections stand.
+    pub fn start<P: Protocol + Send + 'static>(
+        plan: Plan,
+        addresses: Vec<SocketAddr>,
+        protocol: P,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let told = Arc::clone(&shared);
+        let thread = thread::Builder::new()
+            .name("load".to_owned())
+            .spawn(move || {
+                // Otherwise the kernel adds up to 50 us to every wait.
+                let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+                let generator = Generator::connect(plan, &addresses, protocol)?;
+                generator.run(plan, &told)
+            })?;
+        Ok(Self { shared, thread })
+    }
+
+    /// When the clock of the repetition began; waits until it did. `None` if it cannot.
+    pub fn started(&self) -> Option<Instant> {
+        loop {
+            if let Some(started) = self.shared.started.get() {
+                return Some(*started);
+            }
+            if self.thread.is_finished() {
+                return self.shared.started.get().copied();
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Good replies in the measured time so far.
+    pub fn completed(&self) -> u64 {
+        self.shared.completed.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is over.
+    pub fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Ends it early: what is under way counts as lost.
+    pub fn stop(&self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits for the end.
+    pub fn finish(self) -> io::Result<Samples> {
+        let gone = |_| Err(io::Error::other("the load generator found itself wrong"));
+        self.thread.join().unwrap_or_else(gone)
+    }
+}
+
+struct Generator<P> {
+    epoll: OwnedFd,
+    connections: Vec<Option<Connection>>,
+    /// Connections with something new to send.
+    dirty: Vec<usize>,
+    scratch: Scratch,
+    protocol: P,
+}
+
+impl<P: Protocol> Generator<P> {
+    fn connect(plan: Plan, addresses: &[SocketAddr], protocol: P) -> io::Result<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let mut connections = Vec::new();
+        for (index, address) in (0..plan.connections_used()).zip(addresses.iter().cycle()) {
+            let connection = Connection::dial(*address).map_err(|error| {
+                io::Error::new(error.kind(), format!("connect to {address}: {error}"))
+            })?;
+            epoll::add(&epoll, &connection, token(index), EventFlags::IN)?;
+            connections.push(Some(connection));
+        }
+        Ok(Self {
+            epoll,
+            connections,
+            dirty: Vec::new(),
+            scratch: Scratch::default(),
+            protocol,
+        })
+    }
+
+    fn run(mut self, plan: Plan, shared: &Shared) -> io::Result<Samples> {
+        let started = Instant::now();
+        let _ = shared.started.set(started);
+        let mut load = Load::new(plan, 0);
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        while !shared.stop.load(Ordering::Relaxed) {
+            let now = since(started);
+            if load.is_over(now) {
+                break;
+            }
+            let more = self.issue(&mut load, now);
+            let wait = if more {
+                0
+            } else {
+                load.wake_at().saturating_sub(now)
+            };
+            self.wait(&mut events, wait)?;
+            let now = since(started);
+            for event in &events {
+                self.on_event(event, &mut load, now);
+            }
+            shared.completed.store(load.completed(), Ordering::Relaxed);
+        }
+        Ok(load.finish())
+    }
+
+    /// Sends what is due. Whether there may be more at once.
+    fn issue(&mut self, load: &mut Load, now: Nanos) -> bool {
+        let mut issued = 0;
+        while issued < ISSUES_MAX && self.all_have_room() {
+            let Some(issue) = load.issue(now) else { break };
+            if let Some(connection) = &mut self.connections[issue.connection] {
+                let output = connection.output();
+                if output.is_empty() {
+                    self.dirty.push(issue.connection);
+                }
+                self.protocol.request(issue.number, output);
+                issued += 1;
+            }
+        }
+        for index in std::mem::take(&mut self.dirty) {
+            self.send(index, load);
+        }
+        issued == ISSUES_MAX
+    }
+
+    /// An open loop does not choose its connections by their speed: one that is full holds all up.
+    fn all_have_room(&self) -> bool {
+        let mut blocked = self.connections.iter().flatten();
+        blocked.all(|connection| !connection.is_blocked() || connection.has_room())
+    }
+
+    fn send(&mut self, index: usize, load: &mut Load) {
+        let Some(connection) = &mut self.connections[index] else {
+            return;
+        };
+        let was_blocked = connection.is_blocked();
+        let sent = connection.send().and_then(|()| {
+            if connection.is_blocked() == was_blocked {
+                return Ok(());
+            }
+            let mut flags = EventFlags::IN;
+            flags.set(EventFlags::OUT, connection.is_blocked());
+            Ok(epoll::modify(
+                &self.epoll,
+                &*connection,
+                token(index),
+                flags,
+            )?)
+        });
+        if let Err(error) = sent {
+            self.lose(index, &error.to_string(), load);
+        }
+    }
+
+    fn on_event(&mut self, event: &epoll::Event, load: &mut Load, now: Nanos) {
+        let index = usize::try_from(event.data.u64()).expect("tokens are indices");
+        let flags = event.flags;
+        if flags.contains(EventFlags::OUT) {
+            self.send(index, load);
+        }
+        if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR)
+            && let Err(why) = self.receive(index, load, now)
+        {
+            self.lose(index, &why, load);
+        }
+    }
+
+    fn receive(&mut self, index: usize, load: &mut Load, now: Nanos) -> Result<(), String> {
+        let Some(connection) = &mut self.connections[index] else {
+            return Ok(());
+        };
+        let received = connection.receive(&mut self.scratch);
+        received.map_err(|error| error.to_string())?;
+        let mut used = 0;
+        let input = connection.input();
+        let parsed = loop {
+            match self.protocol.reply(&input[used..]) {
+                Ok(Some((bytes, answer))) => {
+                    used += bytes;
+                    load.replied(now, index, answer);
+                }
+                Ok(None) => break Ok(()),
+                Err(malformed) => break Err(malformed.to_string()),
+            }
+        };
+        connection.take(used);
+        parsed
+    }
+
+    fn lose(&mut self, index: usize, why: &str, load: &mut Load) {
+        self.connections[index] = None;
+        load.lost(index, why);
+    }
+
+    fn wait(&self, events: &mut Vec<epoll::Event>, nanos: Nanos) -> io::Result<()> {
+        events.clear();
+        // A stop is seen at least this often.
+        let nanos = nanos.min(SECOND / 10);
+        let timeout = Timespec {
+            tv_sec: 0,
+            tv_nsec: i64::try_from(nanos).expect("below a second"),
+        };
+        let spare = rustix::buffer::spare_capacity(events);
+        match epoll::wait(&self.epoll, spare, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn token(index: usize) -> EventData {
+    EventData::new_u64(index as u64)
+}
+
+fn since(started: Instant) -> Nanos {
+    u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}

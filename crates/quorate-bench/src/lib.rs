@@ -1,0 +1,24 @@
+//! Our own measurements: load, ceilings, reports.
+//!
+//! `quorate bench` is the way to use it; docs/bench.md tells how. Reading order: [`schedule`] and
+//! [`load`] (what is sent when, in virtual time as well), [`samples`] (what was seen), [`protocol`]
+//! and [`generator`] (the same over sockets), [`usage`] and [`environment`] (what it cost, and
+//! where), [`row`] (repetitions become a row), [`report`] (rows become JSON, CSV and HTML). Beside
+//! it: [`probe`] (what the machine can do at most), [`papers`] (what others published), and
+//! [`log_service`] with its [`frames`] (the service without state that `quorate bench log` runs).
+#![forbid(unsafe_code)]
+
+pub mod connection;
+//pub mod environment;
+pub mod frames;
+pub mod generator;
+pub mod load;
+pub mod log_service;
+//pub mod papers;
+//pub mod probe;
+pub mod protocol;
+//pub mod report;
+//pub mod row;
+pub mod samples;
+pub mod schedule;
+//pub mod usage;

@@ -1,0 +1,434 @@
+//! The log service: commands that change nothing and are answered with their place.
+//!
+//! What it costs is what replication costs. `quorate bench log` measures it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use quorate_replica::{
+    front::{Completion, ConnectionId, Failure, Front, Requests, Tag},
+    service::{CommandId, StateMachine},
+};
+
+use crate::frames::{self, Found, LENGTH_BYTES, Status};
+
+/// The store's name in a folder of this service: none.
+pub const STORE: &str = "none";
+/// Bytes of a reply: the slot of the command.
+pub const REPLY_BYTES: usize = 8;
+/// Commands of one connection that wait for their reply; then it is not read any more.
+const OPEN_MAX: usize = 4096;
+/// The same for bytes of replies that the client does not take.
+const OUTPUT_BYTES_MAX: usize = 1 << 20;
+
+/// A service without state.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoState;
+
+impl StateMachine for NoState {
+    fn apply(&mut self, id: CommandId, _: &[u8], reply: &mut Vec<u8>) {
+        reply.extend_from_slice(&id.slot.0.to_le_bytes());
+    }
+
+    fn query(&self, _: &[u8], _: u64, _: &mut Vec<u8>) {}
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug)]
+enum Ended {
+    Done([u8; REPLY_BYTES]),
+    Failed(Failure),
+}
+
+/// One client.
+#[derive(Debug, Default)]
+struct Connection {
+    /// Commands without a sent reply, oldest first.
+    open: VecDeque<Option<Ended>>,
+    /// The number of the oldest of them.
+    first: u64,
+    output: Vec<u8>,
+    dirty: bool,
+    /// It sent what cannot be understood.
+    ending: bool,
+}
+
+impl Connection {
+    fn takes_input(&self) -> bool {
+        !self.ending && self.open.len() < OPEN_MAX && self.output.len() < OUTPUT_BYTES_MAX
+    }
+
+    fn next_number(&self) -> u64 {
+        self.first + self.open.len() as u64
+    }
+
+    fn end(&mut self, number: u64, ended: Ended) {
+        let place = number.checked_sub(self.first).map(usize::try_from);
+        if let Some(Ok(place)) = place
+            && let Some(slot) = self.open.get_mut(place)
+        {
+            *slot = Some(ended);
+        }
+    }
+
+    /// Replies go out in the order of the commands.
+    fn answer(&mut self) {
+        while let Some(Some(ended)) = self.open.front() {
+            match ended {
+                Ended::Done(reply) => frames::reply(Status::Done, reply, &mut self.output),
+                Ended::Failed(failure) => {
+                    frames::reply(Status::of(*failure), &[], &mut self.output);
+                }
+            }
+            self.open.pop_front();
+            self.first += 1;
+        }
+    }
+}
+
+/// All clients of a node. A tag is an index into `owners`, which are used again.
+#[derive(Debug, Default)]
+pub struct FrameFront {
+    connections: BTreeMap<ConnectionId, Connection>,
+    /// For each tag its connection and the command's number there.
+    owners: Vec<Option<(ConnectionId, u64)>>,
+    free: Vec<usize>,
+    dirty: VecDeque<ConnectionId>,
+    nowhere: Vec<u8>,
+}
+
+impl FrameFront {
+    /// A front without connections.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn tag(&mut self, connection: ConnectionId, number: u64) -> Tag {
+        let owner = Some((connection, number));
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.owners[index] = owner;
+                index
+            }
+            None => {
+                self.owners.push(owner);
+                self.owners.len() - 1
+            }
+        };
+        Tag(index as u64)
+    }
+
+    fn take_owner(&mut self, tag: Tag) -> Option<(ConnectionId, u64)> {
+        let index = usize::try_from(tag.0).ok()?;
+        let owner = self.owners.get_mut(index)?.take();
+        if owner.is_some() {
+            self.free.push(index);
+        }
+        owner
+    }
+
+    fn mark(&mut self, connection: ConnectionId) {
+        if let Some(client) = self.connections.get_mut(&connection)
+            && (!client.output.is_empty() || client.ending)
+            && !client.dirty
+        {
+            client.dirty = true;
+            self.dirty.push_back(connection);
+        }
+    }
+
+    /// Takes one command from the input; how much of it is used, or `None` if there is none.
+    fn take_command(
+        &mut self,
+        connection: ConnectionId,
+        input: &[u8],
+        requests: &mut dyn Requests,
+    ) -> Option<usize> {
+        let client = self.connections.get_mut(&connection)?;
+        if !client.takes_input() {
+            return None;
+        }
+        let number = client.next_number();
+        match frames::find(input, requests.command_bytes_max()) {
+            Found::Incomplete => None,
+            Found::TooLong => {
+                client.open.push_back(Some(Ended::Failed(Failure::TooBig)));
+                client.ending = true;
+                Some(input.len())
+            }
+            Found::Frame(command) => {
+                client.open.push_back(None);
+                let tag = self.tag(connection, number);
+                if let Err(failure) = requests.write(tag, command) {
+                    self.take_owner(tag);
+                    let client = self.connections.get_mut(&connection)?;
+                    client.end(number, Ended::Failed(failure));
+                }
+                Some(LENGTH_BYTES + command.len())
+            }
+        }
+    }
+}
+
+impl Front for FrameFront {
+    fn opened(&mut self, connection: ConnectionId, _: &mut dyn Requests) {
+        self.connections.insert(connection, Connection::default());
+    }
+
+    fn received(
+        &mut self,
+        connection: ConnectionId,
+        bytes: &[u8],
+        requests: &mut dyn Requests,
+    ) -> usize {
+        let mut used = 0;
+        while let Some(more) = self.take_command(connection, &bytes[used..], requests) {
+            used += more;
+        }
+        let Some(client) = self.connections.get_mut(&connection) else {
+            return bytes.len();
+        };
+        client.answer();
+        let used = if client.ending { bytes.len() } else { used };
+        self.mark(connection);
+        used
+    }
+
+    fn ready(&self, connection: ConnectionId) -> bool {
+        let client = self.connections.get(&connection);
+        client.is_some_and(Connection::takes_input)
+    }
+
+    fn completed(&mut self, completion: Completion<'_>, _: &mut dyn Requests) {
+        let (tag, ended) = match completion {
+            Completion::Written(tag, reply) => match reply.try_into() {
+                Ok(reply) => (tag, Ended::Done(reply)),
+                Err(_) => (tag, Ended::Failed(Failure::Unknown)),
+            },
+            Completion::Failed(tag, failure) => (tag, Ended::Failed(failure)),
+            // Neither was asked for.
+            Completion::Registered(tag, _) | Completion::Readable(tag) => {
+                (tag, Ended::Failed(Failure::Unknown))
+            }
+        };
+        let Some((connection, number)) = self.take_owner(tag) else {
+            return;
+        };
+        if let Some(client) = self.connections.get_mut(&connection) {
+            client.end(number, ended);
+            client.answer();
+        }
+        self.mark(connection);
+    }
+
+    fn next_dirty(&mut self) -> Option<ConnectionId> {
+        while let Some(connection) = self.dirty.pop_front() {
+            if let Some(client) = self.connections.get_mut(&connection) {
+                client.dirty = false;
+                return Some(connection);
+            }
+        }
+        None
+    }
+
+    fn output(&mut self, connection: ConnectionId) -> &mut Vec<u8> {
+        match self.connections.get_mut(&connection) {
+            Some(client) => &mut client.output,
+            None => {
+                self.nowhere.clear();
+                &mut self.nowhere
+            }
+        }
+    }
+
+    fn closing(&self, connection: ConnectionId) -> bool {
+        let client = self.connections.get(&connection);
+        client.is_none_or(|client| client.ending && client.open.is_empty())
+    }
+
+    fn closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
+        self.connections.remove(&connection);
+        for index in 0..self.owners.len() {
+            if self.owners[index].is_some_and(|(owner, _)| owner == connection) {
+                let tag = Tag(index as u64);
+                self.take_owner(tag);
+                requests.forget(tag);
+            }
+        }
+    }
+
+    fn is_busy(&self, connection: ConnectionId) -> bool {
+        let client = self.connections.get(&connection);
+        client.is_some_and(|client| !client.open.is_empty())
+    }
+
+    fn open_requests(&self) -> usize {
+        self.owners.len() - self.free.len()
+    }
+
+    fn connections(&self) -> usize {
+        self.connections.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_replica::{
+        front::{Sequenced, SessionId},
+        status::Status as NodeStatus,
+    };
+
+    use super::*;
+
+    /// A replica that takes commands, and ends them when it is told to.
+    #[derive(Default)]
+    struct Replica {
+        taken: Vec<(Tag, Vec<u8>)>,
+        forgotten: Vec<Tag>,
+        busy: bool,
+    }
+
+    impl Requests for Replica {
+        fn write(&mut self, tag: Tag, command: &[u8]) -> Result<(), Failure> {
+            if self.busy {
+                return Err(Failure::Busy);
+            }
+            self.taken.push((tag, command.to_vec()));
+            Ok(())
+        }
+
+        fn write_once(&mut self, _: Tag, _: Sequenced, _: &[u8]) -> Result<(), Failure> {
+            Err(Failure::NoSession)
+        }
+
+        fn register(&mut self, _: Tag) -> Result<(), Failure> {
+            Err(Failure::Busy)
+        }
+
+        fn read(&mut self, _: Tag) -> Result<(), Failure> {
+            Err(Failure::Busy)
+        }
+
+        fn forget(&mut self, tag: Tag) {
+            self.forgotten.push(tag);
+        }
+
+        fn query(&mut self, _: &[u8], _: &mut Vec<u8>) {}
+
+        fn status(&self) -> NodeStatus {
+            unreachable!("the front does not ask")
+        }
+
+        fn wall_ms(&self) -> u64 {
+            0
+        }
+
+        fn command_bytes_max(&self) -> usize {
+            100
+        }
+    }
+
+    const CLIENT: ConnectionId = ConnectionId(7);
+
+    fn opened() -> (FrameFront, Replica) {
+        let (mut front, mut replica) = (FrameFront::new(), Replica::default());
+        front.opened(CLIENT, &mut replica);
+        (front, replica)
+    }
+
+    fn statuses(mut output: &[u8]) -> Vec<u8> {
+        let mut statuses = Vec::new();
+        while let Found::Frame(reply) = frames::find(output, 100) {
+            statuses.push(reply[0]);
+            output = &output[LENGTH_BYTES + reply.len()..];
+        }
+        assert!(output.is_empty());
+        statuses
+    }
+
+    #[test]
+    fn commands_are_taken_however_they_are_cut_and_answered_in_their_order() {
+        let mut bytes = Vec::new();
+        for text in ["one", "", "three"] {
+            frames::command(text.as_bytes(), &mut bytes);
+        }
+        for cut in 0..bytes.len() {
+            let (mut front, mut replica) = opened();
+            let used = front.received(CLIENT, &bytes[..cut], &mut replica);
+            front.received(CLIENT, &bytes[used..], &mut replica);
+            let taken = std::mem::take(&mut replica.taken);
+            let texts: Vec<_> = taken.iter().map(|(_, text)| text.clone()).collect();
+            assert_eq!(texts, [b"one".to_vec(), b"".to_vec(), b"three".to_vec()]);
+            front.completed(
+                Completion::Failed(taken[2].0, Failure::NoQuorum),
+                &mut replica,
+            );
+            front.completed(Completion::Written(taken[1].0, &[0; 8]), &mut replica);
+            assert!(front.output(CLIENT).is_empty() && front.next_dirty().is_none());
+            front.completed(Completion::Written(taken[0].0, &[0; 8]), &mut replica);
+            assert_eq!(front.next_dirty(), Some(CLIENT));
+            assert_eq!(
+                statuses(front.output(CLIENT)),
+                [0, 0, Status::NoQuorum as u8]
+            );
+            assert_eq!((front.open_requests(), front.is_busy(CLIENT)), (0, false));
+        }
+    }
+
+    #[test]
+    fn a_full_replica_says_busy_at_once_and_in_order() {
+        let (mut front, mut replica) = opened();
+        let mut bytes = Vec::new();
+        frames::command(b"taken", &mut bytes);
+        front.received(CLIENT, &bytes, &mut replica);
+        replica.busy = true;
+        front.received(CLIENT, &bytes, &mut replica);
+        assert!(front.output(CLIENT).is_empty());
+        front.completed(
+            Completion::Written(replica.taken[0].0, &[0; 8]),
+            &mut replica,
+        );
+        assert_eq!(statuses(front.output(CLIENT)), [0, Status::Busy as u8]);
+    }
+
+    #[test]
+    fn a_command_that_is_too_long_is_refused_and_ends_the_connection() {
+        let (mut front, mut replica) = opened();
+        let bytes = [101, 0, 0, 0];
+        assert_eq!(front.received(CLIENT, &bytes, &mut replica), 4);
+        assert_eq!(statuses(front.output(CLIENT)), [Status::TooBig as u8]);
+        assert!(front.closing(CLIENT) && !front.ready(CLIENT));
+    }
+
+    #[test]
+    fn a_connection_that_waits_for_much_is_not_read() {
+        let (mut front, mut replica) = opened();
+        let mut bytes = Vec::new();
+        for _ in 0..=OPEN_MAX {
+            frames::command(b"", &mut bytes);
+        }
+        let used = front.received(CLIENT, &bytes, &mut replica);
+        assert_eq!(used, OPEN_MAX * LENGTH_BYTES);
+        assert!(!front.ready(CLIENT));
+        front.completed(
+            Completion::Written(replica.taken[0].0, &[0; 8]),
+            &mut replica,
+        );
+        assert!(front.ready(CLIENT));
+    }
+
+    #[test]
+    fn what_a_closed_connection_asked_is_forgotten() {
+        let (mut front, mut replica) = opened();
+        let mut bytes = Vec::new();
+        frames::command(b"x", &mut bytes);
+        front.received(CLIENT, &bytes, &mut replica);
+        front.closed(CLIENT, &mut replica);
+        assert_eq!(replica.forgotten, [replica.taken[0].0]);
+        assert_eq!((front.open_requests(), front.connections()), (0, 0));
+        let session = SessionId::default();
+        front.completed(
+            Completion::Registered(replica.taken[0].0, session),
+            &mut replica,
+        );
+    }
+}

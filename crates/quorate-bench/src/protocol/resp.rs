@@ -1,0 +1,182 @@
+//! SET and GET over the Redis protocol.
+
+use super::{Malformed, Protocol, scatter};
+use crate::load::Answer;
+
+/// Digits of a key's number.
+const DIGITS: usize = 12;
+/// A line is not longer.
+const LINE_BYTES_MAX: usize = 64 << 10;
+/// A value is not longer.
+const VALUE_BYTES_MAX: usize = 512 << 20;
+
+/// Writes of a fixed size, and reads, to keys chosen evenly.
+#[derive(Clone, Debug)]
+pub struct Resp {
+    set: Template,
+    get: Template,
+    keys: u64,
+    reads_percent: u64,
+}
+
+/// A request with a place for the number of its key.
+#[derive(Clone, Debug)]
+struct Template {
+    bytes: Vec<u8>,
+    digits_at: usize,
+}
+
+impl Template {
+    fn new(command: &str, value: Option<&[u8]>) -> Self {
+        let arguments = 2 + usize::from(value.is_some());
+        let key_bytes = "key:".len() + DIGITS;
+        let head = format!(
+            "*{arguments}\r\n${}\r\n{command}\r\n${key_bytes}\r\nkey:",
+            command.len()
+        );
+        let mut bytes = head.into_bytes();
+        let digits_at = bytes.len();
+        bytes.extend_from_slice(&[b'0'; DIGITS]);
+        bytes.extend_from_slice(b"\r\n");
+        if let Some(value) = value {
+            bytes.extend_from_slice(format!("${}\r\n", value.len()).as_bytes());
+            bytes.extend_from_slice(value);
+            bytes.extend_from_slice(b"\r\n");
+        }
+        Self { bytes, digits_at }
+    }
+
+    fn write(&self, mut key: u64, out: &mut Vec<u8>) {
+        let from = out.len() + self.digits_at;
+        out.extend_from_slice(&self.bytes);
+        for digit in out[from..from + DIGITS].iter_mut().rev() {
+            *digit = b'0' + u8::try_from(key % 10).expect("below ten");
+            key /= 10;
+        }
+    }
+}
+
+impl Resp {
+    /// `reads_percent` of all commands read; the others write `value_bytes`.
+    pub fn new(value_bytes: usize, keys: u64, reads_percent: u32) -> Self {
+        Self {
+            set: Template::new("SET", Some(&vec![b'x'; value_bytes])),
+            get: Template::new("GET", None),
+            keys: keys.max(1),
+            reads_percent: reads_percent.into(),
+        }
+    }
+}
+
+impl Protocol for Resp {
+    fn request(&mut self, number: u64, out: &mut Vec<u8>) {
+        let random = scatter(number);
+        let reads = (random >> 32) % 100 < self.reads_percent;
+        let template = if reads { &self.get } else { &self.set };
+        template.write(random % self.keys, out);
+    }
+
+    fn reply<'a>(&self, input: &'a [u8]) -> Result<Option<(usize, Answer<'a>)>, Malformed> {
+        let Some(line) = line(input)? else {
+            return Ok(None);
+        };
+        let used = line.len() + 2;
+        match line.first() {
+            Some(b'+' | b':' | b'_') => Ok(Some((used, Answer::Done))),
+            Some(b'-') => Ok(Some((used, Answer::Error(&line[1..])))),
+            Some(b'$') => {
+                let value = value_bytes(&line[1..])?;
+                let whole = value.map_or(used, |value| used + value + 2);
+                Ok((input.len() >= whole).then_some((whole, Answer::Done)))
+            }
+            _ => Err(Malformed("neither a line nor a value")),
+        }
+    }
+}
+
+/// The first line, without its end.
+fn line(input: &[u8]) -> Result<Option<&[u8]>, Malformed> {
+    match input.iter().position(|byte| *byte == b'\n') {
+        Some(at) if at > 0 && input[at - 1] == b'\r' => Ok(Some(&input[..at - 1])),
+        Some(_) => Err(Malformed("a line without an end")),
+        None if input.len() > LINE_BYTES_MAX => Err(Malformed("a very long line")),
+        None => Ok(None),
+    }
+}
+
+/// `None` for "no value".
+fn value_bytes(digits: &[u8]) -> Result<Option<usize>, Malformed> {
+    if digits == b"-1" {
+        return Ok(None);
+    }
+    let text = str::from_utf8(digits).ok();
+    let bytes = text.and_then(|text| text.parse().ok());
+    match bytes {
+        Some(bytes) if bytes <= VALUE_BYTES_MAX => Ok(Some(bytes)),
+        _ => Err(Malformed("a bad length")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_what_redis_understands() {
+        let mut protocol = Resp::new(3, 1, 0);
+        let mut out = Vec::new();
+        protocol.request(5, &mut out);
+        let wanted = "*3\r\n$3\r\nSET\r\n$16\r\nkey:000000000000\r\n$3\r\nxxx\r\n";
+        assert_eq!(String::from_utf8(out).unwrap(), wanted);
+        let mut out = Vec::new();
+        Resp::new(3, u64::MAX, 100).request(5, &mut out);
+        assert!(
+            out.starts_with(b"*2\r\n$3\r\nGET\r\n$16\r\nkey:"),
+            "{out:?}"
+        );
+    }
+
+    #[test]
+    fn the_share_of_reads_is_what_was_asked_for() {
+        let mut protocol = Resp::new(1, 1000, 30);
+        let reads = (0..10_000).filter(|number| {
+            let mut out = Vec::new();
+            protocol.request(*number, &mut out);
+            out.starts_with(b"*2")
+        });
+        let reads = reads.count();
+        assert!((2850..3150).contains(&reads), "{reads}");
+    }
+
+    #[test]
+    fn replies_are_read_when_they_are_complete() {
+        let protocol = Resp::new(1, 1, 0);
+        for (bytes, answer) in [
+            (&b"+OK\r\n"[..], Answer::Done),
+            (b"$-1\r\n", Answer::Done),
+            (b"$3\r\na\nb\r\n", Answer::Done),
+            (b"_\r\n", Answer::Done),
+            (b"-BUSY later\r\n", Answer::Error(b"BUSY later")),
+        ] {
+            for cut in 0..bytes.len() {
+                assert_eq!(protocol.reply(&bytes[..cut]), Ok(None));
+            }
+            assert_eq!(protocol.reply(bytes), Ok(Some((bytes.len(), answer))));
+        }
+    }
+
+    #[test]
+    fn garbage_is_refused() {
+        let protocol = Resp::new(1, 1, 0);
+        for bytes in [
+            &b"hello\r\n"[..],
+            b"+OK\n",
+            b"$x\r\n",
+            b"$-2\r\n",
+            b"$9999999999\r\n",
+        ] {
+            assert!(protocol.reply(bytes).is_err(), "{bytes:?}");
+        }
+        assert!(protocol.reply(&vec![b'+'; LINE_BYTES_MAX + 1]).is_err());
+    }
+}

@@ -1,0 +1,139 @@
+//! What one repetition saw: latencies, counts, and the rate over time.
+
+use hdrhistogram::Histogram;
+
+use crate::schedule::{Nanos, SECOND};
+
+/// Longest latency told apart; longer ones count as this.
+const LATENCY_MAX: Nanos = 3600 * SECOND;
+/// Three digits: an error below 0.1 %.
+const DIGITS: u8 = 3;
+/// One bar of the rate over time.
+pub const BUCKET: Nanos = SECOND / 10;
+/// Bars kept; a longer run is cut off there.
+const BUCKETS_MAX: usize = 36_000;
+/// Bytes kept of the first error.
+const ERROR_BYTES: usize = 200;
+
+/// Latencies in nanoseconds, with the resolution of an HDR histogram.
+#[derive(Clone, Debug)]
+pub struct Latencies(Histogram<u64>);
+
+impl Default for Latencies {
+    fn default() -> Self {
+        let histogram = Histogram::new_with_bounds(1, LATENCY_MAX, DIGITS);
+        Self(histogram.expect("the bounds are right"))
+    }
+}
+
+impl Latencies {
+    /// Counts one.
+    pub fn record(&mut self, latency: Nanos) {
+        self.0.saturating_record(latency.max(1));
+    }
+
+    /// Adds what another one counted.
+    pub fn add(&mut self, other: &Self) {
+        self.0.add(&other.0).expect("both have the same bounds");
+    }
+
+    /// How many.
+    pub fn count(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// The latency below which `share` (0 to 1) of all are, in microseconds.
+    pub fn quantile_us(&self, share: f64) -> f64 {
+        us(self.0.value_at_quantile(share))
+    }
+
+    /// The longest, in microseconds.
+    pub fn max_us(&self) -> f64 {
+        us(self.0.max())
+    }
+
+    /// The mean, in microseconds.
+    pub fn mean_us(&self) -> f64 {
+        self.0.mean() / 1000.0
+    }
+
+    /// The standard deviation, in microseconds.
+    pub fn deviation_us(&self) -> f64 {
+        self.0.stdev() / 1000.0
+    }
+
+    /// The distribution in few points: (share of all, microseconds).
+    pub fn distribution(&self) -> Vec<(f64, f64)> {
+        const SHARES: [f64; 21] = [
+            0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98,
+            0.99, 0.995, 0.999, 0.9999, 1.0,
+        ];
+        if self.0.is_empty() {
+            return Vec::new();
+        }
+        SHARES.map(|share| (share, self.quantile_us(share))).into()
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "an hour has 42 bits of ns")]
+fn us(nanos: u64) -> f64 {
+    nanos as f64 / 1000.0
+}
+
+/// One repetition.
+#[derive(Clone, Debug, Default)]
+pub struct Samples {
+    /// From the intended sending (open loop) or the sending (closed loop) to the reply, of every
+    /// command whose sending belongs to the measured time.
+    pub latencies: Latencies,
+    /// Replies within the measured time.
+    pub completed: u64,
+    /// The measured time.
+    pub measured: Nanos,
+    /// Replies that were errors, at any time.
+    pub errors: u64,
+    /// Commands without a reply, at any time.
+    pub lost: u64,
+    /// What the first error said.
+    pub first_error: Option<String>,
+    /// Commands of the measured time that the generator sent.
+    pub sent: u64,
+    /// Those among them that it sent more than [`crate::load::LATE`] after their time.
+    pub late: u64,
+    /// The worst of them.
+    pub latest: Nanos,
+    /// Replies in each [`BUCKET`] since the start, warm-up included.
+    pub over_time: Vec<u32>,
+}
+
+impl Samples {
+    /// Replies per second of the measured time.
+    #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+    pub fn per_second(&self) -> f64 {
+        self.completed as f64 * SECOND as f64 / self.measured.max(1) as f64
+    }
+
+    /// The share of commands that the generator sent late, 0 to 1.
+    #[expect(clippy::cast_precision_loss, reason = "a share for people")]
+    pub fn late_share(&self) -> f64 {
+        self.late as f64 / self.sent.max(1) as f64
+    }
+
+    pub(crate) fn count_at(&mut self, since_start: Nanos) {
+        let bucket = usize::try_from(since_start / BUCKET).unwrap_or(usize::MAX);
+        if bucket < BUCKETS_MAX {
+            if self.over_time.len() <= bucket {
+                self.over_time.resize(bucket + 1, 0);
+            }
+            self.over_time[bucket] += 1;
+        }
+    }
+
+    pub(crate) fn error(&mut self, text: &[u8]) {
+        self.errors += 1;
+        if self.first_error.is_none() {
+            let text = &text[..text.len().min(ERROR_BYTES)];
+            self.first_error = Some(String::from_utf8_lossy(text).into_owned());
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! When an open loop sends: a fixed rate, whatever the system under test does.
+
+/// Nanoseconds, since whenever the clock of the caller began.
+pub type Nanos = u64;
+
+/// Nanoseconds of a second.
+pub const SECOND: Nanos = 1_000_000_000;
+/// Above one command in this time, commands come in bursts of this distance: a generator that woke
+/// for each would take the CPU of what it measures.
+pub const BURST: Nanos = 20_000;
+
+/// Evenly spaced moments. The n-th is exact however large n is: no error adds up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    start: Nanos,
+    per_second: u64,
+    next: u64,
+}
+
+impl Schedule {
+    /// `per_second` commands from `start` on; at least one.
+    pub fn new(start: Nanos, per_second: u64) -> Self {
+        Self {
+            start,
+            per_second: per_second.max(1),
+            next: 0,
+        }
+    }
+
+    /// When the next command is meant to be sent.
+    pub fn peek(&self) -> Nanos {
+        let after = u128::from(self.next) * u128::from(SECOND) / u128::from(self.per_second);
+        let after = u64::try_from(after).unwrap_or(u64::MAX);
+        let dense = self.per_second > SECOND / BURST;
+        let after = if dense { after - after % BURST } else { after };
+        self.start.saturating_add(after)
+    }
+
+    /// Takes the next command's moment if it has come.
+    pub fn take(&mut self, now: Nanos) -> Option<Nanos> {
+        let intended = self.peek();
+        (intended <= now).then(|| {
+            self.next += 1;
+            intended
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_kept_to_the_command_however_odd_it_is() {
+        for rate in [1, 3, 997, 49_999, 50_001, 333_333, 2_000_000] {
+            let mut schedule = Schedule::new(7, rate);
+            let seconds = 3;
+            let mut sent = 0;
+            while schedule.take(7 + seconds * SECOND - 1).is_some() {
+                sent += 1;
+            }
+            assert_eq!(sent, rate * seconds, "{rate}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_due_before_its_time() {
+        let mut schedule = Schedule::new(0, 1000);
+        assert_eq!(schedule.take(0), Some(0));
+        assert_eq!(schedule.take(999_999), None);
+        assert_eq!(schedule.take(1_000_000), Some(1_000_000));
+    }
+}

@@ -1,0 +1,295 @@
+//! The generator against a server whose service times and stalls are known, in virtual time.
+
+use std::{cmp::Reverse, collections::BinaryHeap};
+
+use quorate_bench::{
+    load::{Answer, LATE_SHARE_MAX, Load, Offer, Plan},
+    samples::Samples,
+    schedule::{Nanos, SECOND},
+};
+
+const MS: Nanos = 1_000_000;
+const US: Nanos = 1_000;
+
+/// Serves each command in a time that is known, one connection in order; does nothing in a stall.
+struct Fake {
+    service: fn(u64) -> Nanos,
+    stall: std::ops::Range<Nanos>,
+    /// The generator does not run here, as if others had the CPU.
+    sleep: std::ops::Range<Nanos>,
+    /// Commands on one connection at a time; then its socket is full.
+    socket: usize,
+}
+
+impl Default for Fake {
+    fn default() -> Self {
+        Self {
+            service: |_| 100 * US,
+            stall: 0..0,
+            sleep: 0..0,
+            socket: usize::MAX,
+        }
+    }
+}
+
+impl Fake {
+    /// When a command that arrives at `at` is answered.
+    fn answers(&self, at: Nanos, number: u64) -> Nanos {
+        let at = if self.stall.contains(&at) {
+            self.stall.end
+        } else {
+            at
+        };
+        let done = at + (self.service)(number);
+        if self.stall.contains(&done) {
+            self.stall.end + done - self.stall.start
+        } else {
+            done
+        }
+    }
+
+    fn run(&self, plan: Plan) -> Samples {
+        let mut load = Load::new(plan, 0);
+        let mut now = 0;
+        let mut replies = BinaryHeap::new();
+        let mut last = vec![0; plan.connections_used()];
+        let mut open = vec![0_usize; plan.connections_used()];
+        let mut order = 0_u64;
+        loop {
+            while let Some(&Reverse((at, _, connection))) = replies.peek()
+                && at <= now
+            {
+                replies.pop();
+                open[connection] -= 1;
+                // The generator sees it when it runs.
+                load.replied(now, connection, Answer::Done);
+            }
+            // A generator whose socket is full waits for it, as the real one does.
+            while open.iter().all(|open| *open < self.socket)
+                && let Some(issue) = load.issue(now)
+            {
+                let at = self.answers(now, issue.number).max(last[issue.connection]);
+                last[issue.connection] = at;
+                open[issue.connection] += 1;
+                order += 1;
+                replies.push(Reverse((at, order, issue.connection)));
+            }
+            if load.is_over(now) {
+                return load.finish();
+            }
+            let reply = replies.peek().map_or(Nanos::MAX, |Reverse((at, ..))| *at);
+            let full = open.iter().any(|open| *open >= self.socket);
+            let wake = if full { Nanos::MAX } else { load.wake_at() };
+            now = reply.min(wake).max(now + 1);
+            if self.sleep.contains(&now) {
+                now = self.sleep.end;
+            }
+        }
+    }
+}
+
+fn open(per_second: u64, connections: u32) -> Plan {
+    Plan {
+        offer: Offer::Open { per_second },
+        connections,
+        warmup: SECOND,
+        measure: 10 * SECOND,
+        patience: 5 * SECOND,
+    }
+}
+
+fn closed(outstanding: u32) -> Plan {
+    Plan {
+        offer: Offer::Closed { outstanding },
+        ..open(1, outstanding)
+    }
+}
+
+#[track_caller]
+fn close(got: f64, wanted: f64, share: f64) {
+    assert!(
+        (got - wanted).abs() <= wanted * share,
+        "{got} is not within {share} of {wanted}"
+    );
+}
+
+/// 100 to 1100 us, every microsecond as often as any other.
+fn spread(number: u64) -> Nanos {
+    100 * US + number.wrapping_mul(617) % 1000 * US
+}
+
+#[test]
+fn percentiles_and_rate_of_a_known_server_are_found() {
+    let fake = Fake {
+        service: spread,
+        ..Fake::default()
+    };
+    let samples = fake.run(open(10_000, 64));
+    close(samples.per_second(), 10_000.0, 0.01);
+    for (share, us) in [
+        (0.5, 600.0),
+        (0.95, 1050.0),
+        (0.99, 1090.0),
+        (0.999, 1099.0),
+    ] {
+        close(samples.latencies.quantile_us(share), us, 0.02);
+    }
+    close(samples.latencies.mean_us(), 600.0, 0.02);
+    close(samples.latencies.max_us(), 1099.0, 0.02);
+    assert_eq!((samples.errors, samples.lost, samples.late), (0, 0, 0));
+    assert_eq!(samples.sent, 100_000);
+}
+
+#[test]
+fn a_closed_loop_follows_littles_law() {
+    let fake = Fake::default();
+    for outstanding in [1, 8, 100] {
+        let samples = fake.run(closed(outstanding));
+        close(
+            samples.per_second(),
+            f64::from(outstanding) * 10_000.0,
+            0.01,
+        );
+        close(samples.latencies.quantile_us(0.5), 100.0, 0.02);
+    }
+}
+
+/// During half a second of ten nothing is answered: one command in twenty waits, evenly up to 500 ms.
+#[test]
+fn a_stall_of_the_server_is_charged_to_every_command_that_it_delays() {
+    let fake = Fake {
+        stall: 4 * SECOND..4 * SECOND + 500 * MS,
+        ..Fake::default()
+    };
+    let samples = fake.run(open(10_000, 16));
+    close(samples.latencies.quantile_us(0.94), 100.0, 0.02);
+    close(samples.latencies.quantile_us(0.96), 100_000.0, 0.02);
+    close(samples.latencies.quantile_us(0.99), 400_000.0, 0.02);
+    close(samples.latencies.max_us(), 500_000.0, 0.02);
+    assert_eq!(samples.late, 0);
+}
+
+/// The same with sockets that fill at once: most commands of the stall can only be sent after it,
+/// and their waiting counts all the same.
+#[test]
+fn a_command_that_could_not_be_sent_in_time_is_charged_from_its_intended_time() {
+    let fake = Fake {
+        stall: 4 * SECOND..4 * SECOND + 500 * MS,
+        socket: 4,
+        ..Fake::default()
+    };
+    let samples = fake.run(open(10_000, 16));
+    close(samples.latencies.quantile_us(0.99), 400_000.0, 0.02);
+    close(samples.latencies.max_us(), 500_000.0, 0.02);
+    assert!(
+        samples.late_share() > LATE_SHARE_MAX,
+        "{}",
+        samples.late_share()
+    );
+}
+
+/// The generator itself does not run for 300 ms: it catches up, counts the wait, and says so.
+#[test]
+fn a_late_generator_counts_from_the_intended_time_and_says_that_it_was_late() {
+    let fake = Fake {
+        sleep: 4 * SECOND..4 * SECOND + 300 * MS,
+        ..Fake::default()
+    };
+    let samples = fake.run(open(10_000, 16));
+    close(samples.per_second(), 10_000.0, 0.01);
+    close(samples.latencies.quantile_us(0.99), 200_000.0, 0.02);
+    close(samples.late_share(), 0.03, 0.02);
+    close(samples.latest as f64, 300e6, 0.02);
+}
+
+#[test]
+fn a_short_delay_of_the_generator_is_reported_and_harmless() {
+    let fake = Fake {
+        sleep: 4 * SECOND..4 * SECOND + 50 * MS,
+        ..Fake::default()
+    };
+    let samples = fake.run(open(1000, 4));
+    assert!(samples.late > 0 && samples.late_share() < LATE_SHARE_MAX);
+}
+
+#[test]
+fn warm_up_is_thrown_away() {
+    let fake = Fake {
+        stall: 0..SECOND - 1,
+        ..Fake::default()
+    };
+    let samples = fake.run(open(1000, 4));
+    close(samples.latencies.max_us(), 100.0, 0.02);
+    assert_eq!(samples.latencies.count(), 10_000);
+}
+
+#[test]
+fn what_is_never_answered_is_lost() {
+    let fake = Fake {
+        stall: 10 * SECOND..1_000_000 * SECOND,
+        ..Fake::default()
+    };
+    let samples = fake.run(open(1000, 4));
+    assert_eq!(samples.lost, 1000);
+    let samples = fake.run(closed(8));
+    assert_eq!(samples.lost, 8);
+}
+
+#[test]
+fn an_error_is_counted_with_its_words_and_not_as_done() {
+    let mut load = Load::new(
+        Plan {
+            warmup: 0,
+            ..closed(1)
+        },
+        0,
+    );
+    let issue = load.issue(0).unwrap();
+    load.replied(10, issue.connection, Answer::Error(b"BUSY"));
+    let issue = load.issue(10).unwrap();
+    load.replied(20, issue.connection, Answer::Done);
+    let samples = load.finish();
+    assert_eq!((samples.errors, samples.completed), (1, 1));
+    assert_eq!(samples.first_error.as_deref(), Some("BUSY"));
+}
+
+#[test]
+fn a_broken_connection_loses_what_was_under_way_and_the_rest_goes_on() {
+    let mut load = Load::new(
+        Plan {
+            warmup: 0,
+            ..closed(4)
+        },
+        0,
+    );
+    while load.issue(0).is_some() {}
+    load.lost(2, "reset");
+    load.lost(2, "reset");
+    load.replied(10, 1, Answer::Done);
+    assert_eq!(load.issue(10).unwrap().connection, 1);
+    assert!(!load.is_over(10));
+    for connection in [0, 1, 3] {
+        load.lost(connection, "reset");
+    }
+    assert!(load.is_over(10));
+    assert_eq!(load.finish().lost, 4);
+}
+
+#[test]
+fn a_reply_to_nothing_is_an_error() {
+    let mut load = Load::new(closed(1), 0);
+    load.replied(5, 0, Answer::Done);
+    assert_eq!(load.finish().errors, 1);
+}
+
+#[test]
+fn the_rate_over_time_shows_when_nothing_came() {
+    let fake = Fake {
+        stall: 4 * SECOND..4 * SECOND + 500 * MS,
+        ..Fake::default()
+    };
+    let samples = fake.run(open(1000, 4));
+    assert_eq!(samples.over_time[35], 100);
+    assert!(samples.over_time[41..45].iter().all(|count| *count == 0));
+    assert!(samples.over_time[45] > 500);
+}
