@@ -6,6 +6,7 @@ use crate::{
     ballot::Ballot,
     configuration::Configuration,
     extents::{Report, highest},
+    flow::PEERS_MAX,
     learner::{Proposal, Tally},
     message::Phase1b,
     node_id::{Member, NodeId},
@@ -54,6 +55,7 @@ pub struct Phase1 {
     /// Who said so: the one to catch up from.
     pub floor_at: NodeId,
     promises: Vec<Member>,
+    refusals: Vec<Member>,
     reports: Vec<Report<NodeId>>,
 }
 
@@ -79,6 +81,7 @@ impl Phase1 {
             floor: from,
             floor_at: ballot.node,
             promises: Vec::new(),
+            refusals: Vec::new(),
             reports: Vec::new(),
         }
     }
@@ -116,6 +119,18 @@ impl Phase1 {
     /// Whether this member promised.
     pub fn promised(&self, member: Member) -> bool {
         self.promises.contains(&member)
+    }
+
+    /// This member has promised more.
+    pub fn refuse(&mut self, from: Member) {
+        if !self.refusals.contains(&from) && self.refusals.len() < PEERS_MAX {
+            self.refusals.push(from);
+        }
+    }
+
+    /// Whether too many refused for a phase-1 quorum of C(era(b)).
+    pub fn is_hopeless(&self, configuration: &Configuration) -> bool {
+        configuration.blocks_phase1(set_of(configuration, &self.refusals))
     }
 
     /// Whether everybody asked by a casting phase 1 has answered.

@@ -223,7 +223,7 @@ impl Node {
             }
             Message::Phase1b(promise) => self.on_phase1b(now, from, promise, effects),
             Message::Preempted { ballot, promised } => {
-                self.on_preempted(now, from.node, ballot, promised, effects);
+                self.on_preempted(now, from, ballot, promised);
             }
             Message::Phase2a(proposal) => self.on_phase2a(now, from.node, proposal, held, effects),
             Message::Phase2b(vote) => self.on_phase2b(from, vote, effects),

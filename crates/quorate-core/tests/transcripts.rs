@@ -110,5 +110,6 @@ stories! {
     storage_fails
     conflicting_votes_raise_alarm
     stray_node_is_taken_in_again
+    one_refusal_does_not_end_phase_1
     late_word_of_a_decision
 }

@@ -121,12 +121,11 @@ impl Disk {
             .any(|entry| entry.record == round)
     }
 
-    /// Whether a promise of this ballot or a higher one, or a vote in it, is on stable storage.
+    /// Whether a promise of this ballot or a higher one is on stable storage: every entry restates
+    /// the promise of its step ([disk-1]), also one that a crash parted from the vote behind it.
     pub fn has_promise(&self, ballot: Ballot) -> bool {
-        self.entries[..self.persisted].iter().rev().any(|entry| {
-            matches!(entry.record, Record::Promise { ballot: b } | Record::Vote { ballot: b, .. }
-                if b >= ballot)
-        })
+        let mut entries = self.entries[..self.persisted].iter().rev();
+        entries.any(|entry| entry.hard.promised >= ballot)
     }
 
     /// What recovery makes of it, the way quorate-log does: the last batch restates the hard

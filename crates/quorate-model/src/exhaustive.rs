@@ -302,6 +302,25 @@ pub fn small() -> Vec<Bounds> {
             ..base.clone()
         },
         Bounds {
+            name: "three nodes, two leaders, one crash, one change",
+            nodes: 3,
+            members: 3,
+            crashes: 1,
+            change: true,
+            // Two phases, each durable before it speaks: a decision lies deeper here.
+            states: 600_000,
+            ..base.clone()
+        },
+        Bounds {
+            name: "three nodes, volatile, two leaders, one crash, one change",
+            nodes: 3,
+            members: 3,
+            class: Class::Volatile,
+            crashes: 1,
+            change: true,
+            ..base.clone()
+        },
+        Bounds {
             name: "a second node joins",
             members: 1,
             change: true,

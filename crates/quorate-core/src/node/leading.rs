@@ -574,28 +574,38 @@ impl Node {
         }
     }
 
-    /// A ballot of this node was refused.
+    /// A ballot of this node was refused. Phase 1 goes on as long as the others may be a quorum:
+    /// whoever has no weight, or comes back with a promise of long ago, must not stop it.
     pub(super) fn on_preempted(
         &mut self,
         now: Time,
-        from: NodeId,
+        from: Member,
         ballot: Ballot,
         promised: Ballot,
-        effects: &mut Effects,
     ) {
         self.saw(promised);
-        if self.phase1.as_ref().is_some_and(|p| p.ballot == ballot) && promised > ballot {
-            self.phase1 = None;
-            if self.leading.is_none() {
-                self.election.rearm(now);
+        if let Some(phase1) = self.phase1.as_mut().filter(|p| p.ballot == ballot)
+            && promised > ballot
+        {
+            phase1.refuse(from);
+            let leads = self.leading.is_some();
+            let over = self.learner.eras().of(ballot.era).is_none_or(|judge| {
+                // A leader has no time-out to try again by; a higher round takes the member in.
+                let counts = judge.position(from).is_some();
+                (leads && counts) || phase1.is_hopeless(judge)
+            });
+            if over {
+                self.phase1 = None;
+                if !leads {
+                    self.election.rearm(now);
+                }
             }
         }
         if self.leading.as_ref().is_some_and(|l| l.ballot() == ballot)
-            && let Some(peer) = self.peers.find(from)
+            && let Some(peer) = self.peers.find(from.node)
         {
             peer.promised = peer.promised.max(promised);
         }
-        let _ = effects;
     }
 
     /// [live-2] Somebody promised a higher ballot than this leader's. As long as the others are
@@ -624,6 +634,8 @@ impl Node {
         let enough = configuration.is_quorum(Phase::Two, level);
         match self.next_ballot() {
             Some(next) if enough && next > stray => self.campaign(Asked::Everybody, effects),
+            // It is in an era that nobody has told of here; the others are enough until then.
+            _ if enough && own_stray <= ballot => {}
             _ => self.step_down(now, effects),
         }
     }
