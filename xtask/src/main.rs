@@ -5,6 +5,8 @@
 mod bench;
 mod clients;
 mod cluster;
+mod deny;
+mod fuzz;
 #[path = "../../crates/quorate-cli/src/process.rs"]
 #[allow(dead_code, reason = "shared with the binary, which uses all of it")]
 mod process;
@@ -24,6 +26,9 @@ const HELP: &str = "cargo xtask NAME
   mutants          plants faults, one at a time, and demands that each is found
   cluster          kills and pauses real processes; measures the failover
   bench            counts what a cluster of three does per command
+  fuzz [TARGET] [--seconds N]
+                   hostile frames, requests, segments
+  deny             licences, advisories and sources of what is built on
   clients          unmodified Redis clients against a fresh cluster
   spec             rules of docs/spec without code or without a test
   tidy             facts about the tree that are wrong";
@@ -51,6 +56,8 @@ fn run(words: &[&str]) -> Result<(), Failed> {
         ["cluster", rest @ ..] => cluster::run(rest),
         ["clients"] => clients::run(),
         ["bench"] => bench::run(),
+        ["fuzz", rest @ ..] => fuzz::run_all(rest),
+        ["deny"] => deny::run(),
         ["spec"] => spec::run(),
         ["tidy"] => tidy::run(),
         _ => {

@@ -1,0 +1,63 @@
+//! What must hold for any bytes that a client may send.
+
+use quorate_kv::resp::request::{Parsed, Parser, ProtocolError};
+
+/// Most bytes of arguments in one request.
+pub(crate) const BYTES_MAX: usize = 1000;
+
+/// What came out of a stream.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) requests: Vec<Vec<Vec<u8>>>,
+    pub(crate) too_big: usize,
+    pub(crate) error: Option<ProtocolError>,
+}
+
+/// The first byte says in how large pieces the others arrive; what they mean does not depend on it.
+pub(crate) fn check(bytes: &[u8]) {
+    let Some((piece, stream)) = bytes.split_first() else {
+        return;
+    };
+    let whole = parse(std::iter::once(stream));
+    let pieces = parse(stream.chunks(1 + usize::from(*piece)));
+    assert_eq!(pieces, whole, "in pieces of {}", 1 + usize::from(*piece));
+    for arguments in &whole.requests {
+        let bytes: usize = arguments.iter().map(Vec::len).sum();
+        assert!(bytes <= BYTES_MAX, "{bytes} bytes of arguments");
+    }
+}
+
+/// Feeds the parser as a connection does: what was not used up comes again.
+pub(crate) fn parse<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Seen {
+    let (mut parser, mut seen, mut held) = (Parser::default(), Seen::default(), Vec::new());
+    for piece in pieces {
+        held.extend_from_slice(piece);
+        loop {
+            let used = match parser.parse(&held, BYTES_MAX) {
+                Ok(Parsed::Incomplete { used }) => {
+                    assert!(used <= held.len(), "uses what is not there");
+                    held.drain(..used);
+                    break;
+                }
+                Ok(Parsed::Nothing { used }) => used,
+                Ok(Parsed::TooBig { used }) => {
+                    seen.too_big += 1;
+                    used
+                }
+                Ok(Parsed::Request { arguments, used }) => {
+                    assert!(!arguments.is_empty() && used > 0);
+                    let arguments = arguments.iter().map(<[u8]>::to_vec);
+                    seen.requests.push(arguments.collect());
+                    used
+                }
+                Err(error) => {
+                    seen.error = Some(error);
+                    return seen;
+                }
+            };
+            assert!(used <= held.len(), "uses what is not there");
+            held.drain(..used);
+        }
+    }
+    seen
+}

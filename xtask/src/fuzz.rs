@@ -1,0 +1,111 @@
+//! Hostile bytes for everything that reads from a socket or a disk.
+//!
+//! With cargo-fuzz and a nightly compiler, libFuzzer searches; without, the driver of `cargo test`
+//! mutates the corpora for as long as it is told. What libFuzzer finds on its way stays in
+//! `fuzz/target`, inputs that fail are in `fuzz/artifacts`; both are not committed.
+
+use std::{fs, path::PathBuf, process::Command};
+
+use crate::shell::{Failed, cargo_with, has, root, run};
+
+/// The targets, and the test that does the same: name, package, part of the test's name.
+const TARGETS: [(&str, &str, &str); 4] = [
+    ("wire", "quorate-wire", "no_bytes_of_a_peer"),
+    ("resp", "quorate-kv", "no_bytes_of_a_client"),
+    ("log", "quorate-log", "no_bytes_of_a_disk"),
+    ("identity", "quorate-log", "no_bytes_of_a_file"),
+];
+/// How long each runs unless told otherwise.
+const SECONDS: u64 = 60;
+/// What an input may need: no honest one comes near.
+const MEMORY_MB_MAX: u32 = 1024;
+
+/// Runs the task: all targets, or one.
+pub(crate) fn run_all(words: &[&str]) -> Result<(), Failed> {
+    let (chosen, seconds) = parse(words)?;
+    let libfuzzer = libfuzzer();
+    match &libfuzzer {
+        Ok(()) => println!("libFuzzer searches; {seconds} s for each target"),
+        Err(why) => println!("mutations without a search, as {why}; {seconds} s for each target"),
+    }
+    for (target, package, test) in TARGETS {
+        if chosen.is_some_and(|chosen| chosen != target) {
+            continue;
+        }
+        match libfuzzer {
+            Ok(()) => search(target, seconds)?,
+            Err(_) => mutate(package, test, seconds)?,
+        }
+    }
+    Ok(())
+}
+
+fn parse<'a>(words: &[&'a str]) -> Result<(Option<&'a str>, u64), Failed> {
+    let usage = || {
+        let names: Vec<&str> = TARGETS.iter().map(|(name, ..)| *name).collect();
+        Failed(format!("fuzz [{}] [--seconds N]", names.join("|")))
+    };
+    let (target, rest) = match words {
+        [target, rest @ ..] if !target.starts_with("--") => (Some(*target), rest),
+        rest => (None, rest),
+    };
+    let known = |target| TARGETS.iter().any(|(name, ..)| *name == target);
+    let seconds = match rest {
+        [] => SECONDS,
+        ["--seconds", seconds] => seconds.parse().map_err(|_| usage())?,
+        _ => return Err(usage()),
+    };
+    if target.is_some_and(|target| !known(target)) {
+        return Err(usage());
+    }
+    Ok((target, seconds))
+}
+
+/// Why libFuzzer cannot be used, if it cannot.
+fn libfuzzer() -> Result<(), &'static str> {
+    if !has("cargo-fuzz") {
+        return Err("cargo-fuzz is not installed");
+    }
+    let nightly = Command::new("rustup")
+        .args(["run", "nightly", "rustc", "--version"])
+        .output();
+    if nightly.is_ok_and(|output| output.status.success()) {
+        Ok(())
+    } else {
+        Err("there is no nightly compiler")
+    }
+}
+
+fn search(target: &str, seconds: u64) -> Result<(), Failed> {
+    let fuzz = root().join("fuzz");
+    // The first folder is written to.
+    let found = fuzz.join("target/found").join(target);
+    let corpus = fuzz.join("corpus").join(target);
+    fs::create_dir_all(&found)?;
+    let (found, corpus) = (found.display().to_string(), corpus.display().to_string());
+    let (time, memory) = (
+        format!("-max_total_time={seconds}"),
+        format!("-rss_limit_mb={MEMORY_MB_MAX}"),
+    );
+    let words = [
+        "run", "nightly", "cargo", "fuzz", "run", target, &found, &corpus, "--",
+    ];
+    let limits = [&*time, &*memory, "-print_final_stats=1", "-verbosity=0"];
+    run(&PathBuf::from("rustup"), &[&words[..], &limits].concat())
+}
+
+fn mutate(package: &str, test: &str, seconds: u64) -> Result<(), Failed> {
+    let words = [
+        "test",
+        "--release",
+        "--quiet",
+        "--package",
+        package,
+        "--test",
+        "fuzz",
+        test,
+    ];
+    let seconds = seconds.to_string();
+    let shown = [&words[..], &["--", "--nocapture"]].concat();
+    cargo_with(&shown, &[("QUORATE_FUZZ_SECONDS", &seconds)])
+}
