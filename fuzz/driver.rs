@@ -180,7 +180,8 @@ fn mutate(bytes: &mut Vec<u8>, other: &[u8], dice: &mut Dice) {
         // A number in text.
         _ => {
             let edge = EDGES[dice.below(EDGES.len())].to_string();
-            bytes.splice(at..at + length.min(2), edge.into_bytes());
+            let replaced = length.min(dice.below(3));
+            bytes.splice(at..at + replaced, edge.into_bytes());
         }
     }
 }
