@@ -252,6 +252,10 @@ impl Node {
         while let Some(to) = self.pending.next_durable_decision() {
             self.durable_to = self.durable_to.max(to);
         }
+        // A run that began ahead of what was decided here has been caught up with.
+        if self.run.from <= self.durable_to {
+            self.durable_to = self.durable_to.max(self.run_durable_to);
+        }
     }
 
     /// Says how far this node's votes in the newest ballot are.
