@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     fmt, fs,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
@@ -36,9 +37,11 @@ const fn setting(
 }
 
 const CONFIG: &str = "config";
+/// Not shown in the help: nobody wants it but `quorate bench`.
+const DISK_FLUSH_MS: &str = "disk-flush-ms";
 
 /// All settings of `quorate start`, in the order of its help.
-const SETTINGS: [Setting; 14] = [
+const SETTINGS: [Setting; 15] = [
     setting(
         "data",
         "DIR",
@@ -108,6 +111,12 @@ const SETTINGS: [Setting; 14] = [
     ),
     setting("command-max", "BYTES", "Largest command", Some("8388608")),
     setting(
+        DISK_FLUSH_MS,
+        "MS",
+        "A flush of the log takes at least this long: for measurements",
+        Some("0"),
+    ),
+    setting(
         CONFIG,
         "FILE",
         "A TOML file; its keys are the long flags",
@@ -131,6 +140,7 @@ impl Args for StartArgs {
                 Arg::new(setting.name)
                     .long(setting.name)
                     .value_name(setting.value)
+                    .hide(setting.name == DISK_FLUSH_MS)
                     .help(format!(
                         "{}{}{variable}",
                         setting.help,
@@ -181,6 +191,7 @@ pub(crate) struct StartConfig {
     pub(crate) election_ms: (u64, u64),
     pub(crate) client_timeout_ms: u64,
     pub(crate) command_max: usize,
+    pub(crate) disk_flush: Duration,
 }
 
 impl StartConfig {
@@ -197,6 +208,7 @@ impl StartConfig {
             client_timeout_ms: self.client_timeout_ms,
             command_bytes_max: self.command_max,
             client_input_bytes_max: input_bytes_max(self.command_max),
+            disk_flush: self.disk_flush,
             ..quorate::Settings::new(&self.data)
         }
     }
@@ -347,6 +359,7 @@ impl StartConfig {
             election_ms: layers.required("election-ms", "MIN-MAX in milliseconds", parse_range)?,
             client_timeout_ms: layers.required("client-timeout-ms", ms, parse_ms)?,
             command_max: layers.required("command-max", "1024 … 67108864 bytes", parse_bytes)?,
+            disk_flush: layers.required(DISK_FLUSH_MS, "0 … 1000 milliseconds", parse_flush)?,
         };
         config.check()?;
         Ok(config)
@@ -405,6 +418,14 @@ fn read_file(path: &Path) -> Result<BTreeMap<String, String>, Problem> {
 
 fn parse_node(text: &str) -> Option<NodeId> {
     text.parse().ok().filter(|id| *id > 0).map(NodeId)
+}
+
+/// Milliseconds, with fractions.
+pub(crate) fn parse_flush(text: &str) -> Option<Duration> {
+    let ms: f64 = text.parse().ok()?;
+    (0.0..=1000.0)
+        .contains(&ms)
+        .then(|| Duration::from_secs_f64(ms / 1000.0))
 }
 
 /// `HOST:PORT`, with a host.

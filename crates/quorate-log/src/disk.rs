@@ -18,6 +18,8 @@ mod file;
 mod folder;
 mod memory;
 #[cfg(target_os = "linux")]
+mod modelled;
+#[cfg(target_os = "linux")]
 #[allow(
     unsafe_code,
     reason = "a ring shares memory with the kernel; see the module's argument"
@@ -32,6 +34,8 @@ pub use choose::{FileDisk, Want, open};
 #[cfg(target_os = "linux")]
 pub use folder::{LOG_FOLDER, ReadOnlyFolder};
 pub use memory::{CrashReport, Fault, MemoryDisk, Pending, PendingKind};
+#[cfg(target_os = "linux")]
+pub use modelled::{FlushModel, device_time};
 
 use crate::error::DiskError;
 

@@ -1,5 +1,7 @@
 //! From a folder with an identity to a node that a reactor can run.
 
+use std::time::Duration;
+
 use quorate_core::{
     configuration::Configuration,
     node_id::{Member, NodeId},
@@ -31,7 +33,7 @@ pub fn open<S: StateMachine, F: Front>(
 ) -> Result<(NodeHost<S, F>, NetSettings), Error> {
     let last = identity.begin_boot()?;
     take_incarnation(&mut identity, last)?;
-    let (log, recovery) = open_log(&mut identity, driver)?;
+    let (log, recovery) = open_log(&mut identity, settings.disk_flush, driver)?;
     let options = replica_options(settings, &identity, &addresses)?;
     let replica = Replica::open(options, log, recovery, service, Time(0)).map_err(|error| {
         Error::new("cannot_recover", error).hint("run `quorate log verify` on the folder")
@@ -55,9 +57,10 @@ fn take_incarnation(identity: &mut Identity, last: LastStop) -> Result<(), Error
 /// [disk-8] A log that lost votes makes a new incarnation, with which it is opened again.
 fn open_log(
     identity: &mut Identity,
+    disk_flush: Duration,
     driver: &mut dyn FnMut(&str),
 ) -> Result<(Log<FileDisk>, Recovery), Error> {
-    let (log, recovery) = open_log_once(identity, driver)?;
+    let (log, recovery) = open_log_once(identity, disk_flush, driver)?;
     let Some(damage) = recovery.damage.as_ref().filter(|damage| damage.forgotten) else {
         return Ok((log, recovery));
     };
@@ -70,17 +73,22 @@ fn open_log(
         incarnation = incarnation.0,
         "the log lost votes: this node learns without a vote from now on"
     );
-    open_log_once(identity, driver)
+    open_log_once(identity, disk_flush, driver)
 }
 
 fn open_log_once(
     identity: &Identity,
+    disk_flush: Duration,
     driver: &mut dyn FnMut(&str),
 ) -> Result<(Log<FileDisk>, Recovery), Error> {
     let Founding { cluster, node, .. } = *identity.founding();
     let options = LogOptions::new(cluster, node, identity.incarnation());
     let (disk, reason) = disk::open(identity.folder(), disk::Want::Auto).map_err(LogError::Disk)?;
     driver(&reason);
+    let disk = disk.with_flush(disk_flush).map_err(LogError::Disk)?;
+    if !disk_flush.is_zero() {
+        driver(&format!("disk: {disk}"));
+    }
     Ok(Log::open(disk, options)?)
 }
 

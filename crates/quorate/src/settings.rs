@@ -1,6 +1,6 @@
 //! What a node is started with.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use quorate_core::{node_id::NodeId, record::Class};
 
@@ -30,6 +30,8 @@ pub struct Settings {
     pub command_bytes_max: usize,
     /// Most unparsed input of one client that the front may have to see at once.
     pub client_input_bytes_max: usize,
+    /// A flush of the log takes at least this long: for measurements. Zero is the disk as it is.
+    pub disk_flush: Duration,
 }
 
 impl Settings {
@@ -47,6 +49,7 @@ impl Settings {
             client_timeout_ms: 5000,
             command_bytes_max: 8 << 20,
             client_input_bytes_max: 0,
+            disk_flush: Duration::ZERO,
         }
     }
 }

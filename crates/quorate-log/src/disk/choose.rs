@@ -1,10 +1,10 @@
 //! Which driver serves a folder, and why.
 
-use std::{fmt, os::fd::BorrowedFd, path::Path};
+use std::{fmt, os::fd::BorrowedFd, path::Path, time::Duration};
 
 use super::{
     Buffer, Completed, Disk, DiskCounters, Place, Segment, SegmentFile, Source, file::Threads,
-    folder::Folder, uring::Ring,
+    folder::Folder, modelled::Modelled, uring::Ring,
 };
 use crate::error::DiskError;
 
@@ -27,6 +27,8 @@ pub enum FileDisk {
     Uring(UringDisk),
     /// By threads that block.
     Threads(ThreadDisk),
+    /// By one of the others, with flushes as slow as wanted.
+    Modelled(ModelledDisk),
 }
 
 /// Segments driven by io_uring.
@@ -36,6 +38,10 @@ pub struct UringDisk(Box<Ring>);
 /// Segments driven by threads.
 #[derive(Debug)]
 pub struct ThreadDisk(Box<Threads>);
+
+/// Segments on a device that is slower than the one there is.
+#[derive(Debug)]
+pub struct ModelledDisk(Box<Modelled>);
 
 /// Opens the log folder below a node's data folder. The text says which driver was chosen and why.
 pub fn open(data: &Path, want: Want) -> Result<(FileDisk, String), DiskError> {
@@ -78,6 +84,7 @@ impl FileDisk {
         match self {
             Self::Uring(disk) => disk.0.as_ref(),
             Self::Threads(disk) => disk.0.as_ref(),
+            Self::Modelled(disk) => disk.0.as_ref(),
         }
     }
 
@@ -86,7 +93,17 @@ impl FileDisk {
         match self {
             Self::Uring(disk) => disk.0.path(),
             Self::Threads(disk) => disk.0.path(),
+            Self::Modelled(disk) => disk.0.inner().path(),
         }
+    }
+
+    /// The same with flushes that take this long: for measurements. Zero changes nothing.
+    pub fn with_flush(self, flush: Duration) -> Result<Self, DiskError> {
+        if flush.is_zero() {
+            return Ok(self);
+        }
+        let modelled = Modelled::new(self, flush)?;
+        Ok(Self::Modelled(ModelledDisk(Box::new(modelled))))
     }
 }
 
@@ -105,6 +122,10 @@ macro_rules! either {
                 $call
             }
             Self::Threads($disk) => {
+                let $disk = &mut $disk.0;
+                $call
+            }
+            Self::Modelled($disk) => {
                 let $disk = &mut $disk.0;
                 $call
             }
