@@ -237,5 +237,5 @@ fn no_bytes_of_a_disk_break_the_recovery() {
 
 #[test]
 fn no_bytes_of_a_file_break_the_identity() {
-    driver::run("identity", &identities(), 5_000, identity::check);
+    driver::run("identity", &identities(), 20_000, identity::check);
 }
