@@ -9,22 +9,25 @@ use std::{
 
 use crate::{
     cluster::Nodes,
+    interrupt,
     shell::{self, Failed, has, read, root, skip},
 };
 
 /// A client that is tried; it gets the port of every node.
 type Trial = (&'static str, fn(&[u16]) -> Result<(), Failed>);
 
-const TRIALS: [Trial; 4] = [
+const TRIALS: [Trial; 5] = [
     ("redis-cli", redis_cli),
     ("redis-benchmark", redis_benchmark),
     ("redis-py", redis_py),
     ("node-redis", node_redis),
+    ("go-redis", go_redis),
 ];
 
 /// Runs the task.
 pub(crate) fn run() -> Result<(), Failed> {
     shell::cargo(&["build", "--release", "--quiet", "--package", "quorate-cli"])?;
+    interrupt::clean_up_on_signals()?;
     let nodes = Nodes::start(3, &[])?;
     let ports = nodes.client_ports();
     for (name, trial) in TRIALS {
@@ -144,6 +147,28 @@ fn node_redis(ports: &[u16]) -> Result<(), Failed> {
     let copy = modules.join("node_redis.mjs");
     fs::copy(root().join("xtask/clients/node_redis.mjs"), &copy)?;
     script(Command::new("node").arg(copy), ports)
+}
+
+fn go_redis(ports: &[u16]) -> Result<(), Failed> {
+    let Some(go) = shell::go() else {
+        return skip(
+            "go-redis",
+            "no Go 1.24 or newer (https://go.dev/dl, or in /usr/local/go)",
+        );
+    };
+    let program = shell::target().join("tools/goclient");
+    let here = || {
+        let mut command = Command::new(&go);
+        command
+            .current_dir(root().join("tools/goclient"))
+            .env("GOTOOLCHAIN", "local");
+        command
+    };
+    if let Err(Failed(why)) = read(here().args(["mod", "download"])) {
+        return skip("go-redis", &format!("its source cannot be fetched: {why}"));
+    }
+    read(here().args(["build", "-o"]).arg(&program).arg("."))?;
+    script(&mut Command::new(program), ports)
 }
 
 fn script(command: &mut Command, ports: &[u16]) -> Result<(), Failed> {

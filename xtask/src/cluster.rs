@@ -1,149 +1,151 @@
-//! Real processes: the fault tests again and again, and the failover measured.
+//! Real processes under faults: clients record what they saw, and a checker judges it.
 
-use std::{
-    path::PathBuf,
-    process::Command,
-    thread,
-    time::{Duration, Instant},
-};
+mod check;
+mod client;
+mod dice;
+mod failover;
+mod faults;
+mod history;
+mod load;
+mod network;
+mod nodes;
+mod resp;
+mod round;
+mod session;
+mod stale;
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::{
-    process::{NodeProcess, cluster},
-    shell::{self, Failed, read},
+    interrupt,
+    shell::{self, Failed, skip},
 };
+use check::Checker;
+use faults::Plan;
+use network::Network;
+pub(crate) use nodes::Nodes;
+use round::{Setting, Stage, Sums};
 
-/// Kill to the next acknowledged write, in milliseconds, as promised.
-const MEDIAN_MS_MAX: u64 = 500;
-const WORST_MS_MAX: u64 = 1500;
-/// Measurements.
-const KILLS: usize = 7;
-/// A cluster that does not serve by then has failed.
-const PATIENCE: Duration = Duration::from_secs(30);
+const USAGE: &str = "cluster [ROUNDS] [--seed N] | cluster failover";
+/// Nodes of a cluster under test.
+const NODES: u32 = 3;
 
-/// Three nodes with the release binary; gone when dropped.
-pub(crate) struct Nodes {
-    nodes: Vec<NodeProcess>,
-    _folder: tempfile::TempDir,
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wish {
+    rounds: u64,
+    seed: Option<u64>,
+    failover_only: bool,
 }
 
-impl Nodes {
-    /// Starts and waits until each node serves.
-    pub(crate) fn start(count: u32, flags: &[&str]) -> Result<Self, Failed> {
-        let folder = tempfile::Builder::new()
-            .prefix("quorate-xtask-")
-            .tempdir()?;
-        let specs = cluster(&program(), folder.path(), count, true, flags)?;
-        let mut nodes = specs
-            .into_iter()
-            .map(NodeProcess::spawn)
-            .collect::<Result<Vec<_>, _>>()?;
-        for node in &mut nodes {
-            node.wait_ready()?;
-        }
-        let nodes = Self {
-            nodes,
-            _folder: folder,
-        };
-        nodes.wait_for_leader()?;
-        Ok(nodes)
-    }
-
-    fn wait_for_leader(&self) -> Result<(), Failed> {
-        let until = Instant::now() + PATIENCE;
-        for node in &self.nodes {
-            while !serves(&node.ready.client) {
-                if Instant::now() >= until {
-                    return Err(Failed(format!("node {} does not serve", node.ready.node)));
-                }
-                thread::sleep(Duration::from_millis(20));
+/// Runs the task.
+pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
+    let wish = parse(words)?;
+    if !network::is_inside() {
+        shell::cargo(&["build", "--release", "--quiet", "--package", "quorate-cli"])?;
+        if !wish.failover_only {
+            Checker::build()?;
+            match network::missing() {
+                None => return Err(network::enter()),
+                Some(why) => skip("partitions in network namespaces", &why)?,
             }
         }
-        Ok(())
     }
-
-    /// Where operators ask, per node.
-    pub(crate) fn admin_addresses(&self) -> Vec<String> {
-        self.nodes
-            .iter()
-            .map(|node| node.ready.admin.clone())
-            .collect()
+    interrupt::clean_up_on_signals()?;
+    if !wish.failover_only {
+        rounds(wish)?;
     }
-
-    /// Where clients connect, per node.
-    pub(crate) fn client_ports(&self) -> Vec<u16> {
-        let port = |node: &NodeProcess| node.ready.client.rsplit_once(':')?.1.parse().ok();
-        self.nodes.iter().filter_map(port).collect()
-    }
+    failover::run()
 }
 
-fn program() -> PathBuf {
-    shell::release("quorate")
-}
-
-/// A linearizable read is answered.
-fn serves(address: &str) -> bool {
-    use std::io::{Read as _, Write as _};
-    let ask = || {
-        let mut stream = std::net::TcpStream::connect(address)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.write_all(b"EXISTS x\r\n")?;
-        let mut reply = [0; 1];
-        stream.read_exact(&mut reply)?;
-        Ok::<_, std::io::Error>(reply[0])
+fn parse(words: &[&str]) -> Result<Wish, Failed> {
+    let number = |word: &str| {
+        let parsed = word.parse::<u64>();
+        parsed.map_err(|_| Failed(format!("{word}: not a number; {USAGE}")))
     };
-    ask().is_ok_and(|kind| kind == b':')
-}
-
-/// Runs the task; a word is the number of rounds.
-pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
-    let rounds: u32 = match words {
-        [] => 3,
-        [count] => count
-            .parse()
-            .map_err(|_| Failed(format!("{count}: not a number of rounds")))?,
-        _ => return Err(Failed("cluster [ROUNDS]".to_owned())),
+    let wish = |rounds, seed| Wish {
+        rounds,
+        seed,
+        failover_only: false,
     };
-    shell::cargo(&["build", "--release", "--quiet", "--package", "quorate-cli"])?;
-    for round in 1..=rounds {
-        println!("round {round} of {rounds}");
-        let tests = [
-            "test",
-            "--release",
-            "--quiet",
-            "--package",
-            "quorate-cli",
-            "--test",
-            "faults",
-        ];
-        shell::cargo(&tests)?;
+    match words {
+        [] => Ok(wish(3, None)),
+        ["failover"] => Ok(Wish {
+            failover_only: true,
+            ..wish(0, None)
+        }),
+        ["--seed", seed] => Ok(wish(1, Some(number(seed)?))),
+        [rounds] => Ok(wish(number(rounds)?, None)),
+        [rounds, "--seed", seed] => Ok(wish(number(rounds)?, Some(number(seed)?))),
+        _ => Err(Failed(USAGE.to_owned())),
     }
-    failover()
 }
 
-/// The demo kills a leader under load and says how long writes stood still.
-fn failover() -> Result<(), Failed> {
-    let mut times = Vec::new();
-    for _ in 0..KILLS {
-        let text = read(Command::new(program()).args(["demo", "--seconds", "3", "--json"]))?;
-        let time = field(&text, "failover_ms")
-            .ok_or_else(|| Failed(format!("the demo did not measure a failover: {text}")))?;
-        println!("  kill to the next acknowledged write: {time} ms");
-        times.push(time);
+fn rounds(wish: Wish) -> Result<(), Failed> {
+    let network = network::is_inside()
+        .then(|| Network::new(NODES))
+        .transpose()?;
+    let checker = Checker::find();
+    let stage = Stage {
+        network: network.as_ref(),
+        checker: checker.as_ref(),
+    };
+    let first = wish.seed.unwrap_or_else(|| {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        now.as_secs() % 1_000_000
+    });
+    if let (Some(network), Some(checker)) = (&network, &checker) {
+        stale::run(network, checker)?;
     }
-    times.sort_unstable();
-    let (median, worst) = (times[KILLS / 2], times[KILLS - 1]);
-    println!("failover of {KILLS}: median {median} ms, worst {worst} ms");
-    if median > MEDIAN_MS_MAX || worst > WORST_MS_MAX {
-        return Err(Failed(format!(
-            "promised: median {MEDIAN_MS_MAX} ms, worst {WORST_MS_MAX} ms"
-        )));
+    let begin = Instant::now();
+    let mut sums = Sums::default();
+    for round in 0..wish.rounds {
+        let seed = first + round;
+        println!("round {} of {}, seed {seed}", round + 1, wish.rounds);
+        // What a durable cluster went through is not repeated by the next one of the round.
+        let mut plans = [true, false].map(|durable| Plan::new(durable, network.is_some(), seed));
+        for setting in Setting::ALL {
+            let plan = &mut plans[usize::from(!setting.is_durable())];
+            let history = stage.run(setting, plan, seed, &mut sums)?;
+            if let (Some(checker), 0, true) = (&checker, round, setting.is_durable()) {
+                checker.refuses_lies(&history)?;
+            }
+        }
     }
+    println!(
+        "{} rounds in {:.0} s: {} faults, {} operations ({} without a known outcome), {} refused, {} inserts; \
+         {} histories found linearizable",
+        wish.rounds,
+        begin.elapsed().as_secs_f64(),
+        sums.faults,
+        sums.operations,
+        sums.unknown,
+        sums.refused,
+        sums.inserts,
+        sums.judged
+    );
     Ok(())
 }
 
-/// A number of a flat JSON document.
-fn field(json: &str, name: &str) -> Option<u64> {
-    let (_, rest) = json.split_once(&format!("\"{name}\":"))?;
-    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
-    digits.parse().ok()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wishes_are_understood() {
+        let all = |rounds, seed| Wish {
+            rounds,
+            seed,
+            failover_only: false,
+        };
+        assert_eq!(parse(&[]).unwrap(), all(3, None));
+        assert_eq!(parse(&["1"]).unwrap(), all(1, None));
+        assert_eq!(parse(&["2", "--seed", "7"]).unwrap(), all(2, Some(7)));
+        assert_eq!(parse(&["--seed", "7"]).unwrap(), all(1, Some(7)));
+        assert!(parse(&["failover"]).unwrap().failover_only);
+        assert!(parse(&["x"]).is_err());
+        assert!(parse(&["1", "2", "3"]).is_err());
+    }
 }

@@ -7,6 +7,7 @@ mod clients;
 mod cluster;
 mod deny;
 mod fuzz;
+mod interrupt;
 #[path = "../../crates/quorate-cli/src/process.rs"]
 #[allow(dead_code, reason = "shared with the binary, which uses all of it")]
 mod process;
@@ -24,7 +25,9 @@ const HELP: &str = "cargo xtask NAME
   sim [SEED]       simulates clusters until a rule is broken, or one seed
   model [--deep]   explores the protocol core
   mutants          plants faults, one at a time, and demands that each is found
-  cluster          kills and pauses real processes; measures the failover
+  cluster [ROUNDS] [--seed N]
+                   kills, pauses and cuts off real processes; judges what clients saw
+  cluster failover kill of the leader to the next acknowledged write
   bench            counts what a cluster of three does per command
   fuzz [TARGET] [--seconds N]
                    hostile frames, requests, segments

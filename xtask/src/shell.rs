@@ -29,11 +29,14 @@ pub(crate) fn root() -> PathBuf {
     own.parent().unwrap_or(own).to_owned()
 }
 
+/// Where everything built goes.
+pub(crate) fn target() -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
 /// A program of this workspace, built for release.
 pub(crate) fn release(name: &str) -> PathBuf {
-    let target =
-        env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    target.join("release").join(name)
+    target().join("release").join(name)
 }
 
 /// Runs cargo in the workspace.
@@ -96,6 +99,24 @@ pub(crate) fn read(command: &mut Command) -> Result<String, Failed> {
 pub(crate) fn has(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+/// The Go command, if it is new enough for the programs in tools.
+pub(crate) fn go() -> Option<PathBuf> {
+    const NEEDED: (u32, u32) = (1, 24);
+    let path = env::var_os("PATH").unwrap_or_default();
+    let usual = Path::new("/usr/local/go/bin").to_owned();
+    let mut places = env::split_paths(&path).chain([usual]);
+    let version = |go: &Path| {
+        let text = read(Command::new(go).args(["env", "GOVERSION"])).ok()?;
+        let mut numbers = text.trim().strip_prefix("go")?.split('.');
+        Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+    };
+    places.find_map(|folder| {
+        let go = folder.join("go");
+        let found: Option<(u32, u32)> = go.is_file().then(|| version(&go)).flatten();
+        found.filter(|version| *version >= NEEDED).map(|_| go)
+    })
 }
 
 /// Says what is not done, and why; on the CI machine everything must be there.

@@ -1,0 +1,123 @@
+//! Porcupine: the judge of histories, a Go program of this repository.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use super::history::{Lie, Operation, save};
+use crate::shell::{self, Failed, read, root, skip};
+
+/// Exit codes of the checker.
+const UNDECIDED: i32 = 3;
+const VIOLATION: i32 = 4;
+/// Longest time for the history of one key.
+const LIMIT: &str = "60s";
+
+/// The built checker.
+pub(crate) struct Checker {
+    program: PathBuf,
+}
+
+/// What it says about a history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Linearizable,
+    Violation,
+    Undecided,
+}
+
+impl Checker {
+    /// Builds it, and runs its own tests; says why if there is no way to.
+    pub(crate) fn build() -> Result<(), Failed> {
+        let program = place();
+        // What an earlier run left must not stand in for it.
+        let _ = fs::remove_file(&program);
+        let Some(go) = shell::go() else {
+            return skip(
+                "Porcupine",
+                "no Go 1.24 or newer (https://go.dev/dl, or in /usr/local/go)",
+            );
+        };
+        let here = || {
+            let mut command = Command::new(&go);
+            command.current_dir(source()).env("GOTOOLCHAIN", "local");
+            command
+        };
+        if let Err(Failed(why)) = read(here().args(["mod", "download"])) {
+            return skip("Porcupine", &format!("its source cannot be fetched: {why}"));
+        }
+        read(here().args(["test", "./..."]))?;
+        read(here().args(["build", "-o"]).arg(&program).arg("."))?;
+        Ok(())
+    }
+
+    /// The one that was built; none if that was skipped.
+    pub(crate) fn find() -> Option<Self> {
+        let program = place();
+        program.is_file().then_some(Self { program })
+    }
+
+    /// Judges a history; its file, and a drawing if it is wrong, stay in the folder.
+    pub(crate) fn judge(
+        &self,
+        history: &[Operation],
+        folder: &Path,
+    ) -> Result<(Verdict, String), Failed> {
+        let file = folder.join("history.jsonl");
+        save(history, &file)?;
+        let drawing = folder.join("history.html");
+        let output = Command::new(&self.program)
+            .args(["-limit", LIMIT, "-html"])
+            .args([&drawing, &file])
+            .output()?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let verdict = match output.status.code() {
+            Some(0) => Verdict::Linearizable,
+            Some(UNDECIDED) => Verdict::Undecided,
+            Some(VIOLATION) => Verdict::Violation,
+            _ => {
+                let error = String::from_utf8_lossy(&output.stderr);
+                return Err(Failed(format!(
+                    "linearizability: {}\n{text}{error}",
+                    output.status
+                )));
+            }
+        };
+        Ok((verdict, text))
+    }
+
+    /// The same history with a lie must be refused, or this checker proves nothing.
+    pub(crate) fn refuses_lies(&self, history: &[Operation]) -> Result<(), Failed> {
+        let folder = tempfile::tempdir()?;
+        for lie in Lie::ALL {
+            let twisted = lie
+                .told_in(history)
+                .ok_or_else(|| Failed(format!("this history is too short for {lie:?}")))?;
+            let (verdict, text) = self.judge(&twisted, folder.path())?;
+            if verdict != Verdict::Violation {
+                return Err(Failed(format!(
+                    "the checker takes a history with {lie:?}: {text}"
+                )));
+            }
+        }
+        println!("  the same history with a stale read, a lost write or a lost count is refused");
+        Ok(())
+    }
+}
+
+fn source() -> PathBuf {
+    root().join("tools/linearizability")
+}
+
+fn place() -> PathBuf {
+    shell::target().join("tools/linearizability")
+}
+
+/// Where a failed run leaves what it saw.
+pub(crate) fn evidence(name: &str) -> Result<PathBuf, Failed> {
+    let folder = shell::target().join(format!("cluster/{name}-{}", std::process::id()));
+    fs::create_dir_all(&folder)?;
+    Ok(env::current_dir().map_or(folder.clone(), |here| here.join(folder)))
+}

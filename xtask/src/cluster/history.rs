@@ -1,0 +1,277 @@
+//! What clients asked, when, what they were told: one JSON object a line, for the checker.
+
+use std::{fmt::Write as _, fs, path::Path, time::Instant};
+
+use crate::shell::Failed;
+
+/// What a key holds; `None` if it is absent.
+pub(crate) type Held = Option<String>;
+
+/// One operation of a client. What it found or gave means something only if it returned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    Read {
+        found: Held,
+    },
+    Write {
+        value: Held,
+    },
+    /// Writes, and gives what was there.
+    Swap {
+        value: Held,
+        found: Held,
+    },
+    /// Writes if the expected value is there.
+    Cas {
+        expected: Held,
+        value: Held,
+        done: bool,
+    },
+    /// Counts, and gives the sum.
+    Add {
+        by: i64,
+        result: i64,
+    },
+}
+
+/// An operation on one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Operation {
+    pub(crate) client: usize,
+    pub(crate) key: String,
+    pub(crate) what: What,
+    /// Nanoseconds on the clock of the history,
+    pub(crate) call: u64,
+    /// and at its reply. Without one it may take effect at any later time, or never.
+    pub(crate) end: Option<u64>,
+}
+
+impl Operation {
+    fn line(&self) -> String {
+        let mut line = format!(r#"{{"client":{},"key":{}"#, self.client, quoted(&self.key));
+        let held = |held: &Held| held.as_deref().map_or_else(|| "null".to_owned(), quoted);
+        let what = match &self.what {
+            What::Read { found } => format!(r#""op":"read","found":{}"#, held(found)),
+            What::Write { value } => format!(r#""op":"write","value":{}"#, held(value)),
+            What::Swap { value, found } => {
+                format!(
+                    r#""op":"swap","value":{},"found":{}"#,
+                    held(value),
+                    held(found)
+                )
+            }
+            What::Cas {
+                expected,
+                value,
+                done,
+            } => format!(
+                r#""op":"cas","expected":{},"value":{},"done":{done}"#,
+                held(expected),
+                held(value)
+            ),
+            What::Add { by, result } => format!(r#""op":"add","by":{by},"result":{result}"#),
+        };
+        let end = self
+            .end
+            .map_or_else(|| "null".to_owned(), |end| end.to_string());
+        let _ = write!(line, r#",{what},"call":{},"return":{end}}}"#, self.call);
+        line
+    }
+}
+
+/// Values are words of this task; what else a broken node makes up stays valid JSON.
+fn quoted(text: &str) -> String {
+    let plain = |letter: char| {
+        if letter.is_ascii_graphic() && letter != '"' && letter != '\\' {
+            letter
+        } else {
+            '?'
+        }
+    };
+    format!("\"{}\"", text.chars().map(plain).collect::<String>())
+}
+
+/// Writes all operations.
+pub(crate) fn save(operations: &[Operation], place: &Path) -> Result<(), Failed> {
+    let mut text = String::new();
+    for operation in operations {
+        text.push_str(&operation.line());
+        text.push('\n');
+    }
+    fs::write(place, text)?;
+    Ok(())
+}
+
+/// One monotonic clock for all clients.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock(Instant);
+
+impl Clock {
+    pub(crate) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    pub(crate) fn now(self) -> u64 {
+        u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// The same history with a lie at its end: a checker that takes it is worthless.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lie {
+    /// A read of a value that was overwritten before.
+    StaleRead,
+    /// An acknowledged write that the next read does not see.
+    LostWrite,
+    /// A counter that gives the same sum twice.
+    CountedOnce,
+}
+
+impl Lie {
+    pub(crate) const ALL: [Self; 3] = [Self::StaleRead, Self::LostWrite, Self::CountedOnce];
+
+    /// `None` if the history has nothing that could be twisted this way.
+    pub(crate) fn told_in(self, operations: &[Operation]) -> Option<Vec<Operation>> {
+        let last = operations
+            .iter()
+            .filter_map(|one| one.end.max(Some(one.call)))
+            .max()?;
+        let after = |key: &str, what, step| Operation {
+            client: usize::MAX >> 32,
+            key: key.to_owned(),
+            what,
+            call: last + step,
+            end: Some(last + step + 1),
+        };
+        let returned = || operations.iter().filter(|one| one.end.is_some());
+        let more = match self {
+            Self::StaleRead => {
+                let (key, old, new) = returned().find_map(|one| {
+                    let What::Write { value: Some(old) } = &one.what else {
+                        return None;
+                    };
+                    let later =
+                        |other: &&Operation| other.key == one.key && Some(other.call) > one.end;
+                    let new = returned()
+                        .filter(later)
+                        .find_map(|other| match &other.what {
+                            What::Write { value: Some(new) } => Some(new),
+                            _ => None,
+                        })?;
+                    Some((&one.key, old, new))
+                })?;
+                // Whatever the key holds by now, these are two writes in this order.
+                vec![
+                    after(
+                        key,
+                        What::Write {
+                            value: Some(new.clone() + "!"),
+                        },
+                        2,
+                    ),
+                    after(
+                        key,
+                        What::Read {
+                            found: Some(old.clone()),
+                        },
+                        4,
+                    ),
+                ]
+            }
+            Self::LostWrite => {
+                let (key, found) = returned().find_map(|one| match &one.what {
+                    What::Read { found: Some(found) } => Some((&one.key, found)),
+                    _ => None,
+                })?;
+                vec![
+                    after(
+                        key,
+                        What::Write {
+                            value: Some(found.clone() + "!"),
+                        },
+                        2,
+                    ),
+                    after(
+                        key,
+                        What::Read {
+                            found: Some(found.clone()),
+                        },
+                        4,
+                    ),
+                ]
+            }
+            Self::CountedOnce => {
+                let (key, by, result) = returned().find_map(|one| match one.what {
+                    What::Add { by, result } => Some((&one.key, by, result)),
+                    _ => None,
+                })?;
+                // Both give one sum: the second did not count.
+                let add = What::Add {
+                    by,
+                    result: result + (1 << 40),
+                };
+                vec![
+                    after(
+                        key,
+                        What::Write {
+                            value: Some((result + (1 << 40) - by).to_string()),
+                        },
+                        2,
+                    ),
+                    after(key, add.clone(), 4),
+                    after(key, add, 6),
+                ]
+            }
+        };
+        let mut twisted = operations.to_vec();
+        twisted.extend(more);
+        Some(twisted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operation_is_one_line_of_json() {
+        let operation = Operation {
+            client: 7,
+            key: "r1.2".to_owned(),
+            what: What::Cas {
+                expected: None,
+                value: Some("a\"b\n".to_owned()),
+                done: true,
+            },
+            call: 5,
+            end: None,
+        };
+        assert_eq!(
+            operation.line(),
+            r#"{"client":7,"key":"r1.2","op":"cas","expected":null,"value":"a?b?","done":true,"call":5,"return":null}"#
+        );
+    }
+
+    #[test]
+    fn a_lie_comes_after_everything_else() {
+        let write = |value: &str, call| Operation {
+            client: 1,
+            key: "k".to_owned(),
+            what: What::Write {
+                value: Some(value.to_owned()),
+            },
+            call,
+            end: Some(call + 1),
+        };
+        let history = [write("a", 1), write("b", 3)];
+        let twisted = Lie::StaleRead.told_in(&history).unwrap();
+        assert!(twisted[2..].iter().all(|one| one.call > 4));
+        assert_eq!(
+            twisted[3].what,
+            What::Read {
+                found: Some("a".to_owned())
+            }
+        );
+        assert_eq!(Lie::CountedOnce.told_in(&history), None);
+    }
+}

@@ -1,0 +1,82 @@
+//! A wrong cluster, found wrong: reads that may be old, taken for reads that may not.
+
+use super::{
+    check::{Checker, Verdict},
+    history::{Clock, Operation, What},
+    network::Network,
+    nodes::{Nodes, wait_for},
+    resp::Link,
+};
+use crate::shell::Failed;
+
+const KEY: &str = "k";
+
+/// A node that nobody reaches answers reads in READONLY from its own, older, state. The checker must
+/// refuse that history; the same read without READONLY must get no value at all.
+pub(crate) fn run(network: &Network, checker: &Checker) -> Result<(), Failed> {
+    let mut nodes = Nodes::start_in(network, &["--client-timeout-ms", "500"])?;
+    let leader = nodes.leader()?;
+    let alone = leader % 3 + 1;
+    let addresses = nodes.client_addresses();
+    let at = |node: u32| addresses[node as usize - 1].as_str();
+    let clock = Clock::start();
+    let mut history = vec![write(at(leader), "old", clock)?];
+    nodes.wait_until_equal()?;
+    for other in nodes.ids().into_iter().filter(|id| *id != alone) {
+        network.cut(alone, other)?;
+        network.cut(other, alone)?;
+    }
+    history.push(write(at(leader), "new", clock)?);
+    let mut link = Link::connect(at(alone))?;
+    let fresh = link.ask(&["GET", KEY])?;
+    link.ask(&["READONLY"])?;
+    let call = clock.now();
+    let stale = link.ask(&["GET", KEY])?;
+    network.heal()?;
+    nodes.wait_until_all_serve()?;
+    history.push(Operation {
+        client: 1,
+        key: KEY.to_owned(),
+        what: What::Read {
+            found: stale.text(),
+        },
+        call,
+        end: Some(clock.now()),
+    });
+    if let Some(value) = fresh.text() {
+        return Err(Failed(format!(
+            "a node that nobody reaches answered a read with {value:?}"
+        )));
+    }
+    let folder = tempfile::tempdir()?;
+    let (verdict, text) = checker.judge(&history, folder.path())?;
+    if verdict != Verdict::Violation {
+        return Err(Failed(format!(
+            "old reads of an isolated node were taken for fresh ones: {text}"
+        )));
+    }
+    println!(
+        "- old reads (READONLY) of an isolated node are refused by the checker, as they must be"
+    );
+    Ok(())
+}
+
+/// Repeated until it is acknowledged: the same value, so that it counts as one operation.
+fn write(address: &str, value: &str, clock: Clock) -> Result<Operation, Failed> {
+    let call = clock.now();
+    wait_for("a write", || {
+        let reply = Link::connect(address).and_then(|mut link| link.ask(&["SET", KEY, value]));
+        reply
+            .is_ok_and(|reply| super::client::is_ok(&reply))
+            .then_some(())
+    })?;
+    Ok(Operation {
+        client: 0,
+        key: KEY.to_owned(),
+        what: What::Write {
+            value: Some(value.to_owned()),
+        },
+        call,
+        end: Some(clock.now()),
+    })
+}

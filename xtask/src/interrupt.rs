@@ -1,0 +1,72 @@
+//! What an interrupted task leaves behind: nothing.
+
+use std::{
+    fs,
+    path::PathBuf,
+    process,
+    sync::{Mutex, PoisonError},
+    thread,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    iterator::Signals,
+};
+
+use crate::shell::Failed;
+
+/// Exit code of an interrupted command.
+const INTERRUPTED: i32 = 130;
+
+/// What there is to end and to remove.
+#[derive(Debug, Default)]
+struct Leftovers {
+    pids: Vec<u32>,
+    folder: Option<PathBuf>,
+}
+
+static LEFTOVERS: Mutex<Leftovers> = Mutex::new(Leftovers {
+    pids: Vec::new(),
+    folder: None,
+});
+
+/// Replaces what an interrupt ends and removes. One cluster runs at a time.
+pub(crate) fn register(pids: Vec<u32>, folder: Option<PathBuf>) {
+    *LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner) = Leftovers { pids, folder };
+}
+
+/// From now on SIGINT and SIGTERM clean up before they end this process.
+pub(crate) fn clean_up_on_signals() -> Result<(), Failed> {
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let wait = move || {
+        if signals.forever().next().is_some() {
+            clean_up();
+            process::exit(INTERRUPTED);
+        }
+    };
+    thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(wait)?;
+    Ok(())
+}
+
+/// The lock is kept until the process ends: nothing new is started meanwhile.
+fn clean_up() {
+    let leftovers = LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner);
+    for pid in &leftovers.pids {
+        if let Some(pid) = i32::try_from(*pid).ok().and_then(Pid::from_raw) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+    if let Some(folder) = &leftovers.folder {
+        // A dying process may still make a file.
+        for _ in 0..100 {
+            if fs::remove_dir_all(folder).is_ok() || !folder.exists() {
+                break;
+            }
+            thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+    std::mem::forget(leftovers);
+}
