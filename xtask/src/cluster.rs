@@ -21,12 +21,12 @@ use crate::{
     shell::{self, Failed, skip},
 };
 use check::Checker;
-use faults::Plan;
+use faults::{Plan, Step};
 use network::Network;
 pub(crate) use nodes::Nodes;
 use round::{Setting, Stage, Sums};
 
-const USAGE: &str = "cluster [ROUNDS] [--seed N] | cluster failover";
+const USAGE: &str = "cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]] | cluster failover";
 /// Nodes of a cluster under test.
 const NODES: u32 = 3;
 
@@ -35,6 +35,7 @@ const NODES: u32 = 3;
 struct Wish {
     rounds: u64,
     seed: Option<u64>,
+    only: Option<Step>,
     failover_only: bool,
 }
 
@@ -59,26 +60,34 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
 }
 
 fn parse(words: &[&str]) -> Result<Wish, Failed> {
+    let mut wish = Wish {
+        rounds: 3,
+        seed: None,
+        only: None,
+        failover_only: words == ["failover"],
+    };
     let number = |word: &str| {
         let parsed = word.parse::<u64>();
         parsed.map_err(|_| Failed(format!("{word}: not a number; {USAGE}")))
     };
-    let wish = |rounds, seed| Wish {
-        rounds,
-        seed,
-        failover_only: false,
-    };
-    match words {
-        [] => Ok(wish(3, None)),
-        ["failover"] => Ok(Wish {
-            failover_only: true,
-            ..wish(0, None)
-        }),
-        ["--seed", seed] => Ok(wish(1, Some(number(seed)?))),
-        [rounds] => Ok(wish(number(rounds)?, None)),
-        [rounds, "--seed", seed] => Ok(wish(number(rounds)?, Some(number(seed)?))),
-        _ => Err(Failed(USAGE.to_owned())),
+    let mut rest = if wish.failover_only { &[] } else { words };
+    while let [word, more @ ..] = rest {
+        rest = match (*word, more) {
+            ("--seed", [seed, more @ ..]) => {
+                wish.seed = Some(number(seed)?);
+                more
+            }
+            ("--only", [step, more @ ..]) => {
+                wish.only = Some(step.parse()?);
+                more
+            }
+            (rounds, more) => {
+                wish.rounds = number(rounds)?;
+                more
+            }
+        };
     }
+    Ok(wish)
 }
 
 fn rounds(wish: Wish) -> Result<(), Failed> {
@@ -105,8 +114,13 @@ fn rounds(wish: Wish) -> Result<(), Failed> {
         let seed = first + round;
         println!("round {} of {}, seed {seed}", round + 1, wish.rounds);
         // What a durable cluster went through is not repeated by the next one of the round.
-        let mut plans = [true, false].map(|durable| Plan::new(durable, network.is_some(), seed));
+        let mut plans = [true, false]
+            .map(|durable| Plan::new(durable, network.is_some(), seed).only(wish.only));
+        let kills = wish.only.is_some_and(|step| !step.spares_memory());
         for setting in Setting::ALL {
+            if kills && !setting.is_durable() {
+                continue;
+            }
             let plan = &mut plans[usize::from(!setting.is_durable())];
             let history = stage.run(setting, plan, seed, &mut sums)?;
             if let (Some(checker), 0, true) = (&checker, round, setting.is_durable()) {
@@ -116,6 +130,7 @@ fn rounds(wish: Wish) -> Result<(), Failed> {
     }
     println!(
         "{} rounds in {:.0} s: {} faults, {} operations ({} without a known outcome), {} refused, {} inserts; \
+         served again at most {} ms after a fault; \
          {} histories found linearizable",
         wish.rounds,
         begin.elapsed().as_secs_f64(),
@@ -124,6 +139,7 @@ fn rounds(wish: Wish) -> Result<(), Failed> {
         sums.unknown,
         sums.refused,
         sums.inserts,
+        sums.recovery.as_millis(),
         sums.judged
     );
     Ok(())
@@ -138,14 +154,18 @@ mod tests {
         let all = |rounds, seed| Wish {
             rounds,
             seed,
+            only: None,
             failover_only: false,
         };
         assert_eq!(parse(&[]).unwrap(), all(3, None));
         assert_eq!(parse(&["1"]).unwrap(), all(1, None));
         assert_eq!(parse(&["2", "--seed", "7"]).unwrap(), all(2, Some(7)));
-        assert_eq!(parse(&["--seed", "7"]).unwrap(), all(1, Some(7)));
+        assert_eq!(parse(&["--seed", "7"]).unwrap(), all(3, Some(7)));
+        let only = parse(&["--only", "OneLink+KillAll", "5"]).unwrap();
+        assert_eq!((only.rounds, only.only.is_some()), (5, true));
         assert!(parse(&["failover"]).unwrap().failover_only);
         assert!(parse(&["x"]).is_err());
-        assert!(parse(&["1", "2", "3"]).is_err());
+        assert!(parse(&["--seed"]).is_err());
+        assert!(parse(&["--only", "x"]).is_err());
     }
 }

@@ -25,7 +25,7 @@ const HELP: &str = "cargo xtask NAME
   sim [SEED]       simulates clusters until a rule is broken, or one seed
   model [--deep]   explores the protocol core
   mutants          plants faults, one at a time, and demands that each is found
-  cluster [ROUNDS] [--seed N]
+  cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]]
                    kills, pauses and cuts off real processes; judges what clients saw
   cluster failover kill of the leader to the next acknowledged write
   bench            counts what a cluster of three does per command

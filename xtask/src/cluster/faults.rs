@@ -1,6 +1,11 @@
 //! What goes wrong while clients work: processes that die or sleep, links that lose everything.
 
-use std::{fmt, thread, time::Duration};
+use std::{
+    fmt,
+    str::FromStr,
+    thread,
+    time::{Duration, Instant},
+};
 
 use super::{dice::Dice, network::Network, nodes::Nodes};
 use crate::shell::Failed;
@@ -69,7 +74,7 @@ const RUPTURES: [Rupture; 6] = [
 ];
 
 /// What happens together.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Step {
     harm: Option<Harm>,
     rupture: Option<Rupture>,
@@ -86,10 +91,39 @@ impl fmt::Display for Step {
     }
 }
 
+impl Step {
+    /// Whether it leaves votes alone that are only in memory.
+    pub(crate) fn spares_memory(self) -> bool {
+        self.harm.is_none_or(|harm| VOLATILE.contains(&harm))
+    }
+}
+
+impl FromStr for Step {
+    type Err = Failed;
+
+    /// As it is shown: one name, or two joined by `+`.
+    fn from_str(text: &str) -> Result<Self, Failed> {
+        let mut step = Self::default();
+        for name in text.split('+').map(str::trim) {
+            let harm = DURABLE.into_iter().find(|harm| format!("{harm:?}") == name);
+            let rupture = RUPTURES.into_iter().find(|one| format!("{one:?}") == name);
+            if harm.is_none() && rupture.is_none() {
+                return Err(Failed(format!(
+                    "{name}: not a fault; there are {DURABLE:?} and {RUPTURES:?}"
+                )));
+            }
+            step.harm = step.harm.or(harm);
+            step.rupture = step.rupture.or(rupture);
+        }
+        Ok(step)
+    }
+}
+
 /// Steps without end: every fault comes before one is repeated.
 pub(crate) struct Plan {
     harms: Vec<Harm>,
     ruptures: Vec<Rupture>,
+    only: Option<Step>,
     steps: usize,
     dice: Dice,
 }
@@ -109,13 +143,23 @@ impl Plan {
         Self {
             harms,
             ruptures,
+            only: None,
             steps: 0,
             dice,
         }
     }
 
+    /// Nothing but this step, again and again.
+    pub(crate) const fn only(mut self, step: Option<Step>) -> Self {
+        self.only = step;
+        self
+    }
+
     /// A harm, a rupture, both, and so on.
     pub(crate) fn next(&mut self) -> Step {
+        if let Some(step) = self.only {
+            return step;
+        }
         let at = self.steps;
         self.steps += 1;
         let harm = |at: usize| self.harms.get(at % self.harms.len()).copied();
@@ -134,13 +178,14 @@ impl Plan {
         }
     }
 
-    /// Lets a step happen; everything runs and is joined again when it returns.
+    /// Lets a step happen; everything runs, is joined and serves again when it returns. Says how long
+    /// that took after the last fault.
     pub(crate) fn play(
         &mut self,
         step: Step,
         nodes: &mut Nodes,
         network: Option<&Network>,
-    ) -> Result<(), Failed> {
+    ) -> Result<Duration, Failed> {
         let leader = nodes.leader()?;
         let mut followers = nodes.ids();
         followers.retain(|id| *id != leader);
@@ -173,7 +218,9 @@ impl Plan {
             }
             network.heal()?;
         }
-        nodes.wait_until_all_serve()
+        let healed = Instant::now();
+        nodes.wait_until_all_serve()?;
+        Ok(healed.elapsed())
     }
 
     fn wait(&mut self, (low, high): (u64, u64)) {
@@ -271,6 +318,14 @@ mod tests {
                 .harm
                 .is_some_and(|harm| VOLATILE.contains(&harm))
         }));
+    }
+
+    #[test]
+    fn steps_are_read_as_they_are_shown() {
+        for text in ["KillAll", "OneLink", "EveryLink + PauseTwo"] {
+            assert_eq!(text.parse::<Step>().unwrap().to_string(), text);
+        }
+        assert!("KillNobody".parse::<Step>().is_err());
     }
 
     #[test]

@@ -231,6 +231,13 @@ impl Nodes {
         views.join("\n")
     }
 
+    /// Where their data are; it goes with them.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder
+            .as_ref()
+            .map_or(Path::new("."), tempfile::TempDir::path)
+    }
+
     /// Ends the nodes; their logs and data go where somebody can look at them.
     pub(crate) fn keep_for_inspection(mut self, place: &Path) -> Result<(), Failed> {
         for node in &mut self.nodes {

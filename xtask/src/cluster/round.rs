@@ -1,6 +1,11 @@
 //! One run: a cluster, clients, faults, and then the question whether anybody was lied to.
 
-use std::{collections::BTreeSet, fs, path::Path, sync::Arc, time::Instant};
+use std::{
+    collections::BTreeSet,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use super::{
     check::{Checker, Verdict, evidence},
@@ -57,6 +62,8 @@ pub(crate) struct Sums {
     pub(crate) inserts: u64,
     pub(crate) faults: u64,
     pub(crate) judged: u64,
+    /// The longest time from the end of a fault until all nodes served.
+    pub(crate) recovery: Duration,
 }
 
 /// What a run needs from its surroundings.
@@ -90,24 +97,11 @@ impl Stage<'_> {
             Some(network) => Nodes::start_in(network, &flags)?,
             None => Nodes::start(NODES, &flags)?,
         };
-        let folder = tempfile::tempdir()?;
         let mut history = Vec::new();
-        let played = self.play(
-            setting,
-            plan,
-            seed,
-            &mut nodes,
-            sums,
-            &mut history,
-            folder.path(),
-        );
+        let played = self.play(setting, plan, seed, &mut nodes, sums, &mut history);
         if let Err(Failed(why)) = played {
             let place = evidence(&format!("{}-{}-{seed}", setting.durability, setting.store))?;
             save(&history, &place.join("history.jsonl"))?;
-            let _ = fs::copy(
-                folder.path().join("history.html"),
-                place.join("history.html"),
-            );
             nodes.keep_for_inspection(&place.join("nodes"))?;
             return Err(Failed(format!(
                 "seed {seed}: {why}\n  what was seen is in {}",
@@ -117,7 +111,6 @@ impl Stage<'_> {
         Ok(history)
     }
 
-    #[allow(clippy::too_many_arguments, reason = "one act of one play")]
     fn play(
         &self,
         setting: Setting,
@@ -126,12 +119,10 @@ impl Stage<'_> {
         nodes: &mut Nodes,
         sums: &mut Sums,
         history: &mut Vec<Operation>,
-        folder: &Path,
     ) -> Result<(), Failed> {
         let load = Load::start(nodes.client_addresses(), seed)?;
         let shared = Arc::clone(&load.shared);
-        let begin = Instant::now();
-        let acted = self.act(setting, plan, nodes, &load, begin);
+        let acted = self.act(setting, plan, nodes, &load, &mut sums.recovery);
         sums.faults += u64::from(setting.steps);
         let mut seen = load.finish()?;
         // Whatever happened, the history so far is worth keeping.
@@ -149,7 +140,7 @@ impl Stage<'_> {
         nothing_lost(&seen, &shared)?;
         let digest = nodes.wait_until_equal()?;
         println!("  all nodes are equal: {digest}");
-        self.judge(history, folder, sums)?;
+        self.judge(history, nodes.folder(), sums)?;
         if !setting.is_durable() {
             // [volatile-1] One may die at last: the others still serve.
             let id = nodes.leader()?;
@@ -176,19 +167,26 @@ impl Stage<'_> {
         plan: &mut Plan,
         nodes: &mut Nodes,
         load: &Load,
-        begin: Instant,
+        recovered: &mut Duration,
     ) -> Result<(), Failed> {
+        let begin = Instant::now();
         for _ in 0..setting.steps {
             let step = plan.next();
             let before = load.known();
             let at = begin.elapsed().as_secs_f64();
-            plan.play(step, nodes, self.network)
+            let recovery = plan
+                .play(step, nodes, self.network)
                 .map_err(|Failed(why)| Failed(format!("after {step}: {why}")))?;
+            *recovered = (*recovered).max(recovery);
             // Clients go on before the next fault.
             wait_for("clients to go on", || {
                 (load.known() > before + 50).then_some(())
             })?;
-            println!("  {at:5.1} s  {step}: {} operations", load.known() - before);
+            println!(
+                "  {at:5.1} s  {step}: {} operations; all served again after {} ms",
+                load.known() - before,
+                recovery.as_millis()
+            );
         }
         Ok(())
     }

@@ -48,8 +48,7 @@ pub(crate) fn run(network: &Network, checker: &Checker) -> Result<(), Failed> {
             "a node that nobody reaches answered a read with {value:?}"
         )));
     }
-    let folder = tempfile::tempdir()?;
-    let (verdict, text) = checker.judge(&history, folder.path())?;
+    let (verdict, text) = checker.judge(&history, nodes.folder())?;
     if verdict != Verdict::Violation {
         return Err(Failed(format!(
             "old reads of an isolated node were taken for fresh ones: {text}"
