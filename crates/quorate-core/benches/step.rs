@@ -1,7 +1,9 @@
-//! What one step of the core costs in steady state: medians of several rounds, in nanoseconds.
+//! What one step of the core costs in steady state.
 //!
-//! `cargo bench -p quorate-core --bench step`. Compare ratios within one run: absolute times drift
-//! with the machine. The budget is in `docs/performance.md`.
+//! `cargo bench -p quorate-core --bench step` prints nanoseconds, medians of several rounds. Compare
+//! ratios within one run: absolute times drift with the machine; `docs/performance.md` has the
+//! budget. With `--case NAME` it does one round of fixed work and prints its number of steps, for
+//! whoever counts instructions; with `--idle` it does all of that but the steps.
 #![allow(clippy::print_stdout, reason = "a report for people")]
 
 use std::{hint::black_box, time::Instant};
@@ -20,7 +22,33 @@ use quorate_core::{
 };
 
 const ROUNDS: usize = 11;
-const STEPS: u64 = 20_000;
+const VALUES: u64 = 20_000;
+
+/// What is measured: name, and the round.
+type Case = (&'static str, fn(bool) -> Round);
+
+const CASES: [Case; 6] = [
+    ("follower.batches", |idle| follower(false, idle)),
+    ("follower.streams", |idle| follower(true, idle)),
+    ("leader.volatile.batches", |idle| {
+        leader(false, Class::Volatile, idle)
+    }),
+    ("leader.volatile.streams", |idle| {
+        leader(true, Class::Volatile, idle)
+    }),
+    ("leader.durable.batches", |idle| {
+        leader(false, Class::Durable, idle)
+    }),
+    ("leader.durable.streams", |idle| {
+        leader(true, Class::Durable, idle)
+    }),
+];
+
+/// One round of fixed work.
+struct Round {
+    steps: u64,
+    nanos: u128,
+}
 
 fn node(id: u32, class: Class) -> Node {
     let members = (1..=3).map(Member::first);
@@ -57,7 +85,7 @@ fn value(step: u64, stream: bool) -> (Value, u64) {
 }
 
 /// A follower votes: one 2A in, one record and (volatile) one 2B out.
-fn follower(stream: bool) -> f64 {
+fn follower(stream: bool, idle: bool) -> Round {
     let mut node = node(2, Class::Volatile);
     let mut effects = Effects::with_capacity(64);
     let leader = Member::first(1);
@@ -68,7 +96,7 @@ fn follower(stream: bool) -> f64 {
     };
     let (mut prefix, mut at) = (0u64, Slot::FIRST);
     let mut steps = Vec::new();
-    for step in 0..STEPS {
+    for step in 0..VALUES {
         let (value, slots) = value(step, stream);
         let range = quorate_core::slot::SlotRange::new(at, at.plus(slots));
         // Everything before is decided: the lists stay as short as with one round trip in flight.
@@ -87,25 +115,31 @@ fn follower(stream: bool) -> f64 {
     }
     let began = Instant::now();
     for message in steps {
-        node.step(
-            Time(1),
-            Input::Message {
-                from: leader,
-                message,
-                held: true,
-            },
-            &mut effects,
-        );
+        let input = Input::Message {
+            from: leader,
+            message,
+            held: true,
+        };
+        step_unless(idle, &mut node, input, &mut effects);
         black_box(effects.drain().count());
     }
-    #[expect(clippy::cast_precision_loss, reason = "a report")]
-    let each = began.elapsed().as_nanos() as f64 / STEPS as f64;
-    each
+    Round {
+        steps: VALUES,
+        nanos: began.elapsed().as_nanos(),
+    }
+}
+
+fn step_unless(idle: bool, node: &mut Node, input: Input, effects: &mut Effects) {
+    if idle {
+        black_box(&input);
+    } else {
+        node.step(Time(1), input, effects);
+    }
 }
 
 /// A leader orders: one proposal and two votes of others in, two 2As, a record, a decision out.
 /// The time is per step, of which there are three per value (four in a durable group).
-fn leader(stream: bool, class: Class) -> f64 {
+fn leader(stream: bool, class: Class, idle: bool) -> Round {
     let mut node = node(1, class);
     let mut effects = Effects::with_capacity(64);
     node.step(Time(0), Input::Tick, &mut effects);
@@ -166,7 +200,7 @@ fn leader(stream: bool, class: Class) -> f64 {
     let (mut check, mut at) = (0u64, Slot::FIRST);
     let mut took = 0;
     let mut steps = 0u64;
-    for step in 0..STEPS {
+    for step in 0..VALUES {
         let (value, slots) = value(step, stream);
         let range = quorate_core::slot::SlotRange::new(at, at.plus(slots));
         check = range_check(range, &value).wrapping_add(check);
@@ -179,10 +213,12 @@ fn leader(stream: bool, class: Class) -> f64 {
             check,
         });
         let began = Instant::now();
-        node.step(Time(1), Input::Propose { value, slots }, &mut effects);
+        let propose = Input::Propose { value, slots };
+        step_unless(idle, &mut node, propose, &mut effects);
         records += 1;
         if class == Class::Durable {
-            node.step(Time(1), Input::Persisted(RecordSeq(records)), &mut effects);
+            let persisted = Input::Persisted(RecordSeq(records));
+            step_unless(idle, &mut node, persisted, &mut effects);
             steps += 1;
         }
         for other in [2, 3] {
@@ -192,42 +228,37 @@ fn leader(stream: bool, class: Class) -> f64 {
                 message: vote.clone(),
                 held: true,
             };
-            node.step(Time(1), input, &mut effects);
+            step_unless(idle, &mut node, input, &mut effects);
         }
         steps += 3;
         took += began.elapsed().as_nanos();
         black_box(effects.drain().count());
     }
-    assert_eq!(node.decided_to(), at, "all decided");
-    #[expect(clippy::cast_precision_loss, reason = "a report")]
-    let each = took as f64 / steps as f64;
-    each
+    assert!(idle || node.decided_to() == at, "all decided");
+    Round { steps, nanos: took }
 }
 
-fn median(mut run: impl FnMut() -> f64) -> f64 {
-    let mut rounds: Vec<f64> = (0..ROUNDS).map(|_| run()).collect();
+/// Nanoseconds per step.
+fn median(case: Case) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "a report")]
+    let each = |round: Round| round.nanos as f64 / round.steps as f64;
+    let mut rounds: Vec<f64> = (0..ROUNDS).map(|_| each(case.1(false))).collect();
     rounds.sort_by(f64::total_cmp);
     rounds[ROUNDS / 2]
 }
 
 fn main() {
-    println!("ns per step, median of {ROUNDS} rounds of {STEPS} values, window 1");
-    println!(
-        "follower, batches            {:6.1}",
-        median(|| follower(false))
-    );
-    println!(
-        "follower, stream runs 64 Ki  {:6.1}",
-        median(|| follower(true))
-    );
-    for (name, class) in [("volatile", Class::Volatile), ("durable", Class::Durable)] {
-        println!(
-            "leader, batches, {name:8}    {:6.1}",
-            median(|| leader(false, class))
-        );
-        println!(
-            "leader, streams, {name:8}    {:6.1}",
-            median(|| leader(true, class))
-        );
-    }
+    let words: Vec<String> = std::env::args().collect();
+    let after = |flag: &str| words.iter().skip_while(|word| *word != flag).nth(1);
+    let Some(name) = after("--case") else {
+        println!("ns per step, median of {ROUNDS} rounds of {VALUES} values, window 1");
+        for case in CASES {
+            println!("{:24} {:6.1}", case.0, median(case));
+        }
+        return;
+    };
+    let case = CASES.into_iter().find(|case| case.0 == *name);
+    let case = case.expect("a case that exists");
+    let idle = words.iter().any(|word| word == "--idle");
+    println!("steps={}", case.1(idle).steps);
 }

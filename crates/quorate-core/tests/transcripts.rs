@@ -111,5 +111,6 @@ stories! {
     conflicting_votes_raise_alarm
     stray_node_is_taken_in_again
     one_refusal_does_not_end_phase_1
+    refusal_tells_of_an_era
     late_word_of_a_decision
 }

@@ -16,10 +16,13 @@ use crate::{
 const RETRY_HEARTBEATS: u64 = 4;
 
 impl Node {
-    /// Somebody spoke of this ballot: the next one of this node must be above it.
-    pub(super) fn saw(&mut self, ballot: Ballot) {
+    /// `from` spoke of this ballot: the next one of this node must be above it. [ballot-3] If its
+    /// era is not known here, the slot that began it is decided somewhere, and missing here.
+    pub(super) fn saw(&mut self, from: NodeId, ballot: Ballot) {
         if ballot.era <= self.learner.eras().era() {
             self.election.saw(ballot);
+        } else {
+            self.catchup.note(self.learner.decided_to().next(), from);
         }
     }
 
@@ -93,7 +96,7 @@ impl Node {
         beat: Heartbeat,
         effects: &mut Effects,
     ) {
-        self.saw(beat.ballot);
+        self.saw(from, beat.ballot);
         self.follow(beat.ballot, beat.decided_to, effects);
         // [disk-9] A node that cannot vote keeps nobody in office.
         if self.pending.failed() {

@@ -510,6 +510,7 @@ impl Node {
             return;
         };
         let (ballot, next) = (leading.ballot(), leading.tally.next());
+        self.saw(from.node, reply.promised);
         let Some(peer) = self
             .peers
             .find(from.node)
@@ -520,7 +521,6 @@ impl Node {
         peer.heard = Some(now);
         peer.promised = peer.promised.max(reply.promised);
         peer.decided_to = peer.decided_to.max(reply.decided_to);
-        self.election.saw(reply.promised);
         // A follower that learned of a decision from the leader before this one does not vote for
         // it again: this leader learns it too.
         self.catchup.note(reply.decided_to, from.node);
@@ -583,7 +583,7 @@ impl Node {
         ballot: Ballot,
         promised: Ballot,
     ) {
-        self.saw(promised);
+        self.saw(from.node, promised);
         if let Some(phase1) = self.phase1.as_mut().filter(|p| p.ballot == ballot)
             && promised > ballot
         {

@@ -140,7 +140,7 @@ impl Node {
         promised: Ballot,
         effects: &mut Effects,
     ) {
-        self.saw(promised);
+        self.saw(from.node, promised);
         if !granted || self.leading.is_some() || self.phase1.is_some() {
             return;
         }

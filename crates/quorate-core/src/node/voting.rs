@@ -27,7 +27,7 @@ impl Node {
         if self.pending.failed() || ballot.node != from {
             return;
         }
-        self.saw(ballot);
+        self.saw(from, ballot);
         match self.acceptor.may_promise(ballot) {
             Err(promised) => effects.send(from, Message::Preempted { ballot, promised }),
             Ok(raises) => {
@@ -77,7 +77,7 @@ impl Node {
         if m.range.len() > 1 && !m.value.may_span() {
             return;
         }
-        self.saw(m.ballot);
+        self.saw(from, m.ballot);
         let promised = self.acceptor.promised();
         if m.ballot < promised {
             effects.send(
