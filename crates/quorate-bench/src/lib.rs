@@ -9,16 +9,16 @@
 #![forbid(unsafe_code)]
 
 pub mod connection;
-//pub mod environment;
+pub mod environment;
 pub mod frames;
 pub mod generator;
 pub mod load;
 pub mod log_service;
-//pub mod papers;
-//pub mod probe;
+pub mod papers;
+pub mod probe;
 pub mod protocol;
-//pub mod report;
-//pub mod row;
+pub mod report;
+pub mod row;
 pub mod samples;
 pub mod schedule;
-//pub mod usage;
+pub mod usage;

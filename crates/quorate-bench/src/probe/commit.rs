@@ -1,0 +1,295 @@
+//! The whole commit as a bare program: client, leader, two followers, and no protocol.
+//!
+//! The leader takes whatever commands have come, sends them to both followers, writes and flushes
+//! them itself, waits for both, and answers. So do the followers. One batch at a time: a system that
+//! sends the next one while the last one is being flushed can beat this where flushes are slow.
+//! There are no ballots, no checksums, no elections, no service, and nothing can fail.
+
+use std::{
+    collections::VecDeque,
+    io::{self, ErrorKind, Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use super::{
+    disk::LogFile,
+    part::{Launcher, Part, dial, serve_one},
+};
+use crate::{
+    load::Offer,
+    row::{GENERATOR, Repetition, RoleUsage, Setting},
+    samples::Samples,
+    schedule::Nanos,
+    usage::{Machine, Usage},
+};
+
+/// Followers, as in a cluster of three.
+const FOLLOWERS: usize = 2;
+/// Bytes in front of a batch: its length.
+const HEADER: usize = 8;
+/// Bytes of the answer to a command.
+const REPLY: usize = 8;
+/// Most bytes of a batch.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+
+/// What is committed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Shape {
+    /// Bytes of a command.
+    pub value_bytes: usize,
+    /// Commands under way.
+    pub window: u32,
+    /// Whether every batch is written and flushed on all three.
+    pub durable: bool,
+    /// The modelled time of a flush; zero is the disk as it is.
+    pub flush: Duration,
+}
+
+impl Shape {
+    /// As a row names it.
+    pub fn setting(&self) -> Setting {
+        Setting {
+            scenario: "probe".to_owned(),
+            system: "bare program".to_owned(),
+            durability: if self.durable { "durable" } else { "volatile" }.to_owned(),
+            store: "none".to_owned(),
+            value_bytes: self.value_bytes,
+            reads_percent: 0,
+            connections: 1,
+            offer: Offer::Closed {
+                outstanding: self.window,
+            },
+            disk_flush_ms: if self.durable {
+                self.flush.as_secs_f64() * 1000.0
+            } else {
+                0.0
+            },
+        }
+    }
+}
+
+/// The part of a follower; `file` if it writes.
+pub fn follower(file: Option<LogFile>) -> io::Result<()> {
+    let mut file = file;
+    let mut leader = serve_one()?;
+    let mut batch = vec![0; HEADER + BATCH_BYTES_MAX];
+    loop {
+        let mut have = 0;
+        while have < HEADER {
+            match read(&mut leader, &mut batch[have..])? {
+                0 => return Ok(()),
+                count => have += count,
+            }
+        }
+        let (header, _) = batch.split_first_chunk::<HEADER>().expect("it is longer");
+        let length = usize::try_from(u64::from_le_bytes(*header)).unwrap_or(usize::MAX);
+        if length > BATCH_BYTES_MAX {
+            return Err(ErrorKind::InvalidData.into());
+        }
+        let end = HEADER + length;
+        if have < end {
+            leader.read_exact(&mut batch[have..end])?;
+        }
+        if let Some(file) = &mut file {
+            file.append(&batch[HEADER..end])?;
+        }
+        leader.write_all(&[1; REPLY])?;
+    }
+}
+
+/// The part of the leader.
+pub fn leader(
+    value_bytes: usize,
+    followers: &[SocketAddr],
+    file: Option<LogFile>,
+) -> io::Result<()> {
+    let mut file = file;
+    let followers: io::Result<Vec<TcpStream>> =
+        followers.iter().map(|address| dial(*address)).collect();
+    let mut followers = followers?;
+    let mut client = serve_one()?;
+    // Room for the length in front, so that a batch leaves with one call.
+    let mut batch = vec![0; HEADER + BATCH_BYTES_MAX];
+    let replies = vec![1; BATCH_BYTES_MAX / value_bytes.max(1) * REPLY];
+    let mut have = 0;
+    loop {
+        match read(&mut client, &mut batch[HEADER + have..])? {
+            0 => return Ok(()),
+            count => have += count,
+        }
+        let commands = have / value_bytes;
+        if commands == 0 {
+            continue;
+        }
+        let length = commands * value_bytes;
+        batch[..HEADER].copy_from_slice(&(length as u64).to_le_bytes());
+        for follower in &mut followers {
+            follower.write_all(&batch[..HEADER + length])?;
+        }
+        if let Some(file) = &mut file {
+            file.append(&batch[HEADER..HEADER + length])?;
+        }
+        for follower in &mut followers {
+            follower.read_exact(&mut [0; REPLY])?;
+        }
+        client.write_all(&replies[..commands * REPLY])?;
+        batch.copy_within(HEADER + length..HEADER + have, HEADER);
+        have -= length;
+    }
+}
+
+fn read(socket: &mut TcpStream, into: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match socket.read(into) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
+
+/// The whole: three processes and this one, which is the client.
+#[derive(Debug)]
+pub struct Bare {
+    shape: Shape,
+    leader: Part,
+    followers: Vec<Part>,
+    client: TcpStream,
+}
+
+impl Bare {
+    /// Starts the parts. Their files are made in the folder.
+    pub fn start(launcher: &Launcher, folder: &Path, shape: Shape) -> io::Result<Self> {
+        if shape.value_bytes == 0 || shape.value_bytes > BATCH_BYTES_MAX {
+            return Err(io::Error::new(
+                ErrorKind::InvalidInput,
+                format!("a command has 1 to {BATCH_BYTES_MAX} bytes"),
+            ));
+        }
+        let file = |name: &str| {
+            let path = folder.join(name);
+            let shown = if shape.durable {
+                path.display().to_string()
+            } else {
+                "-".to_owned()
+            };
+            [shown, shape.flush.as_micros().to_string()]
+        };
+        let mut followers = Vec::new();
+        for number in 0..FOLLOWERS {
+            let [path, flush] = file(&format!("follower-{number}"));
+            followers.push(launcher.start(&["follower".to_owned(), path, flush])?);
+        }
+        let [path, flush] = file("leader");
+        let mut arguments = vec![
+            "leader".to_owned(),
+            path,
+            flush,
+            shape.value_bytes.to_string(),
+        ];
+        arguments.extend(followers.iter().map(|part| part.address.to_string()));
+        let leader = launcher.start(&arguments)?;
+        let client = dial(leader.address)?;
+        Ok(Self {
+            shape,
+            leader,
+            followers,
+            client,
+        })
+    }
+
+    fn usages(&self) -> [Usage; 3] {
+        let followers: Vec<u32> = self.followers.iter().map(Part::id).collect();
+        [
+            Usage::of_processes(&[self.leader.id()]),
+            Usage::of_processes(&followers),
+            Usage::of_processes(&[std::process::id()]),
+        ]
+    }
+
+    /// Commits for so long; what came before `warmup` is over does not count.
+    pub fn repetition(&mut self, warmup: Duration, measure: Duration) -> io::Result<Repetition> {
+        self.commit(warmup)?;
+        let before = (self.usages(), Machine::now());
+        let samples = self.commit(measure)?;
+        let after = (self.usages(), Machine::now());
+        let mut roles = Vec::new();
+        for (index, role) in ["leader", "followers", GENERATOR].into_iter().enumerate() {
+            roles.push(RoleUsage {
+                role: role.to_owned(),
+                usage: after.0[index].since(before.0[index]),
+            });
+        }
+        let own: f64 = roles.iter().map(|role| role.usage.cpu_s()).sum();
+        let foreign = after.1.zip(before.1);
+        Ok(Repetition {
+            counted: samples.completed,
+            samples,
+            roles,
+            foreign_cpu: foreign.map(|(after, before)| after.foreign_share(before, own)),
+            ..Repetition::default()
+        })
+    }
+
+    /// Keeps the window full, then waits for what is under way.
+    fn commit(&mut self, time: Duration) -> io::Result<Samples> {
+        let size = self.shape.value_bytes;
+        let window = usize::try_from(self.shape.window.max(1)).expect("a window fits");
+        let commands = vec![b'x'; size * window];
+        let mut replies = vec![0; window * REPLY];
+        let mut samples = Samples::default();
+        // How many were sent when, oldest first.
+        let mut under_way = VecDeque::new();
+        let began = Instant::now();
+        self.client.write_all(&commands)?;
+        under_way.push_back((window, began));
+        let (mut open, mut partial, mut last) = (window, 0, began);
+        while open > 0 {
+            let count = read(&mut self.client, &mut replies)?;
+            if count == 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            let now = Instant::now();
+            let answered = (partial + count) / REPLY;
+            partial = (partial + count) % REPLY;
+            record(&mut under_way, answered, now, &mut samples);
+            open -= answered;
+            if now - began < time {
+                last = now;
+                samples.completed += answered as u64;
+                self.client.write_all(&commands[..answered * size])?;
+                under_way.push_back((answered, now));
+                open += answered;
+            }
+        }
+        samples.sent = samples.latencies.count();
+        samples.measured = nanos(last - began).max(1);
+        Ok(samples)
+    }
+}
+
+/// The oldest `answered` commands got their replies.
+fn record(
+    under_way: &mut VecDeque<(usize, Instant)>,
+    mut answered: usize,
+    now: Instant,
+    samples: &mut Samples,
+) {
+    while answered > 0 {
+        let Some((count, sent)) = under_way.front_mut() else {
+            return;
+        };
+        let done = answered.min(*count);
+        (0..done).for_each(|_| samples.latencies.record(nanos(now - *sent)));
+        answered -= done;
+        *count -= done;
+        if *count == 0 {
+            under_way.pop_front();
+        }
+    }
+}
+
+fn nanos(time: Duration) -> Nanos {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

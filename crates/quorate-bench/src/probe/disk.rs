@@ -1,0 +1,157 @@
+//! How fast the disk takes small flushed writes, and large ones.
+
+use std::{
+    fs::File,
+    io::{self, Write as _},
+    os::unix::fs::{FileExt as _, OpenOptionsExt as _},
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use quorate_log::disk::{Buffer, FlushModel, device_time};
+use rustix::{fs::OFlags, thread::ClockId, time::Timespec};
+
+use super::Ceiling;
+use crate::{row::round, samples::Latencies, schedule::SECOND};
+
+/// Bytes of the file that is written over and over.
+const FILE_BYTES: u64 = 64 << 20;
+/// One small write.
+const BLOCK: usize = 4096;
+/// One large write, and how many.
+const LARGE: usize = 1 << 20;
+const LARGE_WRITES: u64 = 256;
+
+/// A file whose blocks were written before, as a good log's are: a write changes no metadata.
+#[derive(Debug)]
+pub struct LogFile {
+    file: File,
+    at: u64,
+    model: Option<FlushModel>,
+}
+
+impl LogFile {
+    /// Makes it, full of zeros, and on the disk. `flush` models a slower device; zero is this one.
+    pub fn create(path: &Path, flush: Duration) -> io::Result<Self> {
+        let mut file = File::options()
+            .create(true)
+            .truncate(true)
+            .write(true)
+            .open(path)?;
+        let zeros = vec![0; LARGE];
+        for _ in 0..FILE_BYTES / LARGE as u64 {
+            file.write_all(&zeros)?;
+        }
+        file.sync_all()?;
+        Ok(Self {
+            file,
+            at: 0,
+            model: (!flush.is_zero()).then(|| FlushModel::new(flush)),
+        })
+    }
+
+    /// Writes, and returns when it is on stable storage.
+    pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let length = bytes.len() as u64;
+        if self.at + length > FILE_BYTES {
+            self.at = 0;
+        }
+        self.file.write_all_at(bytes, self.at)?;
+        self.at += length;
+        self.file.sync_data()?;
+        if let Some(model) = &mut self.model {
+            sleep_until(model.ends(device_time()));
+        }
+        Ok(())
+    }
+}
+
+fn sleep_until(moment: u64) {
+    let moment = Timespec {
+        tv_sec: i64::try_from(moment / SECOND).unwrap_or(i64::MAX),
+        tv_nsec: i64::try_from(moment % SECOND).expect("below a second"),
+    };
+    while rustix::thread::clock_nanosleep_absolute(ClockId::Monotonic, &moment).is_err() {}
+}
+
+/// One write of 4 KiB after the other, each flushed.
+#[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+pub fn append_and_flush(folder: &Path, flush: Duration, time: Duration) -> io::Result<Ceiling> {
+    let mut file = LogFile::create(&folder.join("append"), flush)?;
+    let block = vec![7; BLOCK];
+    let mut latencies = Latencies::default();
+    let began = Instant::now();
+    while began.elapsed() < time {
+        let before = Instant::now();
+        file.append(&block)?;
+        latencies.record(u64::try_from(before.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    }
+    let rate = latencies.count() as f64 / began.elapsed().as_secs_f64();
+    Ok(Ceiling {
+        name: "write 4 KiB and flush, one after the other".to_owned(),
+        value: round(rate),
+        unit: "/s".to_owned(),
+        p50_us: Some(round(latencies.quantile_us(0.5))),
+        p99_us: Some(round(latencies.quantile_us(0.99))),
+        cpu_us_per_op: None,
+    })
+}
+
+/// Large writes past the page cache, and one flush at the end.
+#[expect(clippy::cast_precision_loss, reason = "a bandwidth for people")]
+pub fn bandwidth(folder: &Path) -> io::Result<Ceiling> {
+    let path = folder.join("bandwidth");
+    drop(LogFile::create(&path, Duration::ZERO)?);
+    let direct = i32::try_from(OFlags::DIRECT.bits()).expect("a flag of the kernel fits");
+    let opened = File::options().write(true).custom_flags(direct).open(&path);
+    let (file, how) = match opened {
+        Ok(file) => (file, "past the page cache"),
+        Err(_) => (
+            File::options().write(true).open(&path)?,
+            "through the page cache",
+        ),
+    };
+    let buffer = Buffer::new(LARGE);
+    let began = Instant::now();
+    for number in 0..LARGE_WRITES {
+        let at = number * LARGE as u64 % FILE_BYTES;
+        file.write_all_at(&buffer, at)?;
+    }
+    file.sync_data()?;
+    let bytes = LARGE_WRITES as f64 * LARGE as f64;
+    Ok(Ceiling {
+        name: format!("write 256 x 1 MiB {how}, then flush"),
+        value: round(bytes / 1e9 / began.elapsed().as_secs_f64()),
+        unit: "GB/s".to_owned(),
+        p50_us: None,
+        p99_us: None,
+        cpu_us_per_op: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_is_written_over_from_the_start_and_never_grows() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let mut file = LogFile::create(&path, Duration::ZERO).unwrap();
+        file.at = FILE_BYTES - 1;
+        file.append(b"ab").unwrap();
+        assert_eq!(file.at, 2);
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), FILE_BYTES);
+        assert_eq!(&std::fs::read(&path).unwrap()[..3], b"ab\0");
+    }
+
+    #[test]
+    fn a_modelled_flush_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let flush = Duration::from_millis(5);
+        let mut file = LogFile::create(&folder.path().join("log"), flush).unwrap();
+        let before = Instant::now();
+        (0..3).for_each(|_| file.append(b"x").unwrap());
+        assert!(before.elapsed() >= flush * 3);
+    }
+}

@@ -1,0 +1,34 @@
+//! How fast one thread copies memory.
+
+use std::{hint::black_box, time::Instant};
+
+use super::Ceiling;
+use crate::row::{median, round};
+
+/// More than the caches hold.
+const BYTES: usize = 64 << 20;
+const ROUNDS: usize = 9;
+
+/// Copies, in large pieces.
+#[expect(clippy::cast_precision_loss, reason = "a bandwidth for people")]
+pub fn copy() -> Ceiling {
+    let from = vec![1_u8; BYTES];
+    // Written once before, so that no round pays for fresh pages.
+    let mut to = vec![2_u8; BYTES];
+    let rates: Vec<f64> = (0..ROUNDS)
+        .map(|_| {
+            let began = Instant::now();
+            to.copy_from_slice(black_box(&from));
+            black_box(&mut to);
+            BYTES as f64 / 1e9 / began.elapsed().as_secs_f64()
+        })
+        .collect();
+    Ceiling {
+        name: "copy 64 MiB in memory, one thread".to_owned(),
+        value: round(median(rates.into_iter())),
+        unit: "GB/s".to_owned(),
+        p50_us: None,
+        p99_us: None,
+        cpu_us_per_op: None,
+    }
+}

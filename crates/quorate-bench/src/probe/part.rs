@@ -1,0 +1,95 @@
+//! A part of a probe as a process of its own: started, found, ended.
+
+use std::{
+    io::{self, BufRead as _, BufReader, Write as _},
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+};
+
+/// How parts are started: a program, and what comes before their own arguments.
+#[derive(Clone, Debug)]
+pub struct Launcher {
+    /// The program.
+    pub program: PathBuf,
+    /// Its first arguments.
+    pub arguments: Vec<String>,
+}
+
+/// A running part. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Part {
+    child: Child,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+impl Launcher {
+    /// Starts a part, and waits until it says where it listens.
+    pub fn start(&self, arguments: &[String]) -> io::Result<Part> {
+        let mut child = Command::new(&self.program)
+            .args(&self.arguments)
+            .args(arguments)
+            // It watches this pipe: should this process be killed, it ends, too.
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut line = String::new();
+        let stdout = child.stdout.take();
+        let read = match stdout {
+            Some(stdout) => BufReader::new(stdout).read_line(&mut line),
+            None => Ok(0),
+        };
+        let address = line.trim().parse();
+        match (read, address) {
+            (Ok(_), Ok(address)) => Ok(Part { child, address }),
+            _ => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(io::Error::other(format!(
+                    "a part of the probe did not start: {arguments:?}"
+                )))
+            }
+        }
+    }
+}
+
+impl Part {
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// In the part: says where it listens, and takes its one client.
+pub fn serve_one() -> io::Result<TcpStream> {
+    std::thread::Builder::new()
+        .name("parent".to_owned())
+        .spawn(|| {
+            // The parent never writes; the end of this pipe is the end of the parent.
+            let _ = io::copy(&mut io::stdin(), &mut io::sink());
+            std::process::exit(0);
+        })?;
+    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}", listener.local_addr()?)?;
+    out.flush()?;
+    let (client, _) = listener.accept()?;
+    client.set_nodelay(true)?;
+    Ok(client)
+}
+
+/// A connection to a part.
+pub fn dial(address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = TcpStream::connect(address)?;
+    socket.set_nodelay(true)?;
+    Ok(socket)
+}

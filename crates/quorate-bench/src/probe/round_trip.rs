@@ -1,0 +1,107 @@
+//! How long a small message takes to another process and back, over loopback TCP.
+
+use std::{
+    io::{self, ErrorKind, Read as _, Write as _},
+    net::TcpStream,
+    time::{Duration, Instant},
+};
+
+use super::{
+    Ceiling,
+    part::{Launcher, dial, serve_one},
+};
+use crate::{row::round, samples::Latencies, usage::Usage};
+
+/// Bytes of the message.
+const BYTES: usize = 64;
+
+/// Waiting for a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// The kernel wakes the reader.
+    Block,
+    /// The reader asks again and again, on a CPU of its own.
+    Spin,
+}
+
+impl Wait {
+    /// As an argument of the part.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Block => "block",
+            Self::Spin => "spin",
+        }
+    }
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Block, Self::Spin]
+            .into_iter()
+            .find(|wait| wait.name() == name)
+    }
+}
+
+/// The part: sends back what it gets.
+pub fn echo(wait: Wait) -> io::Result<()> {
+    let mut client = serve_one()?;
+    client.set_nonblocking(wait == Wait::Spin)?;
+    let mut message = [0; BYTES];
+    while receive(&mut client, &mut message)? {
+        client.write_all(&message)?;
+    }
+    Ok(())
+}
+
+/// One message there and back after the other, for this long.
+#[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+pub fn measure(launcher: &Launcher, wait: Wait, time: Duration) -> io::Result<Ceiling> {
+    let part = launcher.start(&["echo".to_owned(), wait.name().to_owned()])?;
+    let mut socket = dial(part.address)?;
+    socket.set_nonblocking(wait == Wait::Spin)?;
+    let processes = [part.id(), std::process::id()];
+    let mut latencies = Latencies::default();
+    let mut message = [1; BYTES];
+    let before = Usage::of_processes(&processes);
+    let began = Instant::now();
+    while began.elapsed() < time {
+        let sent = Instant::now();
+        socket.write_all(&message)?;
+        if !receive(&mut socket, &mut message)? {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        latencies.record(u64::try_from(sent.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    }
+    let took = began.elapsed().as_secs_f64();
+    let cpu = Usage::of_processes(&processes).since(before).cpu_s();
+    let count = latencies.count().max(1) as f64;
+    let how = match wait {
+        Wait::Block => "blocking",
+        Wait::Spin => "spinning",
+    };
+    Ok(Ceiling {
+        name: format!("64 B there and back over loopback TCP, {how}"),
+        value: round(count / took),
+        unit: "/s".to_owned(),
+        p50_us: Some(round(latencies.quantile_us(0.5))),
+        p99_us: Some(round(latencies.quantile_us(0.99))),
+        cpu_us_per_op: Some(round(cpu * 1e6 / count)),
+    })
+}
+
+/// A whole message; `false` at the end of the connection.
+fn receive(socket: &mut TcpStream, message: &mut [u8]) -> io::Result<bool> {
+    let mut have = 0;
+    while have < message.len() {
+        match socket.read(&mut message[have..]) {
+            Ok(0) => return Ok(false),
+            Ok(count) => have += count,
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+            {
+                std::hint::spin_loop();
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,77 @@
+//! Rows as CSV (RFC 4180).
+
+use crate::row::Row;
+
+/// Names of the columns, and what is in them.
+type Column = (&'static str, fn(&Row) -> String);
+
+const COLUMNS: [Column; 33] = [
+    ("scenario", |row| row.scenario.clone()),
+    ("system", |row| row.system.clone()),
+    ("durability", |row| row.durability.clone()),
+    ("store", |row| row.store.clone()),
+    ("value_bytes", |row| row.value_bytes.to_string()),
+    ("connections", |row| row.connections.to_string()),
+    ("outstanding", |row| optional(row.outstanding)),
+    ("offered_per_s", |row| optional(row.offered_per_s)),
+    ("achieved_per_s", |row| row.achieved_per_s.to_string()),
+    ("p50_us", |row| row.p50_us.to_string()),
+    ("p95_us", |row| row.p95_us.to_string()),
+    ("p99_us", |row| row.p99_us.to_string()),
+    ("p999_us", |row| row.p999_us.to_string()),
+    ("max_us", |row| row.max_us.to_string()),
+    ("cpu_us_per_op", |row| optional(row.cpu_us_per_op)),
+    ("errors", |row| row.errors.to_string()),
+    ("repeats", |row| row.repeats.to_string()),
+    ("foreign_cpu", |row| optional(row.foreign_cpu)),
+    ("ceiling", |row| optional(row.ceiling)),
+    ("ratio_to_ceiling", |row| optional(row.ratio_to_ceiling)),
+    ("valid", |row| row.valid.to_string()),
+    ("why_not", |row| row.why_not.join("; ")),
+    ("lost", |row| row.lost.to_string()),
+    ("late_share", |row| row.late_share.to_string()),
+    ("reads_percent", |row| row.reads_percent.to_string()),
+    ("disk_flush_ms", |row| row.disk_flush_ms.to_string()),
+    ("switches_per_op", |row| optional(row.switches_per_op)),
+    ("syscalls_per_op", |row| optional(row.syscalls_per_op)),
+    ("writes_per_op", |row| optional(row.writes_per_op)),
+    ("flushes_per_op", |row| optional(row.flushes_per_op)),
+    ("commit", |row| row.commit.clone()),
+    ("kernel", |row| row.kernel.clone()),
+    ("cpus", |row| row.cpus.to_string()),
+];
+
+pub(super) fn render(rows: &[Row]) -> String {
+    let mut text = COLUMNS.map(|(name, _)| name).join(",");
+    text.push_str("\r\n");
+    for row in rows {
+        let cells = COLUMNS.map(|(_, cell)| quoted(&cell(row)));
+        text.push_str(&cells.join(","));
+        text.push_str("\r\n");
+    }
+    text
+}
+
+fn optional<T: ToString>(value: Option<T>) -> String {
+    value.map_or_else(String::new, |value| value.to_string())
+}
+
+fn quoted(cell: &str) -> String {
+    if cell.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", cell.replace('"', "\"\""))
+    } else {
+        cell.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_with_a_comma_or_a_quote_stays_one_cell() {
+        assert_eq!(quoted("plain"), "plain");
+        assert_eq!(quoted("a,b"), "\"a,b\"");
+        assert_eq!(quoted("say \"no\""), "\"say \"\"no\"\"\"");
+    }
+}

@@ -1,0 +1,289 @@
+//! Rows as a page that stands alone: no script, no font, no picture from elsewhere.
+
+use std::fmt::Write as _;
+
+use super::{
+    Document,
+    svg::{Axis, Chart, Scale, Series, escaped},
+};
+use crate::{papers::Beside, row::Row};
+
+const STYLE: &str = "body{font:15px/1.45 system-ui,sans-serif;max-width:1180px;margin:24px auto;\
+padding:0 16px;color:#111;background:#fff}h1{font-size:22px}h2{font-size:17px;margin-top:32px}\
+table{border-collapse:collapse;font-size:13px}td,th{padding:3px 8px;border-bottom:1px solid #ddd;\
+text-align:right;white-space:nowrap}td:first-child,th:first-child,td.text{text-align:left}\
+.wide{overflow-x:auto}tr.bad{color:#999;text-decoration:line-through}td.why{color:#a00;\
+text-decoration:none;text-align:left;white-space:normal}.charts{display:flex;flex-wrap:wrap;gap:24px}\
+.charts>div{flex:1 1 480px;max-width:580px}svg{width:100%;height:auto}.grid{stroke:#e4e4e4}\
+.tick{font-size:11px;fill:#555}.label{font-size:12px;fill:#333}.title{font-size:14px;font-weight:600}\
+.legend{list-style:none;padding:0;margin:0;font-size:12px;display:flex;flex-wrap:wrap;gap:4px 14px}\
+.legend i{display:inline-block;width:10px;height:10px;margin-right:5px}code{background:#f3f3f3;\
+padding:1px 4px}";
+
+pub(super) fn render(document: &Document) -> String {
+    let mut page = format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width\">\
+         <title>quorate bench</title><style>{STYLE}</style></head><body>\n<h1>quorate bench</h1>\n"
+    );
+    head(document, &mut page);
+    charts(document, &mut page);
+    rows(document, &mut page);
+    roles(document, &mut page);
+    published(&document.published, &mut page);
+    ceilings(document, &mut page);
+    page.push_str("</body></html>\n");
+    page
+}
+
+fn head(document: &Document, page: &mut String) {
+    let environment = &document.environment;
+    let _ = writeln!(
+        page,
+        "<p><code>{}</code></p>\n<p>commit {} · {} · {} CPUs, {} · Unix time {}</p>",
+        escaped(&document.command),
+        escaped(&environment.commit),
+        escaped(&environment.kernel),
+        environment.cpus,
+        escaped(&environment.cpu_model),
+        document.unix_time
+    );
+    if !document.notes.is_empty() {
+        page.push_str("<ul>");
+        for note in &document.notes {
+            let _ = write!(page, "<li>{}</li>", escaped(note));
+        }
+        page.push_str("</ul>\n");
+    }
+}
+
+/// What rows have in common when they form a line.
+fn family(row: &Row) -> String {
+    let modelled = if row.disk_flush_ms > 0.0 {
+        format!(", flush {} ms", row.disk_flush_ms)
+    } else {
+        String::new()
+    };
+    format!(
+        "{} {}, {}, {} B, {}{modelled}",
+        row.system, row.scenario, row.durability, row.value_bytes, row.store
+    )
+}
+
+/// Lines of the rows that are results, in the order in which their families appear.
+fn lines<'a>(
+    rows: impl Iterator<Item = &'a Row>,
+    suffix: &str,
+    point: impl Fn(&Row) -> Option<(f64, f64)>,
+) -> Vec<Series> {
+    let mut series: Vec<Series> = Vec::new();
+    for row in rows.filter(|row| row.valid) {
+        let Some(point) = point(row) else { continue };
+        let name = format!("{}{suffix}", family(row));
+        match series.iter_mut().find(|series| series.name == name) {
+            Some(series) => series.points.push(point),
+            None => series.push(Series {
+                name,
+                points: vec![point],
+            }),
+        }
+    }
+    for series in &mut series {
+        series.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    }
+    series
+}
+
+const fn axis(label: &'static str, scale: Scale) -> Axis {
+    Axis { label, scale }
+}
+
+fn charts(document: &Document, page: &mut String) {
+    let all = || document.rows.iter();
+    let open = || all().filter(|row| row.offered_per_s.is_some());
+    let clients = |row: &Row| row.outstanding.map(f64::from);
+    let mut against = lines(all(), ", median", |row| {
+        Some((row.achieved_per_s, row.p50_us))
+    });
+    against.extend(lines(all(), ", p99", |row| {
+        Some((row.achieved_per_s, row.p99_us))
+    }));
+    let mut waiting = lines(all(), ", median", |row| Some((clients(row)?, row.p50_us)));
+    waiting.extend(lines(all(), ", p95", |row| {
+        Some((clients(row)?, row.p95_us))
+    }));
+    let shown = |row: &Row| row.valid && !row.cdf.is_empty();
+    let fixed_rates = open().any(shown);
+    let distributions = all()
+        .filter(|row| shown(row) && (!fixed_rates || row.offered_per_s.is_some()))
+        .take(8)
+        .map(|row| Series {
+            name: format!("{}, {}", family(row), row.load()),
+            points: row.cdf.iter().map(|(share, us)| (*us, *share)).collect(),
+        });
+    let charts = [
+        Chart {
+            title: "Latency against throughput".to_owned(),
+            x: axis("commands per second", Scale::Linear),
+            y: axis("latency, µs", Scale::Log),
+            series: against,
+        },
+        Chart {
+            title: "Distribution of the latency".to_owned(),
+            x: axis("latency, µs", Scale::Log),
+            y: axis("share of commands", Scale::Linear),
+            series: distributions.collect(),
+        },
+        Chart {
+            title: "Throughput against clients".to_owned(),
+            x: axis("commands under way", Scale::Log),
+            y: axis("commands per second", Scale::Linear),
+            series: lines(all(), "", |row| Some((clients(row)?, row.achieved_per_s))),
+        },
+        Chart {
+            title: "Latency against clients".to_owned(),
+            x: axis("commands under way", Scale::Log),
+            y: axis("latency, µs", Scale::Log),
+            series: waiting,
+        },
+    ];
+    page.push_str("<div class=\"charts\">\n");
+    for chart in charts {
+        let drawn = chart.render();
+        if !drawn.is_empty() {
+            let _ = writeln!(page, "<div>{drawn}</div>");
+        }
+    }
+    page.push_str("</div>\n");
+}
+
+fn rows(document: &Document, page: &mut String) {
+    if document.rows.is_empty() {
+        return;
+    }
+    page.push_str(
+        "<h2>Rows</h2><p>Medians of the repetitions, with their range. A row in grey is no result.\
+         </p><div class=\"wide\"><table><tr><th>what</th><th>load</th><th>conns</th>\
+         <th>achieved/s</th><th>range</th><th>p50 µs</th><th>p95</th><th>p99</th><th>p99.9</th>\
+         <th>max</th><th>CPU µs/op</th><th>switches/op</th><th>syscalls/op</th><th>writes/op</th>\
+         <th>flushes/op</th><th>foreign CPU</th><th>ceiling/s</th><th>of it</th><th></th></tr>\n",
+    );
+    for row in &document.rows {
+        let class = if row.valid { "" } else { " class=\"bad\"" };
+        let _ = writeln!(
+            page,
+            "<tr{class}><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}–{}</td><td>{}</td>\
+             <td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
+             <td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"why\">{}</td></tr>",
+            escaped(&family(row)),
+            row.load(),
+            row.connections,
+            row.achieved_per_s,
+            row.achieved_spread.0,
+            row.achieved_spread.1,
+            row.p50_us,
+            row.p95_us,
+            row.p99_us,
+            row.p999_us,
+            row.max_us,
+            optional(row.cpu_us_per_op),
+            optional(row.switches_per_op),
+            optional(row.syscalls_per_op),
+            optional(row.writes_per_op),
+            optional(row.flushes_per_op),
+            percent(row.foreign_cpu),
+            optional(row.ceiling),
+            percent(row.ratio_to_ceiling),
+            escaped(&row.why_not.join("; "))
+        );
+    }
+    page.push_str("</table></div>\n");
+}
+
+fn roles(document: &Document, page: &mut String) {
+    if document.rows.iter().all(|row| row.roles.is_empty()) {
+        return;
+    }
+    page.push_str(
+        "<h2>Cost per role</h2><div class=\"wide\"><table><tr><th>what</th><th>load</th>\
+         <th>role</th><th>user µs/op</th><th>kernel µs/op</th><th>CPUs busy</th>\
+         <th>switches/op</th><th>switches/s</th></tr>\n",
+    );
+    for row in document.rows.iter().filter(|row| row.valid) {
+        for role in &row.roles {
+            let _ = writeln!(
+                page,
+                "<tr><td>{}</td><td>{}</td><td class=\"text\">{}</td><td>{}</td><td>{}</td>\
+                 <td>{}</td><td>{}</td><td>{}</td></tr>",
+                escaped(&family(row)),
+                row.load(),
+                escaped(&role.role),
+                role.user_us_per_op,
+                role.system_us_per_op,
+                role.cpus_busy,
+                role.switches_per_op,
+                role.switches_per_s
+            );
+        }
+    }
+    page.push_str("</table></div>\n");
+}
+
+fn published(published: &[Beside], page: &mut String) {
+    if published.is_empty() {
+        return;
+    }
+    page.push_str(
+        "<h2>Published, beside ours</h2><p>Other machines, other networks: compare shapes, not \
+         figures. ≈ is approximate in the source, or read off a plot.</p><div class=\"wide\"><table>\
+         <tr><th>source</th><th>what</th><th>published</th><th>ours</th><th>ours ÷ published</th>\
+         </tr>\n",
+    );
+    for beside in published {
+        let ratio = beside.ours.map(|ours| ours / beside.published);
+        let _ = writeln!(
+            page,
+            "<tr><td>{}</td><td class=\"text\">{}</td><td>{}{} {}</td><td>{}</td><td>{}</td></tr>",
+            escaped(&beside.source),
+            escaped(&beside.what),
+            if beside.approximate { "≈ " } else { "" },
+            beside.published,
+            escaped(&beside.unit),
+            optional(beside.ours),
+            optional(ratio.map(crate::row::round))
+        );
+    }
+    page.push_str("</table></div>\n");
+}
+
+fn ceilings(document: &Document, page: &mut String) {
+    if document.ceilings.is_empty() {
+        return;
+    }
+    page.push_str(
+        "<h2>What the machine can do</h2><p>Bare programs without any protocol.</p>\
+         <div class=\"wide\"><table><tr><th>what</th><th>figure</th><th>p50 µs</th><th>p99 µs</th>\
+         <th>CPU µs/op</th></tr>\n",
+    );
+    for ceiling in &document.ceilings {
+        let _ = writeln!(
+            page,
+            "<tr><td>{}</td><td>{} {}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            escaped(&ceiling.name),
+            ceiling.value,
+            escaped(&ceiling.unit),
+            optional(ceiling.p50_us),
+            optional(ceiling.p99_us),
+            optional(ceiling.cpu_us_per_op)
+        );
+    }
+    page.push_str("</table></div>\n");
+}
+
+fn optional(value: Option<f64>) -> String {
+    value.map_or_else(|| "–".to_owned(), |value| value.to_string())
+}
+
+fn percent(value: Option<f64>) -> String {
+    value.map_or_else(|| "–".to_owned(), |value| format!("{:.0} %", value * 100.0))
+}

@@ -1,0 +1,262 @@
+//! A chart as inline SVG: lines with points, axes linear or logarithmic.
+
+use std::fmt::Write as _;
+
+/// Size of a chart, in pixels.
+const WIDTH: f64 = 560.0;
+const HEIGHT: f64 = 320.0;
+const LEFT: f64 = 64.0;
+const RIGHT: f64 = 16.0;
+const TOP: f64 = 28.0;
+const BOTTOM: f64 = 44.0;
+/// Told apart without colour vision, too (Okabe and Ito).
+const COLOURS: [&str; 8] = [
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999933",
+];
+
+/// How values become places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scale {
+    Linear,
+    Log,
+}
+
+/// A direction.
+#[derive(Clone, Debug)]
+pub(super) struct Axis {
+    pub(super) label: &'static str,
+    pub(super) scale: Scale,
+}
+
+/// A line.
+#[derive(Clone, Debug)]
+pub(super) struct Series {
+    pub(super) name: String,
+    pub(super) points: Vec<(f64, f64)>,
+}
+
+/// A chart.
+#[derive(Clone, Debug)]
+pub(super) struct Chart {
+    pub(super) title: String,
+    pub(super) x: Axis,
+    pub(super) y: Axis,
+    pub(super) series: Vec<Series>,
+}
+
+/// An axis with its range.
+struct Ruler {
+    scale: Scale,
+    from: f64,
+    to: f64,
+    ticks: Vec<f64>,
+}
+
+impl Ruler {
+    fn new(scale: Scale, values: impl Iterator<Item = f64>) -> Option<Self> {
+        let values: Vec<f64> = values
+            .filter(|value| value.is_finite() && (scale == Scale::Linear || *value > 0.0))
+            .collect();
+        let least = values.iter().copied().reduce(f64::min)?;
+        let greatest = values.iter().copied().reduce(f64::max)?;
+        Some(match scale {
+            Scale::Linear => Self::linear(greatest),
+            Scale::Log => Self::log(least, greatest),
+        })
+    }
+
+    /// Begins at zero: a chart that does not exaggerates.
+    fn linear(greatest: f64) -> Self {
+        let greatest = if greatest > 0.0 { greatest } else { 1.0 };
+        let raw = greatest / 5.0;
+        let power = 10_f64.powf(raw.log10().floor());
+        let steps = [1.0, 2.0, 2.5, 5.0, 10.0].map(|step| step * power);
+        let step = steps.into_iter().find(|step| *step >= raw).unwrap_or(raw);
+        let count = (greatest / step).ceil() as u32;
+        Self {
+            scale: Scale::Linear,
+            from: 0.0,
+            to: step * f64::from(count),
+            ticks: (0..=count).map(|n| step * f64::from(n)).collect(),
+        }
+    }
+
+    fn log(least: f64, greatest: f64) -> Self {
+        let first = least.log10().floor() as i32;
+        let last = (greatest.log10().ceil() as i32).max(first + 1);
+        Self {
+            scale: Scale::Log,
+            from: 10_f64.powi(first),
+            to: 10_f64.powi(last),
+            ticks: (first..=last).map(|power| 10_f64.powi(power)).collect(),
+        }
+    }
+
+    /// 0 to 1; `None` for what a logarithm does not know.
+    fn place(&self, value: f64) -> Option<f64> {
+        match self.scale {
+            Scale::Linear => Some((value - self.from) / (self.to - self.from)),
+            Scale::Log if value <= 0.0 => None,
+            Scale::Log => Some((value / self.from).log10() / (self.to / self.from).log10()),
+        }
+    }
+}
+
+/// A number as people write it.
+fn short(value: f64) -> String {
+    let (value, unit) = match value.abs() {
+        big if big >= 1e6 => (value / 1e6, "M"),
+        big if big >= 1e3 => (value / 1e3, "k"),
+        _ => (value, ""),
+    };
+    let text = format!("{value:.2}");
+    format!("{}{unit}", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
+/// Text inside of XML.
+pub(super) fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+}
+
+impl Chart {
+    /// Empty without any point.
+    pub(super) fn render(&self) -> String {
+        let points = || self.series.iter().flat_map(|series| &series.points);
+        let x = Ruler::new(self.x.scale, points().map(|(x, _)| *x));
+        let y = Ruler::new(self.y.scale, points().map(|(_, y)| *y));
+        let (Some(x), Some(y)) = (x, y) else {
+            return String::new();
+        };
+        let mut svg = format!(
+            "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{0}\">\n\
+             <text class=\"title\" x=\"{LEFT}\" y=\"16\">{0}</text>\n",
+            escaped(&self.title)
+        );
+        self.axes(&x, &y, &mut svg);
+        for (index, series) in self.series.iter().enumerate() {
+            let colour = COLOURS[index % COLOURS.len()];
+            line(series, colour, &x, &y, &mut svg);
+        }
+        svg.push_str("</svg>\n");
+        svg.push_str(&self.legend());
+        svg
+    }
+
+    fn axes(&self, x: &Ruler, y: &Ruler, svg: &mut String) {
+        let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
+        for tick in &x.ticks {
+            let at = across(x.place(*tick).unwrap_or(0.0));
+            let _ = writeln!(
+                svg,
+                "<path class=\"grid\" d=\"M{at:.1} {TOP}V{bottom}\"/>\
+                 <text class=\"tick\" text-anchor=\"middle\" x=\"{at:.1}\" y=\"{:.1}\">{}</text>",
+                bottom + 14.0,
+                short(*tick)
+            );
+        }
+        for tick in &y.ticks {
+            let at = down(y.place(*tick).unwrap_or(0.0));
+            let _ = writeln!(
+                svg,
+                "<path class=\"grid\" d=\"M{LEFT} {at:.1}H{right}\"/>\
+                 <text class=\"tick\" text-anchor=\"end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+                LEFT - 6.0,
+                at + 4.0,
+                short(*tick)
+            );
+        }
+        let _ = writeln!(
+            svg,
+            "<text class=\"label\" text-anchor=\"end\" x=\"{right}\" y=\"{:.1}\">{}</text>\n\
+             <text class=\"label\" text-anchor=\"end\" transform=\"translate(12 {TOP}) rotate(-90)\">{}</text>",
+            HEIGHT - 8.0,
+            escaped(self.x.label),
+            escaped(self.y.label)
+        );
+    }
+
+    fn legend(&self) -> String {
+        let mut list = String::from("<ul class=\"legend\">");
+        for (index, series) in self.series.iter().enumerate() {
+            let colour = COLOURS[index % COLOURS.len()];
+            let name = escaped(&series.name);
+            let _ = write!(list, "<li><i style=\"background:{colour}\"></i>{name}</li>");
+        }
+        list.push_str("</ul>\n");
+        list
+    }
+}
+
+fn line(series: &Series, colour: &str, x: &Ruler, y: &Ruler, svg: &mut String) {
+    let place = |(a, b): &(f64, f64)| Some((across(x.place(*a)?), down(y.place(*b)?)));
+    let places: Vec<(f64, f64)> = series.points.iter().filter_map(place).collect();
+    let text: Vec<String> = places
+        .iter()
+        .map(|(across, down)| format!("{across:.1},{down:.1}"))
+        .collect();
+    let _ = writeln!(
+        svg,
+        "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" points=\"{}\"/>",
+        text.join(" ")
+    );
+    for (across, down) in places {
+        let _ = writeln!(
+            svg,
+            "<circle cx=\"{across:.1}\" cy=\"{down:.1}\" r=\"3\" fill=\"{colour}\"/>"
+        );
+    }
+}
+
+fn across(place: f64) -> f64 {
+    LEFT + place * (WIDTH - LEFT - RIGHT)
+}
+
+fn down(place: f64) -> f64 {
+    HEIGHT - BOTTOM - place * (HEIGHT - TOP - BOTTOM)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_and_cover_the_values() {
+        let ruler = Ruler::linear(93_000.0);
+        assert_eq!(ruler.ticks, [0.0, 20e3, 40e3, 60e3, 80e3, 100e3]);
+        let ruler = Ruler::log(30.0, 2500.0);
+        assert_eq!(ruler.ticks, [10.0, 100.0, 1000.0, 10_000.0]);
+        assert!(ruler.place(0.0).is_none());
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        let texts = [0.0, 0.5, 1500.0, 2_000_000.0].map(short);
+        assert_eq!(texts, ["0", "0.5", "1.5k", "2M"]);
+    }
+
+    #[test]
+    fn names_cannot_break_out_of_the_chart() {
+        assert_eq!(
+            escaped("<a href=\"x\">&"),
+            "&lt;a href=&quot;x&quot;&gt;&amp;"
+        );
+    }
+
+    #[test]
+    fn a_chart_without_points_is_nothing() {
+        let axis = |label| Axis {
+            label,
+            scale: Scale::Log,
+        };
+        let chart = Chart {
+            title: String::new(),
+            x: axis("x"),
+            y: axis("y"),
+            series: Vec::new(),
+        };
+        assert!(chart.render().is_empty());
+    }
+}

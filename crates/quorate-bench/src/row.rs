@@ -1,0 +1,525 @@
+//! One row of a report: repetitions of one setting, their medians and their spread.
+
+use serde::Serialize;
+
+use crate::{
+    environment::Environment,
+    load::{LATE_SHARE_MAX, Offer},
+    samples::{Latencies, Samples},
+    usage::Usage,
+};
+
+/// What was asked, of whom.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setting {
+    /// Which experiment, such as `kv` or `kernel-paxos-fig5`.
+    pub scenario: String,
+    /// Whose figures these are.
+    pub system: String,
+    /// `durable`, `volatile` or `unknown`.
+    pub durability: String,
+    /// `lsm`, `memory`, `none` or `unknown`.
+    pub store: String,
+    /// Bytes of a command's value.
+    pub value_bytes: usize,
+    /// Share of commands that read.
+    pub reads_percent: u32,
+    /// Connections.
+    pub connections: u32,
+    /// The load.
+    pub offer: Offer,
+    /// The modelled time of a flush; 0 is the disk as it is.
+    pub disk_flush_ms: f64,
+}
+
+/// What a part of the system used in the measured time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RoleUsage {
+    /// `leader`, `followers`, `generator`.
+    pub role: String,
+    /// What it used.
+    pub usage: Usage,
+}
+
+/// One repetition.
+#[derive(Clone, Debug, Default)]
+pub struct Repetition {
+    /// What the generator saw.
+    pub samples: Samples,
+    /// Replies between the two looks at the counters.
+    pub counted: u64,
+    /// CPU and switches of each role between these looks; empty if the processes are not ours.
+    pub roles: Vec<RoleUsage>,
+    /// Writes into the log, all nodes; `None` if the nodes are not ours.
+    pub writes: Option<u64>,
+    /// Flushes, likewise.
+    pub flushes: Option<u64>,
+    /// Share of the machine's CPU that others took, 0 to 1.
+    pub foreign_cpu: Option<f64>,
+}
+
+/// Least and greatest of the repetitions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Spread(pub f64, pub f64);
+
+/// CPU and switches per command.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RoleCost {
+    /// `leader`, `followers`, `generator`.
+    pub role: String,
+    /// Microseconds in user mode per command.
+    pub user_us_per_op: f64,
+    /// Microseconds in the kernel per command.
+    pub system_us_per_op: f64,
+    /// Context switches per command.
+    pub switches_per_op: f64,
+    /// Context switches per second.
+    pub switches_per_s: f64,
+    /// CPUs that it kept busy.
+    pub cpus_busy: f64,
+}
+
+/// A row as it is written to JSON; the first 21 keys are fixed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// Which experiment.
+    pub scenario: String,
+    /// Whose figures.
+    pub system: String,
+    /// The class.
+    pub durability: String,
+    /// The store.
+    pub store: String,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Connections.
+    pub connections: u32,
+    /// Commands under way, in a closed loop.
+    pub outstanding: Option<u32>,
+    /// Commands per second asked for, in an open loop.
+    pub offered_per_s: Option<u64>,
+    /// Commands per second answered.
+    pub achieved_per_s: f64,
+    /// Latency.
+    pub p50_us: f64,
+    /// Latency.
+    pub p95_us: f64,
+    /// Latency.
+    pub p99_us: f64,
+    /// Latency.
+    pub p999_us: f64,
+    /// The longest of all repetitions.
+    pub max_us: f64,
+    /// CPU of all nodes per command; the generator is not contained.
+    pub cpu_us_per_op: Option<f64>,
+    /// Replies that were errors, all repetitions.
+    pub errors: u64,
+    /// Repetitions.
+    pub repeats: usize,
+    /// Share of the CPU that others took, 0 to 1; the worst repetition.
+    pub foreign_cpu: Option<f64>,
+    /// What a bare program reaches at the same size, window and class, per second.
+    pub ceiling: Option<f64>,
+    /// Achieved, of that.
+    pub ratio_to_ceiling: Option<f64>,
+    /// Whether this is a result; `why_not` says what speaks against it.
+    pub valid: bool,
+    /// Why this row is no result; empty if it is one.
+    pub why_not: Vec<String>,
+    /// Commands without a reply, all repetitions.
+    pub lost: u64,
+    /// Share of commands that the generator sent late; the worst repetition.
+    pub late_share: f64,
+    /// The latest sending.
+    pub latest_us: f64,
+    /// Mean latency.
+    pub mean_us: f64,
+    /// Standard deviation of the latency.
+    pub deviation_us: f64,
+    /// Share of commands that read.
+    pub reads_percent: u32,
+    /// Modelled time of a flush; 0 is the disk as it is.
+    pub disk_flush_ms: f64,
+    /// Least and greatest `achieved_per_s`.
+    pub achieved_spread: Spread,
+    /// Least and greatest `p50_us`.
+    pub p50_spread: Spread,
+    /// Least and greatest `p99_us`.
+    pub p99_spread: Spread,
+    /// What each role cost.
+    pub roles: Vec<RoleCost>,
+    /// Context switches of all nodes per command.
+    pub switches_per_op: Option<f64>,
+    /// System calls of all nodes per command, where they can be counted.
+    pub syscalls_per_op: Option<f64>,
+    /// Writes into the logs of all nodes per command.
+    pub writes_per_op: Option<f64>,
+    /// Flushes of all nodes per command.
+    pub flushes_per_op: Option<f64>,
+    /// The program.
+    pub commit: String,
+    /// The kernel.
+    pub kernel: String,
+    /// CPUs of the machine.
+    pub cpus: usize,
+    /// Distribution of the latency, all repetitions: (share, microseconds).
+    pub cdf: Vec<(f64, f64)>,
+    /// Replies in each tenth of a second of the first repetition, warm-up included.
+    pub over_time: Vec<u32>,
+}
+
+impl Row {
+    /// The medians of some repetitions; `None` without any.
+    pub fn new(setting: &Setting, environment: &Environment, all: &[Repetition]) -> Option<Self> {
+        let first = all.first()?;
+        let median_of = |figure: &dyn Fn(&Samples) -> f64| {
+            round(median(
+                all.iter().map(|repetition| figure(&repetition.samples)),
+            ))
+        };
+        let spread_of = |figure: &dyn Fn(&Samples) -> f64| {
+            spread(all.iter().map(|repetition| figure(&repetition.samples)))
+        };
+        let quantile = |share: f64| move |samples: &Samples| samples.latencies.quantile_us(share);
+        let (outstanding, offered_per_s) = match setting.offer {
+            Offer::Closed { outstanding } => (Some(outstanding), None),
+            Offer::Open { per_second } => (None, Some(per_second)),
+        };
+        let mut together = Latencies::default();
+        for repetition in all {
+            together.add(&repetition.samples.latencies);
+        }
+        let worst =
+            |figure: &dyn Fn(&Repetition) -> f64| all.iter().map(figure).fold(0.0, f64::max);
+        let roles = role_costs(all);
+        let servers = || roles.iter().filter(|role| role.role != GENERATOR);
+        let known = !roles.is_empty();
+        let cpu = servers().map(|role| role.user_us_per_op + role.system_us_per_op);
+        let cpu = known.then(|| round(cpu.sum()));
+        let switches = known.then(|| round(servers().map(|role| role.switches_per_op).sum()));
+        let why_not = objections(all);
+        Some(Self {
+            scenario: setting.scenario.clone(),
+            system: setting.system.clone(),
+            durability: setting.durability.clone(),
+            store: setting.store.clone(),
+            value_bytes: setting.value_bytes,
+            connections: setting.connections,
+            outstanding,
+            offered_per_s,
+            achieved_per_s: median_of(&Samples::per_second),
+            p50_us: median_of(&quantile(0.5)),
+            p95_us: median_of(&quantile(0.95)),
+            p99_us: median_of(&quantile(0.99)),
+            p999_us: median_of(&quantile(0.999)),
+            max_us: round(together.max_us()),
+            cpu_us_per_op: cpu,
+            errors: all.iter().map(|repetition| repetition.samples.errors).sum(),
+            repeats: all.len(),
+            foreign_cpu: foreign(all),
+            ceiling: None,
+            ratio_to_ceiling: None,
+            valid: why_not.is_empty(),
+            why_not,
+            lost: all.iter().map(|repetition| repetition.samples.lost).sum(),
+            late_share: round(worst(&|repetition| repetition.samples.late_share())),
+            #[expect(clippy::cast_precision_loss, reason = "a time for people")]
+            latest_us: round(worst(&|repetition| {
+                repetition.samples.latest as f64 / 1000.0
+            })),
+            mean_us: median_of(&|samples| samples.latencies.mean_us()),
+            deviation_us: median_of(&|samples| samples.latencies.deviation_us()),
+            reads_percent: setting.reads_percent,
+            disk_flush_ms: setting.disk_flush_ms,
+            achieved_spread: spread_of(&Samples::per_second),
+            p50_spread: spread_of(&quantile(0.5)),
+            p99_spread: spread_of(&quantile(0.99)),
+            roles,
+            switches_per_op: switches,
+            syscalls_per_op: None,
+            writes_per_op: per_command(all, |repetition| repetition.writes),
+            flushes_per_op: per_command(all, |repetition| repetition.flushes),
+            commit: environment.commit.clone(),
+            kernel: environment.kernel.clone(),
+            cpus: environment.cpus,
+            cdf: together
+                .distribution()
+                .into_iter()
+                .map(|(share, us)| (share, round(us)))
+                .collect(),
+            over_time: first.samples.over_time.clone(),
+        })
+    }
+
+    /// Puts it beside what a bare program reaches.
+    pub fn set_ceiling(&mut self, per_second: f64) {
+        self.ceiling = Some(round(per_second));
+        self.ratio_to_ceiling = (per_second > 0.0).then(|| round(self.achieved_per_s / per_second));
+    }
+
+    /// The load in words.
+    pub fn load(&self) -> String {
+        match (self.outstanding, self.offered_per_s) {
+            (Some(outstanding), _) => format!("{outstanding} outstanding"),
+            (None, Some(rate)) => format!("{rate}/s"),
+            (None, None) => "none".to_owned(),
+        }
+    }
+}
+
+/// The role of the load generator.
+pub const GENERATOR: &str = "generator";
+
+/// What speaks against taking these repetitions for a result.
+fn objections(all: &[Repetition]) -> Vec<String> {
+    let samples = || all.iter().map(|repetition| &repetition.samples);
+    let sum = |count: fn(&Samples) -> u64| samples().map(count).sum::<u64>();
+    let words = samples().find_map(|samples| samples.first_error.clone());
+    let words = words.map_or_else(String::new, |words| format!(" (the first: {words})"));
+    let mut objections = Vec::new();
+    let errors = sum(|samples| samples.errors);
+    if errors > 0 {
+        objections.push(format!("{errors} errors{words}"));
+    }
+    let lost = sum(|samples| samples.lost);
+    if lost > 0 {
+        objections.push(format!("{lost} replies lost{words}"));
+    }
+    let late = samples().map(Samples::late_share).fold(0.0, f64::max);
+    if late > LATE_SHARE_MAX {
+        let percent = late * 100.0;
+        objections.push(format!(
+            "the generator was more than 1 ms late with {percent:.1} % of the commands"
+        ));
+    }
+    if samples().any(|samples| samples.completed == 0) {
+        objections.push("a repetition without any reply".to_owned());
+    }
+    objections
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+fn role_costs(all: &[Repetition]) -> Vec<RoleCost> {
+    let Some(first) = all.first() else {
+        return Vec::new();
+    };
+    let cost = |(index, role): (usize, &RoleUsage)| {
+        let of = |figure: &dyn Fn(&Repetition, Usage) -> f64| {
+            let figures = all.iter().filter_map(|repetition| {
+                let usage = repetition.roles.get(index)?.usage;
+                Some(figure(repetition, usage))
+            });
+            round(median(figures))
+        };
+        let commands = |repetition: &Repetition| repetition.counted.max(1) as f64;
+        let seconds = |repetition: &Repetition| (repetition.samples.measured.max(1)) as f64 / 1e9;
+        RoleCost {
+            role: role.role.clone(),
+            user_us_per_op: of(&|r, usage| usage.user_s * 1e6 / commands(r)),
+            system_us_per_op: of(&|r, usage| usage.system_s * 1e6 / commands(r)),
+            switches_per_op: of(&|r, usage| usage.switches as f64 / commands(r)),
+            switches_per_s: of(&|r, usage| usage.switches as f64 / seconds(r)),
+            cpus_busy: of(&|r, usage| usage.cpu_s() / seconds(r)),
+        }
+    };
+    first.roles.iter().enumerate().map(cost).collect()
+}
+
+fn foreign(all: &[Repetition]) -> Option<f64> {
+    let shares = all.iter().filter_map(|repetition| repetition.foreign_cpu);
+    shares.reduce(f64::max).map(round)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+fn per_command(all: &[Repetition], count: fn(&Repetition) -> Option<u64>) -> Option<f64> {
+    let each = |repetition: &Repetition| {
+        let commands = repetition.counted.max(1) as f64;
+        Some(count(repetition)? as f64 / commands)
+    };
+    let figures: Vec<f64> = all.iter().filter_map(each).collect();
+    (!figures.is_empty()).then(|| round(median(figures.into_iter())))
+}
+
+/// The middle one; the mean of the middle two.
+pub fn median(figures: impl Iterator<Item = f64>) -> f64 {
+    let mut figures: Vec<f64> = figures.collect();
+    figures.sort_by(f64::total_cmp);
+    let middle = figures.len() / 2;
+    match figures.len() {
+        0 => 0.0,
+        odd if odd % 2 == 1 => figures[middle],
+        _ => f64::midpoint(figures[middle - 1], figures[middle]),
+    }
+}
+
+fn spread(figures: impl Iterator<Item = f64>) -> Spread {
+    let figures: Vec<f64> = figures.map(round).collect();
+    let least = figures.iter().copied().reduce(f64::min);
+    let greatest = figures.iter().copied().reduce(f64::max);
+    Spread(least.unwrap_or(0.0), greatest.unwrap_or(0.0))
+}
+
+/// Four significant digits: no measurement here has more.
+pub fn round(figure: f64) -> f64 {
+    if figure == 0.0 || !figure.is_finite() {
+        return 0.0;
+    }
+    let digits = 3 - figure.abs().log10().floor() as i32;
+    if digits <= 0 {
+        return figure.round();
+    }
+    let scale = 10_f64.powi(digits);
+    (figure * scale).round() / scale
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::SECOND;
+
+    fn setting() -> Setting {
+        Setting {
+            scenario: "kv".into(),
+            system: "quorate".into(),
+            durability: "durable".into(),
+            store: "memory".into(),
+            value_bytes: 64,
+            reads_percent: 0,
+            connections: 4,
+            offer: Offer::Closed { outstanding: 16 },
+            disk_flush_ms: 0.0,
+        }
+    }
+
+    fn environment() -> Environment {
+        Environment {
+            commit: "abc".into(),
+            kernel: "Linux 6".into(),
+            cpus: 2,
+            cpu_model: "x".into(),
+        }
+    }
+
+    fn repetition(completed: u64, latency_us: u64) -> Repetition {
+        let mut samples = Samples {
+            completed,
+            measured: SECOND,
+            sent: completed,
+            ..Samples::default()
+        };
+        (0..completed).for_each(|_| samples.latencies.record(latency_us * 1000));
+        let usage = Usage {
+            user_s: 0.1,
+            system_s: 0.2,
+            switches: 500,
+        };
+        let role = |role: &str| RoleUsage {
+            role: role.into(),
+            usage,
+        };
+        Repetition {
+            samples,
+            counted: completed,
+            roles: vec![role("leader"), role("followers"), role(GENERATOR)],
+            writes: Some(completed * 3),
+            flushes: Some(completed * 3),
+            foreign_cpu: Some(0.1),
+        }
+    }
+
+    #[test]
+    fn a_row_has_the_medians_and_the_spread() {
+        let all = [
+            repetition(1000, 100),
+            repetition(3000, 300),
+            repetition(2000, 200),
+        ];
+        let row = Row::new(&setting(), &environment(), &all).unwrap();
+        assert_eq!(
+            (row.achieved_per_s, row.repeats, row.valid),
+            (2000.0, 3, true)
+        );
+        assert!((row.p50_us - 200.0).abs() < 1.0);
+        assert_eq!(row.achieved_spread, Spread(1000.0, 3000.0));
+        assert_eq!(
+            (row.writes_per_op, row.flushes_per_op),
+            (Some(3.0), Some(3.0))
+        );
+        // 0.3 s of CPU for 2000 commands, twice; the generator's own does not count.
+        assert_eq!(row.cpu_us_per_op, Some(300.0));
+        assert_eq!(row.switches_per_op, Some(0.5));
+    }
+
+    #[test]
+    fn an_error_a_lost_reply_or_a_late_generator_is_no_result_and_says_so() {
+        let spoil: [fn(&mut Samples); 4] = [
+            |samples| samples.errors = 1,
+            |samples| samples.lost = 1,
+            |samples| samples.late = 11,
+            |samples| samples.completed = 0,
+        ];
+        for spoil in spoil {
+            let mut all = [repetition(1000, 100), repetition(1000, 100)];
+            spoil(&mut all[1].samples);
+            let row = Row::new(&setting(), &environment(), &all).unwrap();
+            assert!(!row.valid && row.why_not.len() == 1, "{:?}", row.why_not);
+        }
+        let mut all = [repetition(1000, 100)];
+        all[0].samples.late = 10;
+        assert!(Row::new(&setting(), &environment(), &all).unwrap().valid);
+    }
+
+    #[test]
+    fn a_ceiling_gives_a_ratio() {
+        let mut row = Row::new(&setting(), &environment(), &[repetition(800, 1)]).unwrap();
+        row.set_ceiling(1000.0);
+        assert_eq!(row.ratio_to_ceiling, Some(0.8));
+    }
+
+    #[test]
+    fn the_fixed_keys_come_first_and_in_their_order() {
+        let row = Row::new(&setting(), &environment(), &[repetition(1, 1)]).unwrap();
+        let json = serde_json::to_string(&row).unwrap();
+        let keys = [
+            "scenario",
+            "system",
+            "durability",
+            "store",
+            "value_bytes",
+            "connections",
+            "outstanding",
+            "offered_per_s",
+            "achieved_per_s",
+            "p50_us",
+            "p95_us",
+            "p99_us",
+            "p999_us",
+            "max_us",
+            "cpu_us_per_op",
+            "errors",
+            "repeats",
+            "foreign_cpu",
+            "ceiling",
+            "ratio_to_ceiling",
+        ];
+        let places: Vec<_> = keys
+            .iter()
+            .map(|key| json.find(&format!("\"{key}\":")).unwrap())
+            .collect();
+        assert!(places.is_sorted(), "{json}");
+    }
+
+    #[test]
+    fn figures_have_four_digits() {
+        for (figure, wanted) in [
+            (0.0, 0.0),
+            (f64::NAN, 0.0),
+            (123_456.7, 123_457.0),
+            (12.345_6, 12.35),
+            (0.000_123_456, 0.000_123_5),
+        ] {
+            assert!((round(figure) - wanted).abs() < 1e-9, "{figure}");
+        }
+        assert!((median([3.0, 1.0, 2.0, 10.0].into_iter()) - 2.5).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,171 @@
+//! What processes and the machine used so far, from /proc.
+
+use std::{fs, path::Path};
+
+/// A second of CPU, in the kernel's ticks.
+fn ticks_per_second() -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "100, usually")]
+    let ticks = rustix::param::clock_ticks_per_second() as f64;
+    ticks.max(1.0)
+}
+
+/// What processes used since their start.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Usage {
+    /// CPU seconds in user mode.
+    pub user_s: f64,
+    /// CPU seconds in the kernel.
+    pub system_s: f64,
+    /// Context switches of all threads, wanted or not.
+    pub switches: u64,
+}
+
+impl Usage {
+    /// Of one process; `None` if it is gone.
+    pub fn of_process(id: u32) -> Option<Self> {
+        let folder = Path::new("/proc").join(id.to_string());
+        let (user_s, system_s) = cpu_seconds(&fs::read_to_string(folder.join("stat")).ok()?)?;
+        let mut switches = 0;
+        for task in fs::read_dir(folder.join("task")).ok()? {
+            // A thread may end meanwhile.
+            if let Ok(task) = task
+                && let Ok(status) = fs::read_to_string(task.path().join("status"))
+            {
+                switches += context_switches(&status);
+            }
+        }
+        Some(Self {
+            user_s,
+            system_s,
+            switches,
+        })
+    }
+
+    /// Of all of them; those that are gone used nothing.
+    pub fn of_processes(ids: &[u32]) -> Self {
+        let usages = ids.iter().filter_map(|id| Self::of_process(*id));
+        usages.fold(Self::default(), Self::plus)
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            user_s: self.user_s + other.user_s,
+            system_s: self.system_s + other.system_s,
+            switches: self.switches + other.switches,
+        }
+    }
+
+    /// What was used since then.
+    #[must_use]
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            user_s: (self.user_s - before.user_s).max(0.0),
+            system_s: (self.system_s - before.system_s).max(0.0),
+            switches: self.switches.saturating_sub(before.switches),
+        }
+    }
+
+    /// User and kernel.
+    pub fn cpu_s(self) -> f64 {
+        self.user_s + self.system_s
+    }
+}
+
+/// Fields 14 and 15; the second one, the name, may contain anything.
+fn cpu_seconds(stat: &str) -> Option<(f64, f64)> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_ascii_whitespace().skip(11);
+    let mut seconds = || -> Option<f64> {
+        let ticks: f64 = fields.next()?.parse().ok()?;
+        Some(ticks / ticks_per_second())
+    };
+    Some((seconds()?, seconds()?))
+}
+
+fn context_switches(status: &str) -> u64 {
+    let lines = status
+        .lines()
+        .filter_map(|line| line.split_once("ctxt_switches:"));
+    lines
+        .filter_map(|(_, count)| count.trim().parse::<u64>().ok())
+        .sum()
+}
+
+/// CPU seconds of the whole machine since its start, all CPUs together.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Machine {
+    /// Anything but idle, time taken by other virtual machines included.
+    pub busy_s: f64,
+    /// Busy and idle.
+    pub total_s: f64,
+}
+
+impl Machine {
+    /// Now; `None` without /proc.
+    pub fn now() -> Option<Self> {
+        Self::parse(&fs::read_to_string("/proc/stat").ok()?)
+    }
+
+    fn parse(stat: &str) -> Option<Self> {
+        let line = stat.lines().next()?.strip_prefix("cpu ")?;
+        let ticks: Vec<f64> = line
+            .split_ascii_whitespace()
+            // Those behind it are contained in the first two.
+            .take(8)
+            .filter_map(|field| field.parse().ok())
+            .collect();
+        let total: f64 = ticks.iter().sum();
+        let idle = ticks.get(3)? + ticks.get(4)?;
+        Some(Self {
+            busy_s: (total - idle) / ticks_per_second(),
+            total_s: total / ticks_per_second(),
+        })
+    }
+
+    /// The share of the machine, 0 to 1, that others took since then, where `own_s` were ours.
+    pub fn foreign_share(self, before: Self, own_s: f64) -> f64 {
+        let total = self.total_s - before.total_s;
+        let busy = self.busy_s - before.busy_s;
+        if total <= 0.0 {
+            return 0.0;
+        }
+        ((busy - own_s) / total).clamp(0.0, 1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_process_does_not_shift_its_fields() {
+        let stat = "42 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20";
+        let (user, system) = cpu_seconds(stat).unwrap();
+        assert!((user / system - 5.0).abs() < 1e-9);
+        assert_eq!(cpu_seconds("garbage"), None);
+    }
+
+    #[test]
+    fn both_kinds_of_switches_count() {
+        let status = "Name:\tx\nvoluntary_ctxt_switches:\t40\nnonvoluntary_ctxt_switches:\t2\n";
+        assert_eq!(context_switches(status), 42);
+    }
+
+    #[test]
+    fn this_process_has_used_something_and_an_absent_one_nothing() {
+        assert!(Usage::of_process(std::process::id()).is_some());
+        assert_eq!(Usage::of_process(u32::MAX), None);
+    }
+
+    #[test]
+    fn what_is_not_ours_is_foreign() {
+        let before = Machine::parse("cpu  100 0 100 800 0 0 0 0 0 0\n").unwrap();
+        let after = Machine::parse("cpu  200 0 150 800 0 0 0 50 9 9\ncpu0 1\n").unwrap();
+        let busy = after.busy_s - before.busy_s;
+        assert!((after.foreign_share(before, busy / 2.0) - 0.5).abs() < 1e-9);
+        assert!(after.foreign_share(before, busy * 2.0).abs() < 1e-9);
+        assert!(before.foreign_share(before, 0.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,162 @@
+//! Reports are compared with files. `UPDATE_GOLDEN=1 cargo test -p quorate-bench` writes them anew.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::{env, fs, path::Path};
+
+use quorate_bench::{
+    environment::Environment,
+    load::Offer,
+    papers::Beside,
+    probe::Ceiling,
+    report::Document,
+    row::{GENERATOR, Repetition, RoleUsage, Row, Setting},
+    samples::Samples,
+    schedule::SECOND,
+    usage::Usage,
+};
+
+fn environment() -> Environment {
+    Environment {
+        commit: "0123abc".to_owned(),
+        kernel: "Linux 6.18.0".to_owned(),
+        cpus: 2,
+        cpu_model: "A CPU <with> \"quotes\" & more".to_owned(),
+    }
+}
+
+fn setting(offer: Offer) -> Setting {
+    Setting {
+        scenario: "kv".to_owned(),
+        system: "quorate".to_owned(),
+        durability: "durable".to_owned(),
+        store: "memory".to_owned(),
+        value_bytes: 64,
+        reads_percent: 50,
+        connections: 16,
+        offer,
+        disk_flush_ms: 1.0,
+    }
+}
+
+/// Latencies from `least_us` up, every microsecond once.
+fn repetition(completed: u64, least_us: u64) -> Repetition {
+    let mut samples = Samples {
+        completed,
+        measured: SECOND,
+        sent: completed,
+        over_time: vec![10, 20, 30],
+        ..Samples::default()
+    };
+    (0..completed).for_each(|n| samples.latencies.record((least_us + n % 100) * 1000));
+    let role = |role: &str, user_s| RoleUsage {
+        role: role.to_owned(),
+        usage: Usage {
+            user_s,
+            system_s: 0.02,
+            switches: 300,
+        },
+    };
+    Repetition {
+        counted: completed,
+        samples,
+        roles: vec![
+            role("leader", 0.03),
+            role("followers", 0.04),
+            role(GENERATOR, 0.01),
+        ],
+        writes: Some(3000),
+        flushes: Some(3000),
+        foreign_cpu: Some(0.25),
+    }
+}
+
+fn document() -> Document {
+    let environment = environment();
+    let mut rows = Vec::new();
+    for (outstanding, completed, least_us) in [(1, 1000, 90), (16, 9000, 100), (256, 30_000, 700)] {
+        let all = [
+            repetition(completed, least_us),
+            repetition(completed + 100, least_us + 5),
+            repetition(completed - 100, least_us + 10),
+        ];
+        let setting = setting(Offer::Closed { outstanding });
+        let mut row = Row::new(&setting, &environment, &all).unwrap();
+        row.set_ceiling(40_000.0);
+        rows.push(row);
+    }
+    let mut bad = [repetition(5000, 50)];
+    bad[0].samples.errors = 3;
+    bad[0].samples.first_error = Some("BUSY, not \"now\" <later>".to_owned());
+    let offer = Offer::Open { per_second: 5000 };
+    rows.push(Row::new(&setting(offer), &environment, &bad).unwrap());
+    Document {
+        command: "quorate bench kv --value-size 64".to_owned(),
+        unix_time: 1_800_000_000,
+        environment,
+        ceilings: vec![Ceiling {
+            name: "write 4 KiB and flush".to_owned(),
+            value: 25_000.0,
+            unit: "/s".to_owned(),
+            p50_us: Some(38.0),
+            p99_us: Some(55.0),
+            cpu_us_per_op: None,
+        }],
+        rows,
+        published: vec![Beside {
+            source: "A paper, Fig. 1".to_owned(),
+            what: "Theirs: throughput".to_owned(),
+            published: 10_000.0,
+            unit: "/s".to_owned(),
+            approximate: true,
+            ours: Some(9000.0),
+        }],
+        notes: vec!["A note with <markup>.".to_owned()],
+    }
+}
+
+#[track_caller]
+fn compare(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/golden")
+        .join(name);
+    if env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+    }
+    let wanted = fs::read_to_string(&path).unwrap_or_default();
+    if wanted != text {
+        let differs = wanted.lines().zip(text.lines()).find(|(a, b)| a != b);
+        panic!("{name} differs, first here: {differs:#?}; see the top of this file");
+    }
+}
+
+#[test]
+fn json() {
+    compare("report.json", &document().json());
+}
+
+#[test]
+fn csv() {
+    compare("report.csv", &document().csv());
+}
+
+#[test]
+fn html() {
+    let html = document().html();
+    compare("report.html", &html);
+    for elsewhere in ["http:", "https:", "<script", "<link", "@import", "url("] {
+        assert!(!html.contains(elsewhere), "{elsewhere}");
+    }
+    assert!(!html.contains("<later>") && !html.contains("<markup>"));
+}
+
+/// Nothing measured yet, and no division by it.
+#[test]
+fn an_empty_report_is_a_page_as_well() {
+    let mut document = document();
+    document.rows.clear();
+    document.ceilings.clear();
+    document.published.clear();
+    assert!(document.html().ends_with("</body></html>\n"));
+    assert_eq!(document.csv().lines().count(), 1);
+}
