@@ -1,4 +1,21 @@
 //! The tuner: what batch and window the system in front of us wants, and why.
 #![forbid(unsafe_code)]
 
+pub mod choice;
+pub mod controller;
+pub mod epoch;
+pub mod estimate;
+mod fit;
+mod guard;
 pub mod model;
+pub mod report;
+pub mod time;
+pub mod tuner;
+
+pub use controller::{Bounds, Change, Reason, Setting};
+pub use epoch::Done;
+pub use estimate::{Parameters, Turn};
+pub use fit::Estimate;
+pub use report::Report;
+pub use time::Moment;
+pub use tuner::{Settings, Tuner};

@@ -1,0 +1,190 @@
+//! Settings that the model would choose, from what is known.
+//!
+//! The model sees every point of a ladder of batches and windows. What it predicts is a start for
+//! the search, never the last word ([`crate::controller`]). What is not known is left out: a link
+//! whose bandwidth was not seen is not the bottleneck so far.
+
+use crate::{
+    controller::{Bounds, Setting},
+    estimate::Parameters,
+    model::{Bandwidth, Bytes, Cores, Disk, Linear, Micros, Model, Network, Prediction, Workload},
+};
+
+/// Steps of the window.
+pub(crate) const WINDOWS: [usize; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
+/// Steps of the batch, in bytes.
+pub(crate) const BATCHES: [usize; 11] = [
+    1 << 10,
+    2 << 10,
+    4 << 10,
+    8 << 10,
+    16 << 10,
+    32 << 10,
+    64 << 10,
+    128 << 10,
+    256 << 10,
+    512 << 10,
+    1 << 20,
+];
+/// Predictions this close to the best are taken for equal.
+const EQUAL: f64 = 0.97;
+/// The part of a window, beyond the first place, that is taken to be late.
+const SLACK: f64 = 0.3;
+/// Batches of less cost more headers than they are worth.
+const FITTING_LEAST: f64 = 8192.0;
+/// Most bytes that one write of the log gathers.
+const WRITE_MAX: f64 = 1_048_576.0;
+
+/// One point of the grid.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    /// Batch and window.
+    pub setting: Setting,
+    /// What the model says of it.
+    pub predicted: Prediction,
+}
+
+/// The model with what is known, and the load as it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fitted {
+    pub(crate) model: Model,
+    pub(crate) load: Workload,
+}
+
+impl Fitted {
+    /// `None` while even the round trip or the size of a command is not known.
+    pub(crate) fn new(known: &Parameters, nodes: usize, outstanding: f64) -> Option<Self> {
+        let round_trip = known.round_trip_ns?.value;
+        let command = known.command_bytes?.value;
+        let us = |estimate: Option<crate::fit::Estimate>| {
+            Micros(estimate.map_or(0.0, |estimate| estimate.value / 1e3))
+        };
+        let peers = (nodes.max(2) - 1) as f64;
+        let disk = known.flush_ns.map(|flush| Disk {
+            flush: Micros(flush.value / 1e3),
+            bandwidth: known
+                .disk_bandwidth
+                .map_or(Bandwidth::UNLIMITED, |bandwidth| Bandwidth(bandwidth.value)),
+            depth: 2.0,
+            write_max: Bytes(WRITE_MAX),
+        });
+        let model = Model {
+            nodes: nodes.max(2) as f64,
+            // The bandwidth is that of a channel to one peer as it was seen, sharing included.
+            network: Network::Wan,
+            bandwidth: known
+                .bandwidth
+                .map_or(Bandwidth::UNLIMITED, |bandwidth| Bandwidth(bandwidth.value)),
+            one_way: Micros(round_trip / 2e3),
+            client: Linear {
+                fixed: us(known.command_ns),
+                per_byte: us(known.byte_ns),
+            },
+            replica: Linear {
+                fixed: us(known.batch_ns) * (1.0 / peers),
+                per_byte: Micros(0.0),
+            },
+            disk,
+            cores: Cores::ONE,
+        };
+        let load = Workload {
+            request: Bytes(command),
+            answer: Bytes(0.0),
+            batch_header: Bytes(0.0),
+            vote: Bytes(0.0),
+            execute: Micros(0.0),
+            outstanding: Some(outstanding.max(1.0)),
+        };
+        Some(Self { model, load })
+    }
+
+    pub(crate) fn predict(&self, setting: Setting) -> Prediction {
+        let commands = (setting.batch_bytes as f64 / self.load.request.0).floor();
+        self.model
+            .predict(&self.load, commands.max(1.0), setting.window as f64)
+    }
+
+    /// The model knows no jitter: as if a part of the window were always late.
+    fn predict_with_slack(&self, setting: Setting) -> Prediction {
+        let commands = (setting.batch_bytes as f64 / self.load.request.0).floor();
+        let window = setting.window as f64;
+        self.model.predict(
+            &self.load,
+            commands.max(1.0),
+            window - SLACK * (window - 1.0),
+        )
+    }
+
+    /// Bytes that would be on their way at once.
+    pub(crate) fn in_flight(&self, setting: Setting) -> f64 {
+        let command = self.load.request.0;
+        let most = self.load.outstanding.unwrap_or(f64::INFINITY) * command;
+        let batch = (setting.batch_bytes as f64 / command).floor().max(1.0) * command;
+        (batch * setting.window as f64).min(most)
+    }
+
+    /// Every point within the bounds.
+    pub(crate) fn grid(&self, bounds: &Bounds) -> Vec<Point> {
+        let mut points = Vec::new();
+        let least = batch_least(self.load.request.0);
+        for batch_bytes in BATCHES.into_iter().filter(|&batch| batch >= least) {
+            for window in WINDOWS {
+                let setting = Setting {
+                    batch_bytes,
+                    window,
+                };
+                if bounds.clamp(setting) == setting {
+                    let predicted = self.predict(setting);
+                    points.push(Point { setting, predicted });
+                }
+            }
+        }
+        points
+    }
+
+    /// The point that the model prefers: the least in flight among those that are as good as the
+    /// best. `in_flight_max` bounds what is on its way.
+    pub(crate) fn choose(&self, bounds: &Bounds, in_flight_max: f64) -> Option<Setting> {
+        let least = self.load.request.0;
+        let mut points = self.grid(bounds);
+        points.retain(|point| self.in_flight(point.setting) <= in_flight_max.max(least));
+        for point in &mut points {
+            point.predicted = self.predict_with_slack(point.setting);
+        }
+        let best = points
+            .iter()
+            .map(|point| point.predicted.throughput)
+            .fold(0.0, f64::max);
+        let chosen = points
+            .iter()
+            .filter(|point| point.predicted.throughput >= best * EQUAL)
+            .min_by(|a, b| {
+                let bytes = |point: &Point| self.in_flight(point.setting);
+                let window = |point: &Point| point.setting.window;
+                bytes(a)
+                    .total_cmp(&bytes(b))
+                    .then(window(a).cmp(&window(b)))
+            })?;
+        Some(bounds.clamp(self.fitting(chosen.setting)))
+    }
+
+    /// The same window with batches that hold half as much again as the load brings: more would
+    /// only let commands pile up into one batch after a hiccup, and go round together ever after.
+    fn fitting(&self, setting: Setting) -> Setting {
+        let outstanding = self.load.outstanding.unwrap_or(f64::INFINITY);
+        let commands = (outstanding / setting.window as f64).max(1.0) * 1.5;
+        let bytes = (commands * self.load.request.0).max(FITTING_LEAST);
+        let batch = BATCHES.into_iter().find(|&step| step as f64 >= bytes);
+        Setting {
+            batch_bytes: batch.unwrap_or(usize::MAX).min(setting.batch_bytes),
+            ..setting
+        }
+    }
+}
+
+/// The first step that holds a command of this size; less would change nothing.
+pub(crate) fn batch_least(command: f64) -> usize {
+    let holds = |&step: &usize| step as f64 >= command;
+    let last = BATCHES[BATCHES.len() - 1];
+    BATCHES.into_iter().find(holds).unwrap_or(last)
+}

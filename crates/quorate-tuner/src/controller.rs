@@ -1,0 +1,840 @@
+//! Batch and window, set by what was measured: a bounded search that the model starts.
+//!
+//! A setting is measured for an *epoch* ([`crate::epoch`]); the one in force is the *base*. Every
+//! now and then another one is tried for an epoch, a *probe*: it becomes the base if it is better by
+//! more than the noise, and is left at once if it is much worse. Probes come
+//!
+//! 1. from the model ([`crate::choice`]), as soon as it knows enough;
+//! 2. from the ends of the window, once: throughput over the window may have two hills;
+//! 3. from the neighbours of the base, in steps of 4, 2 and 1.5, until none is better;
+//! 4. then rarely, and ever more rarely, from the neighbours again.
+//!
+//! A load that changed begins the search anew. Where the way is long, what is on its way is bounded
+//! by what the channel drains in one round trip, so that a link's buffer never overflows; what
+//! exceeds it is taken back at once.
+//!
+//! Nothing here can harm safety: batch and window say only when a command leaves and with whom.
+
+use std::{collections::VecDeque, fmt};
+
+use crate::{
+    choice::{BATCHES, Fitted, WINDOWS, batch_least},
+    epoch::{Done, Epoch, Score},
+    estimate::{Drained, Parameters},
+    time::Moment,
+};
+
+/// How large a batch may be and how many may be in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// A batch is closed at this size; one larger command travels alone.
+    pub batch_bytes: usize,
+    /// Own batches in flight.
+    pub window: usize,
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            batch_bytes,
+            window,
+        } = self;
+        if batch_bytes.is_multiple_of(1024) {
+            write!(f, "{} KiB x {window}", batch_bytes >> 10)
+        } else {
+            write!(f, "{batch_bytes} B x {window}")
+        }
+    }
+}
+
+/// What a setting never exceeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// `--batch-max`, in bytes.
+    pub batch_bytes_max: usize,
+    /// `--window-max`.
+    pub window_max: usize,
+}
+
+impl Bounds {
+    /// The nearest setting within the bounds; both parts are at least 1.
+    pub fn clamp(&self, setting: Setting) -> Setting {
+        Setting {
+            batch_bytes: setting.batch_bytes.clamp(1, self.batch_bytes_max.max(1)),
+            window: setting.window.clamp(1, self.window_max.max(1)),
+        }
+    }
+}
+
+/// Why a setting was changed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Reason {
+    /// The way is short: from the first small step to where it starts.
+    Short,
+    /// The model predicts more there: parts of the predicted throughput of before.
+    Model(f64),
+    /// It is tried for a short while.
+    Probe,
+    /// It was tried and is not better: back.
+    Worse,
+    /// It was tried and gives more: the ratio of the throughputs.
+    Faster(f64),
+    /// It was tried and gives as much, sooner: the ratio of the latencies.
+    Sooner(f64),
+    /// It is the larger batch of two that meet the latency goal.
+    Goal,
+    /// More was on its way than a round trip needs: it only waited. Parts of what is needed.
+    Queue(f64),
+}
+
+impl Reason {
+    /// Whether this is part of trying things out rather than a decision.
+    pub const fn is_probing(&self) -> bool {
+        matches!(self, Self::Probe | Self::Worse)
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Short => f.write_str("the way is short"),
+            Self::Model(gain) => write!(f, "the model predicts {gain:.2} x the throughput"),
+            Self::Probe => f.write_str("trying"),
+            Self::Worse => f.write_str("tried, not better"),
+            Self::Faster(gain) => write!(f, "measured {gain:.2} x the throughput"),
+            Self::Sooner(part) => write!(f, "as much, at {part:.2} x the latency"),
+            Self::Goal => f.write_str("the larger batch that meets the latency goal"),
+            Self::Queue(over) => {
+                write!(f, "{over:.1} x what a round trip needs was on its way")
+            }
+        }
+    }
+}
+
+/// A change of the setting, to be put in force and logged.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Change {
+    /// What was in force.
+    pub from: Setting,
+    /// What is from now on.
+    pub to: Setting,
+    /// Why.
+    pub reason: Reason,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} -> {}: {}", self.from, self.to, self.reason)
+    }
+}
+
+/// Least gain that counts, in parts, however quiet it is; and most that is asked for.
+const GAIN_LEAST: f64 = 0.02;
+const GAIN_MOST: f64 = 0.08;
+/// A gain of latency at equal throughput must be larger, or things would swing to and fro.
+const SOONER: f64 = 0.10;
+/// A base that changes by so much belongs to another load.
+const SHIFT: f64 = 0.25;
+/// Factors of the steps to the neighbours.
+const STEPS: [f64; 3] = [4.0, 2.0, 1.5];
+/// Probes in a row before the base is measured again.
+const IN_A_ROW: u32 = 3;
+/// Epochs of the base between probes when nothing is better; they double up to the second.
+const REST: u32 = 12;
+const REST_MOST: u32 = 256;
+/// What may be on its way, in parts of what drains in one round trip.
+const QUEUE: f64 = 2.5;
+/// More than so many times that is taken back at once.
+const QUEUE_MOST: f64 = 1.6;
+/// Looks in a row.
+const QUEUE_SEEN: u32 = 2;
+/// So many commands may be on their way in any case.
+const COMMANDS: f64 = 4.0;
+/// It is given so long to drain.
+const DRAIN_MOST_NS: f64 = 5e9;
+/// Batches before it is known how long the way is: a link with a small buffer survives them. It is
+/// known with the first answer to a heartbeat; nobody waits for longer than this.
+const CAREFUL_BYTES: usize = 64 << 10;
+const CAREFUL_NS: u64 = 300_000_000;
+/// On ways shorter than this measuring is quick enough.
+const JUMP_NS: f64 = 10e6;
+/// The model must predict so much more.
+const JUMP_GAIN: f64 = 1.15;
+/// Jumps in a row at most.
+const JUMPS: u32 = 8;
+/// The model keeps the search from what it predicts to be so much worse: in parts, where an epoch
+/// is short, and where it is long.
+const VETO_SHORT: f64 = 0.6;
+const VETO_LONG: f64 = 0.9;
+const VETO_NS: f64 = 20e6;
+/// A gain below this is measured twice, where epochs are short.
+const CONFIRM: f64 = 1.15;
+/// While batches regroup, so many times fewer may be in flight, for so many times what one takes.
+const REGROUP: usize = 8;
+const REGROUP_WALLS: f64 = 1.5;
+const REGROUP_MOST_NS: u64 = 100_000_000;
+/// Ways shorter than this drain faster than anything can be decided about them.
+const LONG_NS: f64 = 1e6;
+/// What is on its way grows at most by this factor at a time.
+const GROWTH: f64 = 4.0;
+
+/// Which way a probe went, to go on in case it helped.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Candidate {
+    setting: Setting,
+    /// Factors of batch and window that led here from the base; 1 and 1 if it was a jump.
+    step: (f64, f64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Stage {
+    /// Measuring the base.
+    Base,
+    /// Measuring something else.
+    Probe(Candidate),
+}
+
+/// What the controller is told beside epochs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View<'a> {
+    pub(crate) known: &'a Parameters,
+    pub(crate) drained: Option<Drained>,
+    pub(crate) nodes: usize,
+    /// Commands that wait or are in flight.
+    pub(crate) outstanding: f64,
+}
+
+/// The search.
+#[derive(Clone, Debug)]
+pub(crate) struct Controller {
+    bounds: Bounds,
+    goal_ns: Option<f64>,
+    /// Where to start in earnest, while it is not known how long the way is.
+    careful: Option<Setting>,
+    began: Option<Moment>,
+    base: Setting,
+    score: Option<Score>,
+    /// The best base that lasted, and its throughput.
+    record: Option<(Setting, f64)>,
+    /// Jumps to the model's choice since the search began.
+    jumps: u32,
+    /// Looks at the channels' rates at the last jump.
+    jumped_at: u64,
+    stage: Stage,
+    epoch: Epoch,
+    queue: VecDeque<Candidate>,
+    tried: Vec<Setting>,
+    step: usize,
+    ends_tried: bool,
+    model_asked: bool,
+    in_a_row: u32,
+    rest: u32,
+    rest_left: u32,
+    shifted: u32,
+    /// Epochs of the base.
+    lasted: u32,
+    /// The probe is measured a second time.
+    confirming: Option<Score>,
+    noise: f64,
+    /// Most that was on its way and did no harm, in bytes.
+    grown: f64,
+    queue_seen: (u64, u32),
+    /// What was on its way when it was too much has not drained before.
+    drains_until: Moment,
+    /// With few batches in flight until then: what was split gathers again.
+    regroups_until: Option<Moment>,
+    moves: u64,
+    last: Option<Change>,
+}
+
+impl Controller {
+    pub(crate) fn new(bounds: Bounds, goal_ns: Option<u64>, start: Setting) -> Self {
+        let start = bounds.clamp(start);
+        let base = Setting {
+            batch_bytes: start.batch_bytes.min(CAREFUL_BYTES),
+            ..start
+        };
+        Self {
+            careful: Some(start),
+            began: None,
+            bounds,
+            goal_ns: goal_ns.map(|ns| ns as f64),
+            base,
+            score: None,
+            record: None,
+            jumps: 0,
+            jumped_at: 0,
+            stage: Stage::Base,
+            epoch: Epoch::new(base, Moment(0)),
+            queue: VecDeque::new(),
+            tried: Vec::new(),
+            step: 0,
+            ends_tried: false,
+            model_asked: false,
+            in_a_row: 0,
+            rest: REST,
+            rest_left: 0,
+            shifted: 0,
+            lasted: 0,
+            confirming: None,
+            noise: 0.0,
+            grown: (base.batch_bytes * base.window) as f64,
+            queue_seen: (0, 0),
+            drains_until: Moment(0),
+            regroups_until: None,
+            moves: 0,
+            last: None,
+        }
+    }
+
+    /// The first step: as small as on a long way, until it is known that the way is short.
+    fn begin(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
+        let start = self.careful?;
+        let since = *self.began.get_or_insert(now);
+        let way = view.known.round_trip_ns.map(|way| way.value);
+        if way.is_none() && now.since(since) < CAREFUL_NS {
+            return None;
+        }
+        self.careful = None;
+        if way.is_some_and(|way| way >= JUMP_NS) || start == self.base {
+            return None;
+        }
+        self.grown = (start.batch_bytes * start.window) as f64;
+        self.move_to(now, start, Reason::Short)
+    }
+
+    /// What is in force.
+    pub(crate) fn setting(&self) -> Setting {
+        let wanted = self.wanted();
+        match self.regroups_until {
+            Some(_) => Setting {
+                window: (wanted.window / REGROUP).max(1),
+                ..wanted
+            },
+            None => wanted,
+        }
+    }
+
+    /// What is in force, or will be as soon as batches have gathered.
+    fn wanted(&self) -> Setting {
+        match self.stage {
+            Stage::Base => self.base,
+            Stage::Probe(candidate) => candidate.setting,
+        }
+    }
+
+    /// Another stage, measured from now on. Commands that were split into small batches come back
+    /// in small groups, and would go on so for long with larger ones: for a moment, few batches may
+    /// leave, so that the rest gathers.
+    fn enter(&mut self, now: Moment, stage: Stage) {
+        let from = self.wanted();
+        self.stage = stage;
+        let to = self.wanted();
+        let split = from.batch_bytes < to.batch_bytes && self.epoch.is_split();
+        let wall = self.score.map_or(f64::INFINITY, |score| score.wall_ns);
+        self.regroups_until = (split && to.window > 1 && wall < VETO_NS)
+            .then(|| Moment(now.0 + (wall * REGROUP_WALLS) as u64));
+        self.epoch.restart(to, now);
+    }
+
+    pub(crate) fn score(&self) -> Option<&Score> {
+        self.score.as_ref()
+    }
+
+    /// The last change that was not part of a probe.
+    pub(crate) fn last(&self) -> Option<&Change> {
+        self.last.as_ref()
+    }
+
+    /// How often the base changed.
+    pub(crate) fn moves(&self) -> u64 {
+        self.moves
+    }
+
+    pub(crate) fn on_turn(&mut self, waiting: usize, in_flight: usize) {
+        self.epoch.on_turn(waiting, in_flight);
+    }
+
+    pub(crate) fn on_done(&mut self, now: Moment, done: &Done) {
+        self.epoch.on_done(now, done);
+    }
+
+    /// An epoch that was interrupted says nothing: it begins again.
+    pub(crate) fn interrupted(&mut self, now: Moment) {
+        let setting = self.wanted();
+        self.epoch.restart(setting, now);
+    }
+
+    /// Decides, if there is something to decide.
+    pub(crate) fn decide(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
+        if let Some(until) = self.regroups_until {
+            if now >= until || until.since(now) > REGROUP_MOST_NS {
+                self.regroups_until = None;
+                self.epoch.restart(self.wanted(), now);
+            }
+            return None;
+        }
+        if let Some(change) = self.begin(now, view) {
+            return Some(change);
+        }
+        if self.careful.is_some() {
+            return None;
+        }
+        if let Some(change) = self.unqueue(now, view) {
+            return Some(change);
+        }
+        match self.stage {
+            Stage::Base if self.score.is_none() && self.jumps < JUMPS => {
+                if let Some(change) = self.jump(now, view) {
+                    return Some(change);
+                }
+                self.on_base(now, view)
+            }
+            Stage::Base => self.on_base(now, view),
+            Stage::Probe(candidate) => self.on_probe(now, candidate, view),
+        }
+    }
+
+    /// Before anything was measured, on a long way: the model's choice at once, because an epoch
+    /// takes several round trips. What is on its way may grow only by so much at a time, so there
+    /// may be several jumps, each when the one before shows in the rate.
+    fn jump(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
+        if view.known.round_trip_ns?.value < JUMP_NS {
+            return None;
+        }
+        let samples = view.drained.map_or(0, |drained| drained.samples);
+        if self.jumps > 0 && samples < self.jumped_at + 2 {
+            return None;
+        }
+        let fitted = Fitted::new(view.known, view.nodes, view.outstanding)?;
+        let chosen = fitted.choose(&self.bounds, self.in_flight_max(view))?;
+        let predicted = |setting| fitted.predict(setting).throughput;
+        let gain = predicted(chosen) / predicted(self.base).max(1e-9);
+        if gain < JUMP_GAIN {
+            return None;
+        }
+        self.jumps += 1;
+        self.jumped_at = samples;
+        self.grown = self.grown.max(fitted.in_flight(chosen));
+        self.move_to(now, chosen, Reason::Model(gain))
+    }
+
+    /// What is on its way beyond what drains in a round trip only waits, and may overflow a buffer.
+    fn unqueue(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
+        let drained = view.drained?;
+        let (samples, over) = self.queue_seen;
+        if drained.samples == samples || now < self.drains_until {
+            return None;
+        }
+        let most = self.drains(view)?;
+        let excess = drained.ahead / most;
+        let over = if excess > QUEUE_MOST { over + 1 } else { 0 };
+        self.queue_seen = (drained.samples, over);
+        if over < QUEUE_SEEN {
+            return None;
+        }
+        let fitted = Fitted::new(view.known, view.nodes, view.outstanding)?;
+        let chosen = fitted.choose(&self.bounds, most)?;
+        if fitted.in_flight(chosen) >= fitted.in_flight(self.wanted()) {
+            return None;
+        }
+        self.queue_seen.1 = 0;
+        let drain = drained.ahead / drained.rate * 1e9 + view.known.round_trip_ns?.value;
+        self.drains_until = Moment(now.0 + (2.0 * drain).min(DRAIN_MOST_NS) as u64);
+        self.grown = most;
+        self.forget();
+        self.move_to(now, chosen, Reason::Queue(excess * QUEUE))
+    }
+
+    /// What may be on its way where the way is long: what drains in a few round trips.
+    fn drains(&self, view: &View<'_>) -> Option<f64> {
+        let drained = view.drained?;
+        let way = view.known.round_trip_ns?.value;
+        if way < LONG_NS {
+            return None;
+        }
+        let flush = view.known.flush_ns.map_or(0.0, |flush| flush.value);
+        let command = view.known.command_bytes?.value;
+        Some((QUEUE * drained.rate * (way + 2.0 * flush) / 1e9).max(COMMANDS * command))
+    }
+
+    fn in_flight_max(&self, view: &View<'_>) -> f64 {
+        match self.drains(view) {
+            Some(drains) => drains.min(self.grown * GROWTH),
+            None if view
+                .known
+                .round_trip_ns
+                .is_some_and(|way| way.value > LONG_NS) =>
+            {
+                self.grown
+            }
+            None => self.grown * GROWTH,
+        }
+    }
+
+    fn on_base(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
+        if !self.epoch.is_complete() {
+            return None;
+        }
+        let score = self.epoch.score();
+        self.epoch.restart(self.base, now);
+        self.in_a_row = 0;
+        self.learn(view, &score);
+        self.lasted += 1;
+        if let Some(old) = self.score {
+            self.compare_with_itself(&old, &score);
+        } else {
+            self.score = Some(score);
+        }
+        self.remember();
+        if self.rest_left > 0 {
+            self.rest_left -= 1;
+            return None;
+        }
+        self.probe_next(now, view)
+    }
+
+    /// Keeps the best base that lasted. What was better for one epoch may not be in the long run:
+    /// then back to it.
+    fn remember(&mut self) {
+        let Some(score) = self.score else {
+            return;
+        };
+        match self.record {
+            Some((setting, rate)) if setting != self.base && score.rate < rate => {
+                if score.rate < rate * (1.0 - self.gain()) {
+                    self.queue.retain(|candidate| candidate.setting != setting);
+                    self.queue.push_front(Candidate {
+                        setting,
+                        step: (1.0, 1.0),
+                    });
+                    self.rest_left = 0;
+                }
+            }
+            _ if self.lasted >= 2 => self.record = Some((self.base, score.rate)),
+            _ => {}
+        }
+    }
+
+    fn learn(&mut self, view: &View<'_>, score: &Score) {
+        let command = view.known.command_bytes.map_or(0.0, |bytes| bytes.value);
+        let outstanding = view.outstanding * command;
+        let used = (score.bytes_most * score.in_flight_most) as f64;
+        self.grown = self.grown.max(used.min(outstanding));
+    }
+
+    /// The base was measured before: smooth it, or see that the load is another one.
+    fn compare_with_itself(&mut self, old: &Score, new: &Score) {
+        let off = (new.rate - old.rate) / old.rate.max(1e-9);
+        if off.abs() > SHIFT {
+            self.shifted += 1;
+            if self.shifted >= 2 {
+                self.forget();
+                self.score = Some(*new);
+                self.model_asked = false;
+                if let Some((setting, rate)) = self.record.take() {
+                    if setting != self.base && rate > new.rate {
+                        self.queue.push_front(Candidate {
+                            setting,
+                            step: (1.0, 1.0),
+                        });
+                    }
+                }
+            }
+            return;
+        }
+        self.shifted = 0;
+        self.noise += 0.2 * (off.abs() - self.noise);
+        let rate = old.rate + 0.5 * (new.rate - old.rate);
+        let latency_ns = old.latency_ns + 0.5 * (new.latency_ns - old.latency_ns);
+        let p99_ns = old.p99_ns + 0.5 * (new.p99_ns - old.p99_ns);
+        self.score = Some(Score {
+            rate,
+            latency_ns,
+            p99_ns,
+            ..*new
+        });
+    }
+
+    /// The search begins anew.
+    fn forget(&mut self) {
+        self.shifted = 0;
+        self.step = 0;
+        self.ends_tried = false;
+        self.tried.clear();
+        self.queue.clear();
+        self.rest = REST;
+        self.rest_left = 0;
+    }
+
+    fn gain(&self) -> f64 {
+        (1.5 * self.noise).clamp(GAIN_LEAST, GAIN_MOST)
+    }
+
+    fn on_probe(&mut self, now: Moment, candidate: Candidate, view: &View<'_>) -> Option<Change> {
+        let Some(base) = self.score else {
+            return self.back(now, view);
+        };
+        if self.epoch.is_hopeless(now, base.rate, base.wall_ns) {
+            return self.back(now, view);
+        }
+        if !self.epoch.is_complete() {
+            return None;
+        }
+        let mut score = self.epoch.score();
+        if let Some(first) = self.confirming.take() {
+            score.rate = (score.rate + first.rate) / 2.0;
+            score.latency_ns = (score.latency_ns + first.latency_ns) / 2.0;
+        } else if self.is_close(&score, &base)
+            && self.is_better(&score, &base, candidate.setting).is_some()
+        {
+            self.confirming = Some(score);
+            self.epoch.restart(candidate.setting, now);
+            return None;
+        }
+        let Some(reason) = self.is_better(&score, &base, candidate.setting) else {
+            return self.back(now, view);
+        };
+        let from = self.base;
+        self.queue.clear();
+        self.rest = REST;
+        self.rest_left = 0;
+        self.learn(view, &score);
+        let change = self.move_to(now, candidate.setting, reason);
+        self.score = Some(score);
+        if candidate.step != (1.0, 1.0) {
+            // What helped once may help again.
+            self.push(candidate.step, view);
+        }
+        change.map(|change| Change { from, ..change })
+    }
+
+    /// Too close to call after one epoch, and another one is cheap.
+    fn is_close(&self, new: &Score, old: &Score) -> bool {
+        new.rate < old.rate * CONFIRM && old.wall_ns < VETO_NS
+    }
+
+    fn is_better(&self, new: &Score, old: &Score, setting: Setting) -> Option<Reason> {
+        let ratio = new.rate / old.rate.max(1e-9);
+        let gain = self.gain();
+        if let Some(goal) = self.goal_ns {
+            let (meets, met) = (new.p99_ns <= goal, old.p99_ns <= goal);
+            if meets && met {
+                let larger = setting.batch_bytes > self.base.batch_bytes;
+                let safely = new.p99_ns <= goal * 0.9;
+                if ratio > 1.0 - gain && larger && safely {
+                    return Some(Reason::Goal);
+                }
+                return (ratio > 1.0 + gain).then_some(Reason::Faster(ratio));
+            }
+            if met || (meets && ratio > 0.5) {
+                return (meets).then_some(Reason::Goal);
+            }
+            let sooner = new.p99_ns / old.p99_ns.max(1.0);
+            if sooner < 1.0 - SOONER && ratio > 1.0 - gain {
+                return Some(Reason::Sooner(sooner));
+            }
+        }
+        if ratio > 1.0 + gain {
+            return Some(Reason::Faster(ratio));
+        }
+        let sooner = new.latency_ns / old.latency_ns.max(1.0);
+        // While commands pile up their latency says only how long that has been going on.
+        let piles = old.blocked > 0.9 && old.latency_ns > 3.0 * old.wall_ns;
+        let as_much = ratio > 1.0 - gain / 2.0;
+        (as_much && !piles && sooner < 1.0 - SOONER).then_some(Reason::Sooner(sooner))
+    }
+
+    /// Leaves a probe: for the next one, or for the base.
+    fn back(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
+        self.confirming = None;
+        if let Some((setting, _)) = self.record
+            && setting == self.wanted()
+        {
+            // It is not what it was.
+            self.record = None;
+        }
+        self.in_a_row += 1;
+        if self.in_a_row < IN_A_ROW
+            && self.rest == REST
+            && self.rest_left == 0
+            && let Some(change) = self.probe_next(now, view)
+        {
+            return Some(change);
+        }
+        let from = self.wanted();
+        self.enter(now, Stage::Base);
+        Some(Change {
+            from,
+            to: self.base,
+            reason: Reason::Worse,
+        })
+    }
+
+    fn move_to(&mut self, now: Moment, to: Setting, reason: Reason) -> Option<Change> {
+        let from = self.wanted();
+        let moved = to != self.base;
+        self.base = to;
+        self.score = None;
+        self.lasted = 0;
+        self.confirming = None;
+        self.enter(now, Stage::Base);
+        self.moves += u64::from(moved);
+        let change = Change { from, to, reason };
+        self.last = Some(change);
+        (from != to || moved).then_some(change)
+    }
+
+    /// Starts the next probe, if there is one.
+    fn probe_next(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
+        self.refill(view);
+        let candidate = self.queue.pop_front()?;
+        self.tried.push(candidate.setting);
+        let from = self.wanted();
+        self.enter(now, Stage::Probe(candidate));
+        Some(Change {
+            from,
+            to: candidate.setting,
+            reason: Reason::Probe,
+        })
+    }
+
+    fn refill(&mut self, view: &View<'_>) {
+        self.ask_model(view);
+        if self.queue.is_empty() && !self.ends_tried {
+            self.ends_tried = true;
+            // One batch at a time takes all that waits; the widest window nothing of it.
+            let all = self.bounds.batch_bytes_max;
+            for (batch_bytes, window) in [(all, 1), (self.base.batch_bytes, self.bounds.window_max)]
+            {
+                let setting = Setting {
+                    batch_bytes,
+                    window,
+                };
+                self.push_setting(setting, (1.0, 1.0), view);
+            }
+        }
+        while self.queue.is_empty() && self.step < STEPS.len() {
+            let by = STEPS[self.step];
+            self.step += 1;
+            for step in [
+                (1.0 / by, 1.0),
+                (1.0, by),
+                (1.0, 1.0 / by),
+                (1.0 / by, by),
+                (by, 1.0),
+                (by, 1.0 / by),
+            ] {
+                self.push(step, view);
+            }
+        }
+        if self.queue.is_empty() {
+            // Nothing is better: rest, and look again later, near by.
+            self.rest_left = self.rest;
+            self.rest = (self.rest * 2).min(REST_MOST);
+            self.step = 1;
+            self.tried.clear();
+        } else if self.rest > REST {
+            // One at a time from now on.
+            self.rest_left = self.rest / 2;
+        }
+    }
+
+    fn ask_model(&mut self, view: &View<'_>) {
+        if self.model_asked {
+            return;
+        }
+        let Some(fitted) = Fitted::new(view.known, view.nodes, view.outstanding) else {
+            return;
+        };
+        self.model_asked = true;
+        if let Some(chosen) = fitted.choose(&self.bounds, self.in_flight_max(view)) {
+            self.push_setting(chosen, (1.0, 1.0), view);
+        }
+    }
+
+    /// A neighbour of the base. What has no effect is not tried: batches that are never full need
+    /// no more room, and less room begins below what they have.
+    fn push(&mut self, step: (f64, f64), view: &View<'_>) {
+        let Some(score) = self.score else {
+            return;
+        };
+        let (by_batch, by_window) = step;
+        let base = self.base;
+        let mut batch = base.batch_bytes;
+        if by_batch > 1.0 && score.full < 0.02 {
+            return;
+        }
+        if by_batch < 1.0 && score.bytes_most > 0 {
+            batch = batch.min(score.bytes_most.next_power_of_two());
+        }
+        let mut window = base.window;
+        if by_window > 1.0 && by_batch >= 1.0 && score.blocked == 0.0 {
+            return;
+        }
+        if by_window < 1.0 {
+            window = window.min(score.in_flight_most.max(1));
+        }
+        let setting = Setting {
+            batch_bytes: along(&BATCHES, batch, by_batch),
+            window: along(&WINDOWS, window, by_window),
+        };
+        self.push_setting(setting, step, view);
+    }
+
+    fn push_setting(&mut self, setting: Setting, step: (f64, f64), view: &View<'_>) {
+        let command = view.known.command_bytes.map_or(1.0, |bytes| bytes.value);
+        let setting = self.bounds.clamp(Setting {
+            batch_bytes: setting.batch_bytes.max(batch_least(command)),
+            ..setting
+        });
+        let outstanding = view.outstanding.max(1.0) * command;
+        let in_flight = |setting: Setting| {
+            let batch = (setting.batch_bytes as f64 / command).floor().max(1.0) * command;
+            (batch * setting.window as f64).min(outstanding)
+        };
+        let most = self.in_flight_max(view).max(in_flight(self.base));
+        let too_much = in_flight(setting) > most;
+        let vetoed = self.is_vetoed(setting, view);
+        let known = setting == self.base || self.tried.contains(&setting);
+        let waits = self.queue.iter().any(|other| other.setting == setting);
+        if !too_much && !vetoed && !known && !waits {
+            self.queue.push_back(Candidate { setting, step });
+        }
+    }
+}
+
+impl Controller {
+    /// Whether the model predicts so much less that an epoch would be wasted.
+    fn is_vetoed(&self, setting: Setting, view: &View<'_>) -> bool {
+        let Some(score) = self.score else {
+            return false;
+        };
+        let Some(fitted) = Fitted::new(view.known, view.nodes, view.outstanding) else {
+            return false;
+        };
+        let predicted = |setting| fitted.predict(setting).throughput;
+        let part = if score.wall_ns > VETO_NS {
+            VETO_LONG
+        } else {
+            VETO_SHORT
+        };
+        predicted(setting) < predicted(self.base) * part
+    }
+}
+
+/// The step of a ladder that is nearest to `from · by`, at least one step away from it.
+fn along(ladder: &[usize], from: usize, by: f64) -> usize {
+    if by == 1.0 {
+        return from;
+    }
+    let to = from as f64 * by;
+    let near = |&step: &usize| ((step as f64 / to).ln()).abs();
+    let beyond = ladder
+        .iter()
+        .copied()
+        .filter(|&step| if by > 1.0 { step > from } else { step < from });
+    beyond
+        .min_by(|a, b| near(a).total_cmp(&near(b)))
+        .unwrap_or(from)
+}

@@ -1,0 +1,222 @@
+//! What a setting does, measured while it is in force.
+//!
+//! Only batches that were formed under the setting count, and the time runs from the end of the
+//! first of them: what the setting before left on its way does not mix in.
+
+use crate::{controller::Setting, time::Moment};
+
+/// An epoch lasts at least so long after its first batch.
+const LEAST_NS: u64 = 12_000_000;
+/// It lasts so many times what a batch takes: batches that go round together make the throughput
+/// of less uneven. On a long way fewer must do.
+const WALLS: (f64, f64) = (3.0, 16.0);
+const WALLS_NS: f64 = 60e6;
+/// Buckets per octave of the histogram of latencies.
+const PER_OCTAVE: f64 = 8.0;
+const BUCKETS: usize = 256;
+
+/// A batch that was executed here and answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// When its first command was accepted,
+    pub accepted_first: Moment,
+    /// and its last.
+    pub accepted_last: Moment,
+    /// When the batch was formed.
+    pub formed: Moment,
+    /// Commands in it.
+    pub commands: u32,
+    /// Its bytes.
+    pub bytes: usize,
+}
+
+/// What was measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Score {
+    /// Commands per second.
+    pub(crate) rate: f64,
+    /// Mean from acceptance to the reply, in nanoseconds.
+    pub(crate) latency_ns: f64,
+    /// The 99th percentile of the same.
+    pub(crate) p99_ns: f64,
+    /// Mean from the forming of a batch to its end.
+    pub(crate) wall_ns: f64,
+    /// The largest batch.
+    pub(crate) bytes_most: usize,
+    /// The part of the batches that had no room for one more command.
+    pub(crate) full: f64,
+    /// The part of the turns at whose end commands waited for a place in the window.
+    pub(crate) blocked: f64,
+    /// Most batches in flight.
+    pub(crate) in_flight_most: usize,
+}
+
+/// A span of time under one setting.
+#[derive(Clone, Debug)]
+pub(crate) struct Epoch {
+    setting: Setting,
+    pub(crate) since: Moment,
+    first: Option<Moment>,
+    last: Moment,
+    commands: u64,
+    batches: u64,
+    latency: f64,
+    wall: f64,
+    bytes_most: usize,
+    full: u64,
+    turns: u64,
+    blocked: u64,
+    in_flight_most: usize,
+    latencies: Box<[u32; BUCKETS]>,
+}
+
+impl Epoch {
+    pub(crate) fn new(setting: Setting, since: Moment) -> Self {
+        Self {
+            setting,
+            since,
+            first: None,
+            last: since,
+            commands: 0,
+            batches: 0,
+            latency: 0.0,
+            wall: 0.0,
+            bytes_most: 0,
+            full: 0,
+            turns: 0,
+            blocked: 0,
+            in_flight_most: 0,
+            latencies: Box::new([0; BUCKETS]),
+        }
+    }
+
+    /// Begins anew without another allocation.
+    pub(crate) fn restart(&mut self, setting: Setting, since: Moment) {
+        self.setting = setting;
+        self.since = since;
+        self.first = None;
+        self.last = since;
+        (self.commands, self.batches) = (0, 0);
+        (self.latency, self.wall) = (0.0, 0.0);
+        (self.bytes_most, self.full) = (0, 0);
+        (self.turns, self.blocked) = (0, 0);
+        self.in_flight_most = 0;
+        self.latencies.fill(0);
+    }
+
+    pub(crate) fn on_turn(&mut self, waiting: usize, in_flight: usize) {
+        if self.first.is_none() {
+            return;
+        }
+        self.turns += 1;
+        let blocked = waiting > 0 && in_flight >= self.setting.window;
+        self.blocked += u64::from(blocked);
+        self.in_flight_most = self.in_flight_most.max(in_flight);
+    }
+
+    pub(crate) fn on_done(&mut self, now: Moment, done: &Done) {
+        if done.formed < self.since || done.commands == 0 {
+            return;
+        }
+        if self.first.is_none() {
+            self.first = Some(now);
+            self.last = now;
+            return;
+        }
+        self.last = now;
+        let commands = f64::from(done.commands);
+        self.commands += u64::from(done.commands);
+        self.batches += 1;
+        self.wall += now.since(done.formed) as f64;
+        self.bytes_most = self.bytes_most.max(done.bytes);
+        let command = done.bytes / done.commands as usize;
+        self.full += u64::from(done.bytes + command > self.setting.batch_bytes);
+        let (oldest, youngest) = (
+            now.since(done.accepted_first),
+            now.since(done.accepted_last),
+        );
+        self.latency += (oldest + youngest) as f64 * 0.5 * commands;
+        // Acceptance is taken as even between the first and the last.
+        let quarter = done.commands / 4;
+        let rest = done.commands - 3 * quarter;
+        for (step, count) in [rest, quarter, quarter, quarter].into_iter().enumerate() {
+            let part = step as f64 / 3.0;
+            let latency = oldest as f64 + (youngest as f64 - oldest as f64) * part;
+            let cell = &mut self.latencies[bucket(latency)];
+            *cell = cell.saturating_add(count);
+        }
+    }
+
+    /// How long it has been measuring.
+    fn span_ns(&self) -> u64 {
+        self.first.map_or(0, |first| self.last.since(first))
+    }
+
+    /// Whether it says enough.
+    pub(crate) fn is_complete(&self) -> bool {
+        let span = self.span_ns();
+        if self.batches < 2 || span < LEAST_NS {
+            return false;
+        }
+        let wall = self.wall / self.batches as f64;
+        let walls = (WALLS_NS / wall.max(1.0)).clamp(WALLS.0, WALLS.1);
+        span as f64 >= walls * wall
+    }
+
+    /// Whether it says already that it will not reach `rate`, by far.
+    pub(crate) fn is_hopeless(&self, now: Moment, rate: f64, wall_ns: f64) -> bool {
+        let patience = (wall_ns * 3.0).max(30e6);
+        if self.first.is_none() {
+            return now.since(self.since) as f64 > patience;
+        }
+        let stuck = now.since(self.last) as f64 > patience;
+        let wall = self.wall / self.batches.max(1) as f64;
+        let seen = self.batches >= 4 && self.span_ns() as f64 > wall.max(3e6) * 1.2;
+        stuck || (seen && self.rate() < rate * 0.6)
+    }
+
+    /// Whether batches were as large as they may be.
+    pub(crate) fn is_split(&self) -> bool {
+        self.full * 20 > self.batches
+    }
+
+    fn rate(&self) -> f64 {
+        self.commands as f64 * 1e9 / self.span_ns().max(1) as f64
+    }
+
+    pub(crate) fn score(&self) -> Score {
+        let batches = self.batches.max(1) as f64;
+        Score {
+            rate: self.rate(),
+            latency_ns: self.latency / self.commands.max(1) as f64,
+            p99_ns: self.percentile(0.99),
+            wall_ns: self.wall / batches,
+            bytes_most: self.bytes_most,
+            full: self.full as f64 / batches,
+            blocked: self.blocked as f64 / self.turns.max(1) as f64,
+            in_flight_most: self.in_flight_most,
+        }
+    }
+
+    fn percentile(&self, part: f64) -> f64 {
+        let total: u64 = self.latencies.iter().map(|&count| u64::from(count)).sum();
+        let mut left = total as f64 * part;
+        for (number, &count) in self.latencies.iter().enumerate() {
+            left -= f64::from(count);
+            if left <= 0.0 {
+                return upper_edge(number);
+            }
+        }
+        0.0
+    }
+}
+
+/// Buckets grow by a constant factor from a microsecond on.
+fn bucket(ns: f64) -> usize {
+    let octaves = (ns / 1_000.0).max(1.0).log2();
+    ((octaves * PER_OCTAVE) as usize).min(BUCKETS - 1)
+}
+
+fn upper_edge(bucket: usize) -> f64 {
+    1_000.0 * 2f64.powf((bucket as f64 + 1.0) / PER_OCTAVE)
+}

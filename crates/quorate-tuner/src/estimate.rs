@@ -1,0 +1,523 @@
+//! The quantities of the model, estimated from what a reactor sees anyway.
+//!
+//! | Quantity | From | How |
+//! |---|---|---|
+//! | 2L, the round trip | heartbeats and their answers | the least of the last seconds |
+//! | B, of the channel to a peer | the same, against the bytes that were ahead of the heartbeat | slope of a line; believed when it explains the round trips and the channel was busy |
+//! | φcli + φexec, φrep | how long turns took, against their commands, batches and bytes | three-part fit |
+//! | flush, disk bandwidth | writes of the log, against their bytes | a line |
+//! | `S_req`, requests per batch | batches | means |
+//!
+//! φcli and φexec are one number here (both are per command), and of φrep the fixed part is per
+//! batch and peer. The bytes' share of φcli and φrep cannot be told apart from the leader's turns:
+//! it is one number per byte.
+//!
+//! Nothing is invented: each quantity is an [`Estimate`] or not known. What a pause of the process
+//! or a step of the clock touched is dropped ([`crate::guard`]).
+//!
+//! Cost: per batch and peer one entry in a ring of 64 and a few additions; per heartbeat one line
+//! (about 30 flops); per turn four additions, and per 16 turns one three-part sample (about 40
+//! flops). Per own batch of a group of three that is about 150 instructions, against 50 000 and
+//! more that the batch itself costs; laws are solved only when somebody asks.
+
+use std::collections::VecDeque;
+
+use crate::{
+    fit::{Estimate, Line, Mean, Sum3},
+    guard::Guard,
+    time::Moment,
+};
+
+/// Peers that are watched; of more, the first ones are.
+pub const PEERS_MAX: usize = 16;
+/// Batches towards a peer that are remembered.
+const RING: usize = 128;
+/// A rate is looked at over so long, or a round trip.
+const RATE_NS: u64 = 20_000_000;
+/// Looks at a rate before it is believed: the first one has the way there in it.
+const RATES: u64 = 2;
+/// Heartbeats on their way that are remembered.
+const ASKED: usize = 64;
+/// On a shorter way, what is ahead may wait for the disk.
+const QUEUE_NS: f64 = 20e6;
+/// How long a least value holds.
+const FLOOR_NS: u64 = 5_000_000_000;
+/// Turns that make one sample of processor time.
+const TURNS: u32 = 16;
+/// So do fewer, if they are far between.
+const SPAN_NS: u64 = 10_000_000;
+/// Samples before a law is believed.
+const LINE_SAMPLES: f64 = 5.0;
+const PART_SAMPLES: f64 = 6.0;
+
+/// One turn of the reactor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Turn {
+    /// When it woke.
+    pub began: Moment,
+    /// When it is about to sleep.
+    pub ended: Moment,
+    /// When it will wake at the latest; `None` if it does not know.
+    pub wake_by: Option<Moment>,
+    /// Commands taken from clients.
+    pub commands: u32,
+    /// Own batches formed,
+    pub batches: u32,
+    /// and their bytes.
+    pub batch_bytes: usize,
+    /// Commands in them.
+    pub batch_commands: u32,
+    /// Commands that still wait for a batch.
+    pub waiting: usize,
+    /// Own batches in flight.
+    pub in_flight: usize,
+}
+
+/// The least value of the last seconds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Floor {
+    now: Option<f64>,
+    before: Option<f64>,
+    since: Moment,
+    samples: f64,
+}
+
+impl Floor {
+    fn add(&mut self, at: Moment, value: f64) {
+        if at.since(self.since) > FLOOR_NS {
+            (self.before, self.now, self.since) = (self.now, None, at);
+            self.samples = (self.samples * 0.5).floor();
+        }
+        self.samples += 1.0;
+        self.now = Some(self.now.map_or(value, |now| now.min(value)));
+    }
+
+    fn least(&self) -> Option<f64> {
+        match (self.now, self.before) {
+            (Some(now), Some(before)) => Some(now.min(before)),
+            (now, before) => now.or(before),
+        }
+    }
+}
+
+/// A channel to one peer.
+#[derive(Clone, Debug)]
+struct Channel {
+    /// Slot, and bytes handed over with it and before.
+    ring: VecDeque<(u64, u64)>,
+    sent: u64,
+    acknowledged: u64,
+    /// Heartbeats on their way: when they left, their mark, and how many bytes were ahead.
+    asked: VecDeque<(Moment, u64, u64)>,
+    trips: Line,
+    /// Round trips with nothing ahead.
+    least: Floor,
+    /// A round trip that is long and steady, after a step: the old least is not waited for.
+    recent_least: VecDeque<f64>,
+    /// Bytes acknowledged since, for the rate.
+    rate_from: Option<(Moment, u64)>,
+    rate: f64,
+    /// Samples of it.
+    rates: u64,
+    /// The largest batch lately, fading.
+    batch: f64,
+    /// Bytes that are ahead beside the batches that are just leaving and arriving, smoothed.
+    queued: f64,
+}
+
+impl Channel {
+    fn new() -> Self {
+        Self {
+            ring: VecDeque::with_capacity(RING),
+            sent: 0,
+            acknowledged: 0,
+            asked: VecDeque::with_capacity(ASKED),
+            trips: Line::new(0.96),
+            least: Floor::default(),
+            recent_least: VecDeque::with_capacity(RECENT),
+            rate_from: None,
+            rate: 0.0,
+            rates: 0,
+            batch: 0.0,
+            queued: 0.0,
+        }
+    }
+
+    fn ahead(&self) -> u64 {
+        self.sent - self.acknowledged
+    }
+
+    /// Peaks fade slowly: a lull is not a slower channel.
+    fn on_rate(&mut self, rate: f64) {
+        self.rate = rate.max(self.rate * 0.93);
+        self.rates += 1;
+        self.queued += 0.3 * (self.behind() - self.queued);
+    }
+
+    /// A batch at either end is not a queue, however large it is.
+    fn behind(&self) -> f64 {
+        (self.ahead() as f64 - 2.0 * self.batch).max(0.0)
+    }
+
+    fn round_trip(&self) -> Option<f64> {
+        let least = self.least.least()?;
+        // All of the last ones are far above the least of before: the way has become longer.
+        let recent = self
+            .recent_least
+            .iter()
+            .copied()
+            .fold(f64::INFINITY, f64::min);
+        if self.recent_least.len() == RECENT && recent > least * 2.0 && self.by_trips().is_none() {
+            return Some(recent);
+        }
+        Some(least)
+    }
+
+    /// Bytes per second.
+    fn bandwidth(&self, flush_ns: f64) -> Option<Estimate> {
+        self.by_trips().or_else(|| self.by_queue(flush_ns))
+    }
+
+    /// Heartbeats behind more bytes take longer.
+    fn by_trips(&self) -> Option<Estimate> {
+        let law = self.trips.law(LINE_SAMPLES)?;
+        let slope = law.slope;
+        let sure = slope.value > 0.0 && slope.error < slope.value * 0.25 && law.explained > 0.7;
+        if !sure {
+            return None;
+        }
+        // Nanoseconds per byte.
+        let value = 1e9 / slope.value;
+        // A channel that is never half full is not what anybody waits for.
+        (self.rate > value * 0.4).then_some(Estimate {
+            value: value.max(self.rate),
+            error: value * slope.error / slope.value,
+            samples: slope.samples,
+        })
+    }
+
+    /// On a long way, more is on its way all the time than delay and disk explain: it drains as
+    /// fast as it can.
+    fn by_queue(&self, flush_ns: f64) -> Option<Estimate> {
+        let way = self.least.least()?;
+        let explained = self.rate * (way + 2.0 * flush_ns) / 1e9;
+        let long = way > QUEUE_NS;
+        (long && self.rates > 4 && self.queued > 1.4 * explained).then_some(Estimate {
+            value: self.rate,
+            error: self.rate * 0.1,
+            samples: self.rates as f64,
+        })
+    }
+}
+
+/// Heartbeats that a longer round trip must last.
+const RECENT: usize = 6;
+
+/// What a channel drains.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Drained {
+    /// Bytes per second.
+    pub(crate) rate: f64,
+    /// Bytes sent and not voted for, beside the batches at either end.
+    pub(crate) ahead: f64,
+    /// Grows with each look at the rate.
+    pub(crate) samples: u64,
+}
+
+/// What turns cost, gathered until it makes a sample.
+#[derive(Clone, Copy, Debug, Default)]
+struct Gathered {
+    turns: u32,
+    since: Option<Moment>,
+    busy_ns: u64,
+    commands: u64,
+    batches: u64,
+    bytes: u64,
+}
+
+/// What is known, all of it measured. `None` is "not known yet".
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Parameters {
+    /// 2L in nanoseconds: to the peer whose vote completes a majority.
+    pub round_trip_ns: Option<Estimate>,
+    /// B in bytes per second: what a channel to one peer carries while the others are used too, so
+    /// that a link which they share is in it. Known only if it was busy enough to be seen.
+    pub bandwidth: Option<Estimate>,
+    /// φcli + φexec: processor time per command, in nanoseconds.
+    pub command_ns: Option<Estimate>,
+    /// (n−1)·φrep, fixed part, and whatever else a batch costs.
+    pub batch_ns: Option<Estimate>,
+    /// The same per byte.
+    pub byte_ns: Option<Estimate>,
+    /// A write of the log, besides its bytes, in nanoseconds.
+    pub flush_ns: Option<Estimate>,
+    /// What the disk takes, in bytes per second.
+    pub disk_bandwidth: Option<Estimate>,
+    /// Bytes of a command in a batch.
+    pub command_bytes: Option<Estimate>,
+    /// From the forming of a batch to its replies, in nanoseconds.
+    pub wall_ns: Option<Estimate>,
+    /// How often the process was paused or the clock set; what that touched was not counted.
+    pub stalls: u64,
+}
+
+/// Estimates, always on.
+#[derive(Clone, Debug)]
+pub(crate) struct Estimator {
+    guard: Guard,
+    channels: Vec<Channel>,
+    gathered: Gathered,
+    processor: Sum3,
+    flush: Line,
+    command_bytes: Mean,
+    wall: Mean,
+}
+
+impl Estimator {
+    pub(crate) fn new() -> Self {
+        Self {
+            guard: Guard::default(),
+            channels: Vec::new(),
+            gathered: Gathered::default(),
+            processor: Sum3::new(0.985),
+            flush: Line::new(0.97),
+            command_bytes: Mean::new(0.95),
+            wall: Mean::new(0.9),
+        }
+    }
+
+    /// Whether what began then was not interrupted.
+    pub(crate) fn is_clean(&self, began: Moment, now: Moment) -> bool {
+        self.guard.is_clean(began, now)
+    }
+
+    pub(crate) fn stalls(&self) -> u64 {
+        self.guard.stalls()
+    }
+
+    /// Forgets what depends on who leads: channels start anew.
+    pub(crate) fn forget_peers(&mut self) {
+        self.channels.clear();
+    }
+
+    fn channel(&mut self, peer: usize) -> Option<&mut Channel> {
+        if peer >= PEERS_MAX {
+            return None;
+        }
+        while self.channels.len() <= peer {
+            self.channels.push(Channel::new());
+        }
+        self.channels.get_mut(peer)
+    }
+
+    pub(crate) fn on_turn(&mut self, turn: &Turn) {
+        if !self.guard.turn(turn.began, turn.ended, turn.wake_by) {
+            self.gathered = Gathered::default();
+            return;
+        }
+        let sum = &mut self.gathered;
+        sum.turns += 1;
+        let since = *sum.since.get_or_insert(turn.began);
+        sum.busy_ns += turn.ended.since(turn.began);
+        sum.commands += u64::from(turn.commands);
+        sum.batches += u64::from(turn.batches);
+        sum.bytes += turn.batch_bytes as u64;
+        let enough = sum.turns >= TURNS || turn.ended.since(since) > SPAN_NS;
+        if !enough || sum.batches == 0 {
+            return;
+        }
+        let x = [sum.commands as f64, sum.batches as f64, sum.bytes as f64];
+        let y = sum.busy_ns as f64;
+        self.gathered = Gathered::default();
+        self.processor.add(x, y);
+    }
+
+    pub(crate) fn on_sent(&mut self, now: Moment, peer: usize, slot: u64, bytes: usize) {
+        let Some(channel) = self.channel(peer) else {
+            return;
+        };
+        if channel.ring.back().is_some_and(|&(last, _)| last >= slot) {
+            // Sent again after a loss, or by another leader: begin anew.
+            channel.ring.clear();
+            channel.acknowledged = channel.sent;
+        }
+        if channel.ring.len() == RING {
+            channel.ring.pop_front();
+        }
+        if channel.rate_from.is_none() {
+            channel.rate_from = Some((now, channel.acknowledged));
+        }
+        channel.sent += bytes as u64;
+        channel.batch = (bytes as f64).max(channel.batch * 0.9);
+        channel.ring.push_back((slot, channel.sent));
+    }
+
+    pub(crate) fn on_voted(&mut self, now: Moment, peer: usize, to: u64) {
+        let guard = self.guard;
+        let Some(channel) = self.channel(peer) else {
+            return;
+        };
+        while let Some((_, sent)) = channel.ring.pop_front_if(|(slot, _)| *slot < to) {
+            channel.acknowledged = sent;
+        }
+        let Some((from, bytes)) = channel.rate_from else {
+            return;
+        };
+        // Over at least a round trip, and long enough to see more than one vote.
+        let least = channel.least.least().unwrap_or(0.0) as u64;
+        if now.since(from) < least.max(RATE_NS) {
+            return;
+        }
+        if guard.is_clean(from, now) {
+            channel.on_rate((channel.acknowledged - bytes) as f64 * 1e9 / now.since(from) as f64);
+        }
+        channel.rate_from = Some((now, channel.acknowledged));
+    }
+
+    pub(crate) fn on_asked(&mut self, now: Moment, peer: usize, mark: u64) {
+        let Some(channel) = self.channel(peer) else {
+            return;
+        };
+        if channel.asked.len() == ASKED {
+            channel.asked.pop_front();
+        }
+        channel.asked.push_back((now, mark, channel.ahead()));
+    }
+
+    pub(crate) fn on_answered(&mut self, now: Moment, peer: usize, mark: u64) {
+        let guard = self.guard;
+        let Some(channel) = self.channel(peer) else {
+            return;
+        };
+        // Answers come in order; what an earlier one would answer is lost.
+        while channel.asked.pop_front_if(|asked| asked.1 < mark).is_some() {}
+        let Some((at, _, ahead)) = channel.asked.pop_front_if(|asked| asked.1 == mark) else {
+            return;
+        };
+        if !guard.is_clean(at, now) {
+            return;
+        }
+        let took = now.since(at) as f64;
+        channel.least.add(now, took);
+        if channel.recent_least.len() == RECENT {
+            channel.recent_least.pop_front();
+        }
+        channel.recent_least.push_back(took);
+        channel.trips.add(ahead as f64, took);
+    }
+
+    pub(crate) fn on_flush(&mut self, began: Moment, now: Moment, bytes: usize) {
+        if self.guard.is_clean(began, now) {
+            self.flush.add(bytes as f64, now.since(began) as f64);
+        }
+    }
+
+    pub(crate) fn on_done(&mut self, formed: Moment, now: Moment, commands: u32, bytes: usize) {
+        if self.guard.is_clean(formed, now) && commands > 0 {
+            self.command_bytes.add(bytes as f64 / f64::from(commands));
+            self.wall.add(now.since(formed) as f64);
+        }
+    }
+
+    /// What the channels drain, in bytes per second, of the peer that completes a majority; how
+    /// much is on its way to it, and how many times that was looked at.
+    pub(crate) fn drained(&self) -> Option<Drained> {
+        let mut by_rate: Vec<&Channel> = self
+            .channels
+            .iter()
+            .filter(|channel| channel.rates >= RATES)
+            .collect();
+        by_rate.sort_by(|a, b| b.rate.total_cmp(&a.rate));
+        let needed = self.channels.len().div_ceil(2);
+        let channel = by_rate.get(needed.checked_sub(1)?)?;
+        Some(Drained {
+            rate: channel.rate,
+            ahead: channel.behind(),
+            samples: channel.rates,
+        })
+    }
+
+    /// The wall time of a batch; it is known as soon as there are batches.
+    pub(crate) fn wall_ns(&self) -> Option<f64> {
+        self.wall.estimate().map(|wall| wall.value)
+    }
+
+    pub(crate) fn parameters(&self) -> Parameters {
+        let parts = self.processor.parts(PART_SAMPLES);
+        let part = |number: usize| parts.map(|parts| parts[number]);
+        let (flush_ns, disk_bandwidth) = self.disk();
+        Parameters {
+            round_trip_ns: self.round_trip(),
+            bandwidth: self.bandwidth(flush_ns.map_or(0.0, |flush| flush.value)),
+            command_ns: part(0),
+            batch_ns: part(1),
+            byte_ns: part(2),
+            flush_ns,
+            disk_bandwidth,
+            command_bytes: self.command_bytes.estimate(),
+            wall_ns: self.wall.estimate(),
+            stalls: self.guard.stalls(),
+        }
+    }
+
+    /// The peer that completes a majority is the middle one: of n − 1 peers in order, ⌊n/2⌋ must
+    /// answer.
+    fn round_trip(&self) -> Option<Estimate> {
+        let mut trips: Vec<(f64, f64)> = self
+            .channels
+            .iter()
+            .filter(|channel| channel.least.samples >= 1.0)
+            .filter_map(|channel| Some((channel.round_trip()?, channel.least.samples)))
+            .collect();
+        trips.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let needed = self.channels.len().div_ceil(2);
+        let (value, samples) = *trips.get(needed.checked_sub(1)?)?;
+        // The least of several is above the truth by about one part in so many.
+        let error = value / samples.max(1.0) * 0.5;
+        Some(Estimate {
+            value,
+            error,
+            samples,
+        })
+    }
+
+    fn bandwidth(&self, flush_ns: f64) -> Option<Estimate> {
+        let of = |channel: &Channel| channel.bandwidth(flush_ns);
+        let mut known: Vec<Estimate> = self.channels.iter().filter_map(of).collect();
+        known.sort_by(|a, b| b.value.total_cmp(&a.value));
+        let needed = self.channels.len().div_ceil(2);
+        known.get(needed.checked_sub(1)?).copied()
+    }
+
+    fn disk(&self) -> (Option<Estimate>, Option<Estimate>) {
+        let Some(law) = self.flush.law(LINE_SAMPLES) else {
+            return (None, None);
+        };
+        let slope = law.slope;
+        let told = slope.value > 0.0 && slope.error < slope.value * 0.3;
+        if !told {
+            // Bytes do not matter, or did not vary: the mean is the flush.
+            let mean = law.fixed.value + slope.value * self.flush.mean_x();
+            let flush = Estimate {
+                value: mean,
+                ..law.fixed
+            };
+            let error = if flush.error.is_finite() {
+                flush.error
+            } else {
+                mean
+            };
+            return (Some(Estimate { error, ..flush }), None);
+        }
+        let bandwidth = Estimate {
+            value: 1e9 / slope.value,
+            error: 1e9 / slope.value * slope.error / slope.value,
+            samples: slope.samples,
+        };
+        let flush = Estimate {
+            value: law.fixed.value.max(0.0),
+            ..law.fixed
+        };
+        (Some(flush), Some(bandwidth))
+    }
+}

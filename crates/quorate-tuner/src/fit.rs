@@ -1,0 +1,371 @@
+//! Linear laws fitted to samples, with forgetting.
+//!
+//! Both fits keep sums, not samples: a new one costs a few multiplications, and what is old fades
+//! by a constant factor per sample. Outliers count at most as much as the edge of what is usual.
+
+/// A quantity that was estimated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// The best guess.
+    pub value: f64,
+    /// One standard error of it.
+    pub error: f64,
+    /// Samples behind it, the faded ones counting less.
+    pub samples: f64,
+}
+
+impl Estimate {
+    /// 0 to 1: how small the error is beside the value.
+    pub fn confidence(&self) -> f64 {
+        if self.value == 0.0 {
+            return 0.0;
+        }
+        (1.0 / (1.0 + (self.error / self.value).abs())).clamp(0.0, 1.0)
+    }
+}
+
+/// How many standard deviations count fully.
+const USUAL: f64 = 4.0;
+/// Least deviation of x, in parts of its mean.
+const SPREAD: f64 = 0.02;
+/// Samples before outliers are told from the rest.
+const ENOUGH: f64 = 8.0;
+
+/// A mean.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mean {
+    keep: f64,
+    weight: f64,
+    mean: f64,
+    variance: f64,
+}
+
+impl Mean {
+    /// `keep`: what an old sample still counts when the next one comes.
+    pub(crate) const fn new(keep: f64) -> Self {
+        Self {
+            keep,
+            weight: 0.0,
+            mean: 0.0,
+            variance: 0.0,
+        }
+    }
+
+    pub(crate) fn add(&mut self, value: f64) {
+        self.weight = self.weight * self.keep + 1.0;
+        let edge = USUAL * self.variance.sqrt().max(self.mean.abs() * 0.05);
+        let usual = self.weight >= ENOUGH;
+        let off = value - self.mean;
+        let off = if usual { off.clamp(-edge, edge) } else { off };
+        let part = 1.0 / self.weight;
+        self.mean += off * part;
+        self.variance = (1.0 - part) * (self.variance + part * off * off);
+    }
+
+    pub(crate) fn estimate(&self) -> Option<Estimate> {
+        (self.weight > 1.5).then(|| Estimate {
+            value: self.mean,
+            error: (self.variance / self.weight).sqrt(),
+            samples: self.weight,
+        })
+    }
+}
+
+/// `y = fixed + slope · x`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Line {
+    keep: f64,
+    weight: f64,
+    x: f64,
+    y: f64,
+    xx: f64,
+    xy: f64,
+    yy: f64,
+}
+
+/// The law of a [`Line`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Law {
+    pub(crate) fixed: Estimate,
+    pub(crate) slope: Estimate,
+    /// What of the variation of y the law explains, 0 to 1.
+    pub(crate) explained: f64,
+}
+
+impl Line {
+    pub(crate) const fn new(keep: f64) -> Self {
+        Self {
+            keep,
+            weight: 0.0,
+            x: 0.0,
+            y: 0.0,
+            xx: 0.0,
+            xy: 0.0,
+            yy: 0.0,
+        }
+    }
+
+    pub(crate) fn add(&mut self, x: f64, y: f64) {
+        let y = self.usual(x, y);
+        // Means and central moments: sums of squares of large numbers would cancel.
+        let before = self.weight * self.keep;
+        self.weight = before + 1.0;
+        let (dx, dy) = (x - self.x, y - self.y);
+        let part = 1.0 / self.weight;
+        self.x += dx * part;
+        self.y += dy * part;
+        let share = before * part;
+        self.xx = self.xx * self.keep + dx * dx * share;
+        self.xy = self.xy * self.keep + dx * dy * share;
+        self.yy = self.yy * self.keep + dy * dy * share;
+    }
+
+    /// The mean of x.
+    pub(crate) const fn mean_x(&self) -> f64 {
+        self.x
+    }
+
+    fn usual(&self, x: f64, y: f64) -> f64 {
+        if self.weight < ENOUGH {
+            return y;
+        }
+        let (slope, residue) = self.slope();
+        let expected = self.y + slope * (x - self.x);
+        let edge = USUAL * (residue / self.weight).sqrt().max(self.y.abs() * 0.05);
+        y.clamp(expected - edge, expected + edge)
+    }
+
+    /// Whether x varied enough to tell a slope from rounding.
+    fn has_spread(&self) -> bool {
+        let usual = self.x * SPREAD;
+        self.xx > self.weight * usual * usual && self.xx > 0.0
+    }
+
+    fn slope(&self) -> (f64, f64) {
+        if !self.has_spread() {
+            return (0.0, self.yy);
+        }
+        let slope = self.xy / self.xx;
+        (slope, (self.yy - slope * self.xy).max(0.0))
+    }
+
+    /// The law, if there were at least `samples` of them.
+    pub(crate) fn law(&self, samples: f64) -> Option<Law> {
+        if self.weight < samples.max(3.0) {
+            return None;
+        }
+        let (slope, residue) = self.slope();
+        let variance = residue / (self.weight - 2.0);
+        let of = |value, variance: f64| Estimate {
+            value,
+            error: variance.max(0.0).sqrt(),
+            samples: self.weight,
+        };
+        let (slope_variance, fixed_variance) = if self.has_spread() {
+            let spread = self.x * self.x / self.xx;
+            (variance / self.xx, variance * (1.0 / self.weight + spread))
+        } else {
+            (f64::INFINITY, variance / self.weight)
+        };
+        Some(Law {
+            fixed: of(self.y - slope * self.x, fixed_variance),
+            slope: of(slope, slope_variance),
+            explained: if self.yy > 0.0 {
+                1.0 - residue / self.yy
+            } else {
+                0.0
+            },
+        })
+    }
+}
+
+/// `y = a·x₁ + b·x₂ + c·x₃`, with no constant part.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sum3 {
+    keep: f64,
+    weight: f64,
+    moments: [[f64; 3]; 3],
+    products: [f64; 3],
+    squares: f64,
+}
+
+impl Sum3 {
+    pub(crate) const fn new(keep: f64) -> Self {
+        Self {
+            keep,
+            weight: 0.0,
+            moments: [[0.0; 3]; 3],
+            products: [0.0; 3],
+            squares: 0.0,
+        }
+    }
+
+    pub(crate) fn add(&mut self, x: [f64; 3], y: f64) {
+        self.weight = self.weight * self.keep + 1.0;
+        for (row, &a) in x.iter().enumerate() {
+            for (column, &b) in x.iter().enumerate() {
+                let cell = &mut self.moments[row][column];
+                *cell = *cell * self.keep + a * b;
+            }
+            self.products[row] = self.products[row] * self.keep + a * y;
+        }
+        self.squares = self.squares * self.keep + y * y;
+    }
+
+    /// The three parts, none of them negative. What cannot be told apart from the others has a
+    /// large error; the sum is right all the same for what was seen.
+    pub(crate) fn parts(&self, samples: f64) -> Option<[Estimate; 3]> {
+        if self.weight < samples.max(4.0) {
+            return None;
+        }
+        let mut used = [0, 1, 2].map(|part| self.moments[part][part] > 0.0);
+        loop {
+            let (values, variances) = self.solve(used)?;
+            // Noise must not become a negative cost: the worst goes, the rest is fitted again.
+            let worst = (0..3)
+                .filter(|&part| used[part] && values[part] < 0.0)
+                .min_by(|&a, &b| values[a].total_cmp(&values[b]));
+            if let Some(part) = worst {
+                used[part] = false;
+                continue;
+            }
+            return Some([0, 1, 2].map(|part| Estimate {
+                value: values[part],
+                error: variances[part].max(0.0).sqrt(),
+                samples: self.weight,
+            }));
+        }
+    }
+
+    /// Least squares with a little pull towards zero, so that parts that always come together
+    /// share what they cost.
+    fn solve(&self, used: [bool; 3]) -> Option<([f64; 3], [f64; 3])> {
+        if used == [false; 3] {
+            return None;
+        }
+        // Scaled to a unit diagonal; unused parts are a row of their own.
+        let scale = [0, 1, 2].map(|part| match used[part] {
+            true => self.moments[part][part].sqrt(),
+            false => 1.0,
+        });
+        let mut matrix = [[0.0; 3]; 3];
+        for (row, line) in matrix.iter_mut().enumerate() {
+            for (column, cell) in line.iter_mut().enumerate() {
+                if row == column {
+                    *cell = 1.0 + 1e-4;
+                } else if used[row] && used[column] {
+                    *cell = self.moments[row][column] / (scale[row] * scale[column]);
+                }
+            }
+        }
+        let inverse = invert(matrix)?;
+        let right = [0, 1, 2].map(|part| match used[part] {
+            true => self.products[part] / scale[part],
+            false => 0.0,
+        });
+        let dot = |row: [f64; 3]| row[0] * right[0] + row[1] * right[1] + row[2] * right[2];
+        let scaled = inverse.map(dot);
+        let explained = scaled[0] * right[0] + scaled[1] * right[1] + scaled[2] * right[2];
+        let variance = (self.squares - explained).max(0.0) / (self.weight - 3.0);
+        let values = [0, 1, 2].map(|part| scaled[part] / scale[part]);
+        let variances =
+            [0, 1, 2].map(|part| variance * inverse[part][part] / (scale[part] * scale[part]));
+        Some((values, variances))
+    }
+}
+
+fn invert(m: [[f64; 3]; 3]) -> Option<[[f64; 3]; 3]> {
+    let minor = |a: usize, b: usize, c: usize, d: usize| m[a][b] * m[c][d] - m[a][d] * m[c][b];
+    let first = [minor(1, 1, 2, 2), -minor(1, 0, 2, 2), minor(1, 0, 2, 1)];
+    let determinant = m[0][0] * first[0] + m[0][1] * first[1] + m[0][2] * first[2];
+    if determinant.abs() < 1e-12 || !determinant.is_finite() {
+        return None;
+    }
+    let adjugate = [
+        [first[0], -minor(0, 1, 2, 2), minor(0, 1, 1, 2)],
+        [first[1], minor(0, 0, 2, 2), -minor(0, 0, 1, 2)],
+        [first[2], -minor(0, 0, 2, 1), minor(0, 0, 1, 1)],
+    ];
+    Some(adjugate.map(|row| row.map(|cell| cell / determinant)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_finds_the_law_behind_noise_and_forgets_an_old_one() {
+        let mut line = Line::new(0.95);
+        for number in 0..400_u32 {
+            let x = f64::from(number % 37) * 100.0;
+            let noise = f64::from(number * 7919 % 11) - 5.0;
+            line.add(x, 50.0 + 0.3 * x + noise);
+        }
+        let law = line.law(8.0).unwrap();
+        assert!((law.slope.value - 0.3).abs() < 0.005, "{law:?}");
+        assert!((law.fixed.value - 50.0).abs() < 5.0, "{law:?}");
+        assert!(law.explained > 0.95);
+        for number in 0..400_u32 {
+            let x = f64::from(number % 37) * 100.0;
+            line.add(x, 500.0 + 0.1 * x);
+        }
+        let law = line.law(8.0).unwrap();
+        assert!((law.slope.value - 0.1).abs() < 0.01, "{law:?}");
+    }
+
+    #[test]
+    fn one_outlier_moves_the_line_little() {
+        let mut line = Line::new(0.98);
+        for number in 0..100_u32 {
+            let x = f64::from(number % 10);
+            line.add(x, 100.0 + x + f64::from(number % 3));
+        }
+        let before = line.law(8.0).unwrap();
+        line.add(5.0, 1e9);
+        let after = line.law(8.0).unwrap();
+        let at = |law: &Law| law.fixed.value + law.slope.value * 5.0;
+        assert!((at(&after) / at(&before) - 1.0).abs() < 0.05, "{after:?}");
+    }
+
+    #[test]
+    fn a_law_without_spread_has_no_slope_to_rely_on() {
+        let mut line = Line::new(0.98);
+        for _ in 0..50 {
+            line.add(7.0, 3.0);
+        }
+        let law = line.law(8.0).unwrap();
+        assert_eq!(law.slope.error, f64::INFINITY);
+        assert_eq!(law.slope.confidence(), 0.0);
+        assert!(line.law(1e3).is_none());
+    }
+
+    #[test]
+    fn three_parts_are_told_apart_when_they_vary() {
+        let mut sum = Sum3::new(0.98);
+        for number in 1..300_u32 {
+            let x = [number % 50, number % 7, (number * 31) % 4000].map(f64::from);
+            sum.add(x, 0.25 * x[0] + 9.0 * x[1] + 0.001 * x[2]);
+        }
+        let [command, batch, byte] = sum.parts(8.0).unwrap();
+        assert!((command.value - 0.25).abs() < 0.01, "{command:?}");
+        assert!((batch.value - 9.0).abs() < 0.1, "{batch:?}");
+        assert!((byte.value - 0.001).abs() < 0.0005, "{byte:?}");
+    }
+
+    /// Commands of one size: bytes and commands always come together. Their sum is right.
+    #[test]
+    fn parts_that_always_come_together_share_their_cost() {
+        let mut sum = Sum3::new(0.98);
+        for number in 1..300_u32 {
+            let (commands, batches) = (f64::from(number % 50), f64::from(number % 7));
+            sum.add(
+                [commands, batches, commands * 64.0],
+                commands + 9.0 * batches,
+            );
+        }
+        let parts = sum.parts(8.0).unwrap();
+        let cost = parts[0].value * 10.0 + parts[1].value + parts[2].value * 640.0;
+        assert!((cost - 19.0).abs() < 0.5, "{parts:?}");
+        assert!(parts.iter().all(|part| part.value >= 0.0));
+    }
+}

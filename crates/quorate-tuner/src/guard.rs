@@ -1,0 +1,104 @@
+//! Which samples may be trusted: a paused process or a stepped clock must not count.
+//!
+//! A reactor knows when it would wake at the latest. If its next turn begins much later, if a turn
+//! takes longer than any real one, or if time runs backwards, then the process did not run, or the
+//! clock was set. Whatever began before and ended after says nothing about the system.
+
+use crate::time::Moment;
+
+/// How much later than announced a turn may begin. The scheduler of a busy machine makes a process
+/// wait for a few milliseconds; that is part of the system.
+const LATE_NS: u64 = 25_000_000;
+/// A turn that takes longer was interrupted.
+const TURN_NS: u64 = 100_000_000;
+
+/// Watches turns.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Guard {
+    last: Option<Moment>,
+    wake_by: Option<Moment>,
+    clean_since: Moment,
+    stalls: u64,
+}
+
+impl Guard {
+    /// A turn; says whether it may be trusted itself. `wake_by` is when the next one begins at the
+    /// latest, if nothing happens.
+    pub(crate) fn turn(&mut self, began: Moment, ended: Moment, wake_by: Option<Moment>) -> bool {
+        let late = self.wake_by.is_some_and(|by| began.since(by) > LATE_NS);
+        let back = self.last.is_some_and(|last| began < last) || ended < began;
+        let long = ended.since(began) > TURN_NS;
+        self.last = Some(ended);
+        self.wake_by = wake_by;
+        if back || long {
+            self.clean_since = ended;
+        } else if late {
+            self.clean_since = began;
+        }
+        let stalled = late || back || long;
+        self.stalls += u64::from(stalled);
+        !(back || long)
+    }
+
+    /// Something was seen during a turn, before its end is known: is the clock where it should be?
+    pub(crate) fn is_late(&self, now: Moment) -> bool {
+        let late = self.wake_by.is_some_and(|by| now.since(by) > LATE_NS);
+        late || self.last.is_some_and(|last| now < last)
+    }
+
+    /// Whether nothing interrupted what began then and ended now.
+    pub(crate) fn is_clean(&self, began: Moment, now: Moment) -> bool {
+        began >= self.clean_since && began <= now && !self.is_late(now)
+    }
+
+    /// How often the process was paused or the clock set.
+    pub(crate) const fn stalls(&self) -> u64 {
+        self.stalls
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn turn(guard: &mut Guard, began_ms: u64) -> bool {
+        let began = Moment(began_ms * MS);
+        let ended = Moment(began.0 + 50_000);
+        guard.turn(began, ended, Some(Moment(ended.0 + 20 * MS)))
+    }
+
+    #[test]
+    fn what_spans_a_pause_is_dropped_and_what_comes_after_is_not() {
+        let mut guard = Guard::default();
+        assert!(turn(&mut guard, 1000));
+        assert!(turn(&mut guard, 1020));
+        let sent = Moment(1020 * MS);
+        assert!(guard.is_clean(sent, Moment(1030 * MS)));
+        assert!(!guard.is_clean(sent, Moment(1200 * MS)), "not ended yet");
+        assert!(turn(&mut guard, 1200));
+        assert!(!guard.is_clean(sent, Moment(1201 * MS)));
+        assert!(guard.is_clean(Moment(1200 * MS), Moment(1201 * MS)));
+        assert_eq!(guard.stalls(), 1);
+    }
+
+    #[test]
+    fn clock_that_is_set_back_or_forth_spoils_only_what_spans_it() {
+        let mut guard = Guard::default();
+        assert!(turn(&mut guard, 1000));
+        assert!(!turn(&mut guard, 500));
+        assert!(!guard.is_clean(Moment(1000 * MS), Moment(501 * MS)));
+        assert!(guard.is_clean(Moment(501 * MS), Moment(502 * MS)));
+        assert!(turn(&mut guard, 90_000));
+        assert!(!guard.is_clean(Moment(501 * MS), Moment(90_001 * MS)));
+    }
+
+    #[test]
+    fn turn_that_was_interrupted_is_not_trusted() {
+        let mut guard = Guard::default();
+        assert!(!guard.turn(Moment(0), Moment(300 * MS), None));
+        assert!(guard.turn(Moment(301 * MS), Moment(302 * MS), None));
+        assert_eq!(guard.stalls(), 1);
+    }
+}

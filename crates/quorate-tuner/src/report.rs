@@ -1,0 +1,108 @@
+//! What the tuner knows, predicts and chose, as plain data for whoever shows it.
+
+use crate::{
+    choice::{Fitted, Point},
+    controller::{Controller, Setting},
+    estimate::Parameters,
+    fit::Estimate,
+    model::Bottleneck,
+    tuner::Settings,
+};
+
+/// A quantity by name.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Parameter {
+    /// As in the JSON of `quorate tune`.
+    pub name: &'static str,
+    /// What it is counted in.
+    pub unit: &'static str,
+    /// `None`: not known yet.
+    pub estimate: Option<Estimate>,
+}
+
+/// The answer of `quorate tune`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// Everything that is estimated, known or not.
+    pub parameters: Vec<Parameter>,
+    /// What the model predicts per (batch, window). Empty while too little is known.
+    pub grid: Vec<Point>,
+    /// What the model holds for the bottleneck of the setting in force.
+    pub bottleneck: Option<Bottleneck>,
+    /// The setting in force.
+    pub chosen: Setting,
+    /// Commands per second and mean latency in nanoseconds, as last measured with it.
+    pub measured: Option<(f64, f64)>,
+    /// Why it was chosen, in one sentence.
+    pub reason: String,
+}
+
+impl Report {
+    pub(crate) fn new(
+        settings: &Settings,
+        chosen: Setting,
+        known: &Parameters,
+        outstanding: f64,
+        controller: &Controller,
+    ) -> Self {
+        let fitted = Fitted::new(known, settings.nodes, outstanding);
+        let grid = fitted.map_or_else(Vec::new, |fitted| fitted.grid(&settings.bounds));
+        let bottleneck = fitted.map(|fitted| fitted.predict(chosen).bottleneck);
+        let measured = controller
+            .score()
+            .filter(|_| !settings.fixed)
+            .map(|score| (score.rate, score.latency_ns));
+        Self {
+            parameters: known.list(),
+            grid,
+            bottleneck,
+            chosen,
+            measured,
+            reason: reason(settings, chosen, controller, bottleneck),
+        }
+    }
+}
+
+fn reason(
+    settings: &Settings,
+    chosen: Setting,
+    controller: &Controller,
+    bottleneck: Option<Bottleneck>,
+) -> String {
+    if settings.fixed {
+        return format!("{chosen} is fixed: tuning is off.");
+    }
+    let why = match controller.last() {
+        None if controller.score().is_none() => {
+            return format!("{chosen} is where it starts: nothing was measured yet.");
+        }
+        None => "nothing that was tried is better".to_owned(),
+        Some(change) => change.reason.to_string(),
+    };
+    match bottleneck {
+        Some(bottleneck) => format!("{chosen}: {why}; the model holds {bottleneck} for the limit."),
+        None => format!("{chosen}: {why}; the model does not know enough yet."),
+    }
+}
+
+impl Parameters {
+    /// All of them, by name.
+    pub fn list(&self) -> Vec<Parameter> {
+        let of = |name, unit, estimate| Parameter {
+            name,
+            unit,
+            estimate,
+        };
+        vec![
+            of("round_trip", "ns", self.round_trip_ns),
+            of("bandwidth", "bytes/s", self.bandwidth),
+            of("cpu_per_command", "ns", self.command_ns),
+            of("cpu_per_batch", "ns", self.batch_ns),
+            of("cpu_per_byte", "ns", self.byte_ns),
+            of("flush", "ns", self.flush_ns),
+            of("disk_bandwidth", "bytes/s", self.disk_bandwidth),
+            of("command_bytes", "bytes", self.command_bytes),
+            of("batch_wall", "ns", self.wall_ns),
+        ]
+    }
+}

@@ -1,0 +1,13 @@
+//! Moments as the caller's clock tells them.
+
+/// Nanoseconds since some fixed moment. The tuner has no clock: whoever drives it says what time
+/// it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment(pub u64);
+
+impl Moment {
+    /// Nanoseconds since `earlier`; 0 if that is later.
+    pub const fn since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
