@@ -165,6 +165,20 @@ impl Client {
         answered
     }
 
+    /// Reads these keys in one pipeline; each is an operation of its own.
+    pub(crate) fn read_all(&mut self, keys: &[String]) {
+        let commands: Vec<[&str; 2]> = keys.iter().map(|key| ["GET", key]).collect();
+        let commands: Vec<&[&str]> = commands.iter().map(<[&str; 2]>::as_slice).collect();
+        let call = self.shared.clock.now();
+        let outcomes = self.ask_all(&commands);
+        for (key, outcome) in keys.iter().zip(outcomes) {
+            let open = What::Read { found: None };
+            self.note(key, call, outcome, open, |reply| {
+                held(reply).map(|found| What::Read { found })
+            });
+        }
+    }
+
     pub(crate) fn write(&mut self, key: &str) {
         let value = self.value();
         let call = self.shared.clock.now();

@@ -192,9 +192,7 @@ impl Plan {
         self.dice.shuffle(&mut followers);
         let roles = Roles { leader, followers };
         if let (Some(rupture), Some(network)) = (step.rupture, network) {
-            for (from, to) in roles.lost(rupture) {
-                network.cut(from, to)?;
-            }
+            network.cut(&roles.lost(rupture))?;
             if step.harm.is_some() {
                 self.wait(SECOND_MS);
             }

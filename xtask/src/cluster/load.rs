@@ -17,14 +17,19 @@ use super::{
 };
 use crate::shell::Failed;
 
-/// Clients per node: of everything on shared keys; of new keys; with a session.
-const MIXED: usize = 3;
+/// Clients per node: of everything on shared keys; that only read; of new keys; with a session.
+const MIXED: usize = 2;
+const READING: usize = 1;
 const INSERTING: usize = 1;
 const SESSIONS: usize = 1;
 /// How long keys are in use: short histories are cheap to check.
-const GENERATION: Duration = Duration::from_millis(1200);
+const GENERATION: Duration = Duration::from_millis(2500);
 /// Longest pause of a client between two operations, microseconds.
 const THINKING_US: u64 = 3000;
+/// Pause of a client that asks for everything at once.
+const BETWEEN_READS: Duration = Duration::from_millis(4);
+const REGISTERS: u64 = 4;
+const COUNTERS: u64 = 2;
 /// The counter of all sessions, for the whole run.
 pub(crate) const TOTAL: &str = "total";
 
@@ -119,13 +124,16 @@ impl Load {
             clients: Vec::new(),
         };
         for node in 0..shared.addresses.len() {
-            for kind in 0..MIXED + INSERTING + SESSIONS {
+            for kind in 0..MIXED + READING + INSERTING + SESSIONS {
                 let number = load.clients.len() + 1;
                 let dice = Dice::new(seed ^ ((number as u64) << 32));
                 let shared = Arc::clone(&shared);
                 let run = move || match kind {
                     0..MIXED => mixed(Client::new(number, node, shared), dice),
-                    MIXED => inserting(Client::new(number, node, shared), dice),
+                    MIXED => reading(Client::new(number, node, shared)),
+                    kind if kind == MIXED + READING => {
+                        inserting(Client::new(number, node, shared), dice)
+                    }
                     _ => Session::new(number, node, shared).run(dice),
                 };
                 load.clients.push(thread::Builder::new().spawn(run)?);
@@ -177,8 +185,8 @@ pub(crate) fn think(dice: &mut Dice) {
 fn mixed(mut client: Client, mut dice: Dice) -> Seen {
     while !client.shared.stopping() {
         let generation = client.shared.generation();
-        let register = format!("r{generation}.{}", dice.below(4));
-        let counter = format!("c{generation}.{}", dice.below(2));
+        let register = format!("r{generation}.{}", dice.below(REGISTERS));
+        let counter = format!("c{generation}.{}", dice.below(COUNTERS));
         let pair = format!("p{generation}");
         match dice.below(100) {
             0..28 => client.read(&register),
@@ -193,6 +201,20 @@ fn mixed(mut client: Client, mut dice: Dice) -> Seen {
             _ => client.read_pair(&pair),
         }
         think(&mut dice);
+    }
+    client.seen
+}
+
+/// Asks for all keys at once: a node that wakes up, or is cut off, always has reads to answer, and no
+/// old value may be among the answers.
+fn reading(mut client: Client) -> Seen {
+    while !client.shared.stopping() {
+        let generation = client.shared.generation();
+        let registers = (0..REGISTERS).map(|number| format!("r{generation}.{number}"));
+        let counters = (0..COUNTERS).map(|number| format!("c{generation}.{number}"));
+        let keys: Vec<String> = registers.chain(counters).collect();
+        client.read_all(&keys);
+        thread::sleep(BETWEEN_READS);
     }
     client.seen
 }

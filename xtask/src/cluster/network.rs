@@ -9,9 +9,10 @@
 
 use std::{
     env, fs,
+    io::Write as _,
     os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
     path::Path,
-    process::Command,
+    process::{Command, Stdio},
 };
 
 use crate::{
@@ -24,6 +25,8 @@ const INSIDE: &str = "QUORATE_XTASK_INSIDE";
 /// Nodes have the addresses from 1, clients have the last one.
 const NET: &str = "10.213.77";
 const CLIENTS: u32 = 254;
+/// A hardware address that no node has.
+const NOBODY: &str = "02:00:00:00:ff:ff";
 const PORTS: [u16; 3] = [7450, 7451, 7452];
 
 /// Namespaces of the nodes 1, 2, 3 …, joined by a bridge; clients are outside of them.
@@ -105,16 +108,29 @@ impl Network {
         Ok(network)
     }
 
-    /// What `from` sends to `to` is lost from now on.
-    pub(crate) fn cut(&self, from: u32, to: u32) -> Result<(), Failed> {
-        neighbour(from, to, "02:00:00:00:ff:ff")
+    /// What the first of each pair sends to the second is lost from now on.
+    pub(crate) fn cut(&self, pairs: &[(u32, u32)]) -> Result<(), Failed> {
+        self.send(|from, to| pairs.contains(&(from, to)).then(|| NOBODY.to_owned()))
     }
 
     /// Nothing is lost any more.
     pub(crate) fn heal(&self) -> Result<(), Failed> {
+        self.send(|_, to| Some(hardware(to)))
+    }
+
+    /// Where one node's frames for another go from now on; unchanged for `None`.
+    fn send(&self, place: impl Fn(u32, u32) -> Option<String>) -> Result<(), Failed> {
         for from in 1..=self.nodes {
-            for to in (1..=self.nodes).filter(|to| *to != from) {
-                neighbour(from, to, &hardware(to))?;
+            let line = |to| {
+                let (at, hardware) = (address(to), place(from, to)?);
+                Some(format!(
+                    "neigh replace {at} lladdr {hardware} dev eth0 nud permanent\n"
+                ))
+            };
+            let others = (1..=self.nodes).filter(|to| *to != from);
+            let lines: String = others.filter_map(line).collect();
+            if !lines.is_empty() {
+                batch(from, &lines)?;
             }
         }
         Ok(())
@@ -168,11 +184,21 @@ fn inside(node: u32, program: &Path, folder: &Path) -> Result<std::path::PathBuf
     Ok(script)
 }
 
-fn neighbour(from: u32, to: u32, hardware: &str) -> Result<(), Failed> {
-    let at = address(to);
-    ip(&format!(
-        "-n n{from} neigh replace {at} lladdr {hardware} dev eth0 nud permanent"
-    ))
+/// All lines in one process, so that they take effect together.
+fn batch(node: u32, lines: &str) -> Result<(), Failed> {
+    let mut child = Command::new("ip")
+        .args(["-n", &format!("n{node}"), "-batch", "-"])
+        .stdin(Stdio::piped())
+        .spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(lines.as_bytes())?;
+    }
+    let status = child.wait()?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(Failed(format!("ip -batch in namespace n{node}: {status}")))
+    }
 }
 
 fn address(node: u32) -> String {

@@ -21,6 +21,8 @@ use crate::shell::Failed;
 const NODES: u32 = 3;
 /// Keys that one command asks for.
 const KEYS_AT_ONCE: usize = 200;
+/// Operations after a fault that show that clients go on.
+const GOING_ON: u64 = 50;
 /// A command that waits longer gets an error, so that clients go on during a fault.
 const CLIENT_TIMEOUT_MS: &str = "1000";
 
@@ -179,13 +181,15 @@ impl Stage<'_> {
                 .map_err(|Failed(why)| Failed(format!("after {step}: {why}")))?;
             *recovered = (*recovered).max(recovery);
             // Clients go on before the next fault.
+            let served = (Instant::now(), load.known());
             wait_for("clients to go on", || {
-                (load.known() > before + 50).then_some(())
+                (load.known() > served.1 + GOING_ON).then_some(())
             })?;
             println!(
-                "  {at:5.1} s  {step}: {} operations; all served again after {} ms",
+                "  {at:5.1} s  {step}: {} operations; all served again after {} ms, clients went on after {} more",
                 load.known() - before,
-                recovery.as_millis()
+                recovery.as_millis(),
+                served.0.elapsed().as_millis()
             );
         }
         Ok(())

@@ -22,10 +22,11 @@ pub(crate) fn run(network: &Network, checker: &Checker) -> Result<(), Failed> {
     let clock = Clock::start();
     let mut history = vec![write(at(leader), "old", clock)?];
     nodes.wait_until_equal()?;
-    for other in nodes.ids().into_iter().filter(|id| *id != alone) {
-        network.cut(alone, other)?;
-        network.cut(other, alone)?;
-    }
+    let others = nodes.ids().into_iter().filter(|id| *id != alone);
+    let pairs: Vec<_> = others
+        .flat_map(|other| [(alone, other), (other, alone)])
+        .collect();
+    network.cut(&pairs)?;
     history.push(write(at(leader), "new", clock)?);
     let mut link = Link::connect(at(alone))?;
     let fresh = link.ask(&["GET", KEY])?;
