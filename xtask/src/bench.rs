@@ -1,137 +1,122 @@
-//! What a running cluster does per command: counts, which mean something on any machine.
-//!
-//! Three nodes over loopback, SET of 64 bytes, a fixed number outstanding on one connection to each
-//! node. Times depend on the machine and what runs beside it; counts do not.
+//! What the parts cost: counts inside the code, and times beside other servers in the same run.
+
+mod cluster;
+mod core;
+mod json;
+mod kv;
+mod log;
 
 use std::{
-    collections::BTreeMap,
-    io::{Read as _, Write as _},
-    net::TcpStream,
-    time::{Duration, Instant},
+    path::{Path, PathBuf},
+    process::Command,
 };
 
-use crate::{
-    cluster::Nodes,
-    shell::{self, Failed},
-};
+pub(crate) use self::core::{CASES as CORE_CASES, instructions_per_step};
+pub(crate) use self::log::{Commits, commits};
+use crate::shell::{Failed, read, root};
 
-const ROUNDS: usize = 5;
-const COMMANDS: usize = 60_000;
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Counters that are shown per command, and what they are called.
-const SHOWN: [(&str, &str); 9] = [
-    ("quorate_disk_writes_total", "writes"),
-    ("quorate_disk_flushes_total", "flushes"),
-    ("quorate_disk_write_bytes_total", "bytes written"),
-    ("quorate_batches_applied_total", "batches"),
-    ("quorate_net_frames_out_total", "frames sent"),
-    ("quorate_net_peer_bytes_out_total", "bytes sent"),
-    ("quorate_net_calls_wait_total", "waits"),
-    ("quorate_net_calls_peer_write_total", "peer writes"),
-    ("quorate_slow_rewinds_total", "rewinds"),
-];
+const USAGE: &str = "bench [cluster|core|log|kv] [--quick] [--json]";
+
+/// How a part is measured, and how it is told.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wish {
+    /// Fewer rows, in a minute.
+    quick: bool,
+    /// One document on standard output instead of tables.
+    json: bool,
+}
 
 /// Runs the task.
-pub(crate) fn run() -> Result<(), Failed> {
-    shell::cargo(&["build", "--release", "--quiet", "--package", "quorate-cli"])?;
-    println!("SET of 64 bytes, three nodes, loopback, store memory; medians of {ROUNDS} rounds");
-    for durability in ["durable", "volatile"] {
-        for outstanding in [1, 16, 256] {
-            measure(durability, outstanding)?;
-        }
-    }
-    Ok(())
-}
-
-fn measure(durability: &str, outstanding: usize) -> Result<(), Failed> {
-    let nodes = Nodes::start(3, &["--store", "memory", "--durability", durability])?;
-    let port = nodes.client_ports()[0];
-    let commands = if outstanding == 1 {
-        COMMANDS / 30
-    } else {
-        COMMANDS
+pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
+    let (part, flags) = match words {
+        [part, flags @ ..] if !part.starts_with("--") => (*part, flags),
+        flags => ("cluster", flags),
     };
-    let mut rates = Vec::new();
-    let before = counters(&nodes)?;
-    for round in 0..ROUNDS {
-        let began = Instant::now();
-        load(port, outstanding, commands, round)?;
-        #[expect(clippy::cast_precision_loss, reason = "a report")]
-        let rate = commands as f64 / began.elapsed().as_secs_f64();
-        rates.push(rate);
+    let mut wish = Wish::default();
+    for flag in flags {
+        match *flag {
+            "--quick" => wish.quick = true,
+            "--json" => wish.json = true,
+            other => return Err(Failed(format!("{other} is unknown: {USAGE}"))),
+        }
     }
-    rates.sort_by(f64::total_cmp);
-    let after = counters(&nodes)?;
-    println!(
-        "\n{durability}, {outstanding} outstanding: {:.0} commands/s; per command, all nodes:",
-        rates[ROUNDS / 2]
-    );
-    for (name, shown) in SHOWN {
-        let of = |counts: &BTreeMap<String, f64>| counts.get(name).copied().unwrap_or(0.0);
-        #[expect(clippy::cast_precision_loss, reason = "a report")]
-        let each = (of(&after) - of(&before)) / (commands * ROUNDS) as f64;
-        println!("  {shown:14} {each:10.3}");
+    match part {
+        "cluster" if !wish.json && !wish.quick => cluster::run(),
+        "core" => core::run(wish),
+        "log" => log::run(wish),
+        "kv" => kv::run(wish),
+        _ => Err(Failed(USAGE.to_owned())),
     }
-    Ok(())
 }
 
-/// The sum over all nodes of everything that they count.
-fn counters(nodes: &Nodes) -> Result<BTreeMap<String, f64>, Failed> {
-    let mut sums = BTreeMap::new();
-    for address in nodes.admin_addresses() {
-        let mut stream = TcpStream::connect(&address)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        write!(
-            stream,
-            "GET /metrics HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n"
-        )?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text)?;
-        for line in text.lines().filter(|line| line.starts_with("quorate_")) {
-            if let Some((name, value)) = line.split_once(' ')
-                && let Ok(value) = value.parse::<f64>()
-            {
-                *sums.entry(name.to_owned()).or_insert(0.0) += value;
-            }
-        }
-    }
-    Ok(sums)
+/// Builds a benchmark for release and says where it is; cargo's progress goes to standard error.
+pub(crate) fn build(package: &str, bench: &str) -> Result<PathBuf, Failed> {
+    eprintln!("building {package}'s {bench}");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let words = [
+        "bench",
+        "--no-run",
+        "--quiet",
+        "--package",
+        package,
+        "--bench",
+        bench,
+    ];
+    let text = read(
+        Command::new(cargo)
+            .args(words)
+            .arg("--message-format=json")
+            .current_dir(root()),
+    )?;
+    let path = text
+        .split("\"executable\":\"")
+        .skip(1)
+        .filter_map(|rest| rest.split('"').next())
+        .last();
+    path.map(PathBuf::from)
+        .ok_or_else(|| Failed(format!("cargo does not say where {bench} is")))
 }
 
-/// A closed loop: `outstanding` commands are always on their way, until all are answered.
-fn load(port: u16, outstanding: usize, commands: usize, round: usize) -> Result<(), Failed> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let mut out = Vec::new();
-    let request = |number: usize, out: &mut Vec<u8>| {
-        let key = format!("bench:{round}:{number:012}");
-        let head = format!("*3\r\n$3\r\nSET\r\n${}\r\n{key}\r\n$64\r\n", key.len());
-        out.extend_from_slice(head.as_bytes());
-        out.extend_from_slice(&[b'x'; 64]);
-        out.extend_from_slice(b"\r\n");
-    };
-    let (mut sent, mut answered) = (0, 0);
-    let mut buffer = vec![0; 64 << 10];
-    while answered < commands {
-        out.clear();
-        while sent < commands && sent - answered < outstanding {
-            request(sent, &mut out);
-            sent += 1;
-        }
-        stream.write_all(&out)?;
-        let count = stream.read(&mut buffer)?;
-        if count == 0 {
-            return Err(Failed("the node closed the connection".to_owned()));
-        }
-        if buffer[..count].contains(&b'-') {
-            let said = String::from_utf8_lossy(&buffer[..count.min(200)]).into_owned();
-            return Err(Failed(format!("an error under load: {said}")));
-        }
-        answered += buffer[..count]
-            .iter()
-            .filter(|byte| **byte == b'\n')
-            .count();
-    }
-    Ok(())
+/// What a benchmark says: `name=number` words of its last line.
+pub(crate) fn numbers(program: &Path, words: &[&str]) -> Result<Vec<(String, u64)>, Failed> {
+    let text = read(Command::new(program).args(words))?;
+    let line = text.lines().last().unwrap_or_default();
+    let pairs = line
+        .split_whitespace()
+        .filter_map(|word| word.split_once('='));
+    Ok(pairs
+        .filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?)))
+        .collect())
+}
+
+/// One of the numbers.
+pub(crate) fn number(numbers: &[(String, u64)], name: &str) -> Result<u64, Failed> {
+    let found = numbers.iter().find(|(other, _)| other == name);
+    found
+        .map(|(_, value)| *value)
+        .ok_or_else(|| Failed(format!("a benchmark does not tell its {name}")))
+}
+
+/// The middle one.
+pub(crate) fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// A count as a number that can be divided.
+#[expect(clippy::cast_precision_loss, reason = "a report")]
+pub(crate) const fn float(count: u64) -> f64 {
+    count as f64
+}
+
+/// How busy the machine is with other things: processes that want to run, over the last minute.
+fn load() -> String {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().unwrap_or("unknown").to_owned()
+}
+
+/// Number of processors.
+fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }

@@ -7,6 +7,8 @@ mod clients;
 mod cluster;
 mod deny;
 mod fuzz;
+mod gate;
+mod instructions;
 mod interrupt;
 #[path = "../../crates/quorate-cli/src/process.rs"]
 #[allow(dead_code, reason = "shared with the binary, which uses all of it")]
@@ -28,7 +30,10 @@ const HELP: &str = "cargo xtask NAME
   cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]]
                    kills, pauses and cuts off real processes; judges what clients saw
   cluster failover kill of the leader to the next acknowledged write
-  bench            counts what a cluster of three does per command
+  bench [cluster|core|log|kv] [--quick] [--json]
+                   what commands, steps and commits cost; kv in turns with Redis
+  gate [--bless REASON]
+                   counts that must not grow, against their baseline
   fuzz [TARGET] [--seconds N]
                    hostile frames, requests, segments
   deny             licences, advisories and sources of what is built on
@@ -58,7 +63,8 @@ fn run(words: &[&str]) -> Result<(), Failed> {
         ["mutants", rest @ ..] => mutants(rest),
         ["cluster", rest @ ..] => cluster::run(rest),
         ["clients"] => clients::run(),
-        ["bench"] => bench::run(),
+        ["bench", rest @ ..] => bench::run(rest),
+        ["gate", rest @ ..] => gate::run(rest),
         ["fuzz", rest @ ..] => fuzz::run_all(rest),
         ["deny"] => deny::run(),
         ["spec"] => spec::run(),

@@ -1,0 +1,118 @@
+//! Counts the instructions and the system calls of a program that does a fixed amount of work.
+
+use std::{path::Path, process::Command};
+
+use crate::shell::{Failed, has};
+
+/// What counts instructions here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counter {
+    /// valgrind's callgrind: exact to 0.1 %, on any machine, thirty times slower.
+    Callgrind,
+    /// The processor's own counter.
+    Perf,
+}
+
+impl Counter {
+    /// The most repeatable one that there is.
+    pub(crate) fn find() -> Result<Self, &'static str> {
+        if has("valgrind") {
+            return Ok(Self::Callgrind);
+        }
+        if Self::Perf
+            .count(Path::new("true"), &[])
+            .is_ok_and(|count| count > 0)
+        {
+            return Ok(Self::Perf);
+        }
+        Err("valgrind is not installed, and this machine does not let perf count instructions")
+    }
+
+    /// Counts of one are not comparable with counts of the other.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Callgrind => "callgrind",
+            Self::Perf => "perf",
+        }
+    }
+
+    /// Instructions of a whole run, in user mode.
+    pub(crate) fn count(self, program: &Path, words: &[&str]) -> Result<u64, Failed> {
+        match self {
+            Self::Callgrind => {
+                let mut command = Command::new("valgrind");
+                command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
+                let told = told(command.arg(program).args(words))?;
+                let line = told
+                    .lines()
+                    .find_map(|line| line.split_once("Collected : "));
+                parse(line.map(|(_, count)| count), &told)
+            }
+            Self::Perf => perf("instructions:u", program, words),
+        }
+    }
+}
+
+/// What counts system calls here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Calls {
+    /// The kernel's own trace point.
+    Perf,
+    /// A tracer that stops the program at each.
+    Strace,
+}
+
+impl Calls {
+    /// The cheapest one that there is.
+    pub(crate) fn find() -> Result<Self, &'static str> {
+        if Self::Perf
+            .count(Path::new("true"), &[])
+            .is_ok_and(|count| count > 0)
+        {
+            return Ok(Self::Perf);
+        }
+        if has("strace") {
+            return Ok(Self::Strace);
+        }
+        Err("neither perf nor strace can count system calls here")
+    }
+
+    /// System calls of a whole run, of all threads.
+    pub(crate) fn count(self, program: &Path, words: &[&str]) -> Result<u64, Failed> {
+        match self {
+            Self::Perf => perf("raw_syscalls:sys_enter", program, words),
+            Self::Strace => {
+                let mut command = Command::new("strace");
+                command.args(["-f", "-qq", "-c", "-U", "calls,name"]);
+                let told = told(command.arg(program).args(words))?;
+                let total = told.lines().rev().find(|line| line.ends_with("total"));
+                parse(total, &told)
+            }
+        }
+    }
+}
+
+fn perf(event: &str, program: &Path, words: &[&str]) -> Result<u64, Failed> {
+    let mut command = Command::new("perf");
+    command.args(["stat", "-x", ",", "-e", event, "--"]);
+    let told = told(command.arg(program).args(words))?;
+    let line = told.lines().find(|line| line.contains(event));
+    parse(line.and_then(|line| line.split(',').next()), &told)
+}
+
+/// What it writes to standard error.
+fn told(command: &mut Command) -> Result<String, Failed> {
+    let output = command.output()?;
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() {
+        Ok(told)
+    } else {
+        Err(Failed(format!("{command:?}: {}\n{told}", output.status)))
+    }
+}
+
+fn parse(text: Option<&str>, told: &str) -> Result<u64, Failed> {
+    let word = text.and_then(|text| text.split_whitespace().next());
+    word.and_then(|word| word.replace(',', "").parse().ok())
+        .ok_or_else(|| Failed(format!("no count in what it said:\n{told}")))
+}
