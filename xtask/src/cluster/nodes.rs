@@ -20,6 +20,8 @@ use crate::{
 
 /// A cluster that does not serve by then has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Longer than any partition here, and what comes after it: worth a look.
+const SLOW: Duration = Duration::from_secs(4);
 /// Between two looks at it.
 const PAUSE: Duration = Duration::from_millis(20);
 /// One question to an operator's address; a paused node does not answer.
@@ -170,6 +172,14 @@ impl Nodes {
     /// Waits until each node answers a linearizable read.
     pub(crate) fn wait_until_all_serve(&mut self) -> Result<(), Failed> {
         for (id, address) in (1..).zip(self.client_addresses()) {
+            let soon = wait_at_most(SLOW, "it", || serves(&address).then_some(()));
+            if soon.is_err() {
+                println!(
+                    "  node {id} does not serve after {} s:\n{}",
+                    SLOW.as_secs(),
+                    self.views()
+                );
+            }
             wait_for(&format!("node {id} to serve"), || {
                 serves(&address).then_some(())
             })
@@ -279,11 +289,16 @@ fn program() -> PathBuf {
 }
 
 /// Waits for a condition; says what was waited for if it does not come.
-pub(super) fn wait_for<T>(
+pub(super) fn wait_for<T>(what: &str, condition: impl FnMut() -> Option<T>) -> Result<T, Failed> {
+    wait_at_most(PATIENCE, what, condition)
+}
+
+fn wait_at_most<T>(
+    patience: Duration,
     what: &str,
     mut condition: impl FnMut() -> Option<T>,
 ) -> Result<T, Failed> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + patience;
     loop {
         if let Some(met) = condition() {
             return Ok(met);
@@ -291,7 +306,7 @@ pub(super) fn wait_for<T>(
         if Instant::now() >= until {
             return Err(Failed(format!(
                 "waited {} s for {what}",
-                PATIENCE.as_secs()
+                patience.as_secs()
             )));
         }
         thread::sleep(PAUSE);
