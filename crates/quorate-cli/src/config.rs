@@ -9,6 +9,7 @@ use std::{
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use quorate::class_name;
+use quorate_bench::log_service::STORE as STORE_NONE;
 use quorate_core::{configuration::MEMBERS_MAX, node_id::NodeId, record::Class};
 use quorate_kv::front::input_bytes_max;
 
@@ -221,6 +222,8 @@ pub(crate) enum Store {
     Lsm,
     /// In memory, rebuilt from the log.
     Memory,
+    /// Nowhere: a service without state instead of the key-value one, for measurements.
+    None,
 }
 
 impl Store {
@@ -228,11 +231,12 @@ impl Store {
         match self {
             Self::Lsm => "lsm",
             Self::Memory => "memory",
+            Self::None => STORE_NONE,
         }
     }
 
     pub(crate) fn named(name: &str) -> Option<Self> {
-        [Self::Lsm, Self::Memory]
+        [Self::Lsm, Self::Memory, Self::None]
             .into_iter()
             .find(|store| store.name() == name)
     }

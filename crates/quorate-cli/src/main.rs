@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod bench;
 mod config;
 mod demo;
 mod http;
@@ -29,8 +30,10 @@ struct Cli {
     #[command(subcommand)]
     command: Command,
     /// One JSON document on standard output, errors included
-    #[arg(long, global = true, env = "QUORATE_JSON", value_parser = clap::builder::FalseyValueParser::new())]
-    json: bool,
+    // Text, as `quorate bench` has a flag of the same name that may be followed by a file.
+    #[arg(long, global = true, env = "QUORATE_JSON", value_name = "BOOL", hide_possible_values = true,
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    json: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -48,6 +51,9 @@ enum Command {
     Log(log::LogCommand),
     /// Simulate clusters until a rule is broken
     Sim(sim::SimArgs),
+    /// Measure: a cluster of its own, or one that runs
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
 }
 
 fn main() -> ExitCode {
@@ -56,7 +62,9 @@ fn main() -> ExitCode {
         Err(error) => return usage(&error).into(),
     };
     start_logging();
-    let output = Output { json: cli.json };
+    let output = Output {
+        json: cli.json.as_deref().is_some_and(output::is_on),
+    };
     let outcome = run(cli.command, output);
     outcome
         .unwrap_or_else(|problem| output.problem(&problem))
@@ -71,6 +79,7 @@ fn run(command: Command, output: Output) -> Result<Exit, Problem> {
         Command::Transfer(args) => transfer::run(&args, output),
         Command::Log(command) => log::run(&command, output),
         Command::Sim(args) => sim::run(&args, output),
+        Command::Bench(command) => bench::run(&command),
     }
 }
 

@@ -151,6 +151,18 @@ impl Output {
     }
 }
 
+/// Whether the text of a switch, such as a variable's, is one and switches it on.
+pub(crate) fn is_on(text: &str) -> bool {
+    let on = ["1", "t", "true", "y", "yes", "on", "-"];
+    on.contains(&text.to_ascii_lowercase().as_str())
+}
+
+/// Whether it is one and switches it off.
+pub(crate) fn is_off(text: &str) -> bool {
+    let off = ["", "0", "f", "false", "n", "no", "off"];
+    off.contains(&text.to_ascii_lowercase().as_str())
+}
+
 /// A line on standard output. Whoever closed the pipe wants no more of it, which is no error.
 pub(crate) fn print(line: &str) {
     let mut out = io::stdout().lock();

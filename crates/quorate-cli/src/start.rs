@@ -12,15 +12,16 @@ use std::{
     thread,
 };
 
-use quorate::{Folder, NodeHost, class_name};
+use quorate::{Folder, StateMachine, class_name};
+use quorate_bench::log_service::{FrameFront, NoState};
 use quorate_kv::{
     front::{RespFront, Settings as FrontSettings},
     service::Service,
     store::{Store as KvStore, lsm::LsmStore, memory::MemoryStore},
 };
 use quorate_log::identity::Identity;
-use quorate_net::{Handle, Listeners, Reactor, Settings as NetSettings};
-use quorate_replica::status::Addresses;
+use quorate_net::{Handle, Listeners, Reactor};
+use quorate_replica::{front::Front, status::Addresses};
 
 use crate::{
     admin::{self, Admin},
@@ -69,19 +70,65 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     };
     admin.starting("reading the log");
     let store = store_of(&identity)?;
-    let (host, net) = open(&known, identity, addresses, store)?;
-    end_on_panic();
-    let (reactor, handle) = Reactor::new(net, listeners, host)
-        .map_err(|error| Problem::io("start the reactor", &error))?;
-    admin.running(handle.clone(), store);
-    stop.tell(handle);
-    announce.now();
-    let host = reactor
-        .run()
-        .map_err(|error| Problem::io("the reactor failed", &error))?;
-    host.finish().map_err(quorate::Error::from)?;
-    tracing::info!("stopped");
-    Ok(Exit::Done)
+    let node = Starting {
+        known,
+        identity,
+        addresses,
+        store,
+        listeners,
+        admin,
+        stop,
+        announce,
+    };
+    if store == Store::None {
+        return node.run(NoState, FrameFront::new());
+    }
+    let service = Service::new(open_store(node.identity.folder(), store)?);
+    let front = RespFront::new(FrontSettings {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        store: store.name().to_owned(),
+    });
+    node.run(service, front)
+}
+
+/// A node that knows who it is, and does not run yet.
+struct Starting {
+    known: quorate::Settings,
+    identity: Identity,
+    addresses: Addresses,
+    store: Store,
+    listeners: Listeners,
+    admin: Admin,
+    stop: Stop,
+    announce: Announce,
+}
+
+impl Starting {
+    /// Until it is told to stop.
+    fn run<S: StateMachine, F: Front>(mut self, service: S, front: F) -> Result<Exit, Problem> {
+        let driver = &mut |why: &str| progress(why);
+        let (host, net) = quorate::open(
+            &self.known,
+            self.identity,
+            self.addresses,
+            service,
+            front,
+            driver,
+        )?;
+        tell_start(host.identity(), self.store);
+        end_on_panic();
+        let (reactor, handle) = Reactor::new(net, self.listeners, host)
+            .map_err(|error| Problem::io("start the reactor", &error))?;
+        self.admin.running(handle.clone(), self.store);
+        self.stop.tell(handle);
+        self.announce.now();
+        let host = reactor
+            .run()
+            .map_err(|error| Problem::io("the reactor failed", &error))?;
+        host.finish().map_err(quorate::Error::from)?;
+        tracing::info!("stopped");
+        Ok(Exit::Done)
+    }
 }
 
 fn store_of(identity: &Identity) -> Result<Store, Problem> {
@@ -93,21 +140,7 @@ fn store_of(identity: &Identity) -> Result<Store, Problem> {
     })
 }
 
-fn open(
-    known: &quorate::Settings,
-    identity: Identity,
-    addresses: Addresses,
-    store: Store,
-) -> Result<(NodeHost<Service, RespFront>, NetSettings), Problem> {
-    let service = Service::new(open_store(identity.folder(), store)?);
-    let front = RespFront::new(FrontSettings {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        store: store.name().to_owned(),
-    });
-    let (host, net) = quorate::open(known, identity, addresses, service, front, &mut |why| {
-        progress(why)
-    })?;
-    let identity = host.identity();
+fn tell_start(identity: &Identity, store: Store) {
     tracing::info!(
         node = %identity.member(),
         cluster = %format_args!("{:032x}", identity.founding().cluster),
@@ -116,7 +149,6 @@ fn open(
         boot = identity.boot(),
         "node started"
     );
-    Ok((host, net))
 }
 
 /// The line that says where the node listens; printed once.
@@ -219,7 +251,8 @@ fn advertised(listeners: &Listeners, admin: &Admin, listed: Option<&str>) -> Add
 
 fn open_store(folder: &Path, store: Store) -> Result<Box<dyn KvStore>, Problem> {
     match store {
-        Store::Memory => Ok(Box::new(MemoryStore::new())),
+        // The service without state keeps nothing, wherever.
+        Store::Memory | Store::None => Ok(Box::new(MemoryStore::new())),
         Store::Lsm => {
             let (opened, set_aside) = LsmStore::open(&folder.join("kv")).map_err(|error| {
                 Problem::new(Exit::Failed, "store", error)

@@ -165,18 +165,21 @@ impl Fitted {
                     .total_cmp(&bytes(b))
                     .then(window(a).cmp(&window(b)))
             })?;
-        Some(bounds.clamp(self.fitting(chosen.setting)))
+        let fitting = bounds.clamp(self.fitting(chosen.setting));
+        let fits = self.in_flight(fitting) <= in_flight_max.max(least);
+        Some(if fits { fitting } else { chosen.setting })
     }
 
-    /// The same window with batches that hold half as much again as the load brings: more would
-    /// only let commands pile up into one batch after a hiccup, and go round together ever after.
+    /// The same window with batches that hold half as much again as the load brings. Less would
+    /// split what comes together; much more would let commands pile up into one batch after a
+    /// hiccup, and go round together ever after.
     fn fitting(&self, setting: Setting) -> Setting {
         let outstanding = self.load.outstanding.unwrap_or(f64::INFINITY);
         let commands = (outstanding / setting.window as f64).max(1.0) * 1.5;
         let bytes = (commands * self.load.request.0).max(FITTING_LEAST);
         let batch = BATCHES.into_iter().find(|&step| step as f64 >= bytes);
         Setting {
-            batch_bytes: batch.unwrap_or(usize::MAX).min(setting.batch_bytes),
+            batch_bytes: batch.unwrap_or(setting.batch_bytes),
             ..setting
         }
     }

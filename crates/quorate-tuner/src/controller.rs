@@ -143,7 +143,7 @@ const IN_A_ROW: u32 = 3;
 const REST: u32 = 12;
 const REST_MOST: u32 = 256;
 /// What may be on its way, in parts of what drains in one round trip.
-const QUEUE: f64 = 2.5;
+const QUEUE: f64 = 2.0;
 /// More than so many times that is taken back at once.
 const QUEUE_MOST: f64 = 1.6;
 /// Looks in a row.
@@ -161,18 +161,28 @@ const JUMP_NS: f64 = 10e6;
 /// The model must predict so much more.
 const JUMP_GAIN: f64 = 1.15;
 /// Jumps in a row at most.
-const JUMPS: u32 = 8;
-/// The model keeps the search from what it predicts to be so much worse: in parts, where an epoch
-/// is short, and where it is long.
+const JUMPS: u32 = 10;
+/// The model keeps the search from what it predicts to be not so good, in parts of the base: where
+/// an epoch is short, where it is long and the model was right so far, and where it was not.
 const VETO_SHORT: f64 = 0.6;
-const VETO_LONG: f64 = 0.9;
+const VETO_LONG: f64 = 1.01;
+const VETO_DOUBT: f64 = 0.4;
+/// The model is trusted if the base reaches so much of what it predicts.
+const TRUST: f64 = 0.85;
 const VETO_NS: f64 = 20e6;
 /// A gain below this is measured twice, where epochs are short.
 const CONFIRM: f64 = 1.15;
-/// While batches regroup, so many times fewer may be in flight, for so many times what one takes.
-const REGROUP: usize = 8;
-const REGROUP_WALLS: f64 = 1.5;
+/// The ends of the window are tried where an epoch is not too long.
+const ENDS_NS: f64 = 35e6;
+/// Batches regroup for so many times what one takes, where that is short enough to be worth it.
+const REGROUP_WALLS: f64 = 1.2;
+const REGROUP_NS: f64 = 50e6;
 const REGROUP_MOST_NS: u64 = 100_000_000;
+/// So often it is cut back before something else is thought of.
+const CUTS: u32 = 3;
+/// Epochs of the base after a probe that failed, where epochs are long; they double.
+const PAUSE: u32 = 2;
+const PAUSE_MOST: u32 = 64;
 /// Ways shorter than this drain faster than anything can be decided about them.
 const LONG_NS: f64 = 1e6;
 /// What is on its way grows at most by this factor at a time.
@@ -218,6 +228,10 @@ pub(crate) struct Controller {
     record: Option<(Setting, f64)>,
     /// Jumps to the model's choice since the search began.
     jumps: u32,
+    /// Times that it was cut back because of a queue, since then.
+    cuts: u32,
+    /// Epochs of the base after the next probe that fails, where epochs are long.
+    pause: u32,
     /// Looks at the channels' rates at the last jump.
     jumped_at: u64,
     stage: Stage,
@@ -243,6 +257,8 @@ pub(crate) struct Controller {
     drains_until: Moment,
     /// With few batches in flight until then: what was split gathers again.
     regroups_until: Option<Moment>,
+    /// What a batch took lately.
+    wall_ns: f64,
     moves: u64,
     last: Option<Change>,
 }
@@ -263,6 +279,8 @@ impl Controller {
             score: None,
             record: None,
             jumps: 0,
+            cuts: 0,
+            pause: PAUSE,
             jumped_at: 0,
             stage: Stage::Base,
             epoch: Epoch::new(base, Moment(0)),
@@ -282,6 +300,7 @@ impl Controller {
             queue_seen: (0, 0),
             drains_until: Moment(0),
             regroups_until: None,
+            wall_ns: f64::INFINITY,
             moves: 0,
             last: None,
         }
@@ -300,7 +319,11 @@ impl Controller {
             return None;
         }
         self.grown = (start.batch_bytes * start.window) as f64;
-        self.move_to(now, start, Reason::Short)
+        let change = self.move_to(now, start, Reason::Short);
+        // Commands came in small groups so far, and no batch ended yet that would tell.
+        let moment = way.map_or(0.0, |way| 3.0 * way);
+        self.regroups_until = Some(Moment(now.0 + moment as u64));
+        change
     }
 
     /// What is in force.
@@ -308,7 +331,7 @@ impl Controller {
         let wanted = self.wanted();
         match self.regroups_until {
             Some(_) => Setting {
-                window: (wanted.window / REGROUP).max(1),
+                window: 1,
                 ..wanted
             },
             None => wanted,
@@ -324,15 +347,16 @@ impl Controller {
     }
 
     /// Another stage, measured from now on. Commands that were split into small batches come back
-    /// in small groups, and would go on so for long with larger ones: for a moment, few batches may
-    /// leave, so that the rest gathers.
+    /// in small groups, and would go on so for long with larger ones: for a moment, one batch at a
+    /// time may leave, so that the rest gathers.
     fn enter(&mut self, now: Moment, stage: Stage) {
         let from = self.wanted();
         self.stage = stage;
         let to = self.wanted();
-        let split = from.batch_bytes < to.batch_bytes && self.epoch.is_split();
-        let wall = self.score.map_or(f64::INFINITY, |score| score.wall_ns);
-        self.regroups_until = (split && to.window > 1 && wall < VETO_NS)
+        let split = from.batch_bytes < to.batch_bytes
+            && (self.epoch.is_split() || to.batch_bytes == self.bounds.batch_bytes_max);
+        let wall = self.wall_ns;
+        self.regroups_until = (split && to.window > 1 && wall < REGROUP_NS)
             .then(|| Moment(now.0 + (wall * REGROUP_WALLS) as u64));
         self.epoch.restart(to, now);
     }
@@ -367,6 +391,9 @@ impl Controller {
 
     /// Decides, if there is something to decide.
     pub(crate) fn decide(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
+        if let Some(wall) = view.known.wall_ns {
+            self.wall_ns = wall.value;
+        }
         if let Some(until) = self.regroups_until {
             if now >= until || until.since(now) > REGROUP_MOST_NS {
                 self.regroups_until = None;
@@ -422,7 +449,11 @@ impl Controller {
     /// What is on its way beyond what drains in a round trip only waits, and may overflow a buffer.
     fn unqueue(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
         let drained = view.drained?;
+        let long = view.known.round_trip_ns?.value > LONG_NS;
         let (samples, over) = self.queue_seen;
+        if !long || self.cuts >= CUTS {
+            return None;
+        }
         if drained.samples == samples || now < self.drains_until {
             return None;
         }
@@ -439,10 +470,13 @@ impl Controller {
             return None;
         }
         self.queue_seen.1 = 0;
+        self.cuts += 1;
         let drain = drained.ahead / drained.rate * 1e9 + view.known.round_trip_ns?.value;
         self.drains_until = Moment(now.0 + (2.0 * drain).min(DRAIN_MOST_NS) as u64);
         self.grown = most;
+        let cuts = self.cuts;
         self.forget();
+        (self.cuts, self.jumps) = (cuts, JUMPS);
         self.move_to(now, chosen, Reason::Queue(excess * QUEUE))
     }
 
@@ -559,6 +593,9 @@ impl Controller {
     /// The search begins anew.
     fn forget(&mut self) {
         self.shifted = 0;
+        self.cuts = 0;
+        self.jumps = 0;
+        self.pause = PAUSE;
         self.step = 0;
         self.ends_tried = false;
         self.tried.clear();
@@ -655,6 +692,10 @@ impl Controller {
             self.record = None;
         }
         self.in_a_row += 1;
+        if self.wall_ns > VETO_NS {
+            self.rest_left = self.pause;
+            self.pause = (self.pause * 2).min(PAUSE_MOST);
+        }
         if self.in_a_row < IN_A_ROW
             && self.rest == REST
             && self.rest_left == 0
@@ -703,16 +744,7 @@ impl Controller {
         self.ask_model(view);
         if self.queue.is_empty() && !self.ends_tried {
             self.ends_tried = true;
-            // One batch at a time takes all that waits; the widest window nothing of it.
-            let all = self.bounds.batch_bytes_max;
-            for (batch_bytes, window) in [(all, 1), (self.base.batch_bytes, self.bounds.window_max)]
-            {
-                let setting = Setting {
-                    batch_bytes,
-                    window,
-                };
-                self.push_setting(setting, (1.0, 1.0), view);
-            }
+            self.push_ends(view);
         }
         while self.queue.is_empty() && self.step < STEPS.len() {
             let by = STEPS[self.step];
@@ -737,6 +769,27 @@ impl Controller {
         } else if self.rest > REST {
             // One at a time from now on.
             self.rest_left = self.rest / 2;
+        }
+    }
+
+    /// One or two batches at a time take all that waits; the widest window nothing of it. And the
+    /// largest batch, for what was split before and should gather.
+    fn push_ends(&mut self, view: &View<'_>) {
+        let all = self.bounds.batch_bytes_max;
+        let Setting {
+            batch_bytes,
+            window,
+        } = self.base;
+        let most = self.bounds.window_max;
+        let ends = [(all, window), (all, 1), (all, 2), (batch_bytes, most)];
+        let gathers = if self.wall_ns < REGROUP_NS { 1 } else { 0 };
+        let count = if self.wall_ns < ENDS_NS { ends.len() } else { gathers };
+        for &(batch_bytes, window) in &ends[..count] {
+            let setting = Setting {
+                batch_bytes,
+                window,
+            };
+            self.push_setting(setting, (1.0, 1.0), view);
         }
     }
 
@@ -813,13 +866,14 @@ impl Controller {
         let Some(fitted) = Fitted::new(view.known, view.nodes, view.outstanding) else {
             return false;
         };
-        let predicted = |setting| fitted.predict(setting).throughput;
-        let part = if score.wall_ns > VETO_NS {
-            VETO_LONG
-        } else {
-            VETO_SHORT
+        let base = fitted.predict(self.base).throughput;
+        let trusted = score.rate > base * TRUST;
+        let part = match () {
+            () if score.wall_ns <= VETO_NS => VETO_SHORT,
+            () if trusted => VETO_LONG,
+            () => VETO_DOUBT,
         };
-        predicted(setting) < predicted(self.base) * part
+        fitted.predict(setting).throughput < base * part
     }
 }
 

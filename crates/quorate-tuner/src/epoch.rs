@@ -64,6 +64,7 @@ pub(crate) struct Epoch {
     wall: f64,
     bytes_most: usize,
     full: u64,
+    full_ever: bool,
     turns: u64,
     blocked: u64,
     in_flight_most: usize,
@@ -83,6 +84,7 @@ impl Epoch {
             wall: 0.0,
             bytes_most: 0,
             full: 0,
+            full_ever: false,
             turns: 0,
             blocked: 0,
             in_flight_most: 0,
@@ -101,6 +103,7 @@ impl Epoch {
         (self.bytes_most, self.full) = (0, 0);
         (self.turns, self.blocked) = (0, 0);
         self.in_flight_most = 0;
+        self.full_ever = false;
         self.latencies.fill(0);
     }
 
@@ -118,6 +121,9 @@ impl Epoch {
         if done.formed < self.since || done.commands == 0 {
             return;
         }
+        let command = done.bytes / done.commands as usize;
+        let full = done.bytes + command > self.setting.batch_bytes;
+        self.full_ever |= full;
         if self.first.is_none() {
             self.first = Some(now);
             self.last = now;
@@ -129,8 +135,7 @@ impl Epoch {
         self.batches += 1;
         self.wall += now.since(done.formed) as f64;
         self.bytes_most = self.bytes_most.max(done.bytes);
-        let command = done.bytes / done.commands as usize;
-        self.full += u64::from(done.bytes + command > self.setting.batch_bytes);
+        self.full += u64::from(full);
         let (oldest, youngest) = (
             now.since(done.accepted_first),
             now.since(done.accepted_last),
@@ -177,7 +182,7 @@ impl Epoch {
 
     /// Whether batches were as large as they may be.
     pub(crate) fn is_split(&self) -> bool {
-        self.full * 20 > self.batches
+        self.full_ever
     }
 
     fn rate(&self) -> f64 {

@@ -269,6 +269,8 @@ pub(crate) struct Estimator {
     gathered: Gathered,
     processor: Sum3,
     flush: Line,
+    /// When the last write was on stable storage.
+    flushed_at: Moment,
     command_bytes: Mean,
     wall: Mean,
 }
@@ -281,6 +283,7 @@ impl Estimator {
             gathered: Gathered::default(),
             processor: Sum3::new(0.985),
             flush: Line::new(0.97),
+            flushed_at: Moment(0),
             command_bytes: Mean::new(0.95),
             wall: Mean::new(0.9),
         }
@@ -407,8 +410,11 @@ impl Estimator {
     }
 
     pub(crate) fn on_flush(&mut self, began: Moment, now: Moment, bytes: usize) {
-        if self.guard.is_clean(began, now) {
-            self.flush.add(bytes as f64, now.since(began) as f64);
+        // A write that began while another one was under way waited for it first.
+        let alone = began.max(self.flushed_at.min(now));
+        self.flushed_at = now;
+        if self.guard.is_clean(began, now) && alone < now {
+            self.flush.add(bytes as f64, now.since(alone) as f64);
         }
     }
 

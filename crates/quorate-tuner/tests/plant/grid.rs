@@ -35,7 +35,7 @@ pub(crate) struct Grid {
 /// How long to warm up and how long to measure.
 pub(crate) fn spans(scenario: &Scenario) -> (u64, u64, u64) {
     let trip = ((scenario.round_trip_ms + scenario.flush_ms) * 1e6) as u64;
-    (5 * trip + 3_000_000, 20 * trip + 1_000_000_000, 1_500)
+    (5 * trip + 3_000_000, 20 * trip + 4_000_000_000, 1_500)
 }
 
 pub(crate) fn measure_point(scenario: &Scenario, point: Fixed) -> Measured {

@@ -137,6 +137,14 @@ impl Measured {
         self.commands as f64 * 1e9 / self.ns.max(1) as f64
     }
 
+    /// Two spans of time as one.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.commands += other.commands;
+        self.batches += other.batches;
+        self.ns += other.ns;
+        self.latencies.extend(other.latencies);
+    }
+
     /// A percentile of the latency in milliseconds.
     pub(crate) fn latency_ms(&self, part: f64) -> f64 {
         let mut sorted = self.latencies.clone();
