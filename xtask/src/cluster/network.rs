@@ -44,8 +44,8 @@ pub(crate) fn missing() -> Option<String> {
         }
     }
     // A name in the trial's own namespace, which is gone with it.
-    let trial = "mount -t tmpfs tmpfs /run && ip netns add x && ip link add b type bridge && \
-                 ip link add v type veth peer name w netns x";
+    let trial = "mount -t tmpfs tmpfs /run && ip netns add x && ip link add br0 type bridge && \
+                 ip link add v1 type veth peer name eth0 netns x";
     let tried = read(unshare().args(["sh", "-c", trial]));
     tried
         .err()
