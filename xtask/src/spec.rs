@@ -64,7 +64,7 @@ fn sources(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), Failed> {
             sources(&path, files)?;
         } else if path
             .extension()
-            .is_some_and(|ending| ending == "rs" || ending == "txt")
+            .is_some_and(|ending| ending == "rs" || ending == "txt" || ending == "toml")
         {
             files.push(path);
         }
@@ -72,7 +72,8 @@ fn sources(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), Failed> {
     Ok(())
 }
 
-/// A file of tests, or what stands behind `#[cfg(test)]`, is test.
+/// A file of tests, or what stands behind `#[cfg(test)]`, is test; so is a mutant, which lists the
+/// rules that it takes out.
 fn count(file: &Path, text: &str, rules: &BTreeSet<String>, cited: &mut BTreeMap<String, Places>) {
     let name = file.to_string_lossy();
     let all_tests = [
@@ -85,6 +86,11 @@ fn count(file: &Path, text: &str, rules: &BTreeSet<String>, cited: &mut BTreeMap
     let mut test = all_tests.iter().any(|part| name.contains(part));
     for line in text.lines() {
         test |= line.trim() == "#[cfg(test)]";
+        if let Some(list) = line.strip_prefix("rules = [") {
+            for id in list.split('"').filter(|id| rules.contains(*id)) {
+                cited.entry(id.to_owned()).or_default().test = true;
+            }
+        }
         for part in line.split('[').skip(1) {
             let Some((id, _)) = part.split_once(']') else {
                 continue;
@@ -110,11 +116,13 @@ mod tests {
         let mut cited = BTreeMap::new();
         let text = "// [p1-6] why\n#[cfg(test)]\nmod tests { // [disk-1]\n}";
         count(Path::new("crates/a/src/b.rs"), text, &rules, &mut cited);
+        let mutant = "rules = [\"p1-6\", \"none-1\"]";
+        count(Path::new("crates/a/mutants/b.toml"), mutant, &rules, &mut cited);
         assert_eq!(
             cited["p1-6"],
             Places {
                 code: true,
-                test: false
+                test: true
             }
         );
         assert_eq!(
