@@ -117,7 +117,12 @@ mod tests {
         let text = "// [p1-6] why\n#[cfg(test)]\nmod tests { // [disk-1]\n}";
         count(Path::new("crates/a/src/b.rs"), text, &rules, &mut cited);
         let mutant = "rules = [\"p1-6\", \"none-1\"]";
-        count(Path::new("crates/a/mutants/b.toml"), mutant, &rules, &mut cited);
+        count(
+            Path::new("crates/a/mutants/b.toml"),
+            mutant,
+            &rules,
+            &mut cited,
+        );
         assert_eq!(
             cited["p1-6"],
             Places {
