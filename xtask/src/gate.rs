@@ -162,11 +162,11 @@ fn system_calls(counter: Calls, commit: &Path, counts: &mut Counts) -> Result<()
 /// Prints every count beside its baseline; says how many are not as they should be.
 fn compare(old: &Counts, now: &Counts) -> usize {
     let mut faults = 0;
-    println!("{:56} {:>12} {:>12} {:>8}", "", "baseline", "now", "change");
+    println!("{:64} {:>12} {:>12} {:>8}", "", "baseline", "now", "change");
     for (name, count) in now {
         let Some(before) = old.get(name) else {
             println!(
-                "{name:56} {:>12} {count:12.4} {:>8}  FAULT: not in the baseline",
+                "{name:64} {:>12} {count:12.4} {:>8}  FAULT: not in the baseline",
                 "-", ""
             );
             faults += 1;
@@ -177,13 +177,13 @@ fn compare(old: &Counts, now: &Counts) -> usize {
         faults += usize::from(verdict.is_some());
         let verdict = verdict.map_or(String::new(), |verdict| format!("  FAULT: {verdict}"));
         println!(
-            "{name:56} {before:12.4} {count:12.4} {:7.2}%{verdict}",
+            "{name:64} {before:12.4} {count:12.4} {:7.2}%{verdict}",
             change * 100.0
         );
     }
     let missing = old.keys().filter(|name| !now.contains_key(*name));
     for name in missing {
-        println!("{name:56} not counted here");
+        println!("{name:64} not counted here");
     }
     faults
 }
