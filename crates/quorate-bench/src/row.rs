@@ -166,6 +166,8 @@ pub struct Row {
     pub cdf: Vec<(f64, f64)>,
     /// Replies in each tenth of a second of the first repetition, warm-up included.
     pub over_time: Vec<u32>,
+    /// When something was done to the system, in seconds from the start of the first repetition.
+    pub event_s: Option<f64>,
 }
 
 impl Row {
@@ -248,6 +250,7 @@ impl Row {
                 .map(|(share, us)| (share, round(us)))
                 .collect(),
             over_time: first.samples.over_time.clone(),
+            event_s: None,
         })
     }
 

@@ -33,6 +33,10 @@ const HEADER: usize = 8;
 const REPLY: usize = 8;
 /// Most bytes of a batch.
 const BATCH_BYTES_MAX: usize = 1 << 20;
+/// Most commands, and bytes, under way: the client writes without reading, and must not wait for a
+/// leader that waits for the client to read.
+const WINDOW_MAX: u32 = 1 << 16;
+const WINDOW_BYTES_MAX: usize = 64 << 20;
 
 /// What is committed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -48,6 +52,14 @@ pub struct Shape {
 }
 
 impl Shape {
+    /// Whether the bare program can do that: a command has its limit, and so has a window.
+    pub fn is_possible(&self) -> bool {
+        let window = usize::try_from(self.window).unwrap_or(usize::MAX);
+        (1..=BATCH_BYTES_MAX).contains(&self.value_bytes)
+            && (1..=WINDOW_MAX).contains(&self.window)
+            && self.value_bytes.saturating_mul(window) <= WINDOW_BYTES_MAX
+    }
+
     /// As a row names it.
     pub fn setting(&self) -> Setting {
         Setting {
@@ -161,11 +173,9 @@ pub struct Bare {
 impl Bare {
     /// Starts the parts. Their files are made in the folder.
     pub fn start(launcher: &Launcher, folder: &Path, shape: Shape) -> io::Result<Self> {
-        if shape.value_bytes == 0 || shape.value_bytes > BATCH_BYTES_MAX {
-            return Err(io::Error::new(
-                ErrorKind::InvalidInput,
-                format!("a command has 1 to {BATCH_BYTES_MAX} bytes"),
-            ));
+        if !shape.is_possible() {
+            let why = format!("no bare program does {shape:?}");
+            return Err(io::Error::new(ErrorKind::InvalidInput, why));
         }
         let file = |name: &str| {
             let path = folder.join(name);
@@ -292,4 +302,47 @@ fn record(
 
 fn nanos(time: Duration) -> Nanos {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shape_beyond_its_limits_is_not_tried() {
+        let shape = |value_bytes, window| Shape {
+            value_bytes,
+            window,
+            durable: true,
+            flush: Duration::ZERO,
+        };
+        assert!(shape(64, 1000).is_possible() && shape(1 << 20, 64).is_possible());
+        for (value_bytes, window) in [
+            (0, 1),
+            (64, 0),
+            ((1 << 20) + 1, 1),
+            (1 << 20, 65),
+            (1, 65_537),
+        ] {
+            assert!(
+                !shape(value_bytes, window).is_possible(),
+                "{value_bytes} {window}"
+            );
+        }
+    }
+
+    #[test]
+    fn replies_belong_to_the_oldest_commands() {
+        let now = Instant::now();
+        let mut under_way = VecDeque::from([(2, now), (3, now)]);
+        let mut samples = Samples::default();
+        record(&mut under_way, 4, now, &mut samples);
+        assert_eq!(
+            (samples.latencies.count(), under_way),
+            (4, VecDeque::from([(1, now)]))
+        );
+        let mut nothing = VecDeque::new();
+        record(&mut nothing, 1, now, &mut samples);
+        assert_eq!(samples.latencies.count(), 4);
+    }
 }

@@ -14,8 +14,8 @@ use rustix::{fs::OFlags, thread::ClockId, time::Timespec};
 use super::Ceiling;
 use crate::{row::round, samples::Latencies, schedule::SECOND};
 
-/// Bytes of the file that is written over and over.
-const FILE_BYTES: u64 = 64 << 20;
+/// Bytes of the file that is written over and over by small writes.
+const FILE_BYTES: u64 = 16 << 20;
 /// One small write.
 const BLOCK: usize = 4096;
 /// One large write, and how many.
@@ -26,6 +26,7 @@ const LARGE_WRITES: u64 = 256;
 #[derive(Debug)]
 pub struct LogFile {
     file: File,
+    bytes: u64,
     at: u64,
     model: Option<FlushModel>,
 }
@@ -33,18 +34,23 @@ pub struct LogFile {
 impl LogFile {
     /// Makes it, full of zeros, and on the disk. `flush` models a slower device; zero is this one.
     pub fn create(path: &Path, flush: Duration) -> io::Result<Self> {
+        Self::of_size(path, FILE_BYTES, flush)
+    }
+
+    fn of_size(path: &Path, bytes: u64, flush: Duration) -> io::Result<Self> {
         let mut file = File::options()
             .create(true)
             .truncate(true)
             .write(true)
             .open(path)?;
         let zeros = vec![0; LARGE];
-        for _ in 0..FILE_BYTES / LARGE as u64 {
+        for _ in 0..bytes / LARGE as u64 {
             file.write_all(&zeros)?;
         }
         file.sync_all()?;
         Ok(Self {
             file,
+            bytes,
             at: 0,
             model: (!flush.is_zero()).then(|| FlushModel::new(flush)),
         })
@@ -53,7 +59,7 @@ impl LogFile {
     /// Writes, and returns when it is on stable storage.
     pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let length = bytes.len() as u64;
-        if self.at + length > FILE_BYTES {
+        if self.at + length > self.bytes {
             self.at = 0;
         }
         self.file.write_all_at(bytes, self.at)?;
@@ -101,7 +107,8 @@ pub fn append_and_flush(folder: &Path, flush: Duration, time: Duration) -> io::R
 #[expect(clippy::cast_precision_loss, reason = "a bandwidth for people")]
 pub fn bandwidth(folder: &Path) -> io::Result<Ceiling> {
     let path = folder.join("bandwidth");
-    drop(LogFile::create(&path, Duration::ZERO)?);
+    let bytes = LARGE_WRITES * LARGE as u64;
+    drop(LogFile::of_size(&path, bytes, Duration::ZERO)?);
     let direct = i32::try_from(OFlags::DIRECT.bits()).expect("a flag of the kernel fits");
     let opened = File::options().write(true).custom_flags(direct).open(&path);
     let (file, how) = match opened {
@@ -114,14 +121,12 @@ pub fn bandwidth(folder: &Path) -> io::Result<Ceiling> {
     let buffer = Buffer::new(LARGE);
     let began = Instant::now();
     for number in 0..LARGE_WRITES {
-        let at = number * LARGE as u64 % FILE_BYTES;
-        file.write_all_at(&buffer, at)?;
+        file.write_all_at(&buffer, number * LARGE as u64)?;
     }
     file.sync_data()?;
-    let bytes = LARGE_WRITES as f64 * LARGE as f64;
     Ok(Ceiling {
         name: format!("write 256 x 1 MiB {how}, then flush"),
-        value: round(bytes / 1e9 / began.elapsed().as_secs_f64()),
+        value: round(bytes as f64 / 1e9 / began.elapsed().as_secs_f64()),
         unit: "GB/s".to_owned(),
         p50_us: None,
         p99_us: None,

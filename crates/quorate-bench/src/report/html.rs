@@ -122,6 +122,7 @@ fn charts(document: &Document, page: &mut String) {
             points: row.cdf.iter().map(|(share, us)| (*us, *share)).collect(),
         });
     let charts = [
+        over_time(&document.rows),
         Chart {
             title: "Latency against throughput".to_owned(),
             x: axis("commands per second", Scale::Linear),
@@ -155,6 +156,24 @@ fn charts(document: &Document, page: &mut String) {
         }
     }
     page.push_str("</div>\n");
+}
+
+/// Rows in which something was done to the system.
+fn over_time(rows: &[Row]) -> Chart {
+    let disturbed = rows.iter().filter_map(|row| Some((row, row.event_s?)));
+    let series = disturbed.map(|(row, event_s)| {
+        let at = |(bar, count): (u32, &u32)| (f64::from(bar) / 10.0, f64::from(*count) * 10.0);
+        Series {
+            name: format!("{} after {event_s} s", row.scenario),
+            points: (0..).zip(&row.over_time).map(at).collect(),
+        }
+    });
+    Chart {
+        title: "Throughput over time".to_owned(),
+        x: axis("seconds", Scale::Linear),
+        y: axis("commands per second", Scale::Linear),
+        series: series.collect(),
+    }
 }
 
 fn rows(document: &Document, page: &mut String) {

@@ -1,0 +1,45 @@
+//! `quorate bench`: measures a cluster of its own or one that runs, and what the machine can do.
+
+mod args;
+mod ceilings;
+mod failure;
+mod measure;
+mod paper;
+mod part;
+mod probe;
+mod publish;
+mod readings;
+mod series;
+mod session;
+mod syscalls;
+
+use clap::Subcommand;
+
+use crate::output::{Exit, Problem};
+
+/// What is measured.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// The key-value service, over the Redis protocol
+    Kv(args::KvArgs),
+    /// Replication alone: a service without state, framed commands
+    Log(args::LogArgs),
+    /// What this machine can do at most: bare programs without a protocol
+    Probe(args::ProbeArgs),
+    /// An experiment of a paper, its figures beside ours
+    Paper(args::PaperArgs),
+    /// A process of the probe
+    #[command(hide = true, subcommand)]
+    Part(part::PartCommand),
+}
+
+/// Runs the command.
+pub(crate) fn run(command: &BenchCommand) -> Result<Exit, Problem> {
+    match command {
+        BenchCommand::Kv(args) => series::kv(args),
+        BenchCommand::Log(args) => series::log(args),
+        BenchCommand::Probe(args) => probe::run(args),
+        BenchCommand::Paper(args) => paper::run(args),
+        BenchCommand::Part(command) => part::run(command),
+    }
+}

@@ -1,0 +1,211 @@
+//! The flags of `quorate bench`.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Args, ValueEnum};
+
+/// Bytes of a value at most: what a batch can carry.
+const VALUE_BYTES_MAX: u64 = 8 << 20;
+/// More connections than a node takes make no sense.
+const CONNECTIONS_MAX: i64 = 10_000;
+/// Commands under way at most.
+const OUTSTANDING_MAX: i64 = 1_000_000;
+/// Commands per second at most.
+const RATE_MAX: u64 = 10_000_000;
+
+/// `quorate bench kv`
+#[derive(Args, Clone, Debug)]
+pub(crate) struct KvArgs {
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
+    /// Where the nodes keep the data [default: memory]
+    #[arg(long, env = "QUORATE_STORE", value_enum)]
+    pub(crate) store: Option<KvStore>,
+    /// Share of commands that read, in percent
+    #[arg(long, env = "QUORATE_READS", value_name = "PCT", default_value_t = 0,
+          value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub(crate) reads: u32,
+    #[command(flatten)]
+    pub(crate) time: TimeArgs,
+    #[command(flatten)]
+    pub(crate) files: FileArgs,
+}
+
+/// `quorate bench log`
+#[derive(Args, Clone, Debug)]
+pub(crate) struct LogArgs {
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
+    #[command(flatten)]
+    pub(crate) time: TimeArgs,
+    #[command(flatten)]
+    pub(crate) files: FileArgs,
+}
+
+/// What is asked, of whom.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct LoadArgs {
+    /// Client addresses of a running cluster; without them three nodes are started here
+    #[arg(
+        long,
+        env = "QUORATE_CONNECT",
+        value_name = "ADDR,…",
+        value_delimiter = ','
+    )]
+    pub(crate) connect: Vec<String>,
+    /// Commands per second, whatever becomes of them (open loop)
+    #[arg(long, env = "QUORATE_RATE", value_name = "N", conflicts_with = "outstanding",
+          value_parser = clap::value_parser!(u64).range(1..=RATE_MAX))]
+    pub(crate) rate: Option<u64>,
+    /// Commands under way at any time (closed loop) [default: a series of both]
+    #[arg(long, env = "QUORATE_OUTSTANDING", value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=OUTSTANDING_MAX))]
+    pub(crate) outstanding: Option<u32>,
+    /// Connections; never more than commands under way
+    #[arg(long, env = "QUORATE_CONNECTIONS", value_name = "N", default_value_t = 16,
+          value_parser = clap::value_parser!(u32).range(1..=CONNECTIONS_MAX))]
+    pub(crate) connections: u32,
+    /// Bytes of a value
+    #[arg(long, env = "QUORATE_VALUE_SIZE", value_name = "B", default_value_t = 64,
+          value_parser = clap::value_parser!(u64).range(1..=VALUE_BYTES_MAX))]
+    pub(crate) value_size: u64,
+    /// When something counts as done [default: durable]
+    #[arg(long, env = "QUORATE_DURABILITY", value_enum)]
+    pub(crate) durability: Option<Durability>,
+    /// A flush takes at least this long, under probe and cluster alike
+    #[arg(long, env = "QUORATE_DISK_FLUSH_MS", value_name = "F", default_value = "0",
+          value_parser = flush)]
+    pub(crate) disk_flush_ms: Duration,
+}
+
+/// How long.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct TimeArgs {
+    /// Measured time of a repetition
+    #[arg(long, env = "QUORATE_DURATION", value_name = "TIME", default_value = "10s", value_parser = time)]
+    pub(crate) duration: Duration,
+    /// Thrown away before it
+    #[arg(long, env = "QUORATE_WARMUP", value_name = "TIME", default_value = "2s", value_parser = time)]
+    pub(crate) warmup: Duration,
+    /// Repetitions of each row; their medians are shown
+    #[arg(long, env = "QUORATE_REPEAT", value_name = "N", default_value_t = 5,
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) repeat: u32,
+}
+
+/// Where results go.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct FileArgs {
+    /// Write the results as JSON; without a file, to standard output
+    #[arg(long, id = "json", env = "QUORATE_JSON", value_name = "FILE", num_args = 0..=1, default_missing_value = "true")]
+    pub(crate) json: Option<String>,
+    /// Write the rows as CSV
+    #[arg(long, env = "QUORATE_CSV", value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
+    /// Write a page for people
+    #[arg(long, env = "QUORATE_HTML", value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+}
+
+/// `quorate bench probe`
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ProbeArgs {
+    /// A flush takes at least this long
+    #[arg(long, env = "QUORATE_DISK_FLUSH_MS", value_name = "F", default_value = "0",
+          value_parser = flush)]
+    pub(crate) disk_flush_ms: Duration,
+    /// Measured time of each figure
+    #[arg(long, env = "QUORATE_DURATION", value_name = "TIME", default_value = "2s", value_parser = time)]
+    pub(crate) duration: Duration,
+    /// Repetitions of each commit; their medians are shown
+    #[arg(long, env = "QUORATE_REPEAT", value_name = "N", default_value_t = 3,
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) repeat: u32,
+    #[command(flatten)]
+    pub(crate) files: FileArgs,
+}
+
+/// `quorate bench paper`
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PaperArgs {
+    /// Which experiment, such as kernel-paxos-fig5
+    #[arg(required_unless_present = "list")]
+    pub(crate) name: Option<String>,
+    /// Show all experiments, and what they wait for
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// A flush takes at least this long
+    #[arg(long, env = "QUORATE_DISK_FLUSH_MS", value_name = "F", default_value = "0",
+          value_parser = flush)]
+    pub(crate) disk_flush_ms: Duration,
+    #[command(flatten)]
+    pub(crate) time: TimeArgs,
+    #[command(flatten)]
+    pub(crate) files: FileArgs,
+}
+
+/// Classes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Durability {
+    Durable,
+    Volatile,
+}
+
+impl Durability {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Durable => "durable",
+            Self::Volatile => "volatile",
+        }
+    }
+}
+
+/// Stores of the key-value service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KvStore {
+    Lsm,
+    Memory,
+}
+
+impl KvStore {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Lsm => "lsm",
+            Self::Memory => "memory",
+        }
+    }
+}
+
+/// `10s`, `500ms`, `2m`; at least a millisecond, at most a day.
+fn time(text: &str) -> Result<Duration, String> {
+    let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+    let seconds = units.into_iter().find_map(|(unit, seconds)| {
+        let number: f64 = text.strip_suffix(unit)?.trim().parse().ok()?;
+        Some(number * seconds)
+    });
+    match seconds {
+        Some(seconds) if (0.001..=86_400.0).contains(&seconds) => {
+            Ok(Duration::from_secs_f64(seconds))
+        }
+        _ => Err("not a time such as 10s, 500ms or 2m".to_owned()),
+    }
+}
+
+fn flush(text: &str) -> Result<Duration, String> {
+    crate::config::parse_flush(text).ok_or_else(|| "not 0 … 1000 milliseconds".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(time("10s"), Ok(Duration::from_secs(10)));
+        assert_eq!(time("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(time("1.5m"), Ok(Duration::from_secs(90)));
+        for bad in ["10", "", "s", "-1s", "nans", "infs", "0s", "99999h"] {
+            assert!(time(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! One row: the same load again and again, with a look at all counters before and after.
+
+use std::{
+    io::{self, IsTerminal as _, Write as _},
+    net::SocketAddr,
+    thread,
+    time::{Duration, Instant},
+};
+
+use quorate_bench::{
+    environment::Environment,
+    generator::Running,
+    load::{Offer, Plan},
+    protocol::{Protocol, framed::Framed, resp::Resp},
+    row::{Repetition, Row, Setting, round},
+    samples::Samples,
+};
+
+use super::{args::TimeArgs, readings::Readings, session::Cluster, syscalls};
+use crate::output::{Exit, Problem, progress};
+
+/// How long after the end a reply is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Keys that are written and read.
+const KEYS: u64 = 100_000;
+/// Between two lines of progress on a terminal.
+const PROGRESS: Duration = Duration::from_millis(250);
+/// System calls are counted for so long, in a repetition of its own: counting costs time.
+const SYSCALLS: Duration = Duration::from_secs(1);
+
+/// Which service is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Service {
+    Kv,
+    Log,
+}
+
+impl Service {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Kv => "kv",
+            Self::Log => "log",
+        }
+    }
+}
+
+/// Whom, and for how long.
+#[derive(Clone, Debug)]
+pub(super) struct Bench {
+    pub(super) service: Service,
+    /// `None` if the nodes are not ours.
+    pub(super) cluster: Option<Cluster>,
+    /// The nodes to connect to, if they are not ours.
+    pub(super) addresses: Vec<SocketAddr>,
+    pub(super) time: TimeArgs,
+    pub(super) environment: Environment,
+}
+
+impl Bench {
+    /// All repetitions of one setting.
+    pub(super) fn row(&self, setting: &Setting) -> Result<Row, Problem> {
+        let leader = self.leader()?;
+        let shown = shown(setting);
+        let mut all = Vec::new();
+        for number in 1..=self.time.repeat {
+            let head = format!("{shown}, {number} of {}", self.time.repeat);
+            let repetition = self.repetition(setting, leader, &head)?;
+            let samples = &repetition.samples;
+            progress(&format!(
+                "{head}: {:.0}/s, p50 {:.0} µs, p99 {:.0} µs{}",
+                samples.per_second(),
+                samples.latencies.quantile_us(0.5),
+                samples.latencies.quantile_us(0.99),
+                trouble(samples)
+            ));
+            all.push(repetition);
+        }
+        let row = Row::new(setting, &self.environment, &all);
+        let mut row = row.ok_or_else(|| Problem::usage("--repeat is at least 1"))?;
+        row.syscalls_per_op = self.syscalls_per_command(setting, leader)?;
+        Ok(row)
+    }
+
+    /// Which node leads; 0 if the nodes are not ours.
+    pub(super) fn leader(&self) -> Result<u32, Problem> {
+        self.cluster.as_ref().map_or(Ok(0), Cluster::leader)
+    }
+
+    /// Clients of our own nodes talk to the leader, as nothing is forwarded then.
+    fn targets(&self, leader: u32) -> Vec<SocketAddr> {
+        match &self.cluster {
+            Some(cluster) => cluster.client_of(leader).into_iter().collect(),
+            None => self.addresses.clone(),
+        }
+    }
+
+    pub(super) fn plan(&self, setting: &Setting) -> Plan {
+        Plan {
+            offer: setting.offer,
+            connections: setting.connections,
+            warmup: nanos(self.time.warmup),
+            measure: nanos(self.time.duration),
+            patience: nanos(PATIENCE),
+        }
+    }
+
+    fn repetition(
+        &self,
+        setting: &Setting,
+        leader: u32,
+        head: &str,
+    ) -> Result<Repetition, Problem> {
+        let plan = self.plan(setting);
+        let running = self.start(plan, setting, self.targets(leader))?;
+        let Some(started) = running.started() else {
+            return Err(unreachable(running.finish().err()));
+        };
+        let cluster = self.cluster.as_ref();
+        let from = started + self.time.warmup;
+        watch(&running, from, &format!("{head}: warming up"));
+        let before = Readings::take(cluster, leader, running.completed());
+        watch(&running, from + self.time.duration, head);
+        let after = Readings::take(cluster, leader, running.completed());
+        let samples = running.finish().map_err(|error| unreachable(Some(error)))?;
+        let mut repetition = Repetition {
+            samples,
+            ..Repetition::default()
+        };
+        after.fill(&before, cluster.is_some(), &mut repetition);
+        Ok(repetition)
+    }
+
+    /// Starts a load in a thread of its own.
+    pub(super) fn start(
+        &self,
+        plan: Plan,
+        setting: &Setting,
+        targets: Vec<SocketAddr>,
+    ) -> Result<Running, Problem> {
+        fn start<P: Protocol + Send + 'static>(
+            plan: Plan,
+            targets: Vec<SocketAddr>,
+            protocol: P,
+        ) -> Result<Running, Problem> {
+            Running::start(plan, targets, protocol)
+                .map_err(|error| Problem::io("start the load generator", &error))
+        }
+        match self.service {
+            Service::Kv => {
+                let protocol = Resp::new(setting.value_bytes, KEYS, setting.reads_percent);
+                start(plan, targets, protocol)
+            }
+            Service::Log => start(plan, targets, Framed::new(setting.value_bytes)),
+        }
+    }
+
+    /// In a short repetition that counts for nothing else.
+    fn syscalls_per_command(&self, setting: &Setting, leader: u32) -> Result<Option<f64>, Problem> {
+        let Some(cluster) = &self.cluster else {
+            return Ok(None);
+        };
+        if !syscalls::available() {
+            return Ok(None);
+        }
+        let processes: Vec<u32> = cluster.members.iter().map(|place| place.process).collect();
+        let plan = Plan {
+            warmup: 0,
+            measure: nanos(SYSCALLS * 4),
+            ..self.plan(setting)
+        };
+        let running = self.start(plan, setting, self.targets(leader))?;
+        if running.started().is_none() {
+            return Err(unreachable(running.finish().err()));
+        }
+        let before = running.completed();
+        let counted = syscalls::count(&processes, SYSCALLS);
+        let commands = running.completed().saturating_sub(before);
+        running.stop();
+        let _ = running.finish();
+        #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+        let each = counted.map(|counted| round(counted as f64 / commands.max(1) as f64));
+        Ok(each)
+    }
+}
+
+/// Says on a terminal how it goes, until then.
+fn watch(running: &Running, until: Instant, head: &str) {
+    let terminal = io::stderr().is_terminal();
+    let mut before = running.completed();
+    while !running.is_finished() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        thread::sleep(left.min(PROGRESS));
+        let completed = running.completed();
+        if terminal && left > PROGRESS {
+            #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+            let rate = (completed - before) as f64 / PROGRESS.as_secs_f64();
+            let mut out = io::stderr().lock();
+            let _ = write!(out, "\r{head}: {rate:.0}/s\x1b[K\r");
+            let _ = out.flush();
+        }
+        before = completed;
+    }
+}
+
+fn shown(setting: &Setting) -> String {
+    let load = match setting.offer {
+        Offer::Open { per_second } => format!("{per_second}/s"),
+        Offer::Closed { outstanding } => format!("{outstanding} outstanding"),
+    };
+    format!(
+        "{} {}, {} B, {load}",
+        setting.scenario, setting.durability, setting.value_bytes
+    )
+}
+
+fn trouble(samples: &Samples) -> String {
+    if samples.errors + samples.lost == 0 {
+        return String::new();
+    }
+    let words = samples.first_error.as_deref().unwrap_or("no reason given");
+    format!(
+        "; NO RESULT: {} errors, {} replies lost ({words})",
+        samples.errors, samples.lost
+    )
+}
+
+fn unreachable(error: Option<io::Error>) -> Problem {
+    let error = error.map_or_else(|| "no reason given".to_owned(), |error| error.to_string());
+    let what = format_args!("the load could not be offered: {error}");
+    Problem::new(Exit::Unreachable, "unreachable", what)
+        .hint("is it running? --connect takes client addresses")
+}
+
+pub(super) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,185 @@
+//! `quorate bench paper`: experiments of others on our TCP plane, their figures beside ours.
+
+use quorate_bench::{
+    environment::Environment,
+    load::Offer,
+    papers::{self, Kind, Paper, Run, Scenario, Service as Asked},
+    report::Document,
+    row::Setting,
+};
+
+use super::{
+    args::PaperArgs,
+    failure,
+    measure::{Bench, Service},
+    publish,
+    series::{SHARES_PERCENT, greatest, share},
+    session::Session,
+};
+use crate::output::{Exit, Problem, print, table};
+
+/// Runs the command.
+pub(super) fn run(args: &PaperArgs) -> Result<Exit, Problem> {
+    let papers = papers::all().map_err(|error| Problem::new(Exit::Failed, "bad_data", error))?;
+    let Some(name) = args.name.as_ref().filter(|_| !args.list) else {
+        print(list(&papers).trim_end());
+        return Ok(Exit::Done);
+    };
+    let mut all = papers
+        .iter()
+        .flat_map(|paper| paper.scenario.iter().map(move |scenario| (paper, scenario)));
+    let Some((paper, scenario)) = all.find(|(_, scenario)| scenario.name == *name) else {
+        return Err(
+            Problem::usage(format_args!("no experiment is called {name}"))
+                .hint("quorate bench paper --list"),
+        );
+    };
+    let Some(run) = &scenario.run else {
+        let what = format_args!("{name} waits for {}", scenario.waits_for);
+        return Err(Problem::new(Exit::Failed, "not_ready", what)
+            .hint("quorate bench paper --list tells which are ready"));
+    };
+    publish::check(&args.files)?;
+    let mut session = Session::new()?;
+    let mut document = publish::document();
+    let experiment = Experiment {
+        args,
+        scenario,
+        run,
+    };
+    if let Err(problem) = experiment.measure(&mut session, &mut document) {
+        return Err(session.with_last_words(problem));
+    }
+    document.published = scenario.beside(paper, &document.rows);
+    document
+        .notes
+        .push(format!("{}: {}", paper.name, scenario.about));
+    document.notes.push(format!("theirs: {}", paper.setup));
+    document.notes.push(
+        "ours: all processes and the clients on this one machine, over loopback TCP".to_owned(),
+    );
+    publish::publish(&document, &args.files)
+}
+
+fn list(papers: &[Paper]) -> String {
+    let mut lines = vec![
+        ["name", "source", "state", "what"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    for paper in papers {
+        for scenario in &paper.scenario {
+            let state = if scenario.run.is_some() {
+                "ready".to_owned()
+            } else {
+                format!("waits for {}", scenario.waits_for)
+            };
+            lines.push(vec![
+                scenario.name.clone(),
+                format!("{}, {}", paper.name, scenario.source),
+                state,
+                scenario.about.clone(),
+            ]);
+        }
+    }
+    table(&lines)
+}
+
+/// A scenario that can run.
+pub(super) struct Experiment<'a> {
+    pub(super) args: &'a PaperArgs,
+    pub(super) scenario: &'a Scenario,
+    pub(super) run: &'a Run,
+}
+
+impl Experiment<'_> {
+    fn measure(&self, session: &mut Session, document: &mut Document) -> Result<(), Problem> {
+        if self.run.kind == Kind::Failure {
+            return failure::run(self, session, document);
+        }
+        for value_bytes in &self.run.value_bytes {
+            // The nodes are new for each size: what is in their logs is alike.
+            let bench = self.bench(session)?;
+            let first = document.rows.len();
+            for outstanding in &self.run.clients {
+                let offer = Offer::Closed {
+                    outstanding: *outstanding,
+                };
+                let setting = self.setting(&self.scenario.name, *value_bytes, *outstanding, offer);
+                document.rows.push(bench.row(&setting)?);
+            }
+            if self.run.kind == Kind::Shares
+                && let Some(greatest) = greatest(&document.rows[first..])
+            {
+                for percent in SHARES_PERCENT {
+                    let offer = Offer::Open {
+                        per_second: share(greatest, percent),
+                    };
+                    let shown = u32::try_from(percent).expect("a percentage");
+                    let name = self.scenario.at_share(shown);
+                    let connections = self.run.clients.iter().copied().max().unwrap_or(1);
+                    let setting = self.setting(&name, *value_bytes, connections, offer);
+                    document.rows.push(bench.row(&setting)?);
+                }
+            }
+        }
+        session.end();
+        Ok(())
+    }
+
+    /// Three new nodes.
+    pub(super) fn bench(&self, session: &mut Session) -> Result<Bench, Problem> {
+        let flush = format!("{}", self.flush_ms());
+        let cluster = session.boot(&[
+            "--durability",
+            &self.run.durability,
+            "--store",
+            self.store(),
+            "--disk-flush-ms",
+            &flush,
+        ])?;
+        Ok(Bench {
+            service: match self.run.service {
+                Asked::Log => Service::Log,
+                Asked::KvMemory | Asked::KvLsm => Service::Kv,
+            },
+            cluster: Some(cluster),
+            addresses: Vec::new(),
+            time: self.args.time.clone(),
+            environment: Environment::now(),
+        })
+    }
+
+    fn flush_ms(&self) -> f64 {
+        self.args.disk_flush_ms.as_secs_f64() * 1000.0
+    }
+
+    const fn store(&self) -> &'static str {
+        match self.run.service {
+            Asked::Log => quorate_bench::log_service::STORE,
+            Asked::KvMemory => "memory",
+            Asked::KvLsm => "lsm",
+        }
+    }
+
+    /// A client has a connection of its own.
+    pub(super) fn setting(
+        &self,
+        name: &str,
+        value_bytes: usize,
+        connections: u32,
+        offer: Offer,
+    ) -> Setting {
+        Setting {
+            scenario: name.to_owned(),
+            system: "quorate".to_owned(),
+            durability: self.run.durability.clone(),
+            store: self.store().to_owned(),
+            value_bytes,
+            reads_percent: self.run.reads_percent,
+            connections,
+            offer,
+            disk_flush_ms: self.flush_ms(),
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! `quorate bench part`: a process of the probe. Hidden; the probe starts it.
+
+use std::{io, net::SocketAddr, path::Path, time::Duration};
+
+use clap::Subcommand;
+use quorate_bench::probe::{
+    commit,
+    disk::LogFile,
+    round_trip::{self, Wait},
+};
+
+use crate::output::{Exit, Problem};
+
+/// Which.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum PartCommand {
+    /// Sends back what it gets
+    Echo { wait: String },
+    /// Writes, flushes, answers
+    Follower { file: String, flush_us: u64 },
+    /// Takes commands, sends them on, writes, flushes, answers
+    Leader {
+        file: String,
+        flush_us: u64,
+        value_bytes: usize,
+        followers: Vec<SocketAddr>,
+    },
+}
+
+/// Runs it until its one client is gone.
+pub(super) fn run(command: &PartCommand) -> Result<Exit, Problem> {
+    let ran = match command {
+        PartCommand::Echo { wait } => {
+            let wait = Wait::named(wait).ok_or_else(|| Problem::usage("block or spin"))?;
+            round_trip::echo(wait)
+        }
+        PartCommand::Follower { file, flush_us } => {
+            open(file, *flush_us).and_then(commit::follower)
+        }
+        PartCommand::Leader {
+            file,
+            flush_us,
+            value_bytes,
+            followers,
+        } => open(file, *flush_us)
+            .and_then(|file| commit::leader((*value_bytes).max(1), followers, file)),
+    };
+    match ran {
+        Ok(()) => Ok(Exit::Done),
+        // The probe has what it wanted.
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(Exit::Done),
+        Err(error) => Err(Problem::io("a part of the probe", &error)),
+    }
+}
+
+/// `-` is no file.
+fn open(file: &str, flush_us: u64) -> io::Result<Option<LogFile>> {
+    if file == "-" {
+        return Ok(None);
+    }
+    LogFile::create(Path::new(file), Duration::from_micros(flush_us)).map(Some)
+}

@@ -1,0 +1,190 @@
+//! Where results go: a table, and the files that were asked for.
+
+use std::{
+    env, fs,
+    path::Path,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use quorate_bench::{environment::Environment, report::Document, row::Row};
+
+use super::args::FileArgs;
+use crate::output::{Exit, Problem, is_off, is_on, print, progress, table};
+
+/// An empty document of this run.
+pub(super) fn document() -> Document {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    Document {
+        command: format!("quorate {}", arguments.join(" ")),
+        unix_time: since.map_or(0, |since| since.as_secs()),
+        environment: Environment::now(),
+        ceilings: Vec::new(),
+        rows: Vec::new(),
+        published: Vec::new(),
+        notes: Vec::new(),
+    }
+}
+
+/// The file that `--json` names; `None` for standard output or nowhere.
+fn json_file(files: &FileArgs) -> Option<&Path> {
+    let given = files.json.as_deref()?;
+    (!is_on(given) && !is_off(given)).then(|| Path::new(given))
+}
+
+/// Whether the document goes to standard output.
+fn json_to_stdout(files: &FileArgs) -> bool {
+    files.json.as_deref().is_some_and(is_on)
+}
+
+/// Fails before minutes are spent: every file can be written.
+pub(super) fn check(files: &FileArgs) -> Result<(), Problem> {
+    let wanted = [
+        json_file(files),
+        files.csv.as_deref(),
+        files.html.as_deref(),
+    ];
+    for path in wanted.into_iter().flatten() {
+        fs::File::options()
+            .create(true)
+            .append(true)
+            .open(path)
+            .map_err(|error| Problem::io(path.display(), &error))?;
+    }
+    Ok(())
+}
+
+/// Writes and prints. The exit says whether every row is a result.
+pub(super) fn publish(document: &Document, files: &FileArgs) -> Result<Exit, Problem> {
+    let write = |path: Option<&Path>, render: fn(&Document) -> String| match path {
+        None => Ok(()),
+        Some(path) => fs::write(path, render(document))
+            .map(|()| progress(&format!("wrote {}", path.display())))
+            .map_err(|error| Problem::io(path.display(), &error)),
+    };
+    write(json_file(files), Document::json)?;
+    write(files.csv.as_deref(), Document::csv)?;
+    write(files.html.as_deref(), Document::html)?;
+    if json_to_stdout(files) {
+        print(document.json().trim_end());
+    } else {
+        print(human(document).trim_end());
+    }
+    Ok(if document.rows.iter().all(|row| row.valid) {
+        Exit::Done
+    } else {
+        Exit::Failed
+    })
+}
+
+fn human(document: &Document) -> String {
+    let environment = &document.environment;
+    let mut text = format!(
+        "commit {}, {}, {} CPUs\n",
+        environment.commit, environment.kernel, environment.cpus
+    );
+    if !document.ceilings.is_empty() {
+        let mut lines = vec![cells(["what", "figure", "", "p50 µs", "p99 µs"])];
+        for ceiling in &document.ceilings {
+            lines.push(vec![
+                ceiling.name.clone(),
+                ceiling.value.to_string(),
+                ceiling.unit.clone(),
+                optional(ceiling.p50_us),
+                optional(ceiling.p99_us),
+            ]);
+        }
+        text.push_str(&format!("\n{}", table(&lines)));
+    }
+    if !document.rows.is_empty() {
+        text.push_str(&format!("\n{}", rows(&document.rows)));
+    }
+    if !document.published.is_empty() {
+        let head = ["source", "what", "published", "ours"];
+        let mut lines = vec![cells(head)];
+        for beside in &document.published {
+            let about = if beside.approximate { "≈ " } else { "" };
+            lines.push(vec![
+                beside.source.clone(),
+                beside.what.clone(),
+                format!("{about}{} {}", beside.published, beside.unit),
+                optional(beside.ours),
+            ]);
+        }
+        text.push_str(&format!("\n{}", table(&lines)));
+    }
+    for row in document.rows.iter().filter(|row| !row.valid) {
+        let why = row.why_not.join("; ");
+        text.push_str(&format!(
+            "\nno result: {} at {}: {why}",
+            row.scenario,
+            row.load()
+        ));
+    }
+    for note in &document.notes {
+        text.push_str(&format!("\nnote: {note}"));
+    }
+    text
+}
+
+fn rows(rows: &[Row]) -> String {
+    let head = [
+        "",
+        "scenario",
+        "class",
+        "store",
+        "bytes",
+        "load",
+        "achieved/s",
+        "p50 µs",
+        "p95",
+        "p99",
+        "p99.9",
+        "CPU µs/op",
+        "writes/op",
+        "flushes/op",
+        "foreign",
+        "ceiling/s",
+        "of it",
+    ];
+    let mut lines = vec![cells(head)];
+    for row in rows {
+        let scenario = if row.system == "quorate" {
+            row.scenario.clone()
+        } else {
+            row.system.clone()
+        };
+        lines.push(vec![
+            if row.valid { "" } else { "✗" }.to_owned(),
+            scenario,
+            row.durability.clone(),
+            row.store.clone(),
+            row.value_bytes.to_string(),
+            row.load(),
+            row.achieved_per_s.to_string(),
+            row.p50_us.to_string(),
+            row.p95_us.to_string(),
+            row.p99_us.to_string(),
+            row.p999_us.to_string(),
+            optional(row.cpu_us_per_op),
+            optional(row.writes_per_op),
+            optional(row.flushes_per_op),
+            percent(row.foreign_cpu),
+            optional(row.ceiling),
+            percent(row.ratio_to_ceiling),
+        ]);
+    }
+    table(&lines)
+}
+
+fn cells<const N: usize>(texts: [&str; N]) -> Vec<String> {
+    texts.map(str::to_owned).into()
+}
+
+fn optional(figure: Option<f64>) -> String {
+    figure.map_or_else(|| "-".to_owned(), |figure| figure.to_string())
+}
+
+fn percent(share: Option<f64>) -> String {
+    share.map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", share * 100.0))
+}

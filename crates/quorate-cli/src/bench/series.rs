@@ -1,0 +1,220 @@
+//! `quorate bench kv` and `quorate bench log`: one load, or a series that finds the maximum.
+
+use quorate_bench::{
+    environment::Environment,
+    load::Offer,
+    report::Document,
+    row::{Row, Setting},
+};
+
+use super::{
+    args::{Durability, FileArgs, KvArgs, KvStore, LoadArgs, LogArgs, TimeArgs},
+    ceilings::Ceilings,
+    measure::{Bench, Service},
+    publish,
+    session::{Session, resolve},
+};
+use crate::output::{Exit, Problem};
+
+/// Commands under way in the series.
+const OUTSTANDING: [u32; 5] = [1, 16, 64, 256, 1024];
+/// Shares of the greatest throughput at which latency is measured.
+pub(super) const SHARES_PERCENT: [u64; 3] = [25, 50, 75];
+/// The window of the ceiling that stands beside a row at a fixed rate.
+const WINDOW_OF_A_RATE: u32 = 256;
+
+/// Runs `quorate bench kv`.
+pub(super) fn kv(args: &KvArgs) -> Result<Exit, Problem> {
+    let store = args.store.unwrap_or(KvStore::Memory).name();
+    let given = args.store.map(KvStore::name);
+    let series = Series {
+        service: Service::Kv,
+        load: &args.load,
+        time: &args.time,
+        store,
+        store_given: given,
+        reads_percent: args.reads,
+    };
+    series.run(&args.files)
+}
+
+/// Runs `quorate bench log`.
+pub(super) fn log(args: &LogArgs) -> Result<Exit, Problem> {
+    let store = quorate_bench::log_service::STORE;
+    let series = Series {
+        service: Service::Log,
+        load: &args.load,
+        time: &args.time,
+        store,
+        store_given: Some(store),
+        reads_percent: 0,
+    };
+    series.run(&args.files)
+}
+
+struct Series<'a> {
+    service: Service,
+    load: &'a LoadArgs,
+    time: &'a TimeArgs,
+    store: &'a str,
+    store_given: Option<&'a str>,
+    reads_percent: u32,
+}
+
+impl Series<'_> {
+    fn run(&self, files: &FileArgs) -> Result<Exit, Problem> {
+        publish::check(files)?;
+        let mut session = Session::new()?;
+        let mut document = publish::document();
+        let measured = self.measure(&mut session, &mut document);
+        if let Err(problem) = measured {
+            return Err(session.with_last_words(problem));
+        }
+        session.end();
+        if self.is_own() {
+            self.add_ceilings(&session, &mut document)?;
+        }
+        publish::publish(&document, files)
+    }
+
+    fn is_own(&self) -> bool {
+        self.load.connect.is_empty()
+    }
+
+    fn measure(&self, session: &mut Session, document: &mut Document) -> Result<(), Problem> {
+        let bench = self.bench(session)?;
+        match (self.load.rate, self.load.outstanding) {
+            (Some(per_second), _) => {
+                let row = bench.row(&self.setting(Offer::Open { per_second }))?;
+                document.rows.push(row);
+            }
+            (None, Some(outstanding)) => {
+                let row = bench.row(&self.setting(Offer::Closed { outstanding }))?;
+                document.rows.push(row);
+            }
+            (None, None) => self.whole_series(&bench, document)?,
+        }
+        Ok(())
+    }
+
+    /// The maximum first, then the latency well below it.
+    fn whole_series(&self, bench: &Bench, document: &mut Document) -> Result<(), Problem> {
+        for outstanding in OUTSTANDING {
+            let setting = self.setting(Offer::Closed { outstanding });
+            document.rows.push(bench.row(&setting)?);
+        }
+        let Some(greatest) = greatest(&document.rows) else {
+            let note = "no closed loop gave a result, so no rate was tried";
+            document.notes.push(note.to_owned());
+            return Ok(());
+        };
+        for percent in SHARES_PERCENT {
+            let per_second = share(greatest, percent);
+            let row = bench.row(&self.setting(Offer::Open { per_second }))?;
+            document.rows.push(row);
+        }
+        document.notes.push(format!(
+            "rows at a fixed rate: {SHARES_PERCENT:?} % of {greatest:.0}/s, the greatest found"
+        ));
+        Ok(())
+    }
+
+    fn bench(&self, session: &mut Session) -> Result<Bench, Problem> {
+        let environment = Environment::now();
+        let (cluster, addresses) = if self.is_own() {
+            let flush = format!("{}", self.flush_ms());
+            let durability = self.durability();
+            let flags = [
+                "--durability",
+                durability,
+                "--store",
+                self.store,
+                "--disk-flush-ms",
+                &flush,
+            ];
+            (Some(session.boot(&flags)?), Vec::new())
+        } else {
+            let addresses = self.load.connect.iter().map(|address| resolve(address));
+            (None, addresses.collect::<Result<_, _>>()?)
+        };
+        Ok(Bench {
+            service: self.service,
+            cluster,
+            addresses,
+            time: self.time.clone(),
+            environment,
+        })
+    }
+
+    fn durability(&self) -> &'static str {
+        let durability = self.load.durability;
+        match (durability, self.is_own()) {
+            (Some(durability), _) => durability.name(),
+            (None, true) => Durability::Durable.name(),
+            (None, false) => "unknown",
+        }
+    }
+
+    fn flush_ms(&self) -> f64 {
+        self.load.disk_flush_ms.as_secs_f64() * 1000.0
+    }
+
+    fn setting(&self, offer: Offer) -> Setting {
+        let store = if self.is_own() {
+            self.store
+        } else {
+            self.store_given.unwrap_or("unknown")
+        };
+        Setting {
+            scenario: self.service.name().to_owned(),
+            system: "quorate".to_owned(),
+            durability: self.durability().to_owned(),
+            store: store.to_owned(),
+            value_bytes: usize::try_from(self.load.value_size).expect("bounded by its flag"),
+            reads_percent: self.reads_percent,
+            connections: match offer {
+                Offer::Open { .. } => self.load.connections,
+                Offer::Closed { outstanding } => self.load.connections.min(outstanding),
+            },
+            offer,
+            disk_flush_ms: if self.is_own() { self.flush_ms() } else { 0.0 },
+        }
+    }
+
+    /// What a bare program reaches, beside every row of ours.
+    fn add_ceilings(&self, session: &Session, document: &mut Document) -> Result<(), Problem> {
+        let mut ceilings = Ceilings::new(session, self.time, document.environment.clone())?;
+        let durable = self.durability() == Durability::Durable.name();
+        let value_bytes = usize::try_from(self.load.value_size).expect("bounded by its flag");
+        for row in &mut document.rows {
+            let window = row.outstanding.unwrap_or(WINDOW_OF_A_RATE);
+            let reached = ceilings.of(value_bytes, window, durable, self.load.disk_flush_ms)?;
+            if let Some(per_second) = reached {
+                row.set_ceiling(per_second);
+            }
+        }
+        document.rows.extend(ceilings.into_rows());
+        if self.reads_percent > 0 {
+            let note = "the ceiling is one of writes: reads need no flush, and can exceed it";
+            document.notes.push(note.to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// The greatest throughput of all results.
+pub(super) fn greatest(rows: &[Row]) -> Option<f64> {
+    let results = rows.iter().filter(|row| row.valid);
+    results.map(|row| row.achieved_per_s).reduce(f64::max)
+}
+
+/// A share of a rate, at least one per second.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a rate is far below 2^53"
+)]
+pub(super) fn share(per_second: f64, percent: u64) -> u64 {
+    ((per_second * percent as f64 / 100.0) as u64).max(1)
+}

@@ -1,0 +1,55 @@
+//! System calls of processes, counted by `perf` where it is there and allowed.
+
+use std::{
+    process::{Command, Stdio},
+    sync::OnceLock,
+    time::Duration,
+};
+
+const EVENT: &str = "raw_syscalls:sys_enter";
+
+/// Whether they can be counted here; asked once.
+pub(super) fn available() -> bool {
+    static AVAILABLE: OnceLock<bool> = OnceLock::new();
+    *AVAILABLE.get_or_init(|| {
+        let ran = Command::new("perf")
+            .args(["stat", "-e", EVENT, "--", "true"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        ran.is_ok_and(|status| status.success())
+    })
+}
+
+/// Counts for so long; `None` if that fails.
+pub(super) fn count(processes: &[u32], time: Duration) -> Option<u64> {
+    let list: Vec<String> = processes.iter().map(ToString::to_string).collect();
+    let output = Command::new("perf")
+        .args(["stat", "-x", ",", "-e", EVENT, "-p", &list.join(",")])
+        .args(["--", "sleep", &format!("{:.3}", time.as_secs_f64())])
+        .stdin(Stdio::null())
+        .output()
+        .ok()?;
+    parse(&String::from_utf8_lossy(&output.stderr))
+}
+
+fn parse(text: &str) -> Option<u64> {
+    let line = text.lines().find(|line| line.contains(EVENT))?;
+    line.split(',').next()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_count_is_found_or_there_is_none() {
+        assert_eq!(
+            parse("12345,,raw_syscalls:sys_enter,1,100.00,,\n"),
+            Some(12_345)
+        );
+        assert_eq!(parse("<not counted>,,raw_syscalls:sys_enter,0,0,,\n"), None);
+        assert_eq!(parse("Error: no permission\n"), None);
+    }
+}
