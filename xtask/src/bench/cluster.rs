@@ -72,6 +72,15 @@ fn measure(durability: &str, outstanding: usize) -> Result<(), Failed> {
         let each = (of(&after) - of(&before)) / (commands * ROUNDS) as f64;
         println!("  {shown:14} {each:10.3}");
     }
+    // Whatever the load and the machine: a write is flushed once.
+    let grown = |name: &str| {
+        let of = |counts: &BTreeMap<String, f64>| counts.get(name).copied().unwrap_or(0.0);
+        of(&after) - of(&before)
+    };
+    let (writes, flushes) = (grown(SHOWN[0].0), grown(SHOWN[1].0));
+    if writes == 0.0 || (writes - flushes).abs() > 0.5 {
+        return Err(Failed(format!("{writes} writes took {flushes} flushes")));
+    }
     Ok(())
 }
 
