@@ -18,7 +18,9 @@ pub struct Limits {
     pub dial_retry_min_ms: u64,
     /// up to this.
     pub dial_retry_max_ms: u64,
-    /// A peer that acknowledges nothing, keep-alives included, is given up after this.
+    /// A peer that acknowledges nothing, keep-alives included, is given up after this. TCP waits
+    /// twice as long before each repetition, so a connection that outlives a partition needs about
+    /// as long again once it heals; a new one needs a round trip.
     pub peer_silence_ms: u32,
     /// Client connections at a time; further ones wait in the kernel's queue. Lowered at start if
     /// the limit on open files is lower.
@@ -46,10 +48,10 @@ impl Default for Limits {
             peer_bulk_bytes_max: 16 * MIB,
             read_turn_bytes: 256 << 10,
             strangers_max: 64,
-            handshake_ms: 2_000,
+            handshake_ms: 1_000,
             dial_retry_min_ms: 20,
             dial_retry_max_ms: 500,
-            peer_silence_ms: 5_000,
+            peer_silence_ms: 1_500,
             clients_max: 10_000,
             client_backlog_bytes_max: 64 * MIB,
             clients_backlog_bytes_max: 256 * MIB,
