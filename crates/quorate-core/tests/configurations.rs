@@ -1,4 +1,4 @@
-//! Weights, rules and changes: quorums that must meet, meet ([era-4], features G8 and G9).
+//! Weights, rules and changes: quorums that must meet, meet ([era-1], [era-4], features G8 and G9).
 
 use quorate_core::{
     configuration::{Change, Configuration, Invalid, MEMBERS_MAX, Voter},

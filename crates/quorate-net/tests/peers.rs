@@ -26,6 +26,7 @@ fn wait_connected(node: &Node, lanes: u64) {
     });
 }
 
+/// [catch-2] Repair has a connection of its own.
 #[test]
 fn frames_travel_both_ways_on_both_lanes_in_order() {
     let nodes = run(vec![Start::node(1).bind(), Start::node(2).bind()]);

@@ -371,7 +371,7 @@ fn session(cluster: &mut Cluster<Book>, node: NodeId) -> SessionId {
     }
 }
 
-/// [session-2] Through any node, across restarts.
+/// [session-1] [session-2] Through any node, across restarts.
 #[test]
 fn repeated_command_of_a_session_gets_its_stored_reply() {
     let mut cluster = books(3, Class::Durable, 7);

@@ -27,9 +27,11 @@ pub(crate) const BATCHES: [usize; 11] = [
     1 << 20,
 ];
 /// Predictions this close to the best are taken for equal.
-const EQUAL: f64 = 0.97;
+const EQUAL: f64 = 0.98;
 /// The part of a window, beyond the first place, that is taken to be late.
 const SLACK: f64 = 0.3;
+/// What a batch has besides its commands on its way to a peer: its header and the frame's.
+const HEADERS: f64 = 145.0;
 /// Batches of less cost more headers than they are worth.
 const FITTING_LEAST: f64 = 8192.0;
 /// Most bytes that one write of the log gathers.
@@ -90,7 +92,7 @@ impl Fitted {
         let load = Workload {
             request: Bytes(command),
             answer: Bytes(0.0),
-            batch_header: Bytes(0.0),
+            batch_header: Bytes(HEADERS),
             vote: Bytes(0.0),
             execute: Micros(0.0),
             outstanding: Some(outstanding.max(1.0)),

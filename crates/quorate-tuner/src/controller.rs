@@ -83,6 +83,8 @@ pub enum Reason {
     Sooner(f64),
     /// It is the larger batch of two that meet the latency goal.
     Goal,
+    /// Less came through than at an earlier step towards it.
+    TooFar,
     /// More was on its way than a round trip needs: it only waited. Parts of what is needed.
     Queue(f64),
 }
@@ -104,6 +106,7 @@ impl fmt::Display for Reason {
             Self::Faster(gain) => write!(f, "measured {gain:.2} x the throughput"),
             Self::Sooner(part) => write!(f, "as much, at {part:.2} x the latency"),
             Self::Goal => f.write_str("the larger batch that meets the latency goal"),
+            Self::TooFar => f.write_str("less came through than at an earlier step"),
             Self::Queue(over) => {
                 write!(f, "{over:.1} x what a round trip needs was on its way")
             }
@@ -157,9 +160,11 @@ const DRAIN_MOST_NS: f64 = 5e9;
 const CAREFUL_BYTES: usize = 64 << 10;
 const CAREFUL_NS: u64 = 300_000_000;
 /// On ways shorter than this measuring is quick enough.
-const JUMP_NS: f64 = 10e6;
+const JUMP_NS: f64 = 3e6;
 /// The model must predict so much more.
 const JUMP_GAIN: f64 = 1.15;
+/// The part of what drained before that must drain after a jump.
+const TOO_FAR: f64 = 0.75;
 /// Jumps in a row at most.
 const JUMPS: u32 = 10;
 /// The model keeps the search from what it predicts to be not so good, in parts of the base: where
@@ -169,15 +174,17 @@ const VETO_LONG: f64 = 1.01;
 const VETO_DOUBT: f64 = 0.4;
 /// The model is trusted if the base reaches so much of what it predicts.
 const TRUST: f64 = 0.85;
-const VETO_NS: f64 = 20e6;
+const VETO_NS: f64 = 30e6;
 /// A gain below this is measured twice, where epochs are short.
 const CONFIRM: f64 = 1.15;
 /// The ends of the window are tried where an epoch is not too long.
-const ENDS_NS: f64 = 35e6;
+const ENDS_NS: f64 = 45e6;
 /// Batches regroup for so many times what one takes, where that is short enough to be worth it.
-const REGROUP_WALLS: f64 = 1.2;
+const REGROUP_WALLS: f64 = 2.5;
 const REGROUP_NS: f64 = 50e6;
-const REGROUP_MOST_NS: u64 = 100_000_000;
+const REGROUP_MOST_NS: u64 = 300_000_000;
+/// A window is held for one batch's time, if that is shorter than this.
+const HOLD_NS: f64 = 200e6;
 /// So often it is cut back before something else is thought of.
 const CUTS: u32 = 3;
 /// Epochs of the base after a probe that failed, where epochs are long; they double.
@@ -234,6 +241,8 @@ pub(crate) struct Controller {
     pause: u32,
     /// Looks at the channels' rates at the last jump.
     jumped_at: u64,
+    /// Of the settings that it jumped from, the one that drained most, in bytes per second.
+    drained_most: Option<(Setting, f64)>,
     stage: Stage,
     epoch: Epoch,
     queue: VecDeque<Candidate>,
@@ -255,8 +264,9 @@ pub(crate) struct Controller {
     queue_seen: (u64, u32),
     /// What was on its way when it was too much has not drained before.
     drains_until: Moment,
-    /// With few batches in flight until then: what was split gathers again.
-    regroups_until: Option<Moment>,
+    /// With fewer batches in flight until then: what was split gathers again, or what was on its
+    /// way before makes room.
+    regroups_until: Option<(Moment, usize)>,
     /// What a batch took lately.
     wall_ns: f64,
     moves: u64,
@@ -282,6 +292,7 @@ impl Controller {
             cuts: 0,
             pause: PAUSE,
             jumped_at: 0,
+            drained_most: None,
             stage: Stage::Base,
             epoch: Epoch::new(base, Moment(0)),
             queue: VecDeque::new(),
@@ -296,7 +307,7 @@ impl Controller {
             lasted: 0,
             confirming: None,
             noise: 0.0,
-            grown: (base.batch_bytes * base.window) as f64,
+            grown: base.batch_bytes as f64 * base.window as f64,
             queue_seen: (0, 0),
             drains_until: Moment(0),
             regroups_until: None,
@@ -318,11 +329,11 @@ impl Controller {
         if way.is_some_and(|way| way >= JUMP_NS) || start == self.base {
             return None;
         }
-        self.grown = (start.batch_bytes * start.window) as f64;
+        self.grown = start.batch_bytes as f64 * start.window as f64;
         let change = self.move_to(now, start, Reason::Short);
         // Commands came in small groups so far, and no batch ended yet that would tell.
         let moment = way.map_or(0.0, |way| 3.0 * way);
-        self.regroups_until = Some(Moment(now.0 + moment as u64));
+        self.regroups_until = Some((Moment(now.0.saturating_add(moment as u64)), 1));
         change
     }
 
@@ -330,10 +341,7 @@ impl Controller {
     pub(crate) fn setting(&self) -> Setting {
         let wanted = self.wanted();
         match self.regroups_until {
-            Some(_) => Setting {
-                window: 1,
-                ..wanted
-            },
+            Some((_, window)) => Setting { window, ..wanted },
             None => wanted,
         }
     }
@@ -356,8 +364,15 @@ impl Controller {
         let split = from.batch_bytes < to.batch_bytes
             && (self.epoch.is_split() || to.batch_bytes == self.bounds.batch_bytes_max);
         let wall = self.wall_ns;
-        self.regroups_until = (split && to.window > 1 && wall < REGROUP_NS)
-            .then(|| Moment(now.0 + (wall * REGROUP_WALLS) as u64));
+        let until = |walls: f64| Moment(now.0.saturating_add((wall * walls) as u64));
+        // The batches of before are still on their way: a wider window of smaller ones would come
+        // on top of them.
+        let on_top = to.window > from.window && to.batch_bytes < from.batch_bytes;
+        self.regroups_until = match () {
+            () if split && to.window > 1 && wall < REGROUP_NS => Some((until(REGROUP_WALLS), 1)),
+            () if on_top && wall < HOLD_NS => Some((until(1.0), from.window)),
+            () => None,
+        };
         self.epoch.restart(to, now);
     }
 
@@ -394,7 +409,7 @@ impl Controller {
         if let Some(wall) = view.known.wall_ns {
             self.wall_ns = wall.value;
         }
-        if let Some(until) = self.regroups_until {
+        if let Some((until, _)) = self.regroups_until {
             if now >= until || until.since(now) > REGROUP_MOST_NS {
                 self.regroups_until = None;
                 self.epoch.restart(self.wanted(), now);
@@ -440,10 +455,30 @@ impl Controller {
         if gain < JUMP_GAIN {
             return None;
         }
+        if let Some(drained) = view.drained
+            && self
+                .drained_most
+                .is_none_or(|(_, most)| drained.rate > most)
+        {
+            self.drained_most = Some((self.base, drained.rate));
+        }
         self.jumps += 1;
         self.jumped_at = samples;
         self.grown = self.grown.max(fitted.in_flight(chosen));
         self.move_to(now, chosen, Reason::Model(gain))
+    }
+
+    /// After jumps, none of which was measured: if less drains than before one of them, the last
+    /// one went too far, into a buffer that is too small for it.
+    fn check_jumps(&mut self, now: Moment, score: &Score, view: &View<'_>) -> Option<Change> {
+        let command = view.known.command_bytes?.value;
+        let (setting, most) = self.drained_most.take()?;
+        if score.rate * command >= most * TOO_FAR || setting == self.base {
+            return None;
+        }
+        self.jumps = JUMPS;
+        self.grown = setting.batch_bytes as f64 * setting.window as f64 / GROWTH;
+        self.move_to(now, setting, Reason::TooFar)
     }
 
     /// What is on its way beyond what drains in a round trip only waits, and may overflow a buffer.
@@ -521,6 +556,9 @@ impl Controller {
             self.score = Some(score);
         }
         self.remember();
+        if let Some(change) = self.check_jumps(now, &score, view) {
+            return Some(change);
+        }
         if self.rest_left > 0 {
             self.rest_left -= 1;
             return None;
@@ -553,7 +591,7 @@ impl Controller {
     fn learn(&mut self, view: &View<'_>, score: &Score) {
         let command = view.known.command_bytes.map_or(0.0, |bytes| bytes.value);
         let outstanding = view.outstanding * command;
-        let used = (score.bytes_most * score.in_flight_most) as f64;
+        let used = score.bytes_most as f64 * score.in_flight_most as f64;
         self.grown = self.grown.max(used.min(outstanding));
     }
 
@@ -783,13 +821,21 @@ impl Controller {
         let most = self.bounds.window_max;
         let ends = [(all, window), (all, 1), (all, 2), (batch_bytes, most)];
         let gathers = if self.wall_ns < REGROUP_NS { 1 } else { 0 };
-        let count = if self.wall_ns < ENDS_NS { ends.len() } else { gathers };
-        for &(batch_bytes, window) in &ends[..count] {
+        let count = if self.wall_ns < ENDS_NS {
+            ends.len()
+        } else {
+            gathers
+        };
+        for (number, &(batch_bytes, window)) in ends[..count].iter().enumerate() {
             let setting = Setting {
                 batch_bytes,
                 window,
             };
-            self.push_setting(setting, (1.0, 1.0), view);
+            match number {
+                // The model knows nothing of what gathers.
+                0 => self.push_anyway(setting, (1.0, 1.0), view),
+                _ => self.push_setting(setting, (1.0, 1.0), view),
+            }
         }
     }
 
@@ -836,6 +882,13 @@ impl Controller {
     }
 
     fn push_setting(&mut self, setting: Setting, step: (f64, f64), view: &View<'_>) {
+        if !self.is_vetoed(setting, view) {
+            self.push_anyway(setting, step, view);
+        }
+    }
+
+    /// As far as it is within the bounds and not known already.
+    fn push_anyway(&mut self, setting: Setting, step: (f64, f64), view: &View<'_>) {
         let command = view.known.command_bytes.map_or(1.0, |bytes| bytes.value);
         let setting = self.bounds.clamp(Setting {
             batch_bytes: setting.batch_bytes.max(batch_least(command)),
@@ -847,11 +900,10 @@ impl Controller {
             (batch * setting.window as f64).min(outstanding)
         };
         let most = self.in_flight_max(view).max(in_flight(self.base));
-        let too_much = in_flight(setting) > most;
-        let vetoed = self.is_vetoed(setting, view);
+        let too_much = in_flight(setting) > most * 1.05;
         let known = setting == self.base || self.tried.contains(&setting);
         let waits = self.queue.iter().any(|other| other.setting == setting);
-        if !too_much && !vetoed && !known && !waits {
+        if !too_much && !known && !waits {
             self.queue.push_back(Candidate { setting, step });
         }
     }

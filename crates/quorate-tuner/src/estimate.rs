@@ -39,7 +39,7 @@ const RATES: u64 = 2;
 /// Heartbeats on their way that are remembered.
 const ASKED: usize = 64;
 /// On a shorter way, what is ahead may wait for the disk.
-const QUEUE_NS: f64 = 20e6;
+const QUEUE_NS: f64 = 10e6;
 /// How long a least value holds.
 const FLOOR_NS: u64 = 5_000_000_000;
 /// Turns that make one sample of processor time.
@@ -173,6 +173,12 @@ impl Channel {
         Some(least)
     }
 
+    /// The least of the last few round trips.
+    fn recent(&self) -> f64 {
+        let trips = self.recent_least.iter().copied();
+        trips.fold(f64::INFINITY, f64::min)
+    }
+
     /// Bytes per second.
     fn bandwidth(&self, flush_ns: f64) -> Option<Estimate> {
         self.by_trips().or_else(|| self.by_queue(flush_ns))
@@ -201,8 +207,11 @@ impl Channel {
     fn by_queue(&self, flush_ns: f64) -> Option<Estimate> {
         let way = self.least.least()?;
         let explained = self.rate * (way + 2.0 * flush_ns) / 1e9;
-        let long = way > QUEUE_NS;
-        (long && self.rates > 4 && self.queued > 1.4 * explained).then_some(Estimate {
+        let long = way > QUEUE_NS && self.rates > 4;
+        // Heartbeats do not wait for the disk, only for what is ahead of them.
+        let waits =
+            self.recent_least.len() == RECENT && (way * 1.3..way * 2.0).contains(&self.recent());
+        (long && (waits || self.queued > 1.4 * explained)).then_some(Estimate {
             value: self.rate,
             error: self.rate * 0.1,
             samples: self.rates as f64,
@@ -287,11 +296,6 @@ impl Estimator {
             command_bytes: Mean::new(0.95),
             wall: Mean::new(0.9),
         }
-    }
-
-    /// Whether what began then was not interrupted.
-    pub(crate) fn is_clean(&self, began: Moment, now: Moment) -> bool {
-        self.guard.is_clean(began, now)
     }
 
     pub(crate) fn stalls(&self) -> u64 {
@@ -441,11 +445,6 @@ impl Estimator {
             ahead: channel.behind(),
             samples: channel.rates,
         })
-    }
-
-    /// The wall time of a batch; it is known as soon as there are batches.
-    pub(crate) fn wall_ns(&self) -> Option<f64> {
-        self.wall.estimate().map(|wall| wall.value)
     }
 
     pub(crate) fn parameters(&self) -> Parameters {

@@ -107,6 +107,7 @@ fn golden_bytes_decode_to_what_they_say() {
     assert_eq!(frames, 2 * KINDS);
 }
 
+/// Every kind of [value-1].
 #[test]
 fn values_have_their_golden_bytes() {
     let mut seen: Vec<(String, Value)> = Vec::new();

@@ -102,12 +102,19 @@ fn charts(document: &Document, page: &mut String) {
     let all = || document.rows.iter();
     let open = || all().filter(|row| row.offered_per_s.is_some());
     let clients = |row: &Row| row.outstanding.map(f64::from);
-    let mut against = lines(all(), ", median", |row| {
-        Some((row.achieved_per_s, row.p50_us))
-    });
-    against.extend(lines(all(), ", p99", |row| {
-        Some((row.achieved_per_s, row.p99_us))
-    }));
+    let closed = || all().filter(|row| row.outstanding.is_some());
+    // A closed loop and a fixed rate are two ways of asking: one line through both means nothing.
+    let mut against = Vec::new();
+    for (loops, suffix) in [
+        (closed().collect::<Vec<_>>(), ""),
+        (open().collect(), ", fixed rate"),
+    ] {
+        let rows = || loops.iter().copied();
+        let median = |row: &Row| Some((row.achieved_per_s, row.p50_us));
+        let p99 = |row: &Row| Some((row.achieved_per_s, row.p99_us));
+        against.extend(lines(rows(), &format!("{suffix}, median"), median));
+        against.extend(lines(rows(), &format!("{suffix}, p99"), p99));
+    }
     let mut waiting = lines(all(), ", median", |row| Some((clients(row)?, row.p50_us)));
     waiting.extend(lines(all(), ", p95", |row| {
         Some((clients(row)?, row.p95_us))

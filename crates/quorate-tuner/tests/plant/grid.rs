@@ -28,6 +28,23 @@ pub(crate) const COARSE: Axes = Axes {
     windows: &[1, 2, 4, 8, 16, 64],
 };
 
+/// Every step of the tuner's own ladder, nearly.
+pub(crate) const FULL: Axes = Axes {
+    batches: &[
+        2 << 10,
+        4 << 10,
+        8 << 10,
+        16 << 10,
+        32 << 10,
+        64 << 10,
+        128 << 10,
+        256 << 10,
+        512 << 10,
+        1 << 20,
+    ],
+    windows: &[1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64],
+};
+
 pub(crate) struct Grid {
     pub(crate) points: Vec<(Fixed, Measured)>,
 }
