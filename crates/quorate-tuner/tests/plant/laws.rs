@@ -23,7 +23,7 @@ impl Processor {
 
     /// Reads and parses commands. What has gathered beyond the second-level cache is cold.
     pub(crate) fn take(self, commands: f64, bytes: f64, gathered: f64) -> f64 {
-        let cold = 1.0 + (gathered / 1e6).min(2.0) * 0.4;
+        let cold = 1.0 + (gathered / 1e6).min(2.0) * 0.1;
         self.slowness * (commands * 220.0 + bytes * 0.12 * cold)
     }
 
