@@ -86,7 +86,8 @@ impl Ceilings {
         let mut bare = Bare::start(&self.launcher, &self.folder, shape).map_err(failed)?;
         let mut all = Vec::new();
         for _ in 0..self.repeat {
-            all.push(bare.repetition(WARMUP, self.measure).map_err(failed)?);
+            let warmup = WARMUP.min(self.measure);
+            all.push(bare.repetition(warmup, self.measure).map_err(failed)?);
         }
         let row = Row::new(&shape.setting(), &self.environment, &all);
         if let Some(row) = &row {

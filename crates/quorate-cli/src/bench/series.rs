@@ -71,8 +71,9 @@ impl Series<'_> {
             return Err(session.with_last_words(problem));
         }
         session.end();
-        if self.is_own() {
-            self.add_ceilings(&session, &mut document)?;
+        if self.is_own() && self.reads_percent > 0 {
+            let note = "the ceiling is one of writes: reads need no flush, and can exceed it";
+            document.notes.push(note.to_owned());
         }
         publish::publish(&document, files)
     }
@@ -83,25 +84,31 @@ impl Series<'_> {
 
     fn measure(&self, session: &mut Session, document: &mut Document) -> Result<(), Problem> {
         let bench = self.bench(session)?;
+        let mut ceilings = Ceilings::new(session, self.time, document.environment.clone())?;
+        let rows = &mut document.rows;
         match (self.load.rate, self.load.outstanding) {
             (Some(per_second), _) => {
-                let row = bench.row(&self.setting(Offer::Open { per_second }))?;
-                document.rows.push(row);
+                rows.push(self.row(&bench, &mut ceilings, Offer::Open { per_second })?);
             }
             (None, Some(outstanding)) => {
-                let row = bench.row(&self.setting(Offer::Closed { outstanding }))?;
-                document.rows.push(row);
+                rows.push(self.row(&bench, &mut ceilings, Offer::Closed { outstanding })?);
             }
-            (None, None) => self.whole_series(&bench, document)?,
+            (None, None) => self.whole_series(&bench, &mut ceilings, document)?,
         }
+        document.rows.extend(ceilings.into_rows());
         Ok(())
     }
 
     /// The maximum first, then the latency well below it.
-    fn whole_series(&self, bench: &Bench, document: &mut Document) -> Result<(), Problem> {
+    fn whole_series(
+        &self,
+        bench: &Bench,
+        ceilings: &mut Ceilings,
+        document: &mut Document,
+    ) -> Result<(), Problem> {
         for outstanding in OUTSTANDING {
-            let setting = self.setting(Offer::Closed { outstanding });
-            document.rows.push(bench.row(&setting)?);
+            let row = self.row(bench, ceilings, Offer::Closed { outstanding })?;
+            document.rows.push(row);
         }
         let Some(greatest) = greatest(&document.rows) else {
             let note = "no closed loop gave a result, so no rate was tried";
@@ -110,13 +117,28 @@ impl Series<'_> {
         };
         for percent in SHARES_PERCENT {
             let per_second = share(greatest, percent);
-            let row = bench.row(&self.setting(Offer::Open { per_second }))?;
+            let row = self.row(bench, ceilings, Offer::Open { per_second })?;
             document.rows.push(row);
         }
         document.notes.push(format!(
             "rows at a fixed rate: {SHARES_PERCENT:?} % of {greatest:.0}/s, the greatest found"
         ));
         Ok(())
+    }
+
+    /// A row, and right after it what a bare program reaches: what else the machine does changes
+    /// from minute to minute. Our nodes have nothing to do meanwhile.
+    fn row(&self, bench: &Bench, ceilings: &mut Ceilings, offer: Offer) -> Result<Row, Problem> {
+        let mut row = bench.row(&self.setting(offer))?;
+        if self.is_own() {
+            let window = row.outstanding.unwrap_or(WINDOW_OF_A_RATE);
+            let durable = self.durability() == Durability::Durable.name();
+            let flush = self.load.disk_flush_ms;
+            if let Some(per_second) = ceilings.of(row.value_bytes, window, durable, flush)? {
+                row.set_ceiling(per_second);
+            }
+        }
+        Ok(row)
     }
 
     fn bench(&self, session: &mut Session) -> Result<Bench, Problem> {
@@ -179,26 +201,6 @@ impl Series<'_> {
             offer,
             disk_flush_ms: if self.is_own() { self.flush_ms() } else { 0.0 },
         }
-    }
-
-    /// What a bare program reaches, beside every row of ours.
-    fn add_ceilings(&self, session: &Session, document: &mut Document) -> Result<(), Problem> {
-        let mut ceilings = Ceilings::new(session, self.time, document.environment.clone())?;
-        let durable = self.durability() == Durability::Durable.name();
-        let value_bytes = usize::try_from(self.load.value_size).expect("bounded by its flag");
-        for row in &mut document.rows {
-            let window = row.outstanding.unwrap_or(WINDOW_OF_A_RATE);
-            let reached = ceilings.of(value_bytes, window, durable, self.load.disk_flush_ms)?;
-            if let Some(per_second) = reached {
-                row.set_ceiling(per_second);
-            }
-        }
-        document.rows.extend(ceilings.into_rows());
-        if self.reads_percent > 0 {
-            let note = "the ceiling is one of writes: reads need no flush, and can exceed it";
-            document.notes.push(note.to_owned());
-        }
-        Ok(())
     }
 }
 
