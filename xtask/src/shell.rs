@@ -119,12 +119,12 @@ pub(crate) fn go() -> Option<PathBuf> {
     })
 }
 
-/// Says what is not done, and why; on the CI machine everything must be there.
+/// Says what is not done, and why; with `QUORATE_NO_SKIPS=true` everything must be there.
 pub(crate) fn skip(what: &str, why: &str) -> Result<(), Failed> {
     println!("SKIPPED {what}: {why}");
-    if env::var("CI").is_ok_and(|value| value == "true") {
+    if env::var("QUORATE_NO_SKIPS").is_ok_and(|value| value == "true") {
         return Err(Failed(format!(
-            "{what} was skipped on the CI machine: {why}"
+            "{what} was skipped, and nothing may be: {why}"
         )));
     }
     Ok(())
