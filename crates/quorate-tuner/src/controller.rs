@@ -138,6 +138,11 @@ const GAIN_MOST: f64 = 0.08;
 const SOONER: f64 = 0.10;
 /// A base that changes by so much belongs to another load.
 const SHIFT: f64 = 0.25;
+/// A setting that was left is tried again if it was so much better than the base is now, beyond
+/// what counts as a gain; so often, for so many of them.
+const AGAIN: f64 = 0.02;
+const AGAIN_MOST: u32 = 3;
+const SEEN_MOST: usize = 64;
 /// Factors of the steps to the neighbours.
 const STEPS: [f64; 3] = [4.0, 2.0, 1.5];
 /// Probes in a row before the base is measured again.
@@ -195,6 +200,14 @@ const LONG_NS: f64 = 1e6;
 /// What is on its way grows at most by this factor at a time.
 const GROWTH: f64 = 4.0;
 
+/// A setting that was measured and left.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    setting: Setting,
+    rate: f64,
+    again: u32,
+}
+
 /// Which way a probe went, to go on in case it helped.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Candidate {
@@ -247,6 +260,9 @@ pub(crate) struct Controller {
     epoch: Epoch,
     queue: VecDeque<Candidate>,
     tried: Vec<Setting>,
+    /// What was measured of settings that did not become the base, and how often that was tried
+    /// again.
+    seen: Vec<Seen>,
     step: usize,
     ends_tried: bool,
     model_asked: bool,
@@ -297,6 +313,7 @@ impl Controller {
             epoch: Epoch::new(base, Moment(0)),
             queue: VecDeque::new(),
             tried: Vec::new(),
+            seen: Vec::new(),
             step: 0,
             ends_tried: false,
             model_asked: false,
@@ -550,12 +567,14 @@ impl Controller {
         self.in_a_row = 0;
         self.learn(view, &score);
         self.lasted += 1;
-        if let Some(old) = self.score {
-            self.compare_with_itself(&old, &score);
-        } else {
-            self.score = Some(score);
+        match self.score {
+            Some(old) if self.lasted > 1 => self.compare_with_itself(&old, &score),
+            // What a probe promised is what a setting does at first, and the luckiest of several
+            // measurements. The first epoch as the base counts instead.
+            _ => self.score = Some(score),
         }
         self.remember();
+        self.try_again();
         if let Some(change) = self.check_jumps(now, &score, view) {
             return Some(change);
         }
@@ -586,6 +605,46 @@ impl Controller {
             _ if self.lasted >= 2 => self.record = Some((self.base, score.rate)),
             _ => {}
         }
+    }
+
+    /// What was left because the base seemed better: now that the base has lasted, it may be not.
+    /// Batches that went round together under the setting before do so for a while under the next
+    /// one, and flatter it.
+    fn try_again(&mut self) {
+        let Some(score) = self.score.filter(|_| self.lasted >= 2) else {
+            return;
+        };
+        let least = score.rate * (1.0 + self.gain() + AGAIN);
+        let better = self
+            .seen
+            .iter_mut()
+            .filter(|seen| seen.rate > least && seen.again < AGAIN_MOST)
+            .max_by(|a, b| a.rate.total_cmp(&b.rate));
+        if let Some(seen) = better {
+            seen.again += 1;
+            let setting = seen.setting;
+            self.queue.retain(|candidate| candidate.setting != setting);
+            self.queue.push_front(Candidate {
+                setting,
+                step: (1.0, 1.0),
+            });
+            self.rest_left = 0;
+        }
+    }
+
+    fn see(&mut self, setting: Setting, rate: f64) {
+        if let Some(seen) = self.seen.iter_mut().find(|seen| seen.setting == setting) {
+            seen.rate = rate;
+            return;
+        }
+        if self.seen.len() == SEEN_MOST {
+            self.seen.remove(0);
+        }
+        self.seen.push(Seen {
+            setting,
+            rate,
+            again: 0,
+        });
     }
 
     fn learn(&mut self, view: &View<'_>, score: &Score) {
@@ -637,6 +696,7 @@ impl Controller {
         self.step = 0;
         self.ends_tried = false;
         self.tried.clear();
+        self.seen.clear();
         self.queue.clear();
         self.rest = REST;
         self.rest_left = 0;
@@ -668,6 +728,7 @@ impl Controller {
             return None;
         }
         let Some(reason) = self.is_better(&score, &base, candidate.setting) else {
+            self.see(candidate.setting, score.rate);
             return self.back(now, view);
         };
         let from = self.base;
