@@ -25,6 +25,8 @@ use crate::{
     usage::{Machine, Usage},
 };
 
+/// What its rows are called.
+pub const SYSTEM: &str = "bare program";
 /// Followers, as in a cluster of three.
 const FOLLOWERS: usize = 2;
 /// Bytes in front of a batch: its length.
@@ -64,7 +66,7 @@ impl Shape {
     pub fn setting(&self) -> Setting {
         Setting {
             scenario: "probe".to_owned(),
-            system: "bare program".to_owned(),
+            system: SYSTEM.to_owned(),
             durability: if self.durable { "durable" } else { "volatile" }.to_owned(),
             store: "none".to_owned(),
             value_bytes: self.value_bytes,

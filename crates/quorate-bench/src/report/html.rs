@@ -6,7 +6,7 @@ use super::{
     Document,
     svg::{Axis, Chart, Scale, Series, escaped},
 };
-use crate::{papers::Beside, row::Row};
+use crate::{papers::Beside, probe::commit::SYSTEM as BARE, row::Row};
 
 const STYLE: &str = "body{font:15px/1.45 system-ui,sans-serif;max-width:1180px;margin:24px auto;\
 padding:0 16px;color:#111;background:#fff}h1{font-size:22px}h2{font-size:17px;margin-top:32px}\
@@ -98,8 +98,20 @@ const fn axis(label: &'static str, scale: Scale) -> Axis {
     Axis { label, scale }
 }
 
+/// Bare programs stand in the chart against clients only, unless nothing else was measured: they
+/// would press all other lines into a corner.
+fn shown(rows: &[Row]) -> Vec<&Row> {
+    let systems: Vec<&Row> = rows.iter().filter(|row| row.system != BARE).collect();
+    if systems.is_empty() {
+        rows.iter().collect()
+    } else {
+        systems
+    }
+}
+
 fn charts(document: &Document, page: &mut String) {
-    let all = || document.rows.iter();
+    let ours = shown(&document.rows);
+    let all = || ours.iter().copied();
     let open = || all().filter(|row| row.offered_per_s.is_some());
     let clients = |row: &Row| row.outstanding.map(f64::from);
     let closed = || all().filter(|row| row.outstanding.is_some());
@@ -119,10 +131,10 @@ fn charts(document: &Document, page: &mut String) {
     waiting.extend(lines(all(), ", p95", |row| {
         Some((clients(row)?, row.p95_us))
     }));
-    let shown = |row: &Row| row.valid && !row.cdf.is_empty();
-    let fixed_rates = open().any(shown);
+    let has_distribution = |row: &Row| row.valid && !row.cdf.is_empty();
+    let fixed_rates = open().any(has_distribution);
     let distributions = all()
-        .filter(|row| shown(row) && (!fixed_rates || row.offered_per_s.is_some()))
+        .filter(|row| has_distribution(row) && (!fixed_rates || row.offered_per_s.is_some()))
         .take(8)
         .map(|row| Series {
             name: format!("{}, {}", family(row), row.load()),
@@ -145,8 +157,10 @@ fn charts(document: &Document, page: &mut String) {
         Chart {
             title: "Throughput against clients".to_owned(),
             x: axis("commands under way", Scale::Log),
-            y: axis("commands per second", Scale::Linear),
-            series: lines(all(), "", |row| Some((clients(row)?, row.achieved_per_s))),
+            y: axis("commands per second", Scale::Log),
+            series: lines(document.rows.iter(), "", |row| {
+                Some((clients(row)?, row.achieved_per_s))
+            }),
         },
         Chart {
             title: "Latency against clients".to_owned(),
