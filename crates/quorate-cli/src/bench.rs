@@ -3,6 +3,7 @@
 mod args;
 mod ceilings;
 mod failure;
+mod info;
 mod measure;
 mod paper;
 mod part;

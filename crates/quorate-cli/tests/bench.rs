@@ -108,8 +108,19 @@ fn a_running_cluster_is_measured_from_outside() {
     let [row] = of_system(&document, "quorate")[..] else {
         panic!("{document}")
     };
-    assert_eq!(row["durability"], "unknown");
+    assert_eq!(
+        (&row["durability"], &row["store"]),
+        (&"durable".into(), &"memory".into())
+    );
     assert!(row["ceiling"].is_null() && row["cpu_us_per_op"].is_null());
+    let (code, error) = bench(&["kv", "--connect", addresses[0], "--durability", "volatile"]);
+    assert_eq!(code, 2, "{error}");
+    assert!(
+        error["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("the cluster is durable")
+    );
 }
 
 #[test]
@@ -206,7 +217,7 @@ fn killing_nodes_under_load_loses_no_reply() {
         "paper",
         "caans-fig8",
         "--duration",
-        "4s",
+        "2s",
         "--warmup",
         "200ms",
     ];

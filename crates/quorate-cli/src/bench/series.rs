@@ -10,6 +10,7 @@ use quorate_bench::{
 use super::{
     args::{Durability, FileArgs, KvArgs, KvStore, LoadArgs, LogArgs, TimeArgs},
     ceilings::Ceilings,
+    info::Info,
     measure::{Bench, Service},
     publish,
     session::{Session, resolve},
@@ -27,8 +28,18 @@ const WINDOW_OF_A_RATE: u32 = 256;
 pub(super) fn kv(args: &KvArgs) -> Result<Exit, Problem> {
     let store = args.store.unwrap_or(KvStore::Memory).name();
     let given = args.store.map(KvStore::name);
+    let connect = &args.load.connect;
+    let info = if connect.is_empty() {
+        Info::default()
+    } else {
+        Info::ask(connect)
+    };
+    Info::check("store", given, info.store.as_deref())?;
+    let durability = args.load.durability.map(Durability::name);
+    Info::check("durability", durability, info.durability.as_deref())?;
     let series = Series {
         service: Service::Kv,
+        info,
         load: &args.load,
         time: &args.time,
         store,
@@ -43,6 +54,7 @@ pub(super) fn log(args: &LogArgs) -> Result<Exit, Problem> {
     let store = quorate_bench::log_service::STORE;
     let series = Series {
         service: Service::Log,
+        info: Info::default(),
         load: &args.load,
         time: &args.time,
         store,
@@ -54,6 +66,8 @@ pub(super) fn log(args: &LogArgs) -> Result<Exit, Problem> {
 
 struct Series<'a> {
     service: Service,
+    /// What a cluster that runs says of itself.
+    info: Info,
     load: &'a LoadArgs,
     time: &'a TimeArgs,
     store: &'a str,
@@ -168,12 +182,12 @@ impl Series<'_> {
         })
     }
 
-    fn durability(&self) -> &'static str {
+    fn durability(&self) -> &str {
         let durability = self.load.durability;
         match (durability, self.is_own()) {
             (Some(durability), _) => durability.name(),
             (None, true) => Durability::Durable.name(),
-            (None, false) => "unknown",
+            (None, false) => self.info.durability.as_deref().unwrap_or("unknown"),
         }
     }
 
@@ -185,7 +199,8 @@ impl Series<'_> {
         let store = if self.is_own() {
             self.store
         } else {
-            self.store_given.unwrap_or("unknown")
+            let known = self.info.store.as_deref();
+            self.store_given.or(known).unwrap_or("unknown")
         };
         Setting {
             scenario: self.service.name().to_owned(),
