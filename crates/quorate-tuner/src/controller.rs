@@ -180,6 +180,7 @@ const VETO_DOUBT: f64 = 0.4;
 /// The model is trusted if the base reaches so much of what it predicts.
 const TRUST: f64 = 0.85;
 const VETO_NS: f64 = 30e6;
+const SHORT_NS: f64 = 10e6;
 /// A gain below this is measured twice, where epochs are short.
 const CONFIRM: f64 = 1.15;
 /// The ends of the window are tried where an epoch is not too long.
@@ -981,8 +982,12 @@ impl Controller {
         };
         let base = fitted.predict(self.base).throughput;
         let trusted = score.rate > base * TRUST;
+        let way = view.known.round_trip_ns.map_or(0.0, |way| way.value);
+        let short = way < SHORT_NS && score.wall_ns < 10.0 * SHORT_NS;
         let part = match () {
             () if score.wall_ns <= VETO_NS => VETO_SHORT,
+            // There is time now, and the model may be wrong.
+            () if self.rest > REST && short => VETO_SHORT,
             () if trusted => VETO_LONG,
             () => VETO_DOUBT,
         };

@@ -86,39 +86,36 @@ fn finds_its_setting_again_after_a_step_change() {
 
 const STEP_LEAST: f64 = 0.90;
 
-/// Open load up to four times what it can do: throughput stays, memory is bounded.
+/// Open load up to four times the most that any fixed setting can do: throughput stays within 5 %
+/// of that most, and what waits is bounded.
 #[test]
 fn throughput_does_not_fall_under_overload() {
     let any = f64::INFINITY;
     for scenario in [
-        quiet("lan", 0.1, any, 0.1, 64, 1000),
-        quiet("lan 1K", 0.1, any, 0.1, 1024, 1000),
-        quiet("disk", 0.2, 1_000.0, 8.0, 256, 1000),
-        quiet("wan", 50.0, 10.0, 0.1, 1024, 1000),
+        quiet("lan 64B", 0.1, any, 0.1, 64, 40_000),
+        quiet("lan 1K", 0.1, any, 0.1, 1024, 40_000),
+        quiet("disk", 0.2, 1_000.0, 8.0, 256, 40_000),
+        quiet("wan", 50.0, 10.0, 0.1, 1024, 4_000),
     ] {
         let most = grid::measure(&scenario, &COARSE).best().1;
-        let mut rates = Vec::new();
-        for times in [0.9, 1.5, 2.0, 4.0] {
+        for times in [1.2, 2.0, 4.0] {
             let offered = scenario.clone().demand(Demand::Open(most * times));
             let mut plant = tuned(&offered);
-            plant.run(2_500_000_000, u64::MAX);
-            let to = plant.now + 4_000_000_000;
-            rates.push(plant.run(to, u64::MAX).throughput());
+            plant.run(4_000_000_000, u64::MAX);
+            let to = plant.now + 3_000_000_000;
+            let reached = plant.run(to, u64::MAX).throughput() / most;
+            let setting = plant.policy.tuner.setting();
             println!(
-                "{times} {} {}",
-                plant.policy.tuner.setting(),
-                plant.policy.tuner.moves()
+                "{} x {times}: {reached:.3} of {most:.0}/s at {setting}",
+                scenario.name
+            );
+            assert!(
+                reached >= 0.95,
+                "{} x {times}: {reached:.3} at {setting}",
+                scenario.name
             );
             assert!(plant.most_waiting_bytes <= 35 << 20, "memory is bounded");
-            assert!(times < 1.5 || plant.refused > 0, "{times} x is an overload");
         }
-        let highest = rates.iter().copied().fold(0.0, f64::max);
-        println!("{}: closed {most:.0}, open {rates:.0?}", scenario.name);
-        assert!(
-            rates[1..].iter().all(|rate| *rate >= highest * 0.95),
-            "{}: {rates:.0?}",
-            scenario.name
-        );
     }
 }
 
@@ -257,25 +254,4 @@ fn estimates_are_near_the_truth_or_not_known() {
     let mut plant = tuned(&scenario);
     plant.run(4_000_000_000, u64::MAX);
     assert_eq!(plant.policy.tuner.parameters().bandwidth, None);
-}
-
-#[test]
-#[ignore = "scratch"]
-fn scratch() {
-    let scenario =
-        quiet("lan", 0.1, f64::INFINITY, 0.1, 64, 1000).demand(Demand::Open(4.0 * 1379697.0));
-    let mut plant = tuned(&scenario);
-    plant.run(3_000_000_000, u64::MAX);
-    for (at, change) in &plant.policy.changes {
-        println!("   {:8.3} {change}", *at as f64 / 1e9);
-    }
-    println!("{:?}", plant.policy.tuner.parameters());
-    let scenario = quiet("known", 20.0, 50.0, 2.0, 1024, 800);
-    let mut plant = tuned(&scenario);
-    plant.run(4_000_000_000, u64::MAX);
-    println!("{}", plant.policy.tuner.setting());
-    println!("{:?}", plant.policy.tuner);
-    for (at, change) in &plant.policy.changes {
-        println!("   {:8.3} {change}", *at as f64 / 1e9);
-    }
 }
