@@ -48,6 +48,7 @@ pub(super) fn run(args: &PaperArgs) -> Result<Exit, Problem> {
         run,
     };
     if let Err(problem) = experiment.measure(&mut session, &mut document) {
+        publish::rescue(document, &args.files, &problem);
         return Err(session.with_last_words(problem));
     }
     document.published = scenario.beside(paper, &document.rows);

@@ -54,17 +54,20 @@ pub(super) fn check(files: &FileArgs) -> Result<(), Problem> {
     Ok(())
 }
 
+/// What was measured before something failed is not thrown away.
+pub(super) fn rescue(mut document: Document, files: &FileArgs, problem: &Problem) {
+    if document.rows.is_empty() {
+        return;
+    }
+    document.notes.push(format!("cut short: {problem}"));
+    if let Err(also) = write_files(&document, files) {
+        progress(&format!("what was measured could not be written: {also}"));
+    }
+}
+
 /// Writes and prints. The exit says whether every row is a result.
 pub(super) fn publish(document: &Document, files: &FileArgs) -> Result<Exit, Problem> {
-    let write = |path: Option<&Path>, render: fn(&Document) -> String| match path {
-        None => Ok(()),
-        Some(path) => fs::write(path, render(document))
-            .map(|()| progress(&format!("wrote {}", path.display())))
-            .map_err(|error| Problem::io(path.display(), &error)),
-    };
-    write(json_file(files), Document::json)?;
-    write(files.csv.as_deref(), Document::csv)?;
-    write(files.html.as_deref(), Document::html)?;
+    write_files(document, files)?;
     if json_to_stdout(files) {
         print(document.json().trim_end());
     } else {
@@ -75,6 +78,18 @@ pub(super) fn publish(document: &Document, files: &FileArgs) -> Result<Exit, Pro
     } else {
         Exit::Failed
     })
+}
+
+fn write_files(document: &Document, files: &FileArgs) -> Result<(), Problem> {
+    let write = |path: Option<&Path>, render: fn(&Document) -> String| match path {
+        None => Ok(()),
+        Some(path) => fs::write(path, render(document))
+            .map(|()| progress(&format!("wrote {}", path.display())))
+            .map_err(|error| Problem::io(path.display(), &error)),
+    };
+    write(json_file(files), Document::json)?;
+    write(files.csv.as_deref(), Document::csv)?;
+    write(files.html.as_deref(), Document::html)
 }
 
 fn human(document: &Document) -> String {

@@ -82,6 +82,7 @@ impl Series<'_> {
         let mut document = publish::document();
         let measured = self.measure(&mut session, &mut document);
         if let Err(problem) = measured {
+            publish::rescue(document, files, &problem);
             return Err(session.with_last_words(problem));
         }
         session.end();
