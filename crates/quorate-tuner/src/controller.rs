@@ -189,6 +189,9 @@ const ENDS_NS: f64 = 45e6;
 const REGROUP_WALLS: f64 = 2.5;
 const REGROUP_NS: f64 = 50e6;
 const REGROUP_MOST_NS: u64 = 300_000_000;
+/// What was measured so soon after a change still shows what was before it.
+const SETTLE_WALLS: f64 = 2.0;
+const SETTLE_NS: f64 = 25e6;
 /// A window is held for one batch's time, if that is shorter than this.
 const HOLD_NS: f64 = 200e6;
 /// So often it is cut back before something else is thought of.
@@ -215,6 +218,15 @@ struct Candidate {
     setting: Setting,
     /// Factors of batch and window that led here from the base; 1 and 1 if it was a jump.
     step: (f64, f64),
+}
+
+impl Candidate {
+    const fn jump(setting: Setting) -> Self {
+        Self {
+            setting,
+            step: (1.0, 1.0),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -392,6 +404,10 @@ impl Controller {
             () => None,
         };
         self.epoch.restart(to, now);
+        let piles = self.score.is_some_and(|score| score.piles());
+        if piles && wall < SETTLE_NS {
+            self.epoch.settle(until(SETTLE_WALLS));
+        }
     }
 
     pub(crate) fn score(&self) -> Option<&Score> {
@@ -594,12 +610,10 @@ impl Controller {
         };
         match self.record {
             Some((setting, rate)) if setting != self.base && score.rate < rate => {
-                if score.rate < rate * (1.0 - self.gain()) {
+                let worse = score.rate < rate * (1.0 - self.gain());
+                if worse {
                     self.queue.retain(|candidate| candidate.setting != setting);
-                    self.queue.push_front(Candidate {
-                        setting,
-                        step: (1.0, 1.0),
-                    });
+                    self.queue.push_front(Candidate::jump(setting));
                     self.rest_left = 0;
                 }
             }
@@ -625,10 +639,7 @@ impl Controller {
             seen.again += 1;
             let setting = seen.setting;
             self.queue.retain(|candidate| candidate.setting != setting);
-            self.queue.push_front(Candidate {
-                setting,
-                step: (1.0, 1.0),
-            });
+            self.queue.push_front(Candidate::jump(setting));
             self.rest_left = 0;
         }
     }
@@ -664,13 +675,11 @@ impl Controller {
                 self.forget();
                 self.score = Some(*new);
                 self.model_asked = false;
-                if let Some((setting, rate)) = self.record.take() {
-                    if setting != self.base && rate > new.rate {
-                        self.queue.push_front(Candidate {
-                            setting,
-                            step: (1.0, 1.0),
-                        });
-                    }
+                if let Some((setting, rate)) = self.record.take()
+                    && setting != self.base
+                    && rate > new.rate
+                {
+                    self.queue.push_front(Candidate::jump(setting));
                 }
             }
             return;
@@ -775,11 +784,15 @@ impl Controller {
         if ratio > 1.0 + gain {
             return Some(Reason::Faster(ratio));
         }
-        let sooner = new.latency_ns / old.latency_ns.max(1.0);
-        // While commands pile up their latency says only how long that has been going on.
-        let piles = old.blocked > 0.9 && old.latency_ns > 3.0 * old.wall_ns;
+        // While commands pile up their latency says only how long that has been going on; what
+        // their batches take says how much of it is a queue of our own making.
+        let sooner = if old.piles() {
+            new.wall_ns / old.wall_ns.max(1.0)
+        } else {
+            new.latency_ns / old.latency_ns.max(1.0)
+        };
         let as_much = ratio > 1.0 - gain / 2.0;
-        (as_much && !piles && sooner < 1.0 - SOONER).then_some(Reason::Sooner(sooner))
+        (as_much && sooner < 1.0 - SOONER).then_some(Reason::Sooner(sooner))
     }
 
     /// Leaves a probe: for the next one, or for the base.
@@ -986,8 +999,8 @@ impl Controller {
         let short = way < SHORT_NS && score.wall_ns < 10.0 * SHORT_NS;
         let part = match () {
             () if score.wall_ns <= VETO_NS => VETO_SHORT,
-            // There is time now, and the model may be wrong.
-            () if self.rest > REST && short => VETO_SHORT,
+            // What takes long there is a queue or a disk, and the model is no judge of those.
+            () if short => VETO_SHORT,
             () if trusted => VETO_LONG,
             () => VETO_DOUBT,
         };

@@ -51,11 +51,20 @@ pub(crate) struct Score {
     pub(crate) in_flight_most: usize,
 }
 
+impl Score {
+    /// Whether commands wait for much longer than their batches take: more come than go.
+    pub(crate) fn piles(&self) -> bool {
+        self.latency_ns > 3.0 * self.wall_ns
+    }
+}
+
 /// A span of time under one setting.
 #[derive(Clone, Debug)]
 pub(crate) struct Epoch {
     setting: Setting,
     pub(crate) since: Moment,
+    /// What gathers under one setting goes on for a moment under the next one.
+    settles: Moment,
     first: Option<Moment>,
     last: Moment,
     commands: u64,
@@ -76,6 +85,7 @@ impl Epoch {
         Self {
             setting,
             since,
+            settles: since,
             first: None,
             last: since,
             commands: 0,
@@ -96,6 +106,7 @@ impl Epoch {
     pub(crate) fn restart(&mut self, setting: Setting, since: Moment) {
         self.setting = setting;
         self.since = since;
+        self.settles = since;
         self.first = None;
         self.last = since;
         (self.commands, self.batches) = (0, 0);
@@ -105,6 +116,11 @@ impl Epoch {
         self.in_flight_most = 0;
         self.full_ever = false;
         self.latencies.fill(0);
+    }
+
+    /// What comes sooner does not count.
+    pub(crate) fn settle(&mut self, until: Moment) {
+        self.settles = until;
     }
 
     pub(crate) fn on_turn(&mut self, waiting: usize, in_flight: usize) {
@@ -125,6 +141,9 @@ impl Epoch {
         let full = done.bytes + command > self.setting.batch_bytes;
         self.full_ever |= full;
         if self.first.is_none() {
+            if now < self.settles {
+                return;
+            }
             self.first = Some(now);
             self.last = now;
             return;

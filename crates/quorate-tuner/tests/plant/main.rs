@@ -4,6 +4,8 @@
 //! what the controller reaches in it (`ONLY=name` shows one with all its changes, `SEED=n` draws
 //! others), against the full grid.
 
+#![allow(clippy::print_stdout, reason = "a test that shows what it measured")]
+
 mod dice;
 mod grid;
 mod laws;

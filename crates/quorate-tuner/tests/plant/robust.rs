@@ -101,7 +101,7 @@ fn throughput_does_not_fall_under_overload() {
         for times in [1.2, 2.0, 4.0] {
             let offered = scenario.clone().demand(Demand::Open(most * times));
             let mut plant = tuned(&offered);
-            plant.run(4_000_000_000, u64::MAX);
+            plant.run(8_000_000_000, u64::MAX);
             let to = plant.now + 3_000_000_000;
             let reached = plant.run(to, u64::MAX).throughput() / most;
             let setting = plant.policy.tuner.setting();
@@ -233,7 +233,7 @@ fn fixed_setting_is_never_touched() {
     assert_eq!(plant.most_in_flight, 3);
     let known = plant.policy.tuner.parameters();
     assert!(known.round_trip_ns.is_some() && known.flush_ns.is_some());
-    assert_eq!(plant.policy.tuner.report().grid.is_empty(), false);
+    assert!(!plant.policy.tuner.report().grid.is_empty());
 }
 
 /// The estimates beside what the plant was built with.
