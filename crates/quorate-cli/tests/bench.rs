@@ -4,13 +4,13 @@
 
 mod common;
 
-use std::fs;
+use std::{fs, path::Path, process::Stdio};
 
 use common::{Cluster, program, quorate, quorate_json};
 use serde_json::Value as Json;
 
 /// Short, but long enough that something is measured on a busy machine.
-const SHORT: [&str; 6] = ["--duration", "400ms", "--warmup", "100ms", "--repeat", "2"];
+const SHORT: [&str; 6] = ["--duration", "200ms", "--warmup", "50ms", "--repeat", "2"];
 
 fn bench(arguments: &[&str]) -> (i32, Json) {
     let all: Vec<&str> = [&["bench"], arguments, &SHORT, &["--json"]].concat();
@@ -24,8 +24,22 @@ fn of_system<'a>(document: &'a Json, system: &str) -> Vec<&'a Json> {
 
 #[test]
 fn the_log_service_is_measured_beside_a_bare_program() {
-    let (code, document) = bench(&["log", "--outstanding", "8", "--connections", "2"]);
-    assert_eq!(code, 0, "{document}");
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = std::process::Command::new(program());
+    let output = command
+        .env("TMPDIR", folder.path())
+        .args(["bench", "log", "--outstanding", "8", "--connections", "2"])
+        .args(SHORT)
+        .arg("--json")
+        .output()
+        .unwrap();
+    let document: Json = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(output.status.success(), "{document}");
+    assert_eq!(
+        fs::read_dir(folder.path()).unwrap().count(),
+        0,
+        "nothing is left behind: the folder of the nodes is gone"
+    );
     let rows = of_system(&document, "quorate");
     let [row] = rows[..] else {
         panic!("{document}")
@@ -203,6 +217,9 @@ fn an_experiment_puts_published_figures_beside_ours() {
     assert_eq!(of_system(&document, "quorate").len(), 4);
     let published = document["published"].as_array().unwrap();
     assert_eq!(published.len(), 8);
+    for row in of_system(&document, "quorate") {
+        assert!(row["ceiling"].as_f64().unwrap() > 0.0, "{row}");
+    }
     for beside in published {
         assert!(beside["source"].as_str().unwrap().contains("Table II"));
         assert!(beside["ours"].as_f64().is_some(), "{beside}");
@@ -217,9 +234,9 @@ fn killing_nodes_under_load_loses_no_reply() {
         "paper",
         "caans-fig8",
         "--duration",
-        "2s",
+        "1500ms",
         "--warmup",
-        "200ms",
+        "100ms",
     ];
     let (_, document) = quorate_json(&[&arguments[..], &["--json"]].concat());
     let rows = of_system(&document, "quorate");
@@ -282,15 +299,40 @@ fn a_modelled_flush_is_under_the_cluster_too() {
     }
 }
 
-/// Nothing is left behind: no folder, no process.
+/// An interrupt ends the nodes and removes their folder, too; the code says that it was one.
 #[test]
-fn the_folder_is_gone_when_the_bench_ends() {
+fn an_interrupt_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
-    let mut command = std::process::Command::new(program());
-    command.env("TMPDIR", folder.path());
-    command
-        .args(["bench", "log", "--outstanding", "1"])
-        .args(SHORT);
-    assert!(command.output().unwrap().status.success());
+    let mut child = std::process::Command::new(program())
+        .env("TMPDIR", folder.path())
+        .args(["bench", "log", "--outstanding", "1", "--duration", "10m"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let nodes = common::wait_for("three nodes that run", || {
+        let nodes = processes_in(folder.path());
+        (nodes.len() == 3).then_some(nodes)
+    });
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, common::Signal::INT).unwrap();
+    let status = common::wait_for("the end of the bench", || child.try_wait().unwrap());
+    assert_eq!(status.code(), Some(130));
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    for node in nodes {
+        assert!(!processes_in(folder.path()).contains(&node));
+    }
+}
+
+/// Processes with a path in this folder among their arguments.
+fn processes_in(folder: &Path) -> Vec<u32> {
+    let folder = folder.to_str().unwrap();
+    let all = fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        let id: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
+        let line = fs::read(format!("/proc/{id}/cmdline")).ok()?;
+        String::from_utf8_lossy(&line)
+            .contains(folder)
+            .then_some(id)
+    });
+    all.collect()
 }

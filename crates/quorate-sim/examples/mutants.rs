@@ -1,5 +1,5 @@
-//! Plants each mutant of `mutants/` into a copy of the workspace and looks for it, by seeds first:
-//! `mutants [NAME…]`. Environment: `MUTANT_SEEDS` (400), `MUTANT_STEPS` (8000), `MUTANT_DIR`.
+//! Plants each mutant of `mutants/` into a copy of the workspace and looks for it, by seeds first,
+//! or by the tests that it names: `mutants [NAME…]`. Environment: `MUTANT_SEEDS` (400), `MUTANT_STEPS` (8000), `MUTANT_DIR`.
 #![allow(clippy::print_stdout, reason = "an example talks to a person")]
 
 use std::{
@@ -15,6 +15,8 @@ struct Mutant {
     file: String,
     find: String,
     replace: String,
+    /// Words of `cargo test` that find it, where clusters cannot; empty if they do.
+    test: String,
 }
 
 fn main() -> ExitCode {
@@ -50,7 +52,12 @@ fn run() -> io::Result<bool> {
             continue;
         }
         fs::write(&file, text.replacen(&mutant.find, &mutant.replace, 1))?;
-        let found = hunt(&tree, &work.join("target"))?;
+        let target = work.join("target");
+        let found = if mutant.test.is_empty() {
+            hunt(&tree, &target)?
+        } else {
+            tests(&tree, &target, &mutant.test)?.map(|name| format!("test {name}"))
+        };
         all &= found.is_some();
         let found = found.unwrap_or_else(|| "NOBODY".into());
         println!("{:<42} {:<11} {found}", mutant.name, mutant.rule);
@@ -91,6 +98,7 @@ fn mutants(folder: &Path) -> io::Result<Vec<Mutant>> {
             file: line("file"),
             find: block("find"),
             replace: block("replace"),
+            test: line("test"),
         });
     }
     Ok(list)
@@ -163,21 +171,26 @@ fn hunt(tree: &Path, target: &Path) -> io::Result<Option<String>> {
 
 /// Which named scenario finds it, if no seed does.
 fn scenarios(tree: &Path, target: &Path) -> io::Result<Option<String>> {
+    let found = tests(tree, target, "-p quorate-sim --test scenarios")?;
+    Ok(found.map(|name| format!("scenario {name}")))
+}
+
+/// The first of these tests that fails; `None` if all pass.
+fn tests(tree: &Path, target: &Path, words: &str) -> io::Result<Option<String>> {
     let output = Command::new("cargo")
         .current_dir(tree)
         .env("CARGO_TARGET_DIR", target)
-        .args([
-            "test",
-            "--quiet",
-            "-p",
-            "quorate-sim",
-            "--test",
-            "scenarios",
-        ])
+        .args(["test", "--quiet"])
+        .args(words.split_whitespace())
         .output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     let failed = text
         .lines()
         .find_map(|line| line.strip_prefix("---- ")?.strip_suffix(" stdout ----"));
-    Ok(failed.map(|name| format!("scenario {name}")))
+    if failed.is_none() && !output.status.success() {
+        // It was not built, or no test ran.
+        let why = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(io::Error::other(why));
+    }
+    Ok(failed.map(str::to_owned))
 }

@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const KEYS: u64 = 100_000;
 /// Between two lines of progress on a terminal.
 const PROGRESS: Duration = Duration::from_millis(250);
-/// System calls are counted for so long, in a repetition of its own: counting costs time.
+/// System calls are counted for so long at most, in a repetition of its own: counting costs time.
 const SYSCALLS: Duration = Duration::from_secs(1);
 
 /// Which service is asked.
@@ -163,9 +163,11 @@ impl Bench {
             return Ok(None);
         }
         let processes: Vec<u32> = cluster.members.iter().map(|place| place.process).collect();
+        let time = SYSCALLS.min(self.time.duration);
         let plan = Plan {
             warmup: 0,
-            measure: nanos(SYSCALLS * 4),
+            // `perf` needs its own time to begin; the load is stopped when it is done.
+            measure: nanos(time + SYSCALLS * 3),
             ..self.plan(setting)
         };
         let running = self.start(plan, setting, self.targets(leader))?;
@@ -173,7 +175,7 @@ impl Bench {
             return Err(unreachable(running.finish().err()));
         }
         let before = running.completed();
-        let counted = syscalls::count(&processes, SYSCALLS);
+        let counted = syscalls::count(&processes, time);
         let commands = running.completed().saturating_sub(before);
         running.stop();
         let _ = running.finish();

@@ -5,15 +5,16 @@ use quorate_bench::{
     load::Offer,
     papers::{self, Kind, Paper, Run, Scenario, Service as Asked},
     report::Document,
-    row::Setting,
+    row::{Row, Setting},
 };
 
 use super::{
-    args::PaperArgs,
+    args::{Durability, PaperArgs},
+    ceilings::Ceilings,
     failure,
     measure::{Bench, Service},
     publish,
-    series::{SHARES_PERCENT, greatest, share},
+    series::{SHARES_PERCENT, WINDOW_OF_A_RATE, greatest, share},
     session::Session,
 };
 use crate::output::{Exit, Problem, print, table};
@@ -98,6 +99,8 @@ impl Experiment<'_> {
         if self.run.kind == Kind::Failure {
             return failure::run(self, session, document);
         }
+        let environment = document.environment.clone();
+        let mut ceilings = Ceilings::new(session, &self.args.time, environment)?;
         for value_bytes in &self.run.value_bytes {
             // The nodes are new for each size: what is in their logs is alike.
             let bench = self.bench(session)?;
@@ -107,7 +110,9 @@ impl Experiment<'_> {
                     outstanding: *outstanding,
                 };
                 let setting = self.setting(&self.scenario.name, *value_bytes, *outstanding, offer);
-                document.rows.push(bench.row(&setting)?);
+                document
+                    .rows
+                    .push(self.row(&bench, &mut ceilings, &setting)?);
             }
             if self.run.kind == Kind::Shares
                 && let Some(greatest) = greatest(&document.rows[first..])
@@ -120,12 +125,32 @@ impl Experiment<'_> {
                     let name = self.scenario.at_share(shown);
                     let connections = self.run.clients.iter().copied().max().unwrap_or(1);
                     let setting = self.setting(&name, *value_bytes, connections, offer);
-                    document.rows.push(bench.row(&setting)?);
+                    document
+                        .rows
+                        .push(self.row(&bench, &mut ceilings, &setting)?);
                 }
             }
         }
+        document.rows.extend(ceilings.into_rows());
         session.end();
         Ok(())
+    }
+
+    /// A row, and right after it what a bare program reaches.
+    fn row(
+        &self,
+        bench: &Bench,
+        ceilings: &mut Ceilings,
+        setting: &Setting,
+    ) -> Result<Row, Problem> {
+        let mut row = bench.row(setting)?;
+        let window = row.outstanding.unwrap_or(WINDOW_OF_A_RATE);
+        let durable = self.run.durability == Durability::Durable.name();
+        let flush = self.args.disk_flush_ms;
+        if let Some(per_second) = ceilings.of(row.value_bytes, window, durable, flush)? {
+            row.set_ceiling(per_second);
+        }
+        Ok(row)
     }
 
     /// Three new nodes.

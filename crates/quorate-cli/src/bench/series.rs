@@ -22,7 +22,7 @@ const OUTSTANDING: [u32; 5] = [1, 16, 64, 256, 1024];
 /// Shares of the greatest throughput at which latency is measured.
 pub(super) const SHARES_PERCENT: [u64; 3] = [25, 50, 75];
 /// The window of the ceiling that stands beside a row at a fixed rate.
-const WINDOW_OF_A_RATE: u32 = 256;
+pub(super) const WINDOW_OF_A_RATE: u32 = 256;
 
 /// Runs `quorate bench kv`.
 pub(super) fn kv(args: &KvArgs) -> Result<Exit, Problem> {
