@@ -12,8 +12,11 @@ use quorate::class_name;
 use quorate_bench::log_service::STORE as STORE_NONE;
 use quorate_core::{configuration::MEMBERS_MAX, node_id::NodeId, record::Class};
 use quorate_kv::front::input_bytes_max;
+use quorate_replica::tuner::Settings as Tuning;
 
 use crate::output::Problem;
+
+mod tuning;
 
 /// One setting: `--name`, `QUORATE_NAME`, and the key `name` of the file.
 struct Setting {
@@ -42,7 +45,7 @@ const CONFIG: &str = "config";
 const DISK_FLUSH_MS: &str = "disk-flush-ms";
 
 /// All settings of `quorate start`, in the order of its help.
-const SETTINGS: [Setting; 15] = [
+const SETTINGS: [Setting; 21] = [
     setting(
         "data",
         "DIR",
@@ -111,6 +114,42 @@ const SETTINGS: [Setting; 15] = [
         Some("5000"),
     ),
     setting("command-max", "BYTES", "Largest command", Some("8388608")),
+    setting(
+        "batch-max",
+        "BYTES",
+        "Largest batch that tuning may choose",
+        Some("1048576"),
+    ),
+    setting(
+        "window-max",
+        "N",
+        "Most batches in flight that tuning may choose",
+        Some("64"),
+    ),
+    setting(
+        "latency-goal",
+        "TIME",
+        "The largest batch that keeps the 99th percentile below this, such as 5ms",
+        None,
+    ),
+    setting(
+        "tune",
+        "on|off",
+        "Choose batch and window all the time, by measuring",
+        Some("on"),
+    ),
+    setting(
+        "batch",
+        "BYTES",
+        "Batches of this size, with --tune off [default: 262144]",
+        None,
+    ),
+    setting(
+        "window",
+        "N",
+        "So many batches in flight, with --tune off [default: 4]",
+        None,
+    ),
     setting(
         DISK_FLUSH_MS,
         "MS",
@@ -192,6 +231,7 @@ pub(crate) struct StartConfig {
     pub(crate) election_ms: (u64, u64),
     pub(crate) client_timeout_ms: u64,
     pub(crate) command_max: usize,
+    pub(crate) tuning: Tuning,
     pub(crate) disk_flush: Duration,
 }
 
@@ -209,6 +249,7 @@ impl StartConfig {
             client_timeout_ms: self.client_timeout_ms,
             command_bytes_max: self.command_max,
             client_input_bytes_max: input_bytes_max(self.command_max),
+            tuning: self.tuning,
             disk_flush: self.disk_flush,
             ..quorate::Settings::new(&self.data)
         }
@@ -363,6 +404,7 @@ impl StartConfig {
             election_ms: layers.required("election-ms", "MIN-MAX in milliseconds", parse_range)?,
             client_timeout_ms: layers.required("client-timeout-ms", ms, parse_ms)?,
             command_max: layers.required("command-max", "1024 … 67108864 bytes", parse_bytes)?,
+            tuning: tuning::resolve(&layers)?,
             disk_flush: layers.required(DISK_FLUSH_MS, "0 … 1000 milliseconds", parse_flush)?,
         };
         config.check()?;
@@ -487,7 +529,10 @@ mod tests {
         start: StartArgs,
     }
 
-    fn resolve(flags: &[&str], variables: &[(&str, &str)]) -> Result<StartConfig, Problem> {
+    pub(super) fn resolve(
+        flags: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Result<StartConfig, Problem> {
         let line = Line::try_parse_from([&["start"], flags].concat()).unwrap();
         let environment = |name: &str| {
             let found = variables.iter().find(|(known, _)| *known == name);
@@ -537,7 +582,7 @@ mod tests {
         assert_eq!(config.election_ms, (100, 200));
     }
 
-    fn check_refused(flags: &[&str], variables: &[(&str, &str)], message: &str) {
+    pub(super) fn check_refused(flags: &[&str], variables: &[(&str, &str)], message: &str) {
         let problem = resolve(&[&["--data", "d"], flags].concat(), variables).unwrap_err();
         assert_eq!(problem.message, message);
         assert_eq!(problem.exit, crate::output::Exit::Usage);

@@ -238,6 +238,11 @@ impl<D: Disk> Log<D> {
         }
     }
 
+    /// Number and bytes of each write that has begun and is not known to be on stable storage.
+    pub fn writes(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.writer.writes()
+    }
+
     /// Ends releasing for good, for a caller that knows more than the disk says: a write that takes
     /// too long has failed ([disk-9]).
     pub fn fail(&mut self, error: DiskError) {

@@ -96,6 +96,12 @@ impl Writer {
         self.current.map(place)
     }
 
+    /// Number and bytes of each batch in flight.
+    pub(crate) fn writes(&self) -> impl Iterator<Item = (u64, u64)> {
+        let in_flight = self.in_flight.iter();
+        in_flight.map(|batch| (batch.seq, batch.span.bytes))
+    }
+
     /// Whether the segment in use has room for a batch of this length.
     pub(crate) fn has_room(&self, length: usize) -> bool {
         self.current

@@ -12,7 +12,10 @@ use std::{
 };
 
 use quorate_core::{effect::Refusal, node_id::NodeId};
-use quorate_replica::status::Status;
+use quorate_replica::{
+    status::{Status, TuningReport},
+    tuner::Setting,
+};
 use rustix::event::EventfdFlags;
 
 use crate::{stats::Stats, tcp::resolve::Resolved};
@@ -96,6 +99,8 @@ pub(crate) enum Command {
     Status(SyncSender<Status>),
     Metrics(SyncSender<Metrics>),
     Transfer(Option<NodeId>, SyncSender<Result<NodeId, Refusal>>),
+    Tuning(SyncSender<TuningReport>),
+    Hold(Option<Setting>, SyncSender<TuningReport>),
 }
 
 /// What both sides see.
@@ -189,6 +194,16 @@ impl Handle {
     /// What it has counted.
     pub fn metrics(&self) -> Result<Metrics, Unanswered> {
         self.ask(ANSWER_WAIT, Command::Metrics)
+    }
+
+    /// What batch and window are, and why.
+    pub fn tuning(&self) -> Result<TuningReport, Unanswered> {
+        self.ask(ANSWER_WAIT, Command::Tuning)
+    }
+
+    /// Holds batch and window at these values, or lets them go again.
+    pub fn hold(&self, setting: Option<Setting>) -> Result<TuningReport, Unanswered> {
+        self.ask(ANSWER_WAIT, |reply| Command::Hold(setting, reply))
     }
 
     /// Hands leadership to this node, or to the most advanced follower; names the new leader.

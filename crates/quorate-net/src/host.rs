@@ -11,7 +11,8 @@ use quorate_core::{
 use quorate_replica::{
     front::ConnectionId,
     plane::Plane,
-    status::{Addresses, Status},
+    status::{Addresses, Status, TuningReport},
+    tuner::Setting,
 };
 use quorate_wire::{Frame, Join, Lane, RefusalCode};
 
@@ -60,7 +61,7 @@ pub struct Refused {
 /// One replica with its front. All calls come from the reactor's thread and return without waiting.
 ///
 /// One turn calls, in this order: `frame`, `peer_*`, `client_*` for what arrived; `poll`; then the
-/// peers' queues are sent; then `submit`; then what the clients get. So what a leader says is on its
+/// peers' queues are sent; then `submit`; then what the clients get; then `end_turn`. So what a leader says is on its
 /// way before its own write begins (design §5).
 pub trait Host {
     /// A peer's control lane is up. Called again, after `peer_down`, when it reconnects.
@@ -87,6 +88,9 @@ pub trait Host {
 
     /// Hands what has gathered to the log.
     fn submit(&mut self, now: Now);
+
+    /// The turn is over, and cost the time since [`Now::time`].
+    fn end_turn(&mut self, now: Time);
 
     /// When `poll` has to be called at the latest. A time that has passed means at once.
     fn wake_at(&self) -> Option<Time>;
@@ -128,6 +132,12 @@ pub trait Host {
 
     /// What this node is.
     fn status(&self) -> Status;
+
+    /// What batch and window are, and why.
+    fn tuning(&self) -> TuningReport;
+
+    /// Holds batch and window at these values; `None` ends that.
+    fn hold(&mut self, setting: Option<Setting>);
 
     /// Appends the host's metrics in the text format of Prometheus.
     fn metrics(&self, out: &mut String);

@@ -197,17 +197,21 @@ impl<H: Host> Reactor<H> {
         self.host.submit(now);
         self.stats.submits += 1;
         self.clients.flush(now, &mut self.host, &mut self.peers);
+        self.host.end_turn(self.time());
         self.answer();
         Ok(!self.is_finished(now))
     }
 
+    fn time(&self) -> Time {
+        Time(u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX))
+    }
+
     fn clock(&self) -> Now {
-        let us = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
         let wall = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         Now {
-            time: Time(us),
+            time: self.time(),
             wall_ms: u64::try_from(wall.as_millis()).unwrap_or(u64::MAX),
         }
     }
@@ -228,7 +232,7 @@ impl<H: Host> Reactor<H> {
             self.stop_by,
         ];
         let next = times.into_iter().flatten().min()?;
-        Some(next.since_us(self.clock().time))
+        Some(next.since_us(self.time()))
     }
 
     fn on_ready(&mut self, ready: Ready, now: Now) -> io::Result<()> {
@@ -254,6 +258,10 @@ impl<H: Host> Reactor<H> {
         for command in mail.commands {
             match command {
                 Command::Transfer(to, reply) => self.on_transfer(to, reply, now),
+                Command::Hold(setting, reply) => {
+                    self.host.hold(setting);
+                    self.questions.push(Command::Tuning(reply));
+                }
                 question => self.questions.push(question),
             }
         }
@@ -287,7 +295,10 @@ impl<H: Host> Reactor<H> {
             match question {
                 Command::Status(reply) => drop(reply.try_send(self.host.status())),
                 Command::Metrics(reply) => drop(reply.try_send(self.metrics())),
-                Command::Transfer(..) => unreachable!("transfers go to the host at once"),
+                Command::Tuning(reply) => drop(reply.try_send(self.host.tuning())),
+                Command::Transfer(..) | Command::Hold(..) => {
+                    unreachable!("what is to be done goes to the host at once")
+                }
             }
         }
     }

@@ -44,7 +44,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             .count();
         for effect in effects.drain() {
             match effect {
-                Effect::Send { to, message } => self.send_message(to, message, plane),
+                Effect::Send { to, message } => self.send_message(now, to, message, plane),
                 Effect::Persist { seq, record } => {
                     records -= 1;
                     self.persist(seq, record, before, records == 0);
@@ -70,7 +70,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    fn send_message(&mut self, to: NodeId, message: Message, plane: &mut dyn Plane) {
+    fn send_message(&mut self, now: Time, to: NodeId, message: Message, plane: &mut dyn Plane) {
         let campaigns = matches!(message, Message::PreVote { .. } | Message::Phase1a { .. });
         if campaigns && self.repair.first().is_some() {
             // [disk-8] A leader that has lost decided values, with followers that do not know yet
@@ -89,15 +89,15 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Some(Value::Batch(name)) => self.payloads.get(&name).cloned(),
             _ => None,
         };
-        self.send(
-            to,
-            lane,
-            &Frame::Protocol {
-                message,
-                bytes: payload.as_deref(),
-            },
-            plane,
-        );
+        let frame = Frame::Protocol {
+            message,
+            bytes: payload.as_deref(),
+        };
+        if self.send(to, lane, &frame, plane)
+            && let Frame::Protocol { message, .. } = &frame
+        {
+            self.tuning.on_sent(now, to, message, encoded_len(&frame));
+        }
     }
 
     /// Hands a frame to the plane; `false` if it had no room, and the protocol will repeat it.
@@ -223,8 +223,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         );
     }
 
+    fn voters(&self) -> usize {
+        self.node.configuration().members().len()
+    }
+
     fn on_role(&mut self, now: Time, role: Role, leader: Option<NodeId>) {
         self.role = role;
+        self.tuning.on_peers_changed();
+        self.tuning.set_nodes(self.voters());
         self.forwarded.clear();
         if role == Role::Leader {
             self.due_at = now;

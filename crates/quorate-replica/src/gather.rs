@@ -44,6 +44,11 @@ impl Gather {
         self.items.is_empty()
     }
 
+    /// Commands that wait.
+    pub(crate) fn len(&self) -> usize {
+        self.items.len()
+    }
+
     pub(crate) fn push(&mut self, waiter: Waiter, deadline: Time, entry: &Entry<'_>) {
         entry.encode(&mut self.bytes);
         self.items.push_back(Item {

@@ -73,6 +73,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             // not tell their values: who asks does better with promises of others.
             return;
         }
+        self.tuning.on_message(now, from.node, &message);
         let Some(held) = self.admit(&message, bytes) else {
             return;
         };

@@ -49,6 +49,7 @@
 //!
 //! Ports: [`service`], [`front`], [`plane`]. The loop: [`replica`], `ingress`, `egress`. What it
 //! lends out: `origin`, `gather`, `batch`, `payloads`, `apply`, [`sessions`], `reads`, `completions`.
+//! How large a batch and how many in flight: `tuning`.
 //! When somebody is behind: `catchup`, `serving`, `fetches`, `repair`, `log_reads`. Start and end:
 //! [`open`], `lifecycle`. Every queue's capacity: [`limits`].
 #![forbid(unsafe_code)]
@@ -80,13 +81,16 @@ mod serving;
 pub mod sessions;
 pub mod status;
 pub mod testing;
+mod tuning;
 
 pub use completions::Ended;
 pub use front::{Front, Requests};
 pub use limits::Limits;
 pub use open::{OpenError, ReplicaOptions, Timeouts};
 pub use plane::Plane;
+/// How batch and window are chosen.
+pub use quorate_tuner as tuner;
 pub use replica::Replica;
 pub use requests::Requester;
 pub use service::{CommandId, StateMachine};
-pub use status::Status;
+pub use status::{Status, TuningReport};

@@ -17,6 +17,7 @@ use quorate_core::{
     time::Time,
 };
 use quorate_log::{Log, Recovery, disk::Disk};
+use quorate_tuner::{Bounds, Setting, Settings};
 use quorate_wire::BODY_BYTES_MAX;
 
 use crate::{
@@ -27,7 +28,7 @@ use crate::{
     fetches::Fetches,
     forwarded::Forwarded,
     lifecycle::Stop,
-    limits::Limits,
+    limits::{Limits, OPEN_BATCHES_MAX},
     log_reads::LogReads,
     origin::Origin,
     payloads::Payloads,
@@ -38,6 +39,7 @@ use crate::{
     serving::{History, Serving},
     sessions::Unreadable,
     status::Addresses,
+    tuning::Tuning,
 };
 
 /// How long nodes wait for each other.
@@ -86,6 +88,8 @@ pub struct ReplicaOptions {
     pub limits: Limits,
     /// Where the founding members listen, as far as that is known; this node included.
     pub addresses: BTreeMap<NodeId, Addresses>,
+    /// How batch and window are chosen. Without it they stay as `limits` has them.
+    pub tuning: Option<Settings>,
     /// The founding configuration ([era-11]).
     pub founding: Configuration,
 }
@@ -105,6 +109,7 @@ impl ReplicaOptions {
             window_slots: 4_096,
             limits: Limits::default(),
             addresses: BTreeMap::new(),
+            tuning: None,
             founding,
         }
     }
@@ -171,6 +176,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             previous: eras.previous().cloned(),
             votes: recovery.votes,
         };
+        let class = recovered.configuration.class();
+        let voters = recovered.configuration.members().len();
         let node_options = Options {
             member,
             heartbeat_ms: timeouts.heartbeat_ms,
@@ -183,6 +190,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         // Longer than an election usually takes: by then a new leader has heard of everything.
         let repeat_ms = timeouts.election_max_ms.saturating_mul(2).max(1);
         let node = member.node;
+        // [session-2] bounds the open batches of a session.
+        let possible = Bounds {
+            batch_bytes_max: batch_bytes_max(&log),
+            window_max: OPEN_BATCHES_MAX,
+        };
+        let tuning = tuning_settings(options.tuning, &limits, voters, possible);
         Ok(Self {
             cluster: options.cluster,
             member,
@@ -227,10 +240,36 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             stop: Stop::Running,
             transfer_ended: None,
             alarm: None,
+            tuning: Tuning::new(tuning, possible, class),
+            landed: Vec::new(),
             limits,
             counters: Counters::default(),
         })
     }
+}
+
+/// Within what is possible. Without a wish, what `limits` says stays in force.
+fn tuning_settings(
+    wanted: Option<Settings>,
+    limits: &Limits,
+    voters: usize,
+    possible: Bounds,
+) -> Settings {
+    let start = Setting {
+        batch_bytes: limits.batch_bytes,
+        window: limits.window_batches,
+    };
+    let mut settings = wanted.unwrap_or(Settings {
+        start,
+        fixed: true,
+        ..Settings::new(voters)
+    });
+    settings.nodes = voters;
+    let bounds = &mut settings.bounds;
+    bounds.window_max = bounds.window_max.clamp(1, possible.window_max);
+    bounds.batch_bytes_max = bounds.batch_bytes_max.clamp(1, possible.batch_bytes_max);
+    settings.start = bounds.clamp(settings.start);
+    settings
 }
 
 /// Slots of the votes whose payloads are to be read back.
@@ -245,11 +284,12 @@ fn with_bytes(votes: &[Extent]) -> VecDeque<SlotRange> {
     ranges
 }
 
-/// A command must fit into one record, and its batch into one frame.
+/// A batch must fit into one record, and into one frame.
+fn batch_bytes_max<D: Disk>(log: &Log<D>) -> usize {
+    log.record_bytes_max().min(BODY_BYTES_MAX)
+}
+
+/// So must a command, in a batch of its own.
 fn command_bytes_max<D: Disk>(wanted: usize, log: &Log<D>) -> usize {
-    wanted.min(
-        log.record_bytes_max()
-            .min(BODY_BYTES_MAX)
-            .saturating_sub(batch::OVERHEAD_BYTES),
-    )
+    wanted.min(batch_bytes_max(log).saturating_sub(batch::OVERHEAD_BYTES))
 }

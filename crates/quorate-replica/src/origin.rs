@@ -18,7 +18,7 @@ use crate::{
     completions::Completions,
     front::{Failure, SessionId, Tag},
     gather::{Gather, Item, Waiter},
-    limits::{COMMAND_OVERHEAD_BYTES, Limits},
+    limits::{COMMAND_OVERHEAD_BYTES, Limits, OPEN_BATCHES_MAX},
     payloads::Payload,
     sessions::NODE_SESSION,
 };
@@ -31,6 +31,32 @@ pub(crate) struct Flight {
     pub(crate) items: Vec<Item>,
     /// Waiters of items before this one were told "unknown" in time.
     expired: usize,
+    formed: Time,
+}
+
+/// What has been taken and formed since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    /// Commands taken.
+    pub(crate) accepted: u64,
+    /// Batches formed,
+    pub(crate) batches: u64,
+    /// the commands in them,
+    pub(crate) commands: u64,
+    /// and their bytes.
+    pub(crate) bytes: u64,
+}
+
+/// A batch of this process that was executed here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Landed {
+    /// When its first command was taken,
+    pub(crate) accepted_first: Time,
+    /// and its last.
+    pub(crate) accepted_last: Time,
+    pub(crate) formed: Time,
+    pub(crate) commands: u32,
+    pub(crate) bytes: usize,
 }
 
 /// Something that the leader should propose.
@@ -83,6 +109,9 @@ pub(crate) struct Origin {
     /// Nothing is offered before.
     hold_until: Time,
     repeated: u64,
+    totals: Totals,
+    /// Executed, and not yet asked for.
+    landed: Vec<Landed>,
 }
 
 impl Origin {
@@ -111,7 +140,34 @@ impl Origin {
             progress_at: Time(0),
             hold_until: Time(0),
             repeated: 0,
+            totals: Totals::default(),
+            landed: Vec::new(),
         }
+    }
+
+    /// How large batches may be, and how many in flight, from now on.
+    pub(crate) fn set_batching(&mut self, batch_bytes: usize, window: usize) {
+        self.limits.batch_bytes = batch_bytes.max(1);
+        self.limits.window_batches = window.clamp(1, OPEN_BATCHES_MAX);
+    }
+
+    /// Counts of all that was taken and formed.
+    pub(crate) fn totals(&self) -> Totals {
+        Totals {
+            batches: self.batches,
+            ..self.totals
+        }
+    }
+
+    /// Commands that wait for a batch, and batches in flight.
+    pub(crate) fn queued(&self) -> (usize, usize) {
+        (self.gather.len(), self.flights.len())
+    }
+
+    /// Own batches that were executed since the last call; keeps the memory of `into`.
+    pub(crate) fn take_landed(&mut self, into: &mut Vec<Landed>) {
+        into.clear();
+        std::mem::swap(&mut self.landed, into);
     }
 
     /// Takes a command, or says that there is no room.
@@ -140,6 +196,7 @@ impl Origin {
         }
         self.gather
             .push(waiter, now.plus_ms(self.timeout_ms), entry);
+        self.totals.accepted += 1;
         if self.session == Session::None {
             self.ask_for_session();
         }
@@ -218,7 +275,7 @@ impl Origin {
             return Some(self.registration(number));
         }
         if self.cursor == self.flights.len() {
-            self.form_batch();
+            self.form_batch(now);
         }
         let flight = self.flights.get(self.cursor)?;
         self.cursor += 1;
@@ -240,7 +297,7 @@ impl Origin {
         }
     }
 
-    fn form_batch(&mut self) {
+    fn form_batch(&mut self, now: Time) {
         let Session::Open { slot, next } = &mut self.session else {
             return;
         };
@@ -260,11 +317,14 @@ impl Origin {
                 .expect("bounded by batch_bytes and command_bytes_max"),
             checksum: quorate_wire::checksum(&bytes),
         };
+        self.totals.commands += items.len() as u64;
+        self.totals.bytes += bytes.len() as u64;
         self.flights.push_back(Flight {
             name,
             payload: Payload::new(bytes),
             items,
             expired: 0,
+            formed: now,
         });
     }
 
@@ -358,6 +418,21 @@ impl Origin {
         let flight = self.flights.pop_front_if(|flight| flight.name == *name)?;
         self.cursor = self.cursor.saturating_sub(1);
         self.progress_at = now;
+        let taken = |item: Option<&Item>| {
+            let deadline = item.map_or(Time(0), |item| item.deadline);
+            Time(
+                deadline
+                    .0
+                    .saturating_sub(self.timeout_ms.saturating_mul(1000)),
+            )
+        };
+        self.landed.push(Landed {
+            accepted_first: taken(flight.items.first()),
+            accepted_last: taken(flight.items.last()),
+            formed: flight.formed,
+            commands: u32::try_from(flight.items.len()).unwrap_or(u32::MAX),
+            bytes: flight.payload.len(),
+        });
         for (item, entry) in flight.entries() {
             if item.waiter == Waiter::Service {
                 self.due.remove(entry.command);

@@ -17,6 +17,7 @@ use quorate_core::{
     value::Value,
 };
 use quorate_log::{Log, disk::Disk};
+use quorate_tuner::{Change, Setting};
 use quorate_wire::{Frame, Lane, encode, header::HEADER_BYTES};
 
 use crate::{
@@ -30,7 +31,7 @@ use crate::{
     lifecycle::Stop,
     limits::Limits,
     log_reads::{LogReads, Purpose},
-    origin::{Offer, Origin},
+    origin::{Landed, Offer, Origin},
     payloads::{Payload, Payloads},
     plane::Plane,
     reads::Reads,
@@ -38,7 +39,8 @@ use crate::{
     requests::Requester,
     service::{Metadata, StateMachine},
     serving::{History, Serving},
-    status::Addresses,
+    status::{Addresses, TuningReport},
+    tuning::Tuning,
 };
 
 /// How often the leader asks its service for what is due.
@@ -96,6 +98,9 @@ pub struct Replica<D: Disk, S: StateMachine> {
     pub(crate) transfer_ended: Option<Result<NodeId, Refusal>>,
     pub(crate) alarm: Option<Alarm>,
     pub(crate) counters: Counters,
+    // How fast.
+    pub(crate) tuning: Tuning,
+    pub(crate) landed: Vec<Landed>,
 }
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
@@ -107,6 +112,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.peer_down(now, member.node);
         self.peers.insert(member.node, member);
         self.addresses.insert(member.node, addresses);
+        self.tuning.on_peers_changed();
         self.inbox.push_back(Input::Connected(member));
         if self.node.leader() == Some(member.node) {
             // What was on the old connection may be lost.
@@ -118,6 +124,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     pub fn peer_down(&mut self, _now: Time, node: NodeId) {
         if self.peers.remove(&node).is_some() {
             self.serving.stop(node);
+            self.tuning.on_peers_changed();
             self.inbox.push_back(Input::Disconnected(node));
         }
     }
@@ -142,6 +149,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Whatever is to be done now: timers, completed writes, decisions, new proposals.
     pub fn poll(&mut self, now: Time, wall_ms: u64, plane: &mut dyn Plane) {
         self.retry_at = None;
+        self.tuning.begin_turn(now);
         self.poll_log(now, plane);
         if self.is_silent() {
             self.advance_stop(now);
@@ -162,8 +170,59 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// Starts writing what was appended. Called after the plane's buffers were flushed.
-    pub fn submit(&mut self, _now: Time) {
+    pub fn submit(&mut self, now: Time) {
         self.log.submit();
+        self.note_writes(now);
+    }
+
+    /// The turn is over: `now` is later than what the turn began with by what it cost.
+    pub fn end_turn(&mut self, now: Time) {
+        let wake_by = self.wake_at(now);
+        let mut landed = std::mem::take(&mut self.landed);
+        self.origin.take_landed(&mut landed);
+        for landed in &landed {
+            self.tuning.on_landed(now, landed);
+        }
+        self.landed = landed;
+        let (waiting, in_flight) = self.origin.queued();
+        let totals = self.origin.totals();
+        let setting = self
+            .tuning
+            .end_turn(now, wake_by, totals, waiting, in_flight);
+        self.origin
+            .set_batching(setting.batch_bytes, setting.window);
+    }
+
+    /// What the tuner knows, predicts and chose.
+    pub fn tuning(&self) -> TuningReport {
+        TuningReport {
+            report: self.tuning.report(),
+            setting: self.tuning.setting(),
+            held: self.tuning.is_held(),
+        }
+    }
+
+    /// Batch and window that are in force.
+    pub fn batching(&self) -> Setting {
+        self.tuning.setting()
+    }
+
+    /// Holds batch and window at these values, or the nearest that work, whatever the tuner would do; `None` ends that.
+    pub fn hold_setting(&mut self, setting: Option<Setting>) {
+        self.tuning.hold(setting);
+    }
+
+    /// The next change of batch and window that was not asked for yet, for the operator's log.
+    pub fn next_change(&mut self) -> Option<Change> {
+        self.tuning.next_change()
+    }
+
+    /// Writes that the log began since it was last looked at.
+    fn note_writes(&mut self, now: Time) {
+        for (seq, bytes) in self.log.writes() {
+            let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+            self.tuning.on_write(now, seq, bytes);
+        }
     }
 
     /// When [`Replica::poll`] is due at the latest, if nothing else happens; in the past if there is
@@ -433,7 +492,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     fn poll_log(&mut self, now: Time, plane: &mut dyn Plane) {
-        match self.log.poll() {
+        let polled = self.log.poll();
+        let oldest = self.log.writes().next();
+        let written_to = oldest.map_or(self.log.next_seq(), |(seq, _)| seq);
+        self.tuning.on_written(now, written_to.saturating_sub(1));
+        self.note_writes(now);
+        match polled {
             Ok(persisted_to) if persisted_to > self.persisted_to => {
                 self.persisted_to = persisted_to;
                 self.log_reads.written(persisted_to);

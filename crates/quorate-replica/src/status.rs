@@ -7,6 +7,7 @@ use quorate_core::{
     record::Class,
     slot::Slot,
 };
+use quorate_tuner::{Report, Setting};
 
 /// One member or known peer, as seen from a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +35,17 @@ pub struct Addresses {
     pub client: String,
     /// For operators.
     pub admin: String,
+}
+
+/// How commands are batched, and why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TuningReport {
+    /// What the tuner knows, predicts and chose.
+    pub report: Report,
+    /// What is in force.
+    pub setting: Setting,
+    /// Whether that was set from outside.
+    pub held: bool,
 }
 
 /// A node's view.

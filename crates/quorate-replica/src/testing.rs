@@ -607,6 +607,7 @@ impl<S: StateMachine> Cluster<S> {
             .map(|(to, bytes)| (*to, std::mem::take(bytes)))
             .collect();
         replica.submit(now);
+        replica.end_turn(now);
         for pending in seat.disk.pending() {
             seat.disk_done
                 .entry(pending.id)

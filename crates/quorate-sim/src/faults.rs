@@ -1,6 +1,7 @@
 //! What goes wrong in a run: each seed draws a subset of faults with very different rates.
 
 use quorate_core::record::Class;
+use quorate_replica::tuner::{Bounds, Setting, Settings as Tuning};
 
 use crate::{
     dice::Dice,
@@ -97,6 +98,8 @@ pub struct Settings {
     pub window_slots: u64,
     /// Whether the replicas' queues are tiny, so that they fill.
     pub tiny_queues: bool,
+    /// How batch and window are chosen; `None` leaves them as they are.
+    pub tuning: Option<Tuning>,
     /// How long a node waits for a request.
     pub client_timeout_ms: u64,
     /// How many clients.
@@ -129,6 +132,7 @@ impl Settings {
                 faults.push((fault, mean_ms * 1000));
             }
         }
+        let tiny_queues = dice.chance(1, 3);
         Self {
             seed,
             nodes,
@@ -142,7 +146,8 @@ impl Settings {
             segment_bytes: dice.pick(&[32 << 10, 64 << 10, 256 << 10]),
             inflight_max: dice.pick(&[2, 8, 256]),
             window_slots: dice.pick(&[16, 64, 4096]),
-            tiny_queues: dice.chance(1, 3),
+            tiny_queues,
+            tuning: draw_tuning(dice, nodes, tiny_queues),
             client_timeout_ms: dice.pick(&[300, 1000, 3000]),
             clients: dice.pick(&[4, 7, 12]),
             think_us: dice.pick(&[500, 4000, 20_000]),
@@ -166,6 +171,7 @@ impl Settings {
             inflight_max: 256,
             window_slots: 4096,
             tiny_queues: false,
+            tuning: None,
             client_timeout_ms: 3000,
             clients: 0,
             think_us: 2000,
@@ -211,4 +217,22 @@ fn draw_weather(dice: &mut Dice) -> Weather {
         queue_bytes_max: dice.pick(&[4 << 10, 64 << 10, 1 << 20]),
         window_bytes: dice.pick(&[2 << 10, 32 << 10, 256 << 10]),
     }
+}
+
+/// Small batches, so that what is tuned has an effect on the few commands of a run.
+fn draw_tuning(dice: &mut Dice, nodes: usize, tiny: bool) -> Option<Tuning> {
+    let batch_bytes_max = if tiny { 512 } else { 16 << 10 };
+    let tuning = Tuning {
+        start: Setting {
+            batch_bytes: dice.pick(&[128, batch_bytes_max]),
+            window: dice.pick(&[1, 4]),
+        },
+        bounds: Bounds {
+            batch_bytes_max,
+            window_max: dice.pick(&[2, 8, 64]),
+        },
+        latency_goal_ns: dice.pick(&[None, Some(3_000_000)]),
+        ..Tuning::new(nodes)
+    };
+    dice.chance(3, 4).then_some(tuning)
 }

@@ -343,6 +343,7 @@ impl Node {
         options.inflight_max = settings.inflight_max;
         options.window_slots = settings.window_slots;
         options.limits = limits(settings);
+        options.tuning = settings.tuning;
         options
     }
 

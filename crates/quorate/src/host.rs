@@ -22,7 +22,8 @@ use quorate_replica::{
     front::{ConnectionId, Front},
     plane::Plane,
     service::StateMachine,
-    status::Status,
+    status::{Status, TuningReport},
+    tuner::{Change, Setting},
 };
 use quorate_wire::{Frame, Join, Lane, RefusalCode};
 
@@ -181,6 +182,13 @@ impl<S: StateMachine, F: Front> Host for NodeHost<S, F> {
         self.replica.submit(now.time);
     }
 
+    fn end_turn(&mut self, now: Time) {
+        self.replica.end_turn(now);
+        while let Some(change) = self.replica.next_change() {
+            log_change(&change);
+        }
+    }
+
     fn wake_at(&self) -> Option<Time> {
         self.replica.wake_at(self.now.time)
     }
@@ -244,6 +252,14 @@ impl<S: StateMachine, F: Front> Host for NodeHost<S, F> {
         status
     }
 
+    fn tuning(&self) -> TuningReport {
+        self.replica.tuning()
+    }
+
+    fn hold(&mut self, setting: Option<Setting>) {
+        self.replica.hold_setting(setting);
+    }
+
     fn metrics(&self, out: &mut String) {
         metrics::render(&self.replica, &self.status(), self.front.connections(), out);
     }
@@ -262,5 +278,15 @@ impl<S: StateMachine, F: Front> Host for NodeHost<S, F> {
 
     fn stopped(&self) -> bool {
         self.replica.is_stopped() && self.front.open_requests() == 0
+    }
+}
+
+/// What is only tried, for a few batches, is of interest to nobody but who looks for it.
+fn log_change(change: &Change) {
+    let Change { from, to, reason } = change;
+    if reason.is_probing() {
+        tracing::trace!(%from, %to, %reason, "batch and window");
+    } else {
+        tracing::info!(%from, %to, %reason, "batch and window changed");
     }
 }

@@ -117,6 +117,7 @@ fn replica_options(
     options.seed = seed(founding, identity.boot());
     options.command_bytes_max = settings.command_bytes_max;
     options.client_timeout_ms = settings.client_timeout_ms;
+    options.tuning = Some(settings.tuning);
     let of = |(node, peer): (&NodeId, &String)| {
         let elsewhere = Addresses {
             peer: peer.clone(),

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use quorate_core::{node_id::NodeId, record::Class};
+use quorate_replica::tuner::Settings as Tuning;
 
 /// The settings of a node, whoever starts it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub struct Settings {
     pub command_bytes_max: usize,
     /// Most unparsed input of one client that the front may have to see at once.
     pub client_input_bytes_max: usize,
+    /// How batch and window are chosen. The number of nodes in it does not matter.
+    pub tuning: Tuning,
     /// A flush of the log takes at least this long: for measurements. Zero is the disk as it is.
     pub disk_flush: Duration,
 }
@@ -49,6 +52,7 @@ impl Settings {
             client_timeout_ms: 5000,
             command_bytes_max: 8 << 20,
             client_input_bytes_max: 0,
+            tuning: Tuning::new(1),
             disk_flush: Duration::ZERO,
         }
     }

@@ -31,7 +31,8 @@ use quorate_net::{
 use quorate_replica::{
     front::ConnectionId,
     plane::Plane,
-    status::{Addresses, Status},
+    status::{Addresses, Status, TuningReport},
+    tuner::Setting,
 };
 use quorate_wire::{
     BODY_BYTES_MAX, Decoded, Frame, Hello, Join, Lane, PROTOCOL_VERSION, RefusalCode, checksum,
@@ -236,6 +237,16 @@ impl Host for Fake {
                 reason: "not yet founded".to_owned(),
             })
         })
+    }
+
+    fn end_turn(&mut self, _: Time) {}
+
+    fn tuning(&self) -> TuningReport {
+        unreachable!("nobody asks")
+    }
+
+    fn hold(&mut self, _: Option<Setting>) {
+        unreachable!("nobody asks")
     }
 
     fn poll(&mut self, _: Now, plane: &mut dyn Plane) {

@@ -13,6 +13,7 @@ use quorate_wire::{BODY_BYTES_MAX, Decoded, Lane, decode};
 use super::{Event, World, name};
 use crate::{
     check::{Verdict, bounds},
+    dice::mix,
     network::{Carrier, Link, Network},
     node::{Arrival, Node, Running, limits},
     trace::Trace,
@@ -94,6 +95,7 @@ impl World {
         };
         // What a leader says is on its way before its own write begins (design §5).
         running.replica.submit(now);
+        running.replica.end_turn(now.plus_us(turn_us(now, node)));
         let wake = running
             .replica
             .wake_at(now)
@@ -271,8 +273,23 @@ impl World {
             running.replica.log().backlog_bytes(),
             log_max + slack,
         )?;
+        if let Some(tuning) = self.settings.tuning {
+            let (setting, bounds) = (running.replica.batching(), tuning.bounds);
+            bounds::within("a batch", node, setting.batch_bytes, bounds.batch_bytes_max)?;
+            bounds::within("the window", node, setting.window, bounds.window_max)?;
+        }
         let requests = running.requests.values().map(Vec::len).max().unwrap_or(0);
         bounds::within("a client's input", node, requests, 2 * REQUEST_BYTES_MAX)
+    }
+}
+
+/// What a turn costs, as the node's tuner sees it: mostly little, at times very much.
+fn turn_us(now: Time, node: usize) -> u64 {
+    let drawn = mix(now.0 ^ (node as u64) << 48);
+    if drawn.is_multiple_of(64) {
+        drawn % 20_000
+    } else {
+        drawn % 200
     }
 }
 

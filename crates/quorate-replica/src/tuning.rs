@@ -1,0 +1,204 @@
+//! What the tuner is shown of this replica: a translation of names and clocks, no decisions.
+//!
+//! Batch and window say when a command leaves and with whom. Whatever the tuner makes of it, what
+//! is decided and in which order does not change.
+
+use std::collections::VecDeque;
+
+use quorate_core::{message::Message, node_id::NodeId, record::Class, time::Time};
+use quorate_tuner::{Bounds, Change, Done, Moment, Report, Setting, Settings, Tuner, Turn};
+
+use crate::origin::{Landed, Totals};
+
+/// Changes that nobody has asked for yet; the oldest make room.
+const CHANGES_MAX: usize = 64;
+
+/// A write of the log on its way.
+#[derive(Clone, Copy, Debug)]
+struct Write {
+    seq: u64,
+    began: Time,
+    bytes: usize,
+}
+
+/// A tuner, and what it has been shown.
+#[derive(Debug)]
+pub(crate) struct Tuning {
+    tuner: Tuner,
+    possible: Bounds,
+    class: Class,
+    /// Set from outside; it stays in force until it is taken back.
+    held: Option<Setting>,
+    began: Option<Time>,
+    totals: Totals,
+    /// A peer's place is its number.
+    peers: Vec<NodeId>,
+    writes: VecDeque<Write>,
+    changes: VecDeque<Change>,
+}
+
+const fn moment(time: Time) -> Moment {
+    Moment(time.0.saturating_mul(1000))
+}
+
+impl Tuning {
+    /// `possible` is what no setting from outside may exceed either.
+    pub(crate) fn new(settings: Settings, possible: Bounds, class: Class) -> Self {
+        Self {
+            tuner: Tuner::new(settings),
+            possible,
+            class,
+            held: None,
+            began: None,
+            totals: Totals::default(),
+            peers: Vec::new(),
+            writes: VecDeque::new(),
+            changes: VecDeque::new(),
+        }
+    }
+
+    /// What is in force.
+    pub(crate) fn setting(&self) -> Setting {
+        self.held.unwrap_or_else(|| self.tuner.setting())
+    }
+
+    /// Holds a setting, for whoever measures what it does; `None` gives the tuner its way again.
+    pub(crate) fn hold(&mut self, setting: Option<Setting>) {
+        self.held = setting.map(|setting| self.possible.clamp(setting));
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
+    pub(crate) fn report(&self) -> Report {
+        self.tuner.report()
+    }
+
+    pub(crate) fn next_change(&mut self) -> Option<Change> {
+        self.changes.pop_front()
+    }
+
+    pub(crate) fn set_nodes(&mut self, nodes: usize) {
+        self.tuner.set_nodes(nodes);
+    }
+
+    pub(crate) fn begin_turn(&mut self, now: Time) {
+        self.began.get_or_insert(now);
+    }
+
+    /// A message was handed to the plane.
+    pub(crate) fn on_sent(&mut self, now: Time, to: NodeId, message: &Message, bytes: usize) {
+        match message {
+            Message::Phase2a(proposal) => {
+                let (peer, slot) = (self.number(to), proposal.range.from.0);
+                self.tuner.on_sent(moment(now), peer, slot, bytes);
+            }
+            Message::Heartbeat(beat) => {
+                let peer = self.number(to);
+                self.tuner.on_asked(moment(now), peer, beat.sent_to.0);
+            }
+            _ => {}
+        }
+    }
+
+    /// A message came.
+    pub(crate) fn on_message(&mut self, now: Time, from: NodeId, message: &Message) {
+        match message {
+            Message::Phase2b(vote) => {
+                let to = match self.class {
+                    Class::Durable => vote.durable_to,
+                    Class::Volatile => vote.volatile_to,
+                };
+                let peer = self.number(from);
+                self.tuner.on_voted(moment(now), peer, to.0);
+            }
+            Message::HeartbeatReply(reply) => {
+                let peer = self.number(from);
+                self.tuner.on_answered(moment(now), peer, reply.sent_to.0);
+            }
+            _ => {}
+        }
+    }
+
+    /// Another leader, or connections that came or went.
+    pub(crate) fn on_peers_changed(&mut self) {
+        self.tuner.on_peers_changed();
+    }
+
+    /// A write of the log began.
+    pub(crate) fn on_write(&mut self, now: Time, seq: u64, bytes: usize) {
+        if self.writes.back().is_none_or(|last| last.seq < seq) {
+            self.writes.push_back(Write {
+                seq,
+                began: now,
+                bytes,
+            });
+        }
+    }
+
+    /// Every write up to this one is on stable storage.
+    pub(crate) fn on_written(&mut self, now: Time, seq: u64) {
+        while let Some(write) = self.writes.pop_front_if(|write| write.seq <= seq) {
+            self.tuner
+                .on_flush(moment(write.began), moment(now), write.bytes);
+        }
+    }
+
+    /// An own batch was executed, and its replies are on their way.
+    pub(crate) fn on_landed(&mut self, now: Time, landed: &Landed) {
+        let done = Done {
+            accepted_first: moment(landed.accepted_first),
+            accepted_last: moment(landed.accepted_last),
+            formed: moment(landed.formed),
+            commands: landed.commands,
+            bytes: landed.bytes,
+        };
+        self.tuner.on_done(moment(now), &done);
+    }
+
+    /// The turn is over. Says what is in force from now on.
+    pub(crate) fn end_turn(
+        &mut self,
+        now: Time,
+        wake_by: Option<Time>,
+        totals: Totals,
+        waiting: usize,
+        in_flight: usize,
+    ) -> Setting {
+        let Some(began) = self.began.take() else {
+            return self.setting();
+        };
+        let since = |total: u64, before: u64| total.saturating_sub(before);
+        let small = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+        let before = std::mem::replace(&mut self.totals, totals);
+        let turn = Turn {
+            began: moment(began),
+            ended: moment(now),
+            wake_by: wake_by.map(moment),
+            commands: small(since(totals.accepted, before.accepted)),
+            batches: small(since(totals.batches, before.batches)),
+            batch_bytes: since(totals.bytes, before.bytes) as usize,
+            batch_commands: small(since(totals.commands, before.commands)),
+            waiting,
+            in_flight,
+        };
+        if let Some(change) = self.tuner.on_turn(&turn)
+            && self.held.is_none()
+        {
+            if self.changes.len() == CHANGES_MAX {
+                self.changes.pop_front();
+            }
+            self.changes.push_back(change);
+        }
+        self.setting()
+    }
+
+    fn number(&mut self, node: NodeId) -> usize {
+        let known = self.peers.iter().position(|peer| *peer == node);
+        known.unwrap_or_else(|| {
+            self.peers.push(node);
+            self.peers.len() - 1
+        })
+    }
+}
