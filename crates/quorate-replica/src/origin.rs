@@ -145,10 +145,13 @@ impl Origin {
         }
     }
 
-    /// How large batches may be, and how many in flight, from now on.
-    pub(crate) fn set_batching(&mut self, batch_bytes: usize, window: usize) {
-        self.limits.batch_bytes = batch_bytes.max(1);
-        self.limits.window_batches = window.clamp(1, OPEN_BATCHES_MAX);
+    /// How large batches may be, and how many in flight, from now on; whether that is new.
+    pub(crate) fn set_batching(&mut self, batch_bytes: usize, window: usize) -> bool {
+        let limits = &mut self.limits;
+        let before = (limits.batch_bytes, limits.window_batches);
+        limits.batch_bytes = batch_bytes.max(1);
+        limits.window_batches = window.clamp(1, OPEN_BATCHES_MAX);
+        before != (limits.batch_bytes, limits.window_batches)
     }
 
     /// Counts of all that was taken and formed.
@@ -543,11 +546,12 @@ impl Origin {
         let silence = self
             .on_way()
             .then(|| self.progress_at.plus_ms(self.repeat_ms));
+        // Taken in this order, and each may wait for equally long: the first is due first.
         let flights = self
             .flights
             .iter()
-            .filter_map(|flight| flight.items.get(flight.expired));
-        let flights = flights.map(|item| item.deadline).min();
+            .find_map(|flight| flight.items.get(flight.expired));
+        let flights = flights.map(|item| item.deadline);
         let registration = self
             .clients
             .first_key_value()

@@ -175,8 +175,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.note_writes(now);
     }
 
-    /// The turn is over: `now` is later than what the turn began with by what it cost.
-    pub fn end_turn(&mut self, now: Time) {
+    /// The turn is over: `now` is later than what the turn began with by what it cost. Says when
+    /// [`Replica::poll`] is due, as [`Replica::wake_at`] does.
+    pub fn end_turn(&mut self, now: Time) -> Option<Time> {
         let wake_by = self.wake_at(now);
         let mut landed = std::mem::take(&mut self.landed);
         self.origin.take_landed(&mut landed);
@@ -189,8 +190,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let setting = self
             .tuning
             .end_turn(now, wake_by, totals, waiting, in_flight);
-        self.origin
+        let changed = self
+            .origin
             .set_batching(setting.batch_bytes, setting.window);
+        // There may be room now for what waits.
+        if changed && waiting > 0 {
+            return Some(now);
+        }
+        wake_by
     }
 
     /// What the tuner knows, predicts and chose.
@@ -207,7 +214,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.tuning.setting()
     }
 
-    /// Holds batch and window at these values, or the nearest that work, whatever the tuner would do; `None` ends that.
+    /// Holds batch and window at these values, or the nearest that work, whatever the tuner would
+    /// do; `None` ends that.
     pub fn hold_setting(&mut self, setting: Option<Setting>) {
         self.tuning.hold(setting);
     }

@@ -607,13 +607,13 @@ impl<S: StateMachine> Cluster<S> {
             .map(|(to, bytes)| (*to, std::mem::take(bytes)))
             .collect();
         replica.submit(now);
-        replica.end_turn(now);
+        let wake = replica.end_turn(now);
         for pending in seat.disk.pending() {
             seat.disk_done
                 .entry(pending.id)
                 .or_insert(now.plus_us(disk_us));
         }
-        seat.dirty = told || replica.wake_at(now).is_some_and(|at| at <= now);
+        seat.dirty = told || wake.is_some_and(|at| at <= now);
         for ((to, lane), bytes) in sent {
             self.post(node, boot, to, lane, &bytes);
         }

@@ -39,6 +39,8 @@ pub struct NodeHost<S: StateMachine, F> {
     /// The greatest incarnation in which each node was met.
     incarnations: BTreeMap<NodeId, Incarnation>,
     now: Now,
+    /// As of the end of the last turn.
+    wake_at: Option<Time>,
 }
 
 impl<S: StateMachine, F: Front> NodeHost<S, F> {
@@ -52,6 +54,7 @@ impl<S: StateMachine, F: Front> NodeHost<S, F> {
             wake: None,
             incarnations,
             now: Now::default(),
+            wake_at: Some(Time(0)),
         }
     }
 
@@ -183,14 +186,14 @@ impl<S: StateMachine, F: Front> Host for NodeHost<S, F> {
     }
 
     fn end_turn(&mut self, now: Time) {
-        self.replica.end_turn(now);
+        self.wake_at = self.replica.end_turn(now);
         while let Some(change) = self.replica.next_change() {
             log_change(&change);
         }
     }
 
     fn wake_at(&self) -> Option<Time> {
-        self.replica.wake_at(self.now.time)
+        self.wake_at
     }
 
     fn wake_fds(&self) -> Vec<BorrowedFd<'_>> {

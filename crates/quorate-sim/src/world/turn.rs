@@ -95,11 +95,9 @@ impl World {
         };
         // What a leader says is on its way before its own write begins (design §5).
         running.replica.submit(now);
-        running.replica.end_turn(now.plus_us(turn_us(now, node)));
-        let wake = running
-            .replica
-            .wake_at(now)
-            .map(|at| process.clock.world(at));
+        let end = now.plus_us(turn_us(now, node));
+        let wake = running.replica.end_turn(end);
+        let wake = wake.map(|at| process.clock.world(at));
         let stopped = running
             .replica
             .is_stopped()
