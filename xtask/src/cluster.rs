@@ -23,7 +23,7 @@ use crate::{
 use check::Checker;
 use faults::{Plan, Step};
 use network::Network;
-pub(crate) use nodes::Nodes;
+pub(crate) use nodes::{Nodes, http, number, wait_for};
 use round::{Setting, Stage, Sums};
 
 const USAGE: &str = "cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]] | cluster failover";

@@ -5,6 +5,7 @@
 mod bench;
 mod clients;
 mod cluster;
+mod compare;
 mod deny;
 mod fuzz;
 mod gate;
@@ -32,6 +33,8 @@ const HELP: &str = "cargo xtask NAME
   cluster failover kill of the leader to the next acknowledged write
   bench [cluster|core|log|kv] [--quick] [--json]
                    what commands, steps and commits cost; kv in turns with Redis
+  compare [--only NAME,…] [--duration 5s] [--repeat 5] [--quick] [--list] [--out PATH]
+                   Quorate beside other systems, in turns; one report
   gate [--bless REASON]
                    counts that must not grow, against their baseline
   fuzz [TARGET] [--seconds N]
@@ -64,6 +67,7 @@ fn run(words: &[&str]) -> Result<(), Failed> {
         ["cluster", rest @ ..] => cluster::run(rest),
         ["clients"] => clients::run(),
         ["bench", rest @ ..] => bench::run(rest),
+        ["compare", rest @ ..] => compare::run(rest),
         ["gate", rest @ ..] => gate::run(rest),
         ["fuzz", rest @ ..] => fuzz::run_all(rest),
         ["deny"] => deny::run(),

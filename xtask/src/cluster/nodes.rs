@@ -289,7 +289,7 @@ fn program() -> PathBuf {
 }
 
 /// Waits for a condition; says what was waited for if it does not come.
-pub(super) fn wait_for<T>(what: &str, condition: impl FnMut() -> Option<T>) -> Result<T, Failed> {
+pub(crate) fn wait_for<T>(what: &str, condition: impl FnMut() -> Option<T>) -> Result<T, Failed> {
     wait_at_most(PATIENCE, what, condition)
 }
 
@@ -327,7 +327,7 @@ fn digest(address: &str) -> Option<String> {
 }
 
 /// The body of an answer with 200.
-fn http(address: &str, path: &str) -> Option<String> {
+pub(crate) fn http(address: &str, path: &str) -> Option<String> {
     let address: SocketAddr = address.parse().ok()?;
     let mut stream = TcpStream::connect_timeout(&address, QUESTION).ok()?;
     stream.set_read_timeout(Some(QUESTION)).ok()?;
@@ -339,7 +339,7 @@ fn http(address: &str, path: &str) -> Option<String> {
 }
 
 /// A number of a flat JSON document.
-fn number(json: &str, name: &str) -> Option<u64> {
+pub(crate) fn number(json: &str, name: &str) -> Option<u64> {
     let (_, rest) = json.split_once(&format!("\"{name}\":"))?;
     let digits: String = rest
         .trim_start()

@@ -1,0 +1,3 @@
+module quorate/compare/front
+
+go 1.24

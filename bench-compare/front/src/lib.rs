@@ -1,0 +1,267 @@
+//! The thinnest server in front of a library: the frames of `quorate bench log`.
+//!
+//! A request is a length (32 bits, little-endian) and a command; a reply is a length, a status and,
+//! if it was executed, its place in the log. Commands of a connection may be sent without waiting,
+//! and are answered in their order.
+#![forbid(unsafe_code)]
+
+use std::{
+    collections::HashMap,
+    env,
+    future::Future,
+    io,
+    path::PathBuf,
+    process,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    signal::unix::{SignalKind, signal},
+    sync::{mpsc, oneshot},
+};
+
+/// A longer command ends the connection.
+const COMMAND_BYTES_MAX: usize = 1 << 20;
+/// Commands of a connection without a reply; then it is not read any more.
+const OPEN_MAX: usize = 4096;
+/// Replies that are gathered before they are written.
+const OUTPUT_BYTES: usize = 64 << 10;
+const LENGTH_BYTES: usize = 4;
+const NUMBER_BYTES: usize = 8;
+const DONE: u8 = 0;
+const UNKNOWN: u8 = 5;
+/// Between two looks at who leads.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Flags of every program under comparison.
+#[derive(Clone, Debug)]
+pub struct Flags {
+    /// Counts from 1.
+    pub node: u64,
+    /// Addresses of all nodes for each other.
+    pub peers: Vec<String>,
+    /// Where load comes in.
+    pub client: String,
+    /// Empty at the start.
+    pub folder: PathBuf,
+    /// Nothing is acknowledged before it is on the disks of a majority.
+    pub durable: bool,
+}
+
+impl Flags {
+    /// Ends the process if they are wrong.
+    pub fn parse() -> Self {
+        let words: Vec<String> = env::args().skip(1).collect();
+        let pairs = words.chunks_exact(2);
+        let mut values: HashMap<&str, &str> = pairs
+            .map(|pair| (pair[0].as_str(), pair[1].as_str()))
+            .collect();
+        let mut flags = || {
+            let peers = values.remove("--peers")?.split(',').map(str::to_owned);
+            let flags = Self {
+                node: values.remove("--node")?.parse().ok()?,
+                peers: peers.collect(),
+                client: values.remove("--client")?.to_owned(),
+                folder: values.remove("--folder")?.into(),
+                durable: match values.remove("--class")? {
+                    "durable" => true,
+                    "volatile" => false,
+                    _ => return None,
+                },
+            };
+            let place = usize::try_from(flags.node).ok()?.checked_sub(1)?;
+            flags.peers.get(place)?;
+            Some(flags)
+        };
+        flags().unwrap_or_else(|| {
+            eprintln!(
+                "--node N --peers ADDR,… --client ADDR --folder DIR --class durable|volatile"
+            );
+            process::exit(2);
+        })
+    }
+
+    /// Its own address for the others.
+    pub fn own(&self) -> &str {
+        let place = usize::try_from(self.node).expect("checked when it was parsed");
+        &self.peers[place - 1]
+    }
+
+    /// Ids and addresses of the others.
+    pub fn others(&self) -> impl Iterator<Item = (u64, &String)> {
+        let all = (1..).zip(&self.peers);
+        all.filter(|(node, _)| *node != self.node)
+    }
+}
+
+/// How a command ended: its place in the log, if it was committed and applied here. A sender that
+/// is dropped says that nobody knows.
+pub type Outcome = oneshot::Receiver<u64>;
+
+/// Accepts clients until the process ends. `submit` hands a command to the library.
+pub async fn serve<S>(address: &str, submit: S) -> io::Result<()>
+where
+    S: Fn(Vec<u8>) -> Outcome + Clone + Send + 'static,
+{
+    let listener = TcpListener::bind(address).await?;
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let submit = submit.clone();
+            tokio::spawn(async move {
+                // A client that goes away is no concern of ours.
+                let _ = client(stream, submit).await;
+            });
+        }
+    });
+    Ok(())
+}
+
+async fn client<S>(stream: TcpStream, submit: S) -> io::Result<()>
+where
+    S: Fn(Vec<u8>) -> Outcome,
+{
+    stream.set_nodelay(true)?;
+    let (mut from, to) = stream.into_split();
+    let (under, outcomes) = mpsc::channel(OPEN_MAX);
+    tokio::spawn(answer(to, outcomes));
+    let mut input = Vec::with_capacity(OUTPUT_BYTES);
+    loop {
+        if from.read_buf(&mut input).await? == 0 {
+            return Ok(());
+        }
+        let mut used = 0;
+        while let Some((bytes, command)) = command(&input[used..])? {
+            used += bytes;
+            if under.send(submit(command)).await.is_err() {
+                return Ok(());
+            }
+        }
+        input.drain(..used);
+    }
+}
+
+/// The command at the start of the input, and how long it is with its length.
+fn command(input: &[u8]) -> io::Result<Option<(usize, Vec<u8>)>> {
+    let Some((length, rest)) = input.split_first_chunk::<LENGTH_BYTES>() else {
+        return Ok(None);
+    };
+    let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
+    if length > COMMAND_BYTES_MAX {
+        return Err(io::Error::other("a command is too long"));
+    }
+    let command = rest.get(..length).map(<[u8]>::to_vec);
+    Ok(command.map(|command| (LENGTH_BYTES + length, command)))
+}
+
+/// Replies go out in the order of the commands; those that are there go out together.
+async fn answer(
+    mut to: impl tokio::io::AsyncWrite + Unpin,
+    mut outcomes: mpsc::Receiver<Outcome>,
+) -> io::Result<()> {
+    let mut output = Vec::with_capacity(OUTPUT_BYTES);
+    while let Some(mut outcome) = outcomes.recv().await {
+        loop {
+            match outcome.try_recv() {
+                Ok(place) => reply(Some(place), &mut output),
+                Err(oneshot::error::TryRecvError::Closed) => reply(None, &mut output),
+                Err(oneshot::error::TryRecvError::Empty) => {
+                    // Nothing is held back while one is waited for.
+                    write(&mut to, &mut output).await?;
+                    reply(outcome.await.ok(), &mut output);
+                }
+            }
+            match outcomes.try_recv() {
+                Ok(next) if output.len() < OUTPUT_BYTES => outcome = next,
+                Ok(next) => {
+                    write(&mut to, &mut output).await?;
+                    outcome = next;
+                }
+                Err(_) => break,
+            }
+        }
+        write(&mut to, &mut output).await?;
+    }
+    Ok(())
+}
+
+fn reply(place: Option<u64>, output: &mut Vec<u8>) {
+    match place {
+        Some(place) => {
+            output.extend_from_slice(&9_u32.to_le_bytes());
+            output.push(DONE);
+            output.extend_from_slice(&place.to_le_bytes());
+        }
+        None => {
+            output.extend_from_slice(&1_u32.to_le_bytes());
+            output.push(UNKNOWN);
+        }
+    }
+}
+
+async fn write(
+    to: &mut (impl tokio::io::AsyncWrite + Unpin),
+    output: &mut Vec<u8>,
+) -> io::Result<()> {
+    if !output.is_empty() {
+        to.write_all(output).await?;
+        output.clear();
+    }
+    Ok(())
+}
+
+/// What a replica applied, in an order that its digest tells.
+#[derive(Clone, Debug, Default)]
+pub struct Applied(Arc<Mutex<(u64, u64)>>);
+
+impl Applied {
+    /// Takes the next commands.
+    pub fn apply<'a>(&self, commands: impl IntoIterator<Item = &'a [u8]>) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (count, digest) = &mut *state;
+        for command in commands {
+            *count += 1;
+            let number = command.first_chunk::<NUMBER_BYTES>();
+            let number = number.map_or(0, |bytes| u64::from_le_bytes(*bytes));
+            *digest = digest.wrapping_mul(31).wrapping_add(number);
+        }
+    }
+
+    /// (commands, digest)
+    pub fn state(&self) -> (u64, u64) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As it was in a snapshot.
+    pub fn restore(&self, state: (u64, u64)) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+}
+
+/// Tells the outside world who leads (0: nobody) until SIGTERM, and then what was applied.
+pub async fn run<L, F>(applied: Applied, leader: L) -> io::Result<()>
+where
+    L: Fn() -> F,
+    F: Future<Output = u64>,
+{
+    let mut stop = signal(SignalKind::terminate())?;
+    let mut known = 0;
+    loop {
+        tokio::select! {
+            _ = stop.recv() => {
+                let (count, digest) = applied.state();
+                println!("applied {count} {digest:x}");
+                process::exit(0);
+            }
+            () = tokio::time::sleep(LOOK) => {
+                let now = leader().await;
+                if now != known {
+                    known = now;
+                    println!("leader {now}");
+                }
+            }
+        }
+    }
+}

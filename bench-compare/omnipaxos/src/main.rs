@@ -1,0 +1,344 @@
+//! OmniPaxos with its own storage: PersistentStorage (RocksDB, synced writes) or MemoryStorage.
+//!
+//! The library has no transport and no loop, so these are ours: one thread owns the replica, takes
+//! whatever came meanwhile, and writes to the other nodes itself; one thread per connection reads.
+//! Batches are the library's: full ones go at once, others at its next tick, which comes every
+//! 100 µs while something waits.
+#![forbid(unsafe_code)]
+
+use std::{
+    collections::HashMap,
+    error::Error,
+    io::{self, BufReader, Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use compare_front::{Applied, Flags};
+use omnipaxos::{
+    ClusterConfig, OmniPaxos, OmniPaxosConfig, ServerConfig, macros::Entry, messages::Message,
+    storage::Storage, util::LogEntry,
+};
+use omnipaxos_storage::{
+    memory_storage::MemoryStorage,
+    persistent_storage::{PersistentStorage, PersistentStorageConfig},
+};
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+
+/// The library's clock.
+const TICK: Duration = Duration::from_micros(100);
+/// Ticks: half a second between two looks at who is there, half a second until a message is resent.
+const ELECTION_TICKS: u64 = 5000;
+const RESEND_TICKS: u64 = 5000;
+/// Commands that the library writes and sends together without waiting for a tick.
+const BATCH: usize = 64;
+/// Without anything to do the thread sleeps so long.
+const IDLE: Duration = Duration::from_millis(5);
+/// Inputs taken before anything is sent.
+const TURN_MAX: usize = 4096;
+/// Between two attempts to reach another node.
+const RECONNECT: Duration = Duration::from_millis(50);
+/// A longer message is no message.
+const MESSAGE_BYTES_MAX: usize = 64 << 20;
+const READ_BYTES: usize = 256 << 10;
+
+/// One command, and who has to answer it.
+#[derive(Clone, Debug, Serialize, Deserialize, Entry)]
+struct Command {
+    node: u64,
+    number: u64,
+    #[serde(with = "serde_bytes")]
+    bytes: Vec<u8>,
+}
+
+enum Input {
+    Propose(Vec<u8>, oneshot::Sender<u64>),
+    Message(Message<Command>),
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let flags = Flags::parse();
+    let applied = Applied::default();
+    let leader = Arc::new(AtomicU64::new(0));
+    let (inputs, taken) = mpsc::channel();
+    listen(&flags, &inputs)?;
+    let replica = (flags.clone(), applied.clone(), Arc::clone(&leader));
+    thread::spawn(move || {
+        let (flags, applied, leader) = replica;
+        if let Err(error) = start(&flags, taken, applied, leader) {
+            eprintln!("{error}");
+            std::process::exit(1);
+        }
+    });
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let submit = move |command| {
+            let (answer, outcome) = oneshot::channel();
+            // If the replica is gone, so is the answer.
+            let _ = inputs.send(Input::Propose(command, answer));
+            outcome
+        };
+        compare_front::serve(&flags.client, submit).await?;
+        let leader = || {
+            let leader = Arc::clone(&leader);
+            async move { leader.load(Ordering::Relaxed) }
+        };
+        compare_front::run(applied, leader).await
+    })?;
+    Ok(())
+}
+
+fn start(
+    flags: &Flags,
+    inputs: Receiver<Input>,
+    applied: Applied,
+    leader: Arc<AtomicU64>,
+) -> Result<(), Box<dyn Error>> {
+    let nodes: Vec<u64> = (1..).zip(&flags.peers).map(|(node, _)| node).collect();
+    let config = OmniPaxosConfig {
+        cluster_config: ClusterConfig {
+            configuration_id: 1,
+            nodes,
+            ..ClusterConfig::default()
+        },
+        server_config: ServerConfig {
+            pid: flags.node,
+            election_tick_timeout: ELECTION_TICKS,
+            resend_message_tick_timeout: RESEND_TICKS,
+            flush_batch_tick_timeout: 1,
+            batch_size: BATCH,
+            ..ServerConfig::default()
+        },
+    };
+    if flags.durable {
+        let folder = flags.folder.join("rocksdb");
+        let folder = folder.to_str().ok_or("the folder's name is not text")?;
+        // Its writes are synced unless it is told otherwise.
+        let storage =
+            PersistentStorage::open(PersistentStorageConfig::with_path(folder.to_owned()));
+        Replica::new(flags, config.build(storage)?, applied, leader).run(&inputs)
+    } else {
+        let storage = MemoryStorage::default();
+        Replica::new(flags, config.build(storage)?, applied, leader).run(&inputs)
+    }
+}
+
+struct Replica<S: Storage<Command>> {
+    node: u64,
+    paxos: OmniPaxos<Command, S>,
+    peers: HashMap<u64, Peer>,
+    /// Commands of this node without an answer.
+    open: HashMap<u64, oneshot::Sender<u64>>,
+    next_number: u64,
+    /// Entries that were applied.
+    done: usize,
+    applied: Applied,
+    leader: Arc<AtomicU64>,
+}
+
+impl<S: Storage<Command>> Replica<S> {
+    fn new(
+        flags: &Flags,
+        paxos: OmniPaxos<Command, S>,
+        applied: Applied,
+        leader: Arc<AtomicU64>,
+    ) -> Self {
+        let peers = flags.others();
+        Self {
+            node: flags.node,
+            paxos,
+            peers: peers.map(|(id, at)| (id, Peer::new(at))).collect(),
+            open: HashMap::new(),
+            next_number: 0,
+            done: 0,
+            applied,
+            leader,
+        }
+    }
+
+    fn run(mut self, inputs: &Receiver<Input>) -> Result<(), Box<dyn Error>> {
+        let start = Instant::now();
+        let mut ticks: u32 = 0;
+        loop {
+            let wait = if self.paxos.get_batched_len() > 0 {
+                (start + TICK * (ticks + 1)).saturating_duration_since(Instant::now())
+            } else {
+                IDLE
+            };
+            match inputs.recv_timeout(wait) {
+                Ok(first) => {
+                    self.take(first);
+                    for input in inputs.try_iter().take(TURN_MAX) {
+                        self.take(input);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err("the front is gone".into()),
+            }
+            while start + TICK * (ticks + 1) <= Instant::now() {
+                ticks += 1;
+                self.paxos.tick();
+            }
+            self.send()?;
+            self.apply();
+            let (leader, ready) = self.paxos.get_current_leader().unwrap_or((0, false));
+            self.leader
+                .store(if ready { leader } else { 0 }, Ordering::Relaxed);
+        }
+    }
+
+    fn take(&mut self, input: Input) {
+        match input {
+            Input::Message(message) => self.paxos.handle_incoming(message),
+            Input::Propose(bytes, answer) => {
+                let number = self.next_number;
+                self.next_number += 1;
+                let command = Command {
+                    node: self.node,
+                    number,
+                    bytes,
+                };
+                // If it is refused, the answer is dropped, which says so.
+                if self.paxos.append(command).is_ok() {
+                    self.open.insert(number, answer);
+                }
+            }
+        }
+    }
+
+    fn send(&mut self) -> io::Result<()> {
+        let mut messages = Vec::new();
+        self.paxos.take_outgoing_messages(&mut messages);
+        for message in &messages {
+            if let Some(peer) = self.peers.get_mut(&message.get_receiver()) {
+                peer.add(message)?;
+            }
+        }
+        for (id, peer) in &mut self.peers {
+            if peer.flush() {
+                self.paxos.reconnected(*id);
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self) {
+        if self.paxos.get_decided_idx() <= self.done {
+            return;
+        }
+        let entries = self
+            .paxos
+            .read_decided_suffix(self.done)
+            .unwrap_or_default();
+        for entry in entries {
+            self.done += 1;
+            let LogEntry::Decided(command) = entry else {
+                continue;
+            };
+            self.applied.apply([command.bytes.as_slice()]);
+            if command.node == self.node
+                && let Some(answer) = self.open.remove(&command.number)
+            {
+                // The client may be gone.
+                let _ = answer.send(self.done as u64);
+            }
+        }
+    }
+}
+
+/// The way to another node. What cannot be sent is lost: the library copes with that.
+struct Peer {
+    address: String,
+    stream: Option<TcpStream>,
+    tried: Option<Instant>,
+    output: Vec<u8>,
+}
+
+impl Peer {
+    fn new(address: &str) -> Self {
+        Self {
+            address: address.to_owned(),
+            stream: None,
+            tried: None,
+            output: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, message: &Message<Command>) -> io::Result<()> {
+        let at = self.output.len();
+        self.output.extend_from_slice(&[0; 4]);
+        bincode::serialize_into(&mut self.output, message).map_err(io::Error::other)?;
+        let length = u32::try_from(self.output.len() - at - 4).map_err(io::Error::other)?;
+        self.output[at..at + 4].copy_from_slice(&length.to_le_bytes());
+        Ok(())
+    }
+
+    /// Whether the connection is a new one.
+    fn flush(&mut self) -> bool {
+        let is_new = self.stream.is_none() && self.connect();
+        if let Some(stream) = &mut self.stream
+            && !self.output.is_empty()
+            && stream.write_all(&self.output).is_err()
+        {
+            self.stream = None;
+        }
+        self.output.clear();
+        is_new && self.stream.is_some()
+    }
+
+    fn connect(&mut self) -> bool {
+        if self.tried.is_some_and(|at| at.elapsed() < RECONNECT) {
+            return false;
+        }
+        self.tried = Some(Instant::now());
+        let stream = TcpStream::connect(&self.address);
+        self.stream = stream
+            .ok()
+            .filter(|stream| stream.set_nodelay(true).is_ok());
+        self.stream.is_some()
+    }
+}
+
+/// Takes messages of other nodes.
+fn listen(flags: &Flags, inputs: &Sender<Input>) -> io::Result<()> {
+    let listener = TcpListener::bind(flags.own())?;
+    let inputs = inputs.clone();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let inputs = inputs.clone();
+            thread::spawn(move || {
+                // A broken connection is replaced by its other end.
+                let _ = receive(stream, &inputs);
+            });
+        }
+    });
+    Ok(())
+}
+
+fn receive(stream: TcpStream, inputs: &Sender<Input>) -> Result<(), Box<dyn Error>> {
+    let mut stream = BufReader::with_capacity(READ_BYTES, stream);
+    let mut message = Vec::new();
+    loop {
+        let mut length = [0; 4];
+        stream.read_exact(&mut length)?;
+        let length = usize::try_from(u32::from_le_bytes(length))?;
+        if length > MESSAGE_BYTES_MAX {
+            return Err("a message is too long".into());
+        }
+        message.resize(length, 0);
+        stream.read_exact(&mut message)?;
+        let message = bincode::deserialize(&message)?;
+        inputs
+            .send(Input::Message(message))
+            .map_err(|_| "the replica is gone")?;
+    }
+}

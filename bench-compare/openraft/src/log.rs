@@ -1,0 +1,242 @@
+//! The log: all entries in memory, and, if durable, in one file that is synced before anything is
+//! acknowledged. Appends that wait while another one is synced share the next sync.
+//!
+//! Nothing is restarted in a comparison, so the file is written and never read.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Debug,
+    fs::File,
+    io::{self, Write as _},
+    ops::RangeBounds,
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
+    thread,
+};
+
+use openraft::{
+    AnyError, Entry, LogId, LogState, RaftLogReader, StorageError, StorageIOError, Vote,
+    storage::{LogFlushed, RaftLogStorage},
+};
+use serde::Serialize;
+use tokio::sync::oneshot;
+
+use crate::Types;
+
+/// What the file holds, one after the other, each after its length.
+#[derive(Serialize)]
+enum Record<'a> {
+    Vote(&'a Vote<u64>),
+    Entry(&'a Entry<Types>),
+    Truncate(LogId<u64>),
+    Purge(LogId<u64>),
+}
+
+/// Records to be written, and who waits for them.
+struct Job {
+    bytes: Vec<u8>,
+    done: Done,
+}
+
+enum Done {
+    Append(LogFlushed<Types>),
+    Other(oneshot::Sender<io::Result<()>>),
+}
+
+impl Done {
+    fn tell(self, result: io::Result<()>) {
+        match self {
+            Self::Append(callback) => callback.log_io_completed(result),
+            Self::Other(sender) => {
+                // Whoever asked may be gone.
+                let _ = sender.send(result);
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct State {
+    entries: BTreeMap<u64, Entry<Types>>,
+    purged: Option<LogId<u64>>,
+    vote: Option<Vote<u64>>,
+}
+
+/// Shared by its readers.
+#[derive(Clone)]
+pub struct Log {
+    state: Arc<Mutex<State>>,
+    writer: Option<mpsc::Sender<Job>>,
+}
+
+impl Log {
+    /// Nothing survives.
+    pub fn in_memory() -> Self {
+        Self {
+            state: Arc::default(),
+            writer: None,
+        }
+    }
+
+    /// A new file in this folder.
+    pub fn on_disk(folder: &Path) -> io::Result<Self> {
+        let file = File::create_new(folder.join("log"))?;
+        // The file's name survives as well.
+        File::open(folder)?.sync_all()?;
+        let (writer, jobs) = mpsc::channel();
+        thread::Builder::new()
+            .name("log".to_owned())
+            .spawn(move || write(file, &jobs))?;
+        Ok(Self {
+            state: Arc::default(),
+            writer: Some(writer),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Written and synced when this returns.
+    async fn record(&self, record: Record<'_>) -> io::Result<()> {
+        let Some(writer) = &self.writer else {
+            return Ok(());
+        };
+        let mut bytes = Vec::new();
+        add(&record, &mut bytes)?;
+        let (sender, done) = oneshot::channel();
+        let job = Job {
+            bytes,
+            done: Done::Other(sender),
+        };
+        let gone = || io::Error::other("the log's thread is gone");
+        writer.send(job).map_err(|_| gone())?;
+        done.await.map_err(|_| gone())?
+    }
+}
+
+fn add(record: &Record<'_>, bytes: &mut Vec<u8>) -> io::Result<()> {
+    let at = bytes.len();
+    bytes.extend_from_slice(&[0; 4]);
+    bincode::serialize_into(&mut *bytes, record).map_err(io::Error::other)?;
+    let length = u32::try_from(bytes.len() - at - 4).map_err(io::Error::other)?;
+    bytes[at..at + 4].copy_from_slice(&length.to_le_bytes());
+    Ok(())
+}
+
+/// Whatever waits is written and synced together.
+fn write(mut file: File, jobs: &mpsc::Receiver<Job>) {
+    while let Ok(first) = jobs.recv() {
+        let mut bytes = first.bytes;
+        let mut done = vec![first.done];
+        for job in jobs.try_iter() {
+            bytes.extend_from_slice(&job.bytes);
+            done.push(job.done);
+        }
+        let result = file.write_all(&bytes).and_then(|()| file.sync_data());
+        if let Err(error) = result {
+            // What is on disk is unknown: nobody gets an answer from this node any more.
+            eprintln!("the log cannot be written: {error}");
+            std::process::exit(1);
+        }
+        for one in done {
+            one.tell(Ok(()));
+        }
+    }
+}
+
+fn failed(error: &io::Error) -> StorageError<u64> {
+    StorageIOError::write_logs(AnyError::new(error)).into()
+}
+
+impl RaftLogReader<Types> for Log {
+    async fn try_get_log_entries<R: RangeBounds<u64> + Clone + Debug + Send>(
+        &mut self,
+        range: R,
+    ) -> Result<Vec<Entry<Types>>, StorageError<u64>> {
+        let state = self.state();
+        Ok(state
+            .entries
+            .range(range)
+            .map(|(_, entry)| entry.clone())
+            .collect())
+    }
+}
+
+impl RaftLogStorage<Types> for Log {
+    type LogReader = Self;
+
+    async fn get_log_state(&mut self) -> Result<LogState<Types>, StorageError<u64>> {
+        let state = self.state();
+        let last = state.entries.values().next_back();
+        Ok(LogState {
+            last_purged_log_id: state.purged,
+            last_log_id: last.map(|entry| entry.log_id).or(state.purged),
+        })
+    }
+
+    async fn get_log_reader(&mut self) -> Self {
+        self.clone()
+    }
+
+    async fn save_vote(&mut self, vote: &Vote<u64>) -> Result<(), StorageError<u64>> {
+        let written = self.record(Record::Vote(vote)).await;
+        written.map_err(|error| StorageIOError::write_vote(AnyError::new(&error)))?;
+        self.state().vote = Some(*vote);
+        Ok(())
+    }
+
+    async fn read_vote(&mut self) -> Result<Option<Vote<u64>>, StorageError<u64>> {
+        Ok(self.state().vote)
+    }
+
+    async fn append<I>(
+        &mut self,
+        entries: I,
+        callback: LogFlushed<Types>,
+    ) -> Result<(), StorageError<u64>>
+    where
+        I: IntoIterator<Item = Entry<Types>> + Send,
+        I::IntoIter: Send,
+    {
+        let mut bytes = Vec::new();
+        {
+            let mut state = self.state();
+            for entry in entries {
+                if self.writer.is_some() {
+                    add(&Record::Entry(&entry), &mut bytes).map_err(|error| failed(&error))?;
+                }
+                state.entries.insert(entry.log_id.index, entry);
+            }
+        }
+        match &self.writer {
+            None => callback.log_io_completed(Ok(())),
+            Some(writer) => {
+                let job = Job {
+                    bytes,
+                    done: Done::Append(callback),
+                };
+                let gone = |_| failed(&io::Error::other("the log's thread is gone"));
+                writer.send(job).map_err(gone)?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn truncate(&mut self, from: LogId<u64>) -> Result<(), StorageError<u64>> {
+        let written = self.record(Record::Truncate(from)).await;
+        written.map_err(|error| failed(&error))?;
+        self.state().entries.split_off(&from.index);
+        Ok(())
+    }
+
+    async fn purge(&mut self, upto: LogId<u64>) -> Result<(), StorageError<u64>> {
+        let written = self.record(Record::Purge(upto)).await;
+        written.map_err(|error| failed(&error))?;
+        let mut state = self.state();
+        let kept = state.entries.split_off(&(upto.index + 1));
+        state.entries = kept;
+        state.purged = Some(upto);
+        Ok(())
+    }
+}

@@ -1,0 +1,141 @@
+//! OpenRaft with a log and a transport of ours, as the project ships neither.
+//!
+//! The library writes and flushes one append before it looks at the next, so commands that wait
+//! meanwhile are put into one entry: without that each of them would wait for a flush of its own.
+#![forbid(unsafe_code)]
+
+mod log;
+mod machine;
+mod transport;
+
+use std::{collections::BTreeMap, error::Error, io::Cursor, sync::Arc};
+
+use compare_front::{Applied, Flags};
+use openraft::{BasicNode, Config, Raft};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+/// Entries under way; commands that come meanwhile share the next one.
+const ENTRIES_UNDER_WAY: usize = 4;
+/// Commands of an entry.
+const COMMANDS_MAX: usize = 256;
+/// Milliseconds. The defaults (50, 150 to 300) elect anew whenever a busy machine is late.
+const HEARTBEAT: u64 = 500;
+const ELECTION: (u64, u64) = (1500, 3000);
+
+openraft::declare_raft_types!(
+    /// What the library is about.
+    pub Types:
+        D = Commands,
+        R = u64,
+        NodeId = u64,
+        Node = BasicNode,
+        Entry = openraft::Entry<Types>,
+        SnapshotData = Cursor<Vec<u8>>,
+        AsyncRuntime = openraft::TokioRuntime,
+);
+
+/// Commands of an entry, each after its length.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Commands(#[serde(with = "serde_bytes")] Vec<u8>);
+
+impl Commands {
+    fn push(&mut self, command: &[u8]) {
+        let length = u32::try_from(command.len()).expect("the front bounds commands");
+        self.0.extend_from_slice(&length.to_le_bytes());
+        self.0.extend_from_slice(command);
+    }
+
+    /// One after the other.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest = self.0.as_slice();
+        std::iter::from_fn(move || {
+            let (length, after) = rest.split_first_chunk::<4>()?;
+            let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
+            let (command, next) = after.split_at_checked(length)?;
+            rest = next;
+            Some(command)
+        })
+    }
+}
+
+type Waiting = (Vec<u8>, oneshot::Sender<u64>);
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let flags = Flags::parse();
+    let applied = Applied::default();
+    let config = Config {
+        heartbeat_interval: HEARTBEAT,
+        election_timeout_min: ELECTION.0,
+        election_timeout_max: ELECTION.1,
+        ..Config::default()
+    };
+    let log = if flags.durable {
+        log::Log::on_disk(&flags.folder)?
+    } else {
+        log::Log::in_memory()
+    };
+    let raft = Raft::new(
+        flags.node,
+        Arc::new(config.validate()?),
+        transport::Factory,
+        log,
+        machine::Machine::new(applied.clone()),
+    )
+    .await?;
+    transport::listen(flags.own(), raft.clone()).await?;
+    if flags.node == 1 {
+        let all = (1..).zip(&flags.peers);
+        let members: BTreeMap<u64, BasicNode> =
+            all.map(|(id, at)| (id, BasicNode::new(at))).collect();
+        raft.initialize(members).await?;
+    }
+    let (waiting, taken) = mpsc::unbounded_channel();
+    tokio::spawn(propose(raft.clone(), taken));
+    let submit = move |command| {
+        let (answer, outcome) = oneshot::channel();
+        // If nobody proposes any more, the answer is dropped, which says so.
+        let _ = waiting.send((command, answer));
+        outcome
+    };
+    compare_front::serve(&flags.client, submit).await?;
+    let leader = || {
+        let raft = raft.clone();
+        async move { raft.current_leader().await.unwrap_or(0) }
+    };
+    compare_front::run(applied, leader).await?;
+    Ok(())
+}
+
+/// In the order of arrival.
+async fn propose(raft: Raft<Types>, mut waiting: mpsc::UnboundedReceiver<Waiting>) {
+    let room = Arc::new(Semaphore::new(ENTRIES_UNDER_WAY));
+    loop {
+        let Ok(permit) = Arc::clone(&room).acquire_owned().await else {
+            return;
+        };
+        let mut taken = Vec::new();
+        if waiting.recv_many(&mut taken, COMMANDS_MAX).await == 0 {
+            return;
+        }
+        let mut commands = Commands::default();
+        let mut answers = Vec::with_capacity(taken.len());
+        for (command, answer) in taken {
+            commands.push(&command);
+            answers.push(answer);
+        }
+        let Ok(outcome) = raft.client_write_ff(commands).await else {
+            continue;
+        };
+        tokio::spawn(async move {
+            if let Ok(Ok(response)) = outcome.await {
+                for answer in answers {
+                    // The client may be gone.
+                    let _ = answer.send(response.log_id.index);
+                }
+            }
+            drop(permit);
+        });
+    }
+}

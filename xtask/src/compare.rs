@@ -1,0 +1,337 @@
+//! Quorate beside other systems, in turns, in one session: `cargo xtask compare`.
+//!
+//! First each system is asked with every number of connections, and its best one counts from then
+//! on. Then come the rounds: in each, every system is started afresh, loaded as much as it takes,
+//! and asked at half of what the *others* take; ratios are computed round by round. What the other
+//! systems are, and how one is added, is told in bench-compare/README.md.
+
+mod build;
+mod cluster;
+mod figures;
+mod load;
+mod report;
+mod systems;
+#[path = "../../crates/quorate-bench/src/usage.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared with the bench")]
+mod usage;
+
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    interrupt,
+    shell::{self, Failed},
+};
+use build::Built;
+use cluster::Cluster;
+use figures::{Measured, Results, Trial, Turn};
+use load::Ask;
+use systems::{SYSTEMS, System};
+
+const USAGE: &str =
+    "compare [--only NAME,NAME] [--duration 5s] [--repeat 5] [--quick] [--list] [--out PATH]";
+/// Connections that each system is tried with.
+const CONNECTIONS: [u32; 5] = [1, 4, 16, 64, 256];
+const QUICK_CONNECTIONS: [u32; 3] = [1, 16, 256];
+/// Commands under way at any time.
+const OUTSTANDING: u32 = 256;
+const VALUE_BYTES: usize = 64;
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq)]
+struct Wish {
+    only: Vec<String>,
+    /// Measured time of a row at full load.
+    duration: Duration,
+    repeat: usize,
+    connections: &'static [u32],
+    /// Without an ending.
+    out: Option<PathBuf>,
+    list: bool,
+}
+
+impl Wish {
+    /// Thrown away before what is measured.
+    fn warmup(&self) -> Duration {
+        (self.duration / 5).min(Duration::from_millis(700))
+    }
+
+    /// Measured time at half load.
+    fn latency(&self) -> Duration {
+        self.duration * 2 / 5
+    }
+
+    /// Measured time of a trial with a number of connections.
+    fn trial(&self) -> Duration {
+        self.duration / 5
+    }
+}
+
+/// Runs the task.
+pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
+    let wish = parse(words)?;
+    if wish.list {
+        for system in SYSTEMS {
+            println!("{:28} {}", system.id(), system.what);
+        }
+        return Ok(());
+    }
+    let chosen = systems::choose(&wish.only)?;
+    interrupt::clean_up_on_signals()?;
+    let began = Instant::now();
+    let (built, mut results) = build::all(&chosen)?;
+    let chosen: Vec<&System> = chosen
+        .into_iter()
+        .filter(|system| !results.has_failed(&system.id()))
+        .collect();
+    try_connections(&wish, &built, &chosen, &mut results);
+    let usable: Vec<&System> = chosen
+        .into_iter()
+        .filter(|system| results.best(&system.id()).is_some())
+        .collect();
+    for round in 0..wish.repeat {
+        let mut order = usable.clone();
+        // Nobody always follows the same other one at the same place.
+        order.rotate_left(round * 5 % usable.len().max(1));
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for system in order {
+            eprintln!("round {} of {}: {}", round + 1, wish.repeat, system.id());
+            let turn = turn(&wish, &built, system, &usable, &results, round);
+            if let Some(trouble) = &turn.trouble {
+                eprintln!("  {trouble}");
+            }
+            results.turns.push(turn);
+        }
+    }
+    results.seconds = began.elapsed().as_secs_f64();
+    report::write(&wish, &usable, &results)
+}
+
+/// With each number of connections, for a short time.
+fn try_connections(wish: &Wish, built: &Built, chosen: &[&System], results: &mut Results) {
+    for system in chosen {
+        eprintln!("connections: {}", system.id());
+        let tried = Cluster::start(built, system).and_then(|mut cluster| {
+            for connections in wish.connections {
+                let ask = Ask {
+                    offer: load::Offer::Closed(OUTSTANDING),
+                    connections: *connections,
+                    warmup: wish.trial() / 3,
+                    duration: wish.trial(),
+                };
+                // One number may be too much for it; the others still count.
+                match load::run(built, system, &mut cluster, &ask) {
+                    Ok(measured) => results.trials.push(Trial {
+                        system: system.id(),
+                        connections: *connections,
+                        measured,
+                    }),
+                    Err(Failed(why)) => {
+                        eprintln!("  {connections} connections: {why}");
+                        results.note_trial(&system.id(), *connections, &why);
+                        cluster = Cluster::start(built, system)?;
+                    }
+                }
+            }
+            Ok(())
+        });
+        if let Err(Failed(why)) = tried {
+            results.fail(&system.id(), &why);
+        }
+        match results.best(&system.id()) {
+            Some(best) => eprintln!(
+                "  {:.0}/s with {} connections",
+                best.measured.per_second, best.connections
+            ),
+            None => {
+                results.fail(&system.id(), "no number of connections gave a result");
+                eprintln!("  no result");
+            }
+        }
+    }
+}
+
+/// One system, started, asked, ended, checked.
+fn turn(
+    wish: &Wish,
+    built: &Built,
+    system: &System,
+    all: &[&System],
+    results: &Results,
+    round: usize,
+) -> Turn {
+    let mut turn = Turn {
+        system: system.id(),
+        round,
+        ..Turn::default()
+    };
+    let Some(best) = results.best(&system.id()) else {
+        return turn;
+    };
+    let mut go = || -> Result<(), Failed> {
+        let mut cluster = Cluster::start(built, system)?;
+        let mut ask = Ask {
+            offer: load::Offer::Closed(OUTSTANDING),
+            connections: best.connections,
+            warmup: wish.warmup(),
+            duration: wish.duration,
+        };
+        let mut acknowledged = 0;
+        let mut count = |measured: &Measured| acknowledged += measured.acknowledged;
+        let maximum = load::run(built, system, &mut cluster, &ask)?;
+        eprintln!(
+            "  {:.0}/s, {:.2} µs of CPU, p99 {:.0} µs{}",
+            maximum.per_second,
+            maximum.cpu_us,
+            maximum.p99_us,
+            maximum.shown_trouble()
+        );
+        count(&maximum);
+        turn.maximum = Some(maximum);
+        ask.duration = wish.latency();
+        for (peer, rate) in half_loads(system, all, results) {
+            ask.offer = load::Offer::Open(rate);
+            let measured = load::run(built, system, &mut cluster, &ask)?;
+            eprintln!(
+                "  at {rate}/s (half of {peer}): p99 {:.0} µs{}",
+                measured.p99_us,
+                measured.shown_trouble()
+            );
+            count(&measured);
+            turn.latencies.push((peer, rate, measured));
+        }
+        turn.applied = cluster.end(acknowledged)?;
+        Ok(())
+    };
+    if let Err(Failed(why)) = go() {
+        turn.trouble = Some(why);
+    }
+    turn
+}
+
+/// Another system answers at half of what it takes; ours at half of what each system beside it
+/// takes.
+fn half_loads(system: &System, all: &[&System], results: &Results) -> Vec<(String, u64)> {
+    let half = |peer: &System| {
+        let best = results.best(&peer.id())?;
+        Some((peer.id(), figures::half(best.measured.per_second)))
+    };
+    if !system.is_ours() {
+        return half(system).into_iter().collect();
+    }
+    let beside = all.iter().filter(|peer| peer.stands_beside(system));
+    beside.filter_map(|peer| half(peer)).collect()
+}
+
+fn parse(words: &[&str]) -> Result<Wish, Failed> {
+    let mut wish = Wish {
+        only: Vec::new(),
+        duration: Duration::from_secs(5),
+        repeat: 5,
+        connections: &CONNECTIONS,
+        out: None,
+        list: false,
+    };
+    let bad = |what: &str| Failed(format!("{what}: {USAGE}"));
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or_else(|| bad(word));
+        match *word {
+            "--quick" => {
+                wish.duration = Duration::from_millis(1500);
+                wish.repeat = 2;
+                wish.connections = &QUICK_CONNECTIONS;
+            }
+            "--list" => wish.list = true,
+            "--only" => wish.only = value()?.split(',').map(str::to_owned).collect(),
+            "--out" => wish.out = Some(PathBuf::from(value()?)),
+            "--repeat" => {
+                let text = value()?;
+                let number = text.parse().ok().filter(|n| (1..=1000).contains(n));
+                wish.repeat = number.ok_or_else(|| bad(text))?;
+            }
+            "--duration" => {
+                let text = value()?;
+                wish.duration = seconds(text).ok_or_else(|| bad(text))?;
+            }
+            other => return Err(bad(other)),
+        }
+    }
+    Ok(wish)
+}
+
+/// `5s` or `500ms`.
+fn seconds(text: &str) -> Option<Duration> {
+    let (number, unit) = match text.strip_suffix("ms") {
+        Some(number) => (number, 0.001),
+        None => (text.strip_suffix('s')?, 1.0),
+    };
+    let seconds = number.parse::<f64>().ok()? * unit;
+    ((0.1..=3600.0).contains(&seconds)).then(|| Duration::from_secs_f64(seconds))
+}
+
+/// Where a report goes that nobody wants elsewhere.
+fn usual_place() -> PathBuf {
+    shell::target().join("compare").join("report")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_understood() {
+        let wish = parse(&[
+            "--only",
+            "etcd,redis",
+            "--duration",
+            "500ms",
+            "--repeat",
+            "3",
+        ]);
+        let wish = wish.unwrap();
+        assert_eq!(wish.only, ["etcd", "redis"]);
+        assert_eq!(wish.duration, Duration::from_millis(500));
+        assert_eq!(wish.repeat, 3);
+        for bad in [
+            &["--duration"][..],
+            &["--duration", "5"],
+            &["--duration", "0s"],
+            &["--duration", "infs"],
+            &["--repeat", "0"],
+            &["etcd"],
+        ] {
+            assert!(parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn ours_is_asked_at_half_of_each_system_beside_it() {
+        let mut results = Results::default();
+        for (system, per_second) in [("etcd", 9000.0), ("redis", 50_000.0)] {
+            results.trials.push(Trial {
+                system: format!("{system}/durable"),
+                connections: 1,
+                measured: Measured {
+                    per_second,
+                    completed: 1,
+                    ..Measured::default()
+                },
+            });
+        }
+        let all: Vec<&System> = SYSTEMS.iter().collect();
+        let of = |id: &str| {
+            let system = SYSTEMS.iter().find(|system| system.id() == id).unwrap();
+            half_loads(system, &all, &results)
+        };
+        let etcd = ("etcd/durable".to_owned(), 4500);
+        let redis = ("redis/durable".to_owned(), 25_000);
+        assert_eq!(of("etcd/durable"), std::slice::from_ref(&etcd));
+        assert_eq!(of("quorate-kv-memory/durable"), [etcd, redis]);
+        assert_eq!(of("quorate-log/durable"), []);
+    }
+}

@@ -1,0 +1,442 @@
+//! A system that runs: three processes on loopback, or one where there is only one.
+
+use std::{
+    fs,
+    io::{self, BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpStream,
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{
+    build::Built,
+    figures::{self, Applied},
+    systems::{Start, System},
+};
+use crate::{
+    cluster::{http, number, wait_for},
+    interrupt,
+    process::{self, NodeProcess, free_port},
+    shell::Failed,
+};
+
+const NODES: usize = 3;
+/// A process that was asked to end gets so long.
+const END: Duration = Duration::from_secs(5);
+/// What is committed gets so long to be applied by those who only follow.
+const SETTLE: Duration = Duration::from_millis(300);
+const QUESTION: Duration = Duration::from_secs(1);
+/// Bytes of a log that a message shows.
+const WORDS: usize = 600;
+
+/// A child that ends when dropped, and what it printed so far.
+pub(super) struct Process {
+    child: Child,
+    lines: Arc<Mutex<Vec<String>>>,
+    reader: Option<thread::JoinHandle<()>>,
+}
+
+impl Process {
+    /// What it prints is the caller's.
+    pub(super) fn new(child: Child) -> Self {
+        Self {
+            child,
+            lines: Arc::default(),
+            reader: None,
+        }
+    }
+
+    /// What it prints is kept; what it complains about goes to a file.
+    fn spawn(command: &mut Command, log: &Path) -> Result<Self, Failed> {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(fs::File::create(log)?)
+            .spawn()
+            .map_err(|error| Failed(format!("{command:?}: {error}")))?;
+        let stdout = child.stdout.take();
+        let mut process = Self::new(child);
+        if let Some(stdout) = stdout {
+            let lines = Arc::clone(&process.lines);
+            process.reader = Some(thread::spawn(move || {
+                for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                    let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+                    // Nobody is asked to be so talkative; the pipe is emptied all the same.
+                    if lines.len() < 10_000 {
+                        lines.push(line);
+                    }
+                }
+            }));
+        }
+        Ok(process)
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The rest of the last line that begins with this word.
+    fn last(&self, word: &str) -> Option<String> {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let rest = |line: &String| {
+            let (first, rest) = line.split_once(' ')?;
+            (first == word).then(|| rest.to_owned())
+        };
+        lines.iter().rev().find_map(rest)
+    }
+
+    /// Waits for its end; what it complained about, if that was not taken.
+    pub(super) fn wait(&mut self) -> Result<String, Failed> {
+        let mut said = String::new();
+        if let Some(mut stderr) = self.child.stderr.take() {
+            stderr.read_to_string(&mut said)?;
+        }
+        let status = self.child.wait()?;
+        if status.success() {
+            Ok(said)
+        } else {
+            Err(Failed(format!(
+                "the load ended with {status}: {}",
+                said.trim()
+            )))
+        }
+    }
+
+    /// SIGTERM, then SIGKILL; all that it printed has been read afterwards.
+    fn end(&mut self) -> io::Result<()> {
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let until = Instant::now() + END;
+        while self.child.try_wait()?.is_none() {
+            if Instant::now() > until {
+                self.child.kill()?;
+                self.child.wait()?;
+                break;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        if let Some(reader) = self.reader.take() {
+            let _ = reader.join();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A system that runs, in a folder that goes with it.
+pub(super) struct Cluster {
+    start: Start,
+    ours: Vec<NodeProcess>,
+    others: Vec<Process>,
+    /// Where clients connect, per node.
+    clients: Vec<String>,
+    leader: usize,
+    /// Per node: commands applied, digest of their order. Only of systems whose load tells it.
+    told: Vec<(u64, u64)>,
+    lines_told: usize,
+    folder: tempfile::TempDir,
+}
+
+impl Cluster {
+    /// Starts it afresh; it has a leader when this returns.
+    pub(super) fn start(built: &Built, system: &System) -> Result<Self, Failed> {
+        let folder = tempfile::Builder::new()
+            .prefix("quorate-compare-")
+            .tempdir()?;
+        let mut cluster = Self {
+            start: system.start,
+            ours: Vec::new(),
+            others: Vec::new(),
+            clients: Vec::new(),
+            leader: 0,
+            told: Vec::new(),
+            lines_told: 0,
+            folder,
+        };
+        let started = match system.start {
+            Start::Quorate(flags) => cluster.start_ours(built, flags),
+            Start::Etcd => cluster.start_etcd(built),
+            Start::Redis => cluster.start_redis(built),
+            Start::Library(program) => cluster.start_library(built, program, system.class),
+        };
+        match started {
+            Ok(()) => Ok(cluster),
+            Err(Failed(why)) => Err(Failed(format!("{why}{}", cluster.last_words()))),
+        }
+    }
+
+    fn start_ours(&mut self, built: &Built, flags: &[&str]) -> Result<(), Failed> {
+        let program = built.program("quorate");
+        for spec in process::cluster(&program, self.folder.path(), 3, true, flags)? {
+            self.ours.push(NodeProcess::spawn(spec)?);
+            self.register();
+        }
+        for node in &mut self.ours {
+            node.wait_ready()?;
+            self.clients.push(node.ready.client.clone());
+        }
+        let admins = self.ours.iter().map(|node| node.ready.admin.clone());
+        let admins: Vec<String> = admins.collect();
+        let leader = wait_for("a leader that all nodes know", || {
+            let told = admins
+                .iter()
+                .map(|at| number(&http(at, "/status")?, "leader"));
+            all_the_same(told)
+        })?;
+        self.lead(usize::try_from(leader).unwrap_or(0))
+    }
+
+    fn start_library(&mut self, built: &Built, program: &str, class: &str) -> Result<(), Failed> {
+        let peers = addresses()?;
+        self.clients = addresses()?;
+        for node in 0..NODES {
+            let data = self.data(node)?;
+            let mut command = Command::new(built.program(program));
+            command
+                .args(["--node", &(node + 1).to_string()])
+                .args(["--peers", &peers.join(",")])
+                .args(["--client", &self.clients[node]])
+                .args(["--class", class, "--folder"])
+                .arg(data);
+            self.spawn(&mut command, node)?;
+        }
+        let leader = self.wait_for("a leader that all nodes know", |cluster| {
+            let told = |process: &Process| {
+                let leader: u64 = process.last("leader")?.trim().parse().ok()?;
+                (leader > 0).then_some(leader)
+            };
+            all_the_same(cluster.others.iter().map(told))
+        })?;
+        self.lead(usize::try_from(leader).unwrap_or(0))
+    }
+
+    fn start_etcd(&mut self, built: &Built) -> Result<(), Failed> {
+        let url = |address: &String| format!("http://{address}");
+        let peers: Vec<String> = addresses()?.iter().map(url).collect();
+        self.clients = addresses()?;
+        let list: Vec<String> = (1..)
+            .zip(&peers)
+            .map(|(node, peer)| format!("n{node}={peer}"))
+            .collect();
+        for (node, peer) in peers.iter().enumerate() {
+            let client = url(&self.clients[node]);
+            let data = self.data(node)?;
+            let mut command = Command::new(built.program("etcd"));
+            command.args(["--name", &format!("n{}", node + 1), "--data-dir"]);
+            command.arg(data);
+            for (flag, value) in [
+                ("--listen-peer-urls", peer),
+                ("--initial-advertise-peer-urls", peer),
+                ("--listen-client-urls", &client),
+                ("--advertise-client-urls", &client),
+                ("--initial-cluster", &list.join(",")),
+            ] {
+                command.args([flag, value]);
+            }
+            self.spawn(&mut command, node)?;
+        }
+        self.wait_for("three healthy nodes", |cluster| {
+            let healthy = |at: &String| http(at, "/health").is_some();
+            cluster.clients.iter().all(healthy).then_some(())
+        })
+    }
+
+    fn start_redis(&mut self, built: &Built) -> Result<(), Failed> {
+        let port = free_port()?;
+        self.clients = vec![format!("127.0.0.1:{port}")];
+        let data = self.data(0)?;
+        let mut command = Command::new(built.program("redis-server"));
+        command
+            .args(["--port", &port.to_string()])
+            .args(["--bind", "127.0.0.1", "--save", ""])
+            .args(["--appendonly", "yes", "--appendfsync", "always", "--dir"])
+            .arg(data);
+        self.spawn(&mut command, 0)?;
+        self.wait_for("an answer", |cluster| {
+            answers_ping(&cluster.clients[0]).ok()?.then_some(())
+        })
+    }
+
+    fn data(&self, node: usize) -> io::Result<std::path::PathBuf> {
+        let folder = self.folder.path().join(format!("data-{}", node + 1));
+        fs::create_dir_all(&folder)?;
+        Ok(folder)
+    }
+
+    fn spawn(&mut self, command: &mut Command, node: usize) -> Result<(), Failed> {
+        let log = self.folder.path().join(format!("{}.log", node + 1));
+        self.others.push(Process::spawn(command, &log)?);
+        self.register();
+        Ok(())
+    }
+
+    fn register(&self) {
+        interrupt::register(self.processes(), Some(self.folder.path().into()));
+    }
+
+    /// Waits as long as all processes live.
+    fn wait_for<T>(
+        &mut self,
+        what: &str,
+        mut condition: impl FnMut(&Self) -> Option<T>,
+    ) -> Result<T, Failed> {
+        wait_for(what, || match self.check_alive() {
+            Ok(()) => condition(self).map(Ok),
+            Err(gone) => Some(Err(gone)),
+        })?
+    }
+
+    fn lead(&mut self, node: usize) -> Result<(), Failed> {
+        self.leader = node.wrapping_sub(1);
+        match self.clients.get(self.leader) {
+            Some(_) => Ok(()),
+            None => Err(Failed(format!("there is no node {node}"))),
+        }
+    }
+
+    /// Whom clients ask: the leader. etcd's load looks for it itself.
+    pub(super) fn load_address(&self) -> String {
+        match self.start {
+            Start::Etcd => self.clients.join(","),
+            Start::Quorate(_) | Start::Redis | Start::Library(_) => {
+                self.clients[self.leader].clone()
+            }
+        }
+    }
+
+    /// All of its processes.
+    pub(super) fn processes(&self) -> Vec<u32> {
+        let ours = self.ours.iter().map(NodeProcess::id);
+        ours.chain(self.others.iter().map(Process::id)).collect()
+    }
+
+    /// Nobody ended unasked.
+    pub(super) fn check_alive(&mut self) -> Result<(), Failed> {
+        let ours = self.ours.iter_mut().map(|node| &mut node.child);
+        let others = self.others.iter_mut().map(|process| &mut process.child);
+        for (child, node) in ours.chain(others).zip(1..) {
+            if let Some(status) = child.try_wait()? {
+                return Err(Failed(format!("process {node} ended with {status}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The load tells what the nodes applied during it, node by node.
+    pub(super) fn heard_applied(&mut self, words: &str) {
+        let count = words.split(' ').next().and_then(|text| text.parse().ok());
+        let node = self.lines_told % NODES;
+        self.lines_told += 1;
+        self.told.resize(NODES, (0, 0));
+        self.told[node].0 += count.unwrap_or(0);
+    }
+
+    /// Ends it; checks that most nodes applied all that was acknowledged, in the same order.
+    pub(super) fn end(mut self, acknowledged: u64) -> Result<Option<Applied>, Failed> {
+        if let Start::Library(_) = self.start {
+            thread::sleep(SETTLE);
+            for process in &mut self.others {
+                process.end()?;
+            }
+            let told = |process: &Process| {
+                let words = process.last("applied")?;
+                let (count, digest) = words.split_once(' ')?;
+                let digest = u64::from_str_radix(digest.trim(), 16).ok()?;
+                Some((count.parse().ok()?, digest))
+            };
+            self.told = self.others.iter().filter_map(told).collect();
+        } else if self.told.is_empty() {
+            return Ok(None);
+        }
+        if self.told.len() != NODES {
+            let words = self.last_words();
+            let what = format!(
+                "{} of {NODES} nodes told what they applied",
+                self.told.len()
+            );
+            return Err(Failed(what + &words));
+        }
+        let by_most = figures::by_most(&self.told).map_err(Failed)?;
+        if by_most < acknowledged {
+            return Err(Failed(format!(
+                "{acknowledged} commands were acknowledged, and most nodes applied only {by_most}"
+            )));
+        }
+        Ok(Some(Applied {
+            acknowledged,
+            by_most,
+        }))
+    }
+
+    /// What the processes complained about last.
+    fn last_words(&self) -> String {
+        let mut all = String::new();
+        for node in 1..=NODES {
+            let log = match self.start {
+                Start::Quorate(_) => format!("node-{node}.log"),
+                Start::Etcd | Start::Redis | Start::Library(_) => format!("{node}.log"),
+            };
+            let text = fs::read(self.folder.path().join(log)).unwrap_or_default();
+            let text =
+                String::from_utf8_lossy(&text[text.len().saturating_sub(WORDS)..]).into_owned();
+            let text = text.trim();
+            if !text.is_empty() {
+                all += &format!("; node {node} said: {}", text.replace('\n', " | "));
+            }
+        }
+        all
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.ours.clear();
+        self.others.clear();
+        // The folder follows; an interrupt in between removes it as well.
+        interrupt::register(Vec::new(), Some(self.folder.path().into()));
+    }
+}
+
+fn addresses() -> io::Result<Vec<String>> {
+    let address = |_| Ok(format!("127.0.0.1:{}", free_port()?));
+    (0..NODES).map(address).collect()
+}
+
+/// What all say, if they say the same.
+fn all_the_same(mut told: impl Iterator<Item = Option<u64>>) -> Option<u64> {
+    let first = told.next()??;
+    told.all(|other| other == Some(first)).then_some(first)
+}
+
+fn answers_ping(address: &str) -> io::Result<bool> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(QUESTION))?;
+    stream.write_all(b"PING\r\n")?;
+    let mut reply = [0; 5];
+    stream.read_exact(&mut reply)?;
+    Ok(&reply == b"+PONG")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leader_is_one_that_all_know() {
+        let all = |told: &[Option<u64>]| all_the_same(told.iter().copied());
+        assert_eq!(all(&[Some(2), Some(2), Some(2)]), Some(2));
+        assert_eq!(all(&[Some(2), None, Some(2)]), None);
+        assert_eq!(all(&[Some(2), Some(1), Some(2)]), None);
+        assert_eq!(all(&[]), None);
+    }
+}

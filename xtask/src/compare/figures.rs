@@ -1,0 +1,403 @@
+//! What was measured, and what follows from it: medians, spreads, ratios.
+
+/// A share of late commands that a result may have.
+const LATE_SHARE_MAX: f64 = 0.01;
+
+/// One load on one system.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Measured {
+    pub(super) per_second: f64,
+    pub(super) completed: u64,
+    /// All good replies, those of the warm-up included.
+    pub(super) acknowledged: u64,
+    pub(super) p50_us: f64,
+    pub(super) p95_us: f64,
+    pub(super) p99_us: f64,
+    pub(super) p999_us: f64,
+    pub(super) max_us: f64,
+    pub(super) errors: u64,
+    pub(super) lost: u64,
+    pub(super) late_share: f64,
+    pub(super) first_error: Option<String>,
+    /// Microseconds of CPU per command, of all processes of the system together.
+    pub(super) cpu_us: f64,
+    /// The same of the load generator.
+    pub(super) load_cpu_us: f64,
+    /// The share of the machine that anybody else took, 0 to 1.
+    pub(super) foreign_cpu: f64,
+}
+
+impl Measured {
+    /// From `name=number` words.
+    pub(super) fn parse(words: &str) -> Option<Self> {
+        let number = |name: &str| -> Option<f64> {
+            let mut pairs = words
+                .split_whitespace()
+                .filter_map(|word| word.split_once('='));
+            let (_, value) = pairs.find(|(other, _)| *other == name)?;
+            value.parse().ok()
+        };
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "counts of a few seconds"
+        )]
+        let count = |name: &str| number(name).map(|value| value as u64);
+        Some(Self {
+            per_second: number("achieved_per_s")?,
+            completed: count("completed")?,
+            acknowledged: count("acknowledged")?,
+            p50_us: number("p50_us")?,
+            p95_us: number("p95_us")?,
+            p99_us: number("p99_us")?,
+            p999_us: number("p999_us")?,
+            max_us: number("max_us")?,
+            errors: count("errors")?,
+            lost: count("lost")?,
+            late_share: number("late_share")?,
+            ..Self::default()
+        })
+    }
+
+    /// Why it is no result.
+    pub(super) fn trouble(&self) -> Option<String> {
+        let error = || self.first_error.clone().unwrap_or_default();
+        if self.errors > 0 {
+            Some(format!("{} errors: {}", self.errors, error()))
+        } else if self.lost > 0 {
+            Some(format!("{} replies lost: {}", self.lost, error()))
+        } else if self.completed == 0 {
+            Some("no reply".to_owned())
+        } else {
+            None
+        }
+    }
+
+    /// Why its latency is no result.
+    pub(super) fn latency_trouble(&self) -> Option<String> {
+        let late = || format!("{:.1} % sent late", self.late_share * 100.0);
+        let is_late = self.late_share > LATE_SHARE_MAX;
+        self.trouble().or_else(|| is_late.then(late))
+    }
+
+    /// For a line of progress.
+    pub(super) fn shown_trouble(&self) -> String {
+        let trouble = self.latency_trouble();
+        trouble.map_or_else(String::new, |trouble| format!(", NO RESULT: {trouble}"))
+    }
+}
+
+/// A short load with some number of connections.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Trial {
+    pub(super) system: String,
+    pub(super) connections: u32,
+    pub(super) measured: Measured,
+}
+
+/// What the nodes applied, compared with what was acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Applied {
+    /// Good replies.
+    pub(super) acknowledged: u64,
+    /// Commands that most nodes applied at least, in the same order.
+    pub(super) by_most: u64,
+}
+
+/// One system in one round.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Turn {
+    pub(super) system: String,
+    pub(super) round: usize,
+    pub(super) maximum: Option<Measured>,
+    /// Half of whose maximum, commands per second, what was seen.
+    pub(super) latencies: Vec<(String, u64, Measured)>,
+    /// `None` where nobody tells.
+    pub(super) applied: Option<Applied>,
+    /// Why it ended early.
+    pub(super) trouble: Option<String>,
+}
+
+impl Turn {
+    fn good_maximum(&self) -> Option<&Measured> {
+        self.maximum.as_ref().filter(|one| one.trouble().is_none())
+    }
+
+    fn good_latency(&self, peer: &str) -> Option<&Measured> {
+        let mut all = self.latencies.iter();
+        let (_, _, measured) = all.find(|(other, _, _)| other == peer)?;
+        measured.latency_trouble().is_none().then_some(measured)
+    }
+}
+
+/// Everything.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Results {
+    pub(super) trials: Vec<Trial>,
+    pub(super) turns: Vec<Turn>,
+    /// Systems without a result, and why.
+    pub(super) failures: Vec<(String, String)>,
+    /// What went wrong without ending anything.
+    pub(super) notes: Vec<String>,
+    pub(super) seconds: f64,
+}
+
+impl Results {
+    pub(super) fn fail(&mut self, system: &str, why: &str) {
+        if !self.has_failed(system) {
+            self.failures.push((system.to_owned(), why.to_owned()));
+        }
+    }
+
+    pub(super) fn has_failed(&self, system: &str) -> bool {
+        self.failures.iter().any(|(other, _)| other == system)
+    }
+
+    pub(super) fn note_trial(&mut self, system: &str, connections: u32, why: &str) {
+        let note = format!("{system} with {connections} connections: {why}");
+        self.notes.push(note);
+    }
+
+    /// Its best number of connections.
+    pub(super) fn best(&self, system: &str) -> Option<&Trial> {
+        let own = self.trials.iter().filter(|trial| trial.system == system);
+        let good = own.filter(|trial| trial.measured.trouble().is_none());
+        good.max_by(|a, b| a.measured.per_second.total_cmp(&b.measured.per_second))
+    }
+
+    /// Its turns, in the order of rounds.
+    pub(super) fn turns_of(&self, system: &str) -> impl Iterator<Item = &Turn> {
+        self.turns.iter().filter(move |turn| turn.system == system)
+    }
+
+    /// A figure of its good rounds at full load.
+    pub(super) fn at_maximum(&self, system: &str, figure: impl Fn(&Measured) -> f64) -> Spread {
+        let good = self.turns_of(system).filter_map(Turn::good_maximum);
+        Spread::of(good.map(figure).collect())
+    }
+
+    /// A figure of its good rounds at half of a system's load.
+    pub(super) fn at_half(
+        &self,
+        system: &str,
+        peer: &str,
+        figure: impl Fn(&Measured) -> f64,
+    ) -> Spread {
+        let good = self
+            .turns_of(system)
+            .filter_map(|turn| turn.good_latency(peer));
+        Spread::of(good.map(figure).collect())
+    }
+
+    /// Throughput of ours by that of the best of the others, round by round.
+    pub(super) fn ratios(&self, ours: &str, others: &[String]) -> Spread {
+        self.round_by_round(ours, others, |turn| Some(turn.good_maximum()?.per_second))
+    }
+
+    /// The 99th percentile of ours by that of the other, both at half of its load.
+    pub(super) fn latency_ratios(&self, ours: &str, other: &str) -> Spread {
+        let p99 = |turn: &Turn| Some(turn.good_latency(other)?.p99_us);
+        self.round_by_round(ours, &[other.to_owned()], p99)
+    }
+
+    fn round_by_round(
+        &self,
+        ours: &str,
+        others: &[String],
+        figure: impl Fn(&Turn) -> Option<f64>,
+    ) -> Spread {
+        let in_round = |system: &str, round| {
+            let mut turns = self.turns_of(system).filter(|turn| turn.round == round);
+            turns.next().and_then(&figure)
+        };
+        let rounds = self.turns.iter().map(|turn| turn.round + 1).max();
+        let ratio = |round| {
+            let ours = in_round(ours, round)?;
+            let others = others.iter().filter_map(|other| in_round(other, round));
+            let best = others.max_by(f64::total_cmp)?;
+            (best > 0.0).then(|| ours / best)
+        };
+        Spread::of((0..rounds.unwrap_or(0)).filter_map(ratio).collect())
+    }
+}
+
+/// Some figures, sorted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Spread(Vec<f64>);
+
+impl Spread {
+    pub(super) fn of(mut figures: Vec<f64>) -> Self {
+        figures.sort_by(f64::total_cmp);
+        Self(figures)
+    }
+
+    /// How many.
+    pub(super) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The middle one, or the mean of the two in the middle.
+    pub(super) fn median(&self) -> Option<f64> {
+        let count = self.0.len();
+        let upper = *self.0.get(count / 2)?;
+        let lower = *self.0.get(count.saturating_sub(1) / 2)?;
+        Some((lower + upper) / 2.0)
+    }
+
+    pub(super) fn low(&self) -> Option<f64> {
+        self.0.first().copied()
+    }
+
+    pub(super) fn high(&self) -> Option<f64> {
+        self.0.last().copied()
+    }
+}
+
+/// Half of a rate, in two digits: the same for everybody who is asked at it.
+pub(super) fn half(per_second: f64) -> u64 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a rate of a real system"
+    )]
+    let exact = (per_second / 2.0) as u64;
+    let mut unit = 1;
+    while exact / unit >= 100 {
+        unit *= 10;
+    }
+    (exact - exact % unit).max(1)
+}
+
+/// What most nodes applied at least, in the same order: the second-highest count of three. Nodes
+/// that counted the same have the same digest, or `Err` says which have not.
+pub(super) fn by_most(nodes: &[(u64, u64)]) -> Result<u64, String> {
+    for (place, one) in nodes.iter().enumerate() {
+        let differs = |other: &&(u64, u64)| other.0 == one.0 && other.1 != one.1;
+        if nodes[place + 1..].iter().any(|other| differs(&other)) {
+            return Err(format!(
+                "nodes applied {} commands each, and not in the same order",
+                one.0
+            ));
+        }
+    }
+    let mut counts: Vec<u64> = nodes.iter().map(|(count, _)| *count).collect();
+    counts.sort_unstable_by(|a, b| b.cmp(a));
+    counts
+        .get(counts.len() / 2)
+        .copied()
+        .ok_or_else(|| "no node tells what it applied".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: &str = "achieved_per_s=1000.5 completed=5002 acknowledged=6000 p50_us=1 p95_us=2 \
+                        p99_us=3 p999_us=4 max_us=5 errors=0 lost=0 late_share=0.5";
+
+    fn turn(system: &str, round: usize, per_second: f64) -> Turn {
+        let maximum = Measured {
+            per_second,
+            completed: 1,
+            ..Measured::default()
+        };
+        Turn {
+            system: system.to_owned(),
+            round,
+            maximum: Some(maximum),
+            ..Turn::default()
+        }
+    }
+
+    fn near(found: Option<f64>, wanted: f64) {
+        let found = found.expect("there is a figure");
+        assert!((found - wanted).abs() < 1e-9, "{found} is not {wanted}");
+    }
+
+    #[test]
+    fn a_line_of_figures_is_understood() {
+        let measured = Measured::parse(LINE).unwrap();
+        near(Some(measured.per_second), 1000.5);
+        assert_eq!((measured.completed, measured.acknowledged), (5002, 6000));
+        assert_eq!(measured.trouble(), None);
+        assert!(measured.latency_trouble().is_some(), "half of it was late");
+        assert_eq!(Measured::parse(&LINE.replace("p99_us=3", "")), None);
+        assert_eq!(Measured::parse(&LINE.replace("p99_us=3", "p99_us=x")), None);
+        let wrong = Measured::parse(&LINE.replace("errors=0", "errors=1")).unwrap();
+        assert!(wrong.trouble().is_some());
+    }
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        let spread = Spread::of(vec![5.0, 1.0, 3.0]);
+        near(spread.median(), 3.0);
+        near(spread.low(), 1.0);
+        near(spread.high(), 5.0);
+        near(Spread::of(vec![1.0, 2.0]).median(), 1.5);
+        assert_eq!(Spread::default().median(), None);
+    }
+
+    #[test]
+    fn ratios_are_of_one_round_each_and_by_the_best_of_the_others() {
+        let mut results = Results::default();
+        // The machine was twice as fast in the second round; that is no merit of anybody.
+        for (round, speed) in [(0, 1.0), (1, 2.0)] {
+            results.turns.push(turn("ours", round, 100.0 * speed));
+            results.turns.push(turn("slow", round, 10.0 * speed));
+            results.turns.push(turn("fast", round, 50.0 * speed));
+        }
+        // A round without the other has no ratio.
+        results.turns.push(turn("ours", 2, 1e9));
+        let ratios = results.ratios("ours", &["slow".to_owned(), "fast".to_owned()]);
+        assert_eq!(ratios, Spread::of(vec![2.0, 2.0]));
+        near(results.ratios("ours", &["slow".to_owned()]).median(), 10.0);
+    }
+
+    #[test]
+    fn rounds_with_errors_do_not_count() {
+        let mut results = Results::default();
+        results.turns.push(turn("ours", 0, 100.0));
+        let mut wrong = turn("ours", 1, 900.0);
+        if let Some(maximum) = &mut wrong.maximum {
+            maximum.errors = 1;
+        }
+        results.turns.push(wrong);
+        let rates = results.at_maximum("ours", |measured| measured.per_second);
+        assert_eq!(rates, Spread::of(vec![100.0]));
+    }
+
+    #[test]
+    fn the_best_number_of_connections_is_without_errors() {
+        let mut results = Results::default();
+        for (connections, per_second, errors) in [(1, 10.0, 0), (4, 30.0, 0), (16, 90.0, 1)] {
+            results.trials.push(Trial {
+                system: "x".to_owned(),
+                connections,
+                measured: Measured {
+                    per_second,
+                    errors,
+                    completed: 1,
+                    ..Measured::default()
+                },
+            });
+        }
+        assert_eq!(results.best("x").map(|trial| trial.connections), Some(4));
+        assert_eq!(results.best("y"), None);
+    }
+
+    #[test]
+    fn half_of_a_rate_has_two_digits() {
+        assert_eq!(half(9999.0), 4900);
+        assert_eq!(half(123_456.0), 61_000);
+        assert_eq!(half(30.0), 15);
+        assert_eq!(half(0.0), 1);
+    }
+
+    #[test]
+    fn what_most_applied_is_what_counts() {
+        assert_eq!(by_most(&[(10, 7), (10, 7), (4, 1)]), Ok(10));
+        assert_eq!(by_most(&[(10, 7), (5, 2), (4, 1)]), Ok(5));
+        assert!(by_most(&[(10, 7), (10, 8), (4, 1)]).is_err());
+        assert!(by_most(&[]).is_err());
+    }
+}

@@ -1,0 +1,142 @@
+//! Asks a running system, and reads what it costs meanwhile.
+
+use std::{
+    io::{BufRead as _, BufReader},
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use super::{
+    OUTSTANDING, VALUE_BYTES,
+    build::Built,
+    cluster::{Cluster, Process},
+    figures::Measured,
+    systems::{Protocol, System},
+    usage::{Machine, Usage},
+};
+use crate::shell::Failed;
+
+/// How much is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Offer {
+    /// Commands under way.
+    Closed(u32),
+    /// Commands per second.
+    Open(u64),
+}
+
+/// One load.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Ask {
+    pub(super) offer: Offer,
+    pub(super) connections: u32,
+    pub(super) warmup: Duration,
+    pub(super) duration: Duration,
+}
+
+/// What was used so far.
+struct Reading {
+    system: Usage,
+    load: Usage,
+    own: Usage,
+    machine: Option<Machine>,
+}
+
+impl Reading {
+    fn take(cluster: &Cluster, load: u32) -> Self {
+        Self {
+            system: Usage::of_processes(&cluster.processes()),
+            load: Usage::of_process(load).unwrap_or_default(),
+            own: Usage::of_process(std::process::id()).unwrap_or_default(),
+            machine: Machine::now(),
+        }
+    }
+}
+
+/// Loads the system, and tells what was seen.
+pub(super) fn run(
+    built: &Built,
+    system: &System,
+    cluster: &mut Cluster,
+    ask: &Ask,
+) -> Result<Measured, Failed> {
+    let mut command = command(built, system, cluster, ask);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let stdout = child.stdout.take();
+    // It ends with this function, however that ends.
+    let mut load = Process::new(child);
+    let lines = BufReader::new(stdout.ok_or_else(|| Failed("no output".to_owned()))?).lines();
+    let mut readings = Vec::new();
+    let mut measured = None;
+    for line in lines {
+        let line = line?;
+        match line.split_once(' ').unwrap_or((&line, "")) {
+            ("measuring" | "measured", _) => readings.push(Reading::take(cluster, load.id())),
+            ("result", words) => measured = Measured::parse(words),
+            ("error", why) => {
+                if let Some(measured) = &mut measured {
+                    measured.first_error = Some(why.to_owned());
+                }
+            }
+            ("applied", rest) => cluster.heard_applied(rest),
+            _ => {}
+        }
+    }
+    let said = load.wait()?;
+    let mut measured =
+        measured.ok_or_else(|| Failed(format!("the load gave no result: {}", said.trim())))?;
+    if let [before, after] = &readings[..] {
+        fill(&mut measured, before, after);
+    }
+    cluster.check_alive()?;
+    Ok(measured)
+}
+
+fn command(built: &Built, system: &System, cluster: &Cluster, ask: &Ask) -> Command {
+    let program = match system.protocol {
+        Protocol::Framed | Protocol::Resp => "compare-load",
+        Protocol::EtcdPuts => "etcd-load",
+    };
+    let mut command = Command::new(built.program(program));
+    match system.protocol {
+        Protocol::Framed => command.args(["--protocol", "framed"]),
+        Protocol::Resp => command.args(["--protocol", "resp"]),
+        Protocol::EtcdPuts => &mut command,
+    };
+    let (flag, amount) = match ask.offer {
+        Offer::Closed(outstanding) => ("--outstanding", u64::from(outstanding)),
+        Offer::Open(rate) => ("--rate", rate),
+    };
+    let time = |time: Duration| match system.protocol {
+        Protocol::Framed | Protocol::Resp => time.as_secs_f64().to_string(),
+        Protocol::EtcdPuts => format!("{}ms", time.as_millis()),
+    };
+    command
+        .args(["--connect", &cluster.load_address()])
+        .args([flag, &amount.to_string()])
+        .args([
+            "--connections",
+            &ask.connections.min(OUTSTANDING).to_string(),
+        ])
+        .args(["--value-size", &VALUE_BYTES.to_string()])
+        .args(["--warmup", &time(ask.warmup)])
+        .args(["--duration", &time(ask.duration)]);
+    command
+}
+
+fn fill(measured: &mut Measured, before: &Reading, after: &Reading) {
+    let system = after.system.since(before.system).cpu_s();
+    let load = after.load.since(before.load).cpu_s();
+    let own = after.own.since(before.own).cpu_s();
+    #[expect(clippy::cast_precision_loss, reason = "a count of a few seconds")]
+    let commands = measured.completed.max(1) as f64;
+    measured.cpu_us = system * 1e6 / commands;
+    measured.load_cpu_us = load * 1e6 / commands;
+    if let (Some(before), Some(after)) = (before.machine, after.machine) {
+        measured.foreign_cpu = after.foreign_share(before, system + load + own);
+    }
+}

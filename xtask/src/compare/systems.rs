@@ -1,0 +1,309 @@
+//! The systems that stand beside each other.
+
+use crate::shell::Failed;
+
+/// Where the sources of other systems' programs are.
+pub(super) const FOLDER: &str = "bench-compare";
+
+/// How a program comes about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Build {
+    /// The `quorate` binary of this workspace.
+    Own,
+    /// A Go module in a folder of its own; each package becomes a program.
+    Go {
+        /// Below [`FOLDER`].
+        folder: &'static str,
+        /// (package, program).
+        programs: &'static [(&'static str, &'static str)],
+    },
+    /// A package of the Rust workspace in [`FOLDER`], whose program has its name.
+    Rust(&'static str),
+    /// It is installed or not.
+    Installed(&'static str),
+}
+
+/// How a system is started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    /// `quorate start` with these flags.
+    Quorate(&'static [&'static str]),
+    /// etcd's own server.
+    Etcd,
+    /// One process, not replicated.
+    Redis,
+    /// A program that keeps to the flags and words of bench-compare/README.md.
+    Library(&'static str),
+}
+
+/// Who loads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protocol {
+    /// Frames of `quorate bench log`.
+    Framed,
+    /// `SET` of the Redis protocol.
+    Resp,
+    /// Puts over etcd's gRPC interface.
+    EtcdPuts,
+}
+
+/// One system in one class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct System {
+    pub(super) name: &'static str,
+    pub(super) class: &'static str,
+    /// In a line.
+    pub(super) what: &'static str,
+    pub(super) version: &'static str,
+    pub(super) transport: &'static str,
+    pub(super) storage: &'static str,
+    /// What is not theirs in it.
+    pub(super) by_us: &'static str,
+    /// Settings that are not the system's defaults, with the reason.
+    pub(super) settings: &'static str,
+    pub(super) build: Build,
+    pub(super) start: Start,
+    pub(super) protocol: Protocol,
+    /// Which of ours it is compared with, in the same class.
+    pub(super) beside: &'static [&'static str],
+}
+
+const LOG: &[&str] = &["quorate-log"];
+const KV: &[&str] = &["quorate-kv-memory", "quorate-kv-lsm"];
+const NONE: &str = "-";
+const THIS: &str = "this checkout";
+const OWN_TCP: &str = "its own, TCP";
+const COUNTER: &str = "the front for clients; a state machine that counts";
+
+const RAFT: Build = Build::Go {
+    folder: "hashicorp-raft",
+    programs: &[(".", "hashicorp-raft")],
+};
+const QUORATE_LOG: System = System {
+    name: "quorate-log",
+    class: "durable",
+    what: "Quorate, a service without state (`quorate bench log`)",
+    version: THIS,
+    transport: OWN_TCP,
+    storage: "its own log",
+    by_us: "all of it",
+    settings: "defaults",
+    build: Build::Own,
+    start: Start::Quorate(&["--store", "none", "--durability", "durable"]),
+    protocol: Protocol::Framed,
+    beside: &[],
+};
+const HASHICORP: System = System {
+    name: "hashicorp-raft",
+    class: "durable",
+    what: "hashicorp/raft, the Raft of Consul, Nomad and Vault",
+    version: "raft v1.8.0, raft-wal v0.4.0 (Go)",
+    transport: "its own, TCP",
+    storage: "hashicorp/raft-wal; one fsync per append",
+    by_us: COUNTER,
+    settings: "BatchApplyCh on; MaxAppendEntries 256 (default 64, limit 1024): all that is under way fits; log level warn",
+    build: RAFT,
+    start: Start::Library("hashicorp-raft"),
+    protocol: Protocol::Framed,
+    beside: LOG,
+};
+const OPENRAFT: System = System {
+    name: "openraft",
+    class: "durable",
+    what: "OpenRaft",
+    version: "0.9.21",
+    transport: "ours, TCP: the project ships none",
+    storage: "ours, one file: appends that meet share a write and an fdatasync; the project ships none",
+    by_us: "transport; log; the front for clients; a state machine that counts",
+    settings: "defaults, but 500 ms heartbeats and 1.5 s elections: the defaults (50 ms, 150 ms) elect anew on a busy machine",
+    build: Build::Rust("compare-openraft"),
+    start: Start::Library("compare-openraft"),
+    protocol: Protocol::Framed,
+    beside: LOG,
+};
+const OMNIPAXOS: System = System {
+    name: "omnipaxos",
+    class: "durable",
+    what: "OmniPaxos",
+    version: "omnipaxos 0.2.4, omnipaxos_storage 0.2.4",
+    transport: "ours, TCP: the project ships none",
+    storage: "its own PersistentStorage (RocksDB), synced writes",
+    by_us: "transport; the loop around the library; the front for clients; a counter of commands",
+    settings: "batch_size 256, and what waits is flushed in each turn of the loop (default: no batches)",
+    build: Build::Rust("compare-omnipaxos"),
+    start: Start::Library("compare-omnipaxos"),
+    protocol: Protocol::Framed,
+    beside: LOG,
+};
+
+/// All of them.
+pub(super) const SYSTEMS: &[System] = &[
+    QUORATE_LOG,
+    System {
+        class: "volatile",
+        storage: "memory",
+        start: Start::Quorate(&["--store", "none", "--durability", "volatile"]),
+        ..QUORATE_LOG
+    },
+    System {
+        name: "quorate-kv-memory",
+        what: "Quorate, the key-value service with its data in memory and its log on disk",
+        start: Start::Quorate(&["--store", "memory", "--durability", "durable"]),
+        protocol: Protocol::Resp,
+        ..QUORATE_LOG
+    },
+    System {
+        name: "quorate-kv-lsm",
+        what: "Quorate, the key-value service with its data in a tree on disk",
+        storage: "its own log, and the tree",
+        start: Start::Quorate(&["--store", "lsm", "--durability", "durable"]),
+        protocol: Protocol::Resp,
+        ..QUORATE_LOG
+    },
+    System {
+        name: "etcd",
+        class: "durable",
+        what: "etcd, its own server unchanged",
+        version: "v3.7.3 (Go)",
+        transport: "its own, HTTP",
+        storage: "its own WAL, and bbolt",
+        by_us: "the load: a gRPC client of its generated stub, in Go",
+        settings: "defaults",
+        build: Build::Go {
+            folder: "etcd",
+            programs: &[(".", "etcd"), ("./load", "etcd-load")],
+        },
+        start: Start::Etcd,
+        protocol: Protocol::EtcdPuts,
+        beside: KV,
+    },
+    System {
+        name: "redis",
+        class: "durable",
+        what: "one Redis, not replicated",
+        version: "as installed",
+        transport: NONE,
+        storage: "its append-only file",
+        by_us: "nothing",
+        settings: "appendonly yes, appendfsync always, no snapshots",
+        build: Build::Installed("redis-server"),
+        start: Start::Redis,
+        protocol: Protocol::Resp,
+        beside: KV,
+    },
+    HASHICORP,
+    System {
+        class: "volatile",
+        storage: "its own InmemStore",
+        version: "raft v1.8.0 (Go)",
+        ..HASHICORP
+    },
+    System {
+        name: "dragonboat",
+        class: "durable",
+        what: "Dragonboat, one group",
+        version: "v3.3.8 (Go)",
+        transport: OWN_TCP,
+        storage: "its own LogDB (Pebble), synced",
+        by_us: COUNTER,
+        settings: "RTTMillisecond 200, ElectionRTT 10, HeartbeatRTT 1 as in its examples; sessions off (NoOPSession); no snapshots; log level warn",
+        build: Build::Go {
+            folder: "dragonboat",
+            programs: &[(".", "dragonboat")],
+        },
+        start: Start::Library("dragonboat"),
+        protocol: Protocol::Framed,
+        beside: LOG,
+    },
+    OPENRAFT,
+    System {
+        class: "volatile",
+        storage: "ours, an ordered map: the project ships none",
+        ..OPENRAFT
+    },
+    OMNIPAXOS,
+    System {
+        class: "volatile",
+        storage: "its own MemoryStorage",
+        ..OMNIPAXOS
+    },
+];
+
+impl System {
+    /// As in reports: `name/class`.
+    pub(super) fn id(&self) -> String {
+        format!("{}/{}", self.name, self.class)
+    }
+
+    pub(super) fn is_ours(&self) -> bool {
+        matches!(self.start, Start::Quorate(_))
+    }
+
+    /// Whether it is compared with this one of ours.
+    pub(super) fn stands_beside(&self, ours: &Self) -> bool {
+        self.class == ours.class && self.beside.contains(&ours.name)
+    }
+}
+
+/// Those that are named, by name or by `name/class`, and ours beside them; all if none is named.
+pub(super) fn choose(names: &[String]) -> Result<Vec<&'static System>, Failed> {
+    if names.is_empty() {
+        return Ok(SYSTEMS.iter().collect());
+    }
+    let is_named = |system: &System, name: &String| system.name == name || system.id() == *name;
+    for name in names {
+        if !SYSTEMS.iter().any(|system| is_named(system, name)) {
+            let all: Vec<String> = SYSTEMS.iter().map(System::id).collect();
+            return Err(Failed(format!(
+                "{name}: no such system; there are {}",
+                all.join(", ")
+            )));
+        }
+    }
+    let named = |system: &System| names.iter().any(|name| is_named(system, name));
+    let wanted = |system: &&System| {
+        named(system)
+            || SYSTEMS
+                .iter()
+                .any(|peer| named(peer) && peer.stands_beside(system))
+    };
+    Ok(SYSTEMS.iter().filter(wanted).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_named_system_brings_ours_with_it() {
+        let ids = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            let chosen = choose(&names).unwrap();
+            chosen.iter().map(|system| system.id()).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            ids(&["etcd"]),
+            [
+                "quorate-kv-memory/durable",
+                "quorate-kv-lsm/durable",
+                "etcd/durable"
+            ]
+        );
+        assert_eq!(
+            ids(&["openraft/volatile"]),
+            ["quorate-log/volatile", "openraft/volatile"]
+        );
+        assert_eq!(ids(&[]).len(), SYSTEMS.len());
+        assert!(choose(&["nobody".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn every_system_of_others_stands_beside_one_of_ours_and_ids_differ() {
+        for (place, system) in SYSTEMS.iter().enumerate() {
+            let ours = SYSTEMS.iter().filter(|ours| system.stands_beside(ours));
+            assert_eq!(system.is_ours(), ours.count() == 0, "{}", system.id());
+            let rest = &SYSTEMS[place + 1..];
+            assert!(rest.iter().all(|other| other.id() != system.id()));
+        }
+    }
+}
