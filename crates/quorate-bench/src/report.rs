@@ -6,6 +6,8 @@ mod svg;
 
 use serde::Serialize;
 
+pub use svg::escaped;
+
 use crate::{environment::Environment, papers::Beside, probe::Ceiling, row::Row};
 
 /// All that one run of the bench found.

@@ -27,7 +27,7 @@ use quorate_core::{
     node_id::NodeId,
 };
 use quorate_net::{Handle, TransferError, Unanswered};
-use quorate_replica::status::Status;
+use quorate_replica::{status::Status, tuner::Setting};
 use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
@@ -39,6 +39,7 @@ use tokio::{
 use crate::{
     config::Store,
     output::{Exit, Problem, error_json},
+    tune::view::{HoldRequest, TuningView},
     view::NodeView,
 };
 
@@ -50,6 +51,8 @@ const CONNECTION_LIFETIME: Duration = Duration::from_secs(60);
 const WAITING_MAX: usize = 8;
 /// Largest request body.
 const BODY_BYTES_MAX: usize = 4096;
+/// Longest time that batch and window are held: whoever asked may be gone.
+const HOLD_MS_MAX: u64 = 600_000;
 /// Accepting pauses for this long when descriptors run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -182,6 +185,7 @@ fn router(admin: Admin) -> Router {
         .route("/status", get(status))
         .route("/metrics", get(metrics))
         .route("/transfer", post(transfer))
+        .route("/tuning", get(tuning).post(hold))
         .fallback(|| async {
             Failure::new(StatusCode::NOT_FOUND, "not_found", "no such page", PAGES)
         })
@@ -189,7 +193,7 @@ fn router(admin: Admin) -> Router {
         .with_state(admin)
 }
 
-const PAGES: &str = "GET /health /ready /status /metrics, POST /transfer";
+const PAGES: &str = "GET /health /ready /status /metrics /tuning, POST /transfer /tuning";
 
 async fn ready(State(admin): State<Admin>) -> Result<&'static str, Failure> {
     let (status, _) = admin.status().await?;
@@ -268,6 +272,45 @@ async fn transfer(
     let outcome = admin.ask(move |handle, _| handle.transfer(to)).await?;
     let leader = outcome.map_err(Failure::transfer)?;
     Ok(Json(Transferred { leader: leader.0 }))
+}
+
+async fn tuning(State(admin): State<Admin>) -> Result<Json<TuningView>, Failure> {
+    let report = admin.ask(|handle, _| handle.tuning()).await?;
+    Ok(Json(TuningView::new(&report.map_err(Failure::unanswered)?)))
+}
+
+/// As for `transfer`, no page in a browser can send this unasked.
+async fn hold(
+    State(admin): State<Admin>,
+    Json(request): Json<HoldRequest>,
+) -> Result<Json<TuningView>, Failure> {
+    let (setting, ms) = (request.setting()?, request.ms());
+    let report = admin.ask(move |handle, _| handle.hold(setting, ms)).await?;
+    Ok(Json(TuningView::new(&report.map_err(Failure::unanswered)?)))
+}
+
+impl HoldRequest {
+    fn setting(&self) -> Result<Option<Setting>, Failure> {
+        let Some(hold) = self.hold else {
+            return Ok(None);
+        };
+        if hold.batch_bytes == 0 || hold.window == 0 || !(1..=HOLD_MS_MAX).contains(&hold.ms) {
+            return Err(Failure::new(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "bad_request",
+                "batch_bytes and window are at least 1, ms is 1 … 600000",
+                "{\"hold\": null} ends a hold",
+            ));
+        }
+        Ok(Some(Setting {
+            batch_bytes: hold.batch_bytes,
+            window: hold.window,
+        }))
+    }
+
+    fn ms(&self) -> u64 {
+        self.hold.map_or(0, |hold| hold.ms)
+    }
 }
 
 /// An answer that is no success.

@@ -18,6 +18,8 @@ use clap::Subcommand;
 
 use crate::output::{Exit, Problem};
 
+pub(crate) use session::resolve;
+
 /// What is measured.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum BenchCommand {

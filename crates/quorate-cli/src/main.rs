@@ -14,6 +14,7 @@ mod sim;
 mod start;
 mod status;
 mod transfer;
+mod tune;
 mod view;
 
 use std::{env, process::ExitCode};
@@ -46,6 +47,8 @@ enum Command {
     Status(status::StatusArgs),
     /// Hand leadership to another node
     Transfer(transfer::TransferArgs),
+    /// How commands are batched, and why
+    Tune(tune::TuneArgs),
     /// Look at the log of a stopped node
     #[command(subcommand)]
     Log(log::LogCommand),
@@ -77,6 +80,7 @@ fn run(command: Command, output: Output) -> Result<Exit, Problem> {
         Command::Demo(args) => demo::run(&args, output),
         Command::Status(args) => status::run(&args, output),
         Command::Transfer(args) => transfer::run(&args, output),
+        Command::Tune(args) => tune::run(&args, output),
         Command::Log(command) => log::run(&command, output),
         Command::Sim(args) => sim::run(&args, output),
         Command::Bench(command) => bench::run(&command),

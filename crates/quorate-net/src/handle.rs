@@ -100,7 +100,7 @@ pub(crate) enum Command {
     Metrics(SyncSender<Metrics>),
     Transfer(Option<NodeId>, SyncSender<Result<NodeId, Refusal>>),
     Tuning(SyncSender<TuningReport>),
-    Hold(Option<Setting>, SyncSender<TuningReport>),
+    Hold(Option<Setting>, u64, SyncSender<TuningReport>),
 }
 
 /// What both sides see.
@@ -201,9 +201,9 @@ impl Handle {
         self.ask(ANSWER_WAIT, Command::Tuning)
     }
 
-    /// Holds batch and window at these values, or lets them go again.
-    pub fn hold(&self, setting: Option<Setting>) -> Result<TuningReport, Unanswered> {
-        self.ask(ANSWER_WAIT, |reply| Command::Hold(setting, reply))
+    /// Holds batch and window at these values for so many milliseconds, or lets them go again.
+    pub fn hold(&self, setting: Option<Setting>, ms: u64) -> Result<TuningReport, Unanswered> {
+        self.ask(ANSWER_WAIT, |reply| Command::Hold(setting, ms, reply))
     }
 
     /// Hands leadership to this node, or to the most advanced follower; names the new leader.

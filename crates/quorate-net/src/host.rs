@@ -136,8 +136,8 @@ pub trait Host {
     /// What batch and window are, and why.
     fn tuning(&self) -> TuningReport;
 
-    /// Holds batch and window at these values; `None` ends that.
-    fn hold(&mut self, setting: Option<Setting>);
+    /// Holds batch and window at these values until then; `None` ends that.
+    fn hold(&mut self, setting: Option<Setting>, until: Time);
 
     /// Appends the host's metrics in the text format of Prometheus.
     fn metrics(&self, out: &mut String);

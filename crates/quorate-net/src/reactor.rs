@@ -258,8 +258,8 @@ impl<H: Host> Reactor<H> {
         for command in mail.commands {
             match command {
                 Command::Transfer(to, reply) => self.on_transfer(to, reply, now),
-                Command::Hold(setting, reply) => {
-                    self.host.hold(setting);
+                Command::Hold(setting, ms, reply) => {
+                    self.host.hold(setting, now.time.plus_ms(ms));
                     self.questions.push(Command::Tuning(reply));
                 }
                 question => self.questions.push(question),

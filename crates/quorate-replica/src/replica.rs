@@ -214,10 +214,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.tuning.setting()
     }
 
-    /// Holds batch and window at these values, or the nearest that work, whatever the tuner would
-    /// do; `None` ends that.
-    pub fn hold_setting(&mut self, setting: Option<Setting>) {
-        self.tuning.hold(setting);
+    /// Holds batch and window at these values until then, or at the nearest that work, whatever the
+    /// tuner would do; `None` ends that.
+    pub fn hold_setting(&mut self, setting: Option<Setting>, until: Time) {
+        self.tuning.hold(setting, until);
     }
 
     /// The next change of batch and window that was not asked for yet, for the operator's log.

@@ -27,8 +27,8 @@ pub(crate) struct Tuning {
     tuner: Tuner,
     possible: Bounds,
     class: Class,
-    /// Set from outside; it stays in force until it is taken back.
-    held: Option<Setting>,
+    /// Set from outside; in force until it is taken back, or until then.
+    held: Option<(Setting, Time)>,
     began: Option<Time>,
     totals: Totals,
     /// A peer's place is its number.
@@ -59,12 +59,13 @@ impl Tuning {
 
     /// What is in force.
     pub(crate) fn setting(&self) -> Setting {
-        self.held.unwrap_or_else(|| self.tuner.setting())
+        let held = self.held.map(|(setting, _)| setting);
+        held.unwrap_or_else(|| self.tuner.setting())
     }
 
     /// Holds a setting, for whoever measures what it does; `None` gives the tuner its way again.
-    pub(crate) fn hold(&mut self, setting: Option<Setting>) {
-        self.held = setting.map(|setting| self.possible.clamp(setting));
+    pub(crate) fn hold(&mut self, setting: Option<Setting>, until: Time) {
+        self.held = setting.map(|setting| (self.possible.clamp(setting), until));
     }
 
     pub(crate) fn is_held(&self) -> bool {
@@ -166,6 +167,7 @@ impl Tuning {
         waiting: usize,
         in_flight: usize,
     ) -> Setting {
+        self.held = self.held.filter(|(_, until)| now < *until);
         let Some(began) = self.began.take() else {
             return self.setting();
         };

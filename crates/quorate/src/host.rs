@@ -259,8 +259,8 @@ impl<S: StateMachine, F: Front> Host for NodeHost<S, F> {
         self.replica.tuning()
     }
 
-    fn hold(&mut self, setting: Option<Setting>) {
-        self.replica.hold_setting(setting);
+    fn hold(&mut self, setting: Option<Setting>, until: Time) {
+        self.replica.hold_setting(setting, until);
     }
 
     fn metrics(&self, out: &mut String) {

@@ -114,7 +114,7 @@ fn short(value: f64) -> String {
 }
 
 /// Text inside of XML.
-pub(super) fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")

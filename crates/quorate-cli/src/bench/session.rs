@@ -183,7 +183,7 @@ fn not_started(error: &io::Error) -> Problem {
 }
 
 /// The first address of a name.
-pub(super) fn resolve(address: &str) -> Result<SocketAddr, Problem> {
+pub(crate) fn resolve(address: &str) -> Result<SocketAddr, Problem> {
     let unknown = |why: String| {
         Problem::usage(format_args!("{address}: {why}")).hint("an address is HOST:PORT")
     };

@@ -1,0 +1,222 @@
+//! `quorate tune`: how a cluster batches its commands, and why.
+
+mod page;
+mod sweep;
+pub(crate) mod view;
+
+use std::{fs, path::PathBuf, time::Duration};
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::{
+    http,
+    output::{Exit, Output, Problem, progress, table},
+    status::{self, DEFAULT_ADMIN},
+    tune::{
+        sweep::{Sweep, SweepView},
+        view::{PointView, SettingView, TuningView, bytes, thousands, time},
+    },
+    view::{Answer, ClusterView, NodeView},
+};
+
+/// A node has this long to answer.
+const WAIT: Duration = Duration::from_secs(5);
+
+/// Flags.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct TuneArgs {
+    /// Admin address of any node
+    #[arg(long, env = "QUORATE_ADMIN", value_name = "ADDR", value_delimiter = ',', default_value = DEFAULT_ADMIN)]
+    admin: Vec<String>,
+    /// The node whose batches are looked at [default: the leader]
+    #[arg(long, env = "QUORATE_NODE", value_name = "NODE", value_parser = clap::value_parser!(u32).range(1..))]
+    node: Option<u32>,
+    /// Measure batch sizes and windows one by one, with a load of its own: for test clusters, as it
+    /// writes keys (key:0000000000 …) and slows down everybody else
+    #[arg(long)]
+    sweep: bool,
+    /// Sweep although clients are connected
+    #[arg(long)]
+    yes: bool,
+    /// With --sweep: commands under way at any time
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    outstanding: u32,
+    /// With --sweep: connections that they are spread over
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    connections: u32,
+    /// With --sweep: bytes of a value
+    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    value_size: u32,
+    /// With --sweep: milliseconds for each point
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(50..=60_000))]
+    point_ms: u64,
+    /// Write a page to look at
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// The result.
+#[derive(Clone, Debug, Serialize)]
+struct Document {
+    node: u32,
+    #[serde(flatten)]
+    tuning: TuningView,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sweep: Option<SweepView>,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &TuneArgs, output: Output) -> Result<Exit, Problem> {
+    let cluster = status::look(&args.admin)?;
+    let node = node(&cluster, args.node)?;
+    let admin = admin_address(&cluster, node, &args.admin)?;
+    let sweep = if args.sweep {
+        let view = view_of(&cluster, node)?;
+        Some(Sweep::new(args, &admin, view)?.run(&cluster)?)
+    } else {
+        None
+    };
+    let document = Document {
+        node,
+        tuning: ask(&admin)?,
+        sweep,
+    };
+    if let Some(file) = &args.html {
+        let page = page::render(&document);
+        fs::write(file, page).map_err(|error| Problem::io(file.display(), &error))?;
+        progress(&format!("wrote {}", file.display()));
+    }
+    output.result(&document, || human(&document));
+    Ok(Exit::Done)
+}
+
+fn node(cluster: &ClusterView, wanted: Option<u32>) -> Result<u32, Problem> {
+    wanted.or(cluster.leader).ok_or_else(|| {
+        let what = "no leader with a quorum is known";
+        Problem::new(Exit::Unreachable, "no_leader", what)
+            .hint("name a node with --node; `quorate status` shows who is missing")
+    })
+}
+
+fn view_of(cluster: &ClusterView, node: u32) -> Result<&NodeView, Problem> {
+    let mut views = cluster.nodes.iter().filter_map(Answer::view);
+    views.find(|view| view.node == node).ok_or_else(|| {
+        let what = format_args!("node {node} does not answer");
+        Problem::new(Exit::Unreachable, "unreachable", what)
+            .hint("give its address with --admin; `quorate status` shows why")
+    })
+}
+
+/// Where the node listens for operators; a node that does not know its own place is asked where it
+/// was asked before.
+fn admin_address(cluster: &ClusterView, node: u32, given: &[String]) -> Result<String, Problem> {
+    let view = view_of(cluster, node)?;
+    let own = view.members.iter().find(|member| member.node == node);
+    let known = own.and_then(|member| member.admin.clone());
+    known
+        .or_else(|| match given {
+            [only] if cluster.nodes.len() == 1 => Some(only.clone()),
+            _ => None,
+        })
+        .ok_or_else(|| {
+            let what = format_args!("the admin address of node {node} is not known");
+            Problem::new(Exit::Unreachable, "unreachable", what).hint("give it with --admin")
+        })
+}
+
+fn ask(admin: &str) -> Result<TuningView, Problem> {
+    answer(admin, http::get(admin, "/tuning", WAIT))
+}
+
+fn answer(admin: &str, response: std::io::Result<http::Response>) -> Result<TuningView, Problem> {
+    let response = response.map_err(|error| http::unreachable(admin, &error))?;
+    response.json().map_err(|refusal| {
+        Problem::new(Exit::Unreachable, "tuning_failed", refusal.message).hint(refusal.hint)
+    })
+}
+
+fn human(document: &Document) -> String {
+    let tuning = &document.tuning;
+    let mut text = format!("node {}: {}\n", document.node, tuning.reason);
+    if let Some(measured) = tuning.measured {
+        text.push_str(&format!(
+            "measured: {}/s, {} from acceptance to reply\n",
+            thousands(measured.throughput),
+            time(measured.latency_us / 1e6)
+        ));
+    }
+    text.push('\n');
+    let parameters = tuning.parameters.iter();
+    let rows: Vec<_> = parameters
+        .map(|parameter| vec![parameter.name.replace('_', " "), parameter.shown()])
+        .collect();
+    text.push_str(&table(&rows));
+    text.push_str("\npredicted, commands per second:\n");
+    text.push_str(&grid(&tuning.grid, |point| thousands(point.throughput)));
+    text.push_str("\npredicted latency:\n");
+    text.push_str(&grid(&tuning.grid, |point| time(point.latency_us / 1e6)));
+    if let Some(sweep) = &document.sweep {
+        text.push_str("\nmeasured, commands per second:\n");
+        text.push_str(&grid(&sweep.points(), |point| thousands(point.throughput)));
+        text.push_str(&sweep.summary());
+    }
+    text
+}
+
+/// A row per batch, a column per window.
+fn grid(points: &[PointView], shown: impl Fn(&PointView) -> String) -> String {
+    if points.is_empty() {
+        return "too little is known yet: put some load on the cluster\n".to_owned();
+    }
+    let (batches, windows) = axes(points);
+    let mut head = vec!["batch \\ window".to_owned()];
+    head.extend(windows.iter().map(ToString::to_string));
+    let mut rows = vec![head];
+    for batch_bytes in batches {
+        let mut row = vec![bytes(batch_bytes)];
+        for &window in &windows {
+            let setting = SettingView {
+                batch_bytes,
+                window,
+            };
+            let found = points.iter().find(|point| point.setting() == setting);
+            row.push(found.map_or_else(String::new, &shown));
+        }
+        rows.push(row);
+    }
+    table(&rows)
+}
+
+/// Every batch and every window of a grid, sorted.
+fn axes(points: &[PointView]) -> (Vec<usize>, Vec<usize>) {
+    let mut batches: Vec<_> = points.iter().map(|point| point.batch_bytes).collect();
+    let mut windows: Vec<_> = points.iter().map(|point| point.window).collect();
+    for axis in [&mut batches, &mut windows] {
+        axis.sort_unstable();
+        axis.dedup();
+    }
+    (batches, windows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grid_is_a_table_with_gaps() {
+        let point = |batch_bytes, window, throughput| PointView {
+            batch_bytes,
+            window,
+            throughput,
+            latency_us: 1.0,
+        };
+        let points = [point(4096, 2, 20.0), point(1024, 1, 10.0)];
+        let text = grid(&points, |point| format!("{:.0}", point.throughput));
+        assert_eq!(
+            text,
+            "batch \\ window  1   2\n1 KiB           10\n4 KiB               20\n"
+        );
+        assert!(grid(&[], |_| String::new()).contains("too little is known"));
+    }
+}

@@ -1,0 +1,95 @@
+//! `--html`: the same as a page without anything from elsewhere.
+
+use std::fmt::Write as _;
+
+use quorate_bench::report::escaped;
+
+use super::{
+    Document, axes,
+    view::{PointView, SettingView, bytes, thousands, time},
+};
+
+const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#222}\
+table{border-collapse:collapse;margin:.5em 0 1.5em}td,th{padding:.25em .7em;text-align:right;border:1px solid #ddd}\
+th{background:#f5f5f5;font-weight:600}td.name,th.name{text-align:left}.chosen{outline:3px solid #c60}";
+
+pub(super) fn render(document: &Document) -> String {
+    let tuning = &document.tuning;
+    let mut page = format!(
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>quorate tune</title>\
+         <style>{STYLE}</style><h1>Node {}</h1><p>{}</p><h2>Measured</h2><table>",
+        document.node,
+        escaped(&tuning.reason)
+    );
+    for parameter in &tuning.parameters {
+        let _ = write!(
+            page,
+            "<tr><th class=\"name\">{}<td class=\"name\">{}",
+            escaped(&parameter.name.replace('_', " ")),
+            escaped(&parameter.shown())
+        );
+    }
+    page.push_str("</table>");
+    let rate = |point: &PointView| thousands(point.throughput);
+    let latency = |point: &PointView| time(point.latency_us / 1e6);
+    let mut table = |title: &str, points: &[PointView], shown: &dyn Fn(&PointView) -> String| {
+        let _ = write!(page, "<h2>{title}</h2>");
+        heat(points, tuning.chosen, shown, &mut page);
+    };
+    table("Predicted: commands per second", &tuning.grid, &rate);
+    table("Predicted: latency", &tuning.grid, &latency);
+    if let Some(sweep) = &document.sweep {
+        table("Measured: commands per second", &sweep.points(), &rate);
+        table("Measured: median latency", &sweep.points(), &latency);
+        let _ = write!(page, "<p>{}</p>", escaped(&sweep.summary()));
+    }
+    page.push_str("</html>\n");
+    page
+}
+
+/// Darker is more throughput; the setting in force is framed.
+fn heat(
+    points: &[PointView],
+    chosen: SettingView,
+    shown: &dyn Fn(&PointView) -> String,
+    page: &mut String,
+) {
+    if points.is_empty() {
+        page.push_str("<p>Too little is known yet: put some load on the cluster.</p>");
+        return;
+    }
+    let (batches, windows) = axes(points);
+    let most = points
+        .iter()
+        .map(|point| point.throughput)
+        .fold(1.0, f64::max);
+    page.push_str("<table><tr><th class=\"name\">batch \\ window");
+    for window in &windows {
+        let _ = write!(page, "<th>{window}");
+    }
+    for batch_bytes in batches {
+        let _ = write!(page, "<tr><th class=\"name\">{}", bytes(batch_bytes));
+        for &window in &windows {
+            let setting = SettingView {
+                batch_bytes,
+                window,
+            };
+            let Some(point) = points.iter().find(|point| point.setting() == setting) else {
+                page.push_str("<td>");
+                continue;
+            };
+            let lightness = 100.0 - 45.0 * point.throughput / most;
+            let class = if setting == chosen {
+                " class=\"chosen\""
+            } else {
+                ""
+            };
+            let _ = write!(
+                page,
+                "<td{class} style=\"background:hsl(205 70% {lightness:.0}%)\">{}",
+                escaped(&shown(point))
+            );
+        }
+    }
+    page.push_str("</table>");
+}

@@ -1,0 +1,380 @@
+//! `--sweep`: every batch and window of a grid, measured one by one with a load of its own.
+//!
+//! Each setting is held on the node for a little longer than it is measured, so that the node goes
+//! back to its own choice by itself, whatever becomes of this process.
+
+use std::{
+    io::{self, BufRead as _, IsTerminal as _},
+    net::SocketAddr,
+    process,
+    time::Duration,
+};
+
+use quorate_bench::{
+    generator::Running,
+    load::{Offer, Plan},
+    protocol::{Protocol, framed::Framed, resp::Resp},
+    samples::Samples,
+};
+use serde::Serialize;
+
+use super::{
+    TuneArgs, WAIT, answer,
+    view::{HoldRequest, HoldView, PointView, SettingView, TuningView, thousands},
+};
+use crate::{
+    bench::resolve,
+    config::Store,
+    http,
+    output::{Exit, Problem, progress},
+    signals,
+    view::{Answer, ClusterView, NodeView},
+};
+
+/// What is measured.
+const BATCHES: [usize; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
+const WINDOWS: [usize; 6] = [1, 2, 4, 8, 16, 64];
+/// Keys that are written.
+const KEYS: u64 = 100_000;
+/// A setting needs so long to show, and the load to begin; or as long as a point is measured.
+const WARMUP: Duration = Duration::from_millis(250);
+/// The node's own choice gets so many times as long: it learns what this load is like.
+const SETTLE: u32 = 16;
+/// How long after the end a reply is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Connecting, and asking the node.
+const SLACK_MS: u64 = 15_000;
+
+/// What was measured.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct SweepView {
+    outstanding: u32,
+    connections: u32,
+    value_bytes: u32,
+    measured: Vec<MeasuredPoint>,
+    /// The best point,
+    best: SettingView,
+    /// and its commands per second.
+    best_throughput: f64,
+    /// What the node chose by itself afterwards under the same load,
+    chosen: SettingView,
+    /// and its commands per second.
+    chosen_throughput: f64,
+    /// Of the model's predictions, in parts of what was measured; null if it predicted nothing.
+    model_error_median: Option<f64>,
+    model_error_max: Option<f64>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct MeasuredPoint {
+    batch_bytes: usize,
+    window: usize,
+    throughput: f64,
+    p50_us: f64,
+    p99_us: f64,
+    predicted: Option<f64>,
+}
+
+/// Everything that is needed for it.
+pub(crate) struct Sweep<'a> {
+    args: &'a TuneArgs,
+    admin: &'a str,
+    client: SocketAddr,
+    store: Store,
+}
+
+impl<'a> Sweep<'a> {
+    pub(crate) fn new(
+        args: &'a TuneArgs,
+        admin: &'a str,
+        view: &NodeView,
+    ) -> Result<Self, Problem> {
+        let own = view.members.iter().find(|member| member.node == view.node);
+        let client = own.and_then(|member| member.client.as_deref());
+        let unknown = || {
+            let what = format_args!("node {} has no client address", view.node);
+            Problem::new(Exit::Failed, "no_client_address", what)
+        };
+        Ok(Self {
+            args,
+            admin,
+            client: resolve(client.ok_or_else(unknown)?)?,
+            store: Store::named(&view.store).unwrap_or(Store::Lsm),
+        })
+    }
+
+    /// Measures, and lets the node choose for itself again.
+    pub(crate) fn run(&self, cluster: &ClusterView) -> Result<SweepView, Problem> {
+        self.consent(clients(cluster)?)?;
+        let admin = self.admin.to_owned();
+        signals::on_first(move || {
+            let _ = set(&admin, None);
+            process::exit(Exit::Interrupted as i32);
+        })?;
+        let measured = self.grid();
+        let released = set(self.admin, None);
+        let measured = measured?;
+        released?;
+        progress("the node's own choice");
+        let chosen = self.load(self.warmup() * SETTLE)?;
+        let setting = super::ask(self.admin)?.chosen;
+        self.view(measured, setting, rate(&chosen))
+    }
+
+    fn warmup(&self) -> Duration {
+        WARMUP.min(Duration::from_millis(self.args.point_ms))
+    }
+
+    fn consent(&self, clients: u64) -> Result<(), Problem> {
+        let points = (BATCHES.len() * WINDOWS.len()) as u64;
+        let seconds = points * (self.args.point_ms + 400) / 1000 + 6;
+        let what = format!(
+            "{clients} clients are connected; a sweep loads the cluster for about {seconds} s"
+        );
+        if clients == 0 || self.args.yes {
+            return Ok(());
+        }
+        let refused = || {
+            Problem::new(Exit::Failed, "clients_connected", &what).hint("--yes sweeps all the same")
+        };
+        if !io::stdin().is_terminal() {
+            return Err(refused());
+        }
+        progress(&format!("{what}. Go on? [y/N]"));
+        let mut line = String::new();
+        let read = io::stdin().lock().read_line(&mut line);
+        let yes = read.is_ok() && matches!(line.trim(), "y" | "Y" | "yes");
+        yes.then_some(()).ok_or_else(refused)
+    }
+
+    fn grid(&self) -> Result<Vec<MeasuredPoint>, Problem> {
+        let mut points = Vec::new();
+        for batch_bytes in BATCHES {
+            for window in WINDOWS {
+                let setting = SettingView {
+                    batch_bytes,
+                    window,
+                };
+                points.push(self.point(setting)?);
+            }
+        }
+        Ok(points)
+    }
+
+    fn point(&self, setting: SettingView) -> Result<MeasuredPoint, Problem> {
+        let held = set(self.admin, Some((setting, self.args.point_ms + SLACK_MS)))?;
+        if held.chosen != setting {
+            let what = format_args!(
+                "the node holds {} instead of {}",
+                held.chosen.shown(),
+                setting.shown()
+            );
+            return Err(Problem::new(Exit::Failed, "not_held", what));
+        }
+        let samples = self.load(self.warmup())?;
+        // What the model says of this point, with what it has just learned under this load.
+        let predicted = super::ask(self.admin)?.predicted(setting);
+        let point = MeasuredPoint {
+            batch_bytes: setting.batch_bytes,
+            window: setting.window,
+            throughput: rate(&samples),
+            p50_us: samples.latencies.quantile_us(0.5),
+            p99_us: samples.latencies.quantile_us(0.99),
+            predicted,
+        };
+        progress(&format!(
+            "{}: {}/s, p99 {:.0} µs",
+            setting.shown(),
+            thousands(point.throughput),
+            point.p99_us
+        ));
+        Ok(point)
+    }
+
+    /// One closed loop against whatever is in force.
+    fn load(&self, warmup: Duration) -> Result<Samples, Problem> {
+        fn run<P: Protocol + Send + 'static>(
+            plan: Plan,
+            client: SocketAddr,
+            protocol: P,
+        ) -> io::Result<Samples> {
+            Running::start(plan, vec![client], protocol)?.finish()
+        }
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let plan = Plan {
+            offer: Offer::Closed {
+                outstanding: self.args.outstanding,
+            },
+            connections: self.args.connections,
+            warmup: nanos(warmup),
+            measure: self.args.point_ms * 1_000_000,
+            patience: nanos(PATIENCE),
+        };
+        let size = self.args.value_size as usize;
+        let samples = match self.store {
+            Store::None => run(plan, self.client, Framed::new(size)),
+            Store::Lsm | Store::Memory => run(plan, self.client, Resp::new(size, KEYS, 0)),
+        };
+        let failed = |why: &str| {
+            let what = format_args!("the load at {} failed: {why}", self.client);
+            Problem::new(Exit::Failed, "load_failed", what).hint("`quorate status` may say why")
+        };
+        let samples = samples.map_err(|error| failed(&error.to_string()))?;
+        match &samples.first_error {
+            Some(error) => Err(failed(error)),
+            None => Ok(samples),
+        }
+    }
+
+    fn view(
+        &self,
+        measured: Vec<MeasuredPoint>,
+        chosen: SettingView,
+        chosen_throughput: f64,
+    ) -> Result<SweepView, Problem> {
+        let best = measured
+            .iter()
+            .max_by(|a, b| a.throughput.total_cmp(&b.throughput))
+            .copied()
+            .ok_or_else(|| Problem::new(Exit::Failed, "no_points", "nothing was measured"))?;
+        let errors = errors(&measured);
+        Ok(SweepView {
+            outstanding: self.args.outstanding,
+            connections: self.args.connections,
+            value_bytes: self.args.value_size,
+            best: best.setting(),
+            best_throughput: best.throughput,
+            chosen,
+            chosen_throughput,
+            model_error_median: errors.get(errors.len() / 2).copied(),
+            model_error_max: errors.last().copied(),
+            measured,
+        })
+    }
+}
+
+impl MeasuredPoint {
+    const fn setting(&self) -> SettingView {
+        SettingView {
+            batch_bytes: self.batch_bytes,
+            window: self.window,
+        }
+    }
+}
+
+impl SweepView {
+    /// As a grid is shown.
+    pub(crate) fn points(&self) -> Vec<PointView> {
+        let point = |point: &MeasuredPoint| PointView {
+            batch_bytes: point.batch_bytes,
+            window: point.window,
+            throughput: point.throughput,
+            latency_us: point.p50_us,
+        };
+        self.measured.iter().map(point).collect()
+    }
+
+    pub(crate) fn summary(&self) -> String {
+        let mut text = format!(
+            "best: {} with {}/s; the node chose {} by itself, with {}/s: {:.0} % of it\n",
+            self.best.shown(),
+            thousands(self.best_throughput),
+            self.chosen.shown(),
+            thousands(self.chosen_throughput),
+            self.chosen_throughput / self.best_throughput.max(1.0) * 100.0
+        );
+        if let (Some(median), Some(max)) = (self.model_error_median, self.model_error_max) {
+            text.push_str(&format!(
+                "the model is off by {:.0} % (median), {:.0} % at most\n",
+                median * 100.0,
+                max * 100.0
+            ));
+        }
+        text
+    }
+}
+
+/// Of the predictions, sorted.
+fn errors(measured: &[MeasuredPoint]) -> Vec<f64> {
+    let mut errors: Vec<f64> = measured
+        .iter()
+        .filter(|point| point.throughput > 0.0)
+        .filter_map(|point| Some((point.predicted? / point.throughput - 1.0).abs()))
+        .collect();
+    errors.sort_by(f64::total_cmp);
+    errors
+}
+
+fn rate(samples: &Samples) -> f64 {
+    samples.per_second()
+}
+
+/// Holds a setting for so many milliseconds, or ends that.
+fn set(admin: &str, hold: Option<(SettingView, u64)>) -> Result<TuningView, Problem> {
+    let hold = hold.map(|(setting, ms)| HoldView {
+        batch_bytes: setting.batch_bytes,
+        window: setting.window,
+        ms,
+    });
+    let body = serde_json::to_string(&HoldRequest { hold }).expect("plain data");
+    answer(admin, http::post(admin, "/tuning", &body, WAIT))
+}
+
+/// Client connections of all nodes that answer.
+fn clients(cluster: &ClusterView) -> Result<u64, Problem> {
+    let views = cluster.nodes.iter().filter_map(Answer::view);
+    let mut count = 0;
+    for view in views {
+        let own = view.members.iter().find(|member| member.node == view.node);
+        let Some(admin) = own.and_then(|member| member.admin.as_deref()) else {
+            continue;
+        };
+        let metrics = http::get(admin, "/metrics", WAIT)
+            .map_err(|error| http::unreachable(admin, &error))?
+            .body;
+        count += connections(&metrics);
+    }
+    Ok(count)
+}
+
+fn connections(metrics: &str) -> u64 {
+    let mut lines = metrics.lines();
+    let found = lines.find_map(|line| line.strip_prefix("quorate_connections "));
+    found.and_then(|count| count.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(throughput: f64, predicted: Option<f64>) -> MeasuredPoint {
+        MeasuredPoint {
+            batch_bytes: 4096,
+            window: 1,
+            throughput,
+            p50_us: 1.0,
+            p99_us: 2.0,
+            predicted,
+        }
+    }
+
+    #[test]
+    fn the_models_error_is_in_parts_of_what_was_measured() {
+        let points = [
+            point(100.0, Some(150.0)),
+            point(100.0, Some(90.0)),
+            point(100.0, None),
+            point(0.0, Some(5.0)),
+        ];
+        let errors = errors(&points);
+        assert_eq!(errors.len(), 2);
+        assert!((errors[0] - 0.1).abs() < 1e-9 && (errors[1] - 0.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn connections_are_read_from_the_metrics() {
+        let text = "# TYPE quorate_connections gauge\nquorate_connections 12\n";
+        assert_eq!(connections(text), 12);
+        assert_eq!(connections(""), 0);
+    }
+}
