@@ -16,6 +16,7 @@ use std::{
     time::Duration,
 };
 
+use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
@@ -210,6 +211,31 @@ async fn write(
         output.clear();
     }
     Ok(())
+}
+
+/// Commands that share an entry of a log, each after its length.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Commands(#[serde(with = "serde_bytes")] Vec<u8>);
+
+impl Commands {
+    /// Adds one at the end.
+    pub fn push(&mut self, command: &[u8]) {
+        let length = u32::try_from(command.len()).expect("commands are bounded where they come in");
+        self.0.extend_from_slice(&length.to_le_bytes());
+        self.0.extend_from_slice(command);
+    }
+
+    /// One after the other.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest = self.0.as_slice();
+        std::iter::from_fn(move || {
+            let (length, after) = rest.split_first_chunk::<LENGTH_BYTES>()?;
+            let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
+            let (command, next) = after.split_at_checked(length)?;
+            rest = next;
+            Some(command)
+        })
+    }
 }
 
 /// What a replica applied, in an order that its digest tells.

@@ -2,8 +2,8 @@
 //!
 //! The library has no transport and no loop, so these are ours: one thread owns the replica, takes
 //! whatever came meanwhile, and writes to the other nodes itself; one thread per connection reads.
-//! Batches are the library's: full ones go at once, others at its next tick, which comes every
-//! 100 µs while something waits.
+//! All commands that came meanwhile share an entry. The library has batches of its own, but a part
+//! of one waits for a tick of its clock, and each tick costs a follower a synced write of nothing.
 #![forbid(unsafe_code)]
 
 use std::{
@@ -20,7 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use compare_front::{Applied, Flags};
+use compare_front::{Applied, Commands, Flags};
 use omnipaxos::{
     ClusterConfig, OmniPaxos, OmniPaxosConfig, ServerConfig, macros::Entry, messages::Message,
     storage::Storage, util::LogEntry,
@@ -33,14 +33,9 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 /// The library's clock.
-const TICK: Duration = Duration::from_micros(100);
-/// Ticks: half a second between two looks at who is there, half a second until a message is resent.
-const ELECTION_TICKS: u64 = 5000;
-const RESEND_TICKS: u64 = 5000;
-/// Commands that the library writes and sends together without waiting for a tick.
-const BATCH: usize = 64;
-/// Without anything to do the thread sleeps so long.
-const IDLE: Duration = Duration::from_millis(5);
+const TICK: Duration = Duration::from_millis(10);
+/// Ticks: half a second between two looks at who is there.
+const ELECTION_TICKS: u64 = 50;
 /// Inputs taken before anything is sent.
 const TURN_MAX: usize = 4096;
 /// Between two attempts to reach another node.
@@ -49,18 +44,17 @@ const RECONNECT: Duration = Duration::from_millis(50);
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 const READ_BYTES: usize = 256 << 10;
 
-/// One command, and who has to answer it.
+/// Commands, and who has to answer them.
 #[derive(Clone, Debug, Serialize, Deserialize, Entry)]
-struct Command {
+struct Batch {
     node: u64,
     number: u64,
-    #[serde(with = "serde_bytes")]
-    bytes: Vec<u8>,
+    commands: Commands,
 }
 
 enum Input {
     Propose(Vec<u8>, oneshot::Sender<u64>),
-    Message(Message<Command>),
+    Message(Message<Batch>),
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -113,9 +107,6 @@ fn start(
         server_config: ServerConfig {
             pid: flags.node,
             election_tick_timeout: ELECTION_TICKS,
-            resend_message_tick_timeout: RESEND_TICKS,
-            flush_batch_tick_timeout: 1,
-            batch_size: BATCH,
             ..ServerConfig::default()
         },
     };
@@ -132,12 +123,15 @@ fn start(
     }
 }
 
-struct Replica<S: Storage<Command>> {
+struct Replica<S: Storage<Batch>> {
     node: u64,
-    paxos: OmniPaxos<Command, S>,
+    paxos: OmniPaxos<Batch, S>,
     peers: HashMap<u64, Peer>,
-    /// Commands of this node without an answer.
-    open: HashMap<u64, oneshot::Sender<u64>>,
+    /// Commands that came and were not proposed yet.
+    waiting: Commands,
+    answers: Vec<oneshot::Sender<u64>>,
+    /// Those who wait for batches of this node.
+    open: HashMap<u64, Vec<oneshot::Sender<u64>>>,
     next_number: u64,
     /// Entries that were applied.
     done: usize,
@@ -145,10 +139,10 @@ struct Replica<S: Storage<Command>> {
     leader: Arc<AtomicU64>,
 }
 
-impl<S: Storage<Command>> Replica<S> {
+impl<S: Storage<Batch>> Replica<S> {
     fn new(
         flags: &Flags,
-        paxos: OmniPaxos<Command, S>,
+        paxos: OmniPaxos<Batch, S>,
         applied: Applied,
         leader: Arc<AtomicU64>,
     ) -> Self {
@@ -157,6 +151,8 @@ impl<S: Storage<Command>> Replica<S> {
             node: flags.node,
             paxos,
             peers: peers.map(|(id, at)| (id, Peer::new(at))).collect(),
+            waiting: Commands::default(),
+            answers: Vec::new(),
             open: HashMap::new(),
             next_number: 0,
             done: 0,
@@ -169,11 +165,8 @@ impl<S: Storage<Command>> Replica<S> {
         let start = Instant::now();
         let mut ticks: u32 = 0;
         loop {
-            let wait = if self.paxos.get_batched_len() > 0 {
-                (start + TICK * (ticks + 1)).saturating_duration_since(Instant::now())
-            } else {
-                IDLE
-            };
+            let tick = start + TICK * (ticks + 1);
+            let wait = tick.saturating_duration_since(Instant::now());
             match inputs.recv_timeout(wait) {
                 Ok(first) => {
                     self.take(first);
@@ -184,7 +177,8 @@ impl<S: Storage<Command>> Replica<S> {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Err("the front is gone".into()),
             }
-            while start + TICK * (ticks + 1) <= Instant::now() {
+            self.propose();
+            if tick <= Instant::now() {
                 ticks += 1;
                 self.paxos.tick();
             }
@@ -200,18 +194,26 @@ impl<S: Storage<Command>> Replica<S> {
         match input {
             Input::Message(message) => self.paxos.handle_incoming(message),
             Input::Propose(bytes, answer) => {
-                let number = self.next_number;
-                self.next_number += 1;
-                let command = Command {
-                    node: self.node,
-                    number,
-                    bytes,
-                };
-                // If it is refused, the answer is dropped, which says so.
-                if self.paxos.append(command).is_ok() {
-                    self.open.insert(number, answer);
-                }
+                self.waiting.push(&bytes);
+                self.answers.push(answer);
             }
+        }
+    }
+
+    fn propose(&mut self) {
+        if self.answers.is_empty() {
+            return;
+        }
+        let answers = std::mem::take(&mut self.answers);
+        let batch = Batch {
+            node: self.node,
+            number: self.next_number,
+            commands: std::mem::take(&mut self.waiting),
+        };
+        self.next_number += 1;
+        // If it is refused, the answers are dropped, which says so.
+        if self.paxos.append(batch).is_ok() {
+            self.open.insert(self.next_number - 1, answers);
         }
     }
 
@@ -241,15 +243,15 @@ impl<S: Storage<Command>> Replica<S> {
             .unwrap_or_default();
         for entry in entries {
             self.done += 1;
-            let LogEntry::Decided(command) = entry else {
+            let LogEntry::Decided(batch) = entry else {
                 continue;
             };
-            self.applied.apply([command.bytes.as_slice()]);
-            if command.node == self.node
-                && let Some(answer) = self.open.remove(&command.number)
-            {
-                // The client may be gone.
-                let _ = answer.send(self.done as u64);
+            self.applied.apply(batch.commands.iter());
+            if batch.node == self.node {
+                for answer in self.open.remove(&batch.number).unwrap_or_default() {
+                    // The client may be gone.
+                    let _ = answer.send(self.done as u64);
+                }
             }
         }
     }
@@ -273,7 +275,7 @@ impl Peer {
         }
     }
 
-    fn add(&mut self, message: &Message<Command>) -> io::Result<()> {
+    fn add(&mut self, message: &Message<Batch>) -> io::Result<()> {
         let at = self.output.len();
         self.output.extend_from_slice(&[0; 4]);
         bincode::serialize_into(&mut self.output, message).map_err(io::Error::other)?;
@@ -317,7 +319,9 @@ fn listen(flags: &Flags, inputs: &Sender<Input>) -> io::Result<()> {
             let inputs = inputs.clone();
             thread::spawn(move || {
                 // A broken connection is replaced by its other end.
-                let _ = receive(stream, &inputs);
+                if let Err(error) = receive(stream, &inputs) {
+                    eprintln!("a connection ended: {error}");
+                }
             });
         }
     });

@@ -10,9 +10,8 @@ mod transport;
 
 use std::{collections::BTreeMap, error::Error, io::Cursor, sync::Arc};
 
-use compare_front::{Applied, Flags};
+use compare_front::{Applied, Commands, Flags};
 use openraft::{BasicNode, Config, Raft};
-use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 /// Entries under way; commands that come meanwhile share the next one.
@@ -34,30 +33,6 @@ openraft::declare_raft_types!(
         SnapshotData = Cursor<Vec<u8>>,
         AsyncRuntime = openraft::TokioRuntime,
 );
-
-/// Commands of an entry, each after its length.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Commands(#[serde(with = "serde_bytes")] Vec<u8>);
-
-impl Commands {
-    fn push(&mut self, command: &[u8]) {
-        let length = u32::try_from(command.len()).expect("the front bounds commands");
-        self.0.extend_from_slice(&length.to_le_bytes());
-        self.0.extend_from_slice(command);
-    }
-
-    /// One after the other.
-    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        let mut rest = self.0.as_slice();
-        std::iter::from_fn(move || {
-            let (length, after) = rest.split_first_chunk::<4>()?;
-            let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
-            let (command, next) = after.split_at_checked(length)?;
-            rest = next;
-            Some(command)
-        })
-    }
-}
 
 type Waiting = (Vec<u8>, oneshot::Sender<u64>);
 
