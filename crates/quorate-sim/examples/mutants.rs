@@ -1,5 +1,5 @@
 //! Plants each mutant of `mutants/` into a copy of the workspace and looks for it, by seeds first,
-//! or by the tests that it names: `mutants [NAME…]`. Environment: `MUTANT_SEEDS` (400), `MUTANT_STEPS` (8000), `MUTANT_DIR`.
+//! or by the tests that it names: `mutants [NAME…]`. Environment: `MUTANT_SEEDS` (2000), `MUTANT_STEPS` (8000), `MUTANT_DIR`.
 #![allow(clippy::print_stdout, reason = "an example talks to a person")]
 
 use std::{
@@ -146,7 +146,7 @@ fn hunt(tree: &Path, target: &Path) -> io::Result<Option<String>> {
             "1",
         ])
         .args([
-            number("MUTANT_SEEDS", "400"),
+            number("MUTANT_SEEDS", "2000"),
             number("MUTANT_STEPS", "8000"),
             "0".into(),
             "1".into(),
