@@ -13,10 +13,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::event::{
-    Timespec,
-    epoll::{self, CreateFlags, EventData, EventFlags},
-};
+use quorate_relay::alarm::Alarm;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use crate::{
     connection::{Connection, Scratch},
@@ -102,6 +100,7 @@ impl Running {
 
 struct Generator<P> {
     epoll: OwnedFd,
+    alarm: Alarm,
     connections: Vec<Option<Connection>>,
     /// Connections with something new to send.
     dirty: Vec<usize>,
@@ -121,6 +120,7 @@ impl<P: Protocol> Generator<P> {
             connections.push(Some(connection));
         }
         Ok(Self {
+            alarm: Alarm::join(&epoll)?,
             epoll,
             connections,
             dirty: Vec::new(),
@@ -245,18 +245,8 @@ impl<P: Protocol> Generator<P> {
     }
 
     fn wait(&self, events: &mut Vec<epoll::Event>, nanos: Nanos) -> io::Result<()> {
-        events.clear();
         // A stop is seen at least this often.
-        let nanos = nanos.min(SECOND / 10);
-        let timeout = Timespec {
-            tv_sec: 0,
-            tv_nsec: i64::try_from(nanos).expect("below a second"),
-        };
-        let spare = rustix::buffer::spare_capacity(events);
-        match epoll::wait(&self.epoll, spare, Some(&timeout)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        self.alarm.wait(&self.epoll, events, nanos.min(SECOND / 10))
     }
 }
 

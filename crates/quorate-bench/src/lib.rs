@@ -4,12 +4,14 @@
 //! [`load`] (what is sent when, in virtual time as well), [`samples`] (what was seen), [`protocol`]
 //! and [`generator`] (the same over sockets), [`usage`] and [`environment`] (what it cost, and
 //! where), [`row`] (repetitions become a row), [`report`] (rows become JSON, CSV and HTML). Beside
-//! it: [`probe`] (what the machine can do at most), [`papers`] (what others published), and
+//! it: [`probe`] (what the machine can do at most), [`wan`] (what an emulated link carries),
+//! [`papers`] (what others published), [`fit`] (their model with our parameters), and
 //! [`log_service`] with its [`frames`] (the service without state that `quorate bench log` runs).
 #![forbid(unsafe_code)]
 
 pub mod connection;
 pub mod environment;
+pub mod fit;
 pub mod frames;
 pub mod generator;
 pub mod load;
@@ -22,3 +24,4 @@ pub mod row;
 pub mod samples;
 pub mod schedule;
 pub mod usage;
+pub mod wan;

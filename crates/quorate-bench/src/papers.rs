@@ -7,7 +7,10 @@ use std::{collections::BTreeSet, fmt};
 
 use serde::{Deserialize, Serialize};
 
-use crate::row::Row;
+use crate::{
+    row::{Row, round},
+    wan::Profile,
+};
 
 const FILES: [(&str, &str); 5] = [
     ("kernel-paxos", include_str!("../papers/kernel-paxos.toml")),
@@ -55,6 +58,9 @@ pub struct Scenario {
     /// Whole tables of the paper.
     #[serde(default)]
     pub table: Vec<Table>,
+    /// Points of a model and its measurement.
+    #[serde(default)]
+    pub point: Vec<Point>,
 }
 
 /// How an experiment runs here.
@@ -74,6 +80,57 @@ pub struct Run {
     pub reads_percent: u32,
     /// Each of these numbers of clients: a client waits for its reply before it sends again.
     pub clients: Vec<u32>,
+    /// The emulated network between the nodes; empty for none.
+    #[serde(default)]
+    pub wan: String,
+    /// Bytes of values in a batch at most, each of these.
+    #[serde(default)]
+    pub batches: Vec<u64>,
+    /// Batches in flight at most, each of these.
+    #[serde(default)]
+    pub windows: Vec<u32>,
+}
+
+/// A row of a table that compares a model with a measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Point {
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Bytes of values in a batch.
+    pub batch_bytes: u64,
+    /// Instances in parallel that keep the processor busy, by their model.
+    pub w_cpu: f64,
+    /// Those that keep the link busy.
+    pub w_net: f64,
+    /// Commands per second, by their model.
+    pub model: f64,
+    /// The least window at which their throughput was greatest: from …
+    pub w_from: u32,
+    /// … to.
+    pub w_to: u32,
+    /// Commands per second, as they measured them; approximate.
+    pub measured: f64,
+}
+
+impl Point {
+    /// Commands in a batch.
+    pub fn commands(&self) -> u64 {
+        (self.batch_bytes / (self.value_bytes as u64).max(1)).max(1)
+    }
+
+    /// In words.
+    pub fn name(&self) -> String {
+        format!("{} B, batches of {} B", self.value_bytes, self.batch_bytes)
+    }
+
+    /// Rows of this point that are results.
+    pub fn rows<'a>(&self, rows: &'a [Row]) -> impl Iterator<Item = &'a Row> {
+        let (value_bytes, batch_bytes) = (self.value_bytes, self.batch_bytes);
+        rows.iter().filter(move |row| {
+            row.valid && row.value_bytes == value_bytes && row.batch_bytes == Some(batch_bytes)
+        })
+    }
 }
 
 /// Kinds of experiments.
@@ -86,6 +143,17 @@ pub enum Kind {
     Shares,
     /// The rate over time while a node is killed.
     Failure,
+    /// A row for each fixed batch and window.
+    Grid,
+    /// The windows around the one that a model calls best, for each point.
+    BestWindow,
+}
+
+impl Kind {
+    /// Whether batch and window are fixed.
+    pub const fn fixes_batches(self) -> bool {
+        matches!(self, Self::Grid | Self::BestWindow)
+    }
 }
 
 /// Services that an experiment can ask.
@@ -148,6 +216,12 @@ pub enum Metric {
     DeviationUs,
     /// Context switches per second of the leader.
     SwitchesPerS,
+    /// The greatest throughput with one batch in flight, as a share of the greatest of all.
+    WindowOneShare,
+    /// The smallest batch at which a window of two gives 95 % of the greatest throughput.
+    WindowTwoBatch,
+    /// Throughput with the greatest window and batch, as a share of the greatest of all.
+    LargestShare,
 }
 
 /// A table of a paper.
@@ -227,6 +301,17 @@ fn check(paper: &Paper) -> Result<(), String> {
                 return Err(format!("{name}: a row of {} is not complete", table.title));
             }
         }
+        if let Some(run) = &scenario.run {
+            let known = run.wan.is_empty() || Profile::named(&run.wan).is_some();
+            let grid = run.batches.is_empty() == run.windows.is_empty()
+                && run.batches.is_empty() == (run.kind != Kind::Grid);
+            let points = scenario.point.is_empty() == (run.kind != Kind::BestWindow);
+            if !known || !grid || !points {
+                return Err(format!(
+                    "{name}: network, batches, windows or points are wrong"
+                ));
+            }
+        }
         for figure in &scenario.figure {
             if !figure.value.is_finite() || figure.value <= 0.0 {
                 return Err(format!("{name}: {figure:?} is no measurement"));
@@ -267,7 +352,19 @@ impl Scenario {
                 ours: figure.ours(self, rows),
             }
         };
-        self.figure.iter().map(of).collect()
+        let figures = self.figure.iter().map(of);
+        let points = self.point.iter().map(|point| Beside {
+            source: format!("{}, {}", paper.name, self.source),
+            what: format!("{}: {}, greatest throughput", paper.name, point.name()),
+            published: point.measured,
+            unit: Metric::Throughput.unit().to_owned(),
+            approximate: true,
+            ours: point
+                .rows(rows)
+                .map(|row| row.achieved_per_s)
+                .reduce(f64::max),
+        });
+        figures.chain(points).collect()
     }
 }
 
@@ -307,6 +404,10 @@ impl Figure {
             .filter(fits)
             .filter_map(|row| self.metric.of(row));
         match self.metric {
+            Metric::WindowOneShare | Metric::WindowTwoBatch | Metric::LargestShare => {
+                let rows: Vec<&Row> = rows.iter().filter(fits).collect();
+                self.metric.of_grid(&rows)
+            }
             Metric::MeanUsMin => figures.reduce(f64::min),
             _ => figures.reduce(f64::max),
         }
@@ -326,12 +427,17 @@ impl Metric {
             Self::MeanUsMax => "greatest mean latency",
             Self::DeviationUs => "standard deviation",
             Self::SwitchesPerS => "context switches of the leader",
+            Self::WindowOneShare => "window 1, of the greatest throughput",
+            Self::WindowTwoBatch => "smallest batch with which window 2 is at the greatest",
+            Self::LargestShare => "largest window and batch, of the greatest throughput",
         }
     }
 
     const fn unit(self) -> &'static str {
         match self {
             Self::Throughput | Self::ThroughputMax | Self::SwitchesPerS => "/s",
+            Self::WindowOneShare | Self::LargestShare => "of it",
+            Self::WindowTwoBatch => "bytes",
             Self::P50Us
             | Self::P95Us
             | Self::P999Us
@@ -354,7 +460,33 @@ impl Metric {
                 let mut roles = row.roles.iter();
                 roles.find(|role| role.role == "leader")?.switches_per_s
             }
+            Self::WindowOneShare | Self::WindowTwoBatch | Self::LargestShare => return None,
         })
+    }
+
+    /// What only all rows of a grid together say.
+    #[expect(clippy::cast_precision_loss, reason = "a size")]
+    fn of_grid(self, rows: &[&Row]) -> Option<f64> {
+        let greatest_of = |rows: &mut dyn Iterator<Item = &&Row>| {
+            rows.map(|row| row.achieved_per_s).reduce(f64::max)
+        };
+        let greatest = greatest_of(&mut rows.iter())?;
+        let with = |window| rows.iter().filter(move |row| row.window == Some(window));
+        match self {
+            Self::WindowOneShare => Some(round(greatest_of(&mut with(1))? / greatest)),
+            Self::WindowTwoBatch => {
+                let full = with(2).filter(|row| row.achieved_per_s >= greatest * 0.95);
+                let batch = full.filter_map(|row| row.batch_bytes).min()?;
+                Some(batch as f64)
+            }
+            Self::LargestShare => {
+                let last = rows
+                    .iter()
+                    .max_by_key(|row| (row.window, row.batch_bytes))?;
+                Some(round(last.achieved_per_s / greatest))
+            }
+            _ => None,
+        }
     }
 }
 
@@ -369,7 +501,7 @@ mod tests {
         assert!(scenarios().any(|scenario| scenario.run.is_some()));
         assert!(scenarios().any(|scenario| !scenario.waits_for.is_empty()));
         for scenario in scenarios() {
-            let numbers = scenario.figure.len() + scenario.table.len();
+            let numbers = scenario.figure.len() + scenario.table.len() + scenario.point.len();
             assert!(
                 numbers > 0 || !scenario.about.is_empty(),
                 "{}",

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 pub use svg::escaped;
 
-use crate::{environment::Environment, papers::Beside, probe::Ceiling, row::Row};
+use crate::{environment::Environment, fit::Predicted, papers::Beside, probe::Ceiling, row::Row};
 
 /// All that one run of the bench found.
 #[derive(Clone, Debug, Serialize)]
@@ -25,6 +25,8 @@ pub struct Document {
     pub rows: Vec<Row>,
     /// What was published, beside ours.
     pub published: Vec<Beside>,
+    /// What a model says with parameters that were measured here, beside ours.
+    pub predictions: Vec<Predicted>,
     /// What a reader has to know.
     pub notes: Vec<String>,
 }

@@ -30,6 +30,19 @@ pub struct Setting {
     pub offer: Offer,
     /// The modelled time of a flush; 0 is the disk as it is.
     pub disk_flush_ms: f64,
+    /// Batch and window, if they were fixed.
+    pub batching: Option<Batching>,
+    /// The emulated network between the nodes, if there was one.
+    pub wan: Option<String>,
+}
+
+/// What a node was told instead of choosing itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batching {
+    /// Bytes of values in a batch at most.
+    pub batch_bytes: u64,
+    /// Batches in flight at most.
+    pub window: u32,
 }
 
 /// What a part of the system used in the measured time.
@@ -56,6 +69,12 @@ pub struct Repetition {
     pub flushes: Option<u64>,
     /// Share of the machine's CPU that others took, 0 to 1.
     pub foreign_cpu: Option<f64>,
+    /// Batches that the leader made.
+    pub batches: Option<u64>,
+    /// Bytes that the leader sent to its peers.
+    pub peer_bytes: Option<u64>,
+    /// Packets that the emulated network dropped.
+    pub dropped: Option<u64>,
 }
 
 /// Least and greatest of the repetitions.
@@ -156,6 +175,18 @@ pub struct Row {
     pub writes_per_op: Option<f64>,
     /// Flushes of all nodes per command.
     pub flushes_per_op: Option<f64>,
+    /// Bytes of values in a batch at most, if that was fixed.
+    pub batch_bytes: Option<u64>,
+    /// Batches in flight at most, if that was fixed.
+    pub window: Option<u32>,
+    /// Commands that a batch of the leader held.
+    pub commands_per_batch: Option<f64>,
+    /// Bytes from the leader to its peers per command.
+    pub peer_bytes_per_op: Option<f64>,
+    /// The emulated network between the nodes.
+    pub wan: Option<String>,
+    /// Packets that it dropped, all repetitions.
+    pub dropped_packets: Option<u64>,
     /// The program.
     pub commit: String,
     /// The kernel.
@@ -241,6 +272,14 @@ impl Row {
             syscalls_per_op: None,
             writes_per_op: per_command(all, |repetition| repetition.writes),
             flushes_per_op: per_command(all, |repetition| repetition.flushes),
+            batch_bytes: setting.batching.map(|batching| batching.batch_bytes),
+            window: setting.batching.map(|batching| batching.window),
+            commands_per_batch: per_command(all, |repetition| repetition.batches)
+                .filter(|batches| *batches > 0.0)
+                .map(|batches| round(1.0 / batches)),
+            peer_bytes_per_op: per_command(all, |repetition| repetition.peer_bytes),
+            wan: setting.wan.clone(),
+            dropped_packets: all.iter().map(|repetition| repetition.dropped).sum(),
             commit: environment.commit.clone(),
             kernel: environment.kernel.clone(),
             cpus: environment.cpus,
@@ -260,12 +299,16 @@ impl Row {
         self.ratio_to_ceiling = (per_second > 0.0).then(|| round(self.achieved_per_s / per_second));
     }
 
-    /// The load in words.
+    /// The load in words, with batch and window if they were fixed.
     pub fn load(&self) -> String {
-        match (self.outstanding, self.offered_per_s) {
+        let load = match (self.outstanding, self.offered_per_s) {
             (Some(outstanding), _) => format!("{outstanding} outstanding"),
             (None, Some(rate)) => format!("{rate}/s"),
             (None, None) => "none".to_owned(),
+        };
+        match (self.batch_bytes, self.window) {
+            (Some(batch), Some(window)) => format!("{load}, {window} × {batch} B"),
+            _ => load,
         }
     }
 }
@@ -391,6 +434,8 @@ mod tests {
             connections: 4,
             offer: Offer::Closed { outstanding: 16 },
             disk_flush_ms: 0.0,
+            batching: None,
+            wan: None,
         }
     }
 
@@ -427,6 +472,9 @@ mod tests {
             writes: Some(completed * 3),
             flushes: Some(completed * 3),
             foreign_cpu: Some(0.1),
+            batches: Some(completed / 4),
+            peer_bytes: Some(completed * 300),
+            dropped: None,
         }
     }
 
@@ -451,6 +499,21 @@ mod tests {
         // 0.3 s of CPU for 2000 commands, twice; the generator's own does not count.
         assert_eq!(row.cpu_us_per_op, Some(300.0));
         assert_eq!(row.switches_per_op, Some(0.5));
+        assert_eq!(row.commands_per_batch, Some(4.0));
+        assert_eq!(row.peer_bytes_per_op, Some(300.0));
+        assert_eq!(row.dropped_packets, None);
+    }
+
+    #[test]
+    fn a_fixed_batch_and_window_belong_to_the_load() {
+        let mut fixed = setting();
+        fixed.batching = Some(Batching {
+            batch_bytes: 8192,
+            window: 5,
+        });
+        let row = Row::new(&fixed, &environment(), &[repetition(1, 1)]).unwrap();
+        assert_eq!(row.load(), "16 outstanding, 5 × 8192 B");
+        assert_eq!((row.batch_bytes, row.window), (Some(8192), Some(5)));
     }
 
     #[test]

@@ -5,11 +5,12 @@ use std::{env, fs, path::Path};
 
 use quorate_bench::{
     environment::Environment,
+    fit::Predicted,
     load::Offer,
     papers::Beside,
     probe::Ceiling,
     report::Document,
-    row::{GENERATOR, Repetition, RoleUsage, Row, Setting},
+    row::{Batching, GENERATOR, Repetition, RoleUsage, Row, Setting},
     samples::Samples,
     schedule::SECOND,
     usage::Usage,
@@ -35,6 +36,8 @@ fn setting(offer: Offer) -> Setting {
         connections: 16,
         offer,
         disk_flush_ms: 1.0,
+        batching: None,
+        wan: None,
     }
 }
 
@@ -67,6 +70,9 @@ fn repetition(completed: u64, least_us: u64) -> Repetition {
         writes: Some(3000),
         flushes: Some(3000),
         foreign_cpu: Some(0.25),
+        batches: Some(completed / 8),
+        peer_bytes: Some(completed * 200),
+        dropped: None,
     }
 }
 
@@ -83,6 +89,17 @@ fn document() -> Document {
         let mut row = Row::new(&setting, &environment, &all).unwrap();
         row.set_ceiling(40_000.0);
         rows.push(row);
+    }
+    for (window, completed) in [(1, 3000), (2, 5000)] {
+        let mut fixed = setting(Offer::Closed { outstanding: 1200 });
+        fixed.batching = Some(Batching {
+            batch_bytes: 512,
+            window,
+        });
+        fixed.wan = Some("jpaxos".to_owned());
+        let mut all = [repetition(completed, 100_000)];
+        all[0].dropped = Some(7);
+        rows.push(Row::new(&fixed, &environment, &all).unwrap());
     }
     let mut bad = [repetition(5000, 50)];
     bad[0].samples.errors = 3;
@@ -102,6 +119,14 @@ fn document() -> Document {
             cpu_us_per_op: None,
         }],
         rows,
+        predictions: vec![Predicted {
+            what: "64 B, batches of 512 B".to_owned(),
+            predicted: 9500.0,
+            measured: 9000.0,
+            error: 0.055_56,
+            window_cpu: 3.5,
+            window_net: 7.25,
+        }],
         published: vec![Beside {
             source: "A paper, Fig. 1".to_owned(),
             what: "Theirs: throughput".to_owned(),
@@ -157,6 +182,7 @@ fn an_empty_report_is_a_page_as_well() {
     document.rows.clear();
     document.ceilings.clear();
     document.published.clear();
+    document.predictions.clear();
     assert!(document.html().ends_with("</body></html>\n"));
     assert_eq!(document.csv().lines().count(), 1);
 }

@@ -3,6 +3,7 @@
 mod args;
 mod ceilings;
 mod failure;
+mod grid;
 mod info;
 mod measure;
 mod paper;
@@ -13,6 +14,8 @@ mod readings;
 mod series;
 mod session;
 mod syscalls;
+mod wan;
+mod wan_probe;
 
 use clap::Subcommand;
 
@@ -31,6 +34,8 @@ pub(crate) enum BenchCommand {
     Probe(args::ProbeArgs),
     /// An experiment of a paper, its figures beside ours
     Paper(args::PaperArgs),
+    /// What the links of an emulated wide-area network carry; needs root
+    Wan(args::WanArgs),
     /// A process of the probe
     #[command(hide = true, subcommand)]
     Part(part::PartCommand),
@@ -43,6 +48,7 @@ pub(crate) fn run(command: &BenchCommand) -> Result<Exit, Problem> {
         BenchCommand::Log(args) => series::log(args),
         BenchCommand::Probe(args) => probe::run(args),
         BenchCommand::Paper(args) => paper::run(args),
+        BenchCommand::Wan(args) => wan_probe::run(args),
         BenchCommand::Part(command) => part::run(command),
     }
 }

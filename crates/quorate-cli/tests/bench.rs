@@ -4,9 +4,9 @@
 
 mod common;
 
-use std::{fs, path::Path, process::Stdio};
+use std::{fs, process::Stdio};
 
-use common::{Cluster, program, quorate, quorate_json};
+use common::{Cluster, processes_in, program, quorate, quorate_json};
 use serde_json::Value as Json;
 
 /// Short, but long enough that something is measured on a busy machine.
@@ -322,17 +322,4 @@ fn an_interrupt_leaves_nothing_behind() {
     for node in nodes {
         assert!(!processes_in(folder.path()).contains(&node));
     }
-}
-
-/// Processes with a path in this folder among their arguments.
-fn processes_in(folder: &Path) -> Vec<u32> {
-    let folder = folder.to_str().unwrap();
-    let all = fs::read_dir("/proc").unwrap().filter_map(|entry| {
-        let id: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
-        let line = fs::read(format!("/proc/{id}/cmdline")).ok()?;
-        String::from_utf8_lossy(&line)
-            .contains(folder)
-            .then_some(id)
-    });
-    all.collect()
 }

@@ -80,6 +80,8 @@ impl Shape {
             } else {
                 0.0
             },
+            batching: None,
+            wan: None,
         }
     }
 }

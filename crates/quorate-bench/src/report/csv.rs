@@ -5,7 +5,7 @@ use crate::row::Row;
 /// Names of the columns, and what is in them.
 type Column = (&'static str, fn(&Row) -> String);
 
-const COLUMNS: [Column; 33] = [
+const COLUMNS: [Column; 39] = [
     ("scenario", |row| row.scenario.clone()),
     ("system", |row| row.system.clone()),
     ("durability", |row| row.durability.clone()),
@@ -36,6 +36,12 @@ const COLUMNS: [Column; 33] = [
     ("syscalls_per_op", |row| optional(row.syscalls_per_op)),
     ("writes_per_op", |row| optional(row.writes_per_op)),
     ("flushes_per_op", |row| optional(row.flushes_per_op)),
+    ("batch_bytes", |row| optional(row.batch_bytes)),
+    ("window", |row| optional(row.window)),
+    ("commands_per_batch", |row| optional(row.commands_per_batch)),
+    ("peer_bytes_per_op", |row| optional(row.peer_bytes_per_op)),
+    ("wan", |row| optional(row.wan.as_ref())),
+    ("dropped_packets", |row| optional(row.dropped_packets)),
     ("commit", |row| row.commit.clone()),
     ("kernel", |row| row.kernel.clone()),
     ("cpus", |row| row.cpus.to_string()),

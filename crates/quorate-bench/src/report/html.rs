@@ -6,7 +6,7 @@ use super::{
     Document,
     svg::{Axis, Chart, Scale, Series, escaped},
 };
-use crate::{papers::Beside, probe::commit::SYSTEM as BARE, row::Row};
+use crate::{fit::Predicted, papers::Beside, probe::commit::SYSTEM as BARE, row::Row};
 
 const STYLE: &str = "body{font:15px/1.45 system-ui,sans-serif;max-width:1180px;margin:24px auto;\
 padding:0 16px;color:#111;background:#fff}h1{font-size:22px}h2{font-size:17px;margin-top:32px}\
@@ -31,6 +31,7 @@ pub(super) fn render(document: &Document) -> String {
     rows(document, &mut page);
     roles(document, &mut page);
     published(&document.published, &mut page);
+    predictions(&document.predictions, &mut page);
     ceilings(document, &mut page);
     page.push_str("</body></html>\n");
     page
@@ -100,17 +101,24 @@ const fn axis(label: &'static str, scale: Scale) -> Axis {
 
 /// Bare programs stand in the chart against clients only, unless nothing else was measured: they
 /// would press all other lines into a corner.
-fn shown(rows: &[Row]) -> Vec<&Row> {
-    let systems: Vec<&Row> = rows.iter().filter(|row| row.system != BARE).collect();
+fn shown<'a>(rows: &[&'a Row]) -> Vec<&'a Row> {
+    let systems = rows.iter().copied().filter(|row| row.system != BARE);
+    let systems: Vec<&Row> = systems.collect();
     if systems.is_empty() {
-        rows.iter().collect()
+        rows.to_vec()
     } else {
         systems
     }
 }
 
 fn charts(document: &Document, page: &mut String) {
-    let ours = shown(&document.rows);
+    // Rows of a fixed batch and window have a chart of their own.
+    let free: Vec<&Row> = document
+        .rows
+        .iter()
+        .filter(|row| row.window.is_none())
+        .collect();
+    let ours = shown(&free);
     let all = || ours.iter().copied();
     let open = || all().filter(|row| row.offered_per_s.is_some());
     let clients = |row: &Row| row.outstanding.map(f64::from);
@@ -142,6 +150,7 @@ fn charts(document: &Document, page: &mut String) {
         });
     let charts = [
         over_time(&document.rows),
+        against_batch(&document.rows),
         Chart {
             title: "Latency against throughput".to_owned(),
             x: axis("commands per second", Scale::Linear),
@@ -158,7 +167,7 @@ fn charts(document: &Document, page: &mut String) {
             title: "Throughput against clients".to_owned(),
             x: axis("commands under way", Scale::Log),
             y: axis("commands per second", Scale::Log),
-            series: lines(document.rows.iter(), "", |row| {
+            series: lines(free.iter().copied(), "", |row| {
                 Some((clients(row)?, row.achieved_per_s))
             }),
         },
@@ -177,6 +186,25 @@ fn charts(document: &Document, page: &mut String) {
         }
     }
     page.push_str("</div>\n");
+}
+
+/// Rows of a fixed batch and window: a line for each window.
+fn against_batch(rows: &[Row]) -> Chart {
+    let mut windows: Vec<u32> = rows.iter().filter_map(|row| row.window).collect();
+    windows.sort_unstable();
+    windows.dedup();
+    #[expect(clippy::cast_precision_loss, reason = "a size")]
+    let point = |row: &Row| Some((row.batch_bytes? as f64, row.achieved_per_s));
+    let of = |window: &u32| {
+        let rows = rows.iter().filter(|row| row.window == Some(*window));
+        lines(rows, &format!(", window {window}"), point)
+    };
+    Chart {
+        title: "Throughput against batch size".to_owned(),
+        x: axis("bytes of values in a batch", Scale::Log),
+        y: axis("commands per second", Scale::Log),
+        series: windows.iter().flat_map(of).collect(),
+    }
 }
 
 /// Rows in which something was done to the system.
@@ -291,6 +319,31 @@ fn published(published: &[Beside], page: &mut String) {
             escaped(&beside.unit),
             optional(beside.ours),
             optional(ratio.map(crate::row::round))
+        );
+    }
+    page.push_str("</table></div>\n");
+}
+
+fn predictions(predictions: &[Predicted], page: &mut String) {
+    if predictions.is_empty() {
+        return;
+    }
+    page.push_str(
+        "<h2>A model with our parameters, beside our measurement</h2><p>Greatest throughput over \
+         all windows that were tried; the notes above tell the parameters.</p><div class=\"wide\">\
+         <table><tr><th>what</th><th>model/s</th><th>measured/s</th><th>error</th>\
+         <th>w of the processor</th><th>w of the link</th></tr>\n",
+    );
+    for one in predictions {
+        let _ = writeln!(
+            page,
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{:+.1} %</td><td>{}</td><td>{}</td></tr>",
+            escaped(&one.what),
+            one.predicted,
+            one.measured,
+            one.error * 100.0,
+            one.window_cpu,
+            one.window_net
         );
     }
     page.push_str("</table></div>\n");

@@ -4,6 +4,8 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
 
+pub(crate) use super::wan::Wan;
+
 /// Bytes of a value at most: what a batch can carry.
 const VALUE_BYTES_MAX: u64 = 8 << 20;
 /// More connections than a node takes make no sense.
@@ -69,6 +71,15 @@ pub(crate) struct LoadArgs {
     #[arg(long, env = "QUORATE_VALUE_SIZE", value_name = "B", default_value_t = 64,
           value_parser = clap::value_parser!(u64).range(1..=VALUE_BYTES_MAX))]
     pub(crate) value_size: u64,
+    /// An emulated wide-area network between the nodes that are started here; needs root
+    #[arg(
+        long,
+        env = "QUORATE_WAN",
+        value_name = "NAME",
+        value_enum,
+        conflicts_with = "connect"
+    )]
+    pub(crate) wan: Option<Wan>,
     /// When something counts as done [default: durable]
     #[arg(long, env = "QUORATE_DURABILITY", value_enum)]
     pub(crate) durability: Option<Durability>,
@@ -91,6 +102,42 @@ pub(crate) struct TimeArgs {
     #[arg(long, env = "QUORATE_REPEAT", value_name = "N", default_value_t = 5,
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) repeat: u32,
+}
+
+/// How long an experiment takes; each kind has its own defaults.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PaperTime {
+    /// Measured time of a repetition [default: 10s; with a fixed batch 4s or longer]
+    #[arg(long, env = "QUORATE_DURATION", value_name = "TIME", value_parser = time)]
+    pub(crate) duration: Option<Duration>,
+    /// Thrown away before it [default: 2s; with a fixed batch 3s]
+    #[arg(long, env = "QUORATE_WARMUP", value_name = "TIME", value_parser = time)]
+    pub(crate) warmup: Option<Duration>,
+    /// Repetitions of each row; their medians are shown [default: 5; with a fixed batch 1]
+    #[arg(long, env = "QUORATE_REPEAT", value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) repeat: Option<u32>,
+}
+
+impl PaperTime {
+    /// The defaults of most experiments.
+    pub(crate) fn usual(&self) -> TimeArgs {
+        TimeArgs {
+            duration: self.duration.unwrap_or(Duration::from_secs(10)),
+            warmup: self.warmup.unwrap_or(Duration::from_secs(2)),
+            repeat: self.repeat.unwrap_or(5),
+        }
+    }
+}
+
+/// `quorate bench wan`
+#[derive(Args, Clone, Debug)]
+pub(crate) struct WanArgs {
+    /// Which network
+    #[arg(value_enum, default_value = "jpaxos")]
+    pub(crate) profile: Wan,
+    #[command(flatten)]
+    pub(crate) files: FileArgs,
 }
 
 /// Where results go.
@@ -138,8 +185,11 @@ pub(crate) struct PaperArgs {
     #[arg(long, env = "QUORATE_DISK_FLUSH_MS", value_name = "F", default_value = "0",
           value_parser = flush)]
     pub(crate) disk_flush_ms: Duration,
+    /// Only the ends of each row and column, where batch and window are fixed
+    #[arg(long)]
+    pub(crate) quick: bool,
     #[command(flatten)]
-    pub(crate) time: TimeArgs,
+    pub(crate) time: PaperTime,
     #[command(flatten)]
     pub(crate) files: FileArgs,
 }

@@ -3,6 +3,7 @@
 use std::{
     io::{self, IsTerminal as _, Write as _},
     net::SocketAddr,
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -16,11 +17,13 @@ use quorate_bench::{
     samples::Samples,
 };
 
-use super::{args::TimeArgs, readings::Readings, session::Cluster, syscalls};
+use super::{args::TimeArgs, readings::Readings, session::Cluster, syscalls, wan::Network};
 use crate::output::{Exit, Problem, progress};
 
 /// How long after the end a reply is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The same where the links are slow: what 1200 clients have under way takes them ten seconds.
+const PATIENCE_WAN: Duration = Duration::from_secs(60);
 /// Keys that are written and read.
 const KEYS: u64 = 100_000;
 /// Between two lines of progress on a terminal.
@@ -54,6 +57,8 @@ pub(super) struct Bench {
     pub(super) addresses: Vec<SocketAddr>,
     pub(super) time: TimeArgs,
     pub(super) environment: Environment,
+    /// Between our nodes, if it is an emulated one.
+    pub(super) network: Option<Arc<Network>>,
 }
 
 impl Bench {
@@ -100,7 +105,10 @@ impl Bench {
             connections: setting.connections,
             warmup: nanos(self.time.warmup),
             measure: nanos(self.time.duration),
-            patience: nanos(PATIENCE),
+            patience: nanos(match &self.network {
+                Some(_) => PATIENCE_WAN,
+                None => PATIENCE,
+            }),
         }
     }
 
@@ -118,6 +126,8 @@ impl Bench {
         let cluster = self.cluster.as_ref();
         let from = started + self.time.warmup;
         watch(&running, from, &format!("{head}: warming up"));
+        let dropped = || Some(self.network.as_ref()?.counts().dropped);
+        let dropped_before = dropped();
         let before = Readings::take(cluster, leader, running.completed());
         watch(&running, from + self.time.duration, head);
         let after = Readings::take(cluster, leader, running.completed());
@@ -127,6 +137,7 @@ impl Bench {
             ..Repetition::default()
         };
         after.fill(&before, cluster.is_some(), &mut repetition);
+        repetition.dropped = dropped().zip(dropped_before).map(|(now, then)| now - then);
         Ok(repetition)
     }
 
@@ -159,7 +170,8 @@ impl Bench {
         let Some(cluster) = &self.cluster else {
             return Ok(None);
         };
-        if !syscalls::available() {
+        // Over slow links another run costs too much time.
+        if self.network.is_some() || !syscalls::available() {
             return Ok(None);
         }
         let processes: Vec<u32> = cluster.members.iter().map(|place| place.process).collect();

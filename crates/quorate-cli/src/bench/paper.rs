@@ -6,16 +6,18 @@ use quorate_bench::{
     papers::{self, Kind, Paper, Run, Scenario, Service as Asked},
     report::Document,
     row::{Row, Setting},
+    wan::Profile,
 };
 
 use super::{
     args::{Durability, PaperArgs},
     ceilings::Ceilings,
-    failure,
+    failure, grid,
     measure::{Bench, Service},
     publish,
     series::{SHARES_PERCENT, WINDOW_OF_A_RATE, greatest, share},
     session::Session,
+    wan,
 };
 use crate::output::{Exit, Problem, print, table};
 
@@ -40,8 +42,14 @@ pub(super) fn run(args: &PaperArgs) -> Result<Exit, Problem> {
         return Err(Problem::new(Exit::Failed, "not_ready", what)
             .hint("quorate bench paper --list tells which are ready"));
     };
+    let profile = Profile::named(&run.wan);
+    if profile.is_some()
+        && let Some(why) = wan::enter()?
+    {
+        return publish::skip(&why, &args.files);
+    }
     publish::check(&args.files)?;
-    let mut session = Session::new()?;
+    let mut session = Session::over(profile)?;
     let mut document = publish::document();
     let experiment = Experiment {
         args,
@@ -58,7 +66,12 @@ pub(super) fn run(args: &PaperArgs) -> Result<Exit, Problem> {
         .push(format!("{}: {}", paper.name, scenario.about));
     document.notes.push(format!("theirs: {}", paper.setup));
     document.notes.push(
-        "ours: all processes and the clients on this one machine, over loopback TCP".to_owned(),
+        if profile.is_some() {
+            "ours: all processes on this one machine, and clients on the leader's fast link"
+        } else {
+            "ours: all processes and the clients on this one machine, over loopback TCP"
+        }
+        .to_owned(),
     );
     publish::publish(&document, &args.files)
 }
@@ -99,8 +112,11 @@ impl Experiment<'_> {
         if self.run.kind == Kind::Failure {
             return failure::run(self, session, document);
         }
+        if self.run.kind.fixes_batches() {
+            return grid::run(self, session, document);
+        }
         let environment = document.environment.clone();
-        let mut ceilings = Ceilings::new(session, &self.args.time, environment)?;
+        let mut ceilings = Ceilings::new(session, &self.args.time.usual(), environment)?;
         for value_bytes in &self.run.value_bytes {
             // The nodes are new for each size: what is in their logs is alike.
             let bench = self.bench(session)?;
@@ -155,15 +171,25 @@ impl Experiment<'_> {
 
     /// Three new nodes.
     pub(super) fn bench(&self, session: &mut Session) -> Result<Bench, Problem> {
+        self.bench_with(session, &[])
+    }
+
+    /// Three new nodes with more flags.
+    pub(super) fn bench_with(
+        &self,
+        session: &mut Session,
+        more: &[&str],
+    ) -> Result<Bench, Problem> {
         let flush = format!("{}", self.flush_ms());
-        let cluster = session.boot(&[
+        let flags = [
             "--durability",
             &self.run.durability,
             "--store",
             self.store(),
             "--disk-flush-ms",
             &flush,
-        ])?;
+        ];
+        let cluster = session.boot(&[&flags, more].concat())?;
         Ok(Bench {
             service: match self.run.service {
                 Asked::Log => Service::Log,
@@ -171,8 +197,9 @@ impl Experiment<'_> {
             },
             cluster: Some(cluster),
             addresses: Vec::new(),
-            time: self.args.time.clone(),
+            time: self.args.time.usual(),
             environment: Environment::now(),
+            network: session.network(),
         })
     }
 
@@ -206,6 +233,8 @@ impl Experiment<'_> {
             connections,
             offer,
             disk_flush_ms: self.flush_ms(),
+            batching: None,
+            wan: (!self.run.wan.is_empty()).then(|| self.run.wan.clone()),
         }
     }
 }

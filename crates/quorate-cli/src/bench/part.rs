@@ -1,15 +1,18 @@
 //! `quorate bench part`: a process of the probe. Hidden; the probe starts it.
 
-use std::{io, net::SocketAddr, path::Path, time::Duration};
+use std::{io, net::SocketAddr, path::Path, process, thread, time::Duration};
 
 use clap::Subcommand;
-use quorate_bench::probe::{
-    commit,
-    disk::LogFile,
-    round_trip::{self, Wait},
+use quorate_bench::{
+    probe::{
+        commit,
+        disk::LogFile,
+        round_trip::{self, Wait},
+    },
+    wan,
 };
 
-use crate::output::{Exit, Problem};
+use crate::output::{Exit, Problem, print};
 
 /// Which.
 #[derive(Clone, Debug, Subcommand)]
@@ -18,6 +21,10 @@ pub(crate) enum PartCommand {
     Echo { wait: String },
     /// Writes, flushes, answers
     Follower { file: String, flush_us: u64 },
+    /// The far end of an emulated link
+    WanServer { address: SocketAddr },
+    /// The near end: says what it found
+    WanClient { address: SocketAddr },
     /// Takes commands, sends them on, writes, flushes, answers
     Leader {
         file: String,
@@ -33,6 +40,13 @@ pub(super) fn run(command: &PartCommand) -> Result<Exit, Problem> {
         PartCommand::Echo { wait } => {
             let wait = Wait::named(wait).ok_or_else(|| Problem::usage("block or spin"))?;
             round_trip::echo(wait)
+        }
+        PartCommand::WanServer { address } => {
+            die_with_parent()?;
+            wan::serve(*address)
+        }
+        PartCommand::WanClient { address } => {
+            wan::measure(*address).map(|measured| print(&measured.to_string()))
         }
         PartCommand::Follower { file, flush_us } => {
             open(file, *flush_us).and_then(commit::follower)
@@ -51,6 +65,19 @@ pub(super) fn run(command: &PartCommand) -> Result<Exit, Problem> {
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(Exit::Done),
         Err(error) => Err(Problem::io("a part of the probe", &error)),
     }
+}
+
+/// The parent never writes; the end of this pipe is the end of the parent.
+fn die_with_parent() -> Result<(), Problem> {
+    let wait = || {
+        let _ = io::copy(&mut io::stdin(), &mut io::sink());
+        process::exit(0);
+    };
+    thread::Builder::new()
+        .name("parent".to_owned())
+        .spawn(wait)
+        .map(|_| ())
+        .map_err(|error| Problem::io("watch the parent", &error))
 }
 
 /// `-` is no file.

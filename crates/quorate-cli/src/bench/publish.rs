@@ -22,6 +22,7 @@ pub(super) fn document() -> Document {
         ceilings: Vec::new(),
         rows: Vec::new(),
         published: Vec::new(),
+        predictions: Vec::new(),
         notes: Vec::new(),
     }
 }
@@ -80,6 +81,13 @@ pub(super) fn publish(document: &Document, files: &FileArgs) -> Result<Exit, Pro
     })
 }
 
+/// What cannot be done here is skipped, in print; nothing was measured, and nothing failed.
+pub(super) fn skip(why: &str, files: &FileArgs) -> Result<Exit, Problem> {
+    let mut document = document();
+    document.notes.push(format!("skipped: {why}"));
+    publish(&document, files)
+}
+
 fn write_files(document: &Document, files: &FileArgs) -> Result<(), Problem> {
     let write = |path: Option<&Path>, render: fn(&Document) -> String| match path {
         None => Ok(()),
@@ -124,6 +132,21 @@ fn human(document: &Document) -> String {
                 beside.what.clone(),
                 format!("{about}{} {}", beside.published, beside.unit),
                 optional(beside.ours),
+            ]);
+        }
+        text.push_str(&format!("\n{}", table(&lines)));
+    }
+    if !document.predictions.is_empty() {
+        let head = ["what", "model/s", "measured/s", "error", "w_cpu", "w_net"];
+        let mut lines = vec![cells(head)];
+        for one in &document.predictions {
+            lines.push(vec![
+                one.what.clone(),
+                one.predicted.to_string(),
+                one.measured.to_string(),
+                format!("{:+.1} %", one.error * 100.0),
+                one.window_cpu.to_string(),
+                one.window_net.to_string(),
             ]);
         }
         text.push_str(&format!("\n{}", table(&lines)));

@@ -23,6 +23,9 @@ pub(super) struct Readings {
     machine: Option<Machine>,
     writes: Option<u64>,
     flushes: Option<u64>,
+    /// Of the leader alone.
+    batches: Option<u64>,
+    peer_bytes: Option<u64>,
 }
 
 impl Readings {
@@ -37,6 +40,7 @@ impl Readings {
         };
         // What is quick to read comes first, close to the count.
         let (leads, follows) = (ids(true), ids(false));
+        let place = members.iter().position(|place| place.node == leader);
         let leader = Usage::of_processes(&leads);
         let followers = Usage::of_processes(&follows);
         let generator = Usage::of_processes(&[process::id()]);
@@ -50,6 +54,7 @@ impl Readings {
             let counts = metrics.as_ref()?.iter().map(|text| counter(text, name));
             counts.sum::<Option<u64>>()
         };
+        let of_leader = |name: &str| counter(metrics.as_ref()?.get(place?)?, name);
         Self {
             completed,
             leader,
@@ -58,6 +63,8 @@ impl Readings {
             machine,
             writes: sum("quorate_disk_writes_total"),
             flushes: sum("quorate_disk_flushes_total"),
+            batches: of_leader("quorate_batches_formed_total"),
+            peer_bytes: of_leader("quorate_net_peer_bytes_out_total"),
         }
     }
 
@@ -86,6 +93,8 @@ impl Readings {
             |now: Option<u64>, then: Option<u64>| now.zip(then).map(|(a, b)| a.saturating_sub(b));
         repetition.writes = since(self.writes, before.writes);
         repetition.flushes = since(self.flushes, before.flushes);
+        repetition.batches = since(self.batches, before.batches);
+        repetition.peer_bytes = since(self.peer_bytes, before.peer_bytes);
     }
 }
 

@@ -8,12 +8,13 @@ use quorate_bench::{
 };
 
 use super::{
-    args::{Durability, FileArgs, KvArgs, KvStore, LoadArgs, LogArgs, TimeArgs},
+    args::{Durability, FileArgs, KvArgs, KvStore, LoadArgs, LogArgs, TimeArgs, Wan},
     ceilings::Ceilings,
     info::Info,
     measure::{Bench, Service},
     publish,
     session::{Session, resolve},
+    wan,
 };
 use crate::output::{Exit, Problem};
 
@@ -77,8 +78,14 @@ struct Series<'a> {
 
 impl Series<'_> {
     fn run(&self, files: &FileArgs) -> Result<Exit, Problem> {
+        let profile = self.load.wan.map(Wan::profile);
+        if profile.is_some()
+            && let Some(why) = wan::enter()?
+        {
+            return publish::skip(&why, files);
+        }
         publish::check(files)?;
-        let mut session = Session::new()?;
+        let mut session = Session::over(profile)?;
         let mut document = publish::document();
         let measured = self.measure(&mut session, &mut document);
         if let Err(problem) = measured {
@@ -111,6 +118,12 @@ impl Series<'_> {
             (None, None) => self.whole_series(&bench, &mut ceilings, document)?,
         }
         document.rows.extend(ceilings.into_rows());
+        if let Some(network) = session.network() {
+            document.notes.push(network.profile().to_string());
+            document
+                .notes
+                .push("bare programs ran without that network".to_owned());
+        }
         Ok(())
     }
 
@@ -180,6 +193,7 @@ impl Series<'_> {
             addresses,
             time: self.time.clone(),
             environment,
+            network: session.network(),
         })
     }
 
@@ -216,6 +230,8 @@ impl Series<'_> {
             },
             offer,
             disk_flush_ms: if self.is_own() { self.flush_ms() } else { 0.0 },
+            batching: None,
+            wan: self.load.wan.map(|wan| wan.profile().name.to_owned()),
         }
     }
 }

@@ -10,6 +10,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use quorate_bench::wan::Profile;
+
+use super::wan::Network;
 use crate::{
     output::{Exit, Problem},
     process::{NodeProcess, cluster},
@@ -28,6 +31,8 @@ pub(super) struct Session {
     nodes: Arc<Mutex<Vec<NodeProcess>>>,
     folder: PathBuf,
     booted: u32,
+    /// Between the nodes, if they are not on loopback.
+    network: Option<Arc<Network>>,
 }
 
 /// Three running nodes.
@@ -46,16 +51,23 @@ pub(super) struct Place {
 }
 
 impl Session {
+    /// Nodes on loopback.
     pub(super) fn new() -> Result<Self, Problem> {
+        Self::over(None)
+    }
+
+    /// Nodes with an emulated network between them; [`super::wan::enter`] was called.
+    pub(super) fn over(profile: Option<Profile>) -> Result<Self, Problem> {
         let folder = tempfile::Builder::new()
             .prefix("quorate-bench-")
             .tempdir()
             .map_err(|error| Problem::io("make a temporary folder", &error))?
             .keep();
-        let session = Self {
+        let mut session = Self {
             nodes: Arc::default(),
             folder,
             booted: 0,
+            network: None,
         };
         let (nodes, folder) = (Arc::clone(&session.nodes), session.folder.clone());
         signals::on_first(move || {
@@ -63,7 +75,15 @@ impl Session {
             let _ = fs::remove_dir_all(&folder);
             process::exit(Exit::Interrupted as i32);
         })?;
+        if let Some(profile) = profile {
+            session.network = Some(Arc::new(Network::new(profile, NODES)?));
+        }
         Ok(session)
+    }
+
+    /// The network between the nodes, if it is an emulated one.
+    pub(super) fn network(&self) -> Option<Arc<Network>> {
+        self.network.clone()
     }
 
     /// Where files may be made.
@@ -81,8 +101,12 @@ impl Session {
         self.booted += 1;
         let folder = self.folder.join(format!("cluster-{}", self.booted));
         fs::create_dir_all(&folder).map_err(|error| Problem::io("make a folder", &error))?;
-        let specs = cluster(&Self::program()?, &folder, NODES, true, flags)
-            .map_err(|error| not_started(&error))?;
+        let program = Self::program()?;
+        let specs = match &self.network {
+            Some(network) => network.specs(&program, &folder, flags)?,
+            None => cluster(&program, &folder, NODES, true, flags)
+                .map_err(|error| not_started(&error))?,
+        };
         for spec in specs {
             let node = NodeProcess::spawn(spec).map_err(|error| not_started(&error))?;
             lock(&self.nodes).push(node);

@@ -282,3 +282,16 @@ pub(crate) fn refused(spec: &Spec) -> (i32, String) {
         String::from_utf8(output.stderr).unwrap(),
     )
 }
+
+/// Processes with a path in this folder among their arguments.
+pub(crate) fn processes_in(folder: &Path) -> Vec<u32> {
+    let folder = folder.to_str().unwrap();
+    let all = fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        let id: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
+        let line = fs::read(format!("/proc/{id}/cmdline")).ok()?;
+        String::from_utf8_lossy(&line)
+            .contains(folder)
+            .then_some(id)
+    });
+    all.collect()
+}

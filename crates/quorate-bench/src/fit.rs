@@ -1,0 +1,301 @@
+//! The paper's model with our parameters: what was measured gives them, and is compared with it.
+//!
+//! Santos and Schiper, §5, "Setting model parameters": the processor time of the leader per
+//! instance, at several sizes of requests and batches, is fitted by the two linear laws φcli and
+//! φrep. Here a program does that, by least squares of the relative errors with no negative
+//! parameter. Bytes of headers are found in the same way, from what the leader sent to its peers.
+//! Bandwidth and delay are what a bare program finds on the same links.
+
+use quorate_tuner::model::{
+    Bandwidth, Bytes, Instance, Linear, Micros, Model, Network, Prediction, Workload,
+};
+use serde::Serialize;
+
+use crate::{
+    row::{Row, median, round},
+    wan::Measured,
+};
+
+/// Bytes of the answer to a client: its length, a status, eight bytes.
+const ANSWER_BYTES: f64 = 13.0;
+/// Bytes of a vote: the header of a frame.
+const VOTE_BYTES: f64 = 160.0;
+/// Nodes of the cluster.
+const NODES: f64 = 3.0;
+/// Rounds of the fit; each one brings it closer to the least error.
+const ROUNDS: usize = 20_000;
+/// A picosecond, or a millionth of a byte, per byte or message.
+const NOTHING: f64 = 1e-6;
+
+/// One point that was measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    /// Bytes of a value.
+    pub value_bytes: f64,
+    /// Commands that a batch held on average.
+    pub commands: f64,
+    /// Processor time of the leader per command, microseconds.
+    pub leader_us: f64,
+    /// Bytes to one peer per command.
+    pub peer_bytes: f64,
+}
+
+impl Point {
+    /// Of a row, if it is a result and everything was counted.
+    pub fn of(row: &Row) -> Option<Self> {
+        let leader = row.roles.iter().find(|role| role.role == "leader")?;
+        #[expect(clippy::cast_precision_loss, reason = "a size")]
+        let point = Self {
+            value_bytes: row.value_bytes as f64,
+            commands: row.commands_per_batch?,
+            leader_us: leader.user_us_per_op + leader.system_us_per_op,
+            peer_bytes: row.peer_bytes_per_op? / (NODES - 1.0),
+        };
+        let all = [point.commands, point.leader_us, point.peer_bytes];
+        let known = all.iter().all(|figure| figure.is_finite() && *figure > 0.0);
+        (row.valid && known).then_some(point)
+    }
+}
+
+/// What the model needs to know of this system on this machine and network.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Parameters {
+    model: Model,
+    /// Bytes that a request has in a batch besides its value.
+    request_header: f64,
+    /// Bytes that a batch has besides its requests.
+    batch_header: f64,
+}
+
+/// A number of the model beside what was measured.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Predicted {
+    /// Of what.
+    pub what: String,
+    /// Commands per second, by the model with the parameters measured here.
+    pub predicted: f64,
+    /// Commands per second.
+    pub measured: f64,
+    /// How far the model is off, as a share of what was measured.
+    pub error: f64,
+    /// Instances in parallel that keep the leader's processor busy, by the model.
+    pub window_cpu: f64,
+    /// Instances in parallel that keep its link busy.
+    pub window_net: f64,
+}
+
+impl Predicted {
+    /// Both numbers and the difference.
+    pub fn new(what: String, predicted: f64, measured: f64, instance: &Instance) -> Self {
+        Self {
+            what,
+            predicted: round(predicted),
+            measured: round(measured),
+            error: round(predicted / measured - 1.0),
+            window_cpu: round(instance.window_cpu()),
+            window_net: round(instance.window_net()),
+        }
+    }
+}
+
+/// Median and greatest of the errors, without their signs.
+pub fn errors(all: &[Predicted]) -> Option<(f64, f64)> {
+    let errors = || all.iter().map(|one| one.error.abs());
+    let worst = errors().reduce(f64::max)?;
+    Some((median(errors()), worst))
+}
+
+impl Parameters {
+    /// From all points; `None` without any.
+    pub fn fit(link: Measured, points: &[Point]) -> Option<Self> {
+        if points.is_empty() {
+            return None;
+        }
+        // bytes per command = value + request header + batch header / commands
+        let headers = points.iter().map(|point| {
+            let over = point.peer_bytes - point.value_bytes;
+            ([1.0, 1.0 / point.commands], over, point.peer_bytes)
+        });
+        let [request_header, batch_header] = least_squares(headers);
+        // φ per command = φcli(request + answer) + (n − 1) · φrep(batch + vote) / commands
+        let processor = points.iter().map(|point| {
+            let request = point.value_bytes + request_header;
+            let batch = request * point.commands + batch_header;
+            let share = (NODES - 1.0) / point.commands;
+            let features = [
+                1.0,
+                request + ANSWER_BYTES,
+                share,
+                share * (batch + VOTE_BYTES),
+            ];
+            (features, point.leader_us, point.leader_us)
+        });
+        let [client, client_byte, replica, replica_byte] = least_squares(processor);
+        let law = |fixed, per_byte| Linear {
+            fixed: Micros(fixed),
+            per_byte: Micros(per_byte),
+        };
+        let model = Model::paper(
+            NODES,
+            Network::Wan,
+            Bandwidth(link.bytes_per_s),
+            Micros(link.round_trip_us / 2.0),
+            law(client, client_byte),
+            law(replica, replica_byte),
+        );
+        Some(Self {
+            model,
+            request_header,
+            batch_header,
+        })
+    }
+
+    fn load(&self, value_bytes: f64) -> Workload {
+        Workload {
+            request: Bytes(value_bytes + self.request_header),
+            answer: Bytes(ANSWER_BYTES),
+            batch_header: Bytes(self.batch_header),
+            vote: Bytes(VOTE_BYTES),
+            // Contained in the cost of a client.
+            execute: Micros(0.0),
+            outstanding: None,
+        }
+    }
+
+    /// Batches of up to so many commands, so many of them in parallel, in the paper's form. The one
+    /// addition: all that the clients have under way is the most that the batches can hold.
+    pub fn predict(
+        &self,
+        value_bytes: f64,
+        commands: f64,
+        window: f64,
+        clients: f64,
+    ) -> Prediction {
+        let commands = commands.min(clients / window).max(1.0);
+        self.model
+            .predict(&self.load(value_bytes), commands, window)
+    }
+
+    /// One instance alone.
+    pub fn instance(&self, value_bytes: f64, commands: f64) -> Instance {
+        self.model.instance(&self.load(value_bytes), commands, 1.0)
+    }
+
+    /// In the paper's way of writing: milliseconds, x in thousands of bytes.
+    pub fn describe(&self) -> String {
+        let Model {
+            bandwidth,
+            one_way,
+            client,
+            replica,
+            ..
+        } = self.model;
+        let law = |law: Linear| {
+            format!(
+                "{}x + {} ms",
+                round(law.per_byte.0),
+                round(law.fixed.0 / 1000.0)
+            )
+        };
+        format!(
+            "B = {} Mbit/s without headers of TCP, L = {} ms, φcli(x) = {}, φrep(x) = {} (x in \
+             thousands of bytes), {} bytes of header per request, {} per batch",
+            round(bandwidth.0 * 8e-6),
+            round(one_way.0 / 1000.0),
+            law(client),
+            law(replica),
+            round(self.request_header),
+            round(self.batch_header)
+        )
+    }
+}
+
+/// The non-negative factors for which the features come closest to the targets, each error as a
+/// share of the scale: (features, target, scale).
+fn least_squares<const N: usize>(points: impl Iterator<Item = ([f64; N], f64, f64)>) -> [f64; N] {
+    let rows: Vec<([f64; N], f64)> = points
+        .map(|(features, target, scale)| (features.map(|x| x / scale), target / scale))
+        .collect();
+    let mut factors = [0.0; N];
+    for _ in 0..ROUNDS {
+        for n in 0..N {
+            // The best value of one factor while the others stay.
+            let (mut up, mut down) = (0.0, 0.0);
+            for (features, target) in &rows {
+                let others = (0..N)
+                    .filter(|other| *other != n)
+                    .map(|other| features[other] * factors[other]);
+                up += features[n] * (target - others.sum::<f64>());
+                down += features[n] * features[n];
+            }
+            factors[n] = if down > 0.0 {
+                (up / down).max(0.0)
+            } else {
+                0.0
+            };
+        }
+    }
+    // What only approaches zero is zero.
+    factors.map(|factor| if factor < NOTHING { 0.0 } else { factor })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINK: Measured = Measured {
+        round_trip_us: 100_000.0,
+        bytes_per_s: 1.2e6,
+    };
+
+    /// A system with 5 bytes per request, 177 per batch, φcli = 2 + 0.001x µs, φrep = 20 µs.
+    fn point(value_bytes: f64, commands: f64) -> Point {
+        let request = value_bytes + 5.0;
+        Point {
+            value_bytes,
+            commands,
+            leader_us: 2.0 + 0.001 * (request + ANSWER_BYTES) + 2.0 * 20.0 / commands,
+            peer_bytes: request + 177.0 / commands,
+        }
+    }
+
+    fn points() -> Vec<Point> {
+        let sizes = [128.0, 1024.0, 8192.0];
+        let all = sizes.map(|size| [1.0, 2.0, 8.0, 32.0].map(|k| point(size, k)));
+        all.concat()
+    }
+
+    #[test]
+    fn parameters_are_found_again() {
+        let found = Parameters::fit(LINK, &points()).unwrap();
+        assert!((found.request_header - 5.0).abs() < 0.01, "{found:?}");
+        assert!((found.batch_header - 177.0).abs() < 0.01, "{found:?}");
+        for point in points() {
+            let instance = found.instance(point.value_bytes, point.commands);
+            let each = instance.processor.0 / point.commands;
+            assert!((each / point.leader_us - 1.0).abs() < 0.01, "{found:?}");
+        }
+        assert_eq!(Parameters::fit(LINK, &[]), None);
+    }
+
+    #[test]
+    fn a_full_link_is_the_limit_and_a_small_window_is_one() {
+        let found = Parameters::fit(LINK, &points()).unwrap();
+        let full = found.predict(1024.0, 32.0, 8.0, 1200.0).throughput;
+        let bytes = 1029.0 + 177.0 / 32.0;
+        assert!((full / (1.2e6 / bytes) - 1.0).abs() < 0.01, "{full}");
+        let one = found.predict(1024.0, 1.0, 64.0, 1200.0).throughput;
+        assert!((600.0..640.0).contains(&one), "64 in 101 ms: {one}");
+    }
+
+    #[test]
+    fn errors_are_shares_of_what_was_measured() {
+        let found = Parameters::fit(LINK, &points()).unwrap();
+        let instance = found.instance(128.0, 1.0);
+        let of =
+            |predicted, measured| Predicted::new("x".to_owned(), predicted, measured, &instance);
+        let all = [of(110.0, 100.0), of(80.0, 100.0), of(100.0, 100.0)];
+        assert_eq!(errors(&all), Some((0.1, 0.2)));
+        assert_eq!(errors(&[]), None);
+    }
+}

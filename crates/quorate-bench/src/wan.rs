@@ -1,0 +1,243 @@
+//! Emulated wide-area links: their profiles, and a bare program that finds out what they carry.
+
+use std::{
+    fmt,
+    io::{self, ErrorKind, Read as _, Write as _},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    thread,
+    time::{Duration, Instant},
+};
+
+use quorate_relay::link::Law;
+
+use crate::samples::Latencies;
+
+const MS: u64 = 1_000_000;
+/// Bytes of a message that goes there and back.
+const MESSAGE: usize = 64;
+/// Messages; the median counts.
+const MESSAGES: u32 = 11;
+/// TCP needs some round trips until it fills the link.
+const WARMUP: Duration = Duration::from_secs(2);
+/// Sending ends after this.
+const SENDING: Duration = Duration::from_secs(6);
+/// What a connection is for: its first byte.
+const ECHO: u8 = b'e';
+const SINK: u8 = b's';
+
+/// A kind of network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Profile {
+    /// As on the command line.
+    pub name: &'static str,
+    law: Law,
+}
+
+impl Profile {
+    /// The network of the JPaxos paper, §5: "connected point-to-point by a 10Mbits link with 50ms
+    /// latency". The paper does not say how much its routers buffered; here it is 250 000 bytes,
+    /// 200 ms of the link, twice what is under way on it.
+    pub const JPAXOS: Self = Self {
+        name: "jpaxos",
+        law: Law {
+            bits_per_second: 10_000_000,
+            one_way: 50 * MS,
+            queue_bytes: 250_000,
+        },
+    };
+    /// The same with half of the way.
+    pub const HALF: Self = Self {
+        name: "half",
+        law: Law {
+            one_way: 25 * MS,
+            ..Self::JPAXOS.law
+        },
+    };
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::JPAXOS, Self::HALF]
+            .into_iter()
+            .find(|profile| profile.name == name)
+    }
+
+    /// What each link is like.
+    pub const fn law(&self) -> Law {
+        self.law
+    }
+}
+
+impl fmt::Display for Profile {
+    #[expect(clippy::cast_precision_loss, reason = "figures for people")]
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let law = self.law;
+        write!(
+            f,
+            "emulated WAN {}: between each two nodes {} Mbit/s and {} ms one way, {} bytes wait at most",
+            self.name,
+            law.bits_per_second as f64 / 1e6,
+            law.one_way as f64 / 1e6,
+            law.queue_bytes
+        )
+    }
+}
+
+/// What a bare program found on a link.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Measured {
+    /// 64 bytes there and back over TCP, microseconds.
+    pub round_trip_us: f64,
+    /// What one TCP connection carries, without its headers.
+    pub bytes_per_s: f64,
+}
+
+impl fmt::Display for Measured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.round_trip_us, self.bytes_per_s)
+    }
+}
+
+impl Measured {
+    /// What [`fmt::Display`] wrote.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split_whitespace().map(str::parse::<f64>);
+        let mut figure = || {
+            let figure = words.next()?.ok()?;
+            (figure.is_finite() && figure > 0.0).then_some(figure)
+        };
+        Some(Self {
+            round_trip_us: figure()?,
+            bytes_per_s: figure()?,
+        })
+    }
+}
+
+/// The far end: two connections, then it ends.
+pub fn serve(address: SocketAddr) -> io::Result<()> {
+    let listener = TcpListener::bind(address)?;
+    for _ in 0..2 {
+        let (mut socket, _) = listener.accept()?;
+        socket.set_nodelay(true)?;
+        let mut purpose = [0];
+        socket.read_exact(&mut purpose)?;
+        match purpose[0] {
+            ECHO => echo(&mut socket)?,
+            _ => sink(&mut socket)?,
+        }
+    }
+    Ok(())
+}
+
+fn echo(socket: &mut TcpStream) -> io::Result<()> {
+    let mut message = [0; MESSAGE];
+    loop {
+        match socket.read_exact(&mut message) {
+            Ok(()) => socket.write_all(&message)?,
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Counts what comes after the warm-up, and says how much and in which time.
+fn sink(socket: &mut TcpStream) -> io::Result<()> {
+    let mut input = vec![0; 1 << 16];
+    let (mut began, mut bytes, mut last) = (None, 0_u64, Duration::ZERO);
+    let started = Instant::now();
+    loop {
+        let count = socket.read(&mut input)?;
+        let at = started.elapsed();
+        if count == 0 {
+            break;
+        }
+        match began {
+            // What this read brings came before.
+            None if at >= WARMUP => began = Some(at),
+            None => {}
+            Some(_) => {
+                bytes += count as u64;
+                last = at;
+            }
+        }
+    }
+    let time = last.saturating_sub(began.unwrap_or(last));
+    let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    socket.write_all(&bytes.to_le_bytes())?;
+    socket.write_all(&nanos.to_le_bytes())
+}
+
+/// The near end.
+#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+pub fn measure(address: SocketAddr) -> io::Result<Measured> {
+    let mut socket = dial(address, ECHO)?;
+    let mut trips = Latencies::default();
+    let mut message = [0; MESSAGE];
+    for _ in 0..MESSAGES {
+        let sent = Instant::now();
+        socket.write_all(&message)?;
+        socket.read_exact(&mut message)?;
+        trips.record(u64::try_from(sent.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    }
+    drop(socket);
+    let mut socket = dial(address, SINK)?;
+    let block = vec![0; 1 << 16];
+    let started = Instant::now();
+    while started.elapsed() < SENDING {
+        socket.write_all(&block)?;
+    }
+    socket.shutdown(Shutdown::Write)?;
+    let mut figure = || -> io::Result<u64> {
+        let mut bytes = [0; 8];
+        socket.read_exact(&mut bytes)?;
+        Ok(u64::from_le_bytes(bytes))
+    };
+    let (bytes, nanos) = (figure()?, figure()?);
+    Ok(Measured {
+        round_trip_us: trips.quantile_us(0.5),
+        bytes_per_s: bytes as f64 * 1e9 / nanos.max(1) as f64,
+    })
+}
+
+/// The far end may need a moment until it listens.
+fn dial(address: SocketAddr, purpose: u8) -> io::Result<TcpStream> {
+    let until = Instant::now() + Duration::from_secs(10);
+    let mut socket = loop {
+        match TcpStream::connect(address) {
+            Ok(socket) => break socket,
+            Err(error) if Instant::now() > until => return Err(error),
+            Err(_) => thread::sleep(Duration::from_millis(50)),
+        }
+    };
+    socket.set_nodelay(true)?;
+    socket.write_all(&[purpose])?;
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn profiles_are_found_by_name_and_say_what_they_are() {
+        assert_eq!(Profile::named("jpaxos"), Some(Profile::JPAXOS));
+        assert_eq!(Profile::named("half"), Some(Profile::HALF));
+        assert_eq!(Profile::named("moon"), None);
+        assert_eq!(
+            Profile::HALF.to_string(),
+            "emulated WAN half: between each two nodes 10 Mbit/s and 25 ms one way, 250000 bytes \
+             wait at most"
+        );
+    }
+
+    #[test]
+    fn what_was_measured_passes_through_a_pipe() {
+        let measured = Measured {
+            round_trip_us: 100_123.5,
+            bytes_per_s: 1.2e6,
+        };
+        assert_eq!(Measured::parse(&measured.to_string()), Some(measured));
+        for bad in ["", "1", "x 2", "1 nan", "0 1", "-1 5"] {
+            assert_eq!(Measured::parse(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! Nodes of our own with an emulated wide-area network between them, in namespaces of this process.
+//!
+//! The command runs itself again in a network and a mount namespace of its own. They, and all that
+//! is in them, are gone with its last process, however it ends: nothing outside is ever touched.
+//! Inside, each node has a namespace with two ways out: `eth0`, as fast as the machine, for clients
+//! and operators, and `wan`, a device of the relay, for its peers.
+
+use std::{
+    env, fs,
+    net::{Ipv4Addr, SocketAddr},
+    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use clap::ValueEnum;
+use quorate_bench::wan::{Measured, Profile};
+use quorate_relay::{
+    device::Device,
+    relay::{Node, Relay},
+    wire::Counts,
+};
+
+use super::session::Session;
+use crate::{
+    output::{Exit, Problem, is_on},
+    process::Spec,
+};
+
+/// Set in the process that runs in its own namespaces.
+const INSIDE: &str = "QUORATE_BENCH_INSIDE";
+/// Where skipping is a failure.
+const NO_SKIPS: &str = "QUORATE_NO_SKIPS";
+/// Ports of clients, peers and operators.
+const PORTS: [u16; 3] = [7450, 7451, 7452];
+/// Ports of the probe of the links.
+const PROBE_PORT: u16 = 7460;
+/// What TCP does about loss: the one that is in every kernel, and allowed in every namespace.
+const CONGESTION_CONTROL: &str = "reno";
+/// What nodes need where peers are far: timeouts of a few round trips, and of full queues.
+pub(super) const FLAGS: [&str; 6] = [
+    "--heartbeat-ms",
+    "100",
+    "--election-ms",
+    "1500-3000",
+    "--client-timeout-ms",
+    "60000",
+];
+
+/// Profiles, as on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Wan {
+    /// 10 Mbit/s, 50 ms one way
+    Jpaxos,
+    /// 10 Mbit/s, 25 ms one way
+    Half,
+}
+
+impl Wan {
+    pub(super) const fn profile(self) -> Profile {
+        match self {
+            Self::Jpaxos => Profile::JPAXOS,
+            Self::Half => Profile::HALF,
+        }
+    }
+}
+
+/// In namespaces of our own when this returns `None`; otherwise why there can be none here.
+pub(super) fn enter() -> Result<Option<String>, Problem> {
+    if env::var_os(INSIDE).is_some() {
+        return Ok(None);
+    }
+    if let Some(why) = missing() {
+        if env::var(NO_SKIPS).is_ok_and(|value| is_on(&value)) {
+            return Err(Problem::new(Exit::Failed, "not_possible", why));
+        }
+        return Ok(Some(why));
+    }
+    let error = unshare()
+        .arg(Session::program()?)
+        .args(env::args_os().skip(1))
+        .env(INSIDE, "1")
+        .exec();
+    Err(Problem::io("unshare", &error))
+}
+
+/// Why there can be no namespaces here, if so.
+fn missing() -> Option<String> {
+    // Names in the trial's own namespaces, which are gone with it.
+    let trial = "mount -t tmpfs tmpfs /run && ip netns add x && \
+                 ip link add v1 type veth peer name eth0 netns x && \
+                 ip tuntap add dev t1 mode tun && nsenter --net=/run/netns/x true";
+    let tried = run(unshare().args(["sh", "-c", trial]));
+    let Problem { message, .. } = tried.err()?;
+    Some(format!(
+        "network namespaces and TUN devices cannot be made here: {message} (needs root, and \
+         Debian's iproute2 and util-linux)"
+    ))
+}
+
+/// Without root it pretends to be root, where that is allowed.
+fn unshare() -> Command {
+    let mut command = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        command.arg("--map-root-user");
+    }
+    command.args(["--net", "--mount"]);
+    command
+}
+
+/// Namespaces of the nodes 1, 2, 3 …, and the relay between them.
+#[derive(Debug)]
+pub(super) struct Network {
+    nodes: u32,
+    profile: Profile,
+    relay: Relay,
+}
+
+impl Network {
+    /// Makes it; this process must be inside.
+    pub(super) fn new(profile: Profile, nodes: u32) -> Result<Self, Problem> {
+        // Where `ip` keeps names of namespaces; ours are not for others to see.
+        run(Command::new("mount").args(["-t", "tmpfs", "tmpfs", "/run"]))?;
+        ip("link set lo up")?;
+        let mut ends = Vec::new();
+        for node in 1..=nodes {
+            let device = format!("wan{node}");
+            ends.push(Node {
+                device: Device::create(&device)
+                    .map_err(|error| Problem::io("make a TUN device", &error))?,
+                address: far(node),
+            });
+            ip(&format!("netns add n{node}"))?;
+            ip(&format!(
+                "link add v{node} type veth peer name eth0 netns n{node}"
+            ))?;
+            ip(&format!(
+                "addr add {HOST}/32 peer {}/32 dev v{node}",
+                near(node)
+            ))?;
+            ip(&format!("link set v{node} up"))?;
+            ip(&format!("link set {device} netns n{node} name wan"))?;
+            let inside = [
+                "link set lo up".to_owned(),
+                format!("addr add {}/32 peer {HOST}/32 dev eth0", near(node)),
+                "link set eth0 up".to_owned(),
+                format!("addr add {}/24 dev wan", far(node)),
+                "link set wan up".to_owned(),
+            ];
+            for words in inside {
+                ip(&format!("-n n{node} {words}"))?;
+            }
+            let control = "/proc/sys/net/ipv4/tcp_congestion_control";
+            let set = format!("echo {CONGESTION_CONTROL} > {control}");
+            run(in_namespace(node).args(["sh", "-c", &set]))?;
+        }
+        let relay = Relay::start(ends, profile.law())
+            .map_err(|error| Problem::io("start the relay", &error))?;
+        Ok(Self {
+            nodes,
+            profile,
+            relay,
+        })
+    }
+
+    pub(super) const fn profile(&self) -> Profile {
+        self.profile
+    }
+
+    /// What the links took and dropped so far.
+    pub(super) fn counts(&self) -> Counts {
+        self.relay.counts()
+    }
+
+    /// How nodes are started, each in its namespace.
+    pub(super) fn specs(
+        &self,
+        program: &Path,
+        folder: &Path,
+        flags: &[&str],
+    ) -> Result<Vec<Spec>, Problem> {
+        let [client, peer, admin] = PORTS;
+        let member = |node| format!("{node}={}:{peer}", far(node));
+        let list = (1..=self.nodes).map(member).collect::<Vec<_>>().join(",");
+        let spec = |node: u32| {
+            let own = [
+                ("--node", node.to_string()),
+                ("--cluster", list.clone()),
+                ("--peer", format!("{}:{peer}", far(node))),
+                ("--client", format!("{}:{client}", near(node))),
+                ("--admin", format!("{}:{admin}", near(node))),
+            ];
+            let own = own
+                .into_iter()
+                .flat_map(|(flag, value)| [flag.to_owned(), value]);
+            let flags = FLAGS.iter().chain(flags).map(|flag| (*flag).to_owned());
+            Ok(Spec {
+                program: script(node, program, folder)?,
+                data: folder.join(format!("node-{node}")),
+                flags: own.chain(flags).collect(),
+                stderr: folder.join(format!("node-{node}.log")),
+                tied: true,
+            })
+        };
+        (1..=self.nodes).map(spec).collect()
+    }
+
+    /// What a bare program finds between the first two nodes.
+    pub(super) fn measure(&self) -> Result<Measured, Problem> {
+        let program = Session::program()?;
+        let address = SocketAddr::from((far(2), PROBE_PORT)).to_string();
+        let failed = |error| Problem::io("measure the links", &error);
+        let mut server = in_namespace(2)
+            .arg(&program)
+            .args(["bench", "part", "wan-server", &address])
+            // It watches this pipe: should this process be killed, it ends, too.
+            .stdin(Stdio::piped())
+            .spawn()
+            .map_err(failed)?;
+        let client = in_namespace(1)
+            .arg(&program)
+            .args(["bench", "part", "wan-client", &address])
+            .stderr(Stdio::inherit())
+            .output();
+        let _ = server.kill();
+        let _ = server.wait();
+        let said = client.map_err(failed)?.stdout;
+        Measured::parse(&String::from_utf8_lossy(&said)).ok_or_else(|| {
+            let what = "the links could not be measured";
+            Problem::new(Exit::Failed, "not_possible", what)
+        })
+    }
+}
+
+/// This end of the fast ways.
+const HOST: Ipv4Addr = Ipv4Addr::new(10, 213, 78, 254);
+
+/// A node's address for clients and operators.
+fn near(node: u32) -> Ipv4Addr {
+    Ipv4Addr::from_bits(HOST.to_bits() - 254 + node)
+}
+
+/// A node's address for its peers.
+fn far(node: u32) -> Ipv4Addr {
+    Ipv4Addr::from_bits(HOST.to_bits() + 2 + node)
+}
+
+/// A program that becomes another one in a node's namespace, keeping its process id.
+fn script(node: u32, program: &Path, folder: &Path) -> Result<PathBuf, Problem> {
+    let path = folder.join(format!("node-{node}.sh"));
+    let text = format!(
+        "#!/bin/sh\nexec nsenter --net=/run/netns/n{node} '{}' \"$@\"\n",
+        program.display()
+    );
+    let written = fs::write(&path, text)
+        .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)));
+    written.map_err(|error| Problem::io(path.display(), &error))?;
+    Ok(path)
+}
+
+fn in_namespace(node: u32) -> Command {
+    let mut command = Command::new("nsenter");
+    command.arg(format!("--net=/run/netns/n{node}"));
+    command
+}
+
+fn ip(words: &str) -> Result<(), Problem> {
+    run(Command::new("ip").args(words.split(' ')))
+}
+
+/// To its end; what it says on standard error is the reason if it fails.
+fn run(command: &mut Command) -> Result<(), Problem> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| Problem::io(&name, &error))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let what = format_args!("{name}: {}", said.trim().replace('\n', "; "));
+    Err(Problem::new(Exit::Failed, "not_possible", what))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_two_addresses_of_a_node_lie_in_different_networks() {
+        assert_eq!(near(1).to_string(), "10.213.78.1");
+        assert_eq!(far(1).to_string(), "10.213.79.1");
+        assert_eq!(far(3).to_string(), "10.213.79.3");
+    }
+}

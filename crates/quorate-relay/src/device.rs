@@ -1,0 +1,106 @@
+//! A TUN device: IP packets of a network namespace as reads and writes.
+#![allow(
+    unsafe_code,
+    reason = "TUNSETIFF gives an open file its device; no library that we use wraps this ioctl"
+)]
+
+use std::{
+    fs::File,
+    io::{self, ErrorKind, Read as _, Write as _},
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::fs::OpenOptionsExt as _,
+    },
+};
+
+use rustix::{
+    fs::OFlags,
+    ioctl::{Updater, ioctl, opcode},
+};
+
+/// Longest name of a device, its end included (`IFNAMSIZ`).
+const NAME_BYTES: usize = 16;
+/// Packets of IP, without a link layer (`IFF_TUN`), without four bytes before each (`IFF_NO_PI`).
+const FLAGS: u16 = 0x0001 | 0x1000;
+/// `_IOW('T', 202, int)`, as linux/if_tun.h has it.
+const TUNSETIFF: rustix::ioctl::Opcode = opcode::write::<i32>(b'T', 202);
+
+/// `struct ifreq` of linux/if.h, as far as TUNSETIFF reads and writes it: 40 bytes.
+#[repr(C)]
+#[derive(Debug)]
+struct Request {
+    name: [u8; NAME_BYTES],
+    flags: u16,
+    rest: [u8; 22],
+}
+
+const _: () = assert!(size_of::<Request>() == 40);
+
+/// An open device; it is gone when this is dropped. Reads and writes never block.
+#[derive(Debug)]
+pub struct Device(File);
+
+impl Device {
+    /// Makes a device of this name in the caller's namespace. It may be moved to another one.
+    pub fn create(name: &str) -> io::Result<Self> {
+        if name.is_empty() || name.len() >= NAME_BYTES || !name.is_ascii() {
+            return Err(io::Error::new(
+                ErrorKind::InvalidInput,
+                format!("no name of a device: {name:?}"),
+            ));
+        }
+        let flags = i32::try_from(OFlags::NONBLOCK.bits()).expect("a flag");
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .custom_flags(flags)
+            .open("/dev/net/tun")?;
+        let mut request = Request {
+            name: [0; NAME_BYTES],
+            flags: FLAGS,
+            rest: [0; 22],
+        };
+        request.name[..name.len()].copy_from_slice(name.as_bytes());
+        // SAFETY: TUNSETIFF reads a `struct ifreq` of 40 bytes from its argument and writes one
+        // back; `request` has that size and layout, any bytes are valid in it, and it outlives the
+        // call.
+        unsafe { ioctl(&file, Updater::<TUNSETIFF, Request>::new(&mut request)) }?;
+        Ok(Self(file))
+    }
+
+    /// The next packet; `None` if there is none now.
+    pub fn read<'a>(&mut self, into: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
+        loop {
+            match self.0.read(into) {
+                Ok(bytes) => return Ok(Some(&into[..bytes])),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Hands a packet to the namespace. Whether it was taken: a network may lose packets.
+    pub fn write(&mut self, packet: &[u8]) -> bool {
+        self.0.write(packet).is_ok_and(|sent| sent == packet.len())
+    }
+}
+
+impl AsFd for Device {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_the_kernel_would_cut_off_is_refused() {
+        for name in ["", "a-name-of-16-byte", "naïve"] {
+            let error = Device::create(name).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{name}");
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The law of one link: a bounded queue, a rate, a delay.
+//!
+//! A packet waits until all before it have been sent, is sent at the link's rate, and arrives the
+//! delay after its last bit was sent. What finds the queue full is dropped (tail drop). Nothing else
+//! happens: no jitter, no loss, no reordering. Times are nanoseconds, and given by the caller.
+
+/// Nanoseconds since some start.
+pub type Nanos = u64;
+
+/// A second.
+pub const SECOND: Nanos = 1_000_000_000;
+
+/// What a link is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Law {
+    /// Bits of IP packets, headers included, that it sends per second; at least 1.
+    pub bits_per_second: u64,
+    /// From the last bit sent to the arrival.
+    pub one_way: Nanos,
+    /// Bytes that may wait, the packet that is being sent included.
+    pub queue_bytes: u64,
+}
+
+impl Law {
+    /// How long a packet keeps the link busy; rounded up to a nanosecond.
+    pub fn sending(&self, bytes: u64) -> Nanos {
+        let bits = u128::from(bytes) * 8;
+        let time = (bits * u128::from(SECOND)).div_ceil(u128::from(self.bits_per_second.max(1)));
+        Nanos::try_from(time).unwrap_or(Nanos::MAX)
+    }
+}
+
+/// A link in one direction.
+#[derive(Clone, Copy, Debug)]
+pub struct Link {
+    law: Law,
+    /// All that was taken has been sent by then.
+    free_at: Nanos,
+}
+
+impl Link {
+    /// A link on which nothing is under way.
+    pub fn new(law: Law) -> Self {
+        Self { law, free_at: 0 }
+    }
+
+    /// Bytes that wait or are being sent; a part of a byte counts as one.
+    pub fn waiting_bytes(&self, now: Nanos) -> u64 {
+        let busy = u128::from(self.free_at.saturating_sub(now));
+        let bits = busy * u128::from(self.law.bits_per_second);
+        u64::try_from(bits.div_ceil(8 * u128::from(SECOND))).unwrap_or(u64::MAX)
+    }
+
+    /// A packet comes to the link. When it arrives at the other end; `None` if it is dropped.
+    /// Calls come in the order of time.
+    pub fn take(&mut self, now: Nanos, bytes: u64) -> Option<Nanos> {
+        if self.waiting_bytes(now).saturating_add(bytes) > self.law.queue_bytes {
+            return None;
+        }
+        let sent = self
+            .free_at
+            .max(now)
+            .saturating_add(self.law.sending(bytes));
+        self.free_at = sent;
+        Some(sent.saturating_add(self.law.one_way))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Nanos = 1_000_000;
+
+    /// 10 Mbit/s, 50 ms: a byte takes 800 ns, a packet of 1500 bytes 1.2 ms.
+    fn law(queue_bytes: u64) -> Law {
+        Law {
+            bits_per_second: 10_000_000,
+            one_way: 50 * MS,
+            queue_bytes,
+        }
+    }
+
+    #[test]
+    fn a_packet_alone_takes_its_sending_and_the_delay() {
+        let mut link = Link::new(law(3000));
+        assert_eq!(link.take(7 * MS, 1500), Some(7 * MS + 1_200_000 + 50 * MS));
+        // The link is idle again: nothing is left of the first one.
+        assert_eq!(link.take(9 * MS, 125), Some(9 * MS + 100_000 + 50 * MS));
+    }
+
+    #[test]
+    fn packets_wait_for_those_before_them() {
+        let mut link = Link::new(law(1_000_000));
+        let arrivals: Vec<_> = (0..4).map(|_| link.take(0, 1500).unwrap()).collect();
+        let sent: Vec<_> = arrivals.iter().map(|at| at - 50 * MS).collect();
+        assert_eq!(sent, [1_200_000, 2_400_000, 3_600_000, 4_800_000]);
+    }
+
+    #[test]
+    fn the_rate_is_exact_over_a_minute_of_any_packets() {
+        let mut link = Link::new(law(60_000));
+        let (mut now, mut bytes, mut last, mut number) = (0, 0_u64, 0, 0_u64);
+        while now < 60 * SECOND {
+            let size = 40 + number.wrapping_mul(7919) % 1461;
+            match link.take(now, size) {
+                Some(at) => {
+                    assert!(at > last, "no packet passes another");
+                    (bytes, last) = (bytes + size, at);
+                }
+                None => now += MS,
+            }
+            number += 1;
+        }
+        let seconds = (last - 50 * MS) as f64 / SECOND as f64;
+        let rate = bytes as f64 * 8.0 / seconds;
+        assert!((rate / 10e6 - 1.0).abs() < 1e-4, "{rate}");
+    }
+
+    #[test]
+    fn what_finds_the_queue_full_is_dropped_and_nothing_else() {
+        let mut link = Link::new(law(3000));
+        assert!(link.take(0, 1500).is_some() && link.take(0, 1500).is_some());
+        assert_eq!(link.take(0, 1), None);
+        // Half a packet was sent: as much fits again, and not a byte more.
+        assert_eq!(link.take(600_000, 751), None);
+        assert!(link.take(600_000, 750).is_some());
+        assert_eq!(link.take(600_000, 1), None);
+        assert_eq!(link.waiting_bytes(600_000), 3000);
+        assert_eq!(link.waiting_bytes(SECOND), 0);
+    }
+
+    #[test]
+    fn a_link_without_a_limit_only_delays() {
+        let fast = Law {
+            bits_per_second: u64::MAX,
+            queue_bytes: u64::MAX,
+            ..law(0)
+        };
+        let mut link = Link::new(fast);
+        for _ in 0..3 {
+            assert!(link.take(5, 65_535).unwrap() <= 5 + 50 * MS + 3);
+        }
+    }
+}

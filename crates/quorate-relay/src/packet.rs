@@ -1,0 +1,35 @@
+//! Whom an IP packet is for.
+
+use std::net::Ipv4Addr;
+
+/// The shortest IPv4 header.
+const HEADER_BYTES: usize = 20;
+/// Where the destination stands in it.
+const DESTINATION: std::ops::Range<usize> = 16..20;
+
+/// The destination; `None` if it is not a packet of IPv4.
+pub fn destination(packet: &[u8]) -> Option<Ipv4Addr> {
+    let version = packet.first()? >> 4;
+    if version != 4 || packet.len() < HEADER_BYTES {
+        return None;
+    }
+    let bytes: [u8; 4] = packet.get(DESTINATION)?.try_into().ok()?;
+    Some(Ipv4Addr::from(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_destination_is_found_or_the_packet_is_not_for_us() {
+        let mut packet = vec![0; 40];
+        packet[0] = 0x45;
+        packet[16..20].copy_from_slice(&[10, 0, 0, 3]);
+        assert_eq!(destination(&packet), Some(Ipv4Addr::new(10, 0, 0, 3)));
+        assert_eq!(destination(&packet[..19]), None);
+        assert_eq!(destination(&[]), None);
+        packet[0] = 0x60;
+        assert_eq!(destination(&packet), None, "IPv6");
+    }
+}
