@@ -8,7 +8,7 @@ mod faults;
 mod history;
 mod load;
 mod network;
-mod nodes;
+pub(crate) mod nodes;
 mod resp;
 mod round;
 mod session;

@@ -17,6 +17,7 @@ mod process;
 mod shell;
 mod spec;
 mod tidy;
+mod tuner;
 
 use std::process::ExitCode;
 
@@ -41,6 +42,8 @@ const HELP: &str = "cargo xtask NAME
                    hostile frames, requests, segments
   deny             licences, advisories and sources of what is built on
   clients          unmodified Redis clients against a fresh cluster
+  tuner [--point-ms N] [NAME…]
+                   batch and window that nodes choose, beside the best of a grid
   spec             rules of docs/spec without code or without a test
   tidy             facts about the tree that are wrong";
 
@@ -71,6 +74,7 @@ fn run(words: &[&str]) -> Result<(), Failed> {
         ["gate", rest @ ..] => gate::run(rest),
         ["fuzz", rest @ ..] => fuzz::run_all(rest),
         ["deny"] => deny::run(),
+        ["tuner", rest @ ..] => tuner::run(rest),
         ["spec"] => spec::run(),
         ["tidy"] => tidy::run(),
         _ => {

@@ -2,6 +2,7 @@
 
 mod args;
 mod ceilings;
+mod compare;
 mod failure;
 mod grid;
 mod info;
@@ -34,6 +35,8 @@ pub(crate) enum BenchCommand {
     Probe(args::ProbeArgs),
     /// An experiment of a paper, its figures beside ours
     Paper(args::PaperArgs),
+    /// Other systems beside ours, in turns, on this machine (needs the source tree)
+    Compare(args::CompareArgs),
     /// What the links of an emulated wide-area network carry; needs root
     Wan(args::WanArgs),
     /// A process of the probe
@@ -48,6 +51,7 @@ pub(crate) fn run(command: &BenchCommand) -> Result<Exit, Problem> {
         BenchCommand::Log(args) => series::log(args),
         BenchCommand::Probe(args) => probe::run(args),
         BenchCommand::Paper(args) => paper::run(args),
+        BenchCommand::Compare(args) => compare::run(args),
         BenchCommand::Wan(args) => wan_probe::run(args),
         BenchCommand::Part(command) => part::run(command),
     }

@@ -115,10 +115,10 @@ fn a_sweep_measures_the_grid_and_lets_go() {
         assert!(point["throughput"].as_f64().unwrap() > 0.0, "{point}");
     }
     assert_eq!(json["held"], false);
-    let most = measured
-        .iter()
-        .map(|point| point["throughput"].as_f64().unwrap());
-    assert_eq!(json["sweep"]["best_throughput"], most.fold(0.0, f64::max));
+    let rate = |point: &&Value| point["throughput"].as_f64().unwrap();
+    let best = measured.iter().max_by(|a, b| rate(a).total_cmp(&rate(b)));
+    assert_eq!(json["sweep"]["best"]["window"], best.unwrap()["window"]);
+    assert!(json["sweep"]["chosen_by_best"].as_f64().unwrap() > 0.0);
     let page = std::fs::read_to_string(page.path()).unwrap();
     assert!(page.contains("Measured: commands per second") && page.ends_with("</html>\n"));
     assert!(!page.contains("http"), "nothing from elsewhere");

@@ -137,7 +137,7 @@ pub trait Host {
     fn tuning(&self) -> TuningReport;
 
     /// Holds batch and window at these values until then; `None` ends that.
-    fn hold(&mut self, setting: Option<Setting>, until: Time);
+    fn hold(&mut self, now: Now, setting: Option<Setting>, until: Time);
 
     /// Appends the host's metrics in the text format of Prometheus.
     fn metrics(&self, out: &mut String);

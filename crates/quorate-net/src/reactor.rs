@@ -259,7 +259,7 @@ impl<H: Host> Reactor<H> {
             match command {
                 Command::Transfer(to, reply) => self.on_transfer(to, reply, now),
                 Command::Hold(setting, ms, reply) => {
-                    self.host.hold(setting, now.time.plus_ms(ms));
+                    self.host.hold(now, setting, now.time.plus_ms(ms));
                     self.questions.push(Command::Tuning(reply));
                 }
                 question => self.questions.push(question),

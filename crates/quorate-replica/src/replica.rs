@@ -216,8 +216,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Holds batch and window at these values until then, or at the nearest that work, whatever the
     /// tuner would do; `None` ends that.
-    pub fn hold_setting(&mut self, setting: Option<Setting>, until: Time) {
-        self.tuning.hold(setting, until);
+    pub fn hold_setting(&mut self, now: Time, setting: Option<Setting>, until: Time) {
+        self.tuning.hold(now, setting, until);
     }
 
     /// The next change of batch and window that was not asked for yet, for the operator's log.

@@ -64,8 +64,12 @@ impl Tuning {
     }
 
     /// Holds a setting, for whoever measures what it does; `None` gives the tuner its way again.
-    pub(crate) fn hold(&mut self, setting: Option<Setting>, until: Time) {
+    pub(crate) fn hold(&mut self, now: Time, setting: Option<Setting>, until: Time) {
         self.held = setting.map(|setting| (self.possible.clamp(setting), until));
+        match self.held {
+            Some(_) => self.tuner.suspend(moment(now)),
+            None => self.tuner.resume(moment(now)),
+        }
     }
 
     pub(crate) fn is_held(&self) -> bool {
@@ -167,7 +171,9 @@ impl Tuning {
         waiting: usize,
         in_flight: usize,
     ) -> Setting {
-        self.held = self.held.filter(|(_, until)| now < *until);
+        if self.held.is_some_and(|(_, until)| until <= now) {
+            self.hold(now, None, now);
+        }
         let Some(began) = self.began.take() else {
             return self.setting();
         };

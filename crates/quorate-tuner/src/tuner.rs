@@ -54,6 +54,8 @@ pub struct Tuner {
     outstanding: f64,
     looked_at: Moment,
     stalls: u64,
+    /// Another setting than ours is in force.
+    suspended: bool,
 }
 
 /// How often there is a look whether something should be decided, in nanoseconds.
@@ -70,6 +72,7 @@ impl Tuner {
             outstanding: 0.0,
             looked_at: Moment(0),
             stalls: 0,
+            suspended: false,
             settings,
         }
     }
@@ -80,6 +83,19 @@ impl Tuner {
             return self.settings.bounds.clamp(self.settings.start);
         }
         self.controller.setting()
+    }
+
+    /// Another setting is in force, set by somebody else: estimates go on, decisions do not, as
+    /// nothing that is measured meanwhile is due to what was decided here.
+    pub fn suspend(&mut self, now: Moment) {
+        self.suspended = true;
+        self.controller.interrupted(now);
+    }
+
+    /// Our setting is in force again.
+    pub fn resume(&mut self, now: Moment) {
+        self.suspended = false;
+        self.controller.interrupted(now);
     }
 
     /// The number of voters changed.
@@ -124,7 +140,9 @@ impl Tuner {
         self.in_flight_commands = self.in_flight_commands.saturating_sub(commands);
         self.estimator
             .on_done(done.formed, now, done.commands, done.bytes);
-        self.controller.on_done(now, done);
+        if !self.suspended {
+            self.controller.on_done(now, done);
+        }
     }
 
     /// A turn is over. The change is in force when this returns; the caller logs it.
@@ -135,13 +153,15 @@ impl Tuner {
         if turn.in_flight == 0 {
             self.in_flight_commands = 0;
         }
-        self.controller.on_turn(turn.waiting, turn.in_flight);
+        if !self.suspended {
+            self.controller.on_turn(turn.waiting, turn.in_flight);
+        }
         if self.estimator.stalls() != self.stalls {
             self.stalls = self.estimator.stalls();
             self.controller.interrupted(now);
         }
         let looked = self.looked_at <= now && now.since(self.looked_at) < LOOK_NS;
-        if self.settings.fixed || looked {
+        if self.settings.fixed || self.suspended || looked {
             return None;
         }
         self.looked_at = now;

@@ -259,8 +259,8 @@ impl<S: StateMachine, F: Front> Host for NodeHost<S, F> {
         self.replica.tuning()
     }
 
-    fn hold(&mut self, setting: Option<Setting>, until: Time) {
-        self.replica.hold_setting(setting, until);
+    fn hold(&mut self, now: Now, setting: Option<Setting>, until: Time) {
+        self.replica.hold_setting(now.time, setting, until);
     }
 
     fn metrics(&self, out: &mut String) {

@@ -284,7 +284,7 @@ fn folder() -> io::Result<tempfile::TempDir> {
     tempfile::Builder::new().prefix("quorate-xtask-").tempdir()
 }
 
-fn program() -> PathBuf {
+pub(crate) fn program() -> PathBuf {
     shell::release("quorate")
 }
 

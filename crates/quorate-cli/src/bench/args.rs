@@ -194,6 +194,18 @@ pub(crate) struct PaperArgs {
     pub(crate) files: FileArgs,
 }
 
+/// `quorate bench compare`
+#[derive(Args, Clone, Debug)]
+pub(crate) struct CompareArgs {
+    /// Flags of `cargo xtask compare`, such as --quick, --list, --only etcd,redis, --out PATH
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "FLAG"
+    )]
+    pub(crate) flags: Vec<String>,
+}
+
 /// Classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Durability {

@@ -245,7 +245,7 @@ impl Host for Fake {
         unreachable!("nobody asks")
     }
 
-    fn hold(&mut self, _: Option<Setting>, _: Time) {
+    fn hold(&mut self, _: Now, _: Option<Setting>, _: Time) {
         unreachable!("nobody asks")
     }
 
