@@ -84,7 +84,7 @@ fn rust(built: &Built, package: &str) -> Result<(), Failed> {
     let manifest = shell::root().join(FOLDER).join("Cargo.toml");
     let mut command = Command::new(cargo());
     command
-        .args(["build", "--release", "--locked", "--quiet"])
+        .args(["build", "--release", "--quiet"])
         .args(["--package", package, "--manifest-path"])
         .arg(&manifest)
         .arg("--target-dir")
