@@ -5,9 +5,9 @@
 //! whose bandwidth was not seen is not the bottleneck so far.
 
 use crate::{
-    controller::{Bounds, Setting},
     estimate::Parameters,
     model::{Bandwidth, Bytes, Cores, Disk, Linear, Micros, Model, Network, Prediction, Workload},
+    setting::{Bounds, Setting},
 };
 
 /// Steps of the window.

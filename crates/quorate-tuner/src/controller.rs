@@ -13,178 +13,37 @@
 //! by what the channel drains in one round trip, so that a link's buffer never overflows; what
 //! exceeds it is taken back at once.
 //!
+//! Here: which stage it is in. What is tried next is in `probes`, what a measurement means in
+//! `judge`, what long ways need in `way`.
+//!
 //! Nothing here can harm safety: batch and window say only when a command leaves and with whom.
 
-use std::{collections::VecDeque, fmt};
+mod judge;
+mod probes;
+mod way;
+
+use std::collections::VecDeque;
 
 use crate::{
-    choice::{BATCHES, Fitted, WINDOWS, batch_least},
     epoch::{Done, Epoch, Score},
     estimate::{Drained, Parameters},
+    setting::{Bounds, Change, Reason, Setting},
     time::Moment,
 };
 
-/// How large a batch may be and how many may be in flight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Setting {
-    /// A batch is closed at this size; one larger command travels alone.
-    pub batch_bytes: usize,
-    /// Own batches in flight.
-    pub window: usize,
-}
-
-impl fmt::Display for Setting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            batch_bytes,
-            window,
-        } = self;
-        if batch_bytes.is_multiple_of(1024) {
-            write!(f, "{} KiB x {window}", batch_bytes >> 10)
-        } else {
-            write!(f, "{batch_bytes} B x {window}")
-        }
-    }
-}
-
-/// What a setting never exceeds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
-    /// `--batch-max`, in bytes.
-    pub batch_bytes_max: usize,
-    /// `--window-max`.
-    pub window_max: usize,
-}
-
-impl Bounds {
-    /// The nearest setting within the bounds; both parts are at least 1.
-    pub fn clamp(&self, setting: Setting) -> Setting {
-        Setting {
-            batch_bytes: setting.batch_bytes.clamp(1, self.batch_bytes_max.max(1)),
-            window: setting.window.clamp(1, self.window_max.max(1)),
-        }
-    }
-}
-
-/// Why a setting was changed.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Reason {
-    /// The way is short: from the first small step to where it starts.
-    Short,
-    /// The model predicts more there: parts of the predicted throughput of before.
-    Model(f64),
-    /// It is tried for a short while.
-    Probe,
-    /// It was tried and is not better: back.
-    Worse,
-    /// It was tried and gives more: the ratio of the throughputs.
-    Faster(f64),
-    /// It was tried and gives as much, sooner: the ratio of the latencies.
-    Sooner(f64),
-    /// It is the larger batch of two that meet the latency goal.
-    Goal,
-    /// Less came through than at an earlier step towards it.
-    TooFar,
-    /// More was on its way than a round trip needs: it only waited. Parts of what is needed.
-    Queue(f64),
-}
-
-impl Reason {
-    /// Whether this is part of trying things out rather than a decision.
-    pub const fn is_probing(&self) -> bool {
-        matches!(self, Self::Probe | Self::Worse)
-    }
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Short => f.write_str("the way is short"),
-            Self::Model(gain) => write!(f, "the model predicts {gain:.2} x the throughput"),
-            Self::Probe => f.write_str("trying"),
-            Self::Worse => f.write_str("tried, not better"),
-            Self::Faster(gain) => write!(f, "measured {gain:.2} x the throughput"),
-            Self::Sooner(part) => write!(f, "as much, at {part:.2} x the latency"),
-            Self::Goal => f.write_str("the larger batch that meets the latency goal"),
-            Self::TooFar => f.write_str("less came through than at an earlier step"),
-            Self::Queue(over) => {
-                write!(f, "{over:.1} x what a round trip needs was on its way")
-            }
-        }
-    }
-}
-
-/// A change of the setting, to be put in force and logged.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Change {
-    /// What was in force.
-    pub from: Setting,
-    /// What is from now on.
-    pub to: Setting,
-    /// Why.
-    pub reason: Reason,
-}
-
-impl fmt::Display for Change {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} -> {}: {}", self.from, self.to, self.reason)
-    }
-}
-
-/// Least gain that counts, in parts, however quiet it is; and most that is asked for.
-const GAIN_LEAST: f64 = 0.02;
-const GAIN_MOST: f64 = 0.08;
-/// A gain of latency at equal throughput must be larger, or things would swing to and fro.
-const SOONER: f64 = 0.10;
-/// A base that changes by so much belongs to another load.
-const SHIFT: f64 = 0.25;
-/// A setting that was left is tried again if it was so much better than the base is now, beyond
-/// what counts as a gain; so often, for so many of them.
-const AGAIN: f64 = 0.02;
-const AGAIN_MOST: u32 = 3;
-const SEEN_MOST: usize = 64;
-/// Factors of the steps to the neighbours.
-const STEPS: [f64; 3] = [4.0, 2.0, 1.5];
 /// Probes in a row before the base is measured again.
 const IN_A_ROW: u32 = 3;
 /// Epochs of the base between probes when nothing is better; they double up to the second.
 const REST: u32 = 12;
-const REST_MOST: u32 = 256;
-/// What may be on its way, in parts of what drains in one round trip.
-const QUEUE: f64 = 2.0;
-/// More than so many times that is taken back at once.
-const QUEUE_MOST: f64 = 1.6;
-/// Looks in a row.
-const QUEUE_SEEN: u32 = 2;
-/// So many commands may be on their way in any case.
-const COMMANDS: f64 = 4.0;
-/// It is given so long to drain.
-const DRAIN_MOST_NS: f64 = 5e9;
 /// Batches before it is known how long the way is: a link with a small buffer survives them. It is
 /// known with the first answer to a heartbeat; nobody waits for longer than this.
 const CAREFUL_BYTES: usize = 64 << 10;
 const CAREFUL_NS: u64 = 300_000_000;
 /// On ways shorter than this measuring is quick enough.
 const JUMP_NS: f64 = 3e6;
-/// The model must predict so much more.
-const JUMP_GAIN: f64 = 1.15;
-/// The part of what drained before that must drain after a jump.
-const TOO_FAR: f64 = 0.75;
 /// Jumps in a row at most.
 const JUMPS: u32 = 10;
-/// The model keeps the search from what it predicts to be not so good, in parts of the base: where
-/// an epoch is short, where it is long and the model was right so far, and where it was not.
-const VETO_SHORT: f64 = 0.6;
-const VETO_LONG: f64 = 1.01;
-const VETO_DOUBT: f64 = 0.4;
-/// The model is trusted if the base reaches so much of what it predicts.
-const TRUST: f64 = 0.85;
 const VETO_NS: f64 = 30e6;
-const SHORT_NS: f64 = 10e6;
-/// A gain below this is measured twice, where epochs are short.
-const CONFIRM: f64 = 1.15;
-/// The ends of the window are tried where an epoch is not too long.
-const ENDS_NS: f64 = 45e6;
 /// Batches regroup for so many times what one takes, where that is short enough to be worth it.
 const REGROUP_WALLS: f64 = 2.5;
 const REGROUP_NS: f64 = 50e6;
@@ -194,15 +53,9 @@ const SETTLE_WALLS: f64 = 2.0;
 const SETTLE_NS: f64 = 25e6;
 /// A window is held for one batch's time, if that is shorter than this.
 const HOLD_NS: f64 = 200e6;
-/// So often it is cut back before something else is thought of.
-const CUTS: u32 = 3;
 /// Epochs of the base after a probe that failed, where epochs are long; they double.
 const PAUSE: u32 = 2;
 const PAUSE_MOST: u32 = 64;
-/// Ways shorter than this drain faster than anything can be decided about them.
-const LONG_NS: f64 = 1e6;
-/// What is on its way grows at most by this factor at a time.
-const GROWTH: f64 = 4.0;
 
 /// A setting that was measured and left.
 #[derive(Clone, Copy, Debug)]
@@ -471,110 +324,6 @@ impl Controller {
         }
     }
 
-    /// Before anything was measured, on a long way: the model's choice at once, because an epoch
-    /// takes several round trips. What is on its way may grow only by so much at a time, so there
-    /// may be several jumps, each when the one before shows in the rate.
-    fn jump(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
-        if view.known.round_trip_ns?.value < JUMP_NS {
-            return None;
-        }
-        let samples = view.drained.map_or(0, |drained| drained.samples);
-        if self.jumps > 0 && samples < self.jumped_at + 2 {
-            return None;
-        }
-        let fitted = Fitted::new(view.known, view.nodes, view.outstanding)?;
-        let chosen = fitted.choose(&self.bounds, self.in_flight_max(view))?;
-        let predicted = |setting| fitted.predict(setting).throughput;
-        let gain = predicted(chosen) / predicted(self.base).max(1e-9);
-        if gain < JUMP_GAIN {
-            return None;
-        }
-        if let Some(drained) = view.drained
-            && self
-                .drained_most
-                .is_none_or(|(_, most)| drained.rate > most)
-        {
-            self.drained_most = Some((self.base, drained.rate));
-        }
-        self.jumps += 1;
-        self.jumped_at = samples;
-        self.grown = self.grown.max(fitted.in_flight(chosen));
-        self.move_to(now, chosen, Reason::Model(gain))
-    }
-
-    /// After jumps, none of which was measured: if less drains than before one of them, the last
-    /// one went too far, into a buffer that is too small for it.
-    fn check_jumps(&mut self, now: Moment, score: &Score, view: &View<'_>) -> Option<Change> {
-        let command = view.known.command_bytes?.value;
-        let (setting, most) = self.drained_most.take()?;
-        if score.rate * command >= most * TOO_FAR || setting == self.base {
-            return None;
-        }
-        self.jumps = JUMPS;
-        self.grown = setting.batch_bytes as f64 * setting.window as f64 / GROWTH;
-        self.move_to(now, setting, Reason::TooFar)
-    }
-
-    /// What is on its way beyond what drains in a round trip only waits, and may overflow a buffer.
-    fn unqueue(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
-        let drained = view.drained?;
-        let long = view.known.round_trip_ns?.value > LONG_NS;
-        let (samples, over) = self.queue_seen;
-        if !long || self.cuts >= CUTS {
-            return None;
-        }
-        if drained.samples == samples || now < self.drains_until {
-            return None;
-        }
-        let most = self.drains(view)?;
-        let excess = drained.ahead / most;
-        let over = if excess > QUEUE_MOST { over + 1 } else { 0 };
-        self.queue_seen = (drained.samples, over);
-        if over < QUEUE_SEEN {
-            return None;
-        }
-        let fitted = Fitted::new(view.known, view.nodes, view.outstanding)?;
-        let chosen = fitted.choose(&self.bounds, most)?;
-        if fitted.in_flight(chosen) >= fitted.in_flight(self.wanted()) {
-            return None;
-        }
-        self.queue_seen.1 = 0;
-        self.cuts += 1;
-        let drain = drained.ahead / drained.rate * 1e9 + view.known.round_trip_ns?.value;
-        self.drains_until = Moment(now.0 + (2.0 * drain).min(DRAIN_MOST_NS) as u64);
-        self.grown = most;
-        let cuts = self.cuts;
-        self.forget();
-        (self.cuts, self.jumps) = (cuts, JUMPS);
-        self.move_to(now, chosen, Reason::Queue(excess * QUEUE))
-    }
-
-    /// What may be on its way where the way is long: what drains in a few round trips.
-    fn drains(&self, view: &View<'_>) -> Option<f64> {
-        let drained = view.drained?;
-        let way = view.known.round_trip_ns?.value;
-        if way < LONG_NS {
-            return None;
-        }
-        let flush = view.known.flush_ns.map_or(0.0, |flush| flush.value);
-        let command = view.known.command_bytes?.value;
-        Some((QUEUE * drained.rate * (way + 2.0 * flush) / 1e9).max(COMMANDS * command))
-    }
-
-    fn in_flight_max(&self, view: &View<'_>) -> f64 {
-        match self.drains(view) {
-            Some(drains) => drains.min(self.grown * GROWTH),
-            None if view
-                .known
-                .round_trip_ns
-                .is_some_and(|way| way.value > LONG_NS) =>
-            {
-                self.grown
-            }
-            None => self.grown * GROWTH,
-        }
-    }
-
     fn on_base(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
         if !self.epoch.is_complete() {
             return None;
@@ -600,120 +349,6 @@ impl Controller {
             return None;
         }
         self.probe_next(now, view)
-    }
-
-    /// Keeps the best base that lasted. What was better for one epoch may not be in the long run:
-    /// then back to it.
-    fn remember(&mut self) {
-        let Some(score) = self.score else {
-            return;
-        };
-        match self.record {
-            Some((setting, rate)) if setting != self.base && score.rate < rate => {
-                let worse = score.rate < rate * (1.0 - self.gain());
-                if worse {
-                    self.queue.retain(|candidate| candidate.setting != setting);
-                    self.queue.push_front(Candidate::jump(setting));
-                    self.rest_left = 0;
-                }
-            }
-            _ if self.lasted >= 2 => self.record = Some((self.base, score.rate)),
-            _ => {}
-        }
-    }
-
-    /// What was left because the base seemed better: now that the base has lasted, it may be not.
-    /// Batches that went round together under the setting before do so for a while under the next
-    /// one, and flatter it.
-    fn try_again(&mut self) {
-        let Some(score) = self.score.filter(|_| self.lasted >= 2) else {
-            return;
-        };
-        let least = score.rate * (1.0 + self.gain() + AGAIN);
-        let better = self
-            .seen
-            .iter_mut()
-            .filter(|seen| seen.rate > least && seen.again < AGAIN_MOST)
-            .max_by(|a, b| a.rate.total_cmp(&b.rate));
-        if let Some(seen) = better {
-            seen.again += 1;
-            let setting = seen.setting;
-            self.queue.retain(|candidate| candidate.setting != setting);
-            self.queue.push_front(Candidate::jump(setting));
-            self.rest_left = 0;
-        }
-    }
-
-    fn see(&mut self, setting: Setting, rate: f64) {
-        if let Some(seen) = self.seen.iter_mut().find(|seen| seen.setting == setting) {
-            seen.rate = rate;
-            return;
-        }
-        if self.seen.len() == SEEN_MOST {
-            self.seen.remove(0);
-        }
-        self.seen.push(Seen {
-            setting,
-            rate,
-            again: 0,
-        });
-    }
-
-    fn learn(&mut self, view: &View<'_>, score: &Score) {
-        let command = view.known.command_bytes.map_or(0.0, |bytes| bytes.value);
-        let outstanding = view.outstanding * command;
-        let used = score.bytes_most as f64 * score.in_flight_most as f64;
-        self.grown = self.grown.max(used.min(outstanding));
-    }
-
-    /// The base was measured before: smooth it, or see that the load is another one.
-    fn compare_with_itself(&mut self, old: &Score, new: &Score) {
-        let off = (new.rate - old.rate) / old.rate.max(1e-9);
-        if off.abs() > SHIFT {
-            self.shifted += 1;
-            if self.shifted >= 2 {
-                self.forget();
-                self.score = Some(*new);
-                self.model_asked = false;
-                if let Some((setting, rate)) = self.record.take()
-                    && setting != self.base
-                    && rate > new.rate
-                {
-                    self.queue.push_front(Candidate::jump(setting));
-                }
-            }
-            return;
-        }
-        self.shifted = 0;
-        self.noise += 0.2 * (off.abs() - self.noise);
-        let rate = old.rate + 0.5 * (new.rate - old.rate);
-        let latency_ns = old.latency_ns + 0.5 * (new.latency_ns - old.latency_ns);
-        let p99_ns = old.p99_ns + 0.5 * (new.p99_ns - old.p99_ns);
-        self.score = Some(Score {
-            rate,
-            latency_ns,
-            p99_ns,
-            ..*new
-        });
-    }
-
-    /// The search begins anew.
-    fn forget(&mut self) {
-        self.shifted = 0;
-        self.cuts = 0;
-        self.jumps = 0;
-        self.pause = PAUSE;
-        self.step = 0;
-        self.ends_tried = false;
-        self.tried.clear();
-        self.seen.clear();
-        self.queue.clear();
-        self.rest = REST;
-        self.rest_left = 0;
-    }
-
-    fn gain(&self) -> f64 {
-        (1.5 * self.noise).clamp(GAIN_LEAST, GAIN_MOST)
     }
 
     fn on_probe(&mut self, now: Moment, candidate: Candidate, view: &View<'_>) -> Option<Change> {
@@ -753,46 +388,6 @@ impl Controller {
             self.push(candidate.step, view);
         }
         change.map(|change| Change { from, ..change })
-    }
-
-    /// Too close to call after one epoch, and another one is cheap.
-    fn is_close(&self, new: &Score, old: &Score) -> bool {
-        new.rate < old.rate * CONFIRM && old.wall_ns < VETO_NS
-    }
-
-    fn is_better(&self, new: &Score, old: &Score, setting: Setting) -> Option<Reason> {
-        let ratio = new.rate / old.rate.max(1e-9);
-        let gain = self.gain();
-        if let Some(goal) = self.goal_ns {
-            let (meets, met) = (new.p99_ns <= goal, old.p99_ns <= goal);
-            if meets && met {
-                let larger = setting.batch_bytes > self.base.batch_bytes;
-                let safely = new.p99_ns <= goal * 0.9;
-                if ratio > 1.0 - gain && larger && safely {
-                    return Some(Reason::Goal);
-                }
-                return (ratio > 1.0 + gain).then_some(Reason::Faster(ratio));
-            }
-            if met || (meets && ratio > 0.5) {
-                return (meets).then_some(Reason::Goal);
-            }
-            let sooner = new.p99_ns / old.p99_ns.max(1.0);
-            if sooner < 1.0 - SOONER && ratio > 1.0 - gain {
-                return Some(Reason::Sooner(sooner));
-            }
-        }
-        if ratio > 1.0 + gain {
-            return Some(Reason::Faster(ratio));
-        }
-        // While commands pile up their latency says only how long that has been going on; what
-        // their batches take says how much of it is a queue of our own making.
-        let sooner = if old.piles() {
-            new.wall_ns / old.wall_ns.max(1.0)
-        } else {
-            new.latency_ns / old.latency_ns.max(1.0)
-        };
-        let as_much = ratio > 1.0 - gain / 2.0;
-        (as_much && sooner < 1.0 - SOONER).then_some(Reason::Sooner(sooner))
     }
 
     /// Leaves a probe: for the next one, or for the base.
@@ -838,188 +433,4 @@ impl Controller {
         self.last = Some(change);
         (from != to || moved).then_some(change)
     }
-
-    /// Starts the next probe, if there is one.
-    fn probe_next(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
-        self.refill(view);
-        let candidate = self.queue.pop_front()?;
-        self.tried.push(candidate.setting);
-        let from = self.wanted();
-        self.enter(now, Stage::Probe(candidate));
-        Some(Change {
-            from,
-            to: candidate.setting,
-            reason: Reason::Probe,
-        })
-    }
-
-    fn refill(&mut self, view: &View<'_>) {
-        self.ask_model(view);
-        if self.queue.is_empty() && !self.ends_tried {
-            self.ends_tried = true;
-            self.push_ends(view);
-        }
-        while self.queue.is_empty() && self.step < STEPS.len() {
-            let by = STEPS[self.step];
-            self.step += 1;
-            for step in [
-                (1.0 / by, 1.0),
-                (1.0, by),
-                (1.0, 1.0 / by),
-                (1.0 / by, by),
-                (by, 1.0),
-                (by, 1.0 / by),
-            ] {
-                self.push(step, view);
-            }
-        }
-        if self.queue.is_empty() {
-            // Nothing is better: rest, and look again later, near by.
-            self.rest_left = self.rest;
-            self.rest = (self.rest * 2).min(REST_MOST);
-            self.step = 1;
-            self.tried.clear();
-        } else if self.rest > REST {
-            // One at a time from now on.
-            self.rest_left = self.rest / 2;
-        }
-    }
-
-    /// One or two batches at a time take all that waits; the widest window nothing of it. And the
-    /// largest batch, for what was split before and should gather.
-    fn push_ends(&mut self, view: &View<'_>) {
-        let all = self.bounds.batch_bytes_max;
-        let Setting {
-            batch_bytes,
-            window,
-        } = self.base;
-        let most = self.bounds.window_max;
-        let ends = [(all, window), (all, 1), (all, 2), (batch_bytes, most)];
-        let gathers = if self.wall_ns < REGROUP_NS { 1 } else { 0 };
-        let count = if self.wall_ns < ENDS_NS {
-            ends.len()
-        } else {
-            gathers
-        };
-        for (number, &(batch_bytes, window)) in ends[..count].iter().enumerate() {
-            let setting = Setting {
-                batch_bytes,
-                window,
-            };
-            match number {
-                // The model knows nothing of what gathers.
-                0 => self.push_anyway(setting, (1.0, 1.0), view),
-                _ => self.push_setting(setting, (1.0, 1.0), view),
-            }
-        }
-    }
-
-    fn ask_model(&mut self, view: &View<'_>) {
-        if self.model_asked {
-            return;
-        }
-        let Some(fitted) = Fitted::new(view.known, view.nodes, view.outstanding) else {
-            return;
-        };
-        self.model_asked = true;
-        if let Some(chosen) = fitted.choose(&self.bounds, self.in_flight_max(view)) {
-            self.push_setting(chosen, (1.0, 1.0), view);
-        }
-    }
-
-    /// A neighbour of the base. What has no effect is not tried: batches that are never full need
-    /// no more room, and less room begins below what they have.
-    fn push(&mut self, step: (f64, f64), view: &View<'_>) {
-        let Some(score) = self.score else {
-            return;
-        };
-        let (by_batch, by_window) = step;
-        let base = self.base;
-        let mut batch = base.batch_bytes;
-        if by_batch > 1.0 && score.full < 0.02 {
-            return;
-        }
-        if by_batch < 1.0 && score.bytes_most > 0 {
-            batch = batch.min(score.bytes_most.next_power_of_two());
-        }
-        let mut window = base.window;
-        if by_window > 1.0 && by_batch >= 1.0 && score.blocked == 0.0 {
-            return;
-        }
-        if by_window < 1.0 {
-            window = window.min(score.in_flight_most.max(1));
-        }
-        let setting = Setting {
-            batch_bytes: along(&BATCHES, batch, by_batch),
-            window: along(&WINDOWS, window, by_window),
-        };
-        self.push_setting(setting, step, view);
-    }
-
-    fn push_setting(&mut self, setting: Setting, step: (f64, f64), view: &View<'_>) {
-        if !self.is_vetoed(setting, view) {
-            self.push_anyway(setting, step, view);
-        }
-    }
-
-    /// As far as it is within the bounds and not known already.
-    fn push_anyway(&mut self, setting: Setting, step: (f64, f64), view: &View<'_>) {
-        let command = view.known.command_bytes.map_or(1.0, |bytes| bytes.value);
-        let setting = self.bounds.clamp(Setting {
-            batch_bytes: setting.batch_bytes.max(batch_least(command)),
-            ..setting
-        });
-        let outstanding = view.outstanding.max(1.0) * command;
-        let in_flight = |setting: Setting| {
-            let batch = (setting.batch_bytes as f64 / command).floor().max(1.0) * command;
-            (batch * setting.window as f64).min(outstanding)
-        };
-        let most = self.in_flight_max(view).max(in_flight(self.base));
-        let too_much = in_flight(setting) > most * 1.05;
-        let known = setting == self.base || self.tried.contains(&setting);
-        let waits = self.queue.iter().any(|other| other.setting == setting);
-        if !too_much && !known && !waits {
-            self.queue.push_back(Candidate { setting, step });
-        }
-    }
-}
-
-impl Controller {
-    /// Whether the model predicts so much less that an epoch would be wasted.
-    fn is_vetoed(&self, setting: Setting, view: &View<'_>) -> bool {
-        let Some(score) = self.score else {
-            return false;
-        };
-        let Some(fitted) = Fitted::new(view.known, view.nodes, view.outstanding) else {
-            return false;
-        };
-        let base = fitted.predict(self.base).throughput;
-        let trusted = score.rate > base * TRUST;
-        let way = view.known.round_trip_ns.map_or(0.0, |way| way.value);
-        let short = way < SHORT_NS && score.wall_ns < 10.0 * SHORT_NS;
-        let part = match () {
-            () if score.wall_ns <= VETO_NS => VETO_SHORT,
-            // What takes long there is a queue or a disk, and the model is no judge of those.
-            () if short => VETO_SHORT,
-            () if trusted => VETO_LONG,
-            () => VETO_DOUBT,
-        };
-        fitted.predict(setting).throughput < base * part
-    }
-}
-
-/// The step of a ladder that is nearest to `from · by`, at least one step away from it.
-fn along(ladder: &[usize], from: usize, by: f64) -> usize {
-    if by == 1.0 {
-        return from;
-    }
-    let to = from as f64 * by;
-    let near = |&step: &usize| ((step as f64 / to).ln()).abs();
-    let beyond = ladder
-        .iter()
-        .copied()
-        .filter(|&step| if by > 1.0 { step > from } else { step < from });
-    beyond
-        .min_by(|a, b| near(a).total_cmp(&near(b)))
-        .unwrap_or(from)
 }

@@ -3,7 +3,7 @@
 //! Only batches that were formed under the setting count, and the time runs from the end of the
 //! first of them: what the setting before left on its way does not mix in.
 
-use crate::{controller::Setting, time::Moment};
+use crate::{setting::Setting, time::Moment};
 
 /// An epoch lasts at least so long after its first batch.
 const LEAST_NS: u64 = 12_000_000;

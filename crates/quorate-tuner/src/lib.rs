@@ -2,20 +2,21 @@
 #![forbid(unsafe_code)]
 
 pub mod choice;
-pub mod controller;
+mod controller;
 pub mod epoch;
 pub mod estimate;
 mod fit;
 mod guard;
 pub mod model;
 pub mod report;
+pub mod setting;
 pub mod time;
 pub mod tuner;
 
-pub use controller::{Bounds, Change, Reason, Setting};
 pub use epoch::Done;
 pub use estimate::{Parameters, Turn};
 pub use fit::Estimate;
 pub use report::Report;
+pub use setting::{Bounds, Change, Reason, Setting};
 pub use time::Moment;
 pub use tuner::{Settings, Tuner};

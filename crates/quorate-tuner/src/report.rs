@@ -2,10 +2,11 @@
 
 use crate::{
     choice::{Fitted, Point},
-    controller::{Controller, Setting},
+    controller::Controller,
     estimate::Parameters,
     fit::Estimate,
     model::Bottleneck,
+    setting::Setting,
     tuner::Settings,
 };
 

@@ -1,10 +1,11 @@
 //! What a replica talks to: samples in, changes of the setting out.
 
 use crate::{
-    controller::{Bounds, Change, Controller, Setting, View},
+    controller::{Controller, View},
     epoch::Done,
     estimate::{Estimator, Parameters, Turn},
     report::Report,
+    setting::{Bounds, Change, Setting},
     time::Moment,
 };
 

@@ -1,0 +1,178 @@
+//! What was measured, compared: with the base, with itself, with what was left before.
+
+use super::{Candidate, Controller, PAUSE, REST, Seen, VETO_NS, View};
+use crate::{
+    epoch::Score,
+    setting::{Reason, Setting},
+};
+
+/// Least gain that counts, in parts, however quiet it is; and most that is asked for.
+const GAIN_LEAST: f64 = 0.02;
+const GAIN_MOST: f64 = 0.08;
+/// A gain of latency at equal throughput must be larger, or things would swing to and fro.
+const SOONER: f64 = 0.10;
+/// A base that changes by so much belongs to another load.
+const SHIFT: f64 = 0.25;
+/// A setting that was left is tried again if it was so much better than the base is now, beyond
+/// what counts as a gain; so often, for so many of them.
+const AGAIN: f64 = 0.02;
+const AGAIN_MOST: u32 = 3;
+const SEEN_MOST: usize = 64;
+/// A gain below this is measured twice, where epochs are short.
+const CONFIRM: f64 = 1.15;
+
+impl Controller {
+    /// Keeps the best base that lasted. What was better for one epoch may not be in the long run:
+    /// then back to it.
+    pub(super) fn remember(&mut self) {
+        let Some(score) = self.score else {
+            return;
+        };
+        match self.record {
+            Some((setting, rate)) if setting != self.base && score.rate < rate => {
+                let worse = score.rate < rate * (1.0 - self.gain());
+                if worse {
+                    self.queue.retain(|candidate| candidate.setting != setting);
+                    self.queue.push_front(Candidate::jump(setting));
+                    self.rest_left = 0;
+                }
+            }
+            _ if self.lasted >= 2 => self.record = Some((self.base, score.rate)),
+            _ => {}
+        }
+    }
+
+    /// What was left because the base seemed better: now that the base has lasted, it may be not.
+    /// Batches that went round together under the setting before do so for a while under the next
+    /// one, and flatter it.
+    pub(super) fn try_again(&mut self) {
+        let Some(score) = self.score.filter(|_| self.lasted >= 2) else {
+            return;
+        };
+        let least = score.rate * (1.0 + self.gain() + AGAIN);
+        let better = self
+            .seen
+            .iter_mut()
+            .filter(|seen| seen.rate > least && seen.again < AGAIN_MOST)
+            .max_by(|a, b| a.rate.total_cmp(&b.rate));
+        if let Some(seen) = better {
+            seen.again += 1;
+            let setting = seen.setting;
+            self.queue.retain(|candidate| candidate.setting != setting);
+            self.queue.push_front(Candidate::jump(setting));
+            self.rest_left = 0;
+        }
+    }
+
+    pub(super) fn see(&mut self, setting: Setting, rate: f64) {
+        if let Some(seen) = self.seen.iter_mut().find(|seen| seen.setting == setting) {
+            seen.rate = rate;
+            return;
+        }
+        if self.seen.len() == SEEN_MOST {
+            self.seen.remove(0);
+        }
+        self.seen.push(Seen {
+            setting,
+            rate,
+            again: 0,
+        });
+    }
+
+    pub(super) fn learn(&mut self, view: &View<'_>, score: &Score) {
+        let command = view.known.command_bytes.map_or(0.0, |bytes| bytes.value);
+        let outstanding = view.outstanding * command;
+        let used = score.bytes_most as f64 * score.in_flight_most as f64;
+        self.grown = self.grown.max(used.min(outstanding));
+    }
+
+    /// The base was measured before: smooth it, or see that the load is another one.
+    pub(super) fn compare_with_itself(&mut self, old: &Score, new: &Score) {
+        let off = (new.rate - old.rate) / old.rate.max(1e-9);
+        if off.abs() > SHIFT {
+            self.shifted += 1;
+            if self.shifted >= 2 {
+                self.forget();
+                self.score = Some(*new);
+                self.model_asked = false;
+                if let Some((setting, rate)) = self.record.take()
+                    && setting != self.base
+                    && rate > new.rate
+                {
+                    self.queue.push_front(Candidate::jump(setting));
+                }
+            }
+            return;
+        }
+        self.shifted = 0;
+        self.noise += 0.2 * (off.abs() - self.noise);
+        let rate = old.rate + 0.5 * (new.rate - old.rate);
+        let latency_ns = old.latency_ns + 0.5 * (new.latency_ns - old.latency_ns);
+        let p99_ns = old.p99_ns + 0.5 * (new.p99_ns - old.p99_ns);
+        self.score = Some(Score {
+            rate,
+            latency_ns,
+            p99_ns,
+            ..*new
+        });
+    }
+
+    /// The search begins anew.
+    pub(super) fn forget(&mut self) {
+        self.shifted = 0;
+        self.cuts = 0;
+        self.jumps = 0;
+        self.pause = PAUSE;
+        self.step = 0;
+        self.ends_tried = false;
+        self.tried.clear();
+        self.seen.clear();
+        self.queue.clear();
+        self.rest = REST;
+        self.rest_left = 0;
+    }
+
+    pub(super) fn gain(&self) -> f64 {
+        (1.5 * self.noise).clamp(GAIN_LEAST, GAIN_MOST)
+    }
+
+    /// Too close to call after one epoch, and another one is cheap.
+    pub(super) fn is_close(&self, new: &Score, old: &Score) -> bool {
+        new.rate < old.rate * CONFIRM && old.wall_ns < VETO_NS
+    }
+
+    pub(super) fn is_better(&self, new: &Score, old: &Score, setting: Setting) -> Option<Reason> {
+        let ratio = new.rate / old.rate.max(1e-9);
+        let gain = self.gain();
+        if let Some(goal) = self.goal_ns {
+            let (meets, met) = (new.p99_ns <= goal, old.p99_ns <= goal);
+            if meets && met {
+                let larger = setting.batch_bytes > self.base.batch_bytes;
+                let safely = new.p99_ns <= goal * 0.9;
+                if ratio > 1.0 - gain && larger && safely {
+                    return Some(Reason::Goal);
+                }
+                return (ratio > 1.0 + gain).then_some(Reason::Faster(ratio));
+            }
+            if met || (meets && ratio > 0.5) {
+                return (meets).then_some(Reason::Goal);
+            }
+            let sooner = new.p99_ns / old.p99_ns.max(1.0);
+            if sooner < 1.0 - SOONER && ratio > 1.0 - gain {
+                return Some(Reason::Sooner(sooner));
+            }
+        }
+        if ratio > 1.0 + gain {
+            return Some(Reason::Faster(ratio));
+        }
+        // While commands pile up their latency says only how long that has been going on; what
+        // their batches take says how much of it is a queue of our own making.
+        let sooner = if old.piles() {
+            new.wall_ns / old.wall_ns.max(1.0)
+        } else {
+            new.latency_ns / old.latency_ns.max(1.0)
+        };
+        let as_much = ratio > 1.0 - gain / 2.0;
+        (as_much && sooner < 1.0 - SOONER).then_some(Reason::Sooner(sooner))
+    }
+}
