@@ -30,6 +30,8 @@ const COMMAND_BYTES_MAX: usize = 1 << 20;
 const OPEN_MAX: usize = 4096;
 /// Replies that are gathered before they are written.
 const OUTPUT_BYTES: usize = 64 << 10;
+/// What can be under way in a comparison.
+const COMMANDS_PER_ENTRY: usize = 256;
 const LENGTH_BYTES: usize = 4;
 const NUMBER_BYTES: usize = 8;
 const DONE: u8 = 0;
@@ -50,6 +52,8 @@ pub struct Flags {
     pub folder: PathBuf,
     /// Nothing is acknowledged before it is on the disks of a majority.
     pub durable: bool,
+    /// Commands that may share an entry of the log, where the program does that at all.
+    pub commands_per_entry: usize,
 }
 
 impl Flags {
@@ -72,6 +76,10 @@ impl Flags {
                     "volatile" => false,
                     _ => return None,
                 },
+                commands_per_entry: match values.remove("--commands-per-entry") {
+                    Some(text) => text.parse().ok().filter(|most| *most > 0)?,
+                    None => COMMANDS_PER_ENTRY,
+                },
             };
             let place = usize::try_from(flags.node).ok()?.checked_sub(1)?;
             flags.peers.get(place)?;
@@ -79,7 +87,7 @@ impl Flags {
         };
         flags().unwrap_or_else(|| {
             eprintln!(
-                "--node N --peers ADDR,… --client ADDR --folder DIR --class durable|volatile"
+                "--node N --peers ADDR,… --client ADDR --folder DIR --class durable|volatile [--commands-per-entry N]"
             );
             process::exit(2);
         })

@@ -125,6 +125,7 @@ fn start(
 
 struct Replica<S: Storage<Batch>> {
     node: u64,
+    commands_per_entry: usize,
     paxos: OmniPaxos<Batch, S>,
     peers: HashMap<u64, Peer>,
     /// Commands that came and were not proposed yet.
@@ -149,6 +150,7 @@ impl<S: Storage<Batch>> Replica<S> {
         let peers = flags.others();
         Self {
             node: flags.node,
+            commands_per_entry: flags.commands_per_entry,
             paxos,
             peers: peers.map(|(id, at)| (id, Peer::new(at))).collect(),
             waiting: Commands::default(),
@@ -196,6 +198,9 @@ impl<S: Storage<Batch>> Replica<S> {
             Input::Propose(bytes, answer) => {
                 self.waiting.push(&bytes);
                 self.answers.push(answer);
+                if self.answers.len() >= self.commands_per_entry {
+                    self.propose();
+                }
             }
         }
     }

@@ -16,8 +16,8 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 /// Entries under way; commands that come meanwhile share the next one.
 const ENTRIES_UNDER_WAY: usize = 4;
-/// Commands of an entry.
-const COMMANDS_MAX: usize = 256;
+/// The same if they do not share.
+const COMMANDS_UNDER_WAY: usize = 4096;
 /// Milliseconds. The defaults (50, 150 to 300) elect anew whenever a busy machine is late.
 const HEARTBEAT: u64 = 500;
 const ELECTION: (u64, u64) = (1500, 3000);
@@ -67,7 +67,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         raft.initialize(members).await?;
     }
     let (waiting, taken) = mpsc::unbounded_channel();
-    tokio::spawn(propose(raft.clone(), taken));
+    tokio::spawn(propose(raft.clone(), taken, flags.commands_per_entry));
     let submit = move |command| {
         let (answer, outcome) = oneshot::channel();
         // If nobody proposes any more, the answer is dropped, which says so.
@@ -84,14 +84,22 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// In the order of arrival.
-async fn propose(raft: Raft<Types>, mut waiting: mpsc::UnboundedReceiver<Waiting>) {
-    let room = Arc::new(Semaphore::new(ENTRIES_UNDER_WAY));
+async fn propose(
+    raft: Raft<Types>,
+    mut waiting: mpsc::UnboundedReceiver<Waiting>,
+    commands_per_entry: usize,
+) {
+    let under_way = match commands_per_entry {
+        1 => COMMANDS_UNDER_WAY,
+        _ => ENTRIES_UNDER_WAY,
+    };
+    let room = Arc::new(Semaphore::new(under_way));
     loop {
         let Ok(permit) = Arc::clone(&room).acquire_owned().await else {
             return;
         };
         let mut taken = Vec::new();
-        if waiting.recv_many(&mut taken, COMMANDS_MAX).await == 0 {
+        if waiting.recv_many(&mut taken, commands_per_entry).await == 0 {
             return;
         }
         let mut commands = Commands::default();

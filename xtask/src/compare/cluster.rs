@@ -167,7 +167,9 @@ impl Cluster {
             Start::Quorate(flags) => cluster.start_ours(built, flags),
             Start::Etcd => cluster.start_etcd(built),
             Start::Redis => cluster.start_redis(built),
-            Start::Library(program) => cluster.start_library(built, program, system.class),
+            Start::Library(program, more) => {
+                cluster.start_library(built, program, system.class, more)
+            }
         };
         match started {
             Ok(()) => Ok(cluster),
@@ -196,7 +198,13 @@ impl Cluster {
         self.lead(usize::try_from(leader).unwrap_or(0))
     }
 
-    fn start_library(&mut self, built: &Built, program: &str, class: &str) -> Result<(), Failed> {
+    fn start_library(
+        &mut self,
+        built: &Built,
+        program: &str,
+        class: &str,
+        more: &[&str],
+    ) -> Result<(), Failed> {
         let peers = addresses()?;
         self.clients = addresses()?;
         for node in 0..NODES {
@@ -207,7 +215,8 @@ impl Cluster {
                 .args(["--peers", &peers.join(",")])
                 .args(["--client", &self.clients[node]])
                 .args(["--class", class, "--folder"])
-                .arg(data);
+                .arg(data)
+                .args(more);
             self.spawn(&mut command, node)?;
         }
         let leader = self.wait_for("a leader that all nodes know", |cluster| {
@@ -308,7 +317,7 @@ impl Cluster {
     pub(super) fn load_address(&self) -> String {
         match self.start {
             Start::Etcd => self.clients.join(","),
-            Start::Quorate(_) | Start::Redis | Start::Library(_) => {
+            Start::Quorate(_) | Start::Redis | Start::Library(..) => {
                 self.clients[self.leader].clone()
             }
         }
@@ -343,7 +352,7 @@ impl Cluster {
 
     /// Ends it; checks that most nodes applied all that was acknowledged, in the same order.
     pub(super) fn end(mut self, acknowledged: u64) -> Result<Option<Applied>, Failed> {
-        if let Start::Library(_) = self.start {
+        if let Start::Library(..) = self.start {
             thread::sleep(SETTLE);
             for process in &mut self.others {
                 process.end()?;
@@ -384,7 +393,7 @@ impl Cluster {
         for node in 1..=NODES {
             let log = match self.start {
                 Start::Quorate(_) => format!("node-{node}.log"),
-                Start::Etcd | Start::Redis | Start::Library(_) => format!("{node}.log"),
+                Start::Etcd | Start::Redis | Start::Library(..) => format!("{node}.log"),
             };
             let text = fs::read(self.folder.path().join(log)).unwrap_or_default();
             let text =

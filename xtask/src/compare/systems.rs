@@ -33,7 +33,8 @@ pub(super) enum Start {
     /// One process, not replicated.
     Redis,
     /// A program that keeps to the flags and words of bench-compare/README.md.
-    Library(&'static str),
+    /// With more flags of its own.
+    Library(&'static str, &'static [&'static str]),
 }
 
 /// Who loads it.
@@ -66,6 +67,8 @@ pub(super) struct System {
     pub(super) protocol: Protocol,
     /// Which of ours it is compared with, in the same class.
     pub(super) beside: &'static [&'static str],
+    /// Only if it is asked for by name.
+    pub(super) is_extra: bool,
 }
 
 const LOG: &[&str] = &["quorate-log"];
@@ -92,6 +95,7 @@ const QUORATE_LOG: System = System {
     start: Start::Quorate(&["--store", "none", "--durability", "durable"]),
     protocol: Protocol::Framed,
     beside: &[],
+    is_extra: false,
 };
 const HASHICORP: System = System {
     name: "hashicorp-raft",
@@ -103,9 +107,10 @@ const HASHICORP: System = System {
     by_us: COUNTER,
     settings: "BatchApplyCh on; MaxAppendEntries 256 (default 64, limit 1024): all that is under way fits; log level warn",
     build: RAFT,
-    start: Start::Library("hashicorp-raft"),
+    start: Start::Library("hashicorp-raft", &[]),
     protocol: Protocol::Framed,
     beside: LOG,
+    is_extra: false,
 };
 const OPENRAFT: System = System {
     name: "openraft",
@@ -117,9 +122,10 @@ const OPENRAFT: System = System {
     by_us: "transport; log; batches (commands that wait share an entry; four entries under way); the front for clients; a state machine that counts",
     settings: "defaults, but 500 ms heartbeats and 1.5 s elections: the defaults (50 ms, 150 ms) elect anew on a busy machine",
     build: Build::Rust("compare-openraft"),
-    start: Start::Library("compare-openraft"),
+    start: Start::Library("compare-openraft", &[]),
     protocol: Protocol::Framed,
     beside: LOG,
+    is_extra: false,
 };
 const OMNIPAXOS: System = System {
     name: "omnipaxos",
@@ -131,9 +137,29 @@ const OMNIPAXOS: System = System {
     by_us: "transport; the loop around the library; batches (commands that wait share an entry); the front for clients; a counter of commands",
     settings: "ticks of 10 ms, 50 of them until an election; its own batches are off, as in its defaults: a part of one waits for a tick, and each tick costs a follower a synced write of nothing",
     build: Build::Rust("compare-omnipaxos"),
-    start: Start::Library("compare-omnipaxos"),
+    start: Start::Library("compare-omnipaxos", &[]),
     protocol: Protocol::Framed,
     beside: LOG,
+    is_extra: false,
+};
+
+/// One command is one entry.
+const PLAIN: &[&str] = &["--commands-per-entry", "1"];
+const OPENRAFT_PLAIN: System = System {
+    name: "openraft-plain",
+    what: "OpenRaft, one command per entry",
+    by_us: "transport; log; the front for clients; a state machine that counts",
+    start: Start::Library("compare-openraft", PLAIN),
+    is_extra: true,
+    ..OPENRAFT
+};
+const OMNIPAXOS_PLAIN: System = System {
+    name: "omnipaxos-plain",
+    what: "OmniPaxos, one command per entry",
+    by_us: "transport; the loop around the library; the front for clients; a counter of commands",
+    start: Start::Library("compare-omnipaxos", PLAIN),
+    is_extra: true,
+    ..OMNIPAXOS
 };
 
 /// All of them.
@@ -176,6 +202,7 @@ pub(super) const SYSTEMS: &[System] = &[
         start: Start::Etcd,
         protocol: Protocol::EtcdPuts,
         beside: KV,
+        is_extra: false,
     },
     System {
         name: "redis",
@@ -190,6 +217,7 @@ pub(super) const SYSTEMS: &[System] = &[
         start: Start::Redis,
         protocol: Protocol::Resp,
         beside: KV,
+        is_extra: false,
     },
     HASHICORP,
     System {
@@ -211,9 +239,10 @@ pub(super) const SYSTEMS: &[System] = &[
             folder: "dragonboat",
             programs: &[(".", "dragonboat")],
         },
-        start: Start::Library("dragonboat"),
+        start: Start::Library("dragonboat", &[]),
         protocol: Protocol::Framed,
         beside: LOG,
+        is_extra: false,
     },
     OPENRAFT,
     System {
@@ -226,6 +255,18 @@ pub(super) const SYSTEMS: &[System] = &[
         class: "volatile",
         storage: "its own MemoryStorage",
         ..OMNIPAXOS
+    },
+    OPENRAFT_PLAIN,
+    System {
+        class: "volatile",
+        storage: "ours, an ordered map: the project ships none",
+        ..OPENRAFT_PLAIN
+    },
+    OMNIPAXOS_PLAIN,
+    System {
+        class: "volatile",
+        storage: "its own MemoryStorage",
+        ..OMNIPAXOS_PLAIN
     },
 ];
 
@@ -245,10 +286,11 @@ impl System {
     }
 }
 
-/// Those that are named, by name or by `name/class`, and ours beside them; all if none is named.
+/// Those that are named, by name or by `name/class`, and ours beside them; if none is named, all but
+/// those that have to be.
 pub(super) fn choose(names: &[String]) -> Result<Vec<&'static System>, Failed> {
     if names.is_empty() {
-        return Ok(SYSTEMS.iter().collect());
+        return Ok(SYSTEMS.iter().filter(|system| !system.is_extra).collect());
     }
     let is_named = |system: &System, name: &String| system.name == name || system.id() == *name;
     for name in names {
@@ -293,7 +335,8 @@ mod tests {
             ids(&["openraft/volatile"]),
             ["quorate-log/volatile", "openraft/volatile"]
         );
-        assert_eq!(ids(&[]).len(), SYSTEMS.len());
+        assert!(ids(&["openraft-plain"]).contains(&"openraft-plain/volatile".to_owned()));
+        assert_eq!(ids(&[]).len(), SYSTEMS.len() - 4);
         assert!(choose(&["nobody".to_owned()]).is_err());
     }
 
