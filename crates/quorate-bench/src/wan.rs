@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_relay::link::Law;
+use quorate_relay::link::{Law, SECOND};
 
 use crate::samples::Latencies;
 
@@ -139,31 +139,64 @@ fn echo(socket: &mut TcpStream) -> io::Result<()> {
     }
 }
 
-/// Counts what comes after the warm-up, and says how much and in which time.
+/// Notes what came when, and says the rate: bytes, and in how many nanoseconds.
 fn sink(socket: &mut TcpStream) -> io::Result<()> {
     let mut input = vec![0; 1 << 16];
-    let (mut began, mut bytes, mut last) = (None, 0_u64, Duration::ZERO);
-    let started = Instant::now();
+    let mut seen = Vec::new();
+    let (mut total, started) = (0, Instant::now());
     loop {
-        let count = socket.read(&mut input)?;
-        let at = started.elapsed();
+        let count = socket.read(&mut input)? as u64;
         if count == 0 {
             break;
         }
-        match began {
-            // What this read brings came before.
-            None if at >= WARMUP => began = Some(at),
-            None => {}
-            Some(_) => {
-                bytes += count as u64;
-                last = at;
-            }
-        }
+        total += count;
+        seen.push(Seen {
+            at: u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            total,
+        });
     }
-    let time = last.saturating_sub(began.unwrap_or(last));
-    let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let (bytes, nanos) = rate(&seen);
     socket.write_all(&bytes.to_le_bytes())?;
     socket.write_all(&nanos.to_le_bytes())
+}
+
+/// What had come by then.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    at: u64,
+    total: u64,
+}
+
+/// Bytes and nanoseconds between a moment soon after the warm-up and one near the end.
+///
+/// After a loss TCP holds back what came, and a busy machine reads late: counts lag behind the link,
+/// and catch up at once. So both moments are those, within their second, that lag least.
+fn rate(seen: &[Seen]) -> (u64, u64) {
+    let warm = WARMUP.as_nanos();
+    let late: Vec<Seen> = seen
+        .iter()
+        .copied()
+        .filter(|one| u128::from(one.at) >= warm)
+        .collect();
+    let (Some(first), Some(last)) = (late.first(), late.last()) else {
+        return (0, 0);
+    };
+    let span = i128::from(last.at - first.at).max(1);
+    let bytes = i128::from(last.total - first.total);
+    // In units of bytes × nanoseconds: how far ahead of the mean rate.
+    let ahead = |one: &Seen| i128::from(one.total) * span - i128::from(one.at) * bytes;
+    let among = |from: u64, to: u64| {
+        let within = late.iter().filter(move |one| (from..=to).contains(&one.at));
+        within.copied().max_by_key(|one| ahead(one))
+    };
+    let begin = among(first.at, first.at + SECOND);
+    let end = among(last.at.saturating_sub(SECOND), last.at);
+    match begin.zip(end) {
+        Some((begin, end)) if end.at > begin.at && end.total > begin.total => {
+            (end.total - begin.total, end.at - begin.at)
+        }
+        _ => (0, 0),
+    }
 }
 
 /// The near end.
@@ -227,6 +260,41 @@ mod tests {
             "emulated WAN half: between each two nodes 10 Mbit/s and 25 ms one way, 250000 bytes \
              wait at most"
         );
+    }
+
+    /// A link of a byte per microsecond, seen through a reader that stalls after the warm-up.
+    #[test]
+    fn a_reader_that_lags_does_not_change_the_rate() {
+        let stalls = [0..0, 1_900_000..2_150_000, 5_700_000..6_000_001];
+        for stall in stalls {
+            let reads = (0..=6000)
+                .map(|ms| ms * 1000)
+                .filter(|us| !stall.contains(us));
+            let seen: Vec<Seen> = reads
+                .map(|us| Seen {
+                    at: us * 1000,
+                    total: us,
+                })
+                .collect();
+            let lagging: Vec<Seen> = seen
+                .iter()
+                .map(|one| Seen {
+                    // What came just before the end of the stall is read a little after it.
+                    total: if (2_150_000..2_200_000).contains(&(one.at / 1000)) {
+                        1_900_000
+                    } else {
+                        one.total
+                    },
+                    ..*one
+                })
+                .collect();
+            for seen in [seen, lagging] {
+                let (bytes, nanos) = rate(&seen);
+                let per_second = bytes as f64 * 1e9 / nanos as f64;
+                assert!((per_second / 1e6 - 1.0).abs() < 1e-3, "{per_second}");
+            }
+        }
+        assert_eq!(rate(&[]), (0, 0));
     }
 
     #[test]

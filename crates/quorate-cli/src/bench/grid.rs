@@ -32,6 +32,8 @@ const MEASURE: Duration = Duration::from_secs(4);
 const BATCHES: f64 = 40.0;
 /// Until TCP fills the link.
 const WARMUP: Duration = Duration::from_secs(3);
+/// A client waits about this long at most.
+const WAIT: Duration = Duration::from_secs(20);
 /// Windows that give this share of the greatest throughput are as good.
 const AS_GOOD: f64 = 0.97;
 /// What the comparison with the model should reach: median and worst.
@@ -198,7 +200,8 @@ fn measure(
     let flags = ["--tune", "off", "--batch", &bytes, "--window", &window];
     let mut bench = experiment.bench_with(session, &flags)?;
     bench.time = time(&experiment.args.time, batch_bytes, link);
-    let clients = experiment.run.clients.iter().copied().max().unwrap_or(1);
+    let most = experiment.run.clients.iter().copied().max().unwrap_or(1);
+    let clients = clients(most, cell, link);
     let offer = Offer::Closed {
         outstanding: clients,
     };
@@ -210,6 +213,27 @@ fn measure(
     let mut row = bench.row(&setting)?;
     row.set_ceiling(link.bytes_per_s / cell.value_bytes.max(1) as f64);
     Ok(row)
+}
+
+/// As many as the experiment has, unless they would wait longer than [`WAIT`]: more of them would
+/// only stand in a queue that is never empty, and what they get is the same.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "bounded by the number of clients"
+)]
+fn clients(most: u32, cell: Cell, link: Measured) -> u32 {
+    let Batching {
+        batch_bytes,
+        window,
+    } = cell.batching;
+    let commands = (batch_bytes / (cell.value_bytes as u64).max(1)).max(1) as f64;
+    let sending = batch_bytes as f64 / link.bytes_per_s;
+    let at_once = commands * f64::from(window);
+    let per_second = at_once / (sending + link.round_trip_us * 1e-6);
+    let enough = (per_second * WAIT.as_secs_f64()).max(at_once * 4.0);
+    (enough.min(f64::from(most)) as u32).max(1)
 }
 
 /// As it was given; otherwise as long as it takes.
@@ -318,6 +342,21 @@ mod tests {
             [32, 64],
             "no node takes more"
         );
+    }
+
+    #[test]
+    fn clients_that_would_only_queue_stay_at_home() {
+        let cell = |value_bytes, batch_bytes, window| Cell {
+            value_bytes,
+            batching: Batching {
+                batch_bytes,
+                window,
+            },
+        };
+        assert_eq!(clients(1200, cell(8192, 262_144, 2), LINK), 1200);
+        assert_eq!(clients(1200, cell(128, 128, 64), LINK), 1200);
+        // One batch of one command in 107 ms.
+        assert_eq!(clients(1200, cell(8192, 8192, 1), LINK), 187);
     }
 
     #[test]
