@@ -216,7 +216,8 @@ pub(super) const SYSTEMS: &[System] = &[
         build: Build::Installed("redis-server"),
         start: Start::Redis,
         protocol: Protocol::Resp,
-        beside: KV,
+        // Half of what it takes is more than the tree on disk takes.
+        beside: &["quorate-kv-memory"],
         is_extra: false,
     },
     HASHICORP,
