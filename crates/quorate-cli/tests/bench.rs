@@ -181,6 +181,11 @@ fn refusals_are_clear() {
         ),
         (&["bench", "kv", "--duration", "10"], 2, "bad_usage"),
         (&["bench", "paper", "nothing"], 2, "bad_configuration"),
+        (
+            &["bench", "paper", "caans-fig2", "--wan", "half"],
+            2,
+            "bad_configuration",
+        ),
         (&["bench", "paper", "ring-paxos-fig4"], 1, "not_ready"),
         (
             &["bench", "log", "--rate", "1", "--csv", "/nowhere/at/all"],

@@ -185,6 +185,9 @@ pub(crate) struct PaperArgs {
     #[arg(long, env = "QUORATE_DISK_FLUSH_MS", value_name = "F", default_value = "0",
           value_parser = flush)]
     pub(crate) disk_flush_ms: Duration,
+    /// Another network than the paper's, for experiments over an emulated one
+    #[arg(long, env = "QUORATE_WAN", value_name = "NAME", value_enum)]
+    pub(crate) wan: Option<Wan>,
     /// Only the ends of each row and column, where batch and window are fixed
     #[arg(long)]
     pub(crate) quick: bool,

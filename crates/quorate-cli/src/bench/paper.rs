@@ -10,7 +10,7 @@ use quorate_bench::{
 };
 
 use super::{
-    args::{Durability, PaperArgs},
+    args::{Durability, PaperArgs, Wan},
     ceilings::Ceilings,
     failure, grid,
     measure::{Bench, Service},
@@ -42,7 +42,7 @@ pub(super) fn run(args: &PaperArgs) -> Result<Exit, Problem> {
         return Err(Problem::new(Exit::Failed, "not_ready", what)
             .hint("quorate bench paper --list tells which are ready"));
     };
-    let profile = Profile::named(&run.wan);
+    let profile = profile(args.wan, run)?;
     if profile.is_some()
         && let Some(why) = wan::enter()?
     {
@@ -74,6 +74,16 @@ pub(super) fn run(args: &PaperArgs) -> Result<Exit, Problem> {
         .to_owned(),
     );
     publish::publish(&document, &args.files)
+}
+
+/// The experiment's network, or the one that was asked for instead.
+fn profile(asked: Option<Wan>, run: &Run) -> Result<Option<Profile>, Problem> {
+    match (asked, Profile::named(&run.wan)) {
+        (Some(_), None) => Err(Problem::usage(
+            "--wan: this experiment runs without an emulated network",
+        )),
+        (asked, own) => Ok(asked.map(Wan::profile).or(own)),
+    }
 }
 
 fn list(papers: &[Paper]) -> String {
@@ -234,7 +244,10 @@ impl Experiment<'_> {
             offer,
             disk_flush_ms: self.flush_ms(),
             batching: None,
-            wan: (!self.run.wan.is_empty()).then(|| self.run.wan.clone()),
+            wan: profile(self.args.wan, self.run)
+                .ok()
+                .flatten()
+                .map(|profile| profile.name.to_owned()),
         }
     }
 }
