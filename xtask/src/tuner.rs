@@ -101,7 +101,7 @@ fn sweep(scenario: &Scenario, point_ms: &str) -> Result<Value, Failed> {
         "--disk-flush-ms",
         flush_ms,
     ];
-    let nodes = Nodes::start(3, &flags)?;
+    let nodes = Nodes::start_without_keys(3, &flags)?;
     let admin = nodes.admin_addresses();
     let output = Command::new(program())
         .args(["tune", "--sweep", "--yes", "--json", "--admin"])

@@ -162,7 +162,7 @@ impl Tuner {
             self.controller.interrupted(now);
         }
         let looked = self.looked_at <= now && now.since(self.looked_at) < LOOK_NS;
-        if self.settings.fixed || self.suspended || looked {
+        if looked {
             return None;
         }
         self.looked_at = now;
@@ -174,6 +174,9 @@ impl Tuner {
             0.01
         };
         self.outstanding += part * (outstanding - self.outstanding);
+        if self.settings.fixed || self.suspended {
+            return None;
+        }
         let known = self.estimator.parameters();
         let view = View {
             known: &known,

@@ -38,14 +38,30 @@ impl Nodes {
     pub(crate) fn start(count: u32, flags: &[&str]) -> Result<Self, Failed> {
         let folder = folder()?;
         let specs = cluster(&program(), folder.path(), count, true, flags)?;
-        Self::begin(folder, specs)
+        let mut nodes = Self::begin(folder, specs)?;
+        nodes.wait_until_all_serve()?;
+        Ok(nodes)
+    }
+
+    /// The same with a service that has no keys to ask for.
+    pub(crate) fn start_without_keys(count: u32, flags: &[&str]) -> Result<Self, Failed> {
+        let folder = folder()?;
+        let specs = cluster(&program(), folder.path(), count, true, flags)?;
+        let mut nodes = Self::begin(folder, specs)?;
+        for address in nodes.admin_addresses() {
+            wait_for("nodes that are ready", || http(&address, "/ready"))?;
+        }
+        nodes.check_alive()?;
+        Ok(nodes)
     }
 
     /// Nodes in a network whose links can be cut.
     pub(crate) fn start_in(network: &Network, flags: &[&str]) -> Result<Self, Failed> {
         let folder = folder()?;
         let specs = network.specs(&program(), folder.path(), flags)?;
-        Self::begin(folder, specs)
+        let mut nodes = Self::begin(folder, specs)?;
+        nodes.wait_until_all_serve()?;
+        Ok(nodes)
     }
 
     fn begin(folder: tempfile::TempDir, specs: Vec<crate::process::Spec>) -> Result<Self, Failed> {
@@ -60,7 +76,6 @@ impl Nodes {
         for node in &mut nodes.nodes {
             node.wait_ready()?;
         }
-        nodes.wait_until_all_serve()?;
         Ok(nodes)
     }
 
