@@ -363,6 +363,7 @@ impl Controller {
         }
         let mut score = self.epoch.score();
         if let Some(first) = self.confirming.take() {
+            self.hear_probe(score.rate / first.rate.max(1e-9) - 1.0);
             score.rate = (score.rate + first.rate) / 2.0;
             score.latency_ns = (score.latency_ns + first.latency_ns) / 2.0;
         } else if self.is_close(&score, &base)

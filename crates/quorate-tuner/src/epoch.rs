@@ -65,6 +65,8 @@ pub(crate) struct Epoch {
     pub(crate) since: Moment,
     /// What gathers under one setting goes on for a moment under the next one.
     settles: Moment,
+    /// How many times longer than usual it lasts.
+    stretch: f64,
     first: Option<Moment>,
     last: Moment,
     commands: u64,
@@ -86,6 +88,7 @@ impl Epoch {
             setting,
             since,
             settles: since,
+            stretch: 1.0,
             first: None,
             last: since,
             commands: 0,
@@ -116,6 +119,11 @@ impl Epoch {
         self.in_flight_most = 0;
         self.full_ever = false;
         self.latencies.fill(0);
+    }
+
+    /// Noise evens out over a longer time. Applies to this epoch and to those after it.
+    pub(crate) fn stretch(&mut self, times: f64) {
+        self.stretch = times;
     }
 
     /// What comes sooner does not count.
@@ -179,7 +187,7 @@ impl Epoch {
     /// Whether it says enough.
     pub(crate) fn is_complete(&self) -> bool {
         let span = self.span_ns();
-        if self.batches < 2 || span < LEAST_NS {
+        if self.batches < 2 || (span as f64) < LEAST_NS as f64 * self.stretch {
             return false;
         }
         let wall = self.wall / self.batches as f64;

@@ -9,6 +9,7 @@ use crate::{
 /// Least gain that counts, in parts, however quiet it is; and most that is asked for.
 const GAIN_LEAST: f64 = 0.02;
 const GAIN_MOST: f64 = 0.08;
+const GAIN_QUICK: f64 = 0.25;
 /// A gain of latency at equal throughput must be larger, or things would swing to and fro.
 const SOONER: f64 = 0.10;
 /// A base that changes by so much belongs to another load.
@@ -18,6 +19,13 @@ const SHIFT: f64 = 0.25;
 const AGAIN: f64 = 0.02;
 const AGAIN_MOST: u32 = 3;
 const SEEN_MOST: usize = 64;
+/// Noise below which an epoch is as short as it may be. Above, it lasts longer, as the square: what is
+/// left of the noise stays the same.
+const QUIET: f64 = 0.05;
+const STRETCH_MOST: f64 = 8.0;
+const QUICK_NS: f64 = 4e6;
+/// A gain of so many times the noise needs no second look.
+const CLEAR: f64 = 4.0;
 /// A gain below this is measured twice, where epochs are short.
 const CONFIRM: f64 = 1.15;
 
@@ -89,7 +97,7 @@ impl Controller {
     /// The base was measured before: smooth it, or see that the load is another one.
     pub(super) fn compare_with_itself(&mut self, old: &Score, new: &Score) {
         let off = (new.rate - old.rate) / old.rate.max(1e-9);
-        if off.abs() > SHIFT {
+        if off.abs() > SHIFT.max(3.0 * self.gain()) {
             self.shifted += 1;
             if self.shifted >= 2 {
                 self.forget();
@@ -105,7 +113,7 @@ impl Controller {
             return;
         }
         self.shifted = 0;
-        self.noise += 0.2 * (off.abs() - self.noise);
+        self.hear(off);
         let rate = old.rate + 0.5 * (new.rate - old.rate);
         let latency_ns = old.latency_ns + 0.5 * (new.latency_ns - old.latency_ns);
         let p99_ns = old.p99_ns + 0.5 * (new.p99_ns - old.p99_ns);
@@ -133,12 +141,46 @@ impl Controller {
     }
 
     pub(super) fn gain(&self) -> f64 {
-        (1.5 * self.noise).clamp(GAIN_LEAST, GAIN_MOST)
+        let most = if self.is_quick() {
+            GAIN_QUICK
+        } else {
+            GAIN_MOST
+        };
+        (1.5 * self.noise).clamp(GAIN_LEAST, most)
     }
 
     /// Too close to call after one epoch, and another one is cheap.
     pub(super) fn is_close(&self, new: &Score, old: &Score) -> bool {
-        new.rate < old.rate * CONFIRM && old.wall_ns < VETO_NS
+        let clear = if self.is_quick() {
+            CONFIRM.max(1.0 + CLEAR * self.noise)
+        } else {
+            CONFIRM
+        };
+        new.rate < old.rate * clear && old.wall_ns < VETO_NS
+    }
+
+    /// Epochs are so short that the machine's own moods show in them: then they may last longer, and
+    /// more is asked of a gain. Where a batch takes long an epoch is long already.
+    fn is_quick(&self) -> bool {
+        self.wall_ns < QUICK_NS && self.goal_ns.is_none()
+    }
+
+    /// Two measurements of one setting, one right after the other, differ by so many parts.
+    pub(super) fn hear(&mut self, off: f64) {
+        self.noise += 0.2 * (off.abs() - self.noise);
+        let times = if self.is_quick() {
+            (self.noise / QUIET).powi(2).clamp(1.0, STRETCH_MOST)
+        } else {
+            1.0
+        };
+        self.epoch.stretch(times);
+    }
+
+    /// The same, told by a probe that was measured twice.
+    pub(super) fn hear_probe(&mut self, off: f64) {
+        if self.is_quick() {
+            self.hear(off);
+        }
     }
 
     pub(super) fn is_better(&self, new: &Score, old: &Score, setting: Setting) -> Option<Reason> {
@@ -173,6 +215,6 @@ impl Controller {
             new.latency_ns / old.latency_ns.max(1.0)
         };
         let as_much = ratio > 1.0 - gain / 2.0;
-        (as_much && sooner < 1.0 - SOONER).then_some(Reason::Sooner(sooner))
+        (as_much && sooner < 1.0 - SOONER.max(self.gain())).then_some(Reason::Sooner(sooner))
     }
 }
