@@ -6,7 +6,6 @@ mod load;
 use std::{
     env, fs, io,
     path::{Path, PathBuf},
-    process,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
@@ -119,10 +118,11 @@ impl Demo {
 
     fn end_when_interrupted(&self) -> Result<(), Problem> {
         let (nodes, folder) = (Arc::clone(&self.nodes), self.folder.clone());
-        signals::on_first(move || {
-            nodes.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        signals::end_at_first(move || {
+            // Held to the end: no node starts while its folder is removed.
+            let mut nodes = nodes.lock().unwrap_or_else(PoisonError::into_inner);
+            nodes.clear();
             let _ = fs::remove_dir_all(&folder);
-            process::exit(Exit::Interrupted as i32);
         })
     }
 
@@ -148,8 +148,8 @@ impl Demo {
         let specs =
             cluster(program, &self.folder, NODES, !self.keep, &[]).map_err(|e| failed(&e))?;
         for spec in specs {
-            let node = NodeProcess::spawn(spec).map_err(|error| failed(&error))?;
-            self.nodes().push(node);
+            let mut nodes = self.nodes();
+            nodes.push(NodeProcess::spawn(spec).map_err(|error| failed(&error))?);
         }
         for node in self.nodes().iter_mut() {
             node.wait_ready().map_err(|error| failed(&error))?;

@@ -69,6 +69,7 @@ fn main() -> ExitCode {
         json: cli.json.as_deref().is_some_and(output::is_on),
     };
     let outcome = run(cli.command, output);
+    signals::yield_to_interrupt();
     outcome
         .unwrap_or_else(|problem| output.problem(&problem))
         .into()

@@ -1,6 +1,10 @@
 //! What SIGINT and SIGTERM do.
 
-use std::{io, process, thread};
+use std::{
+    io, process,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
 
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
@@ -8,6 +12,9 @@ use signal_hook::{
 };
 
 use crate::output::{Exit, Problem};
+
+/// A signal came, and the process ends because of it.
+static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// Calls `first` at the first signal; at the second the process ends at once.
 pub(crate) fn on_first(first: impl FnOnce() + Send + 'static) -> Result<(), Problem> {
@@ -28,9 +35,26 @@ pub(crate) fn on_first(first: impl FnOnce() + Send + 'static) -> Result<(), Prob
     Ok(())
 }
 
+/// At the first signal: `clean_up`, and the end, with the code that says why. Whatever goes wrong in
+/// the rest of the program meanwhile goes wrong because of that, and is not reported.
+pub(crate) fn end_at_first(clean_up: impl FnOnce() + Send + 'static) -> Result<(), Problem> {
+    on_first(|| {
+        ENDING.store(true, Ordering::SeqCst);
+        clean_up();
+        process::exit(Exit::Interrupted as i32);
+    })
+}
+
 /// For commands that have nothing to finish.
 pub(crate) fn exit_when_interrupted() -> Result<(), Problem> {
-    on_first(|| process::exit(Exit::Interrupted as i32))
+    end_at_first(|| ())
+}
+
+/// Returns if no signal is ending the process; otherwise leaves the last word to it.
+pub(crate) fn yield_to_interrupt() {
+    while ENDING.load(Ordering::SeqCst) {
+        thread::park();
+    }
 }
 
 fn watch() -> Result<Signals, Problem> {

@@ -4,7 +4,6 @@ use std::{
     env, fs, io,
     net::{SocketAddr, ToSocketAddrs as _},
     path::{Path, PathBuf},
-    process,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
@@ -70,10 +69,11 @@ impl Session {
             network: None,
         };
         let (nodes, folder) = (Arc::clone(&session.nodes), session.folder.clone());
-        signals::on_first(move || {
-            lock(&nodes).clear();
+        signals::end_at_first(move || {
+            // Held to the end: no node starts while its folder is removed.
+            let mut nodes = lock(&nodes);
+            nodes.clear();
             let _ = fs::remove_dir_all(&folder);
-            process::exit(Exit::Interrupted as i32);
         })?;
         if let Some(profile) = profile {
             session.network = Some(Arc::new(Network::new(profile, NODES)?));
@@ -108,8 +108,8 @@ impl Session {
                 .map_err(|error| not_started(&error))?,
         };
         for spec in specs {
-            let node = NodeProcess::spawn(spec).map_err(|error| not_started(&error))?;
-            lock(&self.nodes).push(node);
+            let mut nodes = lock(&self.nodes);
+            nodes.push(NodeProcess::spawn(spec).map_err(|error| not_started(&error))?);
         }
         let mut members = Vec::new();
         for node in lock(&self.nodes).iter_mut() {

@@ -6,7 +6,6 @@
 use std::{
     io::{self, BufRead as _, IsTerminal as _},
     net::SocketAddr,
-    process,
     time::Duration,
 };
 
@@ -111,9 +110,8 @@ impl<'a> Sweep<'a> {
     pub(crate) fn run(&self, cluster: &ClusterView) -> Result<SweepView, Problem> {
         self.consent(clients(cluster)?)?;
         let admin = self.admin.to_owned();
-        signals::on_first(move || {
+        signals::end_at_first(move || {
             let _ = set(&admin, None);
-            process::exit(Exit::Interrupted as i32);
         })?;
         let measured = self.measure();
         let released = set(self.admin, None);
