@@ -13,7 +13,7 @@ mod report;
 mod systems;
 #[path = "../../crates/quorate-bench/src/usage.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the bench")]
-mod usage;
+pub(crate) mod usage;
 
 use std::{
     path::PathBuf,

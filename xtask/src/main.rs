@@ -44,6 +44,9 @@ const HELP: &str = "cargo xtask NAME
   clients          unmodified Redis clients against a fresh cluster
   tuner [--point-ms N] [NAME…]
                    batch and window that nodes choose, beside the best of a grid
+  tuner overload|step|default [--rounds N] [NAME…]
+                   four times the load that can be served; steps of the load; the
+                   fixed default beside the nodes' own choice
   spec             rules of docs/spec without code or without a test
   tidy             facts about the tree that are wrong";
 

@@ -1,33 +1,59 @@
-//! `tuner`: what nodes choose by themselves, beside the best of a grid, on real processes.
+//! `tuner`: what nodes choose by themselves, judged on real processes.
 //!
-//! Each scenario is three nodes on loopback with a modelled disk, and `quorate tune --sweep`. Its last
-//! part measures the best point again, in turns with the node's own choice, as the greatest of thirty
-//! points is partly luck.
+//! Each scenario is three nodes on loopback, where asked with a modelled disk, and the load of
+//! `quorate bench` or `quorate tune --sweep`. What is measured is a ratio of two loads that took
+//! turns: another program on the same machine slows down both.
 
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Stdio},
-};
+mod cpus;
+mod default;
+mod grid;
+mod load;
+mod overload;
+mod series;
+mod step;
+mod watch;
+
+use std::fs;
 
 use serde_json::Value;
 
 use crate::{
-    cluster::nodes::{Nodes, program},
-    shell::{Failed, cargo},
+    interrupt,
+    shell::{self, Failed, cargo},
 };
 
-/// What is asked of it: name, class, a flush in milliseconds, bytes of a value, commands under way,
-/// connections.
-struct Scenario(&'static str, &'static str, &'static str, u32, u32, u32);
+/// What is asked of a cluster.
+struct Scenario {
+    name: &'static str,
+    class: &'static str,
+    /// Milliseconds.
+    flush: &'static str,
+    value_bytes: u32,
+    outstanding: u32,
+    connections: u32,
+}
+
+impl Scenario {
+    /// How its nodes are started.
+    fn flags(&self) -> [&'static str; 6] {
+        [
+            "--store",
+            "none",
+            "--durability",
+            self.class,
+            "--disk-flush-ms",
+            self.flush,
+        ]
+    }
+}
 
 const SCENARIOS: [Scenario; 10] = [
-    Scenario("64 B, 256 outstanding", "durable", "0", 64, 256, 4),
-    Scenario("64 B, 1 outstanding", "durable", "0", 64, 1, 1),
-    Scenario("64 B, volatile", "volatile", "0", 64, 256, 4),
-    Scenario("1 KiB, 256 outstanding", "durable", "0", 1024, 256, 4),
-    Scenario("64 B, SSD", "durable", "0.1", 64, 256, 4),
-    Scenario(
+    scenario("64 B, 256 outstanding", "durable", "0", 64, 256, 4),
+    scenario("64 B, 1 outstanding", "durable", "0", 64, 1, 1),
+    scenario("64 B, volatile", "volatile", "0", 64, 256, 4),
+    scenario("1 KiB, 256 outstanding", "durable", "0", 1024, 256, 4),
+    scenario("64 B, SSD", "durable", "0.1", 64, 256, 4),
+    scenario(
         "1 KiB, SSD, 1000 outstanding",
         "durable",
         "0.1",
@@ -35,10 +61,10 @@ const SCENARIOS: [Scenario; 10] = [
         1000,
         8,
     ),
-    Scenario("64 B, NVMe", "durable", "1", 64, 256, 4),
-    Scenario("8 KiB, NVMe, 64 outstanding", "durable", "1", 8192, 64, 4),
-    Scenario("64 B, disk, 1000 outstanding", "durable", "8", 64, 1000, 8),
-    Scenario(
+    scenario("64 B, NVMe", "durable", "1", 64, 256, 4),
+    scenario("8 KiB, NVMe, 64 outstanding", "durable", "1", 8192, 64, 4),
+    scenario("64 B, disk, 1000 outstanding", "durable", "8", 64, 1000, 8),
+    scenario(
         "64 KiB, disk, 16 outstanding",
         "durable",
         "8",
@@ -48,83 +74,57 @@ const SCENARIOS: [Scenario; 10] = [
     ),
 ];
 
-/// The part of the best that the node's own choice must reach.
-const LEAST: f64 = 0.90;
-
-/// `[--point-ms N] [NAME…]`: scenarios whose name contains one of the words.
-pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
-    let (point_ms, names) = match words {
-        ["--point-ms", ms, names @ ..] => (*ms, names),
-        names => ("500", names),
-    };
-    cargo(&["build", "--release", "--package", "quorate-cli"])?;
-    println!(
-        "{:<30} {:>14} {:>14} {:>12} {:>12}  model off by",
-        "scenario", "best", "its own", "of the best", "its own/s"
-    );
-    let wanted = |name: &str| names.is_empty() || names.iter().any(|word| name.contains(word));
-    let mut below = 0;
-    for scenario in SCENARIOS.iter().filter(|scenario| wanted(scenario.0)) {
-        let sweep = sweep(scenario, point_ms)?;
-        let number = |key: &str| sweep[key].as_f64().unwrap_or(f64::NAN);
-        let part = number("chosen_by_best");
-        below += u32::from(part < LEAST);
-        println!(
-            "{:<30} {:>14} {:>14} {:>10.1} % {:>12.0}  {:.0} %",
-            scenario.0,
-            shown(&sweep["best"]),
-            shown(&sweep["chosen"]),
-            part * 100.0,
-            number("chosen_throughput"),
-            number("model_error_median") * 100.0
-        );
-    }
-    if below > 0 {
-        let least = LEAST * 100.0;
-        return Err(Failed(format!("{below} scenarios below {least:.0} %")));
-    }
-    Ok(())
-}
-
-fn shown(setting: &Value) -> String {
-    let kib = setting["batch_bytes"].as_u64().unwrap_or(0) >> 10;
-    format!("{kib} KiB x {}", setting["window"])
-}
-
-fn sweep(scenario: &Scenario, point_ms: &str) -> Result<Value, Failed> {
-    let Scenario(name, class, flush_ms, value_bytes, outstanding, connections) = scenario;
-    let flags = [
-        "--store",
-        "none",
-        "--durability",
+const fn scenario(
+    name: &'static str,
+    class: &'static str,
+    flush: &'static str,
+    value_bytes: u32,
+    outstanding: u32,
+    connections: u32,
+) -> Scenario {
+    Scenario {
+        name,
         class,
-        "--disk-flush-ms",
-        flush_ms,
-    ];
-    let nodes = Nodes::start_without_keys(3, &flags)?;
-    let admin = nodes.admin_addresses();
-    let output = Command::new(program())
-        .args(["tune", "--sweep", "--yes", "--json", "--admin"])
-        .args(admin.first())
-        .args(["--point-ms", point_ms])
-        .args(["--value-size", &value_bytes.to_string()])
-        .args(["--outstanding", &outstanding.to_string()])
-        .args(["--connections", &connections.to_string()])
-        .stderr(Stdio::null())
-        .output()?;
-    keep(name, &output.stdout)?;
-    let json: Value = serde_json::from_slice(&output.stdout)
-        .map_err(|error| Failed(format!("{name}: {error}")))?;
-    match &json["sweep"] {
-        Value::Null => Err(Failed(format!("{name}: {json}"))),
-        sweep => Ok(sweep.clone()),
+        flush,
+        value_bytes,
+        outstanding,
+        connections,
     }
 }
 
-/// The whole grid, for whoever wonders.
-fn keep(name: &str, json: &[u8]) -> Result<(), Failed> {
-    let folder = Path::new("target/tuner");
-    fs::create_dir_all(folder)?;
-    fs::write(folder.join(format!("{name}.json")), json)?;
+/// `[overload|step|default] [FLAG…] [NAME…]`: scenarios whose name contains one of the words.
+pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
+    interrupt::clean_up_on_signals()?;
+    cargo(&["build", "--release", "--package", "quorate-cli"])?;
+    match words {
+        ["overload", rest @ ..] => overload::run(rest),
+        ["step", rest @ ..] => step::run(rest),
+        ["default", rest @ ..] => default::run(rest),
+        rest => grid::run(rest),
+    }
+}
+
+/// `[--rounds N] [NAME…]`
+fn rounds<'a>(words: &'a [&'a str], usual: usize) -> Result<(usize, &'a [&'a str]), Failed> {
+    match words {
+        ["--rounds", count, names @ ..] => match count.parse() {
+            Ok(count) if count > 0 => Ok((count, names)),
+            _ => Err(Failed(format!("{count} is no number of rounds"))),
+        },
+        names => Ok((usual, names)),
+    }
+}
+
+/// Whether a scenario was asked for.
+fn is_wanted(name: &str, names: &[&str]) -> bool {
+    names.is_empty() || names.iter().any(|word| name.contains(word))
+}
+
+/// Everything that was seen, for whoever wonders.
+fn keep(name: &str, json: &Value) -> Result<(), Failed> {
+    let folder = shell::target().join("tuner");
+    fs::create_dir_all(&folder)?;
+    let file = name.replace('/', "-");
+    fs::write(folder.join(format!("{file}.json")), format!("{json:#}\n"))?;
     Ok(())
 }

@@ -98,6 +98,18 @@ impl Nodes {
         (1..).zip(&self.nodes).map(|(id, _)| id).collect()
     }
 
+    /// Their processes, in the order of ids.
+    pub(crate) fn processes(&self) -> Vec<u32> {
+        self.nodes.iter().map(NodeProcess::id).collect()
+    }
+
+    /// What a node logged so far.
+    pub(crate) fn log(&self, id: u32) -> String {
+        let node = self.nodes.get(place(id));
+        let read = node.map(|node| fs::read_to_string(&node.spec.stderr));
+        read.and_then(Result::ok).unwrap_or_default()
+    }
+
     /// Where operators ask, per node.
     pub(crate) fn admin_addresses(&self) -> Vec<String> {
         let admin = |node: &NodeProcess| node.ready.admin.clone();

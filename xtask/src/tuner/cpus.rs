@@ -1,0 +1,77 @@
+//! Which CPUs: the generator has one for itself, and the nodes have the others.
+//!
+//! Otherwise a generator that offers more takes more of what it measures. Processes inherit the CPUs
+//! of the thread that starts them, so nothing of another process is changed.
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::shell::Failed;
+
+/// A division of the CPUs that this process may use.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cpus {
+    all: CpuSet,
+    generator: CpuSet,
+    nodes: CpuSet,
+}
+
+impl Cpus {
+    /// Of this machine; on a single CPU all share it.
+    pub(super) fn divided() -> Result<Self, Failed> {
+        let all = sched_getaffinity(None).map_err(|error| refused(&error))?;
+        let (mut generator, mut nodes) = (CpuSet::new(), CpuSet::new());
+        for cpu in (0..CpuSet::MAX_CPU).filter(|cpu| all.is_set(*cpu)) {
+            if generator.count() == 0 {
+                generator.set(cpu);
+            } else {
+                nodes.set(cpu);
+            }
+        }
+        if nodes.count() == 0 {
+            nodes = all;
+        }
+        Ok(Self {
+            all,
+            generator,
+            nodes,
+        })
+    }
+
+    /// What this starts runs where nodes do.
+    pub(super) fn of_nodes<T>(
+        &self,
+        start: impl FnOnce() -> Result<T, Failed>,
+    ) -> Result<T, Failed> {
+        self.on(&self.nodes, start)
+    }
+
+    /// What this starts runs where the generator does.
+    pub(super) fn of_generator<T>(
+        &self,
+        start: impl FnOnce() -> Result<T, Failed>,
+    ) -> Result<T, Failed> {
+        self.on(&self.generator, start)
+    }
+
+    fn on<T>(&self, cpus: &CpuSet, start: impl FnOnce() -> Result<T, Failed>) -> Result<T, Failed> {
+        sched_setaffinity(None, cpus).map_err(|error| refused(&error))?;
+        let started = start();
+        sched_setaffinity(None, &self.all).map_err(|error| refused(&error))?;
+        started
+    }
+
+    /// In words.
+    pub(super) fn shown(&self) -> String {
+        if self.all.count() < 2 {
+            return "one CPU for nodes and generator".to_owned();
+        }
+        format!(
+            "the generator has a CPU for itself, the nodes share {}",
+            self.nodes.count()
+        )
+    }
+}
+
+fn refused(error: &rustix::io::Errno) -> Failed {
+    Failed(format!("divide the CPUs: {error}"))
+}

@@ -1,0 +1,209 @@
+//! One load of `quorate bench` on nodes that run, and what it says of it.
+
+use std::{
+    io::Read as _,
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use super::{cpus::Cpus, watch::Watch};
+use crate::{
+    cluster::nodes::{Nodes, program},
+    shell::Failed,
+};
+
+/// Between two looks at the processes.
+const LOOK: Duration = Duration::from_millis(50);
+/// Windows of `over_time` in a second.
+pub(super) const WINDOWS_PER_SECOND: usize = 10;
+
+/// How much is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Offer {
+    /// Commands under way.
+    Closed(u32),
+    /// Commands per second.
+    Open(u64),
+}
+
+/// What is asked, of whom.
+#[derive(Clone, Debug)]
+pub(super) struct Ask {
+    /// `kv` or `log`
+    pub(super) service: &'static str,
+    /// Client addresses.
+    pub(super) connect: String,
+    pub(super) offer: Offer,
+    pub(super) connections: u32,
+    pub(super) value_bytes: u32,
+    pub(super) warmup: Duration,
+    pub(super) duration: Duration,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Row {
+    pub(super) achieved: f64,
+    pub(super) p99_us: f64,
+    pub(super) errors: f64,
+    pub(super) lost: f64,
+    pub(super) late: f64,
+    /// Why the bench calls it no result.
+    pub(super) why_not: Vec<String>,
+    /// Good replies in tenths of a second, warm-up included, as long as commands were sent.
+    pub(super) over_time: Vec<f64>,
+    /// All good replies.
+    pub(super) done: f64,
+    /// As it came.
+    pub(super) raw: Value,
+}
+
+/// Runs it, on the CPUs that it may have, and looks at the processes meanwhile.
+pub(super) fn run(
+    nodes: &mut Nodes,
+    cpus: Option<&Cpus>,
+    ask: &Ask,
+) -> Result<(Row, Watch), Failed> {
+    let mut command = command(ask);
+    let mut start = || Ok(command.spawn()?);
+    let mut child = match cpus {
+        Some(cpus) => cpus.of_generator(start)?,
+        None => start()?,
+    };
+    let mut watch = Watch::new(nodes.processes(), child.id());
+    let stdout = child.stdout.take();
+    let reader = thread::spawn(move || {
+        let mut text = String::new();
+        let read = stdout.map(|mut stdout| stdout.read_to_string(&mut text));
+        read.and_then(Result::ok).map(|_| text)
+    });
+    while !reader.is_finished() {
+        watch.look();
+        thread::sleep(LOOK);
+    }
+    child.wait()?;
+    nodes.check_alive()?;
+    let text = reader.join().ok().flatten().unwrap_or_default();
+    let windows = (ask.warmup + ask.duration).as_millis() / 100;
+    let row = serde_json::from_str(&text)
+        .ok()
+        .and_then(|document: Value| {
+            Row::parse(&document, usize::try_from(windows).unwrap_or(usize::MAX))
+        });
+    let row = row.ok_or_else(|| Failed(format!("the load gave no row: {}", text.trim())))?;
+    Ok((row, watch))
+}
+
+fn command(ask: &Ask) -> Command {
+    let mut command = Command::new(program());
+    let (flag, amount) = match ask.offer {
+        Offer::Closed(outstanding) => ("--outstanding", u64::from(outstanding)),
+        Offer::Open(rate) => ("--rate", rate),
+    };
+    let time = |time: Duration| format!("{}ms", time.as_millis().max(1));
+    command
+        .args(["bench", ask.service, "--repeat", "1", "--json"])
+        .args(["--connect", &ask.connect])
+        .args([flag, &amount.to_string()])
+        .args(["--connections", &ask.connections.to_string()])
+        .args(["--value-size", &ask.value_bytes.to_string()])
+        .args(["--warmup", &time(ask.warmup)])
+        .args(["--duration", &time(ask.duration)])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    command
+}
+
+impl Row {
+    /// The only row of a document.
+    fn parse(document: &Value, windows: usize) -> Option<Self> {
+        let raw = document["rows"].as_array()?.first()?.clone();
+        let number = |name: &str| raw[name].as_f64();
+        let words = raw["why_not"].as_array()?.iter();
+        let why_not = words.filter_map(|word| Some(word.as_str()?.to_owned()));
+        let counts = raw["over_time"].as_array()?.iter();
+        let mut over_time: Vec<f64> = counts.filter_map(Value::as_f64).collect();
+        let done = over_time.iter().sum();
+        // A window without a reply at the end is a window all the same.
+        over_time.resize(windows, 0.0);
+        Some(Self {
+            achieved: number("achieved_per_s")?,
+            p99_us: number("p99_us")?,
+            errors: number("errors")?,
+            lost: number("lost")?,
+            late: number("late_share")?,
+            why_not: why_not.collect(),
+            over_time,
+            done,
+            raw: raw.clone(),
+        })
+    }
+
+    /// The share of `-BUSY`, if that was the first error.
+    pub(super) fn busy(&self) -> f64 {
+        if self.is_busy() {
+            self.errors / (self.errors + self.done).max(1.0)
+        } else {
+            0.0
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        let mut words = self.why_not.iter();
+        words.any(|word| word.contains("(the first: BUSY"))
+    }
+
+    /// What nobody may do to a client: an error that is no refusal, or no answer at all.
+    pub(super) fn harm(&self) -> Option<String> {
+        let words = || self.why_not.join("; ");
+        let harmed = self.lost > 0.0 || (self.errors > 0.0 && !self.is_busy());
+        harmed.then(words)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn row(errors: u32, lost: u32, why_not: &str) -> Row {
+        let row = json!({
+            "achieved_per_s": 100.0, "p99_us": 5.0, "errors": errors, "lost": lost,
+            "late_share": 0.5, "why_not": [why_not], "over_time": [10, 20, 30, 40]
+        });
+        Row::parse(&json!({ "rows": [row] }), 3).unwrap()
+    }
+
+    #[test]
+    fn a_row_is_read() {
+        let row = row(0, 0, "late");
+        assert_eq!(row.over_time, [10.0, 20.0, 30.0], "while it sent");
+        assert_eq!((row.done, row.achieved, row.late), (100.0, 100.0, 0.5));
+        assert_eq!((row.busy(), row.harm()), (0.0, None));
+        assert_eq!(Row::parse(&json!({"error": "unreachable"}), 3), None);
+    }
+
+    #[test]
+    fn windows_without_a_reply_count() {
+        let row = json!({
+            "achieved_per_s": 1.0, "p99_us": 5.0, "errors": 0, "lost": 0,
+            "late_share": 0.0, "why_not": [], "over_time": [10]
+        });
+        let row = Row::parse(&json!({ "rows": [row] }), 3).unwrap();
+        assert_eq!(row.over_time, [10.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn a_refusal_is_no_harm() {
+        let refused = row(100, 0, "100 errors (the first: BUSY not executed: later)");
+        assert_eq!((refused.busy(), refused.harm()), (0.5, None));
+        assert!(row(1, 0, "1 errors (the first: UNKNOWN)").harm().is_some());
+        let unknown = row(0, 1, "1 replies lost");
+        assert_eq!(unknown.harm(), Some("1 replies lost".to_owned()));
+    }
+}
