@@ -5,11 +5,11 @@ use quorate_replica::service::{CommandId, MetaChange, StateMachine};
 
 use crate::{
     command::Op,
-    commands::{MALFORMED, Reading, Writing, execute, read, transactions},
+    commands::{MALFORMED, Reading, Writing, execute, first_key, read, transactions},
     encode::{Decoder, Malformed},
     expiry::Proposals,
     resp::reply::Reply,
-    store::{self, Metadata, Store},
+    store::{self, Metadata, Position, Store},
 };
 
 /// The key-value state machine on any store.
@@ -17,6 +17,8 @@ pub struct Service {
     store: Box<dyn Store>,
     applied_to: Slot,
     proposals: Proposals,
+    /// Kept for its memory.
+    foreseen: Vec<Position>,
 }
 
 impl Service {
@@ -26,6 +28,7 @@ impl Service {
             store,
             applied_to: Slot::FIRST,
             proposals: Proposals::default(),
+            foreseen: Vec::new(),
         }
     }
 
@@ -41,6 +44,13 @@ impl Service {
 }
 
 impl StateMachine for Service {
+    fn foresee(&mut self, commands: &mut dyn Iterator<Item = &[u8]>) {
+        self.foreseen.clear();
+        let keys = commands.filter_map(first_key).map(Position::of);
+        self.foreseen.extend(keys);
+        self.store.foresee(&self.foreseen);
+    }
+
     fn apply(&mut self, id: CommandId, command: &[u8], reply: &mut Vec<u8>) {
         let start = reply.len();
         let mut decoder = Decoder(command);

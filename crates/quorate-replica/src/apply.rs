@@ -20,6 +20,10 @@ use crate::{
     sessions::{Sessions, Turn, Unreadable, Verdict},
 };
 
+/// Commands that the service is told of before it gets the first of them: enough that it can wait for
+/// memory once for many, few enough that what it fetched is still near when they come.
+const FORESEEN: usize = 64;
+
 /// What an application may touch besides the service and the sessions.
 pub(crate) struct Listeners<'a> {
     pub(crate) now: Time,
@@ -215,7 +219,12 @@ impl<S: StateMachine> Applier<S> {
         } else {
             None
         };
+        let mut ahead = batch.entries();
         for (index, entry) in (0..).zip(batch.entries()) {
+            if (index as usize).is_multiple_of(FORESEEN) {
+                let group = ahead.by_ref().take(FORESEEN);
+                self.service.foresee(&mut group.map(|entry| entry.command));
+            }
             to.counters.commands_applied += 1;
             let outcome = self.execute_one(CommandId { slot, index }, &entry);
             let item = flight

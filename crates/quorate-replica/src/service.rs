@@ -28,6 +28,12 @@ pub struct CommandId {
 ///
 /// The service never sees a ballot. It is called from one thread.
 pub trait StateMachine {
+    /// These commands will be applied next, unless a session has a reply for them already. A chance
+    /// to bring what they need near; what the service holds must not change.
+    fn foresee(&mut self, commands: &mut dyn Iterator<Item = &[u8]>) {
+        let _ = commands;
+    }
+
     /// Executes one command and appends its reply.
     fn apply(&mut self, id: CommandId, command: &[u8], reply: &mut Vec<u8>);
 

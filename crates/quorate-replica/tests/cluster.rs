@@ -1,7 +1,11 @@
 //! Whole clusters in one thread: what clients see, whatever happens to nodes and messages.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, VecDeque},
+    rc::Rc,
+};
 
 use quorate_core::{node_id::NodeId, record::Class, slot::Slot};
 use quorate_replica::{
@@ -14,10 +18,17 @@ use quorate_replica::{
 #[derive(Default)]
 struct Book {
     pages: Vec<Vec<u8>>,
+    foreseen: VecDeque<Vec<u8>>,
 }
 
 impl StateMachine for Book {
+    fn foresee(&mut self, commands: &mut dyn Iterator<Item = &[u8]>) {
+        self.foreseen.extend(commands.map(<[u8]>::to_vec));
+    }
+
     fn apply(&mut self, _id: CommandId, command: &[u8], reply: &mut Vec<u8>) {
+        // Those before it had their replies already.
+        while self.foreseen.pop_front().expect("it was foreseen") != command {}
         self.pages.push(command.to_vec());
         reply.extend_from_slice(self.pages.len().to_string().as_bytes());
     }
@@ -601,6 +612,10 @@ struct Chronicle {
 }
 
 impl StateMachine for Chronicle {
+    fn foresee(&mut self, commands: &mut dyn Iterator<Item = &[u8]>) {
+        self.book.foresee(commands);
+    }
+
     fn apply(&mut self, id: CommandId, command: &[u8], reply: &mut Vec<u8>) {
         *self.executed.borrow_mut() += 1;
         self.book.apply(id, command, reply);
@@ -675,6 +690,10 @@ struct Clockwork {
 }
 
 impl StateMachine for Clockwork {
+    fn foresee(&mut self, commands: &mut dyn Iterator<Item = &[u8]>) {
+        self.book.foresee(commands);
+    }
+
     fn apply(&mut self, id: CommandId, command: &[u8], reply: &mut Vec<u8>) {
         self.book.apply(id, command, reply);
     }

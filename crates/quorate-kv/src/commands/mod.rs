@@ -3,7 +3,7 @@
 use quorate_core::slot::Slot;
 
 use crate::{
-    command::{Op, REPLY_BYTES_MAX},
+    command::{Deadline, Op, REPLY_BYTES_MAX},
     encode::{Decoder, Malformed},
     resp::reply::Reply,
     store::{Store, Version},
@@ -54,6 +54,30 @@ impl Writing<'_> {
             wall_ms: None,
         }
     }
+}
+
+/// The key that a command is about, if it is about one and that is quickly found. Only a hint: the
+/// command may be malformed all the same.
+pub fn first_key(command: &[u8]) -> Option<&[u8]> {
+    let mut from = Decoder(command);
+    match Op::from_byte(from.byte().ok()?)? {
+        Op::Set => {
+            from.byte().ok()?;
+            Deadline::decode(&mut from).ok()?;
+        }
+        Op::IncrBy => {
+            from.signed().ok()?;
+        }
+        Op::GetDel => {}
+        Op::Expire => {
+            from.byte().ok()?;
+        }
+        Op::Append | Op::Del => {
+            from.count().ok()?;
+        }
+        _ => return None,
+    }
+    from.bytes().ok()
 }
 
 /// Executes any operation but EXEC, which holds others.

@@ -137,6 +137,12 @@ pub trait Store: Send {
         self.len() == 0
     }
 
+    /// Commands that change these keys follow. Changes nothing: a chance to bring what stands
+    /// there near, for all of them at once.
+    fn foresee(&self, keys: &[Position]) {
+        let _ = keys;
+    }
+
     /// Visits all keys from `from` on, in order.
     fn scan(&self, from: Position, visit: &mut Visit<'_>);
 

@@ -1,7 +1,10 @@
 //! Bytes that outlive the process: replicated commands, entries of the store on disk, positions.
 
 use quorate_core::slot::Slot;
-use quorate_kv::store::{Position, Store as _, Version, lsm::LsmStore};
+use quorate_kv::{
+    commands::first_key,
+    store::{Position, Store as _, Version, lsm::LsmStore},
+};
 use quorate_replica::service::{MetaChange, StateMachine as _};
 
 use crate::common::{Asked, Node, on_both_stores};
@@ -49,6 +52,12 @@ fn encoded_commands_stay_as_they_are() {
             panic!("{request} is a write");
         };
         assert_eq!(hex(&command), expected, "{request}");
+        let common = [
+            "SET", "SETNX", "GETDEL", "APPEND", "INCR", "DECRBY", "DEL", "EXPIREAT",
+        ];
+        let key = first_key(&command);
+        let is_common = common.contains(&request.split(' ').next().unwrap());
+        assert_eq!(key, is_common.then_some(&b"k"[..]), "{request}");
     }
     // A transaction: one watched key, a write, a read, a literal.
     let mut node = Node::memory();

@@ -1,0 +1,83 @@
+//! A key with all that it has, in one allocation: one miss of the caches, where a tree has four.
+
+use crate::store::{Bytes, Entry, Version};
+
+/// ```text
+/// slot u64 | deadline u64 | index u32 | key length u32 | has a deadline u8 | key | value
+/// ```
+#[derive(Debug)]
+pub(super) struct Record(Box<[u8]>);
+
+const SLOT: usize = 0;
+const DEADLINE: usize = 8;
+const INDEX: usize = 16;
+const KEY_BYTES: usize = 20;
+const HAS_DEADLINE: usize = 24;
+const HEAD: usize = 25;
+
+impl Record {
+    pub(super) fn new(key: &[u8], value: &[u8], version: Version, deadline: Option<u64>) -> Self {
+        let key_bytes = u32::try_from(key.len()).expect("a command is shorter than 4 GiB");
+        let mut bytes = Vec::with_capacity(HEAD + key.len() + value.len());
+        bytes.resize(HEAD, 0);
+        bytes[KEY_BYTES..HAS_DEADLINE].copy_from_slice(&key_bytes.to_le_bytes());
+        bytes.extend_from_slice(key);
+        bytes.extend_from_slice(value);
+        let mut record = Self(bytes.into_boxed_slice());
+        record.mark(version, deadline);
+        record
+    }
+
+    /// Replaces all but the key. In place, if the value is as long as the old one.
+    pub(super) fn set(&mut self, value: &[u8], version: Version, deadline: Option<u64>) {
+        let from = self.value_at();
+        if self.0.len() - from == value.len() {
+            self.0[from..].copy_from_slice(value);
+            self.mark(version, deadline);
+        } else {
+            *self = Self::new(self.key(), value, version, deadline);
+        }
+    }
+
+    fn mark(&mut self, version: Version, deadline: Option<u64>) {
+        self.0[SLOT..DEADLINE].copy_from_slice(&version.slot.to_le_bytes());
+        self.0[DEADLINE..INDEX].copy_from_slice(&deadline.unwrap_or(0).to_le_bytes());
+        self.0[INDEX..KEY_BYTES].copy_from_slice(&version.index.to_le_bytes());
+        self.0[HAS_DEADLINE] = u8::from(deadline.is_some());
+    }
+
+    pub(super) fn key(&self) -> &[u8] {
+        &self.0[HEAD..self.value_at()]
+    }
+
+    pub(super) fn deadline(&self) -> Option<u64> {
+        (self.0[HAS_DEADLINE] != 0).then(|| u64::from_le_bytes(self.field(DEADLINE)))
+    }
+
+    pub(super) fn entry(&self) -> Entry<'_> {
+        Entry {
+            value: Bytes::Borrowed(&self.0[self.value_at()..]),
+            version: Version {
+                slot: u64::from_le_bytes(self.field(SLOT)),
+                index: u32::from_le_bytes(self.field(INDEX)),
+            },
+            deadline: self.deadline(),
+        }
+    }
+
+    /// Reads its first and its last byte, so that both ends of it are in the caches.
+    pub(super) fn touch(&self) -> u8 {
+        self.0[0] ^ self.0[self.0.len() - 1]
+    }
+
+    fn value_at(&self) -> usize {
+        HEAD + u32::from_le_bytes(self.field(KEY_BYTES)) as usize
+    }
+
+    fn field<const BYTES: usize>(&self, at: usize) -> [u8; BYTES] {
+        let (field, _) = self.0[at..]
+            .split_first_chunk()
+            .expect("every record has a head");
+        *field
+    }
+}

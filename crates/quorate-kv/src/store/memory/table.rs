@@ -1,0 +1,476 @@
+//! A flat table in the order of positions: a search is one look at one place.
+//!
+//! A position is a hash, so its upper bits say where an item stands: open addressing with linear
+//! probing, whose runs are kept sorted. Shards divide the positions, so that growing moves a small
+//! part at a time. Whoever chooses keys by their hashes could build runs without end; an item that
+//! would stand further than [`REACH`] from its place is spilled into a tree instead.
+
+use std::{cmp::Ordering, collections::BTreeMap, hint::black_box, mem, ops::ControlFlow};
+
+use super::record::Record;
+use crate::store::{Position, Version};
+
+const SHARD_BITS: u32 = 10;
+/// Slots of a shard with one key.
+const FEWEST: u32 = 3;
+/// No item stands further than this behind its place. With [`FULL`] a run that long is rare:
+/// less than one item in a million.
+const REACH: usize = 128;
+/// Slots behind the last place that a shard adds at a time.
+const TAIL: usize = 4;
+/// Items per slot beyond which a shard doubles.
+const FULL: (usize, usize) = (5, 8);
+/// Items per slot below which it halves.
+const HOLLOW: (usize, usize) = (1, 8);
+
+/// All keys.
+#[derive(Debug)]
+pub(super) struct Table {
+    shards: Vec<Shard>,
+    keys: u64,
+}
+
+/// The keys of one of equal parts of the positions.
+#[derive(Debug, Default)]
+struct Shard {
+    /// Sorted by ⟨position, key⟩. Between an item and its place is no empty slot. Longer than
+    /// 2^bits if the last run needs it.
+    slots: Vec<Option<Item>>,
+    bits: u32,
+    /// In slots, not spilled.
+    items: usize,
+    spilled: BTreeMap<Position, Spilled>,
+}
+
+type Spilled = BTreeMap<Box<[u8]>, Record>;
+
+#[derive(Debug)]
+struct Item {
+    position: Position,
+    record: Record,
+}
+
+impl Item {
+    fn compare(&self, position: Position, key: &[u8]) -> Ordering {
+        // Positions settle nearly every comparison without touching the record.
+        let by_position = self.position.cmp(&position);
+        by_position.then_with(|| self.record.key().cmp(key))
+    }
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self {
+            shards: (0..1 << SHARD_BITS).map(|_| Shard::default()).collect(),
+            keys: 0,
+        }
+    }
+}
+
+impl Table {
+    pub(super) fn len(&self) -> u64 {
+        self.keys
+    }
+
+    pub(super) fn get(&self, position: Position, key: &[u8]) -> Option<&Record> {
+        self.shards[shard_of(position)].get(position, key)
+    }
+
+    /// Sets what `key` has; returns the deadline that it had.
+    pub(super) fn put(
+        &mut self,
+        position: Position,
+        key: &[u8],
+        value: &[u8],
+        version: Version,
+        deadline: Option<u64>,
+    ) -> Option<u64> {
+        let shard = &mut self.shards[shard_of(position)];
+        let known = match shard.find(position, key) {
+            Ok(at) => shard.slots[at].as_mut().map(|item| &mut item.record),
+            Err(_) => shard.spilled_mut(position, key),
+        };
+        if let Some(record) = known {
+            let old = record.deadline();
+            record.set(value, version, deadline);
+            return old;
+        }
+        let record = Record::new(key, value, version, deadline);
+        shard.add(Item { position, record });
+        self.keys += 1;
+        None
+    }
+
+    pub(super) fn remove(&mut self, position: Position, key: &[u8]) -> Option<Record> {
+        let removed = self.shards[shard_of(position)].remove(position, key)?;
+        self.keys -= 1;
+        Some(removed)
+    }
+
+    /// Visits all records from `from` on, in order.
+    pub(super) fn scan(
+        &self,
+        from: Position,
+        visit: &mut dyn FnMut(&Record) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let (first, rest) = self.shards[shard_of(from)..]
+            .split_first()
+            .expect("every position has a shard");
+        first.scan(from, visit)?;
+        rest.iter()
+            .try_for_each(|shard| shard.scan(Position::START, visit))
+    }
+
+    /// Brings what stands at `positions` into the caches. Each of the two loops consists of loads
+    /// that do not wait for each other, so the processor has many misses under way at once; one
+    /// command after another would wait for each of its own.
+    pub(super) fn touch(&self, positions: &[Position]) {
+        let place = |position: &Position| {
+            let shard = &self.shards[shard_of(*position)];
+            shard.slots.get(shard.place(*position))?.as_ref()
+        };
+        let slots = positions
+            .iter()
+            .filter(|position| place(position).is_some());
+        black_box(slots.count());
+        let records = positions.iter().filter_map(|position| {
+            let shard = &self.shards[shard_of(*position)];
+            shard.first(*position).map(|item| item.record.touch())
+        });
+        black_box(records.fold(0, |sum, byte| sum ^ byte));
+    }
+}
+
+const fn shard_of(position: Position) -> usize {
+    (position.cursor() >> (Position::BITS - SHARD_BITS)) as usize
+}
+
+impl Shard {
+    /// Where an item would stand if it were alone.
+    fn place(&self, position: Position) -> usize {
+        let in_shard = position.cursor() << (u64::BITS - Position::BITS + SHARD_BITS);
+        // A shard without slots has no bits, and no place.
+        in_shard.checked_shr(u64::BITS - self.bits).unwrap_or(0) as usize
+    }
+
+    /// The first item that is not before `position`, if it is at it.
+    fn first(&self, position: Position) -> Option<&Item> {
+        let run = self
+            .slots
+            .get(self.place(position)..)?
+            .iter()
+            .map_while(Option::as_ref);
+        let mut rest = run.skip_while(|item| item.position < position);
+        rest.next().filter(|item| item.position == position)
+    }
+
+    /// Where the key is, or where it would be.
+    fn find(&self, position: Position, key: &[u8]) -> Result<usize, usize> {
+        let mut at = self.place(position);
+        while let Some(Some(item)) = self.slots.get(at) {
+            match item.compare(position, key) {
+                Ordering::Less => at += 1,
+                Ordering::Equal => return Ok(at),
+                Ordering::Greater => break,
+            }
+        }
+        Err(at)
+    }
+
+    fn get(&self, position: Position, key: &[u8]) -> Option<&Record> {
+        match self.find(position, key) {
+            Ok(at) => self.slots[at].as_ref().map(|item| &item.record),
+            Err(_) if self.spilled.is_empty() => None,
+            Err(_) => self.spilled.get(&position)?.get(key),
+        }
+    }
+
+    fn spilled_mut(&mut self, position: Position, key: &[u8]) -> Option<&mut Record> {
+        if self.spilled.is_empty() {
+            return None;
+        }
+        self.spilled.get_mut(&position)?.get_mut(key)
+    }
+
+    /// Adds a key that is not there.
+    fn add(&mut self, item: Item) {
+        if (self.items + 1) * FULL.1 > self.capacity() * FULL.0 {
+            self.resize((self.bits + 1).max(FEWEST));
+        }
+        self.insert(item);
+    }
+
+    fn insert(&mut self, item: Item) {
+        let place = self.place(item.position);
+        let (Ok(at) | Err(at)) = self.find(item.position, item.record.key());
+        let run = self.slots[at..].iter().take_while(|slot| slot.is_some());
+        let end = at + run.count();
+        // Each item that moves has its place at or behind this one's, so none of them ends up
+        // further from it than this.
+        if end - place > REACH {
+            return self.spill(item);
+        }
+        if end == self.slots.len() {
+            // By itself a vector would double.
+            self.slots.reserve_exact(TAIL);
+            self.slots.push(None);
+        }
+        self.slots[at..=end].rotate_right(1);
+        self.slots[at] = Some(item);
+        self.items += 1;
+    }
+
+    fn spill(&mut self, item: Item) {
+        let at = self.spilled.entry(item.position).or_default();
+        at.insert(item.record.key().into(), item.record);
+    }
+
+    fn remove(&mut self, position: Position, key: &[u8]) -> Option<Record> {
+        let Ok(at) = self.find(position, key) else {
+            let keys = self.spilled.get_mut(&position)?;
+            let removed = keys.remove(key);
+            if keys.is_empty() {
+                self.spilled.remove(&position);
+            }
+            return removed;
+        };
+        let removed = self.slots[at].take();
+        // What stood behind its place because of it moves up.
+        let behind = self.slots[at + 1..].iter().zip(at + 1..);
+        let moving = behind.take_while(|(slot, now_at)| {
+            let place = slot.as_ref().map(|item| self.place(item.position));
+            place.is_some_and(|place| place < *now_at)
+        });
+        let end = at + moving.count();
+        self.slots[at..=end].rotate_left(1);
+        self.items -= 1;
+        if self.bits > FEWEST && self.items * HOLLOW.1 < self.capacity() * HOLLOW.0 {
+            self.resize(self.bits - 1);
+        }
+        removed.map(|item| item.record)
+    }
+
+    fn capacity(&self) -> usize {
+        if self.slots.is_empty() {
+            0
+        } else {
+            1 << self.bits
+        }
+    }
+
+    /// What is spilled stays so: whoever chose those keys must not have them moved at will.
+    fn resize(&mut self, bits: u32) {
+        let capacity = 1 << bits;
+        self.bits = bits;
+        let old = mem::replace(&mut self.slots, Vec::with_capacity(capacity + TAIL));
+        self.items = 0;
+        // They come in order, so each goes to its place or behind the one before.
+        for item in old.into_iter().flatten() {
+            let place = self.place(item.position);
+            if self.slots.len() > place + REACH {
+                self.spill(item);
+                continue;
+            }
+            let at = place.max(self.slots.len());
+            self.slots.resize_with(at, || None);
+            self.slots.push(Some(item));
+            self.items += 1;
+        }
+        let length = self.slots.len().max(capacity);
+        self.slots.resize_with(length, || None);
+    }
+
+    fn scan(
+        &self,
+        from: Position,
+        visit: &mut dyn FnMut(&Record) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let slots = self.slots.get(self.place(from)..).unwrap_or_default();
+        let items = slots.iter().flatten();
+        let mut items = items.skip_while(|item| item.position < from).peekable();
+        for (position, keys) in self.spilled.range(from..) {
+            for (key, record) in keys {
+                while let Some(item) =
+                    items.next_if(|item| item.compare(*position, key) == Ordering::Less)
+                {
+                    visit(&item.record)?;
+                }
+                visit(record)?;
+            }
+        }
+        items.try_for_each(|item| visit(&item.record))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Model = BTreeMap<(Position, Vec<u8>), Vec<u8>>;
+
+    /// Repeatable draws.
+    struct Draws(u64);
+
+    impl Draws {
+        fn below(&mut self, end: u64) -> u64 {
+            // xorshift64*
+            self.0 ^= self.0 >> 12;
+            self.0 ^= self.0 << 25;
+            self.0 ^= self.0 >> 27;
+            (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11) % end
+        }
+    }
+
+    fn put(table: &mut Table, model: &mut Model, position: Position, key: &[u8], value: &[u8]) {
+        table.put(position, key, value, Version::ABSENT, None);
+        model.insert((position, key.to_vec()), value.to_vec());
+    }
+
+    fn remove(table: &mut Table, model: &mut Model, position: Position, key: &[u8]) {
+        let removed = table.remove(position, key);
+        let expected = model.remove(&(position, key.to_vec()));
+        let value = removed.map(|record| record.entry().value.to_vec());
+        assert_eq!(value, expected);
+    }
+
+    /// The table has what the model has, in its order, also from the middle on; and its rules hold.
+    fn compare(table: &Table, model: &Model, from: Position) {
+        assert_eq!(table.len(), model.len() as u64);
+        for start in [Position::START, from] {
+            let mut seen = Vec::new();
+            let flow = table.scan(start, &mut |record| {
+                seen.push((record.key().to_vec(), record.entry().value.to_vec()));
+                ControlFlow::Continue(())
+            });
+            assert!(flow.is_continue());
+            let expected = model.range((start, Vec::new())..);
+            let expected: Vec<_> = expected
+                .map(|((_, key), value)| (key.clone(), value.clone()))
+                .collect();
+            assert_eq!(seen, expected);
+        }
+        for shard in &table.shards {
+            let mut items = 0;
+            for (at, item) in shard.slots.iter().enumerate() {
+                let Some(item) = item else { continue };
+                let place = shard.place(item.position);
+                assert!(place <= at && at - place <= REACH, "{place} {at}");
+                assert!(shard.slots[place..at].iter().all(Option::is_some));
+                items += 1;
+            }
+            assert_eq!(items, shard.items);
+            assert!(
+                items * FULL.1 <= shard.capacity() * FULL.0,
+                "{items} of {}",
+                shard.capacity()
+            );
+        }
+    }
+
+    /// Adds, replaces, removes until all is gone again.
+    fn lives(mut draw: impl FnMut(&mut Draws) -> Position, seed: u64) -> usize {
+        let (mut draws, mut table, mut model) = (Draws(seed), Table::default(), Model::new());
+        let mut spilled = 0;
+        for round in 0..8_u64 {
+            for _ in 0..1500 {
+                let (position, name) = (draw(&mut draws), draws.below(4));
+                let value = vec![b'v'; usize::try_from(draws.below(3)).unwrap()];
+                let key = name.to_le_bytes();
+                assert_eq!(
+                    table
+                        .get(position, &key)
+                        .map(|record| record.entry().value.to_vec()),
+                    model.get(&(position, key.to_vec())).cloned()
+                );
+                // It grows in the first rounds, and shrinks in the last.
+                if draws.below(8) < round {
+                    remove(&mut table, &mut model, position, &key);
+                } else {
+                    put(&mut table, &mut model, position, &key, &value);
+                }
+            }
+            compare(&table, &model, draw(&mut draws));
+            spilled = spilled.max(table.shards.iter().map(|shard| shard.spilled.len()).sum());
+        }
+        let mut left: Vec<_> = model.keys().cloned().collect();
+        while !left.is_empty() {
+            let at = usize::try_from(draws.below(left.len() as u64)).unwrap();
+            let (position, key) = left.swap_remove(at);
+            table.touch(&[position]);
+            remove(&mut table, &mut model, position, &key);
+            if left.len().is_multiple_of(500) {
+                compare(&table, &model, position);
+            }
+        }
+        assert!(
+            table
+                .shards
+                .iter()
+                .all(|shard| shard.slots.len() <= 8 + REACH)
+        );
+        spilled
+    }
+
+    fn at(number: u64) -> Position {
+        Position::from_cursor(number).unwrap()
+    }
+
+    const END: u64 = 1 << Position::BITS;
+
+    #[test]
+    fn positions_of_hashes_stay_near_their_places() {
+        assert_eq!(lives(|draws| at(draws.below(END)), 1), 0);
+        // One shard.
+        let shard = END >> SHARD_BITS;
+        assert_eq!(lives(|draws| at(shard * 5 + draws.below(shard)), 2), 0);
+        // The last places of the last shard.
+        lives(|draws| at(END - 1 - draws.below(shard / 4)), 3);
+    }
+
+    #[test]
+    fn keys_chosen_to_collide_spill() {
+        assert!(lives(|draws| at(draws.below(900)), 4) > 500, "one place");
+        let step = END >> (SHARD_BITS + 10);
+        let far_and_wide = |draws: &mut Draws| at(draws.below(40) * step + draws.below(30));
+        lives(far_and_wide, 5);
+    }
+
+    /// Neighbours that had a place each share it in the smaller table.
+    #[test]
+    fn a_run_that_no_longer_fits_when_a_shard_shrinks_spills() {
+        let (mut table, mut model) = (Table::default(), Model::new());
+        let (shard, slots) = (END >> SHARD_BITS, 1 << 12);
+        let mut draws = Draws(6);
+        // They make the table large; then each place from the first on is taken.
+        let behind = (0..1500).map(|_| at(shard / 8 + draws.below(shard - shard / 8)));
+        let spread: Vec<_> = behind.collect();
+        for position in &spread {
+            put(&mut table, &mut model, *position, b"spread", b"v");
+        }
+        for place in 0..400 {
+            let position = at(place * (shard / slots));
+            put(&mut table, &mut model, position, b"dense", b"v");
+        }
+        assert!(table.shards[0].spilled.is_empty());
+        for position in &spread {
+            remove(&mut table, &mut model, *position, b"spread");
+            compare(&table, &model, at(shard / 100));
+        }
+        assert!(!table.shards[0].spilled.is_empty());
+    }
+
+    #[test]
+    fn one_position_has_room_for_many_keys() {
+        let (mut table, mut model) = (Table::default(), Model::new());
+        for key in 0..1000_u64 {
+            put(&mut table, &mut model, at(77), &key.to_be_bytes(), b"v");
+        }
+        compare(&table, &model, at(77));
+        compare(&table, &model, at(78));
+        for key in 0..1000_u64 {
+            assert!(table.get(at(77), &key.to_be_bytes()).is_some());
+            remove(&mut table, &mut model, at(77), &key.to_be_bytes());
+        }
+        compare(&table, &model, Position::START);
+    }
+}
