@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process,
     sync::{Mutex, PoisonError},
     thread,
@@ -19,21 +19,29 @@ use crate::shell::Failed;
 /// Exit code of an interrupted command.
 const INTERRUPTED: i32 = 130;
 
-/// What there is to end and to remove.
-#[derive(Debug, Default)]
+/// What there is to end and to remove of one cluster.
+#[derive(Debug)]
 struct Leftovers {
     pids: Vec<u32>,
-    folder: Option<PathBuf>,
+    folder: PathBuf,
 }
 
-static LEFTOVERS: Mutex<Leftovers> = Mutex::new(Leftovers {
-    pids: Vec::new(),
-    folder: None,
-});
+static LEFTOVERS: Mutex<Vec<Leftovers>> = Mutex::new(Vec::new());
 
-/// Replaces what an interrupt ends and removes. One cluster runs at a time.
-pub(crate) fn register(pids: Vec<u32>, folder: Option<PathBuf>) {
-    *LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner) = Leftovers { pids, folder };
+/// What an interrupt ends and removes with this folder; replaces what was said of it before.
+pub(crate) fn register(pids: Vec<u32>, folder: &Path) {
+    let mut leftovers = LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner);
+    leftovers.retain(|one| one.folder != folder);
+    leftovers.push(Leftovers {
+        pids,
+        folder: folder.to_owned(),
+    });
+}
+
+/// Its processes have ended, and the folder is gone or somebody else's.
+pub(crate) fn forget(folder: &Path) {
+    let mut leftovers = LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner);
+    leftovers.retain(|one| one.folder != folder);
 }
 
 /// From now on SIGINT and SIGTERM clean up before they end this process.
@@ -54,12 +62,12 @@ pub(crate) fn clean_up_on_signals() -> Result<(), Failed> {
 /// The lock is kept until the process ends: nothing new is started meanwhile.
 fn clean_up() {
     let leftovers = LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner);
-    for pid in &leftovers.pids {
+    for pid in leftovers.iter().flat_map(|one| &one.pids) {
         if let Some(pid) = i32::try_from(*pid).ok().and_then(Pid::from_raw) {
             let _ = kill_process(pid, Signal::KILL);
         }
     }
-    if let Some(folder) = &leftovers.folder {
+    for folder in leftovers.iter().map(|one| &one.folder) {
         // A dying process may still make a file.
         for _ in 0..100 {
             if fs::remove_dir_all(folder).is_ok() || !folder.exists() {

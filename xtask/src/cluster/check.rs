@@ -94,7 +94,7 @@ impl Checker {
     /// The same history with a lie must be refused, or this checker proves nothing.
     pub(crate) fn refuses_lies(&self, history: &[Operation]) -> Result<(), Failed> {
         let folder = tempfile::tempdir()?;
-        interrupt::register(Vec::new(), Some(folder.path().into()));
+        interrupt::register(Vec::new(), folder.path());
         for lie in Lie::ALL {
             let twisted = lie
                 .told_in(history)

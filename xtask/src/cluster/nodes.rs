@@ -81,11 +81,9 @@ impl Nodes {
 
     /// What an interrupt has to end and to remove.
     fn register(&self) {
-        let pids = self.nodes.iter().map(NodeProcess::id).collect();
-        interrupt::register(
-            pids,
-            self.folder.as_ref().map(|folder| folder.path().into()),
-        );
+        if let Some(folder) = &self.folder {
+            interrupt::register(self.processes(), folder.path());
+        }
     }
 
     fn node(&mut self, id: u32) -> Result<&mut NodeProcess, Failed> {
@@ -281,13 +279,13 @@ impl Nodes {
             let _ = node.kill();
         }
         if let Some(folder) = self.folder.take() {
+            interrupt::forget(folder.path());
             let from = folder.keep();
             if let Err(error) = fs::rename(&from, place) {
                 // Another file system: it stays where it is.
                 println!("  the nodes' folders are in {}: {error}", from.display());
             }
         }
-        self.register();
         Ok(())
     }
 }
@@ -298,8 +296,11 @@ impl Drop for Nodes {
             let _ = node.kill();
         }
         // The folder follows, and then nothing is left to clean up.
-        self.folder = None;
-        interrupt::register(Vec::new(), None);
+        if let Some(folder) = self.folder.take() {
+            let path = folder.path().to_owned();
+            drop(folder);
+            interrupt::forget(&path);
+        }
     }
 }
 

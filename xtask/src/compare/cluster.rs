@@ -290,7 +290,7 @@ impl Cluster {
     }
 
     fn register(&self) {
-        interrupt::register(self.processes(), Some(self.folder.path().into()));
+        interrupt::register(self.processes(), self.folder.path());
     }
 
     /// Waits as long as all processes live.
@@ -412,7 +412,7 @@ impl Drop for Cluster {
         self.ours.clear();
         self.others.clear();
         // The folder follows; an interrupt in between removes it as well.
-        interrupt::register(Vec::new(), Some(self.folder.path().into()));
+        interrupt::register(Vec::new(), self.folder.path());
     }
 }
 

@@ -1,6 +1,8 @@
 //! `tuner default`: the node's own choice beside `--tune off` with the fixed batch and window.
 //!
-//! Every turn is a cluster of its own, started afresh: a search that went well once says little.
+//! A search that went well once says little: each pair of clusters is started afresh, and each of
+//! both gets four seconds of load from its beginning. Then they take turns of a second: what another
+//! program takes meanwhile changes within seconds, and turns that follow each other see the same.
 
 use std::time::Duration;
 
@@ -16,42 +18,56 @@ use crate::{cluster::nodes::Nodes, shell::Failed};
 
 /// What the own choice must reach of the fixed one.
 const LEAST: f64 = 0.90;
-/// Time to choose; the fixed one gets it too.
+/// From the beginning; the fixed one gets it too.
 const SETTLE: Duration = Duration::from_secs(4);
-const DURATION: Duration = Duration::from_secs(2);
+/// Turns of a pair, each with a warm-up.
+const TURNS: usize = 6;
+const WARMUP: Duration = Duration::from_millis(200);
+const DURATION: Duration = Duration::from_millis(800);
 /// The beginning, in seconds.
 const BEGINNING: usize = 2;
 
-/// Both of one round: own, fixed.
-struct Round([Row; 2]);
+/// A load, and the processor time of nodes and generator per command.
+struct Seen {
+    row: Row,
+    cpu_us: f64,
+}
+
+/// Own and fixed, one after the other.
+struct Turn([Seen; 2]);
+
+/// Two clusters.
+struct Pair {
+    beginning: Turn,
+    turns: Vec<Turn>,
+}
 
 /// `[--rounds N] [NAME…]`
 pub(super) fn run(words: &[&str]) -> Result<(), Failed> {
-    let (rounds, names) = rounds(words, 5)?;
-    println!("own choice by the fixed default, {rounds} rounds in turns");
+    let (pairs, names) = rounds(words, 5)?;
+    println!("own choice by the fixed default: {pairs} pairs of clusters, {TURNS} turns each");
     println!(
-        "{:<30} {:>10} {:>10} {:>8} {:>8} {:>8} {:>10} {:>10}",
-        "scenario", "own/s", "fixed/s", "median", "least", "most", "first 2 s", "p99"
+        "{:<30} {:>10} {:>10} {:>7} {:>6} {:>6}  {:<24} {:>9} {:>7} {:>7}",
+        "scenario",
+        "own/s",
+        "fixed/s",
+        "median",
+        "least",
+        "most",
+        "pairs",
+        "first 2 s",
+        "CPU",
+        "p99"
     );
     let mut missed = Vec::new();
     let mut slower = Vec::new();
     for scenario in SCENARIOS.iter().filter(|one| is_wanted(one.name, names)) {
-        let seen = measure(scenario, rounds)?;
+        let mut seen = Vec::new();
+        for number in 0..pairs {
+            seen.push(pair(scenario, number % 2 == 0)?);
+        }
         keep(&format!("default {}", scenario.name), &json(&seen))?;
-        let ratios = ratios(&seen, |row| row.achieved);
-        let first = median(self::ratios(&seen, beginning));
-        let middle = median(ratios.iter().copied());
-        println!(
-            "{:<30} {:>10.0} {:>10.0} {:>8.2} {:>8.2} {:>8.2} {:>10.2} {:>10.2}",
-            scenario.name,
-            median(seen.iter().map(|Round([own, _])| own.achieved)),
-            median(seen.iter().map(|Round([_, fixed])| fixed.achieved)),
-            middle,
-            least(ratios.iter().copied()),
-            ratios.iter().copied().fold(0.0, f64::max),
-            first,
-            median(self::ratios(&seen, |row| row.p99_us)),
-        );
+        let (middle, first) = print(scenario, &seen);
         if middle < 1.0 {
             slower.push(format!("{}: {middle:.2}", scenario.name));
         }
@@ -70,6 +86,34 @@ pub(super) fn run(words: &[&str]) -> Result<(), Failed> {
     Err(Failed(format!("below {least:.0} % of it: {missed}")))
 }
 
+/// A row of the table; the ratios that are judged.
+fn print(scenario: &Scenario, seen: &[Pair]) -> (f64, f64) {
+    let turns = || seen.iter().flat_map(|pair| &pair.turns);
+    let ratios: Vec<f64> = turns().map(|turn| turn.ratio(Seen::achieved)).collect();
+    let first = median(
+        seen.iter()
+            .map(|pair| pair.beginning.ratio(Seen::beginning)),
+    );
+    let middle = median(ratios.iter().copied());
+    let of_pair = |pair: &Pair| {
+        let ratios = pair.turns.iter().map(|turn| turn.ratio(Seen::achieved));
+        format!("{:.2}", median(ratios))
+    };
+    let pairs: Vec<String> = seen.iter().map(of_pair).collect();
+    println!(
+        "{:<30} {:>10.0} {:>10.0} {middle:>7.2} {:>6.2} {:>6.2}  {:<24} {first:>9.2} {:>7.2} {:>7.2}",
+        scenario.name,
+        median(turns().map(|Turn([own, _])| own.achieved())),
+        median(turns().map(|Turn([_, fixed])| fixed.achieved())),
+        least(ratios.iter().copied()),
+        ratios.iter().copied().fold(0.0, f64::max),
+        pairs.join(" "),
+        median(turns().map(|turn| turn.ratio(|seen| seen.cpu_us))),
+        median(turns().map(|turn| turn.ratio(|seen| seen.row.p99_us))),
+    );
+    (middle, first)
+}
+
 fn shown(all: &[String]) -> String {
     if all.is_empty() {
         "none".to_owned()
@@ -78,26 +122,41 @@ fn shown(all: &[String]) -> String {
     }
 }
 
-fn measure(scenario: &Scenario, rounds: usize) -> Result<Vec<Round>, Failed> {
-    let mut seen = Vec::new();
-    for round in 0..rounds {
+fn pair(scenario: &Scenario, own_first: bool) -> Result<Pair, Failed> {
+    let mut own = start(scenario, "on")?;
+    let mut fixed = start(scenario, "off")?;
+    let mut turn = |warmup: Duration, duration: Duration, own_first: bool| {
+        let load = |nodes: &mut Nodes| load(scenario, nodes, warmup, duration);
         // Whoever comes first differs, in case it matters.
-        let own_first = round % 2 == 0;
-        let first = turn(scenario, own_first)?;
-        let second = turn(scenario, !own_first)?;
-        seen.push(Round(if own_first {
-            [first, second]
+        if own_first {
+            let seen = load(&mut own)?;
+            Ok::<_, Failed>(Turn([seen, load(&mut fixed)?]))
         } else {
-            [second, first]
-        }));
-    }
-    Ok(seen)
+            let seen = load(&mut fixed)?;
+            Ok(Turn([load(&mut own)?, seen]))
+        }
+    };
+    let begin = Duration::from_millis(100);
+    let beginning = turn(begin, SETTLE - begin, own_first)?;
+    let turns = (0..TURNS).map(|number| turn(WARMUP, DURATION, (number % 2 == 0) == own_first));
+    Ok(Pair {
+        turns: turns.collect::<Result<_, _>>()?,
+        beginning,
+    })
 }
 
-fn turn(scenario: &Scenario, tune: bool) -> Result<Row, Failed> {
+fn start(scenario: &Scenario, tune: &str) -> Result<Nodes, Failed> {
     let mut flags = scenario.flags().to_vec();
-    flags.extend(["--tune", if tune { "on" } else { "off" }]);
-    let mut nodes = Nodes::start_without_keys(3, &flags)?;
+    flags.extend(["--tune", tune]);
+    Nodes::start_without_keys(3, &flags)
+}
+
+fn load(
+    scenario: &Scenario,
+    nodes: &mut Nodes,
+    warmup: Duration,
+    duration: Duration,
+) -> Result<Seen, Failed> {
     let leader = usize::try_from(nodes.leader()?).unwrap_or(1);
     let ask = Ask {
         service: "log",
@@ -105,31 +164,57 @@ fn turn(scenario: &Scenario, tune: bool) -> Result<Row, Failed> {
         offer: Offer::Closed(scenario.outstanding),
         connections: scenario.connections,
         value_bytes: scenario.value_bytes,
-        warmup: SETTLE,
-        duration: DURATION,
+        warmup,
+        duration,
     };
-    let (row, _) = load::run(&mut nodes, None, &ask)?;
-    match row.harm() {
-        Some(harm) => Err(Failed(format!("{}: {harm}", scenario.name))),
-        None => Ok(row),
+    let (row, watch) = load::run(nodes, None, &ask)?;
+    if let Some(harm) = row.harm() {
+        return Err(Failed(format!("{}: {harm}", scenario.name)));
+    }
+    let used = watch.used_s();
+    Ok(Seen {
+        cpu_us: used * 1e6 / row.done.max(1.0),
+        row,
+    })
+}
+
+impl Seen {
+    fn achieved(&self) -> f64 {
+        self.row.achieved
+    }
+
+    /// Commands in the first seconds.
+    fn beginning(&self) -> f64 {
+        let windows = (BEGINNING * WINDOWS_PER_SECOND).min(self.row.over_time.len());
+        mean(&self.row.over_time[..windows])
+    }
+
+    fn json(&self) -> Value {
+        json!({ "row": self.row.raw, "cpu_us": self.cpu_us })
     }
 }
 
-/// Commands per second in the first seconds.
-#[expect(clippy::cast_precision_loss, reason = "a few windows")]
-fn beginning(row: &Row) -> f64 {
-    let windows = (BEGINNING * WINDOWS_PER_SECOND).min(row.over_time.len());
-    mean(&row.over_time[..windows]) * WINDOWS_PER_SECOND as f64
+impl Turn {
+    /// Own by fixed.
+    fn ratio(&self, figure: impl Fn(&Seen) -> f64) -> f64 {
+        let Self([own, fixed]) = self;
+        figure(own) / figure(fixed)
+    }
+
+    fn json(&self) -> Value {
+        let Self([own, fixed]) = self;
+        json!({ "own": own.json(), "fixed": fixed.json() })
+    }
 }
 
-fn ratios(seen: &[Round], figure: impl Fn(&Row) -> f64) -> Vec<f64> {
-    let ratio = |Round([own, fixed]): &Round| figure(own) / figure(fixed);
-    seen.iter().map(ratio).collect()
-}
-
-fn json(seen: &[Round]) -> Value {
-    let round = |Round([own, fixed]): &Round| json!({ "own": own.raw, "fixed": fixed.raw });
-    seen.iter().map(round).collect()
+fn json(seen: &[Pair]) -> Value {
+    let pair = |pair: &Pair| {
+        json!({
+            "beginning": pair.beginning.json(),
+            "turns": pair.turns.iter().map(Turn::json).collect::<Value>(),
+        })
+    };
+    seen.iter().map(pair).collect()
 }
 
 #[cfg(test)]
@@ -137,18 +222,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ratios_are_of_one_round_each() {
-        let row = |achieved| Row {
-            achieved,
-            over_time: vec![achieved / 10.0; 60],
-            ..Row::default()
+    fn ratios_are_of_one_turn_each() {
+        let seen = |achieved| Seen {
+            row: Row {
+                achieved,
+                over_time: vec![achieved / 10.0; 40],
+                ..Row::default()
+            },
+            cpu_us: 100.0 / achieved,
         };
-        let seen = [
-            Round([row(90.0), row(100.0)]),
-            Round([row(30.0), row(20.0)]),
-        ];
-        assert_eq!(ratios(&seen, |row| row.achieved), [0.9, 1.5]);
-        assert_eq!(beginning(&row(50.0)), 50.0);
+        let turn = Turn([seen(90.0), seen(100.0)]);
+        assert_eq!(turn.ratio(Seen::achieved), 0.9);
+        assert_eq!(turn.ratio(Seen::beginning), 0.9);
+        assert!(turn.ratio(|seen| seen.cpu_us) > 1.1);
         assert_eq!(shown(&[]), "none");
     }
 }

@@ -30,22 +30,24 @@ struct Scenario {
     /// Milliseconds.
     flush: &'static str,
     value_bytes: u32,
+    /// Few: an open loop sends what is due on each every 20 us, and a node that gets two commands at
+    /// a time has more to do with each than in a closed loop.
     connections: u32,
     /// To all nodes in turns, of which two forward; or to the leader alone.
     to_all: bool,
 }
 
 const SCENARIOS: [Scenario; 10] = [
-    scenario("log 64 B", "log", "0", 64, 16, false),
-    scenario("log 1 KiB", "log", "0", 1024, 16, false),
-    scenario("kv 64 B", "kv", "0", 64, 16, false),
-    scenario("kv 1 KiB", "kv", "0", 1024, 16, false),
-    scenario("log 64 B, NVMe", "log", "1", 64, 16, false),
-    scenario("kv 64 B, NVMe", "kv", "1", 64, 16, false),
-    scenario("kv 1 KiB, disk", "kv", "8", 1024, 16, false),
-    scenario("log 64 B, disk", "log", "8", 64, 16, false),
+    scenario("log 64 B", "log", "0", 64, 4, false),
+    scenario("log 1 KiB", "log", "0", 1024, 4, false),
+    scenario("kv 64 B", "kv", "0", 64, 4, false),
+    scenario("kv 1 KiB", "kv", "0", 1024, 4, false),
+    scenario("log 64 B, NVMe", "log", "1", 64, 4, false),
+    scenario("kv 64 B, NVMe", "kv", "1", 64, 4, false),
+    scenario("kv 1 KiB, disk", "kv", "8", 1024, 4, false),
+    scenario("log 64 B, disk", "log", "8", 64, 4, false),
     scenario("kv 64 B, 512 connections", "kv", "0", 64, 512, false),
-    scenario("kv 64 B, at all nodes", "kv", "0", 64, 48, true),
+    scenario("kv 64 B, at all nodes", "kv", "0", 64, 12, true),
 ];
 
 const fn scenario(

@@ -73,6 +73,13 @@ impl Watch {
         }
     }
 
+    /// CPU seconds of nodes and generator, from the first to the last look.
+    pub(super) fn used_s(&self) -> f64 {
+        let used = |point: &Point| point.nodes_s + point.generator_s;
+        let ends = self.points.first().zip(self.points.last());
+        ends.map_or(0.0, |(first, last)| used(last) - used(first))
+    }
+
     /// The largest node at any time.
     pub(super) fn peak_mib(&self) -> f64 {
         peak(&self.points)
@@ -165,5 +172,6 @@ mod tests {
         assert_eq!((shares.nodes, shares.generator), (0.5, 0.25));
         assert_eq!(watch.shares(5.0, 6.0), Shares::default());
         assert_eq!(watch.peak_mib(), 11.0);
+        assert_eq!(watch.used_s(), 3.0);
     }
 }
