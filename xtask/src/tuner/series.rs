@@ -12,6 +12,24 @@ pub(super) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
+/// Between which of them the median of everything is, 19 times of 20, whatever their distribution.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a count of rounds"
+)]
+pub(super) fn median_within(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    let count = values.len() as f64;
+    let below = (count / 2.0 - 0.98 * count.sqrt()).floor().max(0.0) as usize;
+    match (values.get(below), values.iter().rev().nth(below)) {
+        (Some(low), Some(high)) => (*low, *high),
+        _ => (f64::NAN, f64::NAN),
+    }
+}
+
 /// The least; infinite without any.
 pub(super) fn least(values: impl IntoIterator<Item = f64>) -> f64 {
     values.into_iter().fold(f64::INFINITY, f64::min)
@@ -63,6 +81,14 @@ mod tests {
         assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median([4.0, 1.0, 2.0, 3.0]), 2.5);
         assert_eq!(least([2.0, 1.0]), 1.0);
+    }
+
+    #[test]
+    fn the_median_is_surer_with_more_rounds() {
+        let within = |count: u32| median_within((1..=count).map(f64::from));
+        assert_eq!(within(5), (1.0, 5.0), "all of them: too few");
+        assert_eq!(within(36), (13.0, 24.0));
+        assert!(median_within([]).0.is_nan());
     }
 
     #[test]
