@@ -1,53 +1,80 @@
 //! The store on disk: an LSM tree whose data and applied position are one.
 //!
-//! **Atomicity.** Everything of this store — position, the replica's metadata, deadlines, keys — is
-//! in one fjall keyspace, told apart by its first byte. All that changed since the last commit goes
-//! into one `WriteBatch`. Read in fjall 3.1: a batch is one journal entry with a start, an end and
-//! a checksum, and one sequence number; recovery drops a batch without its end. The batch enters
-//! the memtable under the journal's lock, and the memtable is rotated under the same lock, so a
-//! table on disk holds whole batches only. Two keyspaces would not do: their memtables are flushed
-//! apart, and after a power loss, with the journal's tail gone, one could be ahead of the other.
+//! **Layers.** Commits go to a table in memory, and from there to the tree when they are enough: a
+//! key that is written often enters the tree once. A thread of its own does that ([`writer`]); what is
+//! on its way, and what is not yet, is looked at before the tree. So a commit writes nothing.
 //!
-//! **Durability.** The journal is not synced at a commit: after a crash the store is at an earlier
-//! position, and the replica's log replays from there. Data and position are never apart.
+//! **Atomicity.** Everything of this store — position, the replica's metadata, deadlines, keys — is
+//! in one fjall keyspace, told apart by its first byte. All of a table goes into one `WriteBatch`,
+//! with the position of its last commit. Read in fjall 3.1: a batch is one journal entry with a
+//! start, an end and a checksum, and one sequence number; recovery drops a batch without its end.
+//! The batch enters the memtable under the journal's lock, and the memtable is rotated under the
+//! same lock, so a table on disk holds whole batches only. Two keyspaces would not do: their
+//! memtables are flushed apart, and after a power loss, with the journal's tail gone, one could be
+//! ahead of the other.
+//!
+//! **Durability.** The replica's log has everything; after a crash the store is at an earlier
+//! position, and the log replays from there. [`Limits`] bound how much. Data and position are never
+//! apart.
 //!
 //! **Damage.** An unsynced journal may come back from a power loss with a hole in it, which fjall
 //! reports as damage. The log is the truth, so [`LsmStore::open`] then sets the folder aside and
 //! starts an empty one, and says so.
 
+mod changes;
+mod layout;
+mod merge;
+mod writer;
+
 use std::{
+    borrow::Cow,
     cell::Cell,
-    collections::BTreeMap,
-    fmt, io,
-    ops::{Bound, ControlFlow},
+    fmt, io, iter, mem,
+    ops::ControlFlow,
     panic,
     path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
 };
 
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Slice};
 use quorate_core::slot::Slot;
 use quorate_replica::service::MetaChange;
 
-use super::{Bytes, Entry, Metadata, Position, Store, Version, Visit};
+use self::{
+    changes::Changes,
+    layout::{
+        FORMAT, State, data_key, deadline_key, entry, header, kind, parse_data_key,
+        parse_deadline_key, prefix,
+    },
+    merge::Merge,
+    writer::{Stopped, Writer},
+};
+use super::{Entry, Metadata, Position, Store, Version, Visit, table::Record};
 
-/// First bytes of stored keys.
-mod kind {
-    pub(super) const STATE: u8 = 0;
-    pub(super) const META: u8 = 1;
-    pub(super) const DEADLINE: u8 = 2;
-    pub(super) const DATA: u8 = 3;
+/// How much may be held back from the tree.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes in memory from which on changes go to the tree. Twice as much slows commits down, eight
+    /// times as much stops them until the tree has caught up.
+    pub held_bytes: usize,
+    /// Bytes written from which on changes go to the tree, so that the log has little to replay.
+    pub written_bytes: usize,
 }
 
-/// Version of this layout.
-const FORMAT: u8 = 1;
-/// Bytes of a stored value before the client's: slot, index, deadline.
-const HEADER_BYTES: usize = 8 + 4 + 8;
-/// Bytes of a stored data key before the client's: kind, generation, position.
-const KEY_BYTES: usize = 1 + 6 + 6;
-/// Deadline of a key without one.
-const NO_DEADLINE: u64 = u64::MAX;
-/// Keys of a flushed generation that are removed with one commit.
-const PURGED_MAX: usize = 1024;
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            held_bytes: 16 << 20,
+            written_bytes: 64 << 20,
+        }
+    }
+}
+
+const STOPPED: &str = "the store cannot go on: the thread that writes it has stopped";
+
+/// How long a commit waits for the tree when twice the limit is held.
+const BRAKE: Duration = Duration::from_millis(2);
 
 /// The store could not be opened.
 #[derive(Debug)]
@@ -64,63 +91,24 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-/// What a commit stores besides data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct State {
-    applied_to: Slot,
-    keys: u64,
-    /// FLUSHALL starts another generation: keys of earlier ones are not seen, and are removed
-    /// little by little. Otherwise it would be one commit as large as the store.
-    generation: u64,
-    /// Nothing is left of generations below.
-    oldest: u64,
-}
-
-impl State {
-    const EMPTY: Self = Self {
-        applied_to: Slot::FIRST,
-        keys: 0,
-        generation: 0,
-        oldest: 0,
-    };
-
-    fn to_bytes(self) -> Vec<u8> {
-        let mut bytes = vec![FORMAT];
-        bytes.extend_from_slice(&self.applied_to.0.to_le_bytes());
-        bytes.extend_from_slice(&self.keys.to_le_bytes());
-        bytes.extend_from_slice(&self.generation.to_le_bytes());
-        bytes.extend_from_slice(&self.oldest.to_le_bytes());
-        bytes
-    }
-
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (&FORMAT, rest) = bytes.split_first()? else {
-            return None;
-        };
-        let (slot, rest) = rest.split_first_chunk()?;
-        let (keys, rest) = rest.split_first_chunk()?;
-        let (generation, rest) = rest.split_first_chunk()?;
-        let (oldest, []) = rest.split_first_chunk()? else {
-            return None;
-        };
-        Some(Self {
-            applied_to: Slot(u64::from_le_bytes(*slot)),
-            keys: u64::from_le_bytes(*keys),
-            generation: u64::from_le_bytes(*generation),
-            oldest: u64::from_le_bytes(*oldest),
-        })
-    }
-}
-
 /// Keys and values in an LSM tree.
 pub struct LsmStore {
     database: Database,
     keyspace: Keyspace,
     state: State,
-    /// Changes since the last commit: stored key → stored value, or removed.
-    overlay: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
-    /// Where the removal of earlier generations goes on.
-    purge_from: Vec<u8>,
+    limits: Limits,
+    /// Not on its way to the tree yet.
+    active: Changes,
+    /// On its way.
+    frozen: Option<Arc<Changes>>,
+    /// The last that arrived. Still looked at before the tree: what is written often was written
+    /// lately, and a table is faster than a tree.
+    settled: Option<Arc<Changes>>,
+    writer: Writer,
+    /// Something changed since the last commit.
+    dirty: bool,
+    /// There is something to purge.
+    cleared: bool,
     /// No key has an earlier deadline. Deadlines that were removed lie before it until they are
     /// compacted away; looking for overdue keys must not walk over them each time.
     earliest: Cell<u64>,
@@ -138,15 +126,20 @@ impl LsmStore {
     /// Opens the store in this folder, or starts one. The text says what had to be set aside
     /// because it was damaged.
     pub fn open(path: &Path) -> Result<(Self, Option<String>), OpenError> {
+        Self::open_with(path, Limits::default())
+    }
+
+    /// The same, with limits of one's own.
+    pub fn open_with(path: &Path, limits: Limits) -> Result<(Self, Option<String>), OpenError> {
         let error = |detail: String| OpenError {
             path: path.to_owned(),
             detail,
         };
-        match Self::open_as_it_is(path) {
+        match Self::open_as_it_is(path, limits) {
             Ok(store) => Ok((store, None)),
             Err(Failed::Damaged(detail)) => {
                 let aside = set_aside(path).map_err(|e| error(format!("{detail}; {e}")))?;
-                let store = Self::open_as_it_is(path).map_err(|e| error(e.to_string()))?;
+                let store = Self::open_as_it_is(path, limits).map_err(|e| error(e.to_string()))?;
                 let aside = aside.display();
                 Ok((
                     store,
@@ -159,7 +152,7 @@ impl LsmStore {
         }
     }
 
-    fn open_as_it_is(path: &Path) -> Result<Self, Failed> {
+    fn open_as_it_is(path: &Path, limits: Limits) -> Result<Self, Failed> {
         let database = recover(path)?;
         let keyspace = database
             .keyspace("kv", KeyspaceCreateOptions::default)
@@ -173,104 +166,66 @@ impl LsmStore {
                 ))
             })?,
         };
+        let writer = Writer::start(database.clone(), keyspace.clone(), state)
+            .map_err(|error| Failed::Other(error.to_string()))?;
         Ok(Self {
             database,
             keyspace,
             state,
-            overlay: BTreeMap::new(),
-            purge_from: Vec::new(),
+            limits,
+            active: Changes::new(state),
+            frozen: None,
+            settled: None,
+            writer,
+            dirty: false,
+            cleared: false,
             earliest: Cell::new(0),
         })
     }
 
-    /// Puts everything on stable storage.
-    pub fn persist(&self) -> Result<(), OpenError> {
+    /// Puts everything that is committed on stable storage, if nothing is uncommitted.
+    pub fn persist(&mut self) -> Result<(), OpenError> {
+        let failed = |detail: String| OpenError {
+            path: PathBuf::new(),
+            detail,
+        };
+        self.flush().map_err(|Stopped| failed(STOPPED.to_owned()))?;
         self.database
             .persist(PersistMode::SyncAll)
-            .map_err(|e| OpenError {
-                path: PathBuf::new(),
-                detail: e.to_string(),
-            })
+            .map_err(|e| failed(e.to_string()))
     }
 
-    /// Number of committed entries of all kinds, for looking at what takes space. Reads everything.
+    /// Number of entries of all kinds in the tree, for looking at what takes space. Reads everything.
     pub fn stored_entries(&self) -> usize {
         must(self.keyspace.len())
     }
 
-    /// The stored value behind a stored key, changes included.
-    fn stored(&self, key: &[u8]) -> Option<Bytes<'_>> {
-        match self.overlay.get(key) {
-            Some(change) => change.as_deref().map(Bytes::Borrowed),
-            None => must(self.keyspace.get(key)).map(|slice| Bytes::Shared(slice, 0)),
+    /// What is above the tree, uppermost first.
+    fn layers(&self) -> impl Iterator<Item = &Changes> {
+        let below = [&self.frozen, &self.settled].into_iter().flatten();
+        // Changes of a generation that ended are not seen.
+        let seen = below.filter(|layer| layer.state.generation == self.state.generation);
+        iter::once(&self.active).chain(seen.map(|layer| &**layer))
+    }
+
+    fn above(&self, position: Position, key: &[u8]) -> Option<&Record> {
+        self.layers()
+            .find_map(|layer| layer.data.get(position, key))
+    }
+
+    fn in_tree(&self, position: Position, key: &[u8]) -> Option<Slice> {
+        must(
+            self.keyspace
+                .get(data_key(self.state.generation, position, key)),
+        )
+    }
+
+    /// The deadline of a key, if the key is there.
+    fn deadline_of(&self, position: Position, key: &[u8]) -> Option<Option<u64>> {
+        match self.above(position, key) {
+            Some(record) => (!record.is_absent()).then(|| record.deadline()),
+            None => Some(header(&self.in_tree(position, key)?).1),
         }
-    }
-
-    /// Visits stored keys between two bounds in order, changes included.
-    fn range(
-        &self,
-        from: &[u8],
-        before: &[u8],
-        visit: &mut dyn FnMut(&[u8], Bytes<'_>) -> ControlFlow<()>,
-    ) {
-        let bounds = (Bound::Included(from), Bound::Excluded(before));
-        let mut changes = self.overlay.range::<[u8], _>(bounds).peekable();
-        let mut stored = self
-            .keyspace
-            .range::<&[u8], _>((Bound::Included(from), Bound::Excluded(before)));
-        let mut next_stored = || stored.next().map(|guard| must(guard.into_inner()));
-        let mut ahead = next_stored();
-        loop {
-            let flow = match (changes.peek(), &ahead) {
-                (None, None) => return,
-                (Some((key, _)), Some((other, _))) if ***key > **other => {
-                    let (key, value) = ahead.take().expect("matched as present");
-                    ahead = next_stored();
-                    visit(&key, Bytes::Shared(value, 0))
-                }
-                (None, Some(_)) => {
-                    let (key, value) = ahead.take().expect("matched as present");
-                    ahead = next_stored();
-                    visit(&key, Bytes::Shared(value, 0))
-                }
-                (Some((key, change)), other) => {
-                    if other.as_ref().is_some_and(|(other, _)| **other == ***key) {
-                        ahead = next_stored();
-                    }
-                    let flow = match change {
-                        Some(value) => visit(key, Bytes::Borrowed(value)),
-                        None => ControlFlow::Continue(()),
-                    };
-                    changes.next();
-                    flow
-                }
-            };
-            if flow.is_break() {
-                return;
-            }
-        }
-    }
-
-    fn data_key(&self, key: &[u8]) -> Vec<u8> {
-        let mut stored = Vec::with_capacity(KEY_BYTES + key.len());
-        stored.push(kind::DATA);
-        stored.extend_from_slice(&generation_bytes(self.state.generation));
-        stored.extend_from_slice(&Position::of(key).to_bytes());
-        stored.extend_from_slice(key);
-        stored
-    }
-
-    fn deadline_key(&self, deadline: u64, key: &[u8]) -> Vec<u8> {
-        let mut stored = prefix(kind::DEADLINE, self.state.generation);
-        stored.extend_from_slice(&deadline.to_be_bytes());
-        stored.extend_from_slice(key);
-        stored
-    }
-
-    /// The deadline of a stored key, if the key is there.
-    fn deadline_of(&self, stored_key: &[u8]) -> Option<Option<u64>> {
-        let stored = self.stored(stored_key)?;
-        Some(header(&stored).1)
     }
 
     fn move_deadline(&mut self, key: &[u8], old: Option<u64>, new: Option<u64>) {
@@ -278,40 +233,72 @@ impl LsmStore {
             return;
         }
         if let Some(old) = old {
-            self.overlay.insert(self.deadline_key(old, key), None);
+            self.active.set_deadline(key, old, false);
         }
         if let Some(new) = new {
             self.earliest.set(self.earliest.get().min(new));
-            self.overlay
-                .insert(self.deadline_key(new, key), Some(Vec::new()));
+            self.active.set_deadline(key, new, true);
         }
     }
 
-    /// Removes some keys of generations that FLUSHALL ended.
-    fn purge(&mut self, batch: &mut fjall::OwnedWriteBatch) {
-        if self.state.oldest == self.state.generation {
-            return;
+    /// Gives all that is committed to the tree and waits for it.
+    fn flush(&mut self) -> Result<(), Stopped> {
+        if !self.dirty && self.active.written > 0 {
+            self.thaw()?;
+            self.freeze()?;
         }
-        let mut left = PURGED_MAX;
-        for kind in [kind::DEADLINE, kind::DATA] {
-            let from = prefix(kind, 0).max(self.purge_from.clone());
-            let before = prefix(kind, self.state.generation);
-            if from >= before {
-                continue;
-            }
-            let stored = self.keyspace.range::<Vec<u8>, _>(from..before);
-            for guard in stored.take(left) {
-                let key = must(guard.key());
-                left -= 1;
-                self.purge_from = key.to_vec();
-                batch.remove(&self.keyspace, key);
-            }
-            if left == 0 {
-                return;
-            }
+        self.thaw()
+    }
+
+    /// Sends the changes to the tree; none are on their way, and all are committed.
+    fn freeze(&mut self) -> Result<(), Stopped> {
+        debug_assert!(self.frozen.is_none() && !self.dirty);
+        self.state.oldest = self.state.oldest.max(self.writer.purged_below());
+        self.active.state = self.state;
+        let full = mem::replace(&mut self.active, Changes::new(self.state));
+        let full = Arc::new(full);
+        self.frozen = Some(Arc::clone(&full));
+        self.cleared = false;
+        self.writer.write(full)
+    }
+
+    /// Waits until nothing is on its way to the tree.
+    fn thaw(&mut self) -> Result<(), Stopped> {
+        if self.frozen.is_some() {
+            self.writer.wait_until_written()?;
+            self.settle()?;
         }
-        self.state.oldest = self.state.generation;
-        self.purge_from.clear();
+        Ok(())
+    }
+
+    /// The same, but waits only so long.
+    fn thaw_within(&mut self, patience: Duration) -> Result<(), Stopped> {
+        if self.frozen.is_some() && self.writer.has_written(patience)? {
+            self.settle()?;
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self) -> Result<(), Stopped> {
+        match mem::replace(&mut self.settled, self.frozen.take()) {
+            Some(outdated) => self.writer.free(outdated),
+            None => Ok(()),
+        }
+    }
+
+    /// Sends changes to the tree when they are enough.
+    fn drain(&mut self) -> Result<(), Stopped> {
+        let held = self.active.held / self.limits.held_bytes.max(1);
+        match held {
+            0..2 => self.thaw_within(Duration::ZERO)?,
+            2..8 => self.thaw_within(BRAKE)?,
+            _ => self.thaw()?,
+        }
+        let full = held > 0 || self.active.written >= self.limits.written_bytes;
+        if self.frozen.is_none() && (full || self.cleared) {
+            self.freeze()?;
+        }
+        Ok(())
     }
 }
 
@@ -367,54 +354,6 @@ fn set_aside(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-fn generation_bytes(generation: u64) -> [u8; 6] {
-    let [_, _, bytes @ ..] = generation.to_be_bytes();
-    bytes
-}
-
-/// What all stored keys of a kind and generation begin with.
-fn prefix(kind: u8, generation: u64) -> Vec<u8> {
-    let mut stored = vec![kind];
-    stored.extend_from_slice(&generation_bytes(generation));
-    stored
-}
-
-/// Version and deadline of a stored value.
-fn header(stored: &[u8]) -> (Version, Option<u64>) {
-    let damaged = "this version wrote it: values have a header";
-    let (slot, rest) = stored.split_first_chunk().expect(damaged);
-    let (index, rest) = rest.split_first_chunk().expect(damaged);
-    let (deadline, _) = rest.split_first_chunk().expect(damaged);
-    let version = Version {
-        slot: u64::from_le_bytes(*slot),
-        index: u32::from_le_bytes(*index),
-    };
-    let deadline = u64::from_le_bytes(*deadline);
-    (version, (deadline != NO_DEADLINE).then_some(deadline))
-}
-
-fn stored_value(value: &[u8], version: Version, deadline: Option<u64>) -> Vec<u8> {
-    let mut stored = Vec::with_capacity(HEADER_BYTES + value.len());
-    stored.extend_from_slice(&version.slot.to_le_bytes());
-    stored.extend_from_slice(&version.index.to_le_bytes());
-    stored.extend_from_slice(&deadline.unwrap_or(NO_DEADLINE).to_le_bytes());
-    stored.extend_from_slice(value);
-    stored
-}
-
-fn entry(stored: Bytes<'_>) -> Entry<'_> {
-    let (version, deadline) = header(&stored);
-    let value = match stored {
-        Bytes::Borrowed(bytes) => Bytes::Borrowed(&bytes[HEADER_BYTES..]),
-        Bytes::Shared(slice, from) => Bytes::Shared(slice, from + HEADER_BYTES),
-    };
-    Entry {
-        value,
-        version,
-        deadline,
-    }
-}
-
 /// The disk under the store failed. Going on would mean to answer from a state that is not the
 /// log's; the process ends, and says why.
 fn must<T>(result: fjall::Result<T>) -> T {
@@ -423,32 +362,38 @@ fn must<T>(result: fjall::Result<T>) -> T {
 
 impl Store for LsmStore {
     fn get(&self, key: &[u8]) -> Option<Entry<'_>> {
-        self.stored(&self.data_key(key)).map(entry)
+        let position = Position::of(key);
+        match self.above(position, key) {
+            Some(record) => (!record.is_absent()).then(|| record.entry()),
+            None => self.in_tree(position, key).map(entry),
+        }
     }
 
     fn put(&mut self, key: &[u8], value: &[u8], version: Version, deadline: Option<u64>) {
-        let stored_key = self.data_key(key);
-        let old = self.deadline_of(&stored_key);
+        let position = Position::of(key);
+        let old = self.deadline_of(position, key);
+        self.dirty = true;
         self.state.keys += u64::from(old.is_none());
         self.move_deadline(key, old.flatten(), deadline);
-        self.overlay
-            .insert(stored_key, Some(stored_value(value, version, deadline)));
+        self.active.put(position, key, value, version, deadline);
     }
 
     fn remove(&mut self, key: &[u8]) -> bool {
-        let stored_key = self.data_key(key);
-        let Some(old) = self.deadline_of(&stored_key) else {
+        let position = Position::of(key);
+        let Some(old) = self.deadline_of(position, key) else {
             return false;
         };
+        self.dirty = true;
         self.state.keys -= 1;
         self.move_deadline(key, old, None);
-        self.overlay.insert(stored_key, None);
+        self.active.put(position, key, b"", Version::ABSENT, None);
         true
     }
 
     fn clear(&mut self) {
-        // The overlay holds data and deadlines of this generation only.
-        self.overlay.clear();
+        self.active.clear();
+        self.dirty = true;
+        self.cleared = true;
         self.state.generation += 1;
         self.state.keys = 0;
         self.earliest.set(0);
@@ -458,57 +403,82 @@ impl Store for LsmStore {
         self.state.keys
     }
 
+    fn foresee(&self, keys: &[Position]) {
+        for layer in self.layers() {
+            layer.data.touch(keys);
+        }
+    }
+
     fn scan(&self, from: Position, visit: &mut Visit<'_>) {
-        let mut first = prefix(kind::DATA, self.state.generation);
-        first.extend_from_slice(&from.to_bytes());
-        let before = prefix(kind::DATA, self.state.generation + 1);
-        self.range(&first, &before, &mut |key, stored| {
-            visit(&key[KEY_BYTES..], &entry(stored))
-        });
+        let generation = self.state.generation;
+        let mut merge = Merge::new();
+        for layer in self.layers() {
+            merge.add(layer.data.from(from).map(|(position, record)| {
+                let key = (position, Cow::Borrowed(record.key()));
+                (key, (!record.is_absent()).then(|| record.entry()))
+            }));
+        }
+        let (first, before) = (
+            data_key(generation, from, b""),
+            prefix(kind::DATA, generation + 1),
+        );
+        merge.add(self.keyspace.range(first..before).map(|guard| {
+            let (key, value) = must(guard.into_inner());
+            let (position, key) = parse_data_key(&key);
+            ((position, Cow::Owned(key.to_vec())), Some(entry(value)))
+        }));
+        for ((_, key), entry) in merge {
+            if let Some(entry) = entry
+                && visit(&key, &entry).is_break()
+            {
+                return;
+            }
+        }
     }
 
     fn overdue(&self, wall_ms: u64, visit: &mut dyn FnMut(u64, &[u8]) -> ControlFlow<()>) {
-        let skipped = prefix(kind::DEADLINE, self.state.generation).len();
         let (from, to) = (self.earliest.get(), wall_ms.saturating_add(1));
         if from >= to {
             return;
         }
-        let (first, before) = (self.deadline_key(from, b""), self.deadline_key(to, b""));
+        let bound = |deadline| (deadline, Box::default());
+        let mut merge = Merge::new();
+        for layer in self.layers() {
+            let deadlines = layer.deadlines.range(bound(from)..bound(to));
+            merge.add(
+                deadlines.map(|((deadline, key), present)| {
+                    ((*deadline, Cow::Borrowed(&**key)), *present)
+                }),
+            );
+        }
+        let generation = self.state.generation;
+        let (first, before) = (
+            deadline_key(generation, from, b""),
+            deadline_key(generation, to, b""),
+        );
+        merge.add(self.keyspace.range(first..before).map(|guard| {
+            let key = must(guard.key());
+            let (deadline, key) = parse_deadline_key(&key);
+            ((deadline, Cow::Owned(key.to_vec())), true)
+        }));
         let mut found = None;
-        self.range(&first, &before, &mut |key, _| match key
-            .get(skipped..)
-            .and_then(<[u8]>::split_first_chunk)
-        {
-            Some((deadline, key)) => {
-                let deadline = u64::from_be_bytes(*deadline);
-                found.get_or_insert(deadline);
-                visit(deadline, key)
+        for ((deadline, key), present) in merge {
+            if !present {
+                continue;
             }
-            None => ControlFlow::Continue(()),
-        });
+            found.get_or_insert(deadline);
+            if visit(deadline, &key).is_break() {
+                break;
+            }
+        }
         self.earliest.set(found.unwrap_or(to));
     }
 
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]) {
         self.state.applied_to = applied_to;
-        let items = self.overlay.len() + meta.len() + 1;
-        let mut batch = fjall::OwnedWriteBatch::with_capacity(self.database.clone(), items);
-        for (key, change) in std::mem::take(&mut self.overlay) {
-            match change {
-                Some(value) => batch.insert(&self.keyspace, key, value),
-                None => batch.remove(&self.keyspace, key),
-            }
-        }
-        for change in meta {
-            let key = [&[kind::META], &*change.key].concat();
-            match &change.value {
-                Some(value) => batch.insert(&self.keyspace, key, &**value),
-                None => batch.remove(&self.keyspace, key),
-            }
-        }
-        self.purge(&mut batch);
-        batch.insert(&self.keyspace, [kind::STATE], self.state.to_bytes());
-        must(batch.commit());
+        self.active.commit(meta);
+        self.dirty = false;
+        self.drain().expect(STOPPED);
     }
 
     fn recovered(&mut self) -> (Slot, Metadata) {
@@ -527,6 +497,8 @@ impl Drop for LsmStore {
     /// A clean stop loses nothing, so that the next start replays nothing. If it fails, the log
     /// replays.
     fn drop(&mut self) {
+        let _ = self.flush();
+        self.writer.end();
         let _ = self.database.persist(PersistMode::SyncAll);
     }
 }

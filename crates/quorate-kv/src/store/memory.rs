@@ -1,15 +1,14 @@
 //! The store in memory, rebuilt from the log after a restart.
 
-mod record;
-mod table;
-
 use std::{collections::BTreeSet, ops::ControlFlow};
 
 use quorate_core::slot::Slot;
 use quorate_replica::service::MetaChange;
 
-use self::{record::Record, table::Table};
-use super::{Entry, Metadata, Position, Store, Version, Visit};
+use super::{
+    Entry, Metadata, Position, Store, Version, Visit,
+    table::{Record, Table},
+};
 
 /// Keys in a table, and those with a deadline once more in the order of deadlines.
 #[derive(Debug, Default)]
@@ -70,9 +69,11 @@ impl Store for MemoryStore {
     }
 
     fn scan(&self, from: Position, visit: &mut Visit<'_>) {
-        let _ = self
-            .table
-            .scan(from, &mut |record| visit(record.key(), &record.entry()));
+        for (_, record) in self.table.from(from) {
+            if visit(record.key(), &record.entry()).is_break() {
+                return;
+            }
+        }
     }
 
     fn overdue(&self, wall_ms: u64, visit: &mut dyn FnMut(u64, &[u8]) -> ControlFlow<()>) {

@@ -8,6 +8,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 pub mod lsm;
 pub mod memory;
+mod table;
 
 /// The command that changed a key last; `None` in its place means that the key is absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,6 +64,15 @@ impl Position {
     /// As a cursor.
     pub const fn cursor(self) -> u64 {
         self.0
+    }
+
+    /// From its six bytes.
+    fn from_bytes(bytes: [u8; 6]) -> Self {
+        Self(
+            bytes
+                .iter()
+                .fold(0, |sum, byte| sum << 8 | u64::from(*byte)),
+        )
     }
 
     /// Six bytes that sort alike.

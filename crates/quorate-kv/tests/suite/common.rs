@@ -15,7 +15,11 @@ use quorate_core::{
 use quorate_kv::{
     front::{RespFront, Settings},
     service::Service,
-    store::{Store, lsm::LsmStore, memory::MemoryStore},
+    store::{
+        Store,
+        lsm::{Limits, LsmStore},
+        memory::MemoryStore,
+    },
 };
 use quorate_replica::{
     front::{Completion, ConnectionId, Failure, Front, Requests, Sequenced, SessionId, Tag},
@@ -401,7 +405,11 @@ pub(crate) fn request<W: AsRef<[u8]>>(words: &[W]) -> Vec<u8> {
 pub(crate) fn on_both_stores(test: impl Fn(&mut Node)) {
     test(&mut Node::memory());
     let folder = tempfile::tempdir().unwrap();
-    let (store, damage) = LsmStore::open(&folder.path().join("kv")).unwrap();
+    let limits = Limits {
+        held_bytes: 200,
+        ..Limits::default()
+    };
+    let (store, damage) = LsmStore::open_with(&folder.path().join("kv"), limits).unwrap();
     assert_eq!(damage, None);
     test(&mut Node::new(World::new(Box::new(store))));
 }

@@ -3,7 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use quorate_core::slot::Slot;
-use quorate_kv::store::{Position, Store as _, Version, digest, lsm::LsmStore};
+use quorate_kv::store::{
+    Position, Store, Version, digest,
+    lsm::{Limits, LsmStore},
+    memory::MemoryStore,
+};
 use quorate_replica::service::MetaChange;
 
 use crate::common::{Random, copy};
@@ -34,6 +38,7 @@ fn position_data_and_metadata_survive_together() {
     store.put(b"b", b"2", VERSION, None);
     store.remove(b"a");
     store.commit(Slot(3), &[meta("x", None)]);
+    store.persist().unwrap();
     store.put(b"lost", b"not committed", VERSION, None);
     drop(store);
     let mut store = open(&path);
@@ -56,13 +61,15 @@ fn keys_of_a_flushed_store_do_not_come_back_and_are_removed_by_and_by() {
         store.put(key.as_bytes(), b"old", VERSION, Some(number + 1));
     }
     store.commit(Slot(2), &[]);
+    store.persist().unwrap();
     store.clear();
     store.put(b"5", b"new", VERSION, None);
     assert_eq!(store.len(), 1);
     store.commit(Slot(3), &[]);
     drop(store);
     let mut store = open(&path);
-    for slot in 4..20 {
+    let mut slot = 4;
+    while store.stored_entries() > 2 {
         let mut seen = 0;
         store.scan(Position::START, &mut |key, entry| {
             assert_eq!((key, &*entry.value), (&b"5"[..], &b"new"[..]));
@@ -72,8 +79,86 @@ fn keys_of_a_flushed_store_do_not_come_back_and_are_removed_by_and_by() {
         store.overdue(u64::MAX - 1, &mut |_, _| panic!("no deadline is left"));
         assert_eq!((seen, store.len()), (1, 1));
         store.commit(Slot(slot), &[]);
+        slot += 1;
     }
     assert_eq!(store.stored_entries(), 2, "the key, and the position");
+}
+
+/// The tree has whole commits only, whatever was going on when the process ended.
+#[test]
+fn a_store_that_ends_within_a_run_is_at_an_earlier_commit() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kv");
+    let mut store = open(&path);
+    store.put(b"a", b"1", VERSION, None);
+    store.commit(Slot(2), &[meta("x", Some("1"))]);
+    store.persist().unwrap();
+    store.put(b"a", b"2", VERSION, None);
+    store.commit(Slot(3), &[meta("x", Some("2"))]);
+    store.put(b"a", b"3", VERSION, None);
+    store.persist().unwrap();
+    drop(store);
+    let mut store = open(&path);
+    let metadata = vec![(b"x".to_vec(), b"1".to_vec())];
+    assert_eq!(store.recovered(), (Slot(2), metadata));
+    assert_eq!(&*store.get(b"a").unwrap().value, b"1");
+}
+
+/// What is read is the same wherever it lies: in memory, on its way to the tree, in the tree, or in
+/// several of them.
+#[test]
+fn the_layers_are_one() {
+    for held_bytes in [0, 200, 2000, usize::MAX] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kv");
+        let limits = Limits {
+            held_bytes,
+            written_bytes: usize::MAX,
+        };
+        let (mut store, _) = LsmStore::open_with(&path, limits).unwrap();
+        let mut model = MemoryStore::new();
+        let mut random = Random(held_bytes as u64);
+        for slot in 2..400u64 {
+            for index in 0..4 {
+                let key = [b'k', random.below(30).to_le_bytes()[0]];
+                let version = Version { slot, index };
+                let value = vec![b'v'; random.below(40)];
+                let deadline = (random.below(3) == 0).then(|| 1 + random.next() % 50);
+                match random.below(40) {
+                    0 if index == 0 => {
+                        store.clear();
+                        model.clear();
+                    }
+                    1..12 => assert_eq!(store.remove(&key), model.remove(&key)),
+                    _ => {
+                        store.put(&key, &value, version, deadline);
+                        model.put(&key, &value, version, deadline);
+                    }
+                }
+                assert_eq!(store.len(), model.len());
+                assert_eq!(store.contains(&key), model.contains(&key));
+            }
+            store.commit(Slot(slot), &[]);
+            assert_eq!(digest(&store), digest(&model), "{held_bytes} at {slot}");
+            let wall_ms = random.next() % 60;
+            assert_eq!(overdue(&store, wall_ms), overdue(&model, wall_ms));
+            if random.below(100) == 0 {
+                drop(store);
+                (store, _) = LsmStore::open_with(&path, limits).unwrap();
+                assert_eq!(store.recovered().0, Slot(slot));
+            }
+        }
+        assert!(store.stored_entries() > 1 || held_bytes == usize::MAX);
+    }
+}
+
+fn overdue(store: &dyn Store, wall_ms: u64) -> Vec<(u64, Vec<u8>)> {
+    let mut found = Vec::new();
+    store.overdue(wall_ms, &mut |deadline, key| {
+        found.push((deadline, key.to_vec()));
+        std::ops::ControlFlow::Continue(())
+    });
+    found
 }
 
 #[test]
@@ -97,8 +182,9 @@ fn a_damaged_store_is_set_aside_and_begun_anew() {
         let value: Vec<u8> = (0..9000).map(|_| random.next().to_le_bytes()[0]).collect();
         store.put(format!("{slot}").as_bytes(), &value, VERSION, None);
         store.commit(Slot(slot), &[]);
+        // One unit of the journal each.
+        store.persist().unwrap();
     }
-    store.persist().unwrap();
     drop(store);
     let journal = journal(&path);
     let mut bytes = std::fs::read(&journal).unwrap();
@@ -226,7 +312,7 @@ fn a_folder_of_another_format_is_refused() {
 fn digests_do_not_depend_on_the_store() {
     let folder = tempfile::tempdir().unwrap();
     let mut disk = open(&folder.path().join("kv"));
-    let mut memory = quorate_kv::store::memory::MemoryStore::new();
+    let mut memory = MemoryStore::new();
     for number in 0..200u64 {
         let key = number.to_string();
         let version = Version {
@@ -248,12 +334,11 @@ fn deadlines_are_found_whatever_was_looked_for_before() {
     let folder = tempfile::tempdir().unwrap();
     let mut store = open(&folder.path().join("kv"));
     let overdue = |store: &LsmStore, wall_ms| {
-        let mut found = Vec::new();
-        store.overdue(wall_ms, &mut |deadline, _| {
-            found.push(deadline);
-            std::ops::ControlFlow::Continue(())
-        });
+        let found = overdue(store, wall_ms);
         found
+            .iter()
+            .map(|(deadline, _)| *deadline)
+            .collect::<Vec<_>>()
     };
     for deadline in [30, 10, 20] {
         store.put(

@@ -6,7 +6,7 @@ use crate::store::{Bytes, Entry, Version};
 /// slot u64 | deadline u64 | index u32 | key length u32 | has a deadline u8 | key | value
 /// ```
 #[derive(Debug)]
-pub(super) struct Record(Box<[u8]>);
+pub(in crate::store) struct Record(Box<[u8]>);
 
 const SLOT: usize = 0;
 const DEADLINE: usize = 8;
@@ -16,7 +16,12 @@ const HAS_DEADLINE: usize = 24;
 const HEAD: usize = 25;
 
 impl Record {
-    pub(super) fn new(key: &[u8], value: &[u8], version: Version, deadline: Option<u64>) -> Self {
+    pub(in crate::store) fn new(
+        key: &[u8],
+        value: &[u8],
+        version: Version,
+        deadline: Option<u64>,
+    ) -> Self {
         let key_bytes = u32::try_from(key.len()).expect("a command is shorter than 4 GiB");
         let mut bytes = Vec::with_capacity(HEAD + key.len() + value.len());
         bytes.resize(HEAD, 0);
@@ -29,7 +34,7 @@ impl Record {
     }
 
     /// Replaces all but the key. In place, if the value is as long as the old one.
-    pub(super) fn set(&mut self, value: &[u8], version: Version, deadline: Option<u64>) {
+    pub(in crate::store) fn set(&mut self, value: &[u8], version: Version, deadline: Option<u64>) {
         let from = self.value_at();
         if self.0.len() - from == value.len() {
             self.0[from..].copy_from_slice(value);
@@ -46,27 +51,41 @@ impl Record {
         self.0[HAS_DEADLINE] = u8::from(deadline.is_some());
     }
 
-    pub(super) fn key(&self) -> &[u8] {
+    pub(in crate::store) fn key(&self) -> &[u8] {
         &self.0[HEAD..self.value_at()]
     }
 
-    pub(super) fn deadline(&self) -> Option<u64> {
+    pub(in crate::store) fn deadline(&self) -> Option<u64> {
         (self.0[HAS_DEADLINE] != 0).then(|| u64::from_le_bytes(self.field(DEADLINE)))
     }
 
-    pub(super) fn entry(&self) -> Entry<'_> {
+    pub(in crate::store) fn entry(&self) -> Entry<'_> {
         Entry {
             value: Bytes::Borrowed(&self.0[self.value_at()..]),
-            version: Version {
-                slot: u64::from_le_bytes(self.field(SLOT)),
-                index: u32::from_le_bytes(self.field(INDEX)),
-            },
+            version: self.version(),
             deadline: self.deadline(),
         }
     }
 
+    /// A layer above others says with it that the key is gone.
+    pub(in crate::store) fn is_absent(&self) -> bool {
+        self.version() == Version::ABSENT
+    }
+
+    fn version(&self) -> Version {
+        Version {
+            slot: u64::from_le_bytes(self.field(SLOT)),
+            index: u32::from_le_bytes(self.field(INDEX)),
+        }
+    }
+
+    /// Bytes in memory.
+    pub(in crate::store) fn bytes(&self) -> usize {
+        self.0.len()
+    }
+
     /// Reads its first and its last byte, so that both ends of it are in the caches.
-    pub(super) fn touch(&self) -> u8 {
+    pub(in crate::store) fn touch(&self) -> u8 {
         self.0[0] ^ self.0[self.0.len() - 1]
     }
 

@@ -5,10 +5,12 @@
 //! part at a time. Whoever chooses keys by their hashes could build runs without end; an item that
 //! would stand further than [`REACH`] from its place is spilled into a tree instead.
 
-use std::{cmp::Ordering, collections::BTreeMap, hint::black_box, mem, ops::ControlFlow};
+mod record;
 
-use super::record::Record;
-use crate::store::{Position, Version};
+use std::{cmp::Ordering, collections::BTreeMap, hint::black_box, iter, mem};
+
+pub(super) use self::record::Record;
+use super::{Position, Version};
 
 const SHARD_BITS: u32 = 10;
 /// Slots of a shard with one key.
@@ -107,18 +109,13 @@ impl Table {
         Some(removed)
     }
 
-    /// Visits all records from `from` on, in order.
-    pub(super) fn scan(
-        &self,
-        from: Position,
-        visit: &mut dyn FnMut(&Record) -> ControlFlow<()>,
-    ) -> ControlFlow<()> {
+    /// All records from `from` on, in order.
+    pub(super) fn from(&self, from: Position) -> impl Iterator<Item = (Position, &Record)> {
         let (first, rest) = self.shards[shard_of(from)..]
             .split_first()
             .expect("every position has a shard");
-        first.scan(from, visit)?;
-        rest.iter()
-            .try_for_each(|shard| shard.scan(Position::START, visit))
+        let rest = rest.iter().flat_map(|shard| shard.from(Position::START));
+        first.from(from).chain(rest)
     }
 
     /// Brings what stands at `positions` into the caches. Each of the two loops consists of loads
@@ -280,25 +277,27 @@ impl Shard {
         self.slots.resize_with(length, || None);
     }
 
-    fn scan(
-        &self,
-        from: Position,
-        visit: &mut dyn FnMut(&Record) -> ControlFlow<()>,
-    ) -> ControlFlow<()> {
+    fn from(&self, from: Position) -> impl Iterator<Item = (Position, &Record)> {
         let slots = self.slots.get(self.place(from)..).unwrap_or_default();
         let items = slots.iter().flatten();
-        let mut items = items.skip_while(|item| item.position < from).peekable();
-        for (position, keys) in self.spilled.range(from..) {
-            for (key, record) in keys {
-                while let Some(item) =
-                    items.next_if(|item| item.compare(*position, key) == Ordering::Less)
-                {
-                    visit(&item.record)?;
-                }
-                visit(record)?;
+        let mut items = items
+            .skip_while(move |item| item.position < from)
+            .peekable();
+        let spilled = self
+            .spilled
+            .range(from..)
+            .flat_map(|(position, keys)| keys.values().map(|record| (*position, record)));
+        let mut spilled = spilled.peekable();
+        iter::from_fn(move || {
+            let item = items.next_if(|item| {
+                let other = spilled.peek();
+                other.is_none_or(|(at, record)| item.compare(*at, record.key()).is_lt())
+            });
+            match item {
+                Some(item) => Some((item.position, &item.record)),
+                None => spilled.next(),
             }
-        }
-        items.try_for_each(|item| visit(&item.record))
+        })
     }
 }
 
@@ -338,11 +337,9 @@ mod tests {
         assert_eq!(table.len(), model.len() as u64);
         for start in [Position::START, from] {
             let mut seen = Vec::new();
-            let flow = table.scan(start, &mut |record| {
+            for (_, record) in table.from(start) {
                 seen.push((record.key().to_vec(), record.entry().value.to_vec()));
-                ControlFlow::Continue(())
-            });
-            assert!(flow.is_continue());
+            }
             let expected = model.range((start, Vec::new())..);
             let expected: Vec<_> = expected
                 .map(|((_, key), value)| (key.clone(), value.clone()))

@@ -1,0 +1,82 @@
+//! What was committed and is not in the tree yet: the layer above it.
+
+use std::collections::BTreeMap;
+
+use quorate_replica::service::MetaChange;
+
+use super::layout::State;
+use crate::store::{
+    Position, Version,
+    table::{Record, Table},
+};
+
+/// What an entry takes besides its bytes, about.
+const ENTRY_BYTES: usize = 64;
+
+/// Changes of one generation, and of the metadata.
+#[derive(Debug)]
+pub(super) struct Changes {
+    /// What the tree will say with them.
+    pub(super) state: State,
+    /// [`Version::ABSENT`] stands for a key that was removed.
+    pub(super) data: Table,
+    /// Whether the deadline is there, or was removed.
+    pub(super) deadlines: BTreeMap<(u64, Box<[u8]>), bool>,
+    pub(super) meta: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    /// Bytes in memory, about.
+    pub(super) held: usize,
+    /// Bytes that were written, whether still held or replaced since.
+    pub(super) written: usize,
+}
+
+impl Changes {
+    pub(super) fn new(state: State) -> Self {
+        Self {
+            state,
+            data: Table::default(),
+            deadlines: BTreeMap::new(),
+            meta: BTreeMap::new(),
+            held: 0,
+            written: 0,
+        }
+    }
+
+    pub(super) fn put(
+        &mut self,
+        position: Position,
+        key: &[u8],
+        value: &[u8],
+        version: Version,
+        deadline: Option<u64>,
+    ) {
+        let bytes = ENTRY_BYTES + key.len() + value.len();
+        let held = self.data.get(position, key).map_or(0, Record::bytes);
+        self.held += bytes.saturating_sub(held);
+        self.written += bytes;
+        self.data.put(position, key, value, version, deadline);
+    }
+
+    pub(super) fn set_deadline(&mut self, key: &[u8], deadline: u64, present: bool) {
+        self.held += ENTRY_BYTES + key.len();
+        self.deadlines.insert((deadline, key.into()), present);
+    }
+
+    /// The end of an atomic unit.
+    pub(super) fn commit(&mut self, meta: &[MetaChange]) {
+        // Also commands that change nothing take their time when the log replays them.
+        self.written += ENTRY_BYTES;
+        for change in meta {
+            let bytes = change.key.len() + change.value.as_ref().map_or(0, Vec::len);
+            self.held += bytes;
+            self.written += bytes;
+            self.meta.insert(change.key.clone(), change.value.clone());
+        }
+    }
+
+    /// Another generation begins: nothing of this one is seen any more.
+    pub(super) fn clear(&mut self) {
+        self.data = Table::default();
+        self.deadlines.clear();
+        self.held = 0;
+    }
+}

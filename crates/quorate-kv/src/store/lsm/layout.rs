@@ -1,0 +1,152 @@
+//! What the bytes in the tree mean.
+
+use fjall::Slice;
+use quorate_core::slot::Slot;
+
+use crate::store::{Bytes, Entry, Position, Version};
+
+/// First bytes of stored keys.
+pub(super) mod kind {
+    pub(in crate::store::lsm) const STATE: u8 = 0;
+    pub(in crate::store::lsm) const META: u8 = 1;
+    pub(in crate::store::lsm) const DEADLINE: u8 = 2;
+    pub(in crate::store::lsm) const DATA: u8 = 3;
+}
+
+/// Version of this layout.
+pub(super) const FORMAT: u8 = 1;
+/// Bytes of a stored value before the client's: slot, index, deadline.
+const HEADER_BYTES: usize = 8 + 4 + 8;
+/// Kind and generation.
+const PREFIX_BYTES: usize = 1 + 6;
+/// Bytes of a stored data key before the client's: the prefix, and the position.
+const KEY_BYTES: usize = PREFIX_BYTES + 6;
+/// Deadline of a key without one.
+const NO_DEADLINE: u64 = u64::MAX;
+
+/// What a commit stores besides data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct State {
+    pub(super) applied_to: Slot,
+    pub(super) keys: u64,
+    /// FLUSHALL starts another generation: keys of earlier ones are not seen, and are removed
+    /// little by little. Otherwise it would be one commit as large as the store.
+    pub(super) generation: u64,
+    /// Nothing is left of generations below.
+    pub(super) oldest: u64,
+}
+
+impl State {
+    pub(super) const EMPTY: Self = Self {
+        applied_to: Slot::FIRST,
+        keys: 0,
+        generation: 0,
+        oldest: 0,
+    };
+
+    pub(super) fn to_bytes(self) -> Vec<u8> {
+        let mut bytes = vec![FORMAT];
+        bytes.extend_from_slice(&self.applied_to.0.to_le_bytes());
+        bytes.extend_from_slice(&self.keys.to_le_bytes());
+        bytes.extend_from_slice(&self.generation.to_le_bytes());
+        bytes.extend_from_slice(&self.oldest.to_le_bytes());
+        bytes
+    }
+
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (&FORMAT, rest) = bytes.split_first()? else {
+            return None;
+        };
+        let (slot, rest) = rest.split_first_chunk()?;
+        let (keys, rest) = rest.split_first_chunk()?;
+        let (generation, rest) = rest.split_first_chunk()?;
+        let (oldest, []) = rest.split_first_chunk()? else {
+            return None;
+        };
+        Some(Self {
+            applied_to: Slot(u64::from_le_bytes(*slot)),
+            keys: u64::from_le_bytes(*keys),
+            generation: u64::from_le_bytes(*generation),
+            oldest: u64::from_le_bytes(*oldest),
+        })
+    }
+}
+
+/// The stored key of a client's key.
+pub(super) fn data_key(generation: u64, position: Position, key: &[u8]) -> Vec<u8> {
+    let mut stored = Vec::with_capacity(KEY_BYTES + key.len());
+    stored.push(kind::DATA);
+    stored.extend_from_slice(&generation_bytes(generation));
+    stored.extend_from_slice(&position.to_bytes());
+    stored.extend_from_slice(key);
+    stored
+}
+
+/// The position and the client's key of a stored data key.
+pub(super) fn parse_data_key(stored: &[u8]) -> (Position, &[u8]) {
+    let damaged = "this version wrote it: data keys have a position";
+    let (head, key) = stored.split_at_checked(KEY_BYTES).expect(damaged);
+    let (_, position) = head.split_last_chunk().expect(damaged);
+    (Position::from_bytes(*position), key)
+}
+
+/// The stored key of a deadline.
+pub(super) fn deadline_key(generation: u64, deadline: u64, key: &[u8]) -> Vec<u8> {
+    let mut stored = prefix(kind::DEADLINE, generation);
+    stored.extend_from_slice(&deadline.to_be_bytes());
+    stored.extend_from_slice(key);
+    stored
+}
+
+/// The deadline and the client's key of a stored deadline.
+pub(super) fn parse_deadline_key(stored: &[u8]) -> (u64, &[u8]) {
+    let damaged = "this version wrote it: deadlines have eight bytes";
+    let (_, rest) = stored.split_at_checked(PREFIX_BYTES).expect(damaged);
+    let (deadline, key) = rest.split_first_chunk().expect(damaged);
+    (u64::from_be_bytes(*deadline), key)
+}
+
+fn generation_bytes(generation: u64) -> [u8; 6] {
+    let [_, _, bytes @ ..] = generation.to_be_bytes();
+    bytes
+}
+
+/// What all stored keys of a kind and generation begin with.
+pub(super) fn prefix(kind: u8, generation: u64) -> Vec<u8> {
+    let mut stored = vec![kind];
+    stored.extend_from_slice(&generation_bytes(generation));
+    stored
+}
+
+/// Version and deadline of a stored value.
+pub(super) fn header(stored: &[u8]) -> (Version, Option<u64>) {
+    let damaged = "this version wrote it: values have a header";
+    let (slot, rest) = stored.split_first_chunk().expect(damaged);
+    let (index, rest) = rest.split_first_chunk().expect(damaged);
+    let (deadline, _) = rest.split_first_chunk().expect(damaged);
+    let version = Version {
+        slot: u64::from_le_bytes(*slot),
+        index: u32::from_le_bytes(*index),
+    };
+    let deadline = u64::from_le_bytes(*deadline);
+    (version, (deadline != NO_DEADLINE).then_some(deadline))
+}
+
+pub(super) fn stored_value(entry: &Entry<'_>) -> Vec<u8> {
+    let mut stored = Vec::with_capacity(HEADER_BYTES + entry.value.len());
+    stored.extend_from_slice(&entry.version.slot.to_le_bytes());
+    stored.extend_from_slice(&entry.version.index.to_le_bytes());
+    stored.extend_from_slice(&entry.deadline.unwrap_or(NO_DEADLINE).to_le_bytes());
+    stored.extend_from_slice(&entry.value);
+    stored
+}
+
+/// What a stored value says.
+pub(super) fn entry(stored: Slice) -> Entry<'static> {
+    let (version, deadline) = header(&stored);
+    Entry {
+        value: Bytes::Shared(stored, HEADER_BYTES),
+        version,
+        deadline,
+    }
+}

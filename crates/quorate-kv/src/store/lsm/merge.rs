@@ -1,0 +1,70 @@
+//! Sorted streams as one, of which an upper one hides what lower ones say of the same key.
+
+/// Streams in the order of their keys, the uppermost first; none repeats a key.
+pub(super) struct Merge<'a, K, T> {
+    streams: Vec<Box<dyn Iterator<Item = (K, T)> + 'a>>,
+    /// The next of each.
+    heads: Vec<Option<(K, T)>>,
+}
+
+impl<'a, K: Ord, T> Merge<'a, K, T> {
+    /// Of nothing.
+    pub(super) fn new() -> Self {
+        Self {
+            streams: Vec::new(),
+            heads: Vec::new(),
+        }
+    }
+
+    /// Adds a stream below the others.
+    pub(super) fn add(&mut self, mut stream: impl Iterator<Item = (K, T)> + 'a) {
+        self.heads.push(stream.next());
+        self.streams.push(Box::new(stream));
+    }
+}
+
+impl<K: Ord, T> Iterator for Merge<'_, K, T> {
+    type Item = (K, T);
+
+    fn next(&mut self) -> Option<(K, T)> {
+        let heads = self.heads.iter_mut().enumerate();
+        let heads = heads.filter(|(_, head)| head.is_some());
+        // Of equal ones `min_by` finds the first, which is the uppermost.
+        let (uppermost, head) = heads.min_by(|(_, a), (_, b)| key(a).cmp(&key(b)))?;
+        let found = head.take()?;
+        self.heads[uppermost] = self.streams[uppermost].next();
+        for (head, stream) in self.heads.iter_mut().zip(&mut self.streams) {
+            if key(head) == Some(&found.0) {
+                *head = stream.next();
+            }
+        }
+        Some(found)
+    }
+}
+
+fn key<K, T>(head: &Option<(K, T)>) -> Option<&K> {
+    head.as_ref().map(|(key, _)| key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_upper_stream_hides_lower_ones() {
+        let streams = [
+            vec![(2, 'a'), (5, 'a')],
+            vec![],
+            vec![(1, 'b'), (2, 'b'), (6, 'b')],
+            vec![(2, 'c'), (3, 'c'), (6, 'c'), (7, 'c')],
+        ];
+        let mut merge = Merge::new();
+        for stream in streams {
+            merge.add(stream.into_iter());
+        }
+        assert_eq!(
+            merge.collect::<Vec<_>>(),
+            [(1, 'b'), (2, 'a'), (3, 'c'), (5, 'a'), (6, 'b'), (7, 'c')]
+        );
+    }
+}
