@@ -1,7 +1,8 @@
 //! `tuner overload`: what is served when up to four times as much is asked as can be.
 //!
-//! A closed loop finds the greatest throughput M of a running cluster. Then come rounds: the closed
-//! loop again, and an open loop at M, 2 M and 4 M; ratios are of one round each. The generator has a
+//! A closed loop finds how many commands under way give a running cluster its greatest throughput.
+//! Then come rounds: the closed loop, which gives M, and an open loop at M, 2 M and 4 M; ratios are
+//! of one round each. The generator has a
 //! CPU for itself, and the nodes share the others, at every point alike: so offering more takes
 //! nothing from the nodes. If the generator itself had no CPU left, the point says so, and judges
 //! nobody.
@@ -172,13 +173,18 @@ fn measure(scenario: &Scenario, cpus: &Cpus, rounds: usize) -> Result<Seen, Fail
     }
     let mut points = Vec::new();
     for round in 1..=rounds {
+        // What is offered is in parts of what was served just before: the machine has its moods.
+        let mut closed = maximum;
         for times in [0].into_iter().chain(TIMES) {
             let offer = match times {
                 0 => Offer::Closed(outstanding.max(1)),
-                times => Offer::Open(rate(maximum, times)),
+                times => Offer::Open(rate(closed, times)),
             };
             let ask = ask(scenario, &nodes, offer)?;
             let (row, watch) = load::run(&mut nodes, Some(cpus), &ask)?;
+            if times == 0 {
+                closed = row.achieved;
+            }
             let from = WARMUP.as_secs_f64();
             points.push(Point {
                 round,
@@ -312,7 +318,7 @@ impl Seen {
                 of(&|point| point.shares.nodes),
                 of(&|point| point.shares.generator + point.shares.waited),
                 if self.is_generators_limit(times) {
-                    "  the generator's limit"
+                    "  generator full"
                 } else {
                     ""
                 }
