@@ -56,6 +56,6 @@ mod log_tests;
 mod model_tests;
 
 pub use error::{DiskError, LogError};
-pub use log::{DEPTH_MAX, Log, LogOptions};
+pub use log::{DEPTH_MAX, LINGER_BYTES, Log, LogOptions};
 pub use read::{ReadDone, Values};
 pub use recover::{Damage, Recovery};

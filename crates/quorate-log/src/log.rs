@@ -6,6 +6,7 @@ use quorate_core::{
     node_id::{Incarnation, NodeId},
     record::{HardState, Record, RecordSeq},
     slot::SlotRange,
+    value::Value,
 };
 
 use crate::{
@@ -25,6 +26,9 @@ use crate::{
 /// Most writes in flight ([disk-2]).
 pub const DEPTH_MAX: usize = 4;
 
+/// What gathers at most before it is written, where nobody waits for the disk.
+pub const LINGER_BYTES: usize = 256 << 10;
+
 /// Whose log it is, and how it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogOptions {
@@ -40,6 +44,9 @@ pub struct LogOptions {
     pub batch_bytes_max: usize,
     /// Writes in flight while records gather: 1 to [`DEPTH_MAX`].
     pub depth: usize,
+    /// Votes for batches gather up to this many bytes, or until [`Log::hurry`], before a write
+    /// starts: for a class that does not wait for the disk. 0: it starts at once.
+    pub linger_bytes: usize,
 }
 
 impl LogOptions {
@@ -52,6 +59,7 @@ impl LogOptions {
             segment_bytes: 64 << 20,
             batch_bytes_max: 1 << 20,
             depth: 2,
+            linger_bytes: 0,
         }
     }
 
@@ -90,6 +98,9 @@ impl LogOptions {
 pub struct Log<D> {
     disk: D,
     depth: usize,
+    linger_bytes: usize,
+    /// What gathers is not to wait for more.
+    hurried: bool,
     gather: Gather,
     writer: Writer,
     pool: Pool,
@@ -117,6 +128,8 @@ impl<D: Disk> Log<D> {
         );
         let mut log = Self {
             depth: options.depth,
+            linger_bytes: options.linger_bytes,
+            hurried: false,
             gather: Gather::new(options.batch_bytes_max, options.depth + 2),
             writer,
             pool: Pool::new(options.segment_bytes, &walked.files, &walked.spares),
@@ -147,6 +160,14 @@ impl<D: Disk> Log<D> {
         }
         if self.error.is_none() {
             self.gather.append(&mut self.disk, seq, record, bytes, hard);
+            // Ballots and configurations are durable in every class; somebody waits for them.
+            self.hurried |= !matches!(
+                record,
+                Record::Vote {
+                    value: Value::Batch(_),
+                    ..
+                } | Record::Decided { .. }
+            );
         }
         Ok(())
     }
@@ -162,13 +183,28 @@ impl<D: Disk> Log<D> {
     pub fn checkpoint(&mut self, hard: HardState) {
         if self.error.is_none() {
             self.gather.restate(&mut self.disk, RecordSeq(0), hard);
+            self.hurried = true;
         }
+    }
+
+    /// Whether something has gathered that waits for more.
+    pub fn lingers(&self) -> bool {
+        !self.hurried && (1..self.linger_bytes).contains(&self.gather.bytes())
+    }
+
+    /// What has gathered waits no longer.
+    pub fn hurry(&mut self) {
+        self.hurried = true;
     }
 
     /// Starts writes while fewer than `depth` are in flight and something has gathered.
     pub fn submit(&mut self) {
+        if self.lingers() {
+            return;
+        }
         while self.error.is_none() && self.writer.in_flight() < self.depth {
             let Some(length) = self.gather.next_length() else {
+                self.hurried = false;
                 return;
             };
             if !self.writer.has_room(length) && !self.next_segment(length) {

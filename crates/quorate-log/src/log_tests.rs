@@ -138,3 +138,48 @@ fn what_was_appended_comes_back_after_a_restart() {
     assert_eq!(read_all(&mut log, 101, 200), []);
     assert!(log.index_entries() < 20, "one entry for many batches");
 }
+
+/// Votes for batches linger until there are enough of them, or until somebody is in a hurry; what is
+/// durable in every class does not.
+#[test]
+fn what_nobody_waits_for_lingers() {
+    let lingering = LogOptions {
+        linger_bytes: 4 << 10,
+        ..options()
+    };
+    let disk = MemoryDisk::new();
+    let (mut log, _) = Log::open(disk.attach(), lingering).unwrap();
+    let polled = |log: &mut Log<MemoryDisk>| {
+        log.submit();
+        log.poll().unwrap();
+        log.poll().unwrap()
+    };
+    assert!(!log.lingers(), "nothing has gathered");
+    vote(&mut log, 1, 100, 1);
+    assert!(log.lingers());
+    assert_eq!(polled(&mut log), RecordSeq(0));
+    assert_eq!(log.counters().writes, 0);
+    log.hurry();
+    assert_eq!(polled(&mut log), RecordSeq(1));
+    vote(&mut log, 2, 100, 1);
+    assert_eq!(polled(&mut log), RecordSeq(1), "one hurry, one write");
+    vote(&mut log, 3, 4000, 1);
+    assert!(!log.lingers(), "enough");
+    assert_eq!(polled(&mut log), RecordSeq(3));
+    vote(&mut log, 4, 100, 1);
+    let promise = Record::Promise { ballot: ballot(2) };
+    log.append(RecordSeq(5), &promise, &[], hard(1, 5)).unwrap();
+    assert_eq!(polled(&mut log), RecordSeq(5));
+    let no_batch = Record::Vote {
+        ballot: ballot(2),
+        range: SlotRange::one(Slot(5)),
+        value: Value::NoOp,
+    };
+    log.append(RecordSeq(6), &no_batch, &[], hard(1, 6))
+        .unwrap();
+    assert_eq!(polled(&mut log), RecordSeq(6));
+    vote(&mut log, 7, 100, 1);
+    log.checkpoint(hard(1, 7));
+    assert_eq!(polled(&mut log), RecordSeq(7));
+    assert!(log.is_idle());
+}

@@ -209,6 +209,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             effects: Effects::with_capacity(64),
             inbox: Default::default(),
             node_wake: Time(0),
+            write_by: None,
             role: Role::Follower,
             log,
             log_reads: LogReads::default(),

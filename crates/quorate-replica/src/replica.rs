@@ -45,6 +45,8 @@ use crate::{
 
 /// How often the leader asks its service for what is due.
 const DUE_MS: u64 = 10;
+/// How long records linger in a log that nobody waits for.
+const LINGER_MS: u64 = 5;
 
 /// One replica: core, log and service joined.
 pub struct Replica<D: Disk, S: StateMachine> {
@@ -64,6 +66,8 @@ pub struct Replica<D: Disk, S: StateMachine> {
     /// Events that wait for a call that can also send.
     pub(crate) inbox: VecDeque<Input>,
     pub(crate) node_wake: Time,
+    /// What lingers in the log is written then.
+    pub(crate) write_by: Option<Time>,
     pub(crate) role: Role,
     // The log.
     pub(crate) log: Log<D>,
@@ -171,7 +175,16 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Starts writing what was appended. Called after the plane's buffers were flushed.
     pub fn submit(&mut self, now: Time) {
+        if self.log.lingers() {
+            let due = *self.write_by.get_or_insert(now.plus_ms(LINGER_MS));
+            if now >= due {
+                self.log.hurry();
+            }
+        }
         self.log.submit();
+        if !self.log.lingers() {
+            self.write_by = None;
+        }
         self.note_writes(now);
     }
 
@@ -256,6 +269,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.fetches.wake_at(),
             self.repair.wake_at(),
             self.log_reads.wake_at(now),
+            self.write_by,
             self.stop.deadline(),
         ];
         parts.into_iter().flatten().min()

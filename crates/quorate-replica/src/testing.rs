@@ -283,6 +283,9 @@ impl<S: StateMachine> Cluster<S> {
         let mut log_options = LogOptions::new(options.cluster, node, seat.incarnation);
         // Small, so that starting a node is cheap; larger records get a batch of their own.
         log_options.batch_bytes_max = 32 << 10;
+        if options.founding.class() == Class::Volatile {
+            log_options.linger_bytes = 2 << 10;
+        }
         let (log, recovery) = Log::open(seat.disk.clone(), log_options).expect("the log opens");
         let replica = Replica::open(options, log, recovery, service, now);
         seat.replica = Some(replica.unwrap_or_else(|error| panic!("node {node}: {error}")));

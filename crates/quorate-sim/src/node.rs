@@ -10,6 +10,7 @@ use quorate_core::{
     ballot::Ballot,
     configuration::Configuration,
     node_id::{Incarnation, Member, NodeId},
+    record::Class,
     slot::Slot,
     time::Time,
 };
@@ -283,6 +284,9 @@ impl Node {
         options.segment_bytes = settings.segment_bytes;
         options.batch_bytes_max = 16 << 10;
         options.depth = settings.depth;
+        if settings.class == Class::Volatile {
+            options.linger_bytes = 2 << 10;
+        }
         let (mut log, mut recovery) =
             Log::open(self.disk.attach(), options).map_err(|error| error.to_string())?;
         if let Some(damage) = recovery.damage.as_mut().filter(|damage| damage.forgotten) {

@@ -5,10 +5,11 @@ use std::time::Duration;
 use quorate_core::{
     configuration::Configuration,
     node_id::{Member, NodeId},
+    record::Class,
     time::Time,
 };
 use quorate_log::{
-    Log, LogError, LogOptions, Recovery,
+    LINGER_BYTES, Log, LogError, LogOptions, Recovery,
     disk::{self, FileDisk},
     identity::{Founding, Identity, LastStop},
 };
@@ -81,8 +82,16 @@ fn open_log_once(
     disk_flush: Duration,
     driver: &mut dyn FnMut(&str),
 ) -> Result<(Log<FileDisk>, Recovery), Error> {
-    let Founding { cluster, node, .. } = *identity.founding();
-    let options = LogOptions::new(cluster, node, identity.incarnation());
+    let Founding {
+        cluster,
+        node,
+        class,
+        ..
+    } = *identity.founding();
+    let mut options = LogOptions::new(cluster, node, identity.incarnation());
+    if class == Class::Volatile {
+        options.linger_bytes = LINGER_BYTES;
+    }
     let (disk, reason) = disk::open(identity.folder(), disk::Want::Auto).map_err(LogError::Disk)?;
     driver(&reason);
     let disk = disk.with_flush(disk_flush).map_err(LogError::Disk)?;
