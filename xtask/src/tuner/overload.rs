@@ -69,14 +69,14 @@ const fn scenario(
     }
 }
 
-/// Commands under way with which the maximum is looked for,
+/// Commands under way with which the maximum is looked for.
 const OUTSTANDING: [u32; 6] = [256, 1024, 4096, 16_384, 65_536, 262_144];
-/// until so much more brings less than this.
-const WORTH: f64 = 1.05;
 /// Parts of the maximum that are offered.
 const TIMES: [u64; 3] = [1, 2, 4];
 /// What must be served of the maximum.
 const LEAST: f64 = 0.90;
+/// Above so much of it, it was none: the closed loop was disturbed, or too short of commands.
+const MOST: f64 = 1.50;
 /// The greatest rate that the bench takes.
 const RATE_MAX: u64 = 10_000_000;
 /// A queue of four times the maximum is sent and answered before the generator gives up, 10 s later,
@@ -161,14 +161,8 @@ fn measure(scenario: &Scenario, cpus: &Cpus, rounds: usize) -> Result<Seen, Fail
         let (row, _) = load::run(&mut nodes, Some(cpus), &ask)?;
         if let Some(harm) = row.harm() {
             println!("  {}, {count} outstanding: {harm}", scenario.name);
-            continue;
-        }
-        let enough = row.achieved < maximum * WORTH;
-        if row.achieved > maximum {
+        } else if row.achieved > maximum {
             (maximum, outstanding) = (row.achieved, count);
-        }
-        if enough {
-            break;
         }
     }
     let mut points = Vec::new();
@@ -348,6 +342,11 @@ impl Seen {
                 };
                 faults.push(format!("{name}, {times} M: {ratio:.2} of M, {whose}"));
             }
+            if ratio > MOST {
+                faults.push(format!(
+                    "{name}, {times} M: {ratio:.2} of M, so M was not the maximum: no result"
+                ));
+            }
             for point in self.at(times) {
                 let which = format!("{name}, {times} M, round {}", point.round);
                 if let Some(harm) = point.row.harm() {
@@ -447,6 +446,11 @@ mod tests {
         let rounds = [0.0, 50.0, 100.0, 150.0];
         let creeping = seen(|round| point(round, 4, 100.0, &[rounds[round]; 2]));
         assert_eq!(creeping.len(), 1, "{creeping:?}");
+        let small = seen(|round| point(round, 4, 300.0, &[50.0, 50.0]));
+        assert!(
+            small.len() == 1 && small[0].ends_with("no result"),
+            "{small:?}"
+        );
         let harmed = seen(|round| {
             let mut point = point(round, 4, 100.0, &[50.0, 50.0]);
             point.row.lost = f64::from(round == 2);
