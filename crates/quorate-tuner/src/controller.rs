@@ -355,7 +355,9 @@ impl Controller {
         let Some(base) = self.score else {
             return self.back(now, view);
         };
-        if self.epoch.is_hopeless(now, base.rate, base.wall_ns) {
+        let hopeless = self.epoch.is_hopeless(now, base.rate, base.wall_ns);
+        let waits = self.goal_ns.is_none() && self.epoch.makes_wait(&base);
+        if hopeless || waits {
             return self.back(now, view);
         }
         if !self.epoch.is_complete() {

@@ -207,6 +207,14 @@ impl Epoch {
         stuck || (seen && self.rate() < rate * 0.6)
     }
 
+    /// Whether commands wait here that did not under `base`. Those of a fixed number of clients that
+    /// take three times as long come through a third as often; if more come whatever happens, they
+    /// queue for as long as this is tried, and behind it.
+    pub(crate) fn makes_wait(&self, base: &Score) -> bool {
+        let latency = self.latency / self.commands.max(1) as f64;
+        self.batches >= 4 && base.blocked < 0.1 && latency > base.latency_ns * 3.0
+    }
+
     /// Whether batches were as large as they may be.
     pub(crate) fn is_split(&self) -> bool {
         self.full_ever

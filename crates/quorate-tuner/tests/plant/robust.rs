@@ -119,6 +119,56 @@ fn throughput_does_not_fall_under_overload() {
     }
 }
 
+/// Open load that the machine can take with ease: there is nothing to gain, so looking for it must
+/// not make many wait for long. Under the default as it is, nearly nobody does.
+#[test]
+fn a_load_with_room_to_spare_is_not_disturbed() {
+    let any = f64::INFINITY;
+    let mut wrong = Vec::new();
+    for scenario in [
+        quiet("lan 64B", 0.1, any, 0.1, 64, 1_000),
+        quiet("loopback 64B", 0.01, any, 0.0, 64, 256),
+        quiet("lan 1K", 0.1, any, 0.1, 1024, 1_000),
+        quiet("nvme", 0.2, 10_000.0, 1.0, 256, 1_000),
+        quiet("metro", 2.0, 1_000.0, 0.1, 256, 4_000),
+    ] {
+        let most = grid::measure(&scenario, &COARSE).best().1;
+        for part in [0.05, 0.2, 0.5] {
+            let offered = scenario.clone().demand(Demand::Open(most * part));
+            let p99 = |mut plant: Plant<Tuned>, pause_ns| {
+                plant.run(1_000_000_000, u64::MAX);
+                let mut measured = plant.run(plant.now, u64::MAX);
+                for _ in 0..25 {
+                    // Somebody else needs the processor.
+                    plant.pause(pause_ns);
+                    let to = plant.now + 200_000_000;
+                    measured.add(plant.run(to, u64::MAX));
+                }
+                assert!(measured.throughput() > most * part * 0.97);
+                (measured.latency_ms(0.99), plant)
+            };
+            let mut settings = Settings::new(3);
+            settings.fixed = true;
+            for pause_ns in [1_000, 4_000_000] {
+                let (fixed, _) = p99(Plant::new(&offered, Tuned::new(settings)), pause_ns);
+                let (found, plant) = p99(tuned(&offered), pause_ns);
+                let line = format!(
+                    "{} x {part}, pauses of {pause_ns} ns: {found:.2} ms, default {fixed:.2} ms, \
+                     {} moves to {}",
+                    scenario.name,
+                    plant.policy.tuner.moves(),
+                    plant.policy.tuner.setting()
+                );
+                println!("{line}");
+                if found > fixed * 1.5 && found > fixed + 2.0 {
+                    wrong.push(line);
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 /// The process stands still at times, for as long as it likes. What is estimated does not move,
 /// nor does the setting go anywhere bad. Without the guard, the least and the slopes survive, but
 /// the flush, the wall time and the processor do not.
