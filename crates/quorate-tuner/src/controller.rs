@@ -14,16 +14,18 @@
 //! exceeds it is taken back at once.
 //!
 //! Here: which stage it is in. What is tried next is in `probes`, what a measurement means in
-//! `judge`, what long ways need in `way`.
+//! `judge`, whether there is anything to gain in `demand`, what long ways need in `way`.
 //!
 //! Nothing here can harm safety: batch and window say only when a command leaves and with whom.
 
+mod demand;
 mod judge;
 mod probes;
 mod way;
 
 use std::collections::VecDeque;
 
+use self::demand::Demand;
 use crate::{
     epoch::{Done, Epoch, Score},
     estimate::{Drained, Parameters},
@@ -39,6 +41,8 @@ const REST: u32 = 12;
 /// known with the first answer to a heartbeat; nobody waits for longer than this.
 const CAREFUL_BYTES: usize = 64 << 10;
 const CAREFUL_NS: u64 = 300_000_000;
+/// A probe that seems so many times better asks for a second look at the base.
+const DOUBT: f64 = 1.3;
 /// On ways shorter than this measuring is quick enough.
 const JUMP_NS: f64 = 3e6;
 /// Jumps in a row at most.
@@ -136,10 +140,14 @@ pub(crate) struct Controller {
     rest: u32,
     rest_left: u32,
     shifted: u32,
+    /// Whether as many commands come whatever the setting is.
+    demand: Demand,
     /// Epochs of the base.
     lasted: u32,
     /// The probe is measured a second time.
     confirming: Option<Score>,
+    /// The base was measured again because a probe seemed far too good.
+    doubted: bool,
     noise: f64,
     /// Most that was on its way and did no harm, in bytes.
     grown: f64,
@@ -187,8 +195,10 @@ impl Controller {
             rest: REST,
             rest_left: 0,
             shifted: 0,
+            demand: Demand::default(),
             lasted: 0,
             confirming: None,
+            doubted: false,
             noise: 0.0,
             grown: base.batch_bytes as f64 * base.window as f64,
             queue_seen: (0, 0),
@@ -331,6 +341,9 @@ impl Controller {
         let score = self.epoch.score();
         self.epoch.restart(self.base, now);
         self.in_a_row = 0;
+        if let Some(change) = self.on_crowd(now, &score, view) {
+            return Some(change);
+        }
         self.learn(view, &score);
         self.lasted += 1;
         match self.score {
@@ -364,21 +377,42 @@ impl Controller {
             return None;
         }
         let mut score = self.epoch.score();
+        self.demand.hear(&base, &score);
         if let Some(first) = self.confirming.take() {
             self.hear_probe(score.rate / first.rate.max(1e-9) - 1.0);
             score.rate = (score.rate + first.rate) / 2.0;
             score.latency_ns = (score.latency_ns + first.latency_ns) / 2.0;
         } else if self.is_close(&score, &base)
-            && self.is_better(&score, &base, candidate.setting).is_some()
+            && self
+                .is_better(&score, &base, candidate.setting, view)
+                .is_some()
         {
             self.confirming = Some(score);
             self.epoch.restart(candidate.setting, now);
             return None;
         }
-        let Some(reason) = self.is_better(&score, &base, candidate.setting) else {
+        let Some(reason) = self.is_better(&score, &base, candidate.setting, view) else {
+            self.doubted = false;
             self.see(candidate.setting, score.rate);
             return self.back(now, view);
         };
+        if self.goal_ns.is_none() && score.rate > base.rate * DOUBT && !self.doubted {
+            // More likely the base was measured in a bad moment: both again, one after the other.
+            self.doubted = true;
+            self.queue.push_front(candidate);
+            self.score = None;
+            self.lasted = 0;
+            self.rest_left = 0;
+            let from = self.wanted();
+            self.hear(1.0 - base.rate / score.rate.max(1e-9));
+            self.enter(now, Stage::Base);
+            return Some(Change {
+                from,
+                to: self.base,
+                reason: Reason::Worse,
+            });
+        }
+        self.doubted = false;
         let from = self.base;
         self.queue.clear();
         self.rest = REST;

@@ -11,6 +11,14 @@ pub struct Setting {
     pub window: usize,
 }
 
+impl Setting {
+    /// Room for nearly any load on a short way.
+    pub const ROOMY: Self = Self {
+        batch_bytes: 256 << 10,
+        window: 4,
+    };
+}
+
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -63,6 +71,8 @@ pub enum Reason {
     Goal,
     /// Less came through than at an earlier step towards it.
     TooFar,
+    /// It may be too small for the load: [`Setting::ROOMY`].
+    Room,
     /// More was on its way than a round trip needs: it only waited. Parts of what is needed.
     Queue(f64),
 }
@@ -85,6 +95,7 @@ impl fmt::Display for Reason {
             Self::Sooner(part) => write!(f, "as much, at {part:.2} x the latency"),
             Self::Goal => f.write_str("the larger batch that meets the latency goal"),
             Self::TooFar => f.write_str("less came through than at an earlier step"),
+            Self::Room => f.write_str("room for a load that came, or may come"),
             Self::Queue(over) => {
                 write!(f, "{over:.1} x what a round trip needs was on its way")
             }

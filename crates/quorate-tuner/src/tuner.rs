@@ -30,10 +30,7 @@ impl Settings {
     pub const fn new(nodes: usize) -> Self {
         Self {
             nodes,
-            start: Setting {
-                batch_bytes: 256 << 10,
-                window: 4,
-            },
+            start: Setting::ROOMY,
             bounds: Bounds {
                 batch_bytes_max: 1 << 20,
                 window_max: 64,

@@ -1,6 +1,6 @@
 //! What was measured, compared: with the base, with itself, with what was left before.
 
-use super::{Candidate, Controller, PAUSE, REST, Seen, VETO_NS, View};
+use super::{Candidate, Controller, Demand, PAUSE, REST, Seen, VETO_NS, View};
 use crate::{
     epoch::Score,
     setting::{Reason, Setting},
@@ -96,9 +96,11 @@ impl Controller {
 
     /// The base was measured before: smooth it, or see that the load is another one.
     pub(super) fn compare_with_itself(&mut self, old: &Score, new: &Score) {
+        self.demand.hear(old, new);
         let off = (new.rate - old.rate) / old.rate.max(1e-9);
         if off.abs() > SHIFT.max(3.0 * self.gain()) {
             self.shifted += 1;
+            self.hear(off.clamp(-1.0, 1.0));
             if self.shifted >= 2 {
                 self.forget();
                 self.score = Some(*new);
@@ -128,6 +130,7 @@ impl Controller {
     /// The search begins anew.
     pub(super) fn forget(&mut self) {
         self.shifted = 0;
+        self.demand = Demand::default();
         self.cuts = 0;
         self.jumps = 0;
         self.pause = PAUSE;
@@ -183,7 +186,13 @@ impl Controller {
         }
     }
 
-    pub(super) fn is_better(&self, new: &Score, old: &Score, setting: Setting) -> Option<Reason> {
+    pub(super) fn is_better(
+        &self,
+        new: &Score,
+        old: &Score,
+        setting: Setting,
+        view: &View<'_>,
+    ) -> Option<Reason> {
         let ratio = new.rate / old.rate.max(1e-9);
         let gain = self.gain();
         if let Some(goal) = self.goal_ns {
@@ -215,6 +224,8 @@ impl Controller {
             new.latency_ns / old.latency_ns.max(1.0)
         };
         let as_much = ratio > 1.0 - gain / 2.0;
-        (as_much && sooner < 1.0 - SOONER.max(self.gain())).then_some(Reason::Sooner(sooner))
+        let sooner_by_far = sooner < 1.0 - SOONER.max(self.gain());
+        (as_much && sooner_by_far && (old.piles() || self.is_roomy(setting, old, view)))
+            .then_some(Reason::Sooner(sooner))
     }
 }

@@ -24,6 +24,14 @@ const ENDS_NS: f64 = 45e6;
 impl Controller {
     /// Starts the next probe, if there is one.
     pub(super) fn probe_next(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
+        if let Some(change) = self.on_open_load(now, view) {
+            return Some(change);
+        }
+        if self.is_at_ease() {
+            self.queue.clear();
+            self.rest_left = REST;
+            return None;
+        }
         self.refill(view);
         let candidate = self.queue.pop_front()?;
         self.tried.push(candidate.setting);

@@ -86,6 +86,40 @@ fn finds_its_setting_again_after_a_step_change() {
 
 const STEP_LEAST: f64 = 0.90;
 
+/// From one command at a time, where a setting as small as can be is as good as any other, to many:
+/// no more of them come through that setting, so that it is the wrong one shows in what waits.
+#[test]
+fn a_crowd_finds_room() {
+    let any = f64::INFINITY;
+    for after in [
+        quiet("many", 0.1, any, 0.1, 1024, 1_000),
+        quiet("more", 0.01, any, 0.0, 64, 256),
+    ] {
+        let before = Scenario {
+            demand: Demand::Closed(1),
+            ..after.clone()
+        };
+        let best = grid::measure(&after, &COARSE).best().1;
+        let mut settings = Settings::new(3);
+        settings.start = Setting {
+            batch_bytes: 1 << 10,
+            window: 1,
+        };
+        let mut plant = Plant::new(&before, Tuned::new(settings));
+        plant.run(500_000_000, u64::MAX);
+        plant.change(&after);
+        plant.run(600_000_000, u64::MAX);
+        let to = plant.now + 500_000_000;
+        let reached = plant.run(to, u64::MAX).throughput() / best;
+        println!(
+            "{}: {reached:.2} at {}",
+            after.name,
+            plant.policy.tuner.setting()
+        );
+        assert!(reached > 0.75, "{}: {reached:.2}", after.name);
+    }
+}
+
 /// Open load up to four times the most that any fixed setting can do: throughput stays within 5 %
 /// of that most, and what waits is bounded.
 #[test]
@@ -160,7 +194,7 @@ fn a_load_with_room_to_spare_is_not_disturbed() {
                     plant.policy.tuner.setting()
                 );
                 println!("{line}");
-                if found > fixed * 1.5 && found > fixed + 2.0 {
+                if found > fixed * 2.0 {
                     wrong.push(line);
                 }
             }
