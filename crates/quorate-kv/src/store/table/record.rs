@@ -14,6 +14,8 @@ const INDEX: usize = 16;
 const KEY_BYTES: usize = 20;
 const HAS_DEADLINE: usize = 24;
 const HEAD: usize = 25;
+/// Of the caches.
+const LINE: usize = 64;
 
 impl Record {
     pub(in crate::store) fn new(
@@ -84,9 +86,12 @@ impl Record {
         self.0.len()
     }
 
-    /// Reads its first and its last byte, so that both ends of it are in the caches.
+    /// Reads a byte of each line of a record of usual size, so that it is in the caches.
     pub(in crate::store) fn touch(&self) -> u8 {
-        self.0[0] ^ self.0[self.0.len() - 1]
+        let last = self.0.len() - 1;
+        [0, LINE, 2 * LINE, 3 * LINE]
+            .into_iter()
+            .fold(0, |sum, at| sum ^ self.0[at.min(last)])
     }
 
     fn value_at(&self) -> usize {
