@@ -279,7 +279,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     pub(crate) fn unrest(&self, now: Time) -> String {
         format!(
             "stop {:?}, work {}, node {:?}, due {:?}, retry {:?}, origin {:?}, reads {:?}, fetches {:?}, \
-             repair {:?}, log {:?}",
+             repair {:?}, log {:?}, write {:?}",
             self.stop,
             self.has_work(),
             self.node_wake,
@@ -290,6 +290,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.fetches.wake_at(),
             self.repair.wake_at(),
             self.log_reads.wake_at(now),
+            self.write_by,
         )
     }
 

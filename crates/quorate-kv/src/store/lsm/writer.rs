@@ -132,7 +132,7 @@ impl Work {
             match job {
                 Ok(Job::Write(changes)) => {
                     self.write(&changes);
-                    self.purge.below = changes.state.generation;
+                    self.purge.begin(changes.state.generation);
                     // Before it is told, so that the owner's is the last one.
                     drop(changes);
                     if tell.send(()).is_err() {
@@ -193,6 +193,15 @@ impl Purge {
         self.purged_below.load(Ordering::Acquire) >= self.below
     }
 
+    /// Generations below this one have ended by now. What ended since the last time lies before where
+    /// it goes on, too.
+    fn begin(&mut self, below: u64) {
+        if self.below != below {
+            self.below = below;
+            self.from.clear();
+        }
+    }
+
     /// Removes some.
     fn step(&mut self, database: &Database, keyspace: &Keyspace) {
         let mut batch = database.batch();
@@ -218,5 +227,50 @@ impl Purge {
             self.from.clear();
             self.purged_below.store(self.below, Ordering::Release);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fjall::KeyspaceCreateOptions;
+
+    use super::*;
+
+    /// Puts so many keys of a generation into the tree, each with a deadline.
+    fn fill(keyspace: &Keyspace, generation: u64, keys: u64) {
+        for number in 1..=keys {
+            let key = number.to_be_bytes();
+            let stored = [
+                deadline_key(generation, number, &key),
+                data_key(generation, Position::of(&key), &key),
+            ];
+            for key in stored {
+                must(keyspace.insert(key, []));
+            }
+        }
+    }
+
+    #[test]
+    fn a_generation_that_ends_while_another_is_removed_is_removed_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = must(Database::builder(folder.path()).open());
+        let keyspace = must(database.keyspace("kv", KeyspaceCreateOptions::default));
+        let mut purge = Purge {
+            from: Vec::new(),
+            below: 1,
+            purged_below: Arc::new(AtomicU64::new(0)),
+        };
+        // All deadlines of the first, and then some of its keys.
+        fill(&keyspace, 0, PURGED_MAX as u64 + 1);
+        purge.step(&database, &keyspace);
+        purge.step(&database, &keyspace);
+        assert_eq!(purge.from.first(), Some(&kind::DATA));
+        fill(&keyspace, 1, 10);
+        fill(&keyspace, 2, 3);
+        purge.begin(2);
+        while !purge.is_done() {
+            purge.step(&database, &keyspace);
+        }
+        assert_eq!(must(keyspace.len()), 6, "what is not ended stays");
     }
 }
