@@ -20,6 +20,8 @@ mod memory;
 #[cfg(target_os = "linux")]
 mod modelled;
 #[cfg(target_os = "linux")]
+mod pace;
+#[cfg(target_os = "linux")]
 #[allow(
     unsafe_code,
     reason = "a ring shares memory with the kernel; see the module's argument"
@@ -130,6 +132,8 @@ pub struct DiskCounters {
     pub reads: u64,
     /// Segments prepared.
     pub prepared: u64,
+    /// How many of them were waited for, or nearly so.
+    pub hurried: u64,
 }
 
 /// Most writes and reads together that a disk is asked for at a time.
@@ -159,6 +163,10 @@ pub trait Disk: Source {
 
     /// Makes a new segment: zeros, sync, rename, sync of the folder ([disk-10]).
     fn start_prepare(&mut self, segment: Segment, bytes: u64);
+
+    /// The segment that is being made will be needed soon. Until then it is made slowly, so that
+    /// commits do not wait for it.
+    fn hurry_prepare(&mut self);
 
     /// The next thing that ended.
     fn poll(&mut self) -> Option<Completed>;

@@ -208,12 +208,16 @@ impl<D: Disk> Log<D> {
                 return;
             };
             if !self.writer.has_room(length) && !self.next_segment(length) {
+                self.pool.hurry(&mut self.disk);
                 return;
             }
             let Some(batch) = self.gather.take() else {
                 return;
             };
             self.writer.write(&mut self.disk, batch);
+            if self.writer.is_nearly_full() {
+                self.pool.hurry(&mut self.disk);
+            }
         }
     }
 

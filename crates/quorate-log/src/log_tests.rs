@@ -8,7 +8,10 @@ use quorate_core::{
     value::{BatchName, Value},
 };
 
-use crate::{Log, LogOptions, Recovery, disk::MemoryDisk};
+use crate::{
+    Log, LogOptions, Recovery,
+    disk::{MemoryDisk, Pending, PendingKind},
+};
 
 pub(crate) fn options() -> LogOptions {
     LogOptions {
@@ -182,4 +185,43 @@ fn what_nobody_waits_for_lingers() {
     log.checkpoint(hard(1, 7));
     assert_eq!(polled(&mut log), RecordSeq(7));
     assert!(log.is_idle());
+}
+
+/// Segments are made slowly, beside commits, until somebody is about to wait for one.
+#[test]
+fn the_next_segment_is_hurried_when_it_will_be_needed_and_not_before() {
+    let disk = MemoryDisk::new();
+    disk.set_manual(true);
+    let (mut log, _) = open(&disk);
+    assert_eq!(log.counters().hurried, 0, "nobody waits yet");
+    for slot in 1..4 {
+        vote(&mut log, slot, 100, 1);
+        log.submit();
+        assert_eq!(log.counters().hurried, 1, "there is no segment at all");
+    }
+    disk.complete_all();
+    // Into the first segment; the second is being made.
+    log.poll().unwrap();
+    let is_prepare = |pending: &Pending| pending.kind == PendingKind::Prepare;
+    let preparing = disk.pending().into_iter().find(is_prepare).unwrap();
+    let mut slot = 4;
+    loop {
+        vote(&mut log, slot, 3000, 1);
+        log.submit();
+        let writes = disk.pending();
+        let writes = writes.iter().filter(|pending| pending.id != preparing.id);
+        writes.for_each(|write| assert!(disk.complete(write.id)));
+        log.poll().unwrap();
+        slot += 1;
+        let used = log.position().unwrap().offset;
+        let hurried = log.counters().hurried;
+        assert_eq!(hurried, 1 + u64::from(used > 48 << 10), "at {used}");
+        if used == 64 << 10 {
+            break;
+        }
+    }
+    disk.set_manual(false);
+    settle(&mut log);
+    log.poll().unwrap();
+    assert_eq!(log.counters().hurried, 2, "the third has time again");
 }

@@ -21,6 +21,8 @@ pub(crate) struct Pool {
     segment_bytes: u64,
     spares: VecDeque<SegmentFile>,
     preparing: Option<Segment>,
+    /// The disk knows that it is waited for.
+    hurried: bool,
     /// The highest number in use; numbers are epochs and only grow ([disk-4]).
     highest: Segment,
     failure: Option<DiskError>,
@@ -38,6 +40,7 @@ impl Pool {
             segment_bytes,
             spares: spares.iter().copied().collect(),
             preparing: None,
+            hurried: false,
             highest: files
                 .iter()
                 .map(|file| file.segment)
@@ -81,7 +84,16 @@ impl Pool {
         }
         let next = Segment(self.highest.0 + 1);
         self.preparing = Some(next);
+        self.hurried = false;
         disk.start_prepare(next, self.segment_bytes);
+    }
+
+    /// The segment in use is nearly full, or there is none: the next one is waited for.
+    pub(crate) fn hurry<D: Disk>(&mut self, disk: &mut D) {
+        if self.preparing.is_some() && !self.hurried {
+            self.hurried = true;
+            disk.hurry_prepare();
+        }
     }
 
     /// A segment was made, or could not be made.

@@ -108,6 +108,12 @@ impl Writer {
             .is_some_and(|at| at.offset + length as u64 <= at.file.bytes)
     }
 
+    /// Whether little is left of the segment in use, if there is one.
+    pub(crate) fn is_nearly_full(&self) -> bool {
+        let used = |at: Current| at.offset > at.file.bytes / 4 * 3;
+        self.current.is_none_or(used)
+    }
+
     /// From now on batches go into this segment, which is all zeros.
     pub(crate) fn enter(&mut self, file: SegmentFile) {
         self.current = Some(Current {

@@ -168,6 +168,10 @@ impl Disk for FileDisk {
         either!(self, disk => disk.start_prepare(segment, bytes));
     }
 
+    fn hurry_prepare(&mut self) {
+        either!(self, disk => disk.hurry_prepare());
+    }
+
     fn poll(&mut self) -> Option<Completed> {
         either!(self, disk => disk.poll())
     }

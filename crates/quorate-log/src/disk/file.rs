@@ -17,6 +17,7 @@ use super::{
     Buffer, Completed, Disk, DiskCounters, Place, Segment, SegmentFile, Source,
     event::Event,
     folder::{self, Abilities, Folder},
+    pace::Pace,
 };
 use crate::{error::DiskError, log::DEPTH_MAX};
 
@@ -44,6 +45,7 @@ enum Job {
 /// A thread that makes segments; both drivers have one, as making one takes long.
 #[derive(Debug)]
 pub(super) struct Maker {
+    pace: Arc<Pace>,
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -79,16 +81,23 @@ impl Maker {
     pub(super) fn start(folder: &Folder, mailbox: Mailbox) -> io::Result<Self> {
         let (jobs, receiver) = channel();
         let worker = Worker::new(folder, Arc::new(Mutex::new(receiver)), mailbox);
+        let pace = Arc::clone(&worker.pace);
         let thread = Builder::new()
             .name("segments".into())
             .spawn(move || worker.run())?;
         Ok(Self {
+            pace,
             jobs: Some(jobs),
             thread: Some(thread),
         })
     }
 
+    pub(super) fn hurry(&self) {
+        self.pace.hurry();
+    }
+
     pub(super) fn prepare(&self, segment: Segment, bytes: u64) {
+        self.pace.relax();
         let jobs = self.jobs.as_ref().expect("taken only when dropped");
         jobs.send(Job::Prepare { segment, bytes })
             .expect("the thread runs while it has a sender");
@@ -98,6 +107,7 @@ impl Maker {
 impl Drop for Maker {
     fn drop(&mut self) {
         self.jobs = None;
+        self.pace.hurry();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -107,6 +117,7 @@ impl Drop for Maker {
 struct Worker {
     jobs: Arc<Mutex<Receiver<Job>>>,
     mailbox: Mailbox,
+    pace: Arc<Pace>,
     path: PathBuf,
     abilities: Abilities,
     /// Keeps the folder locked for as long as anything may be under way.
@@ -118,6 +129,7 @@ impl Worker {
         Self {
             jobs,
             mailbox,
+            pace: Arc::default(),
             path: folder.path().to_owned(),
             abilities: folder.abilities(),
             _lock: Arc::clone(folder.handle()),
@@ -168,7 +180,7 @@ impl Worker {
                 }
             }
             Job::Prepare { segment, bytes } => {
-                let result = folder::prepare(&self.path, segment, bytes, self.abilities);
+                let result = folder::prepare(&self.path, segment, bytes, self.abilities, &self.pace);
                 Completed::Prepared { segment, result }
             }
         }
@@ -302,6 +314,11 @@ impl Disk for Threads {
     fn start_prepare(&mut self, segment: Segment, bytes: u64) {
         self.counters.prepared += 1;
         self.maker.prepare(segment, bytes);
+    }
+
+    fn hurry_prepare(&mut self) {
+        self.counters.hurried += 1;
+        self.maker.hurry();
     }
 
     fn poll(&mut self) -> Option<Completed> {

@@ -8,7 +8,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd},
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -17,7 +17,10 @@ use rustix::{
     io::{Errno, ReadWriteFlags, pread, pwritev2, retry_on_intr},
 };
 
-use super::{BLOCK, Buffer, Place, Segment, SegmentFile, Source};
+use super::{
+    BLOCK, Buffer, Place, Segment, SegmentFile, Source,
+    pace::{PIECE_BYTES, Pace},
+};
 use crate::{batch::NUMBER_MAX, error::DiskError};
 
 /// The folder within a node's data folder that holds the segments.
@@ -25,7 +28,6 @@ pub const LOG_FOLDER: &str = "log";
 
 const SUFFIX: &str = ".segment";
 const TEMPORARY: &str = ".new";
-const ZEROS: usize = 1 << 20;
 /// Files kept open. Reads of old segments come and go; the log writes to one.
 const OPEN_MAX: usize = 32;
 /// After a kill the kernel may take a moment to end what the old process had in flight.
@@ -326,10 +328,11 @@ pub(super) fn prepare(
     segment: Segment,
     bytes: u64,
     abilities: Abilities,
+    pace: &Pace,
 ) -> Result<(), DiskError> {
     let file = path.join(name(segment));
     let temporary = path.join(format!("{}{TEMPORARY}", name(segment)));
-    let made = fill(&temporary, bytes, abilities).and_then(|()| {
+    let made = fill(&temporary, bytes, abilities, pace).and_then(|()| {
         fs::rename(&temporary, &file).map_err(|error| failed("rename to", &file, &error))?;
         sync_folder(path)
     });
@@ -341,7 +344,7 @@ pub(super) fn prepare(
     made
 }
 
-fn fill(file: &Path, bytes: u64, abilities: Abilities) -> Result<(), DiskError> {
+fn fill(file: &Path, bytes: u64, abilities: Abilities, pace: &Pace) -> Result<(), DiskError> {
     let create = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC;
     let open = open_file(file, create, abilities.direct)?;
     // A full disk says so at once. A file system that cannot allocate ahead finds out as it goes.
@@ -349,19 +352,21 @@ fn fill(file: &Path, bytes: u64, abilities: Abilities) -> Result<(), DiskError> 
         Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
         Err(error) => return Err(failed("allocate", file, &error.into())),
     }
-    let zeros = Buffer::new(ZEROS);
+    let zeros = Buffer::new(PIECE_BYTES);
     let mut offset = 0;
     while offset < bytes {
         let left = usize::try_from(bytes - offset)
             .unwrap_or(usize::MAX)
             .min(zeros.len());
         let slice = [IoSlice::new(&zeros[..left])];
+        let began = Instant::now();
         let done = retry_on_intr(|| pwritev2(&open, &slice, offset, ReadWriteFlags::empty()))
             .map_err(|error| failed("write", file, &error.into()))?;
         if done == 0 || done % BLOCK != 0 {
             return Err(DiskError::short("write", file.display(), done, left));
         }
         offset += done as u64;
+        pace.rest(began.elapsed());
     }
     open.sync_all()
         .map_err(|error| failed("sync", file, &error))

@@ -163,6 +163,10 @@ impl Disk for Modelled {
         self.inner.start_prepare(segment, bytes);
     }
 
+    fn hurry_prepare(&mut self) {
+        self.inner.hurry_prepare();
+    }
+
     fn poll(&mut self) -> Option<Completed> {
         while let Some(completed) = self.inner.poll() {
             match completed {

@@ -311,6 +311,11 @@ impl Disk for Ring {
         self.maker.prepare(segment, bytes);
     }
 
+    fn hurry_prepare(&mut self) {
+        self.counters.hurried += 1;
+        self.maker.hurry();
+    }
+
     fn poll(&mut self) -> Option<Completed> {
         if let Some(ready) = self.ready.pop_front() {
             return Some(ready);
