@@ -9,7 +9,7 @@ use std::{
 };
 
 use quorate_core::time::Time;
-use quorate_replica::{front::ConnectionId, plane::Plane};
+use quorate_replica::{front::ConnectionId, plane::Plane, pressure::Pressure};
 use rustix::{
     io::Errno,
     net::{RecvFlags, SendFlags, Shutdown},
@@ -39,8 +39,10 @@ pub(crate) struct Clients {
     scratch: Vec<u8>,
     /// Unused bytes of all clients.
     backlog_bytes: usize,
-    /// Clients whose front takes nothing at the moment.
+    /// Clients that are not read: their front takes nothing at the moment, or all are held.
     paused: Vec<u64>,
+    /// The host was full, and is not empty enough again.
+    held: bool,
     /// Clients that have closed their half, or are being sent off.
     leaving: Vec<u64>,
     /// Clients with output to send.
@@ -104,6 +106,7 @@ impl Clients {
             scratch: vec![0; READ_BYTES],
             backlog_bytes: 0,
             paused: Vec::new(),
+            held: false,
             leaving: Vec::new(),
             dirty: Vec::new(),
             stats: Stats::default(),
@@ -177,10 +180,11 @@ impl Clients {
     /// Feeds clients whose front takes input again.
     pub(crate) fn resume(&mut self, now: Now, host: &mut dyn Host, plane: &mut dyn Plane) {
         for token in std::mem::take(&mut self.paused) {
+            self.held = self.is_held(host);
             let Some(client) = self.connections.get_mut(&token) else {
                 continue;
             };
-            if !host.client_ready(ConnectionId(token)) {
+            if self.held || !host.client_ready(ConnectionId(token)) {
                 self.paused.push(token);
                 continue;
             }
@@ -194,9 +198,18 @@ impl Clients {
 
     /// Whether [`Self::resume`] has something to do at once.
     pub(crate) fn can_resume(&self, host: &dyn Host) -> bool {
-        self.paused
-            .iter()
-            .any(|token| host.client_ready(ConnectionId(*token)))
+        let ready = |token: &u64| host.client_ready(ConnectionId(*token));
+        !self.is_held(host) && self.paused.iter().any(ready)
+    }
+
+    /// Whether nobody is to be read. Ends well below where it began, for each change of mind costs a
+    /// call per client.
+    fn is_held(&self, host: &dyn Host) -> bool {
+        match host.pressure() {
+            Pressure::Low => false,
+            Pressure::Some => self.held,
+            Pressure::High => true,
+        }
     }
 
     /// Sends what the front has for its clients.
@@ -261,11 +274,16 @@ impl Clients {
     }
 
     fn read(&mut self, token: u64, now: Now, host: &mut dyn Host, plane: &mut dyn Plane) {
+        self.held = self.is_held(host);
         let Some(client) = self.connections.get_mut(&token) else {
             return;
         };
         if client.paused || client.stage == Stage::HalfClosed {
             return;
+        }
+        if self.held && client.stage == Stage::Open {
+            self.stats.client_holds += 1;
+            return self.pause(token, now, host, plane);
         }
         // In the middle of a large command the front is called less often, for it may look at the
         // command's beginning each time.
@@ -340,6 +358,13 @@ impl Clients {
             return self.close(token, now, host, plane);
         }
         if !host.client_ready(id) && !client.paused {
+            self.pause(token, now, host, plane);
+        }
+    }
+
+    /// Reads nothing of this client until [`Self::resume`]; it is not paused yet.
+    fn pause(&mut self, token: u64, now: Now, host: &mut dyn Host, plane: &mut dyn Plane) {
+        if let Some(client) = self.connections.get_mut(&token) {
             client.paused = true;
             self.paused.push(token);
             self.watch(token, now, host, plane);

@@ -11,6 +11,7 @@ use quorate_core::{
 use quorate_replica::{
     front::ConnectionId,
     plane::Plane,
+    pressure::Pressure,
     status::{Addresses, Status, TuningReport},
     tuner::Setting,
 };
@@ -110,6 +111,10 @@ pub trait Host {
         bytes: &[u8],
         plane: &mut dyn Plane,
     ) -> usize;
+
+    /// How full the host is of what clients asked for; while it is [`Pressure::High`], and until
+    /// it is [`Pressure::Low`] again, no client is read.
+    fn pressure(&self) -> Pressure;
 
     /// As [`quorate_replica::front::Front::ready`].
     fn client_ready(&self, client: ConnectionId) -> bool;

@@ -7,10 +7,12 @@ use std::{
     io::{ErrorKind, Read, Write},
     net::{Shutdown, TcpStream},
     os::unix::net::UnixStream,
+    time::Instant,
 };
 
-use common::{Event, Node, Start, lone};
+use common::{DEADLINE, Event, Node, Start, lone};
 use quorate_net::Limits;
+use quorate_replica::pressure::Pressure;
 
 fn read(stream: &mut impl Read, count: usize) -> Vec<u8> {
     let mut bytes = vec![0; count];
@@ -103,6 +105,39 @@ fn back_pressure_reaches_the_client_and_ends() {
     node.shared.change(|world| world.hold = false);
     assert_eq!(read(&mut client, sent + 1).len(), sent + 1);
     writer.join().unwrap();
+}
+
+/// The node has enough to do: nobody is read, until it has much less.
+#[test]
+fn a_full_host_reads_no_client_until_it_is_well_below() {
+    let node = lone(Limits::default(), &[]);
+    let mut clients = [node.client(), node.client()];
+    for client in &mut clients {
+        client.write_all(b"hello\n").unwrap();
+        assert_eq!(read(client, 6), b"hello\n");
+    }
+    let set = |level| node.shared.change(|world| world.pressure = Some(level));
+    let held = || node.handle.metrics().unwrap().stats.client_holds;
+    set(Pressure::Some);
+    clients[0].write_all(b"below\n").unwrap();
+    assert_eq!(read(&mut clients[0], 6), b"below\n");
+    assert_eq!(held(), 0);
+    set(Pressure::High);
+    for client in &mut clients {
+        client.write_all(b"wait!\n").unwrap();
+    }
+    let began = Instant::now();
+    while held() < 2 {
+        assert!(began.elapsed() < DEADLINE, "clients are read all the same");
+    }
+    // Each question is answered at the end of a turn, in which clients could have been read.
+    set(Pressure::Some);
+    (0..3).for_each(|_| assert_eq!(held(), 2, "once each"));
+    assert_eq!(node.shared.lock().received, 18);
+    set(Pressure::Low);
+    for client in &mut clients {
+        assert_eq!(read(client, 6), b"wait!\n");
+    }
 }
 
 #[test]

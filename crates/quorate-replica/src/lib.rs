@@ -72,6 +72,7 @@ pub mod open;
 mod origin;
 mod payloads;
 pub mod plane;
+pub mod pressure;
 mod reads;
 mod repair;
 pub mod replica;

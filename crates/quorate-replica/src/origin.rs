@@ -20,6 +20,7 @@ use crate::{
     gather::{Gather, Item, Waiter},
     limits::{COMMAND_OVERHEAD_BYTES, Limits, OPEN_BATCHES_MAX},
     payloads::Payload,
+    pressure,
     sessions::NODE_SESSION,
 };
 
@@ -165,6 +166,16 @@ impl Origin {
     /// Commands that wait for a batch, and batches in flight.
     pub(crate) fn queued(&self) -> (usize, usize) {
         (self.gather.len(), self.flights.len())
+    }
+
+    /// What waiting commands are charged for.
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        self.gather.charge()
+    }
+
+    /// Above this nobody should be read.
+    pub(crate) fn waiting_bound(&self) -> usize {
+        pressure::bound(&self.limits)
     }
 
     /// Own batches that were executed since the last call; keeps the memory of `into`.

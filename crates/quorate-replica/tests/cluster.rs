@@ -10,6 +10,7 @@ use std::{
 use quorate_core::{node_id::NodeId, record::Class, slot::Slot};
 use quorate_replica::{
     front::{Failure, Requests, Sequenced, SessionId, Tag},
+    pressure::Pressure,
     service::{CommandId, MetaChange, StateMachine},
     testing::{Cluster, Outcome},
 };
@@ -450,6 +451,44 @@ fn request_without_a_quorum_fails_and_says_whether_it_left() {
         !pages.contains(&"c".to_owned()),
         "never left, never executed: {pages:?}"
     );
+}
+
+/// Long before anything is refused, a node says that clients should not be read; it says so only
+/// while it can do something about it.
+#[test]
+fn pressure_rises_before_anything_is_refused_and_ends() {
+    let mut options = Cluster::<Book>::options(3, Class::Durable);
+    options.limits.pending_bytes = 100_000;
+    options.command_bytes_max = 10_000;
+    let mut cluster = Cluster::with_options(options, 9, |_| Book::default());
+    for node in NODES {
+        cluster.start(node);
+    }
+    let leader = led(&mut cluster);
+    let mut last = Tag(0);
+    let mut writes = 0;
+    while cluster.replica(leader).pressure() != Pressure::High {
+        last = cluster.write(leader, &[b'x'; 5_000]);
+        writes += 1;
+    }
+    assert_eq!(writes, 1 + 50_000 / 5_069, "half of what is accepted");
+    assert_eq!(cluster.outcome(leader, last), None, "not refused");
+    assert!(matches!(
+        done(&mut cluster, leader, last),
+        Outcome::Written(_)
+    ));
+    assert_eq!(cluster.replica(leader).pressure(), Pressure::Low);
+
+    let [follower, _] = followers(leader);
+    cluster.isolate(follower, true);
+    assert!(cluster.run_until(10_000, |cluster| {
+        cluster.replica(follower).node().leader().is_none()
+    }));
+    for _ in 0..writes {
+        cluster.write(follower, &[b'x'; 5_000]);
+    }
+    let pressure = cluster.replica(follower).pressure();
+    assert_eq!(pressure, Pressure::Low, "errors are to be told in time");
 }
 
 /// Memory stays bounded, the client is told, and all is well when the others are back.

@@ -21,6 +21,7 @@ use quorate_replica::{
     Replica,
     front::{ConnectionId, Front},
     plane::Plane,
+    pressure::Pressure,
     service::StateMachine,
     status::{Status, TuningReport},
     tuner::{Change, Setting},
@@ -220,6 +221,10 @@ impl<S: StateMachine, F: Front> Host for NodeHost<S, F> {
     ) -> usize {
         let (front, mut requests) = self.front(now);
         front.received(client, bytes, &mut requests)
+    }
+
+    fn pressure(&self) -> Pressure {
+        self.replica.pressure()
     }
 
     fn client_ready(&self, client: ConnectionId) -> bool {

@@ -180,7 +180,8 @@ impl Worker {
                 }
             }
             Job::Prepare { segment, bytes } => {
-                let result = folder::prepare(&self.path, segment, bytes, self.abilities, &self.pace);
+                let result =
+                    folder::prepare(&self.path, segment, bytes, self.abilities, &self.pace);
                 Completed::Prepared { segment, result }
             }
         }

@@ -31,6 +31,7 @@ use quorate_net::{
 use quorate_replica::{
     front::ConnectionId,
     plane::Plane,
+    pressure::Pressure,
     status::{Addresses, Status, TuningReport},
     tuner::Setting,
 };
@@ -80,6 +81,8 @@ pub(crate) struct World {
     pub(crate) clients: BTreeSet<u64>,
     /// While set, clients are not ready.
     pub(crate) hold: bool,
+    /// How full the host says that it is.
+    pub(crate) pressure: Option<Pressure>,
     /// While set, "slow" stays unanswered.
     pub(crate) hold_slow: bool,
     pub(crate) slow: VecDeque<u64>,
@@ -323,6 +326,10 @@ impl Host for Fake {
         }
         self.shared.lock().received += used;
         used
+    }
+
+    fn pressure(&self) -> Pressure {
+        self.shared.lock().pressure.unwrap_or(Pressure::Low)
     }
 
     fn client_ready(&self, client: ConnectionId) -> bool {

@@ -1,0 +1,89 @@
+//! When to stop reading clients: before what waits here is more than the next batches can use.
+//!
+//! A queue longer than that makes nothing faster. What is left in the sockets costs the clients
+//! patience and this node nothing; what is read beyond a bound has to be parsed in order to be refused.
+
+use quorate_log::disk::Disk;
+
+use crate::{limits::Limits, replica::Replica, service::StateMachine};
+
+/// Of the largest batch: so much may wait while one is being formed.
+const BATCHES: usize = 4;
+/// Small batches are no reason for a short queue.
+const BYTES_MIN: usize = 4 << 20;
+
+/// How full this node's queues of requests are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pressure {
+    /// Clients may be read, whoever waited first.
+    Low,
+    /// Who is being read may go on.
+    Some,
+    /// Nobody should be read: there is work for a while.
+    High,
+}
+
+impl Pressure {
+    fn of(waits: usize, bound: usize) -> Self {
+        if waits > bound {
+            Self::High
+        } else if waits > bound / 2 {
+            Self::Some
+        } else {
+            Self::Low
+        }
+    }
+}
+
+impl<D: Disk, S: StateMachine> Replica<D, S> {
+    /// Whether clients should be read. Without a leader they should: what they ask may have to be
+    /// answered with an error, and in time.
+    pub fn pressure(&self) -> Pressure {
+        if self.node.leader().is_none() {
+            return Pressure::Low;
+        }
+        let reads_bound = self.limits.waiting_requests / 2;
+        let commands = Pressure::of(self.origin.waiting_bytes(), self.origin.waiting_bound());
+        commands.max(Pressure::of(self.reads.len(), reads_bound))
+    }
+}
+
+/// Above this many waiting bytes of commands nobody is read. Half of what is refused only at the
+/// end: whoever was read before it was noticed finds room.
+pub(crate) fn bound(limits: &Limits) -> usize {
+    let batches = limits.batch_bytes.saturating_mul(BATCHES);
+    batches.max(BYTES_MIN).min(limits.pending_bytes / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bound_follows_the_batch_and_stays_below_what_is_refused() {
+        let bound = |batch_bytes, pending_bytes| {
+            bound(&Limits {
+                batch_bytes,
+                pending_bytes,
+                ..Limits::default()
+            })
+        };
+        assert_eq!(bound(1000, 32 << 20), 4 << 20);
+        assert_eq!(bound(2 << 20, 32 << 20), 8 << 20);
+        assert_eq!(bound(16 << 20, 32 << 20), 16 << 20);
+        assert_eq!(bound(usize::MAX, 100), 50);
+    }
+
+    #[test]
+    fn pressure_ends_well_below_where_it_began() {
+        let levels = [0, 50, 51, 100, 101].map(|waits| Pressure::of(waits, 100));
+        let expected = [
+            Pressure::Low,
+            Pressure::Low,
+            Pressure::Some,
+            Pressure::Some,
+            Pressure::High,
+        ];
+        assert_eq!(levels, expected);
+    }
+}
