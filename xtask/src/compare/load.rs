@@ -1,12 +1,13 @@
 //! Asks a running system, and reads what it costs meanwhile.
 
 use std::{
-    io::{BufRead as _, BufReader},
-    process::{Command, Stdio},
+    io::{self, BufRead as _, BufReader},
+    process::{Child, Command, Stdio},
+    sync::OnceLock,
     time::Duration,
 };
 
-use rustix::process::{Pid, setpriority_process};
+use rustix::process::{getpriority_process, setpriority_process};
 
 use super::{
     OUTSTANDING, VALUE_BYTES,
@@ -20,6 +21,8 @@ use crate::shell::Failed;
 
 /// As with `nice`.
 const LOAD_PRIORITY: i32 = -10;
+/// As with `chrt`: a load that sends at given times has to be woken at those times.
+const LOAD_REAL_TIME: [&str; 3] = ["chrt", "--fifo", "10"];
 
 /// How much is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,14 +69,11 @@ pub(super) fn run(
     ask: &Ask,
 ) -> Result<Measured, Failed> {
     let mut command = command(built, system, cluster, ask);
-    let mut child = command
+    command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()?;
-    // Whoever measures must not be late because the measured take all CPUs. Where this is not
-    // allowed, late rows are no results, and say so.
-    let _ = setpriority_process(Some(Pid::from_child(&child)), LOAD_PRIORITY);
+        .stderr(Stdio::piped());
+    let mut child = spawn_with_precedence(&mut command)?;
     let stdout = child.stdout.take();
     // It ends with this function, however that ends.
     let mut load = Process::new(child);
@@ -104,12 +104,42 @@ pub(super) fn run(
     Ok(measured)
 }
 
+/// Whoever measures must not be late because the measured take all CPUs. Where this is not allowed,
+/// late rows are no results, and say so.
+fn spawn_with_precedence(command: &mut Command) -> io::Result<Child> {
+    // A child inherits it, and so do all its threads; set later, it would be that of one thread.
+    let own = getpriority_process(None)?;
+    let _ = setpriority_process(None, LOAD_PRIORITY);
+    let child = command.spawn();
+    let _ = setpriority_process(None, own);
+    child
+}
+
+/// Whether real-time priorities may be given; asked once.
+fn may_be_real_time() -> bool {
+    static MAY: OnceLock<bool> = OnceLock::new();
+    *MAY.get_or_init(|| {
+        let [program, arguments @ ..] = LOAD_REAL_TIME;
+        let tried = Command::new(program).args(arguments).arg("true").output();
+        tried.is_ok_and(|output| output.status.success())
+    })
+}
+
 fn command(built: &Built, system: &System, cluster: &Cluster, ask: &Ask) -> Command {
     let program = match system.protocol {
         Protocol::Framed | Protocol::Resp => "compare-load",
         Protocol::EtcdPuts => "etcd-load",
     };
-    let mut command = Command::new(built.program(program));
+    let program = built.program(program);
+    let mut command = match ask.offer {
+        Offer::Open(_) if may_be_real_time() => {
+            let [chrt, arguments @ ..] = LOAD_REAL_TIME;
+            let mut command = Command::new(chrt);
+            command.args(arguments).arg(program);
+            command
+        }
+        Offer::Open(_) | Offer::Closed(_) => Command::new(program),
+    };
     match system.protocol {
         Protocol::Framed => command.args(["--protocol", "framed"]),
         Protocol::Resp => command.args(["--protocol", "resp"]),
