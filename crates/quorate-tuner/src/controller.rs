@@ -23,12 +23,12 @@ mod judge;
 mod probes;
 mod way;
 
-use std::collections::VecDeque;
+use std::{cell::OnceCell, collections::VecDeque};
 
 use self::demand::Demand;
 use crate::{
     epoch::{Done, Epoch, Score},
-    estimate::{Drained, Parameters},
+    estimate::{Drained, Estimator, Parameters},
     setting::{Bounds, Change, Reason, Setting},
     time::Moment,
 };
@@ -94,14 +94,38 @@ enum Stage {
     Probe(Candidate),
 }
 
-/// What the controller is told beside epochs.
-#[derive(Clone, Copy, Debug)]
+/// What the controller is told beside epochs. Worked out when it is asked for: most looks ask for
+/// next to nothing.
+#[derive(Debug)]
 pub(crate) struct View<'a> {
-    pub(crate) known: &'a Parameters,
-    pub(crate) drained: Option<Drained>,
-    pub(crate) nodes: usize,
+    estimator: &'a Estimator,
+    known: OnceCell<Parameters>,
+    nodes: usize,
     /// Commands that wait or are in flight.
-    pub(crate) outstanding: f64,
+    outstanding: f64,
+}
+
+impl<'a> View<'a> {
+    pub(crate) const fn new(estimator: &'a Estimator, nodes: usize, outstanding: f64) -> Self {
+        Self {
+            estimator,
+            known: OnceCell::new(),
+            nodes,
+            outstanding,
+        }
+    }
+
+    fn known(&self) -> &Parameters {
+        self.known.get_or_init(|| self.estimator.parameters())
+    }
+
+    fn round_trip_ns(&self) -> Option<f64> {
+        self.estimator.round_trip().map(|way| way.value)
+    }
+
+    fn drained(&self) -> Option<Drained> {
+        self.estimator.drained()
+    }
 }
 
 /// The search.
@@ -214,7 +238,7 @@ impl Controller {
     fn begin(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
         let start = self.careful?;
         let since = *self.began.get_or_insert(now);
-        let way = view.known.round_trip_ns.map(|way| way.value);
+        let way = view.round_trip_ns();
         if way.is_none() && now.since(since) < CAREFUL_NS {
             return None;
         }
@@ -303,7 +327,7 @@ impl Controller {
 
     /// Decides, if there is something to decide.
     pub(crate) fn decide(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
-        if let Some(wall) = view.known.wall_ns {
+        if let Some(wall) = view.estimator.wall() {
             self.wall_ns = wall.value;
         }
         if let Some((until, _)) = self.regroups_until {

@@ -11,8 +11,11 @@ const LEAST_NS: u64 = 12_000_000;
 /// of less uneven. On a long way fewer must do.
 const WALLS: (f64, f64) = (3.0, 16.0);
 const WALLS_NS: f64 = 60e6;
-/// Buckets per octave of the histogram of latencies.
-const PER_OCTAVE: f64 = 8.0;
+/// The histogram of latencies has 8 buckets per octave, from about a microsecond on.
+const EIGHTHS_BITS: u32 = 3;
+const EIGHTHS: u64 = 1 << EIGHTHS_BITS;
+/// An eighth of the first octave: 128 ns.
+const FINEST_BITS: u32 = 7;
 const BUCKETS: usize = 256;
 
 /// A batch that was executed here and answered.
@@ -171,10 +174,9 @@ impl Epoch {
         // Acceptance is taken as even between the first and the last.
         let quarter = done.commands / 4;
         let rest = done.commands - 3 * quarter;
-        for (step, count) in [rest, quarter, quarter, quarter].into_iter().enumerate() {
-            let part = step as f64 / 3.0;
-            let latency = oldest as f64 + (youngest as f64 - oldest as f64) * part;
-            let cell = &mut self.latencies[bucket(latency)];
+        let third = oldest.saturating_sub(youngest) / 3;
+        for (step, count) in (0..).zip([rest, quarter, quarter, quarter]) {
+            let cell = &mut self.latencies[bucket(oldest - step * third)];
             *cell = cell.saturating_add(count);
         }
     }
@@ -251,12 +253,37 @@ impl Epoch {
     }
 }
 
-/// Buckets grow by a constant factor from a microsecond on.
-fn bucket(ns: f64) -> usize {
-    let octaves = (ns / 1_000.0).max(1.0).log2();
-    ((octaves * PER_OCTAVE) as usize).min(BUCKETS - 1)
+/// The leading bits say it all: this runs for every batch, and logarithms cost more than the rest.
+fn bucket(ns: u64) -> usize {
+    let eighths = (ns >> FINEST_BITS).max(EIGHTHS);
+    let octave = eighths.ilog2() - EIGHTHS_BITS;
+    let eighth = (eighths >> octave) - EIGHTHS;
+    (octave as usize * EIGHTHS as usize + eighth as usize).min(BUCKETS - 1)
 }
 
+/// Where the next bucket begins, in nanoseconds.
 fn upper_edge(bucket: usize) -> f64 {
-    1_000.0 * 2f64.powf((bucket as f64 + 1.0) / PER_OCTAVE)
+    let (octave, eighth) = (bucket as u64 / EIGHTHS, bucket as u64 % EIGHTHS);
+    (((EIGHTHS + eighth + 1) << octave) << FINEST_BITS) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_holds_what_lies_between_its_edges_and_no_more_than_an_eighth() {
+        assert_eq!((bucket(0), bucket(1023), bucket(1152)), (0, 0, 1));
+        let mut ns = 1024u64;
+        while ns < 1 << 41 {
+            let number = bucket(ns);
+            let from = number.checked_sub(1).map_or(1024.0, upper_edge);
+            let to = upper_edge(number);
+            let value = ns as f64;
+            assert!(from <= value && value < to, "{ns}: {from} to {to}");
+            assert!(to <= from * 1.125 + 0.5, "{ns}: {from} to {to}");
+            ns += ns / 37 + 1;
+        }
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
 }

@@ -447,6 +447,10 @@ impl Estimator {
         })
     }
 
+    pub(crate) fn wall(&self) -> Option<Estimate> {
+        self.wall.estimate()
+    }
+
     pub(crate) fn parameters(&self) -> Parameters {
         let parts = self.processor.parts(PART_SAMPLES);
         let part = |number: usize| parts.map(|parts| parts[number]);
@@ -460,14 +464,14 @@ impl Estimator {
             flush_ns,
             disk_bandwidth,
             command_bytes: self.command_bytes.estimate(),
-            wall_ns: self.wall.estimate(),
+            wall_ns: self.wall(),
             stalls: self.guard.stalls(),
         }
     }
 
     /// The peer that completes a majority is the middle one: of n − 1 peers in order, ⌊n/2⌋ must
     /// answer.
-    fn round_trip(&self) -> Option<Estimate> {
+    pub(crate) fn round_trip(&self) -> Option<Estimate> {
         let mut trips: Vec<(f64, f64)> = self
             .channels
             .iter()

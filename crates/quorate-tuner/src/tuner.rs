@@ -174,13 +174,8 @@ impl Tuner {
         if self.settings.fixed || self.suspended {
             return None;
         }
-        let known = self.estimator.parameters();
-        let view = View {
-            known: &known,
-            drained: self.estimator.drained(),
-            nodes: self.settings.nodes,
-            outstanding: self.outstanding.max(1.0),
-        };
+        let outstanding = self.outstanding.max(1.0);
+        let view = View::new(&self.estimator, self.settings.nodes, outstanding);
         self.controller.decide(now, &view)
     }
 

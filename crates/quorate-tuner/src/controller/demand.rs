@@ -72,7 +72,7 @@ impl Controller {
 
     /// Room for many times what is in flight under `base`, so that a pause is made good quickly.
     pub(super) fn is_roomy(&self, setting: Setting, base: &Score, view: &View<'_>) -> bool {
-        let command = view.known.command_bytes.map_or(0.0, |bytes| bytes.value);
+        let command = view.known().command_bytes.map_or(0.0, |bytes| bytes.value);
         let in_flight = base.rate * base.wall_ns * 1e-9 * command;
         (setting.batch_bytes * setting.window) as f64 >= SPARE * in_flight
     }
@@ -97,6 +97,6 @@ impl Controller {
 
 /// On a long way what is in flight has bounds of its own.
 fn is_short(view: &View<'_>) -> bool {
-    let way = view.known.round_trip_ns;
+    let way = view.known().round_trip_ns;
     way.is_some_and(|way| way.value < JUMP_NS)
 }

@@ -88,7 +88,7 @@ impl Controller {
     }
 
     pub(super) fn learn(&mut self, view: &View<'_>, score: &Score) {
-        let command = view.known.command_bytes.map_or(0.0, |bytes| bytes.value);
+        let command = view.known().command_bytes.map_or(0.0, |bytes| bytes.value);
         let outstanding = view.outstanding * command;
         let used = score.bytes_most as f64 * score.in_flight_most as f64;
         self.grown = self.grown.max(used.min(outstanding));

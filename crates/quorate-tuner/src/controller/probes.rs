@@ -109,7 +109,7 @@ impl Controller {
         if self.model_asked {
             return;
         }
-        let Some(fitted) = Fitted::new(view.known, view.nodes, view.outstanding) else {
+        let Some(fitted) = Fitted::new(view.known(), view.nodes, view.outstanding) else {
             return;
         };
         self.model_asked = true;
@@ -155,7 +155,7 @@ impl Controller {
 
     /// As far as it is within the bounds and not known already.
     pub(super) fn push_anyway(&mut self, setting: Setting, step: (f64, f64), view: &View<'_>) {
-        let command = view.known.command_bytes.map_or(1.0, |bytes| bytes.value);
+        let command = view.known().command_bytes.map_or(1.0, |bytes| bytes.value);
         let setting = self.bounds.clamp(Setting {
             batch_bytes: setting.batch_bytes.max(batch_least(command)),
             ..setting
@@ -179,12 +179,12 @@ impl Controller {
         let Some(score) = self.score else {
             return false;
         };
-        let Some(fitted) = Fitted::new(view.known, view.nodes, view.outstanding) else {
+        let Some(fitted) = Fitted::new(view.known(), view.nodes, view.outstanding) else {
             return false;
         };
         let base = fitted.predict(self.base).throughput;
         let trusted = score.rate > base * TRUST;
-        let way = view.known.round_trip_ns.map_or(0.0, |way| way.value);
+        let way = view.known().round_trip_ns.map_or(0.0, |way| way.value);
         let short = way < SHORT_NS && score.wall_ns < 10.0 * SHORT_NS;
         let part = match () {
             () if score.wall_ns <= VETO_NS => VETO_SHORT,

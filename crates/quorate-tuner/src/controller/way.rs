@@ -34,21 +34,21 @@ impl Controller {
     /// takes several round trips. What is on its way may grow only by so much at a time, so there
     /// may be several jumps, each when the one before shows in the rate.
     pub(super) fn jump(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
-        if view.known.round_trip_ns?.value < JUMP_NS {
+        if view.round_trip_ns()? < JUMP_NS {
             return None;
         }
-        let samples = view.drained.map_or(0, |drained| drained.samples);
+        let samples = view.drained().map_or(0, |drained| drained.samples);
         if self.jumps > 0 && samples < self.jumped_at + 2 {
             return None;
         }
-        let fitted = Fitted::new(view.known, view.nodes, view.outstanding)?;
+        let fitted = Fitted::new(view.known(), view.nodes, view.outstanding)?;
         let chosen = fitted.choose(&self.bounds, self.in_flight_max(view))?;
         let predicted = |setting| fitted.predict(setting).throughput;
         let gain = predicted(chosen) / predicted(self.base).max(1e-9);
         if gain < JUMP_GAIN {
             return None;
         }
-        if let Some(drained) = view.drained
+        if let Some(drained) = view.drained()
             && self
                 .drained_most
                 .is_none_or(|(_, most)| drained.rate > most)
@@ -69,7 +69,7 @@ impl Controller {
         score: &Score,
         view: &View<'_>,
     ) -> Option<Change> {
-        let command = view.known.command_bytes?.value;
+        let command = view.known().command_bytes?.value;
         let (setting, most) = self.drained_most.take()?;
         if score.rate * command >= most * TOO_FAR || setting == self.base {
             return None;
@@ -81,12 +81,11 @@ impl Controller {
 
     /// What is on its way beyond what drains in a round trip only waits, and may overflow a buffer.
     pub(super) fn unqueue(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
-        let drained = view.drained?;
-        let long = view.known.round_trip_ns?.value > LONG_NS;
-        let (samples, over) = self.queue_seen;
-        if !long || self.cuts >= CUTS {
+        if self.cuts >= CUTS || view.round_trip_ns()? <= LONG_NS {
             return None;
         }
+        let drained = view.drained()?;
+        let (samples, over) = self.queue_seen;
         if drained.samples == samples || now < self.drains_until {
             return None;
         }
@@ -97,14 +96,14 @@ impl Controller {
         if over < QUEUE_SEEN {
             return None;
         }
-        let fitted = Fitted::new(view.known, view.nodes, view.outstanding)?;
+        let fitted = Fitted::new(view.known(), view.nodes, view.outstanding)?;
         let chosen = fitted.choose(&self.bounds, most)?;
         if fitted.in_flight(chosen) >= fitted.in_flight(self.wanted()) {
             return None;
         }
         self.queue_seen.1 = 0;
         self.cuts += 1;
-        let drain = drained.ahead / drained.rate * 1e9 + view.known.round_trip_ns?.value;
+        let drain = drained.ahead / drained.rate * 1e9 + view.known().round_trip_ns?.value;
         self.drains_until = Moment(now.0 + (2.0 * drain).min(DRAIN_MOST_NS) as u64);
         self.grown = most;
         let cuts = self.cuts;
@@ -115,13 +114,13 @@ impl Controller {
 
     /// What may be on its way where the way is long: what drains in a few round trips.
     pub(super) fn drains(&self, view: &View<'_>) -> Option<f64> {
-        let drained = view.drained?;
-        let way = view.known.round_trip_ns?.value;
+        let drained = view.drained()?;
+        let way = view.known().round_trip_ns?.value;
         if way < LONG_NS {
             return None;
         }
-        let flush = view.known.flush_ns.map_or(0.0, |flush| flush.value);
-        let command = view.known.command_bytes?.value;
+        let flush = view.known().flush_ns.map_or(0.0, |flush| flush.value);
+        let command = view.known().command_bytes?.value;
         Some((QUEUE * drained.rate * (way + 2.0 * flush) / 1e9).max(COMMANDS * command))
     }
 
@@ -129,7 +128,7 @@ impl Controller {
         match self.drains(view) {
             Some(drains) => drains.min(self.grown * GROWTH),
             None if view
-                .known
+                .known()
                 .round_trip_ns
                 .is_some_and(|way| way.value > LONG_NS) =>
             {
