@@ -82,20 +82,20 @@ pub fn find(input: &[u8], bytes_max: usize) -> Found<'_> {
 
 /// Appends a command.
 pub fn command(command: &[u8], out: &mut Vec<u8>) {
-    length(command.len(), out);
+    out.extend_from_slice(&length(command.len()));
     out.extend_from_slice(command);
 }
 
 /// Appends a reply.
 pub fn reply(status: Status, reply: &[u8], out: &mut Vec<u8>) {
-    length(reply.len() + 1, out);
-    out.push(status as u8);
+    let [a, b, c, d] = length(reply.len() + 1);
+    out.extend_from_slice(&[a, b, c, d, status as u8]);
     out.extend_from_slice(reply);
 }
 
-fn length(bytes: usize, out: &mut Vec<u8>) {
+fn length(bytes: usize) -> [u8; LENGTH_BYTES] {
     let bytes = u32::try_from(bytes).expect("commands and replies are bounded far below 4 GiB");
-    out.extend_from_slice(&bytes.to_le_bytes());
+    bytes.to_le_bytes()
 }
 
 #[cfg(test)]

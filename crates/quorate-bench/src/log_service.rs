@@ -70,6 +70,11 @@ impl Connection {
         }
     }
 
+    /// Whether somebody has to look after it.
+    fn wants_attention(&self) -> bool {
+        !self.output.is_empty() || self.ending
+    }
+
     /// Replies go out in the order of the commands.
     fn answer(&mut self) {
         while let Some(Some(ended)) = self.open.front() {
@@ -85,24 +90,16 @@ impl Connection {
     }
 }
 
-/// All clients of a node. A tag is an index into `owners`, which are used again.
+/// Whose command a tag is: an index that is used again.
 #[derive(Debug, Default)]
-pub struct FrameFront {
-    connections: BTreeMap<ConnectionId, Connection>,
+struct Tags {
     /// For each tag its connection and the command's number there.
     owners: Vec<Option<(ConnectionId, u64)>>,
     free: Vec<usize>,
-    dirty: VecDeque<ConnectionId>,
-    nowhere: Vec<u8>,
 }
 
-impl FrameFront {
-    /// A front without connections.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    fn tag(&mut self, connection: ConnectionId, number: u64) -> Tag {
+impl Tags {
+    fn give(&mut self, connection: ConnectionId, number: u64) -> Tag {
         let owner = Some((connection, number));
         let index = match self.free.pop() {
             Some(index) => {
@@ -117,7 +114,7 @@ impl FrameFront {
         Tag(index as u64)
     }
 
-    fn take_owner(&mut self, tag: Tag) -> Option<(ConnectionId, u64)> {
+    fn take(&mut self, tag: Tag) -> Option<(ConnectionId, u64)> {
         let index = usize::try_from(tag.0).ok()?;
         let owner = self.owners.get_mut(index)?.take();
         if owner.is_some() {
@@ -126,46 +123,64 @@ impl FrameFront {
         owner
     }
 
-    fn mark(&mut self, connection: ConnectionId) {
-        if let Some(client) = self.connections.get_mut(&connection)
-            && (!client.output.is_empty() || client.ending)
-            && !client.dirty
-        {
-            client.dirty = true;
-            self.dirty.push_back(connection);
-        }
+    fn open(&self) -> usize {
+        self.owners.len() - self.free.len()
     }
+}
 
-    /// Takes one command from the input; how much of it is used, or `None` if there is none.
-    fn take_command(
-        &mut self,
-        connection: ConnectionId,
-        input: &[u8],
-        requests: &mut dyn Requests,
-    ) -> Option<usize> {
-        let client = self.connections.get_mut(&connection)?;
-        if !client.takes_input() {
-            return None;
-        }
-        let number = client.next_number();
-        match frames::find(input, requests.command_bytes_max()) {
-            Found::Incomplete => None,
+/// All clients of a node.
+#[derive(Debug, Default)]
+pub struct FrameFront {
+    connections: BTreeMap<ConnectionId, Connection>,
+    tags: Tags,
+    dirty: VecDeque<ConnectionId>,
+    nowhere: Vec<u8>,
+}
+
+impl FrameFront {
+    /// A front without connections.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+/// Takes commands from the input while there is room; how much of it is used.
+fn take_commands(
+    id: ConnectionId,
+    client: &mut Connection,
+    input: &[u8],
+    tags: &mut Tags,
+    requests: &mut dyn Requests,
+) -> usize {
+    let bytes_max = requests.command_bytes_max();
+    let mut used = 0;
+    while client.takes_input() {
+        match frames::find(&input[used..], bytes_max) {
+            Found::Incomplete => break,
             Found::TooLong => {
                 client.open.push_back(Some(Ended::Failed(Failure::TooBig)));
                 client.ending = true;
-                Some(input.len())
+                return input.len();
             }
             Found::Frame(command) => {
-                client.open.push_back(None);
-                let tag = self.tag(connection, number);
-                if let Err(failure) = requests.write(tag, command) {
-                    self.take_owner(tag);
-                    let client = self.connections.get_mut(&connection)?;
-                    client.end(number, Ended::Failed(failure));
+                let tag = tags.give(id, client.next_number());
+                let taken = requests.write(tag, command);
+                if taken.is_err() {
+                    tags.take(tag);
                 }
-                Some(LENGTH_BYTES + command.len())
+                client.open.push_back(taken.err().map(Ended::Failed));
+                used += LENGTH_BYTES + command.len();
             }
         }
+    }
+    if client.ending { input.len() } else { used }
+}
+
+/// Puts a client on the list of those that something is to be done for.
+fn mark(id: ConnectionId, client: &mut Connection, dirty: &mut VecDeque<ConnectionId>) {
+    if client.wants_attention() && !client.dirty {
+        client.dirty = true;
+        dirty.push_back(id);
     }
 }
 
@@ -180,16 +195,12 @@ impl Front for FrameFront {
         bytes: &[u8],
         requests: &mut dyn Requests,
     ) -> usize {
-        let mut used = 0;
-        while let Some(more) = self.take_command(connection, &bytes[used..], requests) {
-            used += more;
-        }
         let Some(client) = self.connections.get_mut(&connection) else {
             return bytes.len();
         };
+        let used = take_commands(connection, client, bytes, &mut self.tags, requests);
         client.answer();
-        let used = if client.ending { bytes.len() } else { used };
-        self.mark(connection);
+        mark(connection, client, &mut self.dirty);
         used
     }
 
@@ -210,14 +221,14 @@ impl Front for FrameFront {
                 (tag, Ended::Failed(Failure::Unknown))
             }
         };
-        let Some((connection, number)) = self.take_owner(tag) else {
+        let Some((connection, number)) = self.tags.take(tag) else {
             return;
         };
         if let Some(client) = self.connections.get_mut(&connection) {
             client.end(number, ended);
             client.answer();
+            mark(connection, client, &mut self.dirty);
         }
-        self.mark(connection);
     }
 
     fn next_dirty(&mut self) -> Option<ConnectionId> {
@@ -247,10 +258,10 @@ impl Front for FrameFront {
 
     fn closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
         self.connections.remove(&connection);
-        for index in 0..self.owners.len() {
-            if self.owners[index].is_some_and(|(owner, _)| owner == connection) {
+        for index in 0..self.tags.owners.len() {
+            if self.tags.owners[index].is_some_and(|(owner, _)| owner == connection) {
                 let tag = Tag(index as u64);
-                self.take_owner(tag);
+                self.tags.take(tag);
                 requests.forget(tag);
             }
         }
@@ -262,7 +273,7 @@ impl Front for FrameFront {
     }
 
     fn open_requests(&self) -> usize {
-        self.owners.len() - self.free.len()
+        self.tags.open()
     }
 
     fn connections(&self) -> usize {

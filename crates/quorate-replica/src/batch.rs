@@ -55,8 +55,9 @@ impl Entry<'_> {
     /// Appends the entry. The command is shorter than `u32::MAX`; the caller bounded it.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let length = u32::try_from(self.command.len()).expect("bounded by command_bytes_max");
-        out.push(if self.at.is_some() { SEQUENCED } else { PLAIN });
-        out.extend_from_slice(&length.to_le_bytes());
+        let kind = if self.at.is_some() { SEQUENCED } else { PLAIN };
+        let [a, b, c, d] = length.to_le_bytes();
+        out.extend_from_slice(&[kind, a, b, c, d]);
         if let Some(at) = self.at {
             out.extend_from_slice(&at.session.slot.to_le_bytes());
             out.extend_from_slice(&at.session.index.to_le_bytes());

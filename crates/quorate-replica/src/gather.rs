@@ -64,6 +64,10 @@ impl Gather {
     }
 
     fn next(&self, batch_bytes: usize) -> (usize, usize) {
+        let all = self.bytes.len() - self.taken;
+        if all <= batch_bytes {
+            return (self.items.len(), all);
+        }
         let (mut count, mut bytes) = (0, 0);
         for item in &self.items {
             if count > 0 && bytes + item.encoded_bytes > batch_bytes {

@@ -8,7 +8,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd},
     path::{Path, PathBuf},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use rustix::{
@@ -18,7 +18,7 @@ use rustix::{
 };
 
 use super::{
-    BLOCK, Buffer, Place, Segment, SegmentFile, Source,
+    BLOCK, Buffer, Place, Segment, SegmentFile, Source, device_time,
     pace::{PIECE_BYTES, Pace},
 };
 use crate::{batch::NUMBER_MAX, error::DiskError};
@@ -359,14 +359,14 @@ fn fill(file: &Path, bytes: u64, abilities: Abilities, pace: &Pace) -> Result<()
             .unwrap_or(usize::MAX)
             .min(zeros.len());
         let slice = [IoSlice::new(&zeros[..left])];
-        let began = Instant::now();
+        let began = device_time();
         let done = retry_on_intr(|| pwritev2(&open, &slice, offset, ReadWriteFlags::empty()))
             .map_err(|error| failed("write", file, &error.into()))?;
         if done == 0 || done % BLOCK != 0 {
             return Err(DiskError::short("write", file.display(), done, left));
         }
         offset += done as u64;
-        pace.rest(began.elapsed());
+        pace.rest(Duration::from_nanos(device_time().saturating_sub(began)));
     }
     open.sync_all()
         .map_err(|error| failed("sync", file, &error))

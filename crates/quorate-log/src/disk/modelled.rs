@@ -55,8 +55,8 @@ impl FlushModel {
     }
 }
 
-/// Nanoseconds of the monotonic clock. The model is a device, and a device has a time of its own:
-/// the log itself still has none.
+/// Nanoseconds of the monotonic clock. The model is a device, and a device has a time of its own, as
+/// has the thread that makes segments beside it: the log itself still has none.
 pub fn device_time() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
