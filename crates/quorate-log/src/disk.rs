@@ -89,6 +89,17 @@ pub trait Source {
     fn read_now(&mut self, at: Place, buffer: &mut Buffer, bytes: usize) -> Result<(), DiskError>;
 }
 
+/// How a new segment gets its zeros.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Zeros {
+    /// They are written: no later write changes metadata, so a commit is one write and one flush.
+    #[default]
+    Written,
+    /// Blocks are reserved and read as zeros, where the file system can do that: half the bytes, for
+    /// a log that nobody waits for. Each write then says in the metadata that its blocks are used.
+    Reserved,
+}
+
 /// What ended.
 #[derive(Debug)]
 pub enum Completed {
@@ -162,7 +173,7 @@ pub trait Disk: Source {
     fn start_read(&mut self, token: u64, at: Place, buffer: Buffer, bytes: usize);
 
     /// Makes a new segment: zeros, sync, rename, sync of the folder ([disk-10]).
-    fn start_prepare(&mut self, segment: Segment, bytes: u64);
+    fn start_prepare(&mut self, segment: Segment, bytes: u64, zeros: Zeros);
 
     /// The segment that is being made will be needed soon. Until then it is made slowly, so that
     /// commits do not wait for it.

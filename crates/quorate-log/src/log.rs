@@ -11,7 +11,7 @@ use quorate_core::{
 
 use crate::{
     batch::{BATCH_BYTES_MAX, HEADER, Owner},
-    disk::{BLOCK, Completed, Disk, DiskCounters, Place},
+    disk::{BLOCK, Completed, Disk, DiskCounters, Place, Zeros},
     error::{DiskError, LogError},
     gather::Gather,
     index::Index,
@@ -67,6 +67,14 @@ impl LogOptions {
         Owner {
             cluster: self.cluster,
             node: self.node,
+        }
+    }
+
+    /// Who lets votes linger waits for no commit; what its disk has to write is what counts.
+    const fn zeros(&self) -> Zeros {
+        match self.linger_bytes {
+            0 => Zeros::Written,
+            _ => Zeros::Reserved,
         }
     }
 
@@ -132,7 +140,12 @@ impl<D: Disk> Log<D> {
             hurried: false,
             gather: Gather::new(options.batch_bytes_max, options.depth + 2),
             writer,
-            pool: Pool::new(options.segment_bytes, &walked.files, &walked.spares),
+            pool: Pool::new(
+                options.segment_bytes,
+                options.zeros(),
+                &walked.files,
+                &walked.spares,
+            ),
             index: opened.index,
             reads: Reads::default(),
             error: None,

@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 
 use crate::{
-    disk::{Disk, Segment, SegmentFile},
+    disk::{Disk, Segment, SegmentFile, Zeros},
     error::DiskError,
 };
 
@@ -19,6 +19,7 @@ const SKIPS_MAX: u32 = 1024;
 #[derive(Debug)]
 pub(crate) struct Pool {
     segment_bytes: u64,
+    zeros: Zeros,
     spares: VecDeque<SegmentFile>,
     preparing: Option<Segment>,
     /// The disk knows that it is waited for.
@@ -35,9 +36,15 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub(crate) fn new(segment_bytes: u64, files: &[SegmentFile], spares: &[SegmentFile]) -> Self {
+    pub(crate) fn new(
+        segment_bytes: u64,
+        zeros: Zeros,
+        files: &[SegmentFile],
+        spares: &[SegmentFile],
+    ) -> Self {
         Self {
             segment_bytes,
+            zeros,
             spares: spares.iter().copied().collect(),
             preparing: None,
             hurried: false,
@@ -85,7 +92,7 @@ impl Pool {
         let next = Segment(self.highest.0 + 1);
         self.preparing = Some(next);
         self.hurried = false;
-        disk.start_prepare(next, self.segment_bytes);
+        disk.start_prepare(next, self.segment_bytes, self.zeros);
     }
 
     /// The segment in use is nearly full, or there is none: the next one is waited for.

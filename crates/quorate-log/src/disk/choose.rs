@@ -3,8 +3,8 @@
 use std::{fmt, os::fd::BorrowedFd, path::Path, time::Duration};
 
 use super::{
-    Buffer, Completed, Disk, DiskCounters, Place, Segment, SegmentFile, Source, file::Threads,
-    folder::Folder, modelled::Modelled, uring::Ring,
+    Buffer, Completed, Disk, DiskCounters, Place, Segment, SegmentFile, Source, Zeros,
+    file::Threads, folder::Folder, modelled::Modelled, uring::Ring,
 };
 use crate::error::DiskError;
 
@@ -164,8 +164,8 @@ impl Disk for FileDisk {
         either!(self, disk => disk.start_read(token, at, buffer, bytes));
     }
 
-    fn start_prepare(&mut self, segment: Segment, bytes: u64) {
-        either!(self, disk => disk.start_prepare(segment, bytes));
+    fn start_prepare(&mut self, segment: Segment, bytes: u64, zeros: Zeros) {
+        either!(self, disk => disk.start_prepare(segment, bytes, zeros));
     }
 
     fn hurry_prepare(&mut self) {

@@ -9,7 +9,7 @@ use quorate_core::{
 };
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::{BLOCK, Completed, Disk, FileDisk, Place, Segment, Source, Want, open};
+use super::{BLOCK, Completed, Disk, FileDisk, Place, Segment, Source, Want, Zeros, open};
 use crate::{Log, LogOptions, log_tests};
 
 /// Runs a test on each driver that this machine has; says so if one is missing.
@@ -47,7 +47,11 @@ fn wait(disk: &mut FileDisk) -> Completed {
 }
 
 fn prepare(disk: &mut FileDisk, segment: Segment) {
-    disk.start_prepare(segment, 16 * BLOCK as u64);
+    prepare_with(disk, segment, Zeros::Written);
+}
+
+fn prepare_with(disk: &mut FileDisk, segment: Segment, zeros: Zeros) {
+    disk.start_prepare(segment, 16 * BLOCK as u64, zeros);
     match wait(disk) {
         Completed::Prepared {
             segment: made,
@@ -61,10 +65,27 @@ fn prepare(disk: &mut FileDisk, segment: Segment) {
 
 #[test]
 fn what_is_written_is_read_back() {
+    what_is_written_is_read_back_with(Zeros::Written);
+}
+
+#[test]
+fn what_is_written_into_reserved_blocks_is_read_back() {
+    what_is_written_is_read_back_with(Zeros::Reserved);
+}
+
+fn what_is_written_is_read_back_with(zeros: Zeros) {
     on_each_driver(|folder, want| {
         let (mut disk, _) = open(folder, want).unwrap();
         assert_eq!(disk.segments(), Ok(vec![]));
-        prepare(&mut disk, Segment(3));
+        prepare_with(&mut disk, Segment(3), zeros);
+        let mut all = super::Buffer::new(16 * BLOCK);
+        all.fill(1);
+        let start = Place {
+            segment: Segment(3),
+            offset: 0,
+        };
+        disk.read_now(start, &mut all, 16 * BLOCK).unwrap();
+        assert!(all.iter().all(|byte| *byte == 0), "all zeros, either way");
         assert_eq!(disk.segments().unwrap()[0].bytes, 16 * BLOCK as u64);
         let mut expected = BTreeMap::new();
         for token in 0..8_u8 {
@@ -141,7 +162,7 @@ fn errors_name_the_operation_and_the_file() {
         let error = result.unwrap_err();
         assert_eq!(error.kind, io::ErrorKind::NotFound);
         assert!(error.detail.contains("0000000000000009.segment"), "{error}");
-        disk.start_prepare(Segment(2), 1 << 60);
+        disk.start_prepare(Segment(2), 1 << 60, Zeros::Written);
         let Completed::Prepared { result, .. } = wait(&mut disk) else {
             panic!()
         };

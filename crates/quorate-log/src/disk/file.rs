@@ -14,7 +14,7 @@ use std::{
 };
 
 use super::{
-    Buffer, Completed, Disk, DiskCounters, Place, Segment, SegmentFile, Source,
+    Buffer, Completed, Disk, DiskCounters, Place, Segment, SegmentFile, Source, Zeros,
     event::Event,
     folder::{self, Abilities, Folder},
     pace::Pace,
@@ -39,6 +39,7 @@ enum Job {
     Prepare {
         segment: Segment,
         bytes: u64,
+        zeros: Zeros,
     },
 }
 
@@ -96,10 +97,15 @@ impl Maker {
         self.pace.hurry();
     }
 
-    pub(super) fn prepare(&self, segment: Segment, bytes: u64) {
+    pub(super) fn prepare(&self, segment: Segment, bytes: u64, zeros: Zeros) {
         self.pace.relax();
         let jobs = self.jobs.as_ref().expect("taken only when dropped");
-        jobs.send(Job::Prepare { segment, bytes })
+        let job = Job::Prepare {
+            segment,
+            bytes,
+            zeros,
+        };
+        jobs.send(job)
             .expect("the thread runs while it has a sender");
     }
 }
@@ -179,9 +185,18 @@ impl Worker {
                     result,
                 }
             }
-            Job::Prepare { segment, bytes } => {
-                let result =
-                    folder::prepare(&self.path, segment, bytes, self.abilities, &self.pace);
+            Job::Prepare {
+                segment,
+                bytes,
+                zeros,
+            } => {
+                let Self {
+                    path,
+                    abilities,
+                    pace,
+                    ..
+                } = self;
+                let result = folder::prepare(path, segment, bytes, zeros, *abilities, pace);
                 Completed::Prepared { segment, result }
             }
         }
@@ -312,9 +327,9 @@ impl Disk for Threads {
         }
     }
 
-    fn start_prepare(&mut self, segment: Segment, bytes: u64) {
+    fn start_prepare(&mut self, segment: Segment, bytes: u64, zeros: Zeros) {
         self.counters.prepared += 1;
-        self.maker.prepare(segment, bytes);
+        self.maker.prepare(segment, bytes, zeros);
     }
 
     fn hurry_prepare(&mut self) {

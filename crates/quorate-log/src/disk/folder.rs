@@ -18,7 +18,7 @@ use rustix::{
 };
 
 use super::{
-    BLOCK, Buffer, Place, Segment, SegmentFile, Source, device_time,
+    BLOCK, Buffer, Place, Segment, SegmentFile, Source, Zeros, device_time,
     pace::{PIECE_BYTES, Pace},
 };
 use crate::{batch::NUMBER_MAX, error::DiskError};
@@ -327,12 +327,13 @@ pub(super) fn prepare(
     path: &Path,
     segment: Segment,
     bytes: u64,
+    zeros: Zeros,
     abilities: Abilities,
     pace: &Pace,
 ) -> Result<(), DiskError> {
     let file = path.join(name(segment));
     let temporary = path.join(format!("{}{TEMPORARY}", name(segment)));
-    let made = fill(&temporary, bytes, abilities, pace).and_then(|()| {
+    let made = fill(&temporary, bytes, zeros, abilities, pace).and_then(|()| {
         fs::rename(&temporary, &file).map_err(|error| failed("rename to", &file, &error))?;
         sync_folder(path)
     });
@@ -344,14 +345,29 @@ pub(super) fn prepare(
     made
 }
 
-fn fill(file: &Path, bytes: u64, abilities: Abilities, pace: &Pace) -> Result<(), DiskError> {
+fn fill(
+    file: &Path,
+    bytes: u64,
+    zeros: Zeros,
+    abilities: Abilities,
+    pace: &Pace,
+) -> Result<(), DiskError> {
     let create = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC;
     let open = open_file(file, create, abilities.direct)?;
     // A full disk says so at once. A file system that cannot allocate ahead finds out as it goes.
-    match fallocate(&open, FallocateFlags::empty(), 0, bytes) {
-        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
+    let reserved = match fallocate(&open, FallocateFlags::empty(), 0, bytes) {
+        Ok(()) => true,
+        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => false,
         Err(error) => return Err(failed("allocate", file, &error.into())),
+    };
+    if zeros == Zeros::Written || !reserved {
+        write_zeros(&open, file, bytes, pace)?;
     }
+    open.sync_all()
+        .map_err(|error| failed("sync", file, &error))
+}
+
+fn write_zeros(open: &File, file: &Path, bytes: u64, pace: &Pace) -> Result<(), DiskError> {
     let zeros = Buffer::new(PIECE_BYTES);
     let mut offset = 0;
     while offset < bytes {
@@ -360,7 +376,7 @@ fn fill(file: &Path, bytes: u64, abilities: Abilities, pace: &Pace) -> Result<()
             .min(zeros.len());
         let slice = [IoSlice::new(&zeros[..left])];
         let began = device_time();
-        let done = retry_on_intr(|| pwritev2(&open, &slice, offset, ReadWriteFlags::empty()))
+        let done = retry_on_intr(|| pwritev2(open, &slice, offset, ReadWriteFlags::empty()))
             .map_err(|error| failed("write", file, &error.into()))?;
         if done == 0 || done % BLOCK != 0 {
             return Err(DiskError::short("write", file.display(), done, left));
@@ -368,6 +384,5 @@ fn fill(file: &Path, bytes: u64, abilities: Abilities, pace: &Pace) -> Result<()
         offset += done as u64;
         pace.rest(Duration::from_nanos(device_time().saturating_sub(began)));
     }
-    open.sync_all()
-        .map_err(|error| failed("sync", file, &error))
+    Ok(())
 }

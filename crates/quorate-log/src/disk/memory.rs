@@ -13,6 +13,7 @@ use std::{
 
 use super::{
     BLOCK, Buffer, Completed, Disk, DiskCounters, Place, SECTOR, Segment, SegmentFile, Source,
+    Zeros,
 };
 use crate::error::DiskError;
 
@@ -570,7 +571,7 @@ impl Disk for MemoryDisk {
         });
     }
 
-    fn start_prepare(&mut self, segment: Segment, bytes: u64) {
+    fn start_prepare(&mut self, segment: Segment, bytes: u64, _: Zeros) {
         let at = Place { segment, offset: 0 };
         let kind = PendingKind::Prepare;
         self.start(Operation {

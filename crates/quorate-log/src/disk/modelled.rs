@@ -19,7 +19,8 @@ use rustix::{
 };
 
 use super::{
-    Buffer, Completed, Disk, DiskCounters, FileDisk, Place, Segment, SegmentFile, Source, folder,
+    Buffer, Completed, Disk, DiskCounters, FileDisk, Place, Segment, SegmentFile, Source, Zeros,
+    folder,
 };
 use crate::error::DiskError;
 
@@ -159,8 +160,8 @@ impl Disk for Modelled {
         self.inner.start_read(token, at, buffer, bytes);
     }
 
-    fn start_prepare(&mut self, segment: Segment, bytes: u64) {
-        self.inner.start_prepare(segment, bytes);
+    fn start_prepare(&mut self, segment: Segment, bytes: u64, zeros: Zeros) {
+        self.inner.start_prepare(segment, bytes, zeros);
     }
 
     fn hurry_prepare(&mut self) {
@@ -259,7 +260,7 @@ mod tests {
                 let ready = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit)).unwrap();
                 assert!(ready > 0, "nothing completes");
             };
-            disk.start_prepare(Segment(1), 16 * BLOCK as u64);
+            disk.start_prepare(Segment(1), 16 * BLOCK as u64, Zeros::Written);
             assert!(matches!(
                 wait(&mut disk),
                 Completed::Prepared { result: Ok(()), .. }

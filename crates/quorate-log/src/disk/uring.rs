@@ -28,6 +28,7 @@ use io_uring::{IoUring, squeue};
 
 use super::{
     Buffer, Completed, Disk, DiskCounters, OPERATIONS_MAX, Place, Segment, SegmentFile, Source,
+    Zeros,
     event::Event,
     file::{Mailbox, Maker},
     folder::{self, Folder},
@@ -306,9 +307,9 @@ impl Disk for Ring {
         self.read(token, at, buffer, bytes);
     }
 
-    fn start_prepare(&mut self, segment: Segment, bytes: u64) {
+    fn start_prepare(&mut self, segment: Segment, bytes: u64, zeros: Zeros) {
         self.counters.prepared += 1;
-        self.maker.prepare(segment, bytes);
+        self.maker.prepare(segment, bytes, zeros);
     }
 
     fn hurry_prepare(&mut self) {
