@@ -3,7 +3,6 @@
 use std::{
     io::{self, BufRead as _, BufReader},
     process::{Child, Command, Stdio},
-    sync::OnceLock,
     time::Duration,
 };
 
@@ -19,10 +18,9 @@ use super::{
 };
 use crate::shell::Failed;
 
-/// As with `nice`.
+/// As with `nice`. Not a real-time priority: that keeps the kernel's own threads from finishing the
+/// writes of whoever is measured.
 const LOAD_PRIORITY: i32 = -10;
-/// As with `chrt`: a load that sends at given times has to be woken at those times.
-const LOAD_REAL_TIME: [&str; 3] = ["chrt", "--fifo", "10"];
 
 /// How much is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,31 +113,12 @@ fn spawn_with_precedence(command: &mut Command) -> io::Result<Child> {
     child
 }
 
-/// Whether real-time priorities may be given; asked once.
-fn may_be_real_time() -> bool {
-    static MAY: OnceLock<bool> = OnceLock::new();
-    *MAY.get_or_init(|| {
-        let [program, arguments @ ..] = LOAD_REAL_TIME;
-        let tried = Command::new(program).args(arguments).arg("true").output();
-        tried.is_ok_and(|output| output.status.success())
-    })
-}
-
 fn command(built: &Built, system: &System, cluster: &Cluster, ask: &Ask) -> Command {
     let program = match system.protocol {
         Protocol::Framed | Protocol::Resp => "compare-load",
         Protocol::EtcdPuts => "etcd-load",
     };
-    let program = built.program(program);
-    let mut command = match ask.offer {
-        Offer::Open(_) if may_be_real_time() => {
-            let [chrt, arguments @ ..] = LOAD_REAL_TIME;
-            let mut command = Command::new(chrt);
-            command.args(arguments).arg(program);
-            command
-        }
-        Offer::Open(_) | Offer::Closed(_) => Command::new(program),
-    };
+    let mut command = Command::new(built.program(program));
     match system.protocol {
         Protocol::Framed => command.args(["--protocol", "framed"]),
         Protocol::Resp => command.args(["--protocol", "resp"]),

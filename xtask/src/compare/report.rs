@@ -66,7 +66,7 @@ const CPU_TARGET: (&str, f64) = ("quorate-log/volatile", 1.8);
 /// What a reader has to know before comparing.
 const CAUTIONS: &[&str] = &[
     "Clients, nodes and their disk share one machine: whoever uses less CPU leaves more to the others of its own run. CPU per command is the figure that depends least on that.",
-    "The load has precedence over the systems where that is allowed (nice −10; at a fixed rate, a real-time priority), so that it sends in time.",
+    "The load has precedence over the systems where that is allowed (nice −10, all its threads), so that it sends in time.",
     "The load of etcd is a program in Go that speaks gRPC; it costs far more CPU than the load of the others, on the same CPUs (column \"load\").",
     "etcd keeps every version of a key and answers over gRPC; `kv` keeps one and speaks the Redis protocol. The libraries, and `log`, only count commands.",
     "Redis is one process that replicates nothing and writes one file; Quorate beside it has three processes, two of which must have the command on disk.",
