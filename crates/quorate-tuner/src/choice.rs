@@ -1,7 +1,7 @@
 //! Settings that the model would choose, from what is known.
 //!
 //! The model sees every point of a ladder of batches and windows. What it predicts is a start for
-//! the search, never the last word ([`crate::controller`]). What is not known is left out: a link
+//! the search, never the last word (`controller`). What is not known is left out: a link
 //! whose bandwidth was not seen is not the bottleneck so far.
 
 use crate::{

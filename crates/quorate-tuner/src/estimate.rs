@@ -13,7 +13,7 @@
 //! it is one number per byte.
 //!
 //! Nothing is invented: each quantity is an [`Estimate`] or not known. What a pause of the process
-//! or a step of the clock touched is dropped ([`crate::guard`]).
+//! or a step of the clock touched is dropped (`guard`).
 //!
 //! Cost: per batch and peer one entry in a ring of 64 and a few additions; per heartbeat one line
 //! (about 30 flops); per turn four additions, and per 16 turns one three-part sample (about 40

@@ -1,7 +1,7 @@
 //! The store on disk: an LSM tree whose data and applied position are one.
 //!
 //! **Layers.** Commits go to a table in memory, and from there to the tree when they are enough: a
-//! key that is written often enters the tree once. A thread of its own does that ([`writer`]); what is
+//! key that is written often enters the tree once. A thread of its own does that (`writer`); what is
 //! on its way, and what is not yet, is looked at before the tree. So a commit writes nothing.
 //!
 //! **Atomicity.** Everything of this store — position, the replica's metadata, deadlines, keys — is
