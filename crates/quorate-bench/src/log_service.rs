@@ -160,7 +160,6 @@ fn take_commands(
             Found::TooLong => {
                 client.open.push_back(Some(Ended::Failed(Failure::TooBig)));
                 client.ending = true;
-                return input.len();
             }
             Found::Frame(command) => {
                 let tag = tags.give(id, client.next_number());

@@ -90,10 +90,9 @@ pub trait Source {
 }
 
 /// How a new segment gets its zeros.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Zeros {
     /// They are written: no later write changes metadata, so a commit is one write and one flush.
-    #[default]
     Written,
     /// Blocks are reserved and read as zeros, where the file system can do that: half the bytes, for
     /// a log that nobody waits for. Each write then says in the metadata that its blocks are used.

@@ -108,10 +108,10 @@ impl Writer {
             .is_some_and(|at| at.offset + length as u64 <= at.file.bytes)
     }
 
-    /// Whether little is left of the segment in use, if there is one.
+    /// Whether little is left of the segment in use.
     pub(crate) fn is_nearly_full(&self) -> bool {
-        let used = |at: Current| at.offset > at.file.bytes / 4 * 3;
-        self.current.is_none_or(used)
+        self.current
+            .is_some_and(|at| at.offset > at.file.bytes / 4 * 3)
     }
 
     /// From now on batches go into this segment, which is all zeros.

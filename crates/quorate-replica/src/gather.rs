@@ -37,7 +37,11 @@ pub(crate) struct Gather {
 impl Gather {
     /// What the queue is charged for.
     pub(crate) fn charge(&self) -> usize {
-        self.bytes.len() - self.taken + self.items.len() * COMMAND_OVERHEAD_BYTES
+        self.entry_bytes() + self.items.len() * COMMAND_OVERHEAD_BYTES
+    }
+
+    fn entry_bytes(&self) -> usize {
+        self.bytes.len() - self.taken
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -64,7 +68,7 @@ impl Gather {
     }
 
     fn next(&self, batch_bytes: usize) -> (usize, usize) {
-        let all = self.bytes.len() - self.taken;
+        let all = self.entry_bytes();
         if all <= batch_bytes {
             return (self.items.len(), all);
         }

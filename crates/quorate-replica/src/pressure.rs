@@ -48,8 +48,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 }
 
-/// Above this many waiting bytes of commands nobody is read. Half of what is refused only at the
-/// end: whoever was read before it was noticed finds room.
+/// Above this many waiting bytes of commands nobody is read. At most half of what makes a node
+/// refuse: what was read before it was noticed finds room.
 pub(crate) fn bound(limits: &Limits) -> usize {
     let batches = limits.batch_bytes.saturating_mul(BATCHES);
     batches.max(BYTES_MIN).min(limits.pending_bytes / 2)

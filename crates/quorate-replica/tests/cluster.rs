@@ -453,10 +453,8 @@ fn request_without_a_quorum_fails_and_says_whether_it_left() {
     );
 }
 
-/// Long before anything is refused, a node says that clients should not be read; it says so only
-/// while it can do something about it.
-#[test]
-fn pressure_rises_before_anything_is_refused_and_ends() {
+/// A cluster whose nodes accept little before it is in a batch, and its leader.
+fn cramped() -> (Cluster<Book>, NodeId) {
     let mut options = Cluster::<Book>::options(3, Class::Durable);
     options.limits.pending_bytes = 100_000;
     options.command_bytes_max = 10_000;
@@ -465,6 +463,14 @@ fn pressure_rises_before_anything_is_refused_and_ends() {
         cluster.start(node);
     }
     let leader = led(&mut cluster);
+    (cluster, leader)
+}
+
+/// Long before anything is refused, a node says that clients should not be read; it says so only
+/// while it can do something about it.
+#[test]
+fn pressure_rises_before_anything_is_refused_and_ends() {
+    let (mut cluster, leader) = cramped();
     let mut last = Tag(0);
     let mut writes = 0;
     while cluster.replica(leader).pressure() != Pressure::High {
@@ -494,14 +500,7 @@ fn pressure_rises_before_anything_is_refused_and_ends() {
 /// Memory stays bounded, the client is told, and all is well when the others are back.
 #[test]
 fn overload_is_busy_and_bounded() {
-    let mut options = Cluster::<Book>::options(3, Class::Durable);
-    options.limits.pending_bytes = 100_000;
-    options.command_bytes_max = 10_000;
-    let mut cluster = Cluster::with_options(options, 9, |_| Book::default());
-    for node in NODES {
-        cluster.start(node);
-    }
-    let leader = led(&mut cluster);
+    let (mut cluster, leader) = cramped();
     let [follower, _] = followers(leader);
     cluster.isolate(follower, true);
     let tags: Vec<_> = (0..100)

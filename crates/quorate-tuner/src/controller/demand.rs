@@ -97,6 +97,5 @@ impl Controller {
 
 /// On a long way what is in flight has bounds of its own.
 fn is_short(view: &View<'_>) -> bool {
-    let way = view.known().round_trip_ns;
-    way.is_some_and(|way| way.value < JUMP_NS)
+    view.round_trip_ns().is_some_and(|way| way < JUMP_NS)
 }

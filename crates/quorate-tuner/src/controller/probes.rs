@@ -184,7 +184,7 @@ impl Controller {
         };
         let base = fitted.predict(self.base).throughput;
         let trusted = score.rate > base * TRUST;
-        let way = view.known().round_trip_ns.map_or(0.0, |way| way.value);
+        let way = view.round_trip_ns().unwrap_or(0.0);
         let short = way < SHORT_NS && score.wall_ns < 10.0 * SHORT_NS;
         let part = match () {
             () if score.wall_ns <= VETO_NS => VETO_SHORT,

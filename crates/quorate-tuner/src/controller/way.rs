@@ -103,7 +103,7 @@ impl Controller {
         }
         self.queue_seen.1 = 0;
         self.cuts += 1;
-        let drain = drained.ahead / drained.rate * 1e9 + view.known().round_trip_ns?.value;
+        let drain = drained.ahead / drained.rate * 1e9 + view.round_trip_ns()?;
         self.drains_until = Moment(now.0 + (2.0 * drain).min(DRAIN_MOST_NS) as u64);
         self.grown = most;
         let cuts = self.cuts;
@@ -115,7 +115,7 @@ impl Controller {
     /// What may be on its way where the way is long: what drains in a few round trips.
     pub(super) fn drains(&self, view: &View<'_>) -> Option<f64> {
         let drained = view.drained()?;
-        let way = view.known().round_trip_ns?.value;
+        let way = view.round_trip_ns()?;
         if way < LONG_NS {
             return None;
         }
@@ -127,13 +127,7 @@ impl Controller {
     pub(super) fn in_flight_max(&self, view: &View<'_>) -> f64 {
         match self.drains(view) {
             Some(drains) => drains.min(self.grown * GROWTH),
-            None if view
-                .known()
-                .round_trip_ns
-                .is_some_and(|way| way.value > LONG_NS) =>
-            {
-                self.grown
-            }
+            None if view.round_trip_ns().is_some_and(|way| way > LONG_NS) => self.grown,
             None => self.grown * GROWTH,
         }
     }
