@@ -142,8 +142,8 @@ pub struct DiskCounters {
     pub reads: u64,
     /// Segments prepared.
     pub prepared: u64,
-    /// How many of them were waited for, or nearly so.
-    pub hurried: u64,
+    /// How many of them a write had to wait for.
+    pub segment_waits: u64,
 }
 
 /// Most writes and reads together that a disk is asked for at a time.
@@ -174,8 +174,11 @@ pub trait Disk: Source {
     /// Makes a new segment: zeros, sync, rename, sync of the folder ([disk-10]).
     fn start_prepare(&mut self, segment: Segment, bytes: u64, zeros: Zeros);
 
-    /// The segment that is being made will be needed soon. Until then it is made slowly, so that
-    /// commits do not wait for it.
+    /// So many bytes of the segment that is being made should be there by now. Beyond that it is
+    /// made slowly, so that commits do not wait for it.
+    fn want_prepared(&mut self, bytes: u64);
+
+    /// Somebody waits for the segment that is being made.
     fn hurry_prepare(&mut self);
 
     /// The next thing that ended.

@@ -228,9 +228,7 @@ impl<D: Disk> Log<D> {
                 return;
             };
             self.writer.write(&mut self.disk, batch);
-            if self.writer.is_nearly_full() {
-                self.pool.hurry(&mut self.disk);
-            }
+            self.pool.keep_ahead(self.writer.used(), &mut self.disk);
         }
     }
 

@@ -187,41 +187,45 @@ fn what_nobody_waits_for_lingers() {
     assert!(log.is_idle());
 }
 
-/// Segments are made slowly, beside commits, until somebody is about to wait for one.
+/// Segments are made beside commits, just ahead of the one in use, so that nobody waits for one.
 #[test]
-fn the_next_segment_is_hurried_when_it_will_be_needed_and_not_before() {
+fn the_next_segment_keeps_ahead_of_the_one_in_use() {
     let disk = MemoryDisk::new();
     disk.set_manual(true);
     let (mut log, _) = open(&disk);
-    assert_eq!(log.counters().hurried, 0, "nobody waits yet");
+    assert_eq!(log.counters().segment_waits, 0, "nobody waits yet");
     for slot in 1..4 {
         vote(&mut log, slot, 100, 1);
         log.submit();
-        assert_eq!(log.counters().hurried, 1, "there is no segment at all");
+        let waits = log.counters().segment_waits;
+        assert_eq!(waits, 1, "there is no segment at all; said once");
     }
     disk.complete_all();
     // Into the first segment; the second is being made.
     log.poll().unwrap();
     let is_prepare = |pending: &Pending| pending.kind == PendingKind::Prepare;
     let preparing = disk.pending().into_iter().find(is_prepare).unwrap();
-    let mut slot = 4;
-    loop {
-        vote(&mut log, slot, 3000, 1);
+    let write_on = |log: &mut Log<MemoryDisk>, slot: u64| {
+        vote(log, slot, 3000, 1);
         log.submit();
         let writes = disk.pending();
         let writes = writes.iter().filter(|pending| pending.id != preparing.id);
         writes.for_each(|write| assert!(disk.complete(write.id)));
         log.poll().unwrap();
-        slot += 1;
-        let used = log.position().unwrap().offset;
-        let hurried = log.counters().hurried;
-        assert_eq!(hurried, 1 + u64::from(used > 48 << 10), "at {used}");
+        log.position().unwrap().offset
+    };
+    for slot in 4.. {
+        let used = write_on(&mut log, slot);
+        assert_eq!(disk.wanted(), used + used / 4, "a quarter ahead");
         if used == 64 << 10 {
             break;
         }
     }
+    assert_eq!(log.counters().segment_waits, 1, "full is not waited for");
+    write_on(&mut log, 99);
+    assert_eq!(log.counters().segment_waits, 2, "this one has no room");
     disk.set_manual(false);
     settle(&mut log);
     log.poll().unwrap();
-    assert_eq!(log.counters().hurried, 2, "the third has time again");
+    assert_eq!(log.counters().segment_waits, 2, "the third has time again");
 }

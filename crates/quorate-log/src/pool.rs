@@ -95,7 +95,15 @@ impl Pool {
         disk.start_prepare(next, self.segment_bytes, self.zeros);
     }
 
-    /// The segment in use is nearly full, or there is none: the next one is waited for.
+    /// So many bytes of the segment in use are full. The next one stays a quarter ahead, so that it
+    /// is there before it is needed, however fast the log is, as long as the disk is fast enough.
+    pub(crate) fn keep_ahead<D: Disk>(&self, used: u64, disk: &mut D) {
+        if self.preparing.is_some() {
+            disk.want_prepared(used + used / 4);
+        }
+    }
+
+    /// There is no segment to write to: the one that is being made is waited for.
     pub(crate) fn hurry<D: Disk>(&mut self, disk: &mut D) {
         if self.preparing.is_some() && !self.hurried {
             self.hurried = true;

@@ -108,10 +108,9 @@ impl Writer {
             .is_some_and(|at| at.offset + length as u64 <= at.file.bytes)
     }
 
-    /// Whether little is left of the segment in use.
-    pub(crate) fn is_nearly_full(&self) -> bool {
-        self.current
-            .is_some_and(|at| at.offset > at.file.bytes / 4 * 3)
+    /// Bytes of the segment in use that are full.
+    pub(crate) fn used(&self) -> u64 {
+        self.current.map_or(0, |at| at.offset)
     }
 
     /// From now on batches go into this segment, which is all zeros.

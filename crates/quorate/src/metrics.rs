@@ -147,7 +147,7 @@ fn counters<S: StateMachine>(replica: &Replica<FileDisk, S>, out: &mut String) {
         write_bytes: "Bytes written into log segments.",
         reads: "Reads of the log after the start.",
         prepared: "Segments prepared.",
-        hurried: "Of those, how many were waited for, or nearly so.",
+        segment_waits: "Of those, how many a write had to wait for.",
     });
     totals!(out, "slow_", replica.slow_paths(), {
         campaigns: "Phase 1 started.",

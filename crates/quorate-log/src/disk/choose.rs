@@ -168,6 +168,10 @@ impl Disk for FileDisk {
         either!(self, disk => disk.start_prepare(segment, bytes, zeros));
     }
 
+    fn want_prepared(&mut self, bytes: u64) {
+        either!(self, disk => disk.want_prepared(bytes));
+    }
+
     fn hurry_prepare(&mut self) {
         either!(self, disk => disk.hurry_prepare());
     }

@@ -93,6 +93,10 @@ impl Maker {
         })
     }
 
+    pub(super) fn want(&self, bytes: u64) {
+        self.pace.want(bytes);
+    }
+
     pub(super) fn hurry(&self) {
         self.pace.hurry();
     }
@@ -332,8 +336,12 @@ impl Disk for Threads {
         self.maker.prepare(segment, bytes, zeros);
     }
 
+    fn want_prepared(&mut self, bytes: u64) {
+        self.maker.want(bytes);
+    }
+
     fn hurry_prepare(&mut self) {
-        self.counters.hurried += 1;
+        self.counters.segment_waits += 1;
         self.maker.hurry();
     }
 

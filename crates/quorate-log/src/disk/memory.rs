@@ -97,6 +97,8 @@ struct Shared {
     faults: VecDeque<Fault>,
     unreadable: Vec<Place>,
     counters: DiskCounters,
+    /// Bytes that were wanted last of the segment that is being made.
+    wanted: u64,
 }
 
 /// Blocks that were never written are zeros and take no memory.
@@ -140,6 +142,11 @@ impl MemoryDisk {
             shared: Arc::clone(&self.shared),
             life: self.lock().life,
         }
+    }
+
+    /// Bytes of the segment that is being made that were wanted last.
+    pub fn wanted(&self) -> u64 {
+        self.lock().wanted
     }
 
     /// Whether operations wait for [`Self::complete`] or [`Self::complete_all`].
@@ -583,8 +590,12 @@ impl Disk for MemoryDisk {
         });
     }
 
+    fn want_prepared(&mut self, bytes: u64) {
+        self.lock().wanted = bytes;
+    }
+
     fn hurry_prepare(&mut self) {
-        self.lock().counters.hurried += 1;
+        self.lock().counters.segment_waits += 1;
     }
 
     fn poll(&mut self) -> Option<Completed> {

@@ -164,6 +164,10 @@ impl Disk for Modelled {
         self.inner.start_prepare(segment, bytes, zeros);
     }
 
+    fn want_prepared(&mut self, bytes: u64) {
+        self.inner.want_prepared(bytes);
+    }
+
     fn hurry_prepare(&mut self) {
         self.inner.hurry_prepare();
     }

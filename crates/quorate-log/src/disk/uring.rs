@@ -312,8 +312,12 @@ impl Disk for Ring {
         self.maker.prepare(segment, bytes, zeros);
     }
 
+    fn want_prepared(&mut self, bytes: u64) {
+        self.maker.want(bytes);
+    }
+
     fn hurry_prepare(&mut self) {
-        self.counters.hurried += 1;
+        self.counters.segment_waits += 1;
         self.maker.hurry();
     }
 
