@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -53,6 +54,11 @@ func main() {
 		log.Fatal("one of --outstanding and --rate is needed, and --connections")
 	}
 	endpoints := strings.Split(*connect, ",")
+	// Who waits in the kernel for the next moment, or for a socket, keeps its place among those that
+	// may run Go until the runtime looks, which takes milliseconds: more places than CPUs.
+	runtime.GOMAXPROCS(runtime.NumCPU() + 6)
+	// A small heap would be collected many times a second, while puts wait to be sent.
+	debug.SetGCPercent(1600)
 	leader, before := status(endpoints)
 	result := run(plan, leader)
 	result.tell(plan)

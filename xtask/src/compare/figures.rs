@@ -76,8 +76,12 @@ impl Measured {
     /// Why its latency is no result.
     pub(super) fn latency_trouble(&self) -> Option<String> {
         let late = || format!("{:.1} % sent late", self.late_share * 100.0);
-        let is_late = self.late_share > LATE_SHARE_MAX;
-        self.trouble().or_else(|| is_late.then(late))
+        self.trouble().or_else(|| self.is_late().then(late))
+    }
+
+    /// Whether the load, not the system, was too slow.
+    pub(super) fn is_late(&self) -> bool {
+        self.late_share > LATE_SHARE_MAX
     }
 
     /// For a line of progress.
@@ -110,7 +114,7 @@ pub(super) struct Turn {
     pub(super) system: String,
     pub(super) round: usize,
     pub(super) maximum: Option<Measured>,
-    /// Half of whose maximum, commands per second, what was seen.
+    /// Half of whose maximum, commands per second, what was seen; each attempt.
     pub(super) latencies: Vec<(String, u64, Measured)>,
     /// `None` where nobody tells.
     pub(super) applied: Option<Applied>,
@@ -124,9 +128,9 @@ impl Turn {
     }
 
     fn good_latency(&self, peer: &str) -> Option<&Measured> {
-        let mut all = self.latencies.iter();
-        let (_, _, measured) = all.find(|(other, _, _)| other == peer)?;
-        measured.latency_trouble().is_none().then_some(measured)
+        let attempts = self.latencies.iter().filter(|(other, _, _)| other == peer);
+        let mut measured = attempts.map(|(_, _, measured)| measured);
+        measured.find(|one| one.latency_trouble().is_none())
     }
 }
 
@@ -325,6 +329,26 @@ mod tests {
         assert_eq!(Measured::parse(&LINE.replace("p99_us=3", "p99_us=x")), None);
         let wrong = Measured::parse(&LINE.replace("errors=0", "errors=1")).unwrap();
         assert!(wrong.trouble().is_some());
+    }
+
+    #[test]
+    fn the_first_attempt_that_was_sent_in_time_counts() {
+        let attempt = |p99_us, late_share| {
+            let measured = Measured {
+                completed: 1,
+                p99_us,
+                late_share,
+                ..Measured::default()
+            };
+            ("peer".to_owned(), 1000, measured)
+        };
+        let mut late = turn("ours", 0, 1.0);
+        late.latencies = vec![attempt(1.0, 0.5)];
+        assert_eq!(late.good_latency("peer"), None);
+        late.latencies
+            .extend([attempt(2.0, 0.0), attempt(3.0, 0.0)]);
+        near(late.good_latency("peer").map(|one| one.p99_us), 2.0);
+        assert_eq!(late.good_latency("another"), None);
     }
 
     #[test]

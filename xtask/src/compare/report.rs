@@ -50,6 +50,16 @@ const TARGETS: &[Target] = &[
         ],
         factor: 3.0,
     },
+    // The libraries by themselves, and behind batches that we put in front of two of them.
+    Target {
+        ours: "quorate-log/volatile",
+        others: &[
+            "hashicorp-raft/volatile",
+            "openraft-plain/volatile",
+            "omnipaxos-plain/volatile",
+        ],
+        factor: 3.0,
+    },
     Target {
         ours: "quorate-log/volatile",
         others: &[
@@ -67,12 +77,13 @@ const CPU_TARGET: (&str, f64) = ("quorate-log/volatile", 1.8);
 const CAUTIONS: &[&str] = &[
     "Clients, nodes and their disk share one machine: whoever uses less CPU leaves more to the others of its own run. CPU per command is the figure that depends least on that.",
     "The load has precedence over the systems where that is allowed (nice −10, all its threads), so that it sends in time.",
+    "Load that is sent late, more than 1 % of it by more than a millisecond, says nothing of the system: it is sent again, three times at most. Each attempt is listed below.",
     "The load of etcd is a program in Go that speaks gRPC; it costs far more CPU than the load of the others, on the same CPUs (column \"load\").",
     "etcd keeps every version of a key and answers over gRPC; `kv` keeps one and speaks the Redis protocol. The libraries, and `log`, only count commands.",
     "Redis is one process that replicates nothing and writes one file; Quorate beside it has three processes, two of which must have the command on disk.",
     "Dragonboat is made for thousands of groups at a time. Here it has one, as all others do.",
     "OpenRaft ships neither transport nor log, OmniPaxos no transport: those are ours, as thin as we could make them without being wrong, and part of what is measured.",
-    "OpenRaft 0.9 and OmniPaxos write and sync one append before they look at the next. The batches that we put in front of both are no part of them; `--only openraft-plain,omnipaxos-plain` shows them without.",
+    "OpenRaft 0.9 and OmniPaxos write and sync one append before they look at the next. The batches that we put in front of both are no part of them; with `-plain` they take one command per entry, as they do by themselves.",
     "Of the libraries only OpenRaft takes snapshots in runs this short (its default; they hold two numbers here). Nor does Quorate trim its log.",
     "Durable means: synced on the disks of a majority before the reply. What a sync costs is up to the machine; virtual disks often acknowledge it from memory.",
     "The number of connections is chosen by a short trial of each, and kept; ratios are of one round each, and their median is shown.",
@@ -353,9 +364,11 @@ fn incidents(results: &Results) -> String {
             .maximum
             .iter()
             .map(|one| ("full load".to_owned(), one.trouble()));
-        let latencies = turn.latencies.iter();
-        let latencies =
-            latencies.map(|(peer, _, one)| (format!("half of {peer}"), one.latency_trouble()));
+        let latencies = turn.latencies.iter().map(|(peer, _, one)| {
+            let trouble = one.latency_trouble();
+            let shown = trouble.map(|trouble| format!("{trouble} (p99 {:.0} µs)", one.p99_us));
+            (format!("half of {peer}"), shown)
+        });
         for (what, trouble) in maximum.chain(latencies) {
             if let Some(trouble) = trouble {
                 troubles.push(format!("{head}, {what}: no result: {trouble}"));

@@ -261,12 +261,14 @@ pub(super) const SYSTEMS: &[System] = &[
     System {
         class: "volatile",
         storage: "ours, an ordered map: the project ships none",
+        is_extra: false,
         ..OPENRAFT_PLAIN
     },
     OMNIPAXOS_PLAIN,
     System {
         class: "volatile",
         storage: "its own MemoryStorage",
+        is_extra: false,
         ..OMNIPAXOS_PLAIN
     },
 ];
@@ -337,7 +339,7 @@ mod tests {
             ["quorate-log/volatile", "openraft/volatile"]
         );
         assert!(ids(&["openraft-plain"]).contains(&"openraft-plain/volatile".to_owned()));
-        assert_eq!(ids(&[]).len(), SYSTEMS.len() - 4);
+        assert_eq!(ids(&[]).len(), SYSTEMS.len() - 2);
         assert!(choose(&["nobody".to_owned()]).is_err());
     }
 

@@ -382,7 +382,10 @@ fn write_zeros(open: &File, file: &Path, bytes: u64, pace: &Pace) -> Result<(), 
             return Err(DiskError::short("write", file.display(), done, left));
         }
         offset += done as u64;
-        pace.rest(offset, Duration::from_nanos(device_time().saturating_sub(began)));
+        pace.rest(
+            offset,
+            Duration::from_nanos(device_time().saturating_sub(began)),
+        );
     }
     Ok(())
 }
