@@ -45,7 +45,7 @@ const CONFIG: &str = "config";
 const DISK_FLUSH_MS: &str = "disk-flush-ms";
 
 /// All settings of `quorate start`, in the order of its help.
-const SETTINGS: [Setting; 21] = [
+const SETTINGS: [Setting; 22] = [
     setting(
         "data",
         "DIR",
@@ -114,6 +114,12 @@ const SETTINGS: [Setting; 21] = [
         Some("5000"),
     ),
     setting("command-max", "BYTES", "Largest command", Some("8388608")),
+    setting(
+        "log-ready",
+        "BYTES",
+        "Log space made ahead of need, in quiet times, for bursts",
+        Some("67108864"),
+    ),
     setting(
         "batch-max",
         "BYTES",
@@ -231,6 +237,7 @@ pub(crate) struct StartConfig {
     pub(crate) election_ms: (u64, u64),
     pub(crate) client_timeout_ms: u64,
     pub(crate) command_max: usize,
+    pub(crate) log_ready: u64,
     pub(crate) tuning: Tuning,
     pub(crate) disk_flush: Duration,
 }
@@ -248,6 +255,7 @@ impl StartConfig {
             election_ms: self.election_ms,
             client_timeout_ms: self.client_timeout_ms,
             command_bytes_max: self.command_max,
+            log_ready_bytes: self.log_ready,
             client_input_bytes_max: input_bytes_max(self.command_max),
             tuning: self.tuning,
             disk_flush: self.disk_flush,
@@ -404,6 +412,7 @@ impl StartConfig {
             election_ms: layers.required("election-ms", "MIN-MAX in milliseconds", parse_range)?,
             client_timeout_ms: layers.required("client-timeout-ms", ms, parse_ms)?,
             command_max: layers.required("command-max", "1024 … 67108864 bytes", parse_bytes)?,
+            log_ready: layers.required("log-ready", "0 … 1099511627776 bytes", parse_log_ready)?,
             tuning: tuning::resolve(&layers)?,
             disk_flush: layers.required(DISK_FLUSH_MS, "0 … 1000 milliseconds", parse_flush)?,
         };
@@ -517,6 +526,13 @@ fn parse_bytes(text: &str) -> Option<usize> {
         .filter(|bytes| (1024..=COMMAND_MAX_LIMIT).contains(bytes))
 }
 
+/// Largest `--log-ready`: a typing error rather than a wish beyond it.
+const LOG_READY_LIMIT: u64 = 1 << 40;
+
+fn parse_log_ready(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|bytes| *bytes <= LOG_READY_LIMIT)
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -562,6 +578,7 @@ mod tests {
             (config.client_timeout_ms, config.command_max),
             (5000, 8 << 20)
         );
+        assert_eq!(config.log_ready, 64 << 20);
     }
 
     #[test]
@@ -591,6 +608,8 @@ mod tests {
     #[test]
     fn an_error_names_where_the_value_came_from() {
         check_refused(&["--node", "0"], &[], "--node 0: not a node id (1, 2, …)");
+        let limits = "--log-ready 2TB: not 0 … 1099511627776 bytes";
+        check_refused(&["--log-ready", "2TB"], &[], limits);
         let variables = [("QUORATE_STORE", "tape")];
         check_refused(&[], &variables, "QUORATE_STORE=tape: not lsm or memory");
         let file = file("durability = 'none'\n");

@@ -174,8 +174,8 @@ pub trait Disk: Source {
     /// Makes a new segment: zeros, sync, rename, sync of the folder ([disk-10]).
     fn start_prepare(&mut self, segment: Segment, bytes: u64, zeros: Zeros);
 
-    /// So many bytes of the segment that is being made should be there by now. Beyond that it is
-    /// made slowly, so that commits do not wait for it.
+    /// A write begins, and so many bytes of the segment that is being made should be there by now.
+    /// Beyond that it is made when nothing is written, so that commits do not wait for it.
     fn want_prepared(&mut self, bytes: u64);
 
     /// Somebody waits for the segment that is being made.

@@ -40,6 +40,8 @@ pub struct LogOptions {
     pub incarnation: Incarnation,
     /// Size of new segments: whole blocks, at least four.
     pub segment_bytes: u64,
+    /// Segments that wait beside the one in use: at least one.
+    pub spare_segments: usize,
     /// A batch takes no more records once it has this many bytes: whole blocks.
     pub batch_bytes_max: usize,
     /// Writes in flight while records gather: 1 to [`DEPTH_MAX`].
@@ -50,13 +52,14 @@ pub struct LogOptions {
 }
 
 impl LogOptions {
-    /// The usual sizes: segments of 64 MiB, batches of up to 1 MiB, two in flight.
+    /// The usual sizes: segments of 64 MiB, one of them spare, batches of up to 1 MiB, two in flight.
     pub fn new(cluster: u128, node: NodeId, incarnation: Incarnation) -> Self {
         Self {
             cluster,
             node,
             incarnation,
             segment_bytes: 64 << 20,
+            spare_segments: 1,
             batch_bytes_max: 1 << 20,
             depth: 2,
             linger_bytes: 0,
@@ -83,6 +86,9 @@ impl LogOptions {
         let block = BLOCK as u64;
         if !self.segment_bytes.is_multiple_of(block) || self.segment_bytes < 4 * block {
             return wrong("segments are whole blocks of 4096 bytes, at least four");
+        }
+        if self.spare_segments == 0 {
+            return wrong("at least one segment is spare");
         }
         let batch = self.batch_bytes_max;
         if !batch.is_multiple_of(BLOCK) || batch == 0 || batch > BATCH_BYTES_MAX {
@@ -143,6 +149,7 @@ impl<D: Disk> Log<D> {
             pool: Pool::new(
                 options.segment_bytes,
                 options.zeros(),
+                options.spare_segments,
                 &walked.files,
                 &walked.spares,
             ),
@@ -349,6 +356,11 @@ impl<D: Disk> Log<D> {
     /// Bytes of all segments on disk, the spare one included.
     pub fn size_bytes(&self) -> u64 {
         self.pool.bytes()
+    }
+
+    /// Bytes of segments that wait to be used.
+    pub fn spare_bytes(&self) -> u64 {
+        self.pool.spare_bytes()
     }
 
     /// How many segments there are.

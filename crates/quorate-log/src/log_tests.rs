@@ -187,6 +187,43 @@ fn what_nobody_waits_for_lingers() {
     assert!(log.is_idle());
 }
 
+/// As many segments wait as were asked for, and while one does, none is wanted from a busy disk.
+#[test]
+fn spare_segments_are_made_up_to_their_number_and_found_again() {
+    let disk = MemoryDisk::new();
+    let options = LogOptions {
+        spare_segments: 3,
+        ..options()
+    };
+    let open = || Log::open(disk.attach(), options).unwrap().0;
+    // One is made at a time.
+    let fill = |log: &mut Log<MemoryDisk>| (0..9).for_each(|_| assert!(log.poll().is_ok()));
+    let mut log = open();
+    fill(&mut log);
+    assert_eq!(log.spare_bytes(), 3 * options.segment_bytes);
+    disk.set_manual(true);
+    vote(&mut log, 1, 100, 1);
+    log.submit();
+    // One spare is in use now, and another is being made.
+    assert_eq!(log.spare_bytes(), 2 * options.segment_bytes);
+    assert_eq!((disk.wanted(), log.counters().segment_waits), (0, 0));
+    disk.set_manual(false);
+    disk.complete_all();
+    fill(&mut log);
+    assert_eq!(log.spare_bytes(), 3 * options.segment_bytes);
+    let segments = log.segments();
+    drop(log);
+    let mut log = open();
+    fill(&mut log);
+    assert_eq!(log.segments(), segments, "none is made anew");
+    assert_eq!(log.spare_bytes(), 3 * options.segment_bytes);
+    let none = LogOptions {
+        spare_segments: 0,
+        ..options
+    };
+    assert!(Log::open(disk.attach(), none).is_err());
+}
+
 /// Segments are made beside commits, just ahead of the one in use, so that nobody waits for one.
 #[test]
 fn the_next_segment_keeps_ahead_of_the_one_in_use() {

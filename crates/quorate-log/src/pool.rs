@@ -1,6 +1,7 @@
 //! Segments made ahead of need, off the path of a commit ([disk-10]).
 //!
-//! One spare waits while the log writes. When a spare cannot be made the log goes on in the segment
+//! One spare waits while the log writes, or as many as are asked for: a burst that they hold finds the
+//! disk free of zeros. When a spare cannot be made the log goes on in the segment
 //! that it has. Once that is full too:
 //! - no room (ENOSPC, EDQUOT) is **busy**: records gather, the caller pushes back, and as soon as
 //!   there is room again the log goes on. It lasts as long as it lasts, and never becomes an error:
@@ -20,6 +21,8 @@ const SKIPS_MAX: u32 = 1024;
 pub(crate) struct Pool {
     segment_bytes: u64,
     zeros: Zeros,
+    /// So many spares are kept.
+    wanted: usize,
     spares: VecDeque<SegmentFile>,
     preparing: Option<Segment>,
     /// The disk knows that it is waited for.
@@ -39,12 +42,14 @@ impl Pool {
     pub(crate) fn new(
         segment_bytes: u64,
         zeros: Zeros,
+        wanted: usize,
         files: &[SegmentFile],
         spares: &[SegmentFile],
     ) -> Self {
         Self {
             segment_bytes,
             zeros,
+            wanted,
             spares: spares.iter().copied().collect(),
             preparing: None,
             hurried: false,
@@ -72,9 +77,9 @@ impl Pool {
         None
     }
 
-    /// Makes a spare if there is none. Called with every poll.
+    /// Makes a spare if there are too few. Called with every poll.
     pub(crate) fn tend<D: Disk>(&mut self, disk: &mut D) {
-        if !self.spares.is_empty() || self.preparing.is_some() {
+        if self.spares.len() >= self.wanted || self.preparing.is_some() {
             return;
         }
         if let Some(failure) = &self.failure {
@@ -95,12 +100,19 @@ impl Pool {
         disk.start_prepare(next, self.segment_bytes, self.zeros);
     }
 
-    /// So many bytes of the segment in use are full. The next one stays a quarter ahead, so that it
-    /// is there before it is needed, however fast the log is, as long as the disk is fast enough.
+    /// So many bytes of the segment in use are full. Without a spare, the one that is being made
+    /// stays a quarter ahead, so that it is there before it is needed, however fast the log is, as
+    /// long as the disk is fast enough.
     pub(crate) fn keep_ahead<D: Disk>(&self, used: u64, disk: &mut D) {
         if self.preparing.is_some() {
-            disk.want_prepared(used + used / 4);
+            let is_next = self.spares.is_empty();
+            disk.want_prepared(if is_next { used + used / 4 } else { 0 });
         }
+    }
+
+    /// Bytes of the spares.
+    pub(crate) fn spare_bytes(&self) -> u64 {
+        self.spares.iter().map(|spare| spare.bytes).sum()
     }
 
     /// There is no segment to write to: the one that is being made is waited for.

@@ -159,6 +159,14 @@ impl Settings {
         }
     }
 
+    /// Spare segments of each log. Follows from their size, so that it takes no draw from others.
+    pub fn spare_segments(&self) -> usize {
+        match self.segment_bytes {
+            ..=0x8000 => 3,
+            _ => 1,
+        }
+    }
+
     /// The same without anything going wrong: a calm cluster of `nodes`.
     pub fn calm(seed: u64, nodes: usize, class: Class) -> Self {
         Self {

@@ -284,6 +284,7 @@ impl Node {
         options.segment_bytes = settings.segment_bytes;
         options.batch_bytes_max = 16 << 10;
         options.depth = settings.depth;
+        options.spare_segments = settings.spare_segments();
         if settings.class == Class::Volatile {
             options.linger_bytes = 2 << 10;
         }

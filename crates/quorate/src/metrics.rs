@@ -141,6 +141,12 @@ fn counters<S: StateMachine>(replica: &Replica<FileDisk, S>, out: &mut String) {
         applied_from_log: "Entries applied from the log instead of memory.",
         alarms: "Rules of the protocol found broken; each needs a person.",
     });
+    gauge(
+        out,
+        "log_ready_bytes",
+        "Log space made ahead of need.",
+        replica.log().spare_bytes(),
+    );
     totals!(out, "disk_", replica.log().counters(), {
         writes: "Writes into log segments; one per commit.",
         flushes: "Flushes of log segments; one per commit.",

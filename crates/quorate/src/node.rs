@@ -1,7 +1,5 @@
 //! From a folder with an identity to a node that a reactor can run.
 
-use std::time::Duration;
-
 use quorate_core::{
     configuration::Configuration,
     node_id::{Member, NodeId},
@@ -34,7 +32,7 @@ pub fn open<S: StateMachine, F: Front>(
 ) -> Result<(NodeHost<S, F>, NetSettings), Error> {
     let last = identity.begin_boot()?;
     take_incarnation(&mut identity, last)?;
-    let (log, recovery) = open_log(&mut identity, settings.disk_flush, driver)?;
+    let (log, recovery) = open_log(&mut identity, settings, driver)?;
     let options = replica_options(settings, &identity, &addresses)?;
     let replica = Replica::open(options, log, recovery, service, Time(0)).map_err(|error| {
         Error::new("cannot_recover", error).hint("run `quorate log verify` on the folder")
@@ -58,10 +56,10 @@ fn take_incarnation(identity: &mut Identity, last: LastStop) -> Result<(), Error
 /// [disk-8] A log that lost votes makes a new incarnation, with which it is opened again.
 fn open_log(
     identity: &mut Identity,
-    disk_flush: Duration,
+    settings: &Settings,
     driver: &mut dyn FnMut(&str),
 ) -> Result<(Log<FileDisk>, Recovery), Error> {
-    let (log, recovery) = open_log_once(identity, disk_flush, driver)?;
+    let (log, recovery) = open_log_once(identity, settings, driver)?;
     let Some(damage) = recovery.damage.as_ref().filter(|damage| damage.forgotten) else {
         return Ok((log, recovery));
     };
@@ -74,12 +72,12 @@ fn open_log(
         incarnation = incarnation.0,
         "the log lost votes: this node learns without a vote from now on"
     );
-    open_log_once(identity, disk_flush, driver)
+    open_log_once(identity, settings, driver)
 }
 
 fn open_log_once(
     identity: &Identity,
-    disk_flush: Duration,
+    settings: &Settings,
     driver: &mut dyn FnMut(&str),
 ) -> Result<(Log<FileDisk>, Recovery), Error> {
     let Founding {
@@ -92,6 +90,9 @@ fn open_log_once(
     if class == Class::Volatile {
         options.linger_bytes = LINGER_BYTES;
     }
+    let ready = settings.log_ready_bytes.div_ceil(options.segment_bytes);
+    options.spare_segments = usize::try_from(ready).unwrap_or(usize::MAX).max(1);
+    let disk_flush = settings.disk_flush;
     let (disk, reason) = disk::open(identity.folder(), disk::Want::Auto).map_err(LogError::Disk)?;
     driver(&reason);
     let disk = disk.with_flush(disk_flush).map_err(LogError::Disk)?;

@@ -29,6 +29,9 @@ pub struct Settings {
     pub client_timeout_ms: u64,
     /// Largest command.
     pub command_bytes_max: usize,
+    /// Log space made ahead of need, beside the segment in use: a burst that it holds finds the disk
+    /// free. One segment of 64 MiB at least.
+    pub log_ready_bytes: u64,
     /// Most unparsed input of one client that the front may have to see at once.
     pub client_input_bytes_max: usize,
     /// How batch and window are chosen. The number of nodes in it does not matter.
@@ -51,6 +54,7 @@ impl Settings {
             election_ms: (100, 200),
             client_timeout_ms: 5000,
             command_bytes_max: 8 << 20,
+            log_ready_bytes: 64 << 20,
             client_input_bytes_max: 0,
             tuning: Tuning::new(1),
             disk_flush: Duration::ZERO,
