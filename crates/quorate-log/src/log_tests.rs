@@ -217,6 +217,16 @@ fn spare_segments_are_made_up_to_their_number_and_found_again() {
     fill(&mut log);
     assert_eq!(log.segments(), segments, "none is made anew");
     assert_eq!(log.spare_bytes(), 3 * options.segment_bytes);
+    // Spares take at most half of what is free.
+    let small = MemoryDisk::new();
+    small.set_capacity(Some(6 * options.segment_bytes));
+    let many = LogOptions {
+        spare_segments: 9,
+        ..options
+    };
+    let (mut log, _) = Log::open(small.attach(), many).unwrap();
+    fill(&mut log);
+    assert_eq!(log.spare_bytes(), 3 * options.segment_bytes);
     let none = LogOptions {
         spare_segments: 0,
         ..options

@@ -82,6 +82,9 @@ impl Pool {
         if self.spares.len() >= self.wanted || self.preparing.is_some() {
             return;
         }
+        if !self.spares.is_empty() && !self.may_take_more(disk) {
+            return;
+        }
         if let Some(failure) = &self.failure {
             let room = disk
                 .free_bytes()
@@ -98,6 +101,21 @@ impl Pool {
         self.preparing = Some(next);
         self.hurried = false;
         disk.start_prepare(next, self.segment_bytes, self.zeros);
+    }
+
+    /// Whether the disk has room for a spare beyond the first: spares leave others, such as the
+    /// service's own files, at least as much as they take. Asked now and then only.
+    fn may_take_more<D: Disk>(&mut self, disk: &D) -> bool {
+        if self.skips > 0 {
+            self.skips -= 1;
+            return false;
+        }
+        let wanted = self.spare_bytes() + 2 * self.segment_bytes;
+        let may = disk.free_bytes().is_none_or(|free| free >= wanted);
+        if !may {
+            self.skips = SKIPS_MAX;
+        }
+        may
     }
 
     /// So many bytes of the segment in use are full. Without a spare, the one that is being made

@@ -18,6 +18,9 @@ const REST_TIMES: u32 = 3;
 const REST_MIN: Duration = Duration::from_micros(200);
 /// A disk that takes long over one piece is not left alone for minutes.
 const REST_MAX: Duration = Duration::from_millis(100);
+/// Beside a busy log one looks ever more rarely whether it is quiet, but so often that what is wanted
+/// is not missed by more than a few pieces.
+const LOOK_MAX: Duration = Duration::from_millis(10);
 
 /// Shared by the thread that makes segments and the log that needs them.
 #[derive(Debug, Default)]
@@ -70,6 +73,7 @@ impl Pace {
 
     fn rest_for(&self, made: u64, quiet: Duration) {
         let mut state = self.lock();
+        let mut quiet = quiet;
         loop {
             let writes = state.writes;
             // Woken early or late is no matter; a poisoned lock means that its holder is gone.
@@ -79,6 +83,7 @@ impl Pace {
             if state.goes_on(made, writes) {
                 return;
             }
+            quiet = quiet.max(LOOK_MAX.min(quiet * 2));
         }
     }
 
