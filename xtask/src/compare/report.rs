@@ -446,7 +446,8 @@ fn document(wish: &Wish, machine: &Machine, systems: &[&System], results: &Resul
         "notes": results.notes,
         "cautions": CAUTIONS,
     });
-    format!("{document:#}\n")
+    // For programs, so without the spaces that would be half of it.
+    format!("{document}\n")
 }
 
 fn turn(turn: &Turn) -> Value {
