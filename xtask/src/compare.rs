@@ -35,8 +35,8 @@ const USAGE: &str =
 /// Connections that each system is tried with.
 const CONNECTIONS: [u32; 5] = [1, 4, 16, 64, 256];
 const QUICK_CONNECTIONS: [u32; 3] = [1, 16, 256];
-/// So often a latency is measured in a turn, if the load was sent late before: then it says nothing
-/// of the system.
+/// How often a latency is measured in a turn at most: one of load that was sent late says nothing of
+/// the system.
 const ATTEMPTS: u32 = 3;
 /// Commands under way at any time.
 const OUTSTANDING: u32 = 256;

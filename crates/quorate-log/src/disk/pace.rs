@@ -71,9 +71,8 @@ impl Pace {
         self.rest_for(made, rest_after(took));
     }
 
-    fn rest_for(&self, made: u64, quiet: Duration) {
+    fn rest_for(&self, made: u64, mut quiet: Duration) {
         let mut state = self.lock();
-        let mut quiet = quiet;
         loop {
             let writes = state.writes;
             // Woken early or late is no matter; a poisoned lock means that its holder is gone.
@@ -83,7 +82,9 @@ impl Pace {
             if state.goes_on(made, writes) {
                 return;
             }
-            quiet = quiet.max(LOOK_MAX.min(quiet * 2));
+            if quiet < LOOK_MAX {
+                quiet = LOOK_MAX.min(quiet * 2);
+            }
         }
     }
 
