@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use quorate_replica::{
-    front::{Completion, ConnectionId, Failure, Front, Requests, Tag},
+    front::{Completion, ConnectionId, Failure, Front, Requests, Tags},
     service::{CommandId, StateMachine},
 };
 
@@ -90,49 +90,12 @@ impl Connection {
     }
 }
 
-/// Whose command a tag is: an index that is used again.
-#[derive(Debug, Default)]
-struct Tags {
-    /// For each tag its connection and the command's number there.
-    owners: Vec<Option<(ConnectionId, u64)>>,
-    free: Vec<usize>,
-}
-
-impl Tags {
-    fn give(&mut self, connection: ConnectionId, number: u64) -> Tag {
-        let owner = Some((connection, number));
-        let index = match self.free.pop() {
-            Some(index) => {
-                self.owners[index] = owner;
-                index
-            }
-            None => {
-                self.owners.push(owner);
-                self.owners.len() - 1
-            }
-        };
-        Tag(index as u64)
-    }
-
-    fn take(&mut self, tag: Tag) -> Option<(ConnectionId, u64)> {
-        let index = usize::try_from(tag.0).ok()?;
-        let owner = self.owners.get_mut(index)?.take();
-        if owner.is_some() {
-            self.free.push(index);
-        }
-        owner
-    }
-
-    fn open(&self) -> usize {
-        self.owners.len() - self.free.len()
-    }
-}
-
 /// All clients of a node.
 #[derive(Debug, Default)]
 pub struct FrameFront {
     connections: BTreeMap<ConnectionId, Connection>,
-    tags: Tags,
+    /// For each command its connection, and its number there.
+    tags: Tags<(ConnectionId, u64)>,
     dirty: VecDeque<ConnectionId>,
     nowhere: Vec<u8>,
 }
@@ -149,7 +112,7 @@ fn take_commands(
     id: ConnectionId,
     client: &mut Connection,
     input: &[u8],
-    tags: &mut Tags,
+    tags: &mut Tags<(ConnectionId, u64)>,
     requests: &mut dyn Requests,
 ) -> usize {
     let bytes_max = requests.command_bytes_max();
@@ -162,7 +125,7 @@ fn take_commands(
                 client.ending = true;
             }
             Found::Frame(command) => {
-                let tag = tags.give(id, client.next_number());
+                let tag = tags.give((id, client.next_number()));
                 let taken = requests.write(tag, command);
                 if taken.is_err() {
                     tags.take(tag);
@@ -257,12 +220,12 @@ impl Front for FrameFront {
 
     fn closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
         self.connections.remove(&connection);
-        for index in 0..self.tags.owners.len() {
-            if self.tags.owners[index].is_some_and(|(owner, _)| owner == connection) {
-                let tag = Tag(index as u64);
-                self.tags.take(tag);
-                requests.forget(tag);
-            }
+        let open = self.tags.iter();
+        let own = open.filter(|(_, (owner, _))| *owner == connection);
+        let own: Vec<_> = own.map(|(tag, _)| tag).collect();
+        for tag in own {
+            self.tags.take(tag);
+            requests.forget(tag);
         }
     }
 
@@ -283,7 +246,7 @@ impl Front for FrameFront {
 #[cfg(test)]
 mod tests {
     use quorate_replica::{
-        front::{Sequenced, SessionId},
+        front::{Sequenced, SessionId, Tag},
         status::Status as NodeStatus,
     };
 

@@ -1,7 +1,6 @@
 //! Client connections: sockets for the front's state machines, with back-pressure both ways.
 
 use std::{
-    collections::HashMap,
     net::TcpListener,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     os::unix::net::UnixListener,
@@ -10,6 +9,7 @@ use std::{
 
 use quorate_core::time::Time;
 use quorate_replica::{front::ConnectionId, plane::Plane, pressure::Pressure};
+use rustc_hash::FxHashMap;
 use rustix::{
     io::Errno,
     net::{RecvFlags, SendFlags, Shutdown},
@@ -33,7 +33,7 @@ const READ_LARGE_BYTES: usize = 1 << 20;
 pub(crate) struct Clients {
     limits: Limits,
     poller: Arc<Poller>,
-    connections: HashMap<u64, Client>,
+    connections: FxHashMap<u64, Client>,
     next_token: u64,
     /// Where every read lands first.
     scratch: Vec<u8>,
@@ -101,7 +101,7 @@ impl Clients {
         Self {
             limits,
             poller,
-            connections: HashMap::new(),
+            connections: FxHashMap::default(),
             next_token: first_token,
             scratch: vec![0; READ_BYTES],
             backlog_bytes: 0,

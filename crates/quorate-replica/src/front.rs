@@ -3,6 +3,8 @@
 //! A front is a set of connection state machines without sockets. The reactor feeds it bytes; the
 //! front calls [`Requests`]; the replica answers with [`Completion`]s, in any order.
 
+use slotmap::{DefaultKey, Key, KeyData, SlotMap};
+
 use crate::status::Status;
 
 /// Chosen by the front to recognise its request; unique among those that are open.
@@ -143,5 +145,65 @@ pub trait Front {
     /// Called once a turn: for a front whose requests come by other ways than connections.
     fn poll(&mut self, requests: &mut dyn Requests) {
         let _ = requests;
+    }
+}
+
+/// Whose request a tag is, for a front that gives tags out. A tag does not come again for a long time,
+/// so what is heard late of a request that was forgotten is nobody's.
+#[derive(Debug)]
+pub struct Tags<T> {
+    owners: SlotMap<DefaultKey, T>,
+}
+
+impl<T> Default for Tags<T> {
+    fn default() -> Self {
+        Self {
+            owners: SlotMap::new(),
+        }
+    }
+}
+
+impl<T> Tags<T> {
+    /// A tag for a request of this owner.
+    pub fn give(&mut self, owner: T) -> Tag {
+        Tag(self.owners.insert(owner).data().as_ffi())
+    }
+
+    /// Takes a tag back. `None`: it was never given, or was taken back before.
+    pub fn take(&mut self, tag: Tag) -> Option<T> {
+        self.owners.remove(KeyData::from_ffi(tag.0).into())
+    }
+
+    /// Tags that are given.
+    pub fn open(&self) -> usize {
+        self.owners.len()
+    }
+
+    /// All of them, with their owners.
+    pub fn iter(&self) -> impl Iterator<Item = (Tag, &T)> {
+        let tag = |key: DefaultKey| Tag(key.data().as_ffi());
+        self.owners
+            .iter()
+            .map(move |(key, owner)| (tag(key), owner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tag_that_was_taken_back_is_nobodys_even_when_its_place_is_used_again() {
+        let mut tags = Tags::default();
+        let first = tags.give("first");
+        assert_eq!(tags.take(first), Some("first"));
+        let second = tags.give("second");
+        assert_ne!(first, second);
+        assert_eq!(tags.take(first), None, "told late");
+        assert_eq!(tags.iter().collect::<Vec<_>>(), [(second, &"second")]);
+        assert_eq!(tags.take(second), Some("second"));
+        assert_eq!(tags.take(second), None, "told twice");
+        assert_eq!(tags.take(Tag(u64::MAX)), None, "never given");
+        assert_eq!(tags.open(), 0);
     }
 }

@@ -69,7 +69,7 @@ fn clients(text: &mut String, shared: &Shared) -> std::fmt::Result {
         "# Clients\r\nconnected_clients:{}\r\n",
         shared.clients.len()
     )?;
-    write!(text, "open_requests:{}\r\n", shared.owners.len())
+    write!(text, "open_requests:{}\r\n", shared.tags.open())
 }
 
 fn stats(text: &mut String, shared: &Shared) -> std::fmt::Result {

@@ -1,8 +1,9 @@
 //! The Redis front: client connections as state machines, without sockets.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
-use quorate_replica::front::{Completion, ConnectionId, Failure, Front, Requests, Tag};
+use quorate_replica::front::{Completion, ConnectionId, Failure, Front, Requests, Tag, Tags};
+use rustc_hash::FxHashMap;
 
 use crate::{
     command::{FAMILIES, Spec},
@@ -57,9 +58,8 @@ enum Target {
 /// What all connections have in common.
 #[derive(Debug)]
 struct Shared {
-    owners: HashMap<Tag, Owner>,
-    last_tag: u64,
-    table: HashMap<&'static [u8], &'static Spec>,
+    tags: Tags<Owner>,
+    table: FxHashMap<&'static [u8], &'static Spec>,
     /// The command being encoded; its memory is reused.
     command: Vec<u8>,
     /// The neutral reply being made; its memory is reused.
@@ -76,10 +76,7 @@ struct Shared {
 
 impl Shared {
     fn tag(&mut self, connection: ConnectionId, target: Target) -> Tag {
-        self.last_tag += 1;
-        let tag = Tag(self.last_tag);
-        self.owners.insert(tag, Owner { connection, target });
-        tag
+        self.tags.give(Owner { connection, target })
     }
 
     /// The command of this name, in any case.
@@ -125,7 +122,7 @@ fn fresh(buffer: &mut Vec<u8>) {
 /// All client connections of a node.
 #[derive(Debug)]
 pub struct RespFront {
-    connections: BTreeMap<ConnectionId, Connection>,
+    connections: FxHashMap<ConnectionId, Connection>,
     shared: Shared,
     /// For connections that are gone already.
     nowhere: Vec<u8>,
@@ -136,8 +133,7 @@ impl RespFront {
     pub fn new(settings: Settings) -> Self {
         let specs = FAMILIES.iter().copied().flatten();
         let shared = Shared {
-            owners: HashMap::new(),
-            last_tag: 0,
+            tags: Tags::default(),
             table: specs.map(|spec| (spec.name.as_bytes(), spec)).collect(),
             command: Vec::new(),
             reply: Vec::new(),
@@ -148,7 +144,7 @@ impl RespFront {
             processed: 0,
         };
         Self {
-            connections: BTreeMap::new(),
+            connections: FxHashMap::default(),
             shared,
             nowhere: Vec::new(),
         }
@@ -190,7 +186,7 @@ impl Front for RespFront {
             | Completion::Failed(tag, _) => tag,
         };
         // Of a connection that is gone, or a second time: nobody waits for it.
-        let Some(owner) = self.shared.owners.remove(&tag) else {
+        let Some(owner) = self.shared.tags.take(tag) else {
             return;
         };
         let Some(client) = self.connections.get_mut(&owner.connection) else {
@@ -254,7 +250,7 @@ impl Front for RespFront {
             return;
         };
         for tag in client.open_tags() {
-            self.shared.owners.remove(&tag);
+            self.shared.tags.take(tag);
             requests.forget(tag);
         }
     }
@@ -269,7 +265,7 @@ impl Front for RespFront {
     }
 
     fn open_requests(&self) -> usize {
-        self.shared.owners.len()
+        self.shared.tags.open()
     }
 }
 

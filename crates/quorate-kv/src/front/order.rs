@@ -214,7 +214,7 @@ impl Order {
                 self.open_writes += 1;
             }
             Err(failure) => {
-                shared.owners.remove(&tag);
+                shared.tags.take(tag);
                 shared.fresh_reply().error(failure_text(failure));
                 self.push_answer(&shared.reply, version);
             }
@@ -343,7 +343,7 @@ impl Order {
         match requests.read(tag) {
             Ok(()) => true,
             Err(failure) => {
-                shared.owners.remove(&tag);
+                shared.tags.take(tag);
                 self.run_failed(tag, failure, watching, shared);
                 false
             }
@@ -366,7 +366,7 @@ impl Order {
             How::Register => requests.register(tag),
             How::Exec { epoch, count, at } => {
                 let Some(watched) = watching.take(epoch) else {
-                    shared.owners.remove(&tag);
+                    shared.tags.take(tag);
                     let text = "EXECABORT Transaction discarded because WATCH failed.";
                     shared.fresh_reply().error(text);
                     self.finish(number, &shared.reply);
@@ -389,7 +389,7 @@ impl Order {
                 }
             }
             Err(failure) => {
-                shared.owners.remove(&tag);
+                shared.tags.take(tag);
                 self.fail(number, failure, shared);
             }
         }

@@ -1,11 +1,6 @@
 //! All peers with their connections: dials, greets, queues, and tells the host who is there.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    net::SocketAddr,
-    os::fd::OwnedFd,
-    sync::Arc,
-};
+use std::{collections::VecDeque, net::SocketAddr, os::fd::OwnedFd, sync::Arc};
 
 use quorate_core::{
     node_id::{Member, NodeId},
@@ -16,6 +11,7 @@ use quorate_wire::{
     BODY_BYTES_MAX, Decoded, Founding, Frame, HANDSHAKE_BODY_BYTES_MAX, Hello, Lane, Malformed,
     PROTOCOL_VERSION, RefusalCode, decode, encode,
 };
+use rustc_hash::FxHashMap;
 
 use super::{
     buffers::{Inbox, Moved, Outbox},
@@ -45,7 +41,7 @@ pub(crate) struct Peers {
     shared: Arc<Shared>,
     known: Vec<NodeId>,
     peers: Vec<Peer>,
-    links: HashMap<u64, Link>,
+    links: FxHashMap<u64, Link>,
     next_token: u64,
     /// Links with something new to send.
     dirty: Vec<u64>,
@@ -162,7 +158,7 @@ impl Peers {
             limits,
             poller,
             shared,
-            links: HashMap::new(),
+            links: FxHashMap::default(),
             next_token: first_token,
             dirty: Vec::new(),
             transient: VecDeque::new(),
