@@ -2,7 +2,7 @@
 //!
 //! `cargo test -p quorate-tuner --test plant -- --ignored --nocapture` prints every scenario with
 //! what the controller reaches in it (`ONLY=name` shows one with all its changes, `SEED=n` draws
-//! others), against the full grid.
+//! others).
 
 #![allow(clippy::print_stdout, reason = "a test that shows what it measured")]
 
@@ -22,15 +22,16 @@ use crate::{
     scenario::Scenario,
 };
 
-/// The scenarios of the tests that the seed chose.
+/// The scenarios of the tests that the seed chose, and how many.
 const SEED: u64 = 7;
+const DRAWN: usize = 40;
 
-/// 95 % of the best point of the grid, and 90 % of what the fixed default does from the first
-/// moment on.
+/// 95 % of the best of all 110 points of the grid, and 90 % of what the fixed default does from the
+/// first moment on.
 fn check(scenarios: &[Scenario], exceptions: &[(&str, f64)]) {
     let mut wrong = Vec::new();
     for scenario in scenarios {
-        let outcome = tune(scenario, &COARSE);
+        let outcome = tune(scenario, &FULL);
         let exception = exceptions
             .iter()
             .find(|(name, _)| scenario.name.starts_with(name));
@@ -45,24 +46,30 @@ fn check(scenarios: &[Scenario], exceptions: &[(&str, f64)]) {
 /// By hand: loopback, SSD, disk, thin links, long ways, the paper's network.
 #[test]
 fn chosen_scenarios_reach_95_percent_of_the_best_of_the_grid() {
-    // 64 KiB commands at 18 per second: each of the few probes costs seconds.
-    check(&scenario::chosen(), &[("paper 64K", 0.94)]);
+    check(&scenario::chosen(), &[]);
 }
 
 #[test]
 fn scenarios_drawn_by_seed_reach_95_percent_of_the_best_of_the_grid() {
-    // 15 Mbit/s: the grid's best has its whole load in one lump, 3 % above any steady flow.
-    check(&scenario::drawn(SEED, 23), &[("drawn 2:", 0.94)]);
+    let exceptions = [
+        // A closed loop that began as one lump, and stays one with every large bound: it never waits
+        // for a flush that is under way. What a search has once spread does not come together again.
+        ("drawn 25:", 0.84),
+        ("drawn 20:", 0.94),
+        // 71 Mbit/s, 50 ms: three large batches fill it a little better than 24 small ones.
+        ("drawn 32:", 0.93),
+    ];
+    check(&scenario::drawn(SEED, DRAWN), &exceptions);
 }
 
 #[test]
-#[ignore = "prints what the controller reaches, against the full grid; about a minute"]
+#[ignore = "prints what the controller reaches"]
 fn outcomes() {
     let only = std::env::var("ONLY").unwrap_or_default();
     let seed = std::env::var("SEED").map_or(SEED, |seed| seed.parse().unwrap());
     let all = scenario::chosen()
         .into_iter()
-        .chain(scenario::drawn(seed, 23));
+        .chain(scenario::drawn(seed, DRAWN));
     let (mut count, mut below) = (0, 0);
     for scenario in all.filter(|scenario| scenario.name.contains(&only)) {
         let outcome = tune(&scenario, &FULL);

@@ -1,6 +1,6 @@
 //! Changes of the world, pauses, overload, a latency goal: what must hold beside throughput.
 
-use quorate_tuner::{Setting, Settings};
+use quorate_tuner::{Parameters, Setting, Settings};
 
 use crate::{
     grid::{self, COARSE, Fixed},
@@ -203,40 +203,82 @@ fn a_load_with_room_to_spare_is_not_disturbed() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// What is estimated right behind each of thirty disturbances, when its samples would be fresh. They
+/// come as often as to a process that may have a part of a processor only: an outlier in every
+/// dozen samples is none any more.
+fn estimated(disturb: impl Fn(&mut Plant<Tuned>, u64)) -> Vec<Parameters> {
+    let scenario = quiet("pauses", 2.0, f64::INFINITY, 1.0, 1024, 100);
+    let mut settings = Settings::new(3);
+    settings.fixed = true;
+    let mut plant = Plant::new(&scenario, Tuned::new(settings));
+    plant.run(1_000_000_000, u64::MAX);
+    let behind = |number| {
+        disturb(&mut plant, number);
+        // The longest pause, and a few turns.
+        let to = plant.now + pause_ns(number) + 12_000_000;
+        plant.run(to, u64::MAX);
+        let seen = plant.policy.tuner.parameters();
+        let to = plant.now + 20_000_000;
+        plant.run(to, u64::MAX);
+        seen
+    };
+    (0..30).map(behind).collect()
+}
+
+/// The estimates first: that a disturbance was noticed is worth nothing by itself.
+fn assert_like_undisturbed(disturbed: &[Parameters], least_stalls: u64) {
+    let calm = estimated(|_, _| {});
+    for (number, (calm, seen)) in calm.iter().zip(disturbed).enumerate() {
+        // Behind a pause turns are larger, and dearer or cheaper per command: that is no poison.
+        for (name, most, calm, seen) in [
+            ("round trip", 0.25, calm.round_trip_ns, seen.round_trip_ns),
+            ("flush", 0.25, calm.flush_ns, seen.flush_ns),
+            ("wall", 0.25, calm.wall_ns, seen.wall_ns),
+            ("command", 0.5, calm.command_ns, seen.command_ns),
+            ("batch", 0.5, calm.batch_ns, seen.batch_ns),
+            ("size", 0.25, calm.command_bytes, seen.command_bytes),
+        ] {
+            let ratio = seen.zip(calm).map(|(seen, calm)| seen.value / calm.value);
+            assert!(
+                ratio.is_some_and(|ratio| (ratio - 1.0).abs() < most),
+                "{number}, {name}: {calm:?} became {seen:?}"
+            );
+        }
+    }
+    let stalls = disturbed.last().map_or(0, |seen| seen.stalls);
+    assert!(stalls >= least_stalls, "{stalls} were noticed");
+}
+
+const fn pause_ns(number: u64) -> u64 {
+    100_000_000 + 40_000_000 * (number % 7)
+}
+
 /// The process stands still at times, for as long as it likes. What is estimated does not move,
 /// nor does the setting go anywhere bad. Without the guard, the least and the slopes survive, but
 /// the flush, the wall time and the processor do not.
 #[test]
 fn paused_process_does_not_poison_the_estimates() {
-    let scenario = quiet("pauses", 2.0, f64::INFINITY, 1.0, 1024, 100);
-    let mut settings = Settings::new(3);
-    settings.fixed = true;
-    let fixed = || Plant::new(&scenario, Tuned::new(settings));
-    let mut calm = fixed();
-    calm.run(6_000_000_000, u64::MAX);
-    let expected = calm.policy.tuner.parameters();
-    let mut paused = fixed();
-    for number in 0..30 {
-        let to = paused.now + 200_000_000;
-        paused.run(to, u64::MAX);
-        paused.pause(100_000_000 + 40_000_000 * (number % 7));
-    }
-    // Right behind a pause, when its samples would be fresh.
-    let to = paused.now + 420_000_000;
-    paused.run(to, u64::MAX);
-    let seen = paused.policy.tuner.parameters();
-    assert!(seen.stalls >= 25, "{} pauses were noticed", seen.stalls);
-    for (name, calm, paused) in [
-        ("round trip", expected.round_trip_ns, seen.round_trip_ns),
-        ("flush", expected.flush_ns, seen.flush_ns),
-        ("wall", expected.wall_ns, seen.wall_ns),
-    ] {
-        let (calm, paused) = (calm.unwrap().value, paused.unwrap().value);
-        assert!(
-            (paused / calm - 1.0).abs() < 0.25,
-            "{name}: {calm:.0} became {paused:.0}"
-        );
-    }
+    let between_turns = estimated(|plant, number| plant.pause(pause_ns(number)));
+    assert_like_undisturbed(&between_turns, 25);
+}
+
+#[test]
+fn turn_that_is_interrupted_does_not_poison_the_estimates() {
+    let within_turns = estimated(|plant, number| {
+        plant.policy.interrupt(pause_ns(number).cast_signed());
+    });
+    assert_like_undisturbed(&within_turns, 25);
+}
+
+/// A virtual machine that was moved, a hand on the clock: an hour forth, an hour back, a second.
+#[test]
+fn stepped_clock_does_not_poison_the_estimates() {
+    const SECOND: i64 = 1_000_000_000;
+    let stepped = estimated(|plant, number| {
+        let step = [3600 * SECOND, -3600 * SECOND, SECOND, -SECOND][number as usize % 4];
+        plant.policy.step_clock(step);
+    });
+    assert_like_undisturbed(&stepped, 25);
 }
 
 /// The same for what is chosen.
