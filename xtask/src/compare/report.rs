@@ -81,7 +81,7 @@ const CAUTIONS: &[&str] = &[
     "The load of etcd is a program in Go that speaks gRPC; it costs far more CPU than the load of the others, on the same CPUs (column \"load\").",
     "etcd keeps every version of a key and answers over gRPC; `kv` keeps one and speaks the Redis protocol. The libraries, and `log`, only count commands.",
     "Redis is one process that replicates nothing and writes one file; Quorate beside it has three processes, two of which must have the command on disk.",
-    "Dragonboat is made for thousands of groups at a time. Here it has one, as all others do.",
+    "Dragonboat is made for thousands of groups at a time. Here it has one, as all others do. It has no volatile row: it ships no log in memory (a file system in memory is for its tests).",
     "OpenRaft ships neither transport nor log, OmniPaxos no transport: those are ours, as thin as we could make them without being wrong, and part of what is measured.",
     "OpenRaft 0.9 and OmniPaxos write and sync one append before they look at the next. The batches that we put in front of both are no part of them; with `-plain` they take one command per entry, as they do by themselves.",
     "Of the libraries only OpenRaft takes snapshots in runs this short (its default; they hold two numbers here). Nor does Quorate trim its log.",
