@@ -393,9 +393,16 @@ fn document(wish: &Wish, machine: &Machine, systems: &[&System], results: &Resul
             .map(|trial| json!({"connections": trial.connections, "load": load(&trial.measured)}))
             .collect();
         let figure = |figure: fn(&Measured) -> f64| three(&results.at_maximum(&id, figure));
+        let maxima = || {
+            results
+                .turns_of(&id)
+                .filter_map(|turn| turn.maximum.as_ref())
+        };
         json!({
+            "scenario": "full load, closed loop",
             "system": system.name,
             "durability": system.class,
+            "store": system.store(),
             "version": machine.version(system),
             "transport": system.transport,
             "storage": system.storage,
@@ -405,12 +412,21 @@ fn document(wish: &Wish, machine: &Machine, systems: &[&System], results: &Resul
             "outstanding": OUTSTANDING,
             "connections": results.best(&id).map(|trial| trial.connections),
             "trials": trials,
+            "offered_per_s": Value::Null,
             "achieved_per_s": figure(|measured| measured.per_second),
             "cpu_us_per_op": figure(|measured| measured.cpu_us),
             "load_cpu_us_per_op": figure(|measured| measured.load_cpu_us),
             "p50_us": figure(|measured| measured.p50_us),
+            "p95_us": figure(|measured| measured.p95_us),
             "p99_us": figure(|measured| measured.p99_us),
+            "p999_us": figure(|measured| measured.p999_us),
+            "max_us": figure(|measured| measured.max_us),
+            "errors": maxima().map(|measured| measured.errors + measured.lost).sum::<u64>(),
+            "repeats": maxima().filter(|measured| measured.trouble().is_none()).count(),
             "foreign_cpu": figure(|measured| measured.foreign_cpu),
+            // No bare program has turns here; `quorate bench log` shows what is beside one.
+            "ceiling": Value::Null,
+            "ratio_to_ceiling": Value::Null,
             "rounds": results.turns_of(&id).map(turn).collect::<Vec<_>>(),
         })
     };
@@ -621,6 +637,35 @@ mod tests {
         assert_eq!(value["systems"][1]["achieved_per_s"]["median"], 4000.0);
         assert_eq!(value["targets"][0]["found"]["median"], 25.0);
         assert_eq!(value["failures"][0]["system"], "openraft/durable");
+        assert_eq!(value["systems"][0]["store"], "memory");
+        assert_eq!(value["systems"][1]["repeats"], 2);
+        for system in value["systems"].as_array().unwrap() {
+            // The keys of every row of `quorate bench`.
+            for key in [
+                "scenario",
+                "system",
+                "durability",
+                "store",
+                "value_bytes",
+                "connections",
+                "outstanding",
+                "offered_per_s",
+                "achieved_per_s",
+                "p50_us",
+                "p95_us",
+                "p99_us",
+                "p999_us",
+                "max_us",
+                "cpu_us_per_op",
+                "errors",
+                "repeats",
+                "foreign_cpu",
+                "ceiling",
+                "ratio_to_ceiling",
+            ] {
+                assert!(system.get(key).is_some(), "{key}");
+            }
+        }
     }
 
     #[test]

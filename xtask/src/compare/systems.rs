@@ -279,6 +279,15 @@ impl System {
         format!("{}/{}", self.name, self.class)
     }
 
+    /// The store of one of ours; others have none that could be chosen.
+    pub(super) fn store(&self) -> Option<&'static str> {
+        let Start::Quorate(flags) = self.start else {
+            return None;
+        };
+        let at = flags.iter().position(|flag| *flag == "--store")?;
+        flags.get(at + 1).copied()
+    }
+
     pub(super) fn is_ours(&self) -> bool {
         matches!(self.start, Start::Quorate(_))
     }
