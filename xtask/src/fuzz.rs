@@ -9,9 +9,10 @@ use std::{fs, path::PathBuf, process::Command};
 use crate::shell::{Failed, cargo_with, has, root, run};
 
 /// The targets, and the test that does the same: name, package, part of the test's name.
-const TARGETS: [(&str, &str, &str); 4] = [
+const TARGETS: [(&str, &str, &str); 5] = [
     ("wire", "quorate-wire", "no_bytes_of_a_peer"),
     ("resp", "quorate-kv", "no_bytes_of_a_client"),
+    ("frames", "quorate-bench", "no_bytes_of_a_client_or"),
     ("log", "quorate-log", "no_bytes_of_a_disk"),
     ("identity", "quorate-log", "no_bytes_of_a_file"),
 ];

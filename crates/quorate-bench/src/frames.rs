@@ -1,7 +1,8 @@
 //! The frames of the log service: a length, then a command; a length, a status, then a reply.
 //!
 //! Lengths are 32 bits, little-endian, and count what follows them. Commands of one connection may
-//! be sent without waiting; replies come in their order.
+//! be sent without waiting; replies come in their order. Where a length is expected, a client may ask
+//! what the node is ([`crate::introduction`]); the reply is a text.
 
 use quorate_replica::front::Failure;
 

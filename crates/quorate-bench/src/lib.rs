@@ -6,7 +6,8 @@
 //! where), [`row`] (repetitions become a row), [`report`] (rows become JSON, CSV and HTML). Beside
 //! it: [`probe`] (what the machine can do at most), [`wan`] (what an emulated link carries),
 //! [`papers`] (what others published), [`fit`] (their model with our parameters), and
-//! [`log_service`] with its [`frames`] (the service without state that `quorate bench log` runs).
+//! [`log_service`] with its [`frames`] (the service without state that `quorate bench log` runs), and
+//! [`introduction`] (what a running service says of itself).
 #![forbid(unsafe_code)]
 
 pub mod connection;
@@ -14,6 +15,7 @@ pub mod environment;
 pub mod fit;
 pub mod frames;
 pub mod generator;
+pub mod introduction;
 pub mod load;
 pub mod log_service;
 pub mod papers;

@@ -9,7 +9,10 @@ use quorate_replica::{
     service::{CommandId, StateMachine},
 };
 
-use crate::frames::{self, Found, LENGTH_BYTES, Status};
+use crate::{
+    frames::{self, Found, LENGTH_BYTES, Status},
+    introduction::{self, QUESTION},
+};
 
 /// The store's name in a folder of this service: none.
 pub const STORE: &str = "none";
@@ -37,6 +40,8 @@ impl StateMachine for NoState {
 enum Ended {
     Done([u8; REPLY_BYTES]),
     Failed(Failure),
+    /// It was the question what this node is.
+    Asked,
 }
 
 /// One client.
@@ -76,12 +81,15 @@ impl Connection {
     }
 
     /// Replies go out in the order of the commands.
-    fn answer(&mut self) {
+    fn answer(&mut self, introduction: &str) {
         while let Some(Some(ended)) = self.open.front() {
             match ended {
                 Ended::Done(reply) => frames::reply(Status::Done, reply, &mut self.output),
                 Ended::Failed(failure) => {
                     frames::reply(Status::of(*failure), &[], &mut self.output);
+                }
+                Ended::Asked => {
+                    frames::reply(Status::Done, introduction.as_bytes(), &mut self.output);
                 }
             }
             self.open.pop_front();
@@ -91,8 +99,10 @@ impl Connection {
 }
 
 /// All clients of a node.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct FrameFront {
+    /// What it says of itself.
+    introduction: String,
     connections: BTreeMap<ConnectionId, Connection>,
     /// For each command its connection, and its number there.
     tags: Tags<(ConnectionId, u64)>,
@@ -101,9 +111,15 @@ pub struct FrameFront {
 }
 
 impl FrameFront {
-    /// A front without connections.
-    pub fn new() -> Self {
-        Self::default()
+    /// A front without connections, of a node of this version and class.
+    pub fn new(version: &str, durability: &str) -> Self {
+        Self {
+            introduction: introduction::text(version, STORE, durability),
+            connections: BTreeMap::new(),
+            tags: Tags::default(),
+            dirty: VecDeque::new(),
+            nowhere: Vec::new(),
+        }
     }
 }
 
@@ -120,6 +136,11 @@ fn take_commands(
     while client.takes_input() {
         match frames::find(&input[used..], bytes_max) {
             Found::Incomplete => break,
+            Found::TooLong if input[used..].starts_with(QUESTION) => {
+                client.open.push_back(Some(Ended::Asked));
+                used += QUESTION.len();
+            }
+            Found::TooLong if QUESTION.starts_with(&input[used..]) => break,
             Found::TooLong => {
                 client.open.push_back(Some(Ended::Failed(Failure::TooBig)));
                 client.ending = true;
@@ -161,7 +182,7 @@ impl Front for FrameFront {
             return bytes.len();
         };
         let used = take_commands(connection, client, bytes, &mut self.tags, requests);
-        client.answer();
+        client.answer(&self.introduction);
         mark(connection, client, &mut self.dirty);
         used
     }
@@ -188,7 +209,7 @@ impl Front for FrameFront {
         };
         if let Some(client) = self.connections.get_mut(&connection) {
             client.end(number, ended);
-            client.answer();
+            client.answer(&self.introduction);
             mark(connection, client, &mut self.dirty);
         }
     }
@@ -303,14 +324,14 @@ mod tests {
     const CLIENT: ConnectionId = ConnectionId(7);
 
     fn opened() -> (FrameFront, Replica) {
-        let (mut front, mut replica) = (FrameFront::new(), Replica::default());
+        let (mut front, mut replica) = (FrameFront::new("0.1.0", "volatile"), Replica::default());
         front.opened(CLIENT, &mut replica);
         (front, replica)
     }
 
     fn statuses(mut output: &[u8]) -> Vec<u8> {
         let mut statuses = Vec::new();
-        while let Found::Frame(reply) = frames::find(output, 100) {
+        while let Found::Frame(reply) = frames::find(output, 1000) {
             statuses.push(reply[0]);
             output = &output[LENGTH_BYTES + reply.len()..];
         }
@@ -370,6 +391,60 @@ mod tests {
         assert_eq!(front.received(CLIENT, &bytes, &mut replica), 4);
         assert_eq!(statuses(front.output(CLIENT)), [Status::TooBig as u8]);
         assert!(front.closing(CLIENT) && !front.ready(CLIENT));
+    }
+
+    #[test]
+    fn the_question_is_answered_in_its_place_however_it_is_cut() {
+        let mut bytes = Vec::new();
+        frames::command(b"before", &mut bytes);
+        bytes.extend_from_slice(QUESTION);
+        frames::command(b"after", &mut bytes);
+        for cut in 0..bytes.len() {
+            let (mut front, mut replica) = opened();
+            let used = front.received(CLIENT, &bytes[..cut], &mut replica);
+            front.received(CLIENT, &bytes[used..], &mut replica);
+            assert!(front.output(CLIENT).is_empty(), "the first waits");
+            assert_eq!(replica.taken.len(), 2);
+            for (tag, _) in std::mem::take(&mut replica.taken) {
+                front.completed(Completion::Written(tag, &[0; 8]), &mut replica);
+            }
+            let output = std::mem::take(front.output(CLIENT));
+            let Found::Frame(first) = frames::find(&output, 100) else {
+                panic!("{output:?}")
+            };
+            let rest = &output[LENGTH_BYTES + first.len()..];
+            let said = introduction::read(rest).unwrap().unwrap();
+            assert_eq!(said.durability.as_deref(), Some("volatile"));
+            assert_eq!(said.store.as_deref(), Some(STORE));
+            assert_eq!(said.version.as_deref(), Some("0.1.0"));
+            assert_eq!(statuses(&output), [0; 3]);
+        }
+    }
+
+    #[test]
+    fn what_only_begins_like_the_question_is_a_command_that_is_too_long() {
+        let (mut front, mut replica) = opened();
+        assert_eq!(front.received(CLIENT, b"INFO\r", &mut replica), 0);
+        assert!(front.ready(CLIENT) && front.output(CLIENT).is_empty());
+        assert_eq!(front.received(CLIENT, b"INFO\r\r", &mut replica), 6);
+        assert_eq!(statuses(front.output(CLIENT)), [Status::TooBig as u8]);
+        assert!(front.closing(CLIENT));
+    }
+
+    #[test]
+    fn who_asks_again_and_again_is_not_read_until_answers_are_taken() {
+        let (mut front, mut replica) = opened();
+        let bytes = QUESTION.repeat(OPEN_MAX * 4);
+        let (mut used, mut rounds) = (0, 0);
+        while front.ready(CLIENT) {
+            used += front.received(CLIENT, &bytes, &mut replica);
+            rounds += 1;
+            assert!(rounds < 100);
+        }
+        assert_eq!(used % QUESTION.len(), 0);
+        assert!(front.output(CLIENT).len() < OUTPUT_BYTES_MAX * 2);
+        front.output(CLIENT).clear();
+        assert!(front.ready(CLIENT));
     }
 
     #[test]

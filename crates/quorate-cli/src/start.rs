@@ -81,7 +81,9 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
         announce,
     };
     if store == Store::None {
-        return node.run(NoState, FrameFront::new());
+        let class = class_name(node.identity.founding().class);
+        let front = FrameFront::new(env!("CARGO_PKG_VERSION"), class);
+        return node.run(NoState, front);
     }
     let service = Service::new(open_store(node.identity.folder(), store)?);
     let front = RespFront::new(FrontSettings {

@@ -138,6 +138,46 @@ fn a_running_cluster_is_measured_from_outside() {
 }
 
 #[test]
+fn a_running_log_service_says_its_class_itself() {
+    let cluster = Cluster::start(1, &["--store", "none", "--durability", "volatile"]);
+    let address = &cluster.nodes[0].ready.client;
+    let load = ["log", "--connect", address, "--outstanding", "2"];
+    for given in [&[][..], &["--durability", "volatile"]] {
+        let (code, document) = bench(&[&load, given].concat());
+        assert_eq!(code, 0, "{document}");
+        let [row] = of_system(&document, "quorate")[..] else {
+            panic!("{document}")
+        };
+        assert_eq!(
+            (&row["durability"], &row["store"]),
+            (&"volatile".into(), &"none".into())
+        );
+    }
+    let (code, error) = bench(&[&load[..], &["--durability", "durable"]].concat());
+    assert_eq!(code, 2, "{error}");
+    let message = error["error"]["message"].as_str().unwrap();
+    assert_eq!(message, "--durability durable: the cluster is volatile");
+}
+
+/// At once, not when all replies were waited for.
+#[test]
+fn a_cluster_of_the_other_service_is_refused_with_the_command_that_fits() {
+    for (store, wrong, right) in [("none", "kv", "log"), ("memory", "log", "kv")] {
+        let cluster = Cluster::start(1, &["--store", store]);
+        let ready = &cluster.nodes[0].ready;
+        let refused = |address: &str| {
+            let (code, error) = bench(&[wrong, "--connect", address]);
+            assert_eq!(code, 2, "{error}");
+            error["error"]["hint"].as_str().unwrap().to_owned()
+        };
+        let fits = format!("quorate bench {right} --connect {}", ready.client);
+        assert_eq!(refused(&ready.client), fits);
+        let operators = refused(&ready.admin);
+        assert!(operators.contains("client addresses"), "{operators}");
+    }
+}
+
+#[test]
 fn a_service_that_answers_with_errors_gives_no_result() {
     let cluster = Cluster::start(3, &["--store", "memory", "--command-max", "1024"]);
     let address = &cluster.nodes[0].ready.client;

@@ -29,15 +29,8 @@ pub(super) const WINDOW_OF_A_RATE: u32 = 256;
 pub(super) fn kv(args: &KvArgs) -> Result<Exit, Problem> {
     let store = args.store.unwrap_or(KvStore::Memory).name();
     let given = args.store.map(KvStore::name);
-    let connect = &args.load.connect;
-    let info = if connect.is_empty() {
-        Info::default()
-    } else {
-        Info::ask(connect)
-    };
+    let info = info(Service::Kv, &args.load)?;
     Info::check("store", given, info.store.as_deref())?;
-    let durability = args.load.durability.map(Durability::name);
-    Info::check("durability", durability, info.durability.as_deref())?;
     let series = Series {
         service: Service::Kv,
         info,
@@ -55,7 +48,7 @@ pub(super) fn log(args: &LogArgs) -> Result<Exit, Problem> {
     let store = quorate_bench::log_service::STORE;
     let series = Series {
         service: Service::Log,
-        info: Info::default(),
+        info: info(Service::Log, &args.load)?,
         load: &args.load,
         time: &args.time,
         store,
@@ -63,6 +56,14 @@ pub(super) fn log(args: &LogArgs) -> Result<Exit, Problem> {
         reads_percent: 0,
     };
     series.run(&args.files)
+}
+
+/// What the cluster says that runs, if it is one that runs; the class that was asked for is its class.
+fn info(service: Service, load: &LoadArgs) -> Result<Info, Problem> {
+    let info = Info::ask(service, &load.connect)?;
+    let durability = load.durability.map(Durability::name);
+    Info::check("durability", durability, info.durability.as_deref())?;
+    Ok(info)
 }
 
 struct Series<'a> {

@@ -1,0 +1,219 @@
+//! What a node says of itself when it is asked, whichever protocol it speaks.
+//!
+//! The question is the same six bytes for both. To the Redis protocol they are a request. To the
+//! frames of the log service they are a length that no command has, so they are never taken for one;
+//! a node that does not know the question refuses them as that.
+
+use crate::{
+    frames::{self, Found},
+    protocol::Malformed,
+};
+
+/// The question.
+pub const QUESTION: &[u8] = b"INFO\r\n";
+/// Bytes of an answer at most; of a longer one only the protocol is known.
+pub const BYTES_MAX: usize = 1 << 20;
+/// Bytes of a line of an answer at most.
+const LINE_BYTES_MAX: usize = 4096;
+/// Bytes of a word that is shown to people.
+const WORD_BYTES_MAX: usize = 64;
+/// A frame is told from text by its length, of which the upper half is zero.
+const FRAME_BYTES_MAX: usize = 0xffff;
+
+/// How requests and replies are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speaks {
+    /// Those of the log service.
+    Frames,
+    /// The Redis protocol.
+    Resp,
+}
+
+/// What answered, as far as it said so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Introduction {
+    /// Its protocol.
+    pub speaks: Speaks,
+    /// `durable` or `volatile`.
+    pub durability: Option<String>,
+    /// Where it keeps its data.
+    pub store: Option<String>,
+    /// Of its program.
+    pub version: Option<String>,
+}
+
+impl Introduction {
+    const fn unknown(speaks: Speaks) -> Self {
+        Self {
+            speaks,
+            durability: None,
+            store: None,
+            version: None,
+        }
+    }
+
+    fn parse(speaks: Speaks, text: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(text);
+        let field = |name: &str| {
+            let mut fields = text.lines().filter_map(|line| line.split_once(':'));
+            let (_, value) = fields.find(|(key, _)| *key == name)?;
+            is_word(value).then(|| value.to_owned())
+        };
+        Self {
+            speaks,
+            durability: field("quorate_durability")
+                .filter(|class| ["durable", "volatile"].contains(&class.as_str())),
+            store: field("quorate_store"),
+            version: field("quorate_version"),
+        }
+    }
+}
+
+/// It goes into reports and onto terminals.
+fn is_word(value: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-+._".contains(&byte);
+    (1..=WORD_BYTES_MAX).contains(&value.len()) && value.bytes().all(plain)
+}
+
+/// What a node of the log service answers. The names are those of INFO.
+pub fn text(version: &str, store: &str, durability: &str) -> String {
+    format!(
+        "quorate_version:{version}\r\nquorate_store:{store}\r\nquorate_durability:{durability}\r\n"
+    )
+}
+
+/// The answer at the start of the input; `None` if more of it is needed.
+pub fn read(input: &[u8]) -> Result<Option<Introduction>, Malformed> {
+    let Some((head, _)) = input.split_first_chunk::<4>() else {
+        return Ok(None);
+    };
+    match head {
+        [_, _, 0, 0] => framed(input),
+        [b'$' | b'=' | b'+' | b'-', ..] => resp(input),
+        _ => Err(Malformed(
+            "neither the Redis protocol nor the frames of the log service",
+        )),
+    }
+}
+
+fn framed(input: &[u8]) -> Result<Option<Introduction>, Malformed> {
+    match frames::find(input, FRAME_BYTES_MAX) {
+        Found::Incomplete => Ok(None),
+        Found::TooLong => Err(Malformed("a very long frame")),
+        Found::Frame(&[]) => Err(Malformed("a frame without a status")),
+        Found::Frame(&[status, ref text @ ..]) if status == frames::Status::Done as u8 => {
+            Ok(Some(Introduction::parse(Speaks::Frames, text)))
+        }
+        // It does not know the question.
+        Found::Frame(_) => Ok(Some(Introduction::unknown(Speaks::Frames))),
+    }
+}
+
+fn resp(input: &[u8]) -> Result<Option<Introduction>, Malformed> {
+    let unknown = Introduction::unknown(Speaks::Resp);
+    let head = &input[..input.len().min(LINE_BYTES_MAX)];
+    let Some(end) = head.iter().position(|byte| *byte == b'\n') else {
+        let long = input.len() >= LINE_BYTES_MAX;
+        return if long { Ok(Some(unknown)) } else { Ok(None) };
+    };
+    let Some(line) = head[1..end].strip_suffix(b"\r") else {
+        return Err(Malformed("a line without an end"));
+    };
+    if !b"$=".contains(&input[0]) {
+        // An error, such as a wish for a password.
+        return Ok(Some(unknown));
+    }
+    let length = str::from_utf8(line).ok().and_then(|text| text.parse().ok());
+    let Some(length) = length.filter(|length: &usize| *length <= BYTES_MAX) else {
+        return Ok(Some(unknown));
+    };
+    let text = input[end + 1..].get(..length);
+    Ok(text.map(|text| Introduction::parse(Speaks::Resp, text)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frames::Status;
+
+    fn known(speaks: Speaks, durability: &str, store: &str) -> Introduction {
+        Introduction {
+            speaks,
+            durability: Some(durability.to_owned()),
+            store: Some(store.to_owned()),
+            version: Some("0.1.0".to_owned()),
+        }
+    }
+
+    #[test]
+    fn an_answer_is_read_when_it_is_complete() {
+        let text = text("0.1.0", "none", "volatile");
+        let mut frame = Vec::new();
+        frames::reply(Status::Done, text.as_bytes(), &mut frame);
+        let bulk = format!("${}\r\n{text}\r\n", text.len()).into_bytes();
+        let verbatim = format!("={}\r\ntxt:\r\n{text}\r\n", text.len() + 6).into_bytes();
+        for (speaks, bytes) in [
+            (Speaks::Frames, frame),
+            (Speaks::Resp, bulk),
+            (Speaks::Resp, verbatim),
+        ] {
+            let whole = known(speaks, "volatile", "none");
+            assert_eq!(read(&bytes), Ok(Some(whole.clone())));
+            for cut in 0..bytes.len() {
+                let part = read(&bytes[..cut]).unwrap();
+                assert!(part.is_none_or(|part| part == whole), "{cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn who_does_not_know_the_question_is_known_by_its_protocol() {
+        for (bytes, speaks) in [
+            (&[1, 0, 0, 0, Status::TooBig as u8][..], Speaks::Frames),
+            (b"-NOAUTH Authentication required.\r\n", Speaks::Resp),
+            (b"$-1\r\n", Speaks::Resp),
+            (b"$18446744073709551615\r\n", Speaks::Resp),
+            (b"$99999999999999999999999\r\n", Speaks::Resp),
+            (b"$18\r\nredis_version:7.0\r\n", Speaks::Resp),
+        ] {
+            let unknown = Introduction::unknown(speaks);
+            assert_eq!(read(bytes), Ok(Some(unknown)), "{bytes:?}");
+        }
+        let endless = vec![b'-'; LINE_BYTES_MAX];
+        assert_eq!(
+            read(&endless),
+            Ok(Some(Introduction::unknown(Speaks::Resp)))
+        );
+    }
+
+    #[test]
+    fn somebody_else_is_told_from_both() {
+        for bytes in [
+            &b"HTTP/1.1 400 Bad Request\r\n"[..],
+            &[0, 0, 0, 0],
+            &[0xff; 8],
+            b"$3\nabc\r\n",
+        ] {
+            assert!(read(bytes).is_err(), "{bytes:?}");
+        }
+    }
+
+    /// What stands in a report is a word, and a class is one of two.
+    #[test]
+    fn words_that_nobody_should_see_are_unknown() {
+        for (version, store, class) in [
+            ("\x1b[31m", "a b", "maybe"),
+            ("", &*"x".repeat(65), "durable "),
+            ("1<script>", "\u{fffd}", "Durable"),
+        ] {
+            let mut frame = Vec::new();
+            frames::reply(
+                Status::Done,
+                text(version, store, class).as_bytes(),
+                &mut frame,
+            );
+            let unknown = Introduction::unknown(Speaks::Frames);
+            assert_eq!(read(&frame), Ok(Some(unknown)));
+        }
+    }
+}

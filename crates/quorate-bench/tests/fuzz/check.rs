@@ -1,0 +1,133 @@
+//! What must hold for any bytes that a client of the log service may send, and for any that somebody
+//! may answer when asked what he is.
+
+use quorate_bench::{introduction, log_service::FrameFront};
+use quorate_replica::{
+    front::{Completion, ConnectionId, Failure, Front as _, Requests, Sequenced, Tag},
+    status::Status,
+};
+
+/// Most bytes of a command.
+pub(crate) const COMMAND_BYTES_MAX: usize = 1000;
+
+const CLIENT: ConnectionId = ConnectionId(1);
+
+/// A replica that takes everything, and executes when it is told to.
+#[derive(Default)]
+struct Replica {
+    taken: Vec<(Tag, Vec<u8>)>,
+}
+
+impl Requests for Replica {
+    fn write(&mut self, tag: Tag, command: &[u8]) -> Result<(), Failure> {
+        self.taken.push((tag, command.to_vec()));
+        Ok(())
+    }
+
+    fn write_once(&mut self, _: Tag, _: Sequenced, _: &[u8]) -> Result<(), Failure> {
+        unreachable!("frames know no sessions")
+    }
+
+    fn register(&mut self, _: Tag) -> Result<(), Failure> {
+        unreachable!("frames know no sessions")
+    }
+
+    fn read(&mut self, _: Tag) -> Result<(), Failure> {
+        unreachable!("frames know no reads")
+    }
+
+    fn forget(&mut self, _: Tag) {}
+
+    fn query(&mut self, _: &[u8], _: &mut Vec<u8>) {}
+
+    fn status(&self) -> Status {
+        unreachable!("the front knows what it says")
+    }
+
+    fn wall_ms(&self) -> u64 {
+        0
+    }
+
+    fn command_bytes_max(&self) -> usize {
+        COMMAND_BYTES_MAX
+    }
+}
+
+/// What came of a stream.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) commands: Vec<Vec<u8>>,
+    pub(crate) output: Vec<u8>,
+    pub(crate) ended: bool,
+}
+
+/// The first byte says in how large pieces the others arrive; what they mean does not depend on it.
+pub(crate) fn check(bytes: &[u8]) {
+    let Some((piece, stream)) = bytes.split_first() else {
+        return;
+    };
+    let piece = 1 + usize::from(*piece);
+    let whole = serve(std::iter::once(stream));
+    let pieces = serve(stream.chunks(piece));
+    assert_eq!(pieces, whole, "in pieces of {piece}");
+    assert!(
+        whole
+            .commands
+            .iter()
+            .all(|command| command.len() <= COMMAND_BYTES_MAX)
+    );
+    answer(stream, piece);
+}
+
+/// Feeds the front as the reactor does: what was not used comes again.
+pub(crate) fn serve<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Seen {
+    let (mut front, mut replica) = (FrameFront::new("0.1.0", "durable"), Replica::default());
+    let (mut seen, mut held) = (Seen::default(), Vec::new());
+    front.opened(CLIENT, &mut replica);
+    for piece in pieces {
+        held.extend_from_slice(piece);
+        loop {
+            let used = front.received(CLIENT, &held, &mut replica);
+            assert!(used <= held.len(), "uses what is not there");
+            held.drain(..used);
+            for (tag, command) in std::mem::take(&mut replica.taken) {
+                front.completed(Completion::Written(tag, &[0; 8]), &mut replica);
+                seen.commands.push(command);
+            }
+            seen.output.append(front.output(CLIENT));
+            if used == 0 || held.is_empty() {
+                break;
+            }
+        }
+        if front.closing(CLIENT) {
+            seen.ended = true;
+            break;
+        }
+    }
+    seen
+}
+
+/// What was understood of a part is not taken back when more comes, and is fit to be shown.
+fn answer(stream: &[u8], piece: usize) {
+    let mut known = None;
+    for end in (piece..stream.len()).step_by(piece).chain([stream.len()]) {
+        let read = introduction::read(&stream[..end.min(stream.len())]);
+        match known {
+            None if read == Ok(None) => {}
+            None => known = Some(read),
+            Some(ref known) => assert_eq!(&read, known, "at {end}"),
+        }
+    }
+    if let Some(Ok(Some(said))) = known {
+        for word in [said.durability, said.store, said.version]
+            .into_iter()
+            .flatten()
+        {
+            assert!(
+                (1..=64).contains(&word.len()) && word.is_ascii(),
+                "{word:?}"
+            );
+            assert!(!word.contains(|letter: char| letter.is_control()));
+        }
+    }
+}
