@@ -187,8 +187,8 @@ pub struct Row {
     pub wan: Option<String>,
     /// Packets that it dropped, all repetitions.
     pub dropped_packets: Option<u64>,
-    /// The program.
-    pub commit: String,
+    /// The program that answered; `None` if it is another one than this, and does not say.
+    pub commit: Option<String>,
     /// The kernel.
     pub kernel: String,
     /// CPUs of the machine.
@@ -280,7 +280,7 @@ impl Row {
             peer_bytes_per_op: per_command(all, |repetition| repetition.peer_bytes),
             wan: setting.wan.clone(),
             dropped_packets: all.iter().map(|repetition| repetition.dropped).sum(),
-            commit: environment.commit.clone(),
+            commit: Some(environment.commit.clone()),
             kernel: environment.kernel.clone(),
             cpus: environment.cpus,
             cdf: together

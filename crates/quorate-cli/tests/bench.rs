@@ -127,6 +127,8 @@ fn a_running_cluster_is_measured_from_outside() {
         (&"durable".into(), &"memory".into())
     );
     assert!(row["ceiling"].is_null() && row["cpu_us_per_op"].is_null());
+    assert_eq!(row["commit"], env!("CARGO_PKG_VERSION"), "as the nodes say");
+    assert_ne!(document["environment"]["commit"], row["commit"]);
     let (code, error) = bench(&["kv", "--connect", addresses[0], "--durability", "volatile"]);
     assert_eq!(code, 2, "{error}");
     assert!(
@@ -220,6 +222,23 @@ fn refusals_are_clear() {
             "bad_usage",
         ),
         (&["bench", "kv", "--duration", "10"], 2, "bad_usage"),
+        (
+            &[
+                "bench",
+                "kv",
+                "--connect",
+                "127.0.0.1:1",
+                "--disk-flush-ms",
+                "8",
+            ],
+            2,
+            "bad_usage",
+        ),
+        (
+            &["bench", "log", "--connect", "127.0.0.1:1", "--wan", "half"],
+            2,
+            "bad_usage",
+        ),
         (&["bench", "paper", "nothing"], 2, "bad_configuration"),
         (
             &["bench", "paper", "caans-fig2", "--wan", "half"],

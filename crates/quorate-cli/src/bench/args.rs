@@ -83,9 +83,9 @@ pub(crate) struct LoadArgs {
     /// When something counts as done [default: durable]
     #[arg(long, env = "QUORATE_DURABILITY", value_enum)]
     pub(crate) durability: Option<Durability>,
-    /// A flush takes at least this long, under probe and cluster alike
+    /// A flush takes at least this long, under probe and the nodes that are started here
     #[arg(long, env = "QUORATE_DISK_FLUSH_MS", value_name = "F", default_value = "0",
-          value_parser = flush)]
+          value_parser = flush, conflicts_with = "connect")]
     pub(crate) disk_flush_ms: Duration,
 }
 

@@ -55,6 +55,15 @@ impl Info {
         })
     }
 
+    /// A report names the commit of the bench; the nodes may be of any other.
+    pub(super) fn whose(&self) -> String {
+        let nodes = self.version.as_ref().map_or_else(
+            || "the nodes do not all say the same version, or none".to_owned(),
+            |version| format!("the nodes say that they are version {version}"),
+        );
+        format!("{nodes}; the commit of the report is that of the bench")
+    }
+
     /// What a flag said must be what the cluster says.
     pub(super) fn check(
         flag: &str,

@@ -119,6 +119,9 @@ impl Series<'_> {
             (None, None) => self.whole_series(&bench, &mut ceilings, document)?,
         }
         document.rows.extend(ceilings.into_rows());
+        if !self.is_own() {
+            document.notes.push(self.info.whose());
+        }
         if let Some(network) = session.network() {
             document.notes.push(network.profile().to_string());
             document
@@ -166,6 +169,8 @@ impl Series<'_> {
             if let Some(per_second) = ceilings.of(row.value_bytes, window, durable, flush)? {
                 row.set_ceiling(per_second);
             }
+        } else {
+            row.commit.clone_from(&self.info.version);
         }
         Ok(row)
     }
