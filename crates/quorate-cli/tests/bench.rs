@@ -363,13 +363,16 @@ fn a_modelled_flush_is_under_the_cluster_too() {
     }
 }
 
-/// An interrupt ends the nodes and removes their folder, too; the code says that it was one.
+/// An interrupt ends the nodes and removes their folder, too, and leaves no empty report; the code says
+/// that it was one.
 #[test]
 fn an_interrupt_leaves_nothing_behind() {
-    let folder = tempfile::tempdir().unwrap();
+    let [folder, reports] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let mut child = std::process::Command::new(program())
         .env("TMPDIR", folder.path())
         .args(["bench", "log", "--outstanding", "1", "--duration", "10m"])
+        .arg("--html")
+        .arg(reports.path().join("new.html"))
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -382,7 +385,9 @@ fn an_interrupt_leaves_nothing_behind() {
     rustix::process::kill_process(pid, common::Signal::INT).unwrap();
     let status = common::wait_for("the end of the bench", || child.try_wait().unwrap());
     assert_eq!(status.code(), Some(130));
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    for folder in [&folder, &reports] {
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
     for node in nodes {
         assert!(!processes_in(folder.path()).contains(&node));
     }

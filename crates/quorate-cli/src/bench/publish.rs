@@ -1,7 +1,7 @@
 //! Where results go: a table, and the files that were asked for.
 
 use std::{
-    env, fs,
+    env, fs, io,
     path::Path,
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -38,7 +38,8 @@ fn json_to_stdout(files: &FileArgs) -> bool {
     files.json.as_deref().is_some_and(is_on)
 }
 
-/// Fails before minutes are spent: every file can be written.
+/// Fails before minutes are spent: every file can be written. What was there stays as it is, and what
+/// was not is not there afterwards either, as the bench may end without a result.
 pub(super) fn check(files: &FileArgs) -> Result<(), Problem> {
     let wanted = [
         json_file(files),
@@ -46,11 +47,18 @@ pub(super) fn check(files: &FileArgs) -> Result<(), Problem> {
         files.html.as_deref(),
     ];
     for path in wanted.into_iter().flatten() {
-        fs::File::options()
-            .create(true)
-            .append(true)
-            .open(path)
-            .map_err(|error| Problem::io(path.display(), &error))?;
+        try_writing(path).map_err(|error| Problem::io(path.display(), &error))?;
+    }
+    Ok(())
+}
+
+fn try_writing(path: &Path) -> io::Result<()> {
+    let is_new = !path.try_exists()?;
+    let file = fs::File::options().create(true).append(true).open(path)?;
+    // Somebody else may have made it in between, and written into it.
+    if is_new && file.metadata()?.len() == 0 {
+        // A link to a file that was not there stays.
+        fs::remove_file(path.canonicalize()?)?;
     }
     Ok(())
 }
@@ -225,4 +233,52 @@ fn optional(figure: Option<f64>) -> String {
 
 fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", share * 100.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{os::unix::fs::symlink, path::PathBuf};
+
+    use super::*;
+
+    fn files(json: &Path, csv: PathBuf, html: PathBuf) -> FileArgs {
+        FileArgs {
+            json: Some(json.to_str().unwrap().to_owned()),
+            csv: Some(csv),
+            html: Some(html),
+        }
+    }
+
+    #[test]
+    fn looking_whether_files_can_be_written_leaves_all_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("old"), "results").unwrap();
+        symlink(path("nothing"), path("link")).unwrap();
+        check(&files(&path("new"), path("old"), path("link"))).unwrap();
+        assert!(!path("new").exists() && !path("nothing").exists());
+        assert!(path("link").is_symlink());
+        assert_eq!(fs::read(path("old")).unwrap(), b"results");
+        let problem = check(&files(&path("new"), path("no/folder"), path("link")));
+        assert_eq!(problem.unwrap_err().code, "io");
+        assert!(!path("new").exists());
+    }
+
+    #[test]
+    fn results_are_written_over_what_was_there_and_through_a_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("old"), "results").unwrap();
+        symlink(path("target"), path("link")).unwrap();
+        let files = files(&path("new"), path("old"), path("link"));
+        check(&files).unwrap();
+        write_files(&document(), &files).unwrap();
+        assert!(fs::read_to_string(path("new")).unwrap().starts_with('{'));
+        assert!(
+            fs::read_to_string(path("old"))
+                .unwrap()
+                .contains("scenario")
+        );
+        assert!(fs::read_to_string(path("target")).unwrap().contains("html"));
+    }
 }
