@@ -28,10 +28,9 @@ use build::Built;
 use cluster::Cluster;
 use figures::{Measured, Results, Trial, Turn};
 use load::Ask;
-use systems::{SYSTEMS, System};
+use systems::System;
 
-const USAGE: &str =
-    "compare [--only NAME,NAME] [--duration 5s] [--repeat 5] [--quick] [--list] [--out PATH]";
+const USAGE: &str = "compare [--only NAME,NAME] [--duration 5s] [--repeat 5] [--quick] [--list] [--out PATH] [--json [FILE]]";
 /// Connections that each system is tried with.
 const CONNECTIONS: [u32; 5] = [1, 4, 16, 64, 256];
 const QUICK_CONNECTIONS: [u32; 3] = [1, 16, 256];
@@ -52,7 +51,16 @@ struct Wish {
     connections: &'static [u32],
     /// Without an ending.
     out: Option<PathBuf>,
+    json: Option<Json>,
     list: bool,
+}
+
+/// Where the report for programs goes besides.
+#[derive(Clone, Debug, PartialEq)]
+enum Json {
+    /// To standard output, instead of the one for people.
+    Printed,
+    File(PathBuf),
 }
 
 impl Wish {
@@ -76,9 +84,8 @@ impl Wish {
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     let wish = parse(words)?;
     if wish.list {
-        for system in SYSTEMS {
-            println!("{:28} {}", system.id(), system.what);
-        }
+        let (text, document) = report::list();
+        print!("{}", report::give(wish.json.as_ref(), text, document)?);
         return Ok(());
     }
     let chosen = systems::choose(&wish.only)?;
@@ -243,10 +250,11 @@ fn parse(words: &[&str]) -> Result<Wish, Failed> {
         repeat: 5,
         connections: &CONNECTIONS,
         out: None,
+        json: None,
         list: false,
     };
     let bad = |what: &str| Failed(format!("{what}: {USAGE}"));
-    let mut words = words.iter();
+    let mut words = words.iter().peekable();
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| bad(word));
         match *word {
@@ -258,6 +266,10 @@ fn parse(words: &[&str]) -> Result<Wish, Failed> {
             "--list" => wish.list = true,
             "--only" => wish.only = value()?.split(',').map(str::to_owned).collect(),
             "--out" => wish.out = Some(PathBuf::from(value()?)),
+            "--json" => {
+                let file = words.next_if(|word| !word.starts_with("--"));
+                wish.json = Some(file.map_or(Json::Printed, |file| Json::File(file.into())));
+            }
             "--repeat" => {
                 let text = value()?;
                 let number = text.parse().ok().filter(|n| (1..=1000).contains(n));
@@ -290,7 +302,7 @@ fn usual_place() -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{systems::SYSTEMS, *};
 
     #[test]
     fn flags_are_understood() {
@@ -313,9 +325,21 @@ mod tests {
             &["--duration", "infs"],
             &["--repeat", "0"],
             &["etcd"],
+            &["--csv", "file"],
+            &["--json", "file", "another"],
         ] {
             assert!(parse(bad).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn the_report_for_programs_goes_where_it_was_asked_for() {
+        let json = |words: &[&str]| parse(words).unwrap().json;
+        let file = Some(Json::File("r.json".into()));
+        assert_eq!(json(&["--quick"]), None);
+        assert_eq!(json(&["--json"]), Some(Json::Printed));
+        assert_eq!(json(&["--json", "--quick"]), Some(Json::Printed));
+        assert_eq!(json(&["--quick", "--json", "r.json"]), file);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
-    OUTSTANDING, VALUE_BYTES, Wish,
+    Json, OUTSTANDING, VALUE_BYTES, Wish,
     figures::{Measured, Results, Spread, Turn},
     systems::{SYSTEMS, System},
     usual_place,
@@ -89,25 +89,48 @@ const CAUTIONS: &[&str] = &[
     "The number of connections is chosen by a short trial of each, and kept; ratios are of one round each, and their median is shown.",
 ];
 
-/// Writes both files, and prints the one for people.
+/// Writes both files, and prints the one for people, or what was asked for instead.
 pub(super) fn write(wish: &Wish, systems: &[&System], results: &Results) -> Result<(), Failed> {
     let machine = Machine::now();
     let text = markdown(wish, &machine, systems, results);
+    let document = document(wish, &machine, systems, results);
     let place = wish.out.clone().unwrap_or_else(usual_place);
     if let Some(folder) = place.parent() {
         fs::create_dir_all(folder)?;
     }
-    for (ending, content) in [
-        ("md", text.clone()),
-        ("json", document(wish, &machine, systems, results)),
-    ] {
+    for (ending, content) in [("md", &text), ("json", &document)] {
         let mut path = place.clone().into_os_string();
         path.push(format!(".{ending}"));
         fs::write(&path, content)?;
         eprintln!("written: {}", path.display());
     }
-    println!("{text}");
+    println!("{}", give(wish.json.as_ref(), text, document)?);
     Ok(())
+}
+
+/// Puts the document into its file, if it has one. What is to be printed.
+pub(super) fn give(json: Option<&Json>, text: String, document: String) -> Result<String, Failed> {
+    match json {
+        None => Ok(text),
+        Some(Json::Printed) => Ok(document),
+        Some(Json::File(path)) => {
+            fs::write(path, document)
+                .map_err(|error| Failed(format!("--json {}: {error}", path.display())))?;
+            eprintln!("written: {}", path.display());
+            Ok(text)
+        }
+    }
+}
+
+/// All systems, for people and for programs.
+pub(super) fn list() -> (String, String) {
+    let mut text = String::new();
+    let mut systems = Vec::new();
+    for system in SYSTEMS {
+        let _ = writeln!(text, "{:28} {}", system.id(), system.what);
+        systems.push(json!({ "system": system.id(), "what": system.what }));
+    }
+    (text, format!("{}\n", json!({ "systems": systems })))
 }
 
 /// Where figures come from.
@@ -627,6 +650,23 @@ mod tests {
         ] {
             assert!(text.contains(wanted), "{wanted} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn the_document_goes_into_its_file_or_is_printed_instead_of_the_text() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("r.json");
+        let give = |json: Option<&Json>| give(json, "text".to_owned(), "{}".to_owned());
+        assert_eq!(give(None).unwrap(), "text");
+        assert_eq!(give(Some(&Json::Printed)).unwrap(), "{}");
+        assert_eq!(give(Some(&Json::File(path.clone()))).unwrap(), "text");
+        assert_eq!(fs::read(&path).unwrap(), b"{}");
+        let nowhere = Json::File(folder.path().join("no/folder"));
+        assert!(give(Some(&nowhere)).is_err());
+        let (text, document) = list();
+        let document: Value = serde_json::from_str(&document).unwrap();
+        let systems = document["systems"].as_array().unwrap();
+        assert_eq!(text.lines().count(), systems.len());
     }
 
     #[test]

@@ -200,6 +200,9 @@ pub(crate) struct PaperArgs {
 /// `quorate bench compare`
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CompareArgs {
+    /// Write the report as JSON; without a file, to standard output
+    #[arg(long, id = "json", env = "QUORATE_JSON", value_name = "FILE", num_args = 0..=1, default_missing_value = "true")]
+    pub(crate) json: Option<String>,
     /// Flags of `cargo xtask compare`, such as --quick, --list, --only etcd,redis, --out PATH
     #[arg(
         trailing_var_arg = true,
