@@ -264,6 +264,8 @@ impl Load {
     /// What was seen. What is still under way is lost.
     pub fn finish(mut self) -> Samples {
         self.samples.lost += self.under_way_total as u64;
+        // Silence to the end of the sending is one, too.
+        self.samples.gaps.end_at(self.plan.sending());
         self.samples
     }
 

@@ -199,6 +199,10 @@ pub struct Row {
     pub over_time: Vec<u32>,
     /// When something was done to the system, in seconds from the start of the first repetition.
     pub event_s: Option<f64>,
+    /// The longest time without any reply from then on, in milliseconds; the median.
+    pub gap_ms: Option<f64>,
+    /// The same of each repetition.
+    pub gaps_ms: Vec<f64>,
 }
 
 impl Row {
@@ -290,6 +294,8 @@ impl Row {
                 .collect(),
             over_time: first.samples.over_time.clone(),
             event_s: None,
+            gap_ms: None,
+            gaps_ms: Vec::new(),
         })
     }
 
@@ -297,6 +303,14 @@ impl Row {
     pub fn set_ceiling(&mut self, per_second: f64) {
         self.ceiling = Some(round(per_second));
         self.ratio_to_ceiling = (per_second > 0.0).then(|| round(self.achieved_per_s / per_second));
+    }
+
+    /// Says when something was done to the system, and how long each of the repetitions had no
+    /// reply then.
+    pub fn set_event(&mut self, event_s: f64, gaps_ms: &[f64]) {
+        self.event_s = Some(event_s);
+        self.gap_ms = (!gaps_ms.is_empty()).then(|| round(median(gaps_ms.iter().copied())));
+        self.gaps_ms = gaps_ms.iter().copied().map(round).collect();
     }
 
     /// The load in words, with batch and window if they were fixed.
@@ -533,6 +547,15 @@ mod tests {
         let mut all = [repetition(1000, 100)];
         all[0].samples.late = 10;
         assert!(Row::new(&setting(), &environment(), &all).unwrap().valid);
+    }
+
+    #[test]
+    fn an_event_has_the_gap_of_each_repetition() {
+        let mut row = Row::new(&setting(), &environment(), &[repetition(800, 1)]).unwrap();
+        assert_eq!((row.gap_ms, row.event_s), (None, None));
+        row.set_event(6.0, &[183.26, 90.0, 201.0]);
+        assert_eq!((row.gap_ms, row.event_s), (Some(183.3), Some(6.0)));
+        assert_eq!(row.gaps_ms, [183.3, 90.0, 201.0]);
     }
 
     #[test]

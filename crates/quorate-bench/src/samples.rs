@@ -80,6 +80,35 @@ fn us(nanos: u64) -> f64 {
     nanos as f64 / 1000.0
 }
 
+/// Times without a good reply: enough of them to know the longest one since any moment.
+#[derive(Clone, Debug, Default)]
+pub struct Gaps {
+    /// When the last one ended, since the start.
+    last: Nanos,
+    /// When it ended, and how long it was. Each is longer than all behind it: one that is followed
+    /// by a longer one is the longest since no moment.
+    longest: Vec<(Nanos, Nanos)>,
+}
+
+impl Gaps {
+    /// A reply came now, or nothing more is waited for.
+    pub fn end_at(&mut self, since_start: Nanos) {
+        let length = since_start.saturating_sub(self.last);
+        if length == 0 {
+            return;
+        }
+        self.last = since_start;
+        while self.longest.pop_if(|(_, other)| *other <= length).is_some() {}
+        self.longest.push((since_start, length));
+    }
+
+    /// The longest one that ended after that moment, from its beginning, which may be before it.
+    pub fn longest_after(&self, moment: Nanos) -> Option<Nanos> {
+        let mut gaps = self.longest.iter();
+        gaps.find_map(|(end, length)| (*end > moment).then_some(*length))
+    }
+}
+
 /// One repetition.
 #[derive(Clone, Debug, Default)]
 pub struct Samples {
@@ -104,6 +133,8 @@ pub struct Samples {
     pub latest: Nanos,
     /// Replies in each [`BUCKET`] since the start, warm-up included.
     pub over_time: Vec<u32>,
+    /// Times without a good reply, warm-up included.
+    pub gaps: Gaps,
 }
 
 impl Samples {
@@ -120,6 +151,7 @@ impl Samples {
     }
 
     pub(crate) fn count_at(&mut self, since_start: Nanos) {
+        self.gaps.end_at(since_start);
         let bucket = usize::try_from(since_start / BUCKET).unwrap_or(usize::MAX);
         if bucket < BUCKETS_MAX {
             if self.over_time.len() <= bucket {
@@ -134,6 +166,27 @@ impl Samples {
         if self.first_error.is_none() {
             let text = &text[..text.len().min(ERROR_BYTES)];
             self.first_error = Some(String::from_utf8_lossy(text).into_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_gap_since_a_moment_is_known_for_every_moment() {
+        // Gaps of 10, 50, 5, 30 and 30, 1 long.
+        let ends = [10, 60, 65, 95, 95, 125, 126];
+        let mut gaps = Gaps::default();
+        ends.into_iter().for_each(|end| gaps.end_at(end));
+        let plainly = |moment| {
+            let all = ends.windows(2).map(|pair| (pair[1], pair[1] - pair[0]));
+            let after = all.chain([(10, 10)]).filter(|(end, _)| *end > moment);
+            after.map(|(_, length)| length).max()
+        };
+        for moment in 0..130 {
+            assert_eq!(gaps.longest_after(moment), plainly(moment), "{moment}");
         }
     }
 }

@@ -118,6 +118,37 @@ fn spread(number: u64) -> Nanos {
     100 * US + number.wrapping_mul(617) % 1000 * US
 }
 
+/// A stall of 183 ms that covers no whole bar of the rate over time but one.
+#[test]
+fn the_longest_time_without_a_reply_is_found_to_the_microsecond() {
+    let stall = 4 * SECOND + 10 * MS..4 * SECOND + 193 * MS;
+    let fake = Fake {
+        stall: stall.clone(),
+        ..Fake::default()
+    };
+    for plan in [closed(8), open(10_000, 8)] {
+        let samples = fake.run(plan);
+        let after = |moment| samples.gaps.longest_after(moment).unwrap();
+        // The replies stop with the stall, and come back one service later at most.
+        let gap = after(3 * SECOND);
+        assert!((183 * MS..=183 * MS + 200 * US).contains(&gap), "{gap}");
+        assert_eq!(after(stall.start + MS), gap, "it ends later");
+        assert!(after(stall.end + MS) <= 300 * US, "no other");
+    }
+}
+
+/// A server that never comes back: the silence lasts to the end of the sending.
+#[test]
+fn silence_to_the_end_is_a_gap() {
+    let fake = Fake {
+        stall: 7 * SECOND..1000 * SECOND,
+        ..Fake::default()
+    };
+    let samples = fake.run(closed(8));
+    let gap = samples.gaps.longest_after(6 * SECOND).unwrap();
+    close(gap as f64, 4.0 * SECOND as f64, 0.001);
+}
+
 #[test]
 fn percentiles_and_rate_of_a_known_server_are_found() {
     let fake = Fake {

@@ -247,6 +247,11 @@ fn refusals_are_clear() {
         ),
         (&["bench", "paper", "ring-paxos-fig4"], 1, "not_ready"),
         (
+            &["bench", "paper", "caans-fig8", "--duration", "2s"],
+            2,
+            "bad_configuration",
+        ),
+        (
             &["bench", "log", "--rate", "1", "--csv", "/nowhere/at/all"],
             1,
             "io",
@@ -290,7 +295,8 @@ fn an_experiment_puts_published_figures_beside_ours() {
     }
 }
 
-/// Clients at a follower go on when an acceptor dies, and when the leader does.
+/// Clients at a follower go on when an acceptor dies, and when the leader does; each repetition has
+/// its own gap, and CPU and counts are those of other rows.
 #[test]
 fn killing_nodes_under_load_loses_no_reply() {
     let arguments = [
@@ -298,23 +304,39 @@ fn killing_nodes_under_load_loses_no_reply() {
         "paper",
         "caans-fig8",
         "--duration",
-        "1500ms",
+        "3s",
         "--warmup",
         "100ms",
+        "--repeat",
+        "2",
     ];
     let (_, document) = quorate_json(&[&arguments[..], &["--json"]].concat());
     let rows = of_system(&document, "quorate");
     assert_eq!(rows.len(), 2, "{document}");
-    for row in rows {
+    for row in &rows {
         assert_eq!(
             (row["errors"].as_u64(), row["lost"].as_u64()),
             (Some(0), Some(0)),
             "{row}"
         );
         assert!(row["over_time"].as_array().unwrap().len() > 10);
+        let gaps = row["gaps_ms"].as_array().unwrap();
+        assert_eq!((gaps.len(), row["repeats"].as_u64()), (2, Some(2)));
+        // All clients wait through a time without any reply: it is a latency as well.
+        let longest_ms = row["max_us"].as_f64().unwrap() / 1000.0;
+        for gap in gaps {
+            let gap = gap.as_f64().unwrap();
+            assert!((0.001..=longest_ms * 1.01 + 0.1).contains(&gap), "{row}");
+        }
+        for figure in ["gap_ms", "cpu_us_per_op", "writes_per_op", "ceiling"] {
+            assert!(row[figure].as_f64().unwrap() > 0.0, "{figure}: {row}");
+        }
+        assert!(row["foreign_cpu"].as_f64().is_some(), "{row}");
+        assert_eq!(row["roles"].as_array().unwrap().len(), 3);
     }
     let notes = document["notes"].to_string();
     assert!(notes.contains("an acceptor killed") && notes.contains("the leader killed"));
+    assert!(notes.contains("medians of 2; each:"), "{notes}");
 }
 
 #[test]

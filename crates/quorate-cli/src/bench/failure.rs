@@ -1,16 +1,32 @@
 //! The rate over time while a node is killed.
 
-use std::{thread, time::Instant};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 use quorate_bench::{
     load::Offer,
     report::Document,
-    row::{Repetition, Row},
-    samples::BUCKET,
+    row::{Repetition, Row, Setting, median, round},
+    samples::{BUCKET, Samples},
+    schedule::Nanos,
 };
 
-use super::{measure::nanos, paper::Experiment, session::Session};
+use super::{
+    args::{Durability, TimeArgs},
+    ceilings::Ceilings,
+    measure::{Bench, nanos, unreachable},
+    paper::Experiment,
+    readings::{Readings, Spent},
+    session::{Cluster, Place, Session},
+};
 use crate::output::{Exit, Problem, progress};
+
+/// So long after the kill, the rate is neither that before nor that after.
+const SETTLING: Duration = Duration::from_secs(1);
+/// The rate after it is that of half a second at least.
+const DURATION_MIN: Duration = Duration::from_secs(3);
 
 /// Who is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,123 +35,308 @@ enum Victim {
     Leader,
 }
 
-/// One run for each victim, in a new cluster.
+impl Victim {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Follower => "an acceptor",
+            Self::Leader => "the leader",
+        }
+    }
+}
+
+/// Whether the time is long enough for the rates before and after.
+pub(super) fn check(time: &TimeArgs) -> Result<(), Problem> {
+    if time.duration >= DURATION_MIN {
+        return Ok(());
+    }
+    let what = format_args!(
+        "--duration {:?}: too short to tell the rates before and after a kill",
+        time.duration
+    );
+    Err(Problem::usage(what).hint("at least 3s: half of it before the kill, and half of it after"))
+}
+
+/// One row for each victim, each repetition in a new cluster.
 pub(super) fn run(
     experiment: &Experiment<'_>,
     session: &mut Session,
     document: &mut Document,
 ) -> Result<(), Problem> {
+    let time = experiment.args.time.usual();
+    let mut ceilings = Ceilings::new(session, &time, document.environment.clone())?;
     for value_bytes in &experiment.run.value_bytes {
         for victim in [Victim::Follower, Victim::Leader] {
-            kill_one(experiment, session, document, *value_bytes, victim)?;
+            row(
+                experiment,
+                session,
+                &mut ceilings,
+                document,
+                *value_bytes,
+                victim,
+            )?;
         }
     }
+    document.rows.extend(ceilings.into_rows());
     session.end();
     Ok(())
 }
 
-/// Half of the time before the kill, half of it after.
-fn kill_one(
+/// All repetitions with one victim.
+fn row(
     experiment: &Experiment<'_>,
     session: &mut Session,
+    ceilings: &mut Ceilings,
     document: &mut Document,
     value_bytes: usize,
     victim: Victim,
 ) -> Result<(), Problem> {
-    let bench = experiment.bench(session)?;
-    let leader = bench.leader()?;
-    let members = bench.cluster.iter().flat_map(|cluster| &cluster.members);
-    let followers: Vec<_> = members.filter(|place| place.node != leader).collect();
-    let [survivor, other] = followers[..] else {
-        let what = "three nodes were started, and there are others";
-        return Err(Problem::new(Exit::Failed, "node_failed", what));
-    };
-    // Clients are connected to a follower that lives, in both runs.
-    let (killed, who) = match victim {
-        Victim::Follower => (other.node, "an acceptor"),
-        Victim::Leader => (leader, "the leader"),
-    };
-    let name = format!("{}: {who} killed", experiment.scenario.name);
+    let time = experiment.args.time.usual();
+    let name = format!("{}: {} killed", experiment.scenario.name, victim.name());
     let clients = experiment.run.clients.iter().copied().max().unwrap_or(1);
     let offer = Offer::Closed {
         outstanding: clients,
     };
     let setting = experiment.setting(&name, value_bytes, clients, offer);
-    let running = bench.start(bench.plan(&setting), &setting, vec![survivor.client])?;
-    let failed = |why: &str| Problem::new(Exit::Unreachable, "unreachable", why);
-    let Some(started) = running.started() else {
-        return Err(failed("the load could not be offered"));
-    };
-    let kill_at = bench.time.warmup + bench.time.duration / 2;
-    thread::sleep((started + kill_at).saturating_duration_since(Instant::now()));
-    session.kill(killed)?;
-    progress(&format!("{name}: node {killed}"));
-    let samples = running
-        .finish()
-        .map_err(|error| failed(&error.to_string()))?;
-    let kill_bucket = usize::try_from(nanos(kill_at) / BUCKET).unwrap_or(0);
-    document.notes.push(format!(
-        "{name}: {}",
-        story(&samples.over_time, kill_bucket)
-    ));
-    let repetition = Repetition {
-        counted: samples.completed,
-        samples,
-        ..Repetition::default()
-    };
-    if let Some(mut row) = Row::new(&setting, &bench.environment, &[repetition]) {
-        row.event_s = Some(kill_at.as_secs_f64());
-        document.rows.push(row);
+    let moments = Moments::of(&time);
+    let (mut all, mut stories) = (Vec::new(), Vec::new());
+    for number in 1..=time.repeat {
+        let bench = experiment.bench(session)?;
+        let repetition = repetition(&bench, session, &setting, victim, moments)?;
+        let story = Story::of(&repetition.samples, moments);
+        progress(&format!("{name}, {number} of {}: {story}", time.repeat));
+        all.push(repetition);
+        stories.push(story);
     }
+    let Some(mut row) = Row::new(&setting, &document.environment, &all) else {
+        return Ok(());
+    };
+    let gaps: Vec<f64> = stories.iter().map(|story| story.gap_ms).collect();
+    row.set_event(moments.kill.as_secs_f64(), &gaps);
+    let durable = experiment.run.durability == Durability::Durable.name();
+    let flush = experiment.args.disk_flush_ms;
+    if let Some(per_second) = ceilings.of(value_bytes, clients, durable, flush)? {
+        row.set_ceiling(per_second);
+    }
+    document.rows.push(row);
+    document.notes.push(format!("{name}: {}", told(&stories)));
     Ok(())
 }
 
-/// What the rate did: before, after, and how long there was none.
-#[expect(clippy::cast_precision_loss, reason = "figures for people")]
-fn story(over_time: &[u32], kill: usize) -> String {
-    let rate = |buckets: &[u32]| {
-        let sum: u64 = buckets.iter().map(|count| u64::from(*count)).sum();
-        sum as f64 * 10.0 / buckets.len().max(1) as f64
+/// Half of the measured time before the kill, half of it after.
+fn repetition(
+    bench: &Bench,
+    session: &Session,
+    setting: &Setting,
+    victim: Victim,
+    moments: Moments,
+) -> Result<Repetition, Problem> {
+    let leader = bench.leader()?;
+    let cluster = bench.cluster.as_ref();
+    let members = || cluster.iter().flat_map(|cluster| &cluster.members);
+    let followers: Vec<&Place> = members().filter(|place| place.node != leader).collect();
+    let [survivor, other] = followers[..] else {
+        let what = "three nodes were started, and there are others";
+        return Err(Problem::new(Exit::Failed, "node_failed", what));
     };
-    let kill = kill.min(over_time.len());
-    let (before, after) = over_time.split_at(kill);
-    // One second on either side is neither before nor after.
-    let before = &before[before.len() / 4..before.len().saturating_sub(1)];
-    let settled = &after[after.len().min(10)..];
-    let silent = longest_silence(after);
-    format!(
-        "{:.0}/s before, {:.0}/s from one second after it; at most {} ms without any reply",
-        rate(before),
-        rate(settled),
-        silent * 100
-    )
+    // Clients are connected to a follower that lives, with both victims.
+    let killed = match victim {
+        Victim::Follower => other.node,
+        Victim::Leader => leader,
+    };
+    let left = Cluster {
+        members: members()
+            .filter(|place| place.node != killed)
+            .cloned()
+            .collect(),
+    };
+    let running = bench.start(bench.plan(setting), setting, vec![survivor.client])?;
+    let Some(started) = running.started() else {
+        return Err(unreachable(running.finish().err()));
+    };
+    let sleep_to = |moment| {
+        thread::sleep((started + moment).saturating_duration_since(Instant::now()));
+    };
+    sleep_to(moments.begin);
+    let begin = Readings::take(cluster, running.completed());
+    sleep_to(moments.kill);
+    let before = Readings::take(cluster, running.completed());
+    session.kill(killed)?;
+    sleep_to(moments.end);
+    let end = Readings::take(Some(&left), running.completed());
+    let samples = running.finish().map_err(|error| unreachable(Some(error)))?;
+    let mut repetition = Repetition {
+        samples,
+        ..Repetition::default()
+    };
+    // Who leads at the end led since the kill; the short time without a leader is its own.
+    let next = left.leader().ok();
+    Spent::between(&begin, &before, Some(leader))
+        .then(Spent::between(&before.without(killed), &end, next))
+        .fill(&mut repetition);
+    Ok(repetition)
 }
 
-/// Most empty bars in a row.
-fn longest_silence(bars: &[u32]) -> usize {
-    let runs = bars.split(|count| *count > 0);
-    runs.map(<[u32]>::len).max().unwrap_or(0)
+/// When what happens, from the start.
+#[derive(Clone, Copy, Debug)]
+struct Moments {
+    begin: Duration,
+    kill: Duration,
+    end: Duration,
+}
+
+impl Moments {
+    fn of(time: &TimeArgs) -> Self {
+        Self {
+            begin: time.warmup,
+            kill: time.warmup + time.duration / 2,
+            end: time.warmup + time.duration,
+        }
+    }
+}
+
+/// What the rate did: before, after, and how long there was none.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Story {
+    before: f64,
+    after: f64,
+    gap_ms: f64,
+}
+
+impl Story {
+    #[expect(clippy::cast_precision_loss, reason = "figures for people")]
+    fn of(samples: &Samples, moments: Moments) -> Self {
+        let bars = &samples.over_time;
+        // Whole bars only: what is left of one at either end would be a rate of less time.
+        let rate = |from: Nanos, to: Nanos| {
+            let bar = |index: Nanos| usize::try_from(index).unwrap_or(usize::MAX);
+            let (from, to) = (bar(from.div_ceil(BUCKET)), bar(to / BUCKET));
+            let wanted = to.saturating_sub(from);
+            // Bars are kept up to the last reply: behind it there was none.
+            let sum: u64 = bars
+                .iter()
+                .skip(from)
+                .take(wanted)
+                .copied()
+                .map(u64::from)
+                .sum();
+            sum as f64 * 10.0 / wanted.max(1) as f64
+        };
+        let (kill, end) = (nanos(moments.kill), nanos(moments.end));
+        let gap = samples.gaps.longest_after(kill).unwrap_or(0);
+        Self {
+            before: rate(nanos(moments.begin), kill),
+            after: rate(kill + nanos(SETTLING), end),
+            gap_ms: round(gap as f64 / 1e6),
+        }
+    }
+}
+
+impl std::fmt::Display for Story {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            before,
+            after,
+            gap_ms,
+        } = self;
+        write!(
+            f,
+            "{before:.0}/s before, {after:.0}/s from one second after it; at most {gap_ms} ms \
+             without any reply"
+        )
+    }
+}
+
+/// The medians, and each gap.
+fn told(stories: &[Story]) -> String {
+    let of = |figure: fn(&Story) -> f64| median(stories.iter().map(figure));
+    let story = Story {
+        before: of(|story| story.before),
+        after: of(|story| story.after),
+        gap_ms: round(of(|story| story.gap_ms)),
+    };
+    if stories.len() < 2 {
+        return story.to_string();
+    }
+    let gaps: Vec<String> = stories
+        .iter()
+        .map(|story| story.gap_ms.to_string())
+        .collect();
+    format!(
+        "{story} (medians of {}; each: {} ms)",
+        stories.len(),
+        gaps.join(", ")
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const TIME: TimeArgs = TimeArgs {
+        duration: Duration::from_secs(4),
+        warmup: Duration::from_millis(50),
+        repeat: 1,
+    };
+
+    /// A reply every millisecond; none from 2.090 s (the kill is at 2.050) to 2.273 s, and half of
+    /// them from 3 s. The last bar is a fragment of 50 ms.
+    fn samples() -> Samples {
+        let mut samples = Samples {
+            over_time: vec![0; 41],
+            ..Samples::default()
+        };
+        let silent = 2_090..2_273;
+        for at in (0..4_050).filter(|at| !silent.contains(at) && (*at < 3_000 || at % 2 == 0)) {
+            samples.gaps.end_at(at * 1_000_000);
+            samples.over_time[usize::try_from(at / 100).unwrap()] += 1;
+        }
+        samples
+    }
+
     #[test]
-    fn the_story_tells_the_rates_and_the_silence() {
-        let mut bars = vec![100; 40];
-        bars[20..23].fill(0);
-        bars[30..].fill(50);
-        let story = story(&bars, 20);
+    fn the_story_tells_the_rates_and_the_silence_itself() {
+        let story = Story::of(&samples(), Moments::of(&TIME));
         assert_eq!(
-            story,
-            "1000/s before, 500/s from one second after it; at most 300 ms without any reply"
+            story.to_string(),
+            "1000/s before, 500/s from one second after it; at most 184 ms without any reply"
         );
     }
 
     #[test]
-    fn a_run_that_was_cut_short_is_told_as_well() {
-        assert!(story(&[], 20).starts_with("0/s before"));
-        assert_eq!(longest_silence(&[0, 0, 1, 0]), 2);
+    fn silence_to_the_end_is_a_rate_of_nothing() {
+        let mut samples = samples();
+        samples.over_time.truncate(21);
+        let story = Story::of(&samples, Moments::of(&TIME));
+        assert_eq!(story.after, 0.0);
+    }
+
+    #[test]
+    fn repetitions_have_medians_and_each_its_gap() {
+        let story = |before, gap_ms| Story {
+            before,
+            after: 500.0,
+            gap_ms,
+        };
+        let all = [
+            story(1000.0, 183.2),
+            story(3000.0, 90.0),
+            story(2000.0, 201.0),
+        ];
+        assert_eq!(
+            told(&all),
+            "2000/s before, 500/s from one second after it; at most 183.2 ms without any reply \
+             (medians of 3; each: 183.2, 90, 201 ms)"
+        );
+    }
+
+    #[test]
+    fn a_time_without_a_tail_is_refused() {
+        assert!(check(&TIME).is_ok());
+        let short = TimeArgs {
+            duration: Duration::from_secs(2),
+            ..TIME
+        };
+        let problem = check(&short).unwrap_err();
+        assert!(problem.message.contains("2s") && problem.hint.contains("3s"));
     }
 }

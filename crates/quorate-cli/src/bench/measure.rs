@@ -17,7 +17,13 @@ use quorate_bench::{
     samples::Samples,
 };
 
-use super::{args::TimeArgs, readings::Readings, session::Cluster, syscalls, wan::Network};
+use super::{
+    args::TimeArgs,
+    readings::{Readings, Spent},
+    session::Cluster,
+    syscalls,
+    wan::Network,
+};
 use crate::output::{Exit, Problem, progress};
 
 /// How long after the end a reply is waited for.
@@ -128,15 +134,15 @@ impl Bench {
         watch(&running, from, &format!("{head}: warming up"));
         let dropped = || Some(self.network.as_ref()?.counts().dropped);
         let dropped_before = dropped();
-        let before = Readings::take(cluster, leader, running.completed());
+        let before = Readings::take(cluster, running.completed());
         watch(&running, from + self.time.duration, head);
-        let after = Readings::take(cluster, leader, running.completed());
+        let after = Readings::take(cluster, running.completed());
         let samples = running.finish().map_err(|error| unreachable(Some(error)))?;
         let mut repetition = Repetition {
             samples,
             ..Repetition::default()
         };
-        after.fill(&before, cluster.is_some(), &mut repetition);
+        Spent::between(&before, &after, Some(leader)).fill(&mut repetition);
         repetition.dropped = dropped().zip(dropped_before).map(|(now, then)| now - then);
         Ok(repetition)
     }
@@ -241,7 +247,7 @@ fn trouble(samples: &Samples) -> String {
     )
 }
 
-fn unreachable(error: Option<io::Error>) -> Problem {
+pub(super) fn unreachable(error: Option<io::Error>) -> Problem {
     let error = error.map_or_else(|| "no reason given".to_owned(), |error| error.to_string());
     let what = format_args!("the load could not be offered: {error}");
     Problem::new(Exit::Unreachable, "unreachable", what)

@@ -48,6 +48,9 @@ pub(super) fn run(args: &PaperArgs) -> Result<Exit, Problem> {
     {
         return publish::skip(&why, &args.files);
     }
+    if run.kind == Kind::Failure {
+        failure::check(&args.time.usual())?;
+    }
     publish::check(&args.files)?;
     let mut session = Session::over(profile)?;
     let mut document = publish::document();
