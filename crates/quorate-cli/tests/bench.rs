@@ -94,6 +94,10 @@ fn reports_are_written_where_they_were_asked_for() {
         (Some(0), Some(0))
     );
     assert_eq!(row["offered_per_s"].as_u64(), Some(200));
+    assert!(
+        row["ceiling"].is_null() && row["ratio_to_ceiling"].is_null(),
+        "no window of a bare program is like a rate: {row}"
+    );
     // On a machine that is busy with other tests the generator may be late, and says so.
     let wanted = i32::from(row["valid"] == false);
     assert_eq!(output.status.code(), Some(wanted), "{row}");
@@ -126,9 +130,15 @@ fn a_running_cluster_is_measured_from_outside() {
         (&row["durability"], &row["store"]),
         (&"durable".into(), &"memory".into())
     );
-    assert!(row["ceiling"].is_null() && row["cpu_us_per_op"].is_null());
+    assert!(row["cpu_us_per_op"].is_null());
     assert_eq!(row["commit"], env!("CARGO_PKG_VERSION"), "as the nodes say");
     assert_ne!(document["environment"]["commit"], row["commit"]);
+    // It is on loopback: a bare program with the same window stands beside it.
+    assert!(row["ceiling"].as_f64().unwrap() > 0.0, "{row}");
+    let [bare] = of_system(&document, "bare program")[..] else {
+        panic!("{document}")
+    };
+    assert_eq!(bare["outstanding"], row["outstanding"]);
     let (code, error) = bench(&["kv", "--connect", addresses[0], "--durability", "volatile"]);
     assert_eq!(code, 2, "{error}");
     assert!(
@@ -199,6 +209,24 @@ fn a_service_that_answers_with_errors_gives_no_result() {
     assert_eq!(row["valid"], false);
     let why = row["why_not"][0].as_str().unwrap();
     assert!(why.contains("errors") && why.contains("TOOBIG"), "{why}");
+}
+
+/// The maximum lends them its window: otherwise the columns of one series could not be compared.
+#[test]
+fn rows_at_a_share_of_the_maximum_stand_beside_its_ceiling() {
+    let (_, document) = bench(&["log", "--connections", "4"]);
+    let rows = of_system(&document, "quorate");
+    assert_eq!(rows.len(), 8, "{document}");
+    let (closed, open) = rows.split_at(5);
+    let rate = |row: &Json| row["achieved_per_s"].as_f64().unwrap();
+    let results = closed.iter().filter(|row| row["valid"] == true);
+    let greatest = results.max_by(|a, b| rate(a).total_cmp(&rate(b))).unwrap();
+    for row in open {
+        assert!(row["offered_per_s"].is_number(), "{row}");
+        assert_eq!(row["ceiling"], greatest["ceiling"], "{row}");
+    }
+    // No ceiling is measured for rates alone.
+    assert_eq!(of_system(&document, "bare program").len(), 5);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use super::{
     failure, grid,
     measure::{Bench, Service},
     publish,
-    series::{SHARES_PERCENT, WINDOW_OF_A_RATE, greatest, share},
+    series::{SHARES_PERCENT, greatest, share},
     session::Session,
     wan,
 };
@@ -141,22 +141,23 @@ impl Experiment<'_> {
                 let setting = self.setting(&self.scenario.name, *value_bytes, *outstanding, offer);
                 document
                     .rows
-                    .push(self.row(&bench, &mut ceilings, &setting)?);
+                    .push(self.row(&bench, &mut ceilings, &setting, *outstanding)?);
             }
             if self.run.kind == Kind::Shares
                 && let Some(greatest) = greatest(&document.rows[first..])
             {
                 for percent in SHARES_PERCENT {
                     let offer = Offer::Open {
-                        per_second: share(greatest, percent),
+                        per_second: share(greatest.per_second, percent),
                     };
                     let shown = u32::try_from(percent).expect("a percentage");
                     let name = self.scenario.at_share(shown);
                     let connections = self.run.clients.iter().copied().max().unwrap_or(1);
                     let setting = self.setting(&name, *value_bytes, connections, offer);
+                    let window = greatest.window.unwrap_or(connections);
                     document
                         .rows
-                        .push(self.row(&bench, &mut ceilings, &setting)?);
+                        .push(self.row(&bench, &mut ceilings, &setting, window)?);
                 }
             }
         }
@@ -165,15 +166,15 @@ impl Experiment<'_> {
         Ok(())
     }
 
-    /// A row, and right after it what a bare program reaches.
+    /// A row, and right after it what a bare program with that window reaches.
     fn row(
         &self,
         bench: &Bench,
         ceilings: &mut Ceilings,
         setting: &Setting,
+        window: u32,
     ) -> Result<Row, Problem> {
         let mut row = bench.row(setting)?;
-        let window = row.outstanding.unwrap_or(WINDOW_OF_A_RATE);
         let durable = self.run.durability == Durability::Durable.name();
         let flush = self.args.disk_flush_ms;
         if let Some(per_second) = ceilings.of(row.value_bytes, window, durable, flush)? {

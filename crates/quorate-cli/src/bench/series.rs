@@ -1,5 +1,7 @@
 //! `quorate bench kv` and `quorate bench log`: one load, or a series that finds the maximum.
 
+use std::{net::SocketAddr, time::Duration};
+
 use quorate_bench::{
     environment::Environment,
     load::Offer,
@@ -22,8 +24,6 @@ use crate::output::{Exit, Problem};
 const OUTSTANDING: [u32; 5] = [1, 16, 64, 256, 1024];
 /// Shares of the greatest throughput at which latency is measured.
 pub(super) const SHARES_PERCENT: [u64; 3] = [25, 50, 75];
-/// The window of the ceiling that stands beside a row at a fixed rate.
-pub(super) const WINDOW_OF_A_RATE: u32 = 256;
 
 /// Runs `quorate bench kv`.
 pub(super) fn kv(args: &KvArgs) -> Result<Exit, Problem> {
@@ -94,7 +94,8 @@ impl Series<'_> {
             return Err(session.with_last_words(problem));
         }
         session.end();
-        if self.is_own() && self.reads_percent > 0 {
+        let has_ceiling = document.rows.iter().any(|row| row.ceiling.is_some());
+        if has_ceiling && self.reads_percent > 0 {
             let note = "the ceiling is one of writes: reads need no flush, and can exceed it";
             document.notes.push(note.to_owned());
         }
@@ -111,10 +112,12 @@ impl Series<'_> {
         let rows = &mut document.rows;
         match (self.load.rate, self.load.outstanding) {
             (Some(per_second), _) => {
-                rows.push(self.row(&bench, &mut ceilings, Offer::Open { per_second })?);
+                // So many under way as it takes: no window of a bare program is like that.
+                rows.push(self.row(&bench, &mut ceilings, Offer::Open { per_second }, None)?);
             }
             (None, Some(outstanding)) => {
-                rows.push(self.row(&bench, &mut ceilings, Offer::Closed { outstanding })?);
+                let offer = Offer::Closed { outstanding };
+                rows.push(self.row(&bench, &mut ceilings, offer, Some(outstanding))?);
             }
             (None, None) => self.whole_series(&bench, &mut ceilings, document)?,
         }
@@ -139,7 +142,8 @@ impl Series<'_> {
         document: &mut Document,
     ) -> Result<(), Problem> {
         for outstanding in OUTSTANDING {
-            let row = self.row(bench, ceilings, Offer::Closed { outstanding })?;
+            let offer = Offer::Closed { outstanding };
+            let row = self.row(bench, ceilings, offer, Some(outstanding))?;
             document.rows.push(row);
         }
         let Some(greatest) = greatest(&document.rows) else {
@@ -148,24 +152,38 @@ impl Series<'_> {
             return Ok(());
         };
         for percent in SHARES_PERCENT {
-            let per_second = share(greatest, percent);
-            let row = self.row(bench, ceilings, Offer::Open { per_second })?;
+            let per_second = share(greatest.per_second, percent);
+            let offer = Offer::Open { per_second };
+            let row = self.row(bench, ceilings, offer, greatest.window)?;
             document.rows.push(row);
         }
         document.notes.push(format!(
-            "rows at a fixed rate: {SHARES_PERCENT:?} % of {greatest:.0}/s, the greatest found"
+            "rows at a fixed rate: {SHARES_PERCENT:?} % of {:.0}/s, the greatest found, and beside its \
+             ceiling",
+            greatest.per_second
         ));
         Ok(())
     }
 
     /// A row, and right after it what a bare program reaches: what else the machine does changes
-    /// from minute to minute. Our nodes have nothing to do meanwhile.
-    fn row(&self, bench: &Bench, ceilings: &mut Ceilings, offer: Offer) -> Result<Row, Problem> {
+    /// from minute to minute. Our nodes have nothing to do meanwhile. `window` is that of the bare
+    /// program; without one there is no ceiling.
+    fn row(
+        &self,
+        bench: &Bench,
+        ceilings: &mut Ceilings,
+        offer: Offer,
+        window: Option<u32>,
+    ) -> Result<Row, Problem> {
         let mut row = bench.row(&self.setting(offer))?;
-        if self.is_own() {
-            let window = row.outstanding.unwrap_or(WINDOW_OF_A_RATE);
-            let durable = self.durability() == Durability::Durable.name();
-            let flush = self.load.disk_flush_ms;
+        let here = self.is_own() || are_here(&bench.addresses);
+        let durable = is_durable(self.durability());
+        if let (true, Some(window), Some(durable)) = (here, window, durable) {
+            let flush = if self.is_own() {
+                self.load.disk_flush_ms
+            } else {
+                Duration::ZERO
+            };
             if let Some(per_second) = ceilings.of(row.value_bytes, window, durable, flush)? {
                 row.set_ceiling(per_second);
             }
@@ -242,10 +260,37 @@ impl Series<'_> {
     }
 }
 
+/// What [`greatest`] finds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Greatest {
+    pub(super) per_second: f64,
+    /// How many commands were under way.
+    pub(super) window: Option<u32>,
+}
+
 /// The greatest throughput of all results.
-pub(super) fn greatest(rows: &[Row]) -> Option<f64> {
+pub(super) fn greatest(rows: &[Row]) -> Option<Greatest> {
     let results = rows.iter().filter(|row| row.valid);
-    results.map(|row| row.achieved_per_s).reduce(f64::max)
+    let best = results.max_by(|a, b| a.achieved_per_s.total_cmp(&b.achieved_per_s))?;
+    Some(Greatest {
+        per_second: best.achieved_per_s,
+        window: best.outstanding,
+    })
+}
+
+/// Whether all of them are on this machine, as a bare program is.
+fn are_here(addresses: &[SocketAddr]) -> bool {
+    let loopback = |address: &SocketAddr| address.ip().to_canonical().is_loopback();
+    !addresses.is_empty() && addresses.iter().all(loopback)
+}
+
+/// Whether that class flushes; `None` if it is unknown.
+fn is_durable(class: &str) -> Option<bool> {
+    match class {
+        _ if class == Durability::Durable.name() => Some(true),
+        _ if class == Durability::Volatile.name() => Some(false),
+        _ => None,
+    }
 }
 
 /// A share of a rate, at least one per second.
@@ -257,4 +302,60 @@ pub(super) fn greatest(rows: &[Row]) -> Option<f64> {
 )]
 pub(super) fn share(per_second: f64, percent: u64) -> u64 {
     ((per_second * percent as f64 / 100.0) as u64).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_bench::row::Repetition;
+
+    use super::*;
+
+    fn row(outstanding: u32, completed: u64) -> Row {
+        let setting = Setting {
+            scenario: "log".to_owned(),
+            system: "quorate".to_owned(),
+            durability: "durable".to_owned(),
+            store: "none".to_owned(),
+            value_bytes: 64,
+            reads_percent: 0,
+            connections: 1,
+            offer: Offer::Closed { outstanding },
+            disk_flush_ms: 0.0,
+            batching: None,
+            wan: None,
+        };
+        let mut repetition = Repetition::default();
+        repetition.samples.completed = completed;
+        repetition.samples.measured = 1_000_000_000;
+        Row::new(&setting, &Environment::now(), &[repetition]).unwrap()
+    }
+
+    #[test]
+    fn the_greatest_row_lends_its_window() {
+        let mut rows = [row(1, 100), row(64, 900), row(256, 800), row(1024, 5000)];
+        rows[3].valid = false;
+        let wanted = Greatest {
+            per_second: 900.0,
+            window: Some(64),
+        };
+        assert_eq!(greatest(&rows), Some(wanted));
+        assert_eq!(greatest(&[]), None);
+    }
+
+    #[test]
+    fn only_loopback_is_this_machine_for_sure() {
+        let here = |texts: &[&str]| {
+            let addresses = texts.iter().map(|text| text.parse().unwrap());
+            are_here(&addresses.collect::<Vec<SocketAddr>>())
+        };
+        assert!(here(&["127.0.0.1:1", "127.9.9.9:2", "[::1]:3"]));
+        assert!(here(&["[::ffff:127.0.0.1]:1"]));
+        assert!(!here(&["127.0.0.1:1", "192.168.1.1:2"]) && !here(&[]));
+    }
+
+    #[test]
+    fn an_unknown_class_has_no_ceiling() {
+        let classes = ["durable", "volatile", "unknown"];
+        assert_eq!(classes.map(is_durable), [Some(true), Some(false), None]);
+    }
 }
