@@ -1,20 +1,34 @@
 //! Where a figure comes from: program, kernel, machine.
 
-use std::{
-    env, fs,
-    path::Path,
-    process::{Command, Stdio},
-    time::UNIX_EPOCH,
-};
+use std::{fmt, fs, sync::OnceLock};
 
 use serde::Serialize;
+
+/// What [`built_from`] was told.
+static BUILT_FROM: OnceLock<Commit> = OnceLock::new();
+
+/// The commit that a program is made of, with `+changes` if its files were not those of the commit; `None` if nobody
+/// noted it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Commit(pub Option<String>);
+
+impl fmt::Display for Commit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.as_deref().unwrap_or("unknown"))
+    }
+}
+
+/// The program says what it is made of, once, before it asks for an [`Environment`]: it was noted when it was built. The
+/// source tree, if there is one, may have moved on since.
+pub fn built_from(commit: Option<&str>) {
+    let _ = BUILT_FROM.set(Commit(commit.map(str::to_owned)));
+}
 
 /// What every report names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Environment {
-    /// The commit of the source tree. `+changes` if it had changes that are not committed, `?` if
-    /// the program is older than the commit.
-    pub commit: String,
+    /// The commit that the program is made of.
+    pub commit: Commit,
     /// Name and release.
     pub kernel: String,
     /// CPUs that this process may use.
@@ -34,7 +48,7 @@ impl Environment {
         );
         let cpus = std::thread::available_parallelism().map_or(1, Into::into);
         Self {
-            commit: commit(),
+            commit: BUILT_FROM.get().cloned().unwrap_or_default(),
             kernel,
             cpus,
             cpu_model: cpu_model(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()),
@@ -46,37 +60,6 @@ fn cpu_model(info: &str) -> String {
     let line = info.lines().find(|line| line.starts_with("model name"));
     let model = line.and_then(|line| line.split_once(':'));
     model.map_or_else(|| "unknown".to_owned(), |(_, name)| name.trim().to_owned())
-}
-
-/// Asked of git when the program runs: a build that noted it would be made anew at every commit.
-fn commit() -> String {
-    let Some(shown) = git(&["log", "-1", "--format=%h %ct"]) else {
-        return format!("{} (no source tree)", env!("CARGO_PKG_VERSION"));
-    };
-    let (hash, time) = shown.split_once(' ').unwrap_or((&shown, "0"));
-    let changed = git(&["status", "--porcelain", "--untracked-files=no"]);
-    let changes = if changed.is_some_and(|changed| changed.is_empty()) {
-        ""
-    } else {
-        "+changes"
-    };
-    let built = env::current_exe().and_then(|path| path.metadata()?.modified());
-    let built = built.ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
-    let older = built.is_none_or(|built| time.parse::<u64>().is_ok_and(|at| built.as_secs() < at));
-    format!("{hash}{changes}{}", if older { "?" } else { "" })
-}
-
-fn git(arguments: &[&str]) -> Option<String> {
-    let output = Command::new("git")
-        .arg("-C")
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")))
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output()
-        .ok()?;
-    let text = String::from_utf8(output.stdout).ok()?;
-    output.status.success().then(|| text.trim().to_owned())
 }
 
 #[cfg(test)]
@@ -96,6 +79,17 @@ mod tests {
     fn the_environment_names_all_that_it_should() {
         let environment = Environment::now();
         assert!(environment.kernel.starts_with("Linux "), "{environment:?}");
-        assert!(environment.cpus > 0 && !environment.commit.is_empty());
+        assert!(environment.cpus > 0);
+    }
+
+    #[test]
+    fn a_commit_that_nobody_noted_is_null_and_unknown() {
+        let [known, unknown] = [Commit(Some("abc+changes".to_owned())), Commit(None)];
+        assert_eq!(
+            (known.to_string(), unknown.to_string()),
+            ("abc+changes".into(), "unknown".into())
+        );
+        let json = serde_json::to_string(&[known, unknown]).unwrap();
+        assert_eq!(json, "[\"abc+changes\",null]");
     }
 }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::{
-    environment::Environment,
+    environment::{Commit, Environment},
     load::{LATE_SHARE_MAX, Offer},
     samples::{Latencies, Samples},
     usage::Usage,
@@ -187,8 +187,8 @@ pub struct Row {
     pub wan: Option<String>,
     /// Packets that it dropped, all repetitions.
     pub dropped_packets: Option<u64>,
-    /// The program that answered; `None` if it is another one than this, and does not say.
-    pub commit: Option<String>,
+    /// The program that answered; unknown if it is another one than this, and does not say.
+    pub commit: Commit,
     /// The kernel.
     pub kernel: String,
     /// CPUs of the machine.
@@ -284,7 +284,7 @@ impl Row {
             peer_bytes_per_op: per_command(all, |repetition| repetition.peer_bytes),
             wan: setting.wan.clone(),
             dropped_packets: all.iter().map(|repetition| repetition.dropped).sum(),
-            commit: Some(environment.commit.clone()),
+            commit: environment.commit.clone(),
             kernel: environment.kernel.clone(),
             cpus: environment.cpus,
             cdf: together
@@ -455,7 +455,7 @@ mod tests {
 
     fn environment() -> Environment {
         Environment {
-            commit: "abc".into(),
+            commit: Commit(Some("abc".into())),
             kernel: "Linux 6".into(),
             cpus: 2,
             cpu_model: "x".into(),

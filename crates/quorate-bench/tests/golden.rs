@@ -4,7 +4,7 @@
 use std::{env, fs, path::Path};
 
 use quorate_bench::{
-    environment::Environment,
+    environment::{Commit, Environment},
     fit::Predicted,
     load::Offer,
     papers::Beside,
@@ -18,7 +18,7 @@ use quorate_bench::{
 
 fn environment() -> Environment {
     Environment {
-        commit: "0123abc".to_owned(),
+        commit: Commit(Some("0123abc".to_owned())),
         kernel: "Linux 6.18.0".to_owned(),
         cpus: 2,
         cpu_model: "A CPU <with> \"quotes\" & more".to_owned(),

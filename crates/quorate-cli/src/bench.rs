@@ -46,6 +46,7 @@ pub(crate) enum BenchCommand {
 
 /// Runs the command.
 pub(crate) fn run(command: &BenchCommand) -> Result<Exit, Problem> {
+    quorate_bench::environment::built_from(option_env!("QUORATE_COMMIT"));
     match command {
         BenchCommand::Kv(args) => series::kv(args),
         BenchCommand::Log(args) => series::log(args),

@@ -42,7 +42,7 @@ const COLUMNS: [Column; 39] = [
     ("peer_bytes_per_op", |row| optional(row.peer_bytes_per_op)),
     ("wan", |row| optional(row.wan.as_ref())),
     ("dropped_packets", |row| optional(row.dropped_packets)),
-    ("commit", |row| optional(row.commit.as_ref())),
+    ("commit", |row| optional(row.commit.0.as_ref())),
     ("kernel", |row| row.kernel.clone()),
     ("cpus", |row| row.cpus.to_string()),
 ];

@@ -43,7 +43,7 @@ fn head(document: &Document, page: &mut String) {
         page,
         "<p><code>{}</code></p>\n<p>commit {} · {} · {} CPUs, {} · Unix time {}</p>",
         escaped(&document.command),
-        escaped(&environment.commit),
+        escaped(&environment.commit.to_string()),
         escaped(&environment.kernel),
         environment.cpus,
         escaped(&environment.cpu_model),

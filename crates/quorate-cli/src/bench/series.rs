@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use quorate_bench::{
-    environment::Environment,
+    environment::{Commit, Environment},
     load::Offer,
     report::Document,
     row::{Row, Setting},
@@ -187,8 +187,9 @@ impl Series<'_> {
             if let Some(per_second) = ceilings.of(row.value_bytes, window, durable, flush)? {
                 row.set_ceiling(per_second);
             }
-        } else {
-            row.commit.clone_from(&self.info.version);
+        }
+        if !self.is_own() {
+            row.commit = Commit(self.info.version.clone());
         }
         Ok(row)
     }
