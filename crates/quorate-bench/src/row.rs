@@ -299,6 +299,12 @@ impl Row {
         })
     }
 
+    /// Says what speaks against taking this row for a result.
+    pub fn object(&mut self, why: String) {
+        self.valid = false;
+        self.why_not.push(why);
+    }
+
     /// Puts it beside what a bare program reaches.
     pub fn set_ceiling(&mut self, per_second: f64) {
         self.ceiling = Some(round(per_second));
@@ -556,6 +562,16 @@ mod tests {
         row.set_event(6.0, &[183.26, 90.0, 201.0]);
         assert_eq!((row.gap_ms, row.event_s), (Some(183.3), Some(6.0)));
         assert_eq!(row.gaps_ms, [183.3, 90.0, 201.0]);
+    }
+
+    #[test]
+    fn an_objection_is_no_result() {
+        let mut row = Row::new(&setting(), &environment(), &[repetition(800, 1)]).unwrap();
+        row.object("1 of 2 repetitions".to_owned());
+        assert_eq!(
+            (row.valid, row.why_not),
+            (false, vec!["1 of 2 repetitions".to_owned()])
+        );
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod args;
 mod ceilings;
 mod compare;
 mod failure;
+mod finish;
 mod grid;
 mod info;
 mod measure;

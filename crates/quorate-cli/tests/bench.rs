@@ -149,6 +149,70 @@ fn a_running_cluster_is_measured_from_outside() {
     );
 }
 
+/// All nodes die in the first of two repetitions: the second one cannot begin. What the first one saw is in the files,
+/// in the table or in the document, with the reason, and nothing is called a result.
+#[test]
+fn a_cluster_that_dies_leaves_a_row_that_says_so() {
+    for to_stdout in [false, true] {
+        let mut cluster = Cluster::start(3, &["--store", "memory"]);
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        let (json, csv) = (path("r.json"), path("r.csv"));
+        let bench = std::process::Command::new(program())
+            .args(["bench", "kv", "--connect", &cluster.clients().join(",")])
+            .args([
+                "--outstanding",
+                "3",
+                "--duration",
+                "30s",
+                "--warmup",
+                "50ms",
+            ])
+            .args(["--repeat", "2", "--csv", &csv, "--json"])
+            .args((!to_stdout).then_some(&json))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let decided = || cluster.status(1)?["decided"].as_u64();
+        let idle = decided().unwrap();
+        common::wait_for("load", || decided().filter(|slot| *slot > idle + 50));
+        for id in 1..=3 {
+            cluster.node(id).kill().unwrap();
+        }
+        let output = bench.wait_with_output().unwrap();
+        let (out, err) = [output.stdout, output.stderr]
+            .map(|bytes| String::from_utf8(bytes).unwrap())
+            .into();
+        assert_eq!(output.status.code(), Some(3), "{err}");
+        let document = if to_stdout {
+            out
+        } else {
+            assert!(
+                out.contains("✗") && out.contains("no result: kv at 3 outstanding"),
+                "{out}"
+            );
+            fs::read_to_string(&json).unwrap()
+        };
+        assert!(err.contains("could not be offered"), "{err}");
+        let document: Json = serde_json::from_str(&document).unwrap();
+        let [row] = of_system(&document, "quorate")[..] else {
+            panic!("{document}")
+        };
+        assert_eq!((&row["valid"], &row["lost"]), (&false.into(), &3.into()));
+        let why = row["why_not"].to_string();
+        assert!(
+            why.contains("3 replies lost") && why.contains("only 1 of 2 repetitions"),
+            "{why}"
+        );
+        assert!(
+            document["notes"].to_string().contains("cut short"),
+            "{document}"
+        );
+        assert!(fs::read_to_string(&csv).unwrap().contains("replies lost"));
+    }
+}
+
 #[test]
 fn a_running_log_service_says_its_class_itself() {
     let cluster = Cluster::start(1, &["--store", "none", "--durability", "volatile"]);

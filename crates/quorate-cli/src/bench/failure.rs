@@ -16,7 +16,7 @@ use quorate_bench::{
 use super::{
     args::{Durability, TimeArgs},
     ceilings::Ceilings,
-    measure::{Bench, nanos, unreachable},
+    measure::{Bench, cut_short, nanos, unreachable},
     paper::Experiment,
     readings::{Readings, Spent},
     session::{Cluster, Place, Session},
@@ -64,20 +64,31 @@ pub(super) fn run(
 ) -> Result<(), Problem> {
     let time = experiment.args.time.usual();
     let mut ceilings = Ceilings::new(session, &time, document.environment.clone())?;
+    let measured = rows(experiment, session, &mut ceilings, document);
+    document.rows.extend(ceilings.into_rows());
+    measured?;
+    session.end();
+    Ok(())
+}
+
+fn rows(
+    experiment: &Experiment<'_>,
+    session: &mut Session,
+    ceilings: &mut Ceilings,
+    document: &mut Document,
+) -> Result<(), Problem> {
     for value_bytes in &experiment.run.value_bytes {
         for victim in [Victim::Follower, Victim::Leader] {
             row(
                 experiment,
                 session,
-                &mut ceilings,
+                ceilings,
                 document,
                 *value_bytes,
                 victim,
             )?;
         }
     }
-    document.rows.extend(ceilings.into_rows());
-    session.end();
     Ok(())
 }
 
@@ -100,8 +111,18 @@ fn row(
     let moments = Moments::of(&time);
     let (mut all, mut stories) = (Vec::new(), Vec::new());
     for number in 1..=time.repeat {
-        let bench = experiment.bench(session)?;
-        let repetition = repetition(&bench, session, &setting, victim, moments)?;
+        let measured = experiment
+            .bench(session)
+            .and_then(|bench| repetition(&bench, session, &setting, victim, moments));
+        let repetition = match measured {
+            Ok(repetition) => repetition,
+            Err(problem) => {
+                let environment = &document.environment;
+                let cut = cut_short(&setting, environment, &all, time.repeat, &problem);
+                document.rows.extend(cut);
+                return Err(problem);
+            }
+        };
         let story = Story::of(&repetition.samples, moments);
         progress(&format!("{name}, {number} of {}: {story}", time.repeat));
         all.push(repetition);

@@ -71,7 +71,7 @@ pub(super) fn run(
             cell.batching.window,
             cell.batching.batch_bytes
         ));
-        let row = measure(experiment, session, *cell, link)?;
+        let row = measure(experiment, session, *cell, link, document)?;
         document.rows.push(row);
     }
     session.end();
@@ -188,6 +188,7 @@ fn measure(
     session: &mut Session,
     cell: Cell,
     link: Measured,
+    document: &mut Document,
 ) -> Result<Row, Problem> {
     let Batching {
         batch_bytes,
@@ -210,7 +211,7 @@ fn measure(
         batching: Some(cell.batching),
         ..experiment.setting(name, cell.value_bytes, clients, offer)
     };
-    let mut row = bench.row(&setting)?;
+    let mut row = bench.row(&setting, document)?;
     row.set_ceiling(link.bytes_per_s / cell.value_bytes.max(1) as f64);
     Ok(row)
 }

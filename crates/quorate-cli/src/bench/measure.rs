@@ -13,6 +13,7 @@ use quorate_bench::{
     generator::Running,
     load::{Offer, Plan},
     protocol::{Protocol, framed::Framed, resp::Resp},
+    report::Document,
     row::{Repetition, Row, Setting, round},
     samples::Samples,
 };
@@ -68,11 +69,37 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    /// All repetitions of one setting.
-    pub(super) fn row(&self, setting: &Setting) -> Result<Row, Problem> {
+    /// All repetitions of one setting. If one of them fails, those before it are put into the document: no result, but
+    /// not forgotten either.
+    pub(super) fn row(&self, setting: &Setting, document: &mut Document) -> Result<Row, Problem> {
         let leader = self.leader()?;
-        let shown = shown(setting);
         let mut all = Vec::new();
+        if let Err(problem) = self.repetitions(setting, leader, &mut all) {
+            let cut = cut_short(setting, &self.environment, &all, self.time.repeat, &problem);
+            document.rows.extend(cut);
+            return Err(problem);
+        }
+        let row = Row::new(setting, &self.environment, &all);
+        let mut row = row.ok_or_else(|| Problem::usage("--repeat is at least 1"))?;
+        if row.valid {
+            match self.syscalls_per_command(setting, leader) {
+                Ok(each) => row.syscalls_per_op = each,
+                Err(problem) => {
+                    document.rows.push(row);
+                    return Err(problem);
+                }
+            }
+        }
+        Ok(row)
+    }
+
+    fn repetitions(
+        &self,
+        setting: &Setting,
+        leader: u32,
+        all: &mut Vec<Repetition>,
+    ) -> Result<(), Problem> {
+        let shown = shown(setting);
         for number in 1..=self.time.repeat {
             let head = format!("{shown}, {number} of {}", self.time.repeat);
             let repetition = self.repetition(setting, leader, &head)?;
@@ -86,10 +113,7 @@ impl Bench {
             ));
             all.push(repetition);
         }
-        let row = Row::new(setting, &self.environment, &all);
-        let mut row = row.ok_or_else(|| Problem::usage("--repeat is at least 1"))?;
-        row.syscalls_per_op = self.syscalls_per_command(setting, leader)?;
-        Ok(row)
+        Ok(())
     }
 
     /// Which node leads; 0 if the nodes are not ours.
@@ -201,6 +225,23 @@ impl Bench {
         let each = counted.map(|counted| round(counted as f64 / commands.max(1) as f64));
         Ok(each)
     }
+}
+
+/// The row of the repetitions before something failed; `None` without any.
+pub(super) fn cut_short(
+    setting: &Setting,
+    environment: &Environment,
+    all: &[Repetition],
+    wanted: u32,
+    problem: &Problem,
+) -> Option<Row> {
+    let mut row = Row::new(setting, environment, all)?;
+    row.object(format!(
+        "only {} of {wanted} repetitions: {}",
+        all.len(),
+        problem.message
+    ));
+    Some(row)
 }
 
 /// Says on a terminal how it goes, until then.

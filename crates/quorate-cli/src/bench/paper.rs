@@ -5,14 +5,16 @@ use quorate_bench::{
     load::Offer,
     papers::{self, Kind, Paper, Run, Scenario, Service as Asked},
     report::Document,
-    row::{Row, Setting},
+    row::Setting,
     wan::Profile,
 };
 
 use super::{
     args::{Durability, PaperArgs, Wan},
     ceilings::Ceilings,
-    failure, grid,
+    failure,
+    finish::finish,
+    grid,
     measure::{Bench, Service},
     publish,
     series::{SHARES_PERCENT, greatest, share},
@@ -60,8 +62,8 @@ pub(super) fn run(args: &PaperArgs) -> Result<Exit, Problem> {
         run,
     };
     if let Err(problem) = experiment.measure(&mut session, &mut document) {
-        publish::rescue(document, &args.files, &problem);
-        return Err(session.with_last_words(problem));
+        let problem = session.with_last_words(problem);
+        return finish(document, &args.files, Err(problem));
     }
     document.published = scenario.beside(paper, &document.rows);
     document
@@ -76,7 +78,7 @@ pub(super) fn run(args: &PaperArgs) -> Result<Exit, Problem> {
         }
         .to_owned(),
     );
-    publish::publish(&document, &args.files)
+    finish(document, &args.files, Ok(()))
 }
 
 /// The experiment's network, or the one that was asked for instead.
@@ -130,6 +132,19 @@ impl Experiment<'_> {
         }
         let environment = document.environment.clone();
         let mut ceilings = Ceilings::new(session, &self.args.time.usual(), environment)?;
+        let measured = self.rows(session, &mut ceilings, document);
+        document.rows.extend(ceilings.into_rows());
+        measured?;
+        session.end();
+        Ok(())
+    }
+
+    fn rows(
+        &self,
+        session: &mut Session,
+        ceilings: &mut Ceilings,
+        document: &mut Document,
+    ) -> Result<(), Problem> {
         for value_bytes in &self.run.value_bytes {
             // The nodes are new for each size: what is in their logs is alike.
             let bench = self.bench(session)?;
@@ -139,9 +154,7 @@ impl Experiment<'_> {
                     outstanding: *outstanding,
                 };
                 let setting = self.setting(&self.scenario.name, *value_bytes, *outstanding, offer);
-                document
-                    .rows
-                    .push(self.row(&bench, &mut ceilings, &setting, *outstanding)?);
+                self.row(&bench, ceilings, &setting, *outstanding, document)?;
             }
             if self.run.kind == Kind::Shares
                 && let Some(greatest) = greatest(&document.rows[first..])
@@ -155,14 +168,10 @@ impl Experiment<'_> {
                     let connections = self.run.clients.iter().copied().max().unwrap_or(1);
                     let setting = self.setting(&name, *value_bytes, connections, offer);
                     let window = greatest.window.unwrap_or(connections);
-                    document
-                        .rows
-                        .push(self.row(&bench, &mut ceilings, &setting, window)?);
+                    self.row(&bench, ceilings, &setting, window, document)?;
                 }
             }
         }
-        document.rows.extend(ceilings.into_rows());
-        session.end();
         Ok(())
     }
 
@@ -173,14 +182,17 @@ impl Experiment<'_> {
         ceilings: &mut Ceilings,
         setting: &Setting,
         window: u32,
-    ) -> Result<Row, Problem> {
-        let mut row = bench.row(setting)?;
+        document: &mut Document,
+    ) -> Result<(), Problem> {
+        let mut row = bench.row(setting, document)?;
         let durable = self.run.durability == Durability::Durable.name();
         let flush = self.args.disk_flush_ms;
-        if let Some(per_second) = ceilings.of(row.value_bytes, window, durable, flush)? {
+        let ceiling = ceilings.of(row.value_bytes, window, durable, flush);
+        if let Ok(Some(per_second)) = ceiling {
             row.set_ceiling(per_second);
         }
-        Ok(row)
+        document.rows.push(row);
+        ceiling.map(|_| ())
     }
 
     /// Three new nodes.

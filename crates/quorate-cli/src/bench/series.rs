@@ -12,6 +12,7 @@ use quorate_bench::{
 use super::{
     args::{Durability, FileArgs, KvArgs, KvStore, LoadArgs, LogArgs, TimeArgs, Wan},
     ceilings::Ceilings,
+    finish::finish,
     info::Info,
     measure::{Bench, Service},
     publish,
@@ -89,17 +90,14 @@ impl Series<'_> {
         let mut session = Session::over(profile)?;
         let mut document = publish::document();
         let measured = self.measure(&mut session, &mut document);
-        if let Err(problem) = measured {
-            publish::rescue(document, files, &problem);
-            return Err(session.with_last_words(problem));
-        }
+        let measured = measured.map_err(|problem| session.with_last_words(problem));
         session.end();
         let has_ceiling = document.rows.iter().any(|row| row.ceiling.is_some());
         if has_ceiling && self.reads_percent > 0 {
             let note = "the ceiling is one of writes: reads need no flush, and can exceed it";
             document.notes.push(note.to_owned());
         }
-        publish::publish(&document, files)
+        finish(document, files, measured)
     }
 
     fn is_own(&self) -> bool {
@@ -109,22 +107,12 @@ impl Series<'_> {
     fn measure(&self, session: &mut Session, document: &mut Document) -> Result<(), Problem> {
         let bench = self.bench(session)?;
         let mut ceilings = Ceilings::new(session, self.time, document.environment.clone())?;
-        let rows = &mut document.rows;
-        match (self.load.rate, self.load.outstanding) {
-            (Some(per_second), _) => {
-                // So many under way as it takes: no window of a bare program is like that.
-                rows.push(self.row(&bench, &mut ceilings, Offer::Open { per_second }, None)?);
-            }
-            (None, Some(outstanding)) => {
-                let offer = Offer::Closed { outstanding };
-                rows.push(self.row(&bench, &mut ceilings, offer, Some(outstanding))?);
-            }
-            (None, None) => self.whole_series(&bench, &mut ceilings, document)?,
-        }
+        let measured = self.rows(&bench, &mut ceilings, document);
         document.rows.extend(ceilings.into_rows());
         if !self.is_own() {
             document.notes.push(self.info.whose());
         }
+        measured?;
         if let Some(network) = session.network() {
             document.notes.push(network.profile().to_string());
             document
@@ -132,6 +120,25 @@ impl Series<'_> {
                 .push("bare programs ran without that network".to_owned());
         }
         Ok(())
+    }
+
+    fn rows(
+        &self,
+        bench: &Bench,
+        ceilings: &mut Ceilings,
+        document: &mut Document,
+    ) -> Result<(), Problem> {
+        match (self.load.rate, self.load.outstanding) {
+            (Some(per_second), _) => {
+                // So many under way as it takes: no window of a bare program is like that.
+                self.row(bench, ceilings, Offer::Open { per_second }, None, document)
+            }
+            (None, Some(outstanding)) => {
+                let offer = Offer::Closed { outstanding };
+                self.row(bench, ceilings, offer, Some(outstanding), document)
+            }
+            (None, None) => self.whole_series(bench, ceilings, document),
+        }
     }
 
     /// The maximum first, then the latency well below it.
@@ -143,8 +150,7 @@ impl Series<'_> {
     ) -> Result<(), Problem> {
         for outstanding in OUTSTANDING {
             let offer = Offer::Closed { outstanding };
-            let row = self.row(bench, ceilings, offer, Some(outstanding))?;
-            document.rows.push(row);
+            self.row(bench, ceilings, offer, Some(outstanding), document)?;
         }
         let Some(greatest) = greatest(&document.rows) else {
             let note = "no closed loop gave a result, so no rate was tried";
@@ -154,8 +160,7 @@ impl Series<'_> {
         for percent in SHARES_PERCENT {
             let per_second = share(greatest.per_second, percent);
             let offer = Offer::Open { per_second };
-            let row = self.row(bench, ceilings, offer, greatest.window)?;
-            document.rows.push(row);
+            self.row(bench, ceilings, offer, greatest.window, document)?;
         }
         document.notes.push(format!(
             "rows at a fixed rate: {SHARES_PERCENT:?} % of {:.0}/s, the greatest found, and beside its \
@@ -174,8 +179,10 @@ impl Series<'_> {
         ceilings: &mut Ceilings,
         offer: Offer,
         window: Option<u32>,
-    ) -> Result<Row, Problem> {
-        let mut row = bench.row(&self.setting(offer))?;
+        document: &mut Document,
+    ) -> Result<(), Problem> {
+        let mut row = bench.row(&self.setting(offer), document)?;
+        let mut measured = Ok(());
         let here = self.is_own() || are_here(&bench.addresses);
         let durable = is_durable(self.durability());
         if let (true, Some(window), Some(durable)) = (here, window, durable) {
@@ -184,14 +191,17 @@ impl Series<'_> {
             } else {
                 Duration::ZERO
             };
-            if let Some(per_second) = ceilings.of(row.value_bytes, window, durable, flush)? {
-                row.set_ceiling(per_second);
+            match ceilings.of(row.value_bytes, window, durable, flush) {
+                Ok(Some(per_second)) => row.set_ceiling(per_second),
+                Ok(None) => {}
+                Err(problem) => measured = Err(problem),
             }
         }
         if !self.is_own() {
             row.commit = Commit(self.info.version.clone());
         }
-        Ok(row)
+        document.rows.push(row);
+        measured
     }
 
     fn bench(&self, session: &mut Session) -> Result<Bench, Problem> {
