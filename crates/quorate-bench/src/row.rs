@@ -1,5 +1,7 @@
 //! One row of a report: repetitions of one setting, their medians and their spread.
 
+use std::fmt;
+
 use serde::Serialize;
 
 use crate::{
@@ -80,6 +82,12 @@ pub struct Repetition {
 /// Least and greatest of the repetitions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread(pub f64, pub f64);
+
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}–{}", self.0, self.1)
+    }
+}
 
 /// CPU and switches per command.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -317,6 +325,11 @@ impl Row {
         self.event_s = Some(event_s);
         self.gap_ms = (!gaps_ms.is_empty()).then(|| round(median(gaps_ms.iter().copied())));
         self.gaps_ms = gaps_ms.iter().copied().map(round).collect();
+    }
+
+    /// The share of commands that the generator sent late; `None` in a closed loop, where no command has its moment.
+    pub fn lateness(&self) -> Option<f64> {
+        self.offered_per_s.map(|_| self.late_share)
     }
 
     /// The load in words, with batch and window if they were fixed.
@@ -562,6 +575,22 @@ mod tests {
         row.set_event(6.0, &[183.26, 90.0, 201.0]);
         assert_eq!((row.gap_ms, row.event_s), (Some(183.3), Some(6.0)));
         assert_eq!(row.gaps_ms, [183.3, 90.0, 201.0]);
+    }
+
+    #[test]
+    fn only_a_rate_can_be_late() {
+        let mut all = [repetition(1000, 100)];
+        all[0].samples.late = 5;
+        let mut setting = setting();
+        assert_eq!(
+            Row::new(&setting, &environment(), &all).unwrap().lateness(),
+            None
+        );
+        setting.offer = Offer::Open { per_second: 1000 };
+        assert_eq!(
+            Row::new(&setting, &environment(), &all).unwrap().lateness(),
+            Some(0.005)
+        );
     }
 
     #[test]

@@ -101,6 +101,10 @@ fn document() -> Document {
         all[0].dropped = Some(7);
         rows.push(Row::new(&fixed, &environment, &all).unwrap());
     }
+    let mut punctual = [repetition(4000, 50), repetition(3990, 60)];
+    punctual[1].samples.late = 20;
+    let offer = Offer::Open { per_second: 4000 };
+    rows.push(Row::new(&setting(offer), &environment, &punctual).unwrap());
     let mut bad = [repetition(5000, 50)];
     bad[0].samples.errors = 3;
     bad[0].samples.first_error = Some("BUSY, not \"now\" <later>".to_owned());

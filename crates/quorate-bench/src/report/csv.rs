@@ -5,7 +5,7 @@ use crate::row::Row;
 /// Names of the columns, and what is in them.
 type Column = (&'static str, fn(&Row) -> String);
 
-const COLUMNS: [Column; 39] = [
+const COLUMNS: [Column; 43] = [
     ("scenario", |row| row.scenario.clone()),
     ("system", |row| row.system.clone()),
     ("durability", |row| row.durability.clone()),
@@ -42,6 +42,14 @@ const COLUMNS: [Column; 39] = [
     ("peer_bytes_per_op", |row| optional(row.peer_bytes_per_op)),
     ("wan", |row| optional(row.wan.as_ref())),
     ("dropped_packets", |row| optional(row.dropped_packets)),
+    ("achieved_least_per_s", |row| {
+        row.achieved_spread.0.to_string()
+    }),
+    ("achieved_greatest_per_s", |row| {
+        row.achieved_spread.1.to_string()
+    }),
+    ("p99_least_us", |row| row.p99_spread.0.to_string()),
+    ("p99_greatest_us", |row| row.p99_spread.1.to_string()),
     ("commit", |row| optional(row.commit.0.as_ref())),
     ("kernel", |row| row.kernel.clone()),
     ("cpus", |row| row.cpus.to_string()),

@@ -232,26 +232,26 @@ fn rows(document: &Document, page: &mut String) {
     page.push_str(
         "<h2>Rows</h2><p>Medians of the repetitions, with their range. A row in grey is no result.\
          </p><div class=\"wide\"><table><tr><th>what</th><th>load</th><th>conns</th>\
-         <th>achieved/s</th><th>range</th><th>p50 µs</th><th>p95</th><th>p99</th><th>p99.9</th>\
+         <th>achieved/s</th><th>range</th><th>p50 µs</th><th>p95</th><th>p99</th><th>range</th><th>p99.9</th>\
          <th>max</th><th>CPU µs/op</th><th>switches/op</th><th>syscalls/op</th><th>writes/op</th>\
-         <th>flushes/op</th><th>foreign CPU</th><th>ceiling/s</th><th>of it</th><th></th></tr>\n",
+         <th>flushes/op</th><th>sent late</th><th>foreign CPU</th><th>ceiling/s</th><th>of it</th><th></th></tr>\n",
     );
     for row in &document.rows {
         let class = if row.valid { "" } else { " class=\"bad\"" };
         let _ = writeln!(
             page,
-            "<tr{class}><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}–{}</td><td>{}</td>\
-             <td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
+            "<tr{class}><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
+             <td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
              <td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"why\">{}</td></tr>",
             escaped(&family(row)),
             row.load(),
             row.connections,
             row.achieved_per_s,
-            row.achieved_spread.0,
-            row.achieved_spread.1,
+            row.achieved_spread,
             row.p50_us,
             row.p95_us,
             row.p99_us,
+            row.p99_spread,
             row.p999_us,
             row.max_us,
             optional(row.cpu_us_per_op),
@@ -259,6 +259,7 @@ fn rows(document: &Document, page: &mut String) {
             optional(row.syscalls_per_op),
             optional(row.writes_per_op),
             optional(row.flushes_per_op),
+            late(row),
             percent(row.foreign_cpu),
             optional(row.ceiling),
             percent(row.ratio_to_ceiling),
@@ -375,6 +376,12 @@ fn ceilings(document: &Document, page: &mut String) {
 
 fn optional(value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), |value| value.to_string())
+}
+
+/// Two digits more than other shares: a row with more than 1 % is no result.
+fn late(row: &Row) -> String {
+    let share = row.lateness();
+    share.map_or_else(|| "–".to_owned(), |share| format!("{:.2} %", share * 100.0))
 }
 
 fn percent(value: Option<f64>) -> String {

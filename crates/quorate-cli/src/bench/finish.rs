@@ -1,9 +1,9 @@
 //! The end of a measurement: what there is gets published, also if something failed on the way.
 
-use quorate_bench::report::Document;
+use quorate_bench::{report::Document, row::Row};
 
 use super::{args::FileArgs, publish};
-use crate::output::{Exit, Output, Problem, is_on};
+use crate::output::{Exit, Output, Problem, is_on, print, table};
 
 /// Publishes the rows, then says what failed, if something did. Without any row the problem is all there is to say.
 pub(super) fn finish(
@@ -12,7 +12,9 @@ pub(super) fn finish(
     measured: Result<(), Problem>,
 ) -> Result<Exit, Problem> {
     let Err(problem) = measured else {
-        return publish::publish(&document, files);
+        let exit = publish::publish(&document, files)?;
+        print_spread(&document.rows, files);
+        return Ok(exit);
     };
     if document.rows.is_empty() {
         return Err(problem);
@@ -27,9 +29,112 @@ pub(super) fn finish(
         html: None,
     };
     publish::publish(&document, &shown)?;
+    print_spread(&document.rows, &shown);
     if to_stdout {
         // Standard output has its one document, which says it as well.
         return Ok(Output { json: false }.problem(&problem));
     }
     Err(problem)
+}
+
+/// Under the table for people, which is wide enough without it.
+fn print_spread(rows: &[Row], files: &FileArgs) {
+    let json = files.json.as_deref().is_some_and(is_on);
+    if !json && !rows.is_empty() {
+        print(&format!("\n{}", spread(rows).trim_end()));
+    }
+}
+
+/// Between which figures the repetitions lie, and how many commands of a fixed rate came late.
+fn spread(rows: &[Row]) -> String {
+    let head = [
+        "",
+        "scenario",
+        "class",
+        "bytes",
+        "load",
+        "repetitions",
+        "achieved/s, least–greatest",
+        "p99 µs, least–greatest",
+        "sent late",
+    ];
+    let mut lines = vec![head.map(str::to_owned).to_vec()];
+    for row in rows {
+        let scenario = if row.system == "quorate" {
+            &row.scenario
+        } else {
+            &row.system
+        };
+        let late = row.lateness();
+        lines.push(vec![
+            if row.valid { "" } else { "✗" }.to_owned(),
+            scenario.clone(),
+            row.durability.clone(),
+            row.value_bytes.to_string(),
+            row.load(),
+            row.repeats.to_string(),
+            row.achieved_spread.to_string(),
+            row.p99_spread.to_string(),
+            late.map_or_else(|| "-".to_owned(), |share| format!("{:.2} %", share * 100.0)),
+        ]);
+    }
+    table(&lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_bench::{
+        environment::Environment,
+        load::Offer,
+        row::{Repetition, Setting},
+    };
+
+    use super::*;
+
+    fn row(offer: Offer) -> Row {
+        let setting = Setting {
+            scenario: "log".to_owned(),
+            system: "quorate".to_owned(),
+            durability: "durable".to_owned(),
+            store: "none".to_owned(),
+            value_bytes: 64,
+            reads_percent: 0,
+            connections: 1,
+            offer,
+            disk_flush_ms: 0.0,
+            batching: None,
+            wan: None,
+        };
+        let repetition = |completed: u64, late| {
+            let mut repetition = Repetition::default();
+            repetition.samples.completed = completed;
+            repetition.samples.measured = 1_000_000_000;
+            (repetition.samples.sent, repetition.samples.late) = (1000, late);
+            repetition.samples.latencies.record(completed * 1000);
+            repetition
+        };
+        let all = [repetition(900, 4), repetition(1000, 0)];
+        Row::new(&setting, &Environment::now(), &all).unwrap()
+    }
+
+    #[test]
+    fn the_spread_of_a_row_and_its_lateness_are_shown() {
+        let rows = [
+            row(Offer::Closed { outstanding: 8 }),
+            row(Offer::Open { per_second: 1000 }),
+        ];
+        let text = spread(&rows);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 3, "{text}");
+        for line in &lines[1..] {
+            assert!(
+                line.contains("900–1000") && line.contains("900.1–1000"),
+                "{text}"
+            );
+        }
+        assert!(
+            lines[1].ends_with('-') && lines[2].ends_with("0.40 %"),
+            "{text}"
+        );
+    }
 }

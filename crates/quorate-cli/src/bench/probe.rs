@@ -10,6 +10,7 @@ use quorate_bench::probe::{
 use super::{
     args::{ProbeArgs, TimeArgs},
     ceilings::{Ceilings, launcher},
+    finish::finish,
     publish,
     session::Session,
 };
@@ -52,7 +53,7 @@ pub(super) fn run(args: &ProbeArgs) -> Result<Exit, Problem> {
          --disk-flush-ms tells what an honest one would give"
             .to_owned(),
     );
-    publish::publish(&document, &args.files)
+    finish(document, &args.files, Ok(()))
 }
 
 /// What the parts of the machine can do.
