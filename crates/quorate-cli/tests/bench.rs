@@ -446,7 +446,7 @@ fn the_probe_finds_every_ceiling() {
         "bench",
         "probe",
         "--duration",
-        "50ms",
+        "250ms",
         "--repeat",
         "1",
         "--json",
