@@ -16,6 +16,8 @@ mod readings;
 mod series;
 mod session;
 mod syscalls;
+#[cfg(test)]
+mod testing;
 mod wan;
 mod wan_probe;
 

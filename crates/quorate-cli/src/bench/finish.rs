@@ -58,17 +58,13 @@ fn spread(rows: &[Row]) -> String {
         "p99 µs, least–greatest",
         "sent late",
     ];
-    let mut lines = vec![head.map(str::to_owned).to_vec()];
+    let mut lines = vec![publish::cells(head)];
     for row in rows {
-        let scenario = if row.system == "quorate" {
-            &row.scenario
-        } else {
-            &row.system
-        };
+        let [mark, title] = publish::begin(row);
         let late = row.lateness();
         lines.push(vec![
-            if row.valid { "" } else { "✗" }.to_owned(),
-            scenario.clone(),
+            mark,
+            title,
             row.durability.clone(),
             row.value_bytes.to_string(),
             row.load(),
@@ -83,28 +79,12 @@ fn spread(rows: &[Row]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use quorate_bench::{
-        environment::Environment,
-        load::Offer,
-        row::{Repetition, Setting},
-    };
+    use quorate_bench::{environment::Environment, load::Offer, row::Repetition};
 
     use super::*;
+    use crate::bench::testing::setting;
 
     fn row(offer: Offer) -> Row {
-        let setting = Setting {
-            scenario: "log".to_owned(),
-            system: "quorate".to_owned(),
-            durability: "durable".to_owned(),
-            store: "none".to_owned(),
-            value_bytes: 64,
-            reads_percent: 0,
-            connections: 1,
-            offer,
-            disk_flush_ms: 0.0,
-            batching: None,
-            wan: None,
-        };
         let repetition = |completed: u64, late| {
             let mut repetition = Repetition::default();
             repetition.samples.completed = completed;
@@ -114,7 +94,7 @@ mod tests {
             repetition
         };
         let all = [repetition(900, 4), repetition(1000, 0)];
-        Row::new(&setting, &Environment::now(), &all).unwrap()
+        Row::new(&setting(offer), &Environment::now(), &all).unwrap()
     }
 
     #[test]

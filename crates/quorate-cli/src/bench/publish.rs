@@ -195,14 +195,10 @@ fn rows(rows: &[Row]) -> String {
     ];
     let mut lines = vec![cells(head)];
     for row in rows {
-        let scenario = if row.system == "quorate" {
-            row.scenario.clone()
-        } else {
-            row.system.clone()
-        };
+        let [mark, title] = begin(row);
         lines.push(vec![
-            if row.valid { "" } else { "✗" }.to_owned(),
-            scenario,
+            mark,
+            title,
             row.durability.clone(),
             row.store.clone(),
             row.value_bytes.to_string(),
@@ -223,7 +219,15 @@ fn rows(rows: &[Row]) -> String {
     table(&lines)
 }
 
-fn cells<const N: usize>(texts: [&str; N]) -> Vec<String> {
+/// How a row begins in every table: whether it is a result, and what it is of.
+pub(super) fn begin(row: &Row) -> [String; 2] {
+    let mark = if row.valid { "" } else { "✗" };
+    let ours = row.system == "quorate";
+    let title = if ours { &row.scenario } else { &row.system };
+    [mark.to_owned(), title.clone()]
+}
+
+pub(super) fn cells<const N: usize>(texts: [&str; N]) -> Vec<String> {
     texts.map(str::to_owned).into()
 }
 

@@ -195,6 +195,7 @@ mod tests {
         assert_eq!(counter(text, "a_total"), Some(42));
         assert_eq!(counter(text, "b_total"), None);
     }
+
     fn reading(completed: u64, nodes: &[(u32, f64, u64)]) -> Readings {
         let node = |&(node, user_s, count): &(u32, f64, u64)| Node {
             node,

@@ -320,25 +320,18 @@ mod tests {
     use quorate_bench::row::Repetition;
 
     use super::*;
+    use crate::bench::testing::setting;
 
     fn row(outstanding: u32, completed: u64) -> Row {
-        let setting = Setting {
-            scenario: "log".to_owned(),
-            system: "quorate".to_owned(),
-            durability: "durable".to_owned(),
-            store: "none".to_owned(),
-            value_bytes: 64,
-            reads_percent: 0,
-            connections: 1,
-            offer: Offer::Closed { outstanding },
-            disk_flush_ms: 0.0,
-            batching: None,
-            wan: None,
-        };
         let mut repetition = Repetition::default();
         repetition.samples.completed = completed;
         repetition.samples.measured = 1_000_000_000;
-        Row::new(&setting, &Environment::now(), &[repetition]).unwrap()
+        Row::new(
+            &setting(Offer::Closed { outstanding }),
+            &Environment::now(),
+            &[repetition],
+        )
+        .unwrap()
     }
 
     #[test]
