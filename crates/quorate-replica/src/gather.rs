@@ -62,6 +62,11 @@ impl Gather {
         });
     }
 
+    /// Whether a batch of so many bytes is filled.
+    pub(crate) fn is_full(&self, batch_bytes: usize) -> bool {
+        self.entry_bytes() >= batch_bytes
+    }
+
     /// How many bytes of entries the next batch would have: as many whole ones as fit, at least one.
     pub(crate) fn next_bytes(&self, batch_bytes: usize) -> usize {
         self.next(batch_bytes).1

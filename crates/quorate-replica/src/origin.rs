@@ -12,6 +12,7 @@ use quorate_core::{
     time::Time,
     value::{BatchName, Value},
 };
+use quorate_tuner::Anticipation;
 
 use crate::{
     batch::{self, Batch, Entry, Header},
@@ -22,6 +23,7 @@ use crate::{
     payloads::Payload,
     pressure,
     sessions::NODE_SESSION,
+    tuning::moment,
 };
 
 /// A numbered batch that is not applied here yet.
@@ -109,6 +111,8 @@ pub(crate) struct Origin {
     progress_at: Time,
     /// Nothing is offered before.
     hold_until: Time,
+    /// At a window of one: whether the next batch waits for those whom the last one answered.
+    anticipation: Anticipation,
     repeated: u64,
     totals: Totals,
     /// Executed, and not yet asked for.
@@ -140,6 +144,7 @@ impl Origin {
             due: BTreeSet::new(),
             progress_at: Time(0),
             hold_until: Time(0),
+            anticipation: Anticipation::default(),
             repeated: 0,
             totals: Totals::default(),
             landed: Vec::new(),
@@ -152,6 +157,9 @@ impl Origin {
         let before = (limits.batch_bytes, limits.window_batches);
         limits.batch_bytes = batch_bytes.max(1);
         limits.window_batches = window.clamp(1, OPEN_BATCHES_MAX);
+        if limits.window_batches > 1 {
+            self.anticipation.cancel();
+        }
         before != (limits.batch_bytes, limits.window_batches)
     }
 
@@ -249,6 +257,12 @@ impl Origin {
         NODE_SESSION | self.session_number
     }
 
+    /// Ends a wait for commands that is over: before anything is asked for or offered.
+    pub(crate) fn look(&mut self, now: Time) {
+        let full = self.gather.is_full(self.limits.batch_bytes);
+        self.anticipation.look(moment(now), self.gather.len(), full);
+    }
+
     /// Bytes of the next thing to offer; zero for one without bytes.
     pub(crate) fn next_bytes(&self, now: Time) -> Option<usize> {
         if now < self.hold_until {
@@ -265,7 +279,8 @@ impl Origin {
         if let Some(flight) = self.flights.get(self.cursor) {
             return Some(flight.payload.len());
         }
-        let room = self.flights.len() < self.limits.window_batches;
+        let room =
+            self.flights.len() < self.limits.window_batches && self.anticipation.until().is_none();
         let open = matches!(self.session, Session::Open { .. });
         (room && open && !self.gather.is_empty())
             .then(|| batch::HEADER_BYTES + self.gather.next_bytes(self.limits.batch_bytes))
@@ -432,6 +447,11 @@ impl Origin {
         let flight = self.flights.pop_front_if(|flight| flight.name == *name)?;
         self.cursor = self.cursor.saturating_sub(1);
         self.progress_at = now;
+        if self.flights.is_empty() && self.limits.window_batches == 1 {
+            let (formed, commands) = (moment(flight.formed), flight.items.len());
+            self.anticipation
+                .on_landed(moment(now), formed, commands, self.gather.len());
+        }
         let taken = |item: Option<&Item>| {
             let deadline = item.map_or(Time(0), |item| item.deadline);
             Time(
@@ -567,10 +587,19 @@ impl Origin {
             .clients
             .first_key_value()
             .map(|(_, first)| first.deadline);
-        [held, silence, self.gather.deadline(), flights, registration]
-            .into_iter()
-            .flatten()
-            .min()
+        let anticipated = self.anticipation.until();
+        let anticipated = anticipated.map(|until| Time(until.0.div_ceil(1000)));
+        [
+            held,
+            anticipated,
+            silence,
+            self.gather.deadline(),
+            flights,
+            registration,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// Batches offered again so far.
@@ -690,6 +719,42 @@ mod tests {
         let first = name(&origin, 0);
         assert!(origin.claim(Time(0), &first).is_some());
         assert_eq!(offers(&mut origin), ["40.3: b c d"]);
+    }
+
+    /// At a window of one; a full batch, a wider window or lost patience end the wait.
+    #[test]
+    fn next_batch_waits_for_those_who_were_answered() {
+        let landed = || {
+            let (mut origin, mut completions) = opened();
+            origin.set_batching(30, 1);
+            assert_eq!(offers(&mut origin), ["40.1: first"]);
+            write(&mut origin, &mut completions, 1, b"a");
+            let first = name(&origin, 0);
+            assert!(origin.claim(Time(400), &first).is_some());
+            origin.look(Time(400));
+            assert_eq!(offers(&mut origin), [""; 0]);
+            assert_eq!(origin.wake_at(Time(400)), Some(Time(500)));
+            (origin, completions)
+        };
+        let (mut origin, mut completions) = landed();
+        write(&mut origin, &mut completions, 2, b"b");
+        origin.look(Time(401));
+        assert_eq!(offers(&mut origin), ["40.2: a b"]);
+
+        let (mut origin, _) = landed();
+        origin.look(Time(499));
+        assert_eq!(offers(&mut origin), [""; 0]);
+        origin.look(Time(500));
+        assert_eq!(offers(&mut origin), ["40.2: a"]);
+
+        let (mut origin, _) = landed();
+        origin.set_batching(30, 2);
+        assert_eq!(offers(&mut origin), ["40.2: a"]);
+
+        let (mut origin, _) = landed();
+        origin.set_batching(1, 1);
+        origin.look(Time(401));
+        assert_eq!(offers(&mut origin), ["40.2: a"]);
     }
 
     #[test]

@@ -436,6 +436,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     fn propose(&mut self, now: Time, plane: &mut dyn Plane) {
+        self.origin.look(now);
         match self.node.leader() {
             _ if self.role == Role::Leader => {
                 self.propose_forwarded(now, plane);

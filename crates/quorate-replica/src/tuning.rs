@@ -37,7 +37,8 @@ pub(crate) struct Tuning {
     changes: VecDeque<Change>,
 }
 
-const fn moment(time: Time) -> Moment {
+/// The same time on the tuner's clock.
+pub(crate) const fn moment(time: Time) -> Moment {
     Moment(time.0.saturating_mul(1000))
 }
 

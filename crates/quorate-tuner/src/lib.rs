@@ -1,6 +1,7 @@
 //! The tuner: what batch and window the system in front of us wants, and why.
 #![forbid(unsafe_code)]
 
+pub mod anticipation;
 pub mod choice;
 mod controller;
 pub mod epoch;
@@ -13,6 +14,7 @@ pub mod setting;
 pub mod time;
 pub mod tuner;
 
+pub use anticipation::Anticipation;
 pub use epoch::Done;
 pub use estimate::{Parameters, Turn};
 pub use fit::Estimate;

@@ -5,6 +5,8 @@ use std::{
     collections::{BinaryHeap, VecDeque},
 };
 
+use quorate_tuner::{Anticipation, Moment};
+
 use crate::{
     dice::Dice,
     laws::{Disk, Link, Processor, jitter},
@@ -76,6 +78,8 @@ enum Event {
     Open,
     LeaderEnd,
     LeaderWake,
+    /// What was waited for is late.
+    Late,
     Reach {
         to: usize,
         slot: u64,
@@ -188,6 +192,8 @@ pub(crate) struct Plant<P> {
     waiting: u32,
     flights: VecDeque<Flight>,
     flights_bytes: usize,
+    /// As a node of the product has it.
+    anticipation: Anticipation,
     next_slot: u64,
     turn: Turn,
     outgoing: Vec<(u64, usize, u32)>,
@@ -229,6 +235,7 @@ impl<P: Policy> Plant<P> {
             waiting: 0,
             flights: VecDeque::new(),
             flights_bytes: 0,
+            anticipation: Anticipation::default(),
             next_slot: 0,
             turn: Turn::default(),
             outgoing: Vec::new(),
@@ -338,6 +345,7 @@ impl<P: Policy> Plant<P> {
                 self.at(self.heartbeat_at, Event::LeaderWake);
                 self.wake_leader();
             }
+            Event::Late => self.wake_leader(),
             Event::Reach {
                 to,
                 slot,
@@ -480,7 +488,7 @@ impl<P: Policy> Plant<P> {
         cost
     }
 
-    fn apply(&mut self, _began: u64) -> f64 {
+    fn apply(&mut self, began: u64) -> f64 {
         let decided = self.decided_to();
         let mut cost = 0.0;
         while let Some(flight) = self.flights.pop_front_if(|flight| flight.slot < decided) {
@@ -489,6 +497,18 @@ impl<P: Policy> Plant<P> {
                 .processor
                 .apply(f64::from(done.commands), done.bytes as f64);
             self.flights_bytes -= done.bytes;
+            if self.flights.is_empty() && self.policy.setting().1 == 1 {
+                let (landed, formed) = (Moment(began), Moment(done.formed));
+                self.anticipation.on_landed(
+                    landed,
+                    formed,
+                    done.commands as usize,
+                    self.waiting as usize,
+                );
+                if let Some(until) = self.anticipation.until() {
+                    self.at(until.0, Event::Late);
+                }
+            }
             self.ended.push(done);
         }
         cost
@@ -500,8 +520,15 @@ impl<P: Policy> Plant<P> {
         let size = self.scenario.size as usize + ENTRY;
         let most = (batch / size).max(1) as u32;
         let peers = self.followers.len() as f64;
+        let full = self.waiting as usize * size >= batch;
+        self.anticipation
+            .look(Moment(began), self.waiting as usize, full);
+        if window > 1 {
+            self.anticipation.cancel();
+        }
         let mut cost = 0.0;
-        while self.flights.len() < window && self.waiting > 0 {
+        while self.flights.len() < window && self.waiting > 0 && self.anticipation.until().is_none()
+        {
             let count = self.waiting.min(most);
             let (first, last) = self.take_gathered(count);
             let bytes = HEADER + count as usize * size;

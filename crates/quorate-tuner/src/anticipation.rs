@@ -1,0 +1,172 @@
+//! Waits a moment for the commands that answers bring.
+//!
+//! Clients that send their next command when the last one is answered fall into two halves under a
+//! slow disk: one half's commands are being written, the other half's gather. The first half is
+//! answered, and the disk begins at once with what gathered; a moment later the first half is back,
+//! and waits for a whole write. So it goes on, and every write carries half. An engine that
+//! waits for that moment after a batch has landed and nothing is in flight has both halves in its
+//! next batch.
+//!
+//! It waits until nearly as many commands came as were answered, for a part of what the
+//! batch took at most; and if that was in vain several times, ever more rarely: commands that come
+//! whatever is answered are not delayed by it.
+//!
+//! The same idea for reads of a disk: Iyer and Druschel, "Anticipatory scheduling", SOSP 2001.
+
+use crate::time::Moment;
+
+/// Parts of the answered commands that are waited for: of many, some always come late.
+const EXPECTED: (usize, usize) = (9, 10);
+/// The part of what a batch took that is waited at most.
+const PATIENCE: u64 = 4;
+/// It is never longer: a batch that outlived its leader took long for another reason.
+const PATIENCE_MOST_NS: u64 = 25_000_000;
+/// Waits in vain before one is left out, and twice as many after each further one, up to 2^6.
+const TRUST: u32 = 3;
+const DOUBT_MOST: u32 = TRUST + 7;
+
+/// A wait that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wait {
+    /// Commands that must have gathered.
+    expected: usize,
+    until: Moment,
+}
+
+/// Whether the next batch waits for more commands.
+#[derive(Clone, Debug, Default)]
+pub struct Anticipation {
+    wait: Option<Wait>,
+    /// Waits in vain in a row.
+    in_vain: u32,
+    /// Batches that are not waited for before the next try.
+    skip: u32,
+}
+
+impl Anticipation {
+    /// A batch of so many commands, formed then, has landed, and none is in flight. So many gathered
+    /// while it was.
+    pub fn on_landed(&mut self, now: Moment, formed: Moment, commands: usize, gathered: usize) {
+        let (part, of) = EXPECTED;
+        let returning = commands.saturating_mul(part).div_ceil(of);
+        if returning == 0 {
+            return;
+        }
+        if self.skip > 0 {
+            self.skip -= 1;
+            return;
+        }
+        let patience = (now.since(formed) / PATIENCE).min(PATIENCE_MOST_NS);
+        self.wait = Some(Wait {
+            expected: gathered.saturating_add(returning),
+            until: Moment(now.0.saturating_add(patience)),
+        });
+    }
+
+    /// Ends a wait that is over, when so many have gathered. `full`: more have no room in a batch.
+    pub fn look(&mut self, now: Moment, gathered: usize, full: bool) {
+        let Some(wait) = self.wait else {
+            return;
+        };
+        if gathered >= wait.expected || full {
+            self.wait = None;
+            self.in_vain = 0;
+        } else if now >= wait.until {
+            self.wait = None;
+            self.in_vain = (self.in_vain + 1).min(DOUBT_MOST);
+            let doubt = self.in_vain.saturating_sub(TRUST);
+            self.skip = (1 << doubt) >> 1;
+        }
+    }
+
+    /// The next batch is not to be waited for.
+    pub fn cancel(&mut self) {
+        self.wait = None;
+    }
+
+    /// When the wait that is under way ends at the latest. No batch is formed before
+    /// [`Anticipation::look`] has ended it.
+    pub fn until(&self) -> Option<Moment> {
+        self.wait.map(|wait| wait.until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FORMED: Moment = Moment(1_000);
+    const LANDED: Moment = Moment(401_000);
+    const PATIENT_UNTIL: Moment = Moment(501_000);
+
+    fn landed(commands: usize, gathered: usize) -> Anticipation {
+        let mut anticipation = Anticipation::default();
+        anticipation.on_landed(LANDED, FORMED, commands, gathered);
+        anticipation
+    }
+
+    #[test]
+    fn waits_until_nearly_all_have_come_back() {
+        let mut anticipation = landed(100, 50);
+        assert_eq!(anticipation.until(), Some(PATIENT_UNTIL));
+        anticipation.look(LANDED, 139, false);
+        assert!(anticipation.until().is_some());
+        anticipation.look(LANDED, 140, false);
+        assert_eq!(anticipation.until(), None);
+    }
+
+    #[test]
+    fn waits_for_a_quarter_of_what_the_batch_took_at_most() {
+        let mut anticipation = landed(100, 50);
+        anticipation.look(Moment(PATIENT_UNTIL.0 - 1), 60, false);
+        assert!(anticipation.until().is_some());
+        anticipation.look(PATIENT_UNTIL, 60, false);
+        assert_eq!(anticipation.until(), None);
+    }
+
+    #[test]
+    fn nobody_is_waited_for_in_a_full_batch_or_after_one_of_nothing() {
+        let mut anticipation = landed(100, 50);
+        anticipation.look(LANDED, 60, true);
+        assert_eq!(anticipation.until(), None);
+        assert_eq!(landed(0, 50).until(), None);
+    }
+
+    /// Batches that were waited for, of so many whose commands never come back.
+    fn waited(anticipation: &mut Anticipation, batches: u32) -> u32 {
+        let mut waited = 0;
+        for _ in 0..batches {
+            anticipation.on_landed(LANDED, FORMED, 100, 0);
+            waited += u32::from(anticipation.until().is_some());
+            anticipation.look(PATIENT_UNTIL, 0, false);
+        }
+        waited
+    }
+
+    #[test]
+    fn what_is_in_vain_becomes_rare_and_one_success_restores_it() {
+        let mut anticipation = Anticipation::default();
+        assert_eq!(waited(&mut anticipation, 4), 4);
+        // 1 of 2, 1 of 3, 1 of 5, .. 1 of 65.
+        assert_eq!(waited(&mut anticipation, 1 + 1 + 2 + 1), 2);
+        assert!(waited(&mut anticipation, 6_500) <= 106);
+        while anticipation.until().is_none() {
+            anticipation.on_landed(LANDED, FORMED, 100, 0);
+        }
+        anticipation.look(LANDED, 90, false);
+        assert_eq!(waited(&mut anticipation, 3), 3);
+    }
+
+    #[test]
+    fn times_that_make_no_sense_wait_for_nothing_or_not_for_ever() {
+        let mut anticipation = Anticipation::default();
+        anticipation.on_landed(FORMED, LANDED, 100, 0);
+        anticipation.look(FORMED, 0, false);
+        assert_eq!(anticipation.until(), None);
+        anticipation.on_landed(Moment(u64::MAX), Moment(0), usize::MAX, usize::MAX);
+        anticipation.look(Moment(u64::MAX), 0, false);
+        assert_eq!(anticipation.until(), None);
+        anticipation.on_landed(Moment(1 << 60), Moment(0), 100, 0);
+        assert_eq!(anticipation.until(), Some(Moment((1 << 60) + 25_000_000)));
+    }
+}
