@@ -176,6 +176,8 @@ pub(crate) struct Controller {
     /// Most that was on its way and did no harm, in bytes.
     grown: f64,
     queue_seen: (u64, u32),
+    /// Since when it has been too much.
+    over_since: Moment,
     /// What was on its way when it was too much has not drained before.
     drains_until: Moment,
     /// With fewer batches in flight until then: what was split gathers again, or what was on its
@@ -226,6 +228,7 @@ impl Controller {
             noise: 0.0,
             grown: base.batch_bytes as f64 * base.window as f64,
             queue_seen: (0, 0),
+            over_since: Moment(0),
             drains_until: Moment(0),
             regroups_until: None,
             wall_ns: f64::INFINITY,
@@ -281,7 +284,7 @@ impl Controller {
         let split = from.batch_bytes < to.batch_bytes
             && (self.epoch.is_split() || to.batch_bytes == self.bounds.batch_bytes_max);
         let wall = self.wall_ns;
-        let until = |walls: f64| Moment(now.0.saturating_add((wall * walls) as u64));
+        let until = |walls| self.walls_later(now, walls);
         // The batches of before are still on their way: a wider window of smaller ones would come
         // on top of them.
         let on_top = to.window > from.window && to.batch_bytes < from.batch_bytes;
@@ -293,7 +296,7 @@ impl Controller {
         self.epoch.restart(to, now);
         let piles = self.score.is_some_and(|score| score.piles());
         if piles && wall < SETTLE_NS {
-            self.epoch.settle(until(SETTLE_WALLS));
+            self.epoch.settle(self.walls_later(now, SETTLE_WALLS));
         }
     }
 
@@ -319,10 +322,19 @@ impl Controller {
         self.epoch.on_done(now, done);
     }
 
-    /// An epoch that was interrupted says nothing: it begins again.
+    /// An epoch that was interrupted says nothing: it begins again, behind the commands that waited
+    /// meanwhile.
     pub(crate) fn interrupted(&mut self, now: Moment) {
         let setting = self.wanted();
         self.epoch.restart(setting, now);
+        if self.wall_ns < SETTLE_NS {
+            self.epoch.settle(self.walls_later(now, SETTLE_WALLS));
+        }
+    }
+
+    /// So many times later what a batch takes.
+    fn walls_later(&self, now: Moment, walls: f64) -> Moment {
+        Moment(now.0.saturating_add((self.wall_ns * walls) as u64))
     }
 
     /// Decides, if there is something to decide.
@@ -444,7 +456,10 @@ impl Controller {
         self.learn(view, &score);
         let change = self.move_to(now, candidate.setting, reason);
         self.score = Some(score);
-        if candidate.step != (1.0, 1.0) {
+        if candidate.step == (1.0, 1.0) {
+            // Other ends may have waited behind it.
+            self.ends_tried = false;
+        } else {
             // What helped once may help again.
             self.push(candidate.step, view);
         }

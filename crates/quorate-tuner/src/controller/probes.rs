@@ -20,6 +20,8 @@ const TRUST: f64 = 0.85;
 const SHORT_NS: f64 = 10e6;
 /// The ends of the window are tried where an epoch is not too long.
 const ENDS_NS: f64 = 45e6;
+/// The part of what a batch takes.
+const WAY_MOST: f64 = 0.75;
 
 impl Controller {
     /// Starts the next probe, if there is one.
@@ -86,6 +88,7 @@ impl Controller {
         } = self.base;
         let most = self.bounds.window_max;
         let ends = [(all, window), (all, 1), (all, 2), (batch_bytes, most)];
+        let way = view.round_trip_ns().unwrap_or(0.0);
         let gathers = if self.wall_ns < REGROUP_NS { 1 } else { 0 };
         let count = if self.wall_ns < ENDS_NS {
             ends.len()
@@ -100,6 +103,9 @@ impl Controller {
             match number {
                 // The model knows nothing of what gathers.
                 0 => self.push_anyway(setting, (1.0, 1.0), view),
+                // Nor of those who are waited for, which is worth it where a batch takes long for
+                // another reason than its way.
+                1 if way < self.wall_ns * WAY_MOST => self.push_anyway(setting, (1.0, 1.0), view),
                 _ => self.push_setting(setting, (1.0, 1.0), view),
             }
         }

@@ -14,6 +14,8 @@ const QUEUE: f64 = 2.0;
 const QUEUE_MOST: f64 = 1.6;
 /// Looks in a row.
 const QUEUE_SEEN: u32 = 2;
+/// Round trips at least.
+const QUEUE_WAYS: f64 = 2.0;
 /// So many commands may be on their way in any case.
 const COMMANDS: f64 = 4.0;
 /// It is given so long to drain.
@@ -93,7 +95,13 @@ impl Controller {
         let excess = drained.ahead / most;
         let over = if excess > QUEUE_MOST { over + 1 } else { 0 };
         self.queue_seen = (drained.samples, over);
-        if over < QUEUE_SEEN {
+        if over <= 1 {
+            self.over_since = now;
+        }
+        // A load that just came drains no sooner than a round trip later, and that shows in the rate
+        // after another one.
+        let patience = QUEUE_WAYS * view.round_trip_ns()?;
+        if over < QUEUE_SEEN || (now.since(self.over_since) as f64) < patience {
             return None;
         }
         let fitted = Fitted::new(view.known(), view.nodes, view.outstanding)?;
