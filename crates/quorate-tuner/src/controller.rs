@@ -196,6 +196,10 @@ impl Controller {
             batch_bytes: start.batch_bytes.min(CAREFUL_BYTES),
             ..start
         };
+        let mut epoch = Epoch::new(base, Moment(0));
+        if goal_ns.is_some() {
+            epoch.last_for_percentile();
+        }
         Self {
             careful: Some(start),
             began: None,
@@ -210,7 +214,7 @@ impl Controller {
             jumped_at: 0,
             drained_most: None,
             stage: Stage::Base,
-            epoch: Epoch::new(base, Moment(0)),
+            epoch,
             queue: VecDeque::new(),
             tried: Vec::new(),
             seen: Vec::new(),
@@ -456,10 +460,7 @@ impl Controller {
         self.learn(view, &score);
         let change = self.move_to(now, candidate.setting, reason);
         self.score = Some(score);
-        if candidate.step == (1.0, 1.0) {
-            // Other ends may have waited behind it.
-            self.ends_tried = false;
-        } else {
+        if candidate.step != (1.0, 1.0) {
             // What helped once may help again.
             self.push(candidate.step, view);
         }

@@ -11,6 +11,10 @@ const LEAST_NS: u64 = 12_000_000;
 /// of less uneven. On a long way fewer must do.
 const WALLS: (f64, f64) = (3.0, 16.0);
 const WALLS_NS: f64 = 60e6;
+/// Where the 99th percentile decides, an epoch has so many commands, or lasts so long: of fewer it is
+/// the largest of them.
+const COMMANDS_OF_PERCENTILE: u64 = 200;
+const PERCENTILE_NS: u64 = 250_000_000;
 /// The histogram of latencies has 8 buckets per octave, from about a microsecond on.
 const EIGHTHS_BITS: u32 = 3;
 const EIGHTHS: u64 = 1 << EIGHTHS_BITS;
@@ -70,6 +74,8 @@ pub(crate) struct Epoch {
     settles: Moment,
     /// How many times longer than usual it lasts.
     stretch: f64,
+    /// Its 99th percentile decides.
+    percentile: bool,
     first: Option<Moment>,
     last: Moment,
     commands: u64,
@@ -92,6 +98,7 @@ impl Epoch {
             since,
             settles: since,
             stretch: 1.0,
+            percentile: false,
             first: None,
             last: since,
             commands: 0,
@@ -127,6 +134,11 @@ impl Epoch {
     /// Noise evens out over a longer time. Applies to this epoch and to those after it.
     pub(crate) fn stretch(&mut self, times: f64) {
         self.stretch = times;
+    }
+
+    /// Its 99th percentile must say something. Applies to this epoch and to those after it.
+    pub(crate) fn last_for_percentile(&mut self) {
+        self.percentile = true;
     }
 
     /// What comes sooner does not count.
@@ -190,6 +202,10 @@ impl Epoch {
     pub(crate) fn is_complete(&self) -> bool {
         let span = self.span_ns();
         if self.batches < 2 || (span as f64) < LEAST_NS as f64 * self.stretch {
+            return false;
+        }
+        let few = self.percentile && self.commands < COMMANDS_OF_PERCENTILE;
+        if few && span < PERCENTILE_NS {
             return false;
         }
         let wall = self.wall / self.batches as f64;

@@ -17,6 +17,8 @@ const FADES: f64 = 0.95;
 const ENOUGH: f64 = 0.6;
 /// A load of this slope or flatter cannot gain from another setting.
 const FLAT: f64 = -0.2;
+/// Of this slope or a steeper one are clients who wait for replies.
+const STEEP: f64 = -0.6;
 /// One measurement is not everything, in logarithms.
 const MOST: f64 = 1.0;
 /// Times what is in flight.
@@ -43,6 +45,11 @@ impl Demand {
 
     fn is_open(&self) -> bool {
         self.latencies > ENOUGH && self.both / self.latencies > FLAT
+    }
+
+    /// Whether clients get more when they wait less, as far as that shows.
+    pub(super) fn is_closed(&self) -> bool {
+        self.latencies > ENOUGH && self.both / self.latencies < STEEP
     }
 }
 

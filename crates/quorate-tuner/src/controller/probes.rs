@@ -20,8 +20,8 @@ const TRUST: f64 = 0.85;
 const SHORT_NS: f64 = 10e6;
 /// The ends of the window are tried where an epoch is not too long.
 const ENDS_NS: f64 = 45e6;
-/// The part of what a batch takes.
-const WAY_MOST: f64 = 0.75;
+/// The part of what a batch takes, from which on its flush counts.
+const FLUSH_LEAST: f64 = 0.25;
 
 impl Controller {
     /// Starts the next probe, if there is one.
@@ -72,6 +72,9 @@ impl Controller {
             self.rest = (self.rest * 2).min(REST_MOST);
             self.step = 1;
             self.tried.clear();
+            if self.demand.is_closed() {
+                self.push_together(view);
+            }
         } else if self.rest > REST {
             // One at a time from now on.
             self.rest_left = self.rest / 2;
@@ -87,27 +90,35 @@ impl Controller {
             window,
         } = self.base;
         let most = self.bounds.window_max;
-        let ends = [(all, window), (all, 1), (all, 2), (batch_bytes, most)];
-        let way = view.round_trip_ns().unwrap_or(0.0);
-        let gathers = if self.wall_ns < REGROUP_NS { 1 } else { 0 };
-        let count = if self.wall_ns < ENDS_NS {
-            ends.len()
-        } else {
-            gathers
+        let end = |batch_bytes, window| Setting {
+            batch_bytes,
+            window,
         };
-        for (number, &(batch_bytes, window)) in ends[..count].iter().enumerate() {
-            let setting = Setting {
-                batch_bytes,
-                window,
-            };
-            match number {
-                // The model knows nothing of what gathers.
-                0 => self.push_anyway(setting, (1.0, 1.0), view),
-                // Nor of those who are waited for, which is worth it where a batch takes long for
-                // another reason than its way.
-                1 if way < self.wall_ns * WAY_MOST => self.push_anyway(setting, (1.0, 1.0), view),
-                _ => self.push_setting(setting, (1.0, 1.0), view),
+        let is_quick = self.wall_ns < ENDS_NS;
+        self.push_together(view);
+        // The model knows nothing of what gathers.
+        if self.wall_ns < REGROUP_NS {
+            self.push_anyway(end(all, window), (1.0, 1.0), view);
+        }
+        if is_quick {
+            for setting in [end(all, 1), end(all, 2), end(batch_bytes, most)] {
+                self.push_setting(setting, (1.0, 1.0), view);
             }
+        }
+    }
+
+    /// One batch at a time, which waits for those whom the one before answered: the model knows
+    /// nothing of that. It is worth it where the disk is what a batch takes long for. They wait, so
+    /// where latency is the goal it has no precedence.
+    fn push_together(&mut self, view: &View<'_>) {
+        let flush = view.known().flush_ns.map_or(0.0, |flush| flush.value);
+        let wall = self.wall_ns;
+        if wall < ENDS_NS && flush > wall * FLUSH_LEAST && self.goal_ns.is_none() {
+            let setting = Setting {
+                batch_bytes: self.bounds.batch_bytes_max,
+                window: 1,
+            };
+            self.push_anyway(setting, (1.0, 1.0), view);
         }
     }
 
