@@ -15,6 +15,9 @@ const WALLS_NS: f64 = 60e6;
 /// the largest of them.
 const COMMANDS_OF_PERCENTILE: u64 = 200;
 const PERCENTILE_NS: u64 = 250_000_000;
+/// The part of the turns at whose end commands waited for a place in the window, from which on a
+/// setting holds them up.
+const HELD_UP: f64 = 0.1;
 /// The histogram of latencies has 8 buckets per octave, from about a microsecond on.
 const EIGHTHS_BITS: u32 = 3;
 const EIGHTHS: u64 = 1 << EIGHTHS_BITS;
@@ -59,6 +62,11 @@ pub(crate) struct Score {
 }
 
 impl Score {
+    /// Whether commands wait for a place in the window.
+    pub(crate) fn holds_up(&self) -> bool {
+        self.blocked >= HELD_UP
+    }
+
     /// Whether commands wait for much longer than their batches take: more come than go.
     pub(crate) fn piles(&self) -> bool {
         self.latency_ns > 3.0 * self.wall_ns
@@ -230,7 +238,7 @@ impl Epoch {
     /// queue for as long as this is tried, and behind it.
     pub(crate) fn makes_wait(&self, base: &Score) -> bool {
         let latency = self.latency / self.commands.max(1) as f64;
-        self.batches >= 4 && base.blocked < 0.1 && latency > base.latency_ns * 3.0
+        self.batches >= 4 && !base.holds_up() && latency > base.latency_ns * 3.0
     }
 
     /// Whether batches were as large as they may be.

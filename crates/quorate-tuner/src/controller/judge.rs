@@ -12,9 +12,6 @@ const GAIN_MOST: f64 = 0.08;
 const GAIN_QUICK: f64 = 0.25;
 /// A gain of latency at equal throughput must be larger, or things would swing to and fro.
 const SOONER: f64 = 0.10;
-/// The part of the turns at whose end commands waited for a place in the window, from which on a
-/// setting holds them up.
-const HELD_UP: f64 = 0.1;
 /// A base that changes by so much belongs to another load.
 const SHIFT: f64 = 0.25;
 /// A setting that was left is tried again if it was so much better than the base is now, beyond
@@ -207,7 +204,7 @@ impl Controller {
                     return Some(Reason::Goal);
                 }
                 // Where no command waits for a place, more of them in one epoch is chance.
-                let faster = ratio > 1.0 + gain && old.blocked >= HELD_UP;
+                let faster = ratio > 1.0 + gain && old.holds_up();
                 return faster.then_some(Reason::Faster(ratio));
             }
             if met || (meets && ratio > 0.5) {
