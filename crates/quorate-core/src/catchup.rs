@@ -8,22 +8,40 @@ use crate::{
     time::Time,
 };
 
-/// Slots asked for at once.
-const CHUNK_SLOTS: u64 = 4096;
+/// Most slots asked for at once.
+const CHUNK_SLOTS_MAX: u64 = 4096;
 
 /// What this node knows to be decided elsewhere and does not have.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Catchup {
     /// Slots below are decided at `source`.
     target: Slot,
     source: NodeId,
     /// The question that stands: what was asked, when, and where `decided_to` was then.
     asked: Option<Asked>,
+    /// Slots of the next question: twice as many after an answer in full, as many as arrived after
+    /// one in part. More than plane and queues take would be sent in vain, again and again.
+    chunk: u64,
+}
+
+impl Default for Catchup {
+    fn default() -> Self {
+        Self {
+            target: Slot::default(),
+            source: NodeId::default(),
+            asked: None,
+            chunk: CHUNK_SLOTS_MAX,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Asked {
+    /// Of the question, what is missing still,
     range: SlotRange,
+    /// and how much of it arrived.
+    arrived: u64,
+    /// When it was asked, or answered in part.
     at: Time,
 }
 
@@ -64,28 +82,69 @@ impl Catchup {
         {
             if decided_to > asked.range.from {
                 // Answers are coming in.
-                *asked = Asked {
-                    range: SlotRange::new(decided_to, asked.range.to),
-                    at: now,
-                };
+                asked.arrived += decided_to.0 - asked.range.from.0;
+                asked.range.from = decided_to;
+                asked.at = now;
                 return None;
             }
             if now.since_us(asked.at) < retry_us {
                 return None;
             }
+            self.chunk = asked.arrived.max(1);
             let behind = peers.clone().find(|peer| *peer > self.source);
             self.source = behind
                 .or_else(|| peers.clone().next())
                 .unwrap_or(self.source);
+        } else if self.asked.is_some() {
+            self.chunk = (self.chunk * 2).min(CHUNK_SLOTS_MAX);
         }
-        let to = self.target.min(decided_to.plus(CHUNK_SLOTS));
+        let to = self.target.min(decided_to.plus(self.chunk));
         let range = SlotRange::new(decided_to, to);
-        self.asked = Some(Asked { range, at: now });
+        self.asked = Some(Asked {
+            range,
+            arrived: 0,
+            at: now,
+        });
         Some((self.source, range))
     }
 
     /// When the standing question is overdue.
     pub fn wake_at(&self, retry_us: u64) -> Option<Time> {
         self.asked.map(|asked| asked.at.plus_us(retry_us))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RETRY_US: u64 = 100;
+    const PEERS: [NodeId; 2] = [NodeId(2), NodeId(3)];
+
+    fn ask(catchup: &mut Catchup, now: u64, decided_to: u64) -> Option<(u32, u64)> {
+        let peers = PEERS.into_iter();
+        let question = catchup.next(Time(now), Slot(decided_to), RETRY_US, peers);
+        question.map(|(to, range)| {
+            assert_eq!(range.from, Slot(decided_to));
+            (to.0, range.len())
+        })
+    }
+
+    /// A receiver with room for three values at a time is not sent thousands, again and again.
+    #[test]
+    fn question_is_no_larger_than_what_arrives() {
+        let mut catchup = Catchup::default();
+        catchup.note(Slot(10_001), NodeId(2));
+        assert_eq!(ask(&mut catchup, 0, 1), Some((2, CHUNK_SLOTS_MAX)));
+        assert_eq!(ask(&mut catchup, 10, 3), None, "answers are coming in");
+        assert_eq!(ask(&mut catchup, 20, 4), None);
+        assert_eq!(ask(&mut catchup, 119, 4), None, "the rest may be late");
+        assert_eq!(ask(&mut catchup, 120, 4), Some((3, 3)), "it is lost");
+        assert_eq!(ask(&mut catchup, 130, 7), Some((3, 6)), "at once, and more");
+        assert_eq!(ask(&mut catchup, 300, 7), Some((2, 1)), "nothing came");
+        for (at, slots) in [(8, 2), (10, 4), (14, 8)] {
+            assert_eq!(ask(&mut catchup, 301, at), Some((2, slots)));
+        }
+        assert_eq!(ask(&mut catchup, 302, 10_001), None, "level");
     }
 }

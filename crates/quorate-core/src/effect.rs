@@ -138,12 +138,13 @@ pub enum Effect {
     },
     /// A transfer ended: `Ok` names the new leader.
     TransferEnded(Result<NodeId, Refusal>),
-    /// Role or known leader changed.
+    /// Role or known leader changed, or the leader moved to another ballot of its own: what was
+    /// proposed in the ballot before may have lost its slot.
     Role {
         /// What this node is now.
         role: Role,
-        /// Who leads, as far as it knows.
-        leader: Option<NodeId>,
+        /// The ballot of the node that leads, as far as this one knows.
+        leader: Option<Ballot>,
     },
     /// Call `step` with `Input::Tick` no later than this. The last one given counts.
     WakeAt(Time),

@@ -117,8 +117,11 @@ pub struct Node {
     /// Followers were told that slots below are decided.
     announced_to: Slot,
     next_heartbeat: Time,
+    /// When those who have not answered a 1A are asked again. Apart from `next_heartbeat`, which a
+    /// leader that moves to another ballot of its own keeps pushing on ([cast-2]).
+    next_phase1a: Time,
     started: bool,
-    told_role: (Role, Option<NodeId>),
+    told_role: (Role, Option<Ballot>),
     told_wake: Time,
 }
 
@@ -178,6 +181,7 @@ impl Node {
             transfer: None,
             announced_to: hard.decided_to,
             next_heartbeat: Time(0),
+            next_phase1a: Time(0),
             started: false,
             told_role: (Role::Follower, None),
             told_wake: Time(0),
@@ -267,7 +271,7 @@ impl Node {
 
     /// Tells the caller what changed about this node: its role, and when it wants to be woken.
     fn tell(&mut self, effects: &mut Effects) {
-        let role = (self.role(), self.leader());
+        let role = (self.role(), self.election.leader_ballot());
         if role != self.told_role {
             self.told_role = role;
             effects.push(Effect::Role {

@@ -113,4 +113,5 @@ stories! {
     one_refusal_does_not_end_phase_1
     refusal_tells_of_an_era
     late_word_of_a_decision
+    standing_leader_repeats_1a
 }

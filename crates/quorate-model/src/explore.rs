@@ -169,7 +169,7 @@ impl Run {
         let peer = self.dice.below(self.world.sites.len());
         let kinds = [
             r.deliver, r.persist, r.campaign, r.tick, r.propose, r.change, r.crash, r.stop,
-            r.start, r.read, r.fetch, r.serve, r.connect, r.transfer, r.fail, r.burst,
+            r.start, r.read, r.fetch, r.serve, r.connect, r.transfer, r.fail, r.burst, r.late,
         ];
         let mut roll = self.dice.next() % kinds.iter().sum::<u64>();
         let kind = kinds.iter().position(|rate| {
@@ -182,6 +182,7 @@ impl Run {
             Some(1) => self.persist(site),
             Some(2) => return self.campaign(site, shared),
             Some(15) => return self.burst(site, shared),
+            Some(16) => return self.late_answers(shared),
             Some(3) => self.tick(site),
             Some(4) => self.propose(),
             Some(5) => self.change(),
@@ -282,7 +283,7 @@ impl Run {
             return Ok(());
         }
         let mut seen = self.world.soup.len();
-        let at = self.world.sites[site].wake.max(self.world.now);
+        let at = self.world.due(site);
         self.apply(&Event::Tick { site, at }, shared)?;
         while seen < self.world.soup.len() {
             let vote = matches!(
@@ -350,12 +351,44 @@ impl Run {
         Ok(())
     }
 
+    /// A leader is asked to read, best one that others have replaced; what confirms it are answers to
+    /// heartbeats of before the question.
+    fn late_answers(&mut self, shared: &std::cell::RefCell<Outcome>) -> Result<(), Violation> {
+        let newest = self.world.leader();
+        let mut leaders: Vec<usize> = (0..self.world.sites.len())
+            .filter(|at| self.world.leads(*at))
+            .collect();
+        if leaders.len() > 1 {
+            leaders.retain(|at| Some(*at) != newest);
+        }
+        if leaders.is_empty() {
+            return Ok(());
+        }
+        let site = self.dice.pick(&leaders);
+        self.reads += 1;
+        let token = self.reads;
+        self.apply(&Event::Read { site, token }, shared)?;
+        let node = self.world.sites[site].member.node;
+        let answer = |at: &usize| {
+            let parcel = &self.world.soup[*at];
+            parcel.to == node && matches!(parcel.message, Message::HeartbeatReply(_))
+        };
+        let answers: Vec<usize> = (0..self.world.soup.len()).filter(answer).collect();
+        for _ in 0..self.dice.below(4) {
+            if !answers.is_empty() {
+                let at = self.dice.pick(&answers);
+                self.apply(&Event::Deliver { at, bytes: true }, shared)?;
+            }
+        }
+        Ok(())
+    }
+
     fn tick(&mut self, site: usize) -> Option<Event> {
         let now = self.world.now;
         let at = match self.dice.below(3) {
             0 => Time(now.0 + 1),
             1 => now.plus_ms(self.plan.setup.heartbeat_ms),
-            _ => self.world.sites[site].wake.max(now),
+            _ => self.world.due(site),
         };
         Some(Event::Tick { site, at })
     }

@@ -4,11 +4,15 @@ use quorate_core::{invariants, node::Node, record::Class, slot::Slot, value::Val
 
 use crate::{
     observer::{Property, Violation},
-    world::{Event, World},
+    world::{Event, NEVER, World},
 };
 
 /// Time-outs that may pass before everything must be well.
 const TURNS_MAX: usize = 600;
+/// Reads of one node that may fail.
+const READ_TURNS_MAX: u64 = 20;
+/// Their numbers, apart from those of the first act.
+const READS_FROM: u64 = 1 << 32;
 /// Messages that may be delivered.
 const DELIVERIES_MAX: usize = 20_000;
 
@@ -49,7 +53,10 @@ pub fn heal(
     }
     // Something new must go through as well.
     let fresh = Value::AllocateNode { nonce: 0xf1e5 };
-    let verdict = act.converge(None).and_then(|()| act.converge(Some(fresh)));
+    let verdict = act
+        .converge(None)
+        .and_then(|()| act.converge(Some(fresh)))
+        .and_then(|()| act.everybody_reads());
     // A change that was in flight may have made members matter that have forgotten.
     if verdict.is_err() && !act.can_decide() {
         return Ok(false);
@@ -71,7 +78,8 @@ impl Act<'_> {
         self.world.apply(event)
     }
 
-    /// Every node runs, every disk works, everybody sees everybody.
+    /// Every node runs, every disk works, everybody sees everybody. What was lost on a connection
+    /// that lives stays lost: nobody connects again who need not, as that would resend it.
     fn bring_back(&mut self) -> Result<(), Violation> {
         self.world.in_order = true;
         self.world.setup.silent = crate::world::Silent::default();
@@ -84,7 +92,7 @@ impl Act<'_> {
         }
         for site in 0..self.world.sites.len() {
             for peer in 0..self.world.sites.len() {
-                if site != peer {
+                if site != peer && !self.world.sites[site].connected.contains(&peer) {
                     self.apply(&Event::Connect { site, peer })?;
                 }
             }
@@ -159,6 +167,27 @@ impl Act<'_> {
         self.world.observer.judge(Property::Liveness, seen)
     }
 
+    /// A read at any node is confirmed; one that fails may be asked again.
+    fn everybody_reads(&mut self) -> Result<(), Violation> {
+        for site in 0..self.world.sites.len() {
+            self.world.sites[site].confirmed = None;
+            for turn in 0.. {
+                if turn == READ_TURNS_MAX {
+                    let seen = Err(format!("no read of node {} is confirmed", site + 1));
+                    return self.world.observer.judge(Property::Liveness, seen);
+                }
+                let token = READS_FROM + turn;
+                self.apply(&Event::Read { site, token })?;
+                self.quiet()?;
+                if self.world.sites[site].confirmed.is_some() {
+                    break;
+                }
+                self.wake()?;
+            }
+        }
+        Ok(())
+    }
+
     /// Everything that is on its way arrives, in order; disks and fetches are instant.
     fn quiet(&mut self) -> Result<(), Violation> {
         loop {
@@ -199,7 +228,11 @@ impl Act<'_> {
     fn wake(&mut self) -> Result<(), Violation> {
         let now = self.world.now;
         let wakes = self.world.sites.iter().map(|site| site.wake);
-        let next = wakes.min().expect("there are nodes").max(now.plus_us(1));
+        let next = wakes.min().expect("there are nodes");
+        if next == NEVER {
+            return Ok(());
+        }
+        let next = next.max(now.plus_us(1));
         for site in 0..self.world.sites.len() {
             if self.world.sites[site].wake <= next {
                 self.apply(&Event::Tick { site, at: next })?;

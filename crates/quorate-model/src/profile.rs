@@ -60,6 +60,8 @@ pub struct Rates {
     pub start: u64,
     /// A read.
     pub read: u64,
+    /// A leader is asked to read, and hears answers to heartbeats of long ago.
+    pub late: u64,
     /// Bytes that were looked for are found, or not.
     pub fetch: u64,
     /// Decided values are sent.
@@ -211,6 +213,7 @@ impl Profile {
             stop: 2,
             start: 40,
             read: 5,
+            late: 2,
             fetch: 60,
             serve: 40,
             connect: 8,
@@ -241,6 +244,7 @@ impl Profile {
             },
             Self::Reads => Rates {
                 read: 60,
+                late: 30,
                 campaign: 40,
                 tick: 80,
                 ..base
@@ -273,6 +277,7 @@ fn swarm(rates: &mut Rates, dice: &mut Dice) {
     turn(&mut rates.stop, true);
     turn(&mut rates.start, false);
     turn(&mut rates.read, true);
+    turn(&mut rates.late, true);
     turn(&mut rates.fetch, true);
     turn(&mut rates.serve, true);
     turn(&mut rates.connect, true);

@@ -22,6 +22,9 @@ use crate::{
     observer::{Observer, Property, Violation, Watched},
 };
 
+/// Nobody waits for this moment.
+pub const NEVER: Time = Time(u64::MAX);
+
 /// A message on its way, for ever.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Parcel {
@@ -109,9 +112,13 @@ pub struct Site {
     pub serves: Vec<(NodeId, SlotRange)>,
     /// Whether its log has failed.
     pub failed: bool,
+    /// The sites that it can talk to, as it was told.
+    pub connected: BTreeSet<usize>,
     /// When it wants to be woken.
     pub wake: Time,
     reads: BTreeMap<ReadToken, Slot>,
+    /// The last read that was confirmed.
+    pub confirmed: Option<ReadToken>,
 }
 
 impl Site {
@@ -302,8 +309,10 @@ impl World {
             fetches: Vec::new(),
             serves: Vec::new(),
             failed: false,
+            connected: BTreeSet::new(),
             wake: Time(0),
             reads: BTreeMap::new(),
+            confirmed: None,
         };
         let mut world = Self {
             sites: (0..setup.nodes).map(site).collect(),
@@ -368,7 +377,16 @@ impl World {
             }
             Event::Tick { site, at } => {
                 self.now = self.now.max(at);
-                self.step(site, Input::Tick)
+                // As the replica does: who is not told anew is never woken again.
+                self.sites[site].wake = NEVER;
+                self.step(site, Input::Tick)?;
+                let asleep = self.sites[site].node.is_some() && self.sites[site].wake == NEVER;
+                let verdict = if asleep {
+                    Err(format!("node {} says no more when to wake it", site + 1))
+                } else {
+                    Ok(())
+                };
+                self.observer.judge(Property::Liveness, verdict)
             }
             Event::Propose { site, value, slots } => self.propose(site, value, slots),
             Event::Read { site, token } => {
@@ -383,13 +401,9 @@ impl World {
                 if self.sites[peer].node.is_none() {
                     return Ok(());
                 }
-                let member = self.sites[peer].member;
-                self.step(site, Input::Connected(member))
+                self.connect(site, peer)
             }
-            Event::Disconnect { site, peer } => {
-                let node = self.sites[peer].member.node;
-                self.step(site, Input::Disconnected(node))
-            }
+            Event::Disconnect { site, peer } => self.disconnect(site, peer),
             Event::StorageFails { site } => {
                 self.sites[site].failed = self.sites[site].node.is_some();
                 self.step(site, Input::StorageFailed)
@@ -468,6 +482,7 @@ impl World {
         let kept = if site.failed { 0 } else { kept };
         let records = site.disk.crash(kept);
         site.failed = false;
+        site.connected.clear();
         site.fetches.clear();
         site.serves.clear();
         site.reads.clear();
@@ -510,13 +525,24 @@ impl World {
         self.step(at, Input::Tick)?;
         for peer in 0..self.sites.len() {
             if peer != at && self.sites[peer].node.is_some() {
-                let other = self.sites[peer].member;
-                self.step(at, Input::Connected(other))?;
-                self.step(peer, Input::Disconnected(member.node))?;
-                self.step(peer, Input::Connected(member))?;
+                self.connect(at, peer)?;
+                self.disconnect(peer, at)?;
+                self.connect(peer, at)?;
             }
         }
         Ok(())
+    }
+
+    fn connect(&mut self, at: usize, peer: usize) -> Result<(), Violation> {
+        self.sites[at].connected.insert(peer);
+        let member = self.sites[peer].member;
+        self.step(at, Input::Connected(member))
+    }
+
+    fn disconnect(&mut self, at: usize, peer: usize) -> Result<(), Violation> {
+        self.sites[at].connected.remove(&peer);
+        let node = self.sites[peer].member.node;
+        self.step(at, Input::Disconnected(node))
     }
 
     fn propose(&mut self, at: usize, value: Value, slots: u64) -> Result<(), Violation> {
@@ -655,6 +681,7 @@ impl World {
             }
             Effect::ReadReady { token, slot } => {
                 let asked = self.sites[at].reads.remove(&token);
+                self.sites[at].confirmed = Some(token);
                 let verdict = match asked {
                     Some(known) => invariants::read_is_fresh(known, slot),
                     None => Err(format!("read {} was not waiting", token.0)),
@@ -771,6 +798,14 @@ impl World {
     /// The era of the node here.
     pub fn era(&self, at: usize) -> Option<Era> {
         self.sites[at].node.as_ref().map(Node::era)
+    }
+
+    /// When the node here wants to be woken; now, if that is past or it did not say.
+    pub fn due(&self, at: usize) -> Time {
+        match self.sites[at].wake {
+            NEVER => self.now,
+            wake => wake.max(self.now),
+        }
     }
 
     /// The current members of this world, whoever is up.

@@ -1,6 +1,7 @@
 //! Effects of the core, carried out: frames to the plane, records to the log, news to the parts.
 
 use quorate_core::{
+    ballot::Ballot,
     effect::{Effect, Effects, Refusal, Role},
     input::Input,
     message::Message,
@@ -128,7 +129,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 value,
             } => {
                 if ballot.node == self.member.node {
-                    self.forwarded.proposed(value);
+                    self.forwarded.proposed(ballot, value);
                 }
                 Some((range, value))
             }
@@ -227,17 +228,17 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.node.configuration().members().len()
     }
 
-    fn on_role(&mut self, now: Time, role: Role, leader: Option<NodeId>) {
-        self.role = role;
+    fn on_role(&mut self, now: Time, role: Role, leader: Option<Ballot>) {
+        let led = std::mem::replace(&mut self.role, role) == Role::Leader;
         self.tuning.on_peers_changed();
         self.tuning.set_nodes(self.voters());
-        self.forwarded.clear();
-        if role == Role::Leader {
+        self.forwarded.restart(leader);
+        if role == Role::Leader && !led {
             self.due_at = now;
         }
         if leader.is_some() {
-            self.origin.on_new_leader();
-            self.reads.retry_now();
+            self.origin.on_new_ballot();
+            self.reads.on_new_ballot();
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use quorate_core::value::Value;
+use quorate_core::{ballot::Ballot, value::Value};
 
 use crate::{limits::COMMAND_OVERHEAD_BYTES, payloads::Payload};
 
@@ -11,8 +11,10 @@ use crate::{limits::COMMAND_OVERHEAD_BYTES, payloads::Payload};
 pub(crate) struct Forwarded {
     queue: VecDeque<(Value, Option<Payload>)>,
     bytes: usize,
-    /// Voted for in this node's own ballot and not decided yet. Only looked up.
+    /// Voted for in this ballot of this node, and not decided yet. Only looked up. True of one
+    /// ballot alone: in the next one, of this node too, a value may lose its slot to another.
     in_flight: HashSet<Value>,
+    ballot: Ballot,
 }
 
 impl Forwarded {
@@ -51,9 +53,17 @@ impl Forwarded {
     }
 
     /// This node voted for the value in a ballot of its own.
-    pub(crate) fn proposed(&mut self, value: Value) {
+    pub(crate) fn proposed(&mut self, ballot: Ballot, value: Value) {
+        self.enter(ballot);
         if matches!(value, Value::Batch(_) | Value::RegisterSession { .. }) {
             self.in_flight.insert(value);
+        }
+    }
+
+    fn enter(&mut self, ballot: Ballot) {
+        if ballot != self.ballot {
+            self.ballot = ballot;
+            self.in_flight.clear();
         }
     }
 
@@ -62,9 +72,12 @@ impl Forwarded {
         self.in_flight.remove(value);
     }
 
-    /// Another ballot: nothing is known to be in flight, nothing is owed; origins repeat.
-    pub(crate) fn clear(&mut self) {
-        *self = Self::default();
+    /// Somebody leads in this ballot now, or nobody does: nothing is owed from before, origins repeat.
+    /// In flight is what was proposed in this very ballot.
+    pub(crate) fn restart(&mut self, leader: Option<Ballot>) {
+        self.enter(leader.unwrap_or_default());
+        self.queue.clear();
+        self.bytes = 0;
     }
 }
 
@@ -74,6 +87,8 @@ fn charge(payload: Option<&Payload>) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use quorate_core::{ballot::Era, node_id::NodeId};
+
     use super::*;
 
     #[test]
@@ -88,11 +103,40 @@ mod tests {
         assert_eq!(forwarded.pop().map(|(value, _)| value), Some(value(0)));
         assert!(!forwarded.knows(&value(0)));
         let batch = Value::Batch(quorate_core::value::BatchName::default());
-        forwarded.proposed(batch);
+        forwarded.proposed(ballot(1), batch);
         assert!(forwarded.knows(&batch));
         forwarded.decided(&batch);
         assert!(!forwarded.knows(&batch));
-        forwarded.clear();
+        forwarded.restart(None);
         assert_eq!(forwarded.next_bytes(), None);
+    }
+
+    /// What a leader inherits is proposed in the step that makes it lead, before anybody is told.
+    #[test]
+    fn in_flight_is_what_was_proposed_in_the_ballot_that_leads() {
+        let mut forwarded = Forwarded::default();
+        let value = |number| Value::RegisterSession {
+            origin: NodeId(1),
+            boot: 1,
+            number,
+        };
+        forwarded.proposed(ballot(1), value(1));
+        forwarded.proposed(ballot(1), value(2));
+        forwarded.proposed(ballot(2), value(2));
+        forwarded.restart(Some(ballot(2)));
+        assert!(!forwarded.knows(&value(1)), "it lost its slot");
+        assert!(forwarded.knows(&value(2)));
+        forwarded.restart(Some(ballot(2)));
+        assert!(forwarded.knows(&value(2)));
+        forwarded.restart(Some(ballot(3)));
+        assert!(!forwarded.knows(&value(2)));
+    }
+
+    fn ballot(round: u32) -> Ballot {
+        Ballot {
+            era: Era(0),
+            round,
+            node: NodeId(1),
+        }
     }
 }

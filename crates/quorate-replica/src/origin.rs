@@ -400,8 +400,9 @@ impl Origin {
         }
     }
 
-    /// There is a leader that has heard nothing of this yet.
-    pub(crate) fn on_new_leader(&mut self) {
+    /// Somebody leads in a ballot in which nothing of this was proposed yet: another leader, or the
+    /// same one, whose earlier ballot may have lost what it had taken.
+    pub(crate) fn on_new_ballot(&mut self) {
         self.hold_until = Time(0);
         self.repeat_all();
     }
@@ -764,7 +765,7 @@ mod tests {
         write(&mut origin, &mut completions, 1, b"a");
         offers(&mut origin);
         let names = [name(&origin, 0), name(&origin, 1)];
-        origin.on_new_leader();
+        origin.on_new_ballot();
         assert_eq!(offers(&mut origin), ["40.1: first", "40.2: a"]);
         assert_eq!([name(&origin, 0), name(&origin, 1)], names);
         origin.claim(Time(0), &names[0]).unwrap();
@@ -835,7 +836,7 @@ mod tests {
         ];
         assert_eq!(failures(&mut completions), expected);
         // What left is still repeated: batches behind it need it applied.
-        origin.on_new_leader();
+        origin.on_new_ballot();
         assert_eq!(offers(&mut origin), ["40.1: first", "40.2: a"]);
         assert_eq!(
             origin.expire(Time(0).plus_ms(TIMEOUT_MS), &mut completions),

@@ -88,9 +88,16 @@ impl Reads {
         }
     }
 
-    /// There is a new leader to ask.
-    pub(crate) fn retry_now(&mut self) {
+    /// Somebody leads in another ballot than before. What was confirmed is asked again: it waits for
+    /// slots that the leader of before had proposed, and nobody may ever decide that far.
+    pub(crate) fn on_new_ballot(&mut self) {
         self.retry_at = Time(0);
+        let mut again = Waiting::new();
+        for (_, mut tags) in self.confirmed.drain(..) {
+            again.append(&mut tags);
+        }
+        again.append(&mut self.waiting);
+        self.waiting = again;
     }
 
     fn ask_again(&mut self) {

@@ -120,7 +120,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.inbox.push_back(Input::Connected(member));
         if self.node.leader() == Some(member.node) {
             // What was on the old connection may be lost.
-            self.origin.on_new_leader();
+            self.origin.on_new_ballot();
         }
     }
 

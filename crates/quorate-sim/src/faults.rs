@@ -219,7 +219,7 @@ fn draw_weather(dice: &mut Dice) -> Weather {
         delay_min_us,
         delay_max_us: delay_min_us * dice.pick(&[1, 3, 8]),
         late_of_1000: dice.pick(&[0, 5, 50]),
-        lost_of_1000: dice.pick(&[0, 10, 100]),
+        lost_of_1000: dice.pick(&[0, 10, 100, 500]),
         repeated_of_1000: dice.pick(&[0, 10, 200]),
         corrupt_of_100k: dice.pick(&[0, 0, 100]),
         queue_bytes_max: dice.pick(&[4 << 10, 64 << 10, 1 << 20]),

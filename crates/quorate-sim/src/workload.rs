@@ -67,6 +67,8 @@ pub enum Kind {
     Pair,
     /// Reads what is left in the end.
     Auditor,
+    /// Writes once, on one node, in the end: whichever node is asked must take it.
+    Visitor,
     /// Does what a scenario tells it.
     Script,
 }
@@ -148,6 +150,10 @@ pub struct Client {
     attached: bool,
     sequence: i64,
     audits: VecDeque<String>,
+    /// The only node that it talks to.
+    home: Option<usize>,
+    /// A visitor whose write was taken.
+    welcomed: bool,
     /// What a scenario's requests were answered with; `None` if the connection broke.
     pub replies: VecDeque<Option<Reply>>,
     /// It does not read what it is sent.
@@ -173,6 +179,8 @@ impl Client {
             attached: false,
             sequence: 1,
             audits: VecDeque::new(),
+            home: None,
+            welcomed: false,
             replies: VecDeque::new(),
             deaf: false,
         }
@@ -186,6 +194,14 @@ impl Client {
         }
     }
 
+    /// Writes once on this node, then it is done.
+    pub fn visit(index: usize, dice: Dice, node: usize) -> Self {
+        Self {
+            home: Some(node),
+            ..Self::new(index, Kind::Visitor, dice)
+        }
+    }
+
     /// Whether it waits for a reply.
     pub fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
@@ -193,13 +209,16 @@ impl Client {
 
     /// Whether it has something left that must be answered.
     pub fn is_busy(&self) -> bool {
-        self.is_waiting() || !self.audits.is_empty()
+        let visiting = self.kind == Kind::Visitor && !self.welcomed;
+        self.is_waiting() || !self.audits.is_empty() || visiting
     }
 
     /// The next requests, as bytes. Called when connected and not waiting.
     pub fn ask(&mut self, books: &mut Books) -> Vec<u8> {
         let mut out = Vec::new();
-        if !matches!(self.kind, Kind::Auditor | Kind::Script) && self.dice.chance(1, 200) {
+        if !matches!(self.kind, Kind::Auditor | Kind::Visitor | Kind::Script)
+            && self.dice.chance(1, 200)
+        {
             let big = vec![b'x'; COMMAND_BYTES_MAX * 2];
             request(&[b"SET", b"big", &big], &mut out);
             self.waiting.push_back(Waiting::TooBig);
@@ -214,6 +233,7 @@ impl Client {
             Kind::Expiring => self.ask_expiring(books, &mut out),
             Kind::Pair => self.ask_pair(books, &mut out),
             Kind::Auditor => self.ask_audit(&mut out),
+            Kind::Visitor => self.ask_visit(books, &mut out),
             Kind::Script => {}
         }
         out
@@ -404,6 +424,14 @@ impl Client {
         }
     }
 
+    fn ask_visit(&mut self, books: &mut Books, out: &mut Vec<u8>) {
+        if !self.welcomed {
+            let (key, value) = (format!("v{}", self.index), books.value());
+            request(&[b"SET", key.as_bytes(), value.to_string().as_bytes()], out);
+            self.on_key(books, key, Act::Set(value));
+        }
+    }
+
     /// Bytes came from the node.
     ///
     /// # Errors
@@ -447,6 +475,7 @@ impl Client {
                     return Err(self.surprised(&format!("{act:?} of {key}"), &reply));
                 };
                 books.history.ended(self.index, &key, act, called, answer);
+                self.welcomed = true;
                 match answer {
                     Answer::Number(number) => books.exactly_once.acknowledged(&key, number),
                     _ => Ok(()),
@@ -626,9 +655,9 @@ impl Client {
         out
     }
 
-    /// Chooses a node among `nodes`.
+    /// Chooses a node among `nodes`, unless it has one.
     pub fn choose(&mut self, nodes: usize) -> usize {
-        self.dice.index(nodes)
+        self.home.unwrap_or_else(|| self.dice.index(nodes))
     }
 
     /// How long it thinks.

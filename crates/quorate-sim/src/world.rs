@@ -824,6 +824,14 @@ impl World {
         self.run_until("the auditor has read every counter", |world| {
             world.clients.iter().all(|client| !client.is_busy())
         })?;
+        for node in 0..self.nodes.len() {
+            let visitor = Client::visit(self.clients.len(), self.dice.fork(), node);
+            self.clients.push(visitor);
+            self.after(1, Event::Client(self.clients.len() - 1));
+        }
+        self.run_until("every node has taken a write", |world| {
+            world.clients.iter().all(|client| !client.is_busy())
+        })?;
         self.run_until("all nodes have applied the same", Self::is_level)?;
         self.final_checks()
     }

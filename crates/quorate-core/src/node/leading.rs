@@ -118,8 +118,7 @@ impl Node {
                     return false;
                 }
                 phase1.stage = Stage::Asking;
-                self.next_heartbeat = now.plus_ms(self.options.heartbeat_ms);
-                self.send_phase1a(effects);
+                self.send_phase1a(now, effects);
                 true
             }
             Stage::Asking if phase1.all_answered() => {
@@ -160,11 +159,18 @@ impl Node {
         }
     }
 
+    /// Whether 1A messages are out, and promises may be missing.
+    pub(super) fn is_asking(&self) -> bool {
+        let stage = self.phase1.as_ref().map(|phase1| phase1.stage);
+        stage == Some(Stage::Asking)
+    }
+
     /// Asks for the promises that are missing.
-    pub(super) fn send_phase1a(&mut self, effects: &mut Effects) {
+    pub(super) fn send_phase1a(&mut self, now: Time, effects: &mut Effects) {
         let Some(phase1) = self.phase1.as_ref().filter(|p| p.stage == Stage::Asking) else {
             return;
         };
+        self.next_phase1a = now.plus_ms(self.options.heartbeat_ms);
         let (ballot, from) = (phase1.ballot, phase1.from);
         for peer in self.peers.iter() {
             let wanted = peer.connected && phase1.asks(peer.member.node);

@@ -13,6 +13,8 @@ use crate::{
 
 impl Node {
     pub(super) fn on_tick(&mut self, now: Time, effects: &mut Effects) {
+        // The caller woke this node as it was told to; it is told anew, whatever comes of it.
+        self.told_wake = Time(0);
         if !self.started {
             self.started = true;
             if self.leads_alone() {
@@ -27,9 +29,8 @@ impl Node {
         } else {
             self.tick_following(now, effects);
         }
-        if self.phase1.is_some() && now >= self.next_heartbeat {
-            self.next_heartbeat = now.plus_ms(self.options.heartbeat_ms);
-            self.send_phase1a(effects);
+        if self.is_asking() && now >= self.next_phase1a {
+            self.send_phase1a(now, effects);
         }
     }
 
@@ -72,7 +73,7 @@ impl Node {
             .is_some_and(|at| now.since_us(at) > patience);
         if stuck && self.phase1.is_none() {
             self.waiting.clear();
-            return self.campaign(Asked::Everybody, effects);
+            self.campaign(Asked::Everybody, effects);
         }
         if now >= self.next_heartbeat {
             if let Some(transfer) = &mut self.transfer {
@@ -179,18 +180,18 @@ impl Node {
     /// When the next `Input::Tick` is due.
     pub(super) fn wake_at(&self) -> Time {
         let patience = self.election.patience_us();
-        let turn = match (&self.leading, &self.phase1) {
-            (Some(_), _) => self.next_heartbeat,
-            (None, Some(_)) => self.next_heartbeat.min(self.election.deadline()),
-            (None, None) => self.election.deadline(),
+        let turn = match &self.leading {
+            Some(_) => self.next_heartbeat,
+            None => self.election.deadline(),
         };
+        let phase1a = self.is_asking().then_some(self.next_phase1a);
         let behind = self.catchup.is_behind(self.learner.decided_to());
         let catchup = self
             .catchup
             .wake_at(self.catchup_retry_us())
             .filter(|_| behind);
         let transfer = self.transfer.map(|transfer| transfer.deadline);
-        let others = [catchup, transfer, self.asked.wake_at(patience)];
+        let others = [phase1a, catchup, transfer, self.asked.wake_at(patience)];
         others.into_iter().flatten().fold(turn, Time::min)
     }
 }

@@ -589,7 +589,7 @@ impl Stage {
             Effect::TransferEnded(Ok(node)) => format!("transfer ended: {node} leads"),
             Effect::TransferEnded(Err(why)) => format!("transfer ended: {why:?}"),
             Effect::Role { role, leader } => match leader {
-                Some(leader) => format!("is {role:?}, leader {leader}"),
+                Some(ballot) => format!("is {role:?}, leader {} in {ballot}", ballot.node),
                 None => format!("is {role:?}, no leader"),
             },
             Effect::Alarm(alarm) => match alarm {

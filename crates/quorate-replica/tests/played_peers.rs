@@ -1,0 +1,322 @@
+//! One replica; its peers are played by the test. What was in flight in a ballot belongs to that
+//! ballot: the next one, of the same leader too, may decide something else in its slots.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use quorate_core::{
+    ballot::{Ballot, Era},
+    leader::Leading,
+    message::{Extent, Heartbeat, HeartbeatReply, Message, Phase1b, Phase2b},
+    node_id::{Member, NodeId},
+    record::Class,
+    slot::{Slot, SlotRange},
+    value::Value,
+};
+use quorate_replica::{
+    front::Tag,
+    plane::Plane,
+    service::{CommandId, StateMachine},
+    status::Addresses,
+    testing::{Cluster, Outcome},
+};
+use quorate_wire::{BODY_BYTES_MAX, Decoded, Frame, Lane, decode};
+
+/// Counts commands.
+#[derive(Default)]
+struct Count(u64);
+
+impl StateMachine for Count {
+    fn apply(&mut self, _id: CommandId, _command: &[u8], reply: &mut Vec<u8>) {
+        self.0 += 1;
+        reply.extend_from_slice(self.0.to_string().as_bytes());
+    }
+
+    fn query(&self, _query: &[u8], _wall_ms: u64, reply: &mut Vec<u8>) {
+        reply.extend_from_slice(self.0.to_string().as_bytes());
+    }
+}
+
+/// Keeps what the replica says.
+#[derive(Default)]
+struct Heard(Vec<u8>);
+
+impl Plane for Heard {
+    fn outgoing(&mut self, _to: NodeId, _lane: Lane, _bytes: usize) -> Option<&mut Vec<u8>> {
+        Some(&mut self.0)
+    }
+}
+
+impl Heard {
+    fn frames(&self) -> Vec<Frame<'_>> {
+        let (mut frames, mut rest) = (Vec::new(), &self.0[..]);
+        while !rest.is_empty() {
+            let Ok(Decoded::Frame { frame, used, .. }) = decode(rest, BODY_BYTES_MAX) else {
+                panic!("a replica wrote what is no frame");
+            };
+            frames.push(frame);
+            rest = &rest[used..];
+        }
+        frames
+    }
+}
+
+const ONE: NodeId = NodeId(1);
+const PEERS: [u32; 2] = [2, 3];
+
+fn ballot(round: u32, node: u32) -> Ballot {
+    Ballot {
+        era: Era(0),
+        round,
+        node: NodeId(node),
+    }
+}
+
+/// Node 1 of a durable group of three.
+struct Stage(Cluster<Count>);
+
+impl Stage {
+    fn new() -> Self {
+        let options = Cluster::<Count>::options(3, Class::Durable);
+        let mut cluster = Cluster::with_options(options, 1, |_| Count::default());
+        cluster.start(ONE);
+        let now = cluster.now();
+        for peer in PEERS {
+            let replica = cluster.replica_mut(ONE);
+            replica.peer_up(now, Member::first(peer), 1, Addresses::default());
+        }
+        Self(cluster)
+    }
+
+    /// A peer says something. What the replica says to that, to whomever.
+    fn hears(&mut self, from: u32, frame: Frame<'_>) -> Heard {
+        let (now, mut heard) = (self.0.now(), Heard::default());
+        let replica = self.0.replica_mut(ONE);
+        replica.on_frame(now, 0, Member::first(from), frame, &mut heard);
+        replica.poll(now, 0, &mut heard);
+        heard
+    }
+
+    fn tell(&mut self, from: u32, message: Message) -> Heard {
+        let bytes = None;
+        self.hears(from, Frame::Protocol { message, bytes })
+    }
+
+    /// A peer follows the leader of `of`, and has promised `promised`.
+    fn follows(&mut self, from: u32, of: Ballot, promised: Ballot, decided_to: Slot) {
+        let reply = HeartbeatReply {
+            ballot: of,
+            promised,
+            decided_to,
+            voted_to: Slot(0),
+            sent_to: Slot(0),
+            read_round: 0,
+        };
+        self.tell(from, Message::HeartbeatReply(reply));
+    }
+
+    /// A peer has voted for all that node 1 has voted for.
+    fn votes(&mut self, from: u32) {
+        let run = *self.0.replica(ONE).node().run();
+        let vote = Phase2b {
+            ballot: run.ballot,
+            from: run.from,
+            volatile_to: run.to,
+            durable_to: run.to,
+            check: run.check,
+        };
+        self.tell(from, Message::Phase2b(vote));
+    }
+
+    fn promises(&mut self, from: u32, ballot: Ballot, at: Slot, extents: Vec<Extent>) {
+        let promise = Phase1b {
+            ballot,
+            from: at,
+            floor: at,
+            decided_to: at,
+            extents,
+        };
+        self.tell(from, Message::Phase1b(promise));
+    }
+
+    fn leading(&self) -> Option<&Leading> {
+        self.0.replica(ONE).node().leading()
+    }
+
+    fn leads_in(&self) -> Option<Ballot> {
+        self.leading().map(Leading::ballot)
+    }
+
+    fn decided_to(&self) -> Slot {
+        self.0.replica(ONE).node().decided_to()
+    }
+
+    /// Until node 1 leads in ballot 0.1.1, elected by node 2.
+    fn elected(&mut self) {
+        for _ in 0..100 {
+            let granted = Message::PreVoteReply {
+                ballot: ballot(1, 1),
+                granted: true,
+                promised: Ballot::ZERO,
+            };
+            self.tell(2, granted);
+            self.0.run_ms(10);
+            self.promises(2, ballot(1, 1), Slot(1), Vec::new());
+            if self.leads_in() == Some(ballot(1, 1)) {
+                return;
+            }
+        }
+        panic!("node 1 does not lead");
+    }
+
+    /// Node 3 led 0.2.3 for a moment, with promises of 2 and 3, proposed a no-op in the slot at which
+    /// node 1 is, and voted for it. Then node 1 leads on, in a ballot above. Nobody else voted.
+    fn loses_a_slot(&mut self) {
+        let at = self.decided_to();
+        self.follows(2, ballot(1, 1), ballot(1, 1), at);
+        self.follows(3, ballot(1, 1), ballot(2, 3), at);
+        self.0.run_ms(30);
+        let phase1 = self.0.replica(ONE).node().phase1();
+        let next = phase1.expect("a leader takes a stray node in again").ballot;
+        let extent = Extent {
+            range: SlotRange::one(at),
+            ballot: ballot(2, 3),
+            value: Value::NoOp,
+            class: Class::Durable,
+        };
+        self.promises(3, next, at, vec![extent]);
+        self.0.run_ms(5);
+        assert_eq!(self.leads_in(), Some(next));
+    }
+
+    /// Both peers follow and vote until `done`.
+    fn healthy_until(&mut self, done: impl Fn(&Self) -> bool) {
+        for _ in 0..1000 {
+            if done(self) {
+                return;
+            }
+            self.0.run_ms(5);
+            let (ballot, at) = (self.leads_in().expect("leads"), self.decided_to());
+            for peer in PEERS {
+                self.follows(peer, ballot, ballot, at);
+                self.votes(peer);
+            }
+        }
+        panic!("a healthy quorum gets nowhere");
+    }
+
+    fn ended(&self, tag: Tag) -> Option<&Outcome> {
+        self.0.outcome(ONE, tag)
+    }
+}
+
+#[test]
+fn own_batch_that_lost_its_slot_is_proposed_again() {
+    let mut stage = Stage::new();
+    stage.elected();
+    let first = stage.0.write(ONE, b"first");
+    stage.healthy_until(|stage| stage.ended(first).is_some());
+    let second = stage.0.write(ONE, b"second");
+    let at = stage.decided_to();
+    stage.0.run_ms(1);
+    assert!(stage.leading().unwrap().tally.next() > at, "is proposed");
+    stage.loses_a_slot();
+    stage.healthy_until(|stage| stage.ended(second).is_some());
+    let third = stage.0.write(ONE, b"third");
+    stage.healthy_until(|stage| stage.ended(third).is_some());
+    let written = |text: &str| Some(Outcome::Written(text.as_bytes().to_vec()));
+    assert_eq!(stage.ended(second).cloned(), written("2"));
+    assert_eq!(stage.ended(third).cloned(), written("3"));
+}
+
+/// The same for a batch that a follower handed on: it repeats it, and must not be told "known".
+#[test]
+fn forwarded_value_that_lost_its_slot_is_taken_again() {
+    let mut stage = Stage::new();
+    stage.elected();
+    let first = stage.0.write(ONE, b"first");
+    stage.healthy_until(|stage| stage.ended(first).is_some());
+    let registration = Frame::Forward {
+        value: Value::RegisterSession {
+            origin: NodeId(2),
+            boot: 1,
+            number: 1,
+        },
+        bytes: &[],
+    };
+    stage.hears(2, registration.clone());
+    stage.hears(2, registration.clone());
+    let counted = |stage: &Stage| {
+        let counters = stage.0.replica(ONE).counters();
+        (counters.forwards_taken, counters.forwards_repeated)
+    };
+    assert_eq!(counted(&stage), (1, 1));
+    stage.loses_a_slot();
+    stage.hears(2, registration);
+    assert_eq!(counted(&stage), (2, 1));
+    let applied = |stage: &Stage| {
+        let sessions = stage.0.replica(ONE).sessions();
+        sessions.len()
+    };
+    let before = applied(&stage);
+    stage.healthy_until(|stage| applied(stage) > before);
+}
+
+/// A read that was confirmed waits for slots which the leader of that time had proposed. If that
+/// leader dies, nobody may ever propose so far: the next one is asked anew.
+#[test]
+fn confirmed_read_is_asked_again_when_another_leads() {
+    let mut stage = Stage::new();
+    let beat = |ballot, decided_to| {
+        Message::Heartbeat(Heartbeat {
+            ballot,
+            decided_to,
+            sent_to: decided_to,
+            read_round: 0,
+        })
+    };
+    let question = |heard: &Heard| {
+        heard.frames().into_iter().find_map(|frame| match frame {
+            Frame::Protocol {
+                message: Message::ReadRequest { id },
+                ..
+            } => Some(id),
+            _ => None,
+        })
+    };
+    stage.tell(2, beat(ballot(1, 2), Slot(1)));
+    let read = stage.0.read(ONE, b"");
+    let heard = stage.tell(2, beat(ballot(1, 2), Slot(1)));
+    let id = question(&heard).expect("the leader is asked");
+    let slot = Slot(100);
+    stage.tell(2, Message::ReadReply { id, slot });
+    stage.0.run_ms(1);
+    assert_eq!(stage.ended(read), None, "it waits for slot 100");
+    let heard = stage.tell(3, beat(ballot(2, 3), Slot(1)));
+    let id = question(&heard).expect("the next leader is asked");
+    let slot = Slot(1);
+    stage.tell(3, Message::ReadReply { id, slot });
+    stage.0.run_ms(1);
+    assert_eq!(stage.ended(read), Some(&Outcome::Read(b"0".to_vec())));
+}
+
+/// What is inherited is in flight in the new ballot from its first moment: it is not proposed twice.
+#[test]
+fn inherited_batch_is_not_proposed_twice() {
+    let mut stage = Stage::new();
+    stage.elected();
+    let first = stage.0.write(ONE, b"first");
+    stage.healthy_until(|stage| stage.ended(first).is_some());
+    let second = stage.0.write(ONE, b"second");
+    let at = stage.decided_to();
+    stage.0.run_ms(1);
+    stage.follows(2, ballot(1, 1), ballot(1, 1), at);
+    stage.follows(3, ballot(1, 1), ballot(2, 3), at);
+    stage.0.run_ms(30);
+    let phase1 = stage.0.replica(ONE).node().phase1();
+    let next = phase1.unwrap().ballot;
+    stage.promises(3, next, at, Vec::new());
+    stage.healthy_until(|stage| stage.ended(second).is_some());
+    stage.healthy_until(|stage| stage.leading().is_some_and(|l| l.tally.is_empty()));
+    let counters = stage.0.replica(ONE).counters();
+    assert_eq!(counters.batches_skipped, 0);
+    assert_eq!(counters.batches_applied, 2);
+}
