@@ -22,6 +22,8 @@ pub struct Catchup {
     /// Slots of the next question: twice as many after an answer in full, as many as arrived after
     /// one in part. More than plane and queues take would be sent in vain, again and again.
     chunk: u64,
+    /// Questions for the same slot without an answer.
+    fruitless: u32,
 }
 
 impl Default for Catchup {
@@ -31,6 +33,7 @@ impl Default for Catchup {
             source: NodeId::default(),
             asked: None,
             chunk: CHUNK_SLOTS_MAX,
+            fruitless: 0,
         }
     }
 }
@@ -46,6 +49,14 @@ struct Asked {
 }
 
 impl Catchup {
+    /// Everything below `target` is decided somewhere.
+    pub fn starting_at(target: Slot) -> Self {
+        Self {
+            target,
+            ..Self::default()
+        }
+    }
+
     /// `source` decided everything below `target`.
     pub fn note(&mut self, target: Slot, source: NodeId) {
         if target > self.target {
@@ -65,16 +76,19 @@ impl Catchup {
     }
 
     /// The next question, if one is due: at once when the last one is answered in full, else when
-    /// no progress was made for `retry_us`, and then to the peer behind the last one.
+    /// no progress was made for `retry_us`, and then to the peer behind the last one. Nothing is
+    /// asked behind `gap_to`.
     pub fn next(
         &mut self,
         now: Time,
         decided_to: Slot,
+        gap_to: Option<Slot>,
         retry_us: u64,
-        peers: impl Iterator<Item = NodeId> + Clone,
+        peers: &[NodeId],
     ) -> Option<(NodeId, SlotRange)> {
-        if !self.is_behind(decided_to) {
+        if !self.is_behind(decided_to) || peers.is_empty() {
             self.asked = None;
+            self.fruitless = 0;
             return None;
         }
         if let Some(asked) = &mut self.asked
@@ -85,27 +99,36 @@ impl Catchup {
                 asked.arrived += decided_to.0 - asked.range.from.0;
                 asked.range.from = decided_to;
                 asked.at = now;
+                self.fruitless = 0;
                 return None;
             }
             if now.since_us(asked.at) < retry_us {
                 return None;
             }
             self.chunk = asked.arrived.max(1);
-            let behind = peers.clone().find(|peer| *peer > self.source);
-            self.source = behind
-                .or_else(|| peers.clone().next())
-                .unwrap_or(self.source);
+            self.fruitless = self.fruitless.saturating_add(1);
+            let behind = peers.iter().find(|peer| **peer > self.source);
+            self.source = *behind.unwrap_or(&peers[0]);
         } else if self.asked.is_some() {
             self.chunk = (self.chunk * 2).min(CHUNK_SLOTS_MAX);
+            self.fruitless = 0;
+        }
+        if !peers.contains(&self.source) {
+            self.source = peers[0];
         }
         let to = self.target.min(decided_to.plus(self.chunk));
-        let range = SlotRange::new(decided_to, to);
+        let range = SlotRange::new(decided_to, gap_to.map_or(to, |gap| gap.min(to)));
         self.asked = Some(Asked {
             range,
             arrived: 0,
             at: now,
         });
         Some((self.source, range))
+    }
+
+    /// How many questions for the same slot nobody answered.
+    pub fn fruitless(&self) -> u32 {
+        self.fruitless
     }
 
     /// When the standing question is overdue.
@@ -122,8 +145,7 @@ mod tests {
     const PEERS: [NodeId; 2] = [NodeId(2), NodeId(3)];
 
     fn ask(catchup: &mut Catchup, now: u64, decided_to: u64) -> Option<(u32, u64)> {
-        let peers = PEERS.into_iter();
-        let question = catchup.next(Time(now), Slot(decided_to), RETRY_US, peers);
+        let question = catchup.next(Time(now), Slot(decided_to), None, RETRY_US, &PEERS);
         question.map(|(to, range)| {
             assert_eq!(range.from, Slot(decided_to));
             (to.0, range.len())

@@ -49,8 +49,10 @@ pub struct Pending {
     promises: VecDeque<(RecordSeq, NodeId, Phase1b)>,
     votes: VecDeque<ParkedVote>,
     decided: VecDeque<(RecordSeq, Slot)>,
-    /// The lowest slot that records of the current step speak of.
+    /// The lowest slot that records of the current step speak of,
     spoken_of: Slot,
+    /// and what was decided when it began.
+    decided_before: Slot,
     /// [disk-9] After a failed write nothing is ever released again.
     failed: bool,
 }
@@ -66,6 +68,7 @@ impl Pending {
             votes: VecDeque::with_capacity(capacity),
             decided: VecDeque::with_capacity(capacity),
             spoken_of: Slot(u64::MAX),
+            decided_before: Slot(0),
             failed: false,
         }
     }
@@ -83,15 +86,19 @@ impl Pending {
         self.appended
     }
 
-    /// A step begins; its records may be torn apart by a crash.
-    pub fn begin_step(&mut self) {
+    /// A step begins, with everything below `decided_to` decided; its records may be torn apart by a
+    /// crash.
+    pub fn begin_step(&mut self, decided_to: Slot) {
         self.spoken_of = Slot(u64::MAX);
+        self.decided_before = decided_to;
     }
 
     /// What the hard state may restate as decided: nothing that only a later record of the same
-    /// step speaks of, as the crash may leave the earlier one alone ([decide-3]).
+    /// step speaks of, as the crash may leave the earlier one alone ([decide-3]). Never less than
+    /// before the step, though its records may be about slots that were lost ([disk-8]): below what
+    /// was once restated, votes are forgotten.
     pub fn restates(&self, decided_to: Slot) -> Slot {
-        decided_to.min(self.spoken_of)
+        decided_to.min(self.spoken_of.max(self.decided_before))
     }
 
     /// The last record on stable storage.
@@ -209,5 +216,32 @@ impl Pending {
             .iter()
             .map(|(_, _, promise)| promise.ballot)
             .max()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{slot::SlotRange, value::Value};
+
+    /// [disk-8] A lost slot that is recorded again lies far below what was decided. If that were
+    /// restated lower, the next start would take the votes between for forgotten.
+    #[test]
+    fn restated_decisions_never_fall() {
+        let (mut pending, mut effects) = (Pending::new(Class::Durable, 4), Effects::default());
+        let mut append = |pending: &mut Pending, from: u64| {
+            let range = SlotRange::one(Slot(from));
+            let value = Value::NoOp;
+            pending.append(Record::Decided { range, value }, &mut effects);
+        };
+        pending.begin_step(Slot(100));
+        append(&mut pending, 98);
+        assert_eq!(pending.restates(Slot(100)), Slot(100));
+        // [decide-3] What this step decides is restated by the next.
+        pending.begin_step(Slot(100));
+        append(&mut pending, 100);
+        assert_eq!(pending.restates(Slot(101)), Slot(100));
+        pending.begin_step(Slot(101));
+        assert_eq!(pending.restates(Slot(101)), Slot(101));
     }
 }

@@ -94,7 +94,8 @@ pub enum Effect {
         /// What to remember.
         record: Record,
     },
-    /// These slots are decided. In slot order, without gaps, each slot once per process.
+    /// These slots are decided. In slot order, each slot once per process, without gaps: but for
+    /// what the log of a damaged node holds behind a range that it lost ([disk-8]).
     Decided {
         /// The slots.
         range: SlotRange,

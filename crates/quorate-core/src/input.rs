@@ -4,6 +4,7 @@ use crate::{
     message::Message,
     node_id::{Member, NodeId},
     record::RecordSeq,
+    slot::{Slot, SlotRange},
     value::Value,
 };
 
@@ -37,6 +38,12 @@ pub enum Input {
     Persisted(RecordSeq),
     /// The log failed for good: no promise and no vote from here on ([disk-9]).
     StorageFailed,
+    /// These slots, decided before this process and not learned again so far, are lost too: the log
+    /// cannot read them back ([disk-8]).
+    Lost(SlotRange),
+    /// The first slot that was decided in this process and whose value cannot be read back any more,
+    /// until it is here again ([disk-8]).
+    Missing(Option<Slot>),
     /// A peer can be talked to.
     Connected(Member),
     /// It cannot be talked to any more.

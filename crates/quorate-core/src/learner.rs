@@ -9,6 +9,7 @@ use crate::{
     acceptor::Acceptor,
     ballot::Ballot,
     configuration::{Configuration, MEMBERS_MAX},
+    lost::Lost,
     message::Phase2b,
     node_id::Member,
     quorum::{MemberSet, Phase},
@@ -227,12 +228,17 @@ impl Tally {
 pub struct Learner {
     decided_to: Slot,
     eras: Eras,
+    lost: Lost,
 }
 
 impl Learner {
-    /// As recovered.
-    pub fn new(decided_to: Slot, eras: Eras) -> Self {
-        Self { decided_to, eras }
+    /// As recovered: `decided_to` is the first of the `lost` slots, if there are any.
+    pub fn new(decided_to: Slot, eras: Eras, lost: Lost) -> Self {
+        Self {
+            decided_to,
+            eras,
+            lost,
+        }
     }
 
     /// Slots below are decided, and their values are here.
@@ -243,6 +249,18 @@ impl Learner {
     /// The configurations in force.
     pub fn eras(&self) -> &Eras {
         &self.eras
+    }
+
+    /// What a damaged log has lost and was not learned again yet.
+    pub fn lost(&self) -> &Lost {
+        &self.lost
+    }
+
+    /// [disk-8] These slots are lost too, as far as they were decided in an earlier process (all of
+    /// those were, below `floor`) and not learned in this one.
+    pub fn lose(&mut self, range: SlotRange, floor: Slot) {
+        let held = SlotRange::new(self.decided_to, floor.max(self.decided_to));
+        self.lost.add(range.intersect(held));
     }
 
     /// The next run of slots is decided.
@@ -321,6 +339,11 @@ impl Learner {
         }
         let range = SlotRange::new(self.decided_to, range.to);
         self.decide(range, value, each);
+        // [disk-8] Behind a gap the log may hold what is decided: known, and not told again.
+        let Self { lost, eras, .. } = self;
+        self.decided_to = lost.learned(range.to, |value| {
+            eras.decide(value);
+        });
         Some(range)
     }
 }

@@ -26,7 +26,8 @@
 //! 1. [`message`], [`input`], [`effect`]: everything that can be said, can happen, can be done.
 //! 2. **Safety**: [`acceptor`] (promises and votes), [`durable`] (when they may be spoken),
 //!    [`leader`] (phase 1 and the choice of value), [`learner`] (counting in slot order),
-//!    [`reconfigure`] with [`configuration`] and [`quorum`] (who counts).
+//!    [`lost`] (what a damaged log must learn again), [`reconfigure`] with [`configuration`] and
+//!    [`quorum`] (who counts).
 //! 3. **Liveness**: [`election`], [`flow`], [`catchup`], [`reads`], [`transfer`], [`waiting`].
 //! 4. [`node`]: joins the roles.
 //! 5. `tests/testdata/*.txt`: what nodes say to each other, story by story.
@@ -89,6 +90,7 @@ pub mod input;
 pub mod invariants;
 pub mod leader;
 pub mod learner;
+pub mod lost;
 pub mod message;
 pub mod node;
 pub mod node_id;

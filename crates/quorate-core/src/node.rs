@@ -23,15 +23,16 @@ use crate::{
     input::Input,
     leader::{Leading, Phase1},
     learner::Learner,
+    lost::Lost,
     message::{Extent, Message},
     node_id::{Member, NodeId},
     reads::{Asked, Reads},
-    reconfigure::Eras,
+    reconfigure::{self, Eras},
     record::{HardState, RecordSeq},
-    slot::Slot,
+    slot::{Slot, SlotRange},
     time::Time,
     transfer::Transfer,
-    value::mix,
+    value::{Value, mix},
     voted::Run,
     waiting::Waiting,
 };
@@ -58,9 +59,15 @@ pub struct Options {
 /// What the log gave back. [`Recovered::founded`] is a node that has never run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Recovered {
-    /// As restated by the last batch of the log.
+    /// As restated by the last batch of the log. Below `hard.decided_to` everything was decided
+    /// here, and votes are forgotten.
     pub hard: HardState,
-    /// The configuration in force at `hard.decided_to`,
+    /// Slots below are decided, and their values are here: `hard.decided_to`, or the first slot
+    /// that is lost ([disk-8]).
+    pub decided_to: Slot,
+    /// What was decided here and must be learned again.
+    pub lost: Lost,
+    /// The configuration in force at `decided_to`,
     pub configuration: Configuration,
     /// its era,
     pub era: Era,
@@ -71,6 +78,29 @@ pub struct Recovered {
 }
 
 impl Recovered {
+    /// What a log from the founding on leads to: `changes` are the reconfigurations that it holds
+    /// below `hard.decided_to`, in order; `lost` the slots there that it has lost.
+    pub fn replayed(
+        hard: HardState,
+        founding: Configuration,
+        changes: Vec<(Slot, Value)>,
+        lost: Vec<SlotRange>,
+        votes: Vec<Extent>,
+    ) -> Self {
+        let decided_to = lost.first().map_or(hard.decided_to, |range| range.from);
+        let before = changes.iter().filter(|(slot, _)| *slot < decided_to);
+        let eras = reconfigure::replay(founding, before);
+        Self {
+            hard,
+            decided_to,
+            lost: Lost::new(lost, changes, hard.decided_to),
+            configuration: eras.current().clone(),
+            era: eras.era(),
+            previous: eras.previous().cloned(),
+            votes,
+        }
+    }
+
     /// A node at the beginning of the log, with the founding configuration ([era-11]).
     pub fn founded(configuration: Configuration) -> Self {
         let hard = HardState {
@@ -80,6 +110,8 @@ impl Recovered {
         };
         Self {
             hard,
+            decided_to: Slot::FIRST,
+            lost: Lost::default(),
             configuration,
             era: Era(0),
             previous: None,
@@ -96,6 +128,8 @@ pub struct Node {
     acceptor: Acceptor,
     pending: Pending,
     learner: Learner,
+    /// Decided in this process, and not readable any more: as `Input::Missing` said.
+    missing: Option<Slot>,
     phase1: Option<Phase1>,
     leading: Option<Leading>,
     /// The highest ballot of its own that it recorded ([ballot-2]).
@@ -130,13 +164,15 @@ impl Node {
     pub fn new(options: Options, recovered: Recovered) -> Self {
         let Recovered {
             hard,
+            decided_to,
+            lost,
             configuration,
             era,
             previous,
             votes,
         } = recovered;
         let class = configuration.class();
-        let mut durable_to = hard.decided_to;
+        let mut durable_to = decided_to;
         for vote in &votes {
             if vote.range.from <= durable_to {
                 durable_to = durable_to.max(vote.range.to);
@@ -165,7 +201,8 @@ impl Node {
         Self {
             acceptor,
             pending: Pending::new(class, options.inflight_max + 2),
-            learner: Learner::new(hard.decided_to, Eras::new(era, configuration, previous)),
+            learner: Learner::new(decided_to, Eras::new(era, configuration, previous), lost),
+            missing: None,
             phase1: None,
             leading: None,
             spoken: hard.spoken,
@@ -174,12 +211,13 @@ impl Node {
             durable_to,
             election,
             peers: Peers::default(),
-            catchup: Catchup::default(),
+            // [disk-8] What was decided here once is decided somewhere.
+            catchup: Catchup::starting_at(hard.decided_to),
             waiting: Waiting::default(),
             reads: Reads::default(),
             asked: Asked::starting_at(mix(options.seed)),
             transfer: None,
-            announced_to: hard.decided_to,
+            announced_to: decided_to,
             next_heartbeat: Time(0),
             next_phase1a: Time(0),
             started: false,
@@ -191,7 +229,7 @@ impl Node {
 
     /// One event in, a list of things to do out. Equal inputs give equal effects.
     pub fn step(&mut self, now: Time, input: Input, effects: &mut Effects) {
-        self.pending.begin_step();
+        self.pending.begin_step(self.acceptor.floor());
         match input {
             Input::Message {
                 from,
@@ -204,6 +242,8 @@ impl Node {
             Input::Held(value) => self.on_held(value),
             Input::Persisted(seq) => self.on_persisted(seq),
             Input::StorageFailed => self.on_storage_failed(now, effects),
+            Input::Lost(range) => self.on_lost(range),
+            Input::Missing(first) => self.missing = first,
             Input::Connected(member) => self.on_connected(member, effects),
             Input::Disconnected(node) => self.on_disconnected(now, node),
             Input::Read(token) => self.on_read(now, token, effects),
@@ -297,11 +337,26 @@ impl Node {
         self.step_down(now, effects);
     }
 
+    /// [disk-8] Whether this node has every value that it ever decided. One that has not learns, and
+    /// votes above; it answers no 1A for what it lost, and does not campaign: it could not tell the
+    /// values of slots that it knows to be decided, and nobody else might know that they are.
+    fn is_whole(&self) -> bool {
+        self.learner.lost().is_empty() && self.missing.is_none()
+    }
+
+    /// [catch-1] Slots below are decided, and their values are here.
+    fn holds_to(&self) -> Slot {
+        let decided_to = self.learner.decided_to();
+        self.missing.map_or(decided_to, |slot| slot.min(decided_to))
+    }
+
     /// Whether this node may lead ([aux-3]).
     fn may_lead(&self) -> bool {
         let own = self.learner.eras().current().position(self.options.member);
         let auxiliary = |at: usize| self.learner.eras().current().members()[at].auxiliary;
-        own.is_some_and(|at| !auxiliary(at)) && !self.pending.failed()
+        own.is_some_and(|at| !auxiliary(at))
+            && !self.pending.failed()
+            && self.learner.lost().is_empty()
     }
 
     /// What this node is at the moment.
@@ -369,6 +424,13 @@ impl Node {
         self.learner.decided_to()
     }
 
+    /// What this node decided before it was started, lost, and is learning again: the first slot of
+    /// it, and how many questions for that nobody answered.
+    pub fn relearning(&self) -> Option<(Slot, u32)> {
+        let lost = !self.learner.lost().is_empty();
+        lost.then(|| (self.learner.decided_to(), self.catchup.fruitless()))
+    }
+
     /// Every slot below is decided, or voted for here, by records on stable storage.
     pub fn durable_to(&self) -> Slot {
         self.durable_to
@@ -400,11 +462,13 @@ impl Node {
     }
 
     /// What the log restates with each batch. Pair it with each record as it is appended.
+    ///
+    /// [disk-8] What was decided stays decided for the log, lost or not: below it votes are forgotten.
     pub fn hard_state(&self) -> HardState {
         HardState {
             spoken: self.spoken,
             promised: self.acceptor.promised(),
-            decided_to: self.pending.restates(self.learner.decided_to()),
+            decided_to: self.pending.restates(self.acceptor.floor()),
             voted_to: self.acceptor.voted_to(),
         }
     }

@@ -114,4 +114,5 @@ stories! {
     refusal_tells_of_an_era
     late_word_of_a_decision
     standing_leader_repeats_1a
+    lost_decision_is_learned_again
 }

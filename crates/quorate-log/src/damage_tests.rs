@@ -111,6 +111,31 @@ fn a_lost_undecided_vote_means_forgetting() {
     assert!(!recovery.damage.unwrap().forgotten);
 }
 
+/// [value-3], [catch-1] A vote says that its bytes are here: one whose record is gone is no vote any
+/// more, whoever the node is now. A follower would take it as decided, and wait for bytes for ever.
+#[test]
+fn votes_whose_records_are_lost_are_not_remembered() {
+    let disk = twenty(3);
+    assert!(disk.rot(batches(&disk)[5].place, 8 * 200));
+    for incarnation in [0, 1] {
+        let options = LogOptions {
+            incarnation: Incarnation(incarnation),
+            ..options()
+        };
+        let (mut log, recovery) = Log::open(disk.attach(), options).unwrap();
+        let votes: Vec<u64> = recovery
+            .votes
+            .iter()
+            .map(|vote| vote.range.from.0)
+            .collect();
+        assert_eq!(votes, (7..=20).collect::<Vec<_>>());
+        for vote in &recovery.votes {
+            let (from, to) = (vote.range.from.0, vote.range.to.0);
+            assert!(!read_all(&mut log, from, to).is_empty(), "slot {from}");
+        }
+    }
+}
+
 /// The slot's earlier vote is not what was decided; it must not come back as the slot's value.
 #[test]
 fn a_lost_decision_does_not_revive_the_vote_before_it() {
@@ -390,6 +415,45 @@ fn a_rotten_bit_anywhere_never_changes_a_value() {
         "{done:?}"
     );
     assert!(log.poll().is_ok(), "reading damage does not end writing");
+}
+
+/// [disk-8] Rot that is found while the log is in use costs what it must, and can be made good: what
+/// lies beside it in the same run of batches stays readable.
+#[test]
+fn rot_found_by_a_read_is_named_and_can_be_repaired() {
+    let read = |log: &mut Log<MemoryDisk>, from, to| {
+        log.start_read(1, slots(from, to), 1 << 20).unwrap();
+        log.poll().unwrap();
+        log.next_read().unwrap()
+    };
+    for bit in [8 * 200, 8 * 20] {
+        let disk = twenty(100);
+        let (mut log, _) = open(&disk);
+        assert!(disk.rot(batches(&disk)[9].place, bit));
+        let done = read(&mut log, 3, 6);
+        assert_eq!(done.result.unwrap().len(), 3);
+        // The tenth batch may have held a decision for slot 9, too, which was open before it.
+        assert_eq!(done.lost, [slots(9, 11)]);
+        assert_eq!(read(&mut log, 9, 12).result, Ok(Vec::new()));
+        let done = read(&mut log, 11, 21);
+        assert_eq!((done.result.unwrap().len(), done.lost), (10, vec![]));
+        for slot in 9..11 {
+            let (again, bytes) = value(slot, 100);
+            let record = Record::Decided {
+                range: SlotRange::one(Slot(slot)),
+                value: again,
+            };
+            log.append(RecordSeq(slot), &record, &bytes, hard(20, 21))
+                .unwrap();
+        }
+        settle(&mut log);
+        assert_eq!(read_all(&mut log, 1, 21).len(), 20);
+        // What was made good may rot again, although it speaks of what was decided long before.
+        let repaired = batches(&disk).pop().unwrap();
+        assert!(disk.rot(repaired.place, 8 * 200));
+        assert_eq!(read(&mut log, 10, 11).lost, [slots(9, 11)]);
+        assert_eq!(read(&mut log, 11, 21).result.unwrap().len(), 10);
+    }
 }
 
 /// The first format is read for ever. `REWRITE=1` writes the fixture anew, for a format to come.

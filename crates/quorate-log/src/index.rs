@@ -58,6 +58,18 @@ impl Index {
         self.spans.remove(range);
     }
 
+    /// What lies in the batches at `at` cannot be read any more. Returns which of these slots are not
+    /// to be found elsewhere.
+    pub(crate) fn lose(&mut self, range: SlotRange, at: Place) -> Vec<SlotRange> {
+        let there = |(_, span): &(SlotRange, &Span)| span.at == at;
+        let runs = self.spans.within(range).filter(there);
+        let runs: Vec<SlotRange> = runs.map(|(run, _)| run.intersect(range)).collect();
+        for run in &runs {
+            self.spans.remove(*run);
+        }
+        runs
+    }
+
     /// Where to look for `slot`, and for which slots around it the same holds.
     pub(crate) fn find(&self, slot: Slot) -> Option<(SlotRange, Span)> {
         self.spans.find(slot).map(|(range, span)| (range, *span))

@@ -270,7 +270,7 @@ impl<D: Disk> Log<D> {
                     result,
                 } => {
                     self.reads
-                        .on_read(token, buffer, result, &mut self.disk, &self.index);
+                        .on_read(token, buffer, result, &mut self.disk, &mut self.index);
                 }
                 Completed::Prepared { segment, result } => self.pool.prepared(segment, result),
             }

@@ -56,6 +56,15 @@ impl<T: Clone> RangeMap<T> {
         (slot < *to).then_some((SlotRange::new(*from, *to), value))
     }
 
+    /// The runs that overlap `range`, in order.
+    pub(crate) fn within(&self, range: SlotRange) -> impl Iterator<Item = (SlotRange, &T)> {
+        let first = self
+            .find(range.from)
+            .map_or(range.from, |(run, _)| run.from);
+        let runs = self.runs.range(first..range.to.max(first));
+        runs.map(|(from, (to, value))| (SlotRange::new(*from, *to), value))
+    }
+
     /// The run that ends right before `slot`, open to being made longer.
     pub(crate) fn ending_at(&mut self, slot: Slot) -> Option<(&mut Slot, &mut T)> {
         let (_, (to, value)) = self.runs.range_mut(..slot).next_back()?;

@@ -9,7 +9,7 @@ use quorate_core::{
 
 use crate::{
     batch::{self, Header},
-    disk::{Buffer, Disk, Place},
+    disk::{BLOCK, Buffer, Disk, Place},
     error::{DiskError, LogError},
     index::{Index, Span},
     range_map::RangeMap,
@@ -18,6 +18,8 @@ use crate::{
 
 const ACTIVE_MAX: usize = 4;
 const WAITING_MAX: usize = 64;
+/// What the disk has failed to read so often in a row is taken for lost.
+const FAILURES_MAX: u32 = 3;
 
 /// Slots with their value and its bytes, as the last record on them has it.
 pub type Values = Vec<(SlotRange, Value, Vec<u8>)>;
@@ -30,6 +32,9 @@ pub struct ReadDone {
     /// What is there: from the first slot asked for, without gaps, perhaps less than asked for.
     /// Empty if the first slot is not in the log.
     pub result: Result<Values, LogError>,
+    /// Slots whose records turned out to be unreadable: the log holds them no more, until they are
+    /// appended anew.
+    pub lost: Vec<SlotRange>,
 }
 
 #[derive(Debug)]
@@ -38,7 +43,8 @@ struct Job {
     range: SlotRange,
     bytes_left: usize,
     values: Values,
-    /// What is being read, and for which slots.
+    lost: Vec<SlotRange>,
+    /// What is being read, and all slots that it is there for.
     span: Option<(SlotRange, Span)>,
 }
 
@@ -50,6 +56,8 @@ pub(crate) struct Reads {
     done: VecDeque<ReadDone>,
     next_id: u64,
     spare: Option<Buffer>,
+    /// The place that the disk last failed to read, and how often in a row.
+    failing: Option<(Place, u32)>,
 }
 
 impl Reads {
@@ -68,6 +76,7 @@ impl Reads {
             range,
             bytes_left: bytes_max,
             values,
+            lost: Vec::new(),
             span: None,
         });
         Ok(())
@@ -99,13 +108,10 @@ impl Reads {
             index.find(job.range.from)
         };
         let Some((run, span)) = found else {
-            self.done.push_back(ReadDone {
-                token: job.token,
-                result: Ok(job.values),
-            });
+            self.done.push_back(job.done(None));
             return;
         };
-        job.span = Some((job.range.intersect(run), span));
+        job.span = Some((run, span));
         let bytes = usize::try_from(span.bytes).expect("an entry is bounded");
         let spare = self.spare.take().filter(|buffer| buffer.len() >= bytes);
         let buffer = spare.unwrap_or_else(|| Buffer::new(bytes));
@@ -122,30 +128,44 @@ impl Reads {
         mut buffer: Buffer,
         result: Result<(), DiskError>,
         disk: &mut D,
-        index: &Index,
+        index: &mut Index,
     ) {
         let Some(mut job) = self.active.remove(&id) else {
             return;
         };
-        let (slots, span) = job.span.take().expect("set when the read was started");
+        let (run, span) = job.span.take().expect("set when the read was started");
+        let slots = job.range.intersect(run);
         let bytes = usize::try_from(span.bytes).expect("an entry is bounded");
-        let taken = result
+        let read = result
             .map_err(LogError::Disk)
-            .and_then(|()| job.take(slots, span.at, &mut buffer[..bytes]));
+            .and_then(|()| Pieces::read(run, span.at, &mut buffer[..bytes]));
+        let lost = match &read {
+            Ok(pieces) => pieces.map.gaps(run),
+            Err(LogError::Disk(_)) if !self.fails_again(span.at) => Vec::new(),
+            Err(_) => vec![run],
+        };
+        // Some of it may lie elsewhere by now.
+        let lost = lost.into_iter().map(|range| index.lose(range, span.at));
+        job.lost.extend(lost.flatten());
+        let taken = read.and_then(|pieces| job.take(slots, span.at, pieces, &buffer[..bytes]));
         self.spare = Some(buffer);
         match taken {
-            Err(error) => self.done.push_back(ReadDone {
-                token: job.token,
-                result: Err(error),
-            }),
+            Err(error) => self.done.push_back(job.done(Some(error))),
             Ok(true) => self.advance(job, disk, index),
-            Ok(false) => {
-                self.done.push_back(ReadDone {
-                    token: job.token,
-                    result: Ok(job.values),
-                });
-            }
+            Ok(false) => self.done.push_back(job.done(None)),
         }
+    }
+}
+
+impl Reads {
+    /// Whether the disk has failed to read this place so often that it always will.
+    fn fails_again(&mut self, at: Place) -> bool {
+        let times = match self.failing {
+            Some((place, times)) if place == at => times + 1,
+            _ => 1,
+        };
+        self.failing = Some((at, times));
+        times >= FAILURES_MAX
     }
 }
 
@@ -153,13 +173,27 @@ impl Reads {
 type Piece = (SlotRange, Value, usize, usize);
 
 impl Job {
+    fn done(self, error: Option<LogError>) -> ReadDone {
+        ReadDone {
+            token: self.token,
+            result: error.map_or(Ok(self.values), Err),
+            lost: self.lost,
+        }
+    }
+
     /// Takes these slots from the batches. Whether there is room for more.
-    fn take(&mut self, slots: SlotRange, at: Place, bytes: &mut [u8]) -> Result<bool, LogError> {
-        let pieces = pieces(slots, at, bytes)?;
+    fn take(
+        &mut self,
+        slots: SlotRange,
+        at: Place,
+        pieces: Pieces,
+        bytes: &[u8],
+    ) -> Result<bool, LogError> {
         while self.range.from < slots.to {
-            let Some((run, piece)) = pieces.find(self.range.from) else {
+            let Some((run, piece)) = pieces.map.find(self.range.from) else {
                 let reason = format!("slot {} is not where it was", self.range.from);
-                return Err(LogError::Damaged { place: at, reason });
+                let missing = LogError::Damaged { place: at, reason };
+                return Err(pieces.damage.unwrap_or(missing));
             };
             let range = run.intersect(SlotRange::new(self.range.from, slots.to));
             let (value, bytes) = cut(range, piece, bytes);
@@ -185,32 +219,66 @@ fn cut<'a>(range: SlotRange, piece: &Piece, batches: &'a [u8]) -> (Value, &'a [u
     (value, bytes)
 }
 
-/// The last word on each of these slots in these batches.
-fn pieces(slots: SlotRange, at: Place, bytes: &mut [u8]) -> Result<RangeMap<Piece>, LogError> {
-    let mut map = RangeMap::default();
-    let mut start = 0;
-    while start < bytes.len() {
-        let place = Place {
-            offset: at.offset + start as u64,
-            ..at
+/// The last word on each slot in some batches.
+struct Pieces {
+    map: RangeMap<Piece>,
+    /// What is wrong with the first batch that cannot be read any more.
+    damage: Option<LogError>,
+}
+
+impl Pieces {
+    /// Reads the batches that are there for the slots of `run`. Slots without a piece are lost.
+    ///
+    /// [disk-8] A vote is for no slot that was decided before it, nor for one that the next header
+    /// does not know as voted for: of what lies between, only what later batches say is known.
+    fn read(run: SlotRange, at: Place, bytes: &mut [u8]) -> Result<Self, LogError> {
+        let mut pieces = Self {
+            map: RangeMap::default(),
+            damage: None,
         };
-        let damaged = |reason: &str| LogError::Damaged {
-            place,
-            reason: reason.to_owned(),
-        };
-        let header = Header::decode(&bytes[start..])
-            .map_err(|_| damaged("the header of a batch cannot be read any more"))?;
-        let end = start + header.length as usize;
-        if header.place != place || end > bytes.len() {
-            return Err(damaged("another batch lies here"));
+        let (mut decided_to, mut gap, mut start) = (run.from, None, 0);
+        while start < bytes.len() {
+            let header = match batch_at(at, start, bytes) {
+                Ok(header) => header,
+                Err(error) => {
+                    pieces.damage.get_or_insert(error);
+                    gap.get_or_insert(decided_to);
+                    start += BLOCK;
+                    continue;
+                }
+            };
+            let hard = header.hard;
+            if let Some(from) = gap.take() {
+                let to = hard.decided_to.max(hard.voted_to);
+                pieces.map.remove(SlotRange::new(from, to.max(from)));
+            }
+            decided_to = hard.decided_to;
+            let end = start + header.length as usize;
+            pieces.take(run, &header, start, &bytes[start..end])?;
+            start = end;
         }
-        let batch = &mut bytes[start..end];
-        batch::open(&header, batch).map_err(|malformed| damaged(malformed.0))?;
+        if let Some(from) = gap {
+            pieces.map.remove(SlotRange::new(from, run.to.max(from)));
+        }
+        Ok(pieces)
+    }
+
+    /// A batch that lies at `start` of what was read.
+    fn take(
+        &mut self,
+        run: SlotRange,
+        header: &Header,
+        start: usize,
+        batch: &[u8],
+    ) -> Result<(), LogError> {
         let body = header.body_of(batch);
-        // Positions, not slices: the bytes are borrowed again below.
+        // Positions, not slices: the bytes are cut out of the whole below.
         let base = body.as_ptr() as usize;
         for stored in Records::new(body) {
-            let stored = stored.map_err(|malformed| damaged(malformed.0))?;
+            let stored = stored.map_err(|malformed| LogError::Damaged {
+                place: header.place,
+                reason: malformed.0.to_owned(),
+            })?;
             let Some((range, value)) = stored.slots() else {
                 continue;
             };
@@ -221,12 +289,29 @@ fn pieces(slots: SlotRange, at: Place, bytes: &mut [u8]) -> Result<RangeMap<Piec
                 inside - base
             };
             let from = start + batch::HEADER + within;
-            map.insert(
-                range.intersect(slots),
-                (range, value, from, stored.bytes.len()),
-            );
+            let piece = (range, value, from, stored.bytes.len());
+            self.map.insert(range.intersect(run), piece);
         }
-        start = end;
+        Ok(())
     }
-    Ok(map)
+}
+
+/// The batch that begins at `start` of what was read from `at`; opened.
+fn batch_at(at: Place, start: usize, bytes: &mut [u8]) -> Result<Header, LogError> {
+    let place = Place {
+        offset: at.offset + start as u64,
+        ..at
+    };
+    let damaged = |reason: &str| LogError::Damaged {
+        place,
+        reason: reason.to_owned(),
+    };
+    let header = Header::decode(&bytes[start..])
+        .map_err(|_| damaged("the header of a batch cannot be read any more"))?;
+    let end = start + header.length as usize;
+    if header.place != place || end > bytes.len() {
+        return Err(damaged("another batch lies here"));
+    }
+    batch::open(&header, &mut bytes[start..end]).map_err(|malformed| damaged(malformed.0))?;
+    Ok(header)
 }

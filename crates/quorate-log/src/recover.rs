@@ -26,9 +26,9 @@ use crate::{
 /// Damage in the middle of the log ([disk-8]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Damage {
-    /// Decided slots that the log does not hold any more: to be fetched from peers, and appended
-    /// as decided. Below `decided_to` all the same: this node must go on saying that their votes
-    /// are forgotten here ([p1-5]), as a promise without them would be a lie.
+    /// Decided slots that the log does not hold any more: to be learned again. Below
+    /// `hard.decided_to` all the same: this node must go on saying that their votes are forgotten
+    /// here ([p1-5]), as a promise without them would be a lie.
     pub ranges: Vec<SlotRange>,
     /// Votes or promises are gone: this node must not vote under its old incarnation again
     /// ([volatile-1]). False once the incarnation given in the options is a newer one.
@@ -190,8 +190,11 @@ impl Memory {
         let to = bound.map_or(Slot(u64::MAX), |header| {
             header.hard.decided_to.max(header.hard.voted_to)
         });
-        let lost = SlotRange::new(before, to);
+        let lost = SlotRange::new(before, to.max(before));
         self.index.remove(lost);
+        // [catch-1] Nor is a vote known whose last word is gone: its bytes would not be here.
+        self.votes.remove(lost);
+        self.decided.remove(lost);
         while let Some((&slot, _)) = self.reconfigurations.range(before..to.max(before)).next() {
             self.reconfigurations.remove(&slot);
         }

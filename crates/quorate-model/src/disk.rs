@@ -1,13 +1,12 @@
 //! A node's log: records in order, a prefix of which survives a crash; what recovery makes of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_core::{
-    ballot::{Ballot, Era},
+    ballot::Ballot,
     configuration::Configuration,
     message::Extent,
     node::Recovered,
-    reconfigure::Eras,
     record::{Class, HardState, Record},
     slot::{Slot, SlotRange},
     value::Value,
@@ -20,6 +19,8 @@ pub struct Entry {
     pub record: Record,
     /// The node's hard state when the record was appended.
     pub hard: HardState,
+    /// Whether it cannot be read any more.
+    pub lost: bool,
 }
 
 /// The whole log of a node.
@@ -30,6 +31,8 @@ pub struct Disk {
     persisted: usize,
     /// The first entry of the process that is running.
     base: usize,
+    /// Losses among entries before this were owned up to, by a new incarnation.
+    owned_to: usize,
 }
 
 /// What a restarted node finds.
@@ -39,8 +42,10 @@ pub struct Found {
     pub recovered: Recovered,
     /// The decided values, in slot order, for the service and for peers.
     pub decided: Vec<(SlotRange, Value)>,
-    /// The first slot below `decided_to` that no record speaks of.
+    /// The first slot below `hard.decided_to` that no record speaks of, and that no loss explains.
     pub hole: Option<Slot>,
+    /// Votes or promises may be gone ([disk-8]).
+    pub forgotten: bool,
 }
 
 impl Disk {
@@ -72,7 +77,25 @@ impl Disk {
     /// Appends a record.
     pub fn append(&mut self, record: Record) {
         let hard = HardState::default();
-        self.entries.push(Entry { record, hard });
+        self.entries.push(Entry {
+            record,
+            hard,
+            lost: false,
+        });
+    }
+
+    /// So many entries from here on cannot be read any more; but never the last on stable storage
+    /// ([model-3]).
+    pub fn rot(&mut self, from: usize, count: usize) {
+        let end = self.persisted.saturating_sub(1);
+        for entry in self.entries.iter_mut().take(end).skip(from).take(count) {
+            entry.lost = true;
+        }
+    }
+
+    /// What is lost by now was votes and promises of an earlier incarnation.
+    pub fn own_up(&mut self) {
+        self.owned_to = self.entries.len();
     }
 
     /// The records from `from` on were appended by a step that led to this state.
@@ -128,13 +151,30 @@ impl Disk {
         entries.any(|entry| entry.hard.promised >= ballot)
     }
 
-    /// What recovery makes of it, the way quorate-log does: the last batch restates the hard
-    /// state, and the last record on a slot is the last word on it.
+    /// What recovery makes of it, the way quorate-log does: the last batch restates the hard state,
+    /// and the last record on a slot is the last word on it. Around a loss the headers say which
+    /// slots it may have been about ([disk-8]).
     pub fn recover(&self, founding: &Configuration) -> Found {
         let mut hard = self.entries.last().map(|entry| entry.hard);
         let hard = hard.get_or_insert_default();
         let mut last: BTreeMap<Slot, (Option<Ballot>, Value)> = BTreeMap::new();
-        for entry in &self.entries {
+        let mut excused: BTreeSet<Slot> = BTreeSet::new();
+        let mut forgotten = false;
+        let (mut decided_before, mut gap) = (Slot::FIRST, None);
+        for (at, entry) in self.entries.iter().enumerate() {
+            if entry.lost {
+                gap.get_or_insert(decided_before);
+                continue;
+            }
+            if let Some(from) = gap.take() {
+                let to = entry.hard.decided_to.max(entry.hard.voted_to);
+                for slot in (from.0..to.0).map(Slot) {
+                    last.remove(&slot);
+                    excused.insert(slot);
+                }
+                forgotten |= entry.hard.voted_to > hard.decided_to && at >= self.owned_to;
+            }
+            decided_before = entry.hard.decided_to.max(Slot::FIRST);
             let (ballot, range, value) = match entry.record {
                 Record::Vote {
                     ballot,
@@ -153,18 +193,11 @@ impl Disk {
         while let Some((None, _)) = last.get(&hard.decided_to) {
             hard.decided_to = hard.decided_to.next();
         }
-        let mut eras = Eras::new(Era(0), founding.clone(), None);
-        let mut decided = Vec::new();
-        let mut hole = None;
-        for slot in (Slot::FIRST.0..hard.decided_to.0).map(Slot) {
-            match last.get(&slot) {
-                Some((_, value)) => {
-                    eras.decide(value);
-                    decided.push((SlotRange::one(slot), *value));
-                }
-                None => hole = hole.or(Some(slot)),
-            }
-        }
+        let below = (Slot::FIRST.0..hard.decided_to.0).map(Slot);
+        let (held, lost): (Vec<Slot>, Vec<Slot>) = below.partition(|slot| last.contains_key(slot));
+        let decided: Vec<(Slot, Value)> = held.iter().map(|slot| (*slot, last[slot].1)).collect();
+        let changes = decided.iter().copied();
+        let changes = changes.filter(|(_, value)| matches!(value, Value::Reconfigure { .. }));
         let vote = |(slot, (ballot, value)): (&Slot, &(Option<Ballot>, Value))| {
             ballot.map(|ballot| Extent {
                 range: SlotRange::one(*slot),
@@ -173,17 +206,31 @@ impl Disk {
                 class: Class::Durable,
             })
         };
-        let recovered = Recovered {
-            hard: *hard,
-            configuration: eras.current().clone(),
-            era: eras.era(),
-            previous: eras.previous().cloned(),
-            votes: last.range(hard.decided_to..).filter_map(vote).collect(),
-        };
+        let recovered = Recovered::replayed(
+            *hard,
+            founding.clone(),
+            changes.collect(),
+            ranges(&lost),
+            last.range(hard.decided_to..).filter_map(vote).collect(),
+        );
+        let one = |(slot, value)| (SlotRange::one(slot), value);
         Found {
             recovered,
-            decided,
-            hole,
+            decided: decided.into_iter().map(one).collect(),
+            hole: lost.into_iter().find(|slot| !excused.contains(slot)),
+            forgotten,
         }
     }
+}
+
+/// These slots, in order, as ranges.
+fn ranges(slots: &[Slot]) -> Vec<SlotRange> {
+    let mut ranges: Vec<SlotRange> = Vec::new();
+    for slot in slots {
+        match ranges.last_mut() {
+            Some(last) if last.to == *slot => last.to = slot.next(),
+            _ => ranges.push(SlotRange::one(*slot)),
+        }
+    }
+    ranges
 }

@@ -170,6 +170,7 @@ impl Run {
         let kinds = [
             r.deliver, r.persist, r.campaign, r.tick, r.propose, r.change, r.crash, r.stop,
             r.start, r.read, r.fetch, r.serve, r.connect, r.transfer, r.fail, r.burst, r.late,
+            r.rot,
         ];
         let mut roll = self.dice.next() % kinds.iter().sum::<u64>();
         let kind = kinds.iter().position(|rate| {
@@ -183,6 +184,7 @@ impl Run {
             Some(2) => return self.campaign(site, shared),
             Some(15) => return self.burst(site, shared),
             Some(16) => return self.late_answers(shared),
+            Some(17) => self.rot(),
             Some(3) => self.tick(site),
             Some(4) => self.propose(),
             Some(5) => self.change(),
@@ -381,6 +383,16 @@ impl Run {
             }
         }
         Ok(())
+    }
+
+    /// Node 1 is the one whose log may rot.
+    fn rot(&mut self) -> Option<Event> {
+        let entries = self.world.sites[0].disk.persisted();
+        (entries > 1).then(|| Event::Rot {
+            site: 0,
+            from: self.dice.below(entries),
+            count: 1 + self.dice.below(3),
+        })
     }
 
     fn tick(&mut self, site: usize) -> Option<Event> {

@@ -1,10 +1,10 @@
 //! The second act: faults end, everything arrives in order, and the group must get somewhere.
 
-use quorate_core::{invariants, node::Node, record::Class, slot::Slot, value::Value};
+use quorate_core::{invariants, node::Node, node_id::Member, slot::Slot, value::Value};
 
 use crate::{
     observer::{Property, Violation},
-    world::{Event, NEVER, World},
+    world::{Event, NEVER, Site, World},
 };
 
 /// Time-outs that may pass before everything must be well.
@@ -100,20 +100,44 @@ impl Act<'_> {
         Ok(())
     }
 
-    /// [class-5] Whether the members of the newest era that still remember form quorums. What
-    /// they must know to find that out is one of them having decided the newest era.
+    /// [class-5], [disk-8] Whether the members of the newest era that still remember, and miss nothing
+    /// of what they decided, form quorums, and every chosen value is somewhere. What they must know
+    /// to find that out is one of them having decided the newest era: who has promised a ballot of an
+    /// era that nobody knows any more is bound by that.
     fn can_decide(&self) -> bool {
-        if self.world.class() == Class::Durable {
-            return true;
-        }
-        let now = self.world.members();
-        // A volatile group may have lost members in any era between here and there.
+        let nodes = || {
+            self.world
+                .sites
+                .iter()
+                .filter_map(|site| site.node.as_ref())
+        };
+        let newest = nodes().map(Node::era).max();
+        let able = |site: &&Site| {
+            site.node.as_ref().is_some_and(|node| {
+                let bound = Some(node.acceptor().promised().era) > newest;
+                node.relearning().is_none() && !bound
+            })
+        };
+        let able = self.world.sites.iter().filter(able);
+        let now: Vec<Member> = able.map(|site| site.member).collect();
+        // A group may have lost members in any era between here and there.
         let remember = |configuration: &quorate_core::configuration::Configuration| {
             let era = quorate_core::ballot::Era(0);
             let ballot = quorate_core::ballot::Ballot::ZERO;
             invariants::is_chosen(configuration, era, ballot, &now)
         };
-        remember(self.world.observer.configuration())
+        let observer = &self.world.observer;
+        let readable = |slot: Slot| {
+            let value = observer.chosen(slot).expect("below what is chosen");
+            self.world
+                .sites
+                .iter()
+                .any(|site| site.can_tell(slot, value))
+        };
+        remember(observer.configuration())
+            && (Slot::FIRST.0..observer.chosen_to().0)
+                .map(Slot)
+                .all(readable)
             && self.world.sites.iter().all(|site| {
                 site.node
                     .as_ref()

@@ -29,6 +29,8 @@ pub enum Profile {
     Reads,
     /// Bytes that arrive late or never.
     Bytes,
+    /// One log rots, among changes of configuration.
+    Damage,
 }
 
 /// How often a thing happens, relative to the others.
@@ -72,6 +74,8 @@ pub struct Rates {
     pub transfer: u64,
     /// A disk fails.
     pub fail: u64,
+    /// Records of the one log that may rot do so.
+    pub rot: u64,
     /// In percent: bytes get lost on the way.
     pub lose_bytes: u64,
 }
@@ -95,7 +99,7 @@ pub struct Plan {
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Mixed,
         Self::Duel,
         Self::Eras,
@@ -103,6 +107,7 @@ impl Profile {
         Self::Volatile,
         Self::Reads,
         Self::Bytes,
+        Self::Damage,
     ];
 
     /// The name on command lines.
@@ -115,6 +120,7 @@ impl Profile {
             Self::Volatile => "volatile",
             Self::Reads => "reads",
             Self::Bytes => "bytes",
+            Self::Damage => "damage",
         }
     }
 
@@ -135,12 +141,12 @@ impl Profile {
         };
         let nodes = match self {
             Self::Duel => 2 + dice.below(2),
-            Self::Casting | Self::Reads => 3 + dice.below(2),
+            Self::Casting | Self::Reads | Self::Damage => 3 + dice.below(2),
             _ => 2 + dice.below(3),
         };
         let (values, changes) = match self {
             Self::Duel => (2 + dice.next() % 3, 0),
-            Self::Eras | Self::Casting => (2 + dice.next() % 4, 2 + dice.next() % 5),
+            Self::Eras | Self::Casting | Self::Damage => (2 + dice.next() % 4, 2 + dice.next() % 5),
             _ => (2 + dice.next() % 5, dice.next() % 3),
         };
         let events = match self {
@@ -177,7 +183,7 @@ impl Profile {
     fn founding(self, nodes: usize, class: Class, dice: &mut Dice) -> Configuration {
         let members = match self {
             Self::Duel => nodes,
-            Self::Casting => nodes.min(3),
+            Self::Casting | Self::Damage => nodes.min(3),
             _ => 1 + dice.below(nodes),
         };
         let heavy = match self {
@@ -219,6 +225,7 @@ impl Profile {
             connect: 8,
             transfer: 3,
             fail: 1,
+            rot: 0,
             lose_bytes: 10,
         };
         match self {
@@ -247,6 +254,12 @@ impl Profile {
                 late: 30,
                 campaign: 40,
                 tick: 80,
+                ..base
+            },
+            Self::Damage => Rates {
+                rot: 15,
+                crash: 20,
+                change: 30,
                 ..base
             },
             Self::Bytes => Rates {

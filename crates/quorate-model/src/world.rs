@@ -142,6 +142,19 @@ impl Site {
         }
     }
 
+    /// Whether this slot is decided here, and its value known.
+    fn knows(&self, slot: Slot) -> bool {
+        self.decided.iter().any(|(range, _)| range.contains(slot))
+    }
+
+    /// Whether somebody could learn the chosen value of this slot from here.
+    pub fn can_tell(&self, slot: Slot, value: &Value) -> bool {
+        let Some(node) = &self.node else { return false };
+        let vote = node.acceptor().vote(slot);
+        let voted = vote.is_some_and(|vote| vote.value == *value);
+        (voted || self.knows(slot)) && self.holds(value, SlotRange::one(slot))
+    }
+
     fn voted_before(&self) -> Ballot {
         let promised = |record: &Record| match record {
             Record::Promise { ballot } | Record::Vote { ballot, .. } => *ballot,
@@ -260,6 +273,15 @@ pub enum Event {
     StorageFails {
         /// Where.
         site: usize,
+    },
+    /// Records on stable storage cannot be read any more; the next process finds out.
+    Rot {
+        /// Where.
+        site: usize,
+        /// From which record on,
+        from: usize,
+        /// and how many.
+        count: usize,
     },
     /// Somebody wants another leader.
     Transfer {
@@ -408,6 +430,10 @@ impl World {
                 self.sites[site].failed = self.sites[site].node.is_some();
                 self.step(site, Input::StorageFailed)
             }
+            Event::Rot { site, from, count } => {
+                self.sites[site].disk.rot(from, count);
+                Ok(())
+            }
             Event::Transfer { site, to } => self.step(site, Input::Transfer { to }),
         }
     }
@@ -499,16 +525,22 @@ impl World {
             site.memory_from = site.disk.entries().len();
             recovered.votes.clear();
             recovered.hard.promised = Ballot::ZERO;
+        } else if found.forgotten {
+            // [disk-8], [volatile-1] It owns up to it, under a new name.
+            site.memory_from = site.disk.entries().len();
+            site.member.incarnation.0 += 1;
+            site.disk.own_up();
         }
         // What is not in the log is gone.
         site.held.clear();
-        let entries: Vec<Record> = site.disk.entries().iter().map(|e| e.record).collect();
-        for record in entries {
+        let sound = site.disk.entries().iter().filter(|entry| !entry.lost);
+        let records: Vec<Record> = sound.map(|entry| entry.record).collect();
+        for record in records {
             if let Record::Vote { range, value, .. } | Record::Decided { range, value } = record {
                 site.hold(&value, range);
             }
         }
-        site.decided_to = recovered.hard.decided_to;
+        site.decided_to = recovered.decided_to;
         site.decided = found.decided;
         if let Some(slot) = found.hole {
             let verdict = Err(format!("slot {slot}: decided, and nowhere in the log"));
@@ -656,6 +688,10 @@ impl World {
             Effect::Persist { seq, record } => self.append(at, seq, record),
             Effect::Decided { range, value } => {
                 let site = &mut self.sites[at];
+                // [disk-8] What the log holds behind what it lost is not told again.
+                while site.decided_to < range.from && site.knows(site.decided_to) {
+                    site.decided_to = site.decided_to.next();
+                }
                 let verdict = invariants::decided_in_order(site.decided_to, range);
                 self.observer.judge(Property::DecidedInOrder, verdict)?;
                 site.decided.push((range, value));

@@ -1,6 +1,7 @@
 //! Who is behind gets what it lacks: this node from its log and its peers, peers from this node.
 
 use quorate_core::{
+    input::Input,
     message::Message,
     node_id::NodeId,
     record::Record,
@@ -8,7 +9,7 @@ use quorate_core::{
     time::Time,
     value::{BatchName, Value},
 };
-use quorate_log::{LogError, Values, disk::Disk};
+use quorate_log::{LogError, ReadDone, Values, disk::Disk};
 use quorate_wire::{Frame, Lane};
 
 use crate::{
@@ -41,13 +42,21 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         &mut self,
         now: Time,
         purpose: Purpose,
-        result: Result<Values, LogError>,
+        done: ReadDone,
         plane: &mut dyn Plane,
     ) {
-        let values = match result {
-            Ok(values) => values,
+        self.lose(&done.lost);
+        let values = match done.result {
+            Ok(values) => {
+                self.read_error = None;
+                values
+            }
             Err(error) => {
-                self.read_error.get_or_insert(error.to_string());
+                // What is lost is repaired; anything else may succeed the next time.
+                self.read_error = done.lost.is_empty().then(|| error.to_string());
+                if purpose == Purpose::Votes && !done.lost.is_empty() {
+                    return self.on_votes_lost(&error);
+                }
                 Values::new()
             }
         };
@@ -62,13 +71,38 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
+    /// [disk-8] What was decided in this process is fetched from peers; what was decided before, and
+    /// the core has not come to yet, is the core's to learn. A vote that is still open has its bytes
+    /// in memory; should this process end before it is decided, the next one has forgotten.
+    fn lose(&mut self, lost: &[SlotRange]) {
+        let decided = SlotRange::new(Slot::FIRST, self.node.decided_to());
+        for range in lost {
+            self.counters.slots_lost += range.len();
+            let known = range.intersect(decided);
+            if !known.is_empty() {
+                self.repair.lost(known);
+                self.inbox.push_back(Input::Missing(self.repair.first()));
+            }
+            if range.to > decided.to {
+                self.inbox.push_back(Input::Lost(*range));
+            }
+        }
+    }
+
+    /// [value-3] Between the walk through the log and now a vote's bytes went: the vote would be
+    /// hollow. The next start finds out what else is gone, and who this node is then.
+    fn on_votes_lost(&mut self, error: &LogError) {
+        self.unread_votes.clear();
+        self.fail_storage(format!("votes cannot be read back: {error}"));
+    }
+
     fn on_votes_read(&mut self, values: Values) {
         let Some(mut wanted) = self.unread_votes.pop_front() else {
             return;
         };
-        // Nothing there: damaged. The vote stays a vote; should this node have to cast it again in
-        // another ballot it will lack the bytes, and say so.
-        wanted.from = values.last().map_or(wanted.to, |(range, ..)| range.to);
+        if let Some((range, ..)) = values.last() {
+            wanted.from = range.to;
+        }
         if !wanted.is_empty() {
             self.unread_votes.push_front(wanted);
         }
@@ -144,7 +178,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// A peer sent what a damaged log here has lost: it is recorded as decided, again.
+    /// A peer sent what the log here has lost: it is recorded as decided, again.
     pub(crate) fn take_repair(&mut self, range: SlotRange, value: Value, bytes: Option<&[u8]>) {
         let bytes = match value {
             Value::Batch(name) => match bytes {
@@ -156,7 +190,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         // Not a record of the core: it bears the number of the last one, and releases nothing.
         let record = Record::Decided { range, value };
         self.append(self.last_record, &record, bytes, self.node.hard_state());
+        self.counters.slots_repaired += range.len();
         self.repair.repaired(range);
+        self.inbox.push_back(Input::Missing(self.repair.first()));
     }
 
     fn serve_payloads(&mut self, now: Time) {

@@ -47,6 +47,10 @@ pub struct Counters {
     pub reads_confirmed: u64,
     /// Entries applied from the log instead of memory.
     pub applied_from_log: u64,
+    /// Decided slots that the log could not read back any more,
+    pub slots_lost: u64,
+    /// and those that peers gave back.
+    pub slots_repaired: u64,
     /// Rules broken somewhere ([`quorate_core::effect::Alarm`]); each is worth a person's attention.
     pub alarms: u64,
 }

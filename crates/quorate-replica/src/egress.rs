@@ -72,12 +72,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     fn send_message(&mut self, now: Time, to: NodeId, message: Message, plane: &mut dyn Plane) {
-        let campaigns = matches!(message, Message::PreVote { .. } | Message::Phase1a { .. });
-        if campaigns && self.repair.first().is_some() {
-            // [disk-8] A leader that has lost decided values, with followers that do not know yet
-            // that they are decided, would be asked for them in vain. Others lead meanwhile.
-            return;
-        }
         let (value, lane) = match &message {
             Message::Phase2a(proposal) if proposal.with_bytes => {
                 (Some(proposal.value), Lane::Control)

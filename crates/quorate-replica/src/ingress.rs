@@ -66,13 +66,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.take_repair(range, value, bytes);
             return;
         }
-        if let Message::Phase1a { from: slot, .. } = &message
-            && *slot < self.repair.end()
-        {
-            // [disk-8], [p1-5] This node would say that slots below its floor are decided, and could
-            // not tell their values: who asks does better with promises of others.
-            return;
-        }
         self.tuning.on_message(now, from.node, &message);
         let Some(held) = self.admit(&message, bytes) else {
             return;

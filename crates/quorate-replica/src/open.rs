@@ -11,7 +11,6 @@ use quorate_core::{
     message::Extent,
     node::{Node, Options, Recovered},
     node_id::{Member, NodeId},
-    reconfigure,
     record::RecordSeq,
     slot::SlotRange,
     time::Time,
@@ -167,15 +166,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             .limits
             .at_least(command_bytes_max + batch::OVERHEAD_BYTES);
         let applier = Applier::new(member.node, boot, service).map_err(OpenError::Metadata)?;
-        let eras = reconfigure::replay(options.founding, &recovery.reconfigurations);
         let unread_votes = with_bytes(&recovery.votes);
-        let recovered = Recovered {
-            hard: recovery.hard,
-            configuration: eras.current().clone(),
-            era: eras.era(),
-            previous: eras.previous().cloned(),
-            votes: recovery.votes,
-        };
+        let recovered = Recovered::replayed(
+            recovery.hard,
+            options.founding,
+            recovery.reconfigurations,
+            damage.ranges,
+            recovery.votes,
+        );
         let class = recovered.configuration.class();
         let voters = recovered.configuration.members().len();
         let node_options = Options {
@@ -218,7 +216,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             storage_error: None,
             read_error: None,
             unread_votes,
-            repair: Repair::new(damage.ranges, timeouts.election_min_ms),
+            repair: Repair::new(timeouts.election_min_ms),
             payloads: Payloads::new(limits.payload_bytes, limits.recent_bytes),
             origin: Origin::new(
                 node,

@@ -1,7 +1,7 @@
-//! Decided slots that a damaged log does not hold any more: fetched from peers, recorded again.
+//! Decided slots that cannot be read back any more: fetched from peers, recorded again ([disk-8]).
 //!
-//! The core knows these slots as decided and forgotten here, and asks for nothing below
-//! `decided_to`. So this part asks for them itself, and takes what comes as decided ([disk-8]).
+//! The core has decided them in this process and asks for nothing below `decided_to`. So this part
+//! asks for them itself. What a log has lost before the start is the core's to learn again.
 
 use quorate_core::{
     node_id::NodeId,
@@ -12,20 +12,39 @@ use quorate_core::{
 /// What is missing, and when whom to ask.
 #[derive(Debug)]
 pub(crate) struct Repair {
+    /// In order and apart.
     missing: Vec<SlotRange>,
     ask_at: Time,
     asked: usize,
+    /// Questions since something came.
+    fruitless: u32,
     retry_ms: u64,
 }
 
 impl Repair {
-    pub(crate) fn new(missing: Vec<SlotRange>, retry_ms: u64) -> Self {
+    pub(crate) fn new(retry_ms: u64) -> Self {
         Self {
-            missing,
+            missing: Vec::new(),
             ask_at: Time(0),
             asked: 0,
+            fruitless: 0,
             retry_ms: retry_ms.max(1),
         }
+    }
+
+    /// These slots are missing too.
+    pub(crate) fn lost(&mut self, range: SlotRange) {
+        let mut whole = range;
+        self.missing.retain(|gap| {
+            let apart = gap.to < whole.from || whole.to < gap.from;
+            if !apart {
+                whole = SlotRange::new(whole.from.min(gap.from), whole.to.max(gap.to));
+            }
+            apart
+        });
+        let at = self.missing.partition_point(|gap| gap.to <= whole.from);
+        self.missing.insert(at, whole);
+        self.ask_at = Time(0);
     }
 
     /// Whether all of `range` is missing.
@@ -42,6 +61,7 @@ impl Repair {
         };
         self.missing = self.missing.iter().flat_map(cut).collect();
         self.ask_at = Time(0);
+        self.fruitless = 0;
     }
 
     /// The question to ask now, if one is due.
@@ -52,6 +72,7 @@ impl Repair {
         }
         let to = peers[self.asked % peers.len()];
         self.asked += 1;
+        self.fruitless = self.fruitless.saturating_add(1);
         self.ask_at = now.plus_ms(self.retry_ms);
         Some((to, gap))
     }
@@ -61,13 +82,9 @@ impl Repair {
         (!self.missing.is_empty()).then_some(self.ask_at)
     }
 
-    /// Nothing is missing from this slot on.
-    pub(crate) fn end(&self) -> Slot {
-        self.missing
-            .iter()
-            .map(|gap| gap.to)
-            .max()
-            .unwrap_or_default()
+    /// How many questions in a row nobody answered.
+    pub(crate) fn fruitless(&self) -> u32 {
+        self.fruitless
     }
 
     /// The first slot that is missing.
@@ -87,7 +104,11 @@ mod tests {
     /// [disk-8]
     #[test]
     fn missing_slots_are_asked_for_until_they_are_back() {
-        let mut repair = Repair::new(vec![slots(5, 9), slots(20, 21)], 10);
+        let mut repair = Repair::new(10);
+        repair.lost(slots(20, 21));
+        repair.lost(slots(7, 9));
+        repair.lost(slots(5, 7));
+        assert_eq!(repair.missing, [slots(5, 9), slots(20, 21)]);
         assert_eq!(repair.question(Time(0), &[]), None);
         let peers = [NodeId(2), NodeId(3)];
         assert_eq!(
@@ -99,12 +120,13 @@ mod tests {
             repair.question(Time(10_000), &peers),
             Some((NodeId(3), slots(5, 9)))
         );
+        assert_eq!(repair.fruitless(), 2);
         assert!(repair.wants(slots(6, 8)));
         assert!(!repair.wants(slots(8, 10)));
         repair.repaired(slots(6, 7));
         assert_eq!(repair.missing, [slots(5, 6), slots(7, 9), slots(20, 21)]);
         repair.repaired(slots(1, 10));
-        assert_eq!((repair.first(), repair.end()), (Some(Slot(20)), Slot(21)));
+        assert_eq!((repair.first(), repair.fruitless()), (Some(Slot(20)), 0));
         repair.repaired(slots(20, 21));
         assert_eq!((repair.first(), repair.wake_at()), (None, None));
     }

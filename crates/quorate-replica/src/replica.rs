@@ -45,6 +45,8 @@ use crate::{
 
 /// How often the leader asks its service for what is due.
 const DUE_MS: u64 = 10;
+/// A stop that waits for room on the disk looks for it this often.
+const FULL_RETRY_MS: u64 = 10;
 /// How long records linger in a log that nobody waits for.
 const LINGER_MS: u64 = 5;
 
@@ -250,8 +252,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// work left.
     pub fn wake_at(&self, now: Time) -> Option<Time> {
         if self.stop.is_silent() {
-            // Only the disk is waited for.
-            return (self.stop == Stop::Writing && self.all_written()).then_some(now);
+            // Only the disk is waited for. It does not say when a full one has room again.
+            let full = self.log.busy_reason().is_some();
+            return match self.stop {
+                Stop::Writing if self.all_written() => Some(now),
+                Stop::Writing if full => Some(now.plus_ms(FULL_RETRY_MS)),
+                _ => None,
+            };
         }
         if !self.unread_votes.is_empty() {
             return self.log_reads.wake_at(now);
@@ -535,7 +542,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.read_votes(now);
         while let Some(done) = self.log.next_read() {
             if let Some(purpose) = self.log_reads.ended(done.token) {
-                self.on_log_read(now, purpose, done.result, plane);
+                self.on_log_read(now, purpose, done, plane);
             }
         }
     }

@@ -145,10 +145,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 "the log failed, this node neither votes nor leads: {error}"
             ));
         }
-        if let Some(first) = self.repair.first() {
-            return Some(format!(
-                "the log is damaged from slot {first} on, repairing from peers"
-            ));
+        if let Some(lost) = self.lost_slots() {
+            return Some(lost);
         }
         if let Some(error) = &self.read_error {
             return Some(format!("the log could not be read back: {error}"));
@@ -162,6 +160,36 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             );
         }
         self.log.busy_reason()
+    }
+
+    /// [disk-8] What was decided here and is not here any more, if anything.
+    fn lost_slots(&self) -> Option<String> {
+        let running = || Some((self.repair.first()?, self.repair.fruitless()));
+        let (first, fruitless) = self.node.relearning().or_else(running)?;
+        let members = self.node.configuration().members();
+        let others = members.iter().map(|voter| voter.member.node);
+        let others: Vec<NodeId> = others.filter(|node| *node != self.member.node).collect();
+        let absent: Vec<NodeId> = others
+            .iter()
+            .copied()
+            .filter(|node| !self.peers.contains_key(node))
+            .collect();
+        let asked_all = fruitless as usize > 2 * others.len();
+        let next = if others.is_empty() {
+            "there is no other node to fetch it from: restore this node's folder from a copy"
+                .to_owned()
+        } else if !asked_all && absent.len() < others.len() {
+            "fetching it from peers".to_owned()
+        } else if absent.is_empty() {
+            "none of the other nodes has it: bring back a folder that does".to_owned()
+        } else {
+            let absent: Vec<String> = absent.iter().map(NodeId::to_string).collect();
+            let absent = absent.join(", node ");
+            format!("nobody who is connected has it: start node {absent}")
+        };
+        Some(format!(
+            "the log has lost the value of slot {first}; {next}"
+        ))
     }
 
     /// Whether linearizable requests can be served: `Err` says why not.

@@ -22,7 +22,7 @@ use crate::{
     disk::{Released, scan},
     faults::{Fault, Losses, Settings},
     network::{Link, Network, pair},
-    node::{Arrival, Node},
+    node::{Arrival, Node, Running},
     trace::Trace,
     workload::{Books, Client, Kind},
 };
@@ -810,7 +810,31 @@ impl World {
             // Damage that is found late makes forget late.
             return self.stands_still();
         }
+        if stuck && self.lost_value() {
+            return linearizable::verdict(self.books.history.operations());
+        }
         whole
+    }
+
+    /// [disk-8] Whether a decided value is readable on no node, those who lost it say so, and the
+    /// others are fewer than a quorum: then waiting is all that can be done.
+    fn lost_value(&self) -> bool {
+        let replicas = || self.nodes.iter().filter_map(|node| node.running.as_ref());
+        let lost = |running: &&Running| running.replica.node().relearning().is_some();
+        let first = replicas().filter_map(|running| running.replica.node().relearning());
+        let Some((slot, _)) = first.min() else {
+            return false;
+        };
+        let whole = replicas().filter(|running| !lost(running));
+        let said = |running: &Running| {
+            let error = running.replica.error();
+            error.is_some_and(|error| error.contains("none of the other nodes has it"))
+        };
+        whole
+            .clone()
+            .all(|running| running.replica.node().decided_to() <= slot)
+            && whole.count() <= self.nodes.len() / 2
+            && replicas().filter(lost).all(said)
     }
 
     fn becomes_whole(&mut self) -> Verdict {

@@ -485,6 +485,28 @@ fn g23_full_disk_goes_on_when_there_is_room() -> Outcome {
     world.settle()
 }
 
+/// [volatile-4] A clean stop that has to wait for a full disk ends when there is room; nobody else would
+/// wake the node then.
+#[test]
+fn stop_waits_for_room_on_a_full_disk() -> Outcome {
+    let mut settings = Settings::calm(24, 1, Class::Durable);
+    settings.segment_bytes = 32 << 10;
+    settings.client_timeout_ms = 300;
+    let mut world = World::elected(settings)?;
+    world.nodes[0].disk.set_capacity(Some(0));
+    let mut asked = 0;
+    while world.ask(0, &format!("SET k{asked} 1"))? == ok() {
+        asked += 1;
+        assert!(asked < 40, "the disk never filled up");
+    }
+    world.stop_now(0);
+    world.run_for(2_000_000)?;
+    assert_eq!(world.counts.stops, 0, "it has something left to write");
+    world.nodes[0].disk.set_capacity(None);
+    world.run_until("the stop ends", |world| world.counts.stops == 1)?;
+    world.settle()
+}
+
 /// [class-5] A volatile group that loses its quorum at once stops and says so; nobody acts under an
 /// identity whose votes are forgotten ([volatile-1]).
 #[test]

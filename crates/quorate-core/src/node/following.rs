@@ -1,5 +1,7 @@
 //! Learning from a leader, and from anybody who has what is missing.
 
+use alloc::vec::Vec;
+
 use super::Node;
 use crate::{
     ballot::Ballot,
@@ -113,7 +115,7 @@ impl Node {
         let reply = HeartbeatReply {
             ballot: beat.ballot,
             promised: self.acceptor.promised(),
-            decided_to: self.learner.decided_to(),
+            decided_to: self.holds_to(),
             voted_to: self.run.voted_to(beat.ballot),
             sent_to: beat.sent_to,
             read_round: beat.read_round,
@@ -161,13 +163,19 @@ impl Node {
         self.drop_decided();
     }
 
+    /// [disk-8] More of what was decided before this process cannot be read back.
+    pub(super) fn on_lost(&mut self, range: SlotRange) {
+        self.learner.lose(range, self.acceptor.floor());
+    }
+
     pub(super) fn on_catchup_request(
         &mut self,
         from: NodeId,
         wanted: SlotRange,
         effects: &mut Effects,
     ) {
-        let here = SlotRange::new(Slot::FIRST, self.learner.decided_to());
+        // Below the floor everything is decided, and what is not lost is in the log.
+        let here = SlotRange::new(Slot::FIRST, self.acceptor.floor());
         let range = wanted.intersect(here);
         if !range.is_empty() {
             effects.push(Effect::Serve { to: from, range });
@@ -187,11 +195,9 @@ impl Node {
             return;
         }
         let retry_us = self.catchup_retry_us();
-        let peers = self.peers.connected();
-        let peers: alloc::vec::Vec<NodeId> = peers.collect();
-        let question = self
-            .catchup
-            .next(now, decided_to, retry_us, peers.iter().copied());
+        let peers: Vec<NodeId> = self.peers.connected().collect();
+        let gap_to = self.learner.lost().first_to();
+        let question = self.catchup.next(now, decided_to, gap_to, retry_us, &peers);
         if let Some((to, range)) = question {
             effects.slow.catchups += 1;
             effects.send(to, Message::CatchupRequest { range });

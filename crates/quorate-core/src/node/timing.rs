@@ -93,7 +93,7 @@ impl Node {
             self.election.forget_leader(now);
         }
         self.election.attempt(now);
-        if !self.may_lead() {
+        if !self.may_lead() || !self.is_whole() {
             return;
         }
         if self.leads_alone() {
@@ -164,7 +164,8 @@ impl Node {
         effects: &mut Effects,
     ) {
         let stands = self.election.leader_ballot() == Some(ballot) && ballot.node == from;
-        if stands && self.may_lead() && self.leading.is_none() && self.phase1.is_none() {
+        let free = self.leading.is_none() && self.phase1.is_none();
+        if stands && free && self.may_lead() && self.is_whole() {
             self.election.rearm(now);
             self.campaign(Asked::Everybody, effects);
         }

@@ -28,6 +28,10 @@ impl Node {
             return;
         }
         self.saw(from, ballot);
+        if !self.is_whole() && slot < self.acceptor.floor() {
+            // [disk-8] Who asks does better with promises of others. Not answering is always safe.
+            return;
+        }
         match self.acceptor.may_promise(ballot) {
             Err(promised) => effects.send(from, Message::Preempted { ballot, promised }),
             Ok(raises) => {

@@ -14,7 +14,6 @@ use quorate_core::{
     node::{Node, Options, Recovered},
     node_id::{Incarnation, Member, NodeId},
     quorum::QuorumRule,
-    reconfigure,
     record::{Class, HardState, Record, RecordSeq},
     slot::{Slot, SlotRange},
     time::Time,
@@ -131,6 +130,20 @@ impl Stage {
             ["crash", node] => self.crash(node_id(node)),
             ["restart", node] => self.restart(node_id(node), false, &mut out),
             ["restart", node, "forgetful"] => self.restart(node_id(node), true, &mut out),
+            // rot 1 5 — the records on slot 5 cannot be read any more; the next start finds out
+            ["rot", node, slot] => {
+                let slot = Slot(slot.parse().expect("a slot"));
+                let actor = self.actors.get_mut(&node_id(node)).expect("on stage");
+                for (record, _) in &mut actor.records {
+                    if let Record::Vote { range, .. } | Record::Decided { range, .. } = record
+                        && range.contains(slot)
+                    {
+                        // What the batch restates is in the headers of others as well.
+                        let ballot = Ballot::ZERO;
+                        *record = Record::Round { ballot };
+                    }
+                }
+            }
             // disk-fails 1
             ["disk-fails", node] => self.step(node_id(node), Input::StorageFailed, &mut out),
             // read 1 7 — a read by any number
@@ -271,16 +284,16 @@ impl Stage {
             })
         });
         let votes = votes.collect();
-        let eras = reconfigure::replay(self.founding.clone(), &decided);
-        let configuration = eras.current().clone();
-        let previous = eras.previous().cloned();
-        let recovered = Recovered {
+        let changes = decided.iter().copied();
+        let changes = changes.filter(|(_, value)| matches!(value, Value::Reconfigure { .. }));
+        let lost = (1..hard.decided_to.0).filter(|slot| !slots.contains_key(slot));
+        let recovered = Recovered::replayed(
             hard,
-            configuration,
-            era: eras.era(),
-            previous,
+            self.founding.clone(),
+            changes.collect(),
+            lost.map(|slot| SlotRange::one(Slot(slot))).collect(),
             votes,
-        };
+        );
         let decided = decided
             .into_iter()
             .map(|(slot, value)| (SlotRange::one(slot), value));

@@ -222,7 +222,8 @@ impl World {
     fn log_failed(&self, node: usize) -> bool {
         let running = self.nodes[node].running.as_ref();
         let error = running.and_then(|running| running.replica.error());
-        error.is_some_and(|error| error.contains("the log") && !error.contains("repairing"))
+        let fatal = ["the log failed", "the log could not be read back"];
+        error.is_some_and(|error| fatal.iter().any(|start| error.starts_with(start)))
     }
 
     fn fill_disk(&mut self, node: usize) {

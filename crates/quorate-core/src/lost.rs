@@ -1,0 +1,144 @@
+//! Decided slots that a damaged log has lost, and what it still holds between them ([disk-8]).
+//!
+//! The decided prefix of the node falls to the first of them: the values must be learned again, bytes
+//! included, and a reconfiguration may have been among them. What the log holds behind is not asked
+//! for; of it only the reconfigurations matter here.
+
+use alloc::{collections::VecDeque, vec::Vec};
+
+use crate::{
+    slot::{Slot, SlotRange},
+    value::Value,
+};
+
+/// What is lost, in slot order. Empty in health.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Lost {
+    ranges: VecDeque<SlotRange>,
+    /// Reconfigurations that the log holds, behind the first lost slot.
+    changes: VecDeque<(Slot, Value)>,
+    /// Everything below was decided here before.
+    end: Slot,
+}
+
+impl Lost {
+    /// These slots below `end` are lost: in order and apart. `changes` are the reconfigurations that
+    /// the log holds below `end`.
+    pub fn new(ranges: Vec<SlotRange>, changes: Vec<(Slot, Value)>, end: Slot) -> Self {
+        let first = ranges.first().map_or(end, |range| range.from);
+        let behind = |(slot, _): &(Slot, Value)| *slot >= first;
+        Self {
+            changes: changes.into_iter().filter(behind).collect(),
+            ranges: ranges.into(),
+            end,
+        }
+    }
+
+    /// These slots are lost too.
+    pub fn add(&mut self, range: SlotRange) {
+        if range.is_empty() {
+            return;
+        }
+        let mut whole = range;
+        self.ranges.retain(|known| {
+            let apart = known.to < whole.from || whole.to < known.from;
+            if !apart {
+                whole.from = whole.from.min(known.from);
+                whole.to = whole.to.max(known.to);
+            }
+            apart
+        });
+        let at = self.ranges.partition_point(|known| known.to <= whole.from);
+        self.ranges.insert(at, whole);
+    }
+
+    /// Whether nothing is.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// The end of the first lost range.
+    pub fn first_to(&self) -> Option<Slot> {
+        self.ranges.front().map(|range| range.to)
+    }
+
+    /// Slots below `decided_to` were learned. If that closes the first gap, everything is known up
+    /// to the slot returned, and each reconfiguration on the way is passed to `each`.
+    pub fn learned(&mut self, decided_to: Slot, mut each: impl FnMut(&Value)) -> Slot {
+        let mut known_to = decided_to;
+        while self
+            .ranges
+            .pop_front_if(|range| range.to <= known_to)
+            .is_some()
+        {
+            let next = self.ranges.front().map_or(self.end, |range| range.from);
+            while let Some((slot, value)) = self.changes.pop_front_if(|(slot, _)| *slot < next) {
+                if slot >= known_to {
+                    each(&value);
+                }
+            }
+            known_to = known_to.max(next);
+        }
+        known_to
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ballot::Era, configuration::Change};
+
+    fn slots(from: u64, to: u64) -> SlotRange {
+        SlotRange::new(Slot(from), Slot(to))
+    }
+
+    fn change(era: u32) -> Value {
+        Value::Reconfigure {
+            era: Era(era),
+            change: Change::Multiply(2),
+        }
+    }
+
+    fn learn(lost: &mut Lost, decided_to: u64) -> (u64, Vec<u32>) {
+        let mut eras = Vec::new();
+        let to = lost.learned(Slot(decided_to), |value| {
+            if let Value::Reconfigure { era, .. } = value {
+                eras.push(era.0);
+            }
+        });
+        (to.0, eras)
+    }
+
+    #[test]
+    fn what_the_log_holds_behind_a_gap_is_skipped_with_its_eras() {
+        let changes = [(3, 0), (7, 1), (12, 2), (25, 3)];
+        let changes = changes.map(|(slot, era)| (Slot(slot), change(era)));
+        let ranges = [slots(5, 7), slots(10, 12), slots(20, 21)];
+        let mut lost = Lost::new(ranges.to_vec(), changes.to_vec(), Slot(30));
+        assert_eq!(lost.first_to(), Some(Slot(7)));
+        assert_eq!(learn(&mut lost, 6), (6, Vec::new()), "still in the gap");
+        assert_eq!(learn(&mut lost, 7), (10, alloc::vec![1]));
+        // A value that takes several slots, learned whole, covers what the log holds as well.
+        assert_eq!(
+            learn(&mut lost, 14),
+            (20, Vec::new()),
+            "era 2 was learned, not skipped"
+        );
+        assert_eq!(learn(&mut lost, 21), (30, alloc::vec![3]));
+        assert!(lost.is_empty());
+        assert_eq!(learn(&mut lost, 31), (31, Vec::new()));
+    }
+
+    /// What is lost later has its reconfigurations from whoever tells of it, not from the log.
+    #[test]
+    fn more_may_be_lost_while_the_first_is_learned() {
+        let changes = [(7, 1), (12, 2)].map(|(slot, era)| (Slot(slot), change(era)));
+        let mut lost = Lost::new([slots(5, 7)].to_vec(), changes.to_vec(), Slot(30));
+        lost.add(slots(12, 12));
+        lost.add(slots(14, 15));
+        lost.add(slots(12, 14));
+        assert_eq!(learn(&mut lost, 7), (12, alloc::vec![1]));
+        assert_eq!(lost.first_to(), Some(Slot(15)));
+        assert_eq!(learn(&mut lost, 15), (30, Vec::new()));
+    }
+}
