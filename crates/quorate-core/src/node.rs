@@ -2,9 +2,10 @@
 //!
 //! What a step does is in the files below, sorted by whom this node is talking to:
 //! `voting` answers proposers, `leading` talks to acceptors, `following` learns from a
-//! leader, `timing` is what happens when nothing happens.
+//! leader, `handover` hands leadership on, `timing` is what happens when nothing happens.
 
 mod following;
+mod handover;
 mod leading;
 mod timing;
 mod voting;
@@ -148,6 +149,8 @@ pub struct Node {
     reads: Reads,
     asked: Asked,
     transfer: Option<Transfer>,
+    /// When a leader asked this node to take over, last.
+    token_at: Option<Time>,
     /// Followers were told that slots below are decided.
     announced_to: Slot,
     next_heartbeat: Time,
@@ -217,6 +220,7 @@ impl Node {
             reads: Reads::default(),
             asked: Asked::starting_at(mix(options.seed)),
             transfer: None,
+            token_at: None,
             announced_to: decided_to,
             next_heartbeat: Time(0),
             next_phase1a: Time(0),
@@ -386,7 +390,7 @@ impl Node {
         let Some(leading) = &self.leading else {
             return Some(Refusal::NotLeader);
         };
-        if self.transfer.is_some() {
+        if self.transfer.is_some_and(|transfer| transfer.holds_back()) {
             return Some(Refusal::Transferring);
         }
         // [cast-3] Between the casting promise and the new ballot this node casts no vote.

@@ -1,6 +1,34 @@
 //! Leadership handed over on purpose ([live-4]). Liveness only; every wait is bounded.
+//!
+//! Proposals go on until the target is near, stop shortly so that it gets level, and go on again if
+//! it takes longer to lead than that: its disk may be slow. Once it has the token, the old leader
+//! does not compete with it.
 
 use crate::{node_id::NodeId, time::Time};
+
+/// How far a transfer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stage {
+    /// The target is not near, or did not get level: proposals go on, at least until then.
+    Waiting(Time),
+    /// No proposals, so that the target gets level; given up for a while then.
+    Closing(Time),
+    /// The token is out; no proposals until then.
+    Handed(Time),
+    /// The token is out, and the target has not begun to lead in time: proposals go on.
+    Open,
+}
+
+/// How long the stages last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Longest time without proposals before the token, and behind it.
+    pub hold_us: u64,
+    /// Least time between two attempts to get the target level.
+    pub rest_us: u64,
+    /// How often a target that is not near is looked at again.
+    pub look_us: u64,
+}
 
 /// A transfer under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -9,6 +37,117 @@ pub struct Transfer {
     pub target: NodeId,
     /// When the old leader gives up waiting, and goes on.
     pub deadline: Time,
-    /// Whether the token was sent.
-    pub handed: bool,
+    stage: Stage,
+    /// When too many had promised the target's ballot for this leader to go on.
+    campaign_seen: Option<Time>,
+}
+
+impl Transfer {
+    /// It begins.
+    pub fn new(target: NodeId, now: Time, deadline: Time) -> Self {
+        Self {
+            target,
+            deadline,
+            stage: Stage::Waiting(now),
+            campaign_seen: None,
+        }
+    }
+
+    /// Whether the leader proposes nothing.
+    pub fn holds_back(&self) -> bool {
+        matches!(self.stage, Stage::Closing(_) | Stage::Handed(_))
+    }
+
+    /// Whether the target was told to lead.
+    pub fn is_handed(&self) -> bool {
+        matches!(self.stage, Stage::Handed(_) | Stage::Open)
+    }
+
+    /// Moves on. `near`: the target lacks no more than may be in flight; `level`: nothing. Returns
+    /// whether the token is due.
+    pub fn advance(&mut self, now: Time, near: bool, level: bool, bounds: Bounds) -> bool {
+        if let Stage::Waiting(from) = self.stage
+            && now >= from
+        {
+            self.stage = if near {
+                Stage::Closing(now.plus_us(bounds.hold_us))
+            } else {
+                Stage::Waiting(now.plus_us(bounds.look_us))
+            };
+        }
+        match self.stage {
+            Stage::Closing(_) if level => {
+                self.stage = Stage::Handed(now.plus_us(bounds.hold_us));
+                return true;
+            }
+            Stage::Closing(until) if now >= until => {
+                self.stage = Stage::Waiting(now.plus_us(bounds.rest_us));
+            }
+            Stage::Handed(until) if now >= until => self.stage = Stage::Open,
+            _ => {}
+        }
+        false
+    }
+
+    /// The target is elected, or never will be: too many have promised its ballot for this leader to
+    /// go on. Whether that is longer ago than an election takes.
+    pub fn has_failed(&mut self, now: Time, election_us: u64) -> bool {
+        let since = *self.campaign_seen.get_or_insert(now);
+        now.since_us(since) > election_us
+    }
+
+    /// When something is due; for one that leads no more, only the end.
+    pub fn wake_at(&self, leads: bool) -> Time {
+        match self.stage {
+            Stage::Waiting(at) | Stage::Closing(at) | Stage::Handed(at) if leads => {
+                at.min(self.deadline)
+            }
+            _ => self.deadline,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds {
+        hold_us: 100,
+        rest_us: 200,
+        look_us: 20,
+    };
+
+    fn at(now: u64) -> Time {
+        Time(now)
+    }
+
+    #[test]
+    fn proposals_stop_last_and_shortly() {
+        let mut transfer = Transfer::new(NodeId(2), at(0), at(2000));
+        assert!(!transfer.advance(at(0), false, false, BOUNDS));
+        assert!(!transfer.holds_back(), "the target is far behind");
+        assert_eq!(transfer.wake_at(true), at(20));
+        assert!(!transfer.advance(at(19), true, true, BOUNDS));
+        assert!(!transfer.advance(at(20), true, false, BOUNDS));
+        assert!(transfer.holds_back());
+        // It does not get level: proposals go on, and a later attempt succeeds.
+        assert!(!transfer.advance(at(120), true, false, BOUNDS));
+        assert!(!transfer.holds_back());
+        assert!(!transfer.advance(at(319), true, true, BOUNDS));
+        assert!(transfer.advance(at(320), true, true, BOUNDS), "the token");
+        assert!(transfer.holds_back() && transfer.is_handed());
+        assert!(!transfer.advance(at(350), true, true, BOUNDS), "once");
+        // Its disk is slow: nobody waits for it.
+        assert!(!transfer.advance(at(420), true, true, BOUNDS));
+        assert!(!transfer.holds_back() && transfer.is_handed());
+        assert_eq!(transfer.wake_at(true), at(2000));
+    }
+
+    #[test]
+    fn campaign_of_the_target_has_the_time_of_an_election() {
+        let mut transfer = Transfer::new(NodeId(2), at(0), at(2000));
+        assert!(!transfer.has_failed(at(500), 200));
+        assert!(!transfer.has_failed(at(700), 200));
+        assert!(transfer.has_failed(at(701), 200));
+    }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use quorate_core::{
     effect::Role,
     node_id::{Member, NodeId},
+    slot::Slot,
     time::Time,
 };
 use quorate_log::disk::Disk;
@@ -145,7 +146,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 "the log failed, this node neither votes nor leads: {error}"
             ));
         }
-        if let Some(lost) = self.lost_slots() {
+        if let Some(lost) = self.lost_value_text() {
             return Some(lost);
         }
         if let Some(error) = &self.read_error {
@@ -162,10 +163,15 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.log.busy_reason()
     }
 
-    /// [disk-8] What was decided here and is not here any more, if anything.
-    fn lost_slots(&self) -> Option<String> {
+    /// [disk-8] The first slot that was decided here and whose value the log cannot give any more, and
+    /// how many questions for it nobody answered.
+    pub fn lost_value(&self) -> Option<(Slot, u32)> {
         let running = || Some((self.repair.first()?, self.repair.fruitless()));
-        let (first, fruitless) = self.node.relearning().or_else(running)?;
+        self.node.relearning().or_else(running)
+    }
+
+    fn lost_value_text(&self) -> Option<String> {
+        let (first, fruitless) = self.lost_value()?;
         let members = self.node.configuration().members();
         let others = members.iter().map(|voter| voter.member.node);
         let others: Vec<NodeId> = others.filter(|node| *node != self.member.node).collect();

@@ -138,8 +138,8 @@ pub enum Arrival {
     Bytes(ConnectionId, Vec<u8>),
     /// A client is gone.
     Closed(ConnectionId),
-    /// The operator asks for a hand-over.
-    Transfer,
+    /// The operator asks for a hand-over, to this node or any.
+    Transfer(Option<NodeId>),
     /// The operator asks for a stop.
     Stop,
 }

@@ -820,8 +820,8 @@ impl World {
     /// others are fewer than a quorum: then waiting is all that can be done.
     fn lost_value(&self) -> bool {
         let replicas = || self.nodes.iter().filter_map(|node| node.running.as_ref());
-        let lost = |running: &&Running| running.replica.node().relearning().is_some();
-        let first = replicas().filter_map(|running| running.replica.node().relearning());
+        let lost = |running: &&Running| running.replica.lost_value().is_some();
+        let first = replicas().filter_map(|running| running.replica.lost_value());
         let Some((slot, _)) = first.min() else {
             return false;
         };

@@ -249,6 +249,38 @@ fn g14_failover_is_quick_and_without_duels() -> Outcome {
     Ok(())
 }
 
+/// [live-4] A node with a slow disk is made leader under load. Writes stop last, and shortly: nobody waits
+/// for its disk.
+#[test]
+fn transfer_to_a_slow_disk_holds_nobody_up() -> Outcome {
+    for seed in 0..5 {
+        let mut world = World::calm(seed, 3, Class::Durable)?;
+        world.ask(0, "SET before 1")?;
+        let leader = world.wait_for_leader()?;
+        let target = others(&world, leader)[0];
+        // Six hundred milliseconds a write: three election time-outs.
+        world.nodes[target].disk_factor = 12_000;
+        world.transfer_now(leader, target);
+        let (mut last, mut longest, begun) = (world.now, 0, world.now);
+        let elsewhere = others(&world, target)[0];
+        while role(&world, target) != Some(Role::Leader) {
+            assert!(world.now.since_us(begun) < 5_000_000, "seed {seed}: no end");
+            if world.ask(elsewhere, "SET during 1")? == ok() {
+                longest = longest.max(world.now.since_us(last));
+                last = world.now;
+            }
+        }
+        world.nodes[target].disk_factor = 1;
+        assert!(
+            longest <= 300_000,
+            "seed {seed}: {longest} us without a write"
+        );
+        assert_eq!(world.counts.elections, 2, "seed {seed}: one election more");
+        assert_eq!(world.ask(elsewhere, "SET after 1")?, ok());
+    }
+    Ok(())
+}
+
 /// G15 A node that was cut off for long returns and does not depose a healthy leader ([live-1],
 /// [live-2]).
 #[test]

@@ -16,14 +16,11 @@ use crate::{
     record::{Class, Record},
     slot::Slot,
     time::Time,
-    transfer::Transfer,
     value::Value,
 };
 
 /// Rounds that one incarnation may use in an era before it would meet those of the next.
 const ROUNDS_PER_INCARNATION: u32 = 1 << 20;
-/// A transfer may take this many of the longest election time-outs.
-const TRANSFER_PATIENCE: u64 = 10;
 
 impl Node {
     /// The next ballot of this node, if it may start one ([ballot-1], [ballot-3]).
@@ -638,6 +635,9 @@ impl Node {
             peer.promised <= ballot && peer.connected
         });
         let enough = configuration.is_quorum(Phase::Two, level);
+        if own_stray <= ballot && self.lets_lead(now, stray, enough, effects) {
+            return;
+        }
         match self.next_ballot() {
             Some(next) if enough && next > stray => self.campaign(Asked::Everybody, effects),
             // It is in an era that nobody has told of here; the others are enough until then.
@@ -655,7 +655,7 @@ impl Node {
             return self.step_down(now, effects);
         }
         self.move_era(effects);
-        self.hand_over(effects);
+        self.hand_over(now, effects);
     }
 
     /// [era-8] Before the next reconfiguration the leader moves to a ballot of the era in force,
@@ -697,69 +697,6 @@ impl Node {
                     self.campaign(Asked::Everybody, effects);
                 }
             }
-        }
-    }
-
-    pub(super) fn on_transfer_wanted(
-        &mut self,
-        now: Time,
-        to: Option<NodeId>,
-        effects: &mut Effects,
-    ) {
-        let end = |result| Effect::TransferEnded(result);
-        let own = self.options.member.node;
-        if self.leading.is_none() {
-            return effects.push(end(Err(Refusal::NotLeader)));
-        }
-        if to == Some(own) {
-            return effects.push(end(Ok(own)));
-        }
-        if self.transfer.is_some() {
-            return effects.push(end(Err(Refusal::Transferring)));
-        }
-        let configuration = self.learner.eras().current();
-        let able = |member: Member| {
-            configuration
-                .position(member)
-                .is_some_and(|at| !configuration.members()[at].auxiliary)
-        };
-        let candidates = self
-            .peers
-            .iter()
-            .filter(|peer| peer.connected && able(peer.member));
-        let target = match to {
-            Some(node) => candidates.into_iter().find(|peer| peer.member.node == node),
-            None => candidates.max_by_key(|peer| (peer.voted_to, peer.decided_to)),
-        };
-        let Some(target) = target.map(|peer| peer.member.node) else {
-            return effects.push(end(Err(Refusal::NoTarget)));
-        };
-        let deadline = now.plus_ms(self.options.election_max_ms * TRANSFER_PATIENCE);
-        self.transfer = Some(Transfer {
-            target,
-            deadline,
-            handed: false,
-        });
-    }
-
-    /// [live-4] The token goes when the target has everything that this leader has.
-    fn hand_over(&mut self, effects: &mut Effects) {
-        let (Some(leading), Some(transfer)) = (&self.leading, &mut self.transfer) else {
-            return;
-        };
-        let next = leading.tally.next();
-        let Some(peer) = self.peers.peer(transfer.target) else {
-            return;
-        };
-        let level = leading.tally.is_empty() && peer.decided_to >= next;
-        if level && !transfer.handed {
-            transfer.handed = true;
-            effects.send(
-                transfer.target,
-                Message::Transfer {
-                    ballot: leading.ballot(),
-                },
-            );
         }
     }
 

@@ -76,17 +76,18 @@ impl Node {
             self.campaign(Asked::Everybody, effects);
         }
         if now >= self.next_heartbeat {
-            if let Some(transfer) = &mut self.transfer {
-                transfer.handed = false;
-            }
             self.reabsorb(now, effects);
             self.heartbeat(now, effects);
+            self.repeat_token(effects);
         }
     }
 
     fn tick_following(&mut self, now: Time, effects: &mut Effects) {
         if now < self.election.deadline() {
             return;
+        }
+        if self.records_by_token(now) {
+            return self.election.rearm(now);
         }
         self.phase1 = None;
         if self.election.leader().is_some() {
@@ -155,22 +156,6 @@ impl Node {
         }
     }
 
-    /// [live-4] The leader hands over: campaign at once.
-    pub(super) fn on_transfer(
-        &mut self,
-        now: Time,
-        from: NodeId,
-        ballot: Ballot,
-        effects: &mut Effects,
-    ) {
-        let stands = self.election.leader_ballot() == Some(ballot) && ballot.node == from;
-        let free = self.leading.is_none() && self.phase1.is_none();
-        if stands && free && self.may_lead() && self.is_whole() {
-            self.election.rearm(now);
-            self.campaign(Asked::Everybody, effects);
-        }
-    }
-
     pub(super) fn on_disconnected(&mut self, now: Time, node: NodeId) {
         self.peers.disconnect(node);
         if self.election.leader() == Some(node) {
@@ -191,7 +176,8 @@ impl Node {
             .catchup
             .wake_at(self.catchup_retry_us())
             .filter(|_| behind);
-        let transfer = self.transfer.map(|transfer| transfer.deadline);
+        let leads = self.leading.is_some();
+        let transfer = self.transfer.map(|transfer| transfer.wake_at(leads));
         let others = [phase1a, catchup, transfer, self.asked.wake_at(patience)];
         others.into_iter().flatten().fold(turn, Time::min)
     }

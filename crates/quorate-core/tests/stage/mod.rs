@@ -106,6 +106,15 @@ impl Stage {
             ["join", node] => self.join(node_id(node), &mut out),
             // timeout 1 — time goes on to the moment that the node asked to be woken at
             ["timeout", node] => self.timeout(node_id(node), &mut out),
+            // beats 1 9 — so many heartbeats of a leader and their answers; nothing else arrives
+            ["beats", node, count] => {
+                let (node, quiet) = (node_id(node), &mut String::new());
+                for _ in 0..count.parse().expect("a number") {
+                    self.timeout(node, quiet);
+                    self.deliver(&format!("{node}->*"), &["heartbeat"], quiet);
+                    self.deliver(&format!("*->{node}"), &["heartbeat-reply"], quiet);
+                }
+            }
             // elect 1 — the same until it leads, with everything delivered and persisted
             ["elect", node] => self.elect(node_id(node), &mut out),
             // propose 1 x — a value by any name; `no-op*5` for a range

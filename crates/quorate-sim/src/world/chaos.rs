@@ -261,7 +261,7 @@ impl World {
         };
         if let Some(leader) = (0..self.nodes.len()).find(leads) {
             self.line(&name(leader), "asked", format_args!("to hand over"));
-            self.tell(leader, Arrival::Transfer);
+            self.tell(leader, Arrival::Transfer(None));
         }
     }
 

@@ -150,6 +150,13 @@ impl World {
         self.after(0, Event::Resume { node, life });
     }
 
+    /// The operator wants another leader.
+    pub fn transfer_now(&mut self, node: usize, to: usize) {
+        let to = Some(self.nodes[to].id());
+        let life = self.nodes[node].life;
+        self.arrive(node, life, Arrival::Transfer(to));
+    }
+
     /// The operator tells a node to stop.
     pub fn stop_now(&mut self, node: usize) {
         let life = self.nodes[node].life;

@@ -340,7 +340,7 @@ impl Turn<'_> {
                     requests.remove(&connection);
                     front.closed(connection, &mut replica.requests(self.now, self.wall_ms));
                 }
-                Arrival::Transfer => replica.transfer(self.now, None),
+                Arrival::Transfer(to) => replica.transfer(self.now, to),
                 Arrival::Stop => replica.stop(self.now),
             }
         }

@@ -1,0 +1,145 @@
+//! Leadership handed over on purpose, from both sides ([live-4]).
+
+use super::Node;
+use crate::{
+    ballot::Ballot,
+    effect::{Effect, Effects, Refusal},
+    leader::{Asked, Stage},
+    message::Message,
+    node_id::{Member, NodeId},
+    time::Time,
+    transfer::{Bounds, Transfer},
+};
+
+/// A transfer may take this many of the longest election time-outs.
+const PATIENCE: u64 = 10;
+
+impl Node {
+    pub(super) fn on_transfer_wanted(
+        &mut self,
+        now: Time,
+        to: Option<NodeId>,
+        effects: &mut Effects,
+    ) {
+        let end = |result| Effect::TransferEnded(result);
+        let own = self.options.member.node;
+        if self.leading.is_none() {
+            return effects.push(end(Err(Refusal::NotLeader)));
+        }
+        if to == Some(own) {
+            return effects.push(end(Ok(own)));
+        }
+        if self.transfer.is_some() {
+            return effects.push(end(Err(Refusal::Transferring)));
+        }
+        let configuration = self.learner.eras().current();
+        let able = |member: Member| {
+            configuration
+                .position(member)
+                .is_some_and(|at| !configuration.members()[at].auxiliary)
+        };
+        let candidates = self
+            .peers
+            .iter()
+            .filter(|peer| peer.connected && able(peer.member));
+        let target = match to {
+            Some(node) => candidates.into_iter().find(|peer| peer.member.node == node),
+            None => candidates.max_by_key(|peer| (peer.voted_to, peer.decided_to)),
+        };
+        let Some(target) = target.map(|peer| peer.member.node) else {
+            return effects.push(end(Err(Refusal::NoTarget)));
+        };
+        let deadline = now.plus_us(self.transfer_patience_us());
+        self.transfer = Some(Transfer::new(target, now, deadline));
+    }
+
+    fn transfer_patience_us(&self) -> u64 {
+        self.options.election_max_ms * 1000 * PATIENCE
+    }
+
+    /// The token goes when the target has everything that this leader has.
+    pub(super) fn hand_over(&mut self, now: Time, effects: &mut Effects) {
+        let (Some(leading), Some(transfer)) = (&self.leading, &mut self.transfer) else {
+            return;
+        };
+        let bounds = Bounds {
+            hold_us: self.options.election_min_ms * 1000,
+            rest_us: self.options.election_max_ms * 1000,
+            look_us: self.options.heartbeat_ms * 1000,
+        };
+        let next = leading.tally.next();
+        let peer = self.peers.peer(transfer.target);
+        let peer = peer.filter(|peer| peer.connected);
+        let reach = peer.map(|peer| peer.voted_to.max(peer.decided_to));
+        let near = reach.is_some_and(|to| to.plus(self.options.inflight_max as u64) >= next);
+        let level = leading.tally.is_empty() && reach.is_some_and(|to| to >= next);
+        if transfer.advance(now, near, level, bounds) {
+            let ballot = leading.ballot();
+            effects.send(transfer.target, Message::Transfer { ballot });
+        }
+    }
+
+    /// The token may be lost; the target shows by a promise of its own that it is not.
+    pub(super) fn repeat_token(&mut self, effects: &mut Effects) {
+        let (Some(leading), Some(transfer)) = (&self.leading, &self.transfer) else {
+            return;
+        };
+        let ballot = leading.ballot();
+        let waits = |peer: &crate::flow::Peer| peer.connected && peer.promised <= ballot;
+        if transfer.is_handed() && self.peers.peer(transfer.target).is_some_and(waits) {
+            effects.send(transfer.target, Message::Transfer { ballot });
+        }
+    }
+
+    /// Somebody promised this ballot, above the leader's own. Whether it is that of a node that was
+    /// handed the leadership: there is no competition while it records its round and the others are
+    /// `enough` to lead meanwhile, and then for the time of an election.
+    pub(super) fn lets_lead(
+        &mut self,
+        now: Time,
+        stray: Ballot,
+        enough: bool,
+        effects: &mut Effects,
+    ) -> bool {
+        let election_us = self.election.patience_us();
+        let Some(transfer) = &mut self.transfer else {
+            return false;
+        };
+        if !transfer.is_handed() || transfer.target != stray.node {
+            return false;
+        }
+        if !enough && transfer.has_failed(now, election_us) {
+            self.transfer = None;
+            effects.push(Effect::TransferEnded(Err(Refusal::TimedOut)));
+            return false;
+        }
+        true
+    }
+
+    /// The leader hands over: campaign at once.
+    pub(super) fn on_transfer(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        ballot: Ballot,
+        effects: &mut Effects,
+    ) {
+        let stands = self.election.leader_ballot() == Some(ballot) && ballot.node == from;
+        let free = self.leading.is_none() && self.phase1.is_none();
+        if stands && free && self.may_lead() && self.is_whole() {
+            self.election.rearm(now);
+            self.campaign(Asked::Everybody, effects);
+            self.token_at = Some(now);
+        }
+    }
+
+    /// Whether a campaign that the leader asked for waits for this node's own disk: a new one would
+    /// only wait behind it.
+    pub(super) fn records_by_token(&self, now: Time) -> bool {
+        let stage = self.phase1.as_ref().map(|phase1| phase1.stage);
+        let asked = self
+            .token_at
+            .is_some_and(|at| now.since_us(at) < self.transfer_patience_us());
+        asked && matches!(stage, Some(Stage::Recording(_)))
+    }
+}
