@@ -48,7 +48,8 @@ pub enum Failure {
     Stopping,
     /// It may have been executed, or may yet be.
     Unknown,
-    /// The session is unknown or expired; not executed ([session-4]).
+    /// The session is unknown or expired; not executed now ([session-4]). Had the number been sent
+    /// before, it may have been executed then.
     NoSession,
     /// Executed before, and its reply was acknowledged and forgotten ([session-2]).
     ReplyForgotten,

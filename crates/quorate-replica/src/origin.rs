@@ -84,7 +84,10 @@ enum Session {
 struct Registration {
     tag: Tag,
     deadline: Time,
+    /// On its way to the present leader,
     on_way: bool,
+    /// or to an earlier one: it may take effect.
+    offered: bool,
 }
 
 /// What this node accepted and has not finished.
@@ -238,6 +241,7 @@ impl Origin {
                 tag,
                 deadline,
                 on_way: false,
+                offered: false,
             },
         );
         Ok(())
@@ -301,6 +305,7 @@ impl Origin {
             .find(|(_, registration)| !registration.on_way);
         if let Some((&number, registration)) = waiting {
             registration.on_way = true;
+            registration.offered = true;
             return Some(self.registration(number));
         }
         if self.cursor == self.flights.len() {
@@ -558,15 +563,13 @@ impl Origin {
         while let Some(first) = self.clients.first_entry()
             && first.get().deadline <= now
         {
-            let Registration { tag, on_way, .. } = first.remove();
-            completions.failed(
-                tag,
-                if on_way {
-                    Failure::Unknown
-                } else {
-                    Failure::NoQuorum
-                },
-            );
+            let Registration { tag, offered, .. } = first.remove();
+            let failure = if offered {
+                Failure::Unknown
+            } else {
+                Failure::NoQuorum
+            };
+            completions.failed(tag, failure);
             expired += 1;
         }
         expired
@@ -842,6 +845,22 @@ mod tests {
             origin.expire(Time(0).plus_ms(TIMEOUT_MS), &mut completions),
             0
         );
+    }
+
+    /// What is about to be offered again was offered before: it may take effect all the same.
+    #[test]
+    fn registration_that_left_once_may_take_effect() {
+        let (mut origin, mut completions) = opened();
+        for tag in [1, 2] {
+            completions.opened();
+            origin.register(Time(0), Tag(tag)).unwrap();
+        }
+        origin.take_offer(Time(0)).unwrap();
+        origin.on_new_ballot();
+        origin.expire(Time(0).plus_ms(TIMEOUT_MS), &mut completions);
+        let registrations = failures(&mut completions).split_off(1);
+        let expected = [(1, Failure::Unknown), (2, Failure::NoQuorum)];
+        assert_eq!(registrations, expected);
     }
 
     /// [session-4] What cannot run any more under the old session may run under a new one, in its

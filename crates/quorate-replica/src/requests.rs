@@ -152,6 +152,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if let Some(error) = &self.read_error {
             return Some(format!("the log could not be read back: {error}"));
         }
+        if self.node.is_out_of_rounds() {
+            let times = self.member.incarnation.0;
+            return Some(format!(
+                "this node has lost its memory {times} times and has no rounds left: it never leads \
+                 again; replace it under a new id"
+            ));
+        }
         let configuration = self.node.configuration();
         let forgot = configuration.position(self.member).is_none()
             && configuration.member_of(self.member.node).is_some();

@@ -799,3 +799,17 @@ fn damaged_log_is_repaired_from_peers() {
     let replayed = |cluster: &mut Cluster<Book>| cluster.replica(N2).service().pages.len() >= 190;
     assert!(cluster.run_until(5_000, replayed));
 }
+
+/// [ballot-1] Rounds are shared out to incarnations; who has used up all of them says so.
+#[test]
+fn node_out_of_rounds_says_that_it_never_leads() {
+    let mut cluster = books(3, Class::Volatile, 17);
+    led(&mut cluster);
+    cluster.crash(N2);
+    for _ in 0..4096 {
+        cluster.forget_votes(N2);
+    }
+    cluster.start(N2);
+    let error = cluster.replica(N2).error().unwrap();
+    assert!(error.contains("4096 times"), "{error}");
+}

@@ -243,7 +243,8 @@ impl Drop for Embedded {
     }
 }
 
-/// Why there is no reply; [`Failure::Unknown`] alone means that it may have been executed.
+/// Why there is no reply. [`Failure::Unknown`] means that it may have been executed, and
+/// [`Failure::NoSession`] the same of a number that was sent before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotDone(pub Failure);
 
@@ -255,7 +256,9 @@ impl std::fmt::Display for NotDone {
             Failure::TooBig => "the command is too big; not executed",
             Failure::Stopping => "the node is stopping; not executed",
             Failure::Unknown => "it may have been executed, or may yet be",
-            Failure::NoSession => "unknown session; not executed",
+            Failure::NoSession => {
+                "unknown session; not executed now, perhaps when it was sent before"
+            }
             Failure::ReplyForgotten => "executed before, its reply is forgotten",
             Failure::SessionFull => "too many commands open in the session; not executed",
         })

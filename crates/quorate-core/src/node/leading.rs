@@ -23,18 +23,24 @@ use crate::{
 const ROUNDS_PER_INCARNATION: u32 = 1 << 20;
 
 impl Node {
+    /// [ballot-2] A node that may have forgotten a round of its own stays above all of them. `None`
+    /// after so many incarnations that there are no rounds left.
+    fn rounds_forgotten(&self) -> Option<u32> {
+        let incarnation = self.options.member.incarnation.0;
+        incarnation.checked_mul(ROUNDS_PER_INCARNATION)
+    }
+
+    /// [ballot-1] Whether this node can never campaign again, in any era.
+    pub fn is_out_of_rounds(&self) -> bool {
+        self.rounds_forgotten().is_none()
+    }
+
     /// The next ballot of this node, if it may start one ([ballot-1], [ballot-3]).
     pub(super) fn next_ballot(&self) -> Option<Ballot> {
         let era = self.learner.eras().era();
         let of = |ballot: Ballot| if ballot.era == era { ballot.round } else { 0 };
         let promised = self.acceptor.promised();
-        // [ballot-2] A node that may have forgotten a round of its own stays above all of them.
-        let forgotten = self
-            .options
-            .member
-            .incarnation
-            .0
-            .checked_mul(ROUNDS_PER_INCARNATION)?;
+        let forgotten = self.rounds_forgotten()?;
         let used = of(self.spoken)
             .max(of(promised))
             .max(self.election.round_seen(era))

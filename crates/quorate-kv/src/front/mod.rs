@@ -316,7 +316,10 @@ fn failure_text(failure: Failure) -> &'static str {
         Failure::TooBig => "TOOBIG not executed: the command is larger than --command-max",
         Failure::Stopping => "NOQUORUM not executed: this node is stopping; use another one",
         Failure::Unknown => "UNKNOWN may have been executed, or may yet be; read before repeating",
-        Failure::NoSession => "NOSESSION not executed: the session is unknown or has expired",
+        Failure::NoSession => {
+            "NOSESSION not executed now: the session is unknown or has expired; \
+             a number that was sent before may have been executed then"
+        }
         Failure::ReplyForgotten => {
             "REPLYFORGOTTEN executed before; the reply was acknowledged and is gone"
         }

@@ -25,7 +25,7 @@ const HELP: [&str; 7] = [
     "QUORATE HELP -- this",
 ];
 
-const NO_SESSION: &str = "NOSESSION not executed: this connection has no session; \
+const NO_SESSION: &str = "NOSESSION not executed now: this connection has no session; \
     register one with QUORATE SESSION or attach one with QUORATE SESSION <id>";
 
 impl Connection {
