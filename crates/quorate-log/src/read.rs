@@ -10,14 +10,17 @@ use quorate_core::{
 use crate::{
     batch::{self, Header},
     disk::{Buffer, Disk, Place},
-    error::{DiskError, LogError},
+    error::{DiskError, Lack, LogError},
     index::{Index, Span},
+    patience::Patience,
     range_map::RangeMap,
     record::Records,
 };
 
 const ACTIVE_MAX: usize = 4;
 const WAITING_MAX: usize = 64;
+/// A read that found no descriptor lets so many calls pass before it is tried again.
+const SKIPS_MAX: u32 = 16;
 
 /// Slots with their value and its bytes, as the last record on them has it.
 pub type Values = Vec<(SlotRange, Value, Vec<u8>)>;
@@ -50,6 +53,8 @@ pub(crate) struct Reads {
     done: VecDeque<ReadDone>,
     next_id: u64,
     spare: Option<Buffer>,
+    /// After reads that found no descriptor.
+    refused: Patience,
 }
 
 impl Reads {
@@ -81,8 +86,11 @@ impl Reads {
         self.waiting.is_empty() && self.active.is_empty()
     }
 
-    /// Starts what may start.
+    /// Starts what may start. Called with every poll.
     pub(crate) fn pump<D: Disk>(&mut self, disk: &mut D, index: &Index) {
+        if !self.refused.may_try() {
+            return;
+        }
         while self.active.len() < ACTIVE_MAX {
             let Some(job) = self.waiting.pop_front() else {
                 return;
@@ -128,6 +136,16 @@ impl Reads {
             return;
         };
         let (slots, span) = job.span.take().expect("set when the read was started");
+        if let Err(error) = &result
+            && error.lack == Some(Lack::Descriptors)
+        {
+            // Nothing is known of what is there, so nothing is said of it: it is read later.
+            self.spare = Some(buffer);
+            self.refused.failed(SKIPS_MAX);
+            self.waiting.push_front(job);
+            return;
+        }
+        self.refused.succeeded();
         let bytes = usize::try_from(span.bytes).expect("an entry is bounded");
         let taken = result
             .map_err(LogError::Disk)

@@ -37,6 +37,8 @@ pub enum Fault {
     DiskError,
     /// There is no room for new segments for a while.
     DiskFull,
+    /// Somebody takes all file descriptors of a process for a while.
+    NoDescriptors,
     /// A bit flips in what was written long ago.
     Rot,
     /// Somebody sets a wall clock.
@@ -46,7 +48,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// All of them.
+    /// All that are drawn together; [`Fault::NoDescriptors`] came later.
     pub const ALL: [Self; 16] = [
         Self::Crash,
         Self::CrashAll,
@@ -131,6 +133,12 @@ impl Settings {
             if dice.chance(2, 5) {
                 faults.push((fault, mean_ms * 1000));
             }
+        }
+        // Dice of its own leave the runs of seeds without it what they were.
+        let later = &mut Dice::new(seed ^ 0x6465_7363_7269_7074);
+        if later.chance(1, 5) {
+            let mean_ms = later.pick(&[60, 200, 600, 2000]);
+            faults.push((Fault::NoDescriptors, mean_ms * 1000));
         }
         let tiny_queues = dice.chance(1, 3);
         Self {
