@@ -43,9 +43,11 @@ const fn setting(
 const CONFIG: &str = "config";
 /// Not shown in the help: nobody wants it but `quorate bench`.
 const DISK_FLUSH_MS: &str = "disk-flush-ms";
+/// Not shown either: small segments are for tests, which want many of them.
+const LOG_SEGMENT: &str = "log-segment";
 
 /// All settings of `quorate start`, in the order of its help.
-const SETTINGS: [Setting; 22] = [
+const SETTINGS: [Setting; 23] = [
     setting(
         "data",
         "DIR",
@@ -163,6 +165,12 @@ const SETTINGS: [Setting; 22] = [
         Some("0"),
     ),
     setting(
+        LOG_SEGMENT,
+        "BYTES",
+        "Size of new segments of the log: for tests",
+        Some("67108864"),
+    ),
+    setting(
         CONFIG,
         "FILE",
         "A TOML file; its keys are the long flags",
@@ -186,7 +194,7 @@ impl Args for StartArgs {
                 Arg::new(setting.name)
                     .long(setting.name)
                     .value_name(setting.value)
-                    .hide(setting.name == DISK_FLUSH_MS)
+                    .hide(matches!(setting.name, DISK_FLUSH_MS | LOG_SEGMENT))
                     .help(format!(
                         "{}{}{variable}",
                         setting.help,
@@ -238,6 +246,7 @@ pub(crate) struct StartConfig {
     pub(crate) client_timeout_ms: u64,
     pub(crate) command_max: usize,
     pub(crate) log_ready: u64,
+    pub(crate) log_segment: u64,
     pub(crate) tuning: Tuning,
     pub(crate) disk_flush: Duration,
 }
@@ -256,6 +265,7 @@ impl StartConfig {
             client_timeout_ms: self.client_timeout_ms,
             command_bytes_max: self.command_max,
             log_ready_bytes: self.log_ready,
+            log_segment_bytes: self.log_segment,
             client_input_bytes_max: input_bytes_max(self.command_max),
             tuning: self.tuning,
             disk_flush: self.disk_flush,
@@ -413,6 +423,7 @@ impl StartConfig {
             client_timeout_ms: layers.required("client-timeout-ms", ms, parse_ms)?,
             command_max: layers.required("command-max", "1024 … 67108864 bytes", parse_bytes)?,
             log_ready: layers.required("log-ready", "0 … 1099511627776 bytes", parse_log_ready)?,
+            log_segment: layers.required(LOG_SEGMENT, SEGMENT, parse_segment)?,
             tuning: tuning::resolve(&layers)?,
             disk_flush: layers.required(DISK_FLUSH_MS, "0 … 1000 milliseconds", parse_flush)?,
         };
@@ -528,6 +539,15 @@ fn parse_bytes(text: &str) -> Option<usize> {
 
 /// Largest `--log-ready`: a typing error rather than a wish beyond it.
 const LOG_READY_LIMIT: u64 = 1 << 40;
+
+/// What `parse_segment` takes.
+const SEGMENT: &str = "65536 … 1073741824 bytes, a multiple of 4096";
+
+fn parse_segment(text: &str) -> Option<u64> {
+    let bytes: u64 = text.parse().ok()?;
+    let fits = (64 << 10..=1 << 30).contains(&bytes) && bytes.is_multiple_of(4096);
+    fits.then_some(bytes)
+}
 
 fn parse_log_ready(text: &str) -> Option<u64> {
     text.parse().ok().filter(|bytes| *bytes <= LOG_READY_LIMIT)

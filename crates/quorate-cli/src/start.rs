@@ -12,12 +12,16 @@ use std::{
     thread,
 };
 
-use quorate::{Folder, StateMachine, class_name};
+use quorate::{Descriptors, Folder, StateMachine, class_name, raise_descriptor_limit};
 use quorate_bench::log_service::{FrameFront, NoState};
 use quorate_kv::{
     front::{RespFront, Settings as FrontSettings},
     service::Service,
-    store::{Store as KvStore, lsm::LsmStore, memory::MemoryStore},
+    store::{
+        Store as KvStore,
+        lsm::{Limits as StoreLimits, LsmStore},
+        memory::MemoryStore,
+    },
 };
 use quorate_log::identity::Identity;
 use quorate_net::{Handle, Listeners, Reactor};
@@ -39,8 +43,9 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     let config = StartConfig::resolve(args, &|name| env::var(name).ok())?;
     die_with_parent()?;
     let stop = Stop::on_signal()?;
-    let known = config.settings();
+    let mut known = config.settings();
     let folder = Folder::open(&known)?;
+    known.descriptors = Descriptors::share(raise_descriptor_limit(), folder.nodes(&known))?;
     let node = folder.node();
     let listed = folder.listed_address(&known);
     let peer = config.peer.clone().or_else(|| listed.clone());
@@ -85,7 +90,8 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
         let front = FrameFront::new(env!("CARGO_PKG_VERSION"), class);
         return node.run(NoState, front);
     }
-    let service = Service::new(open_store(node.identity.folder(), store)?);
+    let files = node.known.descriptors.store_files;
+    let service = Service::new(open_store(node.identity.folder(), store, files)?);
     let front = RespFront::new(FrontSettings {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         store: store.name().to_owned(),
@@ -251,12 +257,17 @@ fn advertised(listeners: &Listeners, admin: &Admin, listed: Option<&str>) -> Add
     }
 }
 
-fn open_store(folder: &Path, store: Store) -> Result<Box<dyn KvStore>, Problem> {
+fn open_store(folder: &Path, store: Store, files_max: usize) -> Result<Box<dyn KvStore>, Problem> {
     match store {
         // The service without state keeps nothing, wherever.
         Store::Memory | Store::None => Ok(Box::new(MemoryStore::new())),
         Store::Lsm => {
-            let (opened, set_aside) = LsmStore::open(&folder.join("kv")).map_err(|error| {
+            let limits = StoreLimits {
+                files_max,
+                ..StoreLimits::default()
+            };
+            let opened = LsmStore::open_with(&folder.join("kv"), limits);
+            let (opened, set_aside) = opened.map_err(|error| {
                 Problem::new(Exit::Failed, "store", error)
                     .hint("move the folder kv aside: it is rebuilt from the log")
             })?;

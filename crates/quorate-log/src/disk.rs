@@ -15,6 +15,8 @@ mod event;
 #[cfg(target_os = "linux")]
 mod file;
 #[cfg(target_os = "linux")]
+mod files;
+#[cfg(target_os = "linux")]
 mod folder;
 mod memory;
 #[cfg(target_os = "linux")]
@@ -170,6 +172,11 @@ pub trait Disk: Source {
 
     /// Reads `bytes` bytes, whole blocks, to the start of the buffer.
     fn start_read(&mut self, token: u64, at: Place, buffer: Buffer, bytes: usize);
+
+    /// Opens the file of the segment that is written to next, before that is needed, and keeps it
+    /// open until a later segment is written to. Nothing is written to a segment for which this
+    /// failed, so a write never lacks a descriptor.
+    fn open_ahead(&mut self, segment: Segment) -> Result<(), DiskError>;
 
     /// Makes a new segment: zeros, sync, rename, sync of the folder ([disk-10]).
     fn start_prepare(&mut self, segment: Segment, bytes: u64, zeros: Zeros);

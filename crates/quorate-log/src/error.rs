@@ -2,6 +2,8 @@
 
 use std::{error::Error, fmt, io};
 
+use rustix::io::Errno;
+
 use crate::disk::Place;
 
 /// Something that the disk refused or failed to do. Names the file.
@@ -11,6 +13,27 @@ pub struct DiskError {
     pub kind: io::ErrorKind,
     /// Which operation on which file failed, and how.
     pub detail: String,
+    /// What there was too little of, if that is all.
+    pub lack: Option<Lack>,
+}
+
+/// What a machine can run out of, and have again: nothing is broken, so whoever can wait waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// Room on the disk.
+    Room,
+    /// Descriptors, of the process or of the machine: a file cannot be opened.
+    Descriptors,
+}
+
+impl Lack {
+    fn of(error: &io::Error) -> Option<Self> {
+        match (error.kind(), Errno::from_io_error(error)) {
+            (io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded, _) => Some(Self::Room),
+            (_, Some(Errno::MFILE | Errno::NFILE)) => Some(Self::Descriptors),
+            _ => None,
+        }
+    }
 }
 
 impl DiskError {
@@ -19,6 +42,7 @@ impl DiskError {
         Self {
             kind: error.kind(),
             detail: format!("{action} {file}: {error}"),
+            lack: Lack::of(error),
         }
     }
 
@@ -28,15 +52,8 @@ impl DiskError {
         Self {
             kind: io::ErrorKind::WriteZero,
             detail,
+            lack: None,
         }
-    }
-
-    /// Whether room, not the device, is what is missing.
-    pub fn is_full(&self) -> bool {
-        matches!(
-            self.kind,
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-        )
     }
 }
 
@@ -100,6 +117,10 @@ impl LogError {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Failed(_) => "check the disk, then restart the node; it recovers from its log",
+            Self::Disk(DiskError {
+                lack: Some(Lack::Descriptors),
+                ..
+            }) => "raise the limit on open files (ulimit -n, LimitNOFILE=); nothing is lost",
             Self::Disk(_) => "check that the data folder exists, is readable and writable",
             Self::Foreign { .. } => "point --data at this node's own folder",
             Self::Newer { .. } => "start the newer version of the program",

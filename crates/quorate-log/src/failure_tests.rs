@@ -4,7 +4,7 @@ use quorate_core::{record::RecordSeq, slot::Slot, slot::SlotRange};
 
 use crate::{
     DiskError, Log, LogError, LogOptions,
-    disk::{Disk as _, Fault, MemoryDisk},
+    disk::{Disk as _, Fault, MemoryDisk, Segment},
     log_tests::{hard, open, options, read_all, settle, value, vote},
 };
 
@@ -147,6 +147,116 @@ fn a_full_disk_is_busy_until_there_is_room() {
     assert_eq!(read_all(&mut log, 1, 101).len(), 100);
 }
 
+/// Whoever takes all descriptors cannot end a log: it writes on in the segments that it has open, then
+/// waits, and goes on.
+#[test]
+fn without_descriptors_the_log_uses_up_what_is_open_and_then_waits() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    vote(&mut log, 1, 3000, 1);
+    settle(&mut log);
+    disk.set_out_of_descriptors(true);
+    fill(&mut log, 2, 100);
+    let released = log.poll().unwrap();
+    let segment = options().segment_bytes / 4096;
+    assert!(
+        released.0 > segment && released < RecordSeq(100),
+        "the next segment was opened ahead of need: {released:?}"
+    );
+    let reason = log.busy_reason().unwrap();
+    assert!(reason.contains("no descriptor"), "{reason}");
+    disk.set_out_of_descriptors(false);
+    settle(&mut log);
+    assert_eq!(log.poll(), Ok(RecordSeq(100)));
+    assert_eq!(log.busy_reason(), None);
+    assert_eq!(read_all(&mut log, 1, 101).len(), 100);
+}
+
+/// Several spares are there, and only the first of them is open.
+#[test]
+fn a_spare_that_cannot_be_opened_is_waited_for() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = with_spares(&disk);
+    disk.set_out_of_descriptors(true);
+    fill(&mut log, 1, 100);
+    let released = log.poll().unwrap();
+    assert!(released < RecordSeq(40), "{released:?}");
+    assert!(log.spare_bytes() > 0, "there is one");
+    disk.set_out_of_descriptors(false);
+    settle(&mut log);
+    assert_eq!(log.poll(), Ok(RecordSeq(100)));
+}
+
+/// Somebody removed it: that is no lack of anything, and is said when the segment is needed.
+#[test]
+fn a_spare_that_is_gone_is_final_once_it_is_needed() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = with_spares(&disk);
+    assert!(disk.remove(Segment(3)));
+    fill(&mut log, 1, 100);
+    let error = log.poll().unwrap_err();
+    assert!(matches!(error, LogError::Failed(_)), "{error}");
+}
+
+/// A log with three spares, of which the first becomes the segment in use.
+fn with_spares(disk: &MemoryDisk) -> (Log<MemoryDisk>, crate::Recovery) {
+    let options = LogOptions {
+        spare_segments: 3,
+        ..options()
+    };
+    let (mut log, recovery) = Log::open(disk.attach(), options).unwrap();
+    while log.spare_bytes() < 3 * options.segment_bytes {
+        log.poll().unwrap();
+    }
+    (log, recovery)
+}
+
+/// Catch-up and replay wait for a descriptor; nobody is told that something is damaged.
+#[test]
+fn a_read_without_a_descriptor_is_served_later() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    fill(&mut log, 1, 100);
+    settle(&mut log);
+    disk.set_out_of_descriptors(true);
+    for token in 0..6 {
+        let range = SlotRange::new(Slot(1), Slot(101));
+        log.start_read(token, range, 1 << 20).unwrap();
+    }
+    for _ in 0..1000 {
+        log.poll().unwrap();
+    }
+    assert_eq!(log.next_read(), None);
+    assert!(!log.reads_idle());
+    disk.set_out_of_descriptors(false);
+    let mut done = Vec::new();
+    while done.len() < 6 {
+        log.poll().unwrap();
+        done.extend(log.next_read());
+    }
+    for read in done {
+        assert_eq!(read.result.unwrap().len(), 100);
+    }
+}
+
+/// [disk-8] What could not be looked at is not damaged: a node that took it for that would say for
+/// ever after that it has forgotten votes.
+#[test]
+fn a_start_without_descriptors_is_refused_and_finds_no_damage() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    fill(&mut log, 1, 100);
+    settle(&mut log);
+    disk.crash(1);
+    disk.set_out_of_descriptors(true);
+    let error = Log::open(disk.attach(), options()).unwrap_err();
+    assert!(matches!(error, LogError::Disk(_)), "{error}");
+    assert!(error.hint().contains("limit on open files"), "{error}");
+    disk.set_out_of_descriptors(false);
+    let (_, recovery) = open(&disk);
+    assert_eq!((recovery.records, recovery.damage), (100, None));
+}
+
 /// An empty folder on a full disk starts, and waits.
 #[test]
 fn a_full_disk_at_the_first_start_is_busy_too() {
@@ -217,10 +327,7 @@ fn a_read_only_file_system_ends_writing_not_reading() {
 fn a_caller_may_declare_the_disk_dead() {
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);
-    let late = DiskError {
-        kind: std::io::ErrorKind::TimedOut,
-        detail: "write: too slow".into(),
-    };
+    let late = DiskError::new("write", "segment 1", &std::io::ErrorKind::TimedOut.into());
     log.fail(late.clone());
     assert_eq!(log.poll(), Err(LogError::Failed(late)));
 }

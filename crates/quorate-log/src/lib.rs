@@ -33,6 +33,7 @@ pub mod identity;
 mod index;
 mod log;
 mod mutant;
+mod patience;
 mod pool;
 mod range_map;
 mod read;
@@ -55,7 +56,7 @@ mod log_tests;
 #[cfg(test)]
 mod model_tests;
 
-pub use error::{DiskError, LogError};
+pub use error::{DiskError, Lack, LogError};
 pub use log::{DEPTH_MAX, LINGER_BYTES, Log, LogOptions};
 pub use read::{ReadDone, Values};
 pub use recover::{Damage, Recovery};

@@ -12,7 +12,7 @@ use quorate_core::{
 use crate::{
     batch::{BATCH_BYTES_MAX, HEADER, Owner},
     disk::{BLOCK, Completed, Disk, DiskCounters, Place, Zeros},
-    error::{DiskError, LogError},
+    error::{DiskError, Lack, LogError},
     gather::Gather,
     index::Index,
     mutant::{Mutant, planted},
@@ -133,6 +133,9 @@ impl<D: Disk> Log<D> {
         // [disk-4] Behind a cut nothing is written any more: a fresh segment is.
         let go_on = walked.tail_clean || planted(Mutant::SegmentKeptAfterCut);
         let tail = walked.tail.filter(|_| go_on);
+        if let Some((tail, ..)) = tail {
+            disk.open_ahead(tail.segment).map_err(LogError::Disk)?;
+        }
         let writer = Writer::new(
             options.owner(),
             options.incarnation,
@@ -241,17 +244,18 @@ impl<D: Disk> Log<D> {
 
     /// Moves on to a fresh segment; false if there is none yet.
     fn next_segment(&mut self, length: usize) -> bool {
-        if let Some(spare) = self.pool.take(length) {
-            self.writer.enter(spare);
-            self.pool.tend(&mut self.disk);
-            return true;
+        match self.pool.take(length, &mut self.disk) {
+            Ok(Some(spare)) => {
+                self.writer.enter(spare);
+                self.pool.tend(&mut self.disk);
+                true
+            }
+            Ok(None) => false,
+            Err(failure) => {
+                self.error = Some(LogError::Failed(failure));
+                false
+            }
         }
-        if let Some(failure) = self.pool.failure()
-            && !failure.is_full()
-        {
-            self.error = Some(LogError::Failed(failure.clone()));
-        }
-        false
     }
 
     /// Takes what completed, starts what may start. The answer is the last record on stable storage
@@ -343,9 +347,12 @@ impl<D: Disk> Log<D> {
     /// Why a write waits for a segment, if one does and making one failed. Not an error: the log
     /// goes on when there is room.
     pub fn busy_reason(&self) -> Option<String> {
-        self.pool
-            .failure()
-            .map(|failure| format!("no room for the next segment: {failure}"))
+        let failure = self.pool.failure()?;
+        let what = match failure.lack {
+            Some(Lack::Descriptors) => "no descriptor for",
+            Some(Lack::Room) | None => "no room for",
+        };
+        Some(format!("{what} the next segment: {failure}"))
     }
 
     /// This node has forgotten votes and is a new member from now on ([volatile-1]).

@@ -3,19 +3,23 @@
 //! One spare waits while the log writes, or as many as are asked for: a burst that they hold finds the
 //! disk free of zeros. When a spare cannot be made the log goes on in the segment
 //! that it has. Once that is full too:
-//! - no room (ENOSPC, EDQUOT) is **busy**: records gather, the caller pushes back, and as soon as
-//!   there is room again the log goes on. It lasts as long as it lasts, and never becomes an error:
-//!   nothing was promised that is not kept.
+//! - no room (ENOSPC, EDQUOT) and no descriptor (EMFILE, ENFILE) are **busy**: records gather, the
+//!   caller pushes back, and as soon as there is room again the log goes on. It lasts as long as it
+//!   lasts, and never becomes an error: nothing was promised that is not kept.
 //! - anything else (EIO, EROFS) is an **error** and final, as a failed write is ([disk-9]).
 
 use std::collections::VecDeque;
 
 use crate::{
     disk::{Disk, Segment, SegmentFile, Zeros},
-    error::DiskError,
+    error::{DiskError, Lack},
+    patience::Patience,
 };
 
+/// Calls between two attempts to make a segment, at most.
 const SKIPS_MAX: u32 = 1024;
+/// The same if a file cannot be opened: to ask again costs one call that ends at once.
+const OPEN_SKIPS_MAX: u32 = 16;
 
 #[derive(Debug)]
 pub(crate) struct Pool {
@@ -24,16 +28,20 @@ pub(crate) struct Pool {
     /// So many spares are kept.
     wanted: usize,
     spares: VecDeque<SegmentFile>,
+    /// The spare whose file is open: it is written to next.
+    ahead: Option<Segment>,
     preparing: Option<Segment>,
     /// The disk knows that it is waited for.
     hurried: bool,
     /// The highest number in use; numbers are epochs and only grow ([disk-4]).
     highest: Segment,
-    failure: Option<DiskError>,
-    /// Attempts that failed in a row, and calls still to be let pass before the next: without a
-    /// clock, this keeps a full disk from being asked in a tight loop.
-    failures: u32,
-    skips: u32,
+    /// Why there is no further spare, if making one failed.
+    not_made: Option<DiskError>,
+    /// Keeps a full disk from being asked in a tight loop.
+    making: Patience,
+    /// Why the next spare cannot be written to, if opening it failed.
+    not_opened: Option<DiskError>,
+    opening: Patience,
     files: usize,
     bytes: u64,
 }
@@ -51,6 +59,7 @@ impl Pool {
             zeros,
             wanted,
             spares: spares.iter().copied().collect(),
+            ahead: None,
             preparing: None,
             hurried: false,
             highest: files
@@ -58,42 +67,79 @@ impl Pool {
                 .map(|file| file.segment)
                 .max()
                 .unwrap_or_default(),
-            failure: None,
-            failures: 0,
-            skips: 0,
+            not_made: None,
+            making: Patience::default(),
+            not_opened: None,
+            opening: Patience::default(),
             files: files.len(),
             bytes: files.iter().map(|file| file.bytes).sum(),
         }
     }
 
-    /// A segment with room for `length` bytes, if one is ready. A spare that is too small for the
-    /// batch, which can only be after the segment size was raised, is passed over for good.
-    pub(crate) fn take(&mut self, length: usize) -> Option<SegmentFile> {
-        while let Some(spare) = self.spares.pop_front() {
-            if spare.bytes >= length as u64 {
-                return Some(spare);
-            }
+    /// A segment with room for `length` bytes and an open file, if one is ready. A spare that is too
+    /// small for the batch, which can only be after the segment size was raised, is passed over for
+    /// good. An error is final.
+    pub(crate) fn take<D: Disk>(
+        &mut self,
+        length: usize,
+        disk: &mut D,
+    ) -> Result<Option<SegmentFile>, DiskError> {
+        while let Some(spare) = self.spares.front()
+            && spare.bytes < length as u64
+        {
+            self.spares.pop_front();
         }
-        None
+        if self.open_ahead(disk) {
+            return Ok(self.spares.pop_front());
+        }
+        let why = match self.spares.is_empty() {
+            true => &self.not_made,
+            false => &self.not_opened,
+        };
+        match why {
+            Some(failure) if failure.lack.is_none() => Err(failure.clone()),
+            _ => Ok(None),
+        }
     }
 
-    /// Makes a spare if there are too few. Called with every poll.
+    /// Whether there is a next spare whose file is open.
+    fn open_ahead<D: Disk>(&mut self, disk: &mut D) -> bool {
+        let Some(next) = self.spares.front().map(|spare| spare.segment) else {
+            return false;
+        };
+        if self.ahead != Some(next) && self.opening.may_try() {
+            match disk.open_ahead(next) {
+                Ok(()) => {
+                    self.ahead = Some(next);
+                    self.not_opened = None;
+                    self.opening.succeeded();
+                }
+                Err(error) => {
+                    self.not_opened = Some(error);
+                    self.opening.failed(OPEN_SKIPS_MAX);
+                }
+            }
+        }
+        self.ahead == Some(next)
+    }
+
+    /// What is needed next is opened, or made if there are too few. Called with every poll.
     pub(crate) fn tend<D: Disk>(&mut self, disk: &mut D) {
+        self.open_ahead(disk);
         if self.spares.len() >= self.wanted || self.preparing.is_some() {
             return;
         }
         if !self.spares.is_empty() && !self.may_take_more(disk) {
             return;
         }
-        if let Some(failure) = &self.failure {
+        if let Some(failure) = &self.not_made {
             let room = disk
                 .free_bytes()
                 .is_none_or(|free| free >= self.segment_bytes);
-            if failure.is_full() && !room {
+            if failure.lack == Some(Lack::Room) && !room {
                 return;
             }
-            if self.skips > 0 {
-                self.skips -= 1;
+            if !self.making.may_try() {
                 return;
             }
         }
@@ -106,14 +152,13 @@ impl Pool {
     /// Whether the disk has room for a spare beyond the first: spares leave others, such as the
     /// service's own files, at least as much as they take. Asked now and then only.
     fn may_take_more<D: Disk>(&mut self, disk: &D) -> bool {
-        if self.skips > 0 {
-            self.skips -= 1;
+        if !self.making.may_try() {
             return false;
         }
         let wanted = self.spare_bytes() + 2 * self.segment_bytes;
         let may = disk.free_bytes().is_none_or(|free| free >= wanted);
         if !may {
-            self.skips = SKIPS_MAX;
+            self.making.wait(SKIPS_MAX);
         }
         may
     }
@@ -155,19 +200,22 @@ impl Pool {
                 });
                 self.files += 1;
                 self.bytes += self.segment_bytes;
-                (self.failure, self.failures, self.skips) = (None, 0, 0);
+                self.not_made = None;
+                self.making.succeeded();
             }
             Err(error) => {
-                self.skips = (1 << self.failures.min(10)).min(SKIPS_MAX);
-                self.failures += 1;
-                self.failure = Some(error);
+                self.making.failed(match error.lack {
+                    Some(Lack::Descriptors) => OPEN_SKIPS_MAX,
+                    Some(Lack::Room) | None => SKIPS_MAX,
+                });
+                self.not_made = Some(error);
             }
         }
     }
 
-    /// Why there is no spare, if making one failed.
+    /// Why the log will soon lack a segment, or does: one could not be made, or not be opened.
     pub(crate) fn failure(&self) -> Option<&DiskError> {
-        self.failure.as_ref()
+        self.not_opened.as_ref().or(self.not_made.as_ref())
     }
 
     pub(crate) fn segment_bytes(&self) -> u64 {

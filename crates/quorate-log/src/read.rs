@@ -10,8 +10,9 @@ use quorate_core::{
 use crate::{
     batch::{self, Header},
     disk::{BLOCK, Buffer, Disk, Place},
-    error::{DiskError, LogError},
+    error::{DiskError, Lack, LogError},
     index::{Index, Span},
+    patience::Patience,
     range_map::RangeMap,
     record::Records,
 };
@@ -20,6 +21,8 @@ const ACTIVE_MAX: usize = 4;
 const WAITING_MAX: usize = 64;
 /// What the disk has failed to read so often in a row is taken for lost.
 const FAILURES_MAX: u32 = 3;
+/// A read that found no descriptor lets so many calls pass before it is tried again.
+const SKIPS_MAX: u32 = 16;
 
 /// Slots with their value and its bytes, as the last record on them has it.
 pub type Values = Vec<(SlotRange, Value, Vec<u8>)>;
@@ -58,6 +61,8 @@ pub(crate) struct Reads {
     spare: Option<Buffer>,
     /// The place that the disk last failed to read, and how often in a row.
     failing: Option<(Place, u32)>,
+    /// After reads that found no descriptor.
+    refused: Patience,
 }
 
 impl Reads {
@@ -90,8 +95,11 @@ impl Reads {
         self.waiting.is_empty() && self.active.is_empty()
     }
 
-    /// Starts what may start.
+    /// Starts what may start. Called with every poll.
     pub(crate) fn pump<D: Disk>(&mut self, disk: &mut D, index: &Index) {
+        if !self.refused.may_try() {
+            return;
+        }
         while self.active.len() < ACTIVE_MAX {
             let Some(job) = self.waiting.pop_front() else {
                 return;
@@ -134,13 +142,26 @@ impl Reads {
             return;
         };
         let (run, span) = job.span.take().expect("set when the read was started");
+        if let Err(error) = &result
+            && error.lack == Some(Lack::Descriptors)
+        {
+            // Nothing is known of what is there, so nothing is said of it: it is read later.
+            self.spare = Some(buffer);
+            self.refused.failed(SKIPS_MAX);
+            self.waiting.push_front(job);
+            return;
+        }
+        self.refused.succeeded();
         let slots = job.range.intersect(run);
         let bytes = usize::try_from(span.bytes).expect("an entry is bounded");
         let read = result
             .map_err(LogError::Disk)
             .and_then(|()| Pieces::read(run, span.at, &mut buffer[..bytes]));
         let lost = match &read {
-            Ok(pieces) => pieces.map.gaps(run),
+            Ok(pieces) => {
+                self.failing = None;
+                pieces.map.gaps(run)
+            }
             Err(LogError::Disk(_)) if !self.fails_again(span.at) => Vec::new(),
             Err(_) => vec![run],
         };

@@ -11,7 +11,7 @@ use std::ops::Range;
 use crate::{
     batch::{self, Header, HeaderFault, Owner},
     disk::{BLOCK, Buffer, Place, Segment, SegmentFile, Source},
-    error::LogError,
+    error::{DiskError, Lack, LogError},
     mutant::{Mutant, planted},
 };
 
@@ -262,7 +262,7 @@ impl<S: Source> Walk<'_, S> {
             })
         };
         match self.window.get(file, header.place.offset, length) {
-            Err(detail) => fault(detail, true),
+            Err(unread) => fault(unread.reason()?, true),
             Ok(bytes) => match batch::open(&header, bytes) {
                 Ok(masked) => {
                     if masked {
@@ -284,9 +284,9 @@ impl<S: Source> Walk<'_, S> {
         };
         let block = match self.window.get(file, offset, BLOCK) {
             Ok(block) => block,
-            Err(reason) => {
+            Err(unread) => {
                 return Ok(Err(Found::Fault {
-                    reason,
+                    reason: unread.reason()?,
                     header: None,
                     unreadable: true,
                 }));
@@ -416,16 +416,45 @@ impl<S: Source> Walk<'_, S> {
             match self.window.get(file, offset, BLOCK) {
                 Ok(block) if *block == ZEROS => {}
                 Ok(_) => dirty += BLOCK as u64,
-                Err(detail) => {
+                Err(unread) => {
                     let place = Place {
                         segment: file.segment,
                         offset,
                     };
+                    let detail = unread.reason()?;
                     return Err(LogError::Unreadable { place, detail });
                 }
             }
         }
         Ok(dirty)
+    }
+}
+
+/// Why there are no bytes.
+enum Unread {
+    /// They cannot be read: they are damaged, as far as anybody can know.
+    Bad(String),
+    /// Nobody looked: the file could not be opened for want of descriptors. To take this for damage
+    /// would be to forget votes that are there.
+    NotTried(DiskError),
+}
+
+impl Unread {
+    /// What the disk said, if it is about the bytes.
+    fn reason(self) -> Result<String, LogError> {
+        match self {
+            Self::Bad(reason) => Ok(reason),
+            Self::NotTried(error) => Err(LogError::Disk(error)),
+        }
+    }
+}
+
+impl From<DiskError> for Unread {
+    fn from(error: DiskError) -> Self {
+        match error.lack {
+            Some(Lack::Descriptors) => Self::NotTried(error),
+            _ => Self::Bad(error.to_string()),
+        }
     }
 }
 
@@ -452,8 +481,8 @@ impl<'a, S: Source> Window<'a, S> {
         }
     }
 
-    /// Bytes of a segment; the range lies within it. The error says what the disk said.
-    fn get(&mut self, file: SegmentFile, offset: u64, bytes: usize) -> Result<&mut [u8], String> {
+    /// Bytes of a segment; the range lies within it.
+    fn get(&mut self, file: SegmentFile, offset: u64, bytes: usize) -> Result<&mut [u8], Unread> {
         let inside = self.segment == Some(file.segment)
             && self.start <= offset
             && offset + bytes as u64 <= self.start + self.bytes as u64;
@@ -475,7 +504,7 @@ impl<'a, S: Source> Window<'a, S> {
         self.segment = None;
     }
 
-    fn fill(&mut self, file: SegmentFile, offset: u64, bytes: usize) -> Result<(), String> {
+    fn fill(&mut self, file: SegmentFile, offset: u64, bytes: usize) -> Result<(), Unread> {
         if bytes > self.buffer.len() {
             self.buffer = Buffer::new(bytes);
         }
@@ -493,10 +522,9 @@ impl<'a, S: Source> Window<'a, S> {
         // the rest.
         let wanted = match self.source.read_now(place, &mut self.buffer, ahead) {
             Ok(()) => ahead,
-            Err(error) if ahead <= bytes => return Err(error.to_string()),
+            Err(error) if ahead <= bytes => return Err(error.into()),
             Err(_) => {
-                let read = self.source.read_now(place, &mut self.buffer, bytes);
-                read.map_err(|error| error.to_string())?;
+                self.source.read_now(place, &mut self.buffer, bytes)?;
                 bytes
             }
         };

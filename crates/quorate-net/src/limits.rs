@@ -22,8 +22,7 @@ pub struct Limits {
     /// twice as long before each repetition, so a connection that outlives a partition needs about
     /// as long again once it heals; a new one needs a round trip.
     pub peer_silence_ms: u32,
-    /// Client connections at a time; further ones wait in the kernel's queue. Lowered at start if
-    /// the limit on open files is lower.
+    /// Client connections at a time; further ones wait in the kernel's queue. Each takes a descriptor.
     pub clients_max: usize,
     /// Bytes of one client that its protocol has not used yet, such as part of a large command.
     pub client_backlog_bytes_max: usize,
@@ -62,6 +61,3 @@ impl Default for Limits {
         }
     }
 }
-
-/// Descriptors kept free of clients: peers, log, service files, admin.
-pub const RESERVED_DESCRIPTORS: usize = 256;

@@ -12,13 +12,12 @@ use quorate_core::{
     time::Time,
 };
 use quorate_replica::status::Addresses;
-use rustix::process::{Resource, getrlimit};
 
 use crate::{
     clients::{Accepted, Clients, Listener},
     handle::{Command, Handle, Metrics, Shared},
     host::{Host, Now},
-    limits::{Limits, RESERVED_DESCRIPTORS},
+    limits::Limits,
     listen::{Listeners, SocketFile},
     poller::{Events, Interest, Poller, Ready},
     stats::Stats,
@@ -125,10 +124,9 @@ impl<H: Host> Reactor<H> {
         let Settings {
             identity,
             peers,
-            mut limits,
+            limits,
             seed,
         } = settings;
-        limits.clients_max = limits.clients_max.min(descriptors_for_clients());
         let poller = Arc::new(Poller::new()?);
         let shared = Shared::new(limits.commands_max)?;
         poller.add(shared.wake_fd(), WAKE, Interest::READ)?;
@@ -464,14 +462,4 @@ impl Gate {
         }
         open
     }
-}
-
-/// How many clients the limit on open files leaves room for.
-fn descriptors_for_clients() -> usize {
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    limit
-        .saturating_sub(RESERVED_DESCRIPTORS)
-        .max(limit / 2)
-        .max(1)
 }

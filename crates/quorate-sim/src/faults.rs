@@ -37,6 +37,8 @@ pub enum Fault {
     DiskError,
     /// There is no room for new segments for a while.
     DiskFull,
+    /// Somebody takes all file descriptors of a process for a while.
+    NoDescriptors,
     /// A bit flips in what was written long ago.
     Rot,
     /// Somebody sets a wall clock.
@@ -47,7 +49,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Crash,
         Self::CrashAll,
         Self::CleanStop,
@@ -61,6 +63,7 @@ impl Fault {
         Self::SlowDisk,
         Self::DiskError,
         Self::DiskFull,
+        Self::NoDescriptors,
         Self::Rot,
         Self::ClockJump,
         Self::Transfer,

@@ -268,6 +268,7 @@ impl Node {
         self.life += 1;
         self.clock.restart(world);
         self.disk = self.disk.attach();
+        self.disk.set_out_of_descriptors(false);
         self.planned.clear();
         self.paused = false;
         let last = match (self.identity.boot, self.identity.clean) {

@@ -94,6 +94,8 @@ pub(crate) enum Event {
     DiskCalm(usize),
     /// A disk has room again.
     DiskRoom(usize),
+    /// Files can be opened again.
+    Descriptors(usize),
 }
 
 /// How often things happened.
@@ -283,6 +285,14 @@ impl World {
             Event::DiskCalm(node) => {
                 self.nodes[node].disk_factor = 1;
                 self.line(&name(node), "disk", format_args!("is fast again"));
+            }
+            Event::Descriptors(node) => {
+                self.nodes[node].disk.set_out_of_descriptors(false);
+                self.line(
+                    &name(node),
+                    "disk",
+                    format_args!("files can be opened again"),
+                );
             }
             Event::DiskRoom(node) => {
                 self.nodes[node].disk.set_capacity(None);

@@ -539,6 +539,46 @@ fn stop_waits_for_room_on_a_full_disk() -> Outcome {
     world.settle()
 }
 
+/// G23, again: all descriptors of all processes are taken, for so long that all open segments fill.
+/// A follower that comes back meanwhile is served from old segments as soon as they can be opened.
+#[test]
+fn g23_without_descriptors_logs_wait_and_go_on() -> Outcome {
+    let mut settings = Settings::calm(24, 3, Class::Durable);
+    settings.segment_bytes = 32 << 10;
+    settings.client_timeout_ms = 300;
+    let mut world = World::elected(settings)?;
+    let leader = world.wait_for_leader()?;
+    let away = others(&world, leader)[0];
+    world.kill_now(away);
+    for number in 0..100 {
+        assert_eq!(world.ask(leader, &format!("SET k{number} 1"))?, ok());
+    }
+    for node in &world.nodes {
+        node.disk.set_out_of_descriptors(true);
+    }
+    let mut refused = 0;
+    for number in 0..100 {
+        let reply = world.ask(leader, &format!("SET l{number} 1"))?;
+        refused += u32::from(reply != ok());
+        if refused > 2 {
+            break;
+        }
+    }
+    assert!(refused > 2, "the open segments never filled up");
+    let why = error(&world, leader);
+    assert!(why.contains("no descriptor"), "{why}");
+    world.start_now(away);
+    world.run_for(1_000_000)?;
+    for node in &world.nodes {
+        node.disk.set_out_of_descriptors(false);
+    }
+    world.run_for(1_000_000)?;
+    let leader = world.wait_for_leader()?;
+    assert_eq!(world.ask(leader, "SET again 1")?, ok());
+    assert_eq!(error(&world, away), "");
+    world.settle()
+}
+
 /// [class-5] A volatile group that loses its quorum at once stops and says so; nobody acts under an
 /// identity whose votes are forgotten ([volatile-1]).
 #[test]

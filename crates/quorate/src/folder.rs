@@ -76,6 +76,15 @@ impl Folder {
         }
     }
 
+    /// How many nodes the cluster has, or is to have.
+    pub fn nodes(&self, settings: &Settings) -> usize {
+        let listed = settings.cluster.len().max(1);
+        match self {
+            Self::Known(identity) => identity.founding().members.len().max(listed),
+            Self::Founder { .. } | Self::Joiner { .. } => listed,
+        }
+    }
+
     /// Where this node's peers expect it, if there are others.
     pub fn listed_address(&self, settings: &Settings) -> Option<String> {
         let members = match self {

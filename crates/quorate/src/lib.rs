@@ -9,6 +9,7 @@
 //! reactor drives.
 #![forbid(unsafe_code)]
 
+mod descriptors;
 mod embedded;
 mod error;
 mod folder;
@@ -18,6 +19,7 @@ mod metrics;
 mod node;
 mod settings;
 
+pub use descriptors::{Descriptors, raise_descriptor_limit};
 pub use embedded::{Builder, Embedded, NotDone};
 pub use error::Error;
 pub use folder::{Folder, random};

@@ -90,6 +90,9 @@ fn open_log_once(
     if class == Class::Volatile {
         options.linger_bytes = LINGER_BYTES;
     }
+    options.segment_bytes = settings.log_segment_bytes;
+    let segment = usize::try_from(options.segment_bytes).unwrap_or(usize::MAX);
+    options.batch_bytes_max = options.batch_bytes_max.min(segment);
     let ready = settings.log_ready_bytes.div_ceil(options.segment_bytes);
     options.spare_segments = usize::try_from(ready).unwrap_or(usize::MAX).max(1);
     let disk_flush = settings.disk_flush;
@@ -153,7 +156,11 @@ const fn seed(founding: &Founding, boot: u32) -> u64 {
 
 fn net_settings(settings: &Settings, identity: &Identity, addresses: Addresses) -> NetSettings {
     let founding = identity.founding();
-    let mut limits = Limits::default();
+    let mut limits = Limits {
+        clients_max: settings.descriptors.clients,
+        strangers_max: settings.descriptors.strangers,
+        ..Limits::default()
+    };
     limits.client_backlog_bytes_max = limits
         .client_backlog_bytes_max
         .max(settings.client_input_bytes_max);

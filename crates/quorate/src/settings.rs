@@ -5,6 +5,8 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 use quorate_core::{node_id::NodeId, record::Class};
 use quorate_replica::tuner::Settings as Tuning;
 
+use crate::descriptors::Descriptors;
+
 /// The settings of a node, whoever starts it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -32,6 +34,10 @@ pub struct Settings {
     /// Log space made ahead of need, beside the segment in use: a burst that it holds finds the disk
     /// free. One segment of 64 MiB at least.
     pub log_ready_bytes: u64,
+    /// Size of a new segment of the log.
+    pub log_segment_bytes: u64,
+    /// How many files and connections may be open.
+    pub descriptors: Descriptors,
     /// Most unparsed input of one client that the front may have to see at once.
     pub client_input_bytes_max: usize,
     /// How batch and window are chosen. The number of nodes in it does not matter.
@@ -55,6 +61,8 @@ impl Settings {
             client_timeout_ms: 5000,
             command_bytes_max: 8 << 20,
             log_ready_bytes: 64 << 20,
+            log_segment_bytes: 64 << 20,
+            descriptors: Descriptors::default(),
             client_input_bytes_max: 0,
             tuning: Tuning::new(1),
             disk_flush: Duration::ZERO,

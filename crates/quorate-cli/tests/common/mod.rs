@@ -31,7 +31,11 @@ pub(crate) fn program() -> PathBuf {
 
 /// Runs a command of the binary to its end.
 pub(crate) fn quorate(arguments: &[&str]) -> Output {
-    let mut command = Command::new(program());
+    run(&program(), arguments)
+}
+
+fn run(program: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("QUORATE_") {
             command.env_remove(name);
@@ -69,11 +73,16 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Starts `nodes` nodes with these flags for all of them, and waits until all serve.
     pub(crate) fn start(nodes: u32, flags: &[&str]) -> Self {
+        Self::start_program(&program(), nodes, flags)
+    }
+
+    /// The same with another binary, or what starts it.
+    pub(crate) fn start_program(program: &Path, nodes: u32, flags: &[&str]) -> Self {
         let folder = tempfile::Builder::new()
             .prefix("quorate-test-")
             .tempdir()
             .unwrap();
-        let specs = process::cluster(&program(), folder.path(), nodes, true, flags).unwrap();
+        let specs = process::cluster(program, folder.path(), nodes, true, flags).unwrap();
         let mut nodes: Vec<_> = specs
             .into_iter()
             .map(|spec| NodeProcess::spawn(spec).unwrap())
@@ -271,7 +280,7 @@ pub(crate) fn free_port() -> u16 {
 pub(crate) fn refused(spec: &Spec) -> (i32, String) {
     let mut arguments = vec!["start", "--data", spec.data.to_str().unwrap()];
     arguments.extend(spec.flags.iter().map(String::as_str));
-    let output = quorate(&arguments);
+    let output = run(&spec.program, &arguments);
     assert!(
         output.stdout.is_empty(),
         "a refused node printed {:?}",

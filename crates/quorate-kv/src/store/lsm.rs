@@ -60,6 +60,9 @@ pub struct Limits {
     pub held_bytes: usize,
     /// Bytes written from which on changes go to the tree, so that the log has little to replay.
     pub written_bytes: usize,
+    /// Files of the tree kept open between reads, at least ten. Beside these it opens some while it
+    /// merges them.
+    pub files_max: usize,
 }
 
 impl Default for Limits {
@@ -67,11 +70,15 @@ impl Default for Limits {
         Self {
             held_bytes: 16 << 20,
             written_bytes: 64 << 20,
+            files_max: 256,
         }
     }
 }
 
 const STOPPED: &str = "the store cannot go on: the thread that writes it has stopped";
+
+/// The tree's own least number of files.
+const FILES_MIN: usize = 10;
 
 /// How long a commit waits for the tree when twice the limit is held.
 const BRAKE: Duration = Duration::from_millis(2);
@@ -153,7 +160,7 @@ impl LsmStore {
     }
 
     fn open_as_it_is(path: &Path, limits: Limits) -> Result<Self, Failed> {
-        let database = recover(path)?;
+        let database = recover(path, limits.files_max)?;
         let keyspace = database
             .keyspace("kv", KeyspaceCreateOptions::default)
             .map_err(Failed::from)?;
@@ -305,8 +312,10 @@ impl LsmStore {
 /// Opens the tree. The library asserts, in builds with debug assertions, that the two lengths of a
 /// journal's item are the same, and a process killed between them leaves zeros in one: that is
 /// damage like any other, not a reason to fail at each start.
-fn recover(path: &Path) -> Result<Database, Failed> {
-    let opened = panic::catch_unwind(|| Database::builder(path).open());
+fn recover(path: &Path, files_max: usize) -> Result<Database, Failed> {
+    // Left alone it would keep 900 open, whatever the process may have.
+    let builder = || Database::builder(path).max_cached_files(Some(files_max.max(FILES_MIN)));
+    let opened = panic::catch_unwind(|| builder().open());
     let stopped = |_| Failed::Damaged("its recovery stopped at a failed assertion".to_owned());
     opened.map_err(stopped)?.map_err(Failed::from)
 }

@@ -114,6 +114,7 @@ fn the_layers_are_one() {
         let limits = Limits {
             held_bytes,
             written_bytes: usize::MAX,
+            ..Limits::default()
         };
         let (mut store, _) = LsmStore::open_with(&path, limits).unwrap();
         let mut model = MemoryStore::new();

@@ -58,11 +58,8 @@ pub fn open(data: &Path, want: Want) -> Result<(FileDisk, String), DiskError> {
         },
     };
     if want == Want::Uring {
-        let detail = format!("{}: {refused}", folder.path().display());
-        return Err(DiskError {
-            kind: std::io::ErrorKind::Unsupported,
-            detail,
-        });
+        let error = std::io::Error::new(std::io::ErrorKind::Unsupported, refused);
+        return Err(DiskError::new("use", folder.path().display(), &error));
     }
     let threads = Threads::open(folder)?;
     let reason = format!("disk: {}; {refused}", threads.describe());
@@ -162,6 +159,10 @@ impl Disk for FileDisk {
 
     fn start_read(&mut self, token: u64, at: Place, buffer: Buffer, bytes: usize) {
         either!(self, disk => disk.start_read(token, at, buffer, bytes));
+    }
+
+    fn open_ahead(&mut self, segment: Segment) -> Result<(), DiskError> {
+        either!(self, disk => disk.open_ahead(segment))
     }
 
     fn start_prepare(&mut self, segment: Segment, bytes: u64, zeros: Zeros) {

@@ -131,7 +131,7 @@ struct Worker {
     path: PathBuf,
     abilities: Abilities,
     /// Keeps the folder locked for as long as anything may be under way.
-    _lock: Arc<File>,
+    folder: Arc<File>,
 }
 
 impl Worker {
@@ -142,7 +142,7 @@ impl Worker {
             pace: Arc::default(),
             path: folder.path().to_owned(),
             abilities: folder.abilities(),
-            _lock: Arc::clone(folder.handle()),
+            folder: Arc::clone(folder.handle()),
         }
     }
 
@@ -198,9 +198,11 @@ impl Worker {
                     path,
                     abilities,
                     pace,
+                    folder,
                     ..
                 } = self;
-                let result = folder::prepare(path, segment, bytes, zeros, *abilities, pace);
+                let place = (path.as_path(), &**folder);
+                let result = folder::prepare(place, segment, bytes, zeros, *abilities, pace);
                 Completed::Prepared { segment, result }
             }
         }
@@ -297,7 +299,7 @@ impl Disk for Threads {
         self.counters.writes += 1;
         self.counters.flushes += 1;
         self.counters.write_bytes += bytes as u64;
-        match self.folder.file(at.segment) {
+        match self.folder.file_for_write(at.segment) {
             Ok(file) => self.send(Job::Write {
                 token,
                 file,
@@ -315,7 +317,7 @@ impl Disk for Threads {
 
     fn start_read(&mut self, token: u64, at: Place, buffer: Buffer, bytes: usize) {
         self.counters.reads += 1;
-        match self.folder.file(at.segment) {
+        match self.folder.file_for_read(at.segment) {
             Ok(file) => self.send(Job::Read {
                 token,
                 file,
@@ -329,6 +331,10 @@ impl Disk for Threads {
                 result: Err(error),
             }),
         }
+    }
+
+    fn open_ahead(&mut self, segment: Segment) -> Result<(), DiskError> {
+        self.folder.open_ahead(segment)
     }
 
     fn start_prepare(&mut self, segment: Segment, bytes: u64, zeros: Zeros) {

@@ -1,7 +1,6 @@
 //! Segments as files in a folder: names, opening, making new ones. Blocking calls only.
 
 use std::{
-    collections::BTreeMap,
     fmt,
     fs::{self, File},
     io::{self, IoSlice},
@@ -19,6 +18,7 @@ use rustix::{
 
 use super::{
     BLOCK, Buffer, Place, Segment, SegmentFile, Source, Zeros, device_time,
+    files::Files,
     pace::{PIECE_BYTES, Pace},
 };
 use crate::{batch::NUMBER_MAX, error::DiskError};
@@ -28,8 +28,6 @@ pub const LOG_FOLDER: &str = "log";
 
 const SUFFIX: &str = ".segment";
 const TEMPORARY: &str = ".new";
-/// Files kept open. Reads of old segments come and go; the log writes to one.
-const OPEN_MAX: usize = 32;
 /// After a kill the kernel may take a moment to end what the old process had in flight.
 const LOCK_TRIES: u32 = 150;
 /// Who only looks is told at once that there is nothing to be looked at now.
@@ -66,7 +64,7 @@ pub(super) struct Folder {
     /// whatever keeps writing keeps this open.
     handle: Arc<File>,
     abilities: Abilities,
-    open: BTreeMap<Segment, Arc<File>>,
+    files: Files,
 }
 
 impl Folder {
@@ -84,7 +82,7 @@ impl Folder {
             path,
             handle: Arc::new(handle),
             abilities,
-            open: BTreeMap::new(),
+            files: Files::default(),
         })
     }
 
@@ -100,23 +98,37 @@ impl Folder {
         &self.path
     }
 
-    /// The file of a segment, open for reading and writing.
-    pub(super) fn file(&mut self, segment: Segment) -> Result<Arc<File>, DiskError> {
-        if let Some(file) = self.open.get(&segment) {
-            return Ok(Arc::clone(file));
-        }
+    /// The file of a segment that was read or written, or is to be.
+    fn opener(&self, segment: Segment) -> impl FnMut() -> Result<File, DiskError> + use<> {
         let path = self.path.join(name(segment));
-        let file = open_file(&path, OFlags::RDWR, self.abilities.direct)?;
-        if self.open.len() >= OPEN_MAX {
-            self.open.pop_first(); // the newest is the one that is written
+        let direct = self.abilities.direct;
+        move || open_file(&path, OFlags::RDWR, direct)
+    }
+
+    /// As [`super::Disk::open_ahead`].
+    pub(super) fn open_ahead(&mut self, segment: Segment) -> Result<(), DiskError> {
+        let open = self.opener(segment);
+        self.files.open_ahead(segment, open)
+    }
+
+    /// The file of a segment that is written to. Who did not have it opened ahead may be refused.
+    pub(super) fn file_for_write(&mut self, segment: Segment) -> Result<Arc<File>, DiskError> {
+        if let Some(file) = self.files.for_write(segment) {
+            return Ok(file);
         }
-        let file = Arc::new(file);
-        self.open.insert(segment, Arc::clone(&file));
-        Ok(file)
+        self.open_ahead(segment)?;
+        let file = self.files.for_write(segment);
+        Ok(file.expect("it was opened in the line before"))
+    }
+
+    /// The file of a segment that is read.
+    pub(super) fn file_for_read(&mut self, segment: Segment) -> Result<Arc<File>, DiskError> {
+        let open = self.opener(segment);
+        self.files.for_read(segment, open)
     }
 
     pub(super) fn sync(&mut self, segment: Segment) -> Result<(), DiskError> {
-        let file = self.file(segment)?;
+        let file = self.file_for_read(segment)?;
         file.sync_data()
             .map_err(|error| failed("sync", &self.path.join(name(segment)), &error))
     }
@@ -134,7 +146,7 @@ impl Source for Folder {
     }
 
     fn read_now(&mut self, at: Place, buffer: &mut Buffer, bytes: usize) -> Result<(), DiskError> {
-        let file = self.file(at.segment)?;
+        let file = self.file_for_read(at.segment)?;
         read_exact(file.as_fd(), at, &mut buffer[..bytes])
     }
 }
@@ -324,7 +336,7 @@ pub(super) fn read_exact(
 
 /// [disk-10] Zeros, sync, rename, sync of the folder. Nothing is left behind after an error.
 pub(super) fn prepare(
-    path: &Path,
+    (path, handle): (&Path, &File),
     segment: Segment,
     bytes: u64,
     zeros: Zeros,
@@ -335,7 +347,8 @@ pub(super) fn prepare(
     let temporary = path.join(format!("{}{TEMPORARY}", name(segment)));
     let made = fill(&temporary, bytes, zeros, abilities, pace).and_then(|()| {
         fs::rename(&temporary, &file).map_err(|error| failed("rename to", &file, &error))?;
-        sync_folder(path)
+        let synced = handle.sync_all();
+        synced.map_err(|error| failed("sync", path, &error))
     });
     if made.is_err() {
         // Best effort: what is left over is removed at the next start.

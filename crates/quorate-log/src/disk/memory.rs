@@ -5,11 +5,13 @@
 //! may still be lost by the next crash, unless somebody synced it in between.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     io,
     os::fd::BorrowedFd,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
+
+use rustix::io::Errno;
 
 use super::{
     BLOCK, Buffer, Completed, Disk, DiskCounters, Place, SECTOR, Segment, SegmentFile, Source,
@@ -96,6 +98,9 @@ struct Shared {
     capacity: Option<u64>,
     faults: VecDeque<Fault>,
     unreadable: Vec<Place>,
+    /// No file can be opened; these are open.
+    out_of_descriptors: bool,
+    open: BTreeSet<Segment>,
     counters: DiskCounters,
     /// Bytes that were wanted last of the segment that is being made.
     wanted: u64,
@@ -115,6 +120,8 @@ struct Operation {
     at: Place,
     bytes: u64,
     buffer: Option<Buffer>,
+    /// Why the file of a write could not be opened when it was started; later it needs no other.
+    not_opened: Option<DiskError>,
 }
 
 impl Default for MemoryDisk {
@@ -194,6 +201,12 @@ impl MemoryDisk {
         self.lock().read_only = read_only;
     }
 
+    /// As if somebody had taken all descriptors: only the segments that are written to, and were
+    /// opened in time, can be used; no other can be read, and none can be made.
+    pub fn set_out_of_descriptors(&self, out: bool) {
+        self.lock().out_of_descriptors = out;
+    }
+
     /// How many bytes all segments together may have; a new one beyond fails with "disk full".
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.lock().capacity = bytes;
@@ -207,6 +220,7 @@ impl MemoryDisk {
         let mut dice = Dice(seed);
         let mut report = CrashReport::default();
         shared.life += 1;
+        shared.open.clear();
         shared.done.clear();
         for (at, old) in std::mem::take(&mut shared.unsynced).into_iter().rev() {
             if dice.below(2) == 0 {
@@ -348,6 +362,7 @@ impl Shared {
             at,
             bytes,
             buffer,
+            not_opened,
             ..
         } = operation;
         let buffer = buffer.expect("writes have a buffer");
@@ -360,6 +375,8 @@ impl Shared {
                 name(),
                 &io::ErrorKind::ReadOnlyFilesystem.into(),
             ))
+        } else if let Some(error) = not_opened {
+            Err(error)
         } else {
             match fault {
                 None => {
@@ -438,6 +455,8 @@ impl Shared {
         let used: u64 = self.segments.values().map(|contents| contents.bytes).sum();
         let result = if self.read_only {
             Err(fail(io::ErrorKind::ReadOnlyFilesystem.into()))
+        } else if self.out_of_descriptors {
+            Err(fail(Errno::MFILE.into()))
         } else if self.take_fault(PendingKind::Prepare).is_some() {
             Err(fail(io::Error::other("device failed")))
         } else if self
@@ -466,6 +485,7 @@ impl Shared {
         bytes: usize,
         failed: bool,
     ) -> Result<(), DiskError> {
+        self.open(at.segment)?;
         let end = at.offset + bytes as u64;
         let bad = |place: &Place| {
             place.segment == at.segment
@@ -490,6 +510,15 @@ impl Shared {
         }
         buffer[..bytes].copy_from_slice(&self.read(at, bytes));
         Ok(())
+    }
+
+    /// Whether a segment's file can be used.
+    fn open(&self, segment: Segment) -> Result<(), DiskError> {
+        if !self.out_of_descriptors || self.open.contains(&segment) {
+            return Ok(());
+        }
+        let name = format!("segment {segment}");
+        Err(DiskError::new("open", name, &Errno::MFILE.into()))
     }
 
     fn read(&self, at: Place, bytes: usize) -> Vec<u8> {
@@ -554,7 +583,27 @@ impl Disk for MemoryDisk {
         Ok(())
     }
 
+    fn open_ahead(&mut self, segment: Segment) -> Result<(), DiskError> {
+        let mut shared = self.lock();
+        shared.open(segment)?;
+        if !shared.segments.contains_key(&segment) {
+            let name = format!("segment {segment}");
+            return Err(DiskError::new(
+                "open",
+                name,
+                &io::ErrorKind::NotFound.into(),
+            ));
+        }
+        shared.open.insert(segment);
+        Ok(())
+    }
+
     fn start_write(&mut self, token: u64, at: Place, buffer: Buffer, bytes: usize) {
+        let not_opened = {
+            let mut shared = self.lock();
+            shared.open.retain(|open| *open >= at.segment);
+            shared.open(at.segment).err()
+        };
         let kind = PendingKind::Write;
         let bytes = bytes as u64;
         self.start(Operation {
@@ -563,6 +612,7 @@ impl Disk for MemoryDisk {
             at,
             bytes,
             buffer: Some(buffer),
+            not_opened,
         });
     }
 
@@ -575,6 +625,7 @@ impl Disk for MemoryDisk {
             at,
             bytes,
             buffer: Some(buffer),
+            not_opened: None,
         });
     }
 
@@ -587,6 +638,7 @@ impl Disk for MemoryDisk {
             at,
             bytes,
             buffer: None,
+            not_opened: None,
         });
     }
 

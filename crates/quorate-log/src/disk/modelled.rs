@@ -160,6 +160,10 @@ impl Disk for Modelled {
         self.inner.start_read(token, at, buffer, bytes);
     }
 
+    fn open_ahead(&mut self, segment: Segment) -> Result<(), DiskError> {
+        self.inner.open_ahead(segment)
+    }
+
     fn start_prepare(&mut self, segment: Segment, bytes: u64, zeros: Zeros) {
         self.inner.start_prepare(segment, bytes, zeros);
     }

@@ -307,6 +307,10 @@ impl Disk for Ring {
         self.read(token, at, buffer, bytes);
     }
 
+    fn open_ahead(&mut self, segment: Segment) -> Result<(), DiskError> {
+        self.folder.open_ahead(segment)
+    }
+
     fn start_prepare(&mut self, segment: Segment, bytes: u64, zeros: Zeros) {
         self.counters.prepared += 1;
         self.maker.prepare(segment, bytes, zeros);

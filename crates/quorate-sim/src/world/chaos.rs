@@ -42,6 +42,7 @@ impl World {
             Fault::SlowDisk => self.slow_disk(node),
             Fault::DiskError => self.disk_error(node),
             Fault::DiskFull => self.fill_disk(node),
+            Fault::NoDescriptors => self.take_descriptors(node),
             Fault::Rot => self.rot(node),
             Fault::ClockJump => self.jump(node),
             Fault::Transfer => self.transfer(),
@@ -233,6 +234,14 @@ impl World {
         self.after(wait, Event::DiskRoom(node));
     }
 
+    /// The log may write on in what it has open, and must wait for everything else.
+    fn take_descriptors(&mut self, node: usize) {
+        self.nodes[node].disk.set_out_of_descriptors(true);
+        self.line(&name(node), "disk", format_args!("no file can be opened"));
+        let wait = self.dice.between(10_000, 1_000_000);
+        self.after(wait, Event::Descriptors(node));
+    }
+
     /// [model-3] Completed data may rot, but not one of the last D batches together with a crash:
     /// the damage is done to an old block of a node that may forget, and found at its next start.
     fn rot(&mut self, node: usize) {
@@ -282,6 +291,7 @@ impl World {
             process.disk_factor = 1;
             process.disk_error = false;
             process.disk.set_capacity(None);
+            process.disk.set_out_of_descriptors(false);
             process.disk.clear_faults();
             process.clock.set_right();
             process.paused = false;

@@ -9,7 +9,7 @@ use super::{Buffer, Completed, Kind, Operation, Place, Ring};
 impl Ring {
     pub(super) fn read(&mut self, token: u64, at: Place, buffer: Buffer, bytes: usize) {
         self.counters.reads += 1;
-        match self.folder.file(at.segment) {
+        match self.folder.file_for_read(at.segment) {
             Ok(file) => {
                 let operation = Operation {
                     kind: Kind::Read,

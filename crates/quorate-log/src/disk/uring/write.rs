@@ -11,7 +11,7 @@ impl Ring {
         self.counters.writes += 1;
         self.counters.flushes += 1;
         self.counters.write_bytes += bytes as u64;
-        match self.folder.file(at.segment) {
+        match self.folder.file_for_write(at.segment) {
             Ok(file) => {
                 let operation = Operation {
                     kind: Kind::Write,

@@ -1,0 +1,56 @@
+//! When something that failed is tried again. The log has no clock, so calls are counted.
+
+/// Calls that are let pass after failures: each time twice as many, up to a bound.
+#[derive(Debug, Default)]
+pub(crate) struct Patience {
+    failures: u32,
+    skips: u32,
+}
+
+impl Patience {
+    /// Whether this call may try; one that may not is counted.
+    pub(crate) const fn may_try(&mut self) -> bool {
+        if self.skips == 0 {
+            return true;
+        }
+        self.skips -= 1;
+        false
+    }
+
+    /// It failed again; the next attempt waits for at most so many calls.
+    pub(crate) fn failed(&mut self, skips_max: u32) {
+        self.skips = (1 << self.failures.min(10)).min(skips_max);
+        self.failures += 1;
+    }
+
+    /// It went well.
+    pub(crate) const fn succeeded(&mut self) {
+        (self.failures, self.skips) = (0, 0);
+    }
+
+    /// There is no hurry.
+    pub(crate) const fn wait(&mut self, skips: u32) {
+        self.skips = skips;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_failure_makes_it_wait_longer_within_a_bound() {
+        let mut patience = Patience::default();
+        let mut waits = |fails: bool| {
+            let waited = (0..).take_while(|_| !patience.may_try()).count();
+            if fails {
+                patience.failed(6);
+            } else {
+                patience.succeeded();
+            }
+            waited
+        };
+        let waited = [true, true, true, true, true, false, true, true].map(&mut waits);
+        assert_eq!(waited, [0, 1, 2, 4, 6, 6, 0, 1]);
+    }
+}

@@ -1,0 +1,121 @@
+//! How the process's file descriptors are shared out, so that nobody takes those of another: a log
+//! without one for its next segment, or a store without one for its next table, stops a node.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::error::Error;
+
+/// Standard streams, listeners, rings, timers, locks; and what is opened for a moment.
+const OWN: usize = 32;
+/// The segment that is written to, the next, the one being made, some that are read.
+const LOG: usize = 32;
+/// Connections of operators.
+const ADMIN: usize = 64;
+/// Tables that the store reads and writes while it merges them.
+const STORE_AT_WORK: usize = 64;
+/// To each other node: two lanes, each with a connection that replaces it.
+const PER_PEER: usize = 4;
+/// With fewer for each a node is of no use.
+const FEW: usize = 16;
+const CLIENTS_MAX: usize = 10_000;
+const STORE_FILES_MAX: usize = 4096;
+const STRANGERS_MAX: usize = 64;
+
+/// What may be open beside what every node needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Descriptors {
+    /// Connections of clients.
+    pub clients: usize,
+    /// Connections to the peer address that have not said who they are.
+    pub strangers: usize,
+    /// Files that the store keeps open between reads.
+    pub store_files: usize,
+}
+
+impl Default for Descriptors {
+    /// Where there are enough.
+    fn default() -> Self {
+        Self {
+            clients: CLIENTS_MAX,
+            strangers: STRANGERS_MAX,
+            store_files: 256,
+        }
+    }
+}
+
+impl Descriptors {
+    /// Shares out `limit` of them in a node of a cluster of so many.
+    pub fn share(limit: usize, nodes: usize) -> Result<Self, Error> {
+        let peers = PER_PEER * nodes.saturating_sub(1);
+        let fixed = OWN + LOG + ADMIN + STORE_AT_WORK + peers;
+        let needed = fixed + 3 * FEW;
+        let Some(free) = limit.checked_sub(fixed).filter(|_| limit >= needed) else {
+            let what =
+                format!("the limit on open files is {limit}; this node needs at least {needed}");
+            return Err(Error::new("too_few_descriptors", what).hint(
+                "raise it: ulimit -n, LimitNOFILE= of systemd, --ulimit nofile= of a container",
+            ));
+        };
+        let strangers = (free / 8).clamp(FEW, STRANGERS_MAX);
+        let store_files = (free / 4).clamp(FEW, STORE_FILES_MAX);
+        Ok(Self {
+            clients: (free - strangers - store_files).min(CLIENTS_MAX),
+            strangers,
+            store_files,
+        })
+    }
+}
+
+/// Raises the limit on open files as far as this process may; what it is then. The low limit that
+/// processes start with is for programs that cannot count further, not to save anything.
+pub fn raise_descriptor_limit() -> usize {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    let limit = match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => maximum,
+        Err(error) => {
+            tracing::debug!(%error, ?current, ?maximum, "the limit on open files stays as it is");
+            current
+        }
+    };
+    usize::try_from(limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_shares_together_fit_the_limit() {
+        for limit in [248, 256, 300, 512, 1024, 4096, 20_000, 1 << 20, usize::MAX] {
+            let shares = Descriptors::share(limit, 3).unwrap();
+            let Descriptors {
+                clients,
+                strangers,
+                store_files,
+            } = shares;
+            let fixed = OWN + LOG + ADMIN + STORE_AT_WORK + 2 * PER_PEER;
+            assert!(
+                fixed + clients + strangers + store_files <= limit,
+                "{shares:?}"
+            );
+            assert!(clients.min(strangers).min(store_files) >= FEW, "{shares:?}");
+        }
+    }
+
+    #[test]
+    fn too_few_are_told_before_anything_is_opened() {
+        let error = Descriptors::share(64, 3).unwrap_err();
+        assert_eq!(error.code, "too_few_descriptors");
+        assert_eq!(
+            error.message,
+            "the limit on open files is 64; this node needs at least 248"
+        );
+        assert!(Descriptors::share(247, 3).is_err());
+        assert!(Descriptors::share(248, 3).is_ok());
+        assert!(Descriptors::share(248, 4).is_err());
+    }
+}
