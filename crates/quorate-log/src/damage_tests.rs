@@ -12,7 +12,7 @@ use quorate_core::{
 use crate::{
     Log, LogError, LogOptions,
     batch::{Header, Owner, seal},
-    disk::{BLOCK, MemoryDisk, Place, Segment},
+    disk::{BLOCK, Disk as _, MemoryDisk, Place, Segment, Source as _},
     log_tests::{ballot, hard, open, options, read_all, settle, value, vote},
     verify::{Inspected, inspect, verify},
 };
@@ -179,6 +179,74 @@ fn a_lost_segment_is_damage_too() {
     assert!(disk.remove(Segment(1)));
     let (_, recovery) = open(&disk);
     assert_eq!(recovery.damage.unwrap().ranges, [slots(1, 33)]);
+}
+
+/// [volatile-1] Nothing in a log tells of what was behind its end, and an emptied one looks new: what
+/// was written down apart from it does.
+#[test]
+fn missing_end_of_a_log_means_forgetting() {
+    let places = |disk: &MemoryDisk, options: LogOptions| {
+        let (_, recovery) = Log::open(disk.attach(), options).unwrap();
+        let damage = recovery.damage.unwrap_or_default();
+        (damage.forgotten, damage.places)
+    };
+    let used = LogOptions {
+        used: true,
+        ..options()
+    };
+    let owns_up = LogOptions {
+        incarnation: Incarnation(1),
+        owns_up: true,
+        ..used
+    };
+    // Twenty batches in segments of 64 KiB, and a spare.
+    for keep in [0, 1, 2] {
+        let disk = twenty(100);
+        assert_eq!(places(&disk, used), (false, vec![]));
+        for segment in keep + 1..=3 {
+            assert!(disk.remove(Segment(segment)));
+        }
+        let what = format!("segments {} to 3 are gone", keep + 1);
+        assert_eq!(places(&disk, used), (true, vec![what.clone()]));
+        assert_eq!(places(&disk, used), (true, vec![what.clone()]), "still");
+        let (mut log, recovery) = Log::open(disk.attach(), owns_up).unwrap();
+        let damage = recovery.damage.unwrap();
+        assert_eq!((damage.forgotten, damage.places), (false, vec![what]));
+        vote(&mut log, 21, 100, 1);
+        settle(&mut log);
+        let next = LogOptions {
+            owns_up: false,
+            ..owns_up
+        };
+        assert_eq!(places(&disk, next), (false, vec![]), "it was owned up to");
+        // [disk-4] Numbers only grow.
+        let highest = disk.attach().segments().unwrap().pop().unwrap().segment;
+        assert!(highest > Segment(3));
+    }
+}
+
+/// A folder that was never written to has forgotten nothing; nor has one of before numbers were
+/// written down, unless it is empty although it has run.
+#[test]
+fn log_without_segments_is_new_only_if_nothing_ran() {
+    let forgotten = |disk: &MemoryDisk, used| {
+        let options = LogOptions { used, ..options() };
+        let (log, recovery) = Log::open(disk.attach(), options).unwrap();
+        drop(log);
+        recovery.damage.is_some_and(|damage| damage.forgotten)
+    };
+    assert!(!forgotten(&MemoryDisk::new(), false));
+    assert!(forgotten(&MemoryDisk::new(), true));
+    let founded = MemoryDisk::new();
+    founded.attach().note_made(Segment(0)).unwrap();
+    assert!(
+        !forgotten(&founded, true),
+        "it ended before its first segment"
+    );
+    let earlier = twenty(100);
+    earlier.forget_made();
+    assert!(!forgotten(&earlier, true));
+    assert_eq!(earlier.attach().made(), Ok(Some(Segment(3))), "from now on");
 }
 
 /// [disk-3] What is behind everything that a later header calls complete was never released.

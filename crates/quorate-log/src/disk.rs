@@ -18,6 +18,7 @@ mod file;
 mod files;
 #[cfg(target_os = "linux")]
 mod folder;
+pub(crate) mod made;
 mod memory;
 #[cfg(target_os = "linux")]
 mod modelled;
@@ -86,6 +87,10 @@ pub struct SegmentFile {
 pub trait Source {
     /// All segments, in order of their numbers.
     fn segments(&mut self) -> Result<Vec<SegmentFile>, DiskError>;
+
+    /// The highest number that a segment ever had, 0 for none, as written down apart from them;
+    /// `None` if that was never done.
+    fn made(&mut self) -> Result<Option<Segment>, DiskError>;
 
     /// Fills the buffer, now. Offset and length are whole blocks within the segment.
     fn read_now(&mut self, at: Place, buffer: &mut Buffer, bytes: usize) -> Result<(), DiskError>;
@@ -178,7 +183,11 @@ pub trait Disk: Source {
     /// failed, so a write never lacks a descriptor.
     fn open_ahead(&mut self, segment: Segment) -> Result<(), DiskError>;
 
-    /// Makes a new segment: zeros, sync, rename, sync of the folder ([disk-10]).
+    /// Writes down, now and durably, that segments up to this one were made. Only at start.
+    fn note_made(&mut self, made: Segment) -> Result<(), DiskError>;
+
+    /// Makes a new segment: zeros, sync, rename, sync of the folder ([disk-10]); then its number is
+    /// written down.
     fn start_prepare(&mut self, segment: Segment, bytes: u64, zeros: Zeros);
 
     /// A write begins, and so many bytes of the segment that is being made should be there by now.

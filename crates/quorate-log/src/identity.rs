@@ -2,15 +2,13 @@
 //!
 //! It holds what must be durable before the first message of a process: the counters of
 //! [volatile-1], the mark of a clean stop [volatile-4], and whom the founder has admitted [era-11].
-//! A change is written to a temporary file, synced, renamed over the old one, and the folder is
-//! synced; a crash leaves the old contents or the new ones.
 
 use std::{
     collections::BTreeMap,
     error::Error,
     fmt::{self, Write as _},
     fs::{self, File},
-    io::{self, Read as _, Write as _},
+    io,
     path::{Path, PathBuf},
 };
 
@@ -20,12 +18,15 @@ use quorate_core::{
 };
 use rustix::fs::{FlockOperation, flock};
 
+use crate::{
+    disk::{Segment, made},
+    sealed,
+};
+
 const FILE: &str = "identity";
 const TEMPORARY: &str = "identity.new";
 const LOCK: &str = "lock";
 const FIRST_LINE: &str = "quorate identity 1";
-/// Far more than any honest identity has.
-const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Most founding members and most admitted nodes; bounds what a stranger can make a folder hold.
 pub const NODES_MAX: usize = 1024;
 
@@ -295,6 +296,10 @@ impl Identity {
                 folder: folder.to_owned(),
             });
         }
+        // Whoever finds the identity knows by this that a log without segments is a new one.
+        made::write(folder, Segment(0)).map_err(|error| IdentityError::Io {
+            detail: error.detail,
+        })?;
         identity.save()?;
         Ok(identity)
     }
@@ -438,15 +443,9 @@ impl Identity {
 
     /// Replaces the file as a whole, durably.
     pub fn save(&self) -> Result<(), IdentityError> {
-        let (temporary, file) = (self.folder.join(TEMPORARY), self.folder.join(FILE));
-        let mut new =
-            File::create(&temporary).map_err(|error| failed("create", &temporary, &error))?;
-        new.write_all(encode(&self.state).as_bytes())
-            .map_err(|error| failed("write", &temporary, &error))?;
-        new.sync_all()
-            .map_err(|error| failed("sync", &temporary, &error))?;
-        fs::rename(&temporary, &file).map_err(|error| failed("rename to", &file, &error))?;
-        sync_folder(&self.folder)
+        let lines = encode(&self.state);
+        sealed::replace(&self.folder, FILE, TEMPORARY, &lines)
+            .map_err(|broken| failed(broken.action, &broken.file, &broken.error))
     }
 }
 
@@ -505,7 +504,8 @@ fn refuse_foreign(folder: &Path) -> Result<(), IdentityError> {
         let name = entry
             .map_err(|error| failed("read", folder, &error))?
             .file_name();
-        if name != TEMPORARY && name != LOCK && name != "lost+found" {
+        let ours = [TEMPORARY, LOCK, made::FILE, made::TEMPORARY, "lost+found"];
+        if !ours.iter().any(|ours| name == *ours) {
             return foreign(format!("it holds {}", name.to_string_lossy()));
         }
     }
@@ -514,16 +514,13 @@ fn refuse_foreign(folder: &Path) -> Result<(), IdentityError> {
 
 fn read(folder: &Path) -> Result<State, IdentityError> {
     let file = folder.join(FILE);
-    let mut text = String::new();
-    File::open(&file)
-        .and_then(|open| open.take(FILE_BYTES_MAX).read_to_string(&mut text))
-        .map_err(|error| match error.kind() {
-            io::ErrorKind::InvalidData => IdentityError::Damaged {
-                file: file.clone(),
-                reason: "not a text".into(),
-            },
-            _ => failed("read", &file, &error),
-        })?;
+    let text = sealed::read(&file).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidData => IdentityError::Damaged {
+            file: file.clone(),
+            reason: "not a text".into(),
+        },
+        _ => failed("read", &file, &error),
+    })?;
     let newer = text
         .strip_prefix("quorate identity ")
         .and_then(|rest| rest.lines().next());
@@ -580,18 +577,11 @@ fn encode(state: &State) -> String {
     for (node, nonce) in &state.admitted {
         line(format_args!("admitted {node} {nonce:016x}"));
     }
-    let checksum = crc32c::crc32c(text.as_bytes());
-    text.push_str(&format!("checksum {checksum:08x}\n"));
     text
 }
 
 fn decode(text: &str) -> Result<State, String> {
-    let at = text.rfind("checksum ").ok_or("the checksum is missing")?;
-    let (covered, last) = text.split_at(at);
-    if last != format!("checksum {:08x}\n", crc32c::crc32c(covered.as_bytes())) {
-        return Err("the checksum does not match".into());
-    }
-    let mut lines = covered.lines();
+    let mut lines = sealed::open(text)?.lines();
     if lines.next() != Some(FIRST_LINE) {
         return Err("the first line is unknown".into());
     }

@@ -39,6 +39,7 @@ mod range_map;
 mod read;
 pub mod record;
 mod recover;
+mod sealed;
 pub mod verify;
 mod walk;
 mod writer;

@@ -46,6 +46,11 @@ pub struct LogOptions {
     pub batch_bytes_max: usize,
     /// Writes in flight while records gather: 1 to [`DEPTH_MAX`].
     pub depth: usize,
+    /// This node has run before, so that no segments mean a lost log, not a new one ([volatile-1]).
+    pub used: bool,
+    /// Its incarnation was raised because votes or promises are gone; whatever is missing now is
+    /// known to be.
+    pub owns_up: bool,
     /// Votes for batches gather up to this many bytes, or until [`Log::hurry`], before a write
     /// starts: for a class that does not wait for the disk. 0: it starts at once.
     pub linger_bytes: usize,
@@ -62,11 +67,13 @@ impl LogOptions {
             spare_segments: 1,
             batch_bytes_max: 1 << 20,
             depth: 2,
+            used: false,
+            owns_up: false,
             linger_bytes: 0,
         }
     }
 
-    fn owner(&self) -> Owner {
+    pub(crate) fn owner(&self) -> Owner {
         Owner {
             cluster: self.cluster,
             node: self.node,
@@ -128,7 +135,7 @@ impl<D: Disk> Log<D> {
     /// Reads what is there, and goes on behind it. Blocks while it reads.
     pub fn open(mut disk: D, options: LogOptions) -> Result<(Self, Recovery), LogError> {
         options.check()?;
-        let opened = recover(&mut disk, options.owner(), options.incarnation)?;
+        let opened = recover(&mut disk, &options)?;
         let walked = opened.walked;
         // [disk-4] Behind a cut nothing is written any more: a fresh segment is.
         let go_on = walked.tail_clean || planted(Mutant::SegmentKeptAfterCut);
@@ -153,6 +160,7 @@ impl<D: Disk> Log<D> {
                 options.segment_bytes,
                 options.zeros(),
                 options.spare_segments,
+                opened.highest,
                 &walked.files,
                 &walked.spares,
             ),
@@ -353,11 +361,6 @@ impl<D: Disk> Log<D> {
             Some(Lack::Room) | None => "no room for",
         };
         Some(format!("{what} the next segment: {failure}"))
-    }
-
-    /// This node has forgotten votes and is a new member from now on ([volatile-1]).
-    pub fn set_incarnation(&mut self, incarnation: Incarnation) {
-        self.writer.incarnation = incarnation;
     }
 
     /// Bytes of all segments on disk, the spare one included.

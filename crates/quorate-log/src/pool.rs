@@ -51,6 +51,7 @@ impl Pool {
         segment_bytes: u64,
         zeros: Zeros,
         wanted: usize,
+        highest: Segment,
         files: &[SegmentFile],
         spares: &[SegmentFile],
     ) -> Self {
@@ -62,11 +63,7 @@ impl Pool {
             ahead: None,
             preparing: None,
             hurried: false,
-            highest: files
-                .iter()
-                .map(|file| file.segment)
-                .max()
-                .unwrap_or_default(),
+            highest,
             not_made: None,
             making: Patience::default(),
             not_opened: None,

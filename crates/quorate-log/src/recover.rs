@@ -12,11 +12,11 @@ use quorate_core::{
 };
 
 use crate::{
-    batch::{Header, Owner},
+    batch::Header,
     disk::{Disk, Segment},
     error::LogError,
     index::{Index, Runs, Span},
-    log::DEPTH_MAX,
+    log::{DEPTH_MAX, LogOptions},
     mutant::{Mutant, planted},
     range_map::RangeMap,
     record::{Records, Stored},
@@ -64,28 +64,57 @@ pub(crate) struct Opened {
     pub(crate) recovery: Recovery,
     pub(crate) walked: Walked,
     pub(crate) index: Index,
+    /// The highest number that a segment ever had.
+    pub(crate) highest: Segment,
 }
 
 /// Reads the whole log and makes what was read durable: a batch that was in flight at a crash may
 /// have been read from a cache, and all that follows builds on it.
-pub(crate) fn recover<D: Disk>(
-    disk: &mut D,
-    owner: Owner,
-    incarnation: Incarnation,
-) -> Result<Opened, LogError> {
+pub(crate) fn recover<D: Disk>(disk: &mut D, options: &LogOptions) -> Result<Opened, LogError> {
     let mut memory = Memory::default();
-    let walked = walk(disk, Some(owner), &mut memory)?;
+    let walked = walk(disk, Some(options.owner()), &mut memory)?;
+    let made = disk.made().map_err(LogError::Disk)?;
     if !planted(Mutant::RecoveryUnsynced) {
         for segment in memory.last_segments() {
             disk.sync_now(segment).map_err(LogError::Disk)?;
         }
     }
-    let (recovery, index) = memory.into_recovery(&walked, incarnation);
+    let last = walked.files.last().map(|file| file.segment);
+    let lost = lost_segments(last, made, options.used);
+    let highest = last.max(made).unwrap_or_default();
+    let (mut recovery, index) = memory.into_recovery(&walked, options.incarnation);
+    if let Some(place) = lost {
+        let damage = recovery.damage.get_or_insert_default();
+        damage.forgotten = true;
+        damage.places.push(place);
+    }
+    if let Some(damage) = recovery.damage.as_mut().filter(|_| options.owns_up) {
+        damage.forgotten = false;
+    }
+    let forgotten = recovery.damage.as_ref().is_some_and(|d| d.forgotten);
+    if !forgotten && made != Some(highest) {
+        // A folder of an earlier version, or one whose losses are owned up to.
+        disk.note_made(highest).map_err(LogError::Disk)?;
+    }
     Ok(Opened {
         recovery,
         walked,
         index,
+        highest,
     })
+}
+
+/// [volatile-1] What is missing at the end of the log, so that nothing in it can tell: segments up to
+/// `made` there were, and `last` is the last one there is.
+fn lost_segments(last: Option<Segment>, made: Option<Segment>, used: bool) -> Option<String> {
+    match (last, made) {
+        (None, None) if used => Some("the folder of segments is empty".to_owned()),
+        (last, Some(made)) if Some(made) > last && made > Segment(0) => {
+            let first = last.map_or(1, |last| last.0 + 1);
+            Some(format!("segments {first} to {made} are gone"))
+        }
+        _ => None,
+    }
 }
 
 /// What a walk leaves behind.

@@ -41,6 +41,8 @@ pub enum Fault {
     NoDescriptors,
     /// A bit flips in what was written long ago.
     Rot,
+    /// Somebody deletes the log of a node, or the end of it, while the process is down.
+    LostLog,
     /// Somebody sets a wall clock.
     ClockJump,
     /// The leader is asked to hand over.
@@ -49,7 +51,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Crash,
         Self::CrashAll,
         Self::CleanStop,
@@ -65,6 +67,7 @@ impl Fault {
         Self::DiskFull,
         Self::NoDescriptors,
         Self::Rot,
+        Self::LostLog,
         Self::ClockJump,
         Self::Transfer,
     ];

@@ -19,7 +19,7 @@ use quorate_kv::{
     service::Service,
     store::memory::MemoryStore,
 };
-use quorate_log::{Log, LogOptions, Recovery, disk::MemoryDisk, identity::LastStop};
+use quorate_log::{Log, LogError, LogOptions, Recovery, disk::MemoryDisk, identity::LastStop};
 use quorate_replica::{
     front::ConnectionId,
     limits::Limits,
@@ -289,12 +289,19 @@ impl Node {
         if settings.class == Class::Volatile {
             options.linger_bytes = 2 << 10;
         }
-        let (mut log, mut recovery) =
-            Log::open(self.disk.attach(), options).map_err(|error| error.to_string())?;
-        if let Some(damage) = recovery.damage.as_mut().filter(|damage| damage.forgotten) {
-            damage.forgotten = false;
+        options.used = last != LastStop::Never;
+        let disk = self.disk.attach();
+        let open =
+            |options| Log::open(disk.clone(), options).map_err(|error: LogError| error.to_string());
+        let (mut log, mut recovery) = open(options)?;
+        let forgotten = recovery.damage.as_ref().is_some_and(|d| d.forgotten);
+        if forgotten {
+            drop(log);
+            disk.close();
             self.forget();
-            log.set_incarnation(self.identity.incarnation);
+            options.incarnation = self.identity.incarnation;
+            options.owns_up = true;
+            (log, recovery) = open(options)?;
         }
         let told = Rc::new(RefCell::new(Vec::new()));
         let service = Service::new(Box::new(MemoryStore::default()));

@@ -32,7 +32,7 @@ pub fn open<S: StateMachine, F: Front>(
 ) -> Result<(NodeHost<S, F>, NetSettings), Error> {
     let last = identity.begin_boot()?;
     take_incarnation(&mut identity, last)?;
-    let (log, recovery) = open_log(&mut identity, settings, driver)?;
+    let (log, recovery) = open_log(&mut identity, settings, last, driver)?;
     let options = replica_options(settings, &identity, &addresses)?;
     let replica = Replica::open(options, log, recovery, service, Time(0)).map_err(|error| {
         Error::new("cannot_recover", error).hint("run `quorate log verify` on the folder")
@@ -53,33 +53,37 @@ fn take_incarnation(identity: &mut Identity, last: LastStop) -> Result<(), Error
     Ok(())
 }
 
-/// [disk-8] A log that lost votes makes a new incarnation, with which it is opened again.
+/// [disk-8], [volatile-1] A log that lost votes makes a new incarnation, with which it is opened again.
 fn open_log(
     identity: &mut Identity,
     settings: &Settings,
+    last: LastStop,
     driver: &mut dyn FnMut(&str),
 ) -> Result<(Log<FileDisk>, Recovery), Error> {
-    let (log, recovery) = open_log_once(identity, settings, driver)?;
-    let Some(damage) = recovery.damage.as_ref().filter(|damage| damage.forgotten) else {
+    let mut options = log_options(identity, settings);
+    options.used = last != LastStop::Never;
+    let (log, recovery) = open_log_once(identity, settings, options, driver)?;
+    let Some(damage) = &recovery.damage else {
         return Ok((log, recovery));
     };
     for place in &damage.places {
         tracing::error!(%place, "the log is damaged");
     }
+    if !damage.forgotten {
+        return Ok((log, recovery));
+    }
     drop(log);
-    let incarnation = identity.new_incarnation()?;
+    options.incarnation = identity.new_incarnation()?;
+    options.owns_up = true;
     tracing::error!(
-        incarnation = incarnation.0,
-        "the log lost votes: this node learns without a vote from now on"
+        incarnation = options.incarnation.0,
+        folder = %identity.folder().join(disk::LOG_FOLDER).display(),
+        "the log lost votes: this node learns without a vote from now on (is the disk of its log mounted?)"
     );
-    open_log_once(identity, settings, driver)
+    open_log_once(identity, settings, options, driver)
 }
 
-fn open_log_once(
-    identity: &Identity,
-    settings: &Settings,
-    driver: &mut dyn FnMut(&str),
-) -> Result<(Log<FileDisk>, Recovery), Error> {
+fn log_options(identity: &Identity, settings: &Settings) -> LogOptions {
     let Founding {
         cluster,
         node,
@@ -90,11 +94,17 @@ fn open_log_once(
     if class == Class::Volatile {
         options.linger_bytes = LINGER_BYTES;
     }
-    options.segment_bytes = settings.log_segment_bytes;
-    let segment = usize::try_from(options.segment_bytes).unwrap_or(usize::MAX);
-    options.batch_bytes_max = options.batch_bytes_max.min(segment);
     let ready = settings.log_ready_bytes.div_ceil(options.segment_bytes);
     options.spare_segments = usize::try_from(ready).unwrap_or(usize::MAX).max(1);
+    options
+}
+
+fn open_log_once(
+    identity: &Identity,
+    settings: &Settings,
+    options: LogOptions,
+    driver: &mut dyn FnMut(&str),
+) -> Result<(Log<FileDisk>, Recovery), Error> {
     let disk_flush = settings.disk_flush;
     let (disk, reason) = disk::open(identity.folder(), disk::Want::Auto).map_err(LogError::Disk)?;
     driver(&reason);

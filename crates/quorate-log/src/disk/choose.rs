@@ -135,6 +135,10 @@ impl Source for FileDisk {
         either!(self, disk => disk.segments())
     }
 
+    fn made(&mut self) -> Result<Option<Segment>, DiskError> {
+        either!(self, disk => disk.made())
+    }
+
     fn read_now(&mut self, at: Place, buffer: &mut Buffer, bytes: usize) -> Result<(), DiskError> {
         either!(self, disk => disk.read_now(at, buffer, bytes))
     }
@@ -163,6 +167,10 @@ impl Disk for FileDisk {
 
     fn open_ahead(&mut self, segment: Segment) -> Result<(), DiskError> {
         either!(self, disk => disk.open_ahead(segment))
+    }
+
+    fn note_made(&mut self, made: Segment) -> Result<(), DiskError> {
+        either!(self, disk => disk.note_made(made))
     }
 
     fn start_prepare(&mut self, segment: Segment, bytes: u64, zeros: Zeros) {

@@ -128,6 +128,7 @@ struct Worker {
     jobs: Arc<Mutex<Receiver<Job>>>,
     mailbox: Mailbox,
     pace: Arc<Pace>,
+    data: PathBuf,
     path: PathBuf,
     abilities: Abilities,
     /// Keeps the folder locked for as long as anything may be under way.
@@ -140,6 +141,7 @@ impl Worker {
             jobs,
             mailbox,
             pace: Arc::default(),
+            data: folder.data().to_owned(),
             path: folder.path().to_owned(),
             abilities: folder.abilities(),
             folder: Arc::clone(folder.handle()),
@@ -195,13 +197,14 @@ impl Worker {
                 zeros,
             } => {
                 let Self {
+                    data,
                     path,
                     abilities,
                     pace,
                     folder,
                     ..
                 } = self;
-                let place = (path.as_path(), &**folder);
+                let place = (data.as_path(), path.as_path(), &**folder);
                 let result = folder::prepare(place, segment, bytes, zeros, *abilities, pace);
                 Completed::Prepared { segment, result }
             }
@@ -285,6 +288,10 @@ impl Source for Threads {
         self.folder.segments()
     }
 
+    fn made(&mut self) -> Result<Option<Segment>, DiskError> {
+        self.folder.made()
+    }
+
     fn read_now(&mut self, at: Place, buffer: &mut Buffer, bytes: usize) -> Result<(), DiskError> {
         self.folder.read_now(at, buffer, bytes)
     }
@@ -335,6 +342,10 @@ impl Disk for Threads {
 
     fn open_ahead(&mut self, segment: Segment) -> Result<(), DiskError> {
         self.folder.open_ahead(segment)
+    }
+
+    fn note_made(&mut self, made: Segment) -> Result<(), DiskError> {
+        self.folder.note_made(made)
     }
 
     fn start_prepare(&mut self, segment: Segment, bytes: u64, zeros: Zeros) {

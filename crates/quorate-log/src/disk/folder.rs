@@ -19,6 +19,7 @@ use rustix::{
 use super::{
     BLOCK, Buffer, Place, Segment, SegmentFile, Source, Zeros, device_time,
     files::Files,
+    made,
     pace::{PIECE_BYTES, Pace},
 };
 use crate::{batch::NUMBER_MAX, error::DiskError};
@@ -59,6 +60,9 @@ impl fmt::Display for Abilities {
 /// The folder, locked while this lives.
 #[derive(Debug)]
 pub(super) struct Folder {
+    /// The node's folder,
+    data: PathBuf,
+    /// and that of the segments in it.
     path: PathBuf,
     /// Holds the lock. What is in flight at a kill must end before another process may read, so
     /// whatever keeps writing keeps this open.
@@ -79,6 +83,7 @@ impl Folder {
         remove_temporaries(&path)?;
         let abilities = probe(&path)?;
         Ok(Self {
+            data: data.to_owned(),
             path,
             handle: Arc::new(handle),
             abilities,
@@ -96,6 +101,14 @@ impl Folder {
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    pub(super) fn data(&self) -> &Path {
+        &self.data
+    }
+
+    pub(super) fn note_made(&self, segment: Segment) -> Result<(), DiskError> {
+        made::write(&self.data, segment)
     }
 
     /// The file of a segment that was read or written, or is to be.
@@ -145,6 +158,10 @@ impl Source for Folder {
         list(&self.path)
     }
 
+    fn made(&mut self) -> Result<Option<Segment>, DiskError> {
+        made::read(&self.data)
+    }
+
     fn read_now(&mut self, at: Place, buffer: &mut Buffer, bytes: usize) -> Result<(), DiskError> {
         let file = self.file_for_read(at.segment)?;
         read_exact(file.as_fd(), at, &mut buffer[..bytes])
@@ -154,6 +171,7 @@ impl Source for Folder {
 /// The segments of a stopped node, for looking at them only.
 #[derive(Debug)]
 pub struct ReadOnlyFolder {
+    data: PathBuf,
     path: PathBuf,
     _lock: File,
     last: Option<(Segment, File)>,
@@ -165,6 +183,7 @@ impl ReadOnlyFolder {
         let path = data.join(LOG_FOLDER);
         let lock = lock(&path, FlockOperation::NonBlockingLockShared, LOOK_TRIES)?;
         Ok(Self {
+            data: data.to_owned(),
             path,
             _lock: lock,
             last: None,
@@ -175,6 +194,10 @@ impl ReadOnlyFolder {
 impl Source for ReadOnlyFolder {
     fn segments(&mut self) -> Result<Vec<SegmentFile>, DiskError> {
         list(&self.path)
+    }
+
+    fn made(&mut self) -> Result<Option<Segment>, DiskError> {
+        made::read(&self.data)
     }
 
     fn read_now(&mut self, at: Place, buffer: &mut Buffer, bytes: usize) -> Result<(), DiskError> {
@@ -334,9 +357,10 @@ pub(super) fn read_exact(
     Ok(())
 }
 
-/// [disk-10] Zeros, sync, rename, sync of the folder. Nothing is left behind after an error.
+/// [disk-10] Zeros, sync, rename, sync of the folder; then the number is written down in `data`. After
+/// an error there may be a segment of zeros, to be made anew; but never a number without a segment.
 pub(super) fn prepare(
-    (path, handle): (&Path, &File),
+    (data, path, handle): (&Path, &Path, &File),
     segment: Segment,
     bytes: u64,
     zeros: Zeros,
@@ -348,12 +372,12 @@ pub(super) fn prepare(
     let made = fill(&temporary, bytes, zeros, abilities, pace).and_then(|()| {
         fs::rename(&temporary, &file).map_err(|error| failed("rename to", &file, &error))?;
         let synced = handle.sync_all();
-        synced.map_err(|error| failed("sync", path, &error))
+        synced.map_err(|error| failed("sync", path, &error))?;
+        made::write(data, segment)
     });
     if made.is_err() {
         // Best effort: what is left over is removed at the next start.
         let _ = fs::remove_file(&temporary);
-        let _ = fs::remove_file(&file);
     }
     made
 }

@@ -104,6 +104,7 @@ struct Shared {
     counters: DiskCounters,
     /// Bytes that were wanted last of the segment that is being made.
     wanted: u64,
+    made: Option<Segment>,
 }
 
 /// Blocks that were never written are zeros and take no memory.
@@ -184,6 +185,12 @@ impl MemoryDisk {
         while let Some(id) = shared.pending.keys().next().copied() {
             shared.complete(id);
         }
+    }
+
+    /// Whoever used the disk closes it: what is in flight ends, and nobody hears of it.
+    pub fn close(&self) {
+        self.complete_all();
+        self.lock().done.clear();
     }
 
     /// The next operation that this can happen to, when it completes.
@@ -313,7 +320,12 @@ impl MemoryDisk {
         }
     }
 
-    /// Takes a segment away.
+    /// As a folder of before the numbers of segments were written down.
+    pub fn forget_made(&self) {
+        self.lock().made = None;
+    }
+
+    /// Somebody deletes a segment; false if there is none of that number.
     pub fn remove(&self, segment: Segment) -> bool {
         self.lock().segments.remove(&segment).is_some()
     }
@@ -466,6 +478,7 @@ impl Shared {
             Err(fail(io::ErrorKind::StorageFull.into()))
         } else {
             self.counters.prepared += 1;
+            self.made = self.made.max(Some(segment));
             self.segments.insert(
                 segment,
                 Contents {
@@ -572,6 +585,10 @@ impl Source for MemoryDisk {
         Ok(shared.segments.iter().map(file).collect())
     }
 
+    fn made(&mut self) -> Result<Option<Segment>, DiskError> {
+        Ok(self.lock().made)
+    }
+
     fn read_now(&mut self, at: Place, buffer: &mut Buffer, bytes: usize) -> Result<(), DiskError> {
         self.lock().fill(at, buffer, bytes, false)
     }
@@ -627,6 +644,11 @@ impl Disk for MemoryDisk {
             buffer: Some(buffer),
             not_opened: None,
         });
+    }
+
+    fn note_made(&mut self, made: Segment) -> Result<(), DiskError> {
+        self.lock().made = Some(made);
+        Ok(())
     }
 
     fn start_prepare(&mut self, segment: Segment, bytes: u64, _: Zeros) {

@@ -134,6 +134,10 @@ impl Source for Modelled {
         self.inner.segments()
     }
 
+    fn made(&mut self) -> Result<Option<Segment>, DiskError> {
+        self.inner.made()
+    }
+
     fn read_now(&mut self, at: Place, buffer: &mut Buffer, bytes: usize) -> Result<(), DiskError> {
         self.inner.read_now(at, buffer, bytes)
     }
@@ -162,6 +166,10 @@ impl Disk for Modelled {
 
     fn open_ahead(&mut self, segment: Segment) -> Result<(), DiskError> {
         self.inner.open_ahead(segment)
+    }
+
+    fn note_made(&mut self, made: Segment) -> Result<(), DiskError> {
+        self.inner.note_made(made)
     }
 
     fn start_prepare(&mut self, segment: Segment, bytes: u64, zeros: Zeros) {

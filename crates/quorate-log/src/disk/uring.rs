@@ -273,6 +273,10 @@ impl Source for Ring {
         self.folder.segments()
     }
 
+    fn made(&mut self) -> Result<Option<Segment>, DiskError> {
+        self.folder.made()
+    }
+
     fn read_now(&mut self, at: Place, buffer: &mut Buffer, bytes: usize) -> Result<(), DiskError> {
         self.folder.read_now(at, buffer, bytes)
     }
@@ -309,6 +313,10 @@ impl Disk for Ring {
 
     fn open_ahead(&mut self, segment: Segment) -> Result<(), DiskError> {
         self.folder.open_ahead(segment)
+    }
+
+    fn note_made(&mut self, made: Segment) -> Result<(), DiskError> {
+        self.folder.note_made(made)
     }
 
     fn start_prepare(&mut self, segment: Segment, bytes: u64, zeros: Zeros) {

@@ -1,6 +1,7 @@
 //! Act one's faults, and the end of all of them.
 
 use quorate_core::{effect::Role, record::Class, time::Time};
+use quorate_log::disk::Source as _;
 
 use super::{Event, World, name};
 use crate::{faults::Fault, node::Arrival};
@@ -44,6 +45,7 @@ impl World {
             Fault::DiskFull => self.fill_disk(node),
             Fault::NoDescriptors => self.take_descriptors(node),
             Fault::Rot => self.rot(node),
+            Fault::LostLog => self.lose_log(node),
             Fault::ClockJump => self.jump(node),
             Fault::Transfer => self.transfer(),
         }
@@ -255,6 +257,28 @@ impl World {
             self.counts.rotted += 1;
             self.line(&name(node), "rot", format_args!("{at}, bit {bit}"));
         }
+    }
+
+    /// A node that may forget finds its log without its end, or without anything.
+    fn lose_log(&mut self, node: usize) {
+        let spared = !self.may_forget[node] || self.settings.budget() == 0;
+        if spared || self.nodes[node].running.is_none() {
+            return;
+        }
+        self.kill(node, 100);
+        let segments = self.nodes[node].disk.attach().segments();
+        let segments = segments.expect("a disk in memory lists its segments");
+        let keep = match self.dice.below(2) {
+            0 => 0,
+            _ => self.dice.index(segments.len().max(1)),
+        };
+        for file in segments.iter().skip(keep) {
+            self.nodes[node].disk.remove(file.segment);
+        }
+        let what = format_args!("is gone from segment {} on", keep + 1);
+        self.line(&name(node), "log", what);
+        let down = self.dice.between(500, 200_000);
+        self.after(down, Event::Start(node));
     }
 
     fn jump(&mut self, node: usize) {
