@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use crate::{
     ballot::Ballot,
     durable::{Durable, Statement},
+    explanation::Explanation,
     input::ReadToken,
     message::Message,
     node_id::NodeId,
@@ -145,6 +146,8 @@ pub enum Effect {
         /// Who leads, as far as it knows.
         leader: Option<NodeId>,
     },
+    /// Why leadership came, went or was not won; for people.
+    Explain(Explanation),
     /// Call `step` with `Input::Tick` no later than this. The last one given counts.
     WakeAt(Time),
     /// A rule was broken. The node has stopped counting what is in doubt.
@@ -199,6 +202,10 @@ impl Effects {
 
     pub(crate) fn push(&mut self, effect: Effect) {
         self.list.push(effect);
+    }
+
+    pub(crate) fn explain(&mut self, explanation: Explanation) {
+        self.list.push(Effect::Explain(explanation));
     }
 
     /// Sends anything but a promise or a vote: those need proof that their record is safe.

@@ -19,6 +19,7 @@ use crate::{
     durable::Pending,
     effect::{Alarm, Effect, Effects, Refusal, Role},
     election::Election,
+    explanation::End,
     flow::Peers,
     input::Input,
     leader::{Leading, Phase1},
@@ -201,7 +202,7 @@ impl Node {
             Input::Persisted(seq) => self.on_persisted(seq),
             Input::StorageFailed => self.on_storage_failed(now, effects),
             Input::Connected(member) => self.on_connected(member, effects),
-            Input::Disconnected(node) => self.on_disconnected(now, node),
+            Input::Disconnected(node) => self.on_disconnected(now, node, effects),
             Input::Read(token) => self.on_read(now, token, effects),
             Input::Transfer { to } => self.on_transfer_wanted(now, to, effects),
             Input::Tick => self.on_tick(now, effects),
@@ -223,7 +224,7 @@ impl Node {
             }
             Message::Phase1b(promise) => self.on_phase1b(now, from, promise, effects),
             Message::Preempted { ballot, promised } => {
-                self.on_preempted(now, from, ballot, promised);
+                self.on_preempted(now, from, ballot, promised, effects);
             }
             Message::Phase2a(proposal) => self.on_phase2a(now, from.node, proposal, held, effects),
             Message::Phase2b(vote) => self.on_phase2b(from, vote, effects),
@@ -290,7 +291,7 @@ impl Node {
     fn on_storage_failed(&mut self, now: Time, effects: &mut Effects) {
         self.pending.fail();
         self.waiting.clear();
-        self.step_down(now, effects);
+        self.step_down(now, End::StorageFailed, effects);
     }
 
     /// Whether this node may lead ([aux-3]).
@@ -363,6 +364,11 @@ impl Node {
     /// Every slot below is decided, and its value with bytes is here.
     pub fn decided_to(&self) -> Slot {
         self.learner.decided_to()
+    }
+
+    /// Every slot below is known to be decided, here or elsewhere.
+    pub fn known_to(&self) -> Slot {
+        self.decided_to().max(self.catchup.target())
     }
 
     /// Every slot below is decided, or voted for here, by records on stable storage.

@@ -4,6 +4,7 @@ use super::Node;
 use crate::{
     ballot::Ballot,
     effect::{Effect, Effects, Refusal},
+    explanation::{Campaign, End, Explanation},
     leader::{Asked, set_of},
     message::Message,
     node_id::{Member, NodeId},
@@ -16,7 +17,7 @@ impl Node {
         if !self.started {
             self.started = true;
             if self.leads_alone() {
-                self.campaign(Asked::Everybody, effects);
+                self.campaign(Asked::Everybody, Campaign::Alone, effects);
             }
             self.election.rearm(now);
             return;
@@ -62,7 +63,7 @@ impl Node {
             .peers
             .quorum_heard(configuration, self.options.member, now, patience)
         {
-            return self.step_down(now, effects);
+            return self.step_down(now, End::QuorumSilent, effects);
         }
         // [value-4] Nobody delivers the bytes of an inherited value: a new ballot, whose quorum may
         // do without who reported it.
@@ -72,7 +73,7 @@ impl Node {
             .is_some_and(|at| now.since_us(at) > patience);
         if stuck && self.phase1.is_none() {
             self.waiting.clear();
-            return self.campaign(Asked::Everybody, effects);
+            return self.campaign(Asked::Everybody, Campaign::MissingBytes, effects);
         }
         if now >= self.next_heartbeat {
             if let Some(transfer) = &mut self.transfer {
@@ -87,8 +88,10 @@ impl Node {
         if now < self.election.deadline() {
             return;
         }
-        self.phase1 = None;
-        if self.election.leader().is_some() {
+        self.end_phase1(End::TooFewPromises, effects);
+        if let Some(leader) = self.election.leader() {
+            let silent_us = self.election.silent_us(now);
+            effects.explain(Explanation::LeaderSilent { leader, silent_us });
             self.election.forget_leader(now);
         }
         self.election.attempt(now);
@@ -96,7 +99,7 @@ impl Node {
             return;
         }
         if self.leads_alone() {
-            return self.campaign(Asked::Everybody, effects);
+            return self.campaign(Asked::Everybody, Campaign::Alone, effects);
         }
         let Some(ballot) = self.next_ballot() else {
             return;
@@ -150,7 +153,7 @@ impl Node {
         };
         if configuration.is_quorum(Phase::One, set_of(configuration, by)) && self.may_lead() {
             self.election.end_pre_vote();
-            self.campaign(Asked::Everybody, effects);
+            self.campaign(Asked::Everybody, Campaign::PreVotes, effects);
         }
     }
 
@@ -165,13 +168,15 @@ impl Node {
         let stands = self.election.leader_ballot() == Some(ballot) && ballot.node == from;
         if stands && self.may_lead() && self.leading.is_none() && self.phase1.is_none() {
             self.election.rearm(now);
-            self.campaign(Asked::Everybody, effects);
+            let why = Campaign::HandedOver { by: from };
+            self.campaign(Asked::Everybody, why, effects);
         }
     }
 
-    pub(super) fn on_disconnected(&mut self, now: Time, node: NodeId) {
+    pub(super) fn on_disconnected(&mut self, now: Time, node: NodeId, effects: &mut Effects) {
         self.peers.disconnect(node);
         if self.election.leader() == Some(node) {
+            effects.explain(Explanation::LeaderUnreachable { leader: node });
             self.election.lost(now);
         }
     }
