@@ -20,6 +20,7 @@ use crate::{
     mutant::{Mutant, planted},
     range_map::RangeMap,
     record::{Records, Stored},
+    told::{Reading, Told},
     walk::{Gap, Visit, Walked, walk},
 };
 
@@ -72,9 +73,10 @@ pub(crate) fn recover<D: Disk>(
     disk: &mut D,
     owner: Owner,
     incarnation: Incarnation,
+    tell: &mut dyn FnMut(Reading),
 ) -> Result<Opened, LogError> {
     let mut memory = Memory::default();
-    let walked = walk(disk, Some(owner), &mut memory)?;
+    let walked = walk(&mut Told::new(disk, tell), Some(owner), &mut memory)?;
     if !planted(Mutant::RecoveryUnsynced) {
         for segment in memory.last_segments() {
             disk.sync_now(segment).map_err(LogError::Disk)?;
