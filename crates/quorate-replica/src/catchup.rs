@@ -13,6 +13,7 @@ use quorate_wire::{Frame, Lane};
 
 use crate::{
     egress::RETRY_MS,
+    events::Event,
     log_reads::Purpose,
     payloads::{self, Payload},
     plane::Plane,
@@ -47,7 +48,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let values = match result {
             Ok(values) => values,
             Err(error) => {
-                self.read_error.get_or_insert(error.to_string());
+                if self.read_error.is_none() {
+                    let why = error.to_string();
+                    self.events.push(Event::Unreadable { why: why.clone() });
+                    self.read_error = Some(why);
+                }
                 Values::new()
             }
         };

@@ -25,6 +25,7 @@ use crate::{
     batch,
     completions::Completions,
     counters::Counters,
+    events::Events,
     fetches::Fetches,
     forwarded::Forwarded,
     lifecycle::Stop,
@@ -32,6 +33,8 @@ use crate::{
     log_reads::LogReads,
     origin::Origin,
     payloads::Payloads,
+    probe::Probe,
+    pursuit::Pursuit,
     reads::Reads,
     repair::Repair,
     replica::Replica,
@@ -40,6 +43,7 @@ use crate::{
     sessions::Unreadable,
     status::Addresses,
     tuning::Tuning,
+    watch::Watch,
 };
 
 /// How long nodes wait for each other.
@@ -196,6 +200,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             window_max: OPEN_BATCHES_MAX,
         };
         let tuning = tuning_settings(options.tuning, &limits, voters, possible);
+        let repair = Repair::new(damage.ranges, timeouts.election_min_ms);
+        let unread = unread_votes.iter().map(|range| range.len()).sum();
+        let replay_to = recovered.hard.decided_to;
+        let pursuit = Pursuit::new(now, replay_to, unread, repair.missing_slots());
         Ok(Self {
             cluster: options.cluster,
             member,
@@ -218,7 +226,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             storage_error: None,
             read_error: None,
             unread_votes,
-            repair: Repair::new(damage.ranges, timeouts.election_min_ms),
+            repair,
             payloads: Payloads::new(limits.payload_bytes, limits.recent_bytes),
             origin: Origin::new(
                 node,
@@ -238,6 +246,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             addresses: options.addresses,
             due_at: now,
             retry_at: None,
+            watch: Watch::new(now, pursuit),
+            probe: Probe::new(repeat_ms),
+            events: Events::default(),
             stop: Stop::Running,
             transfer_ended: None,
             alarm: None,
