@@ -51,6 +51,9 @@ pub(crate) fn run(args: &StatusArgs, output: Output) -> Result<Exit, Problem> {
         if output::reader_goes_within(WATCH_PAUSE) {
             return Ok(Exit::Done);
         }
+        if !output.json {
+            output::print("");
+        }
     }
 }
 
