@@ -16,6 +16,7 @@ pub mod fit;
 pub mod frames;
 pub mod generator;
 pub mod introduction;
+pub mod listener;
 pub mod load;
 pub mod log_service;
 pub mod papers;

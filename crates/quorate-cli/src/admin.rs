@@ -1,17 +1,17 @@
 //! The admin address: health, readiness, status, metrics and transfer over HTTP.
 //!
 //! It has a thread of its own and talks to the reactor through its [`Handle`] only, so that nothing
-//! that happens here can hold up the protocol. Connections are bounded in number and lifetime.
+//! that happens here can hold up the protocol.
+
+mod connections;
+mod failure;
+mod start;
 
 use std::{
-    future::Future,
     io,
     net::{SocketAddr, TcpListener},
-    pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
-    task::{Context, Poll},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
-    time::Duration,
 };
 
 use axum::{
@@ -20,47 +20,33 @@ use axum::{
     http::{StatusCode, header::CONTENT_TYPE},
     response::{IntoResponse, Response},
     routing::{get, post},
-    serve::Listener,
 };
-use quorate_core::{
-    effect::{Refusal, Role},
-    node_id::NodeId,
-};
-use quorate_net::{Handle, TransferError, Unanswered};
-use quorate_replica::{status::Status, tuner::Setting};
+use quorate_core::{effect::Role, node_id::NodeId};
+use quorate_log::Reading;
+use quorate_net::Handle;
+use quorate_replica::{Probed, status::Status, tuner::Setting};
 use serde::{Deserialize, Serialize};
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::{TcpListener as AsyncListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::{Instant, Sleep, sleep, sleep_until},
-};
 
 use crate::{
     config::Store,
-    output::{Exit, Problem, error_json},
+    output::{Exit, Problem},
     tune::view::{HoldRequest, TuningView},
-    view::NodeView,
+    view::{NodeView, ProgressView},
 };
 
-/// Connections at a time; further ones wait in the kernel's queue.
-const CONNECTIONS_MAX: usize = 64;
-/// A connection lives no longer, whatever it does.
-const CONNECTION_LIFETIME: Duration = Duration::from_secs(60);
-/// Questions to the reactor that may wait at a time.
-const WAITING_MAX: usize = 8;
+use failure::{Body, Failure};
+use start::Start;
+
 /// Largest request body.
 const BODY_BYTES_MAX: usize = 4096;
 /// Longest time that batch and window are held: whoever asked may be gone.
 const HOLD_MS_MAX: u64 = 600_000;
-/// Accepting pauses for this long when descriptors run out.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How far the node has come.
 #[derive(Clone, Debug)]
 enum Phase {
-    /// There is no reactor yet; the text says what is waited for.
-    Starting(String),
+    /// There is no reactor yet.
+    Starting(Start),
     Running(Handle, Store),
 }
 
@@ -69,21 +55,22 @@ enum Phase {
 pub(crate) struct Admin {
     phase: Arc<Mutex<Phase>>,
     address: SocketAddr,
+    node: NodeId,
 }
 
 impl Admin {
     /// Binds and serves from now on; the node is starting.
-    pub(crate) fn start(address: &str) -> Result<Self, Problem> {
+    pub(crate) fn start(address: &str, node: NodeId) -> Result<Self, Problem> {
         let bound = TcpListener::bind(address).and_then(|listener| {
-            listener.set_nonblocking(true)?;
             let address = listener.local_addr()?;
             Ok((listener, address))
         });
         let (listener, bound) = bound.map_err(|error| cannot_listen(address, &error))?;
-        let phase = Phase::Starting("starting".to_owned());
+        let phase = Phase::Starting(Start::new("starting"));
         let admin = Self {
             phase: Arc::new(Mutex::new(phase)),
             address: bound,
+            node,
         };
         let state = admin.clone();
         // Its name keeps a panic here from ending the node.
@@ -104,7 +91,14 @@ impl Admin {
 
     /// Says what the start is waiting for.
     pub(crate) fn starting(&self, why: &str) {
-        self.set(Phase::Starting(why.to_owned()));
+        self.set(Phase::Starting(Start::new(why)));
+    }
+
+    /// Says how far the log is read.
+    pub(crate) fn reading(&self, reading: Reading) {
+        if let Phase::Starting(start) = &mut *self.lock() {
+            start.reading(reading);
+        }
     }
 
     pub(crate) fn running(&self, handle: Handle, store: Store) {
@@ -112,14 +106,11 @@ impl Admin {
     }
 
     fn set(&self, phase: Phase) {
-        *self.phase.lock().unwrap_or_else(PoisonError::into_inner) = phase;
+        *self.lock() = phase;
     }
 
-    fn phase(&self) -> Phase {
-        self.phase
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+    fn lock(&self) -> MutexGuard<'_, Phase> {
+        self.phase.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks the reactor, away from the thread that serves the others.
@@ -127,8 +118,9 @@ impl Admin {
         &self,
         question: impl FnOnce(&Handle, Store) -> T + Send + 'static,
     ) -> Result<T, Failure> {
-        let (handle, store) = match self.phase() {
-            Phase::Starting(why) => return Err(Failure::unavailable("starting", &why)),
+        let phase = self.lock().clone();
+        let (handle, store) = match phase {
+            Phase::Starting(start) => return Err(start.failure(self.node)),
             Phase::Running(handle, store) => (handle, store),
         };
         let asked = tokio::task::spawn_blocking(move || question(&handle, store));
@@ -164,17 +156,17 @@ fn cannot_listen(address: &str, error: &io::Error) -> Problem {
 }
 
 fn serve(listener: TcpListener, admin: Admin) -> io::Result<()> {
+    let limits = connections::Limits::default();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
-        .max_blocking_threads(WAITING_MAX)
+        // Each connection can wait for the reactor, and none for another.
+        .max_blocking_threads(limits.connections_max)
         .build()?;
     runtime.block_on(async {
-        let listener = Bounded {
-            listener: AsyncListener::from_std(listener)?,
-            room: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
-        };
-        axum::serve(listener, router(admin)).await
+        let listener = connections::adopt(listener)?;
+        connections::serve(listener, router(admin), limits).await;
+        Ok(())
     })
 }
 
@@ -189,6 +181,15 @@ fn router(admin: Admin) -> Router {
         .fallback(|| async {
             Failure::new(StatusCode::NOT_FOUND, "not_found", "no such page", PAGES)
         })
+        .method_not_allowed_fallback(|| async {
+            let status = StatusCode::METHOD_NOT_ALLOWED;
+            Failure::new(
+                status,
+                "bad_method",
+                "the page is not for this method",
+                PAGES,
+            )
+        })
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(admin)
 }
@@ -197,14 +198,30 @@ const PAGES: &str = "GET /health /ready /status /metrics /tuning, POST /transfer
 
 async fn ready(State(admin): State<Admin>) -> Result<&'static str, Failure> {
     let (status, _) = admin.status().await?;
-    match obstacle(&status) {
-        None => Ok("ready\n"),
-        Some(why) => Err(Failure::unavailable("not_ready", &why)),
+    if let Some(why) = obstacle(&status) {
+        return Err(not_ready(&status, &why));
+    }
+    let probed = admin.ask(|handle, _| handle.probe()).await?;
+    match probed.map_err(Failure::unanswered)? {
+        Probed::Served => Ok("ready\n"),
+        missed => {
+            // It has gone on meanwhile.
+            let (status, _) = admin.status().await?;
+            Err(not_ready(&status, &missed.to_string()))
+        }
     }
 }
 
-/// Why this node cannot serve linearizable requests now, if it cannot. A leader steps down without
-/// a quorum, so "there is a leader, and it can be talked to" is all that is needed.
+fn not_ready(status: &Status, why: &str) -> Failure {
+    let progress = status.progress.as_ref().map(ProgressView::of_node);
+    let message = match &progress {
+        Some(progress) => format!("{why}; {progress}"),
+        None => why.to_owned(),
+    };
+    Failure::unavailable("not_ready", &message).progress(progress)
+}
+
+/// Why this node cannot serve linearizable requests now, as far as it knows without trying.
 fn obstacle(status: &Status) -> Option<String> {
     // A learner serves by asking its leader, although it says that it does not vote.
     if status.role != Role::Learner
@@ -266,7 +283,7 @@ pub(crate) struct Transferred {
 /// The JSON type is required, so that no page in a browser can send this unasked.
 async fn transfer(
     State(admin): State<Admin>,
-    Json(request): Json<TransferRequest>,
+    Body(request): Body<TransferRequest>,
 ) -> Result<Json<Transferred>, Failure> {
     let to = request.to.map(NodeId);
     let outcome = admin.ask(move |handle, _| handle.transfer(to)).await?;
@@ -282,7 +299,7 @@ async fn tuning(State(admin): State<Admin>) -> Result<Json<TuningView>, Failure>
 /// As for `transfer`, no page in a browser can send this unasked.
 async fn hold(
     State(admin): State<Admin>,
-    Json(request): Json<HoldRequest>,
+    Body(request): Body<HoldRequest>,
 ) -> Result<Json<TuningView>, Failure> {
     let (setting, ms) = (request.setting()?, request.ms());
     let report = admin.ask(move |handle, _| handle.hold(setting, ms)).await?;
@@ -313,162 +330,6 @@ impl HoldRequest {
     }
 }
 
-/// An answer that is no success.
-struct Failure {
-    status: StatusCode,
-    code: &'static str,
-    message: String,
-    hint: &'static str,
-}
-
-impl Failure {
-    fn new(status: StatusCode, code: &'static str, message: &str, hint: &'static str) -> Self {
-        Self {
-            status,
-            code,
-            message: message.to_owned(),
-            hint,
-        }
-    }
-
-    fn unavailable(code: &'static str, message: &str) -> Self {
-        Self::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            code,
-            message,
-            "try again later",
-        )
-    }
-
-    fn unanswered(why: Unanswered) -> Self {
-        let code = match why {
-            Unanswered::Stopped => "stopped",
-            Unanswered::Busy => "busy",
-            Unanswered::TimedOut => "timed_out",
-        };
-        Self::unavailable(code, &why.to_string())
-    }
-
-    fn transfer(error: TransferError) -> Self {
-        let refused = |code, hint| Self::new(StatusCode::CONFLICT, code, &error.to_string(), hint);
-        match error {
-            TransferError::Unanswered(why) => Self::unanswered(why),
-            TransferError::Refused(Refusal::NotLeader) => {
-                refused("not_leader", "ask the leader; `quorate status` names it")
-            }
-            TransferError::Refused(Refusal::NoTarget) => refused(
-                "no_target",
-                "`quorate status` lists the members that can lead",
-            ),
-            TransferError::Refused(Refusal::TimedOut) => Self::new(
-                StatusCode::GATEWAY_TIMEOUT,
-                "timed_out",
-                &error.to_string(),
-                "look at the lag of the target, and try again",
-            ),
-            TransferError::Refused(
-                Refusal::Transferring | Refusal::Busy | Refusal::InvalidChange,
-            ) => refused("refused", "try again later"),
-        }
-    }
-}
-
-impl IntoResponse for Failure {
-    fn into_response(self) -> Response {
-        let body = error_json(self.code, &self.message, self.hint);
-        (self.status, [(CONTENT_TYPE, "application/json")], body).into_response()
-    }
-}
-
-/// Takes a connection only while there is room for it.
-struct Bounded {
-    listener: AsyncListener,
-    room: Arc<Semaphore>,
-}
-
-impl Listener for Bounded {
-    type Io = Connection;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Connection, SocketAddr) {
-        let permit = self
-            .room
-            .clone()
-            .acquire_owned()
-            .await
-            .expect("the semaphore is never closed");
-        loop {
-            match self.listener.accept().await {
-                Ok((stream, from)) => {
-                    let end = Box::pin(sleep_until(Instant::now() + CONNECTION_LIFETIME));
-                    return (
-                        Connection {
-                            stream,
-                            end,
-                            _permit: permit,
-                        },
-                        from,
-                    );
-                }
-                Err(error) => {
-                    tracing::debug!(%error, "cannot accept an admin connection");
-                    sleep(ACCEPT_PAUSE).await;
-                }
-            }
-        }
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
-}
-
-/// A connection that ends in time, and makes room when it does.
-struct Connection {
-    stream: TcpStream,
-    end: Pin<Box<Sleep>>,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl Connection {
-    fn is_over(&mut self, context: &mut Context<'_>) -> Result<(), io::Error> {
-        match self.end.as_mut().poll(context) {
-            Poll::Ready(()) => Err(io::Error::new(io::ErrorKind::TimedOut, "the time is up")),
-            Poll::Pending => Ok(()),
-        }
-    }
-}
-
-impl AsyncRead for Connection {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        self.is_over(context)?;
-        Pin::new(&mut self.stream).poll_read(context, buffer)
-    }
-}
-
-impl AsyncWrite for Connection {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.is_over(context)?;
-        Pin::new(&mut self.stream).poll_write(context, buffer)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -479,7 +340,7 @@ mod tests {
         record::Class,
         slot::Slot,
     };
-    use quorate_replica::status::{Addresses, Peer};
+    use quorate_replica::status::{Addresses, DiskUse, Peer};
 
     use super::*;
     use crate::http;
@@ -487,7 +348,7 @@ mod tests {
     const WAIT: Duration = Duration::from_secs(10);
 
     fn starting() -> (Admin, String) {
-        let admin = Admin::start("127.0.0.1:0").unwrap();
+        let admin = Admin::start("127.0.0.1:0", NodeId(7)).unwrap();
         let address = admin.address().to_string();
         (admin, address)
     }
@@ -506,6 +367,34 @@ mod tests {
                 response.body
             );
         }
+    }
+
+    /// Health is asked for when things go wrong, such as a monitor that leaves its connections open.
+    #[test]
+    fn idle_connections_do_not_keep_out_who_asks_for_health() {
+        let (_admin, address) = starting();
+        let idle: Vec<_> = (0..200)
+            .map(|_| std::net::TcpStream::connect(&address).unwrap())
+            .collect();
+        assert_eq!(http::get(&address, "/health", WAIT).unwrap().status, 200);
+        drop(idle);
+    }
+
+    /// How far it is, in words and in numbers.
+    #[test]
+    fn a_node_that_reads_its_log_says_how_far_it_is() {
+        let (admin, address) = starting();
+        admin.starting("opening the log");
+        let reading = |read| Reading { read, of: 400 };
+        admin.reading(reading(0));
+        admin.reading(reading(100));
+        let response = http::get(&address, "/ready", WAIT).unwrap();
+        let refusal = response.json::<NodeView>().unwrap_err();
+        assert_eq!((refusal.code.as_str(), refusal.node), ("starting", Some(7)));
+        let said = "reading the log: 100 B of 400 B, 25 %";
+        assert!(refusal.message.starts_with(said), "{}", refusal.message);
+        let progress = refusal.progress.unwrap();
+        assert_eq!((progress.at, progress.to, progress.percent), (100, 400, 25));
     }
 
     #[test]
@@ -531,7 +420,7 @@ mod tests {
     #[test]
     fn a_port_in_use_is_one_error_that_names_flag_and_address() {
         let (_admin, address) = starting();
-        let problem = Admin::start(&address).unwrap_err();
+        let problem = Admin::start(&address, NodeId(8)).unwrap_err();
         let message =
             format!("cannot listen on --admin {address}: the address is in use by another process");
         assert_eq!((problem.code, problem.message), ("port_in_use", message));
@@ -558,6 +447,8 @@ mod tests {
             durable_to: Slot(1),
             class: Class::Durable,
             log_bytes: 0,
+            disk: DiskUse::default(),
+            progress: None,
             error: error.map(str::to_owned),
             peers: vec![peer(1, true), peer(2, connected)],
         }

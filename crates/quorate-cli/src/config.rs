@@ -468,18 +468,62 @@ fn read_file(path: &Path) -> Result<BTreeMap<String, String>, Problem> {
     let entry = |(key, value): (String, toml::Value)| {
         let known = SETTINGS.iter().any(|setting| setting.name == key) && key != CONFIG;
         if !known {
-            return Err(Problem::usage(format_args!("{shown}: unknown key {key}"))
-                .hint("keys are the long flags of `quorate start`"));
+            let hint = match value {
+                toml::Value::Table(_) => "keys stand alone, without sections",
+                _ => "keys are the long flags of `quorate start`",
+            };
+            return Err(Problem::usage(format_args!("{shown}: unknown key {key}")).hint(hint));
         }
         match value {
             toml::Value::String(text) => Ok((key, text)),
             toml::Value::Integer(number) => Ok((key, number.to_string())),
-            _ => Err(Problem::usage(format_args!(
-                "{shown}: {key} is neither text nor a number"
-            ))),
+            toml::Value::Float(number) => Ok((key, number.to_string())),
+            other => {
+                let what = format_args!("{shown}: {key} is {}, not text", kind(&other));
+                Err(Problem::usage(what).hint(format!("write {key} = {:?}", as_text(&key, &other))))
+            }
         }
     };
     table.into_iter().map(entry).collect()
+}
+
+/// What a value of a TOML file is, for people.
+const fn kind(value: &toml::Value) -> &'static str {
+    match value {
+        toml::Value::Boolean(_) => "true or false",
+        toml::Value::Array(_) => "a list",
+        toml::Value::Table(_) => "a section",
+        toml::Value::Datetime(_) => "a date",
+        toml::Value::String(_) | toml::Value::Integer(_) | toml::Value::Float(_) => "a value",
+    }
+}
+
+/// The text that was probably meant, else what the text looks like.
+fn as_text(key: &str, value: &toml::Value) -> String {
+    let meant = match value {
+        toml::Value::Boolean(true) => Some("on".to_owned()),
+        toml::Value::Boolean(false) => Some("off".to_owned()),
+        toml::Value::Array(entries) => {
+            let entries = entries.iter().map(|entry| entry.as_str());
+            entries.collect::<Option<Vec<_>>>().map(|all| all.join(","))
+        }
+        toml::Value::Table(table) => {
+            let entry = |(node, address): (&String, &toml::Value)| {
+                Some(format!("{node}={}", address.as_str()?))
+            };
+            let entries: Option<Vec<String>> = table.iter().map(entry).collect();
+            entries.map(|all| all.join(","))
+        }
+        _ => None,
+    };
+    let setting = SETTINGS.iter().find(|setting| setting.name == key);
+    let fits = |text: &String| match key {
+        "tune" => ["on", "off"].contains(&text.as_str()),
+        "cluster" => parse_cluster(text).is_some(),
+        _ => false,
+    };
+    let example = setting.map_or("", |setting| setting.value);
+    meant.filter(fits).unwrap_or_else(|| example.to_owned())
 }
 
 fn parse_node(text: &str) -> Option<NodeId> {
@@ -492,6 +536,11 @@ pub(crate) fn parse_flush(text: &str) -> Option<Duration> {
     (0.0..=1000.0)
         .contains(&ms)
         .then(|| Duration::from_secs_f64(ms / 1000.0))
+}
+
+/// An address as the value of a flag.
+pub(crate) fn address_argument(text: &str) -> Result<String, String> {
+    parse_address(text.trim()).ok_or_else(|| "not HOST:PORT".to_owned())
 }
 
 /// `HOST:PORT`, with a host.
@@ -643,11 +692,53 @@ mod tests {
         for (text, complaint) in [
             ("heartbeat = 20\n", "unknown key heartbeat"),
             ("config = 'other'\n", "unknown key config"),
-            ("node = true\n", "node is neither text nor a number"),
         ] {
             let file = file(text);
             let path = file.path().to_str().unwrap();
             check_refused(&["--config", path], &[], &format!("{path}: {complaint}"));
+        }
+    }
+
+    /// What the file should say instead is in the hint.
+    #[test]
+    fn a_value_of_another_type_is_refused_with_what_to_write() {
+        for (text, complaint, hint) in [
+            (
+                "tune = false\n",
+                "tune is true or false, not text",
+                r#"write tune = "off""#,
+            ),
+            (
+                "node = true\n",
+                "node is true or false, not text",
+                r#"write node = "N""#,
+            ),
+            (
+                "[cluster]\n1 = 'a:1'\n2 = 'b:2'\n",
+                "cluster is a section, not text",
+                r#"write cluster = "1=a:1,2=b:2""#,
+            ),
+            (
+                "cluster = ['1=a:1', '2=b:2']\n",
+                "cluster is a list, not text",
+                r#"write cluster = "1=a:1,2=b:2""#,
+            ),
+            (
+                "[cluster]\nfirst = 1\n",
+                "cluster is a section, not text",
+                r#"write cluster = "1=HOST:PORT,…""#,
+            ),
+            (
+                "[start]\nnode = 1\n",
+                "unknown key start",
+                "keys stand alone, without sections",
+            ),
+        ] {
+            let file = file(text);
+            let path = file.path().to_str().unwrap();
+            let problem = resolve(&["--data", "d", "--config", path], &[]).unwrap_err();
+            assert_eq!(problem.message, format!("{path}: {complaint}"));
+            assert_eq!(problem.hint, hint);
         }
     }
 

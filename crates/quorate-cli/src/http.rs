@@ -8,7 +8,10 @@ use std::{
 
 use serde::de::DeserializeOwned;
 
-use crate::output::{Exit, Problem};
+use crate::{
+    output::{Exit, Problem},
+    view::ProgressView,
+};
 
 /// Far more than a status has.
 const RESPONSE_BYTES_MAX: usize = 4 << 20;
@@ -30,6 +33,8 @@ impl Response {
             code: "bad_answer".to_owned(),
             message: format!("not a quorate admin address? {error}"),
             hint: "give the --admin address of a node".to_owned(),
+            node: None,
+            progress: None,
         })
     }
 }
@@ -40,6 +45,10 @@ pub(crate) struct Refusal {
     pub(crate) code: String,
     pub(crate) message: String,
     pub(crate) hint: String,
+    /// Which node, if it says so.
+    pub(crate) node: Option<u32>,
+    /// How far it is with what keeps it from serving.
+    pub(crate) progress: Option<Box<ProgressView>>,
 }
 
 impl Refusal {
@@ -61,6 +70,8 @@ impl Refusal {
                 message
             },
             hint: field("hint"),
+            node: serde_json::from_value(document["node"].clone()).ok(),
+            progress: serde_json::from_value(document["progress"].clone()).ok(),
         }
     }
 }

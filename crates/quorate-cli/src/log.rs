@@ -1,6 +1,10 @@
 //! `quorate log`: looks at the log of a stopped node.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io::ErrorKind,
+    path::{Path, PathBuf},
+    process,
+};
 
 use clap::{Args, Subcommand};
 use quorate_core::{record::Record, slot::SlotRange};
@@ -8,14 +12,14 @@ use quorate_log::{
     LogError,
     batch::{Header, Owner},
     disk::{Place, ReadOnlyFolder},
-    identity,
+    identity::{self, IdentityError},
     record::Stored,
     verify::{Inspected, Verified, inspect, verify},
 };
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
-use crate::output::{Exit, Output, Problem, error_json, print};
+use crate::output::{Exit, Output, Problem, error_json, is_read, print};
 
 /// What to do with the log.
 #[derive(Clone, Debug, Subcommand)]
@@ -43,10 +47,23 @@ pub(crate) fn run(command: &LogCommand, output: Output) -> Result<Exit, Problem>
 }
 
 fn open(data: &Path) -> Result<(ReadOnlyFolder, Owner), Problem> {
-    let founding = identity::peek(data).map_err(quorate::Error::from)?;
+    let founding = identity::peek(data).map_err(|error| {
+        let elsewhere = matches!(
+            error,
+            IdentityError::Missing { .. } | IdentityError::Io { .. }
+        );
+        let problem = Problem::from(quorate::Error::from(error));
+        match elsewhere {
+            true => problem.hint("DIR is what a node was started with as --data"),
+            false => problem,
+        }
+    })?;
     let folder = ReadOnlyFolder::open(data).map_err(|error| {
-        Problem::new(Exit::Failed, "log", error)
-            .hint("stop the node first; its log is read offline")
+        let hint = match error.kind {
+            ErrorKind::ResourceBusy => "stop the node first; its log is read offline",
+            _ => "the log lies in the folder `log` of DIR; is it there, and may it be read?",
+        };
+        Problem::new(Exit::Failed, "log", error).hint(hint)
     })?;
     Ok((
         folder,
@@ -190,13 +207,17 @@ struct Printer {
 
 impl Printer {
     fn item(&mut self, item: &Inspected<'_>) {
-        if self.json {
+        let line = if self.json {
             let comma = if self.items > 0 { "," } else { "" };
-            print(&format!("{comma}{}", item_json(item)));
+            format!("{comma}{}", item_json(item))
         } else {
-            print(&item_text(item));
-        }
+            item_text(item)
+        };
         self.items += 1;
+        if !is_read(&line) {
+            // Reading gigabytes on for nobody would be of no use; there is nothing to clean up.
+            process::exit(Exit::Done as i32);
+        }
     }
 }
 

@@ -7,6 +7,7 @@ mod config;
 mod demo;
 mod http;
 mod log;
+mod logging;
 mod output;
 mod process;
 mod signals;
@@ -17,11 +18,9 @@ mod transfer;
 mod tune;
 mod view;
 
-use std::{env, process::ExitCode};
+use std::{env, ffi::OsString, process::ExitCode};
 
-use clap::{Parser, Subcommand, error::ErrorKind};
-use tracing_subscriber::EnvFilter;
-
+use clap::{CommandFactory as _, Parser, Subcommand, error::ErrorKind};
 use output::{Exit, Output, Problem};
 
 /// Consensus for ordinary machines: a replicated key-value store that loses nothing.
@@ -60,19 +59,56 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::try_parse_from(arguments(env::args_os())) {
         Ok(cli) => cli,
         Err(error) => return usage(&error).into(),
     };
-    start_logging();
     let output = Output {
         json: cli.json.as_deref().is_some_and(output::is_on),
     };
-    let outcome = run(cli.command, output);
+    if let Err(problem) = check_json(&cli) {
+        return output.problem(&problem).into();
+    }
+    let wanted = env::var_os(logging::VARIABLE);
+    let wanted = wanted.as_ref().map(|wanted| wanted.to_string_lossy());
+    let outcome = logging::start(wanted.as_deref()).and_then(|()| run(cli.command, output));
     signals::yield_to_interrupt();
     outcome
         .unwrap_or_else(|problem| output.problem(&problem))
         .into()
+}
+
+/// A switch that is neither on nor off, but for `bench`, where it may name a file.
+fn check_json(cli: &Cli) -> Result<(), Problem> {
+    let is_switch = |text: &str| output::is_on(text) || output::is_off(text);
+    match cli.json.as_deref() {
+        Some(text) if !is_switch(text) && !matches!(cli.command, Command::Bench(_)) => {
+            let what = format_args!("--json={text}: neither on nor off");
+            Err(Problem::usage(what)
+                .hint("leave it out, or say --json; QUORATE_JSON=1 is the same"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// `help` takes the names of commands and no flags, but "help start --help" says clearly enough what
+/// is wanted.
+fn arguments(all: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut all: Vec<OsString> = all.collect();
+    let mut command = &Cli::command();
+    for at in 1..all.len() {
+        if all[at] == "help" {
+            let rest = all.split_off(at + 1);
+            let is_flag = |word: &OsString| word == "--help" || word == "-h";
+            all.extend(rest.into_iter().filter(|word| !is_flag(word)));
+            break;
+        }
+        match command.find_subcommand(&all[at]) {
+            Some(subcommand) => command = subcommand,
+            None => break,
+        }
+    }
+    all
 }
 
 fn run(command: Command, output: Output) -> Result<Exit, Problem> {
@@ -106,22 +142,4 @@ fn usage(error: &clap::Error) -> Exit {
     }
     output::progress(error.render().to_string().trim_end());
     Exit::Usage
-}
-
-/// Lower-case fragments with fields, on standard error.
-fn start_logging() {
-    let wanted = env::var("QUORATE_LOG").unwrap_or_else(|_| "info".to_owned());
-    let (filter, bad) = match EnvFilter::try_new(&wanted) {
-        Ok(filter) => (filter, None),
-        Err(error) => (EnvFilter::new("info"), Some(error)),
-    };
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-        .with_target(false)
-        .init();
-    if let Some(error) = bad {
-        tracing::warn!(%error, "QUORATE_LOG is not understood");
-    }
 }

@@ -4,9 +4,13 @@ use std::{
     fmt,
     io::{self, IsTerminal as _, Write as _},
     process::ExitCode,
+    time::{Duration, Instant},
 };
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::Serialize;
+
+use crate::view::ProgressView;
 
 /// How the process ends; scripts rely on the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,28 +94,45 @@ impl fmt::Display for Problem {
     }
 }
 
-#[derive(Serialize)]
-struct ErrorDocument<'a> {
+/// An error as JSON: `{"error":{"code","message","hint"}}`. A node that cannot serve says beside it
+/// who it is, and how far it is with what keeps it from serving.
+#[derive(Debug, Serialize)]
+pub(crate) struct ErrorDocument<'a> {
     error: ErrorBody<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) node: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) progress: Option<&'a ProgressView>,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct ErrorBody<'a> {
     code: &'a str,
     message: &'a str,
     hint: &'a str,
 }
 
+impl<'a> ErrorDocument<'a> {
+    pub(crate) const fn new(code: &'a str, message: &'a str, hint: &'a str) -> Self {
+        Self {
+            error: ErrorBody {
+                code,
+                message,
+                hint,
+            },
+            node: None,
+            progress: None,
+        }
+    }
+
+    pub(crate) fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("texts and numbers are always JSON")
+    }
+}
+
 /// `{"error":{"code","message","hint"}}`
 pub(crate) fn error_json(code: &str, message: &str, hint: &str) -> String {
-    let document = ErrorDocument {
-        error: ErrorBody {
-            code,
-            message,
-            hint,
-        },
-    };
-    serde_json::to_string(&document).expect("three strings are always JSON")
+    ErrorDocument::new(code, message, hint).to_json()
 }
 
 /// Where results go.
@@ -165,13 +186,68 @@ pub(crate) fn is_off(text: &str) -> bool {
 
 /// A line on standard output. Whoever closed the pipe wants no more of it, which is no error.
 pub(crate) fn print(line: &str) {
+    let _ = is_read(line);
+}
+
+/// The same for who prints on and on: `false` if nobody reads it any more.
+pub(crate) fn is_read(line: &str) -> bool {
     let mut out = io::stdout().lock();
-    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+    writeln!(out, "{line}").and_then(|()| out.flush()).is_ok()
+}
+
+/// Waits for so long, or until nobody reads standard output any more; whether that is so.
+pub(crate) fn reader_goes_within(wait: Duration) -> bool {
+    let out = io::stdout();
+    // Nothing is waited for but the end: that is told of unasked.
+    let mut polled = [PollFd::new(&out, PollFlags::empty())];
+    let until = Instant::now() + wait;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left).ok();
+        match rustix::event::poll(&mut polled, left.as_ref()) {
+            Ok(0) => return false,
+            Ok(_) => return true,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
 }
 
 /// A line on standard error.
 pub(crate) fn progress(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
+/// Bytes in the largest unit that they fill, with a decimal below ten of it.
+pub(crate) fn bytes(count: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    if count < 1024 {
+        return format!("{count} B");
+    }
+    let (mut tenths, mut unit) = (u128::from(count) * 10 / 1024, 0);
+    while tenths >= 10 * 1024 && unit + 1 < UNITS.len() {
+        tenths /= 1024;
+        unit += 1;
+    }
+    let (whole, rest) = (tenths / 10, tenths % 10);
+    match whole < 10 && rest > 0 {
+        true => format!("{whole}.{rest} {}", UNITS[unit]),
+        false => format!("{whole} {}", UNITS[unit]),
+    }
+}
+
+/// A span of time in the unit that suits.
+pub(crate) fn span(seconds: u64) -> String {
+    const MINUTE: u64 = 60;
+    const HOUR: u64 = 60 * MINUTE;
+    const DAY: u64 = 24 * HOUR;
+    match seconds {
+        s if s < 2 * MINUTE => format!("{s} s"),
+        s if s < 2 * HOUR => format!("{} min", s / MINUTE),
+        s if s < 2 * DAY => format!("{} h", s / HOUR),
+        s if s < 1000 * DAY => format!("{} days", s / DAY),
+        _ => "years".to_owned(),
+    }
 }
 
 /// Columns padded to their widest cell.
@@ -204,6 +280,19 @@ mod tests {
             error_json("port_in_use", "say \"no\"", "other port"),
             r#"{"error":{"code":"port_in_use","message":"say \"no\"","hint":"other port"}}"#
         );
+    }
+
+    #[test]
+    fn sizes_and_spans_are_short() {
+        let sizes = [0, 1023, 1024, 4096, 5300, 64 << 20, 1_300_000_000, 20 << 30];
+        let expected = [
+            "0 B", "1023 B", "1 KiB", "4 KiB", "5.1 KiB", "64 MiB", "1.2 GiB", "20 GiB",
+        ];
+        assert_eq!(sizes.map(bytes), expected);
+        assert_eq!(bytes(u64::MAX), "16383 PiB");
+        let spans = [0, 119, 150, 7_300, 90_000, 200_000, u64::MAX];
+        let expected = ["0 s", "119 s", "2 min", "2 h", "25 h", "2 days", "years"];
+        assert_eq!(spans.map(span), expected);
     }
 
     #[test]

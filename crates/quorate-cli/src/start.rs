@@ -2,7 +2,7 @@
 
 use std::{
     env,
-    net::SocketAddr,
+    net::{SocketAddr, ToSocketAddrs as _},
     path::Path,
     process,
     sync::{
@@ -12,7 +12,7 @@ use std::{
     thread,
 };
 
-use quorate::{Descriptors, Folder, StateMachine, class_name, raise_descriptor_limit};
+use quorate::{Descriptors, Folder, Opening, StateMachine, class_name, raise_descriptor_limit};
 use quorate_bench::log_service::{FrameFront, NoState};
 use quorate_kv::{
     front::{RespFront, Settings as FrontSettings},
@@ -50,9 +50,15 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     let listed = folder.listed_address(&known);
     let peer = config.peer.clone().or_else(|| listed.clone());
     let peer = peer.as_deref().unwrap_or(DEFAULT_PEER);
+    let places = [
+        ("client", config.client.as_str()),
+        ("peer", peer),
+        ("admin", &config.admin),
+    ];
+    check_places(&places)?;
     let listeners = Listeners::bind(peer, &config.client, config.client_socket.as_deref())
         .map_err(quorate::Error::from)?;
-    let admin = Admin::start(&config.admin)?;
+    let admin = Admin::start(&config.admin, node)?;
     let addresses = advertised(&listeners, &admin, listed.as_deref());
     let ready = format!(
         "ready node={node} client={} peer={} admin={}",
@@ -73,7 +79,6 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     let Some(identity) = folder.settle(&known, &addresses.peer, &asked, &mut waiting)? else {
         return Ok(Exit::Done);
     };
-    admin.starting("reading the log");
     let store = store_of(&identity)?;
     let node = Starting {
         known,
@@ -90,6 +95,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
         let front = FrameFront::new(env!("CARGO_PKG_VERSION"), class);
         return node.run(NoState, front);
     }
+    node.admin.starting("opening the store");
     let files = node.known.descriptors.store_files;
     let service = Service::new(open_store(node.identity.folder(), store, files)?);
     let front = RespFront::new(FrontSettings {
@@ -114,14 +120,19 @@ struct Starting {
 impl Starting {
     /// Until it is told to stop.
     fn run<S: StateMachine, F: Front>(mut self, service: S, front: F) -> Result<Exit, Problem> {
-        let driver = &mut |why: &str| progress(why);
+        let admin = &self.admin;
+        admin.starting("opening the log");
+        let tell = &mut |opening: Opening<'_>| match opening {
+            Opening::Disk(why) => progress(why),
+            Opening::ReadingLog(reading) => admin.reading(reading),
+        };
         let (host, net) = quorate::open(
             &self.known,
             self.identity,
             self.addresses,
             service,
             front,
-            driver,
+            tell,
         )?;
         tell_start(host.identity(), self.store);
         end_on_panic();
@@ -268,13 +279,93 @@ fn open_store(folder: &Path, store: Store, files_max: usize) -> Result<Box<dyn K
             };
             let opened = LsmStore::open_with(&folder.join("kv"), limits);
             let (opened, set_aside) = opened.map_err(|error| {
-                Problem::new(Exit::Failed, "store", error)
-                    .hint("move the folder kv aside: it is rebuilt from the log")
+                let hint = store_hint(&error.to_string());
+                Problem::new(Exit::Failed, "store", error).hint(hint)
             })?;
             if let Some(why) = set_aside {
                 tracing::warn!(%why, "the store was damaged");
             }
             Ok(Box::new(opened))
+        }
+    }
+}
+
+/// What is damaged was set aside before; what is left is no reason to touch a file.
+fn store_hint(why: &str) -> &'static str {
+    let too_many_files = ["(os error 23)", "(os error 24)"];
+    if too_many_files.iter().any(|code| why.contains(code)) {
+        "raise the limit on open files (ulimit -n, LimitNOFILE=) and start again; nothing is lost, \
+         and no file needs to be moved"
+    } else if why.contains("this version knows") {
+        "start the version of the program that made it"
+    } else {
+        "check that the disk is there, has room, and may be written; nothing is lost: the log has \
+         everything that was acknowledged"
+    }
+}
+
+/// Two flags for one place: whoever started it must be told both.
+fn check_places(places: &[(&str, &str)]) -> Result<(), Problem> {
+    let resolved = |address: &str| -> Vec<SocketAddr> {
+        // A name that means nothing is told of when it is to be listened on.
+        address.to_socket_addrs().into_iter().flatten().collect()
+    };
+    let clash = |one: &SocketAddr, other: &SocketAddr| {
+        let (a, b) = (one.ip(), other.ip());
+        let everywhere = a.is_unspecified() || b.is_unspecified();
+        one.port() != 0 && one.port() == other.port() && (a == b || everywhere)
+    };
+    for (at, (flag, address)) in places.iter().enumerate() {
+        let here = resolved(address);
+        for (other, elsewhere) in &places[..at] {
+            let there = resolved(elsewhere);
+            if here
+                .iter()
+                .any(|one| there.iter().any(|two| clash(one, two)))
+            {
+                let what =
+                    format_args!("--{other} {elsewhere} and --{flag} {address} are one place");
+                return Err(Problem::usage(what).hint("each of them needs a port of its own"));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_flags_for_one_place_are_named_both() {
+        let check = |client, peer, admin| {
+            let places = [("client", client), ("peer", peer), ("admin", admin)];
+            check_places(&places).map_err(|problem| problem.message)
+        };
+        assert_eq!(check("127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"), Ok(()));
+        assert_eq!(check("127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"), Ok(()));
+        assert_eq!(check("127.0.0.1:1", "127.0.0.2:1", "nonsense"), Ok(()));
+        assert_eq!(
+            check("127.0.0.1:7", "127.0.0.1:2", "127.0.0.1:7").unwrap_err(),
+            "--client 127.0.0.1:7 and --admin 127.0.0.1:7 are one place"
+        );
+        assert_eq!(
+            check("127.0.0.1:1", "0.0.0.0:7", "localhost:7").unwrap_err(),
+            "--peer 0.0.0.0:7 and --admin localhost:7 are one place"
+        );
+    }
+
+    /// Nobody is told to move or delete what the node needs, least of all for want of descriptors.
+    #[test]
+    fn a_store_that_does_not_open_is_left_alone() {
+        for (why, expected) in [
+            ("kv: Too many open files (os error 24)", "ulimit -n"),
+            ("kv: format 9, but this version knows 1 only", "version"),
+            ("kv: Input/output error (os error 5)", "nothing is lost"),
+        ] {
+            let hint = store_hint(why);
+            assert!(hint.contains(expected), "{hint}");
+            assert!(!hint.contains("aside"), "{hint}");
         }
     }
 }

@@ -5,9 +5,10 @@ use std::{collections::BTreeSet, thread, time::Duration};
 use clap::Args;
 
 use crate::{
+    config::address_argument,
     http,
-    output::{Exit, Output, Problem, table},
-    view::{Answer, ClusterView, NodeView},
+    output::{self, Exit, Output, Problem, bytes, span, table},
+    view::{Answer, BallotView, ClusterView, NodeView, STARTING},
 };
 
 /// One node has this long to answer.
@@ -21,7 +22,7 @@ const NODES_MAX: usize = 64;
 #[derive(Args, Clone, Debug)]
 pub(crate) struct StatusArgs {
     /// Admin addresses; the other members are found if one is given
-    #[arg(long, env = "QUORATE_ADMIN", value_name = "ADDR[,…]", value_delimiter = ',', default_value = DEFAULT_ADMIN)]
+    #[arg(long, env = "QUORATE_ADMIN", value_name = "ADDR[,…]", value_delimiter = ',', default_value = DEFAULT_ADMIN, value_parser = address_argument)]
     pub(crate) admin: Vec<String>,
     /// Go on looking, once a second
     #[arg(long)]
@@ -47,21 +48,21 @@ pub(crate) fn run(args: &StatusArgs, output: Output) -> Result<Exit, Problem> {
                 output.problem(&problem);
             }
         }
-        thread::sleep(WATCH_PAUSE);
+        if output::reader_goes_within(WATCH_PAUSE) {
+            return Ok(Exit::Done);
+        }
+        if !output.json {
+            output::print("");
+        }
     }
 }
 
 /// Asks the given nodes, and those that they name if only one was given.
 pub(crate) fn look(addresses: &[String]) -> Result<ClusterView, Problem> {
-    let addresses: Vec<String> = addresses
-        .iter()
-        .map(|address| address.trim().to_owned())
-        .filter(|a| !a.is_empty())
-        .collect();
     let asked: Vec<(Option<u32>, String)> = addresses
-        .into_iter()
+        .iter()
         .take(NODES_MAX)
-        .map(|address| (None, address))
+        .map(|address| (None, address.clone()))
         .collect();
     let mut answers = ask_all(&asked);
     if let ([(_, address)], [Answer::Node(view)]) = (&asked[..], &answers[..]) {
@@ -70,21 +71,17 @@ pub(crate) fn look(addresses: &[String]) -> Result<ClusterView, Problem> {
         answers.extend(others);
         answers.extend(unknown);
     }
-    if answers.iter().all(|answer| answer.view().is_none()) {
-        let reasons: Vec<String> = answers.iter().map(unreachable_text).collect();
+    let silent = |answer: &Answer| match answer {
+        Answer::Unreachable { error, .. } => Some(error.clone()),
+        Answer::Node(_) | Answer::Starting { .. } => None,
+    };
+    if let Some(reasons) = answers.iter().map(silent).collect::<Option<Vec<_>>>() {
         return Err(
             Problem::new(Exit::Unreachable, "unreachable", reasons.join("; "))
                 .hint("is a node running? give its address with --admin"),
         );
     }
     Ok(ClusterView::new(answers))
-}
-
-fn unreachable_text(answer: &Answer) -> String {
-    match answer {
-        Answer::Node(view) => format!("node {} answers", view.node),
-        Answer::Unreachable { error, .. } => error.clone(),
-    }
 }
 
 /// The other members: where to ask them, and those of whom that is not known.
@@ -132,80 +129,194 @@ fn ask(node: Option<u32>, address: &str) -> Answer {
             failed(format!("node {} answers at {address}", view.node))
         }
         Ok(view) => Answer::Node(Box::new(view)),
+        Err(refusal) if refusal.code == STARTING => Answer::Starting {
+            node: node.or(refusal.node),
+            error: refusal.message,
+            progress: refusal.progress.map(|progress| *progress),
+        },
         Err(refusal) => failed(format!("{address}: {}", refusal.message)),
     }
 }
 
 fn human(cluster: &ClusterView) -> String {
-    let leader = match cluster.leader {
-        Some(leader) => format!("node {leader} leads"),
-        None => "no leader".to_owned(),
-    };
-    let id = cluster.cluster.as_deref().unwrap_or("unknown");
-    let head = [
-        "node", "role", "era", "ballot", "decided", "applied", "durable", "log", "class", "store",
-        "client",
-    ];
-    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    let mut rows = vec![HEAD.map(str::to_owned).to_vec()];
     let mut notes = String::new();
     for answer in &cluster.nodes {
+        let name = answer
+            .node()
+            .map_or_else(|| "?".to_owned(), |node| node.to_string());
         match answer {
             Answer::Node(view) => {
-                rows.push(row(view));
-                if let Some(error) = &view.error {
-                    notes.push_str(&format!("node {}: {error}\n", view.node));
+                rows.push(row(view, cluster));
+                let progress = view.progress.as_ref().map(ToString::to_string);
+                for note in view.error.iter().chain(&progress) {
+                    notes.push_str(&format!("node {name}: {note}\n"));
                 }
             }
-            Answer::Unreachable { node, error } => {
-                let name = node.map_or_else(|| "?".to_owned(), |node| node.to_string());
+            Answer::Starting { error, .. } => {
+                rows.push(vec![name.clone(), STARTING.to_owned()]);
+                notes.push_str(&format!("node {name} is starting: {error}\n"));
+            }
+            Answer::Unreachable { error, .. } => {
                 rows.push(vec![name, "unreachable".to_owned()]);
                 notes.push_str(&format!("{error}\n"));
             }
         }
     }
-    format!("cluster {id}: {leader}\n{}{notes}", table(&rows))
+    let break_before_notes = if notes.is_empty() { "" } else { "\n" };
+    format!(
+        "{}\n\n{}{break_before_notes}{notes}",
+        headline(cluster),
+        table(&rows)
+    )
 }
 
-fn row(view: &NodeView) -> Vec<String> {
+/// What is the same for all nodes.
+fn headline(cluster: &ClusterView) -> String {
+    let id = cluster.cluster.as_deref().unwrap_or("unknown");
+    let leader = match cluster.leader {
+        Some(leader) => format!("node {leader} leads"),
+        None => "no leader".to_owned(),
+    };
+    let mut views = cluster.nodes.iter().filter_map(Answer::view);
+    let settings = views.next().map(|view| {
+        let NodeView {
+            durability, store, ..
+        } = view;
+        format!(" ({durability}, store {store}, era {})", view.era)
+    });
+    format!("cluster {id}{}: {leader}", settings.unwrap_or_default())
+}
+
+const HEAD: [&str; 11] = [
+    "node",
+    "role",
+    "ballot",
+    "decided",
+    "applied",
+    "durable",
+    "lag",
+    "log",
+    "grows",
+    "disk full in",
+    "client",
+];
+
+fn row(view: &NodeView, cluster: &ClusterView) -> Vec<String> {
     let own = view.members.iter().find(|member| member.node == view.node);
     let client = own.and_then(|member| member.client.clone());
+    let BallotView { era, round, node } = view.ballot;
+    let rate = view.disk.log_bytes_per_second;
     vec![
         view.node.to_string(),
         view.role.clone(),
-        view.era.to_string(),
-        format!(
-            "{}.{}.{}",
-            view.ballot.era, view.ballot.round, view.ballot.node
-        ),
+        format!("{era}.{round}.{node}"),
         view.decided.to_string(),
         view.applied.to_string(),
         view.durable.to_string(),
+        lag(view.node, cluster).map_or_else(String::new, |lag| lag.to_string()),
         bytes(view.log_bytes),
-        view.durability.clone(),
-        view.store.clone(),
+        rate.map_or_else(String::new, |rate| format!("{}/s", bytes(rate))),
+        view.disk.full_in_seconds.map_or_else(String::new, span),
         client.unwrap_or_default(),
     ]
 }
 
-fn bytes(count: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let (mut count, mut unit) = (count, 0);
-    while count >= 10 * 1024 && unit + 1 < UNITS.len() {
-        count /= 1024;
-        unit += 1;
-    }
-    format!("{count} {}", UNITS[unit])
+/// How far a node is behind, as its leader says.
+fn lag(node: u32, cluster: &ClusterView) -> Option<u64> {
+    let mut views = cluster.nodes.iter().filter_map(Answer::view);
+    let leader = views.find(|view| Some(view.node) == cluster.leader)?;
+    let mut members = leader.members.iter();
+    members.find(|member| member.node == node)?.lag
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::view::{DiskView, MemberView, ProgressView};
+
+    fn view(node: u32) -> NodeView {
+        let member = |node, lag| MemberView {
+            node,
+            peer: None,
+            client: Some(format!("h:{node}")),
+            admin: None,
+            role: "follower".to_owned(),
+            weight: 1,
+            connected: true,
+            lag,
+        };
+        NodeView {
+            cluster: "ab".to_owned(),
+            node,
+            role: if node == 1 { "leader" } else { "follower" }.to_owned(),
+            leader: Some(1),
+            era: 0,
+            ballot: BallotView {
+                era: 0,
+                round: 3,
+                node: 1,
+            },
+            decided: 90,
+            applied: 80,
+            durable: 95,
+            durability: "durable".to_owned(),
+            store: "lsm".to_owned(),
+            log_bytes: 128 << 20,
+            disk: DiskView::default(),
+            version: "0".to_owned(),
+            error: None,
+            progress: None,
+            members: vec![member(1, None), member(2, Some(7))],
+        }
+    }
 
     #[test]
-    fn sizes_are_short() {
-        assert_eq!(bytes(4096), "4096 B");
-        assert_eq!(bytes(64 << 20), "64 MiB");
-        assert_eq!(bytes(20 << 30), "20 GiB");
+    fn a_cluster_is_a_table_with_notes() {
+        let mut first = view(1);
+        first.disk = DiskView {
+            free_bytes: Some(40 << 30),
+            log_bytes_per_second: Some(1 << 20),
+            full_in_seconds: Some(40 << 10),
+        };
+        let mut second = view(2);
+        second.progress = Some(ProgressView {
+            doing: "catching_up".to_owned(),
+            unit: "slots".to_owned(),
+            from: 0,
+            at: 80,
+            to: 160,
+            percent: 50,
+            per_second: None,
+            seconds_left: None,
+        });
+        let cluster = ClusterView::new(vec![
+            Answer::Node(Box::new(first)),
+            Answer::Node(Box::new(second)),
+            Answer::Starting {
+                node: Some(3),
+                error: "reading the log: 1 GiB of 2 GiB, 50 %".to_owned(),
+                progress: None,
+            },
+            Answer::Unreachable {
+                node: Some(4),
+                error: "no node answers at h:9: refused".to_owned(),
+            },
+        ]);
+        let expected = "\
+cluster ab (durable, store lsm, era 0): node 1 leads
+
+node  role         ballot  decided  applied  durable  lag  log      grows    disk full in  client
+1     leader       0.3.1   90       80       95            128 MiB  1 MiB/s  11 h          h:1
+2     follower     0.3.1   90       80       95       7    128 MiB                         h:2
+3     starting
+4     unreachable
+
+node 2: catching up: slot 80 of 160, 50 %
+node 3 is starting: reading the log: 1 GiB of 2 GiB, 50 %
+no node answers at h:9: refused
+";
+        assert_eq!(human(&cluster), expected);
     }
 
     /// Exit 3, and every address with its reason.

@@ -6,6 +6,7 @@ use clap::Args;
 
 use crate::{
     admin::{TransferRequest, Transferred},
+    config::address_argument,
     http,
     output::{Exit, Output, Problem},
     status::{self, DEFAULT_ADMIN},
@@ -22,7 +23,7 @@ pub(crate) struct TransferArgs {
     #[arg(long, env = "QUORATE_TO", value_name = "NODE", value_parser = clap::value_parser!(u32).range(1..))]
     to: Option<u32>,
     /// Admin address of any node
-    #[arg(long, env = "QUORATE_ADMIN", value_name = "ADDR", value_delimiter = ',', default_value = DEFAULT_ADMIN)]
+    #[arg(long, env = "QUORATE_ADMIN", value_name = "ADDR", value_delimiter = ',', default_value = DEFAULT_ADMIN, value_parser = address_argument)]
     admin: Vec<String>,
 }
 

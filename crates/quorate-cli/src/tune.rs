@@ -10,6 +10,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::{
+    config::address_argument,
     http,
     output::{Exit, Output, Problem, progress, table},
     status::{self, DEFAULT_ADMIN},
@@ -27,7 +28,7 @@ const WAIT: Duration = Duration::from_secs(5);
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TuneArgs {
     /// Admin address of any node
-    #[arg(long, env = "QUORATE_ADMIN", value_name = "ADDR", value_delimiter = ',', default_value = DEFAULT_ADMIN)]
+    #[arg(long, env = "QUORATE_ADMIN", value_name = "ADDR", value_delimiter = ',', default_value = DEFAULT_ADMIN, value_parser = address_argument)]
     admin: Vec<String>,
     /// The node whose batches are looked at [default: the leader]
     #[arg(long, env = "QUORATE_NODE", value_name = "NODE", value_parser = clap::value_parser!(u32).range(1..))]

@@ -1,14 +1,18 @@
 //! What `GET /status` and `quorate status` show: the fixed JSON form of a node.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use quorate_core::{effect::Role, node_id::NodeId};
-use quorate_replica::status::{Peer, Status};
+use quorate_log::Reading;
+use quorate_replica::status::{Activity, DiskUse, Peer, Progress, Status};
 use serde::{Deserialize, Serialize};
 
 use quorate::class_name;
 
-use crate::config::Store;
+use crate::{
+    config::Store,
+    output::{bytes, span},
+};
 
 /// A node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,8 +29,12 @@ pub(crate) struct NodeView {
     pub(crate) durability: String,
     pub(crate) store: String,
     pub(crate) log_bytes: u64,
+    #[serde(default)]
+    pub(crate) disk: DiskView,
     pub(crate) version: String,
     pub(crate) error: Option<String>,
+    #[serde(default)]
+    pub(crate) progress: Option<ProgressView>,
     pub(crate) members: Vec<MemberView>,
 }
 
@@ -36,6 +44,109 @@ pub(crate) struct BallotView {
     pub(crate) era: u64,
     pub(crate) round: u64,
     pub(crate) node: u32,
+}
+
+/// The disk under the log, and how fast it fills.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct DiskView {
+    pub(crate) free_bytes: Option<u64>,
+    pub(crate) log_bytes_per_second: Option<u64>,
+    pub(crate) full_in_seconds: Option<u64>,
+}
+
+impl DiskView {
+    fn new(disk: DiskUse) -> Self {
+        Self {
+            free_bytes: disk.free_bytes,
+            log_bytes_per_second: disk.log_bytes_per_second,
+            full_in_seconds: disk.full_in_seconds(),
+        }
+    }
+}
+
+/// Code of the error with which a node answers that does not run yet.
+pub(crate) const STARTING: &str = "starting";
+
+/// How far a node is with what keeps it from serving.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ProgressView {
+    /// `reading_log`, `reading_votes`, `repairing`, `replaying` or `catching_up`.
+    pub(crate) doing: String,
+    /// `bytes` or `slots`.
+    pub(crate) unit: String,
+    /// Where it began, where it is, and where it ends as far as that is known.
+    pub(crate) from: u64,
+    pub(crate) at: u64,
+    pub(crate) to: u64,
+    pub(crate) percent: u64,
+    pub(crate) per_second: Option<u64>,
+    pub(crate) seconds_left: Option<u64>,
+}
+
+const READING_LOG: &str = "reading_log";
+const SLOTS: &str = "slots";
+const BYTES: &str = "bytes";
+
+impl ProgressView {
+    /// Of a node that runs.
+    pub(crate) fn of_node(progress: &Progress) -> Self {
+        Self::new(progress.activity.name(), SLOTS, progress)
+    }
+
+    /// Of a node that has read so much of its log in so long.
+    pub(crate) fn of_log(reading: Reading, took: Duration) -> Self {
+        let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        let rate = reading.read.saturating_mul(1000).checked_div(ms);
+        // What is measured is that of any other activity; its name here is not used.
+        let progress = Progress {
+            activity: Activity::Replaying,
+            from: 0,
+            at: reading.read,
+            to: reading.of,
+            per_second: rate,
+            ms,
+        };
+        Self::new(READING_LOG, BYTES, &progress)
+    }
+
+    fn new(doing: &str, unit: &str, progress: &Progress) -> Self {
+        Self {
+            doing: doing.to_owned(),
+            unit: unit.to_owned(),
+            from: progress.from,
+            at: progress.at,
+            to: progress.to,
+            percent: progress.percent(),
+            per_second: progress.per_second,
+            seconds_left: progress.seconds_left(),
+        }
+    }
+}
+
+/// `catching up: slot 7 of 9, 77 %, 2 slots/s, about 1 s left`
+impl fmt::Display for ProgressView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let doing = match Activity::named(&self.doing) {
+            Some(activity) => activity.to_string(),
+            None if self.doing == READING_LOG => "reading the log".to_owned(),
+            None => self.doing.clone(),
+        };
+        let of_bytes = self.unit == BYTES;
+        match of_bytes {
+            true => write!(f, "{doing}: {} of {}", bytes(self.at), bytes(self.to))?,
+            false => write!(f, "{doing}: slot {} of {}", self.at, self.to)?,
+        }
+        write!(f, ", {} %", self.percent)?;
+        match self.per_second {
+            Some(rate) if of_bytes => write!(f, ", {}/s", bytes(rate))?,
+            Some(rate) => write!(f, ", {rate} slots/s")?,
+            None => {}
+        }
+        match self.seconds_left {
+            Some(seconds) => write!(f, ", about {} left", span(seconds)),
+            None => Ok(()),
+        }
+    }
 }
 
 /// A node as another one sees it.
@@ -65,6 +176,15 @@ pub(crate) struct ClusterView {
 pub(crate) enum Answer {
     /// It answered.
     Node(Box<NodeView>),
+    /// It does not run yet, and says what it does.
+    Starting {
+        /// Its id, if that is known.
+        node: Option<u32>,
+        /// What it does, for people.
+        error: String,
+        /// How far it is.
+        progress: Option<ProgressView>,
+    },
     /// It did not.
     Unreachable {
         /// Its id, if that is known.
@@ -78,14 +198,14 @@ impl Answer {
     pub(crate) fn node(&self) -> Option<u32> {
         match self {
             Self::Node(view) => Some(view.node),
-            Self::Unreachable { node, .. } => *node,
+            Self::Starting { node, .. } | Self::Unreachable { node, .. } => *node,
         }
     }
 
     pub(crate) fn view(&self) -> Option<&NodeView> {
         match self {
             Self::Node(view) => Some(view),
-            Self::Unreachable { .. } => None,
+            Self::Starting { .. } | Self::Unreachable { .. } => None,
         }
     }
 }
@@ -120,8 +240,10 @@ impl NodeView {
             durability: class_name(status.class).to_owned(),
             store: store.name().to_owned(),
             log_bytes: status.log_bytes,
+            disk: DiskView::new(status.disk),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             error: status.error.clone(),
+            progress: status.progress.as_ref().map(ProgressView::of_node),
             members: status
                 .peers
                 .iter()
@@ -223,6 +345,18 @@ mod tests {
             durable_to: Slot(10),
             class: Class::Durable,
             log_bytes: 4096,
+            disk: DiskUse {
+                free_bytes: Some(8000),
+                log_bytes_per_second: Some(100),
+            },
+            progress: Some(Progress {
+                activity: Activity::CatchingUp,
+                from: 1,
+                at: 8,
+                to: 15,
+                per_second: Some(2),
+                ms: 3000,
+            }),
             error: None,
             peers: vec![peer(1, 1), peer(2, 1), peer(3, 0)],
         }
@@ -246,8 +380,11 @@ mod tests {
             "durability": "durable",
             "store": "lsm",
             "log_bytes": 4096,
+            "disk": {"free_bytes": 8000, "log_bytes_per_second": 100, "full_in_seconds": 80},
             "version": env!("CARGO_PKG_VERSION"),
             "error": null,
+            "progress": {"doing": "catching_up", "unit": "slots", "from": 1, "at": 8, "to": 15,
+                         "percent": 50, "per_second": 2, "seconds_left": 4},
             "members": [
                 {"node": 1, "peer": "h:1", "client": null, "admin": null, "role": "leader",
                  "weight": 1, "connected": true, "lag": null},
@@ -259,6 +396,22 @@ mod tests {
         });
         assert_eq!(json, expected);
         assert_eq!(serde_json::from_value::<NodeView>(json).unwrap(), view);
+    }
+
+    #[test]
+    fn how_far_a_node_is_can_be_read_aloud() {
+        let view = NodeView::new(&status(), Store::Lsm).progress.unwrap();
+        let expected = "catching up: slot 8 of 15, 50 %, 2 slots/s, about 4 s left";
+        assert_eq!(view.to_string(), expected);
+        let reading = Reading {
+            read: 3 << 30,
+            of: 12 << 30,
+        };
+        let view = ProgressView::of_log(reading, Duration::from_secs(6));
+        let expected = "reading the log: 3 GiB of 12 GiB, 25 %, 512 MiB/s, about 18 s left";
+        assert_eq!(view.to_string(), expected);
+        let view = ProgressView::of_log(Reading::default(), Duration::ZERO);
+        assert_eq!(view.to_string(), "reading the log: 0 B of 0 B, 100 %");
     }
 
     /// A deposed leader may still believe in itself.

@@ -140,6 +140,8 @@ fn a_running_cluster_is_measured_from_outside() {
         (&"durable".into(), &"memory".into())
     );
     assert!(row["cpu_us_per_op"].is_null());
+    // Its nodes are on this machine, and they are no strangers.
+    assert!(row["foreign_cpu"].is_number(), "{row}");
     assert_eq!(row["commit"], env!("CARGO_PKG_VERSION"), "as the nodes say");
     assert_ne!(document["environment"]["commit"], row["commit"]);
     // It is on loopback: a bare program with the same window stands beside it.

@@ -9,13 +9,15 @@ use std::{
     io::{Read as _, Write as _},
     net::{TcpListener, TcpStream},
     os::unix::{fs::FileExt as _, net::UnixStream},
+    process::Command,
 };
 
 use common::{
-    Cluster, NodeProcess, Signal, http, quorate, quorate_json, refused, signal, single, wait_end,
-    wait_for, with,
+    Cluster, NodeProcess, Signal, http, program, quorate, quorate_json, refused, signal, single,
+    wait_end, wait_for, with,
 };
 use quorate_client::{Client, Options, Reply};
+use serde_json::Value as Json;
 
 fn serve(spec: common::Spec) -> NodeProcess {
     let mut node = NodeProcess::spawn(spec).unwrap();
@@ -107,6 +109,20 @@ fn bad_usage_exits_with_2() {
         &["start", "--data", "d", "--nodes", "1"],
         &["launch"],
         &["demo", "--seconds", "never"],
+        &["status", "--admin", "nonsense"],
+        &["transfer", "--admin", "nonsense"],
+        &["tune", "--admin", "127.0.0.1:7452,nonsense"],
+        &["bench", "kv", "--connect", "nonsense"],
+        &["status", "--json=perhaps"],
+        &[
+            "start",
+            "--data",
+            "d",
+            "--client",
+            "127.0.0.1:7",
+            "--admin",
+            "127.0.0.1:7",
+        ],
     ] {
         let output = quorate(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
@@ -117,6 +133,34 @@ fn bad_usage_exits_with_2() {
         (code, json["error"]["code"].as_str()),
         (2, Some("bad_usage"))
     );
+    // A level that nobody knows must not mean silence.
+    let mut command = Command::new(program());
+    command
+        .args(["status", "--json"])
+        .env("QUORATE_LOG", "loud");
+    let output = command.output().unwrap();
+    let json: Json = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{json}");
+    let message = json["error"]["message"].as_str().unwrap();
+    assert!(message.starts_with("QUORATE_LOG=loud: "), "{json}");
+}
+
+/// Whoever asks for help gets it, however it is asked for.
+#[test]
+fn help_helps() {
+    let plain = quorate(&["start", "--help"]).stdout;
+    assert!(!plain.is_empty());
+    for arguments in [
+        &["help", "start"][..],
+        &["help", "start", "--help"],
+        &["help", "start", "-h"],
+    ] {
+        let output = quorate(arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+        assert_eq!(output.stdout, plain, "{arguments:?}");
+    }
+    let output = quorate(&["bench", "help", "kv", "--help"]);
+    assert_eq!(output.status.code(), Some(0));
 }
 
 #[test]
@@ -235,6 +279,18 @@ fn a_joining_node_listens_before_the_founder_runs() {
     assert_eq!(http(&second.ready.admin, "/health").unwrap().0, 200);
     let (code, body) = http(&second.ready.admin, "/status").unwrap();
     assert_eq!(code, 503, "{body}");
+    // Who asks for the cluster sees a node that starts, and what it waits for.
+    let (code, json) = quorate_json(&["status", "--admin", &second.ready.admin, "--json"]);
+    assert_eq!(
+        (code, &json["nodes"][0]["node"]),
+        (0, &Json::from(2)),
+        "{json}"
+    );
+    let why = json["nodes"][0]["error"].as_str().unwrap();
+    assert!(why.contains("waiting for the founder"), "{json}");
+    let human = quorate(&["status", "--admin", &second.ready.admin]);
+    let text = String::from_utf8(human.stdout).unwrap();
+    assert!(text.contains("2     starting"), "{text}");
     let first = serve(spec("1"));
     wait_for("the joined node", || {
         (http(&second.ready.admin, "/ready")?.0 == 200).then_some(())
@@ -351,8 +407,13 @@ fn the_log_is_verified_offline_and_damage_exits_with_4() {
         "{json}"
     );
 
-    let empty = quorate(&["log", "verify", folder.path().to_str().unwrap()]);
-    assert_eq!(empty.status.code(), Some(1));
+    let strange = quorate(&["log", "verify", folder.path().to_str().unwrap()]);
+    assert_eq!(strange.status.code(), Some(1));
+    let text = String::from_utf8(strange.stderr).unwrap();
+    assert!(
+        text.contains("as --data") && !text.contains("new node"),
+        "{text}"
+    );
 }
 
 #[test]

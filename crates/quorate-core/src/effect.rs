@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use crate::{
     ballot::Ballot,
     durable::{Durable, Statement},
+    explanation::Explanation,
     input::ReadToken,
     message::Message,
     node_id::NodeId,
@@ -147,6 +148,8 @@ pub enum Effect {
         /// The ballot of the node that leads, as far as this one knows.
         leader: Option<Ballot>,
     },
+    /// Why leadership came, went or was not won; for people.
+    Explain(Explanation),
     /// Call `step` with `Input::Tick` no later than this. The last one given counts.
     WakeAt(Time),
     /// A rule was broken. The node has stopped counting what is in doubt.
@@ -201,6 +204,10 @@ impl Effects {
 
     pub(crate) fn push(&mut self, effect: Effect) {
         self.list.push(effect);
+    }
+
+    pub(crate) fn explain(&mut self, explanation: Explanation) {
+        self.list.push(Effect::Explain(explanation));
     }
 
     /// Sends anything but a promise or a vote: those need proof that their record is safe.

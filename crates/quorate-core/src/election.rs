@@ -114,6 +114,11 @@ impl Election {
         self.deadline = now.plus_us(wait);
     }
 
+    /// How long the leader has been silent.
+    pub fn silent_us(&self, now: Time) -> u64 {
+        self.heard.map_or(0, |at| now.since_us(at))
+    }
+
     /// [live-1] Whether a leader spoke within the shortest time-out.
     pub fn leader_is_fresh(&self, now: Time) -> bool {
         self.heard.is_some_and(|at| now.since_us(at) < self.min_us)

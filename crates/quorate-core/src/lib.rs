@@ -84,6 +84,7 @@ pub mod configuration;
 pub mod durable;
 pub mod effect;
 pub mod election;
+pub mod explanation;
 pub mod extents;
 pub mod flow;
 pub mod input;

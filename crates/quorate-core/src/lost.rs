@@ -57,6 +57,11 @@ impl Lost {
         self.ranges.is_empty()
     }
 
+    /// How many slots.
+    pub fn slots(&self) -> u64 {
+        self.ranges.iter().map(|range| range.len()).sum()
+    }
+
     /// The end of the first lost range.
     pub fn first_to(&self) -> Option<Slot> {
         self.ranges.front().map(|range| range.to)
@@ -78,6 +83,9 @@ impl Lost {
                 }
             }
             known_to = known_to.max(next);
+        }
+        if let Some(first) = self.ranges.front_mut() {
+            first.from = first.from.max(known_to);
         }
         known_to
     }
@@ -117,6 +125,7 @@ mod tests {
         let mut lost = Lost::new(ranges.to_vec(), changes.to_vec(), Slot(30));
         assert_eq!(lost.first_to(), Some(Slot(7)));
         assert_eq!(learn(&mut lost, 6), (6, Vec::new()), "still in the gap");
+        assert_eq!(lost.slots(), 1 + 2 + 1);
         assert_eq!(learn(&mut lost, 7), (10, alloc::vec![1]));
         // A value that takes several slots, learned whole, covers what the log holds as well.
         assert_eq!(

@@ -20,6 +20,7 @@ use crate::{
     durable::Pending,
     effect::{Alarm, Effect, Effects, Refusal, Role},
     election::Election,
+    explanation::End,
     flow::Peers,
     input::Input,
     leader::{Leading, Phase1},
@@ -249,7 +250,7 @@ impl Node {
             Input::Lost(range) => self.on_lost(range),
             Input::Missing(first) => self.missing = first,
             Input::Connected(member) => self.on_connected(member, effects),
-            Input::Disconnected(node) => self.on_disconnected(now, node),
+            Input::Disconnected(node) => self.on_disconnected(now, node, effects),
             Input::Read(token) => self.on_read(now, token, effects),
             Input::Transfer { to } => self.on_transfer_wanted(now, to, effects),
             Input::Tick => self.on_tick(now, effects),
@@ -271,7 +272,7 @@ impl Node {
             }
             Message::Phase1b(promise) => self.on_phase1b(now, from, promise, effects),
             Message::Preempted { ballot, promised } => {
-                self.on_preempted(now, from, ballot, promised);
+                self.on_preempted(now, from, ballot, promised, effects);
             }
             Message::Phase2a(proposal) => self.on_phase2a(now, from.node, proposal, held, effects),
             Message::Phase2b(vote) => self.on_phase2b(from, vote, effects),
@@ -338,7 +339,7 @@ impl Node {
     fn on_storage_failed(&mut self, now: Time, effects: &mut Effects) {
         self.pending.fail();
         self.waiting.clear();
-        self.step_down(now, effects);
+        self.step_down(now, End::StorageFailed, effects);
     }
 
     /// [disk-8] Whether this node has every value that it ever decided. One that has not learns, and
@@ -428,11 +429,21 @@ impl Node {
         self.learner.decided_to()
     }
 
+    /// How many slots [`Node::relearning`] speaks of. The first may have been learned in part.
+    pub fn lost_slots(&self) -> u64 {
+        self.learner.lost().slots()
+    }
+
     /// What this node decided before it was started, lost, and is learning again: the first slot of
     /// it, and how many questions for that nobody answered.
     pub fn relearning(&self) -> Option<(Slot, u32)> {
         let lost = !self.learner.lost().is_empty();
         lost.then(|| (self.learner.decided_to(), self.catchup.fruitless()))
+    }
+
+    /// Every slot below is known to be decided, here or elsewhere.
+    pub fn known_to(&self) -> Slot {
+        self.decided_to().max(self.catchup.target())
     }
 
     /// Every slot below is decided, or voted for here, by records on stable storage.

@@ -84,7 +84,7 @@ impl Transfer {
                 self.stage = Stage::Waiting(now.plus_us(bounds.rest_us));
             }
             Stage::Handed(until) if now >= until => self.stage = Stage::Open,
-            _ => {}
+            Stage::Waiting(_) | Stage::Closing(_) | Stage::Handed(_) | Stage::Open => {}
         }
         false
     }
@@ -102,7 +102,7 @@ impl Transfer {
             Stage::Waiting(at) | Stage::Closing(at) | Stage::Handed(at) if leads => {
                 at.min(self.deadline)
             }
-            _ => self.deadline,
+            Stage::Waiting(_) | Stage::Closing(_) | Stage::Handed(_) | Stage::Open => self.deadline,
         }
     }
 }

@@ -20,7 +20,7 @@ use quorate_kv::{
 use quorate_replica::{
     front::{Completion, ConnectionId, Failure, Front as _, Requests, Sequenced, Tag},
     service::{CommandId, StateMachine as _},
-    status::Status,
+    status::{DiskUse, Status},
 };
 
 /// Counts the allocations of this thread.
@@ -97,6 +97,8 @@ impl Requests for Instant {
             durable_to: Slot(1),
             class: Class::Durable,
             log_bytes: 0,
+            disk: DiskUse::default(),
+            progress: None,
             error: None,
             peers: Vec::new(),
         }

@@ -126,7 +126,8 @@ impl LogError {
             Self::Newer { .. } => "start the newer version of the program",
             Self::Damaged { .. } => "run `quorate log verify` on the folder of the stopped node",
             Self::Unreadable { .. } => {
-                "the device fails to read; copy the folder to a sound disk, or replace the node"
+                "the device fails to read: a copy without what it hides would have forgotten votes; \
+                 keep the folder, and let the others go on without this node until it reads again"
             }
             Self::TooLarge { .. } => "send smaller commands, or raise the segment size",
             Self::ReadsBusy => "ask again when a read is done",

@@ -163,13 +163,17 @@ impl IdentityError {
     /// What a person may do about it.
     pub fn hint(&self) -> String {
         match self {
-            Self::Io { .. } => "check that the folder exists, is writable, and has room".into(),
+            Self::Io { .. } => "check that the folder exists, is writable and has room, and that the \
+                                process may open more files (ulimit -n)"
+                .into(),
             Self::InUse { .. } => "stop the other process, or use another --data folder".into(),
             Self::Foreign { .. } => "use an empty folder, or one made by quorate".into(),
             Self::Missing { .. } => "start a new node with --node and --cluster".into(),
             Self::Exists { .. } => "start without --cluster, or use an empty folder".into(),
             Self::Damaged { .. } => {
-                "restore the file from a copy, or replace the node under a new id".into()
+                "keep the folder as it is, and let the others go on without this node: an older copy \
+                 of the file would use numbers again that were used already"
+                    .into()
             }
             Self::Newer { .. } => "start the newer version of the program".into(),
             Self::Mismatch { what, stored, .. } => {

@@ -20,6 +20,7 @@ use crate::{
     read::{ReadDone, Reads},
     record::RECORD_HEAD_MAX,
     recover::{Recovery, recover},
+    told::Reading,
     writer::Writer,
 };
 
@@ -133,9 +134,18 @@ pub struct Log<D> {
 
 impl<D: Disk> Log<D> {
     /// Reads what is there, and goes on behind it. Blocks while it reads.
-    pub fn open(mut disk: D, options: LogOptions) -> Result<(Self, Recovery), LogError> {
+    pub fn open(disk: D, options: LogOptions) -> Result<(Self, Recovery), LogError> {
+        Self::open_telling(disk, options, &mut |_| ())
+    }
+
+    /// The same; `tell` hears all the while how far the reading is.
+    pub fn open_telling(
+        mut disk: D,
+        options: LogOptions,
+        tell: &mut dyn FnMut(Reading),
+    ) -> Result<(Self, Recovery), LogError> {
         options.check()?;
-        let opened = recover(&mut disk, &options)?;
+        let opened = recover(&mut disk, &options, tell)?;
         let walked = opened.walked;
         // [disk-4] Behind a cut nothing is written any more: a fresh segment is.
         let go_on = walked.tail_clean || planted(Mutant::SegmentKeptAfterCut);
@@ -361,6 +371,11 @@ impl<D: Disk> Log<D> {
             Some(Lack::Room) | None => "no room for",
         };
         Some(format!("{what} the next segment: {failure}"))
+    }
+
+    /// What the disk said when a segment could not be made; gone once one can be made again.
+    pub fn segment_failure(&self) -> Option<&DiskError> {
+        self.pool.failure()
     }
 
     /// Bytes of all segments on disk, the spare one included.

@@ -276,3 +276,23 @@ fn the_next_segment_keeps_ahead_of_the_one_in_use() {
     log.poll().unwrap();
     assert_eq!(log.counters().segment_waits, 2, "the third has time again");
 }
+
+/// Whoever waits for a start wants to know how far it is.
+#[test]
+fn opening_tells_how_much_was_read_up_to_all_of_it() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    for slot in 1..=100 {
+        vote(&mut log, slot, 3000, 1);
+        settle(&mut log);
+    }
+    drop(log);
+    let mut told = Vec::new();
+    let mut tell = |reading: crate::Reading| told.push(reading);
+    let opened = Log::open_telling(disk.attach(), options(), &mut tell);
+    let (log, _) = opened.unwrap();
+    assert!(told.is_sorted_by_key(|reading| reading.read));
+    let last = told.last().unwrap();
+    assert_eq!((last.read, last.of), (log.size_bytes(), log.size_bytes()));
+    assert!(told.len() > log.segments());
+}

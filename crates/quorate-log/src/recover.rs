@@ -20,6 +20,7 @@ use crate::{
     mutant::{Mutant, planted},
     range_map::RangeMap,
     record::{Records, Stored},
+    told::{Reading, Told},
     walk::{Gap, Visit, Walked, walk},
 };
 
@@ -70,9 +71,17 @@ pub(crate) struct Opened {
 
 /// Reads the whole log and makes what was read durable: a batch that was in flight at a crash may
 /// have been read from a cache, and all that follows builds on it.
-pub(crate) fn recover<D: Disk>(disk: &mut D, options: &LogOptions) -> Result<Opened, LogError> {
+pub(crate) fn recover<D: Disk>(
+    disk: &mut D,
+    options: &LogOptions,
+    tell: &mut dyn FnMut(Reading),
+) -> Result<Opened, LogError> {
     let mut memory = Memory::default();
-    let walked = walk(disk, Some(options.owner()), &mut memory)?;
+    let walked = walk(
+        &mut Told::new(disk, tell),
+        Some(options.owner()),
+        &mut memory,
+    )?;
     let made = disk.made().map_err(LogError::Disk)?;
     if !planted(Mutant::RecoveryUnsynced) {
         for segment in memory.last_segments() {

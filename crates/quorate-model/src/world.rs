@@ -735,7 +735,10 @@ impl World {
             Effect::Alarm(alarm) => self
                 .observer
                 .judge(Property::Alarm, Err(format!("{alarm:?}"))),
-            Effect::Refused { .. } | Effect::TransferEnded(_) | Effect::Role { .. } => Ok(()),
+            Effect::Refused { .. }
+            | Effect::TransferEnded(_)
+            | Effect::Role { .. }
+            | Effect::Explain(_) => Ok(()),
         }
     }
 

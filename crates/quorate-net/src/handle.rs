@@ -13,6 +13,7 @@ use std::{
 
 use quorate_core::{effect::Refusal, node_id::NodeId};
 use quorate_replica::{
+    Probed,
     status::{Status, TuningReport},
     tuner::Setting,
 };
@@ -22,6 +23,8 @@ use crate::{stats::Stats, tcp::resolve::Resolved};
 
 /// How long an answer may take.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
+/// How long a probe may take; the replica gives up before.
+const PROBE_WAIT: Duration = Duration::from_secs(8);
 /// How long a transfer may take; the core gives up before.
 const TRANSFER_WAIT: Duration = Duration::from_secs(10);
 
@@ -97,6 +100,7 @@ pub struct Metrics {
 #[derive(Debug)]
 pub(crate) enum Command {
     Status(SyncSender<Status>),
+    Probe(SyncSender<Result<Probed, Unanswered>>),
     Metrics(SyncSender<Metrics>),
     Transfer(Option<NodeId>, SyncSender<Result<NodeId, Refusal>>),
     Tuning(SyncSender<TuningReport>),
@@ -189,6 +193,11 @@ impl Handle {
     /// What the node says about itself.
     pub fn status(&self) -> Result<Status, Unanswered> {
         self.ask(ANSWER_WAIT, Command::Status)
+    }
+
+    /// Tries whether a linearizable read is served there now.
+    pub fn probe(&self) -> Result<Probed, Unanswered> {
+        self.ask(PROBE_WAIT, Command::Probe)?
     }
 
     /// What it has counted.

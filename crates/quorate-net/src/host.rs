@@ -9,6 +9,7 @@ use quorate_core::{
     time::Time,
 };
 use quorate_replica::{
+    Probed,
     front::ConnectionId,
     plane::Plane,
     pressure::Pressure,
@@ -137,6 +138,13 @@ pub trait Host {
 
     /// What this node is.
     fn status(&self) -> Status;
+
+    /// Try whether a linearizable read is served here now; the end is reported by `probe_ended`.
+    /// One attempt at a time: called again before its end, it is the same attempt.
+    fn probe(&mut self, now: Now);
+
+    /// How the attempt ended, once.
+    fn probe_ended(&mut self) -> Option<Probed>;
 
     /// What batch and window are, and why.
     fn tuning(&self) -> TuningReport;

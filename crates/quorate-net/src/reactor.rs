@@ -11,11 +11,11 @@ use quorate_core::{
     node_id::{Member, NodeId},
     time::Time,
 };
-use quorate_replica::status::Addresses;
+use quorate_replica::{Probed, status::Addresses};
 
 use crate::{
     clients::{Accepted, Clients, Listener},
-    handle::{Command, Handle, Metrics, Shared},
+    handle::{Command, Handle, Metrics, Shared, Unanswered},
     host::{Host, Now},
     limits::Limits,
     listen::{Listeners, SocketFile},
@@ -83,6 +83,8 @@ pub struct Reactor<H> {
     peer_gate: Gate,
     client_gate: Gate,
     transfer: Option<SyncSender<Result<NodeId, Refusal>>>,
+    /// Who waits for the end of a probe.
+    probes: Vec<SyncSender<Result<Probed, Unanswered>>>,
     questions: Vec<Command>,
     /// Set once a stop was asked for: when patience ends.
     stop_by: Option<Time>,
@@ -161,6 +163,7 @@ impl<H: Host> Reactor<H> {
             peer_gate: Gate::default(),
             client_gate: Gate::default(),
             transfer: None,
+            probes: Vec::new(),
             questions: Vec::new(),
             stop_by: None,
             _end: EndGuard(shared.clone()),
@@ -256,6 +259,7 @@ impl<H: Host> Reactor<H> {
         for command in mail.commands {
             match command {
                 Command::Transfer(to, reply) => self.on_transfer(to, reply, now),
+                Command::Probe(reply) => self.on_probe(reply, now),
                 Command::Hold(setting, ms, reply) => {
                     self.host.hold(now, setting, now.time.plus_ms(ms));
                     self.questions.push(Command::Tuning(reply));
@@ -282,8 +286,23 @@ impl<H: Host> Reactor<H> {
         self.host.transfer(now, to, &mut self.peers);
     }
 
+    /// All who ask share one attempt.
+    fn on_probe(&mut self, reply: SyncSender<Result<Probed, Unanswered>>, now: Now) {
+        if self.probes.len() == self.limits.commands_max {
+            let _ = reply.try_send(Err(Unanswered::Busy));
+            return;
+        }
+        self.probes.push(reply);
+        self.host.probe(now);
+    }
+
     /// Answers with the state at the end of the turn. An asker that has gone is no matter.
     fn answer(&mut self) {
+        if let Some(probed) = self.host.probe_ended() {
+            for reply in self.probes.drain(..) {
+                let _ = reply.try_send(Ok(probed));
+            }
+        }
         if let Some(outcome) = self.host.transfer_ended()
             && let Some(reply) = self.transfer.take()
         {
@@ -294,7 +313,7 @@ impl<H: Host> Reactor<H> {
                 Command::Status(reply) => drop(reply.try_send(self.host.status())),
                 Command::Metrics(reply) => drop(reply.try_send(self.metrics())),
                 Command::Tuning(reply) => drop(reply.try_send(self.host.tuning())),
-                Command::Transfer(..) | Command::Hold(..) => {
+                Command::Transfer(..) | Command::Hold(..) | Command::Probe(..) => {
                     unreachable!("what is to be done goes to the host at once")
                 }
             }

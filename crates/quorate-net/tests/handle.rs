@@ -9,6 +9,7 @@ use quorate_core::{
     node_id::{Member, NodeId},
 };
 use quorate_net::{Limits, TransferError, Unanswered};
+use quorate_replica::Probed;
 
 #[test]
 fn questions_are_answered_from_any_thread() {
@@ -50,6 +51,23 @@ fn a_transfer_reports_its_end_and_a_second_one_is_refused_meanwhile() {
         third.join().unwrap(),
         Err(TransferError::Refused(Refusal::NotLeader))
     );
+}
+
+/// Whoever asks while an attempt is under way shares it.
+#[test]
+fn probes_share_an_attempt_and_all_hear_its_end() {
+    let node = lone(Limits::default(), &[2]);
+    let ask = || {
+        let handle = node.handle.clone();
+        std::thread::spawn(move || handle.probe())
+    };
+    let asking = [ask(), ask(), ask()];
+    node.shared.wait("the probes", |world| world.probes == 3);
+    node.shared
+        .change(|world| world.tasks.push_back(Task::EndProbe(Probed::Unconfirmed)));
+    for asked in asking {
+        assert_eq!(asked.join().unwrap(), Ok(Probed::Unconfirmed));
+    }
 }
 
 #[test]

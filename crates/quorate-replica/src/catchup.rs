@@ -14,6 +14,7 @@ use quorate_wire::{Frame, Lane};
 
 use crate::{
     egress::RETRY_MS,
+    events::Event,
     log_reads::Purpose,
     payloads::{self, Payload},
     plane::Plane,
@@ -52,6 +53,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 values
             }
             Err(error) => {
+                if self.read_error.is_none() || !done.lost.is_empty() {
+                    let why = error.to_string();
+                    self.events.push(Event::Unreadable { why });
+                }
                 // What is lost is repaired; anything else may succeed the next time.
                 self.read_error = done.lost.is_empty().then(|| error.to_string());
                 if purpose == Purpose::Votes && !done.lost.is_empty() {

@@ -14,7 +14,7 @@ use quorate_core::{
 use quorate_log::disk::Disk;
 use quorate_wire::{Frame, Lane, encode, encoded_len};
 
-use crate::{plane::Plane, replica::Replica, service::StateMachine};
+use crate::{events::Event, plane::Plane, replica::Replica, service::StateMachine};
 
 /// After a refusal, what was refused waits this long. Long enough not to spin, short enough not to
 /// be felt: a slot frees within a disk write.
@@ -54,17 +54,25 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 Effect::Fetch { from, value, slot } => self.on_fetch(now, from, value, slot),
                 Effect::Serve { to, range } => self.serving.start(to, range),
                 Effect::ReadReady { token, slot } => {
+                    self.probe.confirmed(token, slot);
                     if self.reads.confirmed(token, slot) {
                         self.counters.reads_confirmed += 1;
                     }
                 }
-                Effect::ReadFailed { token } => self.reads.failed(token, now.plus_ms(RETRY_MS)),
+                Effect::ReadFailed { token } => {
+                    self.probe.failed(now, token);
+                    self.reads.failed(token, now.plus_ms(RETRY_MS));
+                }
                 Effect::Refused { value, why } => self.on_refused(now, value, why, plane),
                 Effect::TransferEnded(result) => self.transfer_ended = Some(result),
                 Effect::Role { role, leader } => self.on_role(now, role, leader),
+                Effect::Explain(explanation) => {
+                    self.events.push(Event::Leadership(explanation));
+                }
                 Effect::WakeAt(at) => self.node_wake = at,
                 Effect::Alarm(alarm) => {
                     self.counters.alarms += 1;
+                    self.events.push(Event::Alarm(alarm));
                     self.alarm.get_or_insert(alarm);
                 }
             }
@@ -167,6 +175,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// [disk-9] The node is told with the next poll; clients at once: nothing will come of it here.
     pub(crate) fn fail_storage(&mut self, why: String) {
         if self.storage_error.is_none() {
+            self.events.push(Event::LogFailed { why: why.clone() });
             self.storage_error = Some(why);
             self.inbox.push_back(Input::StorageFailed);
             self.end_requests();
@@ -224,6 +233,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     fn on_role(&mut self, now: Time, role: Role, leader: Option<Ballot>) {
         let led = std::mem::replace(&mut self.role, role) == Role::Leader;
+        self.events.push(Event::Role {
+            role,
+            leader: self.node.leader(),
+            ballot: self.node.ballot(),
+        });
         self.tuning.on_peers_changed();
         self.tuning.set_nodes(self.voters());
         self.forwarded.restart(leader);

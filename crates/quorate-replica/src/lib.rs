@@ -51,7 +51,8 @@
 //! lends out: `origin`, `gather`, `batch`, `payloads`, `apply`, [`sessions`], `reads`, `completions`.
 //! How large a batch and how many in flight: `tuning`.
 //! When somebody is behind: `catchup`, `serving`, `fetches`, `repair`, `log_reads`. Start and end:
-//! [`open`], `lifecycle`. Every queue's capacity: [`limits`].
+//! [`open`], `lifecycle`. What people hear of it: [`status`], [`events`], `watch`, `pursuit`, `probe`.
+//! Every queue's capacity: [`limits`].
 #![forbid(unsafe_code)]
 
 mod apply;
@@ -60,6 +61,7 @@ mod catchup;
 mod completions;
 pub mod counters;
 mod egress;
+pub mod events;
 mod fetches;
 mod forwarded;
 pub mod front;
@@ -70,9 +72,12 @@ pub mod limits;
 mod log_reads;
 pub mod open;
 mod origin;
+mod pace;
 mod payloads;
 pub mod plane;
 pub mod pressure;
+mod probe;
+mod pursuit;
 mod reads;
 mod repair;
 pub mod replica;
@@ -83,12 +88,14 @@ pub mod sessions;
 pub mod status;
 pub mod testing;
 mod tuning;
+mod watch;
 
 pub use completions::Ended;
 pub use front::{Front, Requests};
 pub use limits::Limits;
 pub use open::{OpenError, ReplicaOptions, Timeouts};
 pub use plane::Plane;
+pub use probe::Probed;
 /// How batch and window are chosen.
 pub use quorate_tuner as tuner;
 pub use replica::Replica;

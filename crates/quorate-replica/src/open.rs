@@ -24,6 +24,7 @@ use crate::{
     batch,
     completions::Completions,
     counters::Counters,
+    events::Events,
     fetches::Fetches,
     forwarded::Forwarded,
     lifecycle::Stop,
@@ -31,6 +32,8 @@ use crate::{
     log_reads::LogReads,
     origin::Origin,
     payloads::Payloads,
+    probe::Probe,
+    pursuit::Pursuit,
     reads::Reads,
     repair::Repair,
     replica::Replica,
@@ -39,6 +42,7 @@ use crate::{
     sessions::Unreadable,
     status::Addresses,
     tuning::Tuning,
+    watch::Watch,
 };
 
 /// How long nodes wait for each other.
@@ -194,6 +198,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             window_max: OPEN_BATCHES_MAX,
         };
         let tuning = tuning_settings(options.tuning, &limits, voters, possible);
+        let repair = Repair::new(timeouts.election_min_ms);
+        let unread = unread_votes.iter().map(|range| range.len()).sum();
+        let replay_to = recovered.hard.decided_to;
+        let pursuit = Pursuit::new(now, replay_to, unread, recovered.lost.slots());
         Ok(Self {
             cluster: options.cluster,
             member,
@@ -216,7 +224,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             storage_error: None,
             read_error: None,
             unread_votes,
-            repair: Repair::new(timeouts.election_min_ms),
+            repair,
             payloads: Payloads::new(limits.payload_bytes, limits.recent_bytes),
             origin: Origin::new(
                 node,
@@ -236,6 +244,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             addresses: options.addresses,
             due_at: now,
             retry_at: None,
+            watch: Watch::new(now, pursuit),
+            probe: Probe::new(repeat_ms),
+            events: Events::default(),
             stop: Stop::Running,
             transfer_ended: None,
             alarm: None,

@@ -87,6 +87,11 @@ impl Repair {
         self.fruitless
     }
 
+    /// How many slots are missing.
+    pub(crate) fn missing_slots(&self) -> u64 {
+        self.missing.iter().map(|gap| gap.len()).sum()
+    }
+
     /// The first slot that is missing.
     pub(crate) fn first(&self) -> Option<Slot> {
         self.missing.first().map(|gap| gap.from)

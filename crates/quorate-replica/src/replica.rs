@@ -25,6 +25,7 @@ use crate::{
     completions::Completions,
     counters::Counters,
     egress::RETRY_MS,
+    events::Events,
     fetches::Fetches,
     forwarded::Forwarded,
     front::Front,
@@ -34,6 +35,7 @@ use crate::{
     origin::{Landed, Offer, Origin},
     payloads::{Payload, Payloads},
     plane::Plane,
+    probe::{Probe, Probed},
     reads::Reads,
     repair::Repair,
     requests::Requester,
@@ -41,6 +43,7 @@ use crate::{
     serving::{History, Serving},
     status::{Addresses, TuningReport},
     tuning::Tuning,
+    watch::Watch,
 };
 
 /// How often the leader asks its service for what is due.
@@ -99,6 +102,10 @@ pub struct Replica<D: Disk, S: StateMachine> {
     pub(crate) history: History,
     /// A peer's buffer was full, or a read had to wait: try again then.
     pub(crate) retry_at: Option<Time>,
+    // What people hear of it.
+    pub(crate) watch: Watch,
+    pub(crate) probe: Probe,
+    pub(crate) events: Events,
     // The end.
     pub(crate) stop: Stop,
     pub(crate) transfer_ended: Option<Result<NodeId, Refusal>>,
@@ -158,6 +165,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.tuning.begin_turn(now);
         self.poll_log(now, plane);
         if self.is_silent() {
+            self.probe.settle(now, self.applier.applied_to());
             self.advance_stop(now);
             return;
         }
@@ -171,6 +179,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.drain_inbox(now, plane);
         // A group of one in memory has decided what it just proposed.
         self.apply(now);
+        self.probe.settle(now, self.applier.applied_to());
         self.help_peers(now, plane);
         self.advance_stop(now);
     }
@@ -193,6 +202,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// The turn is over: `now` is later than what the turn began with by what it cost. Says when
     /// [`Replica::poll`] is due, as [`Replica::wake_at`] does.
     pub fn end_turn(&mut self, now: Time) -> Option<Time> {
+        self.watch(now);
         let wake_by = self.wake_at(now);
         let mut landed = std::mem::take(&mut self.landed);
         self.origin.take_landed(&mut landed);
@@ -261,7 +271,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             };
         }
         if !self.unread_votes.is_empty() {
-            return self.log_reads.wake_at(now);
+            let parts = [self.log_reads.wake_at(now), self.probe.wake_at()];
+            return parts.into_iter().flatten().min();
         }
         if self.has_work() {
             return Some(now);
@@ -273,6 +284,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.retry_at,
             self.origin.wake_at(now),
             self.reads.wake_at(self.patience_ms),
+            self.probe.wake_at(),
             self.fetches.wake_at(),
             self.repair.wake_at(),
             self.log_reads.wake_at(now),
@@ -520,13 +532,35 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.reads
                 .release(self.applier.applied_to(), &mut self.completions);
         }
+        if let Some(token) = self.probe.next_question(now) {
+            self.step(now, Input::Read(token), plane);
+        }
+    }
+
+    /// Tries whether a linearizable read is served here now. The end of it: [`Replica::take_probe`].
+    pub fn probe(&mut self, now: Time) {
+        let open = self.takes_requests().is_ok();
+        self.probe.begin(now, open);
+    }
+
+    /// How the attempt ended, once.
+    pub fn take_probe(&mut self) -> Option<Probed> {
+        self.probe.take()
     }
 
     fn poll_log(&mut self, now: Time, plane: &mut dyn Plane) {
         let polled = self.log.poll();
         let oldest = self.log.writes().next();
         let written_to = oldest.map_or(self.log.next_seq(), |(seq, _)| seq);
-        self.tuning.on_written(now, written_to.saturating_sub(1));
+        let Self {
+            tuning,
+            watch,
+            events,
+            ..
+        } = self;
+        tuning.on_written(now, written_to.saturating_sub(1), |us, bytes| {
+            watch.on_written(us, bytes, events);
+        });
         self.note_writes(now);
         match polled {
             Ok(persisted_to) if persisted_to > self.persisted_to => {

@@ -112,7 +112,7 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
 }
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    fn takes_requests(&self) -> Result<(), Failure> {
+    pub(crate) fn takes_requests(&self) -> Result<(), Failure> {
         let over = self.stop.is_requested() || self.storage_error.is_some();
         if over { Err(Failure::Stopping) } else { Ok(()) }
     }
@@ -131,6 +131,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             durable_to: self.node.durable_to(),
             class: self.node.configuration().class(),
             log_bytes: self.log.size_bytes(),
+            disk: self.disk_use(now),
+            progress: self.progress(now),
             error: self.error(),
             peers: self.known_peers(now),
         }
@@ -203,23 +205,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Some(format!(
             "the log has lost the value of slot {first}; {next}"
         ))
-    }
-
-    /// Whether linearizable requests can be served: `Err` says why not.
-    pub fn ready(&self) -> Result<(), String> {
-        if self.stop.is_requested() {
-            return Err("stopping".to_owned());
-        }
-        if self.storage_error.is_some() {
-            return Err("the log failed".to_owned());
-        }
-        if self.node.leader().is_none() {
-            return Err("no leader".to_owned());
-        }
-        if self.applier.applied_to() < self.node.decided_to() {
-            return Err("applying what was decided".to_owned());
-        }
-        Ok(())
     }
 
     fn known_peers(&self, now: Time) -> Vec<Peer> {

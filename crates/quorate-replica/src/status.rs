@@ -1,5 +1,7 @@
 //! What a node says about itself, for `status`, `INFO` and the metrics.
 
+use std::fmt;
+
 use quorate_core::{
     ballot::{Ballot, Era},
     effect::Role,
@@ -48,6 +50,122 @@ pub struct TuningReport {
     pub held: bool,
 }
 
+/// What keeps a node from being level with the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Activity {
+    /// Reads back the bytes that it voted for before its restart; says nothing until then.
+    ReadingVotes,
+    /// Fetches from its peers what its log has lost.
+    Repairing,
+    /// Executes again what its log holds and its service has not kept.
+    Replaying,
+    /// Learns and executes what was decided without it.
+    CatchingUp,
+}
+
+/// How far an activity is. The numbers are slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// What is done.
+    pub activity: Activity,
+    /// Where it began.
+    pub from: u64,
+    /// Where it is.
+    pub at: u64,
+    /// Where it ends, as far as that is known.
+    pub to: u64,
+    /// How fast it was lately; `None` before that can be said.
+    pub per_second: Option<u64>,
+    /// How long it has taken so far.
+    pub ms: u64,
+}
+
+impl Progress {
+    /// How much of it is done.
+    pub fn percent(&self) -> u64 {
+        let all = self.to.saturating_sub(self.from);
+        let done = self.at.saturating_sub(self.from).min(all);
+        let percent = (u128::from(done) * 100).checked_div(u128::from(all));
+        percent.map_or(100, |percent| percent as u64)
+    }
+
+    /// How long the rest takes if it goes on like this.
+    pub fn seconds_left(&self) -> Option<u64> {
+        let left = self.to.saturating_sub(self.at);
+        let rate = self.per_second.filter(|rate| *rate > 0)?;
+        Some(left.div_ceil(rate))
+    }
+}
+
+impl Activity {
+    const ALL: [Self; 4] = [
+        Self::ReadingVotes,
+        Self::Repairing,
+        Self::Replaying,
+        Self::CatchingUp,
+    ];
+
+    /// For programs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ReadingVotes => "reading_votes",
+            Self::Repairing => "repairing",
+            Self::Replaying => "replaying",
+            Self::CatchingUp => "catching_up",
+        }
+    }
+
+    /// Which of them has this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|activity| activity.name() == name)
+    }
+}
+
+impl fmt::Display for Activity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ReadingVotes => "reading back what it voted for",
+            Self::Repairing => "repairing its log from peers",
+            Self::Replaying => "replaying its log",
+            Self::CatchingUp => "catching up",
+        })
+    }
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            activity, at, to, ..
+        } = self;
+        write!(f, "{activity}: slot {at} of {to}, {} %", self.percent())?;
+        if let Some(rate) = self.per_second {
+            write!(f, ", {rate} slots/s")?;
+        }
+        match self.seconds_left() {
+            Some(left) => write!(f, ", about {left} s left"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The disk under the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskUse {
+    /// What can still be written to it; `None` if that is not known.
+    pub free_bytes: Option<u64>,
+    /// How fast the log grew over the last minute.
+    pub log_bytes_per_second: Option<u64>,
+}
+
+impl DiskUse {
+    /// When the disk is full if the log goes on like this.
+    pub fn full_in_seconds(&self) -> Option<u64> {
+        self.free_bytes?.checked_div(self.log_bytes_per_second?)
+    }
+}
+
 /// A node's view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
@@ -73,8 +191,52 @@ pub struct Status {
     pub class: Class,
     /// Size of the log on disk.
     pub log_bytes: u64,
+    /// What room the log has.
+    pub disk: DiskUse,
+    /// What keeps it from being level with the others, if it is not.
+    pub progress: Option<Progress>,
     /// Why it does not vote or serve, if it does not.
     pub error: Option<String>,
     /// Everybody it knows, itself included, in order of ids.
     pub peers: Vec<Peer>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn progress(at: u64, per_second: Option<u64>) -> Progress {
+        Progress {
+            activity: Activity::CatchingUp,
+            from: 100,
+            at,
+            to: 300,
+            per_second,
+            ms: 0,
+        }
+    }
+
+    #[test]
+    fn progress_says_how_much_and_how_long() {
+        let text = progress(150, Some(60)).to_string();
+        let expected = "catching up: slot 150 of 300, 25 %, 60 slots/s, about 3 s left";
+        assert_eq!(text, expected);
+        let text = progress(100, None).to_string();
+        assert_eq!(text, "catching up: slot 100 of 300, 0 %");
+        let text = progress(299, Some(0)).to_string();
+        assert_eq!(text, "catching up: slot 299 of 300, 99 %, 0 slots/s");
+        assert_eq!(progress(900, None).percent(), 100);
+    }
+
+    #[test]
+    fn a_log_that_does_not_grow_never_fills_the_disk() {
+        let disk = |free_bytes, log_bytes_per_second| DiskUse {
+            free_bytes,
+            log_bytes_per_second,
+        };
+        assert_eq!(disk(Some(1000), Some(10)).full_in_seconds(), Some(100));
+        assert_eq!(disk(Some(1000), Some(0)).full_in_seconds(), None);
+        assert_eq!(disk(None, Some(10)).full_in_seconds(), None);
+        assert_eq!(disk(Some(1000), None).full_in_seconds(), None);
+    }
 }

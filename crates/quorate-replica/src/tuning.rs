@@ -143,12 +143,19 @@ impl Tuning {
         }
     }
 
-    /// Every write up to this one is on stable storage.
-    pub(crate) fn on_written(&mut self, now: Time, seq: u64) {
+    /// Every write up to this one is on stable storage; `each` hears how long it took, in
+    /// microseconds, and how many bytes it had.
+    pub(crate) fn on_written(&mut self, now: Time, seq: u64, mut each: impl FnMut(u64, usize)) {
         while let Some(write) = self.writes.pop_front_if(|write| write.seq <= seq) {
             self.tuner
                 .on_flush(moment(write.began), moment(now), write.bytes);
+            each(now.since_us(write.began), write.bytes);
         }
+    }
+
+    /// When the oldest write under way began.
+    pub(crate) fn oldest_write(&self) -> Option<Time> {
+        self.writes.front().map(|write| write.began)
     }
 
     /// An own batch was executed, and its replies are on their way.

@@ -23,7 +23,7 @@ use crate::{
     error::Error,
     folder::Folder,
     local::{Ask, LocalFront, WAITING_MAX, Wanted},
-    node,
+    node::{self, Opening},
     settings::Settings,
 };
 
@@ -151,8 +151,12 @@ impl Builder {
                 "stopped before the cluster was founded",
             ));
         };
-        let driver = &mut |reason: &str| tracing::info!(reason, "disk");
-        let (host, net) = node::open(&settings, identity, addresses, service(), front, driver)?;
+        let tell = &mut |opening: Opening<'_>| {
+            if let Opening::Disk(reason) = opening {
+                tracing::info!(reason, "disk");
+            }
+        };
+        let (host, net) = node::open(&settings, identity, addresses, service(), front, tell)?;
         let failed = |error| Error::io("the reactor failed", &error);
         let (reactor, handle) =
             Reactor::new(net, listeners, host.woken_by(wake)).map_err(failed)?;

@@ -18,7 +18,8 @@ use quorate_log::{
 };
 use quorate_net::{Founded, Host, Now, PeerUp, Refused};
 use quorate_replica::{
-    Replica,
+    Probed, Replica,
+    events::Event,
     front::{ConnectionId, Front},
     plane::Plane,
     pressure::Pressure,
@@ -28,7 +29,7 @@ use quorate_replica::{
 };
 use quorate_wire::{Frame, Join, Lane, RefusalCode};
 
-use crate::{folder::list_hash, metrics};
+use crate::{folder::list_hash, journal::Journal, metrics};
 
 /// A node without its sockets.
 pub struct NodeHost<S: StateMachine, F> {
@@ -39,6 +40,7 @@ pub struct NodeHost<S: StateMachine, F> {
     wake: Option<Arc<OwnedFd>>,
     /// The greatest incarnation in which each node was met.
     incarnations: BTreeMap<NodeId, Incarnation>,
+    journal: Journal,
     now: Now,
     /// As of the end of the last turn.
     wake_at: Option<Time>,
@@ -54,6 +56,7 @@ impl<S: StateMachine, F: Front> NodeHost<S, F> {
             identity,
             wake: None,
             incarnations,
+            journal: Journal::new(own.node),
             now: Now::default(),
             wake_at: Some(Time(0)),
         }
@@ -191,6 +194,14 @@ impl<S: StateMachine, F: Front> Host for NodeHost<S, F> {
         while let Some(change) = self.replica.next_change() {
             log_change(&change);
         }
+        while let Some(event) = self.replica.next_event() {
+            let never = match event {
+                Event::NoLeader { .. } => self.lost_quorum(&self.replica.status(now)),
+                _ => None,
+            };
+            self.journal.tell(now, &event, never.as_deref());
+        }
+        self.journal.catch_up(now);
     }
 
     fn wake_at(&self) -> Option<Time> {
@@ -260,6 +271,14 @@ impl<S: StateMachine, F: Front> Host for NodeHost<S, F> {
         status
     }
 
+    fn probe(&mut self, now: Now) {
+        self.replica.probe(now.time);
+    }
+
+    fn probe_ended(&mut self) -> Option<Probed> {
+        self.replica.take_probe()
+    }
+
     fn tuning(&self) -> TuningReport {
         self.replica.tuning()
     }
@@ -295,6 +314,6 @@ fn log_change(change: &Change) {
     if reason.is_probing() {
         tracing::trace!(%from, %to, %reason, "batch and window");
     } else {
-        tracing::info!(%from, %to, %reason, "batch and window changed");
+        tracing::debug!(%from, %to, %reason, "batch and window changed");
     }
 }

@@ -14,6 +14,7 @@ mod embedded;
 mod error;
 mod folder;
 mod host;
+mod journal;
 mod local;
 mod metrics;
 mod node;
@@ -24,9 +25,10 @@ pub use embedded::{Builder, Embedded, NotDone};
 pub use error::Error;
 pub use folder::{Folder, random};
 pub use host::NodeHost;
-pub use node::open;
+pub use node::{Opening, open};
 pub use quorate_core::{node_id::NodeId, record::Class, slot::Slot};
 pub use quorate_replica::{
+    Probed,
     front::Failure,
     service::{CommandId, MetaChange, StateMachine},
     status::Status,

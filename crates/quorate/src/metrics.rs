@@ -79,6 +79,14 @@ fn gauges(status: &Status, connections: usize, out: &mut String) {
         "Size of the log on disk.",
         status.log_bytes,
     );
+    let disk = status.disk;
+    if let Some(rate) = disk.log_bytes_per_second {
+        let help = "Growth of the log over the last minute.";
+        gauge(out, "log_growth_bytes_per_second", help, rate);
+    }
+    if let Some(free) = disk.free_bytes {
+        gauge(out, "disk_free_bytes", "Room that the log has left.", free);
+    }
     gauge(out, "connections", "Client connections.", connections);
     head(
         out,

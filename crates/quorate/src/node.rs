@@ -7,7 +7,7 @@ use quorate_core::{
     time::Time,
 };
 use quorate_log::{
-    LINGER_BYTES, Log, LogError, LogOptions, Recovery,
+    LINGER_BYTES, Log, LogError, LogOptions, Reading, Recovery,
     disk::{self, FileDisk},
     identity::{Founding, Identity, LastStop},
 };
@@ -18,21 +18,31 @@ use quorate_replica::{
 
 use crate::{error::Error, host::NodeHost, settings::Settings};
 
+/// What happens while a node is opened.
+#[derive(Clone, Copy, Debug)]
+pub enum Opening<'a> {
+    /// A disk driver was chosen; the text says which, and why.
+    Disk(&'a str),
+    /// The log is read, and that is how far it is.
+    ReadingLog(Reading),
+}
+
 /// Opens the log, rebuilds what the node knows, and joins it with a service and a front.
 ///
 /// A new process start is recorded first ([volatile-1]); a node that may have forgotten votes comes
-/// back in a new incarnation. `driver` hears which disk driver was chosen, and why.
+/// back in a new incarnation. `tell` hears of what takes its time.
 pub fn open<S: StateMachine, F: Front>(
     settings: &Settings,
     mut identity: Identity,
     addresses: Addresses,
     service: S,
     front: F,
-    driver: &mut dyn FnMut(&str),
+    tell: &mut dyn FnMut(Opening<'_>),
 ) -> Result<(NodeHost<S, F>, NetSettings), Error> {
     let last = identity.begin_boot()?;
     take_incarnation(&mut identity, last)?;
-    let (log, recovery) = open_log(&mut identity, settings, last, driver)?;
+    let (log, recovery) = open_log(&mut identity, settings, last, tell)?;
+    tell_recovered(&recovery);
     let options = replica_options(settings, &identity, &addresses)?;
     let replica = Replica::open(options, log, recovery, service, Time(0)).map_err(|error| {
         Error::new("cannot_recover", error).hint("run `quorate log verify` on the folder")
@@ -58,29 +68,47 @@ fn open_log(
     identity: &mut Identity,
     settings: &Settings,
     last: LastStop,
-    driver: &mut dyn FnMut(&str),
+    tell: &mut dyn FnMut(Opening<'_>),
 ) -> Result<(Log<FileDisk>, Recovery), Error> {
     let mut options = log_options(identity, settings);
     options.used = last != LastStop::Never;
-    let (log, recovery) = open_log_once(identity, settings, options, driver)?;
-    let Some(damage) = &recovery.damage else {
+    let (log, recovery) = open_log_once(identity, settings, options, tell)?;
+    let Some(damage) = recovery.damage.as_ref().filter(|damage| damage.forgotten) else {
         return Ok((log, recovery));
     };
-    for place in &damage.places {
-        tracing::error!(%place, "the log is damaged");
-    }
-    if !damage.forgotten {
-        return Ok((log, recovery));
-    }
+    let places = damage.places.len();
     drop(log);
     options.incarnation = identity.new_incarnation()?;
     options.owns_up = true;
     tracing::error!(
         incarnation = options.incarnation.0,
+        places,
         folder = %identity.folder().join(disk::LOG_FOLDER).display(),
-        "the log lost votes: this node learns without a vote from now on (is the disk of its log mounted?)"
+        "the log is damaged and lost votes: this node learns without a vote from now on; is the disk \
+         of its log mounted?"
     );
-    open_log_once(identity, settings, options, driver)
+    open_log_once(identity, settings, options, tell)
+}
+
+/// What the log gave back, and what it has lost.
+fn tell_recovered(recovery: &Recovery) {
+    let Recovery {
+        hard,
+        records,
+        torn_tail_bytes,
+        damage,
+        ..
+    } = recovery;
+    tracing::info!(
+        records,
+        decided = hard.decided_to.0,
+        voted = hard.voted_to.0,
+        torn_tail_bytes,
+        "the log is read: every slot below `decided` is decided; a torn tail was never released"
+    );
+    for place in damage.iter().flat_map(|damage| &damage.places) {
+        tracing::warn!(%place, "the log is damaged: what it has lost is fetched from peers");
+    }
 }
 
 fn log_options(identity: &Identity, settings: &Settings) -> LogOptions {
@@ -94,6 +122,9 @@ fn log_options(identity: &Identity, settings: &Settings) -> LogOptions {
     if class == Class::Volatile {
         options.linger_bytes = LINGER_BYTES;
     }
+    options.segment_bytes = settings.log_segment_bytes;
+    let segment = usize::try_from(options.segment_bytes).unwrap_or(usize::MAX);
+    options.batch_bytes_max = options.batch_bytes_max.min(segment);
     let ready = settings.log_ready_bytes.div_ceil(options.segment_bytes);
     options.spare_segments = usize::try_from(ready).unwrap_or(usize::MAX).max(1);
     options
@@ -103,16 +134,17 @@ fn open_log_once(
     identity: &Identity,
     settings: &Settings,
     options: LogOptions,
-    driver: &mut dyn FnMut(&str),
+    tell: &mut dyn FnMut(Opening<'_>),
 ) -> Result<(Log<FileDisk>, Recovery), Error> {
     let disk_flush = settings.disk_flush;
     let (disk, reason) = disk::open(identity.folder(), disk::Want::Auto).map_err(LogError::Disk)?;
-    driver(&reason);
+    tell(Opening::Disk(&reason));
     let disk = disk.with_flush(disk_flush).map_err(LogError::Disk)?;
     if !disk_flush.is_zero() {
-        driver(&format!("disk: {disk}"));
+        tell(Opening::Disk(&format!("disk: {disk}")));
     }
-    Ok(Log::open(disk, options)?)
+    let tell = &mut |reading| tell(Opening::ReadingLog(reading));
+    Ok(Log::open_telling(disk, options, tell)?)
 }
 
 fn replica_options(
@@ -124,7 +156,8 @@ fn replica_options(
     let members = founding.members.keys().map(|node| Member::first(node.0));
     let configuration = Configuration::simple(members, founding.class).map_err(|invalid| {
         let why = format_args!("the founding members make no configuration: {invalid:?}");
-        Error::new("damaged_identity", why).hint("restore the identity file from a copy")
+        Error::new("damaged_identity", why)
+            .hint("keep the folder as it is, and let the others go on without this node")
     })?;
     let mut options = ReplicaOptions::new(
         founding.cluster,

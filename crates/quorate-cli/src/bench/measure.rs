@@ -11,6 +11,7 @@ use std::{
 use quorate_bench::{
     environment::Environment,
     generator::Running,
+    listener::{self, Place},
     load::{Offer, Plan},
     protocol::{Protocol, framed::Framed, resp::Resp},
     report::Document,
@@ -62,10 +63,25 @@ pub(super) struct Bench {
     pub(super) cluster: Option<Cluster>,
     /// The nodes to connect to, if they are not ours.
     pub(super) addresses: Vec<SocketAddr>,
+    /// Their processes on this machine, as far as all of them can be told.
+    pub(super) connected: Option<Vec<u32>>,
     pub(super) time: TimeArgs,
     pub(super) environment: Environment,
     /// Between our nodes, if it is an emulated one.
     pub(super) network: Option<Arc<Network>>,
+}
+
+/// The processes of this machine that listen there; `None` if one of them cannot be told.
+pub(super) fn processes(addresses: &[SocketAddr]) -> Option<Vec<u32>> {
+    let mut processes = Vec::new();
+    for address in addresses {
+        match listener::place(*address) {
+            Place::Process(id) if !processes.contains(&id) => processes.push(id),
+            Place::Process(_) | Place::Elsewhere => {}
+            Place::Unknown => return None,
+        }
+    }
+    Some(processes)
 }
 
 impl Bench {
@@ -158,9 +174,10 @@ impl Bench {
         watch(&running, from, &format!("{head}: warming up"));
         let dropped = || Some(self.network.as_ref()?.counts().dropped);
         let dropped_before = dropped();
-        let before = Readings::take(cluster, running.completed());
+        let connected = self.connected.as_deref();
+        let before = Readings::take(cluster, running.completed()).beside(connected);
         watch(&running, from + self.time.duration, head);
-        let after = Readings::take(cluster, running.completed());
+        let after = Readings::take(cluster, running.completed()).beside(connected);
         let samples = running.finish().map_err(|error| unreachable(Some(error)))?;
         let mut repetition = Repetition {
             samples,

@@ -223,6 +223,7 @@ impl Experiment<'_> {
             },
             cluster: Some(cluster),
             addresses: Vec::new(),
+            connected: None,
             time: self.args.time.usual(),
             environment: Environment::now(),
             network: session.network(),

@@ -19,6 +19,8 @@ pub(super) struct Readings {
     completed: u64,
     /// Empty if they are not ours.
     nodes: Vec<Node>,
+    /// Of the nodes of this machine that are not ours, if they can be told.
+    connected: Option<Usage>,
     generator: Usage,
     machine: Option<Machine>,
 }
@@ -70,9 +72,16 @@ impl Readings {
         Self {
             completed,
             nodes: nodes.collect(),
+            connected: None,
             generator,
             machine,
         }
+    }
+
+    /// With what these processes have used: nodes that are not ours.
+    pub(super) fn beside(mut self, processes: Option<&[u32]>) -> Self {
+        self.connected = processes.map(Usage::of_processes);
+        self
     }
 
     /// The same, as if this node were not there.
@@ -89,6 +98,8 @@ pub(super) struct Spent {
     counted: u64,
     /// Leader and followers, if they are ours.
     nodes: Option<(Usage, Usage)>,
+    /// Nodes of this machine that are not ours.
+    connected: Option<Usage>,
     generator: Usage,
     /// The machine at the beginning and at the end.
     machine: Option<(Machine, Machine)>,
@@ -126,6 +137,8 @@ impl Spent {
         Self {
             counted: after.completed.saturating_sub(before.completed),
             nodes: (!before.nodes.is_empty()).then_some((leading, following)),
+            connected: (after.connected.zip(before.connected))
+                .map(|(after, before)| after.since(before)),
             generator: after.generator.since(before.generator),
             machine: before.machine.zip(after.machine),
             writes: sum(|counts| counts.writes),
@@ -143,6 +156,7 @@ impl Spent {
         Self {
             counted: self.counted + next.counted,
             nodes: nodes.map(|(one, other)| (one.0.plus(other.0), one.1.plus(other.1))),
+            connected: (self.connected.zip(next.connected)).map(|(one, other)| one.plus(other)),
             generator: self.generator.plus(next.generator),
             machine: machine.map(|((begin, _), (_, end))| (begin, end)),
             writes: sum(self.writes, next.writes),
@@ -150,6 +164,11 @@ impl Spent {
             batches: sum(self.batches, next.batches),
             peer_bytes: sum(self.peer_bytes, next.peer_bytes),
         }
+    }
+
+    fn foreign_share(&self, own_s: f64) -> Option<f64> {
+        let (begin, end) = self.machine?;
+        Some(end.foreign_share(begin, own_s))
     }
 
     /// Puts it into a repetition.
@@ -166,9 +185,10 @@ impl Spent {
                 role("followers", followers),
                 role(GENERATOR, self.generator),
             ];
-            repetition.foreign_cpu = self
-                .machine
-                .map(|(begin, end)| end.foreign_share(begin, own));
+            repetition.foreign_cpu = self.foreign_share(own);
+        } else if let Some(connected) = self.connected {
+            let own = connected.cpu_s() + self.generator.cpu_s();
+            repetition.foreign_cpu = self.foreign_share(own);
         }
         repetition.writes = self.writes;
         repetition.flushes = self.flushes;
@@ -213,6 +233,7 @@ mod tests {
         Readings {
             completed,
             nodes: nodes.iter().map(node).collect(),
+            connected: None,
             generator: Usage::default(),
             machine: None,
         }
@@ -238,6 +259,30 @@ mod tests {
             (repetition.counted, repetition.writes, repetition.batches),
             (250, Some(90), Some(60))
         );
+    }
+
+    /// What nodes took that somebody else started is not foreign; of whom nothing is known, neither.
+    #[test]
+    fn nodes_that_are_only_connected_to_are_no_strangers() {
+        let machine = |busy_s| Machine {
+            busy_s,
+            total_s: busy_s * 2.0,
+        };
+        let at = |cpu_s: f64, known: bool| Readings {
+            connected: known.then_some(Usage {
+                user_s: cpu_s,
+                ..Usage::default()
+            }),
+            machine: Some(machine(cpu_s * 4.0)),
+            ..reading(0, &[])
+        };
+        let share = |known| {
+            let mut repetition = Repetition::default();
+            Spent::between(&at(1.0, known), &at(2.0, known), None).fill(&mut repetition);
+            repetition.foreign_cpu
+        };
+        // Of 8 seconds 4 were busy, and 1 of them the nodes'.
+        assert_eq!((share(true), share(false)), (Some(0.375), None));
     }
 
     #[test]

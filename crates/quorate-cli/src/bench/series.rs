@@ -14,7 +14,7 @@ use super::{
     ceilings::Ceilings,
     finish::finish,
     info::Info,
-    measure::{Bench, Service},
+    measure::{Bench, Service, processes},
     publish,
     session::{Session, resolve},
     wan,
@@ -225,6 +225,7 @@ impl Series<'_> {
         Ok(Bench {
             service: self.service,
             cluster,
+            connected: processes(&addresses),
             addresses,
             time: self.time.clone(),
             environment,

@@ -6,6 +6,7 @@ use super::Node;
 use crate::{
     ballot::Ballot,
     effect::{Effect, Effects},
+    explanation::End,
     message::{Heartbeat, HeartbeatReply, Message},
     node_id::NodeId,
     record::Record,
@@ -34,7 +35,7 @@ impl Node {
         let leading = self.leading.as_ref().map(|leading| leading.ballot());
         let trying = self.phase1.as_ref().map(|phase1| phase1.ballot);
         if lower(leading) || lower(trying) {
-            self.step_down(now, effects);
+            self.step_down(now, End::HigherBallot { ballot }, effects);
         }
         self.election.end_pre_vote();
         self.election.rearm(now);
@@ -49,7 +50,7 @@ impl Node {
         let leading = self.leading.as_ref().map(|leading| leading.ballot());
         let trying = self.phase1.as_ref().map(|phase1| phase1.ballot);
         if lower(leading) || lower(trying) {
-            self.step_down(now, effects);
+            self.step_down(now, End::HigherBallot { ballot }, effects);
         }
         if self.leading.is_some() || !self.election.heard(now, ballot) {
             return;
@@ -147,9 +148,10 @@ impl Node {
                 .proposals_from(self.learner.decided_to())
                 .next()
                 .copied();
+            let slot = range.from;
             match own.filter(|own| own.value == value) {
                 Some(own) => range.to = range.to.min(own.range.to),
-                None => self.step_down(now, effects),
+                None => self.step_down(now, End::OtherDecision { slot }, effects),
             }
         }
         let mut each = |range, value| effects.push(Effect::Decided { range, value });

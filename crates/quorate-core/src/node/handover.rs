@@ -4,6 +4,7 @@ use super::Node;
 use crate::{
     ballot::Ballot,
     effect::{Effect, Effects, Refusal},
+    explanation::Campaign,
     leader::{Asked, Stage},
     message::Message,
     node_id::{Member, NodeId},
@@ -128,7 +129,8 @@ impl Node {
         let free = self.leading.is_none() && self.phase1.is_none();
         if stands && free && self.may_lead() && self.is_whole() {
             self.election.rearm(now);
-            self.campaign(Asked::Everybody, effects);
+            let why = Campaign::HandedOver { by: from };
+            self.campaign(Asked::Everybody, why, effects);
             self.token_at = Some(now);
         }
     }

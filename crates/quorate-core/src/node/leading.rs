@@ -7,6 +7,7 @@ use crate::{
     ballot::Ballot,
     durable::Statement,
     effect::{Alarm, Effect, Effects, Refusal},
+    explanation::{Campaign, End, Explanation},
     leader::{Asked, Inherited, Leading, Phase1, Stage, set_of, split},
     learner::{Proposal, Tally},
     message::{Heartbeat, HeartbeatReply, Message, Phase1b, Phase2a, Phase2b},
@@ -55,7 +56,7 @@ impl Node {
     }
 
     /// Phase 1 begins: its round is recorded first, in every group ([ballot-2], [class-3]).
-    pub(super) fn campaign(&mut self, asked: Asked, effects: &mut Effects) {
+    pub(super) fn campaign(&mut self, asked: Asked, why: Campaign, effects: &mut Effects) {
         let Some(ballot) = self.next_ballot() else {
             return;
         };
@@ -67,6 +68,7 @@ impl Node {
             return;
         }
         effects.slow.campaigns += 1;
+        effects.explain(Explanation::Campaigns { ballot, why });
         self.spoken = ballot;
         let record = self.pending.append(Record::Round { ballot }, effects);
         let from = self.learner.decided_to();
@@ -105,7 +107,7 @@ impl Node {
         };
         if let Err(slot) = phase1.promise(from, promise) {
             let ballot = phase1.ballot;
-            self.phase1 = None;
+            self.end_phase1(End::Alarm, effects);
             self.alarm(Alarm::ConflictingProposals { ballot, slot }, effects);
         }
     }
@@ -132,7 +134,7 @@ impl Node {
                 }
                 // [cast-5] Who answered is a member no more, or came back as another.
                 self.phase1 = None;
-                self.campaign(Asked::Everybody, effects);
+                self.campaign(Asked::Everybody, Campaign::AskedAgain, effects);
                 true
             }
             Stage::Asking | Stage::Casting => {
@@ -141,7 +143,7 @@ impl Node {
                     return false;
                 }
                 let Some(judge) = self.learner.eras().of(phase1.ballot.era) else {
-                    self.phase1 = None;
+                    self.end_phase1(End::NoMember, effects);
                     return false;
                 };
                 if !phase1.has_quorum(judge) {
@@ -192,7 +194,8 @@ impl Node {
         let (ballot, from) = (phase1.ballot, phase1.from);
         phase1.stage = Stage::Casting;
         if self.acceptor.may_promise(ballot) != Ok(true) {
-            self.phase1 = None;
+            let promised = self.acceptor.promised();
+            self.end_phase1(End::HigherBallot { ballot: promised }, effects);
             return false;
         }
         self.promise(ballot, effects);
@@ -211,7 +214,12 @@ impl Node {
             || !self.may_lead()
             || !self.learner.eras().counts(ballot)
         {
-            return self.step_down(now, effects);
+            let why = match self.acceptor.promised() {
+                higher if higher > ballot => End::HigherBallot { ballot: higher },
+                _ => End::NoMember,
+            };
+            effects.explain(Explanation::NotElected { ballot, why });
+            return self.step_down(now, why, effects);
         }
         // [era-6] A ballot proposes only behind the slot that began its era: it started after that
         // slot was decided here, and starts at the first undecided one.
@@ -231,6 +239,7 @@ impl Node {
         self.waiting.clear();
         self.peers.restart(now, decided_to);
         self.election.lead(self.options.member.node, ballot);
+        effects.explain(Explanation::Leads { ballot });
         for Inherited {
             range,
             value,
@@ -591,6 +600,7 @@ impl Node {
         from: Member,
         ballot: Ballot,
         promised: Ballot,
+        effects: &mut Effects,
     ) {
         self.saw(from.node, promised);
         if let Some(phase1) = self.phase1.as_mut().filter(|p| p.ballot == ballot)
@@ -604,7 +614,7 @@ impl Node {
                 (leads && counts) || phase1.is_hopeless(judge)
             });
             if over {
-                self.phase1 = None;
+                self.end_phase1(End::HigherBallot { ballot: promised }, effects);
                 if !leads {
                     self.election.rearm(now);
                 }
@@ -645,10 +655,16 @@ impl Node {
             return;
         }
         match self.next_ballot() {
-            Some(next) if enough && next > stray => self.campaign(Asked::Everybody, effects),
+            Some(next) if enough && next > stray => {
+                let promised = stray.max(own_stray);
+                self.campaign(Asked::Everybody, Campaign::Stray { promised }, effects);
+            }
             // It is in an era that nobody has told of here; the others are enough until then.
             _ if enough && own_stray <= ballot => {}
-            _ => self.step_down(now, effects),
+            _ => {
+                let promised = stray.max(own_stray);
+                self.step_down(now, End::Strays { promised }, effects);
+            }
         }
     }
 
@@ -658,7 +674,7 @@ impl Node {
             return;
         }
         if !self.may_lead() {
-            return self.step_down(now, effects);
+            return self.step_down(now, End::NoMember, effects);
         }
         self.move_era(effects);
         self.hand_over(now, effects);
@@ -683,7 +699,7 @@ impl Node {
                 let asked = split(configuration, self.options.member, reachable)
                     .filter(|l| !l.is_empty())
                     .map_or(Asked::Everybody, Asked::Only);
-                self.campaign(asked, effects);
+                self.campaign(asked, Campaign::Era, effects);
             }
             Some(phase1) => {
                 // [cast-5] Somebody needed was lost while waiting: ask everybody, cast at once.
@@ -700,7 +716,7 @@ impl Node {
                         .any(|node| !self.peers.peer(*node).is_some_and(|p| reachable(p.member)));
                 if waiting && lost {
                     self.phase1 = None;
-                    self.campaign(Asked::Everybody, effects);
+                    self.campaign(Asked::Everybody, Campaign::AskedAgain, effects);
                 }
             }
         }
@@ -794,11 +810,22 @@ impl Node {
         }
     }
 
+    /// Phase 1 of this node, if one is under way, comes to nothing.
+    pub(super) fn end_phase1(&mut self, why: End, effects: &mut Effects) {
+        if let Some(Phase1 { ballot, .. }) = self.phase1.take() {
+            effects.explain(Explanation::NotElected { ballot, why });
+        }
+    }
+
     /// This node leads no more, and does not try to at once.
-    pub(super) fn step_down(&mut self, now: Time, effects: &mut Effects) {
-        let led = self.leading.take().is_some();
-        let tried = self.phase1.take().is_some();
-        if !led && !tried {
+    pub(super) fn step_down(&mut self, now: Time, why: End, effects: &mut Effects) {
+        let led = self.leading.take().map(|leading| leading.ballot());
+        let tried = self.phase1.is_some();
+        self.end_phase1(why, effects);
+        if let Some(ballot) = led {
+            effects.explain(Explanation::StepsDown { ballot, why });
+        }
+        if led.is_none() && !tried {
             return;
         }
         for reader in self.reads.fail() {

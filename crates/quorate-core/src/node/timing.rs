@@ -4,6 +4,7 @@ use super::Node;
 use crate::{
     ballot::Ballot,
     effect::{Effect, Effects, Refusal},
+    explanation::{Campaign, End, Explanation},
     leader::{Asked, set_of},
     message::Message,
     node_id::{Member, NodeId},
@@ -18,7 +19,7 @@ impl Node {
         if !self.started {
             self.started = true;
             if self.leads_alone() {
-                self.campaign(Asked::Everybody, effects);
+                self.campaign(Asked::Everybody, Campaign::Alone, effects);
             }
             self.election.rearm(now);
             return;
@@ -63,7 +64,7 @@ impl Node {
             .peers
             .quorum_heard(configuration, self.options.member, now, patience)
         {
-            return self.step_down(now, effects);
+            return self.step_down(now, End::QuorumSilent, effects);
         }
         // [value-4] Nobody delivers the bytes of an inherited value: a new ballot, whose quorum may
         // do without who reported it.
@@ -73,7 +74,7 @@ impl Node {
             .is_some_and(|at| now.since_us(at) > patience);
         if stuck && self.phase1.is_none() {
             self.waiting.clear();
-            self.campaign(Asked::Everybody, effects);
+            self.campaign(Asked::Everybody, Campaign::MissingBytes, effects);
         }
         if now >= self.next_heartbeat {
             self.reabsorb(now, effects);
@@ -89,8 +90,10 @@ impl Node {
         if self.records_by_token(now) {
             return self.election.rearm(now);
         }
-        self.phase1 = None;
-        if self.election.leader().is_some() {
+        self.end_phase1(End::TooFewPromises, effects);
+        if let Some(leader) = self.election.leader() {
+            let silent_us = self.election.silent_us(now);
+            effects.explain(Explanation::LeaderSilent { leader, silent_us });
             self.election.forget_leader(now);
         }
         self.election.attempt(now);
@@ -98,7 +101,7 @@ impl Node {
             return;
         }
         if self.leads_alone() {
-            return self.campaign(Asked::Everybody, effects);
+            return self.campaign(Asked::Everybody, Campaign::Alone, effects);
         }
         let Some(ballot) = self.next_ballot() else {
             return;
@@ -152,13 +155,14 @@ impl Node {
         };
         if configuration.is_quorum(Phase::One, set_of(configuration, by)) && self.may_lead() {
             self.election.end_pre_vote();
-            self.campaign(Asked::Everybody, effects);
+            self.campaign(Asked::Everybody, Campaign::PreVotes, effects);
         }
     }
 
-    pub(super) fn on_disconnected(&mut self, now: Time, node: NodeId) {
+    pub(super) fn on_disconnected(&mut self, now: Time, node: NodeId, effects: &mut Effects) {
         self.peers.disconnect(node);
         if self.election.leader() == Some(node) {
+            effects.explain(Explanation::LeaderUnreachable { leader: node });
             self.election.lost(now);
         }
     }

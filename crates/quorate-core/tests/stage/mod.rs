@@ -9,6 +9,7 @@ use quorate_core::{
     ballot::{Ballot, Era},
     configuration::{Change, Configuration, Voter},
     effect::{Alarm, Effect, Effects},
+    explanation::Explanation,
     input::{Input, ReadToken},
     message::{Extent, Message},
     node::{Node, Options, Recovered},
@@ -64,6 +65,17 @@ impl Default for Stage {
             effects: Effects::default(),
             wakes: BTreeMap::new(),
         }
+    }
+}
+
+fn describe_explanation(explanation: Explanation) -> String {
+    match explanation {
+        Explanation::LeaderSilent { leader, .. } => format!("(leader {leader} is silent)"),
+        Explanation::LeaderUnreachable { leader } => format!("(leader {leader} is unreachable)"),
+        Explanation::Campaigns { ballot, why } => format!("(campaigns in {ballot}: {why})"),
+        Explanation::Leads { ballot } => format!("(leads in {ballot})"),
+        Explanation::NotElected { ballot, why } => format!("(not elected in {ballot}: {why})"),
+        Explanation::StepsDown { ballot, why } => format!("(steps down from {ballot}: {why})"),
     }
 }
 
@@ -614,6 +626,7 @@ impl Stage {
                 Some(ballot) => format!("is {role:?}, leader {} in {ballot}", ballot.node),
                 None => format!("is {role:?}, no leader"),
             },
+            Effect::Explain(explanation) => describe_explanation(*explanation),
             Effect::Alarm(alarm) => match alarm {
                 Alarm::ConflictingVotes { from, ballot, to } => {
                     format!("ALARM conflicting votes of {from} in {ballot} below {to}")

@@ -24,7 +24,7 @@ use quorate_kv::{
 use quorate_replica::{
     front::{Completion, ConnectionId, Failure, Front, Requests, Sequenced, SessionId, Tag},
     service::{CommandId, StateMachine},
-    status::{Addresses, Peer, Status},
+    status::{Addresses, DiskUse, Peer, Status},
 };
 
 /// A small generator with a fixed seed.
@@ -227,6 +227,8 @@ impl Requests for World {
             durable_to: Slot(self.slot),
             class: Class::Durable,
             log_bytes: 0,
+            disk: DiskUse::default(),
+            progress: None,
             error: None,
             peers: (1..=3).map(peer).collect(),
         }

@@ -23,12 +23,16 @@ use crate::{
     complaints::Complaints,
     handle::Shared,
     host::{Host, Now, PeerUp, Refused},
+    limiter::Limiter,
     limits::Limits,
     poller::{Interest, Poller, Ready},
     reactor::{Identity, PeerAddress},
     stats::Stats,
 };
 
+/// That a peer came, or went, is told of a few times in so long.
+const TELL_EVERY_MS: u64 = 10_000;
+const TELL_BURST: u32 = 6;
 /// Read at once from somebody who has not said who it is.
 const STRANGER_READ_BYTES: usize = 4 << 10;
 
@@ -49,6 +53,7 @@ pub(crate) struct Peers {
     transient: VecDeque<u64>,
     random: u64,
     complaints: Complaints,
+    news: Limiter<NodeId, News>,
     pub(crate) stats: Stats,
 }
 
@@ -83,6 +88,17 @@ struct Link {
     stage: Stage,
     interest: Interest,
     dirty: bool,
+    /// Why it ends, once it does, if that is not this node's own wish.
+    lost: Option<String>,
+}
+
+/// What an operator hears of a peer.
+#[derive(Debug)]
+enum News {
+    /// It can be talked to.
+    Came { member: Member, boot: u32 },
+    /// It cannot be talked to any more.
+    Went { node: NodeId, why: String },
 }
 
 /// How far a connection has come.
@@ -164,6 +180,7 @@ impl Peers {
             transient: VecDeque::new(),
             random: seed,
             complaints: Complaints::default(),
+            news: Limiter::new(TELL_EVERY_MS),
             stats: Stats::default(),
         }
     }
@@ -230,6 +247,9 @@ impl Peers {
 
     /// Whatever is due: given up waits, dials.
     pub(crate) fn on_time(&mut self, now: Now, host: &mut dyn Host) {
+        while let Some((news, left_out)) = self.news.next_due(now.time) {
+            self.write_news(&news, left_out);
+        }
         self.give_up(now, host);
         for index in 0..self.peers.len() {
             for lane in Lane::ALL {
@@ -292,6 +312,7 @@ impl Peers {
             stage,
             interest,
             dirty: false,
+            lost: None,
         };
         self.links.insert(token, link);
         self.transient.push_back(token);
@@ -461,10 +482,7 @@ impl Peers {
             }
             Moved::Blocked => {}
             Moved::Ended(why) => {
-                if let Stage::Open { member, lane, .. } = link.stage {
-                    let why = why.map_or_else(|| "closed".to_owned(), |errno| errno.to_string());
-                    tracing::info!(peer = member.node.0, ?lane, "connection lost: {why}");
-                }
+                link.lost = Some(lost(why));
                 self.close(token, now, host);
             }
         }
@@ -548,9 +566,7 @@ impl Peers {
                 Moved::Some(count) => self.stats.peer_bytes_out += count as u64,
                 Moved::Blocked => {}
                 Moved::Ended(why) => {
-                    if let Stage::Open { member, lane, .. } = link.stage {
-                        tracing::info!(peer = member.node.0, ?lane, ?why, "connection lost");
-                    }
+                    link.lost = Some(lost(why));
                     return self.close(token, now, host);
                 }
             }
@@ -746,6 +762,9 @@ impl Peers {
             let older = matches!(stage, Some(Stage::Open { boot, .. }) if boot < hello.boot);
             // A second connection for the lane replaces the first; a newer process replaces all.
             if lane == hello.lane || older {
+                if let Some(link) = self.links.get_mut(&old) {
+                    link.lost = Some("a newer connection takes its place".to_owned());
+                }
                 self.close(old, now, host);
             }
         }
@@ -766,8 +785,10 @@ impl Peers {
         self.complaints.settle(&about(node));
         self.stats.peers_connected += 1;
         let Hello { boot, lane, .. } = *hello;
-        tracing::info!(peer = node.0, ?lane, boot, "peer connected");
+        tracing::debug!(peer = node.0, ?lane, boot, "connection opened");
         if lane == Lane::Control {
+            let member = hello.from;
+            self.tell(now, node, News::Came { member, boot });
             self.peers[index].up = true;
             let addresses = Addresses {
                 peer: self.peers[index].address.clone(),
@@ -806,7 +827,11 @@ impl Peers {
         } else if state.open == Some(token) {
             state.open = None;
             self.back_off(index, lane, now);
+            let why = link.lost.as_deref().unwrap_or("this node closed it");
+            tracing::debug!(peer = node.0, ?lane, "connection lost: {why}");
             if lane == Lane::Control && std::mem::take(&mut self.peers[index].up) {
+                let why = why.to_owned();
+                self.tell(now, node, News::Went { node, why });
                 host.peer_down(now, node, self);
             }
         }
@@ -840,6 +865,25 @@ impl Peers {
         let deadline = now.time.plus_ms(self.limits.farewell_ms);
         if let Some(link) = self.links.get_mut(&token) {
             link.stage = Stage::Leaving { deadline };
+        }
+    }
+
+    fn tell(&mut self, now: Now, node: NodeId, news: News) {
+        if let Some((news, left_out)) = self.news.offer(now.time, node, TELL_BURST, news) {
+            self.write_news(&news, left_out);
+        }
+    }
+
+    fn write_news(&self, news: &News, left_out: u64) {
+        let node = self.identity.member.node.0;
+        let left_out = (left_out > 0).then_some(left_out);
+        match news {
+            News::Came { member, boot } => {
+                tracing::info!(node, peer = %member, boot, left_out, "a peer came");
+            }
+            News::Went { node: peer, why } => {
+                tracing::warn!(node, peer = peer.0, left_out, "a peer went: {why}");
+            }
         }
     }
 
@@ -891,6 +935,14 @@ impl Plane for Peers {
         }
         Some(link.outbox.tail())
     }
+}
+
+/// Why the other side, or the way to it, ended a connection.
+fn lost(why: Option<rustix::io::Errno>) -> String {
+    why.map_or_else(
+        || "it closed the connection".to_owned(),
+        |errno| errno.to_string(),
+    )
 }
 
 fn about(node: NodeId) -> String {

@@ -29,10 +29,11 @@ use quorate_net::{
     Settings,
 };
 use quorate_replica::{
+    Probed,
     front::ConnectionId,
     plane::Plane,
     pressure::Pressure,
-    status::{Addresses, Status, TuningReport},
+    status::{Addresses, DiskUse, Status, TuningReport},
     tuner::Setting,
 };
 use quorate_wire::{
@@ -65,6 +66,7 @@ pub(crate) enum Task {
     /// The same, and run this in the `submit` of the same turn.
     AskThen(NodeId, u64, OnSubmit),
     EndTransfer(Result<NodeId, Refusal>),
+    EndProbe(Probed),
 }
 
 /// Called once, in `submit`.
@@ -91,6 +93,7 @@ pub(crate) struct World {
     pub(crate) on_submit: Option<OnSubmit>,
     pub(crate) received: usize,
     pub(crate) transfers: Vec<Option<NodeId>>,
+    pub(crate) probes: usize,
 }
 
 pub(crate) struct Shared {
@@ -144,6 +147,7 @@ pub(crate) struct Fake {
     dirty: VecDeque<u64>,
     stopping: bool,
     transfer_ended: Option<Result<NodeId, Refusal>>,
+    probe_ended: Option<Probed>,
 }
 
 /// A batch that names these bytes.
@@ -244,6 +248,15 @@ impl Host for Fake {
 
     fn end_turn(&mut self, _: Time) {}
 
+    fn probe(&mut self, _: Now) {
+        self.shared.lock().probes += 1;
+        self.shared.changed.notify_all();
+    }
+
+    fn probe_ended(&mut self) -> Option<Probed> {
+        self.probe_ended.take()
+    }
+
     fn tuning(&self) -> TuningReport {
         unreachable!("nobody asks")
     }
@@ -270,6 +283,7 @@ impl Host for Fake {
                     self.shared.lock().on_submit = Some(on_submit);
                 }
                 Task::EndTransfer(outcome) => self.transfer_ended = Some(outcome),
+                Task::EndProbe(probed) => self.probe_ended = Some(probed),
             }
         }
         let mut world = self.shared.lock();
@@ -379,6 +393,8 @@ impl Host for Fake {
             durable_to: Slot::FIRST,
             class: Class::Durable,
             log_bytes: 0,
+            disk: DiskUse::default(),
+            progress: None,
             error: None,
             peers: Vec::new(),
         }
@@ -475,6 +491,7 @@ impl Bound {
             dirty: VecDeque::new(),
             stopping: false,
             transfer_ended: None,
+            probe_ended: None,
         };
         let addresses = Addresses {
             peer: peer.clone(),

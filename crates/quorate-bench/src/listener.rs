@@ -1,0 +1,112 @@
+//! Which process of this machine listens at an address, from /proc.
+
+use std::{
+    fs,
+    net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
+    os::unix::ffi::OsStrExt as _,
+    path::Path,
+};
+
+/// State of a socket that listens, in the kernel's tables.
+const LISTENS: &str = "0A";
+
+/// Where an address leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// To another machine.
+    Elsewhere,
+    /// To this process.
+    Process(u32),
+    /// To this machine, to nobody that may be looked at.
+    Unknown,
+}
+
+/// Who listens there.
+pub fn place(address: SocketAddr) -> Place {
+    // Only an address of this machine can be bound; port 0 is free.
+    if UdpSocket::bind((address.ip(), 0)).is_err() {
+        return Place::Elsewhere;
+    }
+    let table = |path| fs::read_to_string(path).unwrap_or_default();
+    let v4 = inode(&table("/proc/net/tcp"), address);
+    let inode = v4.or_else(|| inode(&table("/proc/net/tcp6"), address));
+    inode.and_then(owner).map_or(Place::Unknown, Place::Process)
+}
+
+/// The socket that listens at this port, at this address or at all of them.
+fn inode(table: &str, address: SocketAddr) -> Option<u64> {
+    let listening = table.lines().skip(1).find_map(|line| {
+        let mut fields = line.split_ascii_whitespace().skip(1);
+        let (ip, port) = fields.next()?.split_once(':')?;
+        let state = fields.nth(1)?;
+        let fits = state == LISTENS
+            && u16::from_str_radix(port, 16) == Ok(address.port())
+            && is_for(ip, address.ip());
+        let inode = fields.nth(5)?;
+        fits.then_some(inode)
+    });
+    listening?.parse().ok()
+}
+
+/// Whether this entry, in hexadecimal and the machine's byte order, takes connections to the address.
+/// Of the longer ones only "all addresses" are understood.
+fn is_for(entry: &str, ip: IpAddr) -> bool {
+    let everywhere = entry.bytes().all(|digit| digit == b'0');
+    let here = u32::from_str_radix(entry, 16).map(|word| Ipv4Addr::from(word.to_ne_bytes()));
+    everywhere || (entry.len() == 8 && here.is_ok_and(|here| ip.to_canonical() == IpAddr::V4(here)))
+}
+
+/// The process that has this socket open.
+fn owner(inode: u64) -> Option<u32> {
+    let link = format!("socket:[{inode}]");
+    let has = |process: &Path| {
+        let open = fs::read_dir(process.join("fd")).into_iter().flatten();
+        let mut targets = open.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+        targets.any(|target| target.as_os_str().as_bytes() == link.as_bytes())
+    };
+    let processes = fs::read_dir("/proc").ok()?.filter_map(|entry| {
+        let path = entry.ok()?.path();
+        let id: u32 = path.file_name()?.to_str()?.parse().ok()?;
+        Some((id, path))
+    });
+    let mut owners = processes.filter(|(_, path)| has(path));
+    owners.next().map(|(id, _)| id)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_listener_of_this_process_is_found() {
+        let own = std::process::id();
+        for at in ["127.0.0.1:0", "0.0.0.0:0"] {
+            let listener = TcpListener::bind(at).unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let address = SocketAddr::from(([127, 0, 0, 1], port));
+            assert_eq!(place(address), Place::Process(own), "{at}");
+        }
+    }
+
+    /// 192.0.2.0/24 is nobody's.
+    #[test]
+    fn another_machine_is_elsewhere() {
+        let address = SocketAddr::from(([192, 0, 2, 1], 7450));
+        assert_eq!(place(address), Place::Elsewhere);
+    }
+
+    #[test]
+    fn the_table_is_not_trusted() {
+        let address = SocketAddr::from(([127, 0, 0, 1], 80));
+        for table in [
+            "",
+            "x",
+            "head\n0: 0100007F:0050",
+            "head\n 0: 0100007F:0050 0:0 0A",
+        ] {
+            assert_eq!(inode(table, address), None, "{table:?}");
+        }
+    }
+}

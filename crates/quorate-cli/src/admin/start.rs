@@ -1,0 +1,49 @@
+//! What a node does before it runs, and how far it is.
+
+use std::time::Instant;
+
+use quorate_core::node_id::NodeId;
+use quorate_log::Reading;
+
+use super::failure::Failure;
+use crate::view::{ProgressView, STARTING};
+
+/// A start under way.
+#[derive(Clone, Debug)]
+pub(super) struct Start {
+    /// What it waits for, or does.
+    doing: String,
+    /// How far the log is read, and since when.
+    reading: Option<(Reading, Instant)>,
+}
+
+impl Start {
+    pub(super) fn new(doing: &str) -> Self {
+        Self {
+            doing: doing.to_owned(),
+            reading: None,
+        }
+    }
+
+    pub(super) fn reading(&mut self, reading: Reading) {
+        let began = self.reading.map_or_else(Instant::now, |(_, began)| began);
+        self.reading = Some((reading, began));
+    }
+
+    fn progress(&self) -> Option<ProgressView> {
+        let (reading, began) = self.reading?;
+        Some(ProgressView::of_log(reading, began.elapsed()))
+    }
+
+    /// The answer to every question until the node runs.
+    pub(super) fn failure(&self, node: NodeId) -> Failure {
+        let progress = self.progress();
+        let message = match &progress {
+            Some(progress) => progress.to_string(),
+            None => self.doing.clone(),
+        };
+        Failure::unavailable(STARTING, &message)
+            .progress(progress)
+            .of(node)
+    }
+}

@@ -1,0 +1,102 @@
+//! Log lines on standard error: lower-case fragments with fields, as many as `QUORATE_LOG` says.
+
+use std::io::{self, IsTerminal as _};
+
+use tracing_subscriber::EnvFilter;
+
+use crate::output::Problem;
+
+/// The variable.
+pub(crate) const VARIABLE: &str = "QUORATE_LOG";
+/// What an operator may say, from the least to the most.
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+/// Crates whose lines can have a level of their own begin like this.
+const OURS: &str = "quorate";
+
+/// Lines go to standard error from now on.
+pub(crate) fn start(wanted: Option<&str>) -> Result<(), Problem> {
+    let filter = filter(wanted.unwrap_or_default())?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .with_target(false)
+        .init();
+    Ok(())
+}
+
+/// The filter's own grammar takes any word for the name of a crate, and then says nothing at all:
+/// what is not understood here is an error.
+fn filter(wanted: &str) -> Result<EnvFilter, Problem> {
+    let wanted = match wanted.trim() {
+        "" => "info",
+        wanted => wanted,
+    };
+    let known = |part: &str| match part.split_once('=') {
+        None => is_level(part),
+        Some((target, level)) => is_target(target) && is_level(level),
+    };
+    let refused = |detail: &str| {
+        Problem::usage(format_args!("{VARIABLE}={wanted}: {detail}")).hint(format!(
+            "one of {}; a part of the program can have its own: info,quorate_net=debug",
+            LEVELS.join(", ")
+        ))
+    };
+    if let Some(part) = wanted.split(',').map(str::trim).find(|part| !known(part)) {
+        return Err(refused(&format!("{part:?} is no level")));
+    }
+    let wanted = wanted.replace(' ', "");
+    EnvFilter::try_new(&wanted).map_err(|error| refused(&error.to_string()))
+}
+
+fn is_level(word: &str) -> bool {
+    LEVELS.iter().any(|level| word.eq_ignore_ascii_case(level))
+}
+
+fn is_target(word: &str) -> bool {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "_:".contains(letter);
+    word.starts_with(OURS) && word.chars().all(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_understood_alone_and_for_a_part() {
+        for (wanted, expected) in [
+            ("", "info"),
+            ("warn", "warn"),
+            ("DEBUG", "debug"),
+            ("off", "off"),
+            ("info, quorate_net=debug", "quorate_net=debug,info"),
+            ("quorate::journal=trace", "quorate::journal=trace"),
+        ] {
+            assert_eq!(filter(wanted).unwrap().to_string(), expected, "{wanted}");
+        }
+    }
+
+    #[test]
+    fn anything_else_is_one_clear_error() {
+        for wanted in [
+            "verbose",
+            "inf",
+            "1",
+            "info,",
+            "info;debug",
+            "net=debug",
+            "quorate_net=loud",
+            "quorate[x]=info",
+        ] {
+            let problem = filter(wanted).unwrap_err();
+            assert_eq!(problem.exit, crate::output::Exit::Usage);
+            let begin = format!("QUORATE_LOG={wanted}: ");
+            assert!(problem.message.starts_with(&begin), "{problem}");
+            assert!(
+                problem
+                    .hint
+                    .contains("off, error, warn, info, debug, trace")
+            );
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Why leadership came, went or was not won: for people. Nothing depends on it, and nothing here is
+//! remembered by the node: a caller may drop it.
+
+use core::fmt;
+
+use crate::{ballot::Ballot, node_id::NodeId, slot::Slot};
+
+/// One thing about leadership that happened, with its cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Explanation {
+    /// The leader that this node followed is followed no more: it said nothing for so long.
+    LeaderSilent {
+        /// Who led.
+        leader: NodeId,
+        /// For so long.
+        silent_us: u64,
+    },
+    /// The leader that this node followed is followed no more: the connection to it broke.
+    LeaderUnreachable {
+        /// Who led.
+        leader: NodeId,
+    },
+    /// Phase 1 of this ballot began.
+    Campaigns {
+        /// The ballot.
+        ballot: Ballot,
+        /// Why.
+        why: Campaign,
+    },
+    /// Phase 1 of this ballot is complete: this node leads in it.
+    Leads {
+        /// The ballot.
+        ballot: Ballot,
+    },
+    /// Phase 1 of this ballot ended without a quorum.
+    NotElected {
+        /// The ballot.
+        ballot: Ballot,
+        /// Why.
+        why: End,
+    },
+    /// This node led in this ballot, and leads no more.
+    StepsDown {
+        /// The ballot.
+        ballot: Ballot,
+        /// Why.
+        why: End,
+    },
+}
+
+/// Why a node asks for promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Campaign {
+    /// It is a quorum by itself.
+    Alone,
+    /// A quorum hears of no leader either, and would promise ([live-1]).
+    PreVotes,
+    /// The leader handed over ([live-4]).
+    HandedOver {
+        /// Who led.
+        by: NodeId,
+    },
+    /// It leads, and somebody promised a higher ballot ([live-2]).
+    Stray {
+        /// That ballot.
+        promised: Ballot,
+    },
+    /// It leads, and an era began ([era-8]).
+    Era,
+    /// It leads, and nobody delivers the bytes of a value of before ([value-4]).
+    MissingBytes,
+    /// Whom it asked before is not there, or no member any more ([cast-5]).
+    AskedAgain,
+}
+
+/// Why a ballot of a node ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum End {
+    /// Another node's higher ballot was promised, or followed.
+    HigherBallot {
+        /// That ballot.
+        ballot: Ballot,
+    },
+    /// No quorum spoke for longer than a healthy one takes.
+    QuorumSilent,
+    /// Too few promises came in time.
+    TooFewPromises,
+    /// Too many promised a higher ballot for this one to go on ([live-2]).
+    Strays {
+        /// The highest of theirs.
+        promised: Ballot,
+    },
+    /// A slot of this ballot is decided with another value.
+    OtherDecision {
+        /// The slot.
+        slot: Slot,
+    },
+    /// The log failed ([disk-9]).
+    StorageFailed,
+    /// This node is no member that may lead ([aux-3]), or the ballot's era counts no more.
+    NoMember,
+    /// A rule was broken: an alarm says which.
+    Alarm,
+}
+
+impl fmt::Display for Campaign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Alone => f.write_str("it is a quorum by itself"),
+            Self::PreVotes => f.write_str("a quorum hears of no leader either"),
+            Self::HandedOver { by } => write!(f, "node {by} hands its leadership over"),
+            Self::Stray { promised } => write!(f, "somebody promised ballot {promised}"),
+            Self::Era => f.write_str("an era began"),
+            Self::MissingBytes => f.write_str("nobody delivers the bytes of an earlier value"),
+            Self::AskedAgain => f.write_str("the members that were asked before are not there"),
+        }
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::HigherBallot { ballot } => {
+                write!(f, "node {} has the higher ballot {ballot}", ballot.node)
+            }
+            Self::QuorumSilent => f.write_str("no quorum answers"),
+            Self::TooFewPromises => f.write_str("too few promises came in time"),
+            Self::Strays { promised } => {
+                write!(
+                    f,
+                    "too many promised ballot {promised} of node {}",
+                    promised.node
+                )
+            }
+            Self::OtherDecision { slot } => {
+                write!(f, "slot {slot} is decided with another value")
+            }
+            Self::StorageFailed => f.write_str("the log failed"),
+            Self::NoMember => f.write_str("this node is no member that may lead"),
+            Self::Alarm => f.write_str("a rule of the protocol was broken"),
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! A source that tells how much of it was read: a log of many gigabytes takes its time to open.
+
+use crate::{
+    disk::{Buffer, Place, Segment, SegmentFile, Source},
+    error::DiskError,
+};
+
+/// How far the reading of a log is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// Bytes that were read.
+    pub read: u64,
+    /// Bytes that all segments have.
+    pub of: u64,
+}
+
+/// Another source, and who hears of each read.
+pub(crate) struct Told<'a, S> {
+    source: &'a mut S,
+    reading: Reading,
+    tell: &'a mut dyn FnMut(Reading),
+}
+
+impl<'a, S: Source> Told<'a, S> {
+    pub(crate) fn new(source: &'a mut S, tell: &'a mut dyn FnMut(Reading)) -> Self {
+        Self {
+            source,
+            reading: Reading::default(),
+            tell,
+        }
+    }
+}
+
+impl<S: Source> Source for Told<'_, S> {
+    fn segments(&mut self) -> Result<Vec<SegmentFile>, DiskError> {
+        let files = self.source.segments()?;
+        self.reading.of = files.iter().map(|file| file.bytes).sum();
+        Ok(files)
+    }
+
+    fn made(&mut self) -> Result<Option<Segment>, DiskError> {
+        self.source.made()
+    }
+
+    fn read_now(&mut self, at: Place, buffer: &mut Buffer, bytes: usize) -> Result<(), DiskError> {
+        let result = self.source.read_now(at, buffer, bytes);
+        // The beginning of each segment is read twice, and damage more often than that: never more
+        // than all.
+        let read = self.reading.read.saturating_add(bytes as u64);
+        self.reading.read = read.min(self.reading.of);
+        (self.tell)(self.reading);
+        result
+    }
+}

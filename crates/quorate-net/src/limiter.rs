@@ -1,0 +1,153 @@
+//! Says what the world repeats a few times, then keeps quiet for a while, then says the last of it and
+//! how many there were in between.
+//!
+//! The last one is never lost: lines tell of a state, and the one that was told last must be true.
+
+use std::collections::BTreeMap;
+
+use quorate_core::time::Time;
+
+/// Kinds of lines remembered; each caller has a handful.
+const KINDS_MAX: usize = 256;
+
+/// Decides which lines are said, and when.
+#[derive(Debug)]
+pub struct Limiter<K, L> {
+    every_ms: u64,
+    said: BTreeMap<K, Said<L>>,
+    /// When the first of the held lines is due.
+    due: Option<Time>,
+}
+
+/// What became of one kind of line since a window began.
+#[derive(Debug)]
+struct Said<L> {
+    began: Time,
+    count: u32,
+    held: Option<L>,
+    left_out: u64,
+}
+
+impl<K: Ord, L> Limiter<K, L> {
+    /// With windows of this length.
+    pub const fn new(every_ms: u64) -> Self {
+        Self {
+            every_ms,
+            said: BTreeMap::new(),
+            due: None,
+        }
+    }
+
+    /// A line of this kind, of which `burst` are said in a window. It comes back if it is to be said
+    /// now, with the number of those that were left out before it; else it is held, until another
+    /// one takes its place or the window ends.
+    pub fn offer(&mut self, now: Time, kind: K, burst: u32, line: L) -> Option<(L, u64)> {
+        if self.said.len() >= KINDS_MAX && !self.said.contains_key(&kind) {
+            return None;
+        }
+        let said = self.said.entry(kind).or_insert(Said {
+            began: now,
+            count: 0,
+            held: None,
+            left_out: 0,
+        });
+        let end = said.began.plus_ms(self.every_ms);
+        if now >= end {
+            (said.began, said.count) = (now, 0);
+        }
+        if said.count < burst {
+            said.count += 1;
+            said.left_out += u64::from(said.held.take().is_some());
+            return Some((line, std::mem::take(&mut said.left_out)));
+        }
+        said.left_out += u64::from(said.held.replace(line).is_some());
+        self.due = Some(self.due.map_or(end, |due| due.min(end)));
+        None
+    }
+
+    /// The next held line whose window has ended.
+    pub fn next_due(&mut self, now: Time) -> Option<(L, u64)> {
+        if self.due.is_none_or(|due| now < due) {
+            return None;
+        }
+        let every_ms = self.every_ms;
+        let mut held = self.said.values_mut().filter(|said| said.held.is_some());
+        let ended = held.find(|said| now >= said.began.plus_ms(every_ms));
+        let Some(said) = ended else {
+            let held = self.said.values().filter(|said| said.held.is_some());
+            self.due = held.map(|said| said.began.plus_ms(every_ms)).min();
+            return None;
+        };
+        (said.began, said.count) = (now, 1);
+        Some((said.held.take()?, std::mem::take(&mut said.left_out)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at_ms(ms: u64) -> Time {
+        Time(0).plus_ms(ms)
+    }
+
+    #[test]
+    fn what_is_repeated_is_said_a_few_times_and_then_counted() {
+        let mut limiter = Limiter::new(1_000);
+        let mut said = Vec::new();
+        for ms in (0..3_000).step_by(30) {
+            while let Some((line, left_out)) = limiter.next_due(at_ms(ms)) {
+                said.push((ms, line, left_out));
+            }
+            if let Some((line, left_out)) = limiter.offer(at_ms(ms), "slow", 2, ms) {
+                said.push((ms, line, left_out));
+            }
+        }
+        // The last line of a window is said at its end, although it is older than that.
+        let expected = [
+            (0, 0, 0),
+            (30, 30, 0),
+            (1_020, 990, 31),
+            (1_020, 1_020, 0),
+            (2_040, 2_010, 32),
+            (2_040, 2_040, 0),
+        ];
+        assert_eq!(said, expected);
+    }
+
+    /// Whoever reads only the last line must not be misled by it.
+    #[test]
+    fn the_last_word_is_said_although_it_was_held() {
+        let mut limiter = Limiter::new(1_000);
+        assert!(limiter.offer(at_ms(0), "room", 1, "full").is_some());
+        assert_eq!(limiter.offer(at_ms(1), "room", 1, "room again"), None);
+        assert_eq!(limiter.offer(at_ms(2), "room", 1, "full again"), None);
+        assert_eq!(limiter.next_due(at_ms(999)), None);
+        assert_eq!(limiter.next_due(at_ms(1_000)), Some(("full again", 1)));
+        assert_eq!(limiter.next_due(at_ms(9_000)), None);
+        assert_eq!(
+            limiter.offer(at_ms(9_000), "room", 1, "room"),
+            Some(("room", 0))
+        );
+    }
+
+    #[test]
+    fn kinds_do_not_silence_each_other() {
+        let mut limiter = Limiter::new(1_000);
+        assert_eq!(limiter.offer(at_ms(0), "a", 1, 1), Some((1, 0)));
+        assert_eq!(limiter.offer(at_ms(0), "a", 1, 2), None);
+        assert_eq!(limiter.offer(at_ms(500), "b", 1, 3), Some((3, 0)));
+        assert_eq!(limiter.offer(at_ms(500), "b", 1, 4), None);
+        // One that comes first takes the place of the one that was held.
+        assert_eq!(limiter.offer(at_ms(1_400), "a", 1, 5), Some((5, 1)));
+        assert_eq!(limiter.next_due(at_ms(1_400)), None);
+        assert_eq!(limiter.next_due(at_ms(1_500)), Some((4, 0)));
+    }
+
+    #[test]
+    fn strangers_cannot_fill_the_memory() {
+        let mut limiter = Limiter::new(1_000);
+        let said = (0..10_000).filter(|kind| limiter.offer(at_ms(0), *kind, 1, ()).is_some());
+        assert_eq!(said.count(), KINDS_MAX);
+    }
+}

@@ -1,0 +1,119 @@
+//! What an operator should hear of, as data: whoever drives a replica makes lines of it.
+
+use std::collections::VecDeque;
+
+use quorate_core::{
+    ballot::Ballot,
+    effect::{Alarm, Role},
+    explanation::Explanation,
+    node_id::NodeId,
+    slot::Slot,
+};
+
+use crate::status::{Activity, Progress};
+
+/// Events that nobody has asked for yet; the newest have to wait for their turn.
+const EVENTS_MAX: usize = 256;
+
+/// Something that changed about a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Why leadership came, went or was not won.
+    Leadership(Explanation),
+    /// Role or known leader changed.
+    Role {
+        /// What this node is now.
+        role: Role,
+        /// Who leads, as far as it knows.
+        leader: Option<NodeId>,
+        /// The ballot that it leads or follows.
+        ballot: Ballot,
+    },
+    /// For so long no leader is known. Told again, less and less often.
+    NoLeader {
+        /// So long.
+        for_ms: u64,
+        /// Members that this node can talk to, itself included,
+        connected: usize,
+        /// of so many.
+        members: usize,
+    },
+    /// The node is behind, and this has taken a while already.
+    Behind(Progress),
+    /// It still is.
+    StillBehind(Progress),
+    /// What [`Event::Behind`] told of is done.
+    Done {
+        /// What.
+        activity: Activity,
+        /// How many slots it were.
+        slots: u64,
+        /// How long it took.
+        ms: u64,
+    },
+    /// A leader is known, and all that is known to be decided is applied: for the first time since
+    /// the start, or since [`Event::Behind`].
+    Level {
+        /// Every slot below is applied.
+        at: Slot,
+        /// So long after the start, or after falling behind.
+        ms: u64,
+    },
+    /// A segment for the log cannot be made.
+    NoSegment {
+        /// Whether there is only too little of something: then the log waits until there is more,
+        /// and does not fail.
+        waits: bool,
+        /// What the disk said.
+        why: String,
+    },
+    /// Segments can be made again.
+    SegmentsAgain {
+        /// After so long.
+        ms: u64,
+    },
+    /// A write of the log took long.
+    SlowWrite {
+        /// From its start to its end.
+        ms: u64,
+        /// Its size.
+        bytes: usize,
+    },
+    /// A write of the log has not ended for so long.
+    WriteHangs {
+        /// So long.
+        ms: u64,
+    },
+    /// [disk-9] The log failed for good.
+    LogFailed {
+        /// What the disk said.
+        why: String,
+    },
+    /// Something that the log holds cannot be read.
+    Unreadable {
+        /// What and where.
+        why: String,
+    },
+    /// A rule of the protocol was found broken.
+    Alarm(Alarm),
+}
+
+/// A bounded queue of events, in order.
+#[derive(Debug, Default)]
+pub(crate) struct Events {
+    queue: VecDeque<Event>,
+}
+
+impl Events {
+    /// Takes it in, if there is room: who never asks must not grow a queue.
+    pub(crate) fn push(&mut self, event: Event) {
+        if self.queue.len() < EVENTS_MAX {
+            self.queue.push_back(event);
+        }
+    }
+
+    /// The oldest.
+    pub(crate) fn next(&mut self) -> Option<Event> {
+        self.queue.pop_front()
+    }
+}

@@ -1,0 +1,88 @@
+//! How fast a number grows, over the last moments.
+
+use std::collections::VecDeque;
+
+use quorate_core::time::Time;
+
+/// What a total was at a few moments, equally far apart, the oldest first.
+#[derive(Clone, Debug)]
+pub(crate) struct Pace {
+    every_ms: u64,
+    samples_max: usize,
+    samples: VecDeque<(Time, u64)>,
+}
+
+impl Pace {
+    /// Looks back for `samples_max` times `every_ms`.
+    pub(crate) fn new(every_ms: u64, samples_max: usize) -> Self {
+        Self {
+            every_ms,
+            samples_max,
+            samples: VecDeque::new(),
+        }
+    }
+
+    /// The total at this moment; taken if the last one is old enough.
+    pub(crate) fn note(&mut self, now: Time, total: u64) {
+        let last = self.samples.back();
+        if last.is_some_and(|(at, _)| now < at.plus_ms(self.every_ms)) {
+            return;
+        }
+        if self.samples.len() == self.samples_max {
+            self.samples.pop_front();
+        }
+        self.samples.push_back((now, total));
+    }
+
+    /// Growth per second up to this moment, once there is something to compare with.
+    pub(crate) fn per_second(&self, now: Time, total: u64) -> Option<u64> {
+        let (at, before) = self.samples.front()?;
+        let us = now.since_us(*at);
+        if us < self.every_ms * 1000 {
+            return None;
+        }
+        let grown = u128::from(total.saturating_sub(*before)) * 1_000_000;
+        Some(u64::try_from(grown / u128::from(us)).unwrap_or(u64::MAX))
+    }
+
+    /// Another total is looked at from now on.
+    pub(crate) fn restart(&mut self) {
+        self.samples.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at_ms(ms: u64) -> Time {
+        Time(0).plus_ms(ms)
+    }
+
+    #[test]
+    fn growth_is_that_of_the_last_moments() {
+        let mut pace = Pace::new(100, 3);
+        assert_eq!(pace.per_second(at_ms(0), 0), None);
+        for ms in (0..1000).step_by(10) {
+            pace.note(at_ms(ms), ms * 5);
+        }
+        assert_eq!(pace.samples.len(), 3);
+        assert_eq!(pace.per_second(at_ms(1000), 5000), Some(5000));
+        // Nothing more came: the older it gets, the less it is.
+        for ms in (1000..2000).step_by(10) {
+            pace.note(at_ms(ms), 5000);
+        }
+        assert_eq!(pace.per_second(at_ms(2000), 5000), Some(0));
+    }
+
+    #[test]
+    fn a_moment_is_not_a_rate() {
+        let mut pace = Pace::new(100, 3);
+        pace.note(at_ms(50), 7);
+        assert_eq!(pace.per_second(at_ms(149), 900), None);
+        assert_eq!(pace.per_second(at_ms(150), 107), Some(1000));
+        assert_eq!(pace.per_second(at_ms(150), 3), Some(0), "a total that fell");
+        pace.restart();
+        assert_eq!(pace.per_second(at_ms(900), 107), None);
+    }
+}
