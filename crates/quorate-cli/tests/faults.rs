@@ -275,3 +275,52 @@ fn a_volatile_cluster_whose_quorum_died_at_once_stops_and_says_so() {
         assert_eq!(common::http(&admin, "/ready").unwrap().0, 503);
     }
 }
+
+/// [volatile-1] A write is acknowledged by nodes 1 and 2; node 1 comes back without its log, as when the
+/// disk of the log is not mounted, and node 3 without having heard of the write. They are no majority:
+/// one of them has forgotten what it voted for. With node 2 the write is there again, everywhere.
+#[test]
+fn a_node_without_its_log_does_not_help_to_forget() {
+    for store in ["memory", "lsm"] {
+        let mut cluster = Cluster::start(3, &["--store", store]);
+        let quick = quorate_client::Options {
+            deadline: std::time::Duration::from_secs(3),
+            ..patient()
+        };
+        cluster.node(3).kill().unwrap();
+        let written = cluster.client_from(1).run(&[b"SET", b"k", b"kept"]);
+        assert_eq!(written, Ok(Reply::Simple("OK".to_owned())));
+        for id in [1, 2] {
+            cluster.node(id).kill().unwrap();
+        }
+        let log = cluster.node(1).spec.data.join("log");
+        for entry in std::fs::read_dir(&log).unwrap() {
+            std::fs::remove_file(entry.unwrap().path()).unwrap();
+        }
+        for id in [1, 3] {
+            cluster.node(id).restart().unwrap();
+        }
+        let learner = wait_for("node 1 to say what it is", || {
+            let status = cluster.status(1)?;
+            (status["role"] == "learner").then_some(status)
+        });
+        let error = learner["error"].as_str().unwrap();
+        assert!(error.contains("may have forgotten votes"), "{error}");
+        let said = std::fs::read_to_string(&cluster.node(1).spec.stderr).unwrap();
+        assert!(said.contains("segments 1 to"), "{said}");
+        for id in [1, 3] {
+            let node = cluster.node(id).ready.client.clone();
+            let mut client = Client::new(&[node], quick.clone());
+            // Should it be executed later, it finds the key there.
+            let other = client.run(&[b"SET", b"k", b"other", b"NX"]);
+            assert!(other.is_err(), "node {id}: {other:?}");
+        }
+        cluster.node(2).restart().unwrap();
+        cluster.wait_until_all_serve();
+        cluster.wait_until_equal();
+        for id in 1..=3 {
+            let kept = cluster.client_of(id).ask(&[b"GET", b"k"]);
+            assert_eq!(kept, Ok(Reply::Bulk(b"kept".to_vec())), "node {id}");
+        }
+    }
+}

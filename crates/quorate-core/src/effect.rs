@@ -1,6 +1,7 @@
 //! Everything that a node can do to the world.
 
 use alloc::vec::Vec;
+use core::fmt;
 
 use crate::{
     ballot::Ballot,
@@ -67,13 +68,32 @@ pub enum Alarm {
         /// The slot.
         slot: Slot,
     },
-    /// A peer claims another value for a slot decided or voted for here in its ballot.
-    ConflictingDecision {
-        /// Who claims it.
-        from: NodeId,
-        /// The slot.
-        slot: Slot,
+    /// A peer has applied other values than this node, or the same ones with other replies. Not the
+    /// core finds that out, but who applies.
+    DifferentHistory {
+        /// Which peer.
+        with: NodeId,
+        /// The slots below which the two differ.
+        to: Slot,
     },
+}
+
+impl fmt::Display for Alarm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ConflictingVotes { from, ballot, to } => write!(
+                f,
+                "node {from} voted in ballot {ballot} for other values than were proposed below slot {to}"
+            ),
+            Self::ConflictingProposals { ballot, slot } => {
+                write!(f, "ballot {ballot} proposed two values for slot {slot}")
+            }
+            Self::DifferentHistory { with, to } => write!(
+                f,
+                "node {with} has applied something else than this node below slot {to}"
+            ),
+        }
+    }
 }
 
 /// One thing to do. The caller has no ordering duties, but two: records are appended in the order

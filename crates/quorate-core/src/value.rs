@@ -155,7 +155,7 @@ fn stream_words(kind: u64, stream: StreamName, offset: u64) -> [u64; 4] {
 }
 
 /// The finaliser of splitmix64: a bijection on words that spreads every bit.
-pub(crate) const fn mix(word: u64) -> u64 {
+pub const fn mix(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     word ^ (word >> 31)

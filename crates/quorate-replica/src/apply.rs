@@ -13,6 +13,7 @@ use crate::{
     batch::{Batch, Entry},
     completions::Completions,
     counters::Counters,
+    digest::Digest,
     front::{Failure, Tag},
     gather::Waiter,
     origin::Origin,
@@ -23,6 +24,8 @@ use crate::{
 /// Commands that the service is told of before it gets the first of them: enough that it can wait for
 /// memory once for many, few enough that what it fetched is still near when they come.
 const FORESEEN: usize = 64;
+/// Where a persistent service keeps the digest of what was applied; no key of the sessions.
+const DIGEST_KEY: &[u8] = b"digest";
 
 /// What an application may touch besides the service and the sessions.
 pub(crate) struct Listeners<'a> {
@@ -49,6 +52,7 @@ pub(crate) struct Applier<S> {
     boot: u32,
     pub(crate) service: S,
     sessions: Sessions,
+    pub(crate) digest: Digest,
     applied_to: Slot,
     committed_to: Slot,
     queue: VecDeque<(SlotRange, Value)>,
@@ -59,13 +63,17 @@ pub(crate) struct Applier<S> {
 impl<S: StateMachine> Applier<S> {
     /// The service goes on where its last commit was.
     pub(crate) fn new(node: NodeId, boot: u32, mut service: S) -> Result<Self, Unreadable> {
-        let (applied_to, meta) = service.recovered();
+        let (applied_to, mut meta) = service.recovered();
         let applied_to = applied_to.max(Slot::FIRST);
+        let kept = meta.extract_if(.., |(key, _)| key == DIGEST_KEY).next();
+        let kept = kept.and_then(|(_, value)| Some(u64::from_le_bytes(value.try_into().ok()?)));
+        let digest = kept.or((applied_to == Slot::FIRST).then_some(0));
         Ok(Self {
             node,
             boot,
             service,
             sessions: Sessions::restore(meta)?,
+            digest: Digest::new(applied_to, digest),
             applied_to,
             committed_to: applied_to,
             queue: VecDeque::new(),
@@ -148,6 +156,7 @@ impl<S: StateMachine> Applier<S> {
             | Value::Reconfigure { .. }
             | Value::AllocateNode { .. } => {}
         }
+        self.digest.applied(range, value);
         self.applied_to = range.to;
         while self
             .queue
@@ -226,7 +235,11 @@ impl<S: StateMachine> Applier<S> {
                 self.service.foresee(&mut group.map(|entry| entry.command));
             }
             to.counters.commands_applied += 1;
-            let outcome = self.execute_one(CommandId { slot, index }, &entry);
+            let id = CommandId { slot, index };
+            let outcome = self.execute_one(id, &entry);
+            if outcome.is_ok() {
+                self.digest.executed(id, &self.reply);
+            }
             let item = flight
                 .as_ref()
                 .and_then(|flight| flight.items.get(index as usize));
@@ -262,6 +275,12 @@ impl<S: StateMachine> Applier<S> {
             return;
         }
         self.sessions.take_changes(&mut self.changes);
+        if let Some(digest) = self.digest.now() {
+            self.changes.push(MetaChange {
+                key: DIGEST_KEY.to_vec(),
+                value: Some(digest.to_le_bytes().to_vec()),
+            });
+        }
         self.service.commit(self.applied_to, &self.changes);
         self.changes.clear();
         self.committed_to = self.applied_to;

@@ -1,6 +1,7 @@
 //! Who is behind gets what it lacks: this node from its log and its peers, peers from this node.
 
 use quorate_core::{
+    effect::Alarm,
     input::Input,
     message::Message,
     node_id::NodeId,
@@ -13,6 +14,7 @@ use quorate_log::{LogError, ReadDone, Values, disk::Disk};
 use quorate_wire::{Frame, Lane};
 
 use crate::{
+    digest::Claim,
     egress::RETRY_MS,
     events::Event,
     log_reads::Purpose,
@@ -21,6 +23,9 @@ use crate::{
     replica::Replica,
     service::StateMachine,
 };
+
+/// How often nodes tell each other what they have applied.
+pub(crate) const COMPARE_EVERY_MS: u64 = 1_000;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// [value-3] A vote of before the restart says: I have the bytes. So they are read back before
@@ -144,6 +149,37 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.ask_for_repairs(now, plane);
         self.serve_payloads(now);
         self.serve_ranges(now, plane);
+    }
+
+    /// Now and then this node tells everybody what it has applied. Whoever has applied something else
+    /// raises an alarm: a bug, a lost log that nobody noticed, an altered store.
+    pub(crate) fn compare_histories(&mut self, now: Time, plane: &mut dyn Plane) {
+        if let Some((with, to)) = self.applier.digest.next_different() {
+            self.on_different_history(with, to);
+        }
+        if now < self.compare_at {
+            return;
+        }
+        self.compare_at = now.plus_ms(COMPARE_EVERY_MS);
+        let Some(Claim { to, digest }) = self.applier.digest.claim() else {
+            return;
+        };
+        for peer in self.peer_ids() {
+            self.send(peer, Lane::Control, &Frame::Applied { to, digest }, plane);
+        }
+    }
+
+    pub(crate) fn on_claim(&mut self, from: NodeId, claim: Claim) {
+        if self.applier.digest.heard(from, claim) {
+            self.on_different_history(from, claim.to);
+        }
+    }
+
+    /// What differs once differs for ever: each peer is told of once.
+    fn on_different_history(&mut self, with: NodeId, to: Slot) {
+        if self.different.insert(with) {
+            self.raise(Alarm::DifferentHistory { with, to });
+        }
     }
 
     fn peer_ids(&self) -> Vec<NodeId> {

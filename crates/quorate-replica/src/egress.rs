@@ -2,7 +2,7 @@
 
 use quorate_core::{
     ballot::Ballot,
-    effect::{Effect, Effects, Refusal, Role},
+    effect::{Alarm, Effect, Effects, Refusal, Role},
     input::Input,
     message::Message,
     node_id::NodeId,
@@ -70,13 +70,16 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                     self.events.push(Event::Leadership(explanation));
                 }
                 Effect::WakeAt(at) => self.node_wake = at,
-                Effect::Alarm(alarm) => {
-                    self.counters.alarms += 1;
-                    self.events.push(Event::Alarm(alarm));
-                    self.alarm.get_or_insert(alarm);
-                }
+                Effect::Alarm(alarm) => self.raise(alarm),
             }
         }
+    }
+
+    /// A rule was broken somewhere. The first alarm stays in the status.
+    pub(crate) fn raise(&mut self, alarm: Alarm) {
+        self.counters.alarms += 1;
+        self.events.push(Event::Alarm(alarm));
+        self.alarm.get_or_insert(alarm);
     }
 
     fn send_message(&mut self, now: Time, to: NodeId, message: Message, plane: &mut dyn Plane) {

@@ -14,6 +14,7 @@ use quorate_wire::{Frame, Lane};
 
 use crate::{
     batch::Batch,
+    digest::Claim,
     egress::origin_of,
     payloads::{self, Payload},
     plane::Plane,
@@ -43,6 +44,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 self.on_fetch_request(from.node, value, slot, plane);
             }
             Frame::FetchReply { value, bytes } => self.on_fetch_reply(now, value, bytes),
+            Frame::Applied { to, digest } => self.on_claim(from.node, Claim { to, digest }),
             // The reactor's own business; it does not hand these on.
             Frame::Hello(_)
             | Frame::Welcome(_)

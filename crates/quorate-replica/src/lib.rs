@@ -60,6 +60,7 @@ mod batch;
 mod catchup;
 mod completions;
 pub mod counters;
+mod digest;
 mod egress;
 pub mod events;
 mod fetches;

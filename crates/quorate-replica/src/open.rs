@@ -1,7 +1,7 @@
 //! How a replica starts: what the caller chooses, what the log remembers, what may go wrong.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     fmt,
 };
 
@@ -22,6 +22,7 @@ use quorate_wire::BODY_BYTES_MAX;
 use crate::{
     apply::Applier,
     batch,
+    catchup::COMPARE_EVERY_MS,
     completions::Completions,
     counters::Counters,
     events::Events,
@@ -250,6 +251,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             stop: Stop::Running,
             transfer_ended: None,
             alarm: None,
+            different: BTreeSet::new(),
+            compare_at: now.plus_ms(COMPARE_EVERY_MS),
             tuning: Tuning::new(tuning, possible, class),
             landed: Vec::new(),
             limits,

@@ -4,7 +4,7 @@
 //! completions, flushes the plane's buffers, and then calls [`Replica::submit`]: the leader sends
 //! before it writes, so that nobody waits for two disks in a row.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use quorate_core::{
     effect::{Alarm, Effects, Refusal, Role},
@@ -110,6 +110,9 @@ pub struct Replica<D: Disk, S: StateMachine> {
     pub(crate) stop: Stop,
     pub(crate) transfer_ended: Option<Result<NodeId, Refusal>>,
     pub(crate) alarm: Option<Alarm>,
+    /// Peers that are known to have applied something else.
+    pub(crate) different: BTreeSet<NodeId>,
+    pub(crate) compare_at: Time,
     pub(crate) counters: Counters,
     // How fast.
     pub(crate) tuning: Tuning,
@@ -137,6 +140,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     pub fn peer_down(&mut self, _now: Time, node: NodeId) {
         if self.peers.remove(&node).is_some() {
             self.serving.stop(node);
+            self.applier.digest.forget(node);
             self.tuning.on_peers_changed();
             self.inbox.push_back(Input::Disconnected(node));
         }
@@ -181,6 +185,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.apply(now);
         self.probe.settle(now, self.applier.applied_to());
         self.help_peers(now, plane);
+        self.compare_histories(now, plane);
         self.advance_stop(now);
     }
 

@@ -141,7 +141,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Why this node does not vote or serve, if it does not; the gravest reason.
     pub fn error(&self) -> Option<String> {
         if let Some(alarm) = &self.alarm {
-            return Some(format!("a rule of the protocol was broken: {alarm:?}"));
+            return Some(format!(
+                "a rule of the protocol was broken: {alarm}; stop the nodes, keep their folders, \
+                 report it"
+            ));
         }
         if let Some(error) = &self.storage_error {
             return Some(format!(

@@ -813,3 +813,49 @@ fn node_out_of_rounds_says_that_it_never_leads() {
     let error = cluster.replica(N2).error().unwrap();
     assert!(error.contains("4096 times"), "{error}");
 }
+
+/// A service that does not do the same everywhere: its state and its replies differ on one node.
+struct Odd {
+    count: u64,
+    step: u64,
+}
+
+impl StateMachine for Odd {
+    fn apply(&mut self, _id: CommandId, _command: &[u8], reply: &mut Vec<u8>) {
+        self.count += self.step;
+        reply.extend_from_slice(self.count.to_string().as_bytes());
+    }
+
+    fn query(&self, _query: &[u8], _wall_ms: u64, _reply: &mut Vec<u8>) {}
+}
+
+/// Nodes tell each other what they have applied; one that has become another is found, on both sides,
+/// and nobody accuses those that agree.
+#[test]
+fn different_histories_are_found() {
+    let differs = |cluster: &Cluster<Odd>, node| {
+        let error = cluster.replica(node).error();
+        error.is_some_and(|error| error.contains("has applied something else"))
+    };
+    for odd in [None, Some(N2)] {
+        let step = move |node| if Some(node) == odd { 2 } else { 1 };
+        let make = move |node| Odd {
+            count: 0,
+            step: step(node),
+        };
+        let mut cluster = Cluster::new(3, Class::Durable, 18, make);
+        let tag = cluster.write(N1, b"x");
+        assert!(cluster.run_until(10_000, |cluster| cluster.outcome(N1, tag).is_some()));
+        if odd.is_some() {
+            let all = |cluster: &mut Cluster<Odd>| NODES.into_iter().all(|n| differs(cluster, n));
+            assert!(cluster.run_until(5_000, all), "nobody noticed");
+            for node in NODES {
+                let alarms = cluster.replica(node).counters().alarms;
+                assert_eq!(alarms, if node == N2 { 2 } else { 1 }, "once for each peer");
+            }
+        } else {
+            cluster.run_ms(5_000);
+            assert!(NODES.into_iter().all(|node| !differs(&cluster, node)));
+        }
+    }
+}

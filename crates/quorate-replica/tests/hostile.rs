@@ -233,6 +233,13 @@ fn impossible_frames_change_nothing() {
                 other,
                 Frame::FetchReply { value, bytes: None },
             );
+            let to = Slot(u64::MAX);
+            tell(
+                &mut cluster,
+                leader,
+                other,
+                Frame::Applied { to, digest: 7 },
+            );
             let why = Refusal::Busy;
             tell(
                 &mut cluster,

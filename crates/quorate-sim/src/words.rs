@@ -21,6 +21,9 @@ pub fn frame(frame: &Frame<'_>) -> String {
             Some(bytes) => format!("the {} bytes of {value}", bytes.len()),
             None => format!("no bytes of {value} here"),
         },
+        Frame::Applied { to, digest } => {
+            format!("everything applied below {to} has digest {digest:016x}")
+        }
         other => format!("{other:?}"),
     }
 }

@@ -867,6 +867,13 @@ impl World {
             world.clients.iter().all(|client| !client.is_busy())
         })?;
         self.run_until("all nodes have applied the same", Self::is_level)?;
+        for node in &self.nodes {
+            let running = node.running.as_ref().expect("healed");
+            if running.replica.counters().alarms > 0 {
+                let detail = format!("node {}: {:?}", node.index + 1, running.replica.error());
+                return Err(Violation::new("alarm", detail));
+            }
+        }
         self.final_checks()
     }
 

@@ -178,6 +178,10 @@ fn frame<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed> {
             let bytes = carried(header, &value, body)?;
             Ok(Frame::FetchReply { value, bytes })
         }
+        kind::APPLIED => no_body(body).map(|()| Frame::Applied {
+            to: Slot(header.to),
+            digest: header.check,
+        }),
         _ => protocol(header, body),
     }
 }

@@ -47,6 +47,7 @@ pub(crate) mod kind {
     pub(crate) const NOT_TAKEN: u8 = 49;
     pub(crate) const FETCH_REQUEST: u8 = 50;
     pub(crate) const FETCH_REPLY: u8 = 51;
+    pub(crate) const APPLIED: u8 = 52;
 }
 
 /// A frame that no receiver would take. Nothing was appended.
@@ -91,7 +92,10 @@ pub fn encoded_len(frame: &Frame<'_>) -> usize {
             bytes.map_or(0, <[u8]>::len)
         }
         Frame::Forward { bytes, .. } => bytes.len(),
-        Frame::Join(_) | Frame::NotTaken { .. } | Frame::FetchRequest { .. } => 0,
+        Frame::Join(_)
+        | Frame::NotTaken { .. }
+        | Frame::FetchRequest { .. }
+        | Frame::Applied { .. } => 0,
     };
     HEADER_BYTES + body
 }
@@ -208,6 +212,12 @@ fn fill<'a>(header: &mut Header, frame: &Frame<'a>) -> Result<Carried<'a>, Unenc
             header.kind = kind::FETCH_REPLY;
             header.value = value_to_bytes(value);
             bytes.map_or(Ok(Carried::Body), |bytes| carry(header, value, bytes))
+        }
+        Frame::Applied { to, digest } => {
+            header.kind = kind::APPLIED;
+            header.to = to.0;
+            header.check = *digest;
+            Ok(Carried::Body)
         }
     }
 }
@@ -442,7 +452,8 @@ fn body(frame: &Frame<'_>, out: &mut Vec<u8>) {
         | Frame::Forward { .. }
         | Frame::NotTaken { .. }
         | Frame::FetchRequest { .. }
-        | Frame::FetchReply { .. } => {}
+        | Frame::FetchReply { .. }
+        | Frame::Applied { .. } => {}
     }
 }
 

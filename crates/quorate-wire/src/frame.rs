@@ -193,4 +193,11 @@ pub enum Frame<'a> {
         /// `None`: not here.
         bytes: Option<&'a [u8]>,
     },
+    /// What the sender has applied, to be compared.
+    Applied {
+        /// Everything below this slot
+        to: Slot,
+        /// has this digest.
+        digest: u64,
+    },
 }

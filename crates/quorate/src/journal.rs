@@ -185,8 +185,8 @@ impl Journal {
             Event::Alarm(alarm) => line(
                 Level::ERROR,
                 format!(
-                    "a rule of the protocol was broken: {alarm:?}; stop the node, keep its folder, \
-                     report it"
+                    "a rule of the protocol was broken: {alarm}; stop the nodes, keep their \
+                     folders, report it"
                 ),
             ),
         }

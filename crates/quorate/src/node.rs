@@ -76,16 +76,16 @@ fn open_log(
     let Some(damage) = recovery.damage.as_ref().filter(|damage| damage.forgotten) else {
         return Ok((log, recovery));
     };
-    let places = damage.places.len();
+    for place in &damage.places {
+        tracing::error!(%place, "the log is damaged, and votes may be among what it has lost");
+    }
     drop(log);
     options.incarnation = identity.new_incarnation()?;
     options.owns_up = true;
     tracing::error!(
         incarnation = options.incarnation.0,
-        places,
         folder = %identity.folder().join(disk::LOG_FOLDER).display(),
-        "the log is damaged and lost votes: this node learns without a vote from now on; is the disk \
-         of its log mounted?"
+        "the log lost votes: this node learns without a vote from now on; is the disk of its log mounted?"
     );
     open_log_once(identity, settings, options, tell)
 }

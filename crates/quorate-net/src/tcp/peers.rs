@@ -677,7 +677,8 @@ impl Peers {
             | Frame::Forward { .. }
             | Frame::NotTaken { .. }
             | Frame::FetchRequest { .. }
-            | Frame::FetchReply { .. } => {
+            | Frame::FetchReply { .. }
+            | Frame::Applied { .. } => {
                 self.stats.frames_in += 1;
                 host.frame(now, from, lane, frame, self);
                 Verdict::GoOn

@@ -17,7 +17,7 @@ use quorate_wire::{Founding, Frame, Hello, Join, Lane, RefusalCode, checksum, en
 pub(crate) struct Random(pub(crate) u64);
 
 /// Kinds that [`Random::frame`] knows.
-pub(crate) const KINDS: u64 = 24;
+pub(crate) const KINDS: u64 = 25;
 
 impl Random {
     pub(crate) fn word(&mut self) -> u64 {
@@ -222,6 +222,10 @@ impl Random {
                 slot: self.slot(),
             },
             8 => Frame::FetchReply { value, bytes },
+            24 => Frame::Applied {
+                to: self.slot(),
+                digest: self.wide(),
+            },
             kind => return (from, self.protocol(kind, value, bytes)),
         };
         (from, frame)
