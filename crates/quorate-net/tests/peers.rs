@@ -224,7 +224,11 @@ fn nodes_of_two_clusters_never_connect() {
 
 #[test]
 fn a_second_connection_of_a_peer_replaces_the_first() {
-    let node = lone(Limits::default(), &[2]);
+    let limits = Limits {
+        handshake_ms: 60_000,
+        ..Limits::default()
+    };
+    let node = lone(limits, &[2]);
     let mut first = Raw::greet(&node, hello(2));
     let mut bulk = Raw::greet(
         &node,
@@ -250,7 +254,12 @@ fn a_second_connection_of_a_peer_replaces_the_first() {
     assert_eq!(second.answer(), "end");
     assert_eq!(bulk.answer(), "end");
 
-    // And an older one does not come back while the newer is there.
+    // And an older one does not come back while the newer lives.
+    let message = Message::ReadRequest { id: 3 };
+    let bytes = None;
+    newer.send(Member::first(2), &Frame::Protocol { message, bytes });
+    let spoke = Event::Read(NodeId(2), 3);
+    node.shared.wait_event(&spoke);
     let mut older = Raw::connect(&node);
     older.say(&hello(2));
     assert_eq!(
@@ -262,7 +271,7 @@ fn a_second_connection_of_a_peer_replaces_the_first() {
     assert!(newer.answer().contains("ReadRequest { id: 2 }"));
     let events = node.shared.lock().events.clone();
     let (up, down) = (|boot| Event::Up(NodeId(2), boot), Event::Down(NodeId(2)));
-    assert_eq!(events, [up(1), down.clone(), up(1), down, up(2)]);
+    assert_eq!(events, [up(1), down.clone(), up(1), down, up(2), spoke]);
 }
 
 /// G-rule of all planes: who does not read costs its bounded queue and nothing else.

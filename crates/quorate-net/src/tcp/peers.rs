@@ -1,5 +1,7 @@
 //! All peers with their connections: dials, greets, queues, and tells the host who is there.
 
+mod newcomers;
+
 use std::{collections::VecDeque, net::SocketAddr, os::fd::OwnedFd, sync::Arc};
 
 use quorate_core::{
@@ -83,6 +85,20 @@ struct Link {
     stage: Stage,
     interest: Interest,
     dirty: bool,
+    /// When the last frame came by it, once it is in use.
+    heard: Option<Time>,
+    /// Who it is, while it waits.
+    greeter: Option<Box<Greeter>>,
+}
+
+/// Who greeted, and what for.
+#[derive(Clone, Debug)]
+struct Greeter {
+    member: Member,
+    boot: u32,
+    lane: Lane,
+    client: String,
+    admin: String,
 }
 
 /// How far a connection has come.
@@ -102,6 +118,8 @@ enum Stage {
     },
     /// Accepted; nothing said yet.
     Stranger { deadline: Time },
+    /// Greeted, in the name of a peer whose connection lives.
+    Newcomer { deadline: Time },
     /// Its last frame is on the way; what still comes is discarded.
     Leaving { deadline: Time },
     /// In use.
@@ -118,6 +136,7 @@ impl Stage {
             Self::Dialling { deadline, .. }
             | Self::Greeting { deadline, .. }
             | Self::Stranger { deadline }
+            | Self::Newcomer { deadline }
             | Self::Leaving { deadline } => Some(deadline),
             Self::Open { .. } => None,
         }
@@ -292,6 +311,8 @@ impl Peers {
             stage,
             interest,
             dirty: false,
+            heard: None,
+            greeter: None,
         };
         self.links.insert(token, link);
         self.transient.push_back(token);
@@ -303,7 +324,10 @@ impl Peers {
         let links = &self.links;
         let is_stranger = |token: &&u64| {
             let stage = links.get(token).map(|link| link.stage);
-            matches!(stage, Some(Stage::Stranger { .. } | Stage::Leaving { .. }))
+            matches!(
+                stage,
+                Some(Stage::Stranger { .. } | Stage::Newcomer { .. } | Stage::Leaving { .. })
+            )
         };
         if self.transient.iter().filter(is_stranger).count() > self.limits.strangers_max
             && let Some(oldest) = self.transient.iter().find(is_stranger).copied()
@@ -322,12 +346,9 @@ impl Peers {
                 .get(token)
                 .is_some_and(|link| link.stage.deadline().is_some())
         });
-        let late = self.transient.iter().filter(|token| {
-            self.links[token]
-                .stage
-                .deadline()
-                .is_some_and(|deadline| deadline <= now.time)
-        });
+        self.settle_newcomers(now, host);
+        let late = self.transient.iter();
+        let late = late.filter(|token| self.is_late(**token, now));
         for token in late.copied().collect::<Vec<_>>() {
             match self.links.get(&token).map(|link| link.stage) {
                 Some(Stage::Dialling { node, .. }) => self.complain(node, "no answer to a dial"),
@@ -336,6 +357,15 @@ impl Peers {
             }
             self.close(token, now, host);
         }
+    }
+
+    /// Whether its stage has taken too long.
+    fn is_late(&self, token: u64, now: Now) -> bool {
+        let deadline = self
+            .links
+            .get(&token)
+            .and_then(|link| link.stage.deadline());
+        deadline.is_some_and(|deadline| deadline <= now.time)
     }
 
     // Dialling.
@@ -477,6 +507,7 @@ impl Peers {
         };
         // Taken out, so that the host may speak through `self` while it reads the frame in place.
         let mut inbox = std::mem::take(&mut link.inbox);
+        let mut heard = link.heard;
         while let Some(stage) = self.links.get(&token).map(|link| link.stage) {
             let bound = match stage {
                 Stage::Open { .. } => BODY_BYTES_MAX,
@@ -493,15 +524,24 @@ impl Peers {
                 }
                 Ok(Decoded::Frame { from, frame, used }) => {
                     match self.on_frame(token, stage, from, &frame, now, host) {
-                        Verdict::GoOn => inbox.consume(used),
+                        Verdict::GoOn => {
+                            inbox.consume(used);
+                            if matches!(stage, Stage::Open { .. } | Stage::Newcomer { .. }) {
+                                heard = Some(now.time);
+                            }
+                        }
                         Verdict::Close => return self.close(token, now, host),
                     }
                 }
+                Err(malformed) if self.begins_long_frame(token, malformed, now, host) => {}
                 Err(malformed) => return self.on_malformed(token, stage, malformed, now, host),
             }
         }
         if let Some(link) = self.links.get_mut(&token) {
             link.inbox = inbox;
+            if matches!(link.stage, Stage::Open { .. }) {
+                link.heard = heard;
+            }
         }
     }
 
@@ -620,6 +660,7 @@ impl Peers {
                 }
                 Verdict::GoOn
             }
+            (Stage::Newcomer { .. }, _) => self.on_newcomer_frame(token, from, frame, now, host),
             (Stage::Greeting { node, .. }, _) => {
                 self.complain(node, "did not answer a hello with a welcome");
                 Verdict::Close
@@ -678,9 +719,9 @@ impl Peers {
         now: Now,
         host: &mut dyn Host,
     ) -> Verdict {
-        match self.judge(hello, Some(node)) {
+        match self.judge(hello, Some(node), now) {
             Ok(()) if hello.lane == lane => {
-                self.open(token, hello, now, host);
+                self.open(token, Greeter::of(hello), now, host);
                 Verdict::GoOn
             }
             Ok(()) => {
@@ -696,12 +737,17 @@ impl Peers {
     }
 
     fn on_hello(&mut self, token: u64, hello: &Hello<'_>, now: Now, host: &mut dyn Host) {
-        match self.judge(hello, None) {
+        match self.judge(hello, None, now) {
             Ok(()) => {
                 let identity = self.identity.clone();
                 let welcome = greeting(&identity, hello.from.node, hello.lane);
                 self.say(token, &Frame::Welcome(welcome));
-                self.open(token, hello, now, host);
+                let greeter = Greeter::of(hello);
+                if self.must_wait(&greeter, now) {
+                    self.wait(token, greeter, now);
+                } else {
+                    self.open(token, greeter, now, host);
+                }
             }
             Err(Refused { code, reason }) => {
                 self.stats.refusals += 1;
@@ -714,50 +760,38 @@ impl Peers {
         }
     }
 
-    fn judge(&self, hello: &Hello<'_>, dialled: Option<NodeId>) -> Result<(), Refused> {
-        let lanes = self
-            .index(hello.from.node)
-            .map(|index| &self.peers[index].lanes);
-        let open = lanes.into_iter().flatten().filter_map(|lane| lane.open);
-        let boots = open.filter_map(|token| match self.links.get(&token)?.stage {
-            Stage::Open { boot, .. } => Some(boot),
-            _ => None,
-        });
+    fn judge(&self, hello: &Hello<'_>, dialled: Option<NodeId>, now: Now) -> Result<(), Refused> {
         let expectation = Expectation {
             identity: &self.identity,
             known: &self.known,
             dialled,
-            connected_boot: boots.max(),
+            connected_boot: self.living_boot(hello.from.node, now),
         };
         judge(&expectation, hello)
     }
 
-    /// The handshake is done.
-    fn open(&mut self, token: u64, hello: &Hello<'_>, now: Now, host: &mut dyn Host) {
-        let node = hello.from.node;
+    /// The connection is used from now on. A second one for the lane replaces the first; a newer
+    /// process replaces all of an older one.
+    fn open(&mut self, token: u64, greeter: Greeter, now: Now, host: &mut dyn Host) {
+        let Greeter {
+            member,
+            boot,
+            lane,
+            client,
+            admin,
+        } = greeter;
+        let node = member.node;
         let Some(index) = self.index(node) else {
             return;
         };
-        for lane in Lane::ALL {
-            let Some(old) = self.peers[index].lanes[lane.index()].open else {
-                continue;
-            };
-            let stage = self.links.get(&old).map(|link| link.stage);
-            let older = matches!(stage, Some(Stage::Open { boot, .. }) if boot < hello.boot);
-            // A second connection for the lane replaces the first; a newer process replaces all.
-            if lane == hello.lane || older {
-                self.close(old, now, host);
-            }
+        for old in self.replaced_by(node, lane, boot).collect::<Vec<_>>() {
+            self.close(old, now, host);
         }
         let Some(link) = self.links.get_mut(&token) else {
             return;
         };
-        link.stage = Stage::Open {
-            member: hello.from,
-            boot: hello.boot,
-            lane: hello.lane,
-        };
-        let state = &mut self.peers[index].lanes[hello.lane.index()];
+        link.stage = Stage::Open { member, boot, lane };
+        let state = &mut self.peers[index].lanes[lane.index()];
         state.open = Some(token);
         state.retry_ms = 0;
         if state.attempt == Some(token) {
@@ -765,24 +799,20 @@ impl Peers {
         }
         self.complaints.settle(&about(node));
         self.stats.peers_connected += 1;
-        let Hello { boot, lane, .. } = *hello;
         tracing::info!(peer = node.0, ?lane, boot, "peer connected");
         if lane == Lane::Control {
             self.peers[index].up = true;
             let addresses = Addresses {
                 peer: self.peers[index].address.clone(),
-                client: hello.client.to_owned(),
-                admin: hello.admin.to_owned(),
+                client,
+                admin,
             };
-            host.peer_up(
-                now,
-                &PeerUp {
-                    member: hello.from,
-                    boot,
-                    addresses,
-                },
-                self,
-            );
+            let peer = PeerUp {
+                member,
+                boot,
+                addresses,
+            };
+            host.peer_up(now, &peer, self);
         }
     }
 
@@ -794,7 +824,7 @@ impl Peers {
         let (node, lane) = match link.stage {
             Stage::Dialling { node, lane, .. } | Stage::Greeting { node, lane, .. } => (node, lane),
             Stage::Open { member, lane, .. } => (member.node, lane),
-            Stage::Stranger { .. } | Stage::Leaving { .. } => return,
+            Stage::Stranger { .. } | Stage::Newcomer { .. } | Stage::Leaving { .. } => return,
         };
         let Some(index) = self.index(node) else {
             return;
@@ -890,6 +920,18 @@ impl Plane for Peers {
             self.dirty.extend(open);
         }
         Some(link.outbox.tail())
+    }
+}
+
+impl Greeter {
+    fn of(hello: &Hello<'_>) -> Self {
+        Self {
+            member: hello.from,
+            boot: hello.boot,
+            lane: hello.lane,
+            client: hello.client.to_owned(),
+            admin: hello.admin.to_owned(),
+        }
     }
 }
 
