@@ -52,6 +52,9 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     let peer = peer.as_deref().unwrap_or(DEFAULT_PEER);
     let listeners = Listeners::bind(peer, &config.client, config.client_socket.as_deref())
         .map_err(quorate::Error::from)?;
+    let answering = listeners
+        .answer_while_starting(node, folder.cluster())
+        .map_err(|error| Problem::io("start a thread", &error))?;
     let admin = Admin::start(&config.admin)?;
     let addresses = advertised(&listeners, &admin, listed.as_deref());
     let ready = format!(
@@ -73,6 +76,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     let Some(identity) = folder.settle(&known, &addresses.peer, &asked, &mut waiting)? else {
         return Ok(Exit::Done);
     };
+    answering.belongs_to(identity.founding().cluster);
     admin.starting("reading the log");
     let store = store_of(&identity)?;
     let node = Starting {
@@ -81,6 +85,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
         addresses,
         store,
         listeners,
+        answering,
         admin,
         stop,
         announce,
@@ -106,6 +111,8 @@ struct Starting {
     addresses: Addresses,
     store: Store,
     listeners: Listeners,
+    /// At the peer address, until the reactor does.
+    answering: quorate_net::Starting,
     admin: Admin,
     stop: Stop,
     announce: Announce,
@@ -125,6 +132,7 @@ impl Starting {
         )?;
         tell_start(host.identity(), self.store);
         end_on_panic();
+        drop(self.answering);
         let (reactor, handle) = Reactor::new(net, self.listeners, host)
             .map_err(|error| Problem::io("start the reactor", &error))?;
         self.admin.running(handle.clone(), self.store);

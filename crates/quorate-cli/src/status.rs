@@ -152,8 +152,8 @@ fn human(cluster: &ClusterView) -> String {
         match answer {
             Answer::Node(view) => {
                 rows.push(row(view));
-                if let Some(error) = &view.error {
-                    notes.push_str(&format!("node {}: {error}\n", view.node));
+                for note in view.error.iter().chain(&view.notices) {
+                    notes.push_str(&format!("node {}: {note}\n", view.node));
                 }
             }
             Answer::Unreachable { node, error } => {

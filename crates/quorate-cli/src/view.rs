@@ -27,6 +27,8 @@ pub(crate) struct NodeView {
     pub(crate) log_bytes: u64,
     pub(crate) version: String,
     pub(crate) error: Option<String>,
+    #[serde(default)]
+    pub(crate) notices: Vec<String>,
     pub(crate) members: Vec<MemberView>,
 }
 
@@ -122,6 +124,7 @@ impl NodeView {
             log_bytes: status.log_bytes,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             error: status.error.clone(),
+            notices: status.notices.clone(),
             members: status
                 .peers
                 .iter()
@@ -224,6 +227,7 @@ mod tests {
             class: Class::Durable,
             log_bytes: 4096,
             error: None,
+            notices: Vec::new(),
             peers: vec![peer(1, 1), peer(2, 1), peer(3, 0)],
         }
     }
@@ -248,6 +252,7 @@ mod tests {
             "log_bytes": 4096,
             "version": env!("CARGO_PKG_VERSION"),
             "error": null,
+            "notices": [],
             "members": [
                 {"node": 1, "peer": "h:1", "client": null, "admin": null, "role": "leader",
                  "weight": 1, "connected": true, "lag": null},

@@ -98,6 +98,7 @@ impl Requests for Instant {
             class: Class::Durable,
             log_bytes: 0,
             error: None,
+            notices: Vec::new(),
             peers: Vec::new(),
         }
     }

@@ -11,6 +11,7 @@ pub mod join;
 pub mod limits;
 pub mod listen;
 pub mod reactor;
+pub mod starting;
 pub mod stats;
 pub mod tcp;
 
@@ -19,8 +20,9 @@ mod poller;
 
 pub use handle::{Handle, Metrics, TransferError, Unanswered};
 pub use host::{Founded, Host, Now, PeerUp, Refused};
-pub use join::{JoinError, join};
+pub use join::{FOUNDER_PATIENCE, JoinError, join, members_among};
 pub use limits::Limits;
 pub use listen::{BindError, Listeners};
 pub use reactor::{Identity, PeerAddress, Reactor, Settings};
+pub use starting::Starting;
 pub use stats::Stats;

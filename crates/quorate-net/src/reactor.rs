@@ -11,7 +11,7 @@ use quorate_core::{
     node_id::{Member, NodeId},
     time::Time,
 };
-use quorate_replica::status::Addresses;
+use quorate_replica::status::{Addresses, Status};
 
 use crate::{
     clients::{Accepted, Clients, Listener},
@@ -291,7 +291,7 @@ impl<H: Host> Reactor<H> {
         }
         for question in std::mem::take(&mut self.questions) {
             match question {
-                Command::Status(reply) => drop(reply.try_send(self.host.status())),
+                Command::Status(reply) => drop(reply.try_send(self.status())),
                 Command::Metrics(reply) => drop(reply.try_send(self.metrics())),
                 Command::Tuning(reply) => drop(reply.try_send(self.host.tuning())),
                 Command::Transfer(..) | Command::Hold(..) => {
@@ -299,6 +299,12 @@ impl<H: Host> Reactor<H> {
                 }
             }
         }
+    }
+
+    fn status(&self) -> Status {
+        let mut status = self.host.status();
+        status.notices.extend(self.peers.notices(self.time()));
+        status
     }
 
     fn metrics(&self) -> Metrics {

@@ -144,6 +144,8 @@ impl Builder {
             peer,
             ..Addresses::default()
         };
+        let starting = listeners.answer_while_starting(folder.node(), folder.cluster());
+        let starting = starting.map_err(|error| Error::io("start a thread", &error))?;
         let waiting = &mut |why: &str| tracing::info!(why, "waiting");
         let Some(identity) = folder.settle(&settings, &addresses.peer, &|| false, waiting)? else {
             return Err(Error::new(
@@ -151,8 +153,10 @@ impl Builder {
                 "stopped before the cluster was founded",
             ));
         };
+        starting.belongs_to(identity.founding().cluster);
         let driver = &mut |reason: &str| tracing::info!(reason, "disk");
         let (host, net) = node::open(&settings, identity, addresses, service(), front, driver)?;
+        drop(starting);
         let failed = |error| Error::io("the reactor failed", &error);
         let (reactor, handle) =
             Reactor::new(net, listeners, host.woken_by(wake)).map_err(failed)?;

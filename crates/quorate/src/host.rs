@@ -37,7 +37,8 @@ pub struct NodeHost<S: StateMachine, F> {
     identity: Identity,
     /// Readable when the front has something to poll for.
     wake: Option<Arc<OwnedFd>>,
-    /// The greatest incarnation in which each node was met.
+    /// The incarnation in which each node was met last. A hello proves nothing, so a higher one counts
+    /// only until the node itself is back.
     incarnations: BTreeMap<NodeId, Incarnation>,
     now: Now,
     /// As of the end of the last turn.
@@ -119,8 +120,8 @@ impl<S: StateMachine, F: Front> NodeHost<S, F> {
 
 impl<S: StateMachine, F: Front> Host for NodeHost<S, F> {
     fn peer_up(&mut self, now: Now, peer: &PeerUp, _: &mut dyn Plane) {
-        let met = self.incarnations.entry(peer.member.node).or_default();
-        *met = peer.member.incarnation.max(*met);
+        let Member { node, incarnation } = peer.member;
+        self.incarnations.insert(node, incarnation);
         self.replica
             .peer_up(now.time, peer.member, peer.boot, peer.addresses.clone());
     }

@@ -228,6 +228,7 @@ impl Requests for World {
             class: Class::Durable,
             log_bytes: 0,
             error: None,
+            notices: Vec::new(),
             peers: (1..=3).map(peer).collect(),
         }
     }

@@ -11,12 +11,13 @@ use quorate_core::{
 use quorate_replica::{plane::Plane, status::Addresses};
 use quorate_wire::{
     BODY_BYTES_MAX, Decoded, Founding, Frame, HANDSHAKE_BODY_BYTES_MAX, Hello, Lane, Malformed,
-    PROTOCOL_VERSION, RefusalCode, decode, encode,
+    NO_CLUSTER, PROTOCOL_VERSION, RefusalCode, decode, encode,
 };
 use rustc_hash::FxHashMap;
 
 use super::{
     buffers::{Inbox, Moved, Outbox},
+    foreign::Foreign,
     handshake::{Expectation, judge},
     resolve::{Resolved, resolve},
     socket,
@@ -31,6 +32,11 @@ use crate::{
     stats::Stats,
 };
 
+/// What to make of two clusters at one list of addresses.
+const OTHER_CLUSTER: &str = "one of the two was founded with an empty folder, or the address is another \
+     cluster's; they never exchange data. Bring back the folder, or correct the list";
+const NO_CLUSTER_YET: &str = "starts with an empty folder, and would have founded a second cluster; it was \
+     told that this one exists";
 /// Read at once from somebody who has not said who it is.
 const STRANGER_READ_BYTES: usize = 4 << 10;
 
@@ -51,6 +57,7 @@ pub(crate) struct Peers {
     transient: VecDeque<u64>,
     random: u64,
     complaints: Complaints,
+    foreign: Foreign,
     pub(crate) stats: Stats,
 }
 
@@ -183,6 +190,7 @@ impl Peers {
             transient: VecDeque::new(),
             random: seed,
             complaints: Complaints::default(),
+            foreign: Foreign::default(),
             stats: Stats::default(),
         }
     }
@@ -631,7 +639,7 @@ impl Peers {
             }
             (Stage::Greeting { node, .. }, Frame::Refused(code, reason)) => {
                 self.stats.refusals += 1;
-                self.complain(node, &format!("refused by the peer ({code:?}): {reason}"));
+                self.on_refused(node, *code, reason, now);
                 Verdict::Close
             }
             (Stage::Stranger { .. }, Frame::Hello(hello)) => {
@@ -728,12 +736,56 @@ impl Peers {
                 self.complain(node, "answered for another lane");
                 Verdict::Close
             }
-            Err(Refused { reason, .. }) => {
+            Err(Refused { code, reason }) => {
                 self.stats.refusals += 1;
-                self.complain(node, &reason);
+                match code {
+                    RefusalCode::ForeignCluster => self.on_foreign(node, now),
+                    _ => self.complain(node, &reason),
+                }
                 Verdict::Close
             }
         }
+    }
+
+    /// A dial ended with a no.
+    fn on_refused(&mut self, node: NodeId, code: RefusalCode, reason: &str, now: Now) {
+        match code {
+            RefusalCode::ForeignCluster => self.on_foreign(node, now),
+            // It will say something else soon.
+            RefusalCode::Starting => {
+                if self.complaints.is_new(&about(node), reason) {
+                    tracing::info!(peer = node.0, "not yet connected: {reason}");
+                }
+            }
+            _ => self.complain(node, &format!("refused by the peer ({code:?}): {reason}")),
+        }
+    }
+
+    /// A node of our list says that it belongs to another cluster, or to none.
+    fn on_foreign(&mut self, node: NodeId, now: Now) {
+        let Some(index) = self.index(node) else {
+            return self.complain(node, "a node of another cluster wanted to connect");
+        };
+        if self.peers[index].up {
+            // The peer itself is here.
+            return self.complain(node, "somebody of another cluster greeted in its name");
+        }
+        let address = &self.peers[index].address;
+        if self.foreign.seen(node, now.time) {
+            tracing::error!(peer = node.0, %address, "the peer belongs to another cluster: {OTHER_CLUSTER}");
+        }
+    }
+
+    /// What an operator should look at.
+    pub(crate) fn notices(&self, now: Time) -> Vec<String> {
+        let notice = |node: NodeId| {
+            let address = self
+                .index(node)
+                .map(|index| self.peers[index].address.as_str());
+            let address = address.unwrap_or_default();
+            format!("node {node} at {address} belongs to another cluster: {OTHER_CLUSTER}")
+        };
+        self.foreign.nodes(now).map(notice).collect()
     }
 
     fn on_hello(&mut self, token: u64, hello: &Hello<'_>, now: Now, host: &mut dyn Host) {
@@ -751,10 +803,14 @@ impl Peers {
             }
             Err(Refused { code, reason }) => {
                 self.stats.refusals += 1;
-                self.complain(
-                    hello.from.node,
-                    &format!("refused a peer ({code:?}): {reason}"),
-                );
+                let node = hello.from.node;
+                match code {
+                    RefusalCode::ForeignCluster if hello.cluster == NO_CLUSTER => {
+                        self.complain(node, NO_CLUSTER_YET);
+                    }
+                    RefusalCode::ForeignCluster => self.on_foreign(node, now),
+                    _ => self.complain(node, &format!("refused a peer ({code:?}): {reason}")),
+                }
                 self.refuse(token, code, &reason, now);
             }
         }
@@ -798,6 +854,7 @@ impl Peers {
             state.attempt = None;
         }
         self.complaints.settle(&about(node));
+        self.foreign.settle(node);
         self.stats.peers_connected += 1;
         tracing::info!(peer = node.0, ?lane, boot, "peer connected");
         if lane == Lane::Control {

@@ -380,6 +380,7 @@ impl Host for Fake {
             class: Class::Durable,
             log_bytes: 0,
             error: None,
+            notices: Vec::new(),
             peers: Vec::new(),
         }
     }
@@ -441,7 +442,7 @@ impl Start {
 /// A node with its ports.
 pub(crate) struct Bound {
     start: Start,
-    listeners: Listeners,
+    pub(crate) listeners: Listeners,
 }
 
 impl Bound {
