@@ -73,6 +73,7 @@ mod origin;
 mod payloads;
 pub mod plane;
 pub mod pressure;
+mod promise;
 mod reads;
 mod repair;
 pub mod replica;

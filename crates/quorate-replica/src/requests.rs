@@ -131,7 +131,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             class: self.node.configuration().class(),
             log_bytes: self.log.size_bytes(),
             error: self.error(),
-            notices: Vec::new(),
+            notices: self.promises.notice(now).into_iter().collect(),
             peers: self.known_peers(now),
         }
     }

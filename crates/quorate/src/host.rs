@@ -189,6 +189,9 @@ impl<S: StateMachine, F: Front> Host for NodeHost<S, F> {
 
     fn end_turn(&mut self, now: Time) {
         self.wake_at = self.replica.end_turn(now);
+        if let Some(notice) = self.replica.next_notice(now) {
+            tracing::error!("{notice}");
+        }
         while let Some(change) = self.replica.next_change() {
             log_change(&change);
         }
