@@ -1,16 +1,6 @@
 //! `quorate start`: runs a node until it is told to stop.
 
-use std::{
-    env,
-    net::SocketAddr,
-    path::Path,
-    process,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
-};
+use std::{env, net::SocketAddr, path::Path, process, thread};
 
 use quorate::{Descriptors, Folder, StateMachine, class_name, raise_descriptor_limit};
 use quorate_bench::log_service::{FrameFront, NoState};
@@ -24,7 +14,7 @@ use quorate_kv::{
     },
 };
 use quorate_log::identity::Identity;
-use quorate_net::{Handle, Listeners, Reactor};
+use quorate_net::{Listeners, Reactor};
 use quorate_replica::{front::Front, status::Addresses};
 
 use crate::{
@@ -32,6 +22,7 @@ use crate::{
     config::{StartArgs, StartConfig, Store},
     output::{Exit, Problem, print, progress},
     signals,
+    stop::Stop,
 };
 
 const DEFAULT_PEER: &str = "127.0.0.1:7451";
@@ -42,7 +33,7 @@ pub(crate) const PARENT_VARIABLE: &str = "QUORATE_DIES_WITH_PARENT";
 pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     let config = StartConfig::resolve(args, &|name| env::var(name).ok())?;
     die_with_parent()?;
-    let stop = Stop::on_signal()?;
+    let stop = stop_on_signal()?;
     let mut known = config.settings();
     let folder = Folder::open(&known)?;
     known.descriptors = Descriptors::share(raise_descriptor_limit(), folder.nodes(&known))?;
@@ -114,7 +105,7 @@ struct Starting {
     /// At the peer address, until the reactor does.
     answering: quorate_net::Starting,
     admin: Admin,
-    stop: Stop,
+    stop: Stop<EndReactor>,
     announce: Announce,
 }
 
@@ -136,7 +127,7 @@ impl Starting {
         let (reactor, handle) = Reactor::new(net, self.listeners, host)
             .map_err(|error| Problem::io("start the reactor", &error))?;
         self.admin.running(handle.clone(), self.store);
-        self.stop.tell(handle);
+        self.stop.tell(Box::new(move || handle.stop()));
         self.announce.now();
         let host = reactor
             .run()
@@ -178,41 +169,15 @@ impl Announce {
     }
 }
 
-/// Whether the node has been asked to stop, before and after there is a reactor.
-#[derive(Clone, Default)]
-struct Stop {
-    asked: Arc<AtomicBool>,
-    reactor: Arc<Mutex<Option<Handle>>>,
-}
+/// Ends the reactor.
+type EndReactor = Box<dyn Fn() + Send>;
 
-impl Stop {
-    fn on_signal() -> Result<Self, Problem> {
-        let stop = Self::default();
-        let asked = stop.clone();
-        signals::on_first(move || {
-            asked.asked.store(true, Ordering::SeqCst);
-            asked.pass_on();
-        })?;
-        Ok(stop)
-    }
-
-    fn is_asked(&self) -> bool {
-        self.asked.load(Ordering::SeqCst)
-    }
-
-    fn tell(&self, handle: Handle) {
-        *self.reactor.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle);
-        self.pass_on();
-    }
-
-    fn pass_on(&self) {
-        let reactor = self.reactor.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(handle) = &*reactor
-            && self.is_asked()
-        {
-            handle.stop();
-        }
-    }
+/// The first signal asks the node to stop.
+fn stop_on_signal() -> Result<Stop<EndReactor>, Problem> {
+    let stop = Stop::new();
+    let asked = stop.clone();
+    signals::on_first(move || asked.ask())?;
+    Ok(stop)
 }
 
 /// A replica that found itself wrong must not go on; other threads would wait for it for ever.

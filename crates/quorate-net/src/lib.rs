@@ -16,7 +16,12 @@ pub mod stats;
 pub mod tcp;
 
 mod complaints;
+mod mailbox;
+#[cfg(test)]
+mod mailbox_races;
 mod poller;
+mod sync;
+mod wake;
 
 pub use handle::{Handle, Metrics, TransferError, Unanswered};
 pub use host::{Founded, Host, Now, PeerUp, Refused};
@@ -26,3 +31,4 @@ pub use listen::{BindError, Listeners};
 pub use reactor::{Identity, PeerAddress, Reactor, Settings};
 pub use starting::Starting;
 pub use stats::Stats;
+pub use wake::Wake;

@@ -129,7 +129,7 @@ impl<H: Host> Reactor<H> {
         } = settings;
         let poller = Arc::new(Poller::new()?);
         let shared = Shared::new(limits.commands_max)?;
-        poller.add(shared.wake_fd(), WAKE, Interest::READ)?;
+        poller.add(shared.wake(), WAKE, Interest::READ)?;
         poller.add(&listeners.peer, PEER_LISTENER, Interest::READ)?;
         if let Some(client) = &listeners.client {
             poller.add(client, CLIENT_LISTENER, Interest::READ)?;
@@ -250,10 +250,10 @@ impl<H: Host> Reactor<H> {
 
     fn on_mail(&mut self, now: Now) {
         let mail = self.shared.take();
-        for resolved in mail.resolved {
+        for resolved in mail.news {
             self.peers.on_resolved(resolved, now);
         }
-        for command in mail.commands {
+        for command in mail.questions {
             match command {
                 Command::Transfer(to, reply) => self.on_transfer(to, reply, now),
                 Command::Hold(setting, ms, reply) => {

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    os::fd::{AsFd as _, BorrowedFd},
     sync::Arc,
 };
 
@@ -16,7 +16,7 @@ use quorate_log::{
     disk::FileDisk,
     identity::{Identity, IdentityError},
 };
-use quorate_net::{Founded, Host, Now, PeerUp, Refused};
+use quorate_net::{Founded, Host, Now, PeerUp, Refused, Wake};
 use quorate_replica::{
     Replica,
     front::{ConnectionId, Front},
@@ -36,7 +36,7 @@ pub struct NodeHost<S: StateMachine, F> {
     front: F,
     identity: Identity,
     /// Readable when the front has something to poll for.
-    wake: Option<Arc<OwnedFd>>,
+    wake: Option<Arc<Wake>>,
     /// The incarnation in which each node was met last. A hello proves nothing, so a higher one counts
     /// only until the node itself is back.
     incarnations: BTreeMap<NodeId, Incarnation>,
@@ -62,7 +62,7 @@ impl<S: StateMachine, F: Front> NodeHost<S, F> {
 
     /// The front is polled when this descriptor becomes readable, too.
     #[must_use]
-    pub fn woken_by(mut self, wake: Arc<OwnedFd>) -> Self {
+    pub fn woken_by(mut self, wake: Arc<Wake>) -> Self {
         self.wake = Some(wake);
         self
     }
