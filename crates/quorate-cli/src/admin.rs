@@ -229,9 +229,9 @@ fn obstacle(status: &Status) -> Option<String> {
     {
         return Some(error.clone());
     }
-    let reason = |why: &str| match &status.error {
-        Some(error) => format!("{why}; {error}"),
-        None => why.to_owned(),
+    let reason = |why: &str| {
+        let more = status.error.iter().chain(&status.notices);
+        more.fold(why.to_owned(), |text, more| format!("{text}; {more}"))
     };
     let Some(leader) = status.leader else {
         return Some(reason("no leader with a quorum is known"));
@@ -450,6 +450,7 @@ mod tests {
             disk: DiskUse::default(),
             progress: None,
             error: error.map(str::to_owned),
+            notices: Vec::new(),
             peers: vec![peer(1, true), peer(2, connected)],
         }
     }
@@ -486,5 +487,18 @@ mod tests {
         assert_eq!(obstacle(&learner(Some(2))), None);
         let why = obstacle(&learner(None)).unwrap();
         assert_eq!(why, "no leader with a quorum is known; votes are forgotten");
+    }
+
+    /// What is odd explains why it does not serve, and does not keep it from serving.
+    #[test]
+    fn a_notice_is_part_of_the_reason_and_no_reason_itself() {
+        let with = |leader| Status {
+            notices: vec!["node 2 belongs to another cluster".to_owned()],
+            ..status(leader, true, None)
+        };
+        assert_eq!(obstacle(&with(Some(2))), None);
+        let why = obstacle(&with(None)).unwrap();
+        let expected = "no leader with a quorum is known; node 2 belongs to another cluster";
+        assert_eq!(why, expected);
     }
 }

@@ -14,6 +14,10 @@ mod signals;
 mod sim;
 mod start;
 mod status;
+mod stop;
+#[cfg(test)]
+mod stop_races;
+mod sync;
 mod transfer;
 mod tune;
 mod view;

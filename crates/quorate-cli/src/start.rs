@@ -4,12 +4,7 @@ use std::{
     env,
     net::{SocketAddr, ToSocketAddrs as _},
     path::Path,
-    process,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
+    process, thread,
 };
 
 use quorate::{Descriptors, Folder, Opening, StateMachine, class_name, raise_descriptor_limit};
@@ -24,7 +19,7 @@ use quorate_kv::{
     },
 };
 use quorate_log::identity::Identity;
-use quorate_net::{Handle, Listeners, Reactor};
+use quorate_net::{Listeners, Reactor};
 use quorate_replica::{front::Front, status::Addresses};
 
 use crate::{
@@ -32,6 +27,7 @@ use crate::{
     config::{StartArgs, StartConfig, Store},
     output::{Exit, Problem, print, progress},
     signals,
+    stop::Stop,
 };
 
 const DEFAULT_PEER: &str = "127.0.0.1:7451";
@@ -42,7 +38,7 @@ pub(crate) const PARENT_VARIABLE: &str = "QUORATE_DIES_WITH_PARENT";
 pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     let config = StartConfig::resolve(args, &|name| env::var(name).ok())?;
     die_with_parent()?;
-    let stop = Stop::on_signal()?;
+    let stop = stop_on_signal()?;
     let mut known = config.settings();
     let folder = Folder::open(&known)?;
     known.descriptors = Descriptors::share(raise_descriptor_limit(), folder.nodes(&known))?;
@@ -59,6 +55,9 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     let listeners = Listeners::bind(peer, &config.client, config.client_socket.as_deref())
         .map_err(quorate::Error::from)?;
     let admin = Admin::start(&config.admin, node)?;
+    let answering = listeners
+        .answer_while_starting(node, folder.cluster())
+        .map_err(|error| Problem::io("start a thread", &error))?;
     let addresses = advertised(&listeners, &admin, listed.as_deref());
     let ready = format!(
         "ready node={node} client={} peer={} admin={}",
@@ -79,6 +78,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     let Some(identity) = folder.settle(&known, &addresses.peer, &asked, &mut waiting)? else {
         return Ok(Exit::Done);
     };
+    answering.belongs_to(identity.founding().cluster);
     let store = store_of(&identity)?;
     let node = Starting {
         known,
@@ -86,6 +86,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
         addresses,
         store,
         listeners,
+        answering,
         admin,
         stop,
         announce,
@@ -112,8 +113,10 @@ struct Starting {
     addresses: Addresses,
     store: Store,
     listeners: Listeners,
+    /// At the peer address, until the reactor does.
+    answering: quorate_net::Starting,
     admin: Admin,
-    stop: Stop,
+    stop: Stop<EndReactor>,
     announce: Announce,
 }
 
@@ -136,10 +139,11 @@ impl Starting {
         )?;
         tell_start(host.identity(), self.store);
         end_on_panic();
+        drop(self.answering);
         let (reactor, handle) = Reactor::new(net, self.listeners, host)
             .map_err(|error| Problem::io("start the reactor", &error))?;
         self.admin.running(handle.clone(), self.store);
-        self.stop.tell(handle);
+        self.stop.tell(Box::new(move || handle.stop()));
         self.announce.now();
         let host = reactor
             .run()
@@ -181,41 +185,15 @@ impl Announce {
     }
 }
 
-/// Whether the node has been asked to stop, before and after there is a reactor.
-#[derive(Clone, Default)]
-struct Stop {
-    asked: Arc<AtomicBool>,
-    reactor: Arc<Mutex<Option<Handle>>>,
-}
+/// Ends the reactor.
+type EndReactor = Box<dyn Fn() + Send>;
 
-impl Stop {
-    fn on_signal() -> Result<Self, Problem> {
-        let stop = Self::default();
-        let asked = stop.clone();
-        signals::on_first(move || {
-            asked.asked.store(true, Ordering::SeqCst);
-            asked.pass_on();
-        })?;
-        Ok(stop)
-    }
-
-    fn is_asked(&self) -> bool {
-        self.asked.load(Ordering::SeqCst)
-    }
-
-    fn tell(&self, handle: Handle) {
-        *self.reactor.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle);
-        self.pass_on();
-    }
-
-    fn pass_on(&self) {
-        let reactor = self.reactor.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(handle) = &*reactor
-            && self.is_asked()
-        {
-            handle.stop();
-        }
-    }
+/// The first signal asks the node to stop.
+fn stop_on_signal() -> Result<Stop<EndReactor>, Problem> {
+    let stop = Stop::new();
+    let asked = stop.clone();
+    signals::on_first(move || asked.ask())?;
+    Ok(stop)
 }
 
 /// A replica that found itself wrong must not go on; other threads would wait for it for ever.

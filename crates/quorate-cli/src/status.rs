@@ -149,7 +149,7 @@ fn human(cluster: &ClusterView) -> String {
             Answer::Node(view) => {
                 rows.push(row(view, cluster));
                 let progress = view.progress.as_ref().map(ToString::to_string);
-                for note in view.error.iter().chain(&progress) {
+                for note in view.error.iter().chain(&view.notices).chain(&progress) {
                     notes.push_str(&format!("node {name}: {note}\n"));
                 }
             }
@@ -266,6 +266,7 @@ mod tests {
             disk: DiskView::default(),
             version: "0".to_owned(),
             error: None,
+            notices: Vec::new(),
             progress: None,
             members: vec![member(1, None), member(2, Some(7))],
         }

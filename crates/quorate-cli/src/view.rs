@@ -35,6 +35,7 @@ pub(crate) struct NodeView {
     pub(crate) error: Option<String>,
     #[serde(default)]
     pub(crate) progress: Option<ProgressView>,
+    pub(crate) notices: Vec<String>,
     pub(crate) members: Vec<MemberView>,
 }
 
@@ -244,6 +245,7 @@ impl NodeView {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             error: status.error.clone(),
             progress: status.progress.as_ref().map(ProgressView::of_node),
+            notices: status.notices.clone(),
             members: status
                 .peers
                 .iter()
@@ -358,6 +360,7 @@ mod tests {
                 ms: 3000,
             }),
             error: None,
+            notices: Vec::new(),
             peers: vec![peer(1, 1), peer(2, 1), peer(3, 0)],
         }
     }
@@ -385,6 +388,7 @@ mod tests {
             "error": null,
             "progress": {"doing": "catching_up", "unit": "slots", "from": 1, "at": 8, "to": 15,
                          "percent": 50, "per_second": 2, "seconds_left": 4},
+            "notices": [],
             "members": [
                 {"node": 1, "peer": "h:1", "client": null, "admin": null, "role": "leader",
                  "weight": 1, "connected": true, "lag": null},

@@ -100,6 +100,7 @@ impl Requests for Instant {
             disk: DiskUse::default(),
             progress: None,
             error: None,
+            notices: Vec::new(),
             peers: Vec::new(),
         }
     }

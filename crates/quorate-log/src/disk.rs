@@ -19,11 +19,21 @@ mod files;
 #[cfg(target_os = "linux")]
 mod folder;
 pub(crate) mod made;
+#[cfg(target_os = "linux")]
+mod mailbox;
 mod memory;
 #[cfg(target_os = "linux")]
 mod modelled;
 #[cfg(target_os = "linux")]
 mod pace;
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod pace_tests;
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod races_tests;
+#[cfg(target_os = "linux")]
+mod sync;
 #[cfg(target_os = "linux")]
 #[allow(
     unsafe_code,

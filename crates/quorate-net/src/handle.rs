@@ -1,13 +1,8 @@
-//! How other threads talk to the reactor: a bounded queue and a descriptor that wakes it.
+//! How other threads talk to the reactor.
 
 use std::{
-    collections::VecDeque,
-    fmt, io,
-    os::fd::OwnedFd,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        mpsc::{RecvTimeoutError, SyncSender, sync_channel},
-    },
+    fmt,
+    sync::{Arc, mpsc::SyncSender},
     time::Duration,
 };
 
@@ -17,9 +12,9 @@ use quorate_replica::{
     status::{Status, TuningReport},
     tuner::Setting,
 };
-use rustix::event::EventfdFlags;
 
-use crate::{stats::Stats, tcp::resolve::Resolved};
+pub use crate::mailbox::Unanswered;
+use crate::{mailbox::Mailbox, stats::Stats, tcp::resolve::Resolved};
 
 /// How long an answer may take.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
@@ -33,29 +28,6 @@ const TRANSFER_WAIT: Duration = Duration::from_secs(10);
 pub struct Handle {
     shared: Arc<Shared>,
 }
-
-/// Why there is no answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unanswered {
-    /// The reactor has stopped.
-    Stopped,
-    /// Too many questions are waiting.
-    Busy,
-    /// It did not answer in time.
-    TimedOut,
-}
-
-impl fmt::Display for Unanswered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Stopped => "the node has stopped",
-            Self::Busy => "the node is busy; try again",
-            Self::TimedOut => "the node did not answer in time",
-        })
-    }
-}
-
-impl std::error::Error for Unanswered {}
 
 /// Why leadership was not handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,83 +79,8 @@ pub(crate) enum Command {
     Hold(Option<Setting>, u64, SyncSender<TuningReport>),
 }
 
-/// What both sides see.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    wake: OwnedFd,
-    commands_max: usize,
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    commands: VecDeque<Command>,
-    resolved: Vec<Resolved>,
-    stop: bool,
-    ended: bool,
-}
-
-/// What has gathered for the reactor.
-pub(crate) struct Mail {
-    pub(crate) commands: VecDeque<Command>,
-    pub(crate) resolved: Vec<Resolved>,
-    pub(crate) stop: bool,
-}
-
-impl Shared {
-    pub(crate) fn new(commands_max: usize) -> io::Result<Arc<Self>> {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let wake = rustix::event::eventfd(0, flags)?;
-        Ok(Arc::new(Self {
-            wake,
-            commands_max,
-            state: Mutex::default(),
-        }))
-    }
-
-    pub(crate) fn wake_fd(&self) -> &OwnedFd {
-        &self.wake
-    }
-
-    /// A panic elsewhere cannot leave this state half changed: each change is one assignment.
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Full counters and a closed descriptor both mean that the reactor needs no waking.
-    fn wake(&self) {
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
-    }
-
-    /// Takes everything, and makes the descriptor unreadable.
-    pub(crate) fn take(&self) -> Mail {
-        let _ = rustix::io::read(&self.wake, &mut [0; 8]);
-        let mut state = self.state();
-        Mail {
-            commands: std::mem::take(&mut state.commands),
-            resolved: std::mem::take(&mut state.resolved),
-            stop: state.stop,
-        }
-    }
-
-    /// A peer's name was looked up. At most one look-up per peer runs, so this is bounded.
-    pub(crate) fn resolved(&self, resolved: Resolved) {
-        let mut state = self.state();
-        if !state.ended {
-            state.resolved.push(resolved);
-        }
-        drop(state);
-        self.wake();
-    }
-
-    /// No answer will come any more: askers hear that at once, for their channels are dropped.
-    pub(crate) fn end(&self) {
-        let mut state = self.state();
-        state.ended = true;
-        state.commands.clear();
-        state.resolved.clear();
-    }
-}
+/// What both sides see. At most one look-up of a name per peer runs, so the news are bounded.
+pub(crate) type Shared = Mailbox<Command, Resolved>;
 
 impl Handle {
     pub(crate) const fn new(shared: Arc<Shared>) -> Self {
@@ -224,8 +121,7 @@ impl Handle {
 
     /// Asks the reactor to finish what was accepted and to stop. Returns at once.
     pub fn stop(&self) {
-        self.shared.state().stop = true;
-        self.shared.wake();
+        self.shared.stop();
     }
 
     fn ask<T>(
@@ -233,21 +129,6 @@ impl Handle {
         wait: Duration,
         command: impl FnOnce(SyncSender<T>) -> Command,
     ) -> Result<T, Unanswered> {
-        // Room for the answer, so that the reactor never waits for an asker.
-        let (reply, answer) = sync_channel(1);
-        let mut state = self.shared.state();
-        if state.ended {
-            return Err(Unanswered::Stopped);
-        }
-        if state.commands.len() >= self.shared.commands_max {
-            return Err(Unanswered::Busy);
-        }
-        state.commands.push_back(command(reply));
-        drop(state);
-        self.shared.wake();
-        answer.recv_timeout(wait).map_err(|error| match error {
-            RecvTimeoutError::Timeout => Unanswered::TimedOut,
-            RecvTimeoutError::Disconnected => Unanswered::Stopped,
-        })
+        self.shared.ask(wait, command)
     }
 }

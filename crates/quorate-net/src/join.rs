@@ -1,14 +1,20 @@
-//! A node without a cluster asks the founder what was founded ([era-11]); before the reactor runs.
+//! What a node without a cluster asks others before its reactor runs: the founder, what was founded
+//! ([era-11]); and the founder everybody, whether there is a cluster already.
 
 use std::{
     fmt,
     io::{self, Read, Write},
     net::{SocketAddr, TcpStream, ToSocketAddrs},
+    sync::mpsc::channel,
+    thread,
     time::{Duration, Instant},
 };
 
-use quorate_core::node_id::{Incarnation, Member};
-use quorate_wire::{Decoded, Frame, HANDSHAKE_BODY_BYTES_MAX, Join, RefusalCode, decode, encode};
+use quorate_core::node_id::{Member, NodeId};
+use quorate_wire::{
+    Decoded, Frame, HANDSHAKE_BODY_BYTES_MAX, Hello, Join, Lane, NO_CLUSTER, PROTOCOL_VERSION,
+    RefusalCode, decode, encode,
+};
 
 use crate::host::Founded;
 
@@ -62,14 +68,63 @@ pub fn join(
             progress(&format!("waiting for the founder at {founder}: {why}"));
             last = why;
         }
-        std::thread::sleep(PAUSE);
+        thread::sleep(PAUSE);
     }
 }
 
 /// Whether asking again is of no use.
 const fn is_final(code: RefusalCode) -> bool {
     // The founder may itself be about to found, or to be told who it is.
-    !matches!(code, RefusalCode::NotFounded | RefusalCode::Other(_))
+    !matches!(
+        code,
+        RefusalCode::NotFounded | RefusalCode::Starting | RefusalCode::Other(_)
+    )
+}
+
+/// How long a founder waits for what the others say.
+pub const FOUNDER_PATIENCE: Duration = ATTEMPT_MAX;
+
+/// Asks listed nodes, all at once, whether they belong to a cluster: those that say so. Who is not
+/// there, or does not answer in time, says nothing.
+pub fn members_among(nodes: &[(NodeId, String)], me: NodeId, patience: Duration) -> Vec<NodeId> {
+    let deadline = Instant::now() + patience;
+    let (tell, told) = channel();
+    for (node, address) in nodes {
+        let (node, address, tell) = (*node, address.clone(), tell.clone());
+        // Not waited for: a name may take long to look up. Without a thread nobody is asked.
+        let asking = thread::Builder::new().name("ask".to_owned());
+        let _ = asking.spawn(move || {
+            // The question is over if nobody listens.
+            let _ = tell.send(is_member(node, &address, me).then_some(node));
+        });
+    }
+    drop(tell);
+    let mut members = Vec::new();
+    // Ends when all have answered, or when the time is up.
+    while let Ok(member) = told.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+        members.extend(member);
+    }
+    members.sort_unstable();
+    members
+}
+
+/// Whether somebody there belongs to a cluster. Whoever knows none says so; any other answer is that
+/// of a node which runs, whatever it thinks of the question.
+fn is_member(node: NodeId, address: &str, me: NodeId) -> bool {
+    let hello = Hello {
+        version: PROTOCOL_VERSION,
+        cluster: NO_CLUSTER,
+        from: Member::first(me.0),
+        boot: 0,
+        to: node,
+        lane: Lane::Control,
+        client: "",
+        admin: "",
+    };
+    match exchange(address, me, &Frame::Hello(hello), &|| false) {
+        Ok(Answer::Refused(RefusalCode::NotFounded, _)) | Err(_) => false,
+        Ok(Answer::Refused(..) | Answer::Founded(_)) => true,
+    }
 }
 
 enum Answer {
@@ -78,14 +133,20 @@ enum Answer {
 }
 
 fn attempt(founder: &str, request: Join, stop: &dyn Fn() -> bool) -> io::Result<Answer> {
+    exchange(founder, request.node, &Frame::Join(request), stop)
+}
+
+/// One question, one answer.
+fn exchange(
+    address: &str,
+    from: NodeId,
+    question: &Frame<'_>,
+    stop: &dyn Fn() -> bool,
+) -> io::Result<Answer> {
     let deadline = Instant::now() + ATTEMPT_MAX;
-    let mut stream = connect(founder)?;
-    let from = Member {
-        node: request.node,
-        incarnation: Incarnation(0),
-    };
+    let mut stream = connect(address)?;
     let mut out = Vec::new();
-    encode(from, &Frame::Join(request), &mut out).map_err(io::Error::other)?;
+    encode(Member::first(from.0), question, &mut out).map_err(io::Error::other)?;
     stream.set_write_timeout(Some(ATTEMPT_MAX))?;
     stream.set_read_timeout(Some(PAUSE))?;
     stream.write_all(&out)?;

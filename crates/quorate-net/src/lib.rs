@@ -12,17 +12,25 @@ pub mod limiter;
 pub mod limits;
 pub mod listen;
 pub mod reactor;
+pub mod starting;
 pub mod stats;
 pub mod tcp;
 
 mod complaints;
+mod mailbox;
+#[cfg(test)]
+mod mailbox_races;
 mod poller;
+mod sync;
+mod wake;
 
 pub use handle::{Handle, Metrics, TransferError, Unanswered};
 pub use host::{Founded, Host, Now, PeerUp, Refused};
-pub use join::{JoinError, join};
+pub use join::{FOUNDER_PATIENCE, JoinError, join, members_among};
 pub use limiter::Limiter;
 pub use limits::Limits;
 pub use listen::{BindError, Listeners};
 pub use reactor::{Identity, PeerAddress, Reactor, Settings};
+pub use starting::Starting;
 pub use stats::Stats;
+pub use wake::Wake;

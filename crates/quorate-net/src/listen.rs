@@ -11,6 +11,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use quorate_core::node_id::NodeId;
+
+use crate::starting::Starting;
+
 /// Connections that the kernel holds until they are accepted; bounded by `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
@@ -110,6 +114,16 @@ impl Listeners {
             peer_address,
             client_address: None,
         })
+    }
+
+    /// Answers at the peer address in the name of this node while it starts, until what is returned
+    /// is dropped. `cluster` is the node's, if that is known already.
+    pub fn answer_while_starting(
+        &self,
+        node: NodeId,
+        cluster: Option<u128>,
+    ) -> io::Result<Starting> {
+        Starting::answer(&self.peer, node, cluster)
     }
 
     /// Where peers connect.

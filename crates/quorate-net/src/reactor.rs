@@ -11,7 +11,10 @@ use quorate_core::{
     node_id::{Member, NodeId},
     time::Time,
 };
-use quorate_replica::{Probed, status::Addresses};
+use quorate_replica::{
+    Probed,
+    status::{Addresses, Status},
+};
 
 use crate::{
     clients::{Accepted, Clients, Listener},
@@ -131,7 +134,7 @@ impl<H: Host> Reactor<H> {
         } = settings;
         let poller = Arc::new(Poller::new()?);
         let shared = Shared::new(limits.commands_max)?;
-        poller.add(shared.wake_fd(), WAKE, Interest::READ)?;
+        poller.add(shared.wake(), WAKE, Interest::READ)?;
         poller.add(&listeners.peer, PEER_LISTENER, Interest::READ)?;
         if let Some(client) = &listeners.client {
             poller.add(client, CLIENT_LISTENER, Interest::READ)?;
@@ -253,10 +256,10 @@ impl<H: Host> Reactor<H> {
 
     fn on_mail(&mut self, now: Now) {
         let mail = self.shared.take();
-        for resolved in mail.resolved {
+        for resolved in mail.news {
             self.peers.on_resolved(resolved, now);
         }
-        for command in mail.commands {
+        for command in mail.questions {
             match command {
                 Command::Transfer(to, reply) => self.on_transfer(to, reply, now),
                 Command::Probe(reply) => self.on_probe(reply, now),
@@ -310,7 +313,7 @@ impl<H: Host> Reactor<H> {
         }
         for question in std::mem::take(&mut self.questions) {
             match question {
-                Command::Status(reply) => drop(reply.try_send(self.host.status())),
+                Command::Status(reply) => drop(reply.try_send(self.status())),
                 Command::Metrics(reply) => drop(reply.try_send(self.metrics())),
                 Command::Tuning(reply) => drop(reply.try_send(self.host.tuning())),
                 Command::Transfer(..) | Command::Hold(..) | Command::Probe(..) => {
@@ -318,6 +321,12 @@ impl<H: Host> Reactor<H> {
                 }
             }
         }
+    }
+
+    fn status(&self) -> Status {
+        let mut status = self.host.status();
+        status.notices.extend(self.peers.notices(self.time()));
+        status
     }
 
     fn metrics(&self) -> Metrics {

@@ -12,7 +12,7 @@ use std::{
 use common::{Bound, CLUSTER, Event, Node, Raw, Start, Task, batch, hello, lone, patient};
 use quorate_core::{message::Message, node_id::Member, node_id::NodeId};
 use quorate_net::{Limits, PeerAddress};
-use quorate_wire::{Frame, Hello, Lane, encode};
+use quorate_wire::{Frame, Hello, Lane, NO_CLUSTER, encode};
 
 fn run(bounds: Vec<Bound>) -> Vec<Node> {
     let peers: Vec<PeerAddress> = bounds.iter().map(Bound::peer_address).collect();
@@ -148,7 +148,10 @@ fn strangers_are_refused_with_a_reason() {
     let check = |hello: Hello<'_>, expected: &str| {
         let mut raw = Raw::connect(&node);
         raw.say(&hello);
-        assert_eq!(raw.answer(), expected);
+        let answer = raw.answer();
+        assert_eq!(answer, expected);
+        let id = format!("{CLUSTER:x}");
+        assert!(!answer.contains(&id), "strangers learn the cluster's id");
         assert_eq!(raw.answer(), "end");
     };
     check(
@@ -156,8 +159,7 @@ fn strangers_are_refused_with_a_reason() {
             cluster: 5,
             ..hello(2)
         },
-        "ForeignCluster: node 2 belongs to cluster 00000000000000000000000000000005, \
-         node 1 to 00000000000000000123456789abcdef",
+        "ForeignCluster: node 2 does not belong to the cluster of node 1",
     );
     check(
         Hello {
@@ -215,16 +217,57 @@ fn nodes_of_two_clusters_never_connect() {
         .bind(),
     ];
     let nodes = run(bounds);
-    for node in &nodes {
+    for (node, other) in [(&nodes[0], 2), (&nodes[1], 1)] {
         node.wait_stats("several refusals", |stats| stats.refusals >= 4);
         assert!(node.shared.lock().events.is_empty());
         assert_eq!(node.handle.metrics().unwrap().stats.peers_connected, 0);
+        // Both tell their operators.
+        let notices = node.handle.status().unwrap().notices;
+        let expected = format!("node {other} at ");
+        assert!(notices[0].starts_with(&expected), "{notices:?}");
+        assert!(notices[0].contains("another cluster"), "{notices:?}");
     }
+}
+
+/// Whoever says so in the name of a peer that is here is not that peer; who comes home is no stranger.
+#[test]
+fn a_peer_of_our_own_cluster_is_never_called_foreign() {
+    let node = lone(Limits::default(), &[2, 3]);
+    let stranger = Hello {
+        cluster: CLUSTER + 1,
+        ..hello(2)
+    };
+    let foreign = |of: &Hello<'_>| {
+        let mut raw = Raw::connect(&node);
+        raw.say(of);
+        assert!(raw.answer().starts_with("ForeignCluster"));
+        node.handle.status().unwrap().notices
+    };
+    assert_eq!(foreign(&stranger).len(), 1);
+    let _home = Raw::greet(&node, hello(2));
+    node.shared.wait_event(&Event::Up(NodeId(2), 1));
+    assert!(node.handle.status().unwrap().notices.is_empty());
+    assert!(foreign(&stranger).is_empty());
+    // Somebody who only asks before it founds a cluster, and somebody whom nobody knows.
+    let asks = Hello {
+        cluster: NO_CLUSTER,
+        ..hello(3)
+    };
+    assert!(foreign(&asks).is_empty());
+    let unknown = Hello {
+        cluster: CLUSTER + 1,
+        ..hello(9)
+    };
+    assert!(foreign(&unknown).is_empty());
 }
 
 #[test]
 fn a_second_connection_of_a_peer_replaces_the_first() {
-    let node = lone(Limits::default(), &[2]);
+    let limits = Limits {
+        handshake_ms: 60_000,
+        ..Limits::default()
+    };
+    let node = lone(limits, &[2]);
     let mut first = Raw::greet(&node, hello(2));
     let mut bulk = Raw::greet(
         &node,
@@ -250,7 +293,12 @@ fn a_second_connection_of_a_peer_replaces_the_first() {
     assert_eq!(second.answer(), "end");
     assert_eq!(bulk.answer(), "end");
 
-    // And an older one does not come back while the newer is there.
+    // And an older one does not come back while the newer lives.
+    let message = Message::ReadRequest { id: 3 };
+    let bytes = None;
+    newer.send(Member::first(2), &Frame::Protocol { message, bytes });
+    let spoke = Event::Read(NodeId(2), 3);
+    node.shared.wait_event(&spoke);
     let mut older = Raw::connect(&node);
     older.say(&hello(2));
     assert_eq!(
@@ -262,7 +310,7 @@ fn a_second_connection_of_a_peer_replaces_the_first() {
     assert!(newer.answer().contains("ReadRequest { id: 2 }"));
     let events = node.shared.lock().events.clone();
     let (up, down) = (|boot| Event::Up(NodeId(2), boot), Event::Down(NodeId(2)));
-    assert_eq!(events, [up(1), down.clone(), up(1), down, up(2)]);
+    assert_eq!(events, [up(1), down.clone(), up(1), down, up(2), spoke]);
 }
 
 /// G-rule of all planes: who does not read costs its bounded queue and nothing else.

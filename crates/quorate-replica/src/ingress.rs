@@ -69,6 +69,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return;
         }
         self.tuning.on_message(now, from.node, &message);
+        self.promises.heard(now, &message, self.node.era());
         let Some(held) = self.admit(&message, bytes) else {
             return;
         };

@@ -78,6 +78,7 @@ mod payloads;
 pub mod plane;
 pub mod pressure;
 mod probe;
+mod promise;
 mod pursuit;
 mod reads;
 mod repair;

@@ -36,6 +36,7 @@ use crate::{
     payloads::{Payload, Payloads},
     plane::Plane,
     probe::{Probe, Probed},
+    promise::Promises,
     reads::Reads,
     repair::Repair,
     requests::Requester,
@@ -74,6 +75,7 @@ pub struct Replica<D: Disk, S: StateMachine> {
     /// What lingers in the log is written then.
     pub(crate) write_by: Option<Time>,
     pub(crate) role: Role,
+    pub(crate) promises: Promises,
     // The log.
     pub(crate) log: Log<D>,
     pub(crate) log_reads: LogReads,
@@ -174,6 +176,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return;
         }
         self.drain_inbox(now, plane);
+        let promised = self.node.acceptor().promised();
+        self.promises.look(now, promised, self.node.era());
         self.tick(now, plane);
         self.expire(now);
         self.apply(now);
@@ -248,6 +252,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// tuner would do; `None` ends that.
     pub fn hold_setting(&mut self, now: Time, setting: Option<Setting>, until: Time) {
         self.tuning.hold(now, setting, until);
+    }
+
+    /// What an operator should be told once, if there is something new.
+    pub fn next_notice(&mut self, now: Time) -> Option<String> {
+        self.promises.take_news(now)
     }
 
     /// The next change of batch and window that was not asked for yet, for the operator's log.

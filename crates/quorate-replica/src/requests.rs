@@ -134,6 +134,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             disk: self.disk_use(now),
             progress: self.progress(now),
             error: self.error(),
+            notices: self.promises.notice(now).into_iter().collect(),
             peers: self.known_peers(now),
         }
     }

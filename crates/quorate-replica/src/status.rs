@@ -197,6 +197,8 @@ pub struct Status {
     pub progress: Option<Progress>,
     /// Why it does not vote or serve, if it does not.
     pub error: Option<String>,
+    /// What somebody should look at, whether or not it serves.
+    pub notices: Vec<String>,
     /// Everybody it knows, itself included, in order of ids.
     pub peers: Vec<Peer>,
 }

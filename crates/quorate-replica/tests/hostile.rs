@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use quorate_core::{
-    ballot::Ballot,
+    ballot::{Ballot, Era},
     effect::Refusal,
     message::{Message, Phase2a},
     node_id::{Member, NodeId},
@@ -272,4 +272,54 @@ fn impossible_frames_change_nothing() {
         Some(&Outcome::Written(Vec::new()))
     );
     assert_eq!(cluster.replica(leader).service().0, 1);
+}
+
+/// [ballot-4] A stranger's ballot of an era that does not exist cannot be refused, and is kept for ever:
+/// the node says so, also after a restart, and the others go on.
+#[test]
+fn promise_to_an_era_that_nobody_knows_is_told() {
+    let (mut cluster, leader) = cluster();
+    let victim = NodeId(1 + leader.0 % 3);
+    let other = 1 + victim.0 % 3;
+    let ballot = Ballot {
+        era: Era(1 << 31),
+        round: 1,
+        node: NodeId(other),
+    };
+    let message = Message::Phase1a {
+        ballot,
+        from: Slot(1),
+    };
+    let bytes = None;
+    tell(
+        &mut cluster,
+        victim,
+        other,
+        Frame::Protocol { message, bytes },
+    );
+    let notices = |cluster: &Cluster<Tally>, node: NodeId| {
+        let now = cluster.now();
+        cluster.replica(node).status(now).notices
+    };
+    let told = |cluster: &mut Cluster<Tally>| {
+        let is_told = |cluster: &mut Cluster<Tally>| !notices(cluster, victim).is_empty();
+        assert!(cluster.run_until(10_000, is_told), "it is noticed");
+        let notice = notices(cluster, victim).remove(0);
+        assert!(notice.contains("2147483648.1."), "{notice}");
+        for node in [leader, NodeId(6 - leader.0 - victim.0)] {
+            assert_eq!(notices(cluster, node), [] as [&str; 0], "it is in order");
+        }
+    };
+    assert!(notices(&cluster, victim).is_empty(), "it may lag behind");
+    told(&mut cluster);
+    let tag = cluster.write(leader, b"1");
+    let done = |cluster: &mut Cluster<Tally>| cluster.outcome(leader, tag).is_some();
+    assert!(cluster.run_until(10_000, done), "the others go on");
+    assert!(matches!(
+        cluster.outcome(leader, tag),
+        Some(Outcome::Written(_))
+    ));
+    cluster.crash(victim);
+    cluster.start(victim);
+    told(&mut cluster);
 }

@@ -13,6 +13,8 @@ use quorate_core::{
 
 /// Longest address or reason, in bytes.
 pub const TEXT_BYTES_MAX: usize = 1024;
+/// The cluster of a node that has none, in a hello: it asks whether there is one before it founds one.
+pub const NO_CLUSTER: u128 = 0;
 
 /// Most nodes in a founding list.
 pub const FOUNDING_MEMBERS_MAX: usize = 64;
@@ -60,6 +62,8 @@ pub enum RefusalCode {
     NotFounder,
     /// The frame was not expected here.
     Unexpected,
+    /// The refuser does not serve yet.
+    Starting,
     /// Something that this version has no word for.
     Other(u32),
 }
@@ -77,6 +81,7 @@ impl RefusalCode {
             Self::ListDiffers => 7,
             Self::NotFounder => 8,
             Self::Unexpected => 9,
+            Self::Starting => 10,
             Self::Other(number) => number,
         }
     }
@@ -93,6 +98,7 @@ impl RefusalCode {
             7 => Self::ListDiffers,
             8 => Self::NotFounder,
             9 => Self::Unexpected,
+            10 => Self::Starting,
             other => Self::Other(other),
         }
     }
@@ -103,7 +109,7 @@ impl RefusalCode {
 pub struct Hello<'a> {
     /// The highest protocol version spoken.
     pub version: u16,
-    /// The group.
+    /// The group, or [`NO_CLUSTER`].
     pub cluster: u128,
     /// The speaker.
     pub from: Member,

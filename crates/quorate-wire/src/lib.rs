@@ -32,7 +32,7 @@ pub mod value;
 
 pub use decode::{Decoded, Malformed, decode};
 pub use encode::{Unencodable, encode, encoded_len};
-pub use frame::{Founding, Frame, Hello, Join, Lane, RefusalCode};
+pub use frame::{Founding, Frame, Hello, Join, Lane, NO_CLUSTER, RefusalCode};
 
 /// Longest body of a frame that this version sends, and the bound that receivers should pass to
 /// [`decode`](fn@decode) once a peer is known.

@@ -1,7 +1,6 @@
 //! A replica inside a program: built, asked, stopped.
 
 use std::{
-    os::fd::OwnedFd,
     path::PathBuf,
     sync::{
         Arc,
@@ -11,15 +10,15 @@ use std::{
 };
 
 use quorate_core::{node_id::NodeId, record::Class};
-use quorate_net::{Handle, Listeners, Reactor, Unanswered};
+use quorate_net::{Handle, Listeners, Reactor, Unanswered, Wake};
 use quorate_replica::{
     front::Failure,
     service::StateMachine,
     status::{Addresses, Status},
 };
-use rustix::event::EventfdFlags;
 
 use crate::{
+    asks::{Asks, asks},
     error::Error,
     folder::Folder,
     local::{Ask, LocalFront, WAITING_MAX, Wanted},
@@ -98,16 +97,13 @@ impl Builder {
         service: impl FnOnce() -> S + Send + 'static,
     ) -> Result<Embedded, Error> {
         let (started, start) = sync_channel(1);
-        let (asks, inbox) = sync_channel(WAITING_MAX);
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let wake = rustix::event::eventfd(0, flags)
-            .map_err(|error| Error::io("make an eventfd", &error.into()))?;
-        let wake = Arc::new(wake);
-        let front = LocalFront::new(inbox, wake.clone());
+        let (asks, asked) =
+            asks(WAITING_MAX).map_err(|error| Error::io("make an eventfd", &error))?;
+        let wake = Arc::clone(asked.wake());
+        let front = LocalFront::new(asked);
         let thread = thread::Builder::new().name("quorate".to_owned());
-        let told = wake.clone();
         let thread = thread
-            .spawn(move || match self.run(service, front, told, &started) {
+            .spawn(move || match self.run(service, front, wake, &started) {
                 Ok(()) => Ok(()),
                 Err(error) => {
                     // Either the caller still waits for the start, or it hears of it at the stop.
@@ -121,7 +117,6 @@ impl Builder {
         Ok(Embedded {
             handle,
             asks,
-            wake,
             thread: Some(thread),
         })
     }
@@ -130,7 +125,7 @@ impl Builder {
         self,
         service: impl FnOnce() -> S,
         front: LocalFront,
-        wake: Arc<OwnedFd>,
+        wake: Arc<Wake>,
         started: &SyncSender<Result<Handle, Error>>,
     ) -> Result<(), Error> {
         let Self { settings, peer } = self;
@@ -144,6 +139,8 @@ impl Builder {
             peer,
             ..Addresses::default()
         };
+        let starting = listeners.answer_while_starting(folder.node(), folder.cluster());
+        let starting = starting.map_err(|error| Error::io("start a thread", &error))?;
         let waiting = &mut |why: &str| tracing::info!(why, "waiting");
         let Some(identity) = folder.settle(&settings, &addresses.peer, &|| false, waiting)? else {
             return Err(Error::new(
@@ -151,12 +148,14 @@ impl Builder {
                 "stopped before the cluster was founded",
             ));
         };
+        starting.belongs_to(identity.founding().cluster);
         let tell = &mut |opening: Opening<'_>| {
             if let Opening::Disk(reason) = opening {
                 tracing::info!(reason, "disk");
             }
         };
         let (host, net) = node::open(&settings, identity, addresses, service(), front, tell)?;
+        drop(starting);
         let failed = |error| Error::io("the reactor failed", &error);
         let (reactor, handle) =
             Reactor::new(net, listeners, host.woken_by(wake)).map_err(failed)?;
@@ -169,8 +168,7 @@ impl Builder {
 #[derive(Debug)]
 pub struct Embedded {
     handle: Handle,
-    asks: SyncSender<Ask>,
-    wake: Arc<OwnedFd>,
+    asks: Asks<Ask>,
     thread: Option<JoinHandle<Result<(), Error>>>,
 }
 
@@ -198,12 +196,9 @@ impl Embedded {
 
     fn ask(&self, wanted: Wanted) -> Result<Vec<u8>, NotDone> {
         let (answer, reply) = sync_channel(1);
-        let stopped = NotDone(Failure::Stopping);
-        self.asks
-            .send(Ask { wanted, answer })
-            .map_err(|_| stopped)?;
-        // The counter can only be full of wake-ups that are still to be seen.
-        let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
+        if !self.asks.put(Ask { wanted, answer }) {
+            return Err(NotDone(Failure::Stopping));
+        }
         // Whether it was executed is not known once the node is gone with it.
         reply
             .recv()

@@ -104,6 +104,7 @@ pub(crate) fn join_refused(code: RefusalCode, reason: &str) -> Error {
         | RefusalCode::WrongNode
         | RefusalCode::NotFounded
         | RefusalCode::Unexpected
+        | RefusalCode::Starting
         | RefusalCode::Other(_) => "check --cluster",
     };
     Error::new(

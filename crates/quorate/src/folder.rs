@@ -9,8 +9,8 @@ use std::{
 
 use quorate_core::{node_id::NodeId, record::Class};
 use quorate_log::identity::{Expected, Founding, Identity, IdentityError};
-use quorate_net::{JoinError, join};
-use quorate_wire::Join;
+use quorate_net::{FOUNDER_PATIENCE, JoinError, join, members_among};
+use quorate_wire::{Join, NO_CLUSTER};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::{
@@ -76,6 +76,14 @@ impl Folder {
         }
     }
 
+    /// The cluster that the folder belongs to, if it does.
+    pub fn cluster(&self) -> Option<u128> {
+        match self {
+            Self::Known(identity) => Some(identity.founding().cluster),
+            Self::Founder { .. } | Self::Joiner { .. } => None,
+        }
+    }
+
     /// How many nodes the cluster has, or is to have.
     pub fn nodes(&self, settings: &Settings) -> usize {
         let listed = settings.cluster.len().max(1);
@@ -106,7 +114,10 @@ impl Folder {
     ) -> Result<Option<Identity>, Error> {
         let founding = match self {
             Self::Known(identity) => return Ok(Some(identity)),
-            Self::Founder { node } => found(settings, node, peer)?,
+            Self::Founder { node } => {
+                refuse_second_cluster(settings, node)?;
+                found(settings, node, peer)?
+            }
             Self::Joiner { node, founder } => {
                 match ask_founder(settings, node, &founder, stop, waiting)? {
                     Some(founding) => founding,
@@ -152,6 +163,28 @@ fn refuse_other_contents(settings: &Settings) -> Result<(), Error> {
     }
 }
 
+/// An empty folder may be a lost one: then the others have a cluster, and this node would found another
+/// at the same addresses. Who is not up says nothing; it will not follow this node either.
+fn refuse_second_cluster(settings: &Settings, node: NodeId) -> Result<(), Error> {
+    let others = settings.cluster.iter().filter(|(other, _)| **other != node);
+    let others: Vec<_> = others.map(|(other, at)| (*other, at.clone())).collect();
+    let Some(member) = members_among(&others, node, FOUNDER_PATIENCE)
+        .first()
+        .copied()
+    else {
+        return Ok(());
+    };
+    let address = &settings.cluster[&member];
+    let what = format_args!(
+        "node {member} at {address} belongs to a cluster already, and this folder is empty: node {node} \
+         would found a second cluster at the same addresses"
+    );
+    Err(Error::new("cluster_exists", what).hint(
+        "if this node lost its folder, bring it back, and let the others serve until then; for a new \
+         cluster, use empty folders on all nodes, or other addresses",
+    ))
+}
+
 /// [era-11] Founding: a random cluster id, the listed members with weight 1 each.
 fn found(settings: &Settings, node: NodeId, peer: &str) -> Result<Founding, Error> {
     let members = if settings.cluster.is_empty() {
@@ -160,7 +193,7 @@ fn found(settings: &Settings, node: NodeId, peer: &str) -> Result<Founding, Erro
         settings.cluster.clone()
     };
     Ok(Founding {
-        cluster: u128::from_le_bytes(random()?),
+        cluster: u128::from_le_bytes(random()?).max(NO_CLUSTER + 1),
         node,
         class: settings.class.unwrap_or(Class::Durable),
         store: settings

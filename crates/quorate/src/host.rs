@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    os::fd::{AsFd as _, BorrowedFd},
     sync::Arc,
 };
 
@@ -16,7 +16,7 @@ use quorate_log::{
     disk::FileDisk,
     identity::{Identity, IdentityError},
 };
-use quorate_net::{Founded, Host, Now, PeerUp, Refused};
+use quorate_net::{Founded, Host, Now, PeerUp, Refused, Wake};
 use quorate_replica::{
     Probed, Replica,
     events::Event,
@@ -37,8 +37,9 @@ pub struct NodeHost<S: StateMachine, F> {
     front: F,
     identity: Identity,
     /// Readable when the front has something to poll for.
-    wake: Option<Arc<OwnedFd>>,
-    /// The greatest incarnation in which each node was met.
+    wake: Option<Arc<Wake>>,
+    /// The incarnation in which each node was met last. A hello proves nothing, so a higher one counts
+    /// only until the node itself is back.
     incarnations: BTreeMap<NodeId, Incarnation>,
     journal: Journal,
     now: Now,
@@ -64,7 +65,7 @@ impl<S: StateMachine, F: Front> NodeHost<S, F> {
 
     /// The front is polled when this descriptor becomes readable, too.
     #[must_use]
-    pub fn woken_by(mut self, wake: Arc<OwnedFd>) -> Self {
+    pub fn woken_by(mut self, wake: Arc<Wake>) -> Self {
         self.wake = Some(wake);
         self
     }
@@ -122,8 +123,8 @@ impl<S: StateMachine, F: Front> NodeHost<S, F> {
 
 impl<S: StateMachine, F: Front> Host for NodeHost<S, F> {
     fn peer_up(&mut self, now: Now, peer: &PeerUp, _: &mut dyn Plane) {
-        let met = self.incarnations.entry(peer.member.node).or_default();
-        *met = peer.member.incarnation.max(*met);
+        let Member { node, incarnation } = peer.member;
+        self.incarnations.insert(node, incarnation);
         self.replica
             .peer_up(now.time, peer.member, peer.boot, peer.addresses.clone());
     }
@@ -191,6 +192,9 @@ impl<S: StateMachine, F: Front> Host for NodeHost<S, F> {
 
     fn end_turn(&mut self, now: Time) {
         self.wake_at = self.replica.end_turn(now);
+        if let Some(notice) = self.replica.next_notice(now) {
+            tracing::error!("{notice}");
+        }
         while let Some(change) = self.replica.next_change() {
             log_change(&change);
         }

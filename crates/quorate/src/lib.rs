@@ -9,6 +9,9 @@
 //! reactor drives.
 #![forbid(unsafe_code)]
 
+mod asks;
+#[cfg(test)]
+mod asks_races;
 mod descriptors;
 mod embedded;
 mod error;
@@ -19,6 +22,7 @@ mod local;
 mod metrics;
 mod node;
 mod settings;
+mod sync;
 
 pub use descriptors::{Descriptors, raise_descriptor_limit};
 pub use embedded::{Builder, Embedded, NotDone};

@@ -1,15 +1,10 @@
 //! Requests of the program that embeds the replica: a front without connections.
 
-use std::{
-    collections::BTreeMap,
-    os::fd::OwnedFd,
-    sync::{
-        Arc,
-        mpsc::{Receiver, SyncSender, TryRecvError},
-    },
-};
+use std::{collections::BTreeMap, sync::mpsc::SyncSender};
 
 use quorate_replica::front::{Completion, ConnectionId, Failure, Front, Requests, Tag};
+
+use crate::asks::Asked;
 
 /// Requests that may wait for the reactor; more wait in their callers.
 pub(crate) const WAITING_MAX: usize = 4096;
@@ -37,19 +32,16 @@ struct Open {
 
 /// The reactor's side of a program's requests.
 pub(crate) struct LocalFront {
-    asks: Receiver<Ask>,
-    /// Readable while something waits in `asks`.
-    wake: Arc<OwnedFd>,
+    asks: Asked<Ask>,
     open: BTreeMap<Tag, Open>,
     last: u64,
     nothing: Vec<u8>,
 }
 
 impl LocalFront {
-    pub(crate) fn new(asks: Receiver<Ask>, wake: Arc<OwnedFd>) -> Self {
+    pub(crate) fn new(asks: Asked<Ask>) -> Self {
         Self {
             asks,
-            wake,
             open: BTreeMap::new(),
             last: 0,
             nothing: Vec::new(),
@@ -81,13 +73,9 @@ impl LocalFront {
 
 impl Front for LocalFront {
     fn poll(&mut self, requests: &mut dyn Requests) {
-        // First the signal, then the queue: what comes in between signals again.
-        let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
-        loop {
-            match self.asks.try_recv() {
-                Ok(ask) => self.ask(ask, requests),
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return,
-            }
+        self.asks.begin();
+        while let Some(ask) = self.asks.next() {
+            self.ask(ask, requests);
         }
     }
 

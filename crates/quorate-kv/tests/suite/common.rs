@@ -230,6 +230,7 @@ impl Requests for World {
             disk: DiskUse::default(),
             progress: None,
             error: None,
+            notices: Vec::new(),
             peers: (1..=3).map(peer).collect(),
         }
     }

@@ -17,6 +17,7 @@ use super::{
     Buffer, Completed, Disk, DiskCounters, Place, Segment, SegmentFile, Source, Zeros,
     event::Event,
     folder::{self, Abilities, Folder},
+    mailbox::{Inbox, Mailbox},
     pace::Pace,
 };
 use crate::{error::DiskError, log::DEPTH_MAX};
@@ -51,35 +52,8 @@ pub(super) struct Maker {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Where threads put what they finished.
-#[derive(Clone, Debug)]
-pub(super) struct Mailbox {
-    done: Sender<Completed>,
-    event: Arc<Event>,
-}
-
-impl Mailbox {
-    pub(super) fn new(event: &Arc<Event>) -> (Self, Receiver<Completed>) {
-        let (done, receiver) = channel();
-        (
-            Self {
-                done,
-                event: Arc::clone(event),
-            },
-            receiver,
-        )
-    }
-
-    fn put(&self, completed: Completed) {
-        // Nobody listens any more if the disk is being dropped.
-        if self.done.send(completed).is_ok() {
-            self.event.signal();
-        }
-    }
-}
-
 impl Maker {
-    pub(super) fn start(folder: &Folder, mailbox: Mailbox) -> io::Result<Self> {
+    pub(super) fn start(folder: &Folder, mailbox: Mailbox<Completed>) -> io::Result<Self> {
         let (jobs, receiver) = channel();
         let worker = Worker::new(folder, Arc::new(Mutex::new(receiver)), mailbox);
         let pace = Arc::clone(&worker.pace);
@@ -126,7 +100,7 @@ impl Drop for Maker {
 
 struct Worker {
     jobs: Arc<Mutex<Receiver<Job>>>,
-    mailbox: Mailbox,
+    mailbox: Mailbox<Completed>,
     pace: Arc<Pace>,
     data: PathBuf,
     path: PathBuf,
@@ -136,7 +110,7 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(folder: &Folder, jobs: Arc<Mutex<Receiver<Job>>>, mailbox: Mailbox) -> Self {
+    fn new(folder: &Folder, jobs: Arc<Mutex<Receiver<Job>>>, mailbox: Mailbox<Completed>) -> Self {
         Self {
             jobs,
             mailbox,
@@ -219,7 +193,7 @@ pub(super) struct Threads {
     jobs: Option<Sender<Job>>,
     workers: Vec<JoinHandle<()>>,
     maker: Maker,
-    done: Receiver<Completed>,
+    done: Inbox<Completed>,
     /// Failed before a thread was bothered.
     refused: VecDeque<Completed>,
     event: Arc<Event>,
@@ -366,12 +340,7 @@ impl Disk for Threads {
         if let Some(refused) = self.refused.pop_front() {
             return Some(refused);
         }
-        if let Ok(done) = self.done.try_recv() {
-            return Some(done);
-        }
-        // Drained before the last look: what is put in later signals anew.
-        self.event.drain();
-        self.done.try_recv().ok()
+        self.done.take()
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {

@@ -21,7 +21,7 @@ use std::{
     io,
     os::fd::{AsFd, BorrowedFd},
     path::Path,
-    sync::{Arc, mpsc::Receiver},
+    sync::Arc,
 };
 
 use io_uring::{IoUring, squeue};
@@ -30,8 +30,9 @@ use super::{
     Buffer, Completed, Disk, DiskCounters, OPERATIONS_MAX, Place, Segment, SegmentFile, Source,
     Zeros,
     event::Event,
-    file::{Mailbox, Maker},
+    file::Maker,
     folder::{self, Folder},
+    mailbox::{Inbox, Mailbox},
 };
 use crate::error::DiskError;
 
@@ -108,7 +109,7 @@ pub(super) struct Ring {
     registered: Vec<Buffer>,
     folder: Folder,
     maker: Maker,
-    made: Receiver<Completed>,
+    made: Inbox<Completed>,
     event: Arc<Event>,
     shape: String,
     counters: DiskCounters,
@@ -349,7 +350,7 @@ impl Disk for Ring {
             }
             self.harvest();
         }
-        self.ready.pop_front().or_else(|| self.made.try_recv().ok())
+        self.ready.pop_front().or_else(|| self.made.look())
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {

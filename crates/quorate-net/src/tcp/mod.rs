@@ -6,6 +6,7 @@
 //! bounded queue and nothing else.
 
 pub(crate) mod buffers;
+pub(crate) mod foreign;
 pub mod handshake;
 pub mod peers;
 pub mod resolve;

@@ -1,5 +1,7 @@
 //! All peers with their connections: dials, greets, queues, and tells the host who is there.
 
+mod newcomers;
+
 use std::{collections::VecDeque, net::SocketAddr, os::fd::OwnedFd, sync::Arc};
 
 use quorate_core::{
@@ -9,12 +11,13 @@ use quorate_core::{
 use quorate_replica::{plane::Plane, status::Addresses};
 use quorate_wire::{
     BODY_BYTES_MAX, Decoded, Founding, Frame, HANDSHAKE_BODY_BYTES_MAX, Hello, Lane, Malformed,
-    PROTOCOL_VERSION, RefusalCode, decode, encode,
+    NO_CLUSTER, PROTOCOL_VERSION, RefusalCode, decode, encode,
 };
 use rustc_hash::FxHashMap;
 
 use super::{
     buffers::{Inbox, Moved, Outbox},
+    foreign::Foreign,
     handshake::{Expectation, judge},
     resolve::{Resolved, resolve},
     socket,
@@ -33,6 +36,11 @@ use crate::{
 /// That a peer came, or went, is told of a few times in so long.
 const TELL_EVERY_MS: u64 = 10_000;
 const TELL_BURST: u32 = 6;
+/// What to make of two clusters at one list of addresses.
+const OTHER_CLUSTER: &str = "one of the two was founded with an empty folder, or the address is another \
+     cluster's; they never exchange data. Bring back the folder, or correct the list";
+const NO_CLUSTER_YET: &str = "starts with an empty folder, and would have founded a second cluster; it was \
+     told that this one exists";
 /// Read at once from somebody who has not said who it is.
 const STRANGER_READ_BYTES: usize = 4 << 10;
 
@@ -54,6 +62,7 @@ pub(crate) struct Peers {
     random: u64,
     complaints: Complaints,
     news: Limiter<NodeId, News>,
+    foreign: Foreign,
     pub(crate) stats: Stats,
 }
 
@@ -88,6 +97,10 @@ struct Link {
     stage: Stage,
     interest: Interest,
     dirty: bool,
+    /// When the last frame came by it, once it is in use.
+    heard: Option<Time>,
+    /// Who it is, while it waits.
+    greeter: Option<Box<Greeter>>,
     /// Why it ends, once it does, if that is not this node's own wish.
     lost: Option<String>,
 }
@@ -99,6 +112,16 @@ enum News {
     Came { member: Member, boot: u32 },
     /// It cannot be talked to any more.
     Went { node: NodeId, why: String },
+}
+
+/// Who greeted, and what for.
+#[derive(Clone, Debug)]
+struct Greeter {
+    member: Member,
+    boot: u32,
+    lane: Lane,
+    client: String,
+    admin: String,
 }
 
 /// How far a connection has come.
@@ -118,6 +141,8 @@ enum Stage {
     },
     /// Accepted; nothing said yet.
     Stranger { deadline: Time },
+    /// Greeted, in the name of a peer whose connection lives.
+    Newcomer { deadline: Time },
     /// Its last frame is on the way; what still comes is discarded.
     Leaving { deadline: Time },
     /// In use.
@@ -134,6 +159,7 @@ impl Stage {
             Self::Dialling { deadline, .. }
             | Self::Greeting { deadline, .. }
             | Self::Stranger { deadline }
+            | Self::Newcomer { deadline }
             | Self::Leaving { deadline } => Some(deadline),
             Self::Open { .. } => None,
         }
@@ -181,6 +207,7 @@ impl Peers {
             random: seed,
             complaints: Complaints::default(),
             news: Limiter::new(TELL_EVERY_MS),
+            foreign: Foreign::default(),
             stats: Stats::default(),
         }
     }
@@ -313,6 +340,8 @@ impl Peers {
             interest,
             dirty: false,
             lost: None,
+            heard: None,
+            greeter: None,
         };
         self.links.insert(token, link);
         self.transient.push_back(token);
@@ -324,7 +353,10 @@ impl Peers {
         let links = &self.links;
         let is_stranger = |token: &&u64| {
             let stage = links.get(token).map(|link| link.stage);
-            matches!(stage, Some(Stage::Stranger { .. } | Stage::Leaving { .. }))
+            matches!(
+                stage,
+                Some(Stage::Stranger { .. } | Stage::Newcomer { .. } | Stage::Leaving { .. })
+            )
         };
         if self.transient.iter().filter(is_stranger).count() > self.limits.strangers_max
             && let Some(oldest) = self.transient.iter().find(is_stranger).copied()
@@ -343,12 +375,9 @@ impl Peers {
                 .get(token)
                 .is_some_and(|link| link.stage.deadline().is_some())
         });
-        let late = self.transient.iter().filter(|token| {
-            self.links[token]
-                .stage
-                .deadline()
-                .is_some_and(|deadline| deadline <= now.time)
-        });
+        self.settle_newcomers(now, host);
+        let late = self.transient.iter();
+        let late = late.filter(|token| self.is_late(**token, now));
         for token in late.copied().collect::<Vec<_>>() {
             match self.links.get(&token).map(|link| link.stage) {
                 Some(Stage::Dialling { node, .. }) => self.complain(node, "no answer to a dial"),
@@ -357,6 +386,15 @@ impl Peers {
             }
             self.close(token, now, host);
         }
+    }
+
+    /// Whether its stage has taken too long.
+    fn is_late(&self, token: u64, now: Now) -> bool {
+        let deadline = self
+            .links
+            .get(&token)
+            .and_then(|link| link.stage.deadline());
+        deadline.is_some_and(|deadline| deadline <= now.time)
     }
 
     // Dialling.
@@ -495,6 +533,7 @@ impl Peers {
         };
         // Taken out, so that the host may speak through `self` while it reads the frame in place.
         let mut inbox = std::mem::take(&mut link.inbox);
+        let mut heard = link.heard;
         while let Some(stage) = self.links.get(&token).map(|link| link.stage) {
             let bound = match stage {
                 Stage::Open { .. } => BODY_BYTES_MAX,
@@ -511,15 +550,24 @@ impl Peers {
                 }
                 Ok(Decoded::Frame { from, frame, used }) => {
                     match self.on_frame(token, stage, from, &frame, now, host) {
-                        Verdict::GoOn => inbox.consume(used),
+                        Verdict::GoOn => {
+                            inbox.consume(used);
+                            if matches!(stage, Stage::Open { .. } | Stage::Newcomer { .. }) {
+                                heard = Some(now.time);
+                            }
+                        }
                         Verdict::Close => return self.close(token, now, host),
                     }
                 }
+                Err(malformed) if self.begins_long_frame(token, malformed, now, host) => {}
                 Err(malformed) => return self.on_malformed(token, stage, malformed, now, host),
             }
         }
         if let Some(link) = self.links.get_mut(&token) {
             link.inbox = inbox;
+            if matches!(link.stage, Stage::Open { .. }) {
+                link.heard = heard;
+            }
         }
     }
 
@@ -607,7 +655,7 @@ impl Peers {
             }
             (Stage::Greeting { node, .. }, Frame::Refused(code, reason)) => {
                 self.stats.refusals += 1;
-                self.complain(node, &format!("refused by the peer ({code:?}): {reason}"));
+                self.on_refused(node, *code, reason, now);
                 Verdict::Close
             }
             (Stage::Stranger { .. }, Frame::Hello(hello)) => {
@@ -636,6 +684,7 @@ impl Peers {
                 }
                 Verdict::GoOn
             }
+            (Stage::Newcomer { .. }, _) => self.on_newcomer_frame(token, from, frame, now, host),
             (Stage::Greeting { node, .. }, _) => {
                 self.complain(node, "did not answer a hello with a welcome");
                 Verdict::Close
@@ -695,116 +744,153 @@ impl Peers {
         now: Now,
         host: &mut dyn Host,
     ) -> Verdict {
-        match self.judge(hello, Some(node)) {
+        match self.judge(hello, Some(node), now) {
             Ok(()) if hello.lane == lane => {
-                self.open(token, hello, now, host);
+                self.open(token, Greeter::of(hello), now, host);
                 Verdict::GoOn
             }
             Ok(()) => {
                 self.complain(node, "answered for another lane");
                 Verdict::Close
             }
-            Err(Refused { reason, .. }) => {
+            Err(Refused { code, reason }) => {
                 self.stats.refusals += 1;
-                self.complain(node, &reason);
+                match code {
+                    RefusalCode::ForeignCluster => self.on_foreign(node, now),
+                    _ => self.complain(node, &reason),
+                }
                 Verdict::Close
             }
         }
     }
 
+    /// A dial ended with a no.
+    fn on_refused(&mut self, node: NodeId, code: RefusalCode, reason: &str, now: Now) {
+        match code {
+            RefusalCode::ForeignCluster => self.on_foreign(node, now),
+            // It will say something else soon.
+            RefusalCode::Starting => {
+                if self.complaints.is_new(&about(node), reason) {
+                    tracing::info!(peer = node.0, "not yet connected: {reason}");
+                }
+            }
+            _ => self.complain(node, &format!("refused by the peer ({code:?}): {reason}")),
+        }
+    }
+
+    /// A node of our list says that it belongs to another cluster, or to none.
+    fn on_foreign(&mut self, node: NodeId, now: Now) {
+        let Some(index) = self.index(node) else {
+            return self.complain(node, "a node of another cluster wanted to connect");
+        };
+        if self.peers[index].up {
+            // The peer itself is here.
+            return self.complain(node, "somebody of another cluster greeted in its name");
+        }
+        let address = &self.peers[index].address;
+        if self.foreign.seen(node, now.time) {
+            tracing::error!(peer = node.0, %address, "the peer belongs to another cluster: {OTHER_CLUSTER}");
+        }
+    }
+
+    /// What an operator should look at.
+    pub(crate) fn notices(&self, now: Time) -> Vec<String> {
+        let notice = |node: NodeId| {
+            let address = self
+                .index(node)
+                .map(|index| self.peers[index].address.as_str());
+            let address = address.unwrap_or_default();
+            format!("node {node} at {address} belongs to another cluster: {OTHER_CLUSTER}")
+        };
+        self.foreign.nodes(now).map(notice).collect()
+    }
+
     fn on_hello(&mut self, token: u64, hello: &Hello<'_>, now: Now, host: &mut dyn Host) {
-        match self.judge(hello, None) {
+        match self.judge(hello, None, now) {
             Ok(()) => {
                 let identity = self.identity.clone();
                 let welcome = greeting(&identity, hello.from.node, hello.lane);
                 self.say(token, &Frame::Welcome(welcome));
-                self.open(token, hello, now, host);
+                let greeter = Greeter::of(hello);
+                if self.must_wait(&greeter, now) {
+                    self.wait(token, greeter, now);
+                } else {
+                    self.open(token, greeter, now, host);
+                }
             }
             Err(Refused { code, reason }) => {
                 self.stats.refusals += 1;
-                self.complain(
-                    hello.from.node,
-                    &format!("refused a peer ({code:?}): {reason}"),
-                );
+                let node = hello.from.node;
+                match code {
+                    RefusalCode::ForeignCluster if hello.cluster == NO_CLUSTER => {
+                        self.complain(node, NO_CLUSTER_YET);
+                    }
+                    RefusalCode::ForeignCluster => self.on_foreign(node, now),
+                    _ => self.complain(node, &format!("refused a peer ({code:?}): {reason}")),
+                }
                 self.refuse(token, code, &reason, now);
             }
         }
     }
 
-    fn judge(&self, hello: &Hello<'_>, dialled: Option<NodeId>) -> Result<(), Refused> {
-        let lanes = self
-            .index(hello.from.node)
-            .map(|index| &self.peers[index].lanes);
-        let open = lanes.into_iter().flatten().filter_map(|lane| lane.open);
-        let boots = open.filter_map(|token| match self.links.get(&token)?.stage {
-            Stage::Open { boot, .. } => Some(boot),
-            _ => None,
-        });
+    fn judge(&self, hello: &Hello<'_>, dialled: Option<NodeId>, now: Now) -> Result<(), Refused> {
         let expectation = Expectation {
             identity: &self.identity,
             known: &self.known,
             dialled,
-            connected_boot: boots.max(),
+            connected_boot: self.living_boot(hello.from.node, now),
         };
         judge(&expectation, hello)
     }
 
-    /// The handshake is done.
-    fn open(&mut self, token: u64, hello: &Hello<'_>, now: Now, host: &mut dyn Host) {
-        let node = hello.from.node;
+    /// The connection is used from now on. A second one for the lane replaces the first; a newer
+    /// process replaces all of an older one.
+    fn open(&mut self, token: u64, greeter: Greeter, now: Now, host: &mut dyn Host) {
+        let Greeter {
+            member,
+            boot,
+            lane,
+            client,
+            admin,
+        } = greeter;
+        let node = member.node;
         let Some(index) = self.index(node) else {
             return;
         };
-        for lane in Lane::ALL {
-            let Some(old) = self.peers[index].lanes[lane.index()].open else {
-                continue;
-            };
-            let stage = self.links.get(&old).map(|link| link.stage);
-            let older = matches!(stage, Some(Stage::Open { boot, .. }) if boot < hello.boot);
-            // A second connection for the lane replaces the first; a newer process replaces all.
-            if lane == hello.lane || older {
-                if let Some(link) = self.links.get_mut(&old) {
-                    link.lost = Some("a newer connection takes its place".to_owned());
-                }
-                self.close(old, now, host);
+        for old in self.replaced_by(node, lane, boot).collect::<Vec<_>>() {
+            if let Some(link) = self.links.get_mut(&old) {
+                link.lost = Some("a newer connection takes its place".to_owned());
             }
+            self.close(old, now, host);
         }
         let Some(link) = self.links.get_mut(&token) else {
             return;
         };
-        link.stage = Stage::Open {
-            member: hello.from,
-            boot: hello.boot,
-            lane: hello.lane,
-        };
-        let state = &mut self.peers[index].lanes[hello.lane.index()];
+        link.stage = Stage::Open { member, boot, lane };
+        let state = &mut self.peers[index].lanes[lane.index()];
         state.open = Some(token);
         state.retry_ms = 0;
         if state.attempt == Some(token) {
             state.attempt = None;
         }
         self.complaints.settle(&about(node));
+        self.foreign.settle(node);
         self.stats.peers_connected += 1;
-        let Hello { boot, lane, .. } = *hello;
         tracing::debug!(peer = node.0, ?lane, boot, "connection opened");
         if lane == Lane::Control {
-            let member = hello.from;
             self.tell(now, node, News::Came { member, boot });
             self.peers[index].up = true;
             let addresses = Addresses {
                 peer: self.peers[index].address.clone(),
-                client: hello.client.to_owned(),
-                admin: hello.admin.to_owned(),
+                client,
+                admin,
             };
-            host.peer_up(
-                now,
-                &PeerUp {
-                    member: hello.from,
-                    boot,
-                    addresses,
-                },
-                self,
-            );
+            let peer = PeerUp {
+                member,
+                boot,
+                addresses,
+            };
+            host.peer_up(now, &peer, self);
         }
     }
 
@@ -816,7 +902,7 @@ impl Peers {
         let (node, lane) = match link.stage {
             Stage::Dialling { node, lane, .. } | Stage::Greeting { node, lane, .. } => (node, lane),
             Stage::Open { member, lane, .. } => (member.node, lane),
-            Stage::Stranger { .. } | Stage::Leaving { .. } => return,
+            Stage::Stranger { .. } | Stage::Newcomer { .. } | Stage::Leaving { .. } => return,
         };
         let Some(index) = self.index(node) else {
             return;
@@ -944,6 +1030,18 @@ fn lost(why: Option<rustix::io::Errno>) -> String {
         || "it closed the connection".to_owned(),
         |errno| errno.to_string(),
     )
+}
+
+impl Greeter {
+    fn of(hello: &Hello<'_>) -> Self {
+        Self {
+            member: hello.from,
+            boot: hello.boot,
+            lane: hello.lane,
+            client: hello.client.to_owned(),
+            admin: hello.admin.to_owned(),
+        }
+    }
 }
 
 fn about(node: NodeId) -> String {

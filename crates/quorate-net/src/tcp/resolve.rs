@@ -26,10 +26,10 @@ pub(crate) fn resolve(node: NodeId, name: String, shared: Arc<Shared>) {
                 Ok(addresses) => Ok(addresses.collect()),
                 Err(error) => Err(format!("cannot look up {name}: {error}")),
             };
-            worker.resolved(Resolved { node, addresses });
+            worker.tell(Resolved { node, addresses });
         });
     if let Err(error) = spawned {
         let addresses = Err(format!("cannot start a thread to look a name up: {error}"));
-        shared.resolved(Resolved { node, addresses });
+        shared.tell(Resolved { node, addresses });
     }
 }

@@ -396,6 +396,7 @@ impl Host for Fake {
             disk: DiskUse::default(),
             progress: None,
             error: None,
+            notices: Vec::new(),
             peers: Vec::new(),
         }
     }
@@ -457,7 +458,7 @@ impl Start {
 /// A node with its ports.
 pub(crate) struct Bound {
     start: Start,
-    listeners: Listeners,
+    pub(crate) listeners: Listeners,
 }
 
 impl Bound {

@@ -1,0 +1,69 @@
+//! What threads finished, on its way to the log, which waits for a descriptor and not for a queue.
+
+use std::sync::Arc;
+
+use super::{
+    event::Event,
+    sync::mpsc::{Receiver, Sender, channel},
+};
+
+/// Where threads put what they finished.
+#[derive(Debug)]
+pub(super) struct Mailbox<T> {
+    done: Sender<T>,
+    event: Arc<Event>,
+}
+
+impl<T> Clone for Mailbox<T> {
+    fn clone(&self) -> Self {
+        Self {
+            done: self.done.clone(),
+            event: Arc::clone(&self.event),
+        }
+    }
+}
+
+/// Where it is taken out. The event is readable while something may be here.
+#[derive(Debug)]
+pub(super) struct Inbox<T> {
+    done: Receiver<T>,
+    event: Arc<Event>,
+}
+
+impl<T> Mailbox<T> {
+    pub(super) fn new(event: &Arc<Event>) -> (Self, Inbox<T>) {
+        let (done, receiver) = channel();
+        let (put, take) = (Arc::clone(event), Arc::clone(event));
+        let mailbox = Self { done, event: put };
+        let inbox = Inbox {
+            done: receiver,
+            event: take,
+        };
+        (mailbox, inbox)
+    }
+
+    /// First the thing, then the signal: who sees the signal finds the thing.
+    pub(super) fn put(&self, finished: T) {
+        // Nobody listens any more if the disk is being dropped.
+        if self.done.send(finished).is_ok() {
+            self.event.signal();
+        }
+    }
+}
+
+impl<T> Inbox<T> {
+    /// The next thing. After `None` the event is readable only if something came since.
+    pub(super) fn take(&self) -> Option<T> {
+        if let Some(finished) = self.look() {
+            return Some(finished);
+        }
+        // Drained before the last look: what is put in later signals anew.
+        self.event.drain();
+        self.look()
+    }
+
+    /// The next thing, for who has drained the event before.
+    pub(super) fn look(&self) -> Option<T> {
+        self.done.try_recv().ok()
+    }
+}

@@ -1,0 +1,193 @@
+//! Races between the log and the threads of its disk, explored: the same lines as in production, over
+//! primitives of a scheduler that decides who runs when. A thread that waits for what never comes is a
+//! deadlock, which ends a run.
+//!
+//! Each model is shown to work by a twin of the code with one line at the wrong place.
+
+/// The same things as in production; nothing of them ever times out, so that no time-out hides a
+/// wake-up that was lost.
+mod sync {
+    pub(super) use std::sync::PoisonError;
+
+    pub(super) use shuttle::sync::{Condvar, Mutex, MutexGuard, mpsc};
+}
+
+/// An eventfd: readable from the moment it is signalled until it is drained.
+mod event {
+    use super::sync::{Condvar, Mutex};
+
+    #[derive(Debug, Default)]
+    pub(super) struct Event {
+        signalled: Mutex<bool>,
+        changed: Condvar,
+    }
+
+    impl Event {
+        pub(super) fn signal(&self) {
+            *self.signalled.lock().unwrap() = true;
+            self.changed.notify_all();
+        }
+
+        pub(super) fn drain(&self) -> bool {
+            std::mem::take(&mut *self.signalled.lock().unwrap())
+        }
+
+        /// What epoll does.
+        pub(super) fn wait(&self) {
+            let mut signalled = self.signalled.lock().unwrap();
+            while !*signalled {
+                signalled = self.changed.wait(signalled).unwrap();
+            }
+        }
+    }
+}
+
+#[path = "mailbox.rs"]
+#[allow(clippy::duplicate_mod, reason = "over other primitives")]
+mod mailbox;
+#[path = "pace.rs"]
+#[allow(clippy::duplicate_mod, reason = "over other primitives")]
+#[allow(dead_code, reason = "the models use the part that threads share")]
+mod pace;
+
+use std::{
+    panic::{self, AssertUnwindSafe},
+    sync::Arc,
+    time::Duration,
+};
+
+use shuttle::thread;
+
+use event::Event;
+use mailbox::{Inbox, Mailbox};
+use pace::Pace;
+
+/// Random schedules per model; a second or so for all of them.
+const RUNS: usize = 2000;
+const NOT_USED: Duration = Duration::from_secs(3600);
+
+/// Whether a model fails in some schedule.
+fn fails(model: impl Fn() + Send + Sync + 'static) -> bool {
+    let explore = AssertUnwindSafe(|| shuttle::check_random(model, RUNS));
+    panic::catch_unwind(explore).is_err()
+}
+
+// What threads finished reaches the log.
+
+/// Two threads put two things each; the log takes them, and sleeps when there is nothing.
+fn all_arrives(take_all: impl Fn(&Inbox<u32>, &Event) -> Vec<u32>) {
+    let event = Arc::new(Event::default());
+    let (mailbox, inbox) = Mailbox::new(&event);
+    for thread in [0, 10] {
+        let mailbox = mailbox.clone();
+        thread::spawn(move || (1..=2).for_each(|thing| mailbox.put(thread + thing)));
+    }
+    let mut taken = Vec::new();
+    while taken.len() < 4 {
+        event.wait();
+        taken.extend(take_all(&inbox, &event));
+    }
+    taken.sort_unstable();
+    assert_eq!(taken, [1, 2, 11, 12]);
+}
+
+/// As the driver of threads does.
+fn takes(inbox: &Inbox<u32>, _: &Event) -> Vec<u32> {
+    std::iter::from_fn(|| inbox.take()).collect()
+}
+
+/// As the ring does, whose event the kernel signals, too.
+fn drains_and_looks(inbox: &Inbox<u32>, event: &Event) -> Vec<u32> {
+    let next = || {
+        event.drain();
+        inbox.look()
+    };
+    std::iter::from_fn(next).collect()
+}
+
+/// Drains after the last look: what came in between is not signalled any more.
+fn looks_and_drains(inbox: &Inbox<u32>, event: &Event) -> Vec<u32> {
+    let things = std::iter::from_fn(|| inbox.look()).collect();
+    event.drain();
+    things
+}
+
+#[test]
+fn no_completion_is_slept_through() {
+    shuttle::check_random(|| all_arrives(takes), RUNS);
+    shuttle::check_random(|| all_arrives(drains_and_looks), RUNS);
+    assert!(fails(|| all_arrives(looks_and_drains)));
+}
+
+/// The same with the signal before the thing.
+struct EarlySignal(mpsc_of_shuttle::Sender<u32>, Arc<Event>);
+
+use shuttle::sync::mpsc as mpsc_of_shuttle;
+
+impl EarlySignal {
+    fn put(&self, thing: u32) {
+        self.1.signal();
+        self.0.send(thing).unwrap();
+    }
+}
+
+#[test]
+fn a_signal_before_its_thing_is_found() {
+    assert!(fails(|| {
+        let event = Arc::new(Event::default());
+        let (sender, things) = mpsc_of_shuttle::channel();
+        let mailbox = EarlySignal(sender, Arc::clone(&event));
+        thread::spawn(move || (1..=2).for_each(|thing| mailbox.put(thing)));
+        let mut taken = 0;
+        while taken < 2 {
+            event.wait();
+            event.drain();
+            taken += std::iter::from_fn(|| things.try_recv().ok()).count();
+        }
+    }));
+}
+
+// The maker of segments rests, and is woken.
+
+/// Makes a segment of three pieces, and rests after each.
+fn make(pace: &Pace) {
+    (1..=3).for_each(|made| pace.rest_for(made, NOT_USED));
+}
+
+/// The log gets on, and then waits for the segment.
+fn a_hurry_ends_all_rests(hurry: impl Fn(&Pace)) {
+    let pace = Arc::new(Pace::default());
+    let maker = Arc::clone(&pace);
+    let maker = thread::spawn(move || make(&maker));
+    pace.want(2);
+    hurry(&pace);
+    maker.join().unwrap();
+}
+
+/// A disk is dropped while a segment is made and another one is asked for.
+fn a_drop_ends_the_maker() {
+    let pace = Arc::new(Pace::default());
+    let (jobs, asked) = mpsc_of_shuttle::channel();
+    let maker = Arc::clone(&pace);
+    let maker = thread::spawn(move || {
+        while asked.recv().is_ok() {
+            make(&maker);
+        }
+    });
+    for _ in 0..2 {
+        pace.relax();
+        jobs.send(()).unwrap();
+    }
+    drop(jobs);
+    pace.hurry();
+    maker.join().unwrap();
+}
+
+#[test]
+fn no_rest_outlasts_a_hurry() {
+    shuttle::check_random(|| a_hurry_ends_all_rests(Pace::hurry), RUNS);
+    shuttle::check_random(a_drop_ends_the_maker, RUNS);
+    // To want everything without waking anybody is what a write does: rests go on.
+    let silent = |pace: &Pace| pace.want(u64::MAX);
+    assert!(fails(move || a_hurry_ends_all_rests(silent)));
+}

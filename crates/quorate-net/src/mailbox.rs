@@ -1,0 +1,144 @@
+//! What other threads leave for the reactor: a bounded queue of questions, news, the wish that it
+//! stops, and a descriptor that wakes it.
+
+use std::{collections::VecDeque, fmt, io, time::Duration};
+
+use super::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        mpsc::{RecvTimeoutError, SyncSender, sync_channel},
+    },
+    wake::Wake,
+};
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unanswered {
+    /// The reactor has stopped.
+    Stopped,
+    /// Too many questions are waiting.
+    Busy,
+    /// It did not answer in time.
+    TimedOut,
+}
+
+impl fmt::Display for Unanswered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Stopped => "the node has stopped",
+            Self::Busy => "the node is busy; try again",
+            Self::TimedOut => "the node did not answer in time",
+        })
+    }
+}
+
+impl std::error::Error for Unanswered {}
+
+/// What both sides see. A question carries the place for its answer.
+#[derive(Debug)]
+pub(crate) struct Mailbox<Q, N> {
+    wake: Wake,
+    questions_max: usize,
+    state: Mutex<State<Q, N>>,
+}
+
+#[derive(Debug)]
+struct State<Q, N> {
+    questions: VecDeque<Q>,
+    news: Vec<N>,
+    stop: bool,
+    ended: bool,
+}
+
+/// What has gathered for the reactor.
+pub(crate) struct Mail<Q, N> {
+    pub(crate) questions: VecDeque<Q>,
+    pub(crate) news: Vec<N>,
+    pub(crate) stop: bool,
+}
+
+impl<Q, N> Mailbox<Q, N> {
+    pub(crate) fn new(questions_max: usize) -> io::Result<Arc<Self>> {
+        let state = State {
+            questions: VecDeque::new(),
+            news: Vec::new(),
+            stop: false,
+            ended: false,
+        };
+        Ok(Arc::new(Self {
+            wake: Wake::new()?,
+            questions_max,
+            state: Mutex::new(state),
+        }))
+    }
+
+    /// Readable while something may be here.
+    pub(crate) fn wake(&self) -> &Wake {
+        &self.wake
+    }
+
+    /// A panic elsewhere cannot leave this state half changed: each change is one assignment.
+    fn state(&self) -> MutexGuard<'_, State<Q, N>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes everything, and makes the descriptor unreadable: first that, so that what comes in
+    /// between makes it readable anew.
+    pub(crate) fn take(&self) -> Mail<Q, N> {
+        self.wake.drain();
+        let mut state = self.state();
+        Mail {
+            questions: std::mem::take(&mut state.questions),
+            news: std::mem::take(&mut state.news),
+            stop: state.stop,
+        }
+    }
+
+    /// Asks the reactor, and waits for its answer.
+    pub(crate) fn ask<T>(
+        &self,
+        patience: Duration,
+        question: impl FnOnce(SyncSender<T>) -> Q,
+    ) -> Result<T, Unanswered> {
+        // Room for the answer, so that the reactor never waits for an asker.
+        let (reply, answer) = sync_channel(1);
+        let mut state = self.state();
+        if state.ended {
+            return Err(Unanswered::Stopped);
+        }
+        if state.questions.len() >= self.questions_max {
+            return Err(Unanswered::Busy);
+        }
+        state.questions.push_back(question(reply));
+        drop(state);
+        self.wake.signal();
+        answer.recv_timeout(patience).map_err(|error| match error {
+            RecvTimeoutError::Timeout => Unanswered::TimedOut,
+            RecvTimeoutError::Disconnected => Unanswered::Stopped,
+        })
+    }
+
+    /// Tells the reactor. The callers bound how much there is.
+    pub(crate) fn tell(&self, news: N) {
+        let mut state = self.state();
+        if !state.ended {
+            state.news.push(news);
+        }
+        drop(state);
+        self.wake.signal();
+    }
+
+    /// Wishes that the reactor stops.
+    pub(crate) fn stop(&self) {
+        self.state().stop = true;
+        self.wake.signal();
+    }
+
+    /// No answer will come any more: askers hear that at once, for their channels are dropped.
+    pub(crate) fn end(&self) {
+        let mut state = self.state();
+        state.ended = true;
+        state.questions.clear();
+        state.news.clear();
+    }
+}

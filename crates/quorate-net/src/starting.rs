@@ -1,0 +1,252 @@
+//! Answers at the peer address while the node starts: it may wait for a founder, or read its log, for
+//! long. Who asks hears at once that the node is there, and whether it belongs to a cluster.
+
+use std::{
+    collections::VecDeque,
+    io,
+    net::TcpListener,
+    os::fd::{AsFd, OwnedFd},
+    sync::{Arc, Mutex, PoisonError},
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use quorate_core::node_id::{Member, NodeId};
+use quorate_wire::{Decoded, Frame, HANDSHAKE_BODY_BYTES_MAX, Hello, RefusalCode, decode, encode};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use crate::tcp::{
+    buffers::{Inbox, Moved, Outbox},
+    socket,
+};
+
+/// Connections at a time; the oldest makes room.
+const CONNECTIONS_MAX: usize = 16;
+/// A connection takes no longer.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Accepting pauses for this long when descriptors run out.
+const PAUSE: Duration = Duration::from_millis(100);
+const READ_BYTES: usize = 4 << 10;
+
+/// A thread that answers; it ends when this is dropped, and what waits at the listener then is the
+/// next one's.
+#[derive(Debug)]
+pub struct Starting {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    node: NodeId,
+    /// The cluster, once it is known.
+    cluster: Mutex<Option<u128>>,
+    /// Readable when the thread is to end.
+    end: OwnedFd,
+}
+
+impl Starting {
+    /// Answers in the name of this node.
+    pub(crate) fn answer(
+        listener: &TcpListener,
+        node: NodeId,
+        cluster: Option<u128>,
+    ) -> io::Result<Self> {
+        let listener = listener.try_clone()?;
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let shared = Arc::new(Shared {
+            node,
+            cluster: Mutex::new(cluster),
+            end: eventfd(0, flags)?,
+        });
+        let mut room = Room {
+            listener,
+            shared: Arc::clone(&shared),
+            connections: VecDeque::new(),
+            paused_until: None,
+        };
+        let thread = std::thread::Builder::new().name("starting".to_owned());
+        let thread = thread.spawn(move || room.run())?;
+        Ok(Self {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// The node belongs to this cluster.
+    pub fn belongs_to(&self, cluster: u128) {
+        let known = self.shared.cluster.lock();
+        *known.unwrap_or_else(PoisonError::into_inner) = Some(cluster);
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        // The counter can only be full if it is readable.
+        let _ = rustix::io::write(&self.shared.end, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            // If it panicked, it has said why; nothing depends on it.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The thread's own.
+struct Room {
+    listener: TcpListener,
+    shared: Arc<Shared>,
+    connections: VecDeque<Connection>,
+    paused_until: Option<Instant>,
+}
+
+struct Connection {
+    socket: OwnedFd,
+    inbox: Inbox,
+    outbox: Outbox,
+    deadline: Instant,
+    answered: bool,
+}
+
+impl Room {
+    fn run(&mut self) {
+        loop {
+            let now = Instant::now();
+            self.connections
+                .retain(|connection| connection.deadline > now);
+            self.paused_until = self.paused_until.filter(|until| *until > now);
+            let Some(ready) = self.wait(now) else { return };
+            self.serve(&ready);
+            if self.paused_until.is_none() {
+                self.accept();
+            }
+        }
+    }
+
+    /// Which connections can be read; `None` at the end.
+    fn wait(&self, now: Instant) -> Option<Vec<bool>> {
+        let deadlines = self
+            .connections
+            .iter()
+            .map(|connection| connection.deadline);
+        let next = deadlines.chain(self.paused_until).min();
+        let patience = next.map(|at| timespec(at.saturating_duration_since(now)));
+        let end = self.shared.end.as_fd();
+        let mut fds = vec![PollFd::new(&end, PollFlags::IN)];
+        let readable = |connection| PollFd::new(connection, PollFlags::IN);
+        fds.extend(self.connections.iter().map(|c| &c.socket).map(readable));
+        if self.paused_until.is_none() {
+            fds.push(PollFd::new(&self.listener, PollFlags::IN));
+        }
+        // Whatever goes wrong here goes wrong again: then nobody answers, as if nobody were here.
+        match poll(&mut fds, patience.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return None,
+        }
+        let ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        if ready(&fds[0]) {
+            return None;
+        }
+        Some(fds[1..=self.connections.len()].iter().map(ready).collect())
+    }
+
+    fn serve(&mut self, ready: &[bool]) {
+        let mut ready = ready.iter();
+        let shared = &self.shared;
+        self.connections.retain_mut(|connection| {
+            let is_ready = ready.next().copied().unwrap_or(false);
+            !is_ready || connection.go_on(shared)
+        });
+    }
+
+    fn accept(&mut self) {
+        loop {
+            match socket::accept(&self.listener) {
+                Ok(Some(socket)) => self.connections.push_back(Connection {
+                    socket,
+                    inbox: Inbox::default(),
+                    outbox: Outbox::default(),
+                    deadline: Instant::now() + PATIENCE,
+                    answered: false,
+                }),
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::debug!(%error, "cannot accept a peer while starting");
+                    self.paused_until = Some(Instant::now() + PAUSE);
+                    return;
+                }
+            }
+            if self.connections.len() > CONNECTIONS_MAX {
+                self.connections.pop_front();
+            }
+        }
+    }
+}
+
+impl Connection {
+    /// Reads, and answers if it can. Whether it goes on.
+    fn go_on(&mut self, shared: &Shared) -> bool {
+        match self.inbox.read(&self.socket, READ_BYTES) {
+            Moved::Some(_) => {}
+            Moved::Blocked => return true,
+            Moved::Ended(_) => return false,
+        }
+        if self.answered {
+            // Until it has read the answer and closes, or its time is up.
+            self.inbox.consume(self.inbox.unused().len());
+            return true;
+        }
+        let (code, reason) = match decode(self.inbox.unused(), HANDSHAKE_BODY_BYTES_MAX) {
+            Ok(Decoded::NeedMore(more)) => {
+                self.inbox.want(more);
+                return true;
+            }
+            Ok(Decoded::Frame {
+                frame: Frame::Hello(hello),
+                ..
+            }) => shared.refusal(Some(&hello)),
+            Ok(Decoded::Frame {
+                frame: Frame::Join(_),
+                ..
+            }) => shared.refusal(None),
+            Ok(Decoded::Frame { .. }) | Err(_) => return false,
+        };
+        self.answered = true;
+        let frame = Frame::Refused(code, &reason);
+        if encode(Member::first(shared.node.0), &frame, self.outbox.tail()).is_err() {
+            return false;
+        }
+        // It is short, and the first thing that this socket sends: it fits.
+        let sent = matches!(self.outbox.write(&self.socket), Moved::Some(_));
+        sent && rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write).is_ok()
+    }
+}
+
+impl Shared {
+    fn refusal(&self, hello: Option<&Hello<'_>>) -> (RefusalCode, String) {
+        let node = self.node;
+        let cluster = *self.cluster.lock().unwrap_or_else(PoisonError::into_inner);
+        match (cluster, hello) {
+            (None, _) => (
+                RefusalCode::NotFounded,
+                format!("node {node} starts, and has no cluster yet"),
+            ),
+            (Some(cluster), Some(hello)) if hello.cluster != cluster => (
+                RefusalCode::ForeignCluster,
+                format!(
+                    "node {} does not belong to the cluster of node {node}",
+                    hello.from.node
+                ),
+            ),
+            (Some(_), _) => (RefusalCode::Starting, format!("node {node} is starting")),
+        }
+    }
+}
+
+fn timespec(wait: Duration) -> Timespec {
+    // Rounded up: to wake up early is to look in vain.
+    let wait = wait + Duration::from_millis(1);
+    wait.try_into().unwrap_or(Timespec {
+        tv_sec: 1,
+        tv_nsec: 0,
+    })
+}

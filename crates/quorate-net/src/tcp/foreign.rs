@@ -1,0 +1,86 @@
+//! Peers that say that they belong to another cluster: remembered while they go on saying so, and said
+//! to people again and again, because nothing gets better by itself.
+
+use std::collections::BTreeMap;
+
+use quorate_core::{node_id::NodeId, time::Time};
+
+/// Who has not said so for this long has found its place, or is gone. Nodes dial at least twice a second.
+const FORGET_MS: u64 = 10_000;
+/// Between two lines about the same node.
+const REPEAT_MS: u64 = 60_000;
+
+/// Who belongs to another cluster.
+#[derive(Debug, Default)]
+pub(crate) struct Foreign {
+    nodes: BTreeMap<NodeId, Seen>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    last: Time,
+    said: Time,
+}
+
+impl Foreign {
+    /// It said so. Whether that should be logged. Only known nodes may be given: strangers choose
+    /// their names.
+    pub(crate) fn seen(&mut self, node: NodeId, now: Time) -> bool {
+        let known = self.nodes.get(&node).filter(|seen| seen.is_fresh(now));
+        let said = known.map(|seen| seen.said);
+        let due = said.is_none_or(|at| now.since_us(at) >= REPEAT_MS * 1000);
+        let said = if due { now } else { said.unwrap_or(now) };
+        self.nodes.insert(node, Seen { last: now, said });
+        due
+    }
+
+    /// It is one of us after all.
+    pub(crate) fn settle(&mut self, node: NodeId) {
+        self.nodes.remove(&node);
+    }
+
+    /// Who said so lately.
+    pub(crate) fn nodes(&self, now: Time) -> impl Iterator<Item = NodeId> {
+        let fresh = self
+            .nodes
+            .iter()
+            .filter(move |(_, seen)| seen.is_fresh(now));
+        fresh.map(|(node, _)| *node)
+    }
+}
+
+impl Seen {
+    const fn is_fresh(&self, now: Time) -> bool {
+        now.since_us(self.last) < FORGET_MS * 1000
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000;
+
+    #[test]
+    fn it_is_said_at_once_and_once_a_minute_while_it_goes_on() {
+        let mut foreign = Foreign::default();
+        let said = (0..200).filter(|second| foreign.seen(NodeId(2), Time(second * SECOND)));
+        assert_eq!(said.collect::<Vec<_>>(), [0, 60, 120, 180]);
+        assert!(foreign.seen(NodeId(3), Time(200 * SECOND)));
+        // After a pause it is news.
+        assert!(foreign.seen(NodeId(2), Time(215 * SECOND)));
+    }
+
+    #[test]
+    fn who_does_not_repeat_it_or_is_found_at_home_is_forgotten() {
+        let mut foreign = Foreign::default();
+        for node in [2, 3] {
+            foreign.seen(NodeId(node), Time(SECOND));
+        }
+        let nodes = |foreign: &Foreign, at| foreign.nodes(Time(at * SECOND)).collect::<Vec<_>>();
+        assert_eq!(nodes(&foreign, 10), [NodeId(2), NodeId(3)]);
+        foreign.settle(NodeId(2));
+        assert_eq!(nodes(&foreign, 10), [NodeId(3)]);
+        assert_eq!(nodes(&foreign, 11), []);
+    }
+}

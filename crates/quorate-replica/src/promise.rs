@@ -1,0 +1,200 @@
+//! A promise to a ballot of an era that nobody knows.
+//!
+//! An acceptor answers whoever asks ([ballot-4]), also a leader of an era that it has not heard of: it
+//! may lag behind ([member-3]). So it cannot refuse a ballot that a stranger made up, and it keeps that
+//! promise for ever: no leader of this cluster gets a vote from it again. All that can be done is to
+//! notice, and to tell: whoever lives in an era speaks of it again and again.
+
+use quorate_core::{
+    ballot::{Ballot, Era},
+    message::{Heartbeat, Message, Phase2a},
+    time::Time,
+};
+
+/// Elections in which somebody who lives in an era would have spoken of it.
+const ELECTIONS: u64 = 10;
+
+/// What is known of the eras above this node's own.
+#[derive(Debug)]
+pub(crate) struct Promises {
+    patience_us: u64,
+    /// The newest era that somebody acted in, and when that was last.
+    shown: Option<(Era, Time)>,
+    /// The promise to an era that this node does not know.
+    beyond: Option<Beyond>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Beyond {
+    ballot: Ballot,
+    since: Time,
+    told: bool,
+}
+
+impl Promises {
+    pub(crate) const fn new(election_max_ms: u64) -> Self {
+        Self {
+            patience_us: election_max_ms * ELECTIONS * 1000,
+            shown: None,
+            beyond: None,
+        }
+    }
+
+    /// Somebody said this; `own` is the era of this node. What others have promised is no evidence:
+    /// they may have been misled as well.
+    pub(crate) fn heard(&mut self, now: Time, message: &Message, own: Era) {
+        let ballot = match message {
+            Message::Phase1a { ballot, .. }
+            | Message::Phase2a(Phase2a { ballot, .. })
+            | Message::Decided { ballot, .. }
+            | Message::Heartbeat(Heartbeat { ballot, .. })
+            | Message::PreVote { ballot }
+            | Message::Transfer { ballot } => ballot,
+            Message::Phase1b(_)
+            | Message::Preempted { .. }
+            | Message::Phase2b(_)
+            | Message::HeartbeatReply(_)
+            | Message::PreVoteReply { .. }
+            | Message::CatchupRequest { .. }
+            | Message::Learn { .. }
+            | Message::ReadRequest { .. }
+            | Message::ReadReply { .. } => return,
+        };
+        if ballot.era > own && self.shown.is_none_or(|(era, _)| ballot.era >= era) {
+            self.shown = Some((ballot.era, now));
+        }
+    }
+
+    /// What this node has promised, and its era, as they are now.
+    pub(crate) fn look(&mut self, now: Time, promised: Ballot, own: Era) {
+        if promised.era <= own {
+            self.beyond = None;
+            return;
+        }
+        if self.beyond.is_none_or(|beyond| beyond.ballot != promised) {
+            self.beyond = Some(Beyond {
+                ballot: promised,
+                since: now,
+                told: false,
+            });
+        }
+    }
+
+    fn lost(&self, now: Time) -> Option<Beyond> {
+        let beyond = self.beyond?;
+        let shown = self.shown.filter(|(era, _)| *era >= beyond.ballot.era);
+        let quiet_since = shown.map_or(beyond.since, |(_, at)| at.max(beyond.since));
+        (now.since_us(quiet_since) >= self.patience_us).then_some(beyond)
+    }
+
+    /// What an operator should know.
+    pub(crate) fn notice(&self, now: Time) -> Option<String> {
+        let Beyond { ballot, since, .. } = self.lost(now)?;
+        let Ballot { era, node, .. } = ballot;
+        let seconds = now.since_us(since) / 1_000_000;
+        Some(format!(
+            "for at least {seconds} s this node has been bound by a promise to ballot {ballot}, and \
+             nobody that it talks to knows era {era}: it can vote for no leader, also after a restart. \
+             If node {node} is cut off, connect it; else a stranger reached the peer port: close that \
+             to strangers, and keep the other members up, which go on without this one"
+        ))
+    }
+
+    /// The same, once.
+    pub(crate) fn take_news(&mut self, now: Time) -> Option<String> {
+        let news = self.lost(now).filter(|beyond| !beyond.told)?;
+        self.beyond = Some(Beyond { told: true, ..news });
+        self.notice(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_core::{node_id::NodeId, slot::Slot};
+
+    use super::*;
+
+    fn ballot(era: u32) -> Ballot {
+        Ballot {
+            era: Era(era),
+            round: 1,
+            node: NodeId(3),
+        }
+    }
+
+    fn asks(era: u32) -> Message {
+        Message::Phase1a {
+            ballot: ballot(era),
+            from: Slot(1),
+        }
+    }
+
+    fn lives(era: u32) -> Message {
+        Message::PreVote {
+            ballot: ballot(era),
+        }
+    }
+
+    const fn at(ms: u64) -> Time {
+        Time(ms * 1000)
+    }
+
+    /// Patience is a second.
+    fn promised(era: u32) -> Promises {
+        let mut promises = Promises::new(100);
+        promises.heard(at(0), &asks(era), Era(0));
+        promises.look(at(0), ballot(era), Era(0));
+        promises
+    }
+
+    #[test]
+    fn it_is_noticed_when_nobody_speaks_of_the_era_again() {
+        let mut promises = promised(7);
+        assert_eq!(promises.notice(at(999)), None);
+        // Leaders of other eras say nothing of it, nor do others who were misled.
+        promises.heard(at(500), &lives(0), Era(0));
+        promises.heard(at(500), &lives(6), Era(0));
+        let misled = Message::Preempted {
+            ballot: ballot(0),
+            promised: ballot(7),
+        };
+        promises.heard(at(500), &misled, Era(0));
+        assert_eq!(promises.take_news(at(999)), None);
+        let text = promises.take_news(at(1000)).unwrap();
+        assert!(text.contains("for at least 1 s"), "{text}");
+        assert!(text.contains("ballot 7.1.3"), "{text}");
+        assert!(text.contains("knows era 7"), "{text}");
+        assert_eq!(promises.take_news(at(1001)), None, "said once");
+        let text = promises.notice(at(5000)).unwrap();
+        assert!(text.contains("for at least 5 s"), "{text}");
+    }
+
+    /// [ballot-4] An acceptor that lags is no reason to worry.
+    #[test]
+    fn it_is_not_noticed_while_somebody_lives_in_the_era_or_in_a_later_one() {
+        let mut promises = promised(7);
+        for ms in (0..10_000).step_by(500) {
+            promises.heard(at(ms), &lives(7 + u32::from(ms > 5000)), Era(0));
+            promises.look(at(ms), ballot(7), Era(0));
+            assert_eq!(promises.notice(at(ms + 499)), None);
+        }
+        assert!(promises.notice(at(10_500)).is_some(), "it fell silent");
+        // And then it has caught up.
+        promises.look(at(10_600), ballot(7), Era(7));
+        assert_eq!(promises.notice(at(20_000)), None);
+    }
+
+    /// What was promised is in the log; when is not.
+    #[test]
+    fn a_restart_forgets_nothing_of_it() {
+        let mut promises = Promises::new(100);
+        promises.look(at(0), ballot(7), Era(0));
+        assert_eq!(promises.notice(at(999)), None);
+        assert!(promises.notice(at(1000)).is_some());
+        // Another stranger's ballot begins anew.
+        promises.heard(at(2000), &asks(9), Era(0));
+        promises.look(at(2000), ballot(9), Era(0));
+        assert_eq!(promises.notice(at(2999)), None);
+        assert!(promises.notice(at(3000)).unwrap().contains("era 9"));
+    }
+}
