@@ -51,6 +51,7 @@ use self::{
     writer::{Stopped, Writer},
 };
 use super::{Entry, Metadata, Position, Store, Version, Visit, table::Record};
+use crate::key::Key;
 
 /// How much may be held back from the tree.
 #[derive(Clone, Copy, Debug)]
@@ -361,7 +362,8 @@ fn must<T>(result: fjall::Result<T>) -> T {
 }
 
 impl Store for LsmStore {
-    fn get(&self, key: &[u8]) -> Option<Entry<'_>> {
+    fn get(&self, key: Key<'_>) -> Option<Entry<'_>> {
+        let key = key.bytes();
         let position = Position::of(key);
         match self.above(position, key) {
             Some(record) => (!record.is_absent()).then(|| record.entry()),
@@ -369,7 +371,8 @@ impl Store for LsmStore {
         }
     }
 
-    fn put(&mut self, key: &[u8], value: &[u8], version: Version, deadline: Option<u64>) {
+    fn put(&mut self, key: Key<'_>, value: &[u8], version: Version, deadline: Option<u64>) {
+        let key = key.bytes();
         let position = Position::of(key);
         let old = self.deadline_of(position, key);
         self.dirty = true;
@@ -378,7 +381,8 @@ impl Store for LsmStore {
         self.active.put(position, key, value, version, deadline);
     }
 
-    fn remove(&mut self, key: &[u8]) -> bool {
+    fn remove(&mut self, key: Key<'_>) -> bool {
+        let key = key.bytes();
         let position = Position::of(key);
         let Some(old) = self.deadline_of(position, key) else {
             return false;

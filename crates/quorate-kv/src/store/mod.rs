@@ -6,6 +6,8 @@ use quorate_core::slot::Slot;
 use quorate_replica::service::{CommandId, MetaChange};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
+use crate::key::Key;
+
 pub mod lsm;
 pub mod memory;
 mod table;
@@ -123,18 +125,18 @@ pub type Metadata = Vec<(Vec<u8>, Vec<u8>)>;
 /// write its disk panics, since a stopped node is a nuisance and a wrong one a catastrophe.
 pub trait Store: Send {
     /// What `key` has.
-    fn get(&self, key: &[u8]) -> Option<Entry<'_>>;
+    fn get(&self, key: Key<'_>) -> Option<Entry<'_>>;
 
     /// Whether `key` is there.
-    fn contains(&self, key: &[u8]) -> bool {
+    fn contains(&self, key: Key<'_>) -> bool {
         self.get(key).is_some()
     }
 
     /// Sets all that `key` has.
-    fn put(&mut self, key: &[u8], value: &[u8], version: Version, deadline: Option<u64>);
+    fn put(&mut self, key: Key<'_>, value: &[u8], version: Version, deadline: Option<u64>);
 
     /// Removes `key`; says whether it was there.
-    fn remove(&mut self, key: &[u8]) -> bool;
+    fn remove(&mut self, key: Key<'_>) -> bool;
 
     /// Removes all keys.
     fn clear(&mut self);
@@ -177,7 +179,7 @@ pub fn digest(store: &dyn Store) -> u128 {
         }
         hasher.update(&entry.version.slot.to_le_bytes());
         hasher.update(&entry.version.index.to_le_bytes());
-        // A deadline of u64::MAX is refused by the front; 0 and "none" must differ all the same.
+        // 0 and "none" must differ.
         hasher.update(&[u8::from(entry.deadline.is_some())]);
         hasher.update(&entry.deadline.unwrap_or(0).to_le_bytes());
         ControlFlow::Continue(())

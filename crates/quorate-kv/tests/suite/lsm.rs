@@ -3,10 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use quorate_core::slot::Slot;
-use quorate_kv::store::{
-    Position, Store, Version, digest,
-    lsm::{Limits, LsmStore},
-    memory::MemoryStore,
+use quorate_kv::{
+    key::Key,
+    store::{
+        Position, Store, Version, digest,
+        lsm::{Limits, LsmStore},
+        memory::MemoryStore,
+    },
 };
 use quorate_replica::service::MetaChange;
 
@@ -18,6 +21,10 @@ fn open(path: &Path) -> LsmStore {
     let (store, damage) = LsmStore::open(path).unwrap();
     assert_eq!(damage, None);
     store
+}
+
+fn key_of(bytes: &[u8]) -> Key<'_> {
+    Key::new(bytes).unwrap()
 }
 
 fn meta(key: &str, value: Option<&str>) -> MetaChange {
@@ -33,13 +40,13 @@ fn position_data_and_metadata_survive_together() {
     let path = folder.path().join("kv");
     let mut store = open(&path);
     assert_eq!(store.recovered(), (Slot::FIRST, Vec::new()));
-    store.put(b"a", b"1", VERSION, Some(7));
+    store.put(b"a".into(), b"1", VERSION, Some(7));
     store.commit(Slot(2), &[meta("x", Some("1")), meta("y", Some("2"))]);
-    store.put(b"b", b"2", VERSION, None);
-    store.remove(b"a");
+    store.put(b"b".into(), b"2", VERSION, None);
+    store.remove(b"a".into());
     store.commit(Slot(3), &[meta("x", None)]);
     store.persist().unwrap();
-    store.put(b"lost", b"not committed", VERSION, None);
+    store.put(b"lost".into(), b"not committed", VERSION, None);
     drop(store);
     let mut store = open(&path);
     assert_eq!(
@@ -47,8 +54,8 @@ fn position_data_and_metadata_survive_together() {
         (Slot(3), vec![(b"y".to_vec(), b"2".to_vec())])
     );
     assert_eq!(store.len(), 1);
-    assert_eq!(&*store.get(b"b").unwrap().value, b"2");
-    assert!(!store.contains(b"a") && !store.contains(b"lost"));
+    assert_eq!(&*store.get(b"b".into()).unwrap().value, b"2");
+    assert!(!store.contains(b"a".into()) && !store.contains(b"lost".into()));
 }
 
 #[test]
@@ -58,12 +65,12 @@ fn keys_of_a_flushed_store_do_not_come_back_and_are_removed_by_and_by() {
     let mut store = open(&path);
     for number in 0..3000u64 {
         let key = number.to_string();
-        store.put(key.as_bytes(), b"old", VERSION, Some(number + 1));
+        store.put(key_of(key.as_bytes()), b"old", VERSION, Some(number + 1));
     }
     store.commit(Slot(2), &[]);
     store.persist().unwrap();
     store.clear();
-    store.put(b"5", b"new", VERSION, None);
+    store.put(b"5".into(), b"new", VERSION, None);
     assert_eq!(store.len(), 1);
     store.commit(Slot(3), &[]);
     drop(store);
@@ -90,18 +97,18 @@ fn a_store_that_ends_within_a_run_is_at_an_earlier_commit() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kv");
     let mut store = open(&path);
-    store.put(b"a", b"1", VERSION, None);
+    store.put(b"a".into(), b"1", VERSION, None);
     store.commit(Slot(2), &[meta("x", Some("1"))]);
     store.persist().unwrap();
-    store.put(b"a", b"2", VERSION, None);
+    store.put(b"a".into(), b"2", VERSION, None);
     store.commit(Slot(3), &[meta("x", Some("2"))]);
-    store.put(b"a", b"3", VERSION, None);
+    store.put(b"a".into(), b"3", VERSION, None);
     store.persist().unwrap();
     drop(store);
     let mut store = open(&path);
     let metadata = vec![(b"x".to_vec(), b"1".to_vec())];
     assert_eq!(store.recovered(), (Slot(2), metadata));
-    assert_eq!(&*store.get(b"a").unwrap().value, b"1");
+    assert_eq!(&*store.get(b"a".into()).unwrap().value, b"1");
 }
 
 /// What is read is the same wherever it lies: in memory, on its way to the tree, in the tree, or in
@@ -129,14 +136,14 @@ fn the_layers_are_one() {
                         store.clear();
                         model.clear();
                     }
-                    1..12 => assert_eq!(store.remove(&key), model.remove(&key)),
+                    1..12 => assert_eq!(store.remove(key_of(&key)), model.remove(key_of(&key))),
                     _ => {
-                        store.put(&key, &value, version, deadline);
-                        model.put(&key, &value, version, deadline);
+                        store.put(key_of(&key), &value, version, deadline);
+                        model.put(key_of(&key), &value, version, deadline);
                     }
                 }
                 assert_eq!(store.len(), model.len());
-                assert_eq!(store.contains(&key), model.contains(&key));
+                assert_eq!(store.contains(key_of(&key)), model.contains(key_of(&key)));
             }
             store.commit(Slot(slot), &[]);
             assert_eq!(digest(&store), digest(&model), "{held_bytes} at {slot}");
@@ -180,7 +187,7 @@ fn a_damaged_store_is_set_aside_and_begun_anew() {
     for slot in 2..40 {
         // Bytes that cannot be compressed.
         let value: Vec<u8> = (0..9000).map(|_| random.next().to_le_bytes()[0]).collect();
-        store.put(format!("{slot}").as_bytes(), &value, VERSION, None);
+        store.put(key_of(format!("{slot}").as_bytes()), &value, VERSION, None);
         store.commit(Slot(slot), &[]);
         // One unit of the journal each.
         store.persist().unwrap();
@@ -226,7 +233,7 @@ fn a_journal_cut_anywhere_in_a_commit_is_at_the_commit_before_or_begun_anew() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kv");
     let mut store = open(&path);
-    store.put(b"a", b"1", VERSION, None);
+    store.put(b"a".into(), b"1", VERSION, None);
     store.commit(Slot(2), &[]);
     let journal_path = journal(&path);
     let used = || {
@@ -236,8 +243,8 @@ fn a_journal_cut_anywhere_in_a_commit_is_at_the_commit_before_or_begun_anew() {
     };
     store.persist().unwrap();
     let (_, from) = used();
-    store.put(b"a", b"22", VERSION, Some(7));
-    store.put(b"b", b"value", VERSION, None);
+    store.put(b"a".into(), b"22", VERSION, Some(7));
+    store.put(b"b".into(), b"value", VERSION, None);
     store.commit(Slot(3), &[meta("x", Some("1"))]);
     store.persist().unwrap();
     let (mut bytes, to) = used();
@@ -256,7 +263,7 @@ fn a_journal_cut_anywhere_in_a_commit_is_at_the_commit_before_or_begun_anew() {
         match note {
             None => {
                 assert_eq!((applied_to, store.len()), (Slot(2), 1), "cut at {cut}");
-                assert_eq!(&*store.get(b"a").unwrap().value, b"1");
+                assert_eq!(&*store.get(b"a".into()).unwrap().value, b"1");
             }
             Some(note) => {
                 assert!(note.contains("failed assertion"), "cut at {cut}: {note}");
@@ -320,8 +327,8 @@ fn digests_do_not_depend_on_the_store() {
             index: 3,
         };
         let deadline = (number % 3 == 0).then_some(number);
-        disk.put(key.as_bytes(), key.as_bytes(), version, deadline);
-        memory.put(key.as_bytes(), key.as_bytes(), version, deadline);
+        disk.put(key_of(key.as_bytes()), key.as_bytes(), version, deadline);
+        memory.put(key_of(key.as_bytes()), key.as_bytes(), version, deadline);
         if number == 100 {
             disk.commit(Slot(2), &[]);
         }
@@ -342,7 +349,7 @@ fn deadlines_are_found_whatever_was_looked_for_before() {
     };
     for deadline in [30, 10, 20] {
         store.put(
-            deadline.to_string().as_bytes(),
+            key_of(deadline.to_string().as_bytes()),
             b"",
             VERSION,
             Some(deadline),
@@ -352,14 +359,14 @@ fn deadlines_are_found_whatever_was_looked_for_before() {
     assert_eq!(overdue(&store, 20), [10, 20]);
     assert_eq!(overdue(&store, 5), [], "the clock jumped back");
     assert_eq!(overdue(&store, 20), [10, 20]);
-    store.remove(b"10");
+    store.remove(b"10".into());
     assert_eq!(overdue(&store, 20), [20]);
-    store.remove(b"20");
+    store.remove(b"20".into());
     assert_eq!(overdue(&store, 25), []);
-    store.put(b"15", b"", VERSION, Some(15));
+    store.put(b"15".into(), b"", VERSION, Some(15));
     assert_eq!(overdue(&store, u64::MAX), [15, 30]);
     store.clear();
     assert_eq!(overdue(&store, u64::MAX), []);
-    store.put(b"1", b"", VERSION, Some(1));
+    store.put(b"1".into(), b"", VERSION, Some(1));
     assert_eq!(overdue(&store, 1), [1]);
 }

@@ -5,6 +5,7 @@ mod commands;
 mod common;
 mod differential;
 mod expiry;
+mod extremes;
 mod formats;
 mod lsm;
 mod order;

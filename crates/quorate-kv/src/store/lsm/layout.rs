@@ -3,7 +3,10 @@
 use fjall::Slice;
 use quorate_core::slot::Slot;
 
-use crate::store::{Bytes, Entry, Position, Version};
+use crate::{
+    key::KEY_BYTES_MAX,
+    store::{Bytes, Entry, Position, Version},
+};
 
 /// First bytes of stored keys.
 pub(super) mod kind {
@@ -21,8 +24,17 @@ const HEADER_BYTES: usize = 8 + 4 + 8;
 const PREFIX_BYTES: usize = 1 + 6;
 /// Bytes of a stored data key before the client's: the prefix, and the position.
 const KEY_BYTES: usize = PREFIX_BYTES + 6;
+/// Bytes of a stored deadline before the client's key: the prefix, and the deadline.
+const DEADLINE_BYTES: usize = PREFIX_BYTES + 8;
 /// Deadline of a key without one.
 const NO_DEADLINE: u64 = u64::MAX;
+
+/// The tree's lengths of keys have 16 bits; a longer key is a failed assertion there.
+const TREE_KEY_BYTES_MAX: usize = u16::MAX as usize;
+
+// Every key fits behind whatever stands before it.
+const _: () = assert!(KEY_BYTES + KEY_BYTES_MAX <= TREE_KEY_BYTES_MAX);
+const _: () = assert!(DEADLINE_BYTES + KEY_BYTES_MAX <= TREE_KEY_BYTES_MAX);
 
 /// What a commit stores besides data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
