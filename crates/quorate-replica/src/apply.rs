@@ -16,13 +16,16 @@ use crate::{
     front::{Failure, Tag},
     gather::Waiter,
     origin::Origin,
-    service::{CommandId, MetaChange, StateMachine},
+    service::{CommandId, Health, MetaChange, Metadata, StateMachine},
     sessions::{Sessions, Turn, Unreadable, Verdict},
 };
 
 /// Commands that the service is told of before it gets the first of them: enough that it can wait for
 /// memory once for many, few enough that what it fetched is still near when they come.
 const FORESEEN: usize = 64;
+
+/// What is known of a service that has just failed.
+const FAILED: &str = "the service failed";
 
 /// What an application may touch besides the service and the sessions.
 pub(crate) struct Listeners<'a> {
@@ -52,14 +55,32 @@ pub(crate) struct Applier<S> {
     applied_to: Slot,
     committed_to: Slot,
     queue: VecDeque<(SlotRange, Value)>,
+    /// Most entries that are queued while the service takes none; more are in the log.
+    queued_max: usize,
     reply: Vec<u8>,
     changes: Vec<MetaChange>,
+    /// How the service was when it was last asked.
+    pub(crate) health: Health,
+    /// It came back with what cannot be understood.
+    unreadable: Option<String>,
+    /// What was applied below was told to clients: after the service has gone back, they must not be
+    /// shown an older state.
+    pub(crate) heard_to: Slot,
 }
 
 impl<S: StateMachine> Applier<S> {
     /// The service goes on where its last commit was.
-    pub(crate) fn new(node: NodeId, boot: u32, mut service: S) -> Result<Self, Unreadable> {
-        let (applied_to, meta) = service.recovered();
+    pub(crate) fn new(
+        node: NodeId,
+        boot: u32,
+        queued_max: usize,
+        mut service: S,
+    ) -> Result<Self, Unreadable> {
+        let (mut applied_to, mut meta) = service.recovered();
+        if service.has_failed() {
+            // It could not read all, and will come back.
+            (applied_to, meta) = (Slot::FIRST, Metadata::new());
+        }
         let applied_to = applied_to.max(Slot::FIRST);
         Ok(Self {
             node,
@@ -69,9 +90,47 @@ impl<S: StateMachine> Applier<S> {
             applied_to,
             committed_to: applied_to,
             queue: VecDeque::new(),
+            queued_max,
             reply: Vec::new(),
             changes: Vec::new(),
+            health: Health::Well,
+            unreadable: None,
+            heard_to: Slot::FIRST,
         })
+    }
+
+    /// Asks the service how it is, and goes on with it where it can go on; says what it had to say
+    /// about that.
+    pub(crate) fn tend(&mut self) -> Option<String> {
+        let mut note = None;
+        self.health = match self.service.health() {
+            Health::Back(told) => {
+                note = told;
+                self.go_back()
+            }
+            health => health,
+        };
+        if let Some(why) = &self.unreadable {
+            self.health = Health::Down(why.clone());
+        }
+        note
+    }
+
+    /// The service is at an earlier position, and the sessions with it. What is between is in the log.
+    fn go_back(&mut self) -> Health {
+        self.heard_to = self.heard_to.max(self.applied_to);
+        let (applied_to, meta) = self.service.recovered();
+        if self.service.has_failed() {
+            // It could not read all, and will come back once more.
+            return Health::Down(FAILED.to_owned());
+        }
+        match Sessions::restore(meta) {
+            Ok(sessions) => self.sessions = sessions,
+            Err(unreadable) => self.unreadable = Some(unreadable.to_string()),
+        }
+        self.applied_to = applied_to.max(Slot::FIRST);
+        self.committed_to = self.applied_to;
+        Health::Well
     }
 
     /// Every slot below is applied.
@@ -79,9 +138,9 @@ impl<S: StateMachine> Applier<S> {
         self.applied_to
     }
 
-    /// Decided entries that wait.
-    pub(crate) fn queued(&self) -> usize {
-        self.queue.len()
+    /// Whether so many decided entries wait that no more should be decided.
+    pub(crate) fn is_full(&self) -> bool {
+        self.queue.len() >= self.queued_max && !self.is_stuck()
     }
 
     pub(crate) fn sessions(&self) -> &Sessions {
@@ -90,7 +149,8 @@ impl<S: StateMachine> Applier<S> {
 
     /// These slots are decided. In slot order, without gaps.
     pub(crate) fn decided(&mut self, range: SlotRange, value: Value) {
-        if range.to > self.applied_to {
+        let room = self.queue.len() < self.queued_max || !self.is_stuck();
+        if range.to > self.applied_to && room {
             self.queue.push_back((range, value));
         }
     }
@@ -116,22 +176,24 @@ impl<S: StateMachine> Applier<S> {
         }
     }
 
-    /// Applies what is decided in `range`, which begins at [`Applier::applied_to`].
+    /// Applies what is decided in `range`, which begins at [`Applier::applied_to`]. `false`: the
+    /// service failed, nothing of this counts, and it must come back first.
     pub(crate) fn apply(
         &mut self,
         range: SlotRange,
         value: &Value,
         payload: Option<&[u8]>,
         to: &mut Listeners<'_>,
-    ) {
+    ) -> bool {
         assert_eq!(
             range.from, self.applied_to,
             "slots are applied in order, each once"
         );
+        let mut done = true;
         match *value {
             Value::Batch(name) => {
                 let bytes = payload.expect("the caller looked for the bytes of a batch first");
-                self.apply_batch(range.from, &name, bytes, to);
+                done = self.apply_batch(range.from, &name, bytes, to);
             }
             Value::RegisterSession {
                 origin,
@@ -148,12 +210,17 @@ impl<S: StateMachine> Applier<S> {
             | Value::Reconfigure { .. }
             | Value::AllocateNode { .. } => {}
         }
+        if !done {
+            self.health = Health::Down(FAILED.to_owned());
+            return false;
+        }
         self.applied_to = range.to;
         while self
             .queue
             .pop_front_if(|(range, _)| range.to <= self.applied_to)
             .is_some()
         {}
+        true
     }
 
     fn apply_registration(
@@ -180,15 +247,22 @@ impl<S: StateMachine> Applier<S> {
         }
     }
 
-    fn apply_batch(&mut self, slot: Slot, name: &BatchName, bytes: &[u8], to: &mut Listeners<'_>) {
+    fn apply_batch(
+        &mut self,
+        slot: Slot,
+        name: &BatchName,
+        bytes: &[u8],
+        to: &mut Listeners<'_>,
+    ) -> bool {
         let Some(batch) = Batch::parse(bytes) else {
             // The same on every node: nothing of it is executed.
             to.counters.batches_malformed += 1;
-            return;
+            return true;
         };
+        // What was told before the service went back is told to nobody again: who waited is gone.
         let own = (name.origin, name.boot) == (self.node, self.boot);
         match self.sessions.take_turn(slot, name, batch.header) {
-            Turn::Now => self.execute(slot, name, &batch, own, to),
+            Turn::Now => return self.execute(slot, name, &batch, own, to),
             Turn::Past => to.counters.batches_skipped += 1,
             Turn::Early => {
                 to.counters.batches_out_of_order += 1;
@@ -203,6 +277,7 @@ impl<S: StateMachine> Applier<S> {
                 }
             }
         }
+        true
     }
 
     fn execute(
@@ -212,7 +287,7 @@ impl<S: StateMachine> Applier<S> {
         batch: &Batch<'_>,
         own: bool,
         to: &mut Listeners<'_>,
-    ) {
+    ) -> bool {
         to.counters.batches_applied += 1;
         let flight = if own {
             to.origin.claim(to.now, name)
@@ -220,13 +295,20 @@ impl<S: StateMachine> Applier<S> {
             None
         };
         let mut ahead = batch.entries();
+        let mut failed = false;
         for (index, entry) in (0..).zip(batch.entries()) {
-            if (index as usize).is_multiple_of(FORESEEN) {
+            if !failed && (index as usize).is_multiple_of(FORESEEN) {
                 let group = ahead.by_ref().take(FORESEEN);
                 self.service.foresee(&mut group.map(|entry| entry.command));
             }
-            to.counters.commands_applied += 1;
-            let outcome = self.execute_one(CommandId { slot, index }, &entry);
+            let outcome = if failed {
+                Err(Failure::Unknown)
+            } else {
+                to.counters.commands_applied += 1;
+                self.execute_one(CommandId { slot, index }, &entry)
+            };
+            // Other nodes execute it, and this one will: nobody knows yet with which reply.
+            failed |= outcome == Err(Failure::Unknown);
             let item = flight
                 .as_ref()
                 .and_then(|flight| flight.items.get(index as usize));
@@ -234,18 +316,19 @@ impl<S: StateMachine> Applier<S> {
                 tell(to.completions, tag, outcome, &self.reply);
             }
         }
+        !failed
     }
 
-    /// Executes one command, or finds what it once replied; the reply is in `self.reply`.
+    /// Executes one command, or finds what it once replied; the reply is in `self.reply`. An unknown
+    /// outcome says that the service failed.
     fn execute_one(&mut self, id: CommandId, entry: &Entry<'_>) -> Result<(), Failure> {
         self.reply.clear();
         let Some(at) = entry.at else {
-            self.service.apply(id, entry.command, &mut self.reply);
-            return Ok(());
+            return self.ask_service(id, entry.command);
         };
         match self.sessions.verdict(id.slot, at) {
             Verdict::Execute => {
-                self.service.apply(id, entry.command, &mut self.reply);
+                self.ask_service(id, entry.command)?;
                 self.sessions.executed(at, &self.reply);
             }
             Verdict::Stored(reply) => self.reply.extend_from_slice(reply),
@@ -256,9 +339,18 @@ impl<S: StateMachine> Applier<S> {
         Ok(())
     }
 
+    fn ask_service(&mut self, id: CommandId, command: &[u8]) -> Result<(), Failure> {
+        self.service.apply(id, command, &mut self.reply);
+        if self.service.has_failed() {
+            Err(Failure::Unknown)
+        } else {
+            Ok(())
+        }
+    }
+
     /// Ends a run of applications: a persistent service makes it one atomic unit.
     pub(crate) fn commit(&mut self) {
-        if self.committed_to == self.applied_to {
+        if self.committed_to == self.applied_to || self.service.has_failed() {
             return;
         }
         self.sessions.take_changes(&mut self.changes);

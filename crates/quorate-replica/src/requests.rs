@@ -36,6 +36,7 @@ impl<'a, D: Disk, S: StateMachine> Requester<'a, D, S> {
     fn accept(&mut self, tag: Tag, at: Option<Sequenced>, command: &[u8]) -> Result<(), Failure> {
         let replica = &mut *self.replica;
         replica.takes_requests()?;
+        replica.takes_commands()?;
         if command.len() > replica.command_bytes_max {
             return Err(Failure::TooBig);
         }
@@ -67,6 +68,7 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
 
     fn register(&mut self, tag: Tag) -> Result<(), Failure> {
         self.replica.takes_requests()?;
+        self.replica.takes_commands()?;
         let taken = self.replica.origin.register(self.now, tag);
         self.count(taken)
     }
@@ -74,6 +76,7 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
     fn read(&mut self, tag: Tag) -> Result<(), Failure> {
         let replica = &mut *self.replica;
         replica.takes_requests()?;
+        replica.takes_reads()?;
         if replica.reads.len() >= replica.limits.waiting_requests {
             replica.counters.commands_busy += 1;
             return Err(Failure::Busy);
@@ -90,11 +93,18 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
         self.replica.completions.forget(tag);
     }
 
-    fn query(&mut self, query: &[u8], reply: &mut Vec<u8>) {
-        self.replica
-            .applier
-            .service
-            .query(query, self.wall_ms, reply);
+    fn query(&mut self, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure> {
+        let applier = &self.replica.applier;
+        if !applier.answers() {
+            return Err(Failure::Unavailable);
+        }
+        let start = reply.len();
+        applier.service.query(query, self.wall_ms, reply);
+        if applier.service.has_failed() {
+            reply.truncate(start);
+            return Err(Failure::Unavailable);
+        }
+        Ok(())
     }
 
     fn status(&self) -> Status {
@@ -145,6 +155,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 "the log failed, this node neither votes nor leads: {error}"
             ));
         }
+        let trouble = self.applier.trouble();
+        if self.applier.is_stuck() {
+            return trouble;
+        }
         if let Some(first) = self.repair.first() {
             return Some(format!(
                 "the log is damaged from slot {first} on, repairing from peers"
@@ -152,6 +166,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         if let Some(error) = &self.read_error {
             return Some(format!("the log could not be read back: {error}"));
+        }
+        if trouble.is_some() {
+            return trouble;
         }
         let configuration = self.node.configuration();
         let forgot = configuration.position(self.member).is_none()
@@ -171,6 +188,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         if self.storage_error.is_some() {
             return Err("the log failed".to_owned());
+        }
+        if self.applier.is_stuck() {
+            return Err(self.applier.trouble().unwrap_or_default());
         }
         if self.node.leader().is_none() {
             return Err("no leader".to_owned());

@@ -254,6 +254,7 @@ impl std::fmt::Display for NotDone {
             Failure::NoQuorum => "no leader was found in time; not executed",
             Failure::TooBig => "the command is too big; not executed",
             Failure::Stopping => "the node is stopping; not executed",
+            Failure::Unavailable => "this node's service cannot work at the moment; not executed",
             Failure::Unknown => "it may have been executed, or may yet be",
             Failure::NoSession => "unknown session; not executed",
             Failure::ReplyForgotten => "executed before, its reply is forgotten",

@@ -18,7 +18,7 @@ use quorate_log::{
 };
 use quorate_net::{Founded, Host, Now, PeerUp, Refused};
 use quorate_replica::{
-    Replica,
+    Replica, ServiceNews,
     front::{ConnectionId, Front},
     plane::Plane,
     pressure::Pressure,
@@ -191,6 +191,10 @@ impl<S: StateMachine, F: Front> Host for NodeHost<S, F> {
         while let Some(change) = self.replica.next_change() {
             log_change(&change);
         }
+        self.replica
+            .take_service_news()
+            .iter()
+            .for_each(log_service_news);
     }
 
     fn wake_at(&self) -> Option<Time> {
@@ -286,6 +290,14 @@ impl<S: StateMachine, F: Front> Host for NodeHost<S, F> {
 
     fn stopped(&self) -> bool {
         self.replica.is_stopped() && self.front.open_requests() == 0
+    }
+}
+
+fn log_service_news(news: &ServiceNews) {
+    match news {
+        ServiceNews::Trouble(why) => tracing::warn!(%why, "the service is in trouble"),
+        ServiceNews::Over => tracing::info!("the service works again"),
+        ServiceNews::Back(why) => tracing::warn!(%why, "the service begins again"),
     }
 }
 
