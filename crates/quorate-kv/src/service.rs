@@ -1,7 +1,7 @@
 //! The service: executes commands in the order of the log, answers queries.
 
 use quorate_core::slot::Slot;
-use quorate_replica::service::{CommandId, MetaChange, StateMachine};
+use quorate_replica::service::{CommandId, Health, MetaChange, StateMachine};
 
 use crate::{
     command::Op,
@@ -104,6 +104,14 @@ impl StateMachine for Service {
         self.applied_to = applied_to;
         self.budget = Budget::default();
         (applied_to, meta)
+    }
+
+    fn health(&mut self) -> Health {
+        self.store.health()
+    }
+
+    fn has_failed(&self) -> bool {
+        self.store.has_failed()
     }
 
     fn due(&mut self, wall_ms: u64, limit: usize, each: &mut dyn FnMut(&[u8])) {

@@ -6,6 +6,7 @@ mod common;
 mod differential;
 mod expiry;
 mod extremes;
+mod failing;
 mod formats;
 mod lsm;
 mod order;
