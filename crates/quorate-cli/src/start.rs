@@ -12,12 +12,16 @@ use std::{
     thread,
 };
 
-use quorate::{Folder, StateMachine, class_name};
+use quorate::{Folder, Patience, StateMachine, class_name};
 use quorate_bench::log_service::{FrameFront, NoState};
 use quorate_kv::{
     front::{RespFront, Settings as FrontSettings},
     service::Service,
-    store::{Store as KvStore, lsm::LsmStore, memory::MemoryStore},
+    store::{
+        Store as KvStore,
+        lsm::{self, LsmStore},
+        memory::MemoryStore,
+    },
 };
 use quorate_log::identity::Identity;
 use quorate_net::{Handle, Listeners, Reactor};
@@ -109,14 +113,27 @@ impl Starting {
     /// Until it is told to stop.
     fn run<S: StateMachine, F: Front>(mut self, service: S, front: F) -> Result<Exit, Problem> {
         let driver = &mut |why: &str| progress(why);
-        let (host, net) = quorate::open(
+        let patience = Patience {
+            stop: &|| self.stop.is_asked(),
+            waiting: &mut |why: &str| {
+                self.announce.now();
+                self.admin.starting(why);
+                progress(why);
+            },
+        };
+        let opened = quorate::open(
             &self.known,
             self.identity,
             self.addresses,
             service,
             front,
             driver,
-        )?;
+            patience,
+        );
+        let (host, net) = match opened {
+            Err(error) if error.code == quorate::STOPPED => return Ok(Exit::Done),
+            opened => opened?,
+        };
         tell_start(host.identity(), self.store);
         end_on_panic();
         let (reactor, handle) = Reactor::new(net, self.listeners, host)
@@ -201,12 +218,15 @@ impl Stop {
     }
 }
 
-/// A replica that found itself wrong must not go on; other threads would wait for it for ever.
+/// A replica that found itself wrong must not go on; other threads would wait for it for ever. Threads
+/// whose panics are caught, or noticed and got over, are left to themselves.
 fn end_on_panic() {
+    const GOT_OVER: [&str; 3] = [admin::THREAD, lsm::THREAD, lsm::TREE_THREAD];
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         report(info);
-        if thread::current().name() != Some(admin::THREAD) {
+        let thread = thread::current();
+        if !thread.name().is_some_and(|name| GOT_OVER.contains(&name)) {
             process::exit(Exit::Failed as i32);
         }
     }));

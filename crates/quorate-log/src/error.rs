@@ -33,11 +33,16 @@ impl DiskError {
 
     /// Whether room, not the device, is what is missing.
     pub fn is_full(&self) -> bool {
-        matches!(
-            self.kind,
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-        )
+        is_full(self.kind)
     }
+}
+
+/// Whether room is what is missing.
+pub(crate) const fn is_full(kind: io::ErrorKind) -> bool {
+    matches!(
+        kind,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
 }
 
 impl fmt::Display for DiskError {
@@ -96,6 +101,11 @@ pub enum LogError {
 }
 
 impl LogError {
+    /// Whether room is what is missing: the same may work later.
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Failed(error) | Self::Disk(error) if error.is_full())
+    }
+
     /// What a person may do about it.
     pub fn hint(&self) -> &'static str {
         match self {

@@ -20,6 +20,8 @@ use quorate_core::{
 };
 use rustix::fs::{FlockOperation, flock};
 
+use crate::error::is_full;
+
 const FILE: &str = "identity";
 const TEMPORARY: &str = "identity.new";
 const LOCK: &str = "lock";
@@ -102,6 +104,8 @@ pub enum IdentityError {
     Io {
         /// Which operation on which file, and how it failed.
         detail: String,
+        /// What the operating system called it.
+        kind: io::ErrorKind,
     },
     /// Another process has it.
     InUse {
@@ -159,6 +163,11 @@ pub enum IdentityError {
 }
 
 impl IdentityError {
+    /// Whether room is what is missing: the same may work later.
+    pub const fn is_full(&self) -> bool {
+        matches!(self, Self::Io { kind, .. } if is_full(*kind))
+    }
+
     /// What a person may do about it.
     pub fn hint(&self) -> String {
         match self {
@@ -186,7 +195,7 @@ impl IdentityError {
 impl fmt::Display for IdentityError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Io { detail } => f.write_str(detail),
+            Self::Io { detail, .. } => f.write_str(detail),
             Self::InUse { folder } => {
                 write!(
                     f,
@@ -463,6 +472,7 @@ pub fn peek(folder: &Path) -> Result<Founding, IdentityError> {
 fn failed(action: &str, file: &Path, error: &io::Error) -> IdentityError {
     IdentityError::Io {
         detail: format!("{action} {}: {error}", file.display()),
+        kind: error.kind(),
     }
 }
 

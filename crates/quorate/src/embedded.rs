@@ -23,7 +23,7 @@ use crate::{
     error::Error,
     folder::Folder,
     local::{Ask, LocalFront, WAITING_MAX, Wanted},
-    node,
+    node::{self, Patience},
     settings::Settings,
 };
 
@@ -144,15 +144,20 @@ impl Builder {
             peer,
             ..Addresses::default()
         };
+        let stop = &|| false;
         let waiting = &mut |why: &str| tracing::info!(why, "waiting");
-        let Some(identity) = folder.settle(&settings, &addresses.peer, &|| false, waiting)? else {
+        let Some(identity) = folder.settle(&settings, &addresses.peer, stop, waiting)? else {
             return Err(Error::new(
                 "stopped",
                 "stopped before the cluster was founded",
             ));
         };
         let driver = &mut |reason: &str| tracing::info!(reason, "disk");
-        let (host, net) = node::open(&settings, identity, addresses, service(), front, driver)?;
+        let patience = Patience { stop, waiting };
+        let service = service();
+        let (host, net) = node::open(
+            &settings, identity, addresses, service, front, driver, patience,
+        )?;
         let failed = |error| Error::io("the reactor failed", &error);
         let (reactor, handle) =
             Reactor::new(net, listeners, host.woken_by(wake)).map_err(failed)?;

@@ -1,5 +1,7 @@
 //! From a folder with an identity to a node that a reactor can run.
 
+use std::{thread, time::Duration};
+
 use quorate_core::{
     configuration::Configuration,
     node_id::{Member, NodeId},
@@ -18,6 +20,46 @@ use quorate_replica::{
 
 use crate::{error::Error, host::NodeHost, settings::Settings};
 
+/// How often a start that waits for room on the disk tries again.
+const ROOM_WAIT: Duration = Duration::from_millis(250);
+
+/// Whom a start that has to wait tells why, and asks whether it should go on.
+pub struct Patience<'a> {
+    /// Whether a stop was asked for.
+    pub stop: &'a dyn Fn() -> bool,
+    /// Hears what is waited for.
+    pub waiting: &'a mut dyn FnMut(&str),
+}
+
+impl Patience<'_> {
+    /// Tries until there is room: a full disk is no reason to leave a cluster that waits for this
+    /// node's votes.
+    fn for_room<T>(&mut self, mut attempt: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+        let mut told = false;
+        loop {
+            match attempt() {
+                Err(error) if error.full => {
+                    if !told {
+                        (self.waiting)(&format!("waiting for room on the disk: {}", error.message));
+                        told = true;
+                    }
+                }
+                ended => return ended,
+            }
+            if (self.stop)() {
+                return Err(Error::new(
+                    STOPPED,
+                    "stopped while it waited for room on the disk",
+                ));
+            }
+            thread::sleep(ROOM_WAIT);
+        }
+    }
+}
+
+/// Code of the error that says that a stop was asked for.
+pub const STOPPED: &str = "stopped";
+
 /// Opens the log, rebuilds what the node knows, and joins it with a service and a front.
 ///
 /// A new process start is recorded first ([volatile-1]); a node that may have forgotten votes comes
@@ -29,10 +71,12 @@ pub fn open<S: StateMachine, F: Front>(
     service: S,
     front: F,
     driver: &mut dyn FnMut(&str),
+    mut patience: Patience<'_>,
 ) -> Result<(NodeHost<S, F>, NetSettings), Error> {
-    let last = identity.begin_boot()?;
-    take_incarnation(&mut identity, last)?;
-    let (log, recovery) = open_log(&mut identity, settings, driver)?;
+    let patience = &mut patience;
+    let last = patience.for_room(|| Ok(identity.begin_boot()?))?;
+    take_incarnation(&mut identity, last, patience)?;
+    let (log, recovery) = open_log(&mut identity, settings, driver, patience)?;
     let options = replica_options(settings, &identity, &addresses)?;
     let replica = Replica::open(options, log, recovery, service, Time(0)).map_err(|error| {
         Error::new("cannot_recover", error).hint("run `quorate log verify` on the folder")
@@ -42,9 +86,13 @@ pub fn open<S: StateMachine, F: Front>(
 }
 
 /// [volatile-1] After an unclean stop a node of a volatile group has forgotten votes.
-fn take_incarnation(identity: &mut Identity, last: LastStop) -> Result<(), Error> {
+fn take_incarnation(
+    identity: &mut Identity,
+    last: LastStop,
+    patience: &mut Patience<'_>,
+) -> Result<(), Error> {
     if last.forgets(identity.founding().class) {
-        let incarnation = identity.new_incarnation()?;
+        let incarnation = patience.for_room(|| Ok(identity.new_incarnation()?))?;
         tracing::warn!(
             incarnation = incarnation.0,
             "the last stop was unclean, so votes may be forgotten: this node learns without a vote"
@@ -58,8 +106,9 @@ fn open_log(
     identity: &mut Identity,
     settings: &Settings,
     driver: &mut dyn FnMut(&str),
+    patience: &mut Patience<'_>,
 ) -> Result<(Log<FileDisk>, Recovery), Error> {
-    let (log, recovery) = open_log_once(identity, settings, driver)?;
+    let (log, recovery) = patience.for_room(|| open_log_once(identity, settings, driver))?;
     let Some(damage) = recovery.damage.as_ref().filter(|damage| damage.forgotten) else {
         return Ok((log, recovery));
     };
@@ -67,12 +116,12 @@ fn open_log(
         tracing::error!(%place, "the log is damaged");
     }
     drop(log);
-    let incarnation = identity.new_incarnation()?;
+    let incarnation = patience.for_room(|| Ok(identity.new_incarnation()?))?;
     tracing::error!(
         incarnation = incarnation.0,
         "the log lost votes: this node learns without a vote from now on"
     );
-    open_log_once(identity, settings, driver)
+    patience.for_room(|| open_log_once(identity, settings, driver))
 }
 
 fn open_log_once(
