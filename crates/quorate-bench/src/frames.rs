@@ -32,7 +32,7 @@ impl Status {
     pub const fn of(failure: Failure) -> Self {
         match failure {
             Failure::Busy => Self::Busy,
-            Failure::NoQuorum => Self::NoQuorum,
+            Failure::NoQuorum | Failure::Unavailable => Self::NoQuorum,
             Failure::TooBig => Self::TooBig,
             Failure::Stopping => Self::Stopping,
             Failure::Unknown

@@ -306,7 +306,9 @@ mod tests {
             self.forgotten.push(tag);
         }
 
-        fn query(&mut self, _: &[u8], _: &mut Vec<u8>) {}
+        fn query(&mut self, _: &[u8], _: &mut Vec<u8>) -> Result<(), Failure> {
+            Ok(())
+        }
 
         fn status(&self) -> NodeStatus {
             unreachable!("the front does not ask")

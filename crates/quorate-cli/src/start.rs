@@ -7,14 +7,16 @@ use std::{
     process, thread,
 };
 
-use quorate::{Descriptors, Folder, Opening, StateMachine, class_name, raise_descriptor_limit};
+use quorate::{
+    Descriptors, Folder, Opening, Starter, StateMachine, class_name, raise_descriptor_limit,
+};
 use quorate_bench::log_service::{FrameFront, NoState};
 use quorate_kv::{
     front::{RespFront, Settings as FrontSettings},
     service::Service,
     store::{
         Store as KvStore,
-        lsm::{Limits as StoreLimits, LsmStore},
+        lsm::{self, Limits as StoreLimits, LsmStore},
         memory::MemoryStore,
     },
 };
@@ -124,19 +126,30 @@ impl Starting {
     /// Until it is told to stop.
     fn run<S: StateMachine, F: Front>(mut self, service: S, front: F) -> Result<Exit, Problem> {
         let admin = &self.admin;
+        let announce = &mut self.announce;
         admin.starting("opening the log");
         let tell = &mut |opening: Opening<'_>| match opening {
             Opening::Disk(why) => progress(why),
             Opening::ReadingLog(reading) => admin.reading(reading),
+            Opening::Waiting(why) => {
+                announce.now();
+                admin.starting(why);
+                progress(why);
+            }
         };
-        let (host, net) = quorate::open(
+        let stop = &|| self.stop.is_asked();
+        let opened = quorate::open(
             &self.known,
             self.identity,
             self.addresses,
             service,
             front,
-            tell,
-        )?;
+            Starter { tell, stop },
+        );
+        let (host, net) = match opened {
+            Err(error) if error.code == quorate::STOPPED => return Ok(Exit::Done),
+            opened => opened?,
+        };
         tell_start(host.identity(), self.store);
         end_on_panic();
         drop(self.answering);
@@ -196,12 +209,15 @@ fn stop_on_signal() -> Result<Stop<EndReactor>, Problem> {
     Ok(stop)
 }
 
-/// A replica that found itself wrong must not go on; other threads would wait for it for ever.
+/// A replica that found itself wrong must not go on; other threads would wait for it for ever. Threads
+/// whose panics are caught, or noticed and got over, are left to themselves.
 fn end_on_panic() {
+    const GOT_OVER: [&str; 3] = [admin::THREAD, lsm::THREAD, lsm::TREE_THREAD];
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         report(info);
-        if thread::current().name() != Some(admin::THREAD) {
+        let thread = thread::current();
+        if !thread.name().is_some_and(|name| GOT_OVER.contains(&name)) {
             process::exit(Exit::Failed as i32);
         }
     }));

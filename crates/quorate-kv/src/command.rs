@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use crate::{
     commands,
-    encode::{Decoder, Encoder},
+    encode::{Decoder, Encoder, Malformed},
+    key::{KEY_TOO_LONG, Key, TooLong},
     resp::request::{Arguments, parse_integer},
 };
 
@@ -168,12 +169,16 @@ impl Deadline {
     }
 
     /// Reads it.
-    pub fn decode(from: &mut Decoder<'_>) -> Result<Self, crate::encode::Malformed> {
+    pub fn decode(from: &mut Decoder<'_>) -> Result<Self, Malformed> {
         match from.byte()? {
             0 => Ok(Self::Never),
-            1 => Ok(Self::At(from.word()?)),
+            1 => match from.word()? {
+                // Stores may write "none" so.
+                u64::MAX => Err(Malformed),
+                at => Ok(Self::At(at)),
+            },
             2 => Ok(Self::Past),
-            _ => Err(crate::encode::Malformed),
+            _ => Err(Malformed),
         }
     }
 }
@@ -183,13 +188,32 @@ impl Deadline {
 pub enum Refusal {
     /// Too few arguments, or too many: a transaction does not survive it.
     Arity,
+    /// A key that is too long: a transaction does not survive it either.
+    KeyTooLong,
     /// The error to reply.
     Text(Cow<'static, str>),
+}
+
+impl Refusal {
+    /// What the client is told.
+    pub fn text(self, command: &str) -> Cow<'static, str> {
+        match self {
+            Self::Arity => format!("ERR wrong number of arguments for '{command}' command").into(),
+            Self::KeyTooLong => KEY_TOO_LONG.into(),
+            Self::Text(text) => text,
+        }
+    }
 }
 
 impl From<&'static str> for Refusal {
     fn from(text: &'static str) -> Self {
         Self::Text(Cow::Borrowed(text))
+    }
+}
+
+impl From<TooLong> for Refusal {
+    fn from(_: TooLong) -> Self {
+        Self::KeyTooLong
     }
 }
 
@@ -321,6 +345,34 @@ impl Spec {
             keys: (0, 0, 0),
             handler: Handler::Local(local),
         }
+    }
+
+    /// Where keys are among `count` arguments, the name included.
+    pub fn key_places(&self, count: usize) -> impl Iterator<Item = usize> + Clone + use<> {
+        let (first, last, step) = self.keys;
+        let last = if last < 0 {
+            count.saturating_sub(1)
+        } else {
+            usize::from(last.unsigned_abs())
+        };
+        // Commands without keys say 0 of all three.
+        let first = match first {
+            0 => usize::MAX,
+            first => usize::from(first.unsigned_abs()),
+        };
+        (first..=last).step_by(usize::from(step.unsigned_abs()).max(1))
+    }
+
+    /// Whether arguments, the name included, can be right as far as the table knows: their number,
+    /// and the lengths of keys.
+    pub fn check(&self, arguments: &Arguments<'_>) -> Result<(), Refusal> {
+        if !self.takes(arguments.len()) {
+            return Err(Refusal::Arity);
+        }
+        for place in self.key_places(arguments.len()) {
+            Key::new(arguments.at(place))?;
+        }
+        Ok(())
     }
 
     /// Whether `count` arguments, the name included, can be right.

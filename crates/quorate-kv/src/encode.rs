@@ -3,9 +3,50 @@
 //! Lengths and counts are LEB128, deadlines and slots eight bytes little-endian. These bytes live
 //! as long as the log does: a layout never changes under the same operation number.
 
+use crate::key::{KEY_TOO_LONG, Key, TooLong};
+
 /// The bytes are not a command. Deterministic: every node says so of the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
+
+/// Why a command is not executed. Deterministic: every node says so of the same bytes, and nothing was
+/// changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The bytes are not a command.
+    Malformed,
+    /// A key that no store takes; a front refuses it, but the log may be from another version.
+    KeyTooLong,
+    /// The commands of its batch have copied as much as they may.
+    Budget,
+}
+
+impl Fault {
+    /// What the client is told.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Malformed => "ERR malformed command",
+            Self::KeyTooLong => KEY_TOO_LONG,
+            Self::Budget => {
+                // Not BUSY: within a session this is the number's reply for ever.
+                "TOOBIG not executed: commands that are under way together may copy 256 MiB within \
+                 the store; send fewer at a time"
+            }
+        }
+    }
+}
+
+impl From<Malformed> for Fault {
+    fn from(_: Malformed) -> Self {
+        Self::Malformed
+    }
+}
+
+impl From<TooLong> for Fault {
+    fn from(_: TooLong) -> Self {
+        Self::KeyTooLong
+    }
+}
 
 /// Appends fields to a buffer.
 #[derive(Debug)]
@@ -107,6 +148,11 @@ impl<'a> Decoder<'a> {
         Ok(head)
     }
 
+    /// A key with its length before it.
+    pub fn key(&mut self) -> Result<Key<'a>, Fault> {
+        Ok(Key::new(self.bytes()?)?)
+    }
+
     /// Nothing may follow.
     pub fn end(&self) -> Result<(), Malformed> {
         if self.0.is_empty() {
@@ -128,6 +174,27 @@ impl<'a> Decoder<'a> {
             bytes: Decoder(&start[..start.len() - self.0.len()]),
         })
     }
+
+    /// A counted list of keys.
+    pub fn keys(&mut self) -> Result<Keys<'a>, Fault> {
+        let list = self.list()?;
+        check_keys(list)?;
+        Ok(Keys(list))
+    }
+
+    /// A counted list of keys, each followed by a value.
+    pub fn pairs(&mut self) -> Result<Pairs<'a>, Fault> {
+        let list = self.list()?;
+        if list.len() % 2 != 0 {
+            return Err(Fault::Malformed);
+        }
+        check_keys(list.step_by(2))?;
+        Ok(Pairs(list))
+    }
+}
+
+fn check_keys<'a>(mut keys: impl Iterator<Item = &'a [u8]>) -> Result<(), TooLong> {
+    keys.try_for_each(|key| Key::new(key).map(drop))
 }
 
 /// Strings of bytes, one after the other.
@@ -154,6 +221,42 @@ impl<'a> Iterator for List<'a> {
 
     fn next(&mut self) -> Option<&'a [u8]> {
         self.bytes.bytes().ok()
+    }
+}
+
+/// Keys, all of them checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Keys<'a>(List<'a>);
+
+impl Keys<'_> {
+    /// How many.
+    pub const fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<'a> Iterator for Keys<'a> {
+    type Item = Key<'a>;
+
+    fn next(&mut self) -> Option<Key<'a>> {
+        Key::new(self.0.next()?).ok()
+    }
+}
+
+/// Keys with a value each, all of them checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Pairs<'a>(List<'a>);
+
+impl<'a> Iterator for Pairs<'a> {
+    type Item = (Key<'a>, &'a [u8]);
+
+    fn next(&mut self) -> Option<(Key<'a>, &'a [u8])> {
+        Some((Key::new(self.0.next()?).ok()?, self.0.next()?))
     }
 }
 

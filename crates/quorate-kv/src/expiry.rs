@@ -67,7 +67,7 @@ impl Proposals {
             return;
         }
         if let Ok((deadline, key)) = decode_expired(&mut Decoder(&command[1..])) {
-            self.open.remove(&(deadline, Box::from(key)));
+            self.open.remove(&(deadline, Box::from(key.bytes())));
         }
     }
 }

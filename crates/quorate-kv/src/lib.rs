@@ -19,6 +19,7 @@ pub mod encode;
 pub mod expiry;
 pub mod front;
 pub mod glob;
+pub mod key;
 pub mod resp;
 pub mod service;
 pub mod store;

@@ -1,12 +1,12 @@
 //! The service: executes commands in the order of the log, answers queries.
 
 use quorate_core::slot::Slot;
-use quorate_replica::service::{CommandId, MetaChange, StateMachine};
+use quorate_replica::service::{CommandId, Health, MetaChange, StateMachine};
 
 use crate::{
     command::Op,
-    commands::{MALFORMED, Reading, Writing, execute, first_key, read, transactions},
-    encode::{Decoder, Malformed},
+    commands::{Budget, Reading, Writing, execute, first_key, read, transactions},
+    encode::{Decoder, Fault},
     expiry::Proposals,
     resp::reply::Reply,
     store::{self, Metadata, Position, Store},
@@ -17,6 +17,7 @@ pub struct Service {
     store: Box<dyn Store>,
     applied_to: Slot,
     proposals: Proposals,
+    budget: Budget,
     /// Kept for its memory.
     foreseen: Vec<Position>,
 }
@@ -28,6 +29,7 @@ impl Service {
             store,
             applied_to: Slot::FIRST,
             proposals: Proposals::default(),
+            budget: Budget::default(),
             foreseen: Vec::new(),
         }
     }
@@ -54,20 +56,22 @@ impl StateMachine for Service {
     fn apply(&mut self, id: CommandId, command: &[u8], reply: &mut Vec<u8>) {
         let start = reply.len();
         let mut decoder = Decoder(command);
+        self.budget.enter(id.slot.0);
         let mut state = Writing {
             store: &mut *self.store,
             applied_to: self.applied_to,
             version: id.into(),
+            budget: &mut self.budget,
         };
         let done = match decoder.byte().ok().and_then(Op::from_byte) {
-            None => Err(Malformed),
+            None => Err(Fault::Malformed),
             Some(Op::Exec) => transactions::exec(&mut decoder, &mut state, &mut Reply(reply)),
-            Some(Op::Versions) => Err(Malformed),
+            Some(Op::Versions) => Err(Fault::Malformed),
             Some(op) => execute(op, &mut decoder, &mut state, &mut Reply(reply)),
         };
-        if done.is_err() {
+        if let Err(fault) = done {
             reply.truncate(start);
-            Reply(reply).error(MALFORMED);
+            Reply(reply).error(fault.text());
         }
         self.proposals.applied(command);
     }
@@ -82,11 +86,11 @@ impl StateMachine for Service {
         };
         let done = match decoder.byte().ok().and_then(Op::from_byte) {
             Some(op) => read(op, &mut decoder, &state, &mut Reply(reply)),
-            None => Err(Malformed),
+            None => Err(Fault::Malformed),
         };
-        if done.is_err() {
+        if let Err(fault) = done {
             reply.truncate(start);
-            Reply(reply).error(MALFORMED);
+            Reply(reply).error(fault.text());
         }
     }
 
@@ -98,7 +102,16 @@ impl StateMachine for Service {
     fn recovered(&mut self) -> (Slot, Metadata) {
         let (applied_to, meta) = self.store.recovered();
         self.applied_to = applied_to;
+        self.budget = Budget::default();
         (applied_to, meta)
+    }
+
+    fn health(&mut self) -> Health {
+        self.store.health()
+    }
+
+    fn has_failed(&self) -> bool {
+        self.store.has_failed()
     }
 
     fn due(&mut self, wall_ms: u64, limit: usize, each: &mut dyn FnMut(&[u8])) {

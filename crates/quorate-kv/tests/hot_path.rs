@@ -80,8 +80,9 @@ impl Requests for Instant {
 
     fn forget(&mut self, _: Tag) {}
 
-    fn query(&mut self, query: &[u8], reply: &mut Vec<u8>) {
+    fn query(&mut self, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure> {
         self.service.query(query, 0, reply);
+        Ok(())
     }
 
     fn status(&self) -> Status {

@@ -29,7 +29,7 @@ pub enum Lack {
 impl Lack {
     fn of(error: &io::Error) -> Option<Self> {
         match (error.kind(), Errno::from_io_error(error)) {
-            (io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded, _) => Some(Self::Room),
+            (kind, _) if is_full(kind) => Some(Self::Room),
             (_, Some(Errno::MFILE | Errno::NFILE)) => Some(Self::Descriptors),
             _ => None,
         }
@@ -55,6 +55,14 @@ impl DiskError {
             lack: None,
         }
     }
+}
+
+/// Whether room is what is missing.
+pub(crate) const fn is_full(kind: io::ErrorKind) -> bool {
+    matches!(
+        kind,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
 }
 
 impl fmt::Display for DiskError {
@@ -113,6 +121,11 @@ pub enum LogError {
 }
 
 impl LogError {
+    /// Whether room is what is missing: the same may work later.
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Failed(error) | Self::Disk(error) if error.lack == Some(Lack::Room))
+    }
+
     /// What a person may do about it.
     pub fn hint(&self) -> &'static str {
         match self {

@@ -20,6 +20,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::{
     disk::{Segment, made},
+    error::is_full,
     sealed,
 };
 
@@ -103,6 +104,8 @@ pub enum IdentityError {
     Io {
         /// Which operation on which file, and how it failed.
         detail: String,
+        /// What the operating system called it.
+        kind: io::ErrorKind,
     },
     /// Another process has it.
     InUse {
@@ -160,6 +163,11 @@ pub enum IdentityError {
 }
 
 impl IdentityError {
+    /// Whether room is what is missing: the same may work later.
+    pub const fn is_full(&self) -> bool {
+        matches!(self, Self::Io { kind, .. } if is_full(*kind))
+    }
+
     /// What a person may do about it.
     pub fn hint(&self) -> String {
         match self {
@@ -191,7 +199,7 @@ impl IdentityError {
 impl fmt::Display for IdentityError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Io { detail } => f.write_str(detail),
+            Self::Io { detail, .. } => f.write_str(detail),
             Self::InUse { folder } => {
                 write!(
                     f,
@@ -302,6 +310,7 @@ impl Identity {
         }
         // Whoever finds the identity knows by this that a log without segments is a new one.
         made::write(folder, Segment(0)).map_err(|error| IdentityError::Io {
+            kind: error.kind,
             detail: error.detail,
         })?;
         identity.save()?;
@@ -466,6 +475,7 @@ pub fn peek(folder: &Path) -> Result<Founding, IdentityError> {
 fn failed(action: &str, file: &Path, error: &io::Error) -> IdentityError {
     IdentityError::Io {
         detail: format!("{action} {}: {error}", file.display()),
+        kind: error.kind(),
     }
 }
 

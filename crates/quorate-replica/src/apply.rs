@@ -17,7 +17,7 @@ use crate::{
     front::{Failure, Tag},
     gather::Waiter,
     origin::Origin,
-    service::{CommandId, MetaChange, StateMachine},
+    service::{CommandId, Health, MetaChange, Metadata, StateMachine},
     sessions::{Sessions, Turn, Unreadable, Verdict},
 };
 
@@ -26,6 +26,9 @@ use crate::{
 const FORESEEN: usize = 64;
 /// Where a persistent service keeps the digest of what was applied; no key of the sessions.
 const DIGEST_KEY: &[u8] = b"digest";
+
+/// What is known of a service that has just failed.
+const FAILED: &str = "the service failed";
 
 /// What an application may touch besides the service and the sessions.
 pub(crate) struct Listeners<'a> {
@@ -56,18 +59,34 @@ pub(crate) struct Applier<S> {
     applied_to: Slot,
     committed_to: Slot,
     queue: VecDeque<(SlotRange, Value)>,
+    /// Most entries that are queued while the service takes none; more are in the log.
+    queued_max: usize,
     reply: Vec<u8>,
     changes: Vec<MetaChange>,
+    /// How the service was when it was last asked.
+    pub(crate) health: Health,
+    /// It came back with what cannot be understood.
+    unreadable: Option<String>,
+    /// What was applied below was told to clients: after the service has gone back, they must not be
+    /// shown an older state.
+    pub(crate) heard_to: Slot,
 }
 
 impl<S: StateMachine> Applier<S> {
     /// The service goes on where its last commit was.
-    pub(crate) fn new(node: NodeId, boot: u32, mut service: S) -> Result<Self, Unreadable> {
-        let (applied_to, mut meta) = service.recovered();
+    pub(crate) fn new(
+        node: NodeId,
+        boot: u32,
+        queued_max: usize,
+        mut service: S,
+    ) -> Result<Self, Unreadable> {
+        let (mut applied_to, mut meta) = service.recovered();
+        if service.has_failed() {
+            // It could not read all, and will come back.
+            (applied_to, meta) = (Slot::FIRST, Metadata::new());
+        }
         let applied_to = applied_to.max(Slot::FIRST);
-        let kept = meta.extract_if(.., |(key, _)| key == DIGEST_KEY).next();
-        let kept = kept.and_then(|(_, value)| Some(u64::from_le_bytes(value.try_into().ok()?)));
-        let digest = kept.or((applied_to == Slot::FIRST).then_some(0));
+        let digest = take_digest(applied_to, &mut meta);
         Ok(Self {
             node,
             boot,
@@ -77,9 +96,50 @@ impl<S: StateMachine> Applier<S> {
             applied_to,
             committed_to: applied_to,
             queue: VecDeque::new(),
+            queued_max,
             reply: Vec::new(),
             changes: Vec::new(),
+            health: Health::Well,
+            unreadable: None,
+            heard_to: Slot::FIRST,
         })
+    }
+
+    /// Asks the service how it is, and goes on with it where it can go on; says what it had to say
+    /// about that.
+    pub(crate) fn tend(&mut self) -> Option<String> {
+        let mut note = None;
+        self.health = match self.service.health() {
+            Health::Back(told) => {
+                note = told;
+                self.go_back()
+            }
+            health => health,
+        };
+        if let Some(why) = &self.unreadable {
+            self.health = Health::Down(why.clone());
+        }
+        note
+    }
+
+    /// The service is at an earlier position, and the sessions with it. What is between is in the log.
+    fn go_back(&mut self) -> Health {
+        self.heard_to = self.heard_to.max(self.applied_to);
+        let (applied_to, mut meta) = self.service.recovered();
+        let applied_to = applied_to.max(Slot::FIRST);
+        if self.service.has_failed() {
+            // It could not read all, and will come back once more.
+            return Health::Down(FAILED.to_owned());
+        }
+        self.digest
+            .go_back(applied_to, take_digest(applied_to, &mut meta));
+        match Sessions::restore(meta) {
+            Ok(sessions) => self.sessions = sessions,
+            Err(unreadable) => self.unreadable = Some(unreadable.to_string()),
+        }
+        self.applied_to = applied_to;
+        self.committed_to = applied_to;
+        Health::Well
     }
 
     /// Every slot below is applied.
@@ -87,9 +147,9 @@ impl<S: StateMachine> Applier<S> {
         self.applied_to
     }
 
-    /// Decided entries that wait.
-    pub(crate) fn queued(&self) -> usize {
-        self.queue.len()
+    /// Whether so many decided entries wait that no more should be decided.
+    pub(crate) fn is_full(&self) -> bool {
+        self.queue.len() >= self.queued_max && !self.is_stuck()
     }
 
     pub(crate) fn sessions(&self) -> &Sessions {
@@ -98,7 +158,8 @@ impl<S: StateMachine> Applier<S> {
 
     /// These slots are decided. In slot order, without gaps.
     pub(crate) fn decided(&mut self, range: SlotRange, value: Value) {
-        if range.to > self.applied_to {
+        let room = self.queue.len() < self.queued_max || !self.is_stuck();
+        if range.to > self.applied_to && room {
             self.queue.push_back((range, value));
         }
     }
@@ -124,22 +185,24 @@ impl<S: StateMachine> Applier<S> {
         }
     }
 
-    /// Applies what is decided in `range`, which begins at [`Applier::applied_to`].
+    /// Applies what is decided in `range`, which begins at [`Applier::applied_to`]. `false`: the
+    /// service failed, nothing of this counts, and it must come back first.
     pub(crate) fn apply(
         &mut self,
         range: SlotRange,
         value: &Value,
         payload: Option<&[u8]>,
         to: &mut Listeners<'_>,
-    ) {
+    ) -> bool {
         assert_eq!(
             range.from, self.applied_to,
             "slots are applied in order, each once"
         );
+        let mut done = true;
         match *value {
             Value::Batch(name) => {
                 let bytes = payload.expect("the caller looked for the bytes of a batch first");
-                self.apply_batch(range.from, &name, bytes, to);
+                done = self.apply_batch(range.from, &name, bytes, to);
             }
             Value::RegisterSession {
                 origin,
@@ -156,6 +219,11 @@ impl<S: StateMachine> Applier<S> {
             | Value::Reconfigure { .. }
             | Value::AllocateNode { .. } => {}
         }
+        if !done {
+            self.digest.abandon();
+            self.health = Health::Down(FAILED.to_owned());
+            return false;
+        }
         self.digest.applied(range, value);
         self.applied_to = range.to;
         while self
@@ -163,6 +231,7 @@ impl<S: StateMachine> Applier<S> {
             .pop_front_if(|(range, _)| range.to <= self.applied_to)
             .is_some()
         {}
+        true
     }
 
     fn apply_registration(
@@ -189,15 +258,22 @@ impl<S: StateMachine> Applier<S> {
         }
     }
 
-    fn apply_batch(&mut self, slot: Slot, name: &BatchName, bytes: &[u8], to: &mut Listeners<'_>) {
+    fn apply_batch(
+        &mut self,
+        slot: Slot,
+        name: &BatchName,
+        bytes: &[u8],
+        to: &mut Listeners<'_>,
+    ) -> bool {
         let Some(batch) = Batch::parse(bytes) else {
             // The same on every node: nothing of it is executed.
             to.counters.batches_malformed += 1;
-            return;
+            return true;
         };
+        // What was told before the service went back is told to nobody again: who waited is gone.
         let own = (name.origin, name.boot) == (self.node, self.boot);
         match self.sessions.take_turn(slot, name, batch.header) {
-            Turn::Now => self.execute(slot, name, &batch, own, to),
+            Turn::Now => return self.execute(slot, name, &batch, own, to),
             Turn::Past => to.counters.batches_skipped += 1,
             Turn::Early => {
                 to.counters.batches_out_of_order += 1;
@@ -212,6 +288,7 @@ impl<S: StateMachine> Applier<S> {
                 }
             }
         }
+        true
     }
 
     fn execute(
@@ -221,7 +298,7 @@ impl<S: StateMachine> Applier<S> {
         batch: &Batch<'_>,
         own: bool,
         to: &mut Listeners<'_>,
-    ) {
+    ) -> bool {
         to.counters.batches_applied += 1;
         let flight = if own {
             to.origin.claim(to.now, name)
@@ -229,14 +306,21 @@ impl<S: StateMachine> Applier<S> {
             None
         };
         let mut ahead = batch.entries();
+        let mut failed = false;
         for (index, entry) in (0..).zip(batch.entries()) {
-            if (index as usize).is_multiple_of(FORESEEN) {
+            if !failed && (index as usize).is_multiple_of(FORESEEN) {
                 let group = ahead.by_ref().take(FORESEEN);
                 self.service.foresee(&mut group.map(|entry| entry.command));
             }
-            to.counters.commands_applied += 1;
             let id = CommandId { slot, index };
-            let outcome = self.execute_one(id, &entry);
+            let outcome = if failed {
+                Err(Failure::Unknown)
+            } else {
+                to.counters.commands_applied += 1;
+                self.execute_one(id, &entry)
+            };
+            // Other nodes execute it, and this one will: nobody knows yet with which reply.
+            failed |= outcome == Err(Failure::Unknown);
             if outcome.is_ok() {
                 self.digest.executed(id, &self.reply);
             }
@@ -247,18 +331,19 @@ impl<S: StateMachine> Applier<S> {
                 tell(to.completions, tag, outcome, &self.reply);
             }
         }
+        !failed
     }
 
-    /// Executes one command, or finds what it once replied; the reply is in `self.reply`.
+    /// Executes one command, or finds what it once replied; the reply is in `self.reply`. An unknown
+    /// outcome says that the service failed.
     fn execute_one(&mut self, id: CommandId, entry: &Entry<'_>) -> Result<(), Failure> {
         self.reply.clear();
         let Some(at) = entry.at else {
-            self.service.apply(id, entry.command, &mut self.reply);
-            return Ok(());
+            return self.ask_service(id, entry.command);
         };
         match self.sessions.verdict(id.slot, at) {
             Verdict::Execute => {
-                self.service.apply(id, entry.command, &mut self.reply);
+                self.ask_service(id, entry.command)?;
                 self.sessions.executed(at, &self.reply);
             }
             Verdict::Stored(reply) => self.reply.extend_from_slice(reply),
@@ -269,9 +354,18 @@ impl<S: StateMachine> Applier<S> {
         Ok(())
     }
 
+    fn ask_service(&mut self, id: CommandId, command: &[u8]) -> Result<(), Failure> {
+        self.service.apply(id, command, &mut self.reply);
+        if self.service.has_failed() {
+            Err(Failure::Unknown)
+        } else {
+            Ok(())
+        }
+    }
+
     /// Ends a run of applications: a persistent service makes it one atomic unit.
     pub(crate) fn commit(&mut self) {
-        if self.committed_to == self.applied_to {
+        if self.committed_to == self.applied_to || self.service.has_failed() {
             return;
         }
         self.sessions.take_changes(&mut self.changes);
@@ -285,6 +379,13 @@ impl<S: StateMachine> Applier<S> {
         self.changes.clear();
         self.committed_to = self.applied_to;
     }
+}
+
+/// The digest of what the service has applied, out of its metadata.
+fn take_digest(applied_to: Slot, meta: &mut Metadata) -> Option<u64> {
+    let kept = meta.extract_if(.., |(key, _)| key == DIGEST_KEY).next();
+    let kept = kept.and_then(|(_, value)| Some(u64::from_le_bytes(value.try_into().ok()?)));
+    kept.or((applied_to == Slot::FIRST).then_some(0))
 }
 
 fn tell(completions: &mut Completions, tag: Tag, outcome: Result<(), Failure>, reply: &[u8]) {

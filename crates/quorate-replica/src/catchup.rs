@@ -131,6 +131,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             if range.is_empty() || range.from != self.applier.applied_to() {
                 continue;
             }
+            if !self.applier.takes() {
+                break;
+            }
             // A slot that was decided in this process is applied as decided, not as last recorded.
             if let Some(told) = self.applier.told(range.from)
                 && told != value

@@ -29,6 +29,8 @@ pub(crate) struct Claim {
 pub(crate) struct Digest {
     /// `None` if the service does not know it: it was made by an earlier version.
     now: Option<u64>,
+    /// What the commands of the slot that is being applied add to it.
+    executed: u64,
     /// The digest behind each of the last values.
     kept: VecDeque<Claim>,
     /// What peers said of slots that are not applied here yet; the first of each.
@@ -44,6 +46,7 @@ impl Digest {
         });
         Self {
             now: digest,
+            executed: 0,
             kept: first.into_iter().collect(),
             ahead: BTreeMap::new(),
         }
@@ -61,17 +64,32 @@ impl Digest {
 
     /// A command was executed, with this reply.
     pub(crate) fn executed(&mut self, id: CommandId, reply: &[u8]) {
-        if let Some(now) = &mut self.now {
-            let place = mix(id.slot.0 ^ u64::from(id.index) << 48);
-            let reply = u64::from(quorate_wire::checksum(reply)) << 32 | reply.len() as u64;
-            *now = now.wrapping_add(mix(place ^ reply));
-        }
+        let place = mix(id.slot.0 ^ u64::from(id.index) << 48);
+        let reply = u64::from(quorate_wire::checksum(reply)) << 32 | reply.len() as u64;
+        self.executed = self.executed.wrapping_add(mix(place ^ reply));
+    }
+
+    /// The slot that was being applied was not: what was executed of it does not count.
+    pub(crate) fn abandon(&mut self) {
+        self.executed = 0;
+    }
+
+    /// The service is at an earlier position, where this was the digest.
+    pub(crate) fn go_back(&mut self, applied_to: Slot, digest: Option<u64>) {
+        let ahead = std::mem::take(&mut self.ahead);
+        *self = Self {
+            ahead,
+            ..Self::new(applied_to, digest)
+        };
     }
 
     /// These slots were applied, in order.
     pub(crate) fn applied(&mut self, range: SlotRange, value: &Value) {
+        let executed = std::mem::take(&mut self.executed);
         let Some(now) = &mut self.now else { return };
-        *now = now.wrapping_add(range_check(range, value));
+        *now = now
+            .wrapping_add(range_check(range, value))
+            .wrapping_add(executed);
         if self.kept.len() == KEPT {
             self.kept.pop_front();
         }
@@ -146,8 +164,11 @@ mod tests {
         assert_eq!(applied(&[1, 2]).now(), applied(&[1, 2]).now());
         assert_ne!(applied(&[1, 2]).now(), applied(&[2, 1]).now());
         let replied = |place: CommandId, reply: &[u8]| {
-            let mut digest = applied(&[1]);
+            let mut digest = Digest::new(Slot(1), Some(0));
+            digest.executed(id(1, 7), b"of a slot that was not applied in the end");
+            digest.abandon();
             digest.executed(place, reply);
+            digest.applied(slots(1, 2), &value(1));
             digest.now()
         };
         let one = replied(id(1, 0), b"one");
@@ -185,6 +206,19 @@ mod tests {
         digest.applied(slots(3, 4), &value(3));
         assert_eq!(digest.next_different(), Some((NodeId(2), Slot(4))));
         assert_eq!(digest.next_different(), None);
+    }
+
+    #[test]
+    fn a_service_that_goes_back_takes_its_digest_with_it() {
+        let mut digest = applied(&[1, 2, 3]);
+        let later = applied(&[1, 2, 3, 4]).claim().unwrap();
+        assert!(!digest.heard(NodeId(2), later));
+        digest.go_back(Slot(2), applied(&[1]).now());
+        assert_eq!(digest.claim(), applied(&[1]).claim());
+        for (slot, session) in [(2, 2), (3, 3), (4, 5)] {
+            digest.applied(slots(slot, slot + 1), &value(session));
+        }
+        assert_eq!(digest.next_different(), Some((NodeId(2), Slot(5))));
     }
 
     #[test]

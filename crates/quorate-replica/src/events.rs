@@ -94,6 +94,18 @@ pub enum Event {
         /// What and where.
         why: String,
     },
+    /// The service is in trouble, or in another kind of trouble than before.
+    ServiceTrouble {
+        /// What is wrong.
+        why: String,
+    },
+    /// The service works again.
+    ServiceWell,
+    /// The service came back from where it was, and has something to say about that.
+    ServiceBack {
+        /// What.
+        why: String,
+    },
     /// A rule of the protocol was found broken.
     Alarm(Alarm),
 }

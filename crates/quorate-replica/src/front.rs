@@ -35,7 +35,7 @@ pub struct Sequenced {
     pub acknowledged_below: u64,
 }
 
-/// Why there is no reply. The first four say: not executed, try again at will.
+/// Why there is no reply. The first five say: not executed, try again at will.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Failure {
     /// Queues are full.
@@ -46,6 +46,8 @@ pub enum Failure {
     TooBig,
     /// The node is stopping, or its log failed.
     Stopping,
+    /// This node's service cannot work at the moment; another node's may.
+    Unavailable,
     /// It may have been executed, or may yet be.
     Unknown,
     /// The session is unknown or expired; not executed now ([session-4]). Had the number been sent
@@ -88,8 +90,8 @@ pub trait Requests {
     /// be executed all the same.
     fn forget(&mut self, tag: Tag);
 
-    /// Ask the local state, as it stands.
-    fn query(&mut self, query: &[u8], reply: &mut Vec<u8>);
+    /// Ask the local state, as it stands. If the service cannot answer, nothing is appended.
+    fn query(&mut self, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure>;
 
     /// What this node is.
     fn status(&self) -> Status;

@@ -50,6 +50,7 @@
 //! Ports: [`service`], [`front`], [`plane`]. The loop: [`replica`], `ingress`, `egress`. What it
 //! lends out: `origin`, `gather`, `batch`, `payloads`, `apply`, [`sessions`], `reads`, `completions`.
 //! How large a batch and how many in flight: `tuning`.
+//! What happens while the service cannot work: `tend`.
 //! When somebody is behind: `catchup`, `serving`, `fetches`, `repair`, `log_reads`. Start and end:
 //! [`open`], `lifecycle`. What people hear of it: [`status`], [`events`], `watch`, `pursuit`, `probe`.
 //! Every queue's capacity: [`limits`].
@@ -88,6 +89,7 @@ pub mod service;
 mod serving;
 pub mod sessions;
 pub mod status;
+mod tend;
 pub mod testing;
 mod tuning;
 mod watch;

@@ -43,6 +43,7 @@ use crate::{
     serving::{History, Serving},
     sessions::Unreadable,
     status::Addresses,
+    tend::Tended,
     tuning::Tuning,
     watch::Watch,
 };
@@ -171,7 +172,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let limits = options
             .limits
             .at_least(command_bytes_max + batch::OVERHEAD_BYTES);
-        let applier = Applier::new(member.node, boot, service).map_err(OpenError::Metadata)?;
+        let applier = Applier::new(member.node, boot, limits.decided_entries, service)
+            .map_err(OpenError::Metadata)?;
         let unread_votes = with_bytes(&recovery.votes);
         let recovered = Recovered::replayed(
             recovery.hard,
@@ -237,6 +239,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 limits.clone(),
             ),
             applier,
+            tended: Tended::default(),
             reads: Reads::default(),
             completions: Completions::default(),
             forwarded: Forwarded::default(),
@@ -304,7 +307,12 @@ fn batch_bytes_max<D: Disk>(log: &Log<D>) -> usize {
     log.record_bytes_max().min(BODY_BYTES_MAX)
 }
 
+/// The largest command that any batch has room for.
+pub(crate) fn largest_command<D: Disk>(log: &Log<D>) -> usize {
+    batch_bytes_max(log).saturating_sub(batch::OVERHEAD_BYTES)
+}
+
 /// So must a command, in a batch of its own.
 fn command_bytes_max<D: Disk>(wanted: usize, log: &Log<D>) -> usize {
-    wanted.min(batch_bytes_max(log).saturating_sub(batch::OVERHEAD_BYTES))
+    wanted.min(largest_command(log))
 }

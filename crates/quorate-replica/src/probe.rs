@@ -23,6 +23,8 @@ pub enum Probed {
     Served,
     /// This node takes no requests any more: it stops, or its log failed.
     Closed,
+    /// Its service takes no commands at the moment.
+    Unavailable,
     /// Nobody confirmed it in time.
     Unconfirmed,
     /// It was confirmed, but in time this node did not apply everything that it has to show.
@@ -39,6 +41,7 @@ impl fmt::Display for Probed {
         match self {
             Self::Served => f.write_str("linearizable reads are served"),
             Self::Closed => f.write_str("the node takes no requests any more"),
+            Self::Unavailable => f.write_str("the service cannot work at the moment"),
             Self::Unconfirmed => f.write_str("no leader confirmed a read in time"),
             Self::Behind { applied_to, needed } => write!(
                 f,
@@ -79,11 +82,11 @@ impl Probe {
         }
     }
 
-    /// Begins an attempt, unless one is under way; where requests are not taken, it has ended.
-    pub(crate) fn begin(&mut self, now: Time, open: bool) {
-        if !open {
+    /// Begins an attempt, unless one is under way; where requests are `refused`, it has ended.
+    pub(crate) fn begin(&mut self, now: Time, refused: Option<Probed>) {
+        if refused.is_some() {
             self.stage = Stage::Idle;
-            self.ended = Some(Probed::Closed);
+            self.ended = refused;
         } else if self.stage == Stage::Idle {
             self.stage = Stage::Ask(now);
             self.deadline = now.plus_ms(self.patience_ms);
@@ -153,7 +156,7 @@ mod tests {
 
     fn begun() -> (Probe, ReadToken) {
         let mut probe = Probe::new(400);
-        probe.begin(Time(0), true);
+        probe.begin(Time(0), None);
         let token = probe.next_question(Time(0)).unwrap();
         (probe, token)
     }
@@ -171,7 +174,7 @@ mod tests {
         probe.settle(at_ms(499), Slot(7));
         assert_eq!(probe.take(), Some(Probed::Served));
         assert_eq!((probe.take(), probe.wake_at()), (None, None));
-        probe.begin(at_ms(600), false);
+        probe.begin(at_ms(600), Some(Probed::Closed));
         assert_eq!(probe.take(), Some(Probed::Closed));
     }
 
@@ -187,7 +190,7 @@ mod tests {
     #[test]
     fn a_question_is_asked_again_until_time_is_up() {
         let (mut probe, token) = begun();
-        probe.begin(at_ms(1), true);
+        probe.begin(at_ms(1), None);
         assert_eq!(probe.next_question(at_ms(1)), None, "one at a time");
         probe.failed(at_ms(1), token);
         assert_eq!(probe.wake_at(), Some(at_ms(1 + RETRY_MS)));

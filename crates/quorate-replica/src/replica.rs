@@ -32,6 +32,7 @@ use crate::{
     lifecycle::Stop,
     limits::Limits,
     log_reads::{LogReads, Purpose},
+    open::largest_command,
     origin::{Landed, Offer, Origin},
     payloads::{Payload, Payloads},
     plane::Plane,
@@ -43,6 +44,7 @@ use crate::{
     service::{Metadata, StateMachine},
     serving::{History, Serving},
     status::{Addresses, TuningReport},
+    tend::Tended,
     tuning::Tuning,
     watch::Watch,
 };
@@ -92,6 +94,7 @@ pub struct Replica<D: Disk, S: StateMachine> {
     pub(crate) origin: Origin,
     pub(crate) forwarded: Forwarded,
     pub(crate) applier: Applier<S>,
+    pub(crate) tended: Tended,
     pub(crate) reads: Reads,
     pub(crate) completions: Completions,
     pub(crate) due_at: Time,
@@ -304,6 +307,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.log_reads.wake_at(now),
             self.write_by,
             self.stop.deadline(),
+            self.tend_at(now),
         ];
         parts.into_iter().flatten().min()
     }
@@ -328,7 +332,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     fn has_work(&self) -> bool {
-        let room = self.completions.bytes() < self.limits.completion_bytes;
+        let room = self.completions.bytes() < self.limits.completion_bytes && self.applier.takes();
         let next = || match self.applier.next(self.node.decided_to()) {
             Next::Value(_, Value::Batch(name)) => self.payloads.holds(&name),
             Next::Value(..) => true,
@@ -362,8 +366,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Whether what others propose must wait: this node could not keep up with writing or applying.
     pub(crate) fn is_overloaded(&self) -> bool {
-        self.log.backlog_bytes() as u64 > self.limits.log_backlog_bytes
-            || self.applier.queued() >= self.limits.decided_entries
+        self.log.backlog_bytes() as u64 > self.limits.log_backlog_bytes || self.applier.is_full()
     }
 
     fn may_propose(&self, bytes: usize) -> bool {
@@ -392,8 +395,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Applies what is decided, within a budget, and lets the reads run that waited for it.
     fn apply(&mut self, now: Time) {
+        self.tend(now);
         let mut budget = self.limits.apply_bytes;
-        while budget > 0 && self.completions.bytes() < self.limits.completion_bytes {
+        while budget > 0
+            && self.applier.takes()
+            && self.completions.bytes() < self.limits.completion_bytes
+        {
             let (range, value) = match self.applier.next(self.node.decided_to()) {
                 Next::Value(range, value) => (range, value),
                 Next::FromLog(range) => {
@@ -418,6 +425,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.applied();
     }
 
+    /// Applies this; if the service fails it takes nothing more.
     pub(crate) fn apply_one(
         &mut self,
         now: Time,
@@ -437,15 +445,23 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             completions,
             counters,
         };
-        self.applier.apply(range, &value, payload, &mut listeners);
-        self.history.push(range, value);
+        if self.applier.apply(range, &value, payload, &mut listeners) {
+            self.history.push(range, value);
+        }
     }
 
     pub(crate) fn applied(&mut self) {
         self.applier.commit();
         let applied_to = self.applier.applied_to();
         self.payloads.unpin_below(applied_to);
-        self.reads.release(applied_to, &mut self.completions);
+        self.release_reads();
+    }
+
+    fn release_reads(&mut self) {
+        if self.applier.answers() {
+            self.reads
+                .release(self.applier.applied_to(), &mut self.completions);
+        }
     }
 
     /// [session-3] Time reaches the service as commands in the log, from the leader alone.
@@ -454,11 +470,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return;
         }
         self.due_at = now.plus_ms(DUE_MS);
-        if self.stop.is_requested() {
+        if self.stop.is_requested() || self.applier.is_down() {
             return;
         }
         let origin = &mut self.origin;
-        let max = self.command_bytes_max;
+        // Whatever clients may send: what a service once took it must be able to end.
+        let max = largest_command(&self.log);
         self.applier
             .service
             .due(wall_ms, self.limits.due_commands, &mut |command| {
@@ -543,8 +560,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     fn ask_reads(&mut self, now: Time, plane: &mut dyn Plane) {
         if let Some(token) = self.reads.next_question(now, self.patience_ms) {
             self.step(now, Input::Read(token), plane);
-            self.reads
-                .release(self.applier.applied_to(), &mut self.completions);
+            self.release_reads();
         }
         if let Some(token) = self.probe.next_question(now) {
             self.step(now, Input::Read(token), plane);
@@ -553,8 +569,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Tries whether a linearizable read is served here now. The end of it: [`Replica::take_probe`].
     pub fn probe(&mut self, now: Time) {
-        let open = self.takes_requests().is_ok();
-        self.probe.begin(now, open);
+        let refused = if self.takes_requests().is_err() {
+            Some(Probed::Closed)
+        } else {
+            self.applier.is_stuck().then_some(Probed::Unavailable)
+        };
+        self.probe.begin(now, refused);
     }
 
     /// How the attempt ended, once.

@@ -37,6 +37,7 @@ impl<'a, D: Disk, S: StateMachine> Requester<'a, D, S> {
     fn accept(&mut self, tag: Tag, at: Option<Sequenced>, command: &[u8]) -> Result<(), Failure> {
         let replica = &mut *self.replica;
         replica.takes_requests()?;
+        replica.takes_commands()?;
         if command.len() > replica.command_bytes_max {
             return Err(Failure::TooBig);
         }
@@ -68,6 +69,7 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
 
     fn register(&mut self, tag: Tag) -> Result<(), Failure> {
         self.replica.takes_requests()?;
+        self.replica.takes_commands()?;
         let taken = self.replica.origin.register(self.now, tag);
         self.count(taken)
     }
@@ -75,6 +77,7 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
     fn read(&mut self, tag: Tag) -> Result<(), Failure> {
         let replica = &mut *self.replica;
         replica.takes_requests()?;
+        replica.takes_reads()?;
         if replica.reads.len() >= replica.limits.waiting_requests {
             replica.counters.commands_busy += 1;
             return Err(Failure::Busy);
@@ -91,11 +94,18 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
         self.replica.completions.forget(tag);
     }
 
-    fn query(&mut self, query: &[u8], reply: &mut Vec<u8>) {
-        self.replica
-            .applier
-            .service
-            .query(query, self.wall_ms, reply);
+    fn query(&mut self, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure> {
+        let applier = &self.replica.applier;
+        if !applier.answers() {
+            return Err(Failure::Unavailable);
+        }
+        let start = reply.len();
+        applier.service.query(query, self.wall_ms, reply);
+        if applier.service.has_failed() {
+            reply.truncate(start);
+            return Err(Failure::Unavailable);
+        }
+        Ok(())
     }
 
     fn status(&self) -> Status {
@@ -134,9 +144,19 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             disk: self.disk_use(now),
             progress: self.progress(now),
             error: self.error(),
-            notices: self.promises.notice(now).into_iter().collect(),
+            notices: self.notices(now),
             peers: self.known_peers(now),
         }
+    }
+
+    /// What somebody should look at, although the node serves.
+    fn notices(&self, now: Time) -> Vec<String> {
+        let strain = self.applier.strain().map(ToOwned::to_owned);
+        self.promises
+            .notice(now)
+            .into_iter()
+            .chain(strain)
+            .collect()
     }
 
     /// Why this node does not vote or serve, if it does not; the gravest reason.
@@ -152,11 +172,18 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 "the log failed, this node neither votes nor leads: {error}"
             ));
         }
+        let trouble = self.applier.trouble();
+        if self.applier.is_stuck() {
+            return trouble;
+        }
         if let Some(lost) = self.lost_value_text() {
             return Some(lost);
         }
         if let Some(error) = &self.read_error {
             return Some(format!("the log could not be read back: {error}"));
+        }
+        if trouble.is_some() {
+            return trouble;
         }
         if self.node.is_out_of_rounds() {
             let times = self.member.incarnation.0;

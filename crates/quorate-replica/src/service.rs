@@ -23,10 +23,42 @@ pub struct CommandId {
     pub index: u32,
 }
 
+/// How a service is, as it says itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It executes and answers.
+    Well,
+    /// It executes and answers still, and will not for ever; why, for people.
+    Strained(String),
+    /// It answers, and takes no commands for a moment: its writing is behind.
+    Behind,
+    /// It answers, and takes no commands until something changes; what is wrong.
+    Stuck(String),
+    /// It neither answers nor takes commands until something changes; what is wrong.
+    Down(String),
+    /// It was down and can go on from the position that [`StateMachine::recovered`] says, which may
+    /// be an earlier one than where it was; the log replays the rest. What there is to say about it.
+    /// Said once.
+    Back(Option<String>),
+}
+
 /// A replicated service. Equal commands in equal order give equal states and equal replies on
 /// every node: no clock, no randomness, no iteration order of a hash map may reach either.
 ///
 /// The service never sees a ballot. It is called from one thread.
+///
+/// **What it may meet.** Any bytes may be committed: clients, other versions and other nodes have
+/// other ideas of what a command is. A command that makes no sense gets a reply that says so, the same
+/// on every node.
+///
+/// **Panics.** A panic in here ends the replica: what a half-executed command left behind is known
+/// to nobody, so nothing catches it. A panic in [`StateMachine::apply`] ends it again at each start, as
+/// the command is in the log, and all other replicas too. What can go wrong with a disk is for
+/// [`StateMachine::health`] and [`StateMachine::has_failed`] to say.
+///
+/// **Sizes.** A reply may be as large as memory allows; it goes to one client and to no peer. Replies
+/// to commands of sessions are kept until they are acknowledged, 64 MiB of all sessions together; one
+/// that is larger is forgotten at once, and a repetition of its command is told so.
 pub trait StateMachine {
     /// These commands will be applied next, unless a session has a reply for them already. A chance
     /// to bring what they need near; what the service holds must not change.
@@ -51,6 +83,21 @@ pub trait StateMachine {
     /// in memory starts at the first slot and is rebuilt from the log.
     fn recovered(&mut self) -> (Slot, Metadata) {
         (Slot::FIRST, Vec::new())
+    }
+
+    /// How the service is. Asked before commands are applied, and in every turn: it must take no time.
+    ///
+    /// While it is stuck or down, the node goes on voting and keeping the log, tells its clients to
+    /// ask elsewhere, and is not ready. A service that says nothing here is always well.
+    fn health(&mut self) -> Health {
+        Health::Well
+    }
+
+    /// Whether a call since the last commit met a failure of this node alone, such as a disk that
+    /// cannot be read: then nothing that was executed or answered since counts, nobody is told of it,
+    /// and nothing is asked before [`Health::Back`]. Asked after every command and query.
+    fn has_failed(&self) -> bool {
+        false
     }
 
     /// Commands that this node should propose because time passed, such as deletions of expired

@@ -153,11 +153,11 @@ impl Front for Ledger {
             Completion::Failed(tag, failure) => (tag, Outcome::Failed(failure)),
             Completion::Readable(tag) => {
                 let mut answer = Vec::new();
-                requests.query(
-                    self.queries.get(&tag).map_or(&[], Vec::as_slice),
-                    &mut answer,
-                );
-                (tag, Outcome::Read(answer))
+                let query = self.queries.get(&tag).map_or(&[][..], Vec::as_slice);
+                match requests.query(query, &mut answer) {
+                    Ok(()) => (tag, Outcome::Read(answer)),
+                    Err(failure) => (tag, Outcome::Failed(failure)),
+                }
             }
         };
         let twice = self.outcomes.insert(tag, outcome);

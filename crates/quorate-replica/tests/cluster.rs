@@ -552,7 +552,8 @@ fn group_goes_on_without_one_of_its_disks() {
     cluster
         .replica_mut(broken)
         .requests(now, 0)
-        .query(b"", &mut pages);
+        .query(b"", &mut pages)
+        .unwrap();
     assert!(pages.starts_with(b"a"));
     let status = cluster.replica(broken).status(cluster.now());
     assert!(status.error.unwrap().contains("log failed"));

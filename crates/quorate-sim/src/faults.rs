@@ -122,6 +122,8 @@ pub struct Settings {
     pub skew_ms: u64,
     /// What goes wrong, and how often: mean time between two of a kind.
     pub faults: Vec<(Fault, u64)>,
+    /// Mean time between two failures of a service's own disk.
+    pub store_faults_us: Option<u64>,
 }
 
 impl Settings {
@@ -162,6 +164,7 @@ impl Settings {
             drift_ppm: dice.pick(&[0, 100, 50_000]),
             skew_ms: dice.pick(&[0, 20, 5000]),
             faults,
+            store_faults_us: draw_store_faults(seed),
         }
     }
 
@@ -194,6 +197,7 @@ impl Settings {
             drift_ppm: 0,
             skew_ms: 0,
             faults: Vec::new(),
+            store_faults_us: None,
         }
     }
 
@@ -216,6 +220,13 @@ pub fn calm_weather() -> Weather {
         queue_bytes_max: 1 << 20,
         window_bytes: 256 << 10,
     }
+}
+
+/// From dice of their own, so that seeds without them stay what they were.
+fn draw_store_faults(seed: u64) -> Option<u64> {
+    let dice = &mut Dice::new(seed ^ 0x5374_6f72_6564_6965);
+    let mean_ms = dice.pick(&[40, 150, 600]);
+    dice.chance(1, 4).then_some(mean_ms * 1000)
 }
 
 fn draw_weather(dice: &mut Dice) -> Weather {

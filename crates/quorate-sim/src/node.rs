@@ -1,7 +1,7 @@
 //! One simulated process: the real replica on a simulated disk, and what outlives the process.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::{BTreeMap, BTreeSet, VecDeque},
     rc::Rc,
 };
@@ -25,7 +25,7 @@ use quorate_replica::{
     limits::Limits,
     open::{ReplicaOptions, Timeouts},
     replica::Replica,
-    service::{CommandId, MetaChange, StateMachine},
+    service::{CommandId, Health, MetaChange, StateMachine},
 };
 
 use crate::{clock::Clock, dice::Dice, faults::Settings};
@@ -44,10 +44,24 @@ pub enum Told {
     Applied(Slot, Option<u128>),
 }
 
-/// The real service, overheard.
+/// What is wrong with the disk of a service; outlives its processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreDisk {
+    /// It takes no writes.
+    pub full: bool,
+    /// It cannot be opened.
+    pub gone: bool,
+    /// So many commands are executed before it turns out that nothing can be read.
+    pub fails_after: Option<u32>,
+}
+
+/// The real service, overheard; and, where its disk fails, one that loses all it has.
 pub struct Tap {
     service: Service,
     told: Rc<RefCell<Vec<Told>>>,
+    disk: Rc<Cell<StoreDisk>>,
+    /// What it said last is worthless, and it has to begin again.
+    lost: bool,
 }
 
 fn hash(bytes: &[u8]) -> u64 {
@@ -63,16 +77,53 @@ fn hash(bytes: &[u8]) -> u64 {
 impl StateMachine for Tap {
     fn apply(&mut self, id: CommandId, command: &[u8], reply: &mut Vec<u8>) {
         let start = reply.len();
+        let mut disk = self.disk.get();
+        if let Some(left) = disk.fails_after {
+            disk.fails_after = left.checked_sub(1);
+            self.lost |= left == 0;
+            self.disk.set(disk);
+        }
+        if self.lost {
+            // Whoever believes this is caught.
+            reply.extend_from_slice(b":-666\r\n");
+            return;
+        }
         self.service.apply(id, command, reply);
         let told = Told::Executed(id, hash(command), hash(&reply[start..]));
         self.told.borrow_mut().push(told);
     }
 
     fn query(&self, query: &[u8], wall_ms: u64, reply: &mut Vec<u8>) {
+        if self.lost {
+            reply.extend_from_slice(b":-666\r\n");
+            return;
+        }
         self.service.query(query, wall_ms, reply);
     }
 
+    fn health(&mut self) -> Health {
+        let disk = self.disk.get();
+        if disk.gone {
+            self.lost = true;
+        }
+        match (self.lost, disk.gone, disk.full) {
+            (true, true, _) => Health::Down("its disk is gone".to_owned()),
+            (true, false, _) => {
+                self.lost = false;
+                self.service = Service::new(Box::new(MemoryStore::default()));
+                Health::Back(Some("it lost what it had".to_owned()))
+            }
+            (false, _, true) => Health::Stuck("its disk is full".to_owned()),
+            (false, _, false) => Health::Well,
+        }
+    }
+
+    fn has_failed(&self) -> bool {
+        self.lost
+    }
+
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]) {
+        assert!(!self.lost, "what counts for nothing is not committed");
         self.service.commit(applied_to, meta);
         let digest = applied_to
             .0
@@ -203,6 +254,8 @@ pub struct Node {
     pub disk_error: bool,
     /// It may have forgotten votes: it is a learner now.
     pub forgot: bool,
+    /// The disk of its service.
+    pub store: Rc<Cell<StoreDisk>>,
 }
 
 /// What a start found.
@@ -233,6 +286,7 @@ impl Node {
             disk_factor: 1,
             disk_error: false,
             forgot: false,
+            store: Rc::default(),
         }
     }
 
@@ -308,6 +362,8 @@ impl Node {
         let tap = Tap {
             service,
             told: Rc::clone(&told),
+            disk: Rc::clone(&self.store),
+            lost: false,
         };
         let options = self.replica_options(settings, dice);
         let now = self.clock.time(world);

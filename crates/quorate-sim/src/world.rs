@@ -96,6 +96,10 @@ pub(crate) enum Event {
     DiskRoom(usize),
     /// Files can be opened again.
     Descriptors(usize),
+    /// The disk of a service fails.
+    StoreFault,
+    /// It is sound again.
+    StoreCalm(usize),
 }
 
 /// How often things happened.
@@ -117,6 +121,8 @@ pub struct Counts {
     pub rotted: u64,
     /// Starts as a new incarnation.
     pub forgot: u64,
+    /// Failures of the disk of a service.
+    pub store_faults: u64,
 }
 
 /// A running simulation.
@@ -140,6 +146,8 @@ pub struct World {
     pub(crate) events: BTreeMap<(Time, u64), Event>,
     pub(crate) last_event: u64,
     pub(crate) dice: Dice,
+    /// For the disks of services alone.
+    pub(crate) store_dice: Dice,
     pub(crate) last_connection: u64,
     pub(crate) last_arrival: BTreeMap<ConnectionId, Time>,
     /// Whether things still go wrong.
@@ -196,6 +204,7 @@ impl World {
             may_forget,
             nodes,
             dice,
+            store_dice: Dice::new(!settings.seed),
             settings,
         };
         for node in 0..world.nodes.len() {
@@ -210,6 +219,7 @@ impl World {
             let wait = world.dice.interval(world.settings.faults[fault].1);
             world.after(wait, Event::Fault(fault));
         }
+        world.plan_store_fault();
         world
     }
 
@@ -297,6 +307,16 @@ impl World {
             Event::DiskRoom(node) => {
                 self.nodes[node].disk.set_capacity(None);
                 self.line(&name(node), "disk", format_args!("has room again"));
+            }
+            Event::StoreFault => self.store_fault(),
+            Event::StoreCalm(node) => {
+                self.nodes[node].store.take();
+                self.line(
+                    &name(node),
+                    "store",
+                    format_args!("its disk is sound again"),
+                );
+                self.wake(node);
             }
         }
         Ok(())

@@ -22,7 +22,7 @@ use crate::{
     error::Error,
     folder::Folder,
     local::{Ask, LocalFront, WAITING_MAX, Wanted},
-    node::{self, Opening},
+    node::{self, Opening, Starter},
     settings::Settings,
 };
 
@@ -141,20 +141,23 @@ impl Builder {
         };
         let starting = listeners.answer_while_starting(folder.node(), folder.cluster());
         let starting = starting.map_err(|error| Error::io("start a thread", &error))?;
+        let stop = &|| false;
         let waiting = &mut |why: &str| tracing::info!(why, "waiting");
-        let Some(identity) = folder.settle(&settings, &addresses.peer, &|| false, waiting)? else {
+        let Some(identity) = folder.settle(&settings, &addresses.peer, stop, waiting)? else {
             return Err(Error::new(
                 "stopped",
                 "stopped before the cluster was founded",
             ));
         };
         starting.belongs_to(identity.founding().cluster);
-        let tell = &mut |opening: Opening<'_>| {
-            if let Opening::Disk(reason) = opening {
-                tracing::info!(reason, "disk");
-            }
+        let tell = &mut |opening: Opening<'_>| match opening {
+            Opening::Disk(reason) => tracing::info!(reason, "disk"),
+            Opening::Waiting(why) => tracing::info!(why, "waiting"),
+            Opening::ReadingLog(_) => {}
         };
-        let (host, net) = node::open(&settings, identity, addresses, service(), front, tell)?;
+        let starter = Starter { tell, stop };
+        let service = service();
+        let (host, net) = node::open(&settings, identity, addresses, service, front, starter)?;
         drop(starting);
         let failed = |error| Error::io("the reactor failed", &error);
         let (reactor, handle) =
@@ -254,6 +257,7 @@ impl std::fmt::Display for NotDone {
             Failure::NoQuorum => "no leader was found in time; not executed",
             Failure::TooBig => "the command is too big; not executed",
             Failure::Stopping => "the node is stopping; not executed",
+            Failure::Unavailable => "this node's service cannot work at the moment; not executed",
             Failure::Unknown => "it may have been executed, or may yet be",
             Failure::NoSession => {
                 "unknown session; not executed now, perhaps when it was sent before"

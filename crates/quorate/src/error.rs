@@ -15,6 +15,8 @@ pub struct Error {
     pub message: String,
     /// What to do about it; may be empty.
     pub hint: String,
+    /// Room on a disk is what is missing.
+    pub(crate) full: bool,
 }
 
 impl Error {
@@ -23,6 +25,7 @@ impl Error {
             code,
             message: message.to_string(),
             hint: String::new(),
+            full: false,
         }
     }
 
@@ -64,7 +67,10 @@ impl From<IdentityError> for Error {
             IdentityError::TooManyNodes => "too_many_nodes",
             IdentityError::Exhausted(_) => "exhausted",
         };
-        Self::new(code, &error).hint(error.hint())
+        Self {
+            full: error.is_full(),
+            ..Self::new(code, &error).hint(error.hint())
+        }
     }
 }
 
@@ -76,7 +82,10 @@ impl From<LogError> for Error {
             LogError::Damaged { .. } => "damaged_log",
             _ => "log",
         };
-        Self::new(code, &error).hint(error.hint())
+        Self {
+            full: error.is_full(),
+            ..Self::new(code, &error).hint(error.hint())
+        }
     }
 }
 

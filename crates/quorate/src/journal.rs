@@ -182,6 +182,17 @@ impl Journal {
                 Level::ERROR,
                 format!("the log cannot be read back: {why}; `quorate log verify` shows more"),
             ),
+            Event::ServiceTrouble { why } => line(
+                Level::WARN,
+                format!("the service is in trouble: {why}; this node goes on voting"),
+            ),
+            Event::ServiceWell => line(
+                Level::INFO,
+                "the service works again: commands are applied".to_owned(),
+            ),
+            Event::ServiceBack { why } => {
+                line(Level::WARN, format!("the service begins again: {why}"))
+            }
             Event::Alarm(alarm) => line(
                 Level::ERROR,
                 format!(
@@ -303,6 +314,9 @@ const fn kind(event: &Event) -> (&'static str, u32) {
         Event::WriteHangs { .. } => ("write hangs", 1),
         Event::LogFailed { .. } => ("log failed", 1),
         Event::Unreadable { .. } => ("unreadable", 1),
+        Event::ServiceTrouble { .. } | Event::ServiceWell | Event::ServiceBack { .. } => {
+            ("service", 4)
+        }
         Event::Alarm(_) => ("alarm", 1),
     }
 }
@@ -496,7 +510,10 @@ mod tests {
             Event::SlowWrite { ms: 0, bytes: 0 },
             Event::WriteHangs { ms: 0 },
             Event::LogFailed { why: why.clone() },
-            Event::Unreadable { why },
+            Event::Unreadable { why: why.clone() },
+            Event::ServiceTrouble { why: why.clone() },
+            Event::ServiceWell,
+            Event::ServiceBack { why },
             Event::Alarm(Alarm::ConflictingProposals {
                 ballot,
                 slot: Slot(1),

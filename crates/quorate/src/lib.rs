@@ -29,7 +29,7 @@ pub use embedded::{Builder, Embedded, NotDone};
 pub use error::Error;
 pub use folder::{Folder, random};
 pub use host::NodeHost;
-pub use node::{Opening, open};
+pub use node::{Opening, STOPPED, Starter, open};
 pub use quorate_core::{node_id::NodeId, record::Class, slot::Slot};
 pub use quorate_replica::{
     Probed,

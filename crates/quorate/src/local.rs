@@ -60,8 +60,8 @@ impl LocalFront {
             Wanted::Query(query) => (requests.read(tag), Some(query)),
             Wanted::QueryLocal(query) => {
                 let mut reply = Vec::new();
-                requests.query(&query, &mut reply);
-                return drop(answer.try_send(Ok(reply)));
+                let asked = requests.query(&query, &mut reply);
+                return drop(answer.try_send(asked.map(|()| reply)));
             }
         };
         match taken {
@@ -96,10 +96,9 @@ impl Front for LocalFront {
             Completion::Registered(tag, _) => (tag, Ok(Vec::new())),
             Completion::Readable(tag) => {
                 let mut reply = Vec::new();
-                if let Some(query) = self.open.get(&tag).and_then(|open| open.query.as_deref()) {
-                    requests.query(query, &mut reply);
-                }
-                (tag, Ok(reply))
+                let query = self.open.get(&tag).and_then(|open| open.query.as_deref());
+                let asked = query.map_or(Ok(()), |query| requests.query(query, &mut reply));
+                (tag, asked.map(|()| reply))
             }
         };
         if let Some(open) = self.open.remove(&tag) {

@@ -1,5 +1,7 @@
 //! From a folder with an identity to a node that a reactor can run.
 
+use std::{thread, time::Duration};
+
 use quorate_core::{
     configuration::Configuration,
     node_id::{Member, NodeId},
@@ -18,6 +20,11 @@ use quorate_replica::{
 
 use crate::{error::Error, host::NodeHost, settings::Settings};
 
+/// How often a start that waits for room on the disk tries again.
+const ROOM_WAIT: Duration = Duration::from_millis(250);
+/// Code of the error that says that a stop was asked for.
+pub const STOPPED: &str = "stopped";
+
 /// What happens while a node is opened.
 #[derive(Clone, Copy, Debug)]
 pub enum Opening<'a> {
@@ -25,23 +32,64 @@ pub enum Opening<'a> {
     Disk(&'a str),
     /// The log is read, and that is how far it is.
     ReadingLog(Reading),
+    /// Nothing happens until there is what the text says.
+    Waiting(&'a str),
+}
+
+/// Who starts a node.
+pub struct Starter<'a> {
+    /// Hears of what takes its time.
+    pub tell: &'a mut dyn FnMut(Opening<'_>),
+    /// Whether it wants to stop.
+    pub stop: &'a dyn Fn() -> bool,
+}
+
+impl Starter<'_> {
+    /// Tries until there is room: a full disk is no reason to leave a cluster that waits for this
+    /// node's votes.
+    fn for_room<T>(
+        &mut self,
+        mut attempt: impl FnMut(&mut Self) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut told = false;
+        loop {
+            match attempt(self) {
+                Err(error) if error.full => {
+                    if !told {
+                        let why = format!("waiting for room on the disk: {}", error.message);
+                        (self.tell)(Opening::Waiting(&why));
+                        told = true;
+                    }
+                }
+                ended => return ended,
+            }
+            if (self.stop)() {
+                return Err(Error::new(
+                    STOPPED,
+                    "stopped while it waited for room on the disk",
+                ));
+            }
+            thread::sleep(ROOM_WAIT);
+        }
+    }
 }
 
 /// Opens the log, rebuilds what the node knows, and joins it with a service and a front.
 ///
 /// A new process start is recorded first ([volatile-1]); a node that may have forgotten votes comes
-/// back in a new incarnation. `tell` hears of what takes its time.
+/// back in a new incarnation.
 pub fn open<S: StateMachine, F: Front>(
     settings: &Settings,
     mut identity: Identity,
     addresses: Addresses,
     service: S,
     front: F,
-    tell: &mut dyn FnMut(Opening<'_>),
+    mut starter: Starter<'_>,
 ) -> Result<(NodeHost<S, F>, NetSettings), Error> {
-    let last = identity.begin_boot()?;
-    take_incarnation(&mut identity, last)?;
-    let (log, recovery) = open_log(&mut identity, settings, last, tell)?;
+    let starter = &mut starter;
+    let last = starter.for_room(|_| Ok(identity.begin_boot()?))?;
+    take_incarnation(&mut identity, last, starter)?;
+    let (log, recovery) = open_log(&mut identity, settings, last, starter)?;
     tell_recovered(&recovery);
     let options = replica_options(settings, &identity, &addresses)?;
     let replica = Replica::open(options, log, recovery, service, Time(0)).map_err(|error| {
@@ -52,9 +100,13 @@ pub fn open<S: StateMachine, F: Front>(
 }
 
 /// [volatile-1] After an unclean stop a node of a volatile group has forgotten votes.
-fn take_incarnation(identity: &mut Identity, last: LastStop) -> Result<(), Error> {
+fn take_incarnation(
+    identity: &mut Identity,
+    last: LastStop,
+    starter: &mut Starter<'_>,
+) -> Result<(), Error> {
     if last.forgets(identity.founding().class) {
-        let incarnation = identity.new_incarnation()?;
+        let incarnation = starter.for_room(|_| Ok(identity.new_incarnation()?))?;
         tracing::warn!(
             incarnation = incarnation.0,
             "the last stop was unclean, so votes may be forgotten: this node learns without a vote"
@@ -68,11 +120,12 @@ fn open_log(
     identity: &mut Identity,
     settings: &Settings,
     last: LastStop,
-    tell: &mut dyn FnMut(Opening<'_>),
+    starter: &mut Starter<'_>,
 ) -> Result<(Log<FileDisk>, Recovery), Error> {
     let mut options = log_options(identity, settings);
     options.used = last != LastStop::Never;
-    let (log, recovery) = open_log_once(identity, settings, options, tell)?;
+    let opened = starter.for_room(|starter| open_log_once(identity, settings, &options, starter));
+    let (log, recovery) = opened?;
     let Some(damage) = recovery.damage.as_ref().filter(|damage| damage.forgotten) else {
         return Ok((log, recovery));
     };
@@ -80,14 +133,14 @@ fn open_log(
         tracing::error!(%place, "the log is damaged, and votes may be among what it has lost");
     }
     drop(log);
-    options.incarnation = identity.new_incarnation()?;
+    options.incarnation = starter.for_room(|_| Ok(identity.new_incarnation()?))?;
     options.owns_up = true;
     tracing::error!(
         incarnation = options.incarnation.0,
         folder = %identity.folder().join(disk::LOG_FOLDER).display(),
         "the log lost votes: this node learns without a vote from now on; is the disk of its log mounted?"
     );
-    open_log_once(identity, settings, options, tell)
+    starter.for_room(|starter| open_log_once(identity, settings, &options, starter))
 }
 
 /// What the log gave back, and what it has lost.
@@ -133,10 +186,11 @@ fn log_options(identity: &Identity, settings: &Settings) -> LogOptions {
 fn open_log_once(
     identity: &Identity,
     settings: &Settings,
-    options: LogOptions,
-    tell: &mut dyn FnMut(Opening<'_>),
+    options: &LogOptions,
+    starter: &mut Starter<'_>,
 ) -> Result<(Log<FileDisk>, Recovery), Error> {
     let disk_flush = settings.disk_flush;
+    let tell = &mut *starter.tell;
     let (disk, reason) = disk::open(identity.folder(), disk::Want::Auto).map_err(LogError::Disk)?;
     tell(Opening::Disk(&reason));
     let disk = disk.with_flush(disk_flush).map_err(LogError::Disk)?;
@@ -144,7 +198,7 @@ fn open_log_once(
         tell(Opening::Disk(&format!("disk: {disk}")));
     }
     let tell = &mut |reading| tell(Opening::ReadingLog(reading));
-    Ok(Log::open_telling(disk, options, tell)?)
+    Ok(Log::open_telling(disk, *options, tell)?)
 }
 
 fn replica_options(

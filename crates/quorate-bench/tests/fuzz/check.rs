@@ -38,7 +38,9 @@ impl Requests for Replica {
 
     fn forget(&mut self, _: Tag) {}
 
-    fn query(&mut self, _: &[u8], _: &mut Vec<u8>) {}
+    fn query(&mut self, _: &[u8], _: &mut Vec<u8>) -> Result<(), Failure> {
+        Ok(())
+    }
 
     fn status(&self) -> Status {
         unreachable!("the front knows what it says")

@@ -3,7 +3,7 @@
 use crate::{
     command::{NOT_AN_INTEGER, Op, Refusal, Request, Spec, WRITES},
     commands::Writing,
-    encode::{Decoder, Encoder, Malformed},
+    encode::{Decoder, Encoder, Fault},
     resp::{reply::Reply, request::parse_integer},
 };
 
@@ -50,8 +50,8 @@ pub(super) fn incr_by(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Malformed> {
-    let (delta, key) = (from.signed()?, from.bytes()?);
+) -> Result<(), Fault> {
+    let (delta, key) = (from.signed()?, from.key()?);
     from.end()?;
     let (old, deadline) = match state.store.get(key) {
         Some(entry) => (parse_integer(&entry.value), entry.deadline),
@@ -80,10 +80,10 @@ pub(super) fn incr_by_float(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Malformed> {
-    let (key, delta) = (from.bytes()?, from.bytes()?);
+) -> Result<(), Fault> {
+    let (key, delta) = (from.key()?, from.bytes()?);
     from.end()?;
-    let delta = Decimal::parse(delta).ok_or(Malformed)?;
+    let delta = Decimal::parse(delta).ok_or(Fault::Malformed)?;
     let (old, deadline) = match state.store.get(key) {
         Some(entry) => (Decimal::parse(&entry.value), entry.deadline),
         None => (Some(Decimal(0)), None),

@@ -3,7 +3,8 @@
 use crate::{
     command::{Deadline, NOT_AN_INTEGER, Op, READS, Refusal, Request, Spec, WRITES},
     commands::{Reading, Writing},
-    encode::{Decoder, Encoder, Malformed},
+    encode::{Decoder, Encoder, Fault},
+    key::Key,
     resp::{reply::Reply, request::parse_integer},
 };
 
@@ -156,8 +157,8 @@ pub(super) fn expire(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Malformed> {
-    let (flags, key) = (from.byte()?, from.bytes()?);
+) -> Result<(), Fault> {
+    let (flags, key) = (from.byte()?, from.key()?);
     let new = Deadline::decode(from)?;
     from.end()?;
     let Some(old) = state.store.get(key).map(|entry| entry.deadline) else {
@@ -177,25 +178,33 @@ pub(super) fn expire(
         || (has(flag::GT) && new_order <= order(old))
         || (has(flag::LT) && new_order >= order(old));
     if !refused {
-        change(state, key, new);
+        change(state, key, new)?;
     }
     reply.integer(i64::from(!refused));
     Ok(())
 }
 
 /// Gives a present key another deadline, or removes it if that had passed.
-pub(super) fn change(state: &mut Writing<'_>, key: &[u8], deadline: Deadline) {
+pub(super) fn change(
+    state: &mut Writing<'_>,
+    key: Key<'_>,
+    deadline: Deadline,
+) -> Result<(), Fault> {
     let deadline = match deadline {
         Deadline::Never => None,
         Deadline::At(at) => Some(at),
         Deadline::Past => {
             state.store.remove(key);
-            return;
+            return Ok(());
         }
     };
-    if let Some(value) = state.store.get(key).map(|entry| entry.value.to_vec()) {
+    if let Some(entry) = state.store.get(key) {
+        state.budget.take(entry.value.len())?;
+        let value = entry.value.to_vec();
+        drop(entry);
         state.put(key, &value, deadline);
     }
+    Ok(())
 }
 
 fn encode_persist(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
@@ -207,15 +216,15 @@ pub(super) fn persist(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Malformed> {
-    let key = from.bytes()?;
+) -> Result<(), Fault> {
+    let key = from.key()?;
     from.end()?;
     let had = state
         .store
         .get(key)
         .is_some_and(|entry| entry.deadline.is_some());
     if had {
-        change(state, key, Deadline::Never);
+        change(state, key, Deadline::Never)?;
     }
     reply.integer(i64::from(had));
     Ok(())
@@ -253,8 +262,8 @@ pub(super) fn ttl(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Malformed> {
-    let (unit, asked_ms, key) = (from.byte()?, from.word()?, from.bytes()?);
+) -> Result<(), Fault> {
+    let (unit, asked_ms, key) = (from.byte()?, from.word()?, from.key()?);
     from.end()?;
     let Some(entry) = state.store.get(key) else {
         reply.integer(-2);
@@ -287,8 +296,8 @@ pub fn encode_expired(key: &[u8], deadline: u64, out: &mut Encoder<'_>) {
 }
 
 /// Reads what is behind the operation of [`encode_expired`].
-pub fn decode_expired<'a>(from: &mut Decoder<'a>) -> Result<(u64, &'a [u8]), Malformed> {
-    let (deadline, key) = (from.word()?, from.bytes()?);
+pub fn decode_expired<'a>(from: &mut Decoder<'a>) -> Result<(u64, Key<'a>), Fault> {
+    let (deadline, key) = (from.word()?, from.key()?);
     from.end()?;
     Ok((deadline, key))
 }
@@ -298,7 +307,7 @@ pub(super) fn expired(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Malformed> {
+) -> Result<(), Fault> {
     let (deadline, key) = decode_expired(from)?;
     let same = state
         .store

@@ -5,8 +5,9 @@ use std::ops::ControlFlow;
 use crate::{
     command::{NOT_AN_INTEGER, Op, READS, Refusal, Request, SYNTAX, Spec, WRITES},
     commands::{Reading, Writing, strings::encode_list, too_large},
-    encode::{Decoder, Encoder, Malformed},
+    encode::{Decoder, Encoder, Fault},
     glob,
+    key::Key,
     resp::{reply::Reply, request::parse_integer},
     store::Position,
 };
@@ -42,10 +43,10 @@ pub(super) fn del(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Malformed> {
-    let keys = from.list()?;
+) -> Result<(), Fault> {
+    let keys = from.keys()?;
     from.end()?;
-    reply.count(keys.filter(|key| state.store.remove(key)).count());
+    reply.count(keys.filter(|key| state.store.remove(*key)).count());
     Ok(())
 }
 
@@ -57,10 +58,10 @@ pub(super) fn exists(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Malformed> {
-    let keys = from.list()?;
+) -> Result<(), Fault> {
+    let keys = from.keys()?;
     from.end()?;
-    reply.count(keys.filter(|key| state.store.contains(key)).count());
+    reply.count(keys.filter(|key| state.store.contains(*key)).count());
     Ok(())
 }
 
@@ -73,8 +74,8 @@ pub(super) fn type_of(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Malformed> {
-    let key = from.bytes()?;
+) -> Result<(), Fault> {
+    let key = from.key()?;
     from.end()?;
     reply.simple(if state.store.contains(key) {
         "string"
@@ -100,31 +101,37 @@ fn encode_renamenx(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal
     Ok(())
 }
 
-/// A key's value and deadline, taken out of the store's hands.
-fn owned(state: &Writing<'_>, key: &[u8]) -> Option<(Vec<u8>, Option<u64>)> {
-    state
-        .store
-        .get(key)
-        .map(|entry| (entry.value.to_vec(), entry.deadline))
+/// A key's value and deadline.
+type Contents = (Vec<u8>, Option<u64>);
+
+/// What a key has, to be given to another key.
+fn copied(state: &mut Writing<'_>, key: Key<'_>) -> Result<Option<Contents>, Fault> {
+    let Some(entry) = state.store.get(key) else {
+        return Ok(None);
+    };
+    state.budget.take(entry.value.len())?;
+    Ok(Some((entry.value.to_vec(), entry.deadline)))
 }
 
 pub(super) fn rename(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Malformed> {
+) -> Result<(), Fault> {
     let only_new = from.byte()? != 0;
-    let (old, new) = (from.bytes()?, from.bytes()?);
+    let (old, new) = (from.key()?, from.key()?);
     from.end()?;
-    let Some((value, deadline)) = owned(state, old) else {
+    if !state.store.contains(old) {
         reply.error("ERR no such key");
         return Ok(());
-    };
+    }
     if only_new && state.store.contains(new) {
         reply.integer(0);
         return Ok(());
     }
-    if old != new {
+    if old != new
+        && let Some((value, deadline)) = copied(state, old)?
+    {
         state.store.remove(old);
         state.put(new, &value, deadline);
     }
@@ -165,16 +172,20 @@ pub(super) fn copy(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Malformed> {
+) -> Result<(), Fault> {
     let replace = from.byte()? != 0;
-    let (source, target) = (from.bytes()?, from.bytes()?);
+    let (source, target) = (from.key()?, from.key()?);
     from.end()?;
-    match owned(state, source) {
-        Some((value, deadline)) if replace || !state.store.contains(target) => {
+    if !replace && state.store.contains(target) {
+        reply.integer(0);
+        return Ok(());
+    }
+    match copied(state, source)? {
+        Some((value, deadline)) => {
             state.put(target, &value, deadline);
             reply.integer(1);
         }
-        _ => reply.integer(0),
+        None => reply.integer(0),
     }
     Ok(())
 }
@@ -189,7 +200,7 @@ pub(super) fn random_key(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Malformed> {
+) -> Result<(), Fault> {
     let seed = from.word()?;
     from.end()?;
     let mut found: Option<Vec<u8>> = None;
@@ -206,7 +217,8 @@ pub(super) fn random_key(
 }
 
 fn encode_keys(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    out.byte(Op::Keys as u8).bytes(r.at(0));
+    let pattern = Key::new(r.at(0))?;
+    out.byte(Op::Keys as u8).bytes(pattern.bytes());
     Ok(())
 }
 
@@ -214,8 +226,8 @@ pub(super) fn keys(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Malformed> {
-    let pattern = from.bytes()?;
+) -> Result<(), Fault> {
+    let pattern = from.key()?.bytes();
     from.end()?;
     let mut page = Page::default();
     let start = reply.0.len();
@@ -290,7 +302,7 @@ fn encode_scan(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
         .word(cursor)
         .count(count)
         .byte(u8::from(strings))
-        .bytes(pattern);
+        .bytes(Key::new(pattern)?.bytes());
     Ok(())
 }
 
@@ -301,9 +313,9 @@ pub(super) fn scan(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Malformed> {
+) -> Result<(), Fault> {
     let (cursor, count, strings) = (from.word()?, from.count()?, from.byte()? != 0);
-    let pattern = from.bytes()?;
+    let pattern = from.key()?.bytes();
     from.end()?;
     let (mut page, mut looked_at) = (Page::default(), 0);
     let mut last = Position::START;
@@ -341,7 +353,7 @@ pub(super) fn dbsize(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Malformed> {
+) -> Result<(), Fault> {
     from.end()?;
     reply.integer(i64::try_from(state.store.len()).unwrap_or(i64::MAX));
     Ok(())
@@ -362,7 +374,7 @@ pub(super) fn flush(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Malformed> {
+) -> Result<(), Fault> {
     from.end()?;
     state.store.clear();
     reply.ok();

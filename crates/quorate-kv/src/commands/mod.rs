@@ -4,11 +4,13 @@ use quorate_core::slot::Slot;
 
 use crate::{
     command::{Deadline, Op, REPLY_BYTES_MAX},
-    encode::{Decoder, Malformed},
+    encode::{Decoder, Fault},
+    key::Key,
     resp::reply::Reply,
     store::{Store, Version},
 };
 
+mod budget;
 pub mod counters;
 pub mod expiry;
 pub mod keys;
@@ -16,8 +18,7 @@ pub mod server;
 pub mod strings;
 pub mod transactions;
 
-/// The error for bytes that are no command; nothing was changed.
-pub const MALFORMED: &str = "ERR malformed command";
+pub use budget::{Budget, COPIED_BYTES_MAX};
 
 /// What a read may see.
 #[derive(Clone, Copy)]
@@ -38,11 +39,13 @@ pub struct Writing<'a> {
     pub applied_to: Slot,
     /// The command, as the version of what it changes.
     pub version: Version,
+    /// What the commands of its batch may still copy.
+    pub budget: &'a mut Budget,
 }
 
 impl Writing<'_> {
-    /// Sets a key, and drops it at once if its deadline had passed before the command was sent.
-    pub fn put(&mut self, key: &[u8], value: &[u8], deadline: Option<u64>) {
+    /// Sets a key.
+    pub fn put(&mut self, key: Key<'_>, value: &[u8], deadline: Option<u64>) {
         self.store.put(key, value, self.version, deadline);
     }
 
@@ -86,7 +89,7 @@ pub fn execute(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Malformed> {
+) -> Result<(), Fault> {
     if op.is_read() {
         read(op, from, &state.reading(), reply)
     } else {
@@ -100,7 +103,7 @@ pub fn read(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Malformed> {
+) -> Result<(), Fault> {
     match op {
         Op::Literal => server::literal(from, reply),
         Op::Get => strings::get(from, state, reply),
@@ -116,7 +119,7 @@ pub fn read(
         Op::RandomKey => keys::random_key(from, state, reply),
         Op::Versions => transactions::versions(from, state, reply),
         Op::Digest => server::digest(from, state, reply),
-        _ => Err(Malformed),
+        _ => Err(Fault::Malformed),
     }
 }
 
@@ -126,7 +129,7 @@ fn write(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Malformed> {
+) -> Result<(), Fault> {
     match op {
         Op::Set => strings::set(from, state, reply),
         Op::GetDel => strings::get_del(from, state, reply),
@@ -143,7 +146,7 @@ fn write(
         Op::Expire => expiry::expire(from, state, reply),
         Op::Persist => expiry::persist(from, state, reply),
         Op::Expired => expiry::expired(from, state, reply),
-        _ => Err(Malformed),
+        _ => Err(Fault::Malformed),
     }
 }
 

@@ -3,8 +3,8 @@
 use crate::{
     command::{Local, Op, Spec},
     commands::Reading,
-    encode::{Decoder, Encoder, Malformed},
-    resp::reply::Reply,
+    encode::{Decoder, Encoder, Fault},
+    resp::reply::{Reply, is_whole},
     store,
 };
 
@@ -33,9 +33,12 @@ pub fn encode_literal(reply: &[u8], out: &mut Encoder<'_>) {
     out.byte(Op::Literal as u8).bytes(reply);
 }
 
-pub(super) fn literal(from: &mut Decoder<'_>, reply: &mut Reply<'_>) -> Result<(), Malformed> {
+pub(super) fn literal(from: &mut Decoder<'_>, reply: &mut Reply<'_>) -> Result<(), Fault> {
     let bytes = from.bytes()?;
     from.end()?;
+    if !is_whole(bytes) {
+        return Err(Fault::Malformed);
+    }
     reply.0.extend_from_slice(bytes);
     Ok(())
 }
@@ -49,7 +52,7 @@ pub(super) fn digest(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Malformed> {
+) -> Result<(), Fault> {
     from.end()?;
     reply.simple(&format!(
         "{} {:032x}",

@@ -3,8 +3,8 @@
 use crate::{
     command::{Deadline, Op, READS, Refusal, Request, SYNTAX, Spec, WRITES, set_flag},
     commands::{Reading, Writing, expiry, too_large},
-    encode::{Decoder, Encoder, Malformed},
-    resp::reply::Reply,
+    encode::{Decoder, Encoder, Fault},
+    resp::{reply::Reply, request::SKIPPED_BYTES_MAX},
 };
 
 /// The family.
@@ -123,10 +123,10 @@ pub(super) fn set(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Malformed> {
+) -> Result<(), Fault> {
     let flags = from.byte()?;
     let deadline = Deadline::decode(from)?;
-    let (key, value) = (from.bytes()?, from.bytes()?);
+    let (key, value) = (from.key()?, from.bytes()?);
     from.end()?;
     let has = |flag| flags & flag != 0;
     let needs_old = has(set_flag::NX | set_flag::XX | set_flag::GET | set_flag::KEEP_TTL);
@@ -163,8 +163,8 @@ pub(super) fn get(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Malformed> {
-    let key = from.bytes()?;
+) -> Result<(), Fault> {
+    let key = from.key()?;
     from.end()?;
     reply.optional(state.store.get(key).as_ref().map(|entry| &*entry.value));
     Ok(())
@@ -174,8 +174,8 @@ pub(super) fn strlen(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Malformed> {
-    let key = from.bytes()?;
+) -> Result<(), Fault> {
+    let key = from.key()?;
     from.end()?;
     reply.count(state.store.get(key).map_or(0, |entry| entry.value.len()));
     Ok(())
@@ -185,8 +185,8 @@ pub(super) fn get_del(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Malformed> {
-    let key = from.bytes()?;
+) -> Result<(), Fault> {
+    let key = from.key()?;
     from.end()?;
     reply.optional(state.store.get(key).as_ref().map(|entry| &*entry.value));
     state.store.remove(key);
@@ -215,8 +215,8 @@ pub(super) fn get_ex(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Malformed> {
-    let (key, deadline) = (from.bytes()?, Deadline::decode(from)?);
+) -> Result<(), Fault> {
+    let (key, deadline) = (from.key()?, Deadline::decode(from)?);
     from.end()?;
     let Some(entry) = state.store.get(key) else {
         reply.null();
@@ -227,7 +227,7 @@ pub(super) fn get_ex(
     drop(entry);
     match deadline {
         Deadline::Never if old.is_none() => {}
-        deadline => expiry::change(state, key, deadline),
+        deadline => expiry::change(state, key, deadline)?,
     }
     Ok(())
 }
@@ -244,16 +244,19 @@ pub(super) fn append(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Malformed> {
+) -> Result<(), Fault> {
     let bytes_max = from.length()?;
-    let (key, tail) = (from.bytes()?, from.bytes()?);
+    let (key, tail) = (from.key()?, from.bytes()?);
     from.end()?;
     let (value, deadline) = match state.store.get(key) {
         Some(entry) if entry.value.len().saturating_add(tail.len()) > bytes_max => {
             reply.error(SET_RANGE_TOO_LONG);
             return Ok(());
         }
-        Some(entry) => ([&*entry.value, tail].concat(), entry.deadline),
+        Some(entry) => {
+            state.budget.rewrite(&entry)?;
+            ([&*entry.value, tail].concat(), entry.deadline)
+        }
         None => (tail.to_vec(), None),
     };
     state.put(key, &value, deadline);
@@ -272,8 +275,8 @@ pub(super) fn get_range(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Malformed> {
-    let (key, start, end) = (from.bytes()?, from.signed()?, from.signed()?);
+) -> Result<(), Fault> {
+    let (key, start, end) = (from.key()?, from.signed()?, from.signed()?);
     from.end()?;
     match state.store.get(key) {
         Some(entry) => reply.bulk(part(&entry.value, start, end)),
@@ -321,25 +324,31 @@ pub(super) fn set_range(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Malformed> {
+) -> Result<(), Fault> {
     let offset = from.length()?;
-    let (key, patch) = (from.bytes()?, from.bytes()?);
+    let (key, patch) = (from.key()?, from.bytes()?);
     from.end()?;
     let old = state.store.get(key);
     if patch.is_empty() {
         reply.count(old.map_or(0, |entry| entry.value.len()));
         return Ok(());
     }
-    let deadline = old.as_ref().and_then(|entry| entry.deadline);
-    let mut value = old.map_or(Vec::new(), |entry| entry.value.to_vec());
-    let end = offset.checked_add(patch.len()).ok_or(Malformed)?;
-    if end > value.len() {
-        // The front bounded `end`; a command from elsewhere must not exhaust the memory either.
-        if end > crate::resp::request::SKIPPED_BYTES_MAX {
-            return Err(Malformed);
-        }
-        value.resize(end, 0);
+    let end = offset.checked_add(patch.len()).ok_or(Fault::Malformed)?;
+    // The front bounded `end`; a command from elsewhere must not exhaust the memory either.
+    if end > SKIPPED_BYTES_MAX {
+        return Err(Fault::Malformed);
     }
+    let deadline = old.as_ref().and_then(|entry| entry.deadline);
+    let before = old.as_ref().map_or(0, |entry| entry.value.len());
+    state.budget.take(end.saturating_sub(before))?;
+    let mut value = match old {
+        Some(entry) => {
+            state.budget.rewrite(&entry)?;
+            entry.value.to_vec()
+        }
+        None => Vec::new(),
+    };
+    value.resize(end.max(before), 0);
     value[offset..end].copy_from_slice(patch);
     state.put(key, &value, deadline);
     reply.count(value.len());
@@ -363,8 +372,8 @@ pub(super) fn mget(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Malformed> {
-    let keys = from.list()?;
+) -> Result<(), Fault> {
+    let keys = from.keys()?;
     from.end()?;
     let start = reply.0.len();
     reply.array(keys.len());
@@ -402,19 +411,16 @@ pub(super) fn mset(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Malformed> {
+) -> Result<(), Fault> {
     let only_new = from.byte()? != 0;
-    let list = from.list()?;
+    let pairs = from.pairs()?;
     from.end()?;
-    if list.len() % 2 != 0 {
-        return Err(Malformed);
-    }
-    if only_new && list.step_by(2).any(|key| state.store.contains(key)) {
+    let mut found = pairs;
+    if only_new && found.any(|(key, _)| state.store.contains(key)) {
         reply.integer(0);
         return Ok(());
     }
-    let mut list = list;
-    while let (Some(key), Some(value)) = (list.next(), list.next()) {
+    for (key, value) in pairs {
         state.put(key, value, None);
     }
     if only_new {

@@ -2,8 +2,8 @@
 
 use crate::{
     command::{Local, Op, Spec},
-    commands::{MALFORMED, Reading, Writing, execute, too_large},
-    encode::{Decoder, Encoder, Malformed},
+    commands::{Reading, Writing, execute, too_large},
+    encode::{Decoder, Encoder, Fault, Malformed},
     resp::reply::{NULL_ARRAY, Reply},
     store::Version,
 };
@@ -42,8 +42,8 @@ pub(super) fn versions(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Malformed> {
-    let keys = from.list()?;
+) -> Result<(), Fault> {
+    let keys = from.keys()?;
     from.end()?;
     for key in keys {
         let version = state
@@ -90,10 +90,10 @@ pub fn exec(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Malformed> {
+) -> Result<(), Fault> {
     let mut unchanged = true;
     for _ in 0..from.length()? {
-        let key = from.bytes()?;
+        let key = from.key()?;
         let (slot, index) = (from.word()?, from.count()?);
         let version = state
             .store
@@ -111,7 +111,12 @@ pub fn exec(
     reply.array(commands.len());
     let mut large = false;
     for command in commands {
-        // The commands behind a reply that became too large are executed all the same.
+        // The commands behind a reply that became too large are executed all the same, but for reads:
+        // nobody sees what those say.
+        let op = command.first().copied().and_then(Op::from_byte);
+        if large && op.is_some_and(Op::is_read) {
+            continue;
+        }
         let unwanted = &mut Vec::new();
         let place = &mut Reply(if large { unwanted } else { &mut *reply.0 });
         one(command, state, place);
@@ -125,11 +130,11 @@ fn one(command: &[u8], state: &mut Writing<'_>, reply: &mut Reply<'_>) {
     let start = reply.0.len();
     let mut decoder = Decoder(command);
     let done = match decoder.byte().ok().and_then(Op::from_byte) {
-        None | Some(Op::Exec | Op::Versions) => Err(Malformed),
+        None | Some(Op::Exec | Op::Versions) => Err(Fault::Malformed),
         Some(op) => execute(op, &mut decoder, state, reply),
     };
-    if done.is_err() {
+    if let Err(fault) = done {
         reply.0.truncate(start);
-        reply.error(MALFORMED);
+        reply.error(fault.text());
     }
 }

@@ -208,8 +208,8 @@ impl Connection {
             );
             return;
         };
-        if !spec.takes(arguments.len()) {
-            self.refuse(&wrong_arity(spec.name), shared);
+        if let Err(refusal) = spec.check(arguments) {
+            self.refuse(&refusal.text(spec.name), shared);
             return;
         }
         match spec.handler {
@@ -224,8 +224,8 @@ impl Connection {
                 super::fresh(&mut shared.command);
                 match encode(&request, &mut Encoder(&mut shared.command)) {
                     Ok(()) => self.data(shared, requests),
-                    Err(Refusal::Arity) => self.refuse(&wrong_arity(spec.name), shared),
                     Err(Refusal::Text(text)) => self.refuse_in_place(&text, shared, requests),
+                    Err(refusal) => self.refuse(&refusal.text(spec.name), shared),
                 }
             }
         }
@@ -351,9 +351,4 @@ fn printable(byte: u8) -> char {
     } else {
         '?'
     }
-}
-
-/// Redis' words.
-pub(super) fn wrong_arity(name: &str) -> String {
-    format!("ERR wrong number of arguments for '{name}' command")
 }

@@ -4,12 +4,12 @@ use quorate_replica::front::Requests;
 
 use super::{
     Shared,
-    connection::{Connection, Multi, wrong_arity},
+    connection::{Connection, Multi},
     info,
     order::{How, Query, Read, Write},
 };
 use crate::{
-    command::{FAMILIES, Handler, Local, NOT_AN_INTEGER, Spec},
+    command::{FAMILIES, Handler, Local, NOT_AN_INTEGER, Refusal, Spec},
     commands::transactions::encode_versions,
     encode::Encoder,
     glob,
@@ -97,7 +97,7 @@ impl Connection {
             Local::Ping => match arguments.len() {
                 1 => r.simple("PONG"),
                 2 => r.bulk(arguments.at(1)),
-                _ => r.error(&wrong_arity("ping")),
+                _ => r.error(&Refusal::Arity.text("ping")),
             },
             Local::Echo => r.bulk(arguments.at(1)),
             Local::Select => match parse_integer(arguments.at(1)) {
@@ -360,18 +360,11 @@ fn get_keys(command: &Arguments<'_>, shared: &Shared, r: &mut Reply<'_>) {
         r.error("ERR Invalid command specified, or invalid number of arguments");
         return;
     };
-    let (first, last, step) = spec.keys;
-    let last = if last < 0 {
-        command.len() - 1
-    } else {
-        usize::from(last.unsigned_abs())
-    };
-    let first = usize::from(first.unsigned_abs());
-    if first == 0 {
+    let keys = spec.key_places(command.len());
+    if spec.keys.0 == 0 {
         r.error("ERR The command has no key arguments");
         return;
     }
-    let keys = (first..=last).step_by(usize::from(step.unsigned_abs()).max(1));
     r.array(keys.clone().count());
     keys.for_each(|at| r.bulk(command.at(at)));
 }

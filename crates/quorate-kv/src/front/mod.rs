@@ -315,6 +315,9 @@ fn failure_text(failure: Failure) -> &'static str {
         Failure::NoQuorum => "NOQUORUM not executed: no leader with a quorum was found in time",
         Failure::TooBig => "TOOBIG not executed: the command is larger than --command-max",
         Failure::Stopping => "NOQUORUM not executed: this node is stopping; use another one",
+        Failure::Unavailable => {
+            "NOQUORUM not executed: the store of this node cannot work; use another one"
+        }
         Failure::Unknown => "UNKNOWN may have been executed, or may yet be; read before repeating",
         Failure::NoSession => {
             "NOSESSION not executed now: the session is unknown or has expired; \

@@ -412,13 +412,16 @@ impl Order {
         };
         let (query, what) = (std::mem::take(&mut read.query), read.what);
         let mut reply = shared.fresh_reply();
-        if full {
-            reply.error("BUSY not executed: too many replies wait for this client to read them");
+        let refused = if full {
+            Some("BUSY not executed: too many replies wait for this client to read them")
         } else {
-            requests.query(&query, reply.0);
+            requests.query(&query, reply.0).err().map(failure_text)
+        };
+        if let Some(text) = refused {
+            reply.error(text);
         }
         if let Query::Watch(epoch) = what {
-            watch(watching, epoch, &query, full, reply.0);
+            watch(watching, epoch, &query, refused.is_some(), reply.0);
         }
         self.finish(number, &shared.reply);
         shared.reuse(query);
@@ -458,9 +461,9 @@ impl Order {
 }
 
 /// Remembers what a WATCH saw; its reply takes the place of the versions.
-fn watch(watching: &mut Watching, epoch: u64, query: &[u8], full: bool, reply: &mut Vec<u8>) {
+fn watch(watching: &mut Watching, epoch: u64, query: &[u8], refused: bool, reply: &mut Vec<u8>) {
     let mut keys = Decoder(query);
-    let versions = if full {
+    let versions = if refused {
         None
     } else {
         decode_versions(Decoder(reply)).ok()
@@ -477,7 +480,7 @@ fn watch(watching: &mut Watching, epoch: u64, query: &[u8], full: bool, reply: &
         }
         _ => {
             watching.failed(epoch);
-            if !full {
+            if !refused {
                 reply.clear();
                 Reply(reply).error("ERR the versions of the keys could not be read");
             }

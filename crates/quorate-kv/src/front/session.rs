@@ -4,7 +4,7 @@ use quorate_replica::front::{Requests, Sequenced, SessionId};
 
 use super::{
     Shared,
-    connection::{Connection, wrong_arity},
+    connection::Connection,
     info, local,
     order::{How, Query, Read, Write},
 };
@@ -173,9 +173,8 @@ fn encode_inner(
     let Some((spec, encode)) = spec.and_then(|spec| Some((spec, local::numbered(spec)?))) else {
         return Err("ERR only commands that read or write keys, and EXEC, can be numbered".into());
     };
-    if !spec.takes(inner.len()) {
-        return Err(wrong_arity(spec.name));
-    }
+    let text = |refusal: Refusal| refusal.text(spec.name).into_owned();
+    spec.check(inner).map_err(text)?;
     let request = Request {
         name: spec.name,
         arguments: inner.from(1),
@@ -183,8 +182,5 @@ fn encode_inner(
         value_bytes_max: requests.command_bytes_max(),
     };
     super::fresh(&mut shared.command);
-    encode(&request, &mut Encoder(&mut shared.command)).map_err(|refusal| match refusal {
-        Refusal::Arity => wrong_arity(spec.name),
-        Refusal::Text(text) => text.into_owned(),
-    })
+    encode(&request, &mut Encoder(&mut shared.command)).map_err(text)
 }

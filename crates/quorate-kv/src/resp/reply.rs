@@ -134,6 +134,11 @@ pub fn render(neutral: &[u8], version: Version, out: &mut Vec<u8>) {
     }
 }
 
+/// Whether these bytes are one reply, and nothing else.
+pub fn is_whole(neutral: &[u8]) -> bool {
+    down(neutral, 0, &mut Vec::new()).is_some_and(<[u8]>::is_empty)
+}
+
 /// Renders one reply for RESP2; returns what is behind it.
 fn down<'a>(neutral: &'a [u8], depth: usize, out: &mut Vec<u8>) -> Option<&'a [u8]> {
     let end = neutral.iter().position(|&byte| byte == b'\n')? + 1;

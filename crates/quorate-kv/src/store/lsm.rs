@@ -18,39 +18,54 @@
 //! apart.
 //!
 //! **Damage.** An unsynced journal may come back from a power loss with a hole in it, which fjall
-//! reports as damage. The log is the truth, so [`LsmStore::open`] then sets the folder aside and
-//! starts an empty one, and says so.
+//! reports as damage. The log is the truth, so the folder is then set aside, and an empty one begun,
+//! which says so; at the start, and just so when damage is found while the store runs.
+//!
+//! **The disk.** The writer waits for room before the disk is full. A write that fails all the same, in
+//! the library's threads too, is final for a fjall database: the store is read as it is until the disk
+//! takes writes again, then its folder is opened anew, and the log replays what was not in it. The
+//! replica hears of all that by [`Store::health`] (`trouble`), and goes on voting.
 
 mod changes;
+mod disk;
 mod layout;
 mod merge;
+mod purge;
+mod tree;
+mod trouble;
 mod writer;
 
 use std::{
     borrow::Cow,
-    cell::Cell,
-    fmt, io, iter, mem,
-    ops::ControlFlow,
-    panic,
+    cell::{Cell, OnceCell},
+    fmt, iter, mem,
+    ops::{ControlFlow, Range},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Slice};
+use fjall::Slice;
 use quorate_core::slot::Slot;
-use quorate_replica::service::MetaChange;
+use quorate_replica::service::{Health, MetaChange};
 
 use self::{
     changes::Changes,
     layout::{
-        FORMAT, State, data_key, deadline_key, entry, header, kind, parse_data_key,
-        parse_deadline_key, prefix,
+        State, data_key, deadline_key, entry, header, kind, parse_data_key, parse_deadline_key,
+        prefix,
     },
     merge::Merge,
-    writer::{Stopped, Writer},
+    tree::{Failure, Home, Opened, Tree},
+    trouble::Condition,
+    writer::Writer,
+};
+pub use self::{
+    disk::{Access, Disk, RealDisk, Room},
+    writer::{Delays, THREAD, TREE_THREAD},
 };
 use super::{Entry, Metadata, Position, Store, Version, Visit, table::Record};
+use crate::key::Key;
 
 /// How much may be held back from the tree.
 #[derive(Clone, Copy, Debug)]
@@ -75,14 +90,42 @@ impl Default for Limits {
     }
 }
 
-const STOPPED: &str = "the store cannot go on: the thread that writes it has stopped";
+/// How a store is kept.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How much is held back.
+    pub limits: Limits,
+    /// How patient it is with its disk.
+    pub delays: Delays,
+    /// That disk.
+    pub disk: Arc<dyn Disk>,
+}
 
-/// The tree's own least number of files.
-const FILES_MIN: usize = 10;
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            delays: Delays::default(),
+            disk: Arc::new(RealDisk),
+        }
+    }
+}
 
-/// How long a commit waits for the tree when twice the limit is held.
+impl From<Limits> for Options {
+    fn from(limits: Limits) -> Self {
+        Self {
+            limits,
+            ..Self::default()
+        }
+    }
+}
+
+/// With so many times the limit held, commits slow down.
+const SLOW: usize = 2;
+/// With so many, they stop.
+const FULL: usize = 8;
+/// How long a commit waits for the tree when it should slow down.
 const BRAKE: Duration = Duration::from_millis(2);
-
 /// The store could not be opened.
 #[derive(Debug)]
 pub struct OpenError {
@@ -100,8 +143,9 @@ impl std::error::Error for OpenError {}
 
 /// Keys and values in an LSM tree.
 pub struct LsmStore {
-    database: Database,
-    keyspace: Keyspace,
+    path: PathBuf,
+    /// `None` while it is being opened.
+    tree: Option<Tree>,
     state: State,
     limits: Limits,
     /// Not on its way to the tree yet.
@@ -112,6 +156,13 @@ pub struct LsmStore {
     /// lately, and a table is faster than a tree.
     settled: Option<Arc<Changes>>,
     writer: Writer,
+    condition: Condition,
+    /// Something could not be read. What was answered and changed since is worthless.
+    misread: OnceCell<Failure>,
+    /// Failed reads that opening the tree again may help against.
+    failed_reads: u32,
+    /// The tree was opened again, and nobody was told.
+    back: Option<Option<String>>,
     /// Something changed since the last commit.
     dirty: bool,
     /// There is something to purge.
@@ -132,79 +183,83 @@ impl fmt::Debug for LsmStore {
 impl LsmStore {
     /// Opens the store in this folder, or starts one. The text says what had to be set aside
     /// because it was damaged.
+    ///
+    /// If the disk has no room or fails, the store is there and down, and is opened when it can be:
+    /// a node need not wait for that to vote.
     pub fn open(path: &Path) -> Result<(Self, Option<String>), OpenError> {
-        Self::open_with(path, Limits::default())
+        Self::open_with(path, Options::default())
     }
 
-    /// The same, with limits of one's own.
-    pub fn open_with(path: &Path, limits: Limits) -> Result<(Self, Option<String>), OpenError> {
+    /// The same, with options of one's own.
+    pub fn open_with(
+        path: &Path,
+        options: impl Into<Options>,
+    ) -> Result<(Self, Option<String>), OpenError> {
+        let options = options.into();
         let error = |detail: String| OpenError {
             path: path.to_owned(),
             detail,
         };
-        match Self::open_as_it_is(path, limits) {
-            Ok(store) => Ok((store, None)),
-            Err(Failed::Damaged(detail)) => {
-                let aside = set_aside(path).map_err(|e| error(format!("{detail}; {e}")))?;
-                let store = Self::open_as_it_is(path, limits).map_err(|e| error(e.to_string()))?;
-                let aside = aside.display();
-                Ok((
-                    store,
-                    Some(format!(
-                        "{detail}; moved to {aside}, to be rebuilt from the log"
-                    )),
-                ))
-            }
-            Err(Failed::Other(detail)) => Err(error(detail)),
-        }
-    }
-
-    fn open_as_it_is(path: &Path, limits: Limits) -> Result<Self, Failed> {
-        let database = recover(path, limits.files_max)?;
-        let keyspace = database
-            .keyspace("kv", KeyspaceCreateOptions::default)
-            .map_err(Failed::from)?;
-        let state = match keyspace.get([kind::STATE]).map_err(Failed::from)? {
-            None => State::EMPTY,
-            Some(bytes) => State::from_bytes(&bytes).ok_or_else(|| {
-                let format = bytes.first().copied().unwrap_or(0);
-                Failed::Other(format!(
-                    "format {format}, but this version knows {FORMAT} only"
-                ))
-            })?,
+        let Options {
+            limits,
+            delays,
+            disk,
+        } = options;
+        let home = Home {
+            path: path.to_owned(),
+            disk,
+            files_max: limits.files_max,
         };
-        let writer = Writer::start(database.clone(), keyspace.clone(), state)
-            .map_err(|error| Failed::Other(error.to_string()))?;
-        Ok(Self {
-            database,
-            keyspace,
+        let (opened, condition) = match Tree::open(&home, None) {
+            Ok(opened) => (Some(opened), Condition::Well),
+            Err(failure) if failure.may_pass() => (None, Condition::Closed(failure.to_string())),
+            Err(failure) => return Err(error(failure.to_string())),
+        };
+        let (tree, state, note) = match opened {
+            Some(Opened { tree, state, note }) => (Some(tree), state, note),
+            None => (None, State::EMPTY, None),
+        };
+        let given = tree.clone().map(|tree| (tree, state));
+        let writer =
+            Writer::start(home, delays, given).map_err(|failed| error(failed.to_string()))?;
+        let store = Self {
+            path: path.to_owned(),
+            tree,
             state,
             limits,
             active: Changes::new(state),
             frozen: None,
             settled: None,
             writer,
+            condition,
+            misread: OnceCell::new(),
+            failed_reads: 0,
+            back: None,
             dirty: false,
             cleared: false,
             earliest: Cell::new(0),
-        })
+        };
+        Ok((store, note))
     }
 
     /// Puts everything that is committed on stable storage, if nothing is uncommitted.
     pub fn persist(&mut self) -> Result<(), OpenError> {
-        let failed = |detail: String| OpenError {
-            path: PathBuf::new(),
-            detail,
+        self.flush();
+        let synced = match (&self.tree, &self.condition) {
+            (Some(tree), Condition::Well) => tree.sync().map_err(|failure| failure.to_string()),
+            (_, condition) => Err(condition.to_string()),
         };
-        self.flush().map_err(|Stopped| failed(STOPPED.to_owned()))?;
-        self.database
-            .persist(PersistMode::SyncAll)
-            .map_err(|e| failed(e.to_string()))
+        synced.map_err(|detail| OpenError {
+            path: self.path.clone(),
+            detail,
+        })
     }
 
-    /// Number of entries of all kinds in the tree, for looking at what takes space. Reads everything.
+    /// Number of entries of all kinds in the tree, for looking at what takes space; 0 if it cannot be
+    /// read. Reads everything.
     pub fn stored_entries(&self) -> usize {
-        must(self.keyspace.len())
+        let entries = self.tree.as_ref().map(Tree::entries);
+        entries.and_then(Result::ok).unwrap_or(0)
     }
 
     /// What is above the tree, uppermost first.
@@ -221,17 +276,48 @@ impl LsmStore {
     }
 
     fn in_tree(&self, position: Position, key: &[u8]) -> Option<Slice> {
-        must(
-            self.keyspace
-                .get(data_key(self.state.generation, position, key)),
-        )
+        let key = data_key(self.state.generation, position, key);
+        let found = match &self.tree {
+            Some(tree) => tree.get(&key),
+            None => Err(Failure::Other("it is not open".to_owned())),
+        };
+        self.must_read(found)?
+    }
+
+    /// What was read; or else nothing of this run counts, and somebody has to be told.
+    fn must_read<T>(&self, read: Result<T, Failure>) -> Option<T> {
+        match read {
+            Ok(read) => Some(read),
+            Err(failure) => {
+                self.misread.get_or_init(|| failure);
+                None
+            }
+        }
+    }
+
+    /// The same for what this version wrote into the tree.
+    fn must_make_sense<T>(&self, read: Option<T>) -> Option<T> {
+        self.must_read(read.ok_or_else(|| Failure::damaged("an entry makes no sense")))
+    }
+
+    /// What the tree has in a range.
+    fn tree_range(&self, range: Range<Vec<u8>>) -> impl Iterator<Item = (Slice, Slice)> {
+        let found = self
+            .tree
+            .iter()
+            .flat_map(move |tree| tree.range(range.clone()));
+        found.map_while(|read| self.must_read(read))
     }
 
     /// The deadline of a key, if the key is there.
     fn deadline_of(&self, position: Position, key: &[u8]) -> Option<Option<u64>> {
         match self.above(position, key) {
             Some(record) => (!record.is_absent()).then(|| record.deadline()),
-            None => Some(header(&self.in_tree(position, key)?).1),
+            None => {
+                let stored = self.in_tree(position, key)?;
+                let (_, deadline) = self.must_make_sense(header(&stored))?;
+                Some(deadline)
+            }
         }
     }
 
@@ -248,17 +334,17 @@ impl LsmStore {
         }
     }
 
-    /// Gives all that is committed to the tree and waits for it.
-    fn flush(&mut self) -> Result<(), Stopped> {
-        if !self.dirty && self.active.written > 0 {
-            self.thaw()?;
-            self.freeze()?;
+    /// Gives all that is committed to the tree and waits for it, unless the disk is in the way.
+    fn flush(&mut self) {
+        self.thaw();
+        if self.can_write() && !self.dirty && self.active.written > 0 {
+            self.freeze();
+            self.thaw();
         }
-        self.thaw()
     }
 
     /// Sends the changes to the tree; none are on their way, and all are committed.
-    fn freeze(&mut self) -> Result<(), Stopped> {
+    fn freeze(&mut self) {
         debug_assert!(self.frozen.is_none() && !self.dirty);
         self.state.oldest = self.state.oldest.max(self.writer.purged_below());
         self.active.state = self.state;
@@ -266,119 +352,61 @@ impl LsmStore {
         let full = Arc::new(full);
         self.frozen = Some(Arc::clone(&full));
         self.cleared = false;
-        self.writer.write(full)
+        self.writer.write(full);
     }
 
-    /// Waits until nothing is on its way to the tree.
-    fn thaw(&mut self) -> Result<(), Stopped> {
-        if self.frozen.is_some() {
-            self.writer.wait_until_written()?;
-            self.settle()?;
+    /// Waits until nothing is on its way to the tree, or the disk is in the way.
+    fn thaw(&mut self) {
+        self.hear();
+        while self.frozen.is_some()
+            && self.condition == Condition::Well
+            && let Some(event) = self.writer.next_event()
+        {
+            self.on_event(event);
         }
-        Ok(())
     }
 
-    /// The same, but waits only so long.
-    fn thaw_within(&mut self, patience: Duration) -> Result<(), Stopped> {
-        if self.frozen.is_some() && self.writer.has_written(patience)? {
-            self.settle()?;
-        }
-        Ok(())
-    }
-
-    fn settle(&mut self) -> Result<(), Stopped> {
-        match mem::replace(&mut self.settled, self.frozen.take()) {
-            Some(outdated) => self.writer.free(outdated),
-            None => Ok(()),
-        }
+    /// Whether changes may be sent to the tree.
+    fn can_write(&self) -> bool {
+        let takes = matches!(self.condition, Condition::Well | Condition::Waiting(_));
+        takes && self.frozen.is_none() && self.misread.get().is_none()
     }
 
     /// Sends changes to the tree when they are enough.
-    fn drain(&mut self) -> Result<(), Stopped> {
-        let held = self.active.held / self.limits.held_bytes.max(1);
-        match held {
-            0..2 => self.thaw_within(Duration::ZERO)?,
-            2..8 => self.thaw_within(BRAKE)?,
-            _ => self.thaw()?,
+    fn drain(&mut self) {
+        self.hear();
+        let held = self.held();
+        if held >= SLOW
+            && self.frozen.is_some()
+            && self.condition == Condition::Well
+            && let Some(event) = self.writer.event_within(BRAKE)
+        {
+            self.on_event(event);
         }
         let full = held > 0 || self.active.written >= self.limits.written_bytes;
-        if self.frozen.is_none() && (full || self.cleared) {
-            self.freeze()?;
-        }
-        Ok(())
-    }
-}
-
-/// Opens the tree. The library asserts, in builds with debug assertions, that the two lengths of a
-/// journal's item are the same, and a process killed between them leaves zeros in one: that is
-/// damage like any other, not a reason to fail at each start.
-fn recover(path: &Path, files_max: usize) -> Result<Database, Failed> {
-    // Left alone it would keep 900 open, whatever the process may have.
-    let builder = || Database::builder(path).max_cached_files(Some(files_max.max(FILES_MIN)));
-    let opened = panic::catch_unwind(|| builder().open());
-    let stopped = |_| Failed::Damaged("its recovery stopped at a failed assertion".to_owned());
-    opened.map_err(stopped)?.map_err(Failed::from)
-}
-
-/// Why a folder could not be opened.
-enum Failed {
-    /// Its contents are damaged; the log can rebuild them.
-    Damaged(String),
-    /// Anything else: another process, the file system, another version.
-    Other(String),
-}
-
-impl From<fjall::Error> for Failed {
-    fn from(error: fjall::Error) -> Self {
-        match error {
-            fjall::Error::Io(_)
-            | fjall::Error::Storage(fjall::LsmError::Io(_))
-            | fjall::Error::InvalidVersion(_) => Self::Other(error.to_string()),
-            fjall::Error::Locked => Self::Other("in use by another process".to_owned()),
-            damage => Self::Damaged(damage.to_string()),
+        if self.can_write() && (full || self.cleared) {
+            self.freeze();
         }
     }
-}
 
-impl fmt::Display for Failed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Damaged(detail) | Self::Other(detail) => f.write_str(detail),
-        }
+    /// What is held, in units of the limit.
+    fn held(&self) -> usize {
+        self.active.held / self.limits.held_bytes.max(1)
     }
-}
-
-/// Renames a damaged folder; the name is free.
-fn set_aside(path: &Path) -> io::Result<PathBuf> {
-    let mut number = 1;
-    loop {
-        let mut name = path.as_os_str().to_owned();
-        name.push(format!(".damaged-{number}"));
-        let aside = PathBuf::from(name);
-        if !aside.try_exists()? {
-            std::fs::rename(path, &aside)?;
-            return Ok(aside);
-        }
-        number += 1;
-    }
-}
-
-/// The disk under the store failed. Going on would mean to answer from a state that is not the
-/// log's; the process ends, and says why.
-fn must<T>(result: fjall::Result<T>) -> T {
-    result.unwrap_or_else(|error| panic!("the store cannot go on: {error}"))
 }
 
 impl Store for LsmStore {
-    fn get(&self, key: &[u8]) -> Option<Entry<'_>> {
+    fn get(&self, key: Key<'_>) -> Option<Entry<'_>> {
+        let key = key.bytes();
         let position = Position::of(key);
         match self.above(position, key) {
             Some(record) => (!record.is_absent()).then(|| record.entry()),
-            None => self.in_tree(position, key).map(entry),
+            None => self.must_make_sense(entry(self.in_tree(position, key)?)),
         }
     }
 
-    fn put(&mut self, key: &[u8], value: &[u8], version: Version, deadline: Option<u64>) {
+    fn put(&mut self, key: Key<'_>, value: &[u8], version: Version, deadline: Option<u64>) {
+        let key = key.bytes();
         let position = Position::of(key);
         let old = self.deadline_of(position, key);
         self.dirty = true;
@@ -387,7 +415,8 @@ impl Store for LsmStore {
         self.active.put(position, key, value, version, deadline);
     }
 
-    fn remove(&mut self, key: &[u8]) -> bool {
+    fn remove(&mut self, key: Key<'_>) -> bool {
+        let key = key.bytes();
         let position = Position::of(key);
         let Some(old) = self.deadline_of(position, key) else {
             return false;
@@ -431,10 +460,10 @@ impl Store for LsmStore {
             data_key(generation, from, b""),
             prefix(kind::DATA, generation + 1),
         );
-        merge.add(self.keyspace.range(first..before).map(|guard| {
-            let (key, value) = must(guard.into_inner());
-            let (position, key) = parse_data_key(&key);
-            ((position, Cow::Owned(key.to_vec())), Some(entry(value)))
+        merge.add(self.tree_range(first..before).map_while(|(key, value)| {
+            let (position, key) = self.must_make_sense(parse_data_key(&key))?;
+            let entry = self.must_make_sense(entry(value))?;
+            Some(((position, Cow::Owned(key.to_vec())), Some(entry)))
         }));
         for ((_, key), entry) in merge {
             if let Some(entry) = entry
@@ -461,14 +490,13 @@ impl Store for LsmStore {
             );
         }
         let generation = self.state.generation;
-        let (first, before) = (
-            deadline_key(generation, from, b""),
-            deadline_key(generation, to, b""),
-        );
-        merge.add(self.keyspace.range(first..before).map(|guard| {
-            let key = must(guard.key());
-            let (deadline, key) = parse_deadline_key(&key);
-            ((deadline, Cow::Owned(key.to_vec())), true)
+        let range = deadline_key(generation, from, b"")..deadline_key(generation, to, b"");
+        let tree = self.tree.iter();
+        let keys = tree.flat_map(move |tree| tree.keys(range.clone()));
+        merge.add(keys.map_while(|key| {
+            let key = self.must_read(key)?;
+            let (deadline, key) = self.must_make_sense(parse_deadline_key(&key))?;
+            Some(((deadline, Cow::Owned(key.to_vec())), true))
         }));
         let mut found = None;
         for ((deadline, key), present) in merge {
@@ -484,21 +512,28 @@ impl Store for LsmStore {
     }
 
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]) {
+        if self.has_failed() {
+            return;
+        }
         self.state.applied_to = applied_to;
         self.active.commit(meta);
         self.dirty = false;
-        self.drain().expect(STOPPED);
+        self.drain();
     }
 
     fn recovered(&mut self) -> (Slot, Metadata) {
-        let stored = self
-            .keyspace
-            .range::<&[u8], _>(&[kind::META][..]..&[kind::DEADLINE][..]);
-        let meta = stored.map(|guard| {
-            let (key, value) = must(guard.into_inner());
-            (key[1..].to_vec(), value.to_vec())
-        });
+        let stored = self.tree_range(vec![kind::META]..vec![kind::DEADLINE]);
+        let meta = stored.map(|(key, value)| (key[1..].to_vec(), value.to_vec()));
         (self.state.applied_to, meta.collect())
+    }
+
+    fn health(&mut self) -> Health {
+        self.look_after_tree()
+    }
+
+    fn has_failed(&self) -> bool {
+        // Nor does anything count before somebody knows where the store goes on.
+        self.misread.get().is_some() || self.tree.is_none() || self.back.is_some()
     }
 }
 
@@ -506,8 +541,10 @@ impl Drop for LsmStore {
     /// A clean stop loses nothing, so that the next start replays nothing. If it fails, the log
     /// replays.
     fn drop(&mut self) {
-        let _ = self.flush();
+        self.flush();
         self.writer.end();
-        let _ = self.database.persist(PersistMode::SyncAll);
+        if let Some(tree) = &self.tree {
+            let _ = tree.sync();
+        }
     }
 }

@@ -9,6 +9,7 @@ use super::{
     Entry, Metadata, Position, Store, Version, Visit,
     table::{Record, Table},
 };
+use crate::key::Key;
 
 /// Keys in a table, and those with a deadline once more in the order of deadlines.
 #[derive(Debug, Default)]
@@ -37,18 +38,21 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn get(&self, key: &[u8]) -> Option<Entry<'_>> {
+    fn get(&self, key: Key<'_>) -> Option<Entry<'_>> {
+        let key = key.bytes();
         self.table.get(Position::of(key), key).map(Record::entry)
     }
 
-    fn put(&mut self, key: &[u8], value: &[u8], version: Version, deadline: Option<u64>) {
+    fn put(&mut self, key: Key<'_>, value: &[u8], version: Version, deadline: Option<u64>) {
+        let key = key.bytes();
         let old = self
             .table
             .put(Position::of(key), key, value, version, deadline);
         self.set_deadline(key, old, deadline);
     }
 
-    fn remove(&mut self, key: &[u8]) -> bool {
+    fn remove(&mut self, key: Key<'_>) -> bool {
+        let key = key.bytes();
         let Some(record) = self.table.remove(Position::of(key), key) else {
             return false;
         };

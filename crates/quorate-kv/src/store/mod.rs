@@ -3,8 +3,10 @@
 use std::ops::{ControlFlow, Deref};
 
 use quorate_core::slot::Slot;
-use quorate_replica::service::{CommandId, MetaChange};
+use quorate_replica::service::{CommandId, Health, MetaChange};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+use crate::key::Key;
 
 pub mod lsm;
 pub mod memory;
@@ -119,22 +121,24 @@ pub type Visit<'v> = dyn FnMut(&[u8], &Entry<'_>) -> ControlFlow<()> + 'v;
 /// What the replica keeps next to the data: keys and values of its own choice.
 pub type Metadata = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Keys in the order of their positions. Called from one thread; a store that cannot read or
-/// write its disk panics, since a stopped node is a nuisance and a wrong one a catastrophe.
+/// Keys in the order of their positions. Called from one thread.
+///
+/// A store on a disk that fails says so: [`Store::health`] whether it can go on, and
+/// [`Store::has_failed`] that what it said and did since its last commit is worthless.
 pub trait Store: Send {
     /// What `key` has.
-    fn get(&self, key: &[u8]) -> Option<Entry<'_>>;
+    fn get(&self, key: Key<'_>) -> Option<Entry<'_>>;
 
     /// Whether `key` is there.
-    fn contains(&self, key: &[u8]) -> bool {
+    fn contains(&self, key: Key<'_>) -> bool {
         self.get(key).is_some()
     }
 
     /// Sets all that `key` has.
-    fn put(&mut self, key: &[u8], value: &[u8], version: Version, deadline: Option<u64>);
+    fn put(&mut self, key: Key<'_>, value: &[u8], version: Version, deadline: Option<u64>);
 
     /// Removes `key`; says whether it was there.
-    fn remove(&mut self, key: &[u8]) -> bool;
+    fn remove(&mut self, key: Key<'_>) -> bool;
 
     /// Removes all keys.
     fn clear(&mut self);
@@ -164,6 +168,17 @@ pub trait Store: Send {
 
     /// What the last surviving commit said.
     fn recovered(&mut self) -> (Slot, Metadata);
+
+    /// How it is; as [`StateMachine::health`](quorate_replica::service::StateMachine::health).
+    fn health(&mut self) -> Health {
+        Health::Well
+    }
+
+    /// Whether something could not be read; as
+    /// [`StateMachine::has_failed`](quorate_replica::service::StateMachine::has_failed).
+    fn has_failed(&self) -> bool {
+        false
+    }
 }
 
 /// A fingerprint of all keys, values, versions and deadlines: equal stores, equal digests,
@@ -177,7 +192,7 @@ pub fn digest(store: &dyn Store) -> u128 {
         }
         hasher.update(&entry.version.slot.to_le_bytes());
         hasher.update(&entry.version.index.to_le_bytes());
-        // A deadline of u64::MAX is refused by the front; 0 and "none" must differ all the same.
+        // 0 and "none" must differ.
         hasher.update(&[u8::from(entry.deadline.is_some())]);
         hasher.update(&entry.deadline.unwrap_or(0).to_le_bytes());
         ControlFlow::Continue(())

@@ -202,8 +202,12 @@ impl Requests for World {
         self.forgotten.push(tag);
     }
 
-    fn query(&mut self, query: &[u8], reply: &mut Vec<u8>) {
+    fn query(&mut self, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure> {
+        if self.refuse == Some(Failure::Unavailable) {
+            return Err(Failure::Unavailable);
+        }
         self.service.query(query, self.wall_ms, reply);
+        Ok(())
     }
 
     fn status(&self) -> Status {

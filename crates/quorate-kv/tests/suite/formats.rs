@@ -93,7 +93,7 @@ fn stored_entries_stay_as_they_are() {
         slot: 0x0102,
         index: 3,
     };
-    store.put(b"key", b"value", version, Some(0x0405));
+    store.put(b"key".into(), b"value", version, Some(0x0405));
     let meta = MetaChange {
         key: b"m".into(),
         value: Some(b"x".into()),

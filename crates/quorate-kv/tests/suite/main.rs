@@ -5,6 +5,8 @@ mod commands;
 mod common;
 mod differential;
 mod expiry;
+mod extremes;
+mod failing;
 mod formats;
 mod lsm;
 mod order;

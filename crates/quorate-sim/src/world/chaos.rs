@@ -4,7 +4,10 @@ use quorate_core::{effect::Role, record::Class, time::Time};
 use quorate_log::disk::Source as _;
 
 use super::{Event, World, name};
-use crate::{faults::Fault, node::Arrival};
+use crate::{
+    faults::Fault,
+    node::{Arrival, StoreDisk},
+};
 
 impl World {
     /// A fault of this kind happens, and the next one is planned.
@@ -281,6 +284,36 @@ impl World {
         self.after(down, Event::Start(node));
     }
 
+    /// The next failure of the disk of a service, if there are any in this run.
+    pub(crate) fn plan_store_fault(&mut self) {
+        if let Some(mean_us) = self.settings.store_faults_us {
+            let wait = self.store_dice.interval(mean_us);
+            self.after(wait, Event::StoreFault);
+        }
+    }
+
+    pub(crate) fn store_fault(&mut self) {
+        if !self.chaos {
+            return;
+        }
+        self.plan_store_fault();
+        let dice = &mut self.store_dice;
+        let node = dice.index(self.nodes.len());
+        let kind = dice.below(3);
+        let disk = StoreDisk {
+            full: kind == 0,
+            gone: kind == 1,
+            fails_after: (kind == 2).then(|| u32::try_from(dice.below(6)).expect("below six")),
+        };
+        let most = dice.pick(&[5_000, 100_000, 1_500_000]);
+        let wait = dice.between(500, most);
+        self.counts.store_faults += 1;
+        self.nodes[node].store.set(disk);
+        self.line(&name(node), "store", format_args!("{disk:?}"));
+        self.wake(node);
+        self.after(wait, Event::StoreCalm(node));
+    }
+
     fn jump(&mut self, node: usize) {
         let skew = self.settings.skew_ms;
         self.nodes[node].clock.jump(&mut self.dice, skew);
@@ -306,7 +339,10 @@ impl World {
         let over = |event: &Event| {
             matches!(
                 event,
-                Event::Block { blocked: true, .. } | Event::Fault(_) | Event::Start(_)
+                Event::Block { blocked: true, .. }
+                    | Event::Fault(_)
+                    | Event::StoreFault
+                    | Event::Start(_)
             )
         };
         self.events.retain(|_, event| !over(event));
@@ -317,6 +353,7 @@ impl World {
             process.disk.set_capacity(None);
             process.disk.set_out_of_descriptors(false);
             process.disk.clear_faults();
+            process.store.take();
             process.clock.set_right();
             process.paused = false;
             if self.nodes[node].running.is_none() {

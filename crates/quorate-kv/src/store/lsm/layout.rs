@@ -3,7 +3,10 @@
 use fjall::Slice;
 use quorate_core::slot::Slot;
 
-use crate::store::{Bytes, Entry, Position, Version};
+use crate::{
+    key::KEY_BYTES_MAX,
+    store::{Bytes, Entry, Position, Version},
+};
 
 /// First bytes of stored keys.
 pub(super) mod kind {
@@ -21,8 +24,17 @@ const HEADER_BYTES: usize = 8 + 4 + 8;
 const PREFIX_BYTES: usize = 1 + 6;
 /// Bytes of a stored data key before the client's: the prefix, and the position.
 const KEY_BYTES: usize = PREFIX_BYTES + 6;
+/// Bytes of a stored deadline before the client's key: the prefix, and the deadline.
+const DEADLINE_BYTES: usize = PREFIX_BYTES + 8;
 /// Deadline of a key without one.
 const NO_DEADLINE: u64 = u64::MAX;
+
+/// The tree's lengths of keys have 16 bits; a longer key is a failed assertion there.
+const TREE_KEY_BYTES_MAX: usize = u16::MAX as usize;
+
+// Every key fits behind whatever stands before it.
+const _: () = assert!(KEY_BYTES + KEY_BYTES_MAX <= TREE_KEY_BYTES_MAX);
+const _: () = assert!(DEADLINE_BYTES + KEY_BYTES_MAX <= TREE_KEY_BYTES_MAX);
 
 /// What a commit stores besides data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,11 +95,10 @@ pub(super) fn data_key(generation: u64, position: Position, key: &[u8]) -> Vec<u
 }
 
 /// The position and the client's key of a stored data key.
-pub(super) fn parse_data_key(stored: &[u8]) -> (Position, &[u8]) {
-    let damaged = "this version wrote it: data keys have a position";
-    let (head, key) = stored.split_at_checked(KEY_BYTES).expect(damaged);
-    let (_, position) = head.split_last_chunk().expect(damaged);
-    (Position::from_bytes(*position), key)
+pub(super) fn parse_data_key(stored: &[u8]) -> Option<(Position, &[u8])> {
+    let (head, key) = stored.split_at_checked(KEY_BYTES)?;
+    let (_, position) = head.split_last_chunk()?;
+    Some((Position::from_bytes(*position), key))
 }
 
 /// The stored key of a deadline.
@@ -99,11 +110,10 @@ pub(super) fn deadline_key(generation: u64, deadline: u64, key: &[u8]) -> Vec<u8
 }
 
 /// The deadline and the client's key of a stored deadline.
-pub(super) fn parse_deadline_key(stored: &[u8]) -> (u64, &[u8]) {
-    let damaged = "this version wrote it: deadlines have eight bytes";
-    let (_, rest) = stored.split_at_checked(PREFIX_BYTES).expect(damaged);
-    let (deadline, key) = rest.split_first_chunk().expect(damaged);
-    (u64::from_be_bytes(*deadline), key)
+pub(super) fn parse_deadline_key(stored: &[u8]) -> Option<(u64, &[u8])> {
+    let (_, rest) = stored.split_at_checked(PREFIX_BYTES)?;
+    let (deadline, key) = rest.split_first_chunk()?;
+    Some((u64::from_be_bytes(*deadline), key))
 }
 
 fn generation_bytes(generation: u64) -> [u8; 6] {
@@ -119,17 +129,16 @@ pub(super) fn prefix(kind: u8, generation: u64) -> Vec<u8> {
 }
 
 /// Version and deadline of a stored value.
-pub(super) fn header(stored: &[u8]) -> (Version, Option<u64>) {
-    let damaged = "this version wrote it: values have a header";
-    let (slot, rest) = stored.split_first_chunk().expect(damaged);
-    let (index, rest) = rest.split_first_chunk().expect(damaged);
-    let (deadline, _) = rest.split_first_chunk().expect(damaged);
+pub(super) fn header(stored: &[u8]) -> Option<(Version, Option<u64>)> {
+    let (slot, rest) = stored.split_first_chunk()?;
+    let (index, rest) = rest.split_first_chunk()?;
+    let (deadline, _) = rest.split_first_chunk()?;
     let version = Version {
         slot: u64::from_le_bytes(*slot),
         index: u32::from_le_bytes(*index),
     };
     let deadline = u64::from_le_bytes(*deadline);
-    (version, (deadline != NO_DEADLINE).then_some(deadline))
+    Some((version, (deadline != NO_DEADLINE).then_some(deadline)))
 }
 
 pub(super) fn stored_value(entry: &Entry<'_>) -> Vec<u8> {
@@ -142,11 +151,11 @@ pub(super) fn stored_value(entry: &Entry<'_>) -> Vec<u8> {
 }
 
 /// What a stored value says.
-pub(super) fn entry(stored: Slice) -> Entry<'static> {
-    let (version, deadline) = header(&stored);
-    Entry {
+pub(super) fn entry(stored: Slice) -> Option<Entry<'static>> {
+    let (version, deadline) = header(&stored)?;
+    Some(Entry {
         value: Bytes::Shared(stored, HEADER_BYTES),
         version,
         deadline,
-    }
+    })
 }

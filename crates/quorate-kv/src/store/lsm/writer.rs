@@ -1,26 +1,64 @@
-//! A thread that brings changes into the tree, so that the replica does not wait for it.
+//! A thread that brings changes into the tree, so that the replica does not wait for it; and that
+//! waits for the disk, and opens the tree again, when that is what it takes.
 
 use std::{
+    io,
+    panic::{self, AssertUnwindSafe},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
-        mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel},
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
     thread::{self, JoinHandle},
     time::Duration,
 };
 
-use fjall::{Database, Keyspace};
-
 use super::{
     changes::Changes,
-    layout::{State, data_key, deadline_key, kind, prefix, stored_value},
-    must,
+    disk::Room,
+    layout::State,
+    purge::Purge,
+    tree::{Failure, Home, Opened, Tree},
 };
-use crate::store::Position;
 
-/// Keys of a flushed generation that are removed at a time.
-const PURGED_MAX: usize = 1024;
+/// Name of the thread. A panic of it is caught and told as a failure of the store.
+pub const THREAD: &str = "store";
+/// Name of the library's threads. After a panic of one of them the tree takes nothing more, which is a
+/// failure of the store as well.
+pub const TREE_THREAD: &str = "fjall:worker";
+
+/// Room that is left alone, for what the tree and the log do by themselves; less on a small disk.
+const RESERVE_BYTES: u64 = 64 << 20;
+/// The part of a small disk.
+const RESERVE_PART: u64 = 16;
+/// Most room that is waited for, however often there was too little; less on a small disk.
+const NEEDED_BYTES_MAX: u64 = 1 << 30;
+/// The part of a small disk.
+const NEEDED_PART: u64 = 4;
+
+/// How long the thread waits before it looks again.
+#[derive(Clone, Copy, Debug)]
+pub struct Delays {
+    /// For the library's own threads.
+    pub busy: Duration,
+    /// For room.
+    pub room: Duration,
+    /// After a failure, the first time; each further time twice as long,
+    pub retry_min: Duration,
+    /// up to this.
+    pub retry_max: Duration,
+}
+
+impl Default for Delays {
+    fn default() -> Self {
+        Self {
+            busy: Duration::from_millis(2),
+            room: Duration::from_millis(250),
+            retry_min: Duration::from_secs(1),
+            retry_max: Duration::from_secs(30),
+        }
+    }
+}
 
 /// What the thread is asked for.
 enum Job {
@@ -28,6 +66,25 @@ enum Job {
     Write(Arc<Changes>),
     /// Only to give its memory back: that takes time, too.
     Free(Arc<Changes>),
+    /// The owner has let go of the tree: it is to be opened again, or set aside first for this
+    /// reason.
+    Reopen(Option<String>),
+}
+
+/// What the owner hears.
+pub(super) enum Event {
+    /// The changes are in the tree.
+    Written,
+    /// They are not yet; the thread goes on by itself.
+    Waiting(String),
+    /// The tree takes nothing any more. It can be read.
+    Failed(String),
+    /// It may do better if it is opened again: the owner lets go of it and says so.
+    LetGo,
+    /// It could not be opened; it will be tried again.
+    Closed(String),
+    /// It is open.
+    Opened(Opened),
 }
 
 /// The thread as its owner sees it.
@@ -35,242 +92,352 @@ enum Job {
 pub(super) struct Writer {
     /// `None` ends the thread.
     jobs: Option<Sender<Job>>,
-    written: Receiver<()>,
+    events: Receiver<Event>,
     /// Nothing is left of generations below.
     purged_below: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// The thread ended, which it does only with a message of its own on standard error.
-#[derive(Debug)]
-pub(super) struct Stopped;
-
 impl Writer {
+    /// Starts the thread, with the tree or to open it.
     pub(super) fn start(
-        database: Database,
-        keyspace: Keyspace,
-        state: State,
-    ) -> std::io::Result<Self> {
+        home: Home,
+        delays: Delays,
+        tree: Option<(Tree, State)>,
+    ) -> io::Result<Self> {
         let (jobs, asked) = channel();
-        let (tell, written) = channel();
+        let (tell, events) = channel();
+        let state = tree.as_ref().map_or(State::EMPTY, |(_, state)| *state);
         let purged_below = Arc::new(AtomicU64::new(state.oldest));
         let mut work = Work {
-            database,
-            keyspace,
-            purge: Purge {
-                from: Vec::new(),
-                below: state.generation,
-                purged_below: Arc::clone(&purged_below),
-            },
+            home,
+            delays,
+            tree: tree.map(|(tree, _)| tree),
+            needed: 0,
+            failures: 0,
+            asked,
+            tell,
+            purge: Purge::new(state.generation, Arc::clone(&purged_below)),
         };
         let thread = thread::Builder::new()
-            .name("store".to_owned())
-            .spawn(move || work.run(&asked, &tell))?;
+            .name(THREAD.to_owned())
+            .spawn(move || {
+                // The error says that the owner is gone.
+                let Err(Gone) = work.run();
+            })?;
         Ok(Self {
             jobs: Some(jobs),
-            written,
+            events,
             purged_below,
             thread: Some(thread),
         })
     }
 
-    pub(super) fn write(&self, changes: Arc<Changes>) -> Result<(), Stopped> {
-        self.ask(Job::Write(changes))
+    pub(super) fn write(&self, changes: Arc<Changes>) {
+        self.ask(Job::Write(changes));
     }
 
-    pub(super) fn free(&self, changes: Arc<Changes>) -> Result<(), Stopped> {
-        self.ask(Job::Free(changes))
+    pub(super) fn free(&self, changes: Arc<Changes>) {
+        self.ask(Job::Free(changes));
     }
 
-    fn ask(&self, job: Job) -> Result<(), Stopped> {
-        let jobs = self.jobs.as_ref().ok_or(Stopped)?;
-        jobs.send(job).map_err(|_| Stopped)
+    pub(super) fn reopen(&self, distrusted: Option<String>) {
+        self.ask(Job::Reopen(distrusted));
     }
 
-    /// Whether what was asked to be written is; waits for it at most so long.
-    pub(super) fn has_written(&self, patience: Duration) -> Result<bool, Stopped> {
-        match self.written.recv_timeout(patience) {
-            Ok(()) => Ok(true),
-            Err(RecvTimeoutError::Timeout) => Ok(false),
-            Err(RecvTimeoutError::Disconnected) => Err(Stopped),
+    fn ask(&self, job: Job) {
+        if let Some(jobs) = &self.jobs {
+            // The thread ends only after its owner asked for it.
+            let _ = jobs.send(job);
         }
     }
 
-    pub(super) fn wait_until_written(&self) -> Result<(), Stopped> {
-        self.written.recv().map_err(|_| Stopped)
+    /// What happened, if something did.
+    pub(super) fn event(&self) -> Option<Event> {
+        self.events.try_recv().ok()
+    }
+
+    /// The same, but waits so long for it.
+    pub(super) fn event_within(&self, patience: Duration) -> Option<Event> {
+        self.events.recv_timeout(patience).ok()
+    }
+
+    /// The same, but waits until something does.
+    pub(super) fn next_event(&self) -> Option<Event> {
+        self.events.recv().ok()
     }
 
     pub(super) fn purged_below(&self) -> u64 {
         self.purged_below.load(Ordering::Acquire)
     }
 
-    /// Ends the thread. What was asked of it is done.
+    /// Ends the thread. What was asked of it is done, unless the disk is in the way.
     pub(super) fn end(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            // If it panicked, it has said why.
             let _ = thread.join();
         }
     }
 }
 
+/// The owner is gone.
+struct Gone;
+
+/// Of an endless loop.
+enum Never {}
+
+/// Why the thread stops what it does.
+enum Break {
+    /// It ends.
+    Gone,
+    /// The owner found the tree failing: it is opened again, for this reason anew.
+    Reopen(Option<String>),
+}
+
+impl From<Gone> for Break {
+    fn from(_: Gone) -> Self {
+        Self::Gone
+    }
+}
+
 /// The thread's own.
 struct Work {
-    database: Database,
-    keyspace: Keyspace,
+    home: Home,
+    delays: Delays,
+    tree: Option<Tree>,
+    /// Room to wait for, beyond what is to be written.
+    needed: u64,
+    /// Since the last success.
+    failures: u32,
+    asked: Receiver<Job>,
+    tell: Sender<Event>,
     purge: Purge,
 }
 
 impl Work {
-    fn run(&mut self, asked: &Receiver<Job>, tell: &Sender<()>) {
+    fn run(&mut self) -> Result<Never, Gone> {
+        if self.tree.is_none() {
+            self.wait(self.delays.retry_min)?;
+            self.open(None)?;
+        }
         loop {
-            let job = if self.purge.is_done() {
-                asked.recv().map_err(|_| TryRecvError::Disconnected)
-            } else {
-                asked.try_recv()
-            };
-            match job {
+            match self.serve() {
+                Err(Break::Gone) => return Err(Gone),
+                Err(Break::Reopen(distrusted)) => self.open(distrusted)?,
+                Ok(failure) => {
+                    self.say(Event::Failed(failure.to_string()))?;
+                    let distrusted = self.recover_from(&failure)?;
+                    self.open(distrusted)?;
+                }
+            }
+        }
+    }
+
+    /// Does what is asked for until the tree fails.
+    fn serve(&mut self) -> Result<Failure, Break> {
+        loop {
+            match self.next_job() {
                 Ok(Job::Write(changes)) => {
-                    self.write(&changes);
+                    self.wait_for_room(changes.held as u64)?;
+                    self.wait_for_tree()?;
+                    if let Err(failure) = self.guarded(|tree| tree.write(&changes)) {
+                        return Ok(failure);
+                    }
+                    (self.needed, self.failures) = (0, 0);
                     self.purge.begin(changes.state.generation);
                     // Before it is told, so that the owner's is the last one.
                     drop(changes);
-                    if tell.send(()).is_err() {
-                        return;
-                    }
+                    self.say(Event::Written)?;
                 }
                 Ok(Job::Free(changes)) => drop(changes),
-                Err(TryRecvError::Empty) => self.purge.step(&self.database, &self.keyspace),
-                Err(TryRecvError::Disconnected) => return,
+                Ok(Job::Reopen(distrusted)) => return Err(Break::Reopen(distrusted)),
+                Err(RecvTimeoutError::Timeout) => {
+                    if let Err(failure) = self.purge_some() {
+                        return Ok(failure);
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => return Err(Break::Gone),
             }
         }
     }
 
-    fn write(&self, changes: &Changes) {
-        let generation = changes.state.generation;
-        let mut batch = self.database.batch();
-        // In the order of the tree.
-        let state = changes.state.to_bytes();
-        batch.insert(&self.keyspace, [kind::STATE], state);
-        for (key, value) in &changes.meta {
-            let key = [&[kind::META], &**key].concat();
-            match value {
-                Some(value) => batch.insert(&self.keyspace, key, &**value),
-                None => batch.remove(&self.keyspace, key),
+    /// What is asked for next; a timeout if there is time to purge.
+    fn next_job(&self) -> Result<Job, RecvTimeoutError> {
+        let mut patience = Duration::ZERO;
+        while !self.purge.is_done() {
+            match self.asked.recv_timeout(patience) {
+                Err(RecvTimeoutError::Timeout) if !self.may_purge() => patience = self.delays.room,
+                other => return other,
             }
         }
-        for ((deadline, key), present) in &changes.deadlines {
-            let key = deadline_key(generation, *deadline, key);
-            if *present {
-                batch.insert(&self.keyspace, key, []);
-            } else {
-                batch.remove(&self.keyspace, key);
-            }
-        }
-        for (position, record) in changes.data.from(Position::START) {
-            let key = data_key(generation, position, record.key());
-            if record.is_absent() {
-                batch.remove(&self.keyspace, key);
-            } else {
-                batch.insert(&self.keyspace, key, stored_value(&record.entry()));
-            }
-        }
-        must(batch.commit());
-    }
-}
-
-/// The removal of generations that FLUSHALL ended. Nobody sees them, so it needs no atomicity.
-struct Purge {
-    /// Where it goes on.
-    from: Vec<u8>,
-    /// Generations below this one are ended.
-    below: u64,
-    purged_below: Arc<AtomicU64>,
-}
-
-impl Purge {
-    fn is_done(&self) -> bool {
-        self.purged_below.load(Ordering::Acquire) >= self.below
+        self.asked
+            .recv()
+            .map_err(|_| RecvTimeoutError::Disconnected)
     }
 
-    /// Generations below this one have ended by now. What ended since the last time lies before where
-    /// it goes on, too.
-    fn begin(&mut self, below: u64) {
-        if self.below != below {
-            self.below = below;
-            self.from.clear();
-        }
+    fn may_purge(&self) -> bool {
+        self.lacks_room(0).is_none() && self.guarded(Tree::is_free) != Ok(false)
     }
 
-    /// Removes some.
-    fn step(&mut self, database: &Database, keyspace: &Keyspace) {
-        let mut batch = database.batch();
-        let mut left = PURGED_MAX;
-        for kind in [kind::DEADLINE, kind::DATA] {
-            let from = prefix(kind, 0).max(self.from.clone());
-            let before = prefix(kind, self.below);
-            if from >= before {
-                continue;
-            }
-            for guard in keyspace.range::<Vec<u8>, _>(from..before).take(left) {
-                let key = must(guard.key());
-                left -= 1;
-                self.from = key.to_vec();
-                batch.remove(keyspace, key);
-            }
-            if left == 0 {
-                break;
-            }
-        }
-        must(batch.commit());
-        if left > 0 {
-            self.from.clear();
-            self.purged_below.store(self.below, Ordering::Release);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use fjall::KeyspaceCreateOptions;
-
-    use super::*;
-
-    /// Puts so many keys of a generation into the tree, each with a deadline.
-    fn fill(keyspace: &Keyspace, generation: u64, keys: u64) {
-        for number in 1..=keys {
-            let key = number.to_be_bytes();
-            let stored = [
-                deadline_key(generation, number, &key),
-                data_key(generation, Position::of(&key), &key),
-            ];
-            for key in stored {
-                must(keyspace.insert(key, []));
-            }
-        }
-    }
-
-    #[test]
-    fn a_generation_that_ends_while_another_is_removed_is_removed_whole() {
-        let folder = tempfile::tempdir().unwrap();
-        let database = must(Database::builder(folder.path()).open());
-        let keyspace = must(database.keyspace("kv", KeyspaceCreateOptions::default));
-        let mut purge = Purge {
-            from: Vec::new(),
-            below: 1,
-            purged_below: Arc::new(AtomicU64::new(0)),
+    /// Something with the tree. A panic of the library is a failure like others: nothing of this
+    /// process depends on what it left behind but the tree, and that is opened again.
+    fn guarded<T>(&self, work: impl FnOnce(&Tree) -> Result<T, Failure>) -> Result<T, Failure> {
+        let Some(tree) = &self.tree else {
+            return Err(Failure::Other("it is not open".to_owned()));
         };
-        // All deadlines of the first, and then some of its keys.
-        fill(&keyspace, 0, PURGED_MAX as u64 + 1);
-        purge.step(&database, &keyspace);
-        purge.step(&database, &keyspace);
-        assert_eq!(purge.from.first(), Some(&kind::DATA));
-        fill(&keyspace, 1, 10);
-        fill(&keyspace, 2, 3);
-        purge.begin(2);
-        while !purge.is_done() {
-            purge.step(&database, &keyspace);
+        panic::catch_unwind(AssertUnwindSafe(|| work(tree)))
+            .unwrap_or_else(|_| Err(Failure::Other("a failed assertion".to_owned())))
+    }
+
+    fn purge_some(&mut self) -> Result<(), Failure> {
+        let last = self.guarded(|tree| self.purge.step(tree))?;
+        self.purge.went(last);
+        Ok(())
+    }
+
+    fn say(&self, event: Event) -> Result<(), Gone> {
+        self.tell.send(event).map_err(|_| Gone)
+    }
+
+    /// Waits, and hears what may be said meanwhile.
+    fn pause(&self, time: Duration) -> Result<(), Break> {
+        match self.asked.recv_timeout(time) {
+            Ok(Job::Free(changes)) => {
+                drop(changes);
+                Ok(())
+            }
+            Ok(Job::Reopen(distrusted)) => Err(Break::Reopen(distrusted)),
+            // One unit is on its way at a time.
+            Ok(Job::Write(_)) | Err(RecvTimeoutError::Timeout) => Ok(()),
+            Err(RecvTimeoutError::Disconnected) => Err(Break::Gone),
         }
-        assert_eq!(must(keyspace.len()), 6, "what is not ended stays");
+    }
+
+    /// The same, when only the end is of interest.
+    fn wait(&self, time: Duration) -> Result<(), Gone> {
+        match self.pause(time) {
+            Err(Break::Gone) => Err(Gone),
+            Ok(()) | Err(Break::Reopen(_)) => Ok(()),
+        }
+    }
+
+    /// Why there is too little room for so many bytes more, if that is so. What cannot be found out is
+    /// left to the write itself.
+    fn lacks_room(&self, bytes: u64) -> Option<String> {
+        let Room { free, total } = self.home.disk.room(&self.home.path).ok()?;
+        let reserve = RESERVE_BYTES.min(total / RESERVE_PART);
+        let reserve = reserve.max(self.needed.min(total / NEEDED_PART));
+        // The journal has it once, and a table once more.
+        let wanted = bytes.saturating_mul(2).saturating_add(reserve);
+        (free < wanted).then(|| {
+            let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+            format!(
+                "no room on the disk: {} MiB are free, {} MiB are needed",
+                free >> 20,
+                mib(wanted)
+            )
+        })
+    }
+
+    /// Room runs out before the tree notices: a tree that has met a full disk has to be opened again.
+    fn wait_for_room(&self, bytes: u64) -> Result<(), Break> {
+        let mut said = String::new();
+        while let Some(why) = self.lacks_room(bytes) {
+            if why != said {
+                self.say(Event::Waiting(why.clone()))?;
+                said = why;
+            }
+            self.pause(self.delays.room)?;
+        }
+        Ok(())
+    }
+
+    /// A failure here is met by the write that follows.
+    fn wait_for_tree(&self) -> Result<(), Break> {
+        while self.guarded(Tree::is_free) == Ok(false) {
+            self.pause(self.delays.busy)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until it may help to open the tree again, and until the owner has let go of it; says
+    /// why it is set aside first, if it is.
+    fn recover_from(&mut self, failure: &Failure) -> Result<Option<String>, Gone> {
+        if let Failure::Full(_) = failure {
+            self.needs_more();
+        }
+        let told = self.until_it_may_help();
+        match told {
+            Err(Break::Gone) => return Err(Gone),
+            Err(Break::Reopen(distrusted)) => return Ok(distrusted),
+            Ok(()) => {}
+        }
+        self.say(Event::LetGo)?;
+        loop {
+            match self.asked.recv() {
+                Ok(Job::Reopen(distrusted)) => {
+                    let damaged = matches!(failure, Failure::Damaged(_));
+                    return Ok(distrusted.or(damaged.then(|| failure.to_string())));
+                }
+                Ok(Job::Write(_) | Job::Free(_)) => {}
+                Err(_) => return Err(Gone),
+            }
+        }
+    }
+
+    /// While the disk takes nothing, the tree as it is can be read at least.
+    fn until_it_may_help(&mut self) -> Result<(), Break> {
+        loop {
+            let delay = self.delay();
+            self.pause(delay)?;
+            self.wait_for_room(0)?;
+            match self.home.disk.try_writing(&self.home.path) {
+                Ok(()) => return Ok(()),
+                Err(error) => self.say(Event::Waiting(error.to_string()))?,
+            }
+        }
+    }
+
+    /// There was less room than there seemed to be: whatever runs in the background takes some.
+    fn needs_more(&mut self) {
+        let least = self.needed.max(RESERVE_BYTES / RESERVE_PART);
+        self.needed = least.saturating_mul(2).min(NEEDED_BYTES_MAX);
+    }
+
+    /// The wait after one more failure.
+    fn delay(&mut self) -> Duration {
+        let doubled = 1_u32 << self.failures.min(16);
+        self.failures = self.failures.saturating_add(1);
+        self.delays
+            .retry_min
+            .saturating_mul(doubled)
+            .min(self.delays.retry_max)
+    }
+
+    /// Opens the tree, however long that takes. Nobody else has it.
+    fn open(&mut self, mut distrusted: Option<String>) -> Result<(), Gone> {
+        // Its threads end here.
+        self.tree = None;
+        loop {
+            let open = || Tree::open(&self.home, distrusted.as_deref());
+            let opened = panic::catch_unwind(AssertUnwindSafe(open))
+                .unwrap_or_else(|_| Err(Failure::Other("a failed assertion".to_owned())));
+            match opened {
+                Ok(opened) => {
+                    self.tree = Some(opened.tree.clone());
+                    self.purge.restart(opened.state);
+                    return self.say(Event::Opened(opened));
+                }
+                Err(failure) => {
+                    self.say(Event::Closed(failure.to_string()))?;
+                    let delay = self.delay();
+                    match self.pause(delay) {
+                        Err(Break::Gone) => return Err(Gone),
+                        Err(Break::Reopen(why)) => distrusted = distrusted.or(why),
+                        Ok(()) => {}
+                    }
+                }
+            }
+        }
     }
 }

@@ -1,0 +1,273 @@
+//! A node on a file system that is really full: it waits, says so, loses nothing, and goes on by itself.
+//!
+//! The file system is a small one in memory, in a mount namespace of its own. Where there are no
+//! namespaces the tests are skipped, in print.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::{
+    fs::{self, File, Permissions},
+    io::{BufRead as _, BufReader, Write as _},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use common::{NodeProcess, Signal, http, program, signal, single, wait_end, wait_for};
+use quorate_client::{Client, Options, Reply};
+
+/// Bytes of a value. They cannot be compressed.
+const VALUE: usize = 200_000;
+
+/// A small file system, alive as long as a process that holds it.
+struct Disk {
+    folder: tempfile::TempDir,
+    holder: Child,
+}
+
+impl Disk {
+    /// `None`, in print, where it cannot be made.
+    fn make(mib: usize) -> Option<Self> {
+        let folder = tempfile::Builder::new()
+            .prefix("quorate-test-")
+            .tempdir()
+            .unwrap();
+        let inside = folder.path().join("disk");
+        fs::create_dir(&inside).unwrap();
+        // Its own user, too, if this one may not mount.
+        let own_user = !rustix::process::geteuid().is_root();
+        let flags = if own_user { "-Urm" } else { "-m" };
+        let script = format!("mount -t tmpfs -o size={mib}m tmpfs \"$0\" && echo up && exec cat");
+        let holder = Command::new("unshare")
+            .args([flags, "sh", "-c", &script])
+            .arg(&inside)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn();
+        let up = holder.and_then(|mut holder| {
+            let mut line = String::new();
+            BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line)?;
+            Ok((holder, line == "up\n"))
+        });
+        let Ok((holder, true)) = up else {
+            let why = "a file system in a mount namespace of its own cannot be made";
+            eprintln!("skipped: {why}");
+            let all = std::env::var("QUORATE_NO_SKIPS").is_ok_and(|value| value == "true");
+            assert!(!all, "{why}");
+            return None;
+        };
+        let disk = Self { folder, holder };
+        let user = if own_user {
+            "-U --preserve-credentials"
+        } else {
+            ""
+        };
+        let text = format!(
+            "#!/bin/sh\nexec nsenter {user} -m -t {} -- {} \"$@\"\n",
+            disk.holder.id(),
+            program().display()
+        );
+        let program = disk.program();
+        fs::write(&program, text).unwrap();
+        fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+        Some(disk)
+    }
+
+    /// Runs the binary where the file system is.
+    fn program(&self) -> PathBuf {
+        self.folder.path().join("quorate")
+    }
+
+    fn start(&self) -> NodeProcess {
+        let data = self.folder.path().join("disk").join("node");
+        let mut spec = single(&data, &["--log-ready", "0", "--client-timeout-ms", "1000"]);
+        spec.program = self.program();
+        spec.stderr = self.folder.path().join("node.log");
+        let mut node = NodeProcess::spawn(spec).unwrap();
+        node.wait_ready().unwrap_or_else(|error| panic!("{error}"));
+        node
+    }
+
+    /// A path on it, for this process.
+    fn path(&self, name: &str) -> PathBuf {
+        let inside = self.folder.path().join("disk").join(name);
+        let inside = inside.strip_prefix("/").unwrap();
+        Path::new(&format!("/proc/{}/root", self.holder.id())).join(inside)
+    }
+
+    /// Takes all the room that there is.
+    fn fill(&self) {
+        let mut file = File::options()
+            .create(true)
+            .append(true)
+            .open(self.path("balloon"))
+            .unwrap();
+        for block in [1 << 20, 1 << 12] {
+            while file.write_all(&vec![0; block]).is_ok() {}
+        }
+    }
+
+    fn empty(&self) {
+        fs::remove_file(self.path("balloon")).unwrap();
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("node.log")).unwrap()
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+        if std::thread::panicking() {
+            eprintln!("{}", self.log());
+        }
+    }
+}
+
+/// Writes numbered values and knows which were acknowledged.
+struct Writer {
+    client: Client,
+    number: u64,
+    acknowledged: Vec<u64>,
+}
+
+impl Writer {
+    fn new(node: &NodeProcess) -> Self {
+        Self {
+            client: client(node),
+            number: 0,
+            acknowledged: Vec::new(),
+        }
+    }
+
+    /// Whether it was taken.
+    fn write(&mut self) -> bool {
+        self.number += 1;
+        let key = self.number.to_string();
+        let reply = self
+            .client
+            .ask(&[b"SET", key.as_bytes(), &value(self.number)]);
+        let taken = reply == Ok(Reply::Simple("OK".into()));
+        if taken {
+            self.acknowledged.push(self.number);
+        }
+        taken
+    }
+
+    fn check(&mut self, node: &NodeProcess) {
+        self.client = client(node);
+        for number in &self.acknowledged {
+            let found = self.client.ask(&[b"GET", number.to_string().as_bytes()]);
+            assert!(found == Ok(Reply::Bulk(value(*number))), "{number} is lost");
+        }
+    }
+}
+
+fn client(node: &NodeProcess) -> Client {
+    let options = Options {
+        deadline: Duration::from_secs(3),
+        attempt: Duration::from_secs(2),
+        ..Options::default()
+    };
+    Client::new(std::slice::from_ref(&node.ready.client), options)
+}
+
+fn value(number: u64) -> Vec<u8> {
+    let mut state = number + 1;
+    let words = std::iter::repeat_with(|| {
+        // xorshift64*
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        state.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    });
+    let mut bytes: Vec<u8> = words.take(VALUE / 8).flat_map(u64::to_le_bytes).collect();
+    bytes[..8].copy_from_slice(&number.to_le_bytes());
+    bytes
+}
+
+fn ready(node: &NodeProcess) -> Option<String> {
+    let (code, body) = http(&node.ready.admin, "/ready")?;
+    Some(if code == 200 { String::new() } else { body })
+}
+
+fn wait_until_ready(node: &NodeProcess) {
+    wait_for("a node that serves", || {
+        ready(node).filter(String::is_empty)
+    });
+}
+
+/// Once it ended with a panic, and again at each start while the disk was full.
+#[test]
+fn a_full_disk_stops_a_node_until_there_is_room() {
+    let Some(disk) = Disk::make(700) else { return };
+    let mut node = disk.start();
+    wait_until_ready(&node);
+    let mut writer = Writer::new(&node);
+    for _ in 0..300 {
+        assert!(writer.write());
+    }
+    disk.fill();
+    wait_for("a write that is refused", || {
+        (!writer.write()).then_some(())
+    });
+    let why = wait_for("the reason", || ready(&node).filter(|why| !why.is_empty()));
+    assert!(why.contains("no room"), "{why}");
+    // Killed and started again, it waits as before.
+    for _ in 0..2 {
+        node.kill().unwrap();
+        disk.fill();
+        node.restart().unwrap();
+        let why = wait_for("the reason", || ready(&node).filter(|why| !why.is_empty()));
+        assert!(why.contains("room"), "{why}");
+        assert!(node.child.try_wait().unwrap().is_none());
+    }
+    disk.empty();
+    wait_until_ready(&node);
+    writer.check(&node);
+    assert!(writer.write());
+    signal(&node, Signal::TERM);
+    assert!(wait_end(&mut node).success());
+    assert!(!disk.log().contains("panicked"));
+}
+
+/// The disk fills up at any moment, so that the tree meets it unprepared, too.
+#[test]
+fn a_disk_that_fills_up_again_and_again_loses_nothing() {
+    let Some(disk) = Disk::make(1500) else { return };
+    let mut node = disk.start();
+    wait_until_ready(&node);
+    let mut writer = Writer::new(&node);
+    for round in 0..6 {
+        for _ in 0..150 {
+            writer.write();
+        }
+        disk.fill();
+        let mut refused = 0;
+        while refused < 2 && ready(&node).is_some_and(|why| why.is_empty()) {
+            refused += u32::from(!writer.write());
+        }
+        if round == 3 {
+            node.kill().unwrap();
+            node.restart().unwrap();
+            writer.client = client(&node);
+        }
+        disk.empty();
+        wait_until_ready(&node);
+    }
+    writer.check(&node);
+    assert!(writer.acknowledged.len() > 600);
+    node.kill().unwrap();
+    node.restart().unwrap();
+    wait_until_ready(&node);
+    writer.check(&node);
+    signal(&node, Signal::TERM);
+    assert!(wait_end(&mut node).success());
+    assert!(!disk.log().contains("panicked"));
+}

@@ -1,0 +1,55 @@
+//! How much the commands of one batch may copy: a batch must not cost more than nodes have.
+//!
+//! A batch is at most some megabytes, but a command of thirty bytes can copy a value of eight
+//! megabytes: COPY, EXPIRE, SETRANGE far behind the end. All that one batch changes is held in memory
+//! until it is committed, on every node, and again at each replay; without a bound, one batch could
+//! end them all, for good.
+
+use crate::{encode::Fault, store::Entry};
+
+/// Most bytes that the commands of one batch may copy. Replicated: the same on every node, for ever.
+pub const COPIED_BYTES_MAX: usize = 256 << 20;
+
+/// What is left for the commands of a batch. Follows from the batch and the state alone, so all nodes
+/// refuse the same commands.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    slot: u64,
+    left: usize,
+}
+
+impl Default for Budget {
+    /// Before every batch.
+    fn default() -> Self {
+        Self::of(0)
+    }
+}
+
+impl Budget {
+    const fn of(slot: u64) -> Self {
+        Self {
+            slot,
+            left: COPIED_BYTES_MAX,
+        }
+    }
+
+    /// A command of the batch in this slot is next.
+    pub const fn enter(&mut self, slot: u64) {
+        if self.slot != slot {
+            *self = Self::of(slot);
+        }
+    }
+
+    /// So many bytes are about to be copied.
+    pub fn take(&mut self, bytes: usize) -> Result<(), Fault> {
+        self.left = self.left.checked_sub(bytes).ok_or(Fault::Budget)?;
+        Ok(())
+    }
+
+    /// A value is about to be replaced by one that grew from it. Nothing more is held if this batch
+    /// has written it before: many small additions to one value are what APPEND is for.
+    pub fn rewrite(&mut self, entry: &Entry<'_>) -> Result<(), Fault> {
+        let held = entry.version.slot == self.slot;
+        self.take(if held { 0 } else { entry.value.len() })
+    }
+}

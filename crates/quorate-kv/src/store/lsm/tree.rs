@@ -1,0 +1,332 @@
+//! The tree itself: opened, read and written, and why it cannot be.
+
+use std::{
+    fmt, fs, io,
+    ops::Range,
+    panic::{self, AssertUnwindSafe},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use fjall::{
+    AbstractTree as _, Database, Keyspace, KeyspaceCreateOptions, LsmError, PersistMode, Slice,
+};
+
+use super::{
+    changes::Changes,
+    disk::{Access, Disk},
+    layout::{FORMAT, State, data_key, deadline_key, kind, stored_value},
+};
+use crate::store::Position;
+
+/// Tables in memory that may wait to be written before another unit goes in. From four on the library
+/// waits by itself, and for ever if its threads have failed; each unit can add two.
+const WAITING_TABLES_MAX: usize = 1;
+/// The same of runs of tables on disk; the library waits from thirty on.
+const RUNS_MAX: usize = 20;
+/// The library's own least number of files.
+const FILES_MIN: usize = 10;
+/// In every folder that is a whole tree.
+const MARKER: &str = "version";
+
+/// Why something was not done with the tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// There is no room.
+    Full(String),
+    /// The disk failed; it may recover.
+    Disk(String),
+    /// The contents are damaged; the log can rebuild them.
+    Damaged(String),
+    /// Anything else: another process, another version.
+    Other(String),
+}
+
+impl Failure {
+    pub(super) fn damaged(detail: &str) -> Self {
+        Self::Damaged(detail.to_owned())
+    }
+
+    /// Whether it may go away by itself, or with the help of somebody who looks after the disk.
+    pub(super) const fn may_pass(&self) -> bool {
+        matches!(self, Self::Full(_) | Self::Disk(_))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full(detail)
+            | Self::Disk(detail)
+            | Self::Damaged(detail)
+            | Self::Other(detail) => f.write_str(detail),
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                Self::Full(error.to_string())
+            }
+            // A file that is missing, too short, or not what it should be: then places in it are
+            // looked for where none can be.
+            io::ErrorKind::NotFound
+            | io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::InvalidData
+            | io::ErrorKind::InvalidInput => Self::Damaged(error.to_string()),
+            _ => Self::Disk(error.to_string()),
+        }
+    }
+}
+
+impl From<fjall::Error> for Failure {
+    fn from(error: fjall::Error) -> Self {
+        match error {
+            fjall::Error::Io(error) | fjall::Error::Storage(LsmError::Io(error)) => error.into(),
+            fjall::Error::Locked => Self::Other("in use by another process".to_owned()),
+            fjall::Error::Poisoned => {
+                Self::Disk("an earlier write, or one in the background, failed".to_owned())
+            }
+            version @ fjall::Error::InvalidVersion(Some(_)) => Self::Other(version.to_string()),
+            damage => Self::Damaged(damage.to_string()),
+        }
+    }
+}
+
+/// Where a tree is, and how it is kept there.
+#[derive(Clone, Debug)]
+pub(super) struct Home {
+    pub(super) path: PathBuf,
+    pub(super) disk: Arc<dyn Disk>,
+    /// Files kept open between reads.
+    pub(super) files_max: usize,
+}
+
+/// A tree that is open; all handles are of one.
+#[derive(Clone)]
+pub(super) struct Tree {
+    database: Database,
+    keyspace: Keyspace,
+    disk: Arc<dyn Disk>,
+}
+
+/// A tree that was just opened, and what it says.
+pub(super) struct Opened {
+    pub(super) tree: Tree,
+    pub(super) state: State,
+    /// What had to be set aside.
+    pub(super) note: Option<String>,
+}
+
+impl Tree {
+    /// Opens the tree there, or starts one. What is damaged, or `distrusted`, is set aside.
+    pub(super) fn open(home: &Home, distrusted: Option<&str>) -> Result<Opened, Failure> {
+        let path = &home.path;
+        let damage = match distrusted {
+            Some(why) => why.to_owned(),
+            None if path.try_exists()? => match Self::open_as_it_is(home) {
+                Err(Failure::Damaged(detail)) => detail,
+                opened => return opened,
+            },
+            None => return Self::make(home),
+        };
+        let aside = set_aside(path)?;
+        let opened = Self::make(home)?;
+        let note = aside.map(|aside| {
+            let aside = aside.display();
+            format!("{damage}; moved to {aside}, to be rebuilt from the log")
+        });
+        Ok(Opened { note, ..opened })
+    }
+
+    /// A new tree. If it is damaged, the disk is.
+    fn make(home: &Home) -> Result<Opened, Failure> {
+        Self::open_as_it_is(home).map_err(|failure| match failure {
+            Failure::Damaged(detail) => {
+                // Nobody misses it, and the next attempt must not set it aside.
+                let _ = fs::remove_dir_all(&home.path);
+                Failure::Disk(format!("a new tree cannot be read: {detail}"))
+            }
+            failure => failure,
+        })
+    }
+
+    fn open_as_it_is(home: &Home) -> Result<Opened, Failure> {
+        let Home {
+            path,
+            disk,
+            files_max,
+        } = home;
+        disk.allows(Access::Open)?;
+        if is_unfinished(path)? {
+            // There is nothing in it yet.
+            fs::remove_dir_all(path)?;
+        }
+        let (database, keyspace) = recover(path, *files_max)?;
+        let tree = Self {
+            database,
+            keyspace,
+            disk: Arc::clone(disk),
+        };
+        let state = match tree.get(&[kind::STATE])? {
+            None => State::EMPTY,
+            Some(bytes) => State::from_bytes(&bytes).ok_or_else(|| {
+                let format = bytes.first().copied().unwrap_or(0);
+                Failure::Other(format!(
+                    "format {format}, but this version knows {FORMAT} only"
+                ))
+            })?,
+        };
+        Ok(Opened {
+            tree,
+            state,
+            note: None,
+        })
+    }
+
+    pub(super) fn get(&self, key: &[u8]) -> Result<Option<Slice>, Failure> {
+        self.disk.allows(Access::Read)?;
+        Ok(self.keyspace.get(key)?)
+    }
+
+    /// Keys with their values, in order.
+    pub(super) fn range(
+        &self,
+        range: Range<Vec<u8>>,
+    ) -> impl Iterator<Item = Result<(Slice, Slice), Failure>> + 'static {
+        let disk = Arc::clone(&self.disk);
+        self.keyspace.range::<Vec<u8>, _>(range).map(move |guard| {
+            disk.allows(Access::Read)?;
+            Ok(guard.into_inner()?)
+        })
+    }
+
+    /// Keys alone, in order.
+    pub(super) fn keys(
+        &self,
+        range: Range<Vec<u8>>,
+    ) -> impl Iterator<Item = Result<Slice, Failure>> + 'static {
+        let disk = Arc::clone(&self.disk);
+        self.keyspace.range::<Vec<u8>, _>(range).map(move |guard| {
+            disk.allows(Access::Read)?;
+            Ok(guard.key()?)
+        })
+    }
+
+    /// Whether another unit can go in without waiting for the library's threads; an error if those
+    /// have failed.
+    pub(super) fn is_free(&self) -> Result<bool, Failure> {
+        // Writes at most what a buffer holds; says whether anything has failed before.
+        self.database.persist(PersistMode::Buffer)?;
+        let tree = &self.keyspace.tree;
+        Ok(tree.sealed_memtable_count() <= WAITING_TABLES_MAX && tree.l0_run_count() < RUNS_MAX)
+    }
+
+    /// Brings changes in, as one atomic unit.
+    pub(super) fn write(&self, changes: &Changes) -> Result<(), Failure> {
+        self.disk.allows(Access::Write)?;
+        let generation = changes.state.generation;
+        let mut batch = self.database.batch();
+        // In the order of the tree.
+        let state = changes.state.to_bytes();
+        batch.insert(&self.keyspace, [kind::STATE], state);
+        for (key, value) in &changes.meta {
+            let key = [&[kind::META], &**key].concat();
+            match value {
+                Some(value) => batch.insert(&self.keyspace, key, &**value),
+                None => batch.remove(&self.keyspace, key),
+            }
+        }
+        for ((deadline, key), present) in &changes.deadlines {
+            let key = deadline_key(generation, *deadline, key);
+            if *present {
+                batch.insert(&self.keyspace, key, []);
+            } else {
+                batch.remove(&self.keyspace, key);
+            }
+        }
+        for (position, record) in changes.data.from(Position::START) {
+            let key = data_key(generation, position, record.key());
+            if record.is_absent() {
+                batch.remove(&self.keyspace, key);
+            } else {
+                batch.insert(&self.keyspace, key, stored_value(&record.entry()));
+            }
+        }
+        Ok(batch.commit()?)
+    }
+
+    #[cfg(test)]
+    pub(super) fn insert(&self, key: Vec<u8>) {
+        self.keyspace.insert(key, []).unwrap();
+    }
+
+    /// Removes keys; the last call may be lost by a crash.
+    pub(super) fn remove(&self, keys: Vec<Slice>) -> Result<(), Failure> {
+        self.disk.allows(Access::Write)?;
+        let mut batch = self.database.batch();
+        for key in keys {
+            batch.remove(&self.keyspace, key);
+        }
+        Ok(batch.commit()?)
+    }
+
+    /// Puts all that was written on stable storage.
+    pub(super) fn sync(&self) -> Result<(), Failure> {
+        Ok(self.database.persist(PersistMode::SyncAll)?)
+    }
+
+    /// Number of entries of all kinds. Reads everything.
+    pub(super) fn entries(&self) -> Result<usize, Failure> {
+        Ok(self.keyspace.len()?)
+    }
+}
+
+/// Opens the tree. The library asserts, in builds with debug assertions, that the two lengths of a
+/// journal's item are the same, and a process killed between them leaves zeros in one: that is
+/// damage like any other, not a reason to fail at each start.
+fn recover(path: &Path, files_max: usize) -> Result<(Database, Keyspace), Failure> {
+    let opened = panic::catch_unwind(AssertUnwindSafe(|| {
+        // Left alone it would keep 900 open, whatever the process may have.
+        let files_max = files_max.max(FILES_MIN);
+        let database = Database::builder(path)
+            .max_cached_files(Some(files_max))
+            .open()?;
+        let keyspace = database.keyspace("kv", KeyspaceCreateOptions::default)?;
+        Ok::<_, fjall::Error>((database, keyspace))
+    }));
+    let stopped = |_| Failure::damaged("its recovery stopped at a failed assertion");
+    Ok(opened.map_err(stopped)??)
+}
+
+/// Whether somebody began to make a tree here, and a crash or a full disk ended that.
+fn is_unfinished(path: &Path) -> io::Result<bool> {
+    if path.join(MARKER).try_exists()? {
+        return Ok(false);
+    }
+    match fs::read_dir(path) {
+        Ok(mut entries) => Ok(entries.next().is_some()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Renames a damaged folder; the name is free. `None`: there was none.
+fn set_aside(path: &Path) -> io::Result<Option<PathBuf>> {
+    if !path.try_exists()? {
+        return Ok(None);
+    }
+    let mut number = 1;
+    loop {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".damaged-{number}"));
+        let aside = PathBuf::from(name);
+        if !aside.try_exists()? {
+            fs::rename(path, &aside)?;
+            return Ok(Some(aside));
+        }
+        number += 1;
+    }
+}

@@ -1,0 +1,129 @@
+//! A store whose disk is full, or fails: what it can still do, and how it comes back.
+
+use std::{cell::OnceCell, fmt, mem};
+
+use quorate_replica::service::Health;
+
+use super::{
+    FULL, LsmStore,
+    changes::Changes,
+    tree::{Failure, Opened},
+    writer::Event,
+};
+
+/// After so many failed reads in one process the tree is not trusted any more.
+const FAILED_READS_MAX: u32 = 2;
+
+/// How the store stands with its disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Condition {
+    /// Nothing is wrong.
+    Well,
+    /// The writer waits for the disk. Commits go on in memory while there is room for them.
+    Waiting(String),
+    /// The tree takes nothing any more. It can be read.
+    Failed(String),
+    /// There is no tree.
+    Closed(String),
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Well => f.write_str("the store is well"),
+            Self::Waiting(why) => write!(f, "the store waits to write: {why}"),
+            Self::Failed(why) => write!(f, "the store cannot write: {why}"),
+            Self::Closed(why) => write!(f, "the store is not open: {why}"),
+        }
+    }
+}
+
+impl LsmStore {
+    /// Hears what the writer says, does what that takes, and says how the store is.
+    pub(super) fn look_after_tree(&mut self) -> Health {
+        self.hear();
+        self.on_misread();
+        if let Some(note) = self.back.take() {
+            return Health::Back(note);
+        }
+        let full = self.held() >= FULL;
+        match &self.condition {
+            condition if self.tree.is_none() => Health::Down(condition.to_string()),
+            Condition::Well if full && self.frozen.is_some() => Health::Behind,
+            Condition::Well => Health::Well,
+            Condition::Waiting(_) if !full => Health::Strained(self.condition.to_string()),
+            Condition::Waiting(_) | Condition::Failed(_) | Condition::Closed(_) => {
+                Health::Stuck(self.condition.to_string())
+            }
+        }
+    }
+
+    /// Whatever the writer has said.
+    pub(super) fn hear(&mut self) {
+        while let Some(event) = self.writer.event() {
+            self.on_event(event);
+        }
+    }
+
+    pub(super) fn on_event(&mut self, event: Event) {
+        match event {
+            Event::Written => {
+                self.condition = Condition::Well;
+                if let Some(outdated) = mem::replace(&mut self.settled, self.frozen.take()) {
+                    self.writer.free(outdated);
+                }
+            }
+            Event::Waiting(why) => match &mut self.condition {
+                Condition::Failed(known) => *known = why,
+                condition => *condition = Condition::Waiting(why),
+            },
+            Event::Failed(why) => self.condition = Condition::Failed(why),
+            Event::LetGo if self.tree.is_some() => {
+                self.let_go("it is being opened again".to_owned(), None);
+            }
+            // It has been let go of already, for another reason.
+            Event::LetGo => {}
+            Event::Closed(why) => {
+                self.tree = None;
+                self.condition = Condition::Closed(why);
+            }
+            Event::Opened(opened) => self.begin_anew(opened),
+        }
+    }
+
+    /// Only the writer has the tree from here on, and opens it again.
+    fn let_go(&mut self, why: String, distrusted: Option<String>) {
+        self.tree = None;
+        self.condition = Condition::Closed(why);
+        self.writer.reopen(distrusted);
+    }
+
+    /// What was held here is in the log.
+    fn begin_anew(&mut self, Opened { tree, state, note }: Opened) {
+        self.tree = Some(tree);
+        self.state = state;
+        self.active = Changes::new(state);
+        (self.frozen, self.settled) = (None, None);
+        (self.dirty, self.cleared) = (false, false);
+        self.misread = OnceCell::new();
+        self.earliest.set(0);
+        self.condition = Condition::Well;
+        self.back = Some(note);
+    }
+
+    /// Something could not be read: the tree is opened again, or set aside if it is damaged or
+    /// failed before.
+    fn on_misread(&mut self) {
+        let Some(failure) = self.misread.get() else {
+            return;
+        };
+        if self.tree.is_none() {
+            return;
+        }
+        let why = failure.to_string();
+        self.failed_reads += 1;
+        let damaged = matches!(failure, Failure::Damaged(_));
+        let distrusted = (damaged || self.failed_reads >= FAILED_READS_MAX).then(|| why.clone());
+        self.let_go(why, distrusted);
+    }
+}

@@ -1,0 +1,624 @@
+//! The largest, longest, emptiest and oddest of everything that a log may hold: no committed command
+//! ends a replica, and all stores give the same replies and hold the same state.
+//!
+//! The commands are raw, as another version or a node with other limits could have committed them;
+//! most of them no front would let through.
+
+use std::{ops::ControlFlow, path::Path};
+
+use quorate_core::{node_id::NodeId, record::Class, slot::Slot};
+use quorate_kv::{
+    command::{FAMILIES, Handler, Op},
+    commands::COPIED_BYTES_MAX,
+    encode::{Encoder, Fault},
+    key::{KEY_BYTES_MAX, KEY_TOO_LONG},
+    resp::reply::{Version, is_whole, render},
+    service::Service,
+    store::{
+        lsm::{Limits, LsmStore},
+        memory::MemoryStore,
+    },
+};
+use quorate_replica::{
+    service::{CommandId, MetaChange, StateMachine as _},
+    testing::{Cluster, Outcome},
+};
+
+use crate::common::{Node, Random, on_both_stores, request};
+
+/// Unix times and other numbers of 64 bits at their edges.
+const WORDS: [u64; 12] = [
+    0,
+    1,
+    2,
+    999,
+    1_000_000,
+    1 << 47,
+    (1 << 48) - 1,
+    1 << 48,
+    i64::MAX as u64,
+    1 << 63,
+    u64::MAX - 1,
+    u64::MAX,
+];
+
+const SIGNED: [i64; 9] = [0, 1, -1, 5, -7, 1 << 40, i64::MAX, i64::MIN, i64::MIN + 1];
+
+/// Lengths of keys: around every limit that there is.
+const KEY_BYTES: [usize; 10] = [
+    0,
+    1,
+    64,
+    KEY_BYTES_MAX - 1,
+    KEY_BYTES_MAX,
+    KEY_BYTES_MAX + 1,
+    u16::MAX as usize - 13,
+    u16::MAX as usize,
+    u16::MAX as usize + 1,
+    200_000,
+];
+
+const VALUES: [&str; 22] = [
+    "",
+    "0",
+    "-0",
+    "1",
+    "9223372036854775807",
+    "-9223372036854775808",
+    "9223372036854775808",
+    "1e20",
+    "-1e20",
+    "1e-17",
+    "1e32767",
+    "1e-32768",
+    "1e99999",
+    "99999999999999999999.99999999999999999",
+    "-0.00000000000000001",
+    ".",
+    "inf",
+    "nan",
+    " 1",
+    "\0",
+    "\r\n$5\r\n",
+    "*a*a*a*a*b[^",
+];
+
+fn key(random: &mut Random) -> Vec<u8> {
+    match random.below(12) {
+        // Few, so that commands meet.
+        0..9 => vec![b"abcd"[random.below(4)]],
+        9 => vec![0xff; 3],
+        _ => {
+            let byte = b"kx\0"[random.below(3)];
+            vec![byte; *random.pick(&KEY_BYTES)]
+        }
+    }
+}
+
+fn value(random: &mut Random) -> Vec<u8> {
+    match random.below(12) {
+        0..10 => random.pick(&VALUES).as_bytes().to_vec(),
+        10 => (0..random.below(400))
+            .map(|_| random.next().to_le_bytes()[0])
+            .collect(),
+        _ => vec![b'v'; 70_000],
+    }
+}
+
+fn number(random: &mut Random) -> u64 {
+    match random.below(3) {
+        0 => random.below(20) as u64,
+        _ => *random.pick(&WORDS),
+    }
+}
+
+fn deadline(random: &mut Random, out: &mut Encoder<'_>) {
+    match random.below(8) {
+        0..3 => out.byte(0),
+        3 => out.byte(2),
+        4 => out.byte(random.next().to_le_bytes()[0]),
+        _ => out.byte(1).word(*random.pick(&WORDS)),
+    };
+}
+
+fn list(random: &mut Random, out: &mut Encoder<'_>, mut item: impl FnMut(&mut Random) -> Vec<u8>) {
+    let count = random.below(5);
+    let said = match random.below(10) {
+        0 => number(random),
+        _ => count as u64,
+    };
+    out.count(said);
+    for _ in 0..count {
+        out.bytes(&item(random));
+    }
+}
+
+/// One operation with fields of its kinds, whatever they hold.
+fn command(random: &mut Random, depth: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let out = &mut Encoder(&mut bytes);
+    let mut op = *random.pick(&Op::ALL);
+    if op.is_read() {
+        op = *random.pick(&Op::ALL);
+    }
+    out.byte(op as u8);
+    match op {
+        Op::Literal => {
+            out.bytes(&value(random));
+        }
+        Op::Get | Op::Strlen | Op::Type | Op::GetDel | Op::Persist => {
+            out.bytes(&key(random));
+        }
+        Op::Mget | Op::Exists | Op::Versions | Op::Del => list(random, out, key),
+        Op::GetRange => {
+            out.bytes(&key(random))
+                .signed(*random.pick(&SIGNED))
+                .signed(*random.pick(&SIGNED));
+        }
+        Op::Ttl => {
+            out.byte(random.next().to_le_bytes()[0])
+                .word(*random.pick(&WORDS))
+                .bytes(&key(random));
+        }
+        Op::Keys => {
+            out.bytes(&value(random));
+        }
+        Op::Scan => {
+            out.word(*random.pick(&WORDS))
+                .count(number(random))
+                .byte(1)
+                .bytes(&value(random));
+        }
+        Op::RandomKey => {
+            out.word(*random.pick(&WORDS));
+        }
+        Op::Set => {
+            out.byte(random.next().to_le_bytes()[0] & 0x3f);
+            deadline(random, out);
+            out.bytes(&key(random)).bytes(&value(random));
+        }
+        Op::GetEx => {
+            out.bytes(&key(random));
+            deadline(random, out);
+        }
+        Op::Append => {
+            let max = if random.below(2) == 0 {
+                1 << 23
+            } else {
+                number(random)
+            };
+            out.count(max).bytes(&key(random)).bytes(&value(random));
+        }
+        Op::SetRange => {
+            let offset = match random.below(40) {
+                // Memory that really is taken, now and then.
+                0 => 3_000_000,
+                1..20 => random.below(50) as u64,
+                _ => number(random).max(1 << 30),
+            };
+            out.count(offset).bytes(&key(random)).bytes(&value(random));
+        }
+        Op::IncrBy => {
+            out.signed(*random.pick(&SIGNED)).bytes(&key(random));
+        }
+        Op::IncrByFloat => {
+            out.bytes(&key(random)).bytes(&value(random));
+        }
+        Op::Mset => {
+            out.byte(random.below(3).to_le_bytes()[0]);
+            let mut keys = false;
+            list(random, out, |random| {
+                keys = !keys;
+                if keys { key(random) } else { value(random) }
+            });
+        }
+        Op::Rename | Op::Copy => {
+            out.byte(random.below(2).to_le_bytes()[0])
+                .bytes(&key(random))
+                .bytes(&key(random));
+        }
+        Op::Expire => {
+            out.byte(random.next().to_le_bytes()[0]).bytes(&key(random));
+            deadline(random, out);
+        }
+        Op::Expired => {
+            out.word(*random.pick(&WORDS)).bytes(&key(random));
+        }
+        Op::Exec if depth < 3 => {
+            let watched = random.below(3);
+            out.length(watched);
+            for _ in 0..watched {
+                out.bytes(&key(random))
+                    .word(number(random) % 40)
+                    .count(number(random));
+            }
+            list(random, out, |random| command(random, depth + 1));
+        }
+        // Rarely: otherwise little is ever there.
+        Op::Flush if random.below(4) > 0 => {
+            out.byte(0);
+        }
+        _ => {}
+    }
+    spoil(random, &mut bytes);
+    bytes
+}
+
+/// Now and then the bytes are not those of any encoder.
+fn spoil(random: &mut Random, bytes: &mut Vec<u8>) {
+    let length = bytes.len();
+    match random.below(24) {
+        0 => bytes.truncate(random.below(length + 1)),
+        1 => bytes.extend([random.next().to_le_bytes()[0]; 3]),
+        2 if length > 0 => bytes[random.below(length.min(40))] ^= 1 << random.below(8),
+        3 => *bytes = vec![0xff; random.below(30)],
+        _ => {}
+    }
+}
+
+fn lsm(path: &Path, held_bytes: usize) -> Service {
+    let limits = Limits {
+        held_bytes,
+        ..Limits::default()
+    };
+    let (store, damage) = LsmStore::open_with(path, limits).unwrap();
+    assert_eq!(damage, None);
+    Service::new(Box::new(store))
+}
+
+/// One node's service, with what it last said.
+struct Side {
+    service: Service,
+    reply: Vec<u8>,
+}
+
+impl Side {
+    fn new(service: Service) -> Self {
+        Self {
+            service,
+            reply: Vec::new(),
+        }
+    }
+
+    fn apply(&mut self, id: CommandId, command: &[u8]) {
+        self.reply.clear();
+        self.service.apply(id, command, &mut self.reply);
+    }
+
+    /// Deadlines up to then. What the service proposes about them depends on what it did before.
+    fn overdue(&mut self, wall_ms: u64) -> Vec<(u64, Vec<u8>)> {
+        self.service.due(wall_ms, 1000, &mut |_| {});
+        let mut found = Vec::new();
+        self.service.store().overdue(wall_ms, &mut |deadline, key| {
+            found.push((deadline, key.to_vec()));
+            ControlFlow::Continue(())
+        });
+        found
+    }
+}
+
+fn short(bytes: &[u8]) -> String {
+    let start = bytes[..bytes.len().min(80)].escape_ascii();
+    format!("{start} ({} bytes)", bytes.len())
+}
+
+#[test]
+fn whatever_is_committed_every_store_survives_and_says_the_same() {
+    for seed in 0..6 {
+        let mut random = Random(4000 + seed);
+        let folder = tempfile::tempdir().unwrap();
+        let paths = [(0, 5_000), (1, 1 << 30)];
+        let path = |number: usize| folder.path().join(format!("kv-{number}"));
+        let mut sides = vec![Side::new(Service::new(Box::new(MemoryStore::new())))];
+        for (number, held_bytes) in paths {
+            sides.push(Side::new(lsm(&path(number), held_bytes)));
+        }
+        let (mut refused, mut most) = (0, 0);
+        for slot in 1..400 {
+            let commands: Vec<_> = (0..1 + random.below(4))
+                .map(|_| command(&mut random, 0))
+                .collect();
+            for side in &mut sides {
+                side.service
+                    .foresee(&mut commands.iter().map(Vec::as_slice));
+            }
+            for (index, command) in (0..).zip(&commands) {
+                let id = CommandId {
+                    slot: Slot(slot),
+                    index,
+                };
+                let what = || format!("seed {seed}, slot {slot}: {}", short(command));
+                for side in &mut sides {
+                    side.apply(id, command);
+                }
+                let (first, rest) = sides.split_first_mut().unwrap();
+                assert!(
+                    is_whole(&first.reply) || command.first() == Some(&(Op::Versions as u8)),
+                    "{}",
+                    what()
+                );
+                for side in rest {
+                    assert!(
+                        side.reply == first.reply,
+                        "{}: {} and {}",
+                        what(),
+                        short(&first.reply),
+                        short(&side.reply)
+                    );
+                    assert_eq!(
+                        side.service.store().len(),
+                        first.service.store().len(),
+                        "{}",
+                        what()
+                    );
+                }
+                let text = Fault::KeyTooLong.text();
+                refused += usize::from(first.reply == format!("-{text}\r\n").into_bytes());
+                most = most.max(first.service.store().len());
+                // Nor does a reply break whoever renders it.
+                for version in [Version::Resp2, Version::Resp3] {
+                    render(&first.reply, version, &mut Vec::new());
+                }
+            }
+            let meta = MetaChange {
+                key: vec![b'm'; 21],
+                value: Some(slot.to_le_bytes().to_vec()),
+            };
+            for side in &mut sides {
+                side.service
+                    .commit(Slot(slot + 1), std::slice::from_ref(&meta));
+            }
+            // As a query it may be anything, too.
+            let query = command(&mut random, 0);
+            let wall_ms = *random.pick(&WORDS);
+            let answers: Vec<_> = sides
+                .iter()
+                .map(|side| {
+                    let mut answer = Vec::new();
+                    side.service.query(&query, wall_ms, &mut answer);
+                    answer
+                })
+                .collect();
+            assert!(answers.iter().all(|answer| *answer == answers[0]));
+            let due: Vec<_> = sides.iter_mut().map(|side| side.overdue(wall_ms)).collect();
+            assert!(due.iter().all(|found| *found == due[0]), "due at {wall_ms}");
+            let digests: Vec<_> = sides.iter().map(|side| side.service.digest()).collect();
+            assert!(
+                digests.iter().all(|digest| *digest == digests[0]),
+                "seed {seed}, slot {slot}: {}",
+                commands
+                    .iter()
+                    .map(|c| short(c))
+                    .collect::<Vec<_>>()
+                    .join(" | ")
+            );
+            if random.below(30) == 0 {
+                for ((number, held_bytes), side) in paths.into_iter().zip(&mut sides[1..]) {
+                    // The old one first: a folder has one owner.
+                    *side = Side::new(Service::new(Box::new(MemoryStore::new())));
+                    *side = Side::new(lsm(&path(number), held_bytes));
+                    let (applied_to, kept) = side.service.recovered();
+                    assert_eq!(applied_to, Slot(slot + 1));
+                    assert_eq!(kept, [(meta.key.clone(), meta.value.clone().unwrap())]);
+                    assert_eq!(side.service.digest(), digests[0], "reopened");
+                }
+            }
+        }
+        assert!(refused > 20 && most > 6, "{refused} {most}");
+    }
+}
+
+/// A few bytes can ask for much: what one batch copies is bounded, and the same on every node.
+#[test]
+fn one_batch_cannot_ask_for_more_memory_than_nodes_have() {
+    const VALUE: usize = 8 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let mut sides = [
+        Side::new(Service::new(Box::new(MemoryStore::new()))),
+        Side::new(lsm(&folder.path().join("kv"), 16 << 20)),
+    ];
+    let set_range = |key: String| {
+        let mut bytes = Vec::new();
+        let out = &mut Encoder(&mut bytes);
+        out.byte(Op::SetRange as u8)
+            .length(VALUE - 1)
+            .bytes(key.as_bytes())
+            .bytes(b"x");
+        bytes
+    };
+    let copy = |target: String| {
+        let mut bytes = Vec::new();
+        let out = &mut Encoder(&mut bytes);
+        out.byte(Op::Copy as u8)
+            .byte(1)
+            .bytes(b"0")
+            .bytes(target.as_bytes());
+        bytes
+    };
+    let append = || {
+        let mut bytes = Vec::new();
+        let out = &mut Encoder(&mut bytes);
+        out.byte(Op::Append as u8)
+            .length(2 * VALUE)
+            .bytes(b"0")
+            .bytes(b"y");
+        bytes
+    };
+    let refused = format!("-{}\r\n", Fault::Budget.text()).into_bytes();
+    let mut said = Vec::new();
+    let mut run = |slot: u64, commands: Vec<Vec<u8>>| {
+        let mut done = 0;
+        said.push(String::new());
+        for (index, command) in (0..).zip(&commands) {
+            let id = CommandId {
+                slot: Slot(slot),
+                index,
+            };
+            sides.iter_mut().for_each(|side| side.apply(id, command));
+            assert_eq!(sides[0].reply, sides[1].reply);
+            *said.last_mut().unwrap() += str::from_utf8(&sides[0].reply).unwrap();
+            done += usize::from(sides[0].reply != refused);
+        }
+        for side in &mut sides {
+            side.service.commit(Slot(slot + 1), &[]);
+        }
+        assert_eq!(sides[0].service.digest(), sides[1].service.digest());
+        done
+    };
+    let room = COPIED_BYTES_MAX / VALUE;
+    let many = |make: &dyn Fn(String) -> Vec<u8>| -> Vec<_> {
+        (0..room + 8)
+            .map(|number| make(number.to_string()))
+            .collect()
+    };
+    assert_eq!(run(1, many(&set_range)), room);
+    // Each batch has as much again.
+    assert_eq!(run(2, many(&copy)), room);
+    // In a transaction it is the same.
+    let mut inner = Vec::new();
+    for command in many(&copy) {
+        Encoder(&mut inner).bytes(&command);
+    }
+    let mut exec = vec![Op::Exec as u8, 0];
+    Encoder(&mut exec).length(room + 8);
+    exec.extend(inner);
+    assert_eq!(run(3, vec![exec]), 1);
+    // What grows in place takes nothing more.
+    assert_eq!(run(4, vec![append(); 3 * room]), 3 * room);
+    let in_exec = said[2]
+        .split("\r\n")
+        .filter(|line| line.starts_with("-TOOBIG"));
+    assert_eq!(in_exec.count(), 8);
+}
+
+/// The same in a log: three nodes decide such commands, apply them, and apply them again after each
+/// start.
+#[test]
+fn a_log_full_of_poison_ends_no_node() {
+    for seed in 0..4 {
+        let mut random = Random(5000 + seed);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_owned();
+        // Two kinds of store in one cluster, which a real one has not: so they are compared, too.
+        let make = move |node: NodeId| match node {
+            NodeId(1) => Service::new(Box::new(MemoryStore::new())),
+            node => lsm(&path.join(format!("kv-{node}")), 5_000),
+        };
+        let mut cluster = Cluster::new(3, Class::Durable, seed, make);
+        let nodes = [1, 2, 3].map(NodeId);
+        let levelled = |cluster: &mut Cluster<Service>| {
+            let applied = nodes.map(|node| cluster.replica(node).applied_to());
+            let digests = nodes.map(|node| cluster.replica(node).service().digest());
+            applied[0] == applied[1] && applied[1] == applied[2] && {
+                assert_eq!(digests, [digests[0]; 3], "seed {seed}");
+                true
+            }
+        };
+        for round in 0..6 {
+            for _ in 0..30 {
+                let node = *random.pick(&nodes);
+                let command = command(&mut random, 0);
+                let tag = cluster.write(node, &command);
+                let ended = |cluster: &mut Cluster<Service>| cluster.outcome(node, tag).is_some();
+                assert!(cluster.run_until(20_000, ended), "{}", short(&command));
+                let outcome = cluster.outcome(node, tag);
+                assert!(matches!(outcome, Some(Outcome::Written(_))), "{outcome:?}");
+            }
+            assert!(cluster.run_until(10_000, levelled));
+            let down: &[NodeId] = if round % 2 == 0 { &nodes } else { &nodes[1..2] };
+            down.iter().for_each(|node| cluster.crash(*node));
+            down.iter().for_each(|node| cluster.start(*node));
+            assert!(cluster.run_until(20_000, |cluster| cluster.leader().is_some()));
+        }
+        assert!(cluster.run_until(20_000, levelled));
+    }
+}
+
+/// Every command, each of its keys: refused before the log, with one text, on reads as well.
+#[test]
+fn a_key_that_is_too_long_is_refused_by_the_front() {
+    let long = vec![b'k'; KEY_BYTES_MAX + 1];
+    let text = format!("-{KEY_TOO_LONG}|");
+    let mut node = Node::memory();
+    let client = node.connect();
+    let mut tried = 0;
+    for spec in FAMILIES.iter().copied().flatten() {
+        let count = usize::from(spec.arity.unsigned_abs()).max(3);
+        for place in spec.key_places(count) {
+            let mut words = vec![b"1".to_vec(); count];
+            words[0] = spec.name.as_bytes().to_vec();
+            words[place] = long.clone();
+            let words: Vec<_> = words
+                .into_iter()
+                .take(spec.key_places(count).max().unwrap().max(count - 1) + 1)
+                .collect();
+            if !spec.takes(words.len()) {
+                continue;
+            }
+            tried += 1;
+            let mut ask = |words: &[Vec<u8>]| {
+                node.feed(client, &request(words));
+                assert!(node.world.asked.is_empty(), "{}", spec.name);
+                node.take(client)
+            };
+            assert_eq!(ask(&words), text, "{}", spec.name);
+            if matches!(spec.handler, Handler::Data(_)) {
+                let mut numbered: Vec<_> =
+                    [&b"QUORATE"[..], b"SEQ", b"1"].map(<[u8]>::to_vec).into();
+                assert_eq!(
+                    ask(&[b"QUORATE".to_vec(), b"SESSION".to_vec(), b"9.0".to_vec()]),
+                    "+OK|"
+                );
+                numbered.extend(words.clone());
+                assert_eq!(ask(&numbered), text, "{}", spec.name);
+                assert_eq!(ask(&[b"MULTI".to_vec()]), "+OK|");
+                assert_eq!(ask(&words), text, "{}", spec.name);
+                let aborted = "-EXECABORT Transaction discarded because of previous errors.|";
+                assert_eq!(ask(&[b"EXEC".to_vec()]), aborted, "{}", spec.name);
+            }
+        }
+    }
+    assert!(tried > 35, "{tried}");
+    for words in [
+        vec![&b"KEYS"[..], &long],
+        vec![b"SCAN", b"0", b"MATCH", &long],
+    ] {
+        node.feed(client, &request(&words));
+        assert!(node.world.asked.is_empty());
+        assert_eq!(node.take(client), text);
+    }
+}
+
+/// The longest key can do all that a key can do.
+#[test]
+fn the_longest_key_is_a_key_like_others() {
+    on_both_stores(|node| {
+        let client = node.connect();
+        let longest = "k".repeat(KEY_BYTES_MAX);
+        let other = "l".repeat(KEY_BYTES_MAX);
+        let (longest, other) = (longest.as_str(), other.as_str());
+        let steps: [(&[&str], &str); 14] = [
+            (&["SET", longest, "1", "PX", "500"], "+OK|"),
+            (&["INCR", longest], ":2|"),
+            (&["RENAME", longest, other], "+OK|"),
+            (&["COPY", other, longest], ":1|"),
+            (&["EXISTS", longest, other], ":2|"),
+            (&["PERSIST", other], ":1|"),
+            (&["WATCH", other], "+OK|"),
+            (&["MULTI"], "+OK|"),
+            (&["GET", other], "+QUEUED|"),
+            (&["EXEC"], "*1|$1|2|"),
+            (&["DBSIZE"], ":2|"),
+            (&["PTTL", longest], ":500|"),
+            (&["PTTL", other], ":-1|"),
+            (&["SCAN", "0", "MATCH", "zz*"], "*2|$1|0|*0|"),
+        ];
+        for (words, expected) in steps {
+            assert_eq!(node.ask(client, words), expected, "{}", words[0]);
+        }
+        node.world.wall_ms += 1000;
+        assert_eq!(node.expire(), 1);
+        assert_eq!(node.ask(client, &["GET", longest]), "$-1|");
+        assert_eq!(node.ask(client, &["DEL", other]), ":1|");
+    });
+}

@@ -1,0 +1,717 @@
+//! The disk under the store fills up, fails, comes back: the node goes on voting, loses nothing, and
+//! goes on by itself when it can.
+
+use std::{
+    fmt, io,
+    path::Path,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc::channel,
+    },
+    time::Duration,
+};
+
+use quorate_core::{node_id::NodeId, record::Class, slot::Slot};
+use quorate_kv::{
+    key::Key,
+    service::Service,
+    store::{
+        Store, Version, digest,
+        lsm::{Access, Delays, Disk, Limits, LsmStore, Options, Room},
+        memory::MemoryStore,
+    },
+};
+use quorate_replica::{
+    front::Failure,
+    service::Health,
+    testing::{Cluster, Outcome},
+};
+
+use crate::common::Random;
+
+/// How often a condition is looked at, and how many times before it has failed.
+const LOOK: Duration = Duration::from_millis(1);
+const LOOKS: u32 = 60_000;
+const TOTAL: u64 = 1 << 40;
+
+/// A disk that does what a test says.
+#[derive(Default)]
+struct Moody {
+    full: AtomicBool,
+    /// What fails, and how.
+    fails: Mutex<Vec<(Access, io::ErrorKind)>>,
+    /// No write at all comes through.
+    sealed: Mutex<Option<io::ErrorKind>>,
+    panics: AtomicBool,
+    /// Accesses that failed.
+    failed: AtomicU64,
+    /// Attempts to write that the disk did not take.
+    tried: AtomicU64,
+}
+
+impl fmt::Debug for Moody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Moody")
+    }
+}
+
+impl Moody {
+    /// From now on every access of this kind fails.
+    fn fail(&self, access: Access, kind: io::ErrorKind) {
+        self.fails.lock().unwrap().push((access, kind));
+    }
+
+    fn seal(&self, kind: Option<io::ErrorKind>) {
+        *self.sealed.lock().unwrap() = kind;
+    }
+
+    fn fill(&self, full: bool) {
+        self.full.store(full, Ordering::SeqCst);
+    }
+
+    fn heal(&self) {
+        self.fill(false);
+        self.seal(None);
+        self.fails.lock().unwrap().clear();
+    }
+
+    fn failures(&self) -> u64 {
+        self.failed.load(Ordering::SeqCst)
+    }
+}
+
+impl Disk for Moody {
+    fn room(&self, _: &Path) -> io::Result<Room> {
+        let free = if self.full.load(Ordering::SeqCst) {
+            1 << 20
+        } else {
+            TOTAL / 2
+        };
+        Ok(Room { free, total: TOTAL })
+    }
+
+    fn try_writing(&self, _: &Path) -> io::Result<()> {
+        match *self.sealed.lock().unwrap() {
+            Some(kind) => {
+                self.tried.fetch_add(1, Ordering::SeqCst);
+                Err(kind.into())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn allows(&self, access: Access) -> io::Result<()> {
+        if access == Access::Write && self.panics.swap(false, Ordering::SeqCst) {
+            self.failed.fetch_add(1, Ordering::SeqCst);
+            panic!("as the test wants it");
+        }
+        let sealed = *self.sealed.lock().unwrap();
+        let kind = sealed.filter(|_| access == Access::Write).or_else(|| {
+            let fails = self.fails.lock().unwrap();
+            let fault = fails.iter().find(|(of, _)| *of == access);
+            fault.map(|(_, kind)| *kind)
+        });
+        match kind {
+            Some(kind) => {
+                self.failed.fetch_add(1, Ordering::SeqCst);
+                Err(kind.into())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Everything at once, and nothing held back.
+fn options(disk: &Arc<Moody>, held_bytes: usize) -> Options {
+    let soon = Duration::from_millis(1);
+    Options {
+        limits: Limits {
+            held_bytes,
+            ..Limits::default()
+        },
+        delays: Delays {
+            busy: soon,
+            room: soon,
+            retry_min: soon,
+            retry_max: soon,
+        },
+        disk: Arc::clone(disk) as Arc<dyn Disk>,
+    }
+}
+
+fn open(path: &Path, disk: &Arc<Moody>) -> LsmStore {
+    let (store, note) = LsmStore::open_with(path, options(disk, 300)).unwrap();
+    assert_eq!(note, None);
+    store
+}
+
+/// Waits for what threads of stores bring about.
+fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let (_alive, never) = channel::<()>();
+    for _ in 0..LOOKS {
+        if let Some(met) = condition() {
+            return met;
+        }
+        let _ = never.recv_timeout(LOOK);
+    }
+    panic!("waited for {what}");
+}
+
+/// Waits for a state of health.
+fn until_health(store: &mut LsmStore, wanted: fn(&Health) -> bool) -> Health {
+    until("a state of health", || Some(store.health()).filter(wanted))
+}
+
+/// One key more in each slot; both stores get it.
+fn step(store: &mut LsmStore, model: &mut MemoryStore, slot: u64) {
+    let name = slot.to_string();
+    let key = Key::new(name.as_bytes()).unwrap();
+    let version = Version { slot, index: 0 };
+    let deadline = slot.is_multiple_of(3).then_some(slot);
+    for side in [store as &mut dyn Store, model] {
+        side.put(key, &[b'v'; 100], version, deadline);
+        side.commit(Slot(slot + 1), &[]);
+    }
+}
+
+/// Goes on after a store has come back: from its position, as the log does.
+fn replay(store: &mut LsmStore, to: u64) {
+    let (from, _) = store.recovered();
+    let mut unused = MemoryStore::new();
+    for slot in from.0..to {
+        until("room in memory", || {
+            store.health().eq(&Health::Well).then_some(())
+        });
+        step(store, &mut unused, slot);
+    }
+}
+
+#[test]
+fn a_full_disk_stops_commits_and_not_reads_and_it_goes_on_with_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, disk) = (folder.path().join("kv"), Arc::new(Moody::default()));
+    let (mut store, mut model) = (open(&path, &disk), MemoryStore::new());
+    let mut slot = 1;
+    for _ in 0..30 {
+        step(&mut store, &mut model, slot);
+        slot += 1;
+    }
+    disk.fill(true);
+    // Memory takes some more, and says what will stop it.
+    let (mut strained, mut stuck) = (0, String::new());
+    while stuck.is_empty() {
+        match store.health() {
+            Health::Well | Health::Behind => {}
+            Health::Strained(why) => {
+                assert!(why.contains("no room on the disk: 1 MiB are free"), "{why}");
+                strained += 1;
+            }
+            Health::Stuck(why) => {
+                stuck = why;
+                break;
+            }
+            other => panic!("{other:?}"),
+        }
+        step(&mut store, &mut model, slot);
+        slot += 1;
+    }
+    assert!(
+        strained > 0 && stuck.contains("no room"),
+        "{strained} {stuck}"
+    );
+    assert_eq!(digest(&store), digest(&model));
+    assert!(!store.has_failed());
+    assert!(store.persist().is_err());
+    disk.fill(false);
+    until_health(&mut store, |health| *health == Health::Well);
+    step(&mut store, &mut model, slot);
+    store.persist().unwrap();
+    assert_eq!(disk.failures(), 0, "nothing was tried in vain");
+    drop(store);
+    let store = open(&path, &disk);
+    assert_eq!(digest(&store), digest(&model));
+}
+
+/// The disk fills up behind the store's back, becomes read-only, or fails: the tree must be opened
+/// again, and the log has what was not in it.
+#[test]
+fn a_failed_write_is_survived_by_opening_the_tree_again() {
+    use io::ErrorKind::{Other, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    for kind in [StorageFull, QuotaExceeded, ReadOnlyFilesystem, Other] {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, disk) = (folder.path().join("kv"), Arc::new(Moody::default()));
+        let (mut store, mut model) = (open(&path, &disk), MemoryStore::new());
+        for slot in 1..40 {
+            step(&mut store, &mut model, slot);
+        }
+        store.persist().unwrap();
+        disk.seal(Some(kind));
+        let mut slot = 40;
+        let why = loop {
+            match store.health() {
+                Health::Stuck(why) => break why,
+                Health::Well | Health::Behind => {}
+                other => panic!("{kind}: {other:?}"),
+            }
+            step(&mut store, &mut model, slot);
+            slot += 1;
+        };
+        assert!(why.contains("cannot write"), "{why}");
+        // Until the disk takes writes again, what is there is read as before.
+        until("attempts", || {
+            assert!(matches!(store.health(), Health::Stuck(_)));
+            (disk.tried.load(Ordering::SeqCst) > 5).then_some(())
+        });
+        assert_eq!(digest(&store), digest(&model));
+        assert!(!store.has_failed());
+        disk.heal();
+        until("a tree", || store.persist().ok());
+        assert!(store.has_failed(), "nobody knows where it goes on");
+        let back = until_health(&mut store, |health| matches!(health, Health::Back(_)));
+        assert_eq!(back, Health::Back(None), "nothing was set aside");
+        let (position, _) = store.recovered();
+        assert!(position >= Slot(40) && position <= Slot(slot), "{position}");
+        replay(&mut store, slot);
+        assert_eq!(digest(&store), digest(&model), "{kind}");
+        drop(store);
+        assert_eq!(digest(&open(&path, &disk)), digest(&model), "{kind}");
+    }
+}
+
+/// What cannot be read is worth nothing: nor is what was made of it.
+#[test]
+fn a_failed_read_is_survived_and_the_second_one_begins_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, disk) = (folder.path().join("kv"), Arc::new(Moody::default()));
+    let (mut store, mut model) = (open(&path, &disk), MemoryStore::new());
+    for slot in 1..40 {
+        step(&mut store, &mut model, slot);
+    }
+    for attempt in 1..=3 {
+        store.persist().unwrap();
+        let kind = if attempt < 3 {
+            io::ErrorKind::Other
+        } else {
+            io::ErrorKind::InvalidInput
+        };
+        disk.fail(Access::Read, kind);
+        assert!(store.get(b"1".into()).is_none() && store.has_failed());
+        // Whatever is done now is not kept.
+        store.put(b"1".into(), b"wrong", Version { slot: 99, index: 0 }, None);
+        store.commit(Slot(100), &[]);
+        let down = store.health();
+        assert!(matches!(down, Health::Down(_)), "{down:?}");
+        disk.heal();
+        let back = until_health(&mut store, |health| matches!(health, Health::Back(_)));
+        assert!(!store.has_failed());
+        let aside = path.with_extension(format!("damaged-{}", attempt - 1));
+        match (attempt, back) {
+            (1, Health::Back(None)) => assert_eq!(store.recovered().0, Slot(40)),
+            (_, Health::Back(Some(note))) => {
+                assert!(note.contains("to be rebuilt from the log"), "{note}");
+                assert_eq!(store.recovered().0, Slot::FIRST);
+                assert!(aside.exists());
+            }
+            (_, other) => panic!("{attempt}: {other:?}"),
+        }
+        replay(&mut store, 40);
+        assert_eq!(digest(&store), digest(&model), "{attempt}");
+    }
+}
+
+#[test]
+fn a_store_that_cannot_be_opened_yet_is_opened_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, disk) = (folder.path().join("kv"), Arc::new(Moody::default()));
+    let (mut store, mut model) = (open(&path, &disk), MemoryStore::new());
+    for slot in 1..40 {
+        step(&mut store, &mut model, slot);
+    }
+    drop(store);
+    for kind in [io::ErrorKind::StorageFull, io::ErrorKind::Other] {
+        disk.fail(Access::Open, kind);
+        let mut store = open(&path, &disk);
+        assert!(matches!(store.health(), Health::Down(_)) && store.has_failed());
+        assert_eq!(store.recovered(), (Slot::FIRST, Vec::new()));
+        let before = disk.failures();
+        until("more attempts", || {
+            (disk.failures() > before + 2).then_some(())
+        });
+        disk.heal();
+        until_health(&mut store, |health| *health == Health::Back(None));
+        assert_eq!(store.recovered().0, Slot(40));
+        assert_eq!(digest(&store), digest(&model));
+    }
+}
+
+#[test]
+fn a_panic_of_the_library_while_it_writes_is_a_failed_write() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, disk) = (folder.path().join("kv"), Arc::new(Moody::default()));
+    let (mut store, mut model) = (open(&path, &disk), MemoryStore::new());
+    for slot in 1..10 {
+        step(&mut store, &mut model, slot);
+    }
+    store.persist().unwrap();
+    disk.panics.store(true, Ordering::SeqCst);
+    for slot in 10..20 {
+        step(&mut store, &mut model, slot);
+    }
+    until_health(&mut store, |health| matches!(health, Health::Back(_)));
+    replay(&mut store, 20);
+    assert_eq!(digest(&store), digest(&model));
+}
+
+/// A stop does not wait for a disk.
+#[test]
+fn a_store_in_trouble_can_be_dropped() {
+    for trouble in 0..4 {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, disk) = (folder.path().join("kv"), Arc::new(Moody::default()));
+        let (mut store, mut model) = (open(&path, &disk), MemoryStore::new());
+        step(&mut store, &mut model, 1);
+        store.persist().unwrap();
+        match trouble {
+            0 => disk.fill(true),
+            1 => disk.seal(Some(io::ErrorKind::StorageFull)),
+            2 => disk.fail(Access::Read, io::ErrorKind::Other),
+            _ => {
+                disk.fail(Access::Read, io::ErrorKind::Other);
+                disk.fail(Access::Open, io::ErrorKind::Other);
+            }
+        }
+        for slot in 2..30 {
+            step(&mut store, &mut model, slot);
+            store.health();
+        }
+        drop(store);
+        disk.heal();
+        let mut store = open(&path, &disk);
+        assert!(store.recovered().0 >= Slot(2));
+    }
+}
+
+/// What a store once removed it removes again, if it had to begin anew in between.
+#[test]
+fn a_store_begun_anew_removes_what_was_flushed_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, disk) = (folder.path().join("kv"), Arc::new(Moody::default()));
+    let (mut store, mut model) = (open(&path, &disk), MemoryStore::new());
+    for round in 0..2 {
+        for slot in 1..50 {
+            step(&mut store, &mut model, slot);
+        }
+        store.clear();
+        store.commit(Slot(51), &[]);
+        until("an empty tree", || {
+            store.persist().unwrap();
+            (store.stored_entries() <= 1).then_some(())
+        });
+        if round == 0 {
+            disk.fail(Access::Read, io::ErrorKind::InvalidData);
+            assert!(store.get(b"1".into()).is_none());
+            assert!(matches!(store.health(), Health::Down(_)));
+            disk.heal();
+            until_health(&mut store, |health| matches!(health, Health::Back(_)));
+            assert_eq!(store.recovered().0, Slot::FIRST);
+        }
+    }
+}
+
+/// Flushed generations are removed behind a store that fails now and then.
+#[test]
+fn what_a_flush_leaves_is_removed_all_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, disk) = (folder.path().join("kv"), Arc::new(Moody::default()));
+    let (mut store, mut model) = (open(&path, &disk), MemoryStore::new());
+    for slot in 1..3000 {
+        step(&mut store, &mut model, slot);
+    }
+    store.persist().unwrap();
+    disk.fill(true);
+    store.clear();
+    store.commit(Slot(3001), &[]);
+    until_health(&mut store, |health| matches!(health, Health::Strained(_)));
+    disk.fill(false);
+    until_health(&mut store, |health| *health == Health::Well);
+    disk.seal(Some(io::ErrorKind::StorageFull));
+    let mut slot = 3001;
+    while !matches!(store.health(), Health::Stuck(_)) {
+        slot += 1;
+        store.commit(Slot(slot), &[]);
+    }
+    disk.heal();
+    until_health(&mut store, |health| matches!(health, Health::Back(_)));
+    if store.recovered().0 <= Slot(3000) {
+        store.clear();
+    }
+    until("an empty tree", || {
+        slot += 1;
+        store.commit(Slot(slot), &[]);
+        store.health();
+        (store.stored_entries() <= 1).then_some(())
+    });
+    assert_eq!(store.len(), 0);
+}
+
+// --- The same in a cluster.
+
+const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
+
+struct Group {
+    cluster: Cluster<Service>,
+    disks: Vec<Arc<Moody>>,
+    _folder: tempfile::TempDir,
+}
+
+impl Group {
+    /// Nodes with stores on disk, and a model: the fourth node has all in memory.
+    fn new(seed: u64) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let disks: Vec<_> = NODES.iter().map(|_| Arc::new(Moody::default())).collect();
+        let (path, given) = (folder.path().to_owned(), disks.clone());
+        let make = move |node: NodeId| -> Service {
+            let Some(disk) = given.get(node.0 as usize - 1) else {
+                return Service::new(Box::new(MemoryStore::new()));
+            };
+            let options = options(disk, 600);
+            let (store, _) = LsmStore::open_with(&path.join(node.to_string()), options).unwrap();
+            Service::new(Box::new(store))
+        };
+        let mut options = Cluster::<Service>::options(4, Class::Durable);
+        options.client_timeout_ms = 500;
+        let mut cluster = Cluster::with_options(options, seed, make);
+        for node in 1..=4 {
+            cluster.start(NodeId(node));
+        }
+        let mut group = Self {
+            cluster,
+            disks,
+            _folder: folder,
+        };
+        group.until("a leader", |group| group.cluster.leader().is_some());
+        group
+    }
+
+    fn disk(&self, node: NodeId) -> &Moody {
+        &self.disks[node.0 as usize - 1]
+    }
+
+    /// Stores have threads of their own, so that time alone does not bring them on.
+    fn until(&mut self, what: &str, mut condition: impl FnMut(&mut Self) -> bool) {
+        until(what, || {
+            self.cluster.run_ms(5);
+            condition(self).then_some(())
+        });
+    }
+
+    /// SET, in the form that the log has.
+    fn set(&mut self, node: NodeId, key: &str, value: usize) -> Outcome {
+        let mut command = vec![64, 0, 0];
+        for field in [key.as_bytes(), &vec![b'v'; value]] {
+            quorate_kv::encode::Encoder(&mut command).bytes(field);
+        }
+        let tag = self.cluster.write(node, &command);
+        self.until("an outcome", |group| {
+            group.cluster.outcome(node, tag).is_some()
+        });
+        self.cluster.outcome(node, tag).unwrap().clone()
+    }
+
+    fn get(&mut self, node: NodeId, key: &str) -> Outcome {
+        let mut query = vec![2];
+        quorate_kv::encode::Encoder(&mut query).bytes(key.as_bytes());
+        let tag = self.cluster.read(node, &query);
+        self.until("an answer", |group| {
+            group.cluster.outcome(node, tag).is_some()
+        });
+        self.cluster.outcome(node, tag).unwrap().clone()
+    }
+
+    fn error(&self, node: NodeId) -> Option<String> {
+        self.cluster.replica(node).error()
+    }
+
+    fn level(&mut self) {
+        self.until("level nodes", |group| {
+            let all = [1, 2, 3, 4].map(NodeId);
+            let applied = all.map(|node| group.cluster.replica(node).applied_to());
+            let well = all
+                .map(|node| group.error(node))
+                .iter()
+                .all(Option::is_none);
+            well && applied.iter().all(|at| *at == applied[0])
+        });
+        let model = self.cluster.replica(NodeId(4));
+        let (state, sessions) = (model.service().digest(), model.sessions());
+        for node in NODES {
+            let replica = self.cluster.replica(node);
+            assert_eq!(replica.service().digest(), state, "node {node}");
+            assert_eq!(replica.sessions(), sessions, "node {node}");
+        }
+    }
+}
+
+/// Its store takes nothing, and the group needs its votes.
+#[test]
+fn a_node_whose_store_is_full_goes_on_voting() {
+    let mut group = Group::new(1);
+    let [one, two, three] = NODES;
+    assert!(matches!(group.set(one, "a", 10), Outcome::Written(_)));
+    group.level();
+    group.disk(three).fill(true);
+    let mut number = 0;
+    while !group
+        .error(three)
+        .is_some_and(|why| why.contains("waits to write"))
+        || {
+            let replica = group.cluster.replica(three);
+            replica.applied_to() >= group.cluster.replica(two).applied_to()
+        }
+    {
+        number += 1;
+        assert!(matches!(
+            group.set(two, &number.to_string(), 300),
+            Outcome::Written(_)
+        ));
+    }
+    assert_eq!(
+        group.set(three, "b", 1),
+        Outcome::Failed(Failure::Unavailable)
+    );
+    let error = group.cluster.replica(three).error();
+    assert!(error.is_some_and(|why| why.contains("no room on the disk")));
+    // Without its vote there is no quorum of four.
+    group.cluster.crash(one);
+    group.until("a leader", |group| {
+        group.cluster.leader().is_some_and(|leader| leader != one)
+    });
+    for more in 0..40 {
+        let outcome = group.set(two, &format!("more {more}"), 300);
+        assert!(matches!(outcome, Outcome::Written(_)), "{outcome:?}");
+    }
+    group.disk(three).fill(false);
+    group.cluster.start(one);
+    group.level();
+    assert!(matches!(group.set(three, "b", 1), Outcome::Written(_)));
+    assert_eq!(
+        group.get(three, "b"),
+        Outcome::Read(b"$1\r\nv\r\n".to_vec())
+    );
+}
+
+/// A leader that cannot read its store leads no longer than it must, and its clients hear that they
+/// should go elsewhere.
+#[test]
+fn a_leader_whose_store_is_down_hands_over() {
+    let mut group = Group::new(2);
+    for node in NODES {
+        assert!(matches!(group.set(node, "a", 10), Outcome::Written(_)));
+    }
+    group.level();
+    group.until("a leader with a disk", |group| {
+        let leader = group.cluster.leader();
+        if leader == Some(NodeId(4)) {
+            let now = group.cluster.now();
+            group
+                .cluster
+                .replica_mut(NodeId(4))
+                .transfer(now, Some(NodeId(1)));
+        }
+        leader.is_some_and(|leader| leader != NodeId(4))
+    });
+    let leader = group.cluster.leader().unwrap();
+    let other = NodeId(1 + leader.0 % 3);
+    // All is in the tree, so a question has to look there.
+    for number in 0..60 {
+        assert!(matches!(
+            group.set(other, &number.to_string(), 300),
+            Outcome::Written(_)
+        ));
+    }
+    group.disk(leader).fail(Access::Read, io::ErrorKind::Other);
+    group.disk(leader).fail(Access::Open, io::ErrorKind::Other);
+    group.until("a question that fails", |group| {
+        group.get(leader, "a") == Outcome::Failed(Failure::Unavailable)
+    });
+    assert_eq!(
+        group.set(leader, "b", 1),
+        Outcome::Failed(Failure::Unavailable)
+    );
+    group.until("another leader", |group| {
+        group.cluster.leader().is_some_and(|now| now != leader)
+    });
+    assert!(matches!(group.set(other, "b", 1), Outcome::Written(_)));
+    group.disk(leader).heal();
+    group.level();
+    assert!(matches!(group.get(leader, "b"), Outcome::Read(_)));
+}
+
+/// Anything, at any time, on any node.
+#[test]
+fn whatever_fails_when_all_nodes_agree_and_nothing_acknowledged_is_lost() {
+    use io::ErrorKind::{InvalidData, Other, ReadOnlyFilesystem, StorageFull};
+    for seed in 0..4 {
+        let mut random = Random(7000 + seed);
+        let mut group = Group::new(100 + seed);
+        let (mut acknowledged, mut refused) = (Vec::new(), 0);
+        for number in 0..250 {
+            let node = *random.pick(&NODES);
+            match random.below(24) {
+                0 => group.disk(node).fill(true),
+                1 => group
+                    .disk(node)
+                    .seal(Some(*random.pick(&[StorageFull, ReadOnlyFilesystem]))),
+                2 => group
+                    .disk(node)
+                    .fail(Access::Read, *random.pick(&[Other, InvalidData])),
+                3 => group
+                    .disk(node)
+                    .fail(Access::Open, *random.pick(&[Other, StorageFull])),
+                4 => group.disk(node).panics.store(true, Ordering::SeqCst),
+                5..12 => group.disk(node).heal(),
+                12 if group.cluster.runs(node) => {
+                    group.cluster.crash(node);
+                    group.cluster.start(node);
+                }
+                _ => {}
+            }
+            let key = format!("key {}", random.below(60));
+            if random.below(3) == 0 {
+                group.get(node, &key);
+                continue;
+            }
+            match group.set(node, &key, number) {
+                Outcome::Written(_) => {
+                    acknowledged.retain(|(known, _)| *known != key);
+                    acknowledged.push((key, number));
+                }
+                Outcome::Failed(Failure::Unknown) => {
+                    // It may come yet; then nothing is known of this key.
+                    acknowledged.retain(|(known, _)| *known != key);
+                }
+                Outcome::Failed(_) => refused += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+        group.disks.iter().for_each(|disk| disk.heal());
+        group.level();
+        for (key, bytes) in &acknowledged {
+            let node = *random.pick(&NODES);
+            let Outcome::Read(answer) = group.get(node, key) else {
+                panic!("node {node} does not answer")
+            };
+            let expected = format!("${bytes}\r\n");
+            assert!(
+                answer.starts_with(expected.as_bytes()),
+                "seed {seed}, {key}"
+            );
+        }
+        let failures: u64 = group.disks.iter().map(|disk| disk.failures()).sum();
+        assert!(
+            failures > 5 && acknowledged.len() > 20,
+            "{failures} {refused}"
+        );
+    }
+}
