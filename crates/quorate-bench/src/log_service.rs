@@ -199,8 +199,8 @@ impl Front for FrameFront {
                 Err(_) => (tag, Ended::Failed(Failure::Unknown)),
             },
             Completion::Failed(tag, failure) => (tag, Ended::Failed(failure)),
-            // Neither was asked for.
-            Completion::Registered(tag, _) | Completion::Readable(tag) => {
+            // Not asked for.
+            Completion::Registered(tag, _) | Completion::Readable(tag) | Completion::Read(tag) => {
                 (tag, Ended::Failed(Failure::Unknown))
             }
         };
@@ -299,6 +299,10 @@ mod tests {
         }
 
         fn read(&mut self, _: Tag) -> Result<(), Failure> {
+            Err(Failure::Busy)
+        }
+
+        fn read_in_order(&mut self, _: Tag) -> Result<(), Failure> {
             Err(Failure::Busy)
         }
 

@@ -78,6 +78,10 @@ impl Requests for Instant {
         Ok(())
     }
 
+    fn read_in_order(&mut self, _: Tag) -> Result<(), Failure> {
+        Err(Failure::Busy)
+    }
+
     fn forget(&mut self, _: Tag) {}
 
     fn query(&mut self, query: &[u8], reply: &mut Vec<u8>) {

@@ -13,8 +13,8 @@ use crate::{
     batch::{Batch, Entry},
     completions::Completions,
     counters::Counters,
-    front::{Failure, Tag},
-    gather::Waiter,
+    front::{Failure, Front, State, Tag},
+    gather::{Item, Waiter},
     origin::Origin,
     service::{CommandId, MetaChange, StateMachine},
     sessions::{Sessions, Turn, Unreadable, Verdict},
@@ -27,6 +27,9 @@ const FORESEEN: usize = 64;
 /// What an application may touch besides the service and the sessions.
 pub(crate) struct Listeners<'a> {
     pub(crate) now: Time,
+    pub(crate) wall_ms: u64,
+    /// Reads run in it, between commands.
+    pub(crate) front: &'a mut dyn Front,
     pub(crate) origin: &'a mut Origin,
     pub(crate) completions: &'a mut Completions,
     pub(crate) counters: &'a mut Counters,
@@ -219,6 +222,10 @@ impl<S: StateMachine> Applier<S> {
         } else {
             None
         };
+        let mut items = flight
+            .as_ref()
+            .map_or(&[][..], |flight| &flight.items)
+            .iter();
         let mut ahead = batch.entries();
         for (index, entry) in (0..).zip(batch.entries()) {
             if (index as usize).is_multiple_of(FORESEEN) {
@@ -226,14 +233,36 @@ impl<S: StateMachine> Applier<S> {
                 self.service.foresee(&mut group.map(|entry| entry.command));
             }
             to.counters.commands_applied += 1;
+            let item = self.read_up_to_command(&mut items, to);
             let outcome = self.execute_one(CommandId { slot, index }, &entry);
-            let item = flight
-                .as_ref()
-                .and_then(|flight| flight.items.get(index as usize));
             if let Some(Waiter::Front(tag)) = item.map(|item| item.waiter) {
                 tell(to.completions, tag, outcome, &self.reply);
             }
         }
+        self.read_up_to_command(&mut items, to);
+    }
+
+    /// Lets the reads run that come before the next command of an own batch; that is returned.
+    fn read_up_to_command<'i>(
+        &self,
+        items: &mut std::slice::Iter<'i, Item>,
+        to: &mut Listeners<'_>,
+    ) -> Option<&'i Item> {
+        for item in items {
+            if !item.is_read() {
+                return Some(item);
+            }
+            if let Waiter::Front(tag) = item.waiter
+                && to.completions.read(tag)
+            {
+                let state = Moment {
+                    service: &self.service,
+                    wall_ms: to.wall_ms,
+                };
+                to.front.read_now(tag, &state);
+            }
+        }
+        None
     }
 
     /// Executes one command, or finds what it once replied; the reply is in `self.reply`.
@@ -265,6 +294,18 @@ impl<S: StateMachine> Applier<S> {
         self.service.commit(self.applied_to, &self.changes);
         self.changes.clear();
         self.committed_to = self.applied_to;
+    }
+}
+
+/// The service between two commands.
+struct Moment<'a, S> {
+    service: &'a S,
+    wall_ms: u64,
+}
+
+impl<S: StateMachine> State for Moment<'_, S> {
+    fn query(&self, query: &[u8], reply: &mut Vec<u8>) {
+        self.service.query(query, self.wall_ms, reply);
     }
 }
 

@@ -13,6 +13,7 @@ use quorate_wire::{Frame, Lane};
 
 use crate::{
     egress::RETRY_MS,
+    front::Front,
     log_reads::Purpose,
     payloads::{self, Payload},
     plane::Plane,
@@ -43,6 +44,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         purpose: Purpose,
         result: Result<Values, LogError>,
         plane: &mut dyn Plane,
+        front: &mut dyn Front,
     ) {
         let values = match result {
             Ok(values) => values,
@@ -56,7 +58,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         match purpose {
             Purpose::Votes => self.on_votes_read(values),
-            Purpose::Apply => self.on_read_to_apply(now, values),
+            Purpose::Apply => self.on_read_to_apply(now, values, front),
             Purpose::Serve(to) => self.on_read_to_serve(now, to, values, plane),
             Purpose::Payload(to, name, _) => self.on_payload_read(to, name, &values, plane),
         }
@@ -80,7 +82,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    fn on_read_to_apply(&mut self, now: Time, values: Values) {
+    fn on_read_to_apply(&mut self, now: Time, values: Values, front: &mut dyn Front) {
         let decided_to = self.node.decided_to();
         for (range, value, bytes) in values {
             let range = range.intersect(SlotRange::new(self.applier.applied_to(), decided_to));
@@ -94,7 +96,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 break;
             }
             self.counters.applied_from_log += 1;
-            self.apply_one(now, range, value, Some(&bytes));
+            self.apply_one(now, range, value, Some(&bytes), front);
         }
         self.applied();
     }

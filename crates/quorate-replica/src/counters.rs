@@ -45,6 +45,8 @@ pub struct Counters {
     pub reads_asked: u64,
     /// and the confirmations that they shared.
     pub reads_confirmed: u64,
+    /// Reads that ran, or will run, between commands of their connection.
+    pub reads_in_order: u64,
     /// Entries applied from the log instead of memory.
     pub applied_from_log: u64,
     /// Rules broken somewhere ([`quorate_core::effect::Alarm`]); each is worth a person's attention.

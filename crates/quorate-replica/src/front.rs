@@ -65,6 +65,8 @@ pub enum Completion<'a> {
     Registered(Tag, SessionId),
     /// A linearizable read may run now: call [`Requests::query`] before returning.
     Readable(Tag),
+    /// A read that was asked for with [`Requests::read_in_order`] has run, in [`Front::read_now`].
+    Read(Tag),
     /// Not done, or not known to be.
     Failed(Tag, Failure),
 }
@@ -83,6 +85,11 @@ pub trait Requests {
     /// Say when a linearizable read may run.
     fn read(&mut self, tag: Tag) -> Result<(), Failure>;
 
+    /// Let a linearizable read run at its place among the commands: [`Front::read_now`] is called
+    /// when all that were asked for before it, and none that were asked for after it, are executed.
+    /// It sends nothing of its own, but it may cost a place in the log.
+    fn read_in_order(&mut self, tag: Tag) -> Result<(), Failure>;
+
     /// The requests with these tags matter to nobody any more (their connection closed). They may
     /// be executed all the same.
     fn forget(&mut self, tag: Tag);
@@ -98,6 +105,12 @@ pub trait Requests {
 
     /// Largest command taken, in bytes.
     fn command_bytes_max(&self) -> usize;
+}
+
+/// The service's state at one moment.
+pub trait State {
+    /// Asks it.
+    fn query(&self, query: &[u8], reply: &mut Vec<u8>);
 }
 
 /// A client protocol: connections as state machines.
@@ -120,6 +133,12 @@ pub trait Front {
 
     /// A request ended.
     fn completed(&mut self, completion: Completion<'_>, requests: &mut dyn Requests);
+
+    /// A read that was asked for with [`Requests::read_in_order`] runs now; [`Completion::Read`]
+    /// follows with the completions of the commands around it. `state` is between them.
+    fn read_now(&mut self, tag: Tag, state: &dyn State) {
+        let _ = (tag, state);
+    }
 
     /// Takes the next connection that has output, or is to be closed, since the last call.
     fn next_dirty(&mut self) -> Option<ConnectionId>;
@@ -169,6 +188,11 @@ impl<T> Tags<T> {
         Tag(self.owners.insert(owner).data().as_ffi())
     }
 
+    /// Whose tag it is. `None`: it was never given, or was taken back.
+    pub fn get(&self, tag: Tag) -> Option<&T> {
+        self.owners.get(KeyData::from_ffi(tag.0).into())
+    }
+
     /// Takes a tag back. `None`: it was never given, or was taken back before.
     pub fn take(&mut self, tag: Tag) -> Option<T> {
         self.owners.remove(KeyData::from_ffi(tag.0).into())
@@ -199,7 +223,9 @@ mod tests {
         assert_eq!(tags.take(first), Some("first"));
         let second = tags.give("second");
         assert_ne!(first, second);
+        assert_eq!(tags.get(first), None, "told late");
         assert_eq!(tags.take(first), None, "told late");
+        assert_eq!(tags.get(second), Some(&"second"));
         assert_eq!(tags.iter().collect::<Vec<_>>(), [(second, &"second")]);
         assert_eq!(tags.take(second), Some("second"));
         assert_eq!(tags.take(second), None, "told twice");

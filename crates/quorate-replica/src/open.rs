@@ -237,6 +237,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             peers: BTreeMap::new(),
             addresses: options.addresses,
             due_at: now,
+            wall_ms: 0,
             retry_at: None,
             stop: Stop::Running,
             transfer_ended: None,

@@ -86,6 +86,20 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
         Ok(())
     }
 
+    fn read_in_order(&mut self, tag: Tag) -> Result<(), Failure> {
+        let replica = &mut *self.replica;
+        replica.takes_requests()?;
+        let taken = replica.origin.accept_read(self.now, tag);
+        match taken {
+            Ok(()) => {
+                replica.counters.reads_in_order += 1;
+                replica.completions.opened();
+            }
+            Err(_) => replica.counters.commands_busy += 1,
+        }
+        taken
+    }
+
     fn forget(&mut self, tag: Tag) {
         self.replica.completions.forget(tag);
     }

@@ -15,7 +15,7 @@ use quorate_wire::{BODY_BYTES_MAX, Decoded, Lane, decode};
 
 use crate::{
     ReplicaOptions,
-    front::{Completion, ConnectionId, Failure, Front, Requests, Sequenced, SessionId, Tag},
+    front::{Completion, ConnectionId, Failure, Front, Requests, Sequenced, SessionId, State, Tag},
     plane::Plane,
     replica::Replica,
     service::StateMachine,
@@ -127,6 +127,8 @@ impl Plane for Buffers {
 #[derive(Default)]
 struct Ledger {
     queries: BTreeMap<Tag, Vec<u8>>,
+    /// Answers of reads that ran between commands.
+    answers: BTreeMap<Tag, Vec<u8>>,
     outcomes: BTreeMap<Tag, Outcome>,
 }
 
@@ -159,9 +161,21 @@ impl Front for Ledger {
                 );
                 (tag, Outcome::Read(answer))
             }
+            Completion::Read(tag) => {
+                let answer = self.answers.remove(&tag).expect("it ran before");
+                (tag, Outcome::Read(answer))
+            }
         };
         let twice = self.outcomes.insert(tag, outcome);
         assert!(twice.is_none(), "request {tag:?} ended twice");
+    }
+
+    fn read_now(&mut self, tag: Tag, state: &dyn State) {
+        let mut answer = Vec::new();
+        let query = self.queries.get(&tag).map_or(&[][..], Vec::as_slice);
+        state.query(query, &mut answer);
+        let twice = self.answers.insert(tag, answer);
+        assert!(twice.is_none(), "read {tag:?} ran twice");
     }
 
     fn next_dirty(&mut self) -> Option<ConnectionId> {
@@ -473,6 +487,13 @@ impl<S: StateMachine> Cluster<S> {
         tag
     }
 
+    /// A query through this node, between the writes asked for before and after it.
+    pub fn read_in_order(&mut self, node: NodeId, query: &[u8]) -> Tag {
+        let tag = self.request(node, |requests, tag| requests.read_in_order(tag));
+        self.seat(node).ledger.queries.insert(tag, query.to_vec());
+        tag
+    }
+
     /// How a request through this node ended, if it did.
     pub fn outcome(&self, node: NodeId, tag: Tag) -> Option<&Outcome> {
         self.seats[&node].ledger.outcomes.get(&tag)
@@ -600,7 +621,7 @@ impl<S: StateMachine> Cluster<S> {
         let Some(replica) = &mut seat.replica else {
             return;
         };
-        replica.poll(now, wall_ms, &mut seat.plane);
+        replica.poll(now, wall_ms, &mut seat.plane, &mut seat.ledger);
         let told = replica.deliver(now, wall_ms, &mut seat.ledger);
         let boot = seat.boot;
         let sent: Vec<_> = seat

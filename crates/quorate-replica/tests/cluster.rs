@@ -170,6 +170,108 @@ fn read_on_any_node_sees_every_acknowledged_write() {
     }
 }
 
+/// A read in order sees the writes asked for before it and none of those behind it, though all go
+/// out together; and what another node's client was told of before it was asked.
+#[test]
+fn reads_run_between_the_writes_around_them() {
+    for class in [Class::Durable, Class::Volatile] {
+        let mut cluster = books(3, class, 5);
+        let leader = led(&mut cluster);
+        for node in NODES {
+            let tags: Vec<_> = (0..50)
+                .map(|n: usize| {
+                    let page = format!("{node}.{n}");
+                    (
+                        cluster.write(node, page.as_bytes()),
+                        cluster.read_in_order(node, b""),
+                    )
+                })
+                .collect();
+            let (mut sent, mut before) = (0, String::new());
+            for (n, (write, look)) in tags.into_iter().enumerate() {
+                assert!(matches!(
+                    done(&mut cluster, node, write),
+                    Outcome::Written(_)
+                ));
+                let Outcome::Read(answer) = done(&mut cluster, node, look) else {
+                    panic!("read {n} of node {node}");
+                };
+                let answer = String::from_utf8(answer).unwrap();
+                assert!(answer.ends_with(&format!("{node}.{n}")), "{n}: {answer}");
+                assert!(answer.starts_with(&before), "{n}: {answer}");
+                before = answer;
+                sent += 1;
+            }
+            assert_eq!(sent, 50);
+        }
+        let counters = cluster.replica(leader).counters();
+        assert_eq!(counters.reads_in_order, 50);
+        assert!(counters.batches_formed < 20, "{counters:?}");
+    }
+}
+
+/// A batch that is on its way may have a place already, before what another client was told of since:
+/// a read that is asked for now must not run behind that batch.
+#[test]
+fn read_in_order_does_not_join_a_batch_that_is_on_its_way() {
+    let mut cluster = books(3, Class::Durable, 6);
+    let leader = led(&mut cluster);
+    let [slow, other] = followers(leader);
+    let first = cluster.write(slow, b"first");
+    done(&mut cluster, slow, first);
+    // The follower's next batch is decided, and it does not hear of it.
+    let mine = cluster.write(slow, b"mine");
+    let applied = |cluster: &Cluster<Book>| cluster.replica(leader).service().pages.len();
+    assert!(cluster.run_until(1_000, |cluster| applied(cluster) == 2));
+    assert!(cluster.outcome(slow, mine).is_none(), "it is not told yet");
+    cluster.isolate(slow, true);
+    let newer = cluster.write(other, b"newer");
+    assert_eq!(done(&mut cluster, other, newer), written("3"));
+    let look = cluster.read_in_order(slow, b"");
+    cluster.isolate(slow, false);
+    assert_eq!(done(&mut cluster, slow, look), read("first mine newer"));
+}
+
+/// Without a quorum a read in order ends as "not executed", wherever it was; and it never runs later.
+#[test]
+fn read_in_order_that_runs_out_of_time_was_not_executed() {
+    let mut cluster = books(3, Class::Durable, 7);
+    let leader = led(&mut cluster);
+    let first = cluster.write(leader, b"first");
+    done(&mut cluster, leader, first);
+    cluster.isolate(leader, true);
+    let sent = cluster.write(leader, b"sent");
+    let look = cluster.read_in_order(leader, b"");
+    cluster.run_ms(1);
+    let alone = cluster.read_in_order(leader, b"");
+    assert_eq!(
+        done(&mut cluster, leader, sent),
+        Outcome::Failed(Failure::Unknown)
+    );
+    for tag in [look, alone] {
+        assert_eq!(
+            done(&mut cluster, leader, tag),
+            Outcome::Failed(Failure::NoQuorum)
+        );
+    }
+    cluster.isolate(leader, false);
+    let last = cluster.write(leader, b"last");
+    assert_eq!(done(&mut cluster, leader, last), written("3"));
+}
+
+/// Reads whose commands went before them need no command to run: the batch is empty.
+#[test]
+fn read_in_order_without_commands_runs_in_an_empty_batch() {
+    let mut cluster = books(3, Class::Durable, 8);
+    let leader = led(&mut cluster);
+    for node in NODES {
+        let look = cluster.read_in_order(node, b"");
+        assert_eq!(done(&mut cluster, node, look), read(""));
+    }
+    let page = cluster.write(leader, b"page");
+    assert_eq!(done(&mut cluster, leader, page), written("1"));
+}
+
 /// [read-2] Many reads share one round.
 #[test]
 fn many_reads_share_a_confirmation() {

@@ -178,7 +178,8 @@ impl<S: StateMachine, F: Front> Host for NodeHost<S, F> {
         let (front, mut requests) = self.front(now);
         front.poll(&mut requests);
         drop(requests);
-        self.replica.poll(now.time, now.wall_ms, plane);
+        self.replica
+            .poll(now.time, now.wall_ms, plane, &mut self.front);
         self.deliver(now);
     }
 

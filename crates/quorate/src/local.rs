@@ -106,6 +106,8 @@ impl Front for LocalFront {
             Completion::Written(tag, reply) => (tag, Ok(reply.to_vec())),
             Completion::Failed(tag, failure) => (tag, Err(failure)),
             Completion::Registered(tag, _) => (tag, Ok(Vec::new())),
+            // Not asked for.
+            Completion::Read(tag) => (tag, Err(Failure::Unknown)),
             Completion::Readable(tag) => {
                 let mut reply = Vec::new();
                 if let Some(query) = self.open.get(&tag).and_then(|open| open.query.as_deref()) {

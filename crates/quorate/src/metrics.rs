@@ -138,6 +138,7 @@ fn counters<S: StateMachine>(replica: &Replica<FileDisk, S>, out: &mut String) {
         slots_served: "Slots sent to peers that are behind.",
         reads_asked: "Linearizable reads asked for.",
         reads_confirmed: "Confirmations that the reads shared.",
+        reads_in_order: "Reads that ran between commands of their connection, without a confirmation.",
         applied_from_log: "Entries applied from the log instead of memory.",
         alarms: "Rules of the protocol found broken; each needs a person.",
     });

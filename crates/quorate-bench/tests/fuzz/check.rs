@@ -36,6 +36,10 @@ impl Requests for Replica {
         unreachable!("frames know no reads")
     }
 
+    fn read_in_order(&mut self, _: Tag) -> Result<(), Failure> {
+        unreachable!("frames know no reads")
+    }
+
     fn forget(&mut self, _: Tag) {}
 
     fn query(&mut self, _: &[u8], _: &mut Vec<u8>) {}

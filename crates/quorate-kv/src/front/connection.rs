@@ -6,7 +6,7 @@ use quorate_replica::front::{ConnectionId, Requests, SessionId, Tag};
 
 use super::{
     Shared,
-    order::{Order, Query, Read, Write},
+    order::{Order, Read, Write},
 };
 use crate::{
     command::{Handler, Kind, Local, Refusal, Request},
@@ -239,16 +239,15 @@ impl Connection {
         }
         match Kind::of(&shared.command) {
             Kind::Read => {
-                let read = Read {
-                    query: shared.query(),
-                    stale: self.stale,
-                    what: Query::Reply,
-                };
+                let read = Read::plain(shared.query(), self.stale);
                 self.order.push_read(read, self.version);
             }
             kind => {
                 let returning = kind == Kind::WriteReturning;
                 let command = std::mem::take(&mut shared.command);
+                if self.order.has_unsent() {
+                    self.advance_to_write(shared, requests);
+                }
                 if self.order.may_write() {
                     self.order.write_now(
                         self.id,

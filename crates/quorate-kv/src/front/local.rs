@@ -192,6 +192,7 @@ impl Connection {
         let read = Read {
             query,
             stale: false,
+            alone: true,
             what: Query::Watch(self.watching.epoch),
         };
         self.order.push_read(read, self.version);

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use quorate_replica::front::{Completion, ConnectionId, Failure, Front, Requests, Tag, Tags};
+use quorate_replica::front::{
+    Completion, ConnectionId, Failure, Front, Requests, State, Tag, Tags,
+};
 use rustc_hash::FxHashMap;
 
 use crate::{
@@ -183,6 +185,7 @@ impl Front for RespFront {
             Completion::Written(tag, _)
             | Completion::Registered(tag, _)
             | Completion::Readable(tag)
+            | Completion::Read(tag)
             | Completion::Failed(tag, _) => tag,
         };
         // Of a connection that is gone, or a second time: nobody waits for it.
@@ -199,8 +202,9 @@ impl Front for RespFront {
             (Completion::Registered(_, session), Target::Place(number)) => {
                 client.registered(number, session, &mut self.shared);
             }
+            (Completion::Read(_), Target::Place(_)) => client.read_in_order(),
             (Completion::Failed(_, failure), Target::Place(number)) => {
-                client.write_failed(number, failure, &mut self.shared);
+                client.place_failed(number, failure, &mut self.shared);
             }
             (Completion::Readable(_), Target::Run) => {
                 client.readable(tag, &mut self.shared, requests);
@@ -210,12 +214,25 @@ impl Front for RespFront {
             }
             // An answer to another question. Not known to be done is all that can be said.
             (_, Target::Place(number)) => {
-                client.write_failed(number, Failure::Unknown, &mut self.shared);
+                client.place_failed(number, Failure::Unknown, &mut self.shared);
             }
             (_, Target::Run) => client.run_failed(tag, Failure::Unknown, &mut self.shared),
         }
         client.advance(&mut self.shared, requests);
         client.mark(&mut self.shared);
+    }
+
+    fn read_now(&mut self, tag: Tag, state: &dyn State) {
+        let Some(Owner {
+            connection,
+            target: Target::Place(number),
+        }) = self.shared.tags.get(tag).copied()
+        else {
+            return;
+        };
+        if let Some(client) = self.connections.get_mut(&connection) {
+            client.read_now(number, &mut self.shared, state);
+        }
     }
 
     fn next_dirty(&mut self) -> Option<ConnectionId> {

@@ -1,13 +1,16 @@
-//! The order of a connection: replies in the order of requests, reads after earlier writes.
+//! The order of a connection: replies in the order of requests, reads between the writes around them.
 //!
-//! Each request has a place. Runs of writes go to the replica together, runs of reads share one
-//! tag; a write waits while earlier reads are open, and a read while earlier writes are. A read
-//! never joins a tag that was asked for before the read arrived: what another client completed in
-//! between might be missing.
+//! Each request has a place. Writes go to the replica as they come. A read without a write before
+//! or behind it shares a confirmation with its neighbours: a *run*. A read that has one goes out *in
+//! order* with the writes, and runs between them, so that nothing waits. WATCH and what reads
+//! everything wait for earlier writes, and writes for them. A read never joins a run that was asked
+//! for before the read arrived: what another client completed in between might be missing.
 
 use std::collections::VecDeque;
 
-use quorate_replica::front::{ConnectionId, Failure, Requests, Sequenced, SessionId, Tag};
+use quorate_replica::front::{
+    ConnectionId, Failure, Requests, Sequenced, SessionId, State as Moment, Tag,
+};
 
 use super::{
     Shared, Target,
@@ -38,7 +41,21 @@ pub(super) enum Query {
 pub(super) struct Read {
     pub(super) query: Vec<u8>,
     pub(super) stale: bool,
+    /// It does not run between commands: it waits until none is open.
+    pub(super) alone: bool,
     pub(super) what: Query,
+}
+
+impl Read {
+    /// One whose answer is the reply.
+    pub(super) const fn plain(query: Vec<u8>, stale: bool) -> Self {
+        Self {
+            query,
+            stale,
+            alone: false,
+            what: Query::Reply,
+        }
+    }
 }
 
 /// How a write is sent.
@@ -83,6 +100,8 @@ enum State {
     Held(Write),
     /// Waits for earlier writes, or for its run.
     Reading(Read),
+    /// Sent: it runs between the commands around it.
+    InOrder(Tag, Read),
 }
 
 /// One request.
@@ -112,7 +131,13 @@ pub(super) struct Order {
     first: u64,
     /// All places below have been sent or are done.
     cursor: u64,
+    /// Writes that are sent,
     open_writes: usize,
+    /// and reads between them.
+    open_in_order: usize,
+    /// Writes that are not sent.
+    held: usize,
+    /// Reads in runs.
     open_reads: usize,
     runs: VecDeque<Run>,
     /// Bytes of requests that are not done.
@@ -139,7 +164,7 @@ impl Order {
 
     pub(super) fn open_tags(&self) -> VecDeque<Tag> {
         let writes = self.places.iter().filter_map(|place| match place.state {
-            State::Writing(tag) => Some(tag),
+            State::Writing(tag) | State::InOrder(tag, _) => Some(tag),
             State::Done(_) | State::Held(_) | State::Reading(_) => None,
         });
         writes.chain(self.runs.iter().map(|run| run.tag)).collect()
@@ -176,6 +201,7 @@ impl Order {
 
     pub(super) fn push_write(&mut self, write: Write, returning: bool, version: Version) {
         let bytes = write.command.len();
+        self.held += 1;
         self.push(State::Held(write), version, bytes, returning);
     }
 
@@ -190,9 +216,14 @@ impl Order {
         });
     }
 
+    /// Whether a request came that has not been sent.
+    pub(super) fn has_unsent(&self) -> bool {
+        self.cursor < self.end()
+    }
+
     /// Whether a write that came now could be sent at once.
     pub(super) fn may_write(&self) -> bool {
-        self.cursor == self.end() && self.open_reads == 0
+        !self.has_unsent() && self.open_reads == 0
     }
 
     /// The short way of most writes: nothing is kept of the command.
@@ -269,17 +300,18 @@ impl Order {
         self.finish(number, &shared.reply);
     }
 
-    /// Sends what may be sent.
+    /// Sends what may be sent. `write_next`: a write follows that has no place yet.
     fn advance(
         &mut self,
         connection: ConnectionId,
+        write_next: bool,
         watching: &mut Watching,
         shared: &mut Shared,
         requests: &mut dyn Requests,
     ) {
         loop {
             let (from, mut reads) = (self.cursor, 0);
-            while let Some(step) = self.next_step() {
+            while let Some(step) = self.next_step(write_next) {
                 let number = self.cursor;
                 self.cursor += 1;
                 match step {
@@ -292,6 +324,7 @@ impl Order {
                         self.open_reads += 1;
                     }
                     Step::Query => self.query(number, watching, shared, requests),
+                    Step::InOrder => self.ask_in_order(connection, number, shared, requests),
                 }
             }
             if reads == 0 || self.issue(connection, from, reads, watching, shared, requests) {
@@ -301,25 +334,52 @@ impl Order {
     }
 
     /// What the place at the cursor needs, if it may have it now.
-    fn next_step(&mut self) -> Option<Step> {
-        let (open_reads, open_writes) = (self.open_reads, self.open_writes);
+    fn next_step(&mut self, write_next: bool) -> Option<Step> {
+        let in_runs = self.open_reads > 0;
+        let in_log = self.open_writes + self.open_in_order > 0;
+        // Of a stream of reads behind one write the first go out in order; those that come when
+        // that write is done have no more need to.
+        let among_writes = self.open_writes > 0 || self.held > 0 || write_next;
         let cursor = self.cursor;
         let place = self.place(cursor)?;
         match &mut place.state {
-            State::Done(_) | State::Writing(_) => Some(Step::Nothing),
-            State::Held(write) if open_reads == 0 => {
+            State::Done(_) | State::Writing(_) | State::InOrder(..) => Some(Step::Nothing),
+            State::Held(write) => (!in_runs).then(|| {
                 let command = std::mem::take(&mut write.command);
-                Some(Step::Write(Write {
+                Step::Write(Write {
                     command,
                     how: write.how,
-                }))
-            }
-            State::Reading(read) if open_writes == 0 => Some(if read.stale {
-                Step::Query
-            } else {
-                Step::Gather
+                })
             }),
-            State::Held(_) | State::Reading(_) => None,
+            State::Reading(read) if read.stale && !in_log => Some(Step::Query),
+            State::Reading(read) if read.alone || !among_writes => {
+                (!in_log).then_some(Step::Gather)
+            }
+            // What is in a run may run later than what goes out in order now.
+            State::Reading(_) => (!in_runs).then_some(Step::InOrder),
+        }
+    }
+
+    /// Asks for one read between the writes around it.
+    fn ask_in_order(
+        &mut self,
+        connection: ConnectionId,
+        number: u64,
+        shared: &mut Shared,
+        requests: &mut dyn Requests,
+    ) {
+        let tag = shared.tag(connection, Target::Place(number));
+        if let Err(failure) = requests.read_in_order(tag) {
+            shared.tags.take(tag);
+            return self.fail(number, failure, shared);
+        }
+        self.open_in_order += 1;
+        if let Some(place) = self.place(number)
+            && let State::Reading(read) = &mut place.state
+        {
+            let query = std::mem::take(&mut read.query);
+            let read = Read { query, ..*read };
+            place.state = State::InOrder(tag, read);
         }
     }
 
@@ -359,6 +419,7 @@ impl Order {
         shared: &mut Shared,
         requests: &mut dyn Requests,
     ) {
+        self.held -= 1;
         let tag = shared.tag(connection, Target::Place(number));
         let sent = match write.how {
             How::Plain(None) => requests.write(tag, &write.command),
@@ -403,11 +464,23 @@ impl Order {
         shared: &mut Shared,
         requests: &mut dyn Requests,
     ) {
+        self.answer(number, watching, shared, &mut |query, reply| {
+            requests.query(query, reply);
+        });
+    }
+
+    fn answer(
+        &mut self,
+        number: u64,
+        watching: &mut Watching,
+        shared: &mut Shared,
+        ask: &mut dyn FnMut(&[u8], &mut Vec<u8>),
+    ) {
         let full = self.buffered() > OUTPUT_BYTES_HARD;
         let Some(place) = self.place(number) else {
             return;
         };
-        let State::Reading(read) = &mut place.state else {
+        let (State::Reading(read) | State::InOrder(_, read)) = &mut place.state else {
             return;
         };
         let (query, what) = (std::mem::take(&mut read.query), read.what);
@@ -415,7 +488,7 @@ impl Order {
         if full {
             reply.error("BUSY not executed: too many replies wait for this client to read them");
         } else {
-            requests.query(&query, reply.0);
+            ask(&query, reply.0);
         }
         if let Query::Watch(epoch) = what {
             watch(watching, epoch, &query, full, reply.0);
@@ -491,13 +564,33 @@ enum Step {
     Write(Write),
     Gather,
     Query,
+    InOrder,
 }
 
 impl Connection {
     /// Sends what may be sent.
     pub(super) fn advance(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {
         self.order
-            .advance(self.id, &mut self.watching, shared, requests);
+            .advance(self.id, false, &mut self.watching, shared, requests);
+    }
+
+    /// Sends what may be sent before a write that is about to come.
+    pub(super) fn advance_to_write(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {
+        self.order
+            .advance(self.id, true, &mut self.watching, shared, requests);
+    }
+
+    /// A read in order runs, in the state between the writes around it.
+    pub(super) fn read_now(&mut self, number: u64, shared: &mut Shared, state: &dyn Moment) {
+        self.order
+            .answer(number, &mut self.watching, shared, &mut |query, reply| {
+                state.query(query, reply);
+            });
+    }
+
+    /// It has run, and so have the writes before it.
+    pub(super) const fn read_in_order(&mut self) {
+        self.order.open_in_order -= 1;
     }
 
     /// A write was executed.
@@ -517,9 +610,14 @@ impl Connection {
         self.order.finish(number, &shared.reply);
     }
 
-    /// A write was not executed, or not known to be.
-    pub(super) fn write_failed(&mut self, number: u64, failure: Failure, shared: &mut Shared) {
-        self.order.open_writes -= 1;
+    /// A write, or a read in order, was not executed, or not known to be.
+    pub(super) fn place_failed(&mut self, number: u64, failure: Failure, shared: &mut Shared) {
+        let place = self.order.place(number).map(|place| &place.state);
+        if let Some(State::InOrder(..)) = place {
+            self.order.open_in_order -= 1;
+        } else {
+            self.order.open_writes -= 1;
+        }
         self.order.fail(number, failure, shared);
     }
 

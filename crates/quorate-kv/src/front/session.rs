@@ -6,7 +6,7 @@ use super::{
     Shared,
     connection::{Connection, wrong_arity},
     info, local,
-    order::{How, Query, Read, Write},
+    order::{How, Read, Write},
 };
 use crate::{
     command::{Kind, Refusal, Request},
@@ -64,10 +64,11 @@ impl Connection {
             (b"digest", 2) => {
                 let mut query = Vec::new();
                 encode_digest(&mut Encoder(&mut query));
+                // It names the position up to which all is applied: between two commands of a batch
+                // there is none.
                 let read = Read {
-                    query,
-                    stale: self.stale,
-                    what: Query::Reply,
+                    alone: true,
+                    ..Read::plain(query, self.stale)
                 };
                 self.order.push_read(read, self.version);
             }

@@ -22,7 +22,7 @@ use quorate_kv::{
     },
 };
 use quorate_replica::{
-    front::{Completion, ConnectionId, Failure, Front, Requests, Sequenced, SessionId, Tag},
+    front::{Completion, ConnectionId, Failure, Front, Requests, Sequenced, SessionId, State, Tag},
     service::{CommandId, StateMachine},
     status::{Addresses, Peer, Status},
 };
@@ -54,6 +54,7 @@ pub(crate) enum Asked {
     Write(Tag, Option<Sequenced>, Vec<u8>),
     Register(Tag),
     Read(Tag),
+    ReadInOrder(Tag),
 }
 
 /// What the front is about to hear.
@@ -62,6 +63,7 @@ pub(crate) enum Told {
     Written(Tag, Vec<u8>),
     Registered(Tag, SessionId),
     Readable(Tag),
+    Read(Tag),
     Failed(Tag, Failure),
 }
 
@@ -119,8 +121,8 @@ impl World {
         reply
     }
 
-    /// Executes the oldest question of its kind: writes in their order, reads when they like.
-    pub(crate) fn execute(&mut self, index: usize) {
+    /// Executes one question, which is not a read in order.
+    fn execute(&mut self, index: usize) {
         let Some(asked) = self.asked.remove(index) else {
             return;
         };
@@ -137,6 +139,7 @@ impl World {
                 Told::Registered(tag, session)
             }
             Asked::Read(tag) => Told::Readable(tag),
+            Asked::ReadInOrder(_) => unreachable!("the front runs it"),
         };
         self.told.push(told);
     }
@@ -179,6 +182,15 @@ impl World {
     }
 }
 
+/// The data as it stands.
+struct Present<'a>(&'a World);
+
+impl State for Present<'_> {
+    fn query(&self, query: &[u8], reply: &mut Vec<u8>) {
+        self.0.service.query(query, self.0.wall_ms, reply);
+    }
+}
+
 impl Requests for World {
     fn write(&mut self, tag: Tag, command: &[u8]) -> Result<(), Failure> {
         self.check_size(command)?;
@@ -196,6 +208,10 @@ impl Requests for World {
 
     fn read(&mut self, tag: Tag) -> Result<(), Failure> {
         self.ask(Asked::Read(tag))
+    }
+
+    fn read_in_order(&mut self, tag: Tag) -> Result<(), Failure> {
+        self.ask(Asked::ReadInOrder(tag))
     }
 
     fn forget(&mut self, tag: Tag) {
@@ -306,6 +322,19 @@ impl Node {
         }
     }
 
+    /// Executes one question: writes and reads in order one after the other, other reads when they
+    /// like.
+    pub(crate) fn execute(&mut self, index: usize) {
+        if let Some(Asked::ReadInOrder(tag)) = self.world.asked.get(index) {
+            let tag = *tag;
+            self.world.asked.remove(index);
+            self.front.read_now(tag, &Present(&self.world));
+            self.world.told.push(Told::Read(tag));
+        } else {
+            self.world.execute(index);
+        }
+    }
+
     /// Tells the front one thing.
     pub(crate) fn tell(&mut self, index: usize) {
         let told = self.world.told.remove(index);
@@ -313,6 +342,7 @@ impl Node {
             Told::Written(tag, reply) => Completion::Written(*tag, reply),
             Told::Registered(tag, session) => Completion::Registered(*tag, *session),
             Told::Readable(tag) => Completion::Readable(*tag),
+            Told::Read(tag) => Completion::Read(*tag),
             Told::Failed(tag, failure) => Completion::Failed(*tag, *failure),
         };
         self.front.completed(completion, &mut self.world);
@@ -323,14 +353,15 @@ impl Node {
     pub(crate) fn settle(&mut self) {
         self.pump();
         while !self.world.asked.is_empty() || !self.world.told.is_empty() {
-            self.world.execute(0);
+            self.execute(0);
             while !self.world.told.is_empty() {
                 self.tell(0);
             }
         }
     }
 
-    /// Everything, answers in any order. Writes are executed in the order of asking.
+    /// Everything, answers in any order. Writes are executed in the order of asking, and so are the
+    /// reads between them.
     pub(crate) fn settle_randomly(&mut self, random: &mut Random) {
         self.pump();
         while !self.world.asked.is_empty() || !self.world.told.is_empty() {
@@ -350,12 +381,12 @@ impl Node {
             let index = choice - self.world.told.len();
             let index = match self.world.asked[index] {
                 Asked::Read(_) => index,
-                Asked::Write(..) | Asked::Register(_) => {
+                Asked::Write(..) | Asked::Register(_) | Asked::ReadInOrder(_) => {
                     let first = |asked: &Asked| !matches!(asked, Asked::Read(_));
                     self.world.asked.iter().position(first).unwrap()
                 }
             };
-            self.world.execute(index);
+            self.execute(index);
         }
     }
 

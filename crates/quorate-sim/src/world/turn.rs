@@ -446,7 +446,7 @@ impl Turn<'_> {
                 replica, front, up, ..
             } = &mut *running;
             let (now, wall_ms) = (self.now, self.wall_ms);
-            replica.poll(now, wall_ms, &mut self.plane(up));
+            replica.poll(now, wall_ms, &mut self.plane(up), front);
             if !replica.deliver(now, wall_ms, front) {
                 return;
             }
