@@ -568,6 +568,46 @@ fn deposed_leader_does_not_answer_from_the_past() -> Outcome {
     Ok(())
 }
 
+/// A pipeline that changes between writes and reads with each request takes no longer than one that
+/// only writes, on every node and READONLY too: there is no round trip per change. Each read sees the
+/// write before it, and not the one behind it.
+#[test]
+fn pipeline_of_reads_and_writes_takes_as_long_as_one_of_writes() -> Outcome {
+    const PAIRS: usize = 50;
+    for (seed, class) in [(1, Class::Durable), (2, Class::Volatile)] {
+        let mut world = World::calm(seed, 3, class)?;
+        for node in 0..3 {
+            for mode in ["READWRITE", "READONLY"] {
+                world.ask(node, "SET warm 1")?;
+                let client = world.client(node);
+                world.say(client, &[mode.as_bytes()]);
+                assert_eq!(world.reply(client)?, Some(ok()));
+                let mut took = Vec::new();
+                for reads in [false, true] {
+                    let began = world.now;
+                    for n in 0..PAIRS {
+                        let value = n.to_string();
+                        world.say(client, &[b"SET", b"x", value.as_bytes()]);
+                        if reads {
+                            world.say(client, &[b"GET", b"x"]);
+                        } else {
+                            world.say(client, &[b"SET", b"y", value.as_bytes()]);
+                        }
+                    }
+                    for n in 0..PAIRS {
+                        assert_eq!(world.reply(client)?, Some(ok()));
+                        let expected = if reads { bulk(&n.to_string()) } else { ok() };
+                        assert_eq!(world.reply(client)?, Some(expected), "read {n}");
+                    }
+                    took.push(world.now.since_us(began));
+                }
+                assert!(took[1] <= 2 * took[0], "node {node}, {mode}: {took:?} µs");
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Schedules that once broke a property: proposals without bytes that waited for ever (180),
 /// payloads that kept out what would have made room (105, 10233), a leader that had lost decided
 /// values (30787, 30856), a last vote that was lost and not repeated (40794, 41050).
