@@ -45,7 +45,7 @@ const CONFIG: &str = "config";
 const DISK_FLUSH_MS: &str = "disk-flush-ms";
 
 /// All settings of `quorate start`, in the order of its help.
-const SETTINGS: [Setting; 22] = [
+const SETTINGS: [Setting; 23] = [
     setting(
         "data",
         "DIR",
@@ -114,6 +114,12 @@ const SETTINGS: [Setting; 22] = [
         Some("5000"),
     ),
     setting("command-max", "BYTES", "Largest command", Some("8388608")),
+    setting(
+        "client-memory",
+        "BYTES",
+        "Memory for the replies and requests of all clients",
+        Some("1073741824"),
+    ),
     setting(
         "log-ready",
         "BYTES",
@@ -237,6 +243,7 @@ pub(crate) struct StartConfig {
     pub(crate) election_ms: (u64, u64),
     pub(crate) client_timeout_ms: u64,
     pub(crate) command_max: usize,
+    pub(crate) client_memory: usize,
     pub(crate) log_ready: u64,
     pub(crate) tuning: Tuning,
     pub(crate) disk_flush: Duration,
@@ -257,6 +264,7 @@ impl StartConfig {
             command_bytes_max: self.command_max,
             log_ready_bytes: self.log_ready,
             client_input_bytes_max: input_bytes_max(self.command_max),
+            client_memory_bytes: self.client_memory,
             tuning: self.tuning,
             disk_flush: self.disk_flush,
             ..quorate::Settings::new(&self.data)
@@ -412,6 +420,11 @@ impl StartConfig {
             election_ms: layers.required("election-ms", "MIN-MAX in milliseconds", parse_range)?,
             client_timeout_ms: layers.required("client-timeout-ms", ms, parse_ms)?,
             command_max: layers.required("command-max", "1024 … 67108864 bytes", parse_bytes)?,
+            client_memory: layers.required(
+                "client-memory",
+                "16777216 … 1099511627776 bytes",
+                parse_client_memory,
+            )?,
             log_ready: layers.required("log-ready", "0 … 1099511627776 bytes", parse_log_ready)?,
             tuning: tuning::resolve(&layers)?,
             disk_flush: layers.required(DISK_FLUSH_MS, "0 … 1000 milliseconds", parse_flush)?,
@@ -421,6 +434,17 @@ impl StartConfig {
     }
 
     fn check(&self) -> Result<(), Problem> {
+        // With less, one client with a few commands of that size would be the one that holds most.
+        let least = self.command_max.saturating_mul(8);
+        if self.client_memory < least {
+            let message = format_args!(
+                "--client-memory {} is too little for --command-max {}",
+                self.client_memory, self.command_max
+            );
+            return Err(Problem::usage(message).hint(format!(
+                "give at least eight times as much, {least}, or take smaller commands"
+            )));
+        }
         if self.heartbeat_ms * 2 > self.election_ms.0 {
             let message = format_args!(
                 "--heartbeat-ms {} is too slow for --election-ms {}-{}",
@@ -524,6 +548,14 @@ fn parse_bytes(text: &str) -> Option<usize> {
     text.parse()
         .ok()
         .filter(|bytes| (1024..=COMMAND_MAX_LIMIT).contains(bytes))
+}
+
+/// Least and largest `--client-memory`.
+const CLIENT_MEMORY_LIMITS: std::ops::RangeInclusive<usize> = 16 << 20..=1 << 40;
+
+fn parse_client_memory(text: &str) -> Option<usize> {
+    let bytes = text.parse().ok();
+    bytes.filter(|bytes| CLIENT_MEMORY_LIMITS.contains(bytes))
 }
 
 /// Largest `--log-ready`: a typing error rather than a wish beyond it.

@@ -3,6 +3,7 @@
 
 mod admin;
 mod bench;
+mod browser;
 mod config;
 mod demo;
 mod http;

@@ -89,6 +89,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     let front = RespFront::new(FrontSettings {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         store: store.name().to_owned(),
+        client_bytes_max: node.known.client_memory_bytes,
     });
     node.run(service, front)
 }

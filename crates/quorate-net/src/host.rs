@@ -129,6 +129,15 @@ pub trait Host {
     /// As [`quorate_replica::front::Front::output`].
     fn client_output(&mut self, client: ConnectionId) -> &mut Vec<u8>;
 
+    /// As [`quorate_replica::front::Front::sent`].
+    fn client_sent(&mut self, client: ConnectionId);
+
+    /// As [`quorate_replica::front::Front::held_bytes`].
+    fn clients_held_bytes(&self) -> usize;
+
+    /// As [`quorate_replica::front::Front::held_bytes_of`].
+    fn client_held_bytes(&self, client: ConnectionId) -> usize;
+
     /// As [`quorate_replica::front::Front::closing`].
     fn client_closing(&self, client: ConnectionId) -> bool;
 

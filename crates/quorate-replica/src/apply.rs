@@ -24,12 +24,17 @@ use crate::{
 /// memory once for many, few enough that what it fetched is still near when they come.
 const FORESEEN: usize = 64;
 
+/// Replies up to this are never dropped: their commands were larger.
+const SHORT_REPLY: usize = 64;
+
 /// What an application may touch besides the service and the sessions.
 pub(crate) struct Listeners<'a> {
     pub(crate) now: Time,
     pub(crate) wall_ms: u64,
     /// Reads run in it, between commands.
     pub(crate) front: &'a mut dyn Front,
+    /// With so many bytes of replies waiting, further ones are dropped.
+    pub(crate) reply_bytes: usize,
     pub(crate) origin: &'a mut Origin,
     pub(crate) completions: &'a mut Completions,
     pub(crate) counters: &'a mut Counters,
@@ -236,7 +241,7 @@ impl<S: StateMachine> Applier<S> {
             let item = self.read_up_to_command(&mut items, to);
             let outcome = self.execute_one(CommandId { slot, index }, &entry);
             if let Some(Waiter::Front(tag)) = item.map(|item| item.waiter) {
-                tell(to.completions, tag, outcome, &self.reply);
+                tell(to, tag, outcome, &self.reply);
             }
         }
         self.read_up_to_command(&mut items, to);
@@ -309,9 +314,15 @@ impl<S: StateMachine> State for Moment<'_, S> {
     }
 }
 
-fn tell(completions: &mut Completions, tag: Tag, outcome: Result<(), Failure>, reply: &[u8]) {
+fn tell(to: &mut Listeners<'_>, tag: Tag, outcome: Result<(), Failure>, reply: &[u8]) {
     match outcome {
-        Ok(()) => completions.written(tag, reply),
-        Err(failure) => completions.failed(tag, failure),
+        Ok(()) if reply.len() <= SHORT_REPLY || to.completions.bytes() <= to.reply_bytes => {
+            to.completions.written(tag, reply);
+        }
+        Ok(()) => {
+            to.counters.replies_dropped += 1;
+            to.completions.failed(tag, Failure::Unknown);
+        }
+        Err(failure) => to.completions.failed(tag, failure),
     }
 }

@@ -9,6 +9,8 @@ pub struct Counters {
     pub commands_busy: u64,
     /// Commands and reads that ran out of time.
     pub requests_timed_out: u64,
+    /// Commands whose reply was dropped because too many waited.
+    pub replies_dropped: u64,
     /// Own batches formed.
     pub batches_formed: u64,
     /// Own batches offered again: leader change, refusal, reconnection or time-out.

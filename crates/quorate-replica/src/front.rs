@@ -143,8 +143,26 @@ pub trait Front {
     /// Takes the next connection that has output, or is to be closed, since the last call.
     fn next_dirty(&mut self) -> Option<ConnectionId>;
 
-    /// Output waiting for this connection; the reactor removes what it sent from the front.
+    /// Output waiting for this connection; the reactor removes what it sent from the front, and then
+    /// says so with [`Front::sent`].
     fn output(&mut self, connection: ConnectionId) -> &mut Vec<u8>;
+
+    /// Some of the output was sent.
+    fn sent(&mut self, connection: ConnectionId) {
+        let _ = connection;
+    }
+
+    /// Bytes of memory that connections hold: replies, requests, what they prepare. The bound of all
+    /// of them is the front's to know while it works, and the reactor's to enforce between turns.
+    fn held_bytes(&self) -> usize {
+        0
+    }
+
+    /// Those of one connection.
+    fn held_bytes_of(&self, connection: ConnectionId) -> usize {
+        let _ = connection;
+        0
+    }
 
     /// Whether the connection is to be closed once its output is sent.
     fn closing(&self, connection: ConnectionId) -> bool;

@@ -408,6 +408,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             now,
             wall_ms: self.wall_ms,
             front,
+            reply_bytes: self.limits.reply_bytes,
             origin,
             completions,
             counters,

@@ -272,6 +272,60 @@ fn read_in_order_without_commands_runs_in_an_empty_batch() {
     assert_eq!(done(&mut cluster, leader, page), written("1"));
 }
 
+/// Replies as long as the command says.
+#[derive(Default)]
+struct Verbose(u64);
+
+impl StateMachine for Verbose {
+    fn apply(&mut self, _id: CommandId, command: &[u8], reply: &mut Vec<u8>) {
+        self.0 += 1;
+        reply.resize(1000 * usize::from(command[0]), b'x');
+    }
+
+    fn query(&self, _query: &[u8], _wall_ms: u64, reply: &mut Vec<u8>) {
+        reply.extend_from_slice(&self.0.to_be_bytes());
+    }
+}
+
+/// A batch is applied as a whole, however long the replies of its commands are together: what has no
+/// room is dropped, and said to be unknown. Short replies are not.
+#[test]
+fn replies_of_one_batch_are_bounded() {
+    let mut options = Cluster::<Verbose>::options(3, Class::Durable);
+    options.limits.reply_bytes = 10_000;
+    let mut cluster = Cluster::with_options(options, 9, |_| Verbose::default());
+    for node in NODES {
+        cluster.start(node);
+    }
+    assert!(cluster.run_until(10_000, |cluster| cluster.leader().is_some()));
+    for node in NODES {
+        let tags: Vec<_> = [4, 4, 4, 4, 0]
+            .map(|long| cluster.write(node, &[long]))
+            .to_vec();
+        let all = |cluster: &mut Cluster<Verbose>| {
+            tags.iter().all(|tag| cluster.outcome(node, *tag).is_some())
+        };
+        assert!(cluster.run_until(10_000, all));
+        let lengths = tags.iter().map(|tag| match cluster.outcome(node, *tag) {
+            Some(Outcome::Written(reply)) => Some(reply.len()),
+            Some(Outcome::Failed(Failure::Unknown)) => None,
+            other => panic!("{other:?}"),
+        });
+        let lengths: Vec<_> = lengths.collect();
+        assert_eq!(lengths, [Some(4000), Some(4000), Some(4000), None, Some(0)]);
+        assert_eq!(cluster.replica(node).counters().replies_dropped, 1);
+    }
+    let look = cluster.read(NODES[0], b"");
+    let done = |cluster: &mut Cluster<Verbose>| cluster.outcome(NODES[0], look).is_some();
+    assert!(cluster.run_until(10_000, done));
+    let all = Outcome::Read(15u64.to_be_bytes().to_vec());
+    assert_eq!(
+        cluster.outcome(NODES[0], look),
+        Some(&all),
+        "all are executed"
+    );
+}
+
 /// [read-2] Many reads share one round.
 #[test]
 fn many_reads_share_a_confirmation() {

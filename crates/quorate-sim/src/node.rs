@@ -310,6 +310,7 @@ impl Node {
             front: RespFront::new(FrontSettings {
                 version: "sim".into(),
                 store: "memory".into(),
+                client_bytes_max: settings.client_memory,
             }),
             inbox: VecDeque::new(),
             up: BTreeMap::new(),
@@ -380,6 +381,7 @@ pub fn limits(settings: &Settings) -> Limits {
         batch_bytes: 256,
         pending_bytes: 4 << 10,
         completion_bytes: 4 << 10,
+        reply_bytes: 64 << 10,
         waiting_requests: 8,
         payload_bytes: 8 << 10,
         recent_bytes: 2 << 10,

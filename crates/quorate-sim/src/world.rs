@@ -115,6 +115,8 @@ pub struct Counts {
     pub rotted: u64,
     /// Starts as a new incarnation.
     pub forgot: u64,
+    /// Clients closed because they held too much.
+    pub shed: u64,
 }
 
 /// A running simulation.

@@ -407,6 +407,41 @@ fn g20_deaf_client_is_held_back() -> Outcome {
     Ok(())
 }
 
+/// Clients that ask for much and read nothing have a bound together: the worst of them are closed, and
+/// the others go on.
+#[test]
+fn deaf_clients_cost_no_more_than_their_memory() -> Outcome {
+    let settings = Settings {
+        client_memory: 1 << 20,
+        ..Settings::calm(21, 3, Class::Durable)
+    };
+    let mut world = World::elected(settings)?;
+    let leader = world.wait_for_leader()?;
+    let value = "x".repeat(1500);
+    for node in 0..3 {
+        assert_eq!(world.ask(node, &format!("SET x {value}"))?, ok());
+        let deaf: Vec<usize> = (0..20).map(|_| world.client(node)).collect();
+        for client in deaf {
+            world.clients[client].deaf = true;
+            for n in 0..500 {
+                // Half of them in runs, half of them among writes.
+                if n % 100 == 0 && client % 2 == 0 {
+                    world.say(client, &[b"SET", b"y", b"1"]);
+                }
+                world.say(client, &[b"GET", b"x"]);
+            }
+        }
+        for _ in 0..10 {
+            world.run_for(1_000)?;
+            assert_eq!(world.ask(node, "SET z 1")?, ok());
+            assert_eq!(world.ask(node, "GET z")?, bulk("1"));
+        }
+    }
+    assert!(world.counts.shed > 30, "{} closed", world.counts.shed);
+    assert_eq!(world.ask(leader, "GET x")?, bulk(&value));
+    Ok(())
+}
+
 /// G23 A node whose disk fails stops voting and leading, says so, and goes on answering stale
 /// reads; the group goes on; after a restart it votes again ([disk-9]).
 #[test]

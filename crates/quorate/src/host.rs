@@ -244,6 +244,18 @@ impl<S: StateMachine, F: Front> Host for NodeHost<S, F> {
         self.front.output(client)
     }
 
+    fn client_sent(&mut self, client: ConnectionId) {
+        self.front.sent(client);
+    }
+
+    fn clients_held_bytes(&self) -> usize {
+        self.front.held_bytes()
+    }
+
+    fn client_held_bytes(&self, client: ConnectionId) -> usize {
+        self.front.held_bytes_of(client)
+    }
+
     fn client_closing(&self, client: ConnectionId) -> bool {
         self.front.closing(client)
     }
@@ -270,7 +282,8 @@ impl<S: StateMachine, F: Front> Host for NodeHost<S, F> {
     }
 
     fn metrics(&self, out: &mut String) {
-        metrics::render(&self.replica, &self.status(), self.front.connections(), out);
+        let clients = (self.front.connections(), self.front.held_bytes());
+        metrics::render(&self.replica, &self.status(), clients, out);
     }
 
     fn transfer(&mut self, now: Now, to: Option<NodeId>, _: &mut dyn Plane) {

@@ -34,6 +34,8 @@ pub struct Settings {
     pub log_ready_bytes: u64,
     /// Most unparsed input of one client that the front may have to see at once.
     pub client_input_bytes_max: usize,
+    /// Memory for the replies and requests of all clients.
+    pub client_memory_bytes: usize,
     /// How batch and window are chosen. The number of nodes in it does not matter.
     pub tuning: Tuning,
     /// A flush of the log takes at least this long: for measurements. Zero is the disk as it is.
@@ -56,6 +58,7 @@ impl Settings {
             command_bytes_max: 8 << 20,
             log_ready_bytes: 64 << 20,
             client_input_bytes_max: 0,
+            client_memory_bytes: 1 << 30,
             tuning: Tuning::new(1),
             disk_flush: Duration::ZERO,
         }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use quorate_core::time::Time;
 use quorate_replica::front::{ConnectionId, Requests, SessionId, Tag};
 
 use super::{
@@ -64,6 +65,8 @@ impl Watching {
     }
 
     pub(super) fn saw(&mut self, epoch: u64, key: &[u8], version: store::Version) {
+        // Everything of earlier epochs is sent by now: a WATCH waits for it.
+        self.seen.retain(|(seen, _)| *seen >= epoch);
         self.seen.push((
             epoch,
             Watched {
@@ -75,6 +78,11 @@ impl Watching {
 
     pub(super) const fn failed(&mut self, epoch: u64) {
         self.failed = Some(epoch);
+    }
+
+    /// Memory of the keys, those asked for included.
+    fn held_bytes(&self) -> usize {
+        self.asked_bytes + (self.asked + self.seen.capacity()) * size_of::<(u64, Watched)>()
     }
 
     /// Nothing seen so far counts for what follows.
@@ -110,6 +118,8 @@ pub(super) struct Connection {
     pub(super) stale: bool,
     pub(super) session: Option<SessionId>,
     pub(super) acknowledged_below: u64,
+    /// Memory that is counted, besides that of the order.
+    counted: usize,
     /// Nothing more is taken; it closes when all is answered.
     ending: bool,
     /// It was not ready when it was last asked: input may be waiting.
@@ -129,6 +139,7 @@ impl Connection {
             stale: false,
             session: None,
             acknowledged_below: 0,
+            counted: 0,
             ending: false,
             blocked: false,
             marked: false,
@@ -168,8 +179,29 @@ impl Connection {
         std::mem::take(&mut self.parser)
     }
 
-    pub(super) fn return_parser(&mut self, parser: Parser) {
+    pub(super) fn return_parser(&mut self, mut parser: Parser) {
+        parser.rest();
         self.parser = parser;
+    }
+
+    /// Memory that is counted.
+    pub(super) const fn held_bytes(&self) -> usize {
+        self.counted + self.order.counted()
+    }
+
+    /// Counts the memory that is held now.
+    pub(super) fn recount(&mut self, shared: &mut Shared) {
+        self.order.recount(shared);
+        let multi = self.multi.as_ref();
+        let multi = multi.map_or(0, |multi| multi.commands.capacity());
+        let held = multi + self.watching.held_bytes() + self.parser.held_bytes();
+        shared.recount(&mut self.counted, held);
+    }
+
+    /// Output was sent.
+    pub(super) fn sent(&mut self, shared: &mut Shared) {
+        self.order.sent();
+        self.order.recount(shared);
     }
 
     /// Tells the reactor that there is something to send, that it is time to close, or that there
@@ -196,6 +228,9 @@ impl Connection {
         requests: &mut dyn Requests,
     ) {
         let Some(spec) = shared.lookup(arguments.at(0)) else {
+            if is_of_http(arguments.at(0)) {
+                return self.end_foreign(HTTP, shared, requests);
+            }
             let name: String = arguments
                 .at(0)
                 .iter()
@@ -274,8 +309,13 @@ impl Connection {
             self.refuse(&super::local::too_big(bytes_max), shared);
             return;
         }
+        if shared.is_full(shared.command.len()) {
+            self.refuse(super::FULL, shared);
+            return;
+        }
         Encoder(&mut multi.commands).bytes(&shared.command);
         multi.count += 1;
+        shared.recount(&mut self.counted, multi.commands.capacity());
         shared.fresh_reply().simple("QUEUED");
         self.answer(shared);
     }
@@ -305,6 +345,31 @@ impl Connection {
         }
         shared.fresh_reply().error(text);
         self.answer(shared);
+    }
+
+    /// Another protocol, before anything of it is taken for a request. A web page can make a browser
+    /// send requests of HTTP to this port, with commands in their bodies.
+    pub(super) fn end_foreign(
+        &mut self,
+        what: &str,
+        shared: &mut Shared,
+        requests: &mut dyn Requests,
+    ) {
+        let now = Time(requests.wall_ms().saturating_mul(1000));
+        if let Some(untold) = shared.strangers.say(now) {
+            let client = self.id.0;
+            tracing::warn!(
+                client,
+                what,
+                untold,
+                "closed a client that does not speak the Redis protocol; if it is a browser, a web page \
+                 may have tried to send commands"
+            );
+        }
+        self.end_with(
+            &format!("ERR Protocol error: {what} is not spoken here"),
+            shared,
+        );
     }
 
     /// An error, in its place among the replies; then the connection closes.
@@ -342,6 +407,21 @@ impl Connection {
             Local::Multi | Local::Watch | Local::Hello | Local::Quorate
         )
     }
+}
+
+/// What browsers speak.
+pub(super) const HTTP: &str = "HTTP";
+
+/// Whether these are the words of the line that starts a request of HTTP, whose method may be the
+/// name of a command.
+pub(super) fn starts_http(words: &Arguments<'_>) -> bool {
+    words.len() == 3 && words.at(2).starts_with(b"HTTP/")
+}
+
+/// Whether this is the first word of a line of HTTP: of one that brings a body, or of the header that
+/// every request has before its body.
+const fn is_of_http(word: &[u8]) -> bool {
+    word.eq_ignore_ascii_case(b"post") || word.eq_ignore_ascii_case(b"host:")
 }
 
 fn printable(byte: u8) -> char {

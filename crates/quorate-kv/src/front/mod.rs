@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, VecDeque};
 use quorate_replica::front::{
     Completion, ConnectionId, Failure, Front, Requests, State, Tag, Tags,
 };
+use quorate_replica::seldom::Seldom;
 use rustc_hash::FxHashMap;
 
 use crate::{
     command::{FAMILIES, Spec},
     resp::{
         reply::Reply,
-        request::{ARGUMENTS_MAX, FRAMING_BYTES_MAX, Parsed},
+        request::{ARGUMENTS_MAX, FRAMING_BYTES_MAX, Parsed, ProtocolError},
     },
 };
 
@@ -21,15 +22,28 @@ mod local;
 mod order;
 mod session;
 
-use connection::Connection;
+use connection::{Connection, HTTP, starts_http};
 
-/// What the front says about its process.
-#[derive(Clone, Debug, Default)]
+/// What the front says about its process, and may use of it.
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// Version of the binary.
     pub version: String,
     /// `lsm` or `memory`.
     pub store: String,
+    /// With so many bytes held for all connections no read is answered, and no command queued for a
+    /// transaction. Who holds most is closed well before, at the end of a turn.
+    pub client_bytes_max: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            version: String::new(),
+            store: String::new(),
+            client_bytes_max: 1 << 30,
+        }
+    }
 }
 
 /// Most bytes that the reactor may have to hold for one connection before a request is complete,
@@ -74,6 +88,10 @@ struct Shared {
     settings: Settings,
     /// Requests taken since the start.
     processed: u64,
+    /// Memory of all connections.
+    held_bytes: usize,
+    /// Complaints about clients of another protocol.
+    strangers: Seldom,
 }
 
 impl Shared {
@@ -95,6 +113,17 @@ impl Shared {
         let mut query = self.spare.pop().unwrap_or_default();
         query.extend_from_slice(&self.command);
         query
+    }
+
+    /// Counts memory that something held before, and holds now.
+    const fn recount(&mut self, counted: &mut usize, now: usize) {
+        self.held_bytes = self.held_bytes - *counted + now;
+        *counted = now;
+    }
+
+    /// Whether so many bytes more are too many.
+    const fn is_full(&self, more: usize) -> bool {
+        self.held_bytes.saturating_add(more) > self.settings.client_bytes_max
     }
 
     /// Keeps the memory of a query that was answered, if it is small.
@@ -144,6 +173,8 @@ impl RespFront {
             clients: BTreeMap::new(),
             settings,
             processed: 0,
+            held_bytes: 0,
+            strangers: Seldom::default(),
         };
         Self {
             connections: FxHashMap::default(),
@@ -170,6 +201,7 @@ impl Front for RespFront {
             return bytes.len();
         };
         let used = receive(client, bytes, &mut self.shared, requests);
+        client.recount(&mut self.shared);
         client.mark(&mut self.shared);
         used
     }
@@ -219,6 +251,7 @@ impl Front for RespFront {
             (_, Target::Run) => client.run_failed(tag, Failure::Unknown, &mut self.shared),
         }
         client.advance(&mut self.shared, requests);
+        client.recount(&mut self.shared);
         client.mark(&mut self.shared);
     }
 
@@ -255,6 +288,21 @@ impl Front for RespFront {
         }
     }
 
+    fn sent(&mut self, connection: ConnectionId) {
+        if let Some(client) = self.connections.get_mut(&connection) {
+            client.sent(&mut self.shared);
+        }
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.shared.held_bytes
+    }
+
+    fn held_bytes_of(&self, connection: ConnectionId) -> usize {
+        let client = self.connections.get(&connection);
+        client.map_or(0, Connection::held_bytes)
+    }
+
     fn closing(&self, connection: ConnectionId) -> bool {
         self.connections
             .get(&connection)
@@ -266,6 +314,7 @@ impl Front for RespFront {
         let Some(client) = self.connections.remove(&connection) else {
             return;
         };
+        self.shared.held_bytes -= client.held_bytes();
         for tag in client.open_tags() {
             self.shared.tags.take(tag);
             requests.forget(tag);
@@ -312,10 +361,16 @@ fn receive(
                 arguments,
                 used: more,
             }) => {
+                let in_line = bytes[used] != b'*';
                 used += more;
                 shared.processed += 1;
-                client.request(&arguments, shared, requests);
+                if in_line && starts_http(&arguments) {
+                    client.end_foreign(HTTP, shared, requests);
+                } else {
+                    client.request(&arguments, shared, requests);
+                }
             }
+            Err(ProtocolError::Tls) => client.end_foreign("TLS", shared, requests),
             Err(error) => client.end_with(&format!("ERR Protocol error: {error}"), shared),
         }
     }
@@ -324,6 +379,10 @@ fn receive(
     // Nothing is understood behind QUIT or garbage.
     if client.ending() { bytes.len() } else { used }
 }
+
+/// What a client is told when the memory for all of them is used up.
+const FULL: &str = "BUSY not executed: replies and requests of all clients fill the memory that this \
+    node has for them (--client-memory)";
 
 /// What a client is told when there is no reply. The words in capitals are the contract.
 fn failure_text(failure: Failure) -> &'static str {

@@ -24,6 +24,10 @@ use crate::{
     resp::reply::{Reply, Version, render},
 };
 
+/// An idle connection keeps no more memory than this for its output,
+const IDLE_OUTPUT_BYTES: usize = 16 * 1024;
+/// and for so many places.
+const IDLE_PLACES: usize = 64;
 /// With so many bytes of replies waiting, reads already taken are refused.
 const OUTPUT_BYTES_HARD: usize = 64 * 1024 * 1024;
 
@@ -144,6 +148,10 @@ pub(super) struct Order {
     pub(super) open_bytes: usize,
     /// Bytes of replies that wait for earlier ones.
     done_bytes: usize,
+    /// Bytes of requests that are kept here: reads, and writes that are not sent.
+    kept_bytes: usize,
+    /// Memory that is counted.
+    counted: usize,
     /// Writes under way whose replies may be large.
     pub(super) returning: usize,
 }
@@ -160,6 +168,26 @@ impl Order {
     /// Bytes of replies.
     pub(super) const fn buffered(&self) -> usize {
         self.output.len() + self.done_bytes
+    }
+
+    pub(super) const fn counted(&self) -> usize {
+        self.counted
+    }
+
+    pub(super) fn recount(&mut self, shared: &mut Shared) {
+        let places = self.places.capacity() * size_of::<Place>();
+        let held = self.output.capacity() + self.done_bytes + self.kept_bytes + places;
+        shared.recount(&mut self.counted, held);
+    }
+
+    /// Output was sent: what a burst took is given back when it is over.
+    pub(super) fn sent(&mut self) {
+        if self.output.is_empty() {
+            self.output.shrink_to(IDLE_OUTPUT_BYTES);
+        }
+        if self.places.is_empty() {
+            self.places.shrink_to(IDLE_PLACES);
+        }
     }
 
     pub(super) fn open_tags(&self) -> VecDeque<Tag> {
@@ -182,6 +210,7 @@ impl Order {
     /// A reply that needs nobody else.
     pub(super) fn push_answer(&mut self, neutral: &[u8], version: Version) {
         if self.places.is_empty() {
+            self.make_room(neutral.len());
             render(neutral, version, &mut self.output);
             return;
         }
@@ -196,12 +225,14 @@ impl Order {
 
     pub(super) fn push_read(&mut self, read: Read, version: Version) {
         let bytes = read.query.len();
+        self.kept_bytes += bytes;
         self.push(State::Reading(read), version, bytes, false);
     }
 
     pub(super) fn push_write(&mut self, write: Write, returning: bool, version: Version) {
         let bytes = write.command.len();
         self.held += 1;
+        self.kept_bytes += bytes;
         self.push(State::Held(write), version, bytes, returning);
     }
 
@@ -270,9 +301,19 @@ impl Order {
         self.open_bytes -= bytes;
         self.returning -= usize::from(returning);
         if at_front {
+            self.make_room(neutral.len());
             render(neutral, version, &mut self.output);
             self.pop();
             self.flush();
+        }
+    }
+
+    /// A large output grows by quarters: twice as much would be memory that nobody needs.
+    fn make_room(&mut self, bytes: usize) {
+        const LARGE: usize = 1024 * 1024;
+        let length = self.output.len();
+        if length > LARGE && self.output.capacity() - length < bytes {
+            self.output.reserve_exact(bytes.max(length / 4));
         }
     }
 
@@ -287,15 +328,25 @@ impl Order {
         while let Some(Place {
             state: State::Done(reply),
             ..
-        }) = self.places.front()
+        }) = self.places.front_mut()
         {
-            self.output.extend_from_slice(reply);
+            let reply = std::mem::take(reply);
+            self.make_room(reply.len());
+            self.output.extend_from_slice(&reply);
             self.done_bytes -= reply.len();
             self.pop();
         }
     }
 
     fn fail(&mut self, number: u64, failure: Failure, shared: &mut Shared) {
+        if let Some(Place {
+            state: State::Reading(read) | State::InOrder(_, read),
+            ..
+        }) = self.place(number)
+        {
+            let bytes = std::mem::take(&mut read.query).len();
+            self.kept_bytes -= bytes;
+        }
         shared.fresh_reply().error(failure_text(failure));
         self.finish(number, &shared.reply);
     }
@@ -420,6 +471,7 @@ impl Order {
         requests: &mut dyn Requests,
     ) {
         self.held -= 1;
+        self.kept_bytes -= write.command.len();
         let tag = shared.tag(connection, Target::Place(number));
         let sent = match write.how {
             How::Plain(None) => requests.write(tag, &write.command),
@@ -476,7 +528,12 @@ impl Order {
         shared: &mut Shared,
         ask: &mut dyn FnMut(&[u8], &mut Vec<u8>),
     ) {
-        let full = self.buffered() > OUTPUT_BYTES_HARD;
+        self.recount(shared);
+        let full = if self.buffered() > OUTPUT_BYTES_HARD {
+            Some("BUSY not executed: too many replies wait for this client to read them")
+        } else {
+            shared.is_full(0).then_some(super::FULL)
+        };
         let Some(place) = self.place(number) else {
             return;
         };
@@ -484,14 +541,14 @@ impl Order {
             return;
         };
         let (query, what) = (std::mem::take(&mut read.query), read.what);
+        self.kept_bytes -= query.len();
         let mut reply = shared.fresh_reply();
-        if full {
-            reply.error("BUSY not executed: too many replies wait for this client to read them");
-        } else {
-            ask(&query, reply.0);
+        match full {
+            Some(text) => reply.error(text),
+            None => ask(&query, reply.0),
         }
         if let Query::Watch(epoch) = what {
-            watch(watching, epoch, &query, full, reply.0);
+            watch(watching, epoch, &query, full.is_some(), reply.0);
         }
         self.finish(number, &shared.reply);
         shared.reuse(query);

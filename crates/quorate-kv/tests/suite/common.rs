@@ -268,9 +268,19 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) fn new(world: World) -> Self {
+        Self::with(world, Settings::default().client_bytes_max)
+    }
+
+    /// One whose connections may hold no more than this together.
+    pub(crate) fn with_client_bytes(bytes: usize) -> Self {
+        Self::with(World::memory(), bytes)
+    }
+
+    fn with(world: World, client_bytes_max: usize) -> Self {
         let settings = Settings {
             version: "0.0.0".into(),
             store: "memory".into(),
+            client_bytes_max,
         };
         Self {
             front: RespFront::new(settings),
@@ -306,6 +316,7 @@ impl Node {
             let mut moved = false;
             while let Some(id) = self.front.next_dirty() {
                 let sent = std::mem::take(self.front.output(id));
+                self.front.sent(id);
                 moved |= !sent.is_empty();
                 self.output.get_mut(&id).unwrap().extend_from_slice(&sent);
             }
@@ -337,6 +348,12 @@ impl Node {
 
     /// Tells the front one thing.
     pub(crate) fn tell(&mut self, index: usize) {
+        self.tell_silently(index);
+        self.pump();
+    }
+
+    /// The same, and nothing is sent.
+    pub(crate) fn tell_silently(&mut self, index: usize) {
         let told = self.world.told.remove(index);
         let completion = match &told {
             Told::Written(tag, reply) => Completion::Written(*tag, reply),
@@ -346,7 +363,6 @@ impl Node {
             Told::Failed(tag, failure) => Completion::Failed(*tag, *failure),
         };
         self.front.completed(completion, &mut self.world);
-        self.pump();
     }
 
     /// Everything in its order, until nothing is left to do.

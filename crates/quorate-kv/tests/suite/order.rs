@@ -337,6 +337,54 @@ fn quit_waits_for_what_was_asked_before() {
     assert_eq!(node.input[&client], b"", "what follows is thrown away");
 }
 
+/// What a web page can make a browser send, and whoever speaks TLS: nothing of it is executed.
+#[test]
+fn other_protocols_are_closed_before_anything_is_executed() {
+    let body = "\r\nSET a 1\r\n*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n";
+    let requests = [
+        "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n",
+        "post\r\n",
+        "*2\r\n$4\r\nPOST\r\n$1\r\n/\r\n",
+        "GET / HTTP/1.1\r\n",
+        "PUT /a%20b HTTP/1.1\r\n",
+        "OPTIONS * HTTP/1.1\r\n",
+        "PROPFIND / HTTP/1.0\r\n",
+        "SET a HTTP/1.1\r\n",
+        "FLUSHALL /  HTTP/1.1\r\n",
+        "NEW METHOD / HTTP/1.1\r\nUser-Agent: y\r\nhOsT: x\r\n",
+        "\x16\x03\x01\x02\x00\x01\x00\x01\u{fc}\x03\x03",
+    ];
+    for request in requests {
+        for piece in [1, 7, 1000] {
+            let mut node = Node::memory();
+            let client = node.connect();
+            let bytes: Vec<u8> = request.chars().map(|c| u8::try_from(c).unwrap()).collect();
+            for piece in [&bytes, body.as_bytes()].concat().chunks(piece) {
+                node.feed(client, piece);
+            }
+            node.settle();
+            assert!(node.front.closing(client), "{request:?}");
+            let reply = node.take(client);
+            let last = reply.split_terminator('|').next_back().unwrap();
+            assert!(
+                last.starts_with("-ERR Protocol error: "),
+                "{request:?}: {reply}"
+            );
+            let other = node.connect();
+            assert_eq!(node.say(other, "GET a"), "$-1|", "{request:?}");
+        }
+    }
+    // Words of HTTP elsewhere are data.
+    let mut node = Node::memory();
+    let client = node.connect();
+    assert_eq!(node.say(client, "SET post HTTP/1.1"), "+OK|");
+    assert_eq!(node.say(client, "EXISTS post host:"), ":1|");
+    assert_eq!(
+        node.say(client, "\x16\x16"),
+        "-ERR unknown command '??', see docs/commands.md|"
+    );
+}
+
 #[test]
 fn requests_under_way_are_bounded_and_go_on_when_there_is_room() {
     let mut node = Node::memory();
@@ -417,6 +465,114 @@ fn very_many_replies_that_nobody_reads_become_errors() {
     let reply = node.take(client);
     assert!(reply.len() < 80 << 20);
     assert_eq!(reply.matches("-BUSY not executed").count(), 30);
+}
+
+/// Reads of all connections share one memory: when it is full they are refused, in order among
+/// writes as well, and go on when there is room.
+#[test]
+fn replies_of_all_connections_are_bounded_together() {
+    let mut node = Node::with_client_bytes(3 << 20);
+    let writer = node.connect();
+    let value = "x".repeat(100_000);
+    node.ask(writer, &["SET", "a", &value]);
+    node.take(writer);
+    let clients: Vec<_> = (0..8).map(|_| node.connect()).collect();
+    let full = "-BUSY not executed: replies and requests of all clients fill";
+    for script in ["GET a\r\n".repeat(9), "SET b 1\r\nGET a\r\n".repeat(9)] {
+        let mut refused = 0;
+        // The reactor cannot send: the outputs are left as they are.
+        for &client in &clients {
+            node.front
+                .received(client, script.as_bytes(), &mut node.world);
+        }
+        while !node.world.asked.is_empty() || !node.world.told.is_empty() {
+            node.execute(0);
+            while !node.world.told.is_empty() {
+                node.tell_silently(0);
+            }
+        }
+        let held = node.front.held_bytes();
+        assert!((2 << 20..5 << 20).contains(&held), "{held}");
+        let each = clients
+            .iter()
+            .map(|client| node.front.held_bytes_of(*client));
+        assert!(
+            held - each.sum::<usize>() < 10_000,
+            "the others hold nearly nothing"
+        );
+        for &client in &clients {
+            let output = std::mem::take(node.front.output(client));
+            node.front.sent(client);
+            refused += String::from_utf8(output).unwrap().matches(full).count();
+        }
+        assert!((40..60).contains(&refused), "{refused} refused");
+        let held = node.front.held_bytes();
+        assert!(held < 200_000, "{held} are held for nothing");
+    }
+    assert!(node.say(writer, "GET a").len() > 100_000);
+    for client in clients {
+        node.front.closed(client, &mut node.world);
+    }
+    node.front.closed(writer, &mut node.world);
+    assert_eq!(node.front.held_bytes(), 0);
+}
+
+/// What is queued between MULTI and EXEC counts as well; who is refused has no transaction any more,
+/// and holds nothing for it.
+#[test]
+fn transactions_that_are_queued_are_bounded_together() {
+    let mut node = Node::with_client_bytes(8 << 20);
+    let value = "x".repeat(1 << 20);
+    let clients: Vec<_> = (0..6).map(|_| node.connect()).collect();
+    let mut full = Vec::new();
+    for &client in &clients {
+        assert_eq!(node.say(client, "MULTI"), "+OK|");
+        for _ in 0..2 {
+            let reply = node.ask(client, &["SET", "a", &value]);
+            if reply.starts_with("-BUSY not executed") {
+                full.push(client);
+                break;
+            }
+            assert_eq!(reply, "+QUEUED|");
+        }
+        assert!(node.front.held_bytes() < 10 << 20);
+    }
+    assert!(full.len() >= 2 && !full.contains(&clients[0]), "{full:?}");
+    for &client in &clients {
+        let expected = if full.contains(&client) {
+            "-EXECABORT Transaction discarded because of previous errors.|"
+        } else {
+            "*2|+OK|+OK|"
+        };
+        assert_eq!(node.say(client, "EXEC"), expected);
+    }
+    let held = node.front.held_bytes();
+    assert!(held < 100_000, "{held} are held for nothing");
+}
+
+/// Whatever a connection did before, at rest it holds little.
+#[test]
+fn a_connection_at_rest_holds_little() {
+    let mut node = Node::memory();
+    let client = node.connect();
+    let value = "x".repeat(1 << 20);
+    node.ask(client, &["SET", "a", &value]);
+    node.feed(client, &b"GET a\r\nINCR n\r\n".repeat(20));
+    node.settle();
+    let keys: Vec<String> = (0..100_000).map(|n| n.to_string()).collect();
+    let words: Vec<&str> = std::iter::once("EXISTS")
+        .chain(keys.iter().map(String::as_str))
+        .collect();
+    node.ask(client, &words);
+    node.feed(client, &b"GETRANGE a 0 9\r\n".repeat(3000));
+    node.settle();
+    for _ in 0..3000 {
+        node.feed(client, b"WATCH a b c\r\nUNWATCH\r\n");
+        node.settle();
+    }
+    node.take(client);
+    let held = node.front.held_bytes_of(client);
+    assert!(held < 40_000, "{held}");
 }
 
 #[test]

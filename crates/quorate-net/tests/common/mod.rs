@@ -356,6 +356,16 @@ impl Host for Fake {
         self.outputs.get_mut(&client.0).unwrap()
     }
 
+    fn client_sent(&mut self, _: ConnectionId) {}
+
+    fn clients_held_bytes(&self) -> usize {
+        self.outputs.values().map(Vec::len).sum()
+    }
+
+    fn client_held_bytes(&self, client: ConnectionId) -> usize {
+        self.outputs.get(&client.0).map_or(0, Vec::len)
+    }
+
     fn client_closing(&self, client: ConnectionId) -> bool {
         self.closing.contains(&client.0)
     }

@@ -6,6 +6,7 @@ use quorate_core::{effect::Role, node_id::NodeId, time::Time};
 use quorate_replica::{
     front::{ConnectionId, Front},
     plane::Plane,
+    pressure::heaviest,
     status::Addresses,
 };
 use quorate_wire::{BODY_BYTES_MAX, Decoded, Lane, decode};
@@ -86,6 +87,7 @@ impl World {
         turn.take_requests(running);
         turn.poll(running);
         let broken = turn.broken;
+        let held = held_bytes(running);
         let queued = running.requests.values().any(|bytes| !bytes.is_empty());
         self.check_told(node)?;
         self.send_frames(node)?;
@@ -103,7 +105,11 @@ impl World {
             .is_stopped()
             .then(|| running.replica.stopped_cleanly());
         self.plan_disk(node);
+        // A large reply may double what one client holds.
+        let most = 2 * self.settings.client_memory + (64 << 10);
+        bounds::within("what clients left unread", node, held, most)?;
         self.send_replies(node);
+        self.shed(node);
         self.notice(node);
         self.check_status(node, life)?;
         self.check_bounds(node)?;
@@ -200,6 +206,7 @@ impl World {
                 continue;
             }
             let bytes = take(running.front.output(connection));
+            running.front.sent(connection);
             let closing = running.front.closing(connection);
             out.extend(owner.map(|client| (client.index, connection, bytes, closing)));
         }
@@ -215,6 +222,41 @@ impl World {
             );
             if closing {
                 self.at(at, Event::ClientDown { client, connection });
+            }
+        }
+    }
+
+    /// Clients that hold too much are closed, as the reactor does it.
+    fn shed(&mut self, node: usize) {
+        let max = self.settings.client_memory;
+        let (now, wall_ms) = {
+            let process = &self.nodes[node];
+            (process.time(self.now), process.clock.wall_ms(self.now))
+        };
+        loop {
+            let Some(running) = &mut self.nodes[node].running else {
+                return;
+            };
+            let clients = running.requests.iter().map(|(connection, bytes)| {
+                let held = running.front.held_bytes_of(*connection);
+                (*connection, bytes.len() + held)
+            });
+            let Some((connection, bytes)) = heaviest(held_bytes(running), max, clients) else {
+                return;
+            };
+            running.requests.remove(&connection);
+            let Running { front, replica, .. } = running;
+            front.closed(connection, &mut replica.requests(now, wall_ms));
+            self.counts.shed += 1;
+            self.line(
+                &name(node),
+                "sheds",
+                format_args!("a client of {bytes} bytes"),
+            );
+            let owner = |client: &Client| client.connection.is_some_and(|(id, _)| id == connection);
+            if let Some(client) = self.clients.iter().position(owner) {
+                let wait = self.dice.between(50, 1000);
+                self.after(wait, Event::ClientDown { client, connection });
             }
         }
     }
@@ -279,6 +321,12 @@ impl World {
         let requests = running.requests.values().map(Vec::len).max().unwrap_or(0);
         bounds::within("a client's input", node, requests, 2 * REQUEST_BYTES_MAX)
     }
+}
+
+/// Memory that a node holds for its clients.
+fn held_bytes(running: &Running) -> usize {
+    let requests: usize = running.requests.values().map(Vec::len).sum();
+    requests + running.front.held_bytes()
 }
 
 /// What a turn costs, as the node's tuner sees it: mostly little, at times very much.
