@@ -20,5 +20,6 @@ pub mod expiry;
 pub mod front;
 pub mod glob;
 pub mod resp;
+pub mod scripts;
 pub mod service;
 pub mod store;

@@ -5,7 +5,7 @@ use quorate_replica::service::{CommandId, MetaChange, StateMachine};
 
 use crate::{
     command::Op,
-    commands::{MALFORMED, Reading, Writing, execute, first_key, read, transactions},
+    commands::{MALFORMED, Notice, Reading, Writing, execute, first_key, read, transactions},
     encode::{Decoder, Malformed},
     expiry::Proposals,
     resp::reply::Reply,
@@ -19,6 +19,8 @@ pub struct Service {
     proposals: Proposals,
     /// Kept for its memory.
     foreseen: Vec<Position>,
+    /// What commands told since the last look.
+    notices: Vec<Notice>,
 }
 
 impl Service {
@@ -29,6 +31,7 @@ impl Service {
             applied_to: Slot::FIRST,
             proposals: Proposals::default(),
             foreseen: Vec::new(),
+            notices: Vec::new(),
         }
     }
 
@@ -58,6 +61,7 @@ impl StateMachine for Service {
             store: &mut *self.store,
             applied_to: self.applied_to,
             version: id.into(),
+            notices: &mut self.notices,
         };
         let done = match decoder.byte().ok().and_then(Op::from_byte) {
             None => Err(Malformed),
@@ -99,6 +103,13 @@ impl StateMachine for Service {
         let (applied_to, meta) = self.store.recovered();
         self.applied_to = applied_to;
         (applied_to, meta)
+    }
+
+    fn take_notices(&mut self, each: &mut dyn FnMut(&[u8], &[u8])) {
+        for (channel, message) in self.notices.drain(..) {
+            each(&channel, &message);
+        }
+        self.notices.shrink_to(1024);
     }
 
     fn due(&mut self, wall_ms: u64, limit: usize, each: &mut dyn FnMut(&[u8])) {

@@ -98,7 +98,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.counters.applied_from_log += 1;
             self.apply_one(now, range, value, Some(&bytes), front);
         }
-        self.applied();
+        self.applied(front);
     }
 
     /// Catch-up for others, questions of this node's own; within a budget per turn.

@@ -140,6 +140,11 @@ pub trait Front {
         let _ = (tag, state);
     }
 
+    /// An applied command told this, for whoever listens to that subject.
+    fn notice(&mut self, subject: &[u8], message: &[u8]) {
+        let _ = (subject, message);
+    }
+
     /// Takes the next connection that has output, or is to be closed, since the last call.
     fn next_dirty(&mut self) -> Option<ConnectionId>;
 

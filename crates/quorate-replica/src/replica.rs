@@ -387,7 +387,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             budget = budget.saturating_sub(payload.as_ref().map_or(64, |payload| payload.len()));
             self.apply_one(now, range, value, payload.as_deref(), front);
         }
-        self.applied();
+        self.applied(front);
     }
 
     pub(crate) fn apply_one(
@@ -417,8 +417,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.history.push(range, value);
     }
 
-    pub(crate) fn applied(&mut self) {
+    pub(crate) fn applied(&mut self, front: &mut dyn Front) {
         self.applier.commit();
+        self.applier
+            .service
+            .take_notices(&mut |subject, message| front.notice(subject, message));
         let applied_to = self.applier.applied_to();
         self.payloads.unpin_below(applied_to);
         self.reads.release(applied_to, &mut self.completions);

@@ -87,6 +87,10 @@ impl StateMachine for Tap {
         self.service.recovered()
     }
 
+    fn take_notices(&mut self, each: &mut dyn FnMut(&[u8], &[u8])) {
+        self.service.take_notices(each);
+    }
+
     fn due(&mut self, wall_ms: u64, limit: usize, each: &mut dyn FnMut(&[u8])) {
         self.service.due(wall_ms, limit, each);
     }

@@ -6,18 +6,47 @@ use crate::{
     command::{Deadline, Op, REPLY_BYTES_MAX},
     encode::{Decoder, Malformed},
     resp::reply::Reply,
-    store::{Store, Version},
+    store::{Entry, Store, Version},
 };
 
+pub mod channels;
+pub mod conditions;
 pub mod counters;
 pub mod expiry;
 pub mod keys;
+pub mod locks;
+pub mod scripts;
 pub mod server;
 pub mod strings;
 pub mod transactions;
 
 /// The error for bytes that are no command; nothing was changed.
 pub const MALFORMED: &str = "ERR malformed command";
+
+/// The error for a command on strings and a key that is no string.
+pub const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+
+/// The reply says it already.
+pub(crate) struct WrongType;
+
+/// What a key has, for a command on strings.
+pub(crate) fn string<'s>(
+    store: &'s dyn Store,
+    key: &[u8],
+    reply: &mut Reply<'_>,
+) -> Result<Option<Entry<'s>>, WrongType> {
+    let entry = store.get(key);
+    match &entry {
+        Some(found) if locks::is_lock(&found.value) => {
+            reply.error(WRONG_TYPE);
+            Err(WrongType)
+        }
+        _ => Ok(entry),
+    }
+}
+
+/// A message that a command leaves for those who listen: channel and text.
+pub type Notice = (Box<[u8]>, Box<[u8]>);
 
 /// What a read may see.
 #[derive(Clone, Copy)]
@@ -38,6 +67,8 @@ pub struct Writing<'a> {
     pub applied_to: Slot,
     /// The command, as the version of what it changes.
     pub version: Version,
+    /// What it tells others; no part of the data.
+    pub notices: &'a mut Vec<Notice>,
 }
 
 impl Writing<'_> {
@@ -68,7 +99,7 @@ pub fn first_key(command: &[u8]) -> Option<&[u8]> {
         Op::IncrBy => {
             from.signed().ok()?;
         }
-        Op::GetDel => {}
+        Op::GetDel | Op::DelIf => {}
         Op::Expire => {
             from.byte().ok()?;
         }
@@ -116,6 +147,8 @@ pub fn read(
         Op::RandomKey => keys::random_key(from, state, reply),
         Op::Versions => transactions::versions(from, state, reply),
         Op::Digest => server::digest(from, state, reply),
+        Op::ValueDigest => conditions::digest(from, state, reply),
+        Op::LockHolder => locks::holder(from, state, reply),
         _ => Err(Malformed),
     }
 }
@@ -143,6 +176,15 @@ fn write(
         Op::Expire => expiry::expire(from, state, reply),
         Op::Persist => expiry::persist(from, state, reply),
         Op::Expired => expiry::expired(from, state, reply),
+        Op::DelIf => conditions::del_if(from, state, reply),
+        Op::ExpireEqual => locks::expire_equal(from, state, reply),
+        Op::DelEqual => locks::del_equal(from, state, reply),
+        Op::SetAll => locks::set_all(from, state, reply),
+        Op::Lock => locks::lock(from, state, reply),
+        Op::Unlock => locks::unlock(from, state, reply),
+        Op::RenewLocks => locks::renew(from, state, reply),
+        Op::BreakLock => locks::break_lock(from, state, reply),
+        Op::Publish => channels::publish(from, state, reply),
         _ => Err(Malformed),
     }
 }

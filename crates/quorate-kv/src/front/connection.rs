@@ -7,6 +7,7 @@ use quorate_replica::front::{ConnectionId, Requests, SessionId, Tag};
 
 use super::{
     Shared,
+    channels::Subscriptions,
     order::{Order, Read, Write},
 };
 use crate::{
@@ -114,6 +115,7 @@ pub(super) struct Connection {
     pub(super) version: Version,
     pub(super) multi: Option<Multi>,
     pub(super) watching: Watching,
+    pub(super) subscriptions: Subscriptions,
     /// Reads are answered from this node as it stands (READONLY).
     pub(super) stale: bool,
     pub(super) session: Option<SessionId>,
@@ -136,6 +138,7 @@ impl Connection {
             version: Version::default(),
             multi: None,
             watching: Watching::default(),
+            subscriptions: Subscriptions::default(),
             stale: false,
             session: None,
             acknowledged_below: 0,
@@ -194,7 +197,10 @@ impl Connection {
         self.order.recount(shared);
         let multi = self.multi.as_ref();
         let multi = multi.map_or(0, |multi| multi.commands.capacity());
-        let held = multi + self.watching.held_bytes() + self.parser.held_bytes();
+        let mut held = multi + self.watching.held_bytes() + self.parser.held_bytes();
+        if !self.subscriptions.is_empty() {
+            held += self.subscriptions.held_bytes();
+        }
         shared.recount(&mut self.counted, held);
     }
 
@@ -247,8 +253,21 @@ impl Connection {
             self.refuse(&wrong_arity(spec.name), shared);
             return;
         }
+        if !self.may_ask(spec.name) {
+            let text = format!(
+                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are \
+                 allowed in this context",
+                spec.name
+            );
+            self.refuse(&text, shared);
+            return;
+        }
         match spec.handler {
             Handler::Local(local) => self.local(local, arguments, shared, requests),
+            Handler::Script(by) => {
+                let encoded = shared.encode_script(by, spec.name, arguments, requests);
+                self.encoded(encoded, spec.name, shared, requests);
+            }
             Handler::Data(encode) => {
                 let request = Request {
                     name: spec.name,
@@ -257,12 +276,24 @@ impl Connection {
                     value_bytes_max: requests.command_bytes_max(),
                 };
                 super::fresh(&mut shared.command);
-                match encode(&request, &mut Encoder(&mut shared.command)) {
-                    Ok(()) => self.data(shared, requests),
-                    Err(Refusal::Arity) => self.refuse(&wrong_arity(spec.name), shared),
-                    Err(Refusal::Text(text)) => self.refuse_in_place(&text, shared, requests),
-                }
+                let encoded = encode(&request, &mut Encoder(&mut shared.command));
+                self.encoded(encoded, spec.name, shared, requests);
             }
+        }
+    }
+
+    /// A command or query is in the scratch buffer, or it is none.
+    fn encoded(
+        &mut self,
+        encoded: Result<(), Refusal>,
+        name: &str,
+        shared: &mut Shared,
+        requests: &mut dyn Requests,
+    ) {
+        match encoded {
+            Ok(()) => self.data(shared, requests),
+            Err(Refusal::Arity) => self.refuse(&wrong_arity(name), shared),
+            Err(Refusal::Text(text)) => self.refuse_in_place(&text, shared, requests),
         }
     }
 
@@ -404,7 +435,12 @@ impl Connection {
     pub(super) const fn outside_multi(local: Local) -> bool {
         matches!(
             local,
-            Local::Multi | Local::Watch | Local::Hello | Local::Quorate
+            Local::Multi
+                | Local::Watch
+                | Local::Hello
+                | Local::Quorate
+                | Local::Subscribe
+                | Local::Unsubscribe
         )
     }
 }

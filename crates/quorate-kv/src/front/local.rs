@@ -17,6 +17,7 @@ use crate::{
         reply::{Reply, Version},
         request::{Arguments, parse_integer},
     },
+    scripts::{self, Scripts},
 };
 
 /// The version of Redis whose commands these are: some clients choose by it what to ask.
@@ -58,6 +59,8 @@ impl Connection {
             Local::Reset => self.reset(shared),
             Local::Hello => self.hello(arguments, shared),
             Local::Quorate => self.quorate(arguments, shared, requests),
+            Local::Subscribe => self.subscribe(arguments, shared),
+            Local::Unsubscribe => self.unsubscribe(arguments, shared),
             _ => {
                 self.simple(local, arguments, shared, requests);
                 if self.multi.is_some() {
@@ -95,6 +98,11 @@ impl Connection {
         let r = &mut Reply(&mut reply);
         match local {
             Local::Ping => match arguments.len() {
+                1 | 2 if self.only_listens() => {
+                    r.array(2);
+                    r.bulk(b"pong");
+                    r.bulk(arguments.at(1));
+                }
                 1 => r.simple("PONG"),
                 2 => r.bulk(arguments.at(1)),
                 _ => r.error(&wrong_arity("ping")),
@@ -125,6 +133,7 @@ impl Connection {
                 self.watching.end_epoch();
                 r.ok();
             }
+            Local::Script => script(arguments, &mut shared.scripts, r),
             Local::Multi
             | Local::Exec
             | Local::Discard
@@ -132,6 +141,8 @@ impl Connection {
             | Local::Quit
             | Local::Reset
             | Local::Hello
+            | Local::Subscribe
+            | Local::Unsubscribe
             | Local::Quorate => r.error("ERR not a simple command"),
         }
         shared.reply = reply;
@@ -206,6 +217,7 @@ impl Connection {
         self.session = None;
         self.acknowledged_below = 0;
         shared.clients.insert(self.id, String::new());
+        self.subscriptions.clear(self.id, &mut shared.channels);
         self.reply(shared, |r| r.simple("RESET"));
     }
 
@@ -416,6 +428,29 @@ fn config(arguments: &Arguments<'_>, requests: &dyn Requests, r: &mut Reply<'_>)
     }
 }
 
+/// SCRIPT and its subcommands.
+fn script(arguments: &Arguments<'_>, scripts: &mut Scripts, r: &mut Reply<'_>) {
+    let sub = arguments.at(1).to_ascii_lowercase();
+    match (&*sub, arguments.len()) {
+        (b"load", 3) => match scripts.learn(arguments.at(2)) {
+            Some(_) => r.bulk(scripts::hash_of(arguments.at(2)).as_bytes()),
+            None => r.error(scripts::UNKNOWN),
+        },
+        (b"exists", 3..) => {
+            r.array(arguments.len() - 2);
+            for hash in arguments.from(2).iter() {
+                r.integer(i64::from(scripts.find(hash).is_some()));
+            }
+        }
+        (b"flush", 2 | 3) => {
+            scripts.flush();
+            r.ok();
+        }
+        (b"kill", 2) => r.error("NOTBUSY No scripts in execution right now."),
+        _ => r.error("ERR unknown subcommand or wrong number of arguments for 'script' command"),
+    }
+}
+
 /// WAIT: what was acknowledged is at a quorum, so it reached the others of a majority.
 fn wait(arguments: &Arguments<'_>, requests: &dyn Requests, r: &mut Reply<'_>) {
     match (
@@ -437,9 +472,9 @@ fn wait(arguments: &Arguments<'_>, requests: &dyn Requests, r: &mut Reply<'_>) {
 }
 
 /// Whether a command changes or reads data, and so can be numbered.
-pub(super) const fn numbered(spec: &Spec) -> Option<crate::command::Encode> {
+pub(super) const fn can_be_numbered(spec: &Spec) -> bool {
     match spec.handler {
-        Handler::Data(encode) => Some(encode),
-        Handler::Local(_) => None,
+        Handler::Data(_) | Handler::Script(_) => true,
+        Handler::Local(_) => false,
     }
 }

@@ -9,19 +9,23 @@ use quorate_replica::seldom::Seldom;
 use rustc_hash::FxHashMap;
 
 use crate::{
-    command::{FAMILIES, Spec},
+    command::{FAMILIES, Refusal, Request, ScriptBy, Spec},
+    encode::Encoder,
     resp::{
         reply::Reply,
-        request::{ARGUMENTS_MAX, FRAMING_BYTES_MAX, Parsed, ProtocolError},
+        request::{ARGUMENTS_MAX, Arguments, FRAMING_BYTES_MAX, Parsed, ProtocolError},
     },
+    scripts::{self, Scripts},
 };
 
+mod channels;
 mod connection;
 mod info;
 mod local;
 mod order;
 mod session;
 
+use channels::Channels;
 use connection::{Connection, HTTP, starts_http};
 
 /// What the front says about its process, and may use of it.
@@ -92,6 +96,8 @@ struct Shared {
     held_bytes: usize,
     /// Complaints about clients of another protocol.
     strangers: Seldom,
+    scripts: Scripts,
+    channels: Channels,
 }
 
 impl Shared {
@@ -106,6 +112,28 @@ impl Shared {
         lower.copy_from_slice(name);
         lower.make_ascii_lowercase();
         self.table.get(&*lower).copied()
+    }
+
+    /// Encodes `EVAL text …` or `EVALSHA hash …` into the scratch buffer.
+    fn encode_script(
+        &mut self,
+        by: ScriptBy,
+        name: &'static str,
+        words: &Arguments<'_>,
+        requests: &dyn Requests,
+    ) -> Result<(), Refusal> {
+        let meaning = match by {
+            ScriptBy::Text => self.scripts.learn(words.at(1)).ok_or(scripts::UNKNOWN),
+            ScriptBy::Hash => self.scripts.find(words.at(1)).ok_or(scripts::NO_SCRIPT),
+        };
+        let request = Request {
+            name,
+            arguments: words.from(2),
+            wall_ms: requests.wall_ms(),
+            value_bytes_max: requests.command_bytes_max(),
+        };
+        fresh(&mut self.command);
+        scripts::encode(meaning?, &request, &mut Encoder(&mut self.command))
     }
 
     /// A copy of the query in the scratch buffer.
@@ -175,6 +203,8 @@ impl RespFront {
             processed: 0,
             held_bytes: 0,
             strangers: Seldom::default(),
+            scripts: Scripts::default(),
+            channels: Channels::default(),
         };
         Self {
             connections: FxHashMap::default(),
@@ -268,6 +298,16 @@ impl Front for RespFront {
         }
     }
 
+    fn notice(&mut self, subject: &[u8], message: &[u8]) {
+        for listener in self.shared.channels.of(subject) {
+            if let Some(client) = self.connections.get_mut(&listener) {
+                client.hear(subject, message, &mut self.shared);
+                client.recount(&mut self.shared);
+                client.mark(&mut self.shared);
+            }
+        }
+    }
+
     fn next_dirty(&mut self) -> Option<ConnectionId> {
         while let Some(connection) = self.shared.dirty.pop_front() {
             if let Some(client) = self.connections.get_mut(&connection) {
@@ -311,10 +351,13 @@ impl Front for RespFront {
 
     fn closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
         self.shared.clients.remove(&connection);
-        let Some(client) = self.connections.remove(&connection) else {
+        let Some(mut client) = self.connections.remove(&connection) else {
             return;
         };
         self.shared.held_bytes -= client.held_bytes();
+        client
+            .subscriptions
+            .clear(connection, &mut self.shared.channels);
         for tag in client.open_tags() {
             self.shared.tags.take(tag);
             requests.forget(tag);

@@ -14,6 +14,7 @@ use quorate_replica::front::{
 
 use super::{
     Shared, Target,
+    channels::Subscriptions,
     connection::{Connection, Watching},
     failure_text,
 };
@@ -29,7 +30,7 @@ const IDLE_OUTPUT_BYTES: usize = 16 * 1024;
 /// and for so many places.
 const IDLE_PLACES: usize = 64;
 /// With so many bytes of replies waiting, reads already taken are refused.
-const OUTPUT_BYTES_HARD: usize = 64 * 1024 * 1024;
+pub(super) const OUTPUT_BYTES_HARD: usize = 64 * 1024 * 1024;
 
 /// What becomes of a query's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +39,10 @@ pub(super) enum Query {
     Reply,
     /// It is what a WATCH of this epoch sees.
     Watch(u64),
+    /// There is nothing to ask: the connection listens to this channel from now on,
+    Subscribe,
+    /// or not any more.
+    Unsubscribe,
 }
 
 /// A query that has not been answered.
@@ -354,9 +359,8 @@ impl Order {
     /// Sends what may be sent. `write_next`: a write follows that has no place yet.
     fn advance(
         &mut self,
-        connection: ConnectionId,
         write_next: bool,
-        watching: &mut Watching,
+        own: &mut Own<'_>,
         shared: &mut Shared,
         requests: &mut dyn Requests,
     ) {
@@ -368,17 +372,17 @@ impl Order {
                 match step {
                     Step::Nothing => {}
                     Step::Write(write) => {
-                        self.send(connection, number, write, watching, shared, requests);
+                        self.send(number, write, own, shared, requests);
                     }
                     Step::Gather => {
                         reads += 1;
                         self.open_reads += 1;
                     }
-                    Step::Query => self.query(number, watching, shared, requests),
-                    Step::InOrder => self.ask_in_order(connection, number, shared, requests),
+                    Step::Query => self.query(number, own, shared, requests),
+                    Step::InOrder => self.ask_in_order(own.id, number, shared, requests),
                 }
             }
-            if reads == 0 || self.issue(connection, from, reads, watching, shared, requests) {
+            if reads == 0 || self.issue(from, reads, own, shared, requests) {
                 return;
             }
         }
@@ -437,14 +441,13 @@ impl Order {
     /// Asks for a run of reads; false if it was refused and others may have their turn.
     fn issue(
         &mut self,
-        connection: ConnectionId,
         from: u64,
         reads: usize,
-        watching: &mut Watching,
+        own: &mut Own<'_>,
         shared: &mut Shared,
         requests: &mut dyn Requests,
     ) -> bool {
-        let tag = shared.tag(connection, Target::Run);
+        let tag = shared.tag(own.id, Target::Run);
         self.runs.push_back(Run {
             tag,
             from,
@@ -455,7 +458,7 @@ impl Order {
             Ok(()) => true,
             Err(failure) => {
                 shared.tags.take(tag);
-                self.run_failed(tag, failure, watching, shared);
+                self.run_failed(tag, failure, own, shared);
                 false
             }
         }
@@ -463,22 +466,21 @@ impl Order {
 
     fn send(
         &mut self,
-        connection: ConnectionId,
         number: u64,
         write: Write,
-        watching: &mut Watching,
+        own: &mut Own<'_>,
         shared: &mut Shared,
         requests: &mut dyn Requests,
     ) {
         self.held -= 1;
         self.kept_bytes -= write.command.len();
-        let tag = shared.tag(connection, Target::Place(number));
+        let tag = shared.tag(own.id, Target::Place(number));
         let sent = match write.how {
             How::Plain(None) => requests.write(tag, &write.command),
             How::Plain(Some(at)) => requests.write_once(tag, at, &write.command),
             How::Register => requests.register(tag),
             How::Exec { epoch, count, at } => {
-                let Some(watched) = watching.take(epoch) else {
+                let Some(watched) = own.watching.take(epoch) else {
                     shared.tags.take(tag);
                     let text = "EXECABORT Transaction discarded because WATCH failed.";
                     shared.fresh_reply().error(text);
@@ -512,11 +514,11 @@ impl Order {
     fn query(
         &mut self,
         number: u64,
-        watching: &mut Watching,
+        own: &mut Own<'_>,
         shared: &mut Shared,
         requests: &mut dyn Requests,
     ) {
-        self.answer(number, watching, shared, &mut |query, reply| {
+        self.answer(number, own, shared, &mut |query, reply| {
             requests.query(query, reply);
         });
     }
@@ -524,7 +526,7 @@ impl Order {
     fn answer(
         &mut self,
         number: u64,
-        watching: &mut Watching,
+        own: &mut Own<'_>,
         shared: &mut Shared,
         ask: &mut dyn FnMut(&[u8], &mut Vec<u8>),
     ) {
@@ -542,14 +544,23 @@ impl Order {
         };
         let (query, what) = (std::mem::take(&mut read.query), read.what);
         self.kept_bytes -= query.len();
-        let mut reply = shared.fresh_reply();
-        match full {
-            Some(text) => reply.error(text),
-            None => ask(&query, reply.0),
+        let mut reply = std::mem::take(&mut shared.reply);
+        super::fresh(&mut reply);
+        let r = &mut Reply(&mut reply);
+        match (full, what) {
+            (Some(text), _) => r.error(text),
+            (None, Query::Subscribe | Query::Unsubscribe) => {
+                let listen = what == Query::Subscribe;
+                let channels = &mut shared.channels;
+                own.subscriptions
+                    .change(own.id, listen, &query, channels, r);
+            }
+            (None, _) => ask(&query, r.0),
         }
         if let Query::Watch(epoch) = what {
-            watch(watching, epoch, &query, full.is_some(), reply.0);
+            watch(own.watching, epoch, &query, full.is_some(), r.0);
         }
+        shared.reply = reply;
         self.finish(number, &shared.reply);
         shared.reuse(query);
     }
@@ -561,13 +572,7 @@ impl Order {
         Some(run)
     }
 
-    fn run_failed(
-        &mut self,
-        tag: Tag,
-        failure: Failure,
-        watching: &mut Watching,
-        shared: &mut Shared,
-    ) {
+    fn run_failed(&mut self, tag: Tag, failure: Failure, own: &mut Own<'_>, shared: &mut Shared) {
         let Some(run) = self.take_run(tag) else {
             return;
         };
@@ -580,7 +585,7 @@ impl Order {
                 continue;
             };
             if let Query::Watch(epoch) = read.what {
-                watching.failed(epoch);
+                own.watching.failed(epoch);
             }
             self.fail(number, failure, shared);
         }
@@ -624,25 +629,41 @@ enum Step {
     InOrder,
 }
 
+/// What of a connection its order does not hold.
+struct Own<'a> {
+    id: ConnectionId,
+    watching: &'a mut Watching,
+    subscriptions: &'a mut Subscriptions,
+}
+
 impl Connection {
+    fn split(&mut self) -> (&mut Order, Own<'_>) {
+        let own = Own {
+            id: self.id,
+            watching: &mut self.watching,
+            subscriptions: &mut self.subscriptions,
+        };
+        (&mut self.order, own)
+    }
+
     /// Sends what may be sent.
     pub(super) fn advance(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {
-        self.order
-            .advance(self.id, false, &mut self.watching, shared, requests);
+        let (order, mut own) = self.split();
+        order.advance(false, &mut own, shared, requests);
     }
 
     /// Sends what may be sent before a write that is about to come.
     pub(super) fn advance_to_write(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {
-        self.order
-            .advance(self.id, true, &mut self.watching, shared, requests);
+        let (order, mut own) = self.split();
+        order.advance(true, &mut own, shared, requests);
     }
 
     /// A read in order runs, in the state between the writes around it.
     pub(super) fn read_now(&mut self, number: u64, shared: &mut Shared, state: &dyn Moment) {
-        self.order
-            .answer(number, &mut self.watching, shared, &mut |query, reply| {
-                state.query(query, reply);
-            });
+        let (order, mut own) = self.split();
+        order.answer(number, &mut own, shared, &mut |query, reply| {
+            state.query(query, reply);
+        });
     }
 
     /// It has run, and so have the writes before it.
@@ -680,18 +701,18 @@ impl Connection {
 
     /// A run of reads may be answered.
     pub(super) fn readable(&mut self, tag: Tag, shared: &mut Shared, requests: &mut dyn Requests) {
-        let Some(run) = self.order.take_run(tag) else {
+        let (order, mut own) = self.split();
+        let Some(run) = order.take_run(tag) else {
             return;
         };
         for number in run.from..run.to {
-            self.order
-                .query(number, &mut self.watching, shared, requests);
+            order.query(number, &mut own, shared, requests);
         }
     }
 
     /// A run of reads cannot be answered.
     pub(super) fn run_failed(&mut self, tag: Tag, failure: Failure, shared: &mut Shared) {
-        self.order
-            .run_failed(tag, failure, &mut self.watching, shared);
+        let (order, mut own) = self.split();
+        order.run_failed(tag, failure, &mut own, shared);
     }
 }

@@ -9,7 +9,7 @@ use super::{
     order::{How, Read, Write},
 };
 use crate::{
-    command::{Kind, Refusal, Request},
+    command::{Handler, Kind, Refusal, Request},
     commands::server::encode_digest,
     encode::Encoder,
     resp::request::{Arguments, parse_integer},
@@ -171,7 +171,7 @@ fn encode_inner(
     requests: &mut dyn Requests,
 ) -> Result<(), String> {
     let spec = shared.lookup(inner.at(0));
-    let Some((spec, encode)) = spec.and_then(|spec| Some((spec, local::numbered(spec)?))) else {
+    let Some(spec) = spec.filter(|spec| local::can_be_numbered(spec)) else {
         return Err("ERR only commands that read or write keys, and EXEC, can be numbered".into());
     };
     if !spec.takes(inner.len()) {
@@ -183,8 +183,15 @@ fn encode_inner(
         wall_ms: requests.wall_ms(),
         value_bytes_max: requests.command_bytes_max(),
     };
-    super::fresh(&mut shared.command);
-    encode(&request, &mut Encoder(&mut shared.command)).map_err(|refusal| match refusal {
+    let encoded = match spec.handler {
+        Handler::Data(encode) => {
+            super::fresh(&mut shared.command);
+            encode(&request, &mut Encoder(&mut shared.command))
+        }
+        Handler::Script(by) => shared.encode_script(by, spec.name, inner, requests),
+        Handler::Local(_) => return Ok(()),
+    };
+    encoded.map_err(|refusal| match refusal {
         Refusal::Arity => wrong_arity(spec.name),
         Refusal::Text(text) => text.into_owned(),
     })

@@ -343,6 +343,9 @@ impl Node {
             self.world.told.push(Told::Read(tag));
         } else {
             self.world.execute(index);
+            let front = &mut self.front;
+            let service = &mut self.world.service;
+            service.take_notices(&mut |subject, message| front.notice(subject, message));
         }
     }
 
@@ -411,6 +414,17 @@ impl Node {
         self.feed(id, &request(words));
         self.settle();
         self.take(id)
+    }
+
+    /// The same, and nobody is sent anything.
+    pub(crate) fn feed_only(&mut self, id: ConnectionId, words: &[&str]) {
+        self.front.received(id, &request(words), &mut self.world);
+        while !self.world.asked.is_empty() || !self.world.told.is_empty() {
+            self.execute(0);
+            while !self.world.told.is_empty() {
+                self.tell_silently(0);
+            }
+        }
     }
 
     /// The same with the words in one text.

@@ -6,6 +6,7 @@ mod common;
 mod differential;
 mod expiry;
 mod formats;
+mod locks;
 mod lsm;
 mod order;
 mod parser;
