@@ -468,6 +468,11 @@ impl Client {
             };
             self.input.drain(..used);
             let Some(waiting) = self.waiting.pop_front() else {
+                if self.kind == Kind::Script {
+                    // A message on a channel.
+                    self.replies.push_back(Some(reply));
+                    continue;
+                }
                 return Err(self.surprised("a reply to nothing", &reply));
             };
             self.replied(waiting, reply, books)?;

@@ -603,6 +603,41 @@ fn deposed_leader_does_not_answer_from_the_past() -> Outcome {
     Ok(())
 }
 
+/// Who subscribes hears what is published later, on whichever node, and nothing that was published
+/// before: not even on a node that has not heard of it yet.
+#[test]
+fn listener_hears_nothing_old_and_everything_new() -> Outcome {
+    for class in [Class::Durable, Class::Volatile] {
+        let mut world = World::calm(30, 3, class)?;
+        let leader = world.wait_for_leader()?;
+        let [near, late] = others(&world, leader)[..] else {
+            unreachable!("three nodes")
+        };
+        world.isolate(late, true);
+        assert_eq!(world.ask(near, "PUBLISH ch old")?, Reply::Integer(0));
+        let listener = world.client(late);
+        world.say(listener, &[b"SUBSCRIBE", b"ch"]);
+        world.run_for(100_000)?;
+        assert!(
+            world.clients[listener].replies.is_empty(),
+            "it is not known what is old"
+        );
+        world.isolate(late, false);
+        let answer =
+            |kind: &str, last: Reply| Some(Reply::Array(Some(vec![bulk(kind), bulk("ch"), last])));
+        let subscribed = answer("subscribe", Reply::Integer(1));
+        assert_eq!(world.reply(listener)?, subscribed);
+        for (node, text) in [(near, "one"), (leader, "two"), (late, "three")] {
+            let publish = format!("PUBLISH ch {text}");
+            assert_eq!(world.ask(node, &publish)?, Reply::Integer(0));
+            assert_eq!(world.reply(listener)?, answer("message", bulk(text)));
+        }
+        // The nodes go on holding the same, whatever is told.
+        world.settle()?;
+    }
+    Ok(())
+}
+
 /// A pipeline that changes between writes and reads with each request takes no longer than one that
 /// only writes, on every node and READONLY too: there is no round trip per change. Each read sees the
 /// write before it, and not the one behind it.
