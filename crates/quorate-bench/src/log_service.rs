@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use quorate_replica::{
-    front::{Completion, ConnectionId, Failure, Front, Requests, Tags},
+    front::{Completion, ConnectionId, Endpoints, Failure, Front, Requests, Tags},
     service::{CommandId, StateMachine},
 };
 
@@ -168,7 +168,7 @@ fn mark(id: ConnectionId, client: &mut Connection, dirty: &mut VecDeque<Connecti
 }
 
 impl Front for FrameFront {
-    fn opened(&mut self, connection: ConnectionId, _: &mut dyn Requests) {
+    fn opened(&mut self, connection: ConnectionId, _: Endpoints, _: &mut dyn Requests) {
         self.connections.insert(connection, Connection::default());
     }
 
@@ -329,7 +329,7 @@ mod tests {
 
     fn opened() -> (FrameFront, Replica) {
         let (mut front, mut replica) = (FrameFront::new("0.1.0", "volatile"), Replica::default());
-        front.opened(CLIENT, &mut replica);
+        front.opened(CLIENT, Endpoints::default(), &mut replica);
         (front, replica)
     }
 

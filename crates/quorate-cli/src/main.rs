@@ -8,6 +8,7 @@ mod config;
 mod demo;
 mod http;
 mod log;
+mod memory;
 mod output;
 mod process;
 mod signals;

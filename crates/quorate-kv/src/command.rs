@@ -37,6 +37,8 @@ pub enum Op {
     Digest = 14,
     ValueDigest = 15,
     LockHolder = 16,
+    ErrorIfPresent = 17,
+    Keyspace = 18,
     Set = 64,
     GetDel = 65,
     GetEx = 66,
@@ -66,7 +68,7 @@ pub enum Op {
 
 impl Op {
     /// All of them.
-    pub const ALL: [Self; 41] = [
+    pub const ALL: [Self; 43] = [
         Self::Literal,
         Self::Get,
         Self::Strlen,
@@ -83,6 +85,8 @@ impl Op {
         Self::Digest,
         Self::ValueDigest,
         Self::LockHolder,
+        Self::ErrorIfPresent,
+        Self::Keyspace,
         Self::Set,
         Self::GetDel,
         Self::GetEx,
@@ -115,8 +119,8 @@ impl Op {
     /// The operation with this number.
     pub fn from_byte(byte: u8) -> Option<Self> {
         let index = match byte {
-            1..=16 => byte - 1,
-            64..=88 => byte - 64 + 16,
+            1..=18 => byte - 1,
+            64..=88 => byte - 64 + 18,
             _ => return None,
         };
         Self::ALL.get(usize::from(index)).copied()
@@ -400,7 +404,7 @@ mod tests {
         for op in Op::ALL {
             assert_eq!(Op::from_byte(op as u8), Some(op));
         }
-        for byte in [0, 17, 63, 89, 255] {
+        for byte in [0, 19, 63, 89, 255] {
             assert_eq!(Op::from_byte(byte), None);
         }
     }

@@ -143,6 +143,7 @@ impl Clients {
             if matches!(listener, Listener::Tcp(_)) {
                 socket::tune_client(&socket);
             }
+            let ends = socket::ends(&socket);
             let token = self.next_token;
             self.poller.add(&socket, token, Interest::READ)?;
             self.next_token += 1;
@@ -156,7 +157,7 @@ impl Clients {
             };
             self.connections.insert(token, client);
             self.stats.clients_accepted += 1;
-            host.client_opened(now, ConnectionId(token), plane);
+            host.client_opened(now, ConnectionId(token), ends, plane);
         }
     }
 

@@ -9,7 +9,7 @@ use quorate_core::{
     time::Time,
 };
 use quorate_replica::{
-    front::ConnectionId,
+    front::{ConnectionId, Endpoints},
     plane::Plane,
     pressure::Pressure,
     status::{Addresses, Status, TuningReport},
@@ -101,7 +101,13 @@ pub trait Host {
     fn wake_fds(&self) -> Vec<BorrowedFd<'_>>;
 
     /// A client connected.
-    fn client_opened(&mut self, now: Now, client: ConnectionId, plane: &mut dyn Plane);
+    fn client_opened(
+        &mut self,
+        now: Now,
+        client: ConnectionId,
+        ends: Endpoints,
+        plane: &mut dyn Plane,
+    );
 
     /// As [`quorate_replica::front::Front::received`].
     fn client_received(

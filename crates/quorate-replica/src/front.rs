@@ -15,6 +15,15 @@ pub struct Tag(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 
+/// The ends of a client's connection, for people to read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Endpoints {
+    /// Where the client is.
+    pub peer: String,
+    /// Where it came to.
+    pub local: String,
+}
+
 /// Id of a client session: the slot of its registration, and the index therein ([session-1]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId {
@@ -116,7 +125,7 @@ pub trait State {
 /// A client protocol: connections as state machines.
 pub trait Front {
     /// A client connected.
-    fn opened(&mut self, connection: ConnectionId, requests: &mut dyn Requests);
+    fn opened(&mut self, connection: ConnectionId, ends: Endpoints, requests: &mut dyn Requests);
 
     /// Bytes arrived. Returns how many were used up; the rest comes again with what follows it.
     /// Using none although output or open requests are at their limit is back-pressure: the

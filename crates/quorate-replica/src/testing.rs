@@ -15,7 +15,10 @@ use quorate_wire::{BODY_BYTES_MAX, Decoded, Lane, decode};
 
 use crate::{
     ReplicaOptions,
-    front::{Completion, ConnectionId, Failure, Front, Requests, Sequenced, SessionId, State, Tag},
+    front::{
+        Completion, ConnectionId, Endpoints, Failure, Front, Requests, Sequenced, SessionId, State,
+        Tag,
+    },
     plane::Plane,
     replica::Replica,
     service::StateMachine,
@@ -133,7 +136,7 @@ struct Ledger {
 }
 
 impl Front for Ledger {
-    fn opened(&mut self, _connection: ConnectionId, _requests: &mut dyn Requests) {}
+    fn opened(&mut self, _: ConnectionId, _: Endpoints, _: &mut dyn Requests) {}
 
     fn received(
         &mut self,

@@ -315,6 +315,7 @@ impl Node {
                 version: "sim".into(),
                 store: "memory".into(),
                 client_bytes_max: settings.client_memory,
+                ..FrontSettings::default()
             }),
             inbox: VecDeque::new(),
             up: BTreeMap::new(),

@@ -19,7 +19,7 @@ use quorate_log::{
 use quorate_net::{Founded, Host, Now, PeerUp, Refused};
 use quorate_replica::{
     Replica,
-    front::{ConnectionId, Front},
+    front::{ConnectionId, Endpoints, Front},
     plane::Plane,
     pressure::Pressure,
     service::StateMachine,
@@ -208,9 +208,15 @@ impl<S: StateMachine, F: Front> Host for NodeHost<S, F> {
             .collect()
     }
 
-    fn client_opened(&mut self, now: Now, client: ConnectionId, _: &mut dyn Plane) {
+    fn client_opened(
+        &mut self,
+        now: Now,
+        client: ConnectionId,
+        ends: Endpoints,
+        _: &mut dyn Plane,
+    ) {
         let (front, mut requests) = self.front(now);
-        front.opened(client, &mut requests);
+        front.opened(client, ends, &mut requests);
     }
 
     fn client_received(

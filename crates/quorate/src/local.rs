@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use quorate_replica::front::{Completion, ConnectionId, Failure, Front, Requests, Tag};
+use quorate_replica::front::{Completion, ConnectionId, Endpoints, Failure, Front, Requests, Tag};
 
 /// Requests that may wait for the reactor; more wait in their callers.
 pub(crate) const WAITING_MAX: usize = 4096;
@@ -91,7 +91,7 @@ impl Front for LocalFront {
         }
     }
 
-    fn opened(&mut self, _: ConnectionId, _: &mut dyn Requests) {}
+    fn opened(&mut self, _: ConnectionId, _: Endpoints, _: &mut dyn Requests) {}
 
     fn received(&mut self, _: ConnectionId, bytes: &[u8], _: &mut dyn Requests) -> usize {
         bytes.len()

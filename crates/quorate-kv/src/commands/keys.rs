@@ -288,9 +288,13 @@ impl Wanted {
 }
 
 fn encode_scan(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    let cursor = std::str::from_utf8(r.at(0))
-        .ok()
-        .and_then(|text| text.parse::<u64>().ok());
+    // No cursor is the first one, as in Redis.
+    let cursor = match r.at(0) {
+        b"" => Some(0),
+        text => std::str::from_utf8(text)
+            .ok()
+            .and_then(|text| text.parse::<u64>().ok()),
+    };
     let cursor = cursor.ok_or("ERR invalid cursor")?;
     let (mut pattern, mut count, mut wanted) = (&b"*"[..], 10, Wanted::All);
     let mut at = 1;

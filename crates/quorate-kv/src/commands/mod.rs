@@ -149,6 +149,8 @@ pub fn read(
         Op::Digest => server::digest(from, state, reply),
         Op::ValueDigest => conditions::digest(from, state, reply),
         Op::LockHolder => locks::holder(from, state, reply),
+        Op::ErrorIfPresent => strings::error_if_present(from, state, reply),
+        Op::Keyspace => server::keyspace(from, state, reply),
         _ => Err(Malformed),
     }
 }

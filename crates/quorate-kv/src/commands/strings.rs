@@ -77,7 +77,8 @@ fn encode_set(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
                     set_flag::IF
                 } else {
                     let unit = expiry::Unit::of_option(word).ok_or(SYNTAX)?;
-                    if deadline.replace((unit, at)).is_some() {
+                    let other = deadline.replace((unit, at));
+                    if other.is_some_and(|(other, _)| other != unit) {
                         return Err(SYNTAX.into());
                     }
                     0
@@ -231,20 +232,58 @@ pub(super) fn get_del(
 }
 
 fn encode_getex(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    let deadline = match r.arguments.len() {
-        1 => {
+    let (mut persist, mut time, mut at) = (false, None, 1);
+    while at < r.arguments.len() {
+        if r.is(at, "persist") {
+            persist = true;
+            at += 1;
+        } else {
+            let unit = expiry::Unit::of_option(r.at(at)).ok_or(SYNTAX)?;
+            let other = time
+                .replace((unit, at + 1))
+                .is_some_and(|(other, _)| other != unit);
+            if other || at + 1 >= r.arguments.len() {
+                return Err(SYNTAX.into());
+            }
+            at += 2;
+        }
+    }
+    let deadline = match (persist, time) {
+        (false, None) => {
             keyed(Op::Get, r, out);
             return Ok(());
         }
-        2 if r.is(1, "persist") => Deadline::Never,
-        3 => {
-            let unit = expiry::Unit::of_option(r.at(1)).ok_or(SYNTAX)?;
-            expiry::positive_deadline(r, unit, 2)?
-        }
-        _ => return Err(SYNTAX.into()),
+        (true, None) => Ok(Deadline::Never),
+        (false, Some((unit, at))) => expiry::positive_deadline(r, unit, at),
+        (true, Some(_)) => return Err(SYNTAX.into()),
     };
-    keyed(Op::GetEx, r, out);
-    deadline.encode(out);
+    match deadline {
+        Ok(deadline) => {
+            keyed(Op::GetEx, r, out);
+            deadline.encode(out);
+        }
+        // Of an absent key nobody is told what is wrong with its time.
+        Err(Refusal::Text(text)) => {
+            keyed(Op::ErrorIfPresent, r, out);
+            out.bytes(text.as_bytes());
+        }
+        Err(other) => return Err(other),
+    }
+    Ok(())
+}
+
+pub(super) fn error_if_present(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Malformed> {
+    let (key, text) = (from.bytes()?, from.bytes()?);
+    from.end()?;
+    match string(state.store, key, reply) {
+        Ok(Some(_)) => reply.error(&String::from_utf8_lossy(text)),
+        Ok(None) => reply.null(),
+        Err(_) => {}
+    }
     Ok(())
 }
 

@@ -9,6 +9,7 @@ use super::{
     Shared,
     channels::Subscriptions,
     order::{Order, Read, Write},
+    roster::Seat,
 };
 use crate::{
     command::{Handler, Kind, Local, Refusal, Request},
@@ -110,6 +111,7 @@ impl Watching {
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) id: ConnectionId,
+    pub(super) seat: Seat,
     parser: Parser,
     pub(super) order: Order,
     pub(super) version: Version,
@@ -120,6 +122,8 @@ pub(super) struct Connection {
     pub(super) stale: bool,
     pub(super) session: Option<SessionId>,
     pub(super) acknowledged_below: u64,
+    /// The name of its last command.
+    command: &'static str,
     /// Memory that is counted, besides that of the order.
     counted: usize,
     /// Nothing more is taken; it closes when all is answered.
@@ -130,9 +134,11 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(id: ConnectionId) -> Self {
+    pub(super) fn new(id: ConnectionId, seat: Seat) -> Self {
         Self {
             id,
+            seat,
+            command: "NULL",
             parser: Parser::default(),
             order: Order::default(),
             version: Version::default(),
@@ -204,6 +210,21 @@ impl Connection {
         shared.recount(&mut self.counted, held);
     }
 
+    /// Writes into the roster what it says of this connection.
+    pub(super) fn sign(&self, now_ms: u64, shared: &mut Shared) {
+        if let Some(guest) = shared.roster.guest(self.seat) {
+            guest.seen_ms = now_ms;
+            guest.command = self.command;
+            guest.channels = self.subscriptions.len();
+            guest.queued = self.multi.as_ref().map(|multi| multi.count);
+            guest.protocol = if self.version == Version::Resp3 { 3 } else { 2 };
+            guest.stale = self.stale;
+            guest.waiting = self.order.len();
+            guest.output_bytes = self.order.buffered();
+            guest.held_bytes = self.held_bytes();
+        }
+    }
+
     /// Output was sent.
     pub(super) fn sent(&mut self, shared: &mut Shared) {
         self.order.sent();
@@ -250,9 +271,15 @@ impl Connection {
             return;
         };
         if !spec.takes(arguments.len()) {
-            self.refuse(&wrong_arity(spec.name), shared);
+            let text = wrong_arity(spec.name);
+            if let Handler::Local(Local::Exec) = spec.handler {
+                self.abort_exec(&text, shared);
+            } else {
+                self.refuse(&text, shared);
+            }
             return;
         }
+        self.command = spec.name;
         if !self.may_ask(spec.name) {
             let text = format!(
                 "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are \
@@ -460,7 +487,7 @@ const fn is_of_http(word: &[u8]) -> bool {
     word.eq_ignore_ascii_case(b"post") || word.eq_ignore_ascii_case(b"host:")
 }
 
-fn printable(byte: u8) -> char {
+pub(super) fn printable(byte: u8) -> char {
     if byte.is_ascii_graphic() && byte != b'\'' {
         char::from(byte)
     } else {

@@ -7,9 +7,11 @@ use super::{
     connection::{Connection, Multi, wrong_arity},
     info,
     order::{How, Query, Read, Write},
+    roster::Guest,
+    subcommands,
 };
 use crate::{
-    command::{FAMILIES, Handler, Local, NOT_AN_INTEGER, Spec},
+    command::{FAMILIES, Handler, Local, NOT_AN_INTEGER, SYNTAX, Spec},
     commands::transactions::encode_versions,
     encode::Encoder,
     glob,
@@ -44,6 +46,10 @@ impl Connection {
             self.not_in_multi(local, shared);
             return;
         }
+        if let Err(text) = subcommands::check(local, arguments) {
+            self.refuse(&text, shared);
+            return;
+        }
         match local {
             Local::Multi => {
                 self.multi = Some(Multi::default());
@@ -70,6 +76,16 @@ impl Connection {
                 }
             }
         }
+    }
+
+    /// EXEC that cannot be: the transaction ends.
+    pub(super) fn abort_exec(&mut self, why: &str, shared: &mut Shared) {
+        if self.take_multi().is_some() {
+            self.watching.end_epoch();
+        }
+        let why = why.strip_prefix("ERR ").unwrap_or(why);
+        let text = format!("EXECABORT Transaction discarded because of: {why}");
+        self.reply(shared, |r| r.error(&text));
     }
 
     fn not_in_multi(&mut self, local: Local, shared: &mut Shared) {
@@ -114,7 +130,7 @@ impl Connection {
                 None => r.error(NOT_AN_INTEGER),
             },
             Local::Auth => r.error(NO_PASSWORD),
-            Local::Client => self.client(arguments, shared, r),
+            Local::Client => self.client(arguments, shared, requests, r),
             Local::Command => command(arguments, shared, r),
             Local::Info => info::info(arguments, shared, requests, r),
             Local::Config => config(arguments, requests, r),
@@ -216,7 +232,9 @@ impl Connection {
         self.stale = false;
         self.session = None;
         self.acknowledged_below = 0;
-        shared.clients.insert(self.id, String::new());
+        if let Some(guest) = shared.roster.guest(self.seat) {
+            guest.name.clear();
+        }
         self.subscriptions.clear(self.id, &mut shared.channels);
         self.reply(shared, |r| r.simple("RESET"));
     }
@@ -279,43 +297,124 @@ impl Connection {
     }
 
     fn set_name(&self, name: &[u8], shared: &mut Shared) -> Result<(), &'static str> {
-        const NAME_BYTES_MAX: usize = 256;
-        if name.len() > NAME_BYTES_MAX || !name.iter().all(u8::is_ascii_graphic) {
+        let Some(name) = label(name) else {
             return Err("ERR Client names cannot contain spaces, newlines or special characters.");
+        };
+        if let Some(guest) = shared.roster.guest(self.seat) {
+            guest.name = name;
         }
-        shared
-            .clients
-            .insert(self.id, String::from_utf8_lossy(name).into_owned());
         Ok(())
     }
 
-    fn client(&self, arguments: &Arguments<'_>, shared: &mut Shared, r: &mut Reply<'_>) {
-        let sub = arguments.at(1).to_ascii_lowercase();
-        let name = || shared.clients.get(&self.id).map_or("", String::as_str);
-        match (&*sub, arguments.len()) {
-            (b"id", 2) => r.integer(i64::try_from(self.id.0).unwrap_or(i64::MAX)),
-            (b"getname", 2) => {
-                r.optional(Some(name().as_bytes()).filter(|name| !name.is_empty()));
+    fn client(
+        &self,
+        arguments: &Arguments<'_>,
+        shared: &mut Shared,
+        requests: &dyn Requests,
+        r: &mut Reply<'_>,
+    ) {
+        let now_ms = requests.wall_ms();
+        match &*arguments.at(1).to_ascii_lowercase() {
+            b"id" => r.integer(i64::try_from(self.id.0).unwrap_or(i64::MAX)),
+            b"getname" => {
+                let name = shared
+                    .roster
+                    .guest(self.seat)
+                    .map(|guest| guest.name.as_bytes());
+                r.optional(name.filter(|name| !name.is_empty()));
             }
-            (b"setname", 3) => match self.set_name(arguments.at(2), shared) {
+            b"setname" => match self.set_name(arguments.at(2), shared) {
                 Ok(()) => r.ok(),
                 Err(text) => r.error(text),
             },
-            (b"setinfo", 4) | (b"no-evict" | b"no-touch", 3) => r.ok(),
-            (b"info", 2) => r.verbatim(&format!("id={} name={} db=0\n", self.id.0, name())),
-            (b"list", 2) => {
-                let line = |(id, name)| format!("id={} name={name} db=0\n", connection_number(id));
-                r.verbatim(&shared.clients.iter().map(line).collect::<String>());
+            b"setinfo" => self.set_info(arguments, shared, r),
+            b"no-evict" | b"no-touch" => r.ok(),
+            b"info" => {
+                self.sign(now_ms, shared);
+                let guest = shared.roster.guest(self.seat);
+                r.verbatim(&guest.map_or_else(String::new, |guest| guest.line(now_ms)));
             }
+            b"list" => {
+                self.sign(now_ms, shared);
+                list(arguments, shared, now_ms, r);
+            }
+            _ => subcommands::help(Local::Client, r),
+        }
+    }
+
+    /// What the library says of itself.
+    fn set_info(&self, arguments: &Arguments<'_>, shared: &mut Shared, r: &mut Reply<'_>) {
+        let Some(guest) = shared.roster.guest(self.seat) else {
+            return r.ok();
+        };
+        let option = arguments.at(2).to_ascii_lowercase();
+        let field = match &*option {
+            b"lib-name" => &mut guest.library,
+            b"lib-ver" => &mut guest.library_version,
             _ => {
-                r.error("ERR unknown subcommand or wrong number of arguments for 'client' command")
+                let option = arguments.at(2).escape_ascii();
+                return r.error(&format!("ERR Unrecognized option '{option}'"));
+            }
+        };
+        match label(arguments.at(3)) {
+            Some(text) => {
+                *field = text;
+                r.ok();
+            }
+            None => {
+                let option = String::from_utf8_lossy(&option);
+                r.error(&format!(
+                    "ERR {option} cannot contain spaces, newlines or special characters."
+                ));
             }
         }
     }
 }
 
-const fn connection_number(id: &quorate_replica::front::ConnectionId) -> u64 {
-    id.0
+/// A text that fits into a line of CLIENT LIST.
+fn label(text: &[u8]) -> Option<String> {
+    const LABEL_BYTES_MAX: usize = 256;
+    let fits = text.len() <= LABEL_BYTES_MAX && text.iter().all(u8::is_ascii_graphic);
+    fits.then(|| String::from_utf8_lossy(text).into_owned())
+}
+
+/// CLIENT LIST [TYPE normal|…] [ID id …].
+fn list(arguments: &Arguments<'_>, shared: &Shared, now_ms: u64, r: &mut Reply<'_>) {
+    let option = arguments.at(2).to_ascii_lowercase();
+    let mut ids = None;
+    let mut none = false;
+    match (&*option, arguments.len()) {
+        (_, 2) => {}
+        (b"type", 4) => match &*arguments.at(3).to_ascii_lowercase() {
+            b"normal" | b"pubsub" => {}
+            b"master" | b"replica" | b"slave" => none = true,
+            other => {
+                let other = other.escape_ascii();
+                return r.error(&format!("ERR Unknown client type '{other}'"));
+            }
+        },
+        (b"id", 4..) => {
+            let given: Option<Vec<i64>> = arguments.from(3).iter().map(parse_integer).collect();
+            match given {
+                Some(given) => ids = Some(given),
+                None => return r.error("ERR Invalid client ID"),
+            }
+        }
+        _ => return r.error(SYNTAX),
+    }
+    let listens = (option == b"type").then(|| arguments.at(3).eq_ignore_ascii_case(b"pubsub"));
+    let wanted = |guest: &&Guest| {
+        let id = i64::try_from(guest.id.0).unwrap_or(i64::MAX);
+        !none
+            && ids.as_ref().is_none_or(|ids| ids.contains(&id))
+            && listens.is_none_or(|listens| listens == (guest.channels > 0))
+    };
+    let guests = shared.roster.all();
+    let lines = guests
+        .into_iter()
+        .filter(wanted)
+        .map(|guest| guest.line(now_ms));
+    r.verbatim(&lines.collect::<String>());
 }
 
 /// COMMAND and its subcommands, from the table.
@@ -323,31 +422,27 @@ fn command(arguments: &Arguments<'_>, shared: &Shared, r: &mut Reply<'_>) {
     let all = || FAMILIES.iter().copied().flatten();
     let sub = arguments.at(1).to_ascii_lowercase();
     match (&*sub, arguments.len()) {
-        (_, 1) => {
+        (_, 1) | (b"info", 2) => {
             r.array(all().count());
             all().for_each(|spec| describe(spec, r));
         }
-        (b"count", 2) => r.count(all().count()),
-        (b"list", 2) => {
+        (b"count", _) => r.count(all().count()),
+        (b"list", _) => {
             r.array(all().count());
             all().for_each(|spec| r.bulk(spec.name.as_bytes()));
-        }
-        (b"info", 2) => {
-            r.array(all().count());
-            all().for_each(|spec| describe(spec, r));
         }
         (b"info", _) => {
             r.array(arguments.len() - 2);
             for name in arguments.from(2).iter() {
                 match shared.lookup(name) {
                     Some(spec) => describe(spec, r),
-                    None => r.0.extend_from_slice(crate::resp::reply::NULL_ARRAY),
+                    None => r.null(),
                 }
             }
         }
         (b"docs", _) => r.map(0),
-        (b"getkeys", 3..) => get_keys(&arguments.from(2), shared, r),
-        _ => r.error("ERR unknown subcommand or wrong number of arguments for 'command' command"),
+        (b"getkeys", _) => get_keys(&arguments.from(2), shared, r),
+        _ => subcommands::help(Local::Command, r),
     }
 }
 
@@ -424,7 +519,7 @@ fn config(arguments: &Arguments<'_>, requests: &dyn Requests, r: &mut Reply<'_>)
         }
         (b"resetstat", 2) => r.ok(),
         (b"set", _) => r.error("ERR CONFIG SET is not supported: settings are flags of the node"),
-        _ => r.error("ERR unknown subcommand or wrong number of arguments for 'config' command"),
+        _ => subcommands::help(Local::Config, r),
     }
 }
 
@@ -446,8 +541,9 @@ fn script(arguments: &Arguments<'_>, scripts: &mut Scripts, r: &mut Reply<'_>) {
             scripts.flush();
             r.ok();
         }
-        (b"kill", 2) => r.error("NOTBUSY No scripts in execution right now."),
-        _ => r.error("ERR unknown subcommand or wrong number of arguments for 'script' command"),
+        (b"kill", _) => r.error("NOTBUSY No scripts in execution right now."),
+        (b"flush", _) => r.error("ERR SCRIPT FLUSH only support SYNC|ASYNC option"),
+        _ => subcommands::help(Local::Script, r),
     }
 }
 

@@ -1,9 +1,9 @@
 //! The Redis front: client connections as state machines, without sockets.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use quorate_replica::front::{
-    Completion, ConnectionId, Failure, Front, Requests, State, Tag, Tags,
+    Completion, ConnectionId, Endpoints, Failure, Front, Requests, State, Tag, Tags,
 };
 use quorate_replica::seldom::Seldom;
 use rustc_hash::FxHashMap;
@@ -23,10 +23,13 @@ mod connection;
 mod info;
 mod local;
 mod order;
+mod roster;
 mod session;
+mod subcommands;
 
 use channels::Channels;
 use connection::{Connection, HTTP, starts_http};
+use roster::{Guest, Roster};
 
 /// What the front says about its process, and may use of it.
 #[derive(Clone, Debug)]
@@ -38,6 +41,23 @@ pub struct Settings {
     /// With so many bytes held for all connections no read is answered, and no command queued for a
     /// transaction. Who holds most is closed well before, at the end of a turn.
     pub client_bytes_max: usize,
+    /// Where TCP clients connect; 0 if that is not known.
+    pub tcp_port: u16,
+    /// When the process started, Unix time in milliseconds; 0 if that is not known.
+    pub started_ms: u64,
+    /// What the process has of the machine's memory, when it is asked for.
+    pub memory: fn() -> Memory,
+}
+
+/// Memory as the system tells it, in bytes; 0 where it does not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// What the process has now,
+    pub resident_bytes: u64,
+    /// and what it had at most.
+    pub peak_bytes: u64,
+    /// What the machine has.
+    pub system_bytes: u64,
 }
 
 impl Default for Settings {
@@ -46,6 +66,9 @@ impl Default for Settings {
             version: String::new(),
             store: String::new(),
             client_bytes_max: 1 << 30,
+            tcp_port: 0,
+            started_ms: 0,
+            memory: Memory::default,
         }
     }
 }
@@ -87,8 +110,7 @@ struct Shared {
     /// Memory of queries that were answered.
     spare: Vec<Vec<u8>>,
     dirty: VecDeque<ConnectionId>,
-    /// Names of the connections.
-    clients: BTreeMap<ConnectionId, String>,
+    roster: Roster,
     settings: Settings,
     /// Requests taken since the start.
     processed: u64,
@@ -198,7 +220,7 @@ impl RespFront {
             reply: Vec::new(),
             spare: Vec::new(),
             dirty: VecDeque::new(),
-            clients: BTreeMap::new(),
+            roster: Roster::default(),
             settings,
             processed: 0,
             held_bytes: 0,
@@ -215,10 +237,19 @@ impl RespFront {
 }
 
 impl Front for RespFront {
-    fn opened(&mut self, connection: ConnectionId, _: &mut dyn Requests) {
-        self.shared.clients.insert(connection, String::new());
+    fn opened(&mut self, connection: ConnectionId, ends: Endpoints, requests: &mut dyn Requests) {
+        let now_ms = requests.wall_ms();
+        let seat = self.shared.roster.enter(Guest {
+            id: connection,
+            endpoints: ends,
+            opened_ms: now_ms,
+            seen_ms: now_ms,
+            command: "NULL",
+            protocol: 2,
+            ..Guest::default()
+        });
         self.connections
-            .insert(connection, Connection::new(connection));
+            .insert(connection, Connection::new(connection, seat));
     }
 
     fn received(
@@ -232,6 +263,7 @@ impl Front for RespFront {
         };
         let used = receive(client, bytes, &mut self.shared, requests);
         client.recount(&mut self.shared);
+        client.sign(requests.wall_ms(), &mut self.shared);
         client.mark(&mut self.shared);
         used
     }
@@ -350,11 +382,11 @@ impl Front for RespFront {
     }
 
     fn closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
-        self.shared.clients.remove(&connection);
         let Some(mut client) = self.connections.remove(&connection) else {
             return;
         };
         self.shared.held_bytes -= client.held_bytes();
+        self.shared.roster.leave(client.seat);
         client
             .subscriptions
             .clear(connection, &mut self.shared.channels);

@@ -22,7 +22,10 @@ use quorate_kv::{
     },
 };
 use quorate_replica::{
-    front::{Completion, ConnectionId, Failure, Front, Requests, Sequenced, SessionId, State, Tag},
+    front::{
+        Completion, ConnectionId, Endpoints, Failure, Front, Requests, Sequenced, SessionId, State,
+        Tag,
+    },
     service::{CommandId, StateMachine},
     status::{Addresses, Peer, Status},
 };
@@ -281,6 +284,7 @@ impl Node {
             version: "0.0.0".into(),
             store: "memory".into(),
             client_bytes_max,
+            ..Settings::default()
         };
         Self {
             front: RespFront::new(settings),
@@ -298,7 +302,11 @@ impl Node {
     pub(crate) fn connect(&mut self) -> ConnectionId {
         self.last += 1;
         let id = ConnectionId(self.last);
-        self.front.opened(id, &mut self.world);
+        let ends = Endpoints {
+            peer: format!("10.0.0.{}:5000", self.last),
+            local: "10.0.0.1:7450".into(),
+        };
+        self.front.opened(id, ends, &mut self.world);
         self.input.insert(id, Vec::new());
         self.output.insert(id, Vec::new());
         id

@@ -29,7 +29,7 @@ use quorate_net::{
     Settings,
 };
 use quorate_replica::{
-    front::ConnectionId,
+    front::{ConnectionId, Endpoints},
     plane::Plane,
     pressure::Pressure,
     status::{Addresses, Status, TuningReport},
@@ -302,7 +302,8 @@ impl Host for Fake {
         vec![self.wake.as_fd()]
     }
 
-    fn client_opened(&mut self, _: Now, client: ConnectionId, _: &mut dyn Plane) {
+    fn client_opened(&mut self, _: Now, client: ConnectionId, ends: Endpoints, _: &mut dyn Plane) {
+        assert!(!ends.peer.is_empty() && !ends.local.is_empty(), "{ends:?}");
         self.outputs.insert(client.0, Vec::new());
         self.shared.lock().clients.insert(client.0);
         self.shared.changed.notify_all();

@@ -4,7 +4,7 @@ use std::mem::take;
 
 use quorate_core::{effect::Role, node_id::NodeId, time::Time};
 use quorate_replica::{
-    front::{ConnectionId, Front},
+    front::{ConnectionId, Endpoints, Front},
     plane::Plane,
     pressure::heaviest,
     status::Addresses,
@@ -377,7 +377,8 @@ impl Turn<'_> {
                 }
                 Arrival::Opened(connection) => {
                     requests.insert(connection, Vec::new());
-                    front.opened(connection, &mut replica.requests(self.now, self.wall_ms));
+                    let requests = &mut replica.requests(self.now, self.wall_ms);
+                    front.opened(connection, Endpoints::default(), requests);
                 }
                 Arrival::Bytes(connection, bytes) => {
                     if let Some(waiting) = requests.get_mut(&connection) {

@@ -1,0 +1,126 @@
+//! Who is connected, as CLIENT LIST tells it.
+
+use quorate_replica::front::{ConnectionId, Endpoints};
+
+/// Where a connection stands in the roster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Seat(usize);
+
+/// What is told of a connection. Its numbers are those of its last event.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Guest {
+    pub(super) id: ConnectionId,
+    pub(super) endpoints: Endpoints,
+    pub(super) name: String,
+    /// What the client's library says of itself.
+    pub(super) library: String,
+    pub(super) library_version: String,
+    /// Unix time in milliseconds: when it came,
+    pub(super) opened_ms: u64,
+    /// and when it was last heard.
+    pub(super) seen_ms: u64,
+    /// Its last command.
+    pub(super) command: &'static str,
+    pub(super) channels: usize,
+    /// Commands queued since MULTI.
+    pub(super) queued: Option<usize>,
+    pub(super) protocol: u8,
+    pub(super) stale: bool,
+    /// Requests that are not answered.
+    pub(super) waiting: usize,
+    /// Bytes of replies that were not sent,
+    pub(super) output_bytes: usize,
+    /// and all memory that is held for it.
+    pub(super) held_bytes: usize,
+}
+
+impl Guest {
+    /// The line that CLIENT LIST has, with the fields that clients look for. What has no meaning here
+    /// is 0.
+    pub(super) fn line(&self, now_ms: u64) -> String {
+        let seconds = |since: u64| now_ms.saturating_sub(since) / 1000;
+        let mut flags = String::new();
+        for (flag, set) in [
+            ('P', self.channels > 0),
+            ('x', self.queued.is_some()),
+            ('r', self.stale),
+        ] {
+            if set {
+                flags.push(flag);
+            }
+        }
+        if flags.is_empty() {
+            flags.push('N');
+        }
+        let queued = self
+            .queued
+            .map_or_else(|| "-1".to_owned(), |count| count.to_string());
+        format!(
+            "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db=0 sub={} psub=0 ssub=0 \
+             multi={queued} qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll={} omem={} \
+             tot-mem={} events=r cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}\n",
+            self.id.0,
+            self.endpoints.peer,
+            self.endpoints.local,
+            self.name,
+            seconds(self.opened_ms),
+            seconds(self.seen_ms),
+            self.channels,
+            self.waiting,
+            self.output_bytes,
+            self.held_bytes,
+            self.command,
+            self.protocol,
+            self.library,
+            self.library_version,
+        )
+    }
+}
+
+/// All connections.
+#[derive(Debug, Default)]
+pub(super) struct Roster {
+    seats: Vec<Option<Guest>>,
+    free: Vec<Seat>,
+    /// Connections since the start.
+    pub(super) came: u64,
+}
+
+impl Roster {
+    pub(super) fn enter(&mut self, guest: Guest) -> Seat {
+        self.came += 1;
+        match self.free.pop() {
+            Some(seat) => {
+                self.seats[seat.0] = Some(guest);
+                seat
+            }
+            None => {
+                self.seats.push(Some(guest));
+                Seat(self.seats.len() - 1)
+            }
+        }
+    }
+
+    pub(super) fn leave(&mut self, seat: Seat) {
+        if self.guest(seat).is_some() {
+            self.seats[seat.0] = None;
+            self.free.push(seat);
+        }
+    }
+
+    pub(super) fn guest(&mut self, seat: Seat) -> Option<&mut Guest> {
+        self.seats.get_mut(seat.0)?.as_mut()
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.seats.len() - self.free.len()
+    }
+
+    /// All of them, those that came first in front.
+    pub(super) fn all(&self) -> Vec<&Guest> {
+        let mut guests: Vec<&Guest> = self.seats.iter().flatten().collect();
+        guests.sort_unstable_by_key(|guest| guest.id);
+        guests
+    }
+}
