@@ -265,6 +265,9 @@ pub(super) fn lock(
     Ok(())
 }
 
+/// Who waits hears of it: channel and message.
+pub(crate) type Tell<'a> = (&'a [u8], &'a [u8]);
+
 /// Gives back a lock of Redisson.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unlock<'a> {
@@ -274,8 +277,7 @@ pub(crate) struct Unlock<'a> {
     pub(crate) deadline: Deadline,
     /// Remembers the reply for a repetition: a key of its own, and its deadline.
     pub(crate) latch: Option<(&'a [u8], Deadline)>,
-    /// Who waits hears of it: channel and message.
-    pub(crate) tell: Option<(&'a [u8], &'a [u8])>,
+    pub(crate) tell: Option<Tell<'a>>,
 }
 
 impl<'a> Unlock<'a> {
@@ -310,14 +312,14 @@ impl<'a> Unlock<'a> {
     }
 }
 
-fn write_tell(tell: Option<(&[u8], &[u8])>, out: &mut Encoder<'_>) {
+fn write_tell(tell: Option<Tell<'_>>, out: &mut Encoder<'_>) {
     out.byte(u8::from(tell.is_some()));
     if let Some((channel, message)) = tell {
         out.bytes(channel).bytes(message);
     }
 }
 
-fn read_tell<'a>(from: &mut Decoder<'a>) -> Result<Option<(&'a [u8], &'a [u8])>, Malformed> {
+fn read_tell<'a>(from: &mut Decoder<'a>) -> Result<Option<Tell<'a>>, Malformed> {
     match from.byte()? {
         0 => Ok(None),
         1 => Ok(Some((from.bytes()?, from.bytes()?))),
@@ -428,7 +430,7 @@ pub(super) fn renew(
 }
 
 /// Frees a lock, whoever holds it.
-pub(crate) fn write_break(key: &[u8], tell: Option<(&[u8], &[u8])>, out: &mut Encoder<'_>) {
+pub(crate) fn write_break(key: &[u8], tell: Option<Tell<'_>>, out: &mut Encoder<'_>) {
     out.byte(Op::BreakLock as u8).bytes(key);
     write_tell(tell, out);
 }
