@@ -152,7 +152,7 @@ impl Settings {
             tuning: draw_tuning(dice, nodes, tiny_queues),
             client_timeout_ms: dice.pick(&[300, 1000, 3000]),
             clients: dice.pick(&[4, 7, 12]),
-            client_memory: if tiny_queues { 24 << 10 } else { 1 << 20 },
+            client_memory: if tiny_queues { 4 << 10 } else { 1 << 20 },
             think_us: dice.pick(&[500, 4000, 20_000]),
             weather: draw_weather(dice),
             disk_us: dice.pick(&[(10, 60), (50, 500), (300, 9000)]),
