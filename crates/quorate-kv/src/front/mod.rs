@@ -298,7 +298,7 @@ impl Front for RespFront {
             }
             (Completion::Read(_), Target::Place(_)) => client.read_in_order(),
             (Completion::Failed(_, failure), Target::Place(number)) => {
-                client.place_failed(number, failure, &mut self.shared);
+                client.place_failed(number, failure, &mut self.shared, requests);
             }
             (Completion::Readable(_), Target::Run) => {
                 client.readable(tag, &mut self.shared, requests);
@@ -308,7 +308,7 @@ impl Front for RespFront {
             }
             // An answer to another question. Not known to be done is all that can be said.
             (_, Target::Place(number)) => {
-                client.place_failed(number, Failure::Unknown, &mut self.shared);
+                client.place_failed(number, Failure::Unknown, &mut self.shared, requests);
             }
             (_, Target::Run) => client.run_failed(tag, Failure::Unknown, &mut self.shared),
         }

@@ -689,14 +689,26 @@ impl Connection {
     }
 
     /// A write, or a read in order, was not executed, or not known to be.
-    pub(super) fn place_failed(&mut self, number: u64, failure: Failure, shared: &mut Shared) {
-        let place = self.order.place(number).map(|place| &place.state);
-        if let Some(State::InOrder(..)) = place {
-            self.order.open_in_order -= 1;
-        } else {
-            self.order.open_writes -= 1;
+    pub(super) fn place_failed(
+        &mut self,
+        number: u64,
+        failure: Failure,
+        shared: &mut Shared,
+        requests: &mut dyn Requests,
+    ) {
+        let (order, mut own) = self.split();
+        match order.place(number).map(|place| &place.state) {
+            Some(State::InOrder(_, read)) => {
+                let stale = read.stale;
+                order.open_in_order -= 1;
+                if stale {
+                    // The writes before it have failed as well; the state of this node will do.
+                    return order.query(number, &mut own, shared, requests);
+                }
+            }
+            _ => order.open_writes -= 1,
         }
-        self.order.fail(number, failure, shared);
+        order.fail(number, failure, shared);
     }
 
     /// A run of reads may be answered.

@@ -190,6 +190,31 @@ fn stale_reads_ask_nobody_but_see_their_own_writes() {
     assert_eq!(node.take(client), "+OK|$1|1|");
 }
 
+/// A node without a quorum still answers what may be stale, behind writes that failed.
+#[test]
+fn stale_reads_behind_failed_writes_are_answered() {
+    let mut node = Node::memory();
+    let client = node.connect();
+    node.say(client, "SET a 1");
+    node.say(client, "READONLY");
+    node.feed(
+        client,
+        b"SET a 2\r\nGET a\r\nSET a 3\r\nGET a\r\nREADWRITE\r\nGET a\r\n",
+    );
+    fail_all(&mut node, Failure::NoQuorum);
+    let reply = node.take(client);
+    let replies: Vec<&str> = reply.split_terminator('|').collect();
+    let failed = |reply: &str| reply.starts_with("-NOQUORUM");
+    assert!(
+        failed(replies[0]) && failed(replies[3]) && failed(replies[7]),
+        "{replies:?}"
+    );
+    assert_eq!(
+        [replies[1], replies[2], replies[4], replies[5]],
+        ["$1", "1", "$1", "1"]
+    );
+}
+
 /// One connection sees the same replies however long everything takes.
 #[test]
 fn a_connection_cannot_tell_a_slow_replica_from_an_instant_one() {
