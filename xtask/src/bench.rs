@@ -5,6 +5,7 @@ mod core;
 mod json;
 mod kv;
 mod log;
+mod pipeline;
 
 use std::{
     path::{Path, PathBuf},
@@ -15,7 +16,7 @@ pub(crate) use self::core::{CASES as CORE_CASES, instructions_per_step};
 pub(crate) use self::log::{Commits, commits};
 use crate::shell::{Failed, read, root};
 
-const USAGE: &str = "bench [cluster|core|log|kv] [--quick] [--json]";
+const USAGE: &str = "bench [cluster|core|log|kv|pipeline] [--quick] [--json]";
 
 /// How a part is measured, and how it is told.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,6 +43,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     }
     match part {
         "cluster" if !wish.json && !wish.quick => cluster::run(),
+        "pipeline" if !wish.json && !wish.quick => pipeline::run(),
         "core" => core::run(wish),
         "log" => log::run(wish),
         "kv" => kv::run(wish),

@@ -16,12 +16,15 @@ use crate::{
 /// A client that is tried; it gets the port of every node.
 type Trial = (&'static str, fn(&[u16]) -> Result<(), Failed>);
 
-const TRIALS: [Trial; 5] = [
+const TRIALS: [Trial; 8] = [
     ("redis-cli", redis_cli),
     ("redis-benchmark", redis_benchmark),
     ("redis-py", redis_py),
+    ("redis-py's locks", redis_py_locks),
     ("node-redis", node_redis),
+    ("node-redlock", node_redlock),
     ("go-redis", go_redis),
+    ("Redisson", redisson),
 ];
 
 /// Runs the task.
@@ -128,25 +131,68 @@ fn redis_benchmark(ports: &[u16]) -> Result<(), Failed> {
 }
 
 fn redis_py(ports: &[u16]) -> Result<(), Failed> {
+    python("redis-py", "redis_py.py", ports)
+}
+
+fn redis_py_locks(ports: &[u16]) -> Result<(), Failed> {
+    python("redis-py's locks", "redis_py_locks.py", ports)
+}
+
+fn python(what: &str, file: &str, ports: &[u16]) -> Result<(), Failed> {
     let python = clients_folder().join("venv/bin/python");
     if !python.is_file() {
-        return skip("redis-py", "not installed; ./setup does it (pip: redis)");
+        return skip(what, "not installed; ./setup does it (pip: redis)");
     }
-    script(
-        Command::new(python).arg(root().join("xtask/clients/redis_py.py")),
+    let file = root().join("xtask/clients").join(file);
+    script(Command::new(python).arg(file), ports)
+}
+
+fn node_redis(ports: &[u16]) -> Result<(), Failed> {
+    node("node-redis", "node_redis.mjs", &["redis"], ports)
+}
+
+fn node_redlock(ports: &[u16]) -> Result<(), Failed> {
+    node(
+        "node-redlock",
+        "redlock.mjs",
+        &["redlock", "ioredis"],
         ports,
     )
 }
 
-fn node_redis(ports: &[u16]) -> Result<(), Failed> {
+fn node(what: &str, file: &str, packages: &[&str], ports: &[u16]) -> Result<(), Failed> {
     let modules = clients_folder().join("node");
-    if !has("node") || !modules.join("node_modules/redis").is_dir() {
-        return skip("node-redis", "not installed; ./setup does it (npm: redis)");
+    let is_there = |package: &&str| modules.join("node_modules").join(package).is_dir();
+    if !has("node") || !packages.iter().all(is_there) {
+        let names = packages.join(", ");
+        return skip(
+            what,
+            &format!("not installed; ./setup does it (npm: {names})"),
+        );
     }
     // Modules are looked for beside the script.
-    let copy = modules.join("node_redis.mjs");
-    fs::copy(root().join("xtask/clients/node_redis.mjs"), &copy)?;
+    let copy = modules.join(file);
+    fs::copy(root().join("xtask/clients").join(file), &copy)?;
     script(Command::new("node").arg(copy), ports)
+}
+
+fn redisson(ports: &[u16]) -> Result<(), Failed> {
+    let folder = clients_folder().join("redisson");
+    if !has("java") || !has("javac") || !folder.join("lib").is_dir() {
+        let how = "no JDK, or not fetched; ./setup does it with Maven (org.redisson:redisson)";
+        return skip("Redisson", how);
+    }
+    let libraries = format!("{}/*", folder.join("lib").display());
+    let classes = folder.join("classes");
+    let source = root().join("xtask/clients/redisson/Locks.java");
+    let mut compile = Command::new("javac");
+    compile
+        .args(["-cp", &libraries, "-d"])
+        .arg(&classes)
+        .arg(source);
+    read(&mut compile)?;
+    let path = format!("{libraries}:{}", classes.display());
+    script(Command::new("java").args(["-cp", &path, "Locks"]), ports)
 }
 
 fn go_redis(ports: &[u16]) -> Result<(), Failed> {

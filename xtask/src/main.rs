@@ -32,7 +32,7 @@ const HELP: &str = "cargo xtask NAME
   cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]]
                    kills, pauses and cuts off real processes; judges what clients saw
   cluster failover kill of the leader to the next acknowledged write
-  bench [cluster|core|log|kv] [--quick] [--json]
+  bench [cluster|core|log|kv|pipeline] [--quick] [--json]
                    what commands, steps and commits cost; kv in turns with Redis
   compare [--only NAME,…] [--duration 5s] [--repeat 5] [--quick] [--list] [--out PATH]
                    Quorate beside other systems, in turns; one report

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use quorate_replica::{
-    front::{Completion, ConnectionId, Failure, Front, Requests, Tags},
+    front::{Completion, ConnectionId, Endpoints, Failure, Front, Requests, Tags},
     service::{CommandId, StateMachine},
 };
 
@@ -168,7 +168,7 @@ fn mark(id: ConnectionId, client: &mut Connection, dirty: &mut VecDeque<Connecti
 }
 
 impl Front for FrameFront {
-    fn opened(&mut self, connection: ConnectionId, _: &mut dyn Requests) {
+    fn opened(&mut self, connection: ConnectionId, _: Endpoints, _: &mut dyn Requests) {
         self.connections.insert(connection, Connection::default());
     }
 
@@ -199,8 +199,8 @@ impl Front for FrameFront {
                 Err(_) => (tag, Ended::Failed(Failure::Unknown)),
             },
             Completion::Failed(tag, failure) => (tag, Ended::Failed(failure)),
-            // Neither was asked for.
-            Completion::Registered(tag, _) | Completion::Readable(tag) => {
+            // Not asked for.
+            Completion::Registered(tag, _) | Completion::Readable(tag) | Completion::Read(tag) => {
                 (tag, Ended::Failed(Failure::Unknown))
             }
         };
@@ -302,6 +302,10 @@ mod tests {
             Err(Failure::Busy)
         }
 
+        fn read_in_order(&mut self, _: Tag) -> Result<(), Failure> {
+            Err(Failure::Busy)
+        }
+
         fn forget(&mut self, tag: Tag) {
             self.forgotten.push(tag);
         }
@@ -327,7 +331,7 @@ mod tests {
 
     fn opened() -> (FrameFront, Replica) {
         let (mut front, mut replica) = (FrameFront::new("0.1.0", "volatile"), Replica::default());
-        front.opened(CLIENT, &mut replica);
+        front.opened(CLIENT, Endpoints::default(), &mut replica);
         (front, replica)
     }
 

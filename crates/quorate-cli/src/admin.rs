@@ -16,8 +16,12 @@ use std::{
 
 use axum::{
     Json, Router,
-    extract::{DefaultBodyLimit, State},
-    http::{StatusCode, header::CONTENT_TYPE},
+    extract::{DefaultBodyLimit, Request, State},
+    http::{
+        StatusCode,
+        header::{CONTENT_TYPE, ORIGIN},
+    },
+    middleware::{Next, from_fn},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
@@ -28,6 +32,7 @@ use quorate_replica::{Probed, status::Status, tuner::Setting};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    browser,
     config::Store,
     output::{Exit, Problem},
     tune::view::{HoldRequest, TuningView},
@@ -191,7 +196,22 @@ fn router(admin: Admin) -> Router {
             )
         })
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(from_fn(only_own_pages))
         .with_state(admin)
+}
+
+/// Keeps pages of other sites in a browser from changing anything.
+async fn only_own_pages(request: Request, next: Next) -> Result<Response, Failure> {
+    if !browser::is_foreign(request.method(), request.headers()) {
+        return Ok(next.run(request).await);
+    }
+    tracing::debug!(page = ?request.headers().get(ORIGIN), "refused a page of another site");
+    Err(Failure::new(
+        StatusCode::FORBIDDEN,
+        "foreign_page",
+        "a page of another site asked for this",
+        "use the quorate command, or a program that is no browser",
+    ))
 }
 
 const PAGES: &str = "GET /health /ready /status /metrics /tuning, POST /transfer /tuning";
@@ -415,6 +435,35 @@ mod tests {
                 .status,
             413
         );
+    }
+
+    /// A page whose name was made to lead here says its own name.
+    #[test]
+    fn pages_of_other_sites_change_nothing() {
+        let (_admin, address) = starting();
+        for path in ["/transfer", "/tuning"] {
+            let host = format!("evil.example\r\nOrigin: http://evil.example\r\nX: {address}");
+            let text = post_as(&address, path, &host);
+            assert!(text.starts_with("HTTP/1.0 403"), "{text}");
+            assert!(text.contains("\"code\":\"foreign_page\""), "{text}");
+            let own = format!("{address}\r\nOrigin: http://{address}");
+            let text = post_as(&address, path, &own);
+            assert!(!text.starts_with("HTTP/1.0 403"), "{text}");
+        }
+    }
+
+    fn post_as(address: &str, path: &str, host: &str) -> String {
+        use std::io::{Read as _, Write as _};
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        write!(
+            stream,
+            "POST {path} HTTP/1.0\r\nHost: {host}\r\nContent-Type: application/json\r\n\
+             Content-Length: 13\r\n\r\n{{\"hold\":null}}"
+        )
+        .unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
     }
 
     #[test]

@@ -47,7 +47,7 @@ const DISK_FLUSH_MS: &str = "disk-flush-ms";
 const LOG_SEGMENT: &str = "log-segment";
 
 /// All settings of `quorate start`, in the order of its help.
-const SETTINGS: [Setting; 23] = [
+const SETTINGS: [Setting; 24] = [
     setting(
         "data",
         "DIR",
@@ -116,6 +116,12 @@ const SETTINGS: [Setting; 23] = [
         Some("5000"),
     ),
     setting("command-max", "BYTES", "Largest command", Some("8388608")),
+    setting(
+        "client-memory",
+        "BYTES",
+        "Memory for the replies and requests of all clients",
+        Some("1073741824"),
+    ),
     setting(
         "log-ready",
         "BYTES",
@@ -245,6 +251,7 @@ pub(crate) struct StartConfig {
     pub(crate) election_ms: (u64, u64),
     pub(crate) client_timeout_ms: u64,
     pub(crate) command_max: usize,
+    pub(crate) client_memory: usize,
     pub(crate) log_ready: u64,
     pub(crate) log_segment: u64,
     pub(crate) tuning: Tuning,
@@ -267,6 +274,7 @@ impl StartConfig {
             log_ready_bytes: self.log_ready,
             log_segment_bytes: self.log_segment,
             client_input_bytes_max: input_bytes_max(self.command_max),
+            client_memory_bytes: self.client_memory,
             tuning: self.tuning,
             disk_flush: self.disk_flush,
             ..quorate::Settings::new(&self.data)
@@ -422,6 +430,11 @@ impl StartConfig {
             election_ms: layers.required("election-ms", "MIN-MAX in milliseconds", parse_range)?,
             client_timeout_ms: layers.required("client-timeout-ms", ms, parse_ms)?,
             command_max: layers.required("command-max", "1024 … 67108864 bytes", parse_bytes)?,
+            client_memory: layers.required(
+                "client-memory",
+                "16777216 … 1099511627776 bytes",
+                parse_client_memory,
+            )?,
             log_ready: layers.required("log-ready", "0 … 1099511627776 bytes", parse_log_ready)?,
             log_segment: layers.required(LOG_SEGMENT, SEGMENT, parse_segment)?,
             tuning: tuning::resolve(&layers)?,
@@ -432,6 +445,17 @@ impl StartConfig {
     }
 
     fn check(&self) -> Result<(), Problem> {
+        // With less, one client with a few commands of that size would be the one that holds most.
+        let least = self.command_max.saturating_mul(8);
+        if self.client_memory < least {
+            let message = format_args!(
+                "--client-memory {} is too little for --command-max {}",
+                self.client_memory, self.command_max
+            );
+            return Err(Problem::usage(message).hint(format!(
+                "give at least eight times as much, {least}, or take smaller commands"
+            )));
+        }
         if self.heartbeat_ms * 2 > self.election_ms.0 {
             let message = format_args!(
                 "--heartbeat-ms {} is too slow for --election-ms {}-{}",
@@ -584,6 +608,14 @@ fn parse_bytes(text: &str) -> Option<usize> {
     text.parse()
         .ok()
         .filter(|bytes| (1024..=COMMAND_MAX_LIMIT).contains(bytes))
+}
+
+/// Least and largest `--client-memory`.
+const CLIENT_MEMORY_LIMITS: std::ops::RangeInclusive<usize> = 16 << 20..=1 << 40;
+
+fn parse_client_memory(text: &str) -> Option<usize> {
+    let bytes = text.parse().ok();
+    bytes.filter(|bytes| CLIENT_MEMORY_LIMITS.contains(bytes))
 }
 
 /// Largest `--log-ready`: a typing error rather than a wish beyond it.

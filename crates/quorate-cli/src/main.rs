@@ -3,11 +3,13 @@
 
 mod admin;
 mod bench;
+mod browser;
 mod config;
 mod demo;
 mod http;
 mod log;
 mod logging;
+mod memory;
 mod output;
 mod process;
 mod signals;

@@ -5,6 +5,7 @@ use std::{
     net::{SocketAddr, ToSocketAddrs as _},
     path::Path,
     process, thread,
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use quorate::{
@@ -27,6 +28,7 @@ use quorate_replica::{front::Front, status::Addresses};
 use crate::{
     admin::{self, Admin},
     config::{StartArgs, StartConfig, Store},
+    memory,
     output::{Exit, Problem, print, progress},
     signals,
     stop::Stop,
@@ -104,8 +106,22 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     let front = RespFront::new(FrontSettings {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         store: store.name().to_owned(),
+        client_bytes_max: node.known.client_memory_bytes,
+        tcp_port: node
+            .listeners
+            .client_address()
+            .map_or(0, |address| address.port()),
+        started_ms: unix_ms(),
+        memory: memory::read,
     });
     node.run(service, front)
+}
+
+fn unix_ms() -> u64 {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A node that knows who it is, and does not run yet.

@@ -36,6 +36,10 @@ pub enum Op {
     RandomKey = 12,
     Versions = 13,
     Digest = 14,
+    ValueDigest = 15,
+    LockHolder = 16,
+    ErrorIfPresent = 17,
+    Keyspace = 18,
     Set = 64,
     GetDel = 65,
     GetEx = 66,
@@ -52,11 +56,20 @@ pub enum Op {
     Flush = 77,
     Exec = 78,
     Expired = 79,
+    DelIf = 80,
+    ExpireEqual = 81,
+    DelEqual = 82,
+    SetAll = 83,
+    Lock = 84,
+    Unlock = 85,
+    RenewLocks = 86,
+    BreakLock = 87,
+    Publish = 88,
 }
 
 impl Op {
     /// All of them.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 43] = [
         Self::Literal,
         Self::Get,
         Self::Strlen,
@@ -71,6 +84,10 @@ impl Op {
         Self::RandomKey,
         Self::Versions,
         Self::Digest,
+        Self::ValueDigest,
+        Self::LockHolder,
+        Self::ErrorIfPresent,
+        Self::Keyspace,
         Self::Set,
         Self::GetDel,
         Self::GetEx,
@@ -87,6 +104,15 @@ impl Op {
         Self::Flush,
         Self::Exec,
         Self::Expired,
+        Self::DelIf,
+        Self::ExpireEqual,
+        Self::DelEqual,
+        Self::SetAll,
+        Self::Lock,
+        Self::Unlock,
+        Self::RenewLocks,
+        Self::BreakLock,
+        Self::Publish,
     ];
     /// The first operation that changes something.
     pub const FIRST_WRITE: u8 = 64;
@@ -94,8 +120,8 @@ impl Op {
     /// The operation with this number.
     pub fn from_byte(byte: u8) -> Option<Self> {
         let index = match byte {
-            1..=14 => byte - 1,
-            64..=79 => byte - 64 + 14,
+            1..=18 => byte - 1,
+            64..=88 => byte - 64 + 18,
             _ => return None,
         };
         Self::ALL.get(usize::from(index)).copied()
@@ -145,6 +171,8 @@ pub mod set_flag {
     pub const GET: u8 = 8;
     /// Reply 1 or 0 (SETNX).
     pub const COUNTED: u8 = 16;
+    /// A condition follows the value.
+    pub const IF: u8 = 32;
 }
 
 /// What becomes of a key's deadline.
@@ -288,6 +316,18 @@ pub enum Local {
     Watch,
     Unwatch,
     Quorate,
+    Script,
+    Subscribe,
+    Unsubscribe,
+}
+
+/// How a script is named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScriptBy {
+    /// EVAL.
+    Text,
+    /// EVALSHA.
+    Hash,
 }
 
 /// Who deals with a command.
@@ -295,6 +335,8 @@ pub enum Local {
 pub enum Handler {
     /// Every node, in the order of the log, or one node as a query.
     Data(Encode),
+    /// The same; what is encoded hangs on a script, which is given as a text or by its hash.
+    Script(ScriptBy),
     /// The connection.
     Local(Local),
 }
@@ -387,8 +429,12 @@ impl Spec {
 }
 
 /// The families of commands.
-pub const FAMILIES: [&[Spec]; 6] = [
+pub const FAMILIES: [&[Spec]; 10] = [
     commands::strings::COMMANDS,
+    commands::conditions::COMMANDS,
+    commands::locks::COMMANDS,
+    commands::channels::COMMANDS,
+    commands::scripts::COMMANDS,
     commands::counters::COMMANDS,
     commands::expiry::COMMANDS,
     commands::keys::COMMANDS,
@@ -410,7 +456,7 @@ mod tests {
         for op in Op::ALL {
             assert_eq!(Op::from_byte(op as u8), Some(op));
         }
-        for byte in [0, 15, 63, 80, 255] {
+        for byte in [0, 19, 63, 89, 255] {
             assert_eq!(Op::from_byte(byte), None);
         }
     }

@@ -252,6 +252,18 @@ impl<'a> Iterator for Keys<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Pairs<'a>(List<'a>);
 
+impl Pairs<'_> {
+    /// How many.
+    pub const fn len(&self) -> usize {
+        self.0.len() / 2
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 impl<'a> Iterator for Pairs<'a> {
     type Item = (Key<'a>, &'a [u8]);
 

@@ -21,5 +21,6 @@ pub mod front;
 pub mod glob;
 pub mod key;
 pub mod resp;
+pub mod scripts;
 pub mod service;
 pub mod store;

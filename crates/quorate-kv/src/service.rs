@@ -5,7 +5,7 @@ use quorate_replica::service::{CommandId, Health, MetaChange, StateMachine};
 
 use crate::{
     command::Op,
-    commands::{Budget, Reading, Writing, execute, first_key, read, transactions},
+    commands::{Budget, Notice, Reading, Writing, execute, first_key, read, transactions},
     encode::{Decoder, Fault},
     expiry::Proposals,
     resp::reply::Reply,
@@ -20,6 +20,8 @@ pub struct Service {
     budget: Budget,
     /// Kept for its memory.
     foreseen: Vec<Position>,
+    /// What commands told since the last look.
+    notices: Vec<Notice>,
 }
 
 impl Service {
@@ -31,6 +33,7 @@ impl Service {
             proposals: Proposals::default(),
             budget: Budget::default(),
             foreseen: Vec::new(),
+            notices: Vec::new(),
         }
     }
 
@@ -62,6 +65,7 @@ impl StateMachine for Service {
             applied_to: self.applied_to,
             version: id.into(),
             budget: &mut self.budget,
+            notices: &mut self.notices,
         };
         let done = match decoder.byte().ok().and_then(Op::from_byte) {
             None => Err(Fault::Malformed),
@@ -112,6 +116,13 @@ impl StateMachine for Service {
 
     fn has_failed(&self) -> bool {
         self.store.has_failed()
+    }
+
+    fn take_notices(&mut self, each: &mut dyn FnMut(&[u8], &[u8])) {
+        for (channel, message) in self.notices.drain(..) {
+            each(&channel, &message);
+        }
+        self.notices.shrink_to(1024);
     }
 
     fn due(&mut self, wall_ms: u64, limit: usize, each: &mut dyn FnMut(&[u8])) {

@@ -18,7 +18,7 @@ use quorate_kv::{
     store::memory::MemoryStore,
 };
 use quorate_replica::{
-    front::{Completion, ConnectionId, Failure, Front as _, Requests, Sequenced, Tag},
+    front::{Completion, ConnectionId, Endpoints, Failure, Front as _, Requests, Sequenced, Tag},
     service::{CommandId, StateMachine as _},
     status::{DiskUse, Status},
 };
@@ -78,6 +78,10 @@ impl Requests for Instant {
         Ok(())
     }
 
+    fn read_in_order(&mut self, _: Tag) -> Result<(), Failure> {
+        Err(Failure::Busy)
+    }
+
     fn forget(&mut self, _: Tag) {}
 
     fn query(&mut self, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure> {
@@ -126,7 +130,7 @@ fn a_warm_set_and_get_allocate_nothing() {
         read: None,
         command: Vec::new(),
     };
-    front.opened(client, &mut replica);
+    front.opened(client, Endpoints::default(), &mut replica);
     let set = b"*3\r\n$3\r\nSET\r\n$7\r\nkey:123\r\n$16\r\n0123456789abcdef\r\n";
     let get = b"*2\r\n$3\r\nGET\r\n$7\r\nkey:123\r\n";
     let mut reply = Vec::new();

@@ -8,7 +8,12 @@ use std::{
 };
 
 use quorate_core::time::Time;
-use quorate_replica::{front::ConnectionId, plane::Plane, pressure::Pressure};
+use quorate_replica::{
+    front::ConnectionId,
+    plane::Plane,
+    pressure::{Pressure, heaviest},
+    seldom::Seldom,
+};
 use rustc_hash::FxHashMap;
 use rustix::{
     io::Errno,
@@ -39,6 +44,8 @@ pub(crate) struct Clients {
     scratch: Vec<u8>,
     /// Unused bytes of all clients.
     backlog_bytes: usize,
+    /// Complaints about clients that hold too much.
+    hoarders: Seldom,
     /// Clients that are not read: their front takes nothing at the moment, or all are held.
     paused: Vec<u64>,
     /// The host was full, and is not empty enough again.
@@ -105,6 +112,7 @@ impl Clients {
             next_token: first_token,
             scratch: vec![0; READ_BYTES],
             backlog_bytes: 0,
+            hoarders: Seldom::default(),
             paused: Vec::new(),
             held: false,
             leaving: Vec::new(),
@@ -135,6 +143,7 @@ impl Clients {
             if matches!(listener, Listener::Tcp(_)) {
                 socket::tune_client(&socket);
             }
+            let ends = socket::ends(&socket);
             let token = self.next_token;
             self.poller.add(&socket, token, Interest::READ)?;
             self.next_token += 1;
@@ -148,7 +157,7 @@ impl Clients {
             };
             self.connections.insert(token, client);
             self.stats.clients_accepted += 1;
-            host.client_opened(now, ConnectionId(token), plane);
+            host.client_opened(now, ConnectionId(token), ends, plane);
         }
     }
 
@@ -205,6 +214,9 @@ impl Clients {
     /// Whether nobody is to be read. Ends well below where it began, for each change of mind costs a
     /// call per client.
     fn is_held(&self, host: &dyn Host) -> bool {
+        if self.held_bytes(host) > self.limits.clients_bytes_max {
+            return true;
+        }
         match host.pressure() {
             Pressure::Low => false,
             Pressure::Some => self.held,
@@ -221,6 +233,39 @@ impl Clients {
         self.dirty.extend_from_slice(&self.leaving);
         for token in std::mem::take(&mut self.dirty) {
             self.write(token, now, host, plane);
+        }
+    }
+
+    /// Memory that all clients hold.
+    fn held_bytes(&self, host: &dyn Host) -> usize {
+        self.backlog_bytes + host.clients_held_bytes()
+    }
+
+    /// Who holds most of the memory for clients pays, so that the others go on.
+    pub(crate) fn shed(&mut self, now: Now, host: &mut dyn Host, plane: &mut dyn Plane) {
+        let of = self.limits.clients_bytes_max;
+        loop {
+            let total = self.held_bytes(host);
+            let held = |(token, client): (&u64, &Client)| {
+                let id = ConnectionId(*token);
+                (id, client.backlog.len() + host.client_held_bytes(id))
+            };
+            let clients = self.connections.iter().map(held);
+            let Some((ConnectionId(token), bytes)) = heaviest(total, of, clients) else {
+                return;
+            };
+            if let Some(untold) = self.hoarders.say(now.time) {
+                tracing::warn!(
+                    client = token,
+                    bytes,
+                    total,
+                    of,
+                    untold,
+                    "closed the client that held most of the memory for clients (--client-memory)"
+                );
+            }
+            self.stats.clients_shed += 1;
+            self.close(token, now, host, plane);
         }
     }
 
@@ -306,7 +351,7 @@ impl Clients {
                         // The usual case: the front reads from where the kernel wrote.
                         return self.feed(token, count, now, host, plane);
                     }
-                    client.backlog.extend_from_slice(&self.scratch[..count]);
+                    keep(&mut client.backlog, &self.scratch[..count]);
                     self.backlog_bytes += count;
                 }
                 Err(Errno::AGAIN | Errno::INTR) => break,
@@ -348,9 +393,7 @@ impl Clients {
             self.backlog_bytes -= used;
         }
         let backlog = client.backlog.len();
-        if backlog > self.limits.client_backlog_bytes_max
-            || (backlog > 0 && self.backlog_bytes > self.limits.clients_backlog_bytes_max)
-        {
+        if backlog > self.limits.client_backlog_bytes_max {
             tracing::warn!(
                 backlog,
                 "closed a client: too many bytes that make no command"
@@ -404,8 +447,12 @@ impl Clients {
             }
         }
         output.drain(..sent);
-        self.stats.client_bytes_out += sent as u64;
-        if output.is_empty() {
+        let empty = output.is_empty();
+        if sent > 0 {
+            host.client_sent(id);
+            self.stats.client_bytes_out += sent as u64;
+        }
+        if empty {
             client.blocked = false;
             self.after_output(token, now, host, plane);
         }
@@ -460,4 +507,13 @@ impl Clients {
             host.client_closed(now, ConnectionId(token), plane);
         }
     }
+}
+
+/// Appends to what is left over. It grows by quarters once it is large, for it is counted by its length.
+fn keep(backlog: &mut Vec<u8>, bytes: &[u8]) {
+    let length = backlog.len();
+    if length > READ_LARGE_BYTES && backlog.capacity() - length < bytes.len() {
+        backlog.reserve_exact(bytes.len().max(length / 4));
+    }
+    backlog.extend_from_slice(bytes);
 }

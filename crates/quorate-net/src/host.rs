@@ -10,7 +10,7 @@ use quorate_core::{
 };
 use quorate_replica::{
     Probed,
-    front::ConnectionId,
+    front::{ConnectionId, Endpoints},
     plane::Plane,
     pressure::Pressure,
     status::{Addresses, Status, TuningReport},
@@ -102,7 +102,13 @@ pub trait Host {
     fn wake_fds(&self) -> Vec<BorrowedFd<'_>>;
 
     /// A client connected.
-    fn client_opened(&mut self, now: Now, client: ConnectionId, plane: &mut dyn Plane);
+    fn client_opened(
+        &mut self,
+        now: Now,
+        client: ConnectionId,
+        ends: Endpoints,
+        plane: &mut dyn Plane,
+    );
 
     /// As [`quorate_replica::front::Front::received`].
     fn client_received(
@@ -129,6 +135,15 @@ pub trait Host {
 
     /// As [`quorate_replica::front::Front::output`].
     fn client_output(&mut self, client: ConnectionId) -> &mut Vec<u8>;
+
+    /// As [`quorate_replica::front::Front::sent`].
+    fn client_sent(&mut self, client: ConnectionId);
+
+    /// As [`quorate_replica::front::Front::held_bytes`].
+    fn clients_held_bytes(&self) -> usize;
+
+    /// As [`quorate_replica::front::Front::held_bytes_of`].
+    fn client_held_bytes(&self, client: ConnectionId) -> usize;
 
     /// As [`quorate_replica::front::Front::closing`].
     fn client_closing(&self, client: ConnectionId) -> bool;

@@ -26,8 +26,9 @@ pub struct Limits {
     pub clients_max: usize,
     /// Bytes of one client that its protocol has not used yet, such as part of a large command.
     pub client_backlog_bytes_max: usize,
-    /// The same of all clients together.
-    pub clients_backlog_bytes_max: usize,
+    /// Memory for all clients together: such bytes, and what the host holds for them. Above it nobody
+    /// is read; above three quarters of it, at the end of a turn, whoever holds most is closed.
+    pub clients_bytes_max: usize,
     /// Bytes that the kernel buffers towards or from a client that is being closed are discarded
     /// for this long, so that the last error reaches it.
     pub farewell_ms: u64,
@@ -53,7 +54,7 @@ impl Default for Limits {
             peer_silence_ms: 1_500,
             clients_max: 10_000,
             client_backlog_bytes_max: 64 * MIB,
-            clients_backlog_bytes_max: 256 * MIB,
+            clients_bytes_max: 1024 * MIB,
             farewell_ms: 1_000,
             accept_pause_ms: 100,
             stop_ms: 5_000,

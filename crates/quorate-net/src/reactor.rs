@@ -201,6 +201,7 @@ impl<H: Host> Reactor<H> {
         self.host.submit(now);
         self.stats.submits += 1;
         self.clients.flush(now, &mut self.host, &mut self.peers);
+        self.clients.shed(now, &mut self.host, &mut self.peers);
         self.host.end_turn(self.time());
         self.answer();
         Ok(!self.is_finished(now))

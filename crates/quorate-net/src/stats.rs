@@ -56,6 +56,8 @@ stats! {
     clients_accepted,
     /// Clients gone.
     clients_closed,
+    /// Clients closed because they held most of the memory for clients.
+    clients_shed,
     /// Times that a client with input was not read because the node had enough to do.
     client_holds,
     /// Bytes received from clients.

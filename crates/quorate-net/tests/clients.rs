@@ -222,17 +222,37 @@ fn bytes_that_make_no_command_are_bounded() {
     node.shared.wait("gone", |world| world.clients.len() == 1);
     other.write_all(b"still here\n").unwrap();
     assert_eq!(read(&mut other, 11), b"still here\n");
+}
 
+/// Together clients have a bound, too: who holds most pays, whether it does not read or does not end
+/// its command, and the others do not notice.
+#[test]
+fn who_holds_most_of_the_memory_for_clients_is_closed() {
     let limits = Limits {
-        clients_backlog_bytes_max: 1 << 20,
+        clients_bytes_max: 1 << 20,
         ..Limits::default()
     };
     let node = lone(limits, &[]);
     let mut clients: Vec<TcpStream> = (0..3).map(|_| node.client()).collect();
-    for client in &mut clients {
-        let _ = client.write_all(&vec![b'n'; 500_000]);
+    for (client, bytes) in clients.iter_mut().zip([300_000, 100_000, 500_000]) {
+        let _ = client.write_all(&vec![b'n'; bytes]);
     }
-    node.wait_stats("one of them closed", |stats| stats.clients_closed == 1);
+    node.wait_stats("one of them closed", |stats| stats.clients_shed == 1);
+    assert!(read_to_end(&mut clients[2]).is_empty());
+    for client in &mut clients[..2] {
+        client.write_all(b"\n").unwrap();
+    }
+    assert_eq!(read(&mut clients[0], 300_001).last(), Some(&b'\n'));
+    assert_eq!(read(&mut clients[1], 100_001).last(), Some(&b'\n'));
+
+    // One reads nothing of what it asks for, until the kernel's buffers and ours are full.
+    let mut deaf = node.client();
+    let line = [&[b'x'; 9_999][..], b"\n"].concat();
+    while deaf.write_all(&line).is_ok() {}
+    node.wait_stats("it is closed", |stats| stats.clients_shed == 2);
+    clients[0].write_all(b"still here\n").unwrap();
+    assert_eq!(read(&mut clients[0], 11), b"still here\n");
+    assert_eq!(node.handle.metrics().unwrap().stats.clients_closed, 2);
 }
 
 #[test]

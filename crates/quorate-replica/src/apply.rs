@@ -14,8 +14,8 @@ use crate::{
     completions::Completions,
     counters::Counters,
     digest::Digest,
-    front::{Failure, Tag},
-    gather::Waiter,
+    front::{Failure, Front, State, Tag},
+    gather::{Item, Waiter},
     origin::Origin,
     service::{CommandId, Health, MetaChange, Metadata, StateMachine},
     sessions::{Sessions, Turn, Unreadable, Verdict},
@@ -30,9 +30,17 @@ const DIGEST_KEY: &[u8] = b"digest";
 /// What is known of a service that has just failed.
 const FAILED: &str = "the service failed";
 
+/// Replies up to this are never dropped: their commands were larger.
+const SHORT_REPLY: usize = 64;
+
 /// What an application may touch besides the service and the sessions.
 pub(crate) struct Listeners<'a> {
     pub(crate) now: Time,
+    pub(crate) wall_ms: u64,
+    /// Reads run in it, between commands.
+    pub(crate) front: &'a mut dyn Front,
+    /// With so many bytes of replies waiting, further ones are dropped.
+    pub(crate) reply_bytes: usize,
     pub(crate) origin: &'a mut Origin,
     pub(crate) completions: &'a mut Completions,
     pub(crate) counters: &'a mut Counters,
@@ -70,6 +78,8 @@ pub(crate) struct Applier<S> {
     /// What was applied below was told to clients: after the service has gone back, they must not be
     /// shown an older state.
     pub(crate) heard_to: Slot,
+    /// What commands below told was passed on.
+    noticed_to: Slot,
 }
 
 impl<S: StateMachine> Applier<S> {
@@ -102,6 +112,7 @@ impl<S: StateMachine> Applier<S> {
             health: Health::Well,
             unreadable: None,
             heard_to: Slot::FIRST,
+            noticed_to: Slot::FIRST,
         })
     }
 
@@ -221,11 +232,19 @@ impl<S: StateMachine> Applier<S> {
         }
         if !done {
             self.digest.abandon();
+            self.service.take_notices(&mut |_, _| {});
+            // Some of its commands were told to have been executed.
+            self.heard_to = self.heard_to.max(range.to);
             self.health = Health::Down(FAILED.to_owned());
             return false;
         }
         self.digest.applied(range, value);
         self.applied_to = range.to;
+        if self.applied_to <= self.noticed_to {
+            // Told before the service went back.
+            self.service.take_notices(&mut |_, _| {});
+        }
+        self.noticed_to = self.noticed_to.max(self.applied_to);
         while self
             .queue
             .pop_front_if(|(range, _)| range.to <= self.applied_to)
@@ -305,6 +324,10 @@ impl<S: StateMachine> Applier<S> {
         } else {
             None
         };
+        let mut items = flight
+            .as_ref()
+            .map_or(&[][..], |flight| &flight.items)
+            .iter();
         let mut ahead = batch.entries();
         let mut failed = false;
         for (index, entry) in (0..).zip(batch.entries()) {
@@ -312,6 +335,7 @@ impl<S: StateMachine> Applier<S> {
                 let group = ahead.by_ref().take(FORESEEN);
                 self.service.foresee(&mut group.map(|entry| entry.command));
             }
+            let item = self.read_up_to_command(&mut items, &mut failed, to);
             let id = CommandId { slot, index };
             let outcome = if failed {
                 Err(Failure::Unknown)
@@ -324,14 +348,41 @@ impl<S: StateMachine> Applier<S> {
             if outcome.is_ok() {
                 self.digest.executed(id, &self.reply);
             }
-            let item = flight
-                .as_ref()
-                .and_then(|flight| flight.items.get(index as usize));
             if let Some(Waiter::Front(tag)) = item.map(|item| item.waiter) {
-                tell(to.completions, tag, outcome, &self.reply);
+                tell(to, tag, outcome, &self.reply);
             }
         }
+        self.read_up_to_command(&mut items, &mut failed, to);
         !failed
+    }
+
+    /// Lets the reads run that come before the next command of an own batch; that is returned. A service
+    /// that has `failed` is not asked.
+    fn read_up_to_command<'i>(
+        &self,
+        items: &mut std::slice::Iter<'i, Item>,
+        failed: &mut bool,
+        to: &mut Listeners<'_>,
+    ) -> Option<&'i Item> {
+        for item in items {
+            if !item.is_read() {
+                return Some(item);
+            }
+            let Waiter::Front(tag) = item.waiter else {
+                continue;
+            };
+            if *failed {
+                to.completions.failed(tag, Failure::Unavailable);
+            } else if to.completions.read(tag) {
+                let state = Moment {
+                    service: &self.service,
+                    wall_ms: to.wall_ms,
+                };
+                to.front.read_now(tag, &state);
+                *failed = self.service.has_failed();
+            }
+        }
+        None
     }
 
     /// Executes one command, or finds what it once replied; the reply is in `self.reply`. An unknown
@@ -388,9 +439,43 @@ fn take_digest(applied_to: Slot, meta: &mut Metadata) -> Option<u64> {
     kept.or((applied_to == Slot::FIRST).then_some(0))
 }
 
-fn tell(completions: &mut Completions, tag: Tag, outcome: Result<(), Failure>, reply: &[u8]) {
+/// The service between two commands.
+struct Moment<'a, S> {
+    service: &'a S,
+    wall_ms: u64,
+}
+
+impl<S: StateMachine> State for Moment<'_, S> {
+    fn query(&self, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure> {
+        ask(self.service, query, self.wall_ms, reply)
+    }
+}
+
+/// Asks the service; an answer that it failed at is none.
+pub(crate) fn ask<S: StateMachine>(
+    service: &S,
+    query: &[u8],
+    wall_ms: u64,
+    reply: &mut Vec<u8>,
+) -> Result<(), Failure> {
+    let start = reply.len();
+    service.query(query, wall_ms, reply);
+    if service.has_failed() {
+        reply.truncate(start);
+        return Err(Failure::Unavailable);
+    }
+    Ok(())
+}
+
+fn tell(to: &mut Listeners<'_>, tag: Tag, outcome: Result<(), Failure>, reply: &[u8]) {
     match outcome {
-        Ok(()) => completions.written(tag, reply),
-        Err(failure) => completions.failed(tag, failure),
+        Ok(()) if reply.len() <= SHORT_REPLY || to.completions.bytes() <= to.reply_bytes => {
+            to.completions.written(tag, reply);
+        }
+        Ok(()) => {
+            to.counters.replies_dropped += 1;
+            to.completions.failed(tag, Failure::Unknown);
+        }
+        Err(failure) => to.completions.failed(tag, failure),
     }
 }

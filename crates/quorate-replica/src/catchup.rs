@@ -17,6 +17,7 @@ use crate::{
     digest::Claim,
     egress::RETRY_MS,
     events::Event,
+    front::Front,
     log_reads::Purpose,
     payloads::{self, Payload},
     plane::Plane,
@@ -50,6 +51,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         purpose: Purpose,
         done: ReadDone,
         plane: &mut dyn Plane,
+        front: &mut dyn Front,
     ) {
         self.lose(&done.lost);
         let values = match done.result {
@@ -75,7 +77,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         match purpose {
             Purpose::Votes => self.on_votes_read(values),
-            Purpose::Apply => self.on_read_to_apply(now, values),
+            Purpose::Apply => self.on_read_to_apply(now, values, front),
             Purpose::Serve(to) => self.on_read_to_serve(now, to, values, plane),
             Purpose::Payload(to, name, _) => self.on_payload_read(to, name, &values, plane),
         }
@@ -124,7 +126,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    fn on_read_to_apply(&mut self, now: Time, values: Values) {
+    fn on_read_to_apply(&mut self, now: Time, values: Values, front: &mut dyn Front) {
         let decided_to = self.node.decided_to();
         for (range, value, bytes) in values {
             let range = range.intersect(SlotRange::new(self.applier.applied_to(), decided_to));
@@ -141,9 +143,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 break;
             }
             self.counters.applied_from_log += 1;
-            self.apply_one(now, range, value, Some(&bytes));
+            self.apply_one(now, range, value, Some(&bytes), front);
         }
-        self.applied();
+        self.applied(front);
     }
 
     /// Catch-up for others, questions of this node's own; within a budget per turn.

@@ -10,6 +10,7 @@ enum Outcome {
     Written(usize),
     Registered(SessionId),
     Readable,
+    Read,
     Failed(Failure),
 }
 
@@ -50,6 +51,7 @@ impl Ended {
             }
             Outcome::Registered(session) => Completion::Registered(tag, session),
             Outcome::Readable => Completion::Readable(tag),
+            Outcome::Read => Completion::Read(tag),
             Outcome::Failed(failure) => Completion::Failed(tag, failure),
         }
     }
@@ -104,6 +106,15 @@ impl Completions {
         if self.ends(tag) {
             self.ended.list.push_back((tag, Outcome::Readable));
         }
+    }
+
+    /// A read is about to run at its place; `false`: nobody waits for it, it must not run.
+    pub(crate) fn read(&mut self, tag: Tag) -> bool {
+        let wanted = self.ends(tag);
+        if wanted {
+            self.ended.list.push_back((tag, Outcome::Read));
+        }
+        wanted
     }
 
     pub(crate) fn failed(&mut self, tag: Tag, failure: Failure) {

@@ -9,6 +9,8 @@ pub struct Counters {
     pub commands_busy: u64,
     /// Commands and reads that ran out of time.
     pub requests_timed_out: u64,
+    /// Commands whose reply was dropped because too many waited.
+    pub replies_dropped: u64,
     /// Own batches formed.
     pub batches_formed: u64,
     /// Own batches offered again: leader change, refusal, reconnection or time-out.
@@ -45,6 +47,8 @@ pub struct Counters {
     pub reads_asked: u64,
     /// and the confirmations that they shared.
     pub reads_confirmed: u64,
+    /// Reads that ran, or will run, between commands of their connection.
+    pub reads_in_order: u64,
     /// Entries applied from the log instead of memory.
     pub applied_from_log: u64,
     /// Decided slots that the log could not read back any more,

@@ -15,6 +15,15 @@ pub struct Tag(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 
+/// The ends of a client's connection, for people to read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Endpoints {
+    /// Where the client is.
+    pub peer: String,
+    /// Where it came to.
+    pub local: String,
+}
+
 /// Id of a client session: the slot of its registration, and the index therein ([session-1]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId {
@@ -68,6 +77,8 @@ pub enum Completion<'a> {
     Registered(Tag, SessionId),
     /// A linearizable read may run now: call [`Requests::query`] before returning.
     Readable(Tag),
+    /// A read that was asked for with [`Requests::read_in_order`] has run, in [`Front::read_now`].
+    Read(Tag),
     /// Not done, or not known to be.
     Failed(Tag, Failure),
 }
@@ -86,6 +97,11 @@ pub trait Requests {
     /// Say when a linearizable read may run.
     fn read(&mut self, tag: Tag) -> Result<(), Failure>;
 
+    /// Let a linearizable read run at its place among the commands: [`Front::read_now`] is called
+    /// when all that were asked for before it, and none that were asked for after it, are executed.
+    /// It sends nothing of its own, but it may cost a place in the log.
+    fn read_in_order(&mut self, tag: Tag) -> Result<(), Failure>;
+
     /// The requests with these tags matter to nobody any more (their connection closed). They may
     /// be executed all the same.
     fn forget(&mut self, tag: Tag);
@@ -103,10 +119,16 @@ pub trait Requests {
     fn command_bytes_max(&self) -> usize;
 }
 
+/// The service's state at one moment.
+pub trait State {
+    /// Asks it.
+    fn query(&self, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure>;
+}
+
 /// A client protocol: connections as state machines.
 pub trait Front {
     /// A client connected.
-    fn opened(&mut self, connection: ConnectionId, requests: &mut dyn Requests);
+    fn opened(&mut self, connection: ConnectionId, ends: Endpoints, requests: &mut dyn Requests);
 
     /// Bytes arrived. Returns how many were used up; the rest comes again with what follows it.
     /// Using none although output or open requests are at their limit is back-pressure: the
@@ -124,11 +146,40 @@ pub trait Front {
     /// A request ended.
     fn completed(&mut self, completion: Completion<'_>, requests: &mut dyn Requests);
 
+    /// A read that was asked for with [`Requests::read_in_order`] runs now; [`Completion::Read`]
+    /// follows with the completions of the commands around it. `state` is between them.
+    fn read_now(&mut self, tag: Tag, state: &dyn State) {
+        let _ = (tag, state);
+    }
+
+    /// An applied command told this, for whoever listens to that subject.
+    fn notice(&mut self, subject: &[u8], message: &[u8]) {
+        let _ = (subject, message);
+    }
+
     /// Takes the next connection that has output, or is to be closed, since the last call.
     fn next_dirty(&mut self) -> Option<ConnectionId>;
 
-    /// Output waiting for this connection; the reactor removes what it sent from the front.
+    /// Output waiting for this connection; the reactor removes what it sent from the front, and then
+    /// says so with [`Front::sent`].
     fn output(&mut self, connection: ConnectionId) -> &mut Vec<u8>;
+
+    /// Some of the output was sent.
+    fn sent(&mut self, connection: ConnectionId) {
+        let _ = connection;
+    }
+
+    /// Bytes of memory that connections hold: replies, requests, what they prepare. The bound of all
+    /// of them is the front's to know while it works, and the reactor's to enforce between turns.
+    fn held_bytes(&self) -> usize {
+        0
+    }
+
+    /// Those of one connection.
+    fn held_bytes_of(&self, connection: ConnectionId) -> usize {
+        let _ = connection;
+        0
+    }
 
     /// Whether the connection is to be closed once its output is sent.
     fn closing(&self, connection: ConnectionId) -> bool;
@@ -172,6 +223,11 @@ impl<T> Tags<T> {
         Tag(self.owners.insert(owner).data().as_ffi())
     }
 
+    /// Whose tag it is. `None`: it was never given, or was taken back.
+    pub fn get(&self, tag: Tag) -> Option<&T> {
+        self.owners.get(KeyData::from_ffi(tag.0).into())
+    }
+
     /// Takes a tag back. `None`: it was never given, or was taken back before.
     pub fn take(&mut self, tag: Tag) -> Option<T> {
         self.owners.remove(KeyData::from_ffi(tag.0).into())
@@ -202,7 +258,9 @@ mod tests {
         assert_eq!(tags.take(first), Some("first"));
         let second = tags.give("second");
         assert_ne!(first, second);
+        assert_eq!(tags.get(first), None, "told late");
         assert_eq!(tags.take(first), None, "told late");
+        assert_eq!(tags.get(second), Some(&"second"));
         assert_eq!(tags.iter().collect::<Vec<_>>(), [(second, &"second")]);
         assert_eq!(tags.take(second), Some("second"));
         assert_eq!(tags.take(second), None, "told twice");

@@ -1,4 +1,5 @@
-//! Commands that wait for a batch: accepted here, not yet numbered, not yet anywhere else.
+//! Commands that wait for a batch: accepted here, not yet numbered, not yet anywhere else. And reads
+//! that run between two of them: they have a place in the order, but no bytes in the batch.
 
 use std::collections::VecDeque;
 
@@ -17,19 +18,28 @@ pub(crate) enum Waiter {
     Service,
 }
 
-/// What is known of a command besides its bytes.
+/// What is known of a command besides its bytes, or of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Item {
     pub(crate) waiter: Waiter,
     pub(crate) deadline: Time,
-    /// Length of the encoded entry.
+    /// Length of the encoded entry; a read has none.
     pub(crate) encoded_bytes: usize,
+}
+
+impl Item {
+    /// Whether it is a read that runs between commands.
+    pub(crate) const fn is_read(&self) -> bool {
+        self.encoded_bytes == 0
+    }
 }
 
 /// The queue, in the order of acceptance; the bytes lie one behind the other, ready to be copied.
 #[derive(Debug, Default)]
 pub(crate) struct Gather {
     items: VecDeque<Item>,
+    /// Of the items: those that are reads.
+    reads: usize,
     bytes: Vec<u8>,
     taken: usize,
 }
@@ -50,7 +60,7 @@ impl Gather {
 
     /// Commands that wait.
     pub(crate) fn len(&self) -> usize {
-        self.items.len()
+        self.items.len() - self.reads
     }
 
     pub(crate) fn push(&mut self, waiter: Waiter, deadline: Time, entry: &Entry<'_>) {
@@ -62,12 +72,23 @@ impl Gather {
         });
     }
 
+    /// A read behind the commands that wait, and before those that come.
+    pub(crate) fn push_read(&mut self, waiter: Waiter, deadline: Time) {
+        self.reads += 1;
+        self.items.push_back(Item {
+            waiter,
+            deadline,
+            encoded_bytes: 0,
+        });
+    }
+
     /// Whether a batch of so many bytes is filled.
     pub(crate) fn is_full(&self, batch_bytes: usize) -> bool {
         self.entry_bytes() >= batch_bytes
     }
 
-    /// How many bytes of entries the next batch would have: as many whole ones as fit, at least one.
+    /// How many bytes of entries the next batch would have: as many whole ones as fit, at least one,
+    /// unless only reads wait.
     pub(crate) fn next_bytes(&self, batch_bytes: usize) -> usize {
         self.next(batch_bytes).1
     }
@@ -96,7 +117,10 @@ impl Gather {
     ) -> (Vec<Item>, T) {
         let (count, bytes) = self.next(batch_bytes);
         let built = build(&self.bytes[self.taken..self.taken + bytes]);
-        let items = self.items.drain(..count).collect();
+        let items: Vec<Item> = self.items.drain(..count).collect();
+        if self.reads > 0 {
+            self.reads -= items.iter().filter(|item| item.is_read()).count();
+        }
         self.consume(bytes);
         (items, built)
     }
@@ -119,6 +143,7 @@ impl Gather {
         let mut bytes = Vec::new();
         let mut items = VecDeque::with_capacity(commands.len() + self.items.len());
         for (item, encoded) in commands {
+            self.reads += usize::from(item.is_read());
             bytes.extend_from_slice(encoded);
             items.push_back(item);
         }
@@ -136,6 +161,7 @@ impl Gather {
     pub(crate) fn expire(&mut self, now: Time) -> Option<(Item, Vec<u8>)> {
         let item = *self.items.front().filter(|item| item.deadline <= now)?;
         self.items.pop_front();
+        self.reads -= usize::from(item.is_read());
         let bytes = self.bytes[self.taken..self.taken + item.encoded_bytes].to_vec();
         self.consume(item.encoded_bytes);
         Some((item, bytes))
@@ -202,6 +228,37 @@ mod tests {
                 .collect::<Vec<_>>(),
             b"abc"
         );
+    }
+
+    /// A read adds nothing to a batch, and stays between its neighbours whatever becomes of them.
+    #[test]
+    fn reads_have_a_place_and_no_bytes() {
+        let mut gather = Gather::default();
+        let read = |gather: &mut Gather, tag| gather.push_read(Waiter::Front(Tag(tag)), Time(tag));
+        push(&mut gather, 1, b"a");
+        read(&mut gather, 2);
+        push(&mut gather, 3, &[0; 10]);
+        read(&mut gather, 4);
+        read(&mut gather, 5);
+        push(&mut gather, 6, b"b");
+        assert_eq!((gather.len(), gather.next_bytes(22)), (3, 21));
+        assert_eq!(take(&mut gather, 22), (vec![1, 2, 3, 4, 5], 21));
+        assert_eq!(gather.len(), 1);
+        read(&mut gather, 7);
+        let (items, bytes) = gather.take(100, <[u8]>::to_vec);
+        assert_eq!((gather.len(), gather.is_empty()), (0, true));
+        read(&mut gather, 8);
+        assert_eq!((gather.next_bytes(100), gather.is_empty()), (0, false));
+        gather.put_back(vec![(items[0], &bytes), (items[1], &[])]);
+        assert_eq!(gather.len(), 1);
+        assert_eq!(take(&mut gather, 100), (vec![6, 7, 8], 6));
+        read(&mut gather, 9);
+        assert!(
+            gather
+                .expire(Time(9))
+                .is_some_and(|(item, _)| item.is_read())
+        );
+        assert_eq!((gather.len(), gather.charge()), (0, 0));
     }
 
     #[test]

@@ -85,6 +85,7 @@ mod reads;
 mod repair;
 pub mod replica;
 pub mod requests;
+pub mod seldom;
 pub mod service;
 mod serving;
 pub mod sessions;

@@ -19,6 +19,9 @@ pub struct Limits {
     pub pending_bytes: usize,
     /// Replies and notices that the front has not taken; no more is applied while they are above.
     pub completion_bytes: usize,
+    /// Replies of one batch, which is applied as a whole: the replies beyond are dropped, and their
+    /// clients told that nothing is known.
+    pub reply_bytes: usize,
     /// Reads and session registrations waiting at a time, each.
     pub waiting_requests: usize,
     /// Payloads that undecided or unapplied slots need. Above it, proposals of others are dropped
@@ -53,6 +56,7 @@ impl Default for Limits {
             batch_bytes: 256 * KIB,
             pending_bytes: 32 * MIB,
             completion_bytes: 32 * MIB,
+            reply_bytes: 256 * MIB,
             waiting_requests: 64 * KIB,
             payload_bytes: 256 * MIB,
             recent_bytes: 64 * MIB,

@@ -249,6 +249,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             peers: BTreeMap::new(),
             addresses: options.addresses,
             due_at: now,
+            wall_ms: 0,
             retry_at: None,
             watch: Watch::new(now, pursuit),
             probe: Probe::new(repeat_ms),

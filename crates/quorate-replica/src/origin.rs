@@ -31,7 +31,10 @@ use crate::{
 pub(crate) struct Flight {
     pub(crate) name: BatchName,
     pub(crate) payload: Payload,
+    /// Its commands, and the reads between them.
     pub(crate) items: Vec<Item>,
+    /// Of the items: those that are commands.
+    commands: usize,
     /// Waiters of items before this one were told "unknown" in time.
     expired: usize,
     formed: Time,
@@ -202,6 +205,22 @@ impl Origin {
             .ok_or(Failure::Busy)
     }
 
+    /// Takes a read that runs behind the commands taken so far, before those that come, and in a
+    /// batch that does not exist yet: a command that another client was told of before the read was
+    /// taken is in a slot before that batch, so the read sees it.
+    pub(crate) fn accept_read(&mut self, now: Time, tag: Tag) -> Result<(), Failure> {
+        let charge = self.gather.charge() + COMMAND_OVERHEAD_BYTES;
+        if charge > self.limits.pending_bytes {
+            return Err(Failure::Busy);
+        }
+        self.gather
+            .push_read(Waiter::Front(tag), now.plus_ms(self.timeout_ms));
+        if self.session == Session::None {
+            self.ask_for_session();
+        }
+        Ok(())
+    }
+
     /// Takes a command of the service itself, unless it is on its way or there is no room.
     pub(crate) fn accept_due(&mut self, now: Time, command: &[u8]) -> bool {
         if self.due.contains(command) {
@@ -342,7 +361,9 @@ impl Origin {
         *next += 1;
         self.batches += 1;
         let assemble = |entries: &[u8]| batch::assemble(header, entries);
+        let waiting = self.gather.len();
         let (items, bytes) = self.gather.take(self.limits.batch_bytes, assemble);
+        let commands = waiting - self.gather.len();
         let name = BatchName {
             origin: self.node,
             boot: self.boot,
@@ -351,12 +372,13 @@ impl Origin {
                 .expect("bounded by batch_bytes and command_bytes_max"),
             checksum: quorate_wire::checksum(&bytes),
         };
-        self.totals.commands += items.len() as u64;
+        self.totals.commands += commands as u64;
         self.totals.bytes += bytes.len() as u64;
         self.flights.push_back(Flight {
             name,
             payload: Payload::new(bytes),
             items,
+            commands,
             expired: 0,
             formed: now,
         });
@@ -454,7 +476,7 @@ impl Origin {
         self.cursor = self.cursor.saturating_sub(1);
         self.progress_at = now;
         if self.flights.is_empty() && self.limits.window_batches == 1 {
-            let (formed, commands) = (moment(flight.formed), flight.items.len());
+            let (formed, commands) = (moment(flight.formed), flight.commands);
             self.anticipation
                 .on_landed(moment(now), formed, commands, self.gather.len());
         }
@@ -470,12 +492,14 @@ impl Origin {
             accepted_first: taken(flight.items.first()),
             accepted_last: taken(flight.items.last()),
             formed: flight.formed,
-            commands: u32::try_from(flight.items.len()).unwrap_or(u32::MAX),
+            commands: u32::try_from(flight.commands).unwrap_or(u32::MAX),
             bytes: flight.payload.len(),
         });
-        for (item, entry) in flight.entries() {
-            if item.waiter == Waiter::Service {
-                self.due.remove(entry.command);
+        if !self.due.is_empty() {
+            for (item, entry) in flight.entries() {
+                if item.waiter == Waiter::Service {
+                    self.due.remove(entry.command);
+                }
             }
         }
         Some(flight)
@@ -526,8 +550,13 @@ impl Origin {
                 flight.expired += 1;
                 if let Waiter::Front(tag) = item.waiter {
                     item.waiter = Waiter::Gone;
-                    // It left this node, or may have.
-                    completions.failed(tag, Failure::Unknown);
+                    // A command left this node, or may have; a read never does.
+                    let failure = if item.is_read() {
+                        Failure::NoQuorum
+                    } else {
+                        Failure::Unknown
+                    };
+                    completions.failed(tag, failure);
                     expired += 1;
                 }
             }
@@ -621,10 +650,11 @@ impl Flight {
     /// The commands, with what is known of them.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (&Item, Entry<'_>)> {
         let batch = Batch::parse(&self.payload).expect("formed here");
-        self.items.iter().zip(batch.entries())
+        let commands = self.items.iter().filter(|item| !item.is_read());
+        commands.zip(batch.entries())
     }
 
-    /// The same, as they lie in the batch.
+    /// Commands as they lie in the batch, and reads without bytes.
     fn encoded(&self) -> impl Iterator<Item = (Item, &[u8])> {
         let mut from = batch::HEADER_BYTES;
         self.items.iter().map(move |item| {

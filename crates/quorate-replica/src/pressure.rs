@@ -3,9 +3,11 @@
 //! A queue longer than that makes nothing faster. What is left in the sockets costs the clients
 //! patience and this node nothing; what is read beyond a bound has to be parsed in order to be refused.
 
+use std::cmp::Reverse;
+
 use quorate_log::disk::Disk;
 
-use crate::{limits::Limits, replica::Replica, service::StateMachine};
+use crate::{front::ConnectionId, limits::Limits, replica::Replica, service::StateMachine};
 
 /// Of the largest batch: so much may wait while one is being formed.
 const BATCHES: usize = 4;
@@ -48,6 +50,20 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 }
 
+/// Whom to close, if all clients together hold too much of the memory for them: the one that holds
+/// most, the oldest of several, with how much that is. It begins at three quarters of `bytes_max`, so that those who read
+/// their replies find room below it.
+pub fn heaviest(
+    held_bytes: usize,
+    bytes_max: usize,
+    clients: impl Iterator<Item = (ConnectionId, usize)>,
+) -> Option<(ConnectionId, usize)> {
+    if held_bytes <= bytes_max / 4 * 3 {
+        return None;
+    }
+    clients.max_by_key(|(client, bytes)| (*bytes, Reverse(*client)))
+}
+
 /// Above this many waiting bytes of commands nobody is read. At most half of what makes a node
 /// refuse: what was read before it was noticed finds room.
 pub(crate) fn bound(limits: &Limits) -> usize {
@@ -72,6 +88,15 @@ mod tests {
         assert_eq!(bound(2 << 20, 32 << 20), 8 << 20);
         assert_eq!(bound(16 << 20, 32 << 20), 16 << 20);
         assert_eq!(bound(usize::MAX, 100), 50);
+    }
+
+    #[test]
+    fn who_holds_most_pays_when_all_together_hold_too_much() {
+        let clients = [(1, 300), (2, 340), (3, 340)].map(|(id, bytes)| (ConnectionId(id), bytes));
+        let clients = || clients.into_iter();
+        assert_eq!(heaviest(760, 1016, clients()), None);
+        assert_eq!(heaviest(760, 1012, clients()), Some((ConnectionId(2), 340)));
+        assert_eq!(heaviest(760, 1012, std::iter::empty()), None);
     }
 
     #[test]

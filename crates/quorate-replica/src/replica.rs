@@ -98,6 +98,8 @@ pub struct Replica<D: Disk, S: StateMachine> {
     pub(crate) reads: Reads,
     pub(crate) completions: Completions,
     pub(crate) due_at: Time,
+    /// Unix time in milliseconds, as of the last poll.
+    pub(crate) wall_ms: u64,
     // Peers.
     /// Those that can be talked to.
     pub(crate) peers: BTreeMap<NodeId, Member>,
@@ -168,11 +170,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.take_frame(now, from, frame, plane);
     }
 
-    /// Whatever is to be done now: timers, completed writes, decisions, new proposals.
-    pub fn poll(&mut self, now: Time, wall_ms: u64, plane: &mut dyn Plane) {
+    /// Whatever is to be done now: timers, completed writes, decisions, new proposals. Reads that
+    /// have a place among the commands run in `front` meanwhile; all else it hears of by
+    /// [`Replica::deliver`].
+    pub fn poll(&mut self, now: Time, wall_ms: u64, plane: &mut dyn Plane, front: &mut dyn Front) {
         self.retry_at = None;
+        self.wall_ms = wall_ms;
         self.tuning.begin_turn(now);
-        self.poll_log(now, plane);
+        self.poll_log(now, plane, front);
         if self.is_silent() {
             self.probe.settle(now, self.applier.applied_to());
             self.advance_stop(now);
@@ -183,13 +188,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.promises.look(now, promised, self.node.era());
         self.tick(now, plane);
         self.expire(now);
-        self.apply(now);
-        self.take_due(now, wall_ms);
+        self.apply(now, front);
+        self.take_due(now);
         self.propose(now, plane);
         self.ask_reads(now, plane);
         self.drain_inbox(now, plane);
         // A group of one in memory has decided what it just proposed.
-        self.apply(now);
+        self.apply(now, front);
         self.probe.settle(now, self.applier.applied_to());
         self.help_peers(now, plane);
         self.compare_histories(now, plane);
@@ -394,7 +399,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// Applies what is decided, within a budget, and lets the reads run that waited for it.
-    fn apply(&mut self, now: Time) {
+    fn apply(&mut self, now: Time, front: &mut dyn Front) {
         self.tend(now);
         let mut budget = self.limits.apply_bytes;
         while budget > 0
@@ -420,9 +425,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 _ => None,
             };
             budget = budget.saturating_sub(payload.as_ref().map_or(64, |payload| payload.len()));
-            self.apply_one(now, range, value, payload.as_deref());
+            self.apply_one(now, range, value, payload.as_deref(), front);
         }
-        self.applied();
+        self.applied(front);
     }
 
     /// Applies this; if the service fails it takes nothing more.
@@ -432,6 +437,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         range: SlotRange,
         value: Value,
         payload: Option<&[u8]>,
+        front: &mut dyn Front,
     ) {
         let Self {
             origin,
@@ -441,6 +447,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         } = self;
         let mut listeners = Listeners {
             now,
+            wall_ms: self.wall_ms,
+            front,
+            reply_bytes: self.limits.reply_bytes,
             origin,
             completions,
             counters,
@@ -450,8 +459,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    pub(crate) fn applied(&mut self) {
+    pub(crate) fn applied(&mut self, front: &mut dyn Front) {
         self.applier.commit();
+        self.applier
+            .service
+            .take_notices(&mut |subject, message| front.notice(subject, message));
         let applied_to = self.applier.applied_to();
         self.payloads.unpin_below(applied_to);
         self.release_reads();
@@ -465,7 +477,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// [session-3] Time reaches the service as commands in the log, from the leader alone.
-    fn take_due(&mut self, now: Time, wall_ms: u64) {
+    fn take_due(&mut self, now: Time) {
         if self.role != Role::Leader || now < self.due_at {
             return;
         }
@@ -478,7 +490,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let max = largest_command(&self.log);
         self.applier
             .service
-            .due(wall_ms, self.limits.due_commands, &mut |command| {
+            .due(self.wall_ms, self.limits.due_commands, &mut |command| {
                 if command.len() <= max {
                     origin.accept_due(now, command);
                 }
@@ -582,7 +594,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.probe.take()
     }
 
-    fn poll_log(&mut self, now: Time, plane: &mut dyn Plane) {
+    fn poll_log(&mut self, now: Time, plane: &mut dyn Plane, front: &mut dyn Front) {
         let polled = self.log.poll();
         let oldest = self.log.writes().next();
         let written_to = oldest.map_or(self.log.next_seq(), |(seq, _)| seq);
@@ -610,7 +622,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.read_votes(now);
         while let Some(done) = self.log.next_read() {
             if let Some(purpose) = self.log_reads.ended(done.token) {
-                self.on_log_read(now, purpose, done, plane);
+                self.on_log_read(now, purpose, done, plane, front);
             }
         }
     }

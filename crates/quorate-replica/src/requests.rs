@@ -11,6 +11,7 @@ use quorate_core::{
 use quorate_log::disk::Disk;
 
 use crate::{
+    apply::ask,
     batch::Entry,
     front::{Failure, Requests, Sequenced, Tag},
     replica::Replica,
@@ -90,6 +91,21 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
         Ok(())
     }
 
+    fn read_in_order(&mut self, tag: Tag) -> Result<(), Failure> {
+        let replica = &mut *self.replica;
+        replica.takes_requests()?;
+        replica.takes_commands()?;
+        let taken = replica.origin.accept_read(self.now, tag);
+        match taken {
+            Ok(()) => {
+                replica.counters.reads_in_order += 1;
+                replica.completions.opened();
+            }
+            Err(_) => replica.counters.commands_busy += 1,
+        }
+        taken
+    }
+
     fn forget(&mut self, tag: Tag) {
         self.replica.completions.forget(tag);
     }
@@ -99,13 +115,7 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
         if !applier.answers() {
             return Err(Failure::Unavailable);
         }
-        let start = reply.len();
-        applier.service.query(query, self.wall_ms, reply);
-        if applier.service.has_failed() {
-            reply.truncate(start);
-            return Err(Failure::Unavailable);
-        }
-        Ok(())
+        ask(&applier.service, query, self.wall_ms, reply)
     }
 
     fn status(&self) -> Status {

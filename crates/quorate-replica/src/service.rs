@@ -100,6 +100,13 @@ pub trait StateMachine {
         false
     }
 
+    /// Takes what commands told since the last call, in their order: a subject and a message, for
+    /// whoever listens on this node. It is no part of the state, and is lost with the process. What a
+    /// service that went back tells once more is told to nobody.
+    fn take_notices(&mut self, each: &mut dyn FnMut(&[u8], &[u8])) {
+        let _ = each;
+    }
+
     /// Commands that this node should propose because time passed, such as deletions of expired
     /// keys; asked for on the leader only. At most `limit`; each is passed to `each`.
     fn due(&mut self, wall_ms: u64, limit: usize, each: &mut dyn FnMut(&[u8])) {

@@ -15,7 +15,10 @@ use quorate_wire::{BODY_BYTES_MAX, Decoded, Lane, decode};
 
 use crate::{
     ReplicaOptions,
-    front::{Completion, ConnectionId, Failure, Front, Requests, Sequenced, SessionId, Tag},
+    front::{
+        Completion, ConnectionId, Endpoints, Failure, Front, Requests, Sequenced, SessionId, State,
+        Tag,
+    },
     plane::Plane,
     replica::Replica,
     service::StateMachine,
@@ -127,11 +130,13 @@ impl Plane for Buffers {
 #[derive(Default)]
 struct Ledger {
     queries: BTreeMap<Tag, Vec<u8>>,
+    /// Answers of reads that ran between commands.
+    answers: BTreeMap<Tag, Result<Vec<u8>, Failure>>,
     outcomes: BTreeMap<Tag, Outcome>,
 }
 
 impl Front for Ledger {
-    fn opened(&mut self, _connection: ConnectionId, _requests: &mut dyn Requests) {}
+    fn opened(&mut self, _: ConnectionId, _: Endpoints, _: &mut dyn Requests) {}
 
     fn received(
         &mut self,
@@ -159,9 +164,21 @@ impl Front for Ledger {
                     Err(failure) => (tag, Outcome::Failed(failure)),
                 }
             }
+            Completion::Read(tag) => {
+                let answer = self.answers.remove(&tag).expect("it ran before");
+                (tag, answer.map_or_else(Outcome::Failed, Outcome::Read))
+            }
         };
         let twice = self.outcomes.insert(tag, outcome);
         assert!(twice.is_none(), "request {tag:?} ended twice");
+    }
+
+    fn read_now(&mut self, tag: Tag, state: &dyn State) {
+        let mut answer = Vec::new();
+        let query = self.queries.get(&tag).map_or(&[][..], Vec::as_slice);
+        let asked = state.query(query, &mut answer);
+        let twice = self.answers.insert(tag, asked.map(|()| answer));
+        assert!(twice.is_none(), "read {tag:?} ran twice");
     }
 
     fn next_dirty(&mut self) -> Option<ConnectionId> {
@@ -409,6 +426,14 @@ impl<S: StateMachine> Cluster<S> {
         seat.replica.as_mut().expect("the node runs")
     }
 
+    /// A node does what there is to do, and tells it by this plane.
+    pub fn poll_over(&mut self, node: NodeId, plane: &mut dyn Plane) {
+        let now = self.now;
+        let seat = self.seat(node);
+        let replica = seat.replica.as_mut().expect("the node runs");
+        replica.poll(now, 0, plane, &mut seat.ledger);
+    }
+
     /// A node's disk, to break it.
     pub fn disk(&self, node: NodeId) -> &MemoryDisk {
         &self.seats[&node].disk
@@ -469,6 +494,13 @@ impl<S: StateMachine> Cluster<S> {
     /// A linearizable query through this node.
     pub fn read(&mut self, node: NodeId, query: &[u8]) -> Tag {
         let tag = self.request(node, |requests, tag| requests.read(tag));
+        self.seat(node).ledger.queries.insert(tag, query.to_vec());
+        tag
+    }
+
+    /// A query through this node, between the writes asked for before and after it.
+    pub fn read_in_order(&mut self, node: NodeId, query: &[u8]) -> Tag {
+        let tag = self.request(node, |requests, tag| requests.read_in_order(tag));
         self.seat(node).ledger.queries.insert(tag, query.to_vec());
         tag
     }
@@ -600,7 +632,7 @@ impl<S: StateMachine> Cluster<S> {
         let Some(replica) = &mut seat.replica else {
             return;
         };
-        replica.poll(now, wall_ms, &mut seat.plane);
+        replica.poll(now, wall_ms, &mut seat.plane, &mut seat.ledger);
         let told = replica.deliver(now, wall_ms, &mut seat.ledger);
         let boot = seat.boot;
         let sent: Vec<_> = seat

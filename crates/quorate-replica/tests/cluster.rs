@@ -170,6 +170,162 @@ fn read_on_any_node_sees_every_acknowledged_write() {
     }
 }
 
+/// A read in order sees the writes asked for before it and none of those behind it, though all go
+/// out together; and what another node's client was told of before it was asked.
+#[test]
+fn reads_run_between_the_writes_around_them() {
+    for class in [Class::Durable, Class::Volatile] {
+        let mut cluster = books(3, class, 5);
+        let leader = led(&mut cluster);
+        for node in NODES {
+            let tags: Vec<_> = (0..50)
+                .map(|n: usize| {
+                    let page = format!("{node}.{n}");
+                    (
+                        cluster.write(node, page.as_bytes()),
+                        cluster.read_in_order(node, b""),
+                    )
+                })
+                .collect();
+            let (mut sent, mut before) = (0, String::new());
+            for (n, (write, look)) in tags.into_iter().enumerate() {
+                assert!(matches!(
+                    done(&mut cluster, node, write),
+                    Outcome::Written(_)
+                ));
+                let Outcome::Read(answer) = done(&mut cluster, node, look) else {
+                    panic!("read {n} of node {node}");
+                };
+                let answer = String::from_utf8(answer).unwrap();
+                assert!(answer.ends_with(&format!("{node}.{n}")), "{n}: {answer}");
+                assert!(answer.starts_with(&before), "{n}: {answer}");
+                before = answer;
+                sent += 1;
+            }
+            assert_eq!(sent, 50);
+        }
+        let counters = cluster.replica(leader).counters();
+        assert_eq!(counters.reads_in_order, 50);
+        assert!(counters.batches_formed < 20, "{counters:?}");
+    }
+}
+
+/// A batch that is on its way may have a place already, before what another client was told of since:
+/// a read that is asked for now must not run behind that batch.
+#[test]
+fn read_in_order_does_not_join_a_batch_that_is_on_its_way() {
+    let mut cluster = books(3, Class::Durable, 6);
+    let leader = led(&mut cluster);
+    let [slow, other] = followers(leader);
+    let first = cluster.write(slow, b"first");
+    done(&mut cluster, slow, first);
+    // The follower's next batch is decided, and it does not hear of it.
+    let mine = cluster.write(slow, b"mine");
+    let applied = |cluster: &Cluster<Book>| cluster.replica(leader).service().pages.len();
+    assert!(cluster.run_until(1_000, |cluster| applied(cluster) == 2));
+    assert!(cluster.outcome(slow, mine).is_none(), "it is not told yet");
+    cluster.isolate(slow, true);
+    let newer = cluster.write(other, b"newer");
+    assert_eq!(done(&mut cluster, other, newer), written("3"));
+    let look = cluster.read_in_order(slow, b"");
+    cluster.isolate(slow, false);
+    assert_eq!(done(&mut cluster, slow, look), read("first mine newer"));
+}
+
+/// Without a quorum a read in order ends as "not executed", wherever it was; and it never runs later.
+#[test]
+fn read_in_order_that_runs_out_of_time_was_not_executed() {
+    let mut cluster = books(3, Class::Durable, 7);
+    let leader = led(&mut cluster);
+    let first = cluster.write(leader, b"first");
+    done(&mut cluster, leader, first);
+    cluster.isolate(leader, true);
+    let sent = cluster.write(leader, b"sent");
+    let look = cluster.read_in_order(leader, b"");
+    cluster.run_ms(1);
+    let alone = cluster.read_in_order(leader, b"");
+    assert_eq!(
+        done(&mut cluster, leader, sent),
+        Outcome::Failed(Failure::Unknown)
+    );
+    for tag in [look, alone] {
+        assert_eq!(
+            done(&mut cluster, leader, tag),
+            Outcome::Failed(Failure::NoQuorum)
+        );
+    }
+    cluster.isolate(leader, false);
+    let last = cluster.write(leader, b"last");
+    assert_eq!(done(&mut cluster, leader, last), written("3"));
+}
+
+/// Reads whose commands went before them need no command to run: the batch is empty.
+#[test]
+fn read_in_order_without_commands_runs_in_an_empty_batch() {
+    let mut cluster = books(3, Class::Durable, 8);
+    let leader = led(&mut cluster);
+    for node in NODES {
+        let look = cluster.read_in_order(node, b"");
+        assert_eq!(done(&mut cluster, node, look), read(""));
+    }
+    let page = cluster.write(leader, b"page");
+    assert_eq!(done(&mut cluster, leader, page), written("1"));
+}
+
+/// Replies as long as the command says.
+#[derive(Default)]
+struct Verbose(u64);
+
+impl StateMachine for Verbose {
+    fn apply(&mut self, _id: CommandId, command: &[u8], reply: &mut Vec<u8>) {
+        self.0 += 1;
+        reply.resize(1000 * usize::from(command[0]), b'x');
+    }
+
+    fn query(&self, _query: &[u8], _wall_ms: u64, reply: &mut Vec<u8>) {
+        reply.extend_from_slice(&self.0.to_be_bytes());
+    }
+}
+
+/// A batch is applied as a whole, however long the replies of its commands are together: what has no
+/// room is dropped, and said to be unknown. Short replies are not.
+#[test]
+fn replies_of_one_batch_are_bounded() {
+    let mut options = Cluster::<Verbose>::options(3, Class::Durable);
+    options.limits.reply_bytes = 10_000;
+    let mut cluster = Cluster::with_options(options, 9, |_| Verbose::default());
+    for node in NODES {
+        cluster.start(node);
+    }
+    assert!(cluster.run_until(10_000, |cluster| cluster.leader().is_some()));
+    for node in NODES {
+        let tags: Vec<_> = [4, 4, 4, 4, 0]
+            .map(|long| cluster.write(node, &[long]))
+            .to_vec();
+        let all = |cluster: &mut Cluster<Verbose>| {
+            tags.iter().all(|tag| cluster.outcome(node, *tag).is_some())
+        };
+        assert!(cluster.run_until(10_000, all));
+        let lengths = tags.iter().map(|tag| match cluster.outcome(node, *tag) {
+            Some(Outcome::Written(reply)) => Some(reply.len()),
+            Some(Outcome::Failed(Failure::Unknown)) => None,
+            other => panic!("{other:?}"),
+        });
+        let lengths: Vec<_> = lengths.collect();
+        assert_eq!(lengths, [Some(4000), Some(4000), Some(4000), None, Some(0)]);
+        assert_eq!(cluster.replica(node).counters().replies_dropped, 1);
+    }
+    let look = cluster.read(NODES[0], b"");
+    let done = |cluster: &mut Cluster<Verbose>| cluster.outcome(NODES[0], look).is_some();
+    assert!(cluster.run_until(10_000, done));
+    let all = Outcome::Read(15u64.to_be_bytes().to_vec());
+    assert_eq!(
+        cluster.outcome(NODES[0], look),
+        Some(&all),
+        "all are executed"
+    );
+}
+
 /// [read-2] Many reads share one round.
 #[test]
 fn many_reads_share_a_confirmation() {

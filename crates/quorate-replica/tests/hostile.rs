@@ -54,7 +54,8 @@ fn tell(cluster: &mut Cluster<Tally>, node: NodeId, from: u32, frame: Frame<'_>)
     let now = cluster.now();
     let replica = cluster.replica_mut(node);
     replica.on_frame(now, 0, Member::first(from), frame, &mut Sink::default());
-    replica.poll(now, 0, &mut Sink::default());
+    // The cluster turns the node next.
+    cluster.run_ms(0);
 }
 
 fn cluster() -> (Cluster<Tally>, NodeId) {

@@ -91,7 +91,7 @@ impl Stage {
         let (now, mut heard) = (self.0.now(), Heard::default());
         let replica = self.0.replica_mut(ONE);
         replica.on_frame(now, 0, Member::first(from), frame, &mut heard);
-        replica.poll(now, 0, &mut heard);
+        self.0.poll_over(ONE, &mut heard);
         heard
     }
 

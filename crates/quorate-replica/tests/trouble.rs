@@ -37,6 +37,7 @@ struct Puppet {
 
 impl StateMachine for Puppet {
     fn apply(&mut self, _: CommandId, command: &[u8], reply: &mut Vec<u8>) {
+        assert!(!*self.lost.borrow(), "asked before it is back");
         let mut strings = self.strings.borrow_mut();
         strings.applied += 1;
         if std::mem::take(&mut strings.loses) {
@@ -385,4 +386,42 @@ fn batch_that_fails_halfway_is_executed_whole_later() {
     assert_eq!(stage.end(N3, tag), Outcome::Written(b"3".to_vec()));
     assert!(matches!(stage.write(N3, "b"), Outcome::Written(_)));
     stage.level();
+}
+
+/// It fails at a read between the commands of a batch: what was executed before stands, what follows was
+/// not asked.
+#[test]
+fn batch_that_fails_at_a_read_is_executed_whole_later() {
+    let mut stage = Stage::new(3, 6);
+    let tag = stage.cluster.register(N3);
+    assert!(matches!(stage.end(N3, tag), Outcome::Registered(_)));
+    assert!(matches!(stage.write(N3, "a"), Outcome::Written(_)));
+    stage.level();
+    for last in [true, false] {
+        let words = stage.cluster.replica(N3).service().words.len();
+        let before = stage.strings[&N3].borrow().queried;
+        stage.pull(N3, |strings| strings.misreads = true);
+        let first = stage.cluster.write(N3, b"b");
+        let read = stage.cluster.read_in_order(N3, b"");
+        let second = (!last).then(|| stage.cluster.write(N3, b"c"));
+        let third = (!last).then(|| stage.cluster.read_in_order(N3, b""));
+        let count = (words + 1).to_string().into_bytes();
+        assert_eq!(stage.end(N3, first), Outcome::Written(count));
+        assert_eq!(stage.end(N3, read), unavailable());
+        if let (Some(second), Some(third)) = (second, third) {
+            assert_eq!(stage.end(N3, second), Outcome::Failed(Failure::Unknown));
+            assert_eq!(stage.end(N3, third), unavailable());
+        }
+        // Whoever heard of "b" is not shown a state without it.
+        while stage.ask(N3).is_err() {
+            let now = stage.cluster.now();
+            stage.cluster.run_until(10, |cluster| cluster.now() > now);
+        }
+        let shown = stage.ask(N3).unwrap();
+        assert!(shown.contains('b'), "{shown}");
+        stage.level();
+        let now = stage.cluster.replica(N3).service().words.len();
+        assert_eq!(now, words + if last { 1 } else { 2 });
+        assert!(stage.strings[&N3].borrow().queried > before);
+    }
 }

@@ -110,6 +110,8 @@ pub struct Settings {
     pub client_timeout_ms: u64,
     /// How many clients.
     pub clients: usize,
+    /// Memory of a node for the replies and requests of all its clients.
+    pub client_memory: usize,
     /// Most time between two requests of a client.
     pub think_us: u64,
     /// The network.
@@ -158,6 +160,7 @@ impl Settings {
             tuning: draw_tuning(dice, nodes, tiny_queues),
             client_timeout_ms: dice.pick(&[300, 1000, 3000]),
             clients: dice.pick(&[4, 7, 12]),
+            client_memory: if tiny_queues { 4 << 10 } else { 1 << 20 },
             think_us: dice.pick(&[500, 4000, 20_000]),
             weather: draw_weather(dice),
             disk_us: dice.pick(&[(10, 60), (50, 500), (300, 9000)]),
@@ -191,6 +194,7 @@ impl Settings {
             tuning: None,
             client_timeout_ms: 3000,
             clients: 0,
+            client_memory: 1 << 30,
             think_us: 2000,
             weather: calm_weather(),
             disk_us: (50, 50),

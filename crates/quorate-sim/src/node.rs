@@ -138,6 +138,10 @@ impl StateMachine for Tap {
         self.service.recovered()
     }
 
+    fn take_notices(&mut self, each: &mut dyn FnMut(&[u8], &[u8])) {
+        self.service.take_notices(each);
+    }
+
     fn due(&mut self, wall_ms: u64, limit: usize, each: &mut dyn FnMut(&[u8])) {
         self.service.due(wall_ms, limit, each);
     }
@@ -374,6 +378,8 @@ impl Node {
             front: RespFront::new(FrontSettings {
                 version: "sim".into(),
                 store: "memory".into(),
+                client_bytes_max: settings.client_memory,
+                ..FrontSettings::default()
             }),
             inbox: VecDeque::new(),
             up: BTreeMap::new(),
@@ -444,6 +450,7 @@ pub fn limits(settings: &Settings) -> Limits {
         batch_bytes: 256,
         pending_bytes: 4 << 10,
         completion_bytes: 4 << 10,
+        reply_bytes: 64 << 10,
         waiting_requests: 8,
         payload_bytes: 8 << 10,
         recent_bytes: 2 << 10,

@@ -65,14 +65,15 @@ impl fmt::Display for Report {
             return write!(
                 f,
                 "all properties held: {} events, {} ms, {answered} requests answered, {refused} refused, \
-                 {unknown} unknown, {} elections, {} kills, {} stops, {} resets, {} disk errors",
+                 {unknown} unknown, {} elections, {} kills, {} stops, {} resets, {} disk errors, {} shed",
                 counts.events,
                 self.virtual_ms,
                 counts.elections,
                 counts.kills,
                 counts.stops,
                 counts.resets,
-                counts.disk_errors
+                counts.disk_errors,
+                counts.shed
             );
         };
         let names: Vec<String> = settings

@@ -17,6 +17,9 @@ use crate::{
 /// stay short enough to be judged.
 const OPERATIONS_PER_KEY: u64 = 60;
 
+/// A client that does not wait for replies stops asking at so many.
+const PIPELINE_MAX: usize = 12;
+
 /// What all clients write down.
 #[derive(Debug, Default)]
 pub struct Books {
@@ -59,7 +62,8 @@ pub enum Kind {
     Session,
     /// WATCH, GET, MULTI, SET, EXEC.
     Swap,
-    /// Pipelined SET and GET of a key of its own: reads see all earlier writes of the connection.
+    /// SET and GET of a key of its own and of keys that others write too, without waiting for
+    /// replies: each read of its own key sees the write before it and none behind it.
     Own,
     /// SET with and without deadlines.
     Expiring,
@@ -84,9 +88,11 @@ impl Kind {
         Self::Pair,
     ];
 
-    /// Clients take turns.
-    pub fn of(index: usize) -> Self {
-        Self::ALL[index % Self::ALL.len()]
+    /// Clients take turns; who is first depends on the seed.
+    pub fn of(index: usize, seed: u64) -> Self {
+        let count = Self::ALL.len();
+        let first = usize::try_from(seed % count as u64).unwrap_or_default();
+        Self::ALL[(index + first) % count]
     }
 }
 
@@ -137,6 +143,8 @@ pub struct Client {
     pub connection: Option<(ConnectionId, usize)>,
     /// When its patience ends.
     pub patience_at: Option<Time>,
+    /// It asks for more then, whether or not it was answered.
+    pub asks_at: Option<Time>,
     /// It asks for nothing new.
     pub done: bool,
     dice: Dice,
@@ -146,6 +154,8 @@ pub struct Client {
     seen: Option<(String, Option<i64>)>,
     own_generation: u64,
     own_value: Option<i64>,
+    /// Its connections are READONLY: it looks at its own key alone.
+    stale: bool,
     session: Option<String>,
     attached: bool,
     sequence: i64,
@@ -162,14 +172,17 @@ pub struct Client {
 
 impl Client {
     /// A client that has done nothing yet.
-    pub fn new(index: usize, kind: Kind, dice: Dice) -> Self {
+    pub fn new(index: usize, kind: Kind, mut dice: Dice) -> Self {
+        let stale = kind == Kind::Own && dice.chance(1, 4);
         Self {
             index,
             kind,
             connection: None,
             patience_at: None,
+            asks_at: None,
             done: false,
             dice,
+            stale,
             input: Vec::new(),
             waiting: VecDeque::new(),
             seen: None,
@@ -202,6 +215,11 @@ impl Client {
         }
     }
 
+    /// Whether it asks for more before it is answered, now.
+    pub fn may_pipeline(&self) -> bool {
+        self.kind == Kind::Own && !self.done && self.waiting.len() < PIPELINE_MAX
+    }
+
     /// Whether it waits for a reply.
     pub fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
@@ -213,7 +231,7 @@ impl Client {
         self.is_waiting() || !self.audits.is_empty() || visiting
     }
 
-    /// The next requests, as bytes. Called when connected and not waiting.
+    /// The next requests, as bytes. Called when connected, and not waiting unless it pipelines.
     pub fn ask(&mut self, books: &mut Books) -> Vec<u8> {
         let mut out = Vec::new();
         if !matches!(self.kind, Kind::Auditor | Kind::Visitor | Kind::Script)
@@ -347,15 +365,47 @@ impl Client {
     }
 
     fn ask_own(&mut self, books: &mut Books, out: &mut Vec<u8>) {
+        if self.stale && !self.attached {
+            request(&[b"READONLY"], out);
+            self.waiting.push_back(Waiting::Word);
+            self.attached = true;
+        }
         let key = self.own_key();
         for _ in 0..self.dice.between(1, 4) {
-            if self.dice.chance(1, 2) {
-                let value = books.value();
-                request(&[b"SET", key.as_bytes(), value.to_string().as_bytes()], out);
-                self.waiting.push_back(Waiting::OwnSet(value));
+            let value = books.value();
+            let bytes = value.to_string();
+            match self.dice.below(if self.stale { 6 } else { 9 }) {
+                0..3 => {
+                    request(&[b"SET", key.as_bytes(), bytes.as_bytes()], out);
+                    self.waiting.push_back(Waiting::OwnSet(value));
+                }
+                3..6 => {
+                    request(&[b"GET", key.as_bytes()], out);
+                    self.waiting.push_back(Waiting::OwnGet);
+                }
+                6 => {
+                    let shared = books.key(0, &mut self.dice);
+                    request(&[b"SET", shared.as_bytes(), bytes.as_bytes()], out);
+                    self.on_key(books, shared, Act::Set(value));
+                }
+                _ => {
+                    let shared = books.key(0, &mut self.dice);
+                    request(&[b"GET", shared.as_bytes()], out);
+                    self.on_key(books, shared, Act::Get);
+                }
             }
-            request(&[b"GET", key.as_bytes()], out);
-            self.waiting.push_back(Waiting::OwnGet);
+        }
+    }
+
+    /// What is known of its own key says nothing of what it will read.
+    fn forsake_own_key(&mut self) {
+        self.own_generation += 1;
+        self.own_value = None;
+        // Replies still on their way are about the key before.
+        for waiting in &mut self.waiting {
+            if matches!(waiting, Waiting::OwnGet | Waiting::OwnSet(_)) {
+                *waiting = Waiting::PairSet;
+            }
         }
     }
 
@@ -446,6 +496,11 @@ impl Client {
             };
             self.input.drain(..used);
             let Some(waiting) = self.waiting.pop_front() else {
+                if self.kind == Kind::Script {
+                    // A message on a channel.
+                    self.replies.push_back(Some(reply));
+                    continue;
+                }
                 return Err(self.surprised("a reply to nothing", &reply));
             };
             self.replied(waiting, reply, books)?;
@@ -611,16 +666,7 @@ impl Client {
                     .history
                     .ended(self.index, &key, act, called, Answer::Unknown);
             }
-            Waiting::OwnSet(_) => {
-                self.own_generation += 1;
-                self.own_value = None;
-                // Replies still on their way are about the key before.
-                for waiting in &mut self.waiting {
-                    if matches!(waiting, Waiting::OwnGet | Waiting::OwnSet(_)) {
-                        *waiting = Waiting::PairSet;
-                    }
-                }
-            }
+            Waiting::OwnSet(_) => self.forsake_own_key(),
             Waiting::Word
             | Waiting::Look { .. }
             | Waiting::OwnGet
@@ -637,9 +683,13 @@ impl Client {
     /// The connection is gone, and with it the replies.
     pub fn disconnected(&mut self, books: &mut Books) {
         self.connection = None;
-        self.patience_at = None;
+        (self.patience_at, self.asks_at) = (None, None);
         self.attached = false;
         self.seen = None;
+        if self.stale {
+            // The next node may not have heard of what this one was told.
+            self.forsake_own_key();
+        }
         self.input.clear();
         while let Some(waiting) = self.waiting.pop_front() {
             books.unknown += 1;

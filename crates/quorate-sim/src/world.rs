@@ -123,6 +123,8 @@ pub struct Counts {
     pub forgot: u64,
     /// Failures of the disk of a service.
     pub store_faults: u64,
+    /// Clients closed because they held too much.
+    pub shed: u64,
 }
 
 /// A running simulation.
@@ -181,8 +183,8 @@ impl World {
         });
         let nodes: Vec<Node> = nodes.collect();
         let network = Network::new(settings.weather.clone(), settings.nodes, dice.fork());
-        let clients =
-            (0..settings.clients).map(|index| Client::new(index, Kind::of(index), dice.fork()));
+        let clients = (0..settings.clients)
+            .map(|index| Client::new(index, Kind::of(index, settings.seed), dice.fork()));
         let clients: Vec<Client> = clients.collect();
         let mut world = Self {
             now: Time(0),
@@ -634,7 +636,9 @@ impl World {
         let Some((connection, node)) = self.clients[client].connection else {
             return self.client_connects(client);
         };
-        if self.clients[client].is_waiting() {
+        let asks = self.clients[client].asks_at.take_if(|at| *at <= now);
+        let pipelines = asks.is_some() && self.clients[client].may_pipeline();
+        if self.clients[client].is_waiting() && !pipelines {
             if self.clients[client].patience_at.is_some_and(|at| at <= now) {
                 let life = self.nodes[node].life;
                 self.arrive(node, life, Arrival::Closed(connection));
@@ -649,10 +653,7 @@ impl World {
         if bytes.is_empty() {
             return;
         }
-        let patience = self.settings.client_timeout_ms * 2 + 200;
-        let patience_at = now.plus_ms(patience);
-        self.clients[client].patience_at = Some(patience_at);
-        self.at(patience_at, Event::Client(client));
+        self.client_waits(client);
         let life = self.nodes[node].life;
         let at = self.client_delay(connection);
         self.at(
@@ -664,6 +665,20 @@ impl World {
                 bytes,
             },
         );
+    }
+
+    /// Plans what a client does that asked for something: it loses its patience, or asks for more.
+    fn client_waits(&mut self, client: usize) {
+        let patience = self.settings.client_timeout_ms * 2 + 200;
+        let patience_at = self.now.plus_ms(patience);
+        self.clients[client].patience_at = Some(patience_at);
+        self.at(patience_at, Event::Client(client));
+        if self.clients[client].may_pipeline() && self.clients[client].asks_at.is_none() {
+            let soon = self.clients[client].think(2_000);
+            let asks_at = self.now.plus_us(soon);
+            self.clients[client].asks_at = Some(asks_at);
+            self.at(asks_at, Event::Client(client));
+        }
     }
 
     /// When something sent now on a client's connection arrives: never before what was sent earlier.
@@ -713,6 +728,9 @@ impl World {
             let most = self.settings.think_us;
             let wait = self.clients[client].think(most);
             self.after(wait, Event::Client(client));
+        } else if self.clients[client].may_pipeline() {
+            // It is being answered.
+            self.client_waits(client);
         }
         Ok(())
     }

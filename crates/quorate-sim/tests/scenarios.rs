@@ -439,6 +439,41 @@ fn g20_deaf_client_is_held_back() -> Outcome {
     Ok(())
 }
 
+/// Clients that ask for much and read nothing have a bound together: the worst of them are closed, and
+/// the others go on.
+#[test]
+fn deaf_clients_cost_no_more_than_their_memory() -> Outcome {
+    let settings = Settings {
+        client_memory: 1 << 20,
+        ..Settings::calm(21, 3, Class::Durable)
+    };
+    let mut world = World::elected(settings)?;
+    let leader = world.wait_for_leader()?;
+    let value = "x".repeat(1500);
+    for node in 0..3 {
+        assert_eq!(world.ask(node, &format!("SET x {value}"))?, ok());
+        let deaf: Vec<usize> = (0..20).map(|_| world.client(node)).collect();
+        for client in deaf {
+            world.clients[client].deaf = true;
+            for n in 0..500 {
+                // Half of them in runs, half of them among writes.
+                if n % 100 == 0 && client % 2 == 0 {
+                    world.say(client, &[b"SET", b"y", b"1"]);
+                }
+                world.say(client, &[b"GET", b"x"]);
+            }
+        }
+        for _ in 0..10 {
+            world.run_for(1_000)?;
+            assert_eq!(world.ask(node, "SET z 1")?, ok());
+            assert_eq!(world.ask(node, "GET z")?, bulk("1"));
+        }
+    }
+    assert!(world.counts.shed > 30, "{} closed", world.counts.shed);
+    assert_eq!(world.ask(leader, "GET x")?, bulk(&value));
+    Ok(())
+}
+
 /// G23 A node whose disk fails stops voting and leading, says so, and goes on answering stale
 /// reads; the group goes on; after a restart it votes again ([disk-9]).
 #[test]
@@ -659,6 +694,81 @@ fn deposed_leader_does_not_answer_from_the_past() -> Outcome {
         believers > 2,
         "{believers} times only did two believe to lead"
     );
+    Ok(())
+}
+
+/// Who subscribes hears what is published later, on whichever node, and nothing that was published
+/// before: not even on a node that has not heard of it yet.
+#[test]
+fn listener_hears_nothing_old_and_everything_new() -> Outcome {
+    for class in [Class::Durable, Class::Volatile] {
+        let mut world = World::calm(30, 3, class)?;
+        let leader = world.wait_for_leader()?;
+        let [near, late] = others(&world, leader)[..] else {
+            unreachable!("three nodes")
+        };
+        world.isolate(late, true);
+        assert_eq!(world.ask(near, "PUBLISH ch old")?, Reply::Integer(0));
+        let listener = world.client(late);
+        world.say(listener, &[b"SUBSCRIBE", b"ch"]);
+        world.run_for(100_000)?;
+        assert!(
+            world.clients[listener].replies.is_empty(),
+            "it is not known what is old"
+        );
+        world.isolate(late, false);
+        let answer =
+            |kind: &str, last: Reply| Some(Reply::Array(Some(vec![bulk(kind), bulk("ch"), last])));
+        let subscribed = answer("subscribe", Reply::Integer(1));
+        assert_eq!(world.reply(listener)?, subscribed);
+        for (node, text) in [(near, "one"), (leader, "two"), (late, "three")] {
+            let publish = format!("PUBLISH ch {text}");
+            assert_eq!(world.ask(node, &publish)?, Reply::Integer(0));
+            assert_eq!(world.reply(listener)?, answer("message", bulk(text)));
+        }
+        // The nodes go on holding the same, whatever is told.
+        world.settle()?;
+    }
+    Ok(())
+}
+
+/// A pipeline that changes between writes and reads with each request takes no longer than one that
+/// only writes, on every node and READONLY too: there is no round trip per change. Each read sees the
+/// write before it, and not the one behind it.
+#[test]
+fn pipeline_of_reads_and_writes_takes_as_long_as_one_of_writes() -> Outcome {
+    const PAIRS: usize = 50;
+    for (seed, class) in [(1, Class::Durable), (2, Class::Volatile)] {
+        let mut world = World::calm(seed, 3, class)?;
+        for node in 0..3 {
+            for mode in ["READWRITE", "READONLY"] {
+                world.ask(node, "SET warm 1")?;
+                let client = world.client(node);
+                world.say(client, &[mode.as_bytes()]);
+                assert_eq!(world.reply(client)?, Some(ok()));
+                let mut took = Vec::new();
+                for reads in [false, true] {
+                    let began = world.now;
+                    for n in 0..PAIRS {
+                        let value = n.to_string();
+                        world.say(client, &[b"SET", b"x", value.as_bytes()]);
+                        if reads {
+                            world.say(client, &[b"GET", b"x"]);
+                        } else {
+                            world.say(client, &[b"SET", b"y", value.as_bytes()]);
+                        }
+                    }
+                    for n in 0..PAIRS {
+                        assert_eq!(world.reply(client)?, Some(ok()));
+                        let expected = if reads { bulk(&n.to_string()) } else { ok() };
+                        assert_eq!(world.reply(client)?, Some(expected), "read {n}");
+                    }
+                    took.push(world.now.since_us(began));
+                }
+                assert!(took[1] <= 2 * took[0], "node {node}, {mode}: {took:?} µs");
+            }
+        }
+    }
     Ok(())
 }
 

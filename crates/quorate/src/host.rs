@@ -20,7 +20,7 @@ use quorate_net::{Founded, Host, Now, PeerUp, Refused, Wake};
 use quorate_replica::{
     Probed, Replica,
     events::Event,
-    front::{ConnectionId, Front},
+    front::{ConnectionId, Endpoints, Front},
     plane::Plane,
     pressure::Pressure,
     service::StateMachine,
@@ -182,7 +182,8 @@ impl<S: StateMachine, F: Front> Host for NodeHost<S, F> {
         let (front, mut requests) = self.front(now);
         front.poll(&mut requests);
         drop(requests);
-        self.replica.poll(now.time, now.wall_ms, plane);
+        self.replica
+            .poll(now.time, now.wall_ms, plane, &mut self.front);
         self.deliver(now);
     }
 
@@ -222,9 +223,15 @@ impl<S: StateMachine, F: Front> Host for NodeHost<S, F> {
             .collect()
     }
 
-    fn client_opened(&mut self, now: Now, client: ConnectionId, _: &mut dyn Plane) {
+    fn client_opened(
+        &mut self,
+        now: Now,
+        client: ConnectionId,
+        ends: Endpoints,
+        _: &mut dyn Plane,
+    ) {
         let (front, mut requests) = self.front(now);
-        front.opened(client, &mut requests);
+        front.opened(client, ends, &mut requests);
     }
 
     fn client_received(
@@ -256,6 +263,18 @@ impl<S: StateMachine, F: Front> Host for NodeHost<S, F> {
 
     fn client_output(&mut self, client: ConnectionId) -> &mut Vec<u8> {
         self.front.output(client)
+    }
+
+    fn client_sent(&mut self, client: ConnectionId) {
+        self.front.sent(client);
+    }
+
+    fn clients_held_bytes(&self) -> usize {
+        self.front.held_bytes()
+    }
+
+    fn client_held_bytes(&self, client: ConnectionId) -> usize {
+        self.front.held_bytes_of(client)
     }
 
     fn client_closing(&self, client: ConnectionId) -> bool {
@@ -292,7 +311,8 @@ impl<S: StateMachine, F: Front> Host for NodeHost<S, F> {
     }
 
     fn metrics(&self, out: &mut String) {
-        metrics::render(&self.replica, &self.status(), self.front.connections(), out);
+        let clients = (self.front.connections(), self.front.held_bytes());
+        metrics::render(&self.replica, &self.status(), clients, out);
     }
 
     fn transfer(&mut self, now: Now, to: Option<NodeId>, _: &mut dyn Plane) {

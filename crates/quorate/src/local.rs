@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::mpsc::SyncSender};
 
-use quorate_replica::front::{Completion, ConnectionId, Failure, Front, Requests, Tag};
+use quorate_replica::front::{Completion, ConnectionId, Endpoints, Failure, Front, Requests, Tag};
 
 use crate::asks::Asked;
 
@@ -79,7 +79,7 @@ impl Front for LocalFront {
         }
     }
 
-    fn opened(&mut self, _: ConnectionId, _: &mut dyn Requests) {}
+    fn opened(&mut self, _: ConnectionId, _: Endpoints, _: &mut dyn Requests) {}
 
     fn received(&mut self, _: ConnectionId, bytes: &[u8], _: &mut dyn Requests) -> usize {
         bytes.len()
@@ -94,6 +94,8 @@ impl Front for LocalFront {
             Completion::Written(tag, reply) => (tag, Ok(reply.to_vec())),
             Completion::Failed(tag, failure) => (tag, Err(failure)),
             Completion::Registered(tag, _) => (tag, Ok(Vec::new())),
+            // Not asked for.
+            Completion::Read(tag) => (tag, Err(Failure::Unknown)),
             Completion::Readable(tag) => {
                 let mut reply = Vec::new();
                 let query = self.open.get(&tag).and_then(|open| open.query.as_deref());

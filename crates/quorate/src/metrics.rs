@@ -10,14 +10,14 @@ use quorate_replica::{Replica, service::StateMachine, status::Status};
 pub(crate) fn render<S: StateMachine>(
     replica: &Replica<FileDisk, S>,
     status: &Status,
-    connections: usize,
+    clients: (usize, usize),
     out: &mut String,
 ) {
-    gauges(status, connections, out);
+    gauges(status, clients, out);
     counters(replica, out);
 }
 
-fn gauges(status: &Status, connections: usize, out: &mut String) {
+fn gauges(status: &Status, (connections, held_bytes): (usize, usize), out: &mut String) {
     let voting = !matches!(status.role, Role::Learner);
     gauge(
         out,
@@ -88,6 +88,12 @@ fn gauges(status: &Status, connections: usize, out: &mut String) {
         gauge(out, "disk_free_bytes", "Room that the log has left.", free);
     }
     gauge(out, "connections", "Client connections.", connections);
+    gauge(
+        out,
+        "client_held_bytes",
+        "Memory for replies and requests of clients.",
+        held_bytes,
+    );
     head(
         out,
         "peer_connected",
@@ -132,6 +138,7 @@ fn counters<S: StateMachine>(replica: &Replica<FileDisk, S>, out: &mut String) {
         commands_accepted: "Commands taken from clients of this node.",
         commands_busy: "Commands refused because a queue was full.",
         requests_timed_out: "Commands and reads that ran out of time.",
+        replies_dropped: "Commands whose reply was dropped because too many waited.",
         batches_formed: "Own batches formed.",
         batches_repeated: "Own batches offered again.",
         batches_applied: "Batches decided and executed here.",
@@ -146,6 +153,7 @@ fn counters<S: StateMachine>(replica: &Replica<FileDisk, S>, out: &mut String) {
         slots_served: "Slots sent to peers that are behind.",
         reads_asked: "Linearizable reads asked for.",
         reads_confirmed: "Confirmations that the reads shared.",
+        reads_in_order: "Reads that ran between commands of their connection, without a confirmation.",
         applied_from_log: "Entries applied from the log instead of memory.",
         alarms: "Rules of the protocol found broken; each needs a person.",
     });

@@ -228,6 +228,7 @@ fn replica_options(
     options.command_bytes_max = settings.command_bytes_max;
     options.client_timeout_ms = settings.client_timeout_ms;
     options.tuning = Some(settings.tuning);
+    options.limits.reply_bytes = settings.client_memory_bytes / 4;
     let of = |(node, peer): (&NodeId, &String)| {
         let elsewhere = Addresses {
             peer: peer.clone(),
@@ -261,9 +262,7 @@ fn net_settings(settings: &Settings, identity: &Identity, addresses: Addresses) 
     limits.client_backlog_bytes_max = limits
         .client_backlog_bytes_max
         .max(settings.client_input_bytes_max);
-    limits.clients_backlog_bytes_max = limits
-        .clients_backlog_bytes_max
-        .max(2 * limits.client_backlog_bytes_max);
+    limits.clients_bytes_max = settings.client_memory_bytes;
     limits.stop_ms = limits
         .stop_ms
         .max(settings.client_timeout_ms.saturating_mul(2));

@@ -40,6 +40,8 @@ pub struct Settings {
     pub descriptors: Descriptors,
     /// Most unparsed input of one client that the front may have to see at once.
     pub client_input_bytes_max: usize,
+    /// Memory for the replies and requests of all clients.
+    pub client_memory_bytes: usize,
     /// How batch and window are chosen. The number of nodes in it does not matter.
     pub tuning: Tuning,
     /// A flush of the log takes at least this long: for measurements. Zero is the disk as it is.
@@ -64,6 +66,7 @@ impl Settings {
             log_segment_bytes: 64 << 20,
             descriptors: Descriptors::default(),
             client_input_bytes_max: 0,
+            client_memory_bytes: 1 << 30,
             tuning: Tuning::new(1),
             disk_flush: Duration::ZERO,
         }

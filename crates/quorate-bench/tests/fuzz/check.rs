@@ -3,7 +3,7 @@
 
 use quorate_bench::{introduction, log_service::FrameFront};
 use quorate_replica::{
-    front::{Completion, ConnectionId, Failure, Front as _, Requests, Sequenced, Tag},
+    front::{Completion, ConnectionId, Endpoints, Failure, Front as _, Requests, Sequenced, Tag},
     status::Status,
 };
 
@@ -33,6 +33,10 @@ impl Requests for Replica {
     }
 
     fn read(&mut self, _: Tag) -> Result<(), Failure> {
+        unreachable!("frames know no reads")
+    }
+
+    fn read_in_order(&mut self, _: Tag) -> Result<(), Failure> {
         unreachable!("frames know no reads")
     }
 
@@ -85,7 +89,7 @@ pub(crate) fn check(bytes: &[u8]) {
 pub(crate) fn serve<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Seen {
     let (mut front, mut replica) = (FrameFront::new("0.1.0", "durable"), Replica::default());
     let (mut seen, mut held) = (Seen::default(), Vec::new());
-    front.opened(CLIENT, &mut replica);
+    front.opened(CLIENT, Endpoints::default(), &mut replica);
     for piece in pieces {
         held.extend_from_slice(piece);
         loop {

@@ -2,7 +2,7 @@
 
 use crate::{
     command::{NOT_AN_INTEGER, Op, Refusal, Request, Spec, WRITES},
-    commands::Writing,
+    commands::{Writing, string},
     encode::{Decoder, Encoder, Fault},
     resp::{reply::Reply, request::parse_integer},
 };
@@ -53,7 +53,10 @@ pub(super) fn incr_by(
 ) -> Result<(), Fault> {
     let (delta, key) = (from.signed()?, from.key()?);
     from.end()?;
-    let (old, deadline) = match state.store.get(key) {
+    let Ok(entry) = string(state.store, key, reply) else {
+        return Ok(());
+    };
+    let (old, deadline) = match entry {
         Some(entry) => (parse_integer(&entry.value), entry.deadline),
         None => (Some(0), None),
     };
@@ -84,7 +87,10 @@ pub(super) fn incr_by_float(
     let (key, delta) = (from.key()?, from.bytes()?);
     from.end()?;
     let delta = Decimal::parse(delta).ok_or(Fault::Malformed)?;
-    let (old, deadline) = match state.store.get(key) {
+    let Ok(entry) = string(state.store, key, reply) else {
+        return Ok(());
+    };
+    let (old, deadline) = match entry {
         Some(entry) => (Decimal::parse(&entry.value), entry.deadline),
         None => (Some(Decimal(0)), None),
     };

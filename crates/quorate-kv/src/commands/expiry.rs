@@ -23,17 +23,17 @@ pub const COMMANDS: &[Spec] = &[
 
 /// How a time is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Unit {
+pub(crate) struct Unit {
     milliseconds: bool,
     absolute: bool,
 }
 
 impl Unit {
-    pub(super) const SECONDS: Self = Self {
+    pub(crate) const SECONDS: Self = Self {
         milliseconds: false,
         absolute: false,
     };
-    pub(super) const MILLISECONDS: Self = Self {
+    pub(crate) const MILLISECONDS: Self = Self {
         milliseconds: true,
         absolute: false,
     };
@@ -85,8 +85,13 @@ fn deadline(r: &Request<'_>, unit: Unit, time: i64) -> Option<Deadline> {
     }
 }
 
+/// The deadline that an argument asks for, whatever it is.
+pub(crate) fn deadline_at(r: &Request<'_>, unit: Unit, index: usize) -> Result<Deadline, Refusal> {
+    deadline(r, unit, r.integer(index)?).ok_or_else(|| r.invalid_expire())
+}
+
 /// The same, for SET and GETEX, which refuse what is not positive.
-pub(super) fn positive_deadline(
+pub(crate) fn positive_deadline(
     r: &Request<'_>,
     unit: Unit,
     index: usize,
@@ -131,7 +136,7 @@ fn write_expire(unit: Unit, r: &Request<'_>, out: &mut Encoder<'_>) -> Result<()
     if both(flag::GT, flag::LT) {
         return Err("ERR GT and LT options at the same time are not compatible".into());
     }
-    let deadline = deadline(r, unit, r.integer(1)?).ok_or_else(|| r.invalid_expire())?;
+    let deadline = deadline_at(r, unit, 1)?;
     out.byte(Op::Expire as u8).byte(flags).bytes(r.at(0));
     deadline.encode(out);
     Ok(())

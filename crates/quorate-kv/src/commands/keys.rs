@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use crate::{
     command::{NOT_AN_INTEGER, Op, READS, Refusal, Request, SYNTAX, Spec, WRITES},
-    commands::{Reading, Writing, strings::encode_list, too_large},
+    commands::{Reading, Writing, locks::is_lock, strings::encode_list, too_large},
     encode::{Decoder, Encoder, Fault},
     glob,
     key::Key,
@@ -77,10 +77,10 @@ pub(super) fn type_of(
 ) -> Result<(), Fault> {
     let key = from.key()?;
     from.end()?;
-    reply.simple(if state.store.contains(key) {
-        "string"
-    } else {
-        "none"
+    reply.simple(match state.store.get(key) {
+        Some(entry) if is_lock(&entry.value) => "hash",
+        Some(_) => "string",
+        None => "none",
     });
     Ok(())
 }
@@ -271,12 +271,44 @@ impl Page {
     }
 }
 
+/// The types that a SCAN looks for.
+#[derive(Clone, Copy)]
+enum Wanted {
+    Nothing = 0,
+    All = 1,
+    Strings = 2,
+    Locks = 3,
+}
+
+impl Wanted {
+    fn named(name: &[u8]) -> Self {
+        match name.to_ascii_lowercase().as_slice() {
+            b"string" => Self::Strings,
+            b"hash" => Self::Locks,
+            _ => Self::Nothing,
+        }
+    }
+
+    fn includes(wanted: u8, value: &[u8]) -> bool {
+        match wanted {
+            0 => false,
+            2 => !is_lock(value),
+            3 => is_lock(value),
+            _ => true,
+        }
+    }
+}
+
 fn encode_scan(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    let cursor = std::str::from_utf8(r.at(0))
-        .ok()
-        .and_then(|text| text.parse::<u64>().ok());
+    // No cursor is the first one, as in Redis.
+    let cursor = match r.at(0) {
+        b"" => Some(0),
+        text => std::str::from_utf8(text)
+            .ok()
+            .and_then(|text| text.parse::<u64>().ok()),
+    };
     let cursor = cursor.ok_or("ERR invalid cursor")?;
-    let (mut pattern, mut count, mut strings) = (&b"*"[..], 10, true);
+    let (mut pattern, mut count, mut wanted) = (&b"*"[..], 10, Wanted::All);
     let mut at = 1;
     while at < r.arguments.len() {
         if at + 1 >= r.arguments.len() {
@@ -288,7 +320,7 @@ fn encode_scan(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
         } else if r.is(at, "count") {
             count = parse_integer(value).ok_or(NOT_AN_INTEGER)?;
         } else if r.is(at, "type") {
-            strings = value.eq_ignore_ascii_case(b"string");
+            wanted = Wanted::named(value);
         } else {
             return Err(SYNTAX.into());
         }
@@ -301,7 +333,7 @@ fn encode_scan(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     out.byte(Op::Scan as u8)
         .word(cursor)
         .count(count)
-        .byte(u8::from(strings))
+        .byte(wanted as u8)
         .bytes(Key::new(pattern)?.bytes());
     Ok(())
 }
@@ -314,14 +346,14 @@ pub(super) fn scan(
     state: &Reading<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
-    let (cursor, count, strings) = (from.word()?, from.count()?, from.byte()? != 0);
+    let (cursor, count, wanted) = (from.word()?, from.count()?, from.byte()?);
     let pattern = from.key()?.bytes();
     from.end()?;
     let (mut page, mut looked_at) = (Page::default(), 0);
     let mut last = Position::START;
     let mut next = None;
     if let Some(start) = Position::from_cursor(cursor) {
-        state.store.scan(start, &mut |key, _| {
+        state.store.scan(start, &mut |key, entry| {
             let position = Position::of(key);
             let full =
                 looked_at >= count.min(SCAN_COUNT_MAX) || page.items.len() >= SCAN_PAGE_BYTES;
@@ -330,7 +362,7 @@ pub(super) fn scan(
                 return ControlFlow::Break(());
             }
             (looked_at, last) = (looked_at + 1, position);
-            if strings && glob::matches(pattern, key) {
+            if Wanted::includes(wanted, &entry.value) && glob::matches(pattern, key) {
                 page.add(key);
             }
             ControlFlow::Continue(())

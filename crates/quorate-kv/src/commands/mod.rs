@@ -7,18 +7,47 @@ use crate::{
     encode::{Decoder, Fault},
     key::Key,
     resp::reply::Reply,
-    store::{Store, Version},
+    store::{Entry, Store, Version},
 };
 
 mod budget;
+pub mod channels;
+pub mod conditions;
 pub mod counters;
 pub mod expiry;
 pub mod keys;
+pub mod locks;
+pub mod scripts;
 pub mod server;
 pub mod strings;
 pub mod transactions;
 
 pub use budget::{Budget, COPIED_BYTES_MAX};
+
+/// The error for a command on strings and a key that is no string.
+pub const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+
+/// The reply says it already.
+pub(crate) struct WrongType;
+
+/// What a key has, for a command on strings.
+pub(crate) fn string<'s>(
+    store: &'s dyn Store,
+    key: Key<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<Option<Entry<'s>>, WrongType> {
+    let entry = store.get(key);
+    match &entry {
+        Some(found) if locks::is_lock(&found.value) => {
+            reply.error(WRONG_TYPE);
+            Err(WrongType)
+        }
+        _ => Ok(entry),
+    }
+}
+
+/// A message that a command leaves for those who listen: channel and text.
+pub type Notice = (Box<[u8]>, Box<[u8]>);
 
 /// What a read may see.
 #[derive(Clone, Copy)]
@@ -41,6 +70,8 @@ pub struct Writing<'a> {
     pub version: Version,
     /// What the commands of its batch may still copy.
     pub budget: &'a mut Budget,
+    /// What it tells others; no part of the data.
+    pub notices: &'a mut Vec<Notice>,
 }
 
 impl Writing<'_> {
@@ -71,7 +102,7 @@ pub fn first_key(command: &[u8]) -> Option<&[u8]> {
         Op::IncrBy => {
             from.signed().ok()?;
         }
-        Op::GetDel => {}
+        Op::GetDel | Op::DelIf => {}
         Op::Expire => {
             from.byte().ok()?;
         }
@@ -119,6 +150,10 @@ pub fn read(
         Op::RandomKey => keys::random_key(from, state, reply),
         Op::Versions => transactions::versions(from, state, reply),
         Op::Digest => server::digest(from, state, reply),
+        Op::ValueDigest => conditions::digest(from, state, reply),
+        Op::LockHolder => locks::holder(from, state, reply),
+        Op::ErrorIfPresent => strings::error_if_present(from, state, reply),
+        Op::Keyspace => server::keyspace(from, state, reply),
         _ => Err(Fault::Malformed),
     }
 }
@@ -146,6 +181,15 @@ fn write(
         Op::Expire => expiry::expire(from, state, reply),
         Op::Persist => expiry::persist(from, state, reply),
         Op::Expired => expiry::expired(from, state, reply),
+        Op::DelIf => conditions::del_if(from, state, reply),
+        Op::ExpireEqual => locks::expire_equal(from, state, reply),
+        Op::DelEqual => locks::del_equal(from, state, reply),
+        Op::SetAll => locks::set_all(from, state, reply),
+        Op::Lock => locks::lock(from, state, reply),
+        Op::Unlock => locks::unlock(from, state, reply),
+        Op::RenewLocks => locks::renew(from, state, reply),
+        Op::BreakLock => locks::break_lock(from, state, reply),
+        Op::Publish => channels::publish(from, state, reply),
         _ => Err(Fault::Malformed),
     }
 }

@@ -1,5 +1,7 @@
 //! The node and the connection: what needs no data, or all of it.
 
+use std::ops::ControlFlow;
+
 use crate::{
     command::{Local, Op, Spec},
     commands::Reading,
@@ -40,6 +42,34 @@ pub(super) fn literal(from: &mut Decoder<'_>, reply: &mut Reply<'_>) -> Result<(
         return Err(Fault::Malformed);
     }
     reply.0.extend_from_slice(bytes);
+    Ok(())
+}
+
+/// Most keys with a deadline that INFO counts.
+const DEADLINES_MAX: u64 = 10_000;
+
+/// Asks for what INFO says of the keys.
+pub fn encode_keyspace(out: &mut Encoder<'_>) {
+    out.byte(Op::Keyspace as u8);
+}
+
+pub(super) fn keyspace(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    from.end()?;
+    let mut expires = 0;
+    state.store.overdue(u64::MAX, &mut |_, _| {
+        expires += 1;
+        if expires < DEADLINES_MAX {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    });
+    let keys = state.store.len();
+    reply.simple(&format!("keys={keys},expires={expires},avg_ttl=0"));
     Ok(())
 }
 

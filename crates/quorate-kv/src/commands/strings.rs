@@ -2,7 +2,9 @@
 
 use crate::{
     command::{Deadline, Op, READS, Refusal, Request, SYNTAX, Spec, WRITES, set_flag},
-    commands::{Reading, Writing, expiry, too_large},
+    commands::{
+        Reading, Writing, conditions::Condition, expiry, locks::is_lock, string, too_large,
+    },
     encode::{Decoder, Encoder, Fault},
     resp::{reply::Reply, request::SKIPPED_BYTES_MAX},
 };
@@ -56,7 +58,7 @@ fn write_set(out: &mut Encoder<'_>, flags: u8, deadline: Deadline, key: &[u8], v
 }
 
 fn encode_set(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    let (mut flags, mut deadline) = (0, None);
+    let (mut flags, mut deadline, mut condition) = (0, None, None);
     let mut at = 2;
     while at < r.arguments.len() {
         let word = r.at(at);
@@ -65,21 +67,29 @@ fn encode_set(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
             () if word.eq_ignore_ascii_case(b"xx") => set_flag::XX,
             () if word.eq_ignore_ascii_case(b"get") => set_flag::GET,
             () if word.eq_ignore_ascii_case(b"keepttl") => set_flag::KEEP_TTL,
+            () if at + 1 >= r.arguments.len() => return Err(SYNTAX.into()),
             () => {
-                let unit = expiry::Unit::of_option(word).ok_or(SYNTAX)?;
-                if deadline.is_some() || at + 1 >= r.arguments.len() {
-                    return Err(SYNTAX.into());
-                }
                 at += 1;
-                deadline = Some((unit, at));
-                0
+                if let Some(found) = Condition::parse(word, r.at(at))? {
+                    if condition.replace(found).is_some() {
+                        return Err(SYNTAX.into());
+                    }
+                    set_flag::IF
+                } else {
+                    let unit = expiry::Unit::of_option(word).ok_or(SYNTAX)?;
+                    let other = deadline.replace((unit, at));
+                    if other.is_some_and(|(other, _)| other != unit) {
+                        return Err(SYNTAX.into());
+                    }
+                    0
+                }
             }
         };
         flags |= flag;
         at += 1;
     }
-    let exclusive = set_flag::NX | set_flag::XX;
-    if flags & exclusive == exclusive || (deadline.is_some() && flags & set_flag::KEEP_TTL != 0) {
+    let exclusive = flags & (set_flag::NX | set_flag::XX | set_flag::IF);
+    if exclusive.count_ones() > 1 || (deadline.is_some() && flags & set_flag::KEEP_TTL != 0) {
         return Err(SYNTAX.into());
     }
     let deadline = match deadline {
@@ -87,6 +97,9 @@ fn encode_set(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
         None => Deadline::Never,
     };
     write_set(out, flags, deadline, r.at(0), r.at(1));
+    if let Some(condition) = condition {
+        condition.encode(out);
+    }
     Ok(())
 }
 
@@ -127,15 +140,32 @@ pub(super) fn set(
     let flags = from.byte()?;
     let deadline = Deadline::decode(from)?;
     let (key, value) = (from.key()?, from.bytes()?);
-    from.end()?;
     let has = |flag| flags & flag != 0;
-    let needs_old = has(set_flag::NX | set_flag::XX | set_flag::GET | set_flag::KEEP_TTL);
-    let old = if needs_old {
+    let condition = if has(set_flag::IF) {
+        Some(Condition::decode(from)?)
+    } else {
+        None
+    };
+    from.end()?;
+    let needs_old =
+        has(set_flag::NX | set_flag::XX | set_flag::GET | set_flag::KEEP_TTL | set_flag::IF);
+    let old = if has(set_flag::GET | set_flag::IF) {
+        let Ok(old) = string(state.store, key, reply) else {
+            return Ok(());
+        };
+        old
+    } else if needs_old {
         state.store.get(key)
     } else {
         None
     };
-    let refused = (has(set_flag::NX) && old.is_some()) || (has(set_flag::XX) && old.is_none());
+    let differs = |condition: Condition<'_>| {
+        let value = old.as_ref().map(|entry| &*entry.value);
+        !condition.holds(value)
+    };
+    let refused = (has(set_flag::NX) && old.is_some())
+        || (has(set_flag::XX) && old.is_none())
+        || condition.is_some_and(differs);
     if has(set_flag::GET) {
         reply.optional(old.as_ref().map(|entry| &*entry.value));
     } else if has(set_flag::COUNTED) {
@@ -166,7 +196,9 @@ pub(super) fn get(
 ) -> Result<(), Fault> {
     let key = from.key()?;
     from.end()?;
-    reply.optional(state.store.get(key).as_ref().map(|entry| &*entry.value));
+    if let Ok(entry) = string(state.store, key, reply) {
+        reply.optional(entry.as_ref().map(|entry| &*entry.value));
+    }
     Ok(())
 }
 
@@ -177,7 +209,9 @@ pub(super) fn strlen(
 ) -> Result<(), Fault> {
     let key = from.key()?;
     from.end()?;
-    reply.count(state.store.get(key).map_or(0, |entry| entry.value.len()));
+    if let Ok(entry) = string(state.store, key, reply) {
+        reply.count(entry.map_or(0, |entry| entry.value.len()));
+    }
     Ok(())
 }
 
@@ -188,26 +222,68 @@ pub(super) fn get_del(
 ) -> Result<(), Fault> {
     let key = from.key()?;
     from.end()?;
-    reply.optional(state.store.get(key).as_ref().map(|entry| &*entry.value));
+    let Ok(entry) = string(state.store, key, reply) else {
+        return Ok(());
+    };
+    reply.optional(entry.as_ref().map(|entry| &*entry.value));
+    drop(entry);
     state.store.remove(key);
     Ok(())
 }
 
 fn encode_getex(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    let deadline = match r.arguments.len() {
-        1 => {
+    let (mut persist, mut time, mut at) = (false, None, 1);
+    while at < r.arguments.len() {
+        if r.is(at, "persist") {
+            persist = true;
+            at += 1;
+        } else {
+            let unit = expiry::Unit::of_option(r.at(at)).ok_or(SYNTAX)?;
+            let other = time
+                .replace((unit, at + 1))
+                .is_some_and(|(other, _)| other != unit);
+            if other || at + 1 >= r.arguments.len() {
+                return Err(SYNTAX.into());
+            }
+            at += 2;
+        }
+    }
+    let deadline = match (persist, time) {
+        (false, None) => {
             keyed(Op::Get, r, out);
             return Ok(());
         }
-        2 if r.is(1, "persist") => Deadline::Never,
-        3 => {
-            let unit = expiry::Unit::of_option(r.at(1)).ok_or(SYNTAX)?;
-            expiry::positive_deadline(r, unit, 2)?
-        }
-        _ => return Err(SYNTAX.into()),
+        (true, None) => Ok(Deadline::Never),
+        (false, Some((unit, at))) => expiry::positive_deadline(r, unit, at),
+        (true, Some(_)) => return Err(SYNTAX.into()),
     };
-    keyed(Op::GetEx, r, out);
-    deadline.encode(out);
+    match deadline {
+        Ok(deadline) => {
+            keyed(Op::GetEx, r, out);
+            deadline.encode(out);
+        }
+        // Of an absent key nobody is told what is wrong with its time.
+        Err(Refusal::Text(text)) => {
+            keyed(Op::ErrorIfPresent, r, out);
+            out.bytes(text.as_bytes());
+        }
+        Err(other) => return Err(other),
+    }
+    Ok(())
+}
+
+pub(super) fn error_if_present(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (key, text) = (from.key()?, from.bytes()?);
+    from.end()?;
+    match string(state.store, key, reply) {
+        Ok(Some(_)) => reply.error(&String::from_utf8_lossy(text)),
+        Ok(None) => reply.null(),
+        Err(_) => {}
+    }
     Ok(())
 }
 
@@ -218,7 +294,10 @@ pub(super) fn get_ex(
 ) -> Result<(), Fault> {
     let (key, deadline) = (from.key()?, Deadline::decode(from)?);
     from.end()?;
-    let Some(entry) = state.store.get(key) else {
+    let Ok(entry) = string(state.store, key, reply) else {
+        return Ok(());
+    };
+    let Some(entry) = entry else {
         reply.null();
         return Ok(());
     };
@@ -248,7 +327,10 @@ pub(super) fn append(
     let bytes_max = from.length()?;
     let (key, tail) = (from.key()?, from.bytes()?);
     from.end()?;
-    let (value, deadline) = match state.store.get(key) {
+    let Ok(entry) = string(state.store, key, reply) else {
+        return Ok(());
+    };
+    let (value, deadline) = match entry {
         Some(entry) if entry.value.len().saturating_add(tail.len()) > bytes_max => {
             reply.error(SET_RANGE_TOO_LONG);
             return Ok(());
@@ -278,9 +360,10 @@ pub(super) fn get_range(
 ) -> Result<(), Fault> {
     let (key, start, end) = (from.key()?, from.signed()?, from.signed()?);
     from.end()?;
-    match state.store.get(key) {
-        Some(entry) => reply.bulk(part(&entry.value, start, end)),
-        None => reply.bulk(b""),
+    match string(state.store, key, reply) {
+        Ok(Some(entry)) => reply.bulk(part(&entry.value, start, end)),
+        Ok(None) => reply.bulk(b""),
+        Err(_) => {}
     }
     Ok(())
 }
@@ -328,7 +411,9 @@ pub(super) fn set_range(
     let offset = from.length()?;
     let (key, patch) = (from.key()?, from.bytes()?);
     from.end()?;
-    let old = state.store.get(key);
+    let Ok(old) = string(state.store, key, reply) else {
+        return Ok(());
+    };
     if patch.is_empty() {
         reply.count(old.map_or(0, |entry| entry.value.len()));
         return Ok(());
@@ -378,7 +463,8 @@ pub(super) fn mget(
     let start = reply.0.len();
     reply.array(keys.len());
     for key in keys {
-        reply.optional(state.store.get(key).as_ref().map(|entry| &*entry.value));
+        let entry = state.store.get(key).filter(|entry| !is_lock(&entry.value));
+        reply.optional(entry.as_ref().map(|entry| &*entry.value));
         if too_large(reply, start) {
             break;
         }

@@ -2,11 +2,14 @@
 
 use std::collections::VecDeque;
 
+use quorate_core::time::Time;
 use quorate_replica::front::{ConnectionId, Requests, SessionId, Tag};
 
 use super::{
     Shared,
-    order::{Order, Query, Read, Write},
+    channels::Subscriptions,
+    order::{Order, Read, Write},
+    roster::Seat,
 };
 use crate::{
     command::{Handler, Kind, Local, Refusal, Request},
@@ -64,6 +67,8 @@ impl Watching {
     }
 
     pub(super) fn saw(&mut self, epoch: u64, key: &[u8], version: store::Version) {
+        // Everything of earlier epochs is sent by now: a WATCH waits for it.
+        self.seen.retain(|(seen, _)| *seen >= epoch);
         self.seen.push((
             epoch,
             Watched {
@@ -75,6 +80,11 @@ impl Watching {
 
     pub(super) const fn failed(&mut self, epoch: u64) {
         self.failed = Some(epoch);
+    }
+
+    /// Memory of the keys, those asked for included.
+    fn held_bytes(&self) -> usize {
+        self.asked_bytes + (self.asked + self.seen.capacity()) * size_of::<(u64, Watched)>()
     }
 
     /// Nothing seen so far counts for what follows.
@@ -101,15 +111,21 @@ impl Watching {
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) id: ConnectionId,
+    pub(super) seat: Seat,
     parser: Parser,
     pub(super) order: Order,
     pub(super) version: Version,
     pub(super) multi: Option<Multi>,
     pub(super) watching: Watching,
+    pub(super) subscriptions: Subscriptions,
     /// Reads are answered from this node as it stands (READONLY).
     pub(super) stale: bool,
     pub(super) session: Option<SessionId>,
     pub(super) acknowledged_below: u64,
+    /// The name of its last command.
+    command: &'static str,
+    /// Memory that is counted, besides that of the order.
+    counted: usize,
     /// Nothing more is taken; it closes when all is answered.
     ending: bool,
     /// It was not ready when it was last asked: input may be waiting.
@@ -118,17 +134,21 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(id: ConnectionId) -> Self {
+    pub(super) fn new(id: ConnectionId, seat: Seat) -> Self {
         Self {
             id,
+            seat,
+            command: "NULL",
             parser: Parser::default(),
             order: Order::default(),
             version: Version::default(),
             multi: None,
             watching: Watching::default(),
+            subscriptions: Subscriptions::default(),
             stale: false,
             session: None,
             acknowledged_below: 0,
+            counted: 0,
             ending: false,
             blocked: false,
             marked: false,
@@ -168,8 +188,47 @@ impl Connection {
         std::mem::take(&mut self.parser)
     }
 
-    pub(super) fn return_parser(&mut self, parser: Parser) {
+    pub(super) fn return_parser(&mut self, mut parser: Parser) {
+        parser.rest();
         self.parser = parser;
+    }
+
+    /// Memory that is counted.
+    pub(super) const fn held_bytes(&self) -> usize {
+        self.counted + self.order.counted()
+    }
+
+    /// Counts the memory that is held now.
+    pub(super) fn recount(&mut self, shared: &mut Shared) {
+        self.order.recount(shared);
+        let multi = self.multi.as_ref();
+        let multi = multi.map_or(0, |multi| multi.commands.capacity());
+        let mut held = multi + self.watching.held_bytes() + self.parser.held_bytes();
+        if !self.subscriptions.is_empty() {
+            held += self.subscriptions.held_bytes();
+        }
+        shared.recount(&mut self.counted, held);
+    }
+
+    /// Writes into the roster what it says of this connection.
+    pub(super) fn sign(&self, now_ms: u64, shared: &mut Shared) {
+        if let Some(guest) = shared.roster.guest(self.seat) {
+            guest.seen_ms = now_ms;
+            guest.command = self.command;
+            guest.channels = self.subscriptions.len();
+            guest.queued = self.multi.as_ref().map(|multi| multi.count);
+            guest.protocol = if self.version == Version::Resp3 { 3 } else { 2 };
+            guest.stale = self.stale;
+            guest.waiting = self.order.len();
+            guest.output_bytes = self.order.buffered();
+            guest.held_bytes = self.held_bytes();
+        }
+    }
+
+    /// Output was sent.
+    pub(super) fn sent(&mut self, shared: &mut Shared) {
+        self.order.sent();
+        self.order.recount(shared);
     }
 
     /// Tells the reactor that there is something to send, that it is time to close, or that there
@@ -196,6 +255,9 @@ impl Connection {
         requests: &mut dyn Requests,
     ) {
         let Some(spec) = shared.lookup(arguments.at(0)) else {
+            if is_of_http(arguments.at(0)) {
+                return self.end_foreign(HTTP, shared, requests);
+            }
             let name: String = arguments
                 .at(0)
                 .iter()
@@ -209,11 +271,30 @@ impl Connection {
             return;
         };
         if let Err(refusal) = spec.check(arguments) {
-            self.refuse(&refusal.text(spec.name), shared);
+            let text = refusal.text(spec.name);
+            if let Handler::Local(Local::Exec) = spec.handler {
+                self.abort_exec(&text, shared);
+            } else {
+                self.refuse(&text, shared);
+            }
+            return;
+        }
+        self.command = spec.name;
+        if !self.may_ask(spec.name) {
+            let text = format!(
+                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are \
+                 allowed in this context",
+                spec.name
+            );
+            self.refuse(&text, shared);
             return;
         }
         match spec.handler {
             Handler::Local(local) => self.local(local, arguments, shared, requests),
+            Handler::Script(by) => {
+                let encoded = shared.encode_script(by, spec.name, arguments, requests);
+                self.encoded(encoded, spec.name, shared, requests);
+            }
             Handler::Data(encode) => {
                 let request = Request {
                     name: spec.name,
@@ -222,12 +303,24 @@ impl Connection {
                     value_bytes_max: requests.command_bytes_max(),
                 };
                 super::fresh(&mut shared.command);
-                match encode(&request, &mut Encoder(&mut shared.command)) {
-                    Ok(()) => self.data(shared, requests),
-                    Err(Refusal::Text(text)) => self.refuse_in_place(&text, shared, requests),
-                    Err(refusal) => self.refuse(&refusal.text(spec.name), shared),
-                }
+                let encoded = encode(&request, &mut Encoder(&mut shared.command));
+                self.encoded(encoded, spec.name, shared, requests);
             }
+        }
+    }
+
+    /// A command or query is in the scratch buffer, or it is none.
+    fn encoded(
+        &mut self,
+        encoded: Result<(), Refusal>,
+        name: &str,
+        shared: &mut Shared,
+        requests: &mut dyn Requests,
+    ) {
+        match encoded {
+            Ok(()) => self.data(shared, requests),
+            Err(Refusal::Text(text)) => self.refuse_in_place(&text, shared, requests),
+            Err(refusal) => self.refuse(&refusal.text(name), shared),
         }
     }
 
@@ -239,16 +332,15 @@ impl Connection {
         }
         match Kind::of(&shared.command) {
             Kind::Read => {
-                let read = Read {
-                    query: shared.query(),
-                    stale: self.stale,
-                    what: Query::Reply,
-                };
+                let read = Read::plain(shared.query(), self.stale);
                 self.order.push_read(read, self.version);
             }
             kind => {
                 let returning = kind == Kind::WriteReturning;
                 let command = std::mem::take(&mut shared.command);
+                if self.order.has_unsent() {
+                    self.advance_to_write(shared, requests);
+                }
                 if self.order.may_write() {
                     self.order.write_now(
                         self.id,
@@ -275,8 +367,13 @@ impl Connection {
             self.refuse(&super::local::too_big(bytes_max), shared);
             return;
         }
+        if shared.is_full(shared.command.len()) {
+            self.refuse(super::FULL, shared);
+            return;
+        }
         Encoder(&mut multi.commands).bytes(&shared.command);
         multi.count += 1;
+        shared.recount(&mut self.counted, multi.commands.capacity());
         shared.fresh_reply().simple("QUEUED");
         self.answer(shared);
     }
@@ -306,6 +403,31 @@ impl Connection {
         }
         shared.fresh_reply().error(text);
         self.answer(shared);
+    }
+
+    /// Another protocol, before anything of it is taken for a request. A web page can make a browser
+    /// send requests of HTTP to this port, with commands in their bodies.
+    pub(super) fn end_foreign(
+        &mut self,
+        what: &str,
+        shared: &mut Shared,
+        requests: &mut dyn Requests,
+    ) {
+        let now = Time(requests.wall_ms().saturating_mul(1000));
+        if let Some(untold) = shared.strangers.say(now) {
+            let client = self.id.0;
+            tracing::warn!(
+                client,
+                what,
+                untold,
+                "closed a client that does not speak the Redis protocol; if it is a browser, a web page \
+                 may have tried to send commands"
+            );
+        }
+        self.end_with(
+            &format!("ERR Protocol error: {what} is not spoken here"),
+            shared,
+        );
     }
 
     /// An error, in its place among the replies; then the connection closes.
@@ -340,12 +462,32 @@ impl Connection {
     pub(super) const fn outside_multi(local: Local) -> bool {
         matches!(
             local,
-            Local::Multi | Local::Watch | Local::Hello | Local::Quorate
+            Local::Multi
+                | Local::Watch
+                | Local::Hello
+                | Local::Quorate
+                | Local::Subscribe
+                | Local::Unsubscribe
         )
     }
 }
 
-fn printable(byte: u8) -> char {
+/// What browsers speak.
+pub(super) const HTTP: &str = "HTTP";
+
+/// Whether these are the words of the line that starts a request of HTTP, whose method may be the
+/// name of a command.
+pub(super) fn starts_http(words: &Arguments<'_>) -> bool {
+    words.len() == 3 && words.at(2).starts_with(b"HTTP/")
+}
+
+/// Whether this is the first word of a line of HTTP: of one that brings a body, or of the header that
+/// every request has before its body.
+const fn is_of_http(word: &[u8]) -> bool {
+    word.eq_ignore_ascii_case(b"post") || word.eq_ignore_ascii_case(b"host:")
+}
+
+pub(super) fn printable(byte: u8) -> char {
     if byte.is_ascii_graphic() && byte != b'\'' {
         char::from(byte)
     } else {

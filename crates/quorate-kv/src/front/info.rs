@@ -7,15 +7,26 @@ use quorate_core::record::Class;
 use quorate_replica::{front::Requests, status::Status};
 
 use super::{Shared, local::REDIS_VERSION};
-use crate::resp::{reply::Reply, request::Arguments};
+use crate::{
+    commands::server::encode_keyspace,
+    encode::Encoder,
+    resp::{reply::Reply, request::Arguments},
+};
 
 /// The sections, in the order of printing.
-const SECTIONS: [&str; 4] = ["server", "clients", "stats", "replication"];
+const SECTIONS: [&str; 6] = [
+    "server",
+    "clients",
+    "memory",
+    "stats",
+    "replication",
+    "keyspace",
+];
 
 pub(super) fn info(
     arguments: &Arguments<'_>,
     shared: &Shared,
-    requests: &dyn Requests,
+    requests: &mut dyn Requests,
     r: &mut Reply<'_>,
 ) {
     let wanted = |section: &str| {
@@ -38,17 +49,24 @@ pub(super) fn info(
             text.push_str("\r\n");
         }
         let written = match section {
-            "server" => server(&mut text, &status, shared),
+            "server" => server(&mut text, &status, shared, requests.wall_ms()),
             "clients" => clients(&mut text, shared),
+            "memory" => memory(&mut text, shared),
             "stats" => stats(&mut text, shared),
-            _ => replication(&mut text, &status),
+            "replication" => replication(&mut text, &status),
+            _ => keyspace(&mut text, requests),
         };
         written.expect("a string takes all text");
     }
     r.verbatim(&text);
 }
 
-fn server(text: &mut String, status: &Status, shared: &Shared) -> std::fmt::Result {
+fn server(text: &mut String, status: &Status, shared: &Shared, now_ms: u64) -> std::fmt::Result {
+    let started_ms = shared.settings.started_ms;
+    let uptime = match started_ms {
+        0 => 0,
+        started_ms => now_ms.saturating_sub(started_ms) / 1000,
+    };
     write!(
         text,
         "# Server\r\nredis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\n"
@@ -60,23 +78,79 @@ fn server(text: &mut String, status: &Status, shared: &Shared) -> std::fmt::Resu
         "run_id:{:032x}{:08x}\r\n",
         status.cluster, status.member.node.0
     )?;
-    write!(text, "arch_bits:64\r\n")
+    write!(text, "arch_bits:64\r\nos:{}\r\n", std::env::consts::OS)?;
+    write!(text, "process_id:{}\r\n", std::process::id())?;
+    write!(text, "tcp_port:{}\r\n", shared.settings.tcp_port)?;
+    write!(text, "server_time_usec:{}\r\n", now_ms.saturating_mul(1000))?;
+    write!(text, "uptime_in_seconds:{uptime}\r\n")?;
+    write!(text, "uptime_in_days:{}\r\n", uptime / (24 * 60 * 60))
+}
+
+/// The process' memory, as the system tells it; `client_held_bytes` is what clients have of it.
+fn memory(text: &mut String, shared: &Shared) -> std::fmt::Result {
+    let memory = (shared.settings.memory)();
+    write!(text, "# Memory\r\n")?;
+    for (name, bytes) in [
+        ("used_memory", memory.resident_bytes),
+        ("used_memory_rss", memory.resident_bytes),
+        ("used_memory_peak", memory.peak_bytes),
+        ("total_system_memory", memory.system_bytes),
+        ("maxmemory", 0),
+    ] {
+        write!(text, "{name}:{bytes}\r\n{name}_human:{}\r\n", human(bytes))?;
+    }
+    write!(text, "maxmemory_policy:noeviction\r\n")?;
+    write!(text, "mem_clients_normal:{}\r\n", shared.held_bytes)?;
+    write!(
+        text,
+        "client_memory_max:{}\r\n",
+        shared.settings.client_bytes_max
+    )
+}
+
+/// Bytes as Redis shows them.
+fn human(bytes: u64) -> String {
+    let units = [("G", 30), ("M", 20), ("K", 10)];
+    let unit = units.into_iter().find(|(_, shift)| bytes >> shift > 0);
+    let Some((unit, shift)) = unit else {
+        return format!("{bytes}B");
+    };
+    let hundredths = (u128::from(bytes) * 100) >> shift;
+    format!("{}.{:02}{unit}", hundredths / 100, hundredths % 100)
+}
+
+/// This node's own state, which may be older than the leader's.
+fn keyspace(text: &mut String, requests: &mut dyn Requests) -> std::fmt::Result {
+    let (mut query, mut reply) = (Vec::new(), Vec::new());
+    encode_keyspace(&mut Encoder(&mut query));
+    write!(text, "# Keyspace\r\n")?;
+    if requests.query(&query, &mut reply).is_err() {
+        // Nobody knows at the moment; INFO has more to say.
+        return Ok(());
+    }
+    let counts = String::from_utf8_lossy(&reply);
+    let counts = counts.trim_start_matches('+').trim_end();
+    if counts.starts_with("keys=0,") {
+        return Ok(());
+    }
+    write!(text, "db0:{counts}\r\n")
 }
 
 fn clients(text: &mut String, shared: &Shared) -> std::fmt::Result {
     write!(
         text,
         "# Clients\r\nconnected_clients:{}\r\n",
-        shared.clients.len()
+        shared.roster.len()
     )?;
+    write!(text, "blocked_clients:0\r\n")?;
     write!(text, "open_requests:{}\r\n", shared.tags.open())
 }
 
 fn stats(text: &mut String, shared: &Shared) -> std::fmt::Result {
     write!(
         text,
-        "# Stats\r\ntotal_commands_processed:{}\r\n",
-        shared.processed
+        "# Stats\r\ntotal_connections_received:{}\r\ntotal_commands_processed:{}\r\n",
+        shared.roster.came, shared.processed
     )
 }
 
@@ -138,5 +212,17 @@ const fn role(role: Role) -> &'static str {
         Role::Leader => "leader",
         Role::Learner => "learner",
         Role::Auxiliary => "auxiliary",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::human;
+
+    #[test]
+    fn bytes_are_shown_as_redis_shows_them() {
+        let shown = [0, 1023, 1024, 1536, 25_276_510_208, u64::MAX].map(human);
+        let expected = ["0B", "1023B", "1.00K", "1.50K", "23.54G", "17179869183.99G"];
+        assert_eq!(shown, expected);
     }
 }

@@ -7,6 +7,8 @@ use super::{
     connection::{Connection, Multi},
     info,
     order::{How, Query, Read, Write},
+    roster::label,
+    subcommands,
 };
 use crate::{
     command::{FAMILIES, Handler, Local, NOT_AN_INTEGER, Refusal, Spec},
@@ -17,6 +19,7 @@ use crate::{
         reply::{Reply, Version},
         request::{Arguments, parse_integer},
     },
+    scripts::{self, Scripts},
 };
 
 /// The version of Redis whose commands these are: some clients choose by it what to ask.
@@ -43,6 +46,10 @@ impl Connection {
             self.not_in_multi(local, shared);
             return;
         }
+        if let Err(text) = subcommands::check(local, arguments) {
+            self.refuse(&text, shared);
+            return;
+        }
         match local {
             Local::Multi => {
                 self.multi = Some(Multi::default());
@@ -58,6 +65,8 @@ impl Connection {
             Local::Reset => self.reset(shared),
             Local::Hello => self.hello(arguments, shared),
             Local::Quorate => self.quorate(arguments, shared, requests),
+            Local::Subscribe => self.subscribe(arguments, shared),
+            Local::Unsubscribe => self.unsubscribe(arguments, shared),
             _ => {
                 self.simple(local, arguments, shared, requests);
                 if self.multi.is_some() {
@@ -67,6 +76,16 @@ impl Connection {
                 }
             }
         }
+    }
+
+    /// EXEC that cannot be: the transaction ends.
+    pub(super) fn abort_exec(&mut self, why: &str, shared: &mut Shared) {
+        if self.take_multi().is_some() {
+            self.watching.end_epoch();
+        }
+        let why = why.strip_prefix("ERR ").unwrap_or(why);
+        let text = format!("EXECABORT Transaction discarded because of: {why}");
+        self.reply(shared, |r| r.error(&text));
     }
 
     fn not_in_multi(&mut self, local: Local, shared: &mut Shared) {
@@ -95,6 +114,11 @@ impl Connection {
         let r = &mut Reply(&mut reply);
         match local {
             Local::Ping => match arguments.len() {
+                1 | 2 if self.only_listens() => {
+                    r.array(2);
+                    r.bulk(b"pong");
+                    r.bulk(arguments.at(1));
+                }
                 1 => r.simple("PONG"),
                 2 => r.bulk(arguments.at(1)),
                 _ => r.error(&Refusal::Arity.text("ping")),
@@ -106,7 +130,7 @@ impl Connection {
                 None => r.error(NOT_AN_INTEGER),
             },
             Local::Auth => r.error(NO_PASSWORD),
-            Local::Client => self.client(arguments, shared, r),
+            Local::Client => self.client(arguments, shared, requests, r),
             Local::Command => command(arguments, shared, r),
             Local::Info => info::info(arguments, shared, requests, r),
             Local::Config => config(arguments, requests, r),
@@ -125,6 +149,7 @@ impl Connection {
                 self.watching.end_epoch();
                 r.ok();
             }
+            Local::Script => script(arguments, &mut shared.scripts, r),
             Local::Multi
             | Local::Exec
             | Local::Discard
@@ -132,6 +157,8 @@ impl Connection {
             | Local::Quit
             | Local::Reset
             | Local::Hello
+            | Local::Subscribe
+            | Local::Unsubscribe
             | Local::Quorate => r.error("ERR not a simple command"),
         }
         shared.reply = reply;
@@ -192,6 +219,7 @@ impl Connection {
         let read = Read {
             query,
             stale: false,
+            alone: true,
             what: Query::Watch(self.watching.epoch),
         };
         self.order.push_read(read, self.version);
@@ -204,7 +232,10 @@ impl Connection {
         self.stale = false;
         self.session = None;
         self.acknowledged_below = 0;
-        shared.clients.insert(self.id, String::new());
+        if let Some(guest) = shared.roster.guest(self.seat) {
+            guest.name.clear();
+        }
+        self.subscriptions.clear(self.id, &mut shared.channels);
         self.reply(shared, |r| r.simple("RESET"));
     }
 
@@ -265,44 +296,15 @@ impl Connection {
         Ok(version)
     }
 
-    fn set_name(&self, name: &[u8], shared: &mut Shared) -> Result<(), &'static str> {
-        const NAME_BYTES_MAX: usize = 256;
-        if name.len() > NAME_BYTES_MAX || !name.iter().all(u8::is_ascii_graphic) {
+    pub(super) fn set_name(&self, name: &[u8], shared: &mut Shared) -> Result<(), &'static str> {
+        let Some(name) = label(name) else {
             return Err("ERR Client names cannot contain spaces, newlines or special characters.");
+        };
+        if let Some(guest) = shared.roster.guest(self.seat) {
+            guest.name = name;
         }
-        shared
-            .clients
-            .insert(self.id, String::from_utf8_lossy(name).into_owned());
         Ok(())
     }
-
-    fn client(&self, arguments: &Arguments<'_>, shared: &mut Shared, r: &mut Reply<'_>) {
-        let sub = arguments.at(1).to_ascii_lowercase();
-        let name = || shared.clients.get(&self.id).map_or("", String::as_str);
-        match (&*sub, arguments.len()) {
-            (b"id", 2) => r.integer(i64::try_from(self.id.0).unwrap_or(i64::MAX)),
-            (b"getname", 2) => {
-                r.optional(Some(name().as_bytes()).filter(|name| !name.is_empty()));
-            }
-            (b"setname", 3) => match self.set_name(arguments.at(2), shared) {
-                Ok(()) => r.ok(),
-                Err(text) => r.error(text),
-            },
-            (b"setinfo", 4) | (b"no-evict" | b"no-touch", 3) => r.ok(),
-            (b"info", 2) => r.verbatim(&format!("id={} name={} db=0\n", self.id.0, name())),
-            (b"list", 2) => {
-                let line = |(id, name)| format!("id={} name={name} db=0\n", connection_number(id));
-                r.verbatim(&shared.clients.iter().map(line).collect::<String>());
-            }
-            _ => {
-                r.error("ERR unknown subcommand or wrong number of arguments for 'client' command")
-            }
-        }
-    }
-}
-
-const fn connection_number(id: &quorate_replica::front::ConnectionId) -> u64 {
-    id.0
 }
 
 /// COMMAND and its subcommands, from the table.
@@ -310,31 +312,27 @@ fn command(arguments: &Arguments<'_>, shared: &Shared, r: &mut Reply<'_>) {
     let all = || FAMILIES.iter().copied().flatten();
     let sub = arguments.at(1).to_ascii_lowercase();
     match (&*sub, arguments.len()) {
-        (_, 1) => {
+        (_, 1) | (b"info", 2) => {
             r.array(all().count());
             all().for_each(|spec| describe(spec, r));
         }
-        (b"count", 2) => r.count(all().count()),
-        (b"list", 2) => {
+        (b"count", _) => r.count(all().count()),
+        (b"list", _) => {
             r.array(all().count());
             all().for_each(|spec| r.bulk(spec.name.as_bytes()));
-        }
-        (b"info", 2) => {
-            r.array(all().count());
-            all().for_each(|spec| describe(spec, r));
         }
         (b"info", _) => {
             r.array(arguments.len() - 2);
             for name in arguments.from(2).iter() {
                 match shared.lookup(name) {
                     Some(spec) => describe(spec, r),
-                    None => r.0.extend_from_slice(crate::resp::reply::NULL_ARRAY),
+                    None => r.null(),
                 }
             }
         }
         (b"docs", _) => r.map(0),
-        (b"getkeys", 3..) => get_keys(&arguments.from(2), shared, r),
-        _ => r.error("ERR unknown subcommand or wrong number of arguments for 'command' command"),
+        (b"getkeys", _) => get_keys(&arguments.from(2), shared, r),
+        _ => subcommands::help(Local::Command, r),
     }
 }
 
@@ -404,7 +402,31 @@ fn config(arguments: &Arguments<'_>, requests: &dyn Requests, r: &mut Reply<'_>)
         }
         (b"resetstat", 2) => r.ok(),
         (b"set", _) => r.error("ERR CONFIG SET is not supported: settings are flags of the node"),
-        _ => r.error("ERR unknown subcommand or wrong number of arguments for 'config' command"),
+        _ => subcommands::help(Local::Config, r),
+    }
+}
+
+/// SCRIPT and its subcommands.
+fn script(arguments: &Arguments<'_>, scripts: &mut Scripts, r: &mut Reply<'_>) {
+    let sub = arguments.at(1).to_ascii_lowercase();
+    match (&*sub, arguments.len()) {
+        (b"load", 3) => match scripts.learn(arguments.at(2)) {
+            Some(_) => r.bulk(scripts::hash_of(arguments.at(2)).as_bytes()),
+            None => r.error(scripts::UNKNOWN),
+        },
+        (b"exists", 3..) => {
+            r.array(arguments.len() - 2);
+            for hash in arguments.from(2).iter() {
+                r.integer(i64::from(scripts.find(hash).is_some()));
+            }
+        }
+        (b"flush", 2 | 3) => {
+            scripts.flush();
+            r.ok();
+        }
+        (b"kill", _) => r.error("NOTBUSY No scripts in execution right now."),
+        (b"flush", _) => r.error("ERR SCRIPT FLUSH only support SYNC|ASYNC option"),
+        _ => subcommands::help(Local::Script, r),
     }
 }
 
@@ -429,9 +451,9 @@ fn wait(arguments: &Arguments<'_>, requests: &dyn Requests, r: &mut Reply<'_>) {
 }
 
 /// Whether a command changes or reads data, and so can be numbered.
-pub(super) const fn numbered(spec: &Spec) -> Option<crate::command::Encode> {
+pub(super) const fn can_be_numbered(spec: &Spec) -> bool {
     match spec.handler {
-        Handler::Data(encode) => Some(encode),
-        Handler::Local(_) => None,
+        Handler::Data(_) | Handler::Script(_) => true,
+        Handler::Local(_) => false,
     }
 }

@@ -1,33 +1,76 @@
 //! The Redis front: client connections as state machines, without sockets.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
-use quorate_replica::front::{Completion, ConnectionId, Failure, Front, Requests, Tag, Tags};
+use quorate_replica::front::{
+    Completion, ConnectionId, Endpoints, Failure, Front, Requests, State, Tag, Tags,
+};
+use quorate_replica::seldom::Seldom;
 use rustc_hash::FxHashMap;
 
 use crate::{
-    command::{FAMILIES, Spec},
+    command::{FAMILIES, Refusal, Request, ScriptBy, Spec},
+    encode::Encoder,
     resp::{
         reply::Reply,
-        request::{ARGUMENTS_MAX, FRAMING_BYTES_MAX, Parsed},
+        request::{ARGUMENTS_MAX, Arguments, FRAMING_BYTES_MAX, Parsed, ProtocolError},
     },
+    scripts::{self, Scripts},
 };
 
+mod channels;
 mod connection;
 mod info;
 mod local;
 mod order;
+mod roster;
 mod session;
+mod subcommands;
 
-use connection::Connection;
+use channels::Channels;
+use connection::{Connection, HTTP, starts_http};
+use roster::{Guest, Roster};
 
-/// What the front says about its process.
-#[derive(Clone, Debug, Default)]
+/// What the front says about its process, and may use of it.
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// Version of the binary.
     pub version: String,
     /// `lsm` or `memory`.
     pub store: String,
+    /// With so many bytes held for all connections no read is answered, and no command queued for a
+    /// transaction. Who holds most is closed well before, at the end of a turn.
+    pub client_bytes_max: usize,
+    /// Where TCP clients connect; 0 if that is not known.
+    pub tcp_port: u16,
+    /// When the process started, Unix time in milliseconds; 0 if that is not known.
+    pub started_ms: u64,
+    /// What the process has of the machine's memory, when it is asked for.
+    pub memory: fn() -> Memory,
+}
+
+/// Memory as the system tells it, in bytes; 0 where it does not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// What the process has now,
+    pub resident_bytes: u64,
+    /// and what it had at most.
+    pub peak_bytes: u64,
+    /// What the machine has.
+    pub system_bytes: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            version: String::new(),
+            store: String::new(),
+            client_bytes_max: 1 << 30,
+            tcp_port: 0,
+            started_ms: 0,
+            memory: Memory::default,
+        }
+    }
 }
 
 /// Most bytes that the reactor may have to hold for one connection before a request is complete,
@@ -67,11 +110,16 @@ struct Shared {
     /// Memory of queries that were answered.
     spare: Vec<Vec<u8>>,
     dirty: VecDeque<ConnectionId>,
-    /// Names of the connections.
-    clients: BTreeMap<ConnectionId, String>,
+    roster: Roster,
     settings: Settings,
     /// Requests taken since the start.
     processed: u64,
+    /// Memory of all connections.
+    held_bytes: usize,
+    /// Complaints about clients of another protocol.
+    strangers: Seldom,
+    scripts: Scripts,
+    channels: Channels,
 }
 
 impl Shared {
@@ -88,11 +136,44 @@ impl Shared {
         self.table.get(&*lower).copied()
     }
 
+    /// Encodes `EVAL text …` or `EVALSHA hash …` into the scratch buffer.
+    fn encode_script(
+        &mut self,
+        by: ScriptBy,
+        name: &'static str,
+        words: &Arguments<'_>,
+        requests: &dyn Requests,
+    ) -> Result<(), Refusal> {
+        let meaning = match by {
+            ScriptBy::Text => self.scripts.learn(words.at(1)).ok_or(scripts::UNKNOWN),
+            ScriptBy::Hash => self.scripts.find(words.at(1)).ok_or(scripts::NO_SCRIPT),
+        };
+        let request = Request {
+            name,
+            arguments: words.from(2),
+            wall_ms: requests.wall_ms(),
+            value_bytes_max: requests.command_bytes_max(),
+        };
+        fresh(&mut self.command);
+        scripts::encode(meaning?, &request, &mut Encoder(&mut self.command))
+    }
+
     /// A copy of the query in the scratch buffer.
     fn query(&mut self) -> Vec<u8> {
         let mut query = self.spare.pop().unwrap_or_default();
         query.extend_from_slice(&self.command);
         query
+    }
+
+    /// Counts memory that something held before, and holds now.
+    const fn recount(&mut self, counted: &mut usize, now: usize) {
+        self.held_bytes = self.held_bytes - *counted + now;
+        *counted = now;
+    }
+
+    /// Whether so many bytes more are too many.
+    const fn is_full(&self, more: usize) -> bool {
+        self.held_bytes.saturating_add(more) > self.settings.client_bytes_max
     }
 
     /// Keeps the memory of a query that was answered, if it is small.
@@ -139,9 +220,13 @@ impl RespFront {
             reply: Vec::new(),
             spare: Vec::new(),
             dirty: VecDeque::new(),
-            clients: BTreeMap::new(),
+            roster: Roster::default(),
             settings,
             processed: 0,
+            held_bytes: 0,
+            strangers: Seldom::default(),
+            scripts: Scripts::default(),
+            channels: Channels::default(),
         };
         Self {
             connections: FxHashMap::default(),
@@ -152,10 +237,19 @@ impl RespFront {
 }
 
 impl Front for RespFront {
-    fn opened(&mut self, connection: ConnectionId, _: &mut dyn Requests) {
-        self.shared.clients.insert(connection, String::new());
+    fn opened(&mut self, connection: ConnectionId, ends: Endpoints, requests: &mut dyn Requests) {
+        let now_ms = requests.wall_ms();
+        let seat = self.shared.roster.enter(Guest {
+            id: connection,
+            endpoints: ends,
+            opened_ms: now_ms,
+            seen_ms: now_ms,
+            command: "NULL",
+            protocol: 2,
+            ..Guest::default()
+        });
         self.connections
-            .insert(connection, Connection::new(connection));
+            .insert(connection, Connection::new(connection, seat));
     }
 
     fn received(
@@ -168,6 +262,8 @@ impl Front for RespFront {
             return bytes.len();
         };
         let used = receive(client, bytes, &mut self.shared, requests);
+        client.recount(&mut self.shared);
+        client.sign(requests.wall_ms(), &mut self.shared);
         client.mark(&mut self.shared);
         used
     }
@@ -183,6 +279,7 @@ impl Front for RespFront {
             Completion::Written(tag, _)
             | Completion::Registered(tag, _)
             | Completion::Readable(tag)
+            | Completion::Read(tag)
             | Completion::Failed(tag, _) => tag,
         };
         // Of a connection that is gone, or a second time: nobody waits for it.
@@ -199,8 +296,9 @@ impl Front for RespFront {
             (Completion::Registered(_, session), Target::Place(number)) => {
                 client.registered(number, session, &mut self.shared);
             }
+            (Completion::Read(_), Target::Place(_)) => client.read_in_order(),
             (Completion::Failed(_, failure), Target::Place(number)) => {
-                client.write_failed(number, failure, &mut self.shared);
+                client.place_failed(number, failure, &mut self.shared, requests);
             }
             (Completion::Readable(_), Target::Run) => {
                 client.readable(tag, &mut self.shared, requests);
@@ -210,12 +308,36 @@ impl Front for RespFront {
             }
             // An answer to another question. Not known to be done is all that can be said.
             (_, Target::Place(number)) => {
-                client.write_failed(number, Failure::Unknown, &mut self.shared);
+                client.place_failed(number, Failure::Unknown, &mut self.shared, requests);
             }
             (_, Target::Run) => client.run_failed(tag, Failure::Unknown, &mut self.shared),
         }
         client.advance(&mut self.shared, requests);
+        client.recount(&mut self.shared);
         client.mark(&mut self.shared);
+    }
+
+    fn read_now(&mut self, tag: Tag, state: &dyn State) {
+        let Some(Owner {
+            connection,
+            target: Target::Place(number),
+        }) = self.shared.tags.get(tag).copied()
+        else {
+            return;
+        };
+        if let Some(client) = self.connections.get_mut(&connection) {
+            client.read_now(number, &mut self.shared, state);
+        }
+    }
+
+    fn notice(&mut self, subject: &[u8], message: &[u8]) {
+        for listener in self.shared.channels.of(subject) {
+            if let Some(client) = self.connections.get_mut(&listener) {
+                client.hear(subject, message, &mut self.shared);
+                client.recount(&mut self.shared);
+                client.mark(&mut self.shared);
+            }
+        }
     }
 
     fn next_dirty(&mut self) -> Option<ConnectionId> {
@@ -238,6 +360,21 @@ impl Front for RespFront {
         }
     }
 
+    fn sent(&mut self, connection: ConnectionId) {
+        if let Some(client) = self.connections.get_mut(&connection) {
+            client.sent(&mut self.shared);
+        }
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.shared.held_bytes
+    }
+
+    fn held_bytes_of(&self, connection: ConnectionId) -> usize {
+        let client = self.connections.get(&connection);
+        client.map_or(0, Connection::held_bytes)
+    }
+
     fn closing(&self, connection: ConnectionId) -> bool {
         self.connections
             .get(&connection)
@@ -245,10 +382,14 @@ impl Front for RespFront {
     }
 
     fn closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
-        self.shared.clients.remove(&connection);
-        let Some(client) = self.connections.remove(&connection) else {
+        let Some(mut client) = self.connections.remove(&connection) else {
             return;
         };
+        self.shared.held_bytes -= client.held_bytes();
+        self.shared.roster.leave(client.seat);
+        client
+            .subscriptions
+            .clear(connection, &mut self.shared.channels);
         for tag in client.open_tags() {
             self.shared.tags.take(tag);
             requests.forget(tag);
@@ -295,10 +436,16 @@ fn receive(
                 arguments,
                 used: more,
             }) => {
+                let in_line = bytes[used] != b'*';
                 used += more;
                 shared.processed += 1;
-                client.request(&arguments, shared, requests);
+                if in_line && starts_http(&arguments) {
+                    client.end_foreign(HTTP, shared, requests);
+                } else {
+                    client.request(&arguments, shared, requests);
+                }
             }
+            Err(ProtocolError::Tls) => client.end_foreign("TLS", shared, requests),
             Err(error) => client.end_with(&format!("ERR Protocol error: {error}"), shared),
         }
     }
@@ -307,6 +454,10 @@ fn receive(
     // Nothing is understood behind QUIT or garbage.
     if client.ending() { bytes.len() } else { used }
 }
+
+/// What a client is told when the memory for all of them is used up.
+const FULL: &str = "BUSY not executed: replies and requests of all clients fill the memory that this \
+    node has for them (--client-memory)";
 
 /// What a client is told when there is no reply. The words in capitals are the contract.
 fn failure_text(failure: Failure) -> &'static str {

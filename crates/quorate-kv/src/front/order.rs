@@ -1,16 +1,20 @@
-//! The order of a connection: replies in the order of requests, reads after earlier writes.
+//! The order of a connection: replies in the order of requests, reads between the writes around them.
 //!
-//! Each request has a place. Runs of writes go to the replica together, runs of reads share one
-//! tag; a write waits while earlier reads are open, and a read while earlier writes are. A read
-//! never joins a tag that was asked for before the read arrived: what another client completed in
-//! between might be missing.
+//! Each request has a place. Writes go to the replica as they come. A read without a write before
+//! or behind it shares a confirmation with its neighbours: a *run*. A read that has one goes out *in
+//! order* with the writes, and runs between them, so that nothing waits. WATCH and what reads
+//! everything wait for earlier writes, and writes for them. A read never joins a run that was asked
+//! for before the read arrived: what another client completed in between might be missing.
 
 use std::collections::VecDeque;
 
-use quorate_replica::front::{ConnectionId, Failure, Requests, Sequenced, SessionId, Tag};
+use quorate_replica::front::{
+    ConnectionId, Failure, Requests, Sequenced, SessionId, State as Moment, Tag,
+};
 
 use super::{
     Shared, Target,
+    channels::Subscriptions,
     connection::{Connection, Watching},
     failure_text,
 };
@@ -21,8 +25,15 @@ use crate::{
     resp::reply::{Reply, Version, render},
 };
 
+/// An idle connection keeps no more memory than this for its output,
+const IDLE_OUTPUT_BYTES: usize = 16 * 1024;
+/// and for so many places.
+const IDLE_PLACES: usize = 64;
 /// With so many bytes of replies waiting, reads already taken are refused.
-const OUTPUT_BYTES_HARD: usize = 64 * 1024 * 1024;
+pub(super) const OUTPUT_BYTES_HARD: usize = 64 * 1024 * 1024;
+
+/// Asks the service: query, and where its answer goes.
+type Ask<'a> = dyn FnMut(&[u8], &mut Vec<u8>) -> Result<(), Failure> + 'a;
 
 /// What becomes of a query's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +42,10 @@ pub(super) enum Query {
     Reply,
     /// It is what a WATCH of this epoch sees.
     Watch(u64),
+    /// There is nothing to ask: the connection listens to this channel from now on,
+    Subscribe,
+    /// or not any more.
+    Unsubscribe,
 }
 
 /// A query that has not been answered.
@@ -38,7 +53,21 @@ pub(super) enum Query {
 pub(super) struct Read {
     pub(super) query: Vec<u8>,
     pub(super) stale: bool,
+    /// It does not run between commands: it waits until none is open.
+    pub(super) alone: bool,
     pub(super) what: Query,
+}
+
+impl Read {
+    /// One whose answer is the reply.
+    pub(super) const fn plain(query: Vec<u8>, stale: bool) -> Self {
+        Self {
+            query,
+            stale,
+            alone: false,
+            what: Query::Reply,
+        }
+    }
 }
 
 /// How a write is sent.
@@ -83,6 +112,8 @@ enum State {
     Held(Write),
     /// Waits for earlier writes, or for its run.
     Reading(Read),
+    /// Sent: it runs between the commands around it.
+    InOrder(Tag, Read),
 }
 
 /// One request.
@@ -112,13 +143,23 @@ pub(super) struct Order {
     first: u64,
     /// All places below have been sent or are done.
     cursor: u64,
+    /// Writes that are sent,
     open_writes: usize,
+    /// and reads between them.
+    open_in_order: usize,
+    /// Writes that are not sent.
+    held: usize,
+    /// Reads in runs.
     open_reads: usize,
     runs: VecDeque<Run>,
     /// Bytes of requests that are not done.
     pub(super) open_bytes: usize,
     /// Bytes of replies that wait for earlier ones.
     done_bytes: usize,
+    /// Bytes of requests that are kept here: reads, and writes that are not sent.
+    kept_bytes: usize,
+    /// Memory that is counted.
+    counted: usize,
     /// Writes under way whose replies may be large.
     pub(super) returning: usize,
 }
@@ -137,9 +178,29 @@ impl Order {
         self.output.len() + self.done_bytes
     }
 
+    pub(super) const fn counted(&self) -> usize {
+        self.counted
+    }
+
+    pub(super) fn recount(&mut self, shared: &mut Shared) {
+        let places = self.places.capacity() * size_of::<Place>();
+        let held = self.output.capacity() + self.done_bytes + self.kept_bytes + places;
+        shared.recount(&mut self.counted, held);
+    }
+
+    /// Output was sent: what a burst took is given back when it is over.
+    pub(super) fn sent(&mut self) {
+        if self.output.is_empty() {
+            self.output.shrink_to(IDLE_OUTPUT_BYTES);
+        }
+        if self.places.is_empty() {
+            self.places.shrink_to(IDLE_PLACES);
+        }
+    }
+
     pub(super) fn open_tags(&self) -> VecDeque<Tag> {
         let writes = self.places.iter().filter_map(|place| match place.state {
-            State::Writing(tag) => Some(tag),
+            State::Writing(tag) | State::InOrder(tag, _) => Some(tag),
             State::Done(_) | State::Held(_) | State::Reading(_) => None,
         });
         writes.chain(self.runs.iter().map(|run| run.tag)).collect()
@@ -157,6 +218,7 @@ impl Order {
     /// A reply that needs nobody else.
     pub(super) fn push_answer(&mut self, neutral: &[u8], version: Version) {
         if self.places.is_empty() {
+            self.make_room(neutral.len());
             render(neutral, version, &mut self.output);
             return;
         }
@@ -171,11 +233,14 @@ impl Order {
 
     pub(super) fn push_read(&mut self, read: Read, version: Version) {
         let bytes = read.query.len();
+        self.kept_bytes += bytes;
         self.push(State::Reading(read), version, bytes, false);
     }
 
     pub(super) fn push_write(&mut self, write: Write, returning: bool, version: Version) {
         let bytes = write.command.len();
+        self.held += 1;
+        self.kept_bytes += bytes;
         self.push(State::Held(write), version, bytes, returning);
     }
 
@@ -190,9 +255,14 @@ impl Order {
         });
     }
 
+    /// Whether a request came that has not been sent.
+    pub(super) fn has_unsent(&self) -> bool {
+        self.cursor < self.end()
+    }
+
     /// Whether a write that came now could be sent at once.
     pub(super) fn may_write(&self) -> bool {
-        self.cursor == self.end() && self.open_reads == 0
+        !self.has_unsent() && self.open_reads == 0
     }
 
     /// The short way of most writes: nothing is kept of the command.
@@ -239,9 +309,19 @@ impl Order {
         self.open_bytes -= bytes;
         self.returning -= usize::from(returning);
         if at_front {
+            self.make_room(neutral.len());
             render(neutral, version, &mut self.output);
             self.pop();
             self.flush();
+        }
+    }
+
+    /// A large output grows by quarters: twice as much would be memory that nobody needs.
+    fn make_room(&mut self, bytes: usize) {
+        const LARGE: usize = 1024 * 1024;
+        let length = self.output.len();
+        if length > LARGE && self.output.capacity() - length < bytes {
+            self.output.reserve_exact(bytes.max(length / 4));
         }
     }
 
@@ -256,84 +336,121 @@ impl Order {
         while let Some(Place {
             state: State::Done(reply),
             ..
-        }) = self.places.front()
+        }) = self.places.front_mut()
         {
-            self.output.extend_from_slice(reply);
+            let reply = std::mem::take(reply);
+            self.make_room(reply.len());
+            self.output.extend_from_slice(&reply);
             self.done_bytes -= reply.len();
             self.pop();
         }
     }
 
     fn fail(&mut self, number: u64, failure: Failure, shared: &mut Shared) {
+        if let Some(Place {
+            state: State::Reading(read) | State::InOrder(_, read),
+            ..
+        }) = self.place(number)
+        {
+            let bytes = std::mem::take(&mut read.query).len();
+            self.kept_bytes -= bytes;
+        }
         shared.fresh_reply().error(failure_text(failure));
         self.finish(number, &shared.reply);
     }
 
-    /// Sends what may be sent.
+    /// Sends what may be sent. `write_next`: a write follows that has no place yet.
     fn advance(
         &mut self,
-        connection: ConnectionId,
-        watching: &mut Watching,
+        write_next: bool,
+        own: &mut Own<'_>,
         shared: &mut Shared,
         requests: &mut dyn Requests,
     ) {
         loop {
             let (from, mut reads) = (self.cursor, 0);
-            while let Some(step) = self.next_step() {
+            while let Some(step) = self.next_step(write_next) {
                 let number = self.cursor;
                 self.cursor += 1;
                 match step {
                     Step::Nothing => {}
                     Step::Write(write) => {
-                        self.send(connection, number, write, watching, shared, requests);
+                        self.send(number, write, own, shared, requests);
                     }
                     Step::Gather => {
                         reads += 1;
                         self.open_reads += 1;
                     }
-                    Step::Query => self.query(number, watching, shared, requests),
+                    Step::Query => self.query(number, own, shared, requests),
+                    Step::InOrder => self.ask_in_order(own.id, number, shared, requests),
                 }
             }
-            if reads == 0 || self.issue(connection, from, reads, watching, shared, requests) {
+            if reads == 0 || self.issue(from, reads, own, shared, requests) {
                 return;
             }
         }
     }
 
     /// What the place at the cursor needs, if it may have it now.
-    fn next_step(&mut self) -> Option<Step> {
-        let (open_reads, open_writes) = (self.open_reads, self.open_writes);
+    fn next_step(&mut self, write_next: bool) -> Option<Step> {
+        let in_runs = self.open_reads > 0;
+        let in_log = self.open_writes + self.open_in_order > 0;
+        // Of a stream of reads behind one write the first go out in order; those that come when
+        // that write is done have no more need to.
+        let among_writes = self.open_writes > 0 || self.held > 0 || write_next;
         let cursor = self.cursor;
         let place = self.place(cursor)?;
         match &mut place.state {
-            State::Done(_) | State::Writing(_) => Some(Step::Nothing),
-            State::Held(write) if open_reads == 0 => {
+            State::Done(_) | State::Writing(_) | State::InOrder(..) => Some(Step::Nothing),
+            State::Held(write) => (!in_runs).then(|| {
                 let command = std::mem::take(&mut write.command);
-                Some(Step::Write(Write {
+                Step::Write(Write {
                     command,
                     how: write.how,
-                }))
-            }
-            State::Reading(read) if open_writes == 0 => Some(if read.stale {
-                Step::Query
-            } else {
-                Step::Gather
+                })
             }),
-            State::Held(_) | State::Reading(_) => None,
+            State::Reading(read) if read.stale && !in_log => Some(Step::Query),
+            State::Reading(read) if read.alone || !among_writes => {
+                (!in_log).then_some(Step::Gather)
+            }
+            // What is in a run may run later than what goes out in order now.
+            State::Reading(_) => (!in_runs).then_some(Step::InOrder),
+        }
+    }
+
+    /// Asks for one read between the writes around it.
+    fn ask_in_order(
+        &mut self,
+        connection: ConnectionId,
+        number: u64,
+        shared: &mut Shared,
+        requests: &mut dyn Requests,
+    ) {
+        let tag = shared.tag(connection, Target::Place(number));
+        if let Err(failure) = requests.read_in_order(tag) {
+            shared.tags.take(tag);
+            return self.fail(number, failure, shared);
+        }
+        self.open_in_order += 1;
+        if let Some(place) = self.place(number)
+            && let State::Reading(read) = &mut place.state
+        {
+            let query = std::mem::take(&mut read.query);
+            let read = Read { query, ..*read };
+            place.state = State::InOrder(tag, read);
         }
     }
 
     /// Asks for a run of reads; false if it was refused and others may have their turn.
     fn issue(
         &mut self,
-        connection: ConnectionId,
         from: u64,
         reads: usize,
-        watching: &mut Watching,
+        own: &mut Own<'_>,
         shared: &mut Shared,
         requests: &mut dyn Requests,
     ) -> bool {
-        let tag = shared.tag(connection, Target::Run);
+        let tag = shared.tag(own.id, Target::Run);
         self.runs.push_back(Run {
             tag,
             from,
@@ -344,7 +461,7 @@ impl Order {
             Ok(()) => true,
             Err(failure) => {
                 shared.tags.take(tag);
-                self.run_failed(tag, failure, watching, shared);
+                self.run_failed(tag, failure, own, shared);
                 false
             }
         }
@@ -352,20 +469,21 @@ impl Order {
 
     fn send(
         &mut self,
-        connection: ConnectionId,
         number: u64,
         write: Write,
-        watching: &mut Watching,
+        own: &mut Own<'_>,
         shared: &mut Shared,
         requests: &mut dyn Requests,
     ) {
-        let tag = shared.tag(connection, Target::Place(number));
+        self.held -= 1;
+        self.kept_bytes -= write.command.len();
+        let tag = shared.tag(own.id, Target::Place(number));
         let sent = match write.how {
             How::Plain(None) => requests.write(tag, &write.command),
             How::Plain(Some(at)) => requests.write_once(tag, at, &write.command),
             How::Register => requests.register(tag),
             How::Exec { epoch, count, at } => {
-                let Some(watched) = watching.take(epoch) else {
+                let Some(watched) = own.watching.take(epoch) else {
                     shared.tags.take(tag);
                     let text = "EXECABORT Transaction discarded because WATCH failed.";
                     shared.fresh_reply().error(text);
@@ -399,30 +517,51 @@ impl Order {
     fn query(
         &mut self,
         number: u64,
-        watching: &mut Watching,
+        own: &mut Own<'_>,
         shared: &mut Shared,
         requests: &mut dyn Requests,
     ) {
-        let full = self.buffered() > OUTPUT_BYTES_HARD;
+        self.answer(number, own, shared, &mut |query, reply| {
+            requests.query(query, reply)
+        });
+    }
+
+    fn answer(&mut self, number: u64, own: &mut Own<'_>, shared: &mut Shared, ask: &mut Ask<'_>) {
+        self.recount(shared);
+        let full = if self.buffered() > OUTPUT_BYTES_HARD {
+            Some("BUSY not executed: too many replies wait for this client to read them")
+        } else {
+            shared.is_full(0).then_some(super::FULL)
+        };
         let Some(place) = self.place(number) else {
             return;
         };
-        let State::Reading(read) = &mut place.state else {
+        let (State::Reading(read) | State::InOrder(_, read)) = &mut place.state else {
             return;
         };
         let (query, what) = (std::mem::take(&mut read.query), read.what);
-        let mut reply = shared.fresh_reply();
-        let refused = if full {
-            Some("BUSY not executed: too many replies wait for this client to read them")
-        } else {
-            requests.query(&query, reply.0).err().map(failure_text)
+        self.kept_bytes -= query.len();
+        let mut reply = std::mem::take(&mut shared.reply);
+        super::fresh(&mut reply);
+        let r = &mut Reply(&mut reply);
+        let refused = match (full, what) {
+            (Some(text), _) => Some(text),
+            (None, Query::Subscribe | Query::Unsubscribe) => {
+                let listen = what == Query::Subscribe;
+                let channels = &mut shared.channels;
+                own.subscriptions
+                    .change(own.id, listen, &query, channels, r);
+                None
+            }
+            (None, _) => ask(&query, r.0).err().map(failure_text),
         };
         if let Some(text) = refused {
-            reply.error(text);
+            r.error(text);
         }
         if let Query::Watch(epoch) = what {
-            watch(watching, epoch, &query, refused.is_some(), reply.0);
+            watch(own.watching, epoch, &query, refused.is_some(), r.0);
         }
+        shared.reply = reply;
         self.finish(number, &shared.reply);
         shared.reuse(query);
     }
@@ -434,13 +573,7 @@ impl Order {
         Some(run)
     }
 
-    fn run_failed(
-        &mut self,
-        tag: Tag,
-        failure: Failure,
-        watching: &mut Watching,
-        shared: &mut Shared,
-    ) {
+    fn run_failed(&mut self, tag: Tag, failure: Failure, own: &mut Own<'_>, shared: &mut Shared) {
         let Some(run) = self.take_run(tag) else {
             return;
         };
@@ -453,7 +586,7 @@ impl Order {
                 continue;
             };
             if let Query::Watch(epoch) = read.what {
-                watching.failed(epoch);
+                own.watching.failed(epoch);
             }
             self.fail(number, failure, shared);
         }
@@ -494,13 +627,49 @@ enum Step {
     Write(Write),
     Gather,
     Query,
+    InOrder,
+}
+
+/// What of a connection its order does not hold.
+struct Own<'a> {
+    id: ConnectionId,
+    watching: &'a mut Watching,
+    subscriptions: &'a mut Subscriptions,
 }
 
 impl Connection {
+    fn split(&mut self) -> (&mut Order, Own<'_>) {
+        let own = Own {
+            id: self.id,
+            watching: &mut self.watching,
+            subscriptions: &mut self.subscriptions,
+        };
+        (&mut self.order, own)
+    }
+
     /// Sends what may be sent.
     pub(super) fn advance(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {
-        self.order
-            .advance(self.id, &mut self.watching, shared, requests);
+        let (order, mut own) = self.split();
+        order.advance(false, &mut own, shared, requests);
+    }
+
+    /// Sends what may be sent before a write that is about to come.
+    pub(super) fn advance_to_write(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {
+        let (order, mut own) = self.split();
+        order.advance(true, &mut own, shared, requests);
+    }
+
+    /// A read in order runs, in the state between the writes around it.
+    pub(super) fn read_now(&mut self, number: u64, shared: &mut Shared, state: &dyn Moment) {
+        let (order, mut own) = self.split();
+        order.answer(number, &mut own, shared, &mut |query, reply| {
+            state.query(query, reply)
+        });
+    }
+
+    /// It has run, and so have the writes before it.
+    pub(super) const fn read_in_order(&mut self) {
+        self.order.open_in_order -= 1;
     }
 
     /// A write was executed.
@@ -520,26 +689,43 @@ impl Connection {
         self.order.finish(number, &shared.reply);
     }
 
-    /// A write was not executed, or not known to be.
-    pub(super) fn write_failed(&mut self, number: u64, failure: Failure, shared: &mut Shared) {
-        self.order.open_writes -= 1;
-        self.order.fail(number, failure, shared);
+    /// A write, or a read in order, was not executed, or not known to be.
+    pub(super) fn place_failed(
+        &mut self,
+        number: u64,
+        failure: Failure,
+        shared: &mut Shared,
+        requests: &mut dyn Requests,
+    ) {
+        let (order, mut own) = self.split();
+        match order.place(number).map(|place| &place.state) {
+            Some(State::InOrder(_, read)) => {
+                let stale = read.stale;
+                order.open_in_order -= 1;
+                if stale {
+                    // The writes before it have failed as well; the state of this node will do.
+                    return order.query(number, &mut own, shared, requests);
+                }
+            }
+            _ => order.open_writes -= 1,
+        }
+        order.fail(number, failure, shared);
     }
 
     /// A run of reads may be answered.
     pub(super) fn readable(&mut self, tag: Tag, shared: &mut Shared, requests: &mut dyn Requests) {
-        let Some(run) = self.order.take_run(tag) else {
+        let (order, mut own) = self.split();
+        let Some(run) = order.take_run(tag) else {
             return;
         };
         for number in run.from..run.to {
-            self.order
-                .query(number, &mut self.watching, shared, requests);
+            order.query(number, &mut own, shared, requests);
         }
     }
 
     /// A run of reads cannot be answered.
     pub(super) fn run_failed(&mut self, tag: Tag, failure: Failure, shared: &mut Shared) {
-        self.order
-            .run_failed(tag, failure, &mut self.watching, shared);
+        let (order, mut own) = self.split();
+        order.run_failed(tag, failure, &mut own, shared);
     }
 }

@@ -6,10 +6,10 @@ use super::{
     Shared,
     connection::Connection,
     info, local,
-    order::{How, Query, Read, Write},
+    order::{How, Read, Write},
 };
 use crate::{
-    command::{Kind, Refusal, Request},
+    command::{Handler, Kind, Refusal, Request},
     commands::server::encode_digest,
     encode::Encoder,
     resp::request::{Arguments, parse_integer},
@@ -64,10 +64,11 @@ impl Connection {
             (b"digest", 2) => {
                 let mut query = Vec::new();
                 encode_digest(&mut Encoder(&mut query));
+                // It names the position up to which all is applied: between two commands of a batch
+                // there is none.
                 let read = Read {
-                    query,
-                    stale: self.stale,
-                    what: Query::Reply,
+                    alone: true,
+                    ..Read::plain(query, self.stale)
                 };
                 self.order.push_read(read, self.version);
             }
@@ -170,7 +171,7 @@ fn encode_inner(
     requests: &mut dyn Requests,
 ) -> Result<(), String> {
     let spec = shared.lookup(inner.at(0));
-    let Some((spec, encode)) = spec.and_then(|spec| Some((spec, local::numbered(spec)?))) else {
+    let Some(spec) = spec.filter(|spec| local::can_be_numbered(spec)) else {
         return Err("ERR only commands that read or write keys, and EXEC, can be numbered".into());
     };
     let text = |refusal: Refusal| refusal.text(spec.name).into_owned();
@@ -181,6 +182,13 @@ fn encode_inner(
         wall_ms: requests.wall_ms(),
         value_bytes_max: requests.command_bytes_max(),
     };
-    super::fresh(&mut shared.command);
-    encode(&request, &mut Encoder(&mut shared.command)).map_err(text)
+    let encoded = match spec.handler {
+        Handler::Data(encode) => {
+            super::fresh(&mut shared.command);
+            encode(&request, &mut Encoder(&mut shared.command))
+        }
+        Handler::Script(by) => shared.encode_script(by, spec.name, inner, requests),
+        Handler::Local(_) => return Ok(()),
+    };
+    encoded.map_err(text)
 }

@@ -93,6 +93,11 @@ impl Reply<'_> {
         self.header(b'%', count);
     }
 
+    /// `count` replies follow that nobody asked for at this place.
+    pub fn push(&mut self, count: usize) {
+        self.header(b'>', count);
+    }
+
     fn line(&mut self, kind: u8, text: &[u8]) {
         self.0.push(kind);
         // A line break would start another reply.
@@ -162,7 +167,7 @@ fn down<'a>(neutral: &'a [u8], depth: usize, out: &mut Vec<u8>) -> Option<&'a [u
             Reply(out).bulk(body.get(4..body.len() - 2)?);
             return Some(&rest[body.len()..]);
         }
-        kind @ (b'*' | b'%' | b'~') if depth < DEPTH_MAX => {
+        kind @ (b'*' | b'%' | b'~' | b'>') if depth < DEPTH_MAX => {
             let count = count()?.checked_mul(if kind == b'%' { 2 } else { 1 })?;
             Reply(out).array(count);
             let mut rest = rest;
@@ -223,6 +228,15 @@ mod tests {
             },
             "*2\r\n+k\r\n:1\r\n",
             "%1\r\n+k\r\n:1\r\n",
+        );
+        check(
+            |r| {
+                r.push(2);
+                r.bulk(b"message");
+                r.null();
+            },
+            "*2\r\n$7\r\nmessage\r\n$-1\r\n",
+            ">2\r\n$7\r\nmessage\r\n_\r\n",
         );
         check(|r| r.0.extend_from_slice(b"#t\r\n"), ":1\r\n", "#t\r\n");
         check(

@@ -33,6 +33,8 @@ pub enum ProtocolError {
     InlineTooBig,
     /// Quotes that do not match.
     Quotes,
+    /// The first message of TLS.
+    Tls,
 }
 
 impl fmt::Display for ProtocolError {
@@ -46,6 +48,7 @@ impl fmt::Display for ProtocolError {
             Self::Unterminated => write!(f, "expected CR LF after an argument"),
             Self::InlineTooBig => write!(f, "too big inline request"),
             Self::Quotes => write!(f, "unbalanced quotes in request"),
+            Self::Tls => write!(f, "TLS is not spoken here"),
         }
     }
 }
@@ -182,6 +185,13 @@ impl Parser {
                     Some(_) => {}
                     None => return Ok(Parsed::Incomplete { used: 0 }),
                 },
+                // A record of its handshake, version 3.x. A line would never end.
+                Some(0x16) if input.get(1).is_none_or(|&version| version == 3) => {
+                    return match input.len() {
+                        1 => Ok(Parsed::Incomplete { used: 0 }),
+                        _ => Err(ProtocolError::Tls),
+                    };
+                }
                 Some(_) => self.stage = Stage::Inline,
             }
         }
@@ -364,12 +374,30 @@ impl Parser {
         })
     }
 
-    /// Forgets the arguments of the request before.
-    fn begin(&mut self) {
-        // One request with very many arguments must not hold its memory for ever.
+    /// No request is asked for now: one with very many arguments must not hold its memory.
+    pub fn rest(&mut self) {
+        if self.stage == Stage::Start {
+            self.trim();
+        }
+    }
+
+    /// Bytes of memory that it holds.
+    pub const fn held_bytes(&self) -> usize {
+        self.spans.capacity() * size_of::<Span>() + self.words.capacity()
+    }
+
+    fn trim(&mut self) {
         if self.spans.capacity() > 1024 {
             self.spans = Vec::new();
         }
+        if self.words.capacity() > 1024 {
+            self.words = Vec::new();
+        }
+    }
+
+    /// Forgets the arguments of the request before.
+    fn begin(&mut self) {
+        self.trim();
         self.spans.clear();
         self.words.clear();
         self.payload = 0;

@@ -246,13 +246,24 @@ fn server() {
         CLIENT SETNAME joe => +OK|
         CLIENT GETNAME => $3|joe|
         CLIENT SETINFO LIB-NAME redis-py => +OK|
-        CLIENT LIST => $19|id=1 name=joe db=0^|
-        CLIENT REPLY OFF => -ERR unknown subcommand or wrong number of arguments for 'client' command|
+        CLIENT SETINFO LIB-VER 7 => +OK|
+        CLIENT SETINFO LIB-FOO 7 => -ERR Unrecognized option 'LIB-FOO'|
+        CLIENT LIST ID 7 => $0||
+        CLIENT LIST TYPE replica => $0||
+        CLIENT LIST TYPE pubsub => $0||
+        CLIENT LIST TYPE foo => -ERR Unknown client type 'foo'|
+        CLIENT LIST ID x => -ERR Invalid client ID|
+        CLIENT LIST FOO => -ERR syntax error|
+        CLIENT REPLY OFF => -ERR unknown subcommand 'REPLY'. Try CLIENT HELP.|
+        CLIENT SETNAME => -ERR wrong number of arguments for 'client|setname' command|
+        CONFIG GET => -ERR wrong number of arguments for 'config|get' command|
+        COMMAND FOO => -ERR unknown subcommand 'FOO'. Try COMMAND HELP.|
+        CONFIG HELP => *5|+CONFIG <subcommand> [<arg> ...]; docs/commands.md says more. Subcommands are:|+GET|+HELP|+RESETSTAT|+SET|
         CONFIG GET save => *2|$4|save|$0||
         CONFIG GET append* save => *4|$10|appendonly|$3|yes|$4|save|$0||
         CONFIG SET save x => -ERR CONFIG SET is not supported: settings are flags of the node|
-        COMMAND COUNT => :65|
-        COMMAND INFO get none => *2|*10|$3|get|:2|*2|+readonly|+fast|:1|:1|:1|*0|*0|*0|*0|*-1|
+        COMMAND COUNT => :76|
+        COMMAND INFO get none => *2|*10|$3|get|:2|*2|+readonly|+fast|:1|:1|:1|*0|*0|*0|*0|$-1|
         COMMAND DOCS get => *0|
         COMMAND GETKEYS MSET a 1 b 2 => *2|$1|a|$1|b|
         COMMAND GETKEYS PING => -ERR The command has no key arguments|
@@ -426,5 +437,203 @@ fn scan_returns_every_key_that_stays_exactly_once() {
         let count = seen.len();
         seen.dedup();
         assert_eq!((count, seen.len()), (500, 500));
+    });
+}
+
+/// The fields that clients look for, with what is true of each connection.
+#[test]
+fn clients_are_told_apart() {
+    let mut node = Node::memory();
+    let (one, two) = (node.connect(), node.connect());
+    node.say(one, "CLIENT SETNAME first");
+    node.say(one, "CLIENT SETINFO lib-name redis-py");
+    node.say(one, "CLIENT SETINFO lib-ver 6.4.0");
+    node.world.wall_ms += 5_000;
+    node.say(two, "HELLO 3");
+    node.say(two, "READONLY");
+    node.say(two, "SUBSCRIBE ch");
+    node.world.wall_ms += 2_000;
+    node.say(two, "MULTI");
+    node.say(two, "SET a 1");
+    node.say(two, "SET a 2");
+    let list = node.say(one, "CLIENT LIST");
+    let lines: Vec<&str> = list.lines().collect();
+    let fields = |line: &str| -> std::collections::BTreeMap<String, String> {
+        let line =
+            line.split_once('|').map_or(
+                line,
+                |(head, rest)| {
+                    if head.starts_with('$') { rest } else { line }
+                },
+            );
+        let pairs = line.split(' ').filter_map(|pair| pair.split_once('='));
+        pairs
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect()
+    };
+    let expected = [
+        [
+            "1",
+            "10.0.0.1:5000",
+            "10.0.0.1:7450",
+            "first",
+            "7",
+            "0",
+            "N",
+            "0",
+            "-1",
+            "client",
+            "2",
+            "redis-py",
+            "6.4.0",
+        ],
+        [
+            "2",
+            "10.0.0.2:5000",
+            "10.0.0.1:7450",
+            "",
+            "7",
+            "0",
+            "Pxr",
+            "1",
+            "2",
+            "set",
+            "3",
+            "",
+            "",
+        ],
+    ];
+    let names = [
+        "id", "addr", "laddr", "name", "age", "idle", "flags", "sub", "multi", "cmd", "resp",
+        "lib-name", "lib-ver",
+    ];
+    for (line, expected) in lines.iter().zip(expected) {
+        let fields = fields(line);
+        for (name, value) in names.into_iter().zip(expected) {
+            assert_eq!(fields[name], value, "{name} in {line}");
+        }
+        // What redis-py makes numbers of.
+        for name in [
+            "id",
+            "age",
+            "idle",
+            "db",
+            "sub",
+            "psub",
+            "multi",
+            "qbuf",
+            "qbuf-free",
+            "obl",
+            "argv-mem",
+            "oll",
+            "omem",
+            "tot-mem",
+        ] {
+            assert!(fields[name].parse::<i64>().is_ok(), "{name} in {line}");
+        }
+    }
+    assert_eq!(lines.iter().filter(|line| line.contains("id=")).count(), 2);
+    assert!(node.say(one, "CLIENT LIST ID 2").contains("id=2 "));
+    assert!(!node.say(one, "CLIENT LIST TYPE normal").contains("id=2 "));
+    node.front.closed(two, &mut node.world);
+    assert!(!node.say(one, "CLIENT LIST").contains("id=2 "));
+    let three = node.connect();
+    assert!(
+        node.say(three, "CLIENT INFO")
+            .contains("id=3 addr=10.0.0.3:5000")
+    );
+    node.say(one, "RESET");
+    assert_eq!(node.say(one, "CLIENT GETNAME"), "$-1|");
+}
+
+/// What Redis refuses before it queues, it refuses here.
+#[test]
+fn transactions_do_not_survive_what_is_no_command() {
+    check(
+        "
+        EXEC a => -EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command|
+        MULTI => +OK|
+        EXEC a => -EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command|
+        EXEC => -ERR EXEC without MULTI|
+        MULTI => +OK|
+        CLIENT FOO => -ERR unknown subcommand 'FOO'. Try CLIENT HELP.|
+        EXEC => -EXECABORT Transaction discarded because of previous errors.|
+        MULTI => +OK|
+        CLIENT SETNAME => -ERR wrong number of arguments for 'client|setname' command|
+        EXEC => -EXECABORT Transaction discarded because of previous errors.|
+        MULTI => +OK|
+        SCRIPT FOO => -ERR unknown subcommand 'FOO'. Try SCRIPT HELP.|
+        EXEC => -EXECABORT Transaction discarded because of previous errors.|
+        MULTI => +OK|
+        CLIENT ID => +QUEUED|
+        EXEC => *1|:1|
+        ",
+    );
+    // Nothing of it is left watching.
+    let mut node = Node::memory();
+    let client = node.connect();
+    for line in ["WATCH a", "MULTI", "EXEC a", "SET a 1", "MULTI", "SET a 2"] {
+        node.say(client, line);
+    }
+    assert_eq!(node.say(client, "EXEC"), "*1|+OK|");
+}
+
+#[test]
+fn options_may_be_repeated_and_an_absent_key_hides_a_bad_time() {
+    check(
+        "
+        SET a 1 EX 10 EX 20 => +OK|
+        TTL a => :20|
+        SET a 1 EX 10 EXAT 20 => -ERR syntax error|
+        GETEX a PX 10 PX 50000 => $1|1|
+        TTL a => :50|
+        GETEX a PERSIST PERSIST => $1|1|
+        TTL a => :-1|
+        GETEX a EX 10 PERSIST => -ERR syntax error|
+        GETEX a EX 10 PX 10 => -ERR syntax error|
+        GETEX a EX => -ERR syntax error|
+        GETEX a FOO => -ERR syntax error|
+        GETEX none FOO => -ERR syntax error|
+        GETEX a EX 0 => -ERR invalid expire time in 'getex' command|
+        GETEX a EX x => -ERR value is not an integer or out of range|
+        GETEX none EX 0 => $-1|
+        GETEX none EX x => $-1|
+        GETEX none PERSIST => $-1|
+        MULTI => +OK|
+        GETEX a EX 0 => +QUEUED|
+        GETEX none EX 0 => +QUEUED|
+        EXEC => *2|-ERR invalid expire time in 'getex' command|$-1|
+        ",
+    );
+    let mut node = Node::memory();
+    let client = node.connect();
+    assert_eq!(node.ask(client, &["SCAN", ""]), "*2|$1|0|*0|");
+    assert_eq!(node.ask(client, &["SCAN", " "]), "-ERR invalid cursor|");
+    node.say(client, "HELLO 3");
+    assert_eq!(node.say(client, "COMMAND INFO nope"), "*1|_|");
+}
+
+/// The lines that monitoring looks for.
+#[test]
+fn info_tells_memory_time_and_keys() {
+    on_both_stores(|node| {
+        let client = node.connect();
+        assert!(
+            !node.say(client, "INFO keyspace").contains("db0"),
+            "no keys, no line"
+        );
+        node.say(client, "SET a 1 EX 100");
+        node.say(client, "SET b 1");
+        let all = node.say(client, "INFO");
+        for line in [
+            "|uptime_in_seconds:0|uptime_in_days:0|",
+            "|# Memory|used_memory:0|used_memory_human:0B|",
+            "|maxmemory_policy:noeviction|",
+            "|total_connections_received:1|total_commands_processed:4|",
+            "|connected_clients:1|blocked_clients:0|",
+            "|# Keyspace|db0:keys=2,expires=1,avg_ttl=0|",
+        ] {
+            assert!(all.contains(line), "{line} in {all}");
+        }
     });
 }

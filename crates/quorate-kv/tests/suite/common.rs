@@ -22,7 +22,10 @@ use quorate_kv::{
     },
 };
 use quorate_replica::{
-    front::{Completion, ConnectionId, Failure, Front, Requests, Sequenced, SessionId, Tag},
+    front::{
+        Completion, ConnectionId, Endpoints, Failure, Front, Requests, Sequenced, SessionId, State,
+        Tag,
+    },
     service::{CommandId, StateMachine},
     status::{Addresses, DiskUse, Peer, Status},
 };
@@ -54,6 +57,7 @@ pub(crate) enum Asked {
     Write(Tag, Option<Sequenced>, Vec<u8>),
     Register(Tag),
     Read(Tag),
+    ReadInOrder(Tag),
 }
 
 /// What the front is about to hear.
@@ -62,6 +66,7 @@ pub(crate) enum Told {
     Written(Tag, Vec<u8>),
     Registered(Tag, SessionId),
     Readable(Tag),
+    Read(Tag),
     Failed(Tag, Failure),
 }
 
@@ -119,8 +124,8 @@ impl World {
         reply
     }
 
-    /// Executes the oldest question of its kind: writes in their order, reads when they like.
-    pub(crate) fn execute(&mut self, index: usize) {
+    /// Executes one question, which is not a read in order.
+    fn execute(&mut self, index: usize) {
         let Some(asked) = self.asked.remove(index) else {
             return;
         };
@@ -137,6 +142,7 @@ impl World {
                 Told::Registered(tag, session)
             }
             Asked::Read(tag) => Told::Readable(tag),
+            Asked::ReadInOrder(_) => unreachable!("the front runs it"),
         };
         self.told.push(told);
     }
@@ -179,6 +185,16 @@ impl World {
     }
 }
 
+/// The data as it stands.
+struct Present<'a>(&'a World);
+
+impl State for Present<'_> {
+    fn query(&self, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure> {
+        self.0.service.query(query, self.0.wall_ms, reply);
+        Ok(())
+    }
+}
+
 impl Requests for World {
     fn write(&mut self, tag: Tag, command: &[u8]) -> Result<(), Failure> {
         self.check_size(command)?;
@@ -196,6 +212,10 @@ impl Requests for World {
 
     fn read(&mut self, tag: Tag) -> Result<(), Failure> {
         self.ask(Asked::Read(tag))
+    }
+
+    fn read_in_order(&mut self, tag: Tag) -> Result<(), Failure> {
+        self.ask(Asked::ReadInOrder(tag))
     }
 
     fn forget(&mut self, tag: Tag) {
@@ -259,9 +279,20 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) fn new(world: World) -> Self {
+        Self::with(world, Settings::default().client_bytes_max)
+    }
+
+    /// One whose connections may hold no more than this together.
+    pub(crate) fn with_client_bytes(bytes: usize) -> Self {
+        Self::with(World::memory(), bytes)
+    }
+
+    fn with(world: World, client_bytes_max: usize) -> Self {
         let settings = Settings {
             version: "0.0.0".into(),
             store: "memory".into(),
+            client_bytes_max,
+            ..Settings::default()
         };
         Self {
             front: RespFront::new(settings),
@@ -279,7 +310,11 @@ impl Node {
     pub(crate) fn connect(&mut self) -> ConnectionId {
         self.last += 1;
         let id = ConnectionId(self.last);
-        self.front.opened(id, &mut self.world);
+        let ends = Endpoints {
+            peer: format!("10.0.0.{}:5000", self.last),
+            local: "10.0.0.1:7450".into(),
+        };
+        self.front.opened(id, ends, &mut self.world);
         self.input.insert(id, Vec::new());
         self.output.insert(id, Vec::new());
         id
@@ -297,6 +332,7 @@ impl Node {
             let mut moved = false;
             while let Some(id) = self.front.next_dirty() {
                 let sent = std::mem::take(self.front.output(id));
+                self.front.sent(id);
                 moved |= !sent.is_empty();
                 self.output.get_mut(&id).unwrap().extend_from_slice(&sent);
             }
@@ -313,31 +349,54 @@ impl Node {
         }
     }
 
+    /// Executes one question: writes and reads in order one after the other, other reads when they
+    /// like.
+    pub(crate) fn execute(&mut self, index: usize) {
+        if let Some(Asked::ReadInOrder(tag)) = self.world.asked.get(index) {
+            let tag = *tag;
+            self.world.asked.remove(index);
+            self.front.read_now(tag, &Present(&self.world));
+            self.world.told.push(Told::Read(tag));
+        } else {
+            self.world.execute(index);
+            let front = &mut self.front;
+            let service = &mut self.world.service;
+            service.take_notices(&mut |subject, message| front.notice(subject, message));
+        }
+    }
+
     /// Tells the front one thing.
     pub(crate) fn tell(&mut self, index: usize) {
+        self.tell_silently(index);
+        self.pump();
+    }
+
+    /// The same, and nothing is sent.
+    pub(crate) fn tell_silently(&mut self, index: usize) {
         let told = self.world.told.remove(index);
         let completion = match &told {
             Told::Written(tag, reply) => Completion::Written(*tag, reply),
             Told::Registered(tag, session) => Completion::Registered(*tag, *session),
             Told::Readable(tag) => Completion::Readable(*tag),
+            Told::Read(tag) => Completion::Read(*tag),
             Told::Failed(tag, failure) => Completion::Failed(*tag, *failure),
         };
         self.front.completed(completion, &mut self.world);
-        self.pump();
     }
 
     /// Everything in its order, until nothing is left to do.
     pub(crate) fn settle(&mut self) {
         self.pump();
         while !self.world.asked.is_empty() || !self.world.told.is_empty() {
-            self.world.execute(0);
+            self.execute(0);
             while !self.world.told.is_empty() {
                 self.tell(0);
             }
         }
     }
 
-    /// Everything, answers in any order. Writes are executed in the order of asking.
+    /// Everything, answers in any order. Writes are executed in the order of asking, and so are the
+    /// reads between them.
     pub(crate) fn settle_randomly(&mut self, random: &mut Random) {
         self.pump();
         while !self.world.asked.is_empty() || !self.world.told.is_empty() {
@@ -357,12 +416,12 @@ impl Node {
             let index = choice - self.world.told.len();
             let index = match self.world.asked[index] {
                 Asked::Read(_) => index,
-                Asked::Write(..) | Asked::Register(_) => {
+                Asked::Write(..) | Asked::Register(_) | Asked::ReadInOrder(_) => {
                     let first = |asked: &Asked| !matches!(asked, Asked::Read(_));
                     self.world.asked.iter().position(first).unwrap()
                 }
             };
-            self.world.execute(index);
+            self.execute(index);
         }
     }
 
@@ -371,6 +430,17 @@ impl Node {
         self.feed(id, &request(words));
         self.settle();
         self.take(id)
+    }
+
+    /// The same, and nobody is sent anything.
+    pub(crate) fn feed_only(&mut self, id: ConnectionId, words: &[&str]) {
+        self.front.received(id, &request(words), &mut self.world);
+        while !self.world.asked.is_empty() || !self.world.told.is_empty() {
+            self.execute(0);
+            while !self.world.told.is_empty() {
+                self.tell_silently(0);
+            }
+        }
     }
 
     /// The same with the words in one text.

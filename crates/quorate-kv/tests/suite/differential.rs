@@ -52,7 +52,21 @@ fn any_write(random: &mut Random) -> String {
     let keys = ["a", "b", "c", "d", "key:1", "key:2"];
     let (key, other) = (*random.pick(&keys), *random.pick(&keys));
     let number = random.below(100);
-    match random.below(22) {
+    match random.below(30) {
+        22 => format!("SET {key} {number} IFEQ {number}"),
+        23 => format!("SET {key} {number} IFNE v"),
+        24 => format!("DELEX {key} IFEQ v"),
+        // Locks of Redisson, and what has the same keys.
+        25 | 26 => {
+            format!("EVALSHA 149c5a8bf18676fd99e9e6e24923bd64d9b62f94 1 {key} {number}00 {other}")
+        }
+        27 => format!(
+            "EVALSHA 6866459238a13a701d42f4971f12d9f3a50e2442 3 {key} c {other}:l 0 900 {other} publish 100"
+        ),
+        28 => format!("EVALSHA a4e8783852e6b949f9ef3a97212805108459a890 1 {key} v {number} 0"),
+        29 => {
+            format!("EVALSHA 96da70f7716f27d278a5218544df37fd8b0a5e4c 2 {key} {other} v {number}1")
+        }
         0..3 => format!("SET {key} {number}"),
         3 => format!("SET {key} {number} PX {number}1"),
         4 => format!("SET {key} {number} KEEPTTL"),

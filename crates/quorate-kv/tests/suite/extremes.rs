@@ -8,7 +8,7 @@ use std::{ops::ControlFlow, path::Path};
 
 use quorate_core::{node_id::NodeId, record::Class, slot::Slot};
 use quorate_kv::{
-    command::{FAMILIES, Handler, Op},
+    command::{FAMILIES, Handler, Op, set_flag},
     commands::COPIED_BYTES_MAX,
     encode::{Encoder, Fault},
     key::{KEY_BYTES_MAX, KEY_TOO_LONG},
@@ -173,9 +173,13 @@ fn command(random: &mut Random, depth: usize) -> Vec<u8> {
             out.word(*random.pick(&WORDS));
         }
         Op::Set => {
-            out.byte(random.next().to_le_bytes()[0] & 0x3f);
+            let flags = random.next().to_le_bytes()[0] & 0x3f;
+            out.byte(flags);
             deadline(random, out);
             out.bytes(&key(random)).bytes(&value(random));
+            if flags & set_flag::IF != 0 {
+                condition(random, out);
+            }
         }
         Op::GetEx => {
             out.bytes(&key(random));
@@ -234,14 +238,100 @@ fn command(random: &mut Random, depth: usize) -> Vec<u8> {
             }
             list(random, out, |random| command(random, depth + 1));
         }
+        Op::ValueDigest | Op::DelIf | Op::ErrorIfPresent => {
+            out.bytes(&key(random));
+            match op {
+                Op::DelIf => condition(random, out),
+                Op::ErrorIfPresent => _ = out.bytes(&value(random)),
+                _ => {}
+            }
+        }
         // Rarely: otherwise little is ever there.
         Op::Flush if random.below(4) > 0 => {
             out.byte(0);
         }
-        _ => {}
+        _ => lock_command(random, op, out),
     }
     spoil(random, &mut bytes);
     bytes
+}
+
+/// What a condition of SET or DELEX compares with.
+fn condition(random: &mut Random, out: &mut Encoder<'_>) {
+    match random.below(5) {
+        kind @ 0..2 => _ = out.byte(kind.to_le_bytes()[0]).bytes(&value(random)),
+        kind @ 2..4 => _ = out.byte(kind.to_le_bytes()[0]).word(number(random)),
+        _ => _ = out.byte(9),
+    }
+}
+
+/// The fields of what scripts of lock libraries do.
+fn lock_command(random: &mut Random, op: Op, out: &mut Encoder<'_>) {
+    let text = |random: &mut Random| vec![b"xy"[random.below(2)]];
+    let tell = |random: &mut Random, out: &mut Encoder<'_>| match random.below(5) {
+        0..2 => _ = out.byte(0),
+        2..4 => _ = out.byte(1).bytes(&text(random)).bytes(&value(random)),
+        _ => _ = out.byte(7),
+    };
+    match op {
+        Op::LockHolder => {
+            out.byte(random.below(2).to_le_bytes()[0])
+                .bytes(&key(random))
+                .bytes(&text(random));
+        }
+        Op::ExpireEqual => {
+            out.bytes(&key(random)).bytes(&value(random));
+            match random.below(2) {
+                0 => deadline(random, out.byte(0)),
+                _ => _ = out.byte(1).signed(*random.pick(&SIGNED)),
+            }
+        }
+        Op::DelEqual => {
+            out.bytes(&value(random));
+            list(random, out, key);
+        }
+        Op::SetAll => {
+            out.byte(random.below(2).to_le_bytes()[0])
+                .bytes(&value(random));
+            deadline(random, out);
+            list(random, out, key);
+        }
+        Op::Lock => {
+            out.bytes(&key(random)).bytes(&text(random));
+            deadline(random, out);
+            out.word(*random.pick(&WORDS));
+        }
+        Op::Unlock => {
+            out.bytes(&key(random)).bytes(&text(random));
+            deadline(random, out);
+            match random.below(2) {
+                0 => _ = out.byte(0),
+                _ => {
+                    out.byte(1).bytes(&key(random));
+                    deadline(random, out);
+                }
+            }
+            tell(random, out);
+        }
+        Op::RenewLocks => {
+            out.byte(random.below(2).to_le_bytes()[0]);
+            deadline(random, out);
+            let mut keys = false;
+            list(random, out, |random| {
+                keys = !keys;
+                if keys { key(random) } else { text(random) }
+            });
+        }
+        Op::BreakLock => {
+            out.bytes(&key(random));
+            tell(random, out);
+        }
+        Op::Publish => {
+            out.bytes(&value(random)).bytes(&value(random));
+        }
+        // Nothing follows.
+        _ => {}
+    }
 }
 
 /// Now and then the bytes are not those of any encoder.
@@ -485,6 +575,19 @@ fn one_batch_cannot_ask_for_more_memory_than_nodes_have() {
     assert_eq!(run(3, vec![exec]), 1);
     // What grows in place takes nothing more.
     assert_eq!(run(4, vec![append(); 3 * room]), 3 * room);
+    // One value for many keys.
+    let set_all = |keys: usize| {
+        let mut bytes = Vec::new();
+        let out = &mut Encoder(&mut bytes);
+        out.byte(Op::SetAll as u8).byte(1).bytes(&vec![b'v'; VALUE]);
+        out.byte(0).length(keys);
+        for key in 0..keys {
+            out.bytes(format!("all {keys} {key}").as_bytes());
+        }
+        bytes
+    };
+    let all = vec![set_all(room + 1), set_all(room), set_all(1)];
+    assert_eq!(run(5, all), 1);
     let in_exec = said[2]
         .split("\r\n")
         .filter(|line| line.starts_with("-TOOBIG"));

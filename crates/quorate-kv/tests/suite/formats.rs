@@ -43,6 +43,54 @@ fn encoded_commands_stay_as_they_are() {
         ),
         ("PERSIST k", "4c016b".to_owned()),
         ("FLUSHALL", "4d".to_owned()),
+        (
+            "SET k v IFEQ w",
+            "40200001".to_owned() + "6b0176" + "000177",
+        ),
+        (
+            "SET k v IFDNE 0123456789abcdef",
+            "40200001".to_owned() + "6b0176" + "03efcdab8967452301",
+        ),
+        ("DELEX k", "4801016b".to_owned()),
+        ("DELEX k IFNE v", "50016b010176".to_owned()),
+        ("DELIFEQ k v", "50016b000176".to_owned()),
+        (
+            "EVALSHA 1cac51482acf5858da00f6d685d68f886cd6b6b2 1 k v 24",
+            "51016b0176000158420f0000000000".to_owned(),
+        ),
+        (
+            "EVALSHA a4e8783852e6b949f9ef3a97212805108459a890 1 k v 24 0",
+            "51016b01760130".to_owned(),
+        ),
+        (
+            "EVALSHA e4612211c9f8f51c257e26e056b0a654b3187242 2 k l v",
+            "52017602016b016c".to_owned(),
+        ),
+        (
+            "EVALSHA 96da70f7716f27d278a5218544df37fd8b0a5e4c 1 k v 24",
+            "530101760158420f000000000001016b".to_owned(),
+        ),
+        (
+            "EVALSHA 149c5a8bf18676fd99e9e6e24923bd64d9b62f94 1 k 24 h",
+            "54016b01680158420f000000000040420f0000000000".to_owned(),
+        ),
+        (
+            "EVALSHA 3ffe249c16dee540ac8ab32e39bd408626b9aff7 2 k c m 24 h",
+            "55016b01680158420f000000000000010163016d".to_owned(),
+        ),
+        (
+            "EVALSHA 73ac2729af29ea9a975f95e8097f7ee9a74cce3d 2 k l 0 h 24",
+            "55016b0168020101 6c0158420f000000000000".replace(' ', ""),
+        ),
+        (
+            "EVALSHA 8e19a1ddbdee9138df9f32a480c57addab4353d1 1 k 0 h",
+            "560002".to_owned() + "02016b0168",
+        ),
+        (
+            "EVALSHA 605e338249a7a1d40df83b04f7658354f883b41b 2 k c m publish",
+            "57016b010163016d".to_owned(),
+        ),
+        ("PUBLISH c m", "580163016d".to_owned()),
     ];
     for (request, expected) in cases {
         let mut node = Node::memory();
@@ -53,7 +101,8 @@ fn encoded_commands_stay_as_they_are() {
         };
         assert_eq!(hex(&command), expected, "{request}");
         let common = [
-            "SET", "SETNX", "GETDEL", "APPEND", "INCR", "DECRBY", "DEL", "EXPIREAT",
+            "SET", "SETNX", "GETDEL", "APPEND", "INCR", "DECRBY", "DEL", "EXPIREAT", "DELEX",
+            "DELIFEQ",
         ];
         let key = first_key(&command);
         let is_common = common.contains(&request.split(' ').next().unwrap());

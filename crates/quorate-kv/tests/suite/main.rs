@@ -8,6 +8,7 @@ mod expiry;
 mod extremes;
 mod failing;
 mod formats;
+mod locks;
 mod lsm;
 mod order;
 mod parser;

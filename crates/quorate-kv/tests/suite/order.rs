@@ -12,6 +12,18 @@ fn write_count(node: &Node) -> usize {
         .count()
 }
 
+/// What the front asked for, in order.
+fn asked(node: &Node) -> String {
+    let word = |asked: &Asked| match asked {
+        Asked::Write(..) => "write",
+        Asked::Register(_) => "register",
+        Asked::Read(_) => "read",
+        Asked::ReadInOrder(_) => "between",
+    };
+    let words: Vec<&str> = node.world.asked.iter().map(word).collect();
+    words.join(" ")
+}
+
 fn read_count(node: &Node) -> usize {
     node.world
         .asked
@@ -26,7 +38,7 @@ fn writes_go_out_together_and_replies_come_back_in_order() {
     let client = node.connect();
     node.feed(client, b"INCR n\r\nINCR n\r\nPING\r\nINCR n\r\nECHO x\r\n");
     assert_eq!(write_count(&node), 3);
-    (0..3).for_each(|_| node.world.execute(0));
+    (0..3).for_each(|_| node.execute(0));
     // The answers arrive backwards.
     node.tell(2);
     node.tell(1);
@@ -37,28 +49,104 @@ fn writes_go_out_together_and_replies_come_back_in_order() {
 }
 
 #[test]
-fn reads_wait_for_earlier_writes_and_share_one_confirmation() {
+fn reads_share_one_confirmation_if_no_write_is_near() {
     let mut node = Node::memory();
     let client = node.connect();
-    node.feed(client, b"SET a 1\r\nGET a\r\nGET b\r\nSET a 2\r\nGET a\r\n");
-    assert_eq!((write_count(&node), read_count(&node)), (1, 0));
-    node.world.execute(0);
-    node.tell(0);
-    assert_eq!(
-        (write_count(&node), read_count(&node)),
-        (0, 1),
-        "two reads, one tag"
-    );
-    node.world.execute(0);
-    assert_eq!(
-        write_count(&node),
-        0,
-        "the second write waits for the reads"
-    );
-    node.tell(0);
-    assert_eq!(node.take(client), "+OK|$1|1|$-1|");
+    node.feed(client, b"GET a\r\nGET b\r\nPING\r\nGET c\r\n");
+    assert_eq!(asked(&node), "read");
     node.settle();
-    assert_eq!(node.take(client), "+OK|$1|2|");
+    assert_eq!(node.take(client), "$-1|$-1|+PONG|$-1|");
+}
+
+/// However a pipeline mixes reads and writes, nothing in it waits for a reply.
+#[test]
+fn reads_among_writes_go_out_with_them_and_run_between_them() {
+    let script = b"GET a\r\nSET a 1\r\nGET a\r\nGET b\r\nSET a 2\r\nINCR a\r\nGET a\r\n";
+    for readonly in [false, true] {
+        let mut node = Node::memory();
+        let client = node.connect();
+        if readonly {
+            assert_eq!(node.say(client, "READONLY"), "+OK|");
+        }
+        node.feed(client, script);
+        // The first read of a READONLY connection is answered on the spot.
+        let first = if readonly { "" } else { "between " };
+        let expected = "write between between write write between";
+        assert_eq!(asked(&node), format!("{first}{expected}"));
+        let all = node.world.asked.len();
+        (0..all).for_each(|_| node.execute(0));
+        (0..all).rev().for_each(|at| node.tell(at));
+        assert_eq!(node.take(client), "$-1|+OK|$1|1|$-1|+OK|:3|$1|3|");
+        assert_eq!(node.front.open_requests(), 0);
+    }
+}
+
+/// One write does not make a stream of reads a burden on the log for ever.
+#[test]
+fn reads_behind_a_write_share_confirmations_again_once_it_is_done() {
+    let mut node = Node::memory();
+    let client = node.connect();
+    node.feed(client, b"SET a 1\r\nGET a\r\n");
+    assert_eq!(asked(&node), "write between");
+    node.execute(0);
+    node.tell(0);
+    // The write is done, the read is not: the next reads wait for it, and then share.
+    node.feed(client, b"GET a\r\nGET b\r\n");
+    assert_eq!(asked(&node), "between");
+    node.execute(0);
+    node.tell(0);
+    assert_eq!(asked(&node), "read");
+    node.settle();
+    assert_eq!(node.take(client), "+OK|$1|1|$1|1|$-1|");
+}
+
+/// A write waits for the run before it; what comes behind it does not wait for the write.
+#[test]
+fn writes_wait_for_runs_that_were_asked_for() {
+    let mut node = Node::memory();
+    let client = node.connect();
+    node.feed(client, b"GET a\r\n");
+    node.feed(client, b"SET a 1\r\nGET a\r\nSET a 2\r\n");
+    assert_eq!(asked(&node), "read");
+    node.execute(0);
+    node.tell(0);
+    assert_eq!(asked(&node), "write between write");
+    node.settle();
+    assert_eq!(node.take(client), "$-1|+OK|$1|1|+OK|");
+}
+
+/// What names a position, or must be known before what follows is sent, is alone.
+#[test]
+fn watch_and_digest_wait_for_the_writes_before_them() {
+    let mut node = Node::memory();
+    let client = node.connect();
+    node.feed(client, b"SET a 1\r\nGET a\r\nQUORATE DIGEST\r\nSET a 2\r\n");
+    assert_eq!(asked(&node), "write between");
+    node.execute(0);
+    node.execute(0);
+    node.tell(0);
+    assert_eq!(asked(&node), "");
+    node.tell(0);
+    assert_eq!(asked(&node), "read");
+    node.settle();
+    let replies = node.take(client);
+    assert!(
+        replies.starts_with("+OK|$1|1|+2 ") && replies.ends_with("|+OK|"),
+        "{replies}"
+    );
+    node.feed(
+        client,
+        b"SET a 1\r\nWATCH a\r\nMULTI\r\nGET a\r\nEXEC\r\nGET a\r\n",
+    );
+    assert_eq!(asked(&node), "write");
+    node.execute(0);
+    node.tell(0);
+    assert_eq!(asked(&node), "read");
+    node.execute(0);
+    node.tell(0);
+    assert_eq!(asked(&node), "write between");
+    node.settle();
+    assert_eq!(node.take(client), "+OK|+OK|+OK|+QUEUED|*1|$1|1|$1|1|");
 }
 
 #[test]
@@ -67,9 +155,9 @@ fn a_read_does_not_join_a_confirmation_that_began_before_it_arrived() {
     let (one, other) = (node.connect(), node.connect());
     node.feed(one, b"GET a\r\n");
     // Confirmed at a moment before the other client's write; told late.
-    node.world.execute(0);
+    node.execute(0);
     node.feed(other, b"SET a 1\r\n");
-    node.world.execute(0);
+    node.execute(0);
     node.tell(1);
     assert_eq!(node.take(other), "+OK|");
     node.feed(one, b"GET a\r\n");
@@ -85,11 +173,13 @@ fn stale_reads_ask_nobody_but_see_their_own_writes() {
     node.feed(client, b"READONLY\r\nGET a\r\n");
     assert_eq!(node.take(client), "+OK|$-1|");
     node.feed(client, b"SET a 1\r\nGET a\r\n");
-    assert_eq!((write_count(&node), read_count(&node)), (1, 0));
-    node.world.execute(0);
+    assert_eq!(asked(&node), "write between");
+    node.execute(0);
+    node.execute(0);
     assert_eq!(node.take(client), "");
     node.tell(0);
     assert_eq!(node.take(client), "+OK|$1|1|");
+    node.tell(0);
     node.feed(client, b"WATCH a\r\n");
     assert_eq!(read_count(&node), 1, "a watch is never stale");
     node.settle();
@@ -98,6 +188,31 @@ fn stale_reads_ask_nobody_but_see_their_own_writes() {
     assert_eq!(read_count(&node), 1);
     node.settle();
     assert_eq!(node.take(client), "+OK|$1|1|");
+}
+
+/// A node without a quorum still answers what may be stale, behind writes that failed.
+#[test]
+fn stale_reads_behind_failed_writes_are_answered() {
+    let mut node = Node::memory();
+    let client = node.connect();
+    node.say(client, "SET a 1");
+    node.say(client, "READONLY");
+    node.feed(
+        client,
+        b"SET a 2\r\nGET a\r\nSET a 3\r\nGET a\r\nREADWRITE\r\nGET a\r\n",
+    );
+    fail_all(&mut node, Failure::NoQuorum);
+    let reply = node.take(client);
+    let replies: Vec<&str> = reply.split_terminator('|').collect();
+    let failed = |reply: &str| reply.starts_with("-NOQUORUM");
+    assert!(
+        failed(replies[0]) && failed(replies[3]) && failed(replies[7]),
+        "{replies:?}"
+    );
+    assert_eq!(
+        [replies[1], replies[2], replies[4], replies[5]],
+        ["$1", "1", "$1", "1"]
+    );
 }
 
 /// One connection sees the same replies however long everything takes.
@@ -202,7 +317,10 @@ fn every_failure_has_its_word() {
 
 fn fail_all(node: &mut Node, failure: Failure) {
     while let Some(asked) = node.world.asked.pop_front() {
-        let (Asked::Write(tag, ..) | Asked::Register(tag) | Asked::Read(tag)) = asked;
+        let (Asked::Write(tag, ..)
+        | Asked::Register(tag)
+        | Asked::Read(tag)
+        | Asked::ReadInOrder(tag)) = asked;
         node.world.told.push(Told::Failed(tag, failure));
         node.tell(0);
     }
@@ -244,6 +362,54 @@ fn quit_waits_for_what_was_asked_before() {
     assert_eq!(node.input[&client], b"", "what follows is thrown away");
 }
 
+/// What a web page can make a browser send, and whoever speaks TLS: nothing of it is executed.
+#[test]
+fn other_protocols_are_closed_before_anything_is_executed() {
+    let body = "\r\nSET a 1\r\n*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n";
+    let requests = [
+        "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n",
+        "post\r\n",
+        "*2\r\n$4\r\nPOST\r\n$1\r\n/\r\n",
+        "GET / HTTP/1.1\r\n",
+        "PUT /a%20b HTTP/1.1\r\n",
+        "OPTIONS * HTTP/1.1\r\n",
+        "PROPFIND / HTTP/1.0\r\n",
+        "SET a HTTP/1.1\r\n",
+        "FLUSHALL /  HTTP/1.1\r\n",
+        "NEW METHOD / HTTP/1.1\r\nUser-Agent: y\r\nhOsT: x\r\n",
+        "\x16\x03\x01\x02\x00\x01\x00\x01\u{fc}\x03\x03",
+    ];
+    for request in requests {
+        for piece in [1, 7, 1000] {
+            let mut node = Node::memory();
+            let client = node.connect();
+            let bytes: Vec<u8> = request.chars().map(|c| u8::try_from(c).unwrap()).collect();
+            for piece in [&bytes, body.as_bytes()].concat().chunks(piece) {
+                node.feed(client, piece);
+            }
+            node.settle();
+            assert!(node.front.closing(client), "{request:?}");
+            let reply = node.take(client);
+            let last = reply.split_terminator('|').next_back().unwrap();
+            assert!(
+                last.starts_with("-ERR Protocol error: "),
+                "{request:?}: {reply}"
+            );
+            let other = node.connect();
+            assert_eq!(node.say(other, "GET a"), "$-1|", "{request:?}");
+        }
+    }
+    // Words of HTTP elsewhere are data.
+    let mut node = Node::memory();
+    let client = node.connect();
+    assert_eq!(node.say(client, "SET post HTTP/1.1"), "+OK|");
+    assert_eq!(node.say(client, "EXISTS post host:"), ":1|");
+    assert_eq!(
+        node.say(client, "\x16\x16"),
+        "-ERR unknown command '??', see docs/commands.md|"
+    );
+}
+
 #[test]
 fn requests_under_way_are_bounded_and_go_on_when_there_is_room() {
     let mut node = Node::memory();
@@ -282,7 +448,7 @@ fn replies_that_nobody_reads_stop_the_input() {
         node.front.received(client, &gets, &mut node.world),
         gets.len()
     );
-    node.world.execute(0);
+    node.execute(0);
     let Told::Readable(tag) = node.world.told.remove(0) else {
         panic!("a read")
     };
@@ -302,8 +468,8 @@ fn a_connection_with_room_again_is_reported() {
     node.feed(client, &b"GETSET a 1\r\n".repeat(9));
     assert!(!node.front.ready(client));
     assert_eq!(node.front.next_dirty(), None);
-    node.world.execute(0);
-    node.world.execute(0);
+    node.execute(0);
+    node.execute(0);
     let Told::Written(tag, reply) = node.world.told.remove(1) else {
         panic!("a write")
     };
@@ -324,6 +490,114 @@ fn very_many_replies_that_nobody_reads_become_errors() {
     let reply = node.take(client);
     assert!(reply.len() < 80 << 20);
     assert_eq!(reply.matches("-BUSY not executed").count(), 30);
+}
+
+/// Reads of all connections share one memory: when it is full they are refused, in order among
+/// writes as well, and go on when there is room.
+#[test]
+fn replies_of_all_connections_are_bounded_together() {
+    let mut node = Node::with_client_bytes(3 << 20);
+    let writer = node.connect();
+    let value = "x".repeat(100_000);
+    node.ask(writer, &["SET", "a", &value]);
+    node.take(writer);
+    let clients: Vec<_> = (0..8).map(|_| node.connect()).collect();
+    let full = "-BUSY not executed: replies and requests of all clients fill";
+    for script in ["GET a\r\n".repeat(9), "SET b 1\r\nGET a\r\n".repeat(9)] {
+        let mut refused = 0;
+        // The reactor cannot send: the outputs are left as they are.
+        for &client in &clients {
+            node.front
+                .received(client, script.as_bytes(), &mut node.world);
+        }
+        while !node.world.asked.is_empty() || !node.world.told.is_empty() {
+            node.execute(0);
+            while !node.world.told.is_empty() {
+                node.tell_silently(0);
+            }
+        }
+        let held = node.front.held_bytes();
+        assert!((2 << 20..5 << 20).contains(&held), "{held}");
+        let each = clients
+            .iter()
+            .map(|client| node.front.held_bytes_of(*client));
+        assert!(
+            held - each.sum::<usize>() < 10_000,
+            "the others hold nearly nothing"
+        );
+        for &client in &clients {
+            let output = std::mem::take(node.front.output(client));
+            node.front.sent(client);
+            refused += String::from_utf8(output).unwrap().matches(full).count();
+        }
+        assert!((40..60).contains(&refused), "{refused} refused");
+        let held = node.front.held_bytes();
+        assert!(held < 200_000, "{held} are held for nothing");
+    }
+    assert!(node.say(writer, "GET a").len() > 100_000);
+    for client in clients {
+        node.front.closed(client, &mut node.world);
+    }
+    node.front.closed(writer, &mut node.world);
+    assert_eq!(node.front.held_bytes(), 0);
+}
+
+/// What is queued between MULTI and EXEC counts as well; who is refused has no transaction any more,
+/// and holds nothing for it.
+#[test]
+fn transactions_that_are_queued_are_bounded_together() {
+    let mut node = Node::with_client_bytes(8 << 20);
+    let value = "x".repeat(1 << 20);
+    let clients: Vec<_> = (0..6).map(|_| node.connect()).collect();
+    let mut full = Vec::new();
+    for &client in &clients {
+        assert_eq!(node.say(client, "MULTI"), "+OK|");
+        for _ in 0..2 {
+            let reply = node.ask(client, &["SET", "a", &value]);
+            if reply.starts_with("-BUSY not executed") {
+                full.push(client);
+                break;
+            }
+            assert_eq!(reply, "+QUEUED|");
+        }
+        assert!(node.front.held_bytes() < 10 << 20);
+    }
+    assert!(full.len() >= 2 && !full.contains(&clients[0]), "{full:?}");
+    for &client in &clients {
+        let expected = if full.contains(&client) {
+            "-EXECABORT Transaction discarded because of previous errors.|"
+        } else {
+            "*2|+OK|+OK|"
+        };
+        assert_eq!(node.say(client, "EXEC"), expected);
+    }
+    let held = node.front.held_bytes();
+    assert!(held < 100_000, "{held} are held for nothing");
+}
+
+/// Whatever a connection did before, at rest it holds little.
+#[test]
+fn a_connection_at_rest_holds_little() {
+    let mut node = Node::memory();
+    let client = node.connect();
+    let value = "x".repeat(1 << 20);
+    node.ask(client, &["SET", "a", &value]);
+    node.feed(client, &b"GET a\r\nINCR n\r\n".repeat(20));
+    node.settle();
+    let keys: Vec<String> = (0..100_000).map(|n| n.to_string()).collect();
+    let words: Vec<&str> = std::iter::once("EXISTS")
+        .chain(keys.iter().map(String::as_str))
+        .collect();
+    node.ask(client, &words);
+    node.feed(client, &b"GETRANGE a 0 9\r\n".repeat(3000));
+    node.settle();
+    for _ in 0..3000 {
+        node.feed(client, b"WATCH a b c\r\nUNWATCH\r\n");
+        node.settle();
+    }
+    node.take(client);
+    let held = node.front.held_bytes_of(client);
+    assert!(held < 40_000, "{held}");
 }
 
 #[test]

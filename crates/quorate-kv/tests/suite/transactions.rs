@@ -118,7 +118,7 @@ fn watch_counts_for_the_transaction_it_was_sent_before() {
     let (one, other) = (node.connect(), node.connect());
     // UNWATCH was read before WATCH got its answer: the watch must not outlive it.
     node.feed(one, b"WATCH a\r\nUNWATCH\r\nMULTI\r\nINCR n\r\nEXEC\r\n");
-    node.world.execute(0);
+    node.execute(0);
     node.tell(0);
     node.say(other, "SET a 1");
     node.settle();
@@ -126,9 +126,9 @@ fn watch_counts_for_the_transaction_it_was_sent_before() {
     // The whole transaction in one piece; the change comes between WATCH's answer and EXEC.
     node.feed(one, b"WATCH a\r\nMULTI\r\nINCR n\r\nEXEC\r\n");
     let other_write = b"SET a 2\r\n";
-    node.world.execute(0);
+    node.execute(0);
     node.feed(other, other_write);
-    node.world.execute(0);
+    node.execute(0);
     node.settle();
     while !node.world.told.is_empty() {
         node.tell(0);
@@ -136,7 +136,7 @@ fn watch_counts_for_the_transaction_it_was_sent_before() {
     node.settle();
     assert!(node.take(one).starts_with("+OK|+OK|+QUEUED|*1|:2|"));
     node.feed(one, b"WATCH a\r\nMULTI\r\nINCR n\r\nEXEC\r\n");
-    node.world.execute(0);
+    node.execute(0);
     node.tell(0);
     // EXEC has been sent now; another write gets into the log before it.
     node.feed(other, b"SET a 3\r\n");

@@ -2,9 +2,10 @@
 
 use std::{io, net::SocketAddr, os::fd::OwnedFd, time::Duration};
 
+use quorate_replica::front::Endpoints;
 use rustix::{
     io::Errno,
-    net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt},
+    net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType, socket_with, sockopt},
 };
 
 /// Starts a connection; readiness to write tells how it went ([`dialled`]).
@@ -60,6 +61,18 @@ pub(crate) fn tune_client(socket: &OwnedFd) {
     let _ = sockopt::set_socket_keepalive(socket, true);
     let _ = sockopt::set_tcp_keepidle(socket, Duration::from_secs(60));
     let _ = sockopt::set_tcp_keepintvl(socket, Duration::from_secs(20));
+}
+
+/// Both ends of a client's connection, in Redis' form.
+pub(crate) fn ends(socket: &OwnedFd) -> Endpoints {
+    let text = |address: Option<SocketAddrAny>| match address.map(SocketAddr::try_from) {
+        Some(Ok(address)) => address.to_string(),
+        _ => "unix:0".to_owned(),
+    };
+    Endpoints {
+        peer: text(rustix::net::getpeername(socket).ok().flatten()),
+        local: text(rustix::net::getsockname(socket).ok()),
+    }
 }
 
 /// Who is at the other end, without the port: strangers choose that.

@@ -30,7 +30,7 @@ use quorate_net::{
 };
 use quorate_replica::{
     Probed,
-    front::ConnectionId,
+    front::{ConnectionId, Endpoints},
     plane::Plane,
     pressure::Pressure,
     status::{Addresses, DiskUse, Status, TuningReport},
@@ -316,7 +316,8 @@ impl Host for Fake {
         vec![self.wake.as_fd()]
     }
 
-    fn client_opened(&mut self, _: Now, client: ConnectionId, _: &mut dyn Plane) {
+    fn client_opened(&mut self, _: Now, client: ConnectionId, ends: Endpoints, _: &mut dyn Plane) {
+        assert!(!ends.peer.is_empty() && !ends.local.is_empty(), "{ends:?}");
         self.outputs.insert(client.0, Vec::new());
         self.shared.lock().clients.insert(client.0);
         self.shared.changed.notify_all();
@@ -368,6 +369,16 @@ impl Host for Fake {
 
     fn client_output(&mut self, client: ConnectionId) -> &mut Vec<u8> {
         self.outputs.get_mut(&client.0).unwrap()
+    }
+
+    fn client_sent(&mut self, _: ConnectionId) {}
+
+    fn clients_held_bytes(&self) -> usize {
+        self.outputs.values().map(Vec::len).sum()
+    }
+
+    fn client_held_bytes(&self, client: ConnectionId) -> usize {
+        self.outputs.get(&client.0).map_or(0, Vec::len)
     }
 
     fn client_closing(&self, client: ConnectionId) -> bool {

@@ -4,8 +4,9 @@ use std::mem::take;
 
 use quorate_core::{effect::Role, node_id::NodeId, time::Time};
 use quorate_replica::{
-    front::{ConnectionId, Front},
+    front::{ConnectionId, Endpoints, Front},
     plane::Plane,
+    pressure::heaviest,
     status::Addresses,
 };
 use quorate_wire::{BODY_BYTES_MAX, Decoded, Lane, decode};
@@ -86,6 +87,7 @@ impl World {
         turn.take_requests(running);
         turn.poll(running);
         let broken = turn.broken;
+        let held = held_bytes(running);
         let queued = running.requests.values().any(|bytes| !bytes.is_empty());
         self.check_told(node)?;
         self.send_frames(node)?;
@@ -103,7 +105,11 @@ impl World {
             .is_stopped()
             .then(|| running.replica.stopped_cleanly());
         self.plan_disk(node);
+        // A large reply may double what one client holds.
+        let most = 2 * self.settings.client_memory + (64 << 10);
+        bounds::within("what clients left unread", node, held, most)?;
         self.send_replies(node);
+        self.shed(node);
         self.notice(node);
         self.check_status(node, life)?;
         self.check_bounds(node)?;
@@ -200,6 +206,7 @@ impl World {
                 continue;
             }
             let bytes = take(running.front.output(connection));
+            running.front.sent(connection);
             let closing = running.front.closing(connection);
             out.extend(owner.map(|client| (client.index, connection, bytes, closing)));
         }
@@ -215,6 +222,41 @@ impl World {
             );
             if closing {
                 self.at(at, Event::ClientDown { client, connection });
+            }
+        }
+    }
+
+    /// Clients that hold too much are closed, as the reactor does it.
+    fn shed(&mut self, node: usize) {
+        let max = self.settings.client_memory;
+        let (now, wall_ms) = {
+            let process = &self.nodes[node];
+            (process.time(self.now), process.clock.wall_ms(self.now))
+        };
+        loop {
+            let Some(running) = &mut self.nodes[node].running else {
+                return;
+            };
+            let clients = running.requests.iter().map(|(connection, bytes)| {
+                let held = running.front.held_bytes_of(*connection);
+                (*connection, bytes.len() + held)
+            });
+            let Some((connection, bytes)) = heaviest(held_bytes(running), max, clients) else {
+                return;
+            };
+            running.requests.remove(&connection);
+            let Running { front, replica, .. } = running;
+            front.closed(connection, &mut replica.requests(now, wall_ms));
+            self.counts.shed += 1;
+            self.line(
+                &name(node),
+                "sheds",
+                format_args!("a client of {bytes} bytes"),
+            );
+            let owner = |client: &Client| client.connection.is_some_and(|(id, _)| id == connection);
+            if let Some(client) = self.clients.iter().position(owner) {
+                let wait = self.dice.between(50, 1000);
+                self.after(wait, Event::ClientDown { client, connection });
             }
         }
     }
@@ -281,6 +323,12 @@ impl World {
     }
 }
 
+/// Memory that a node holds for its clients.
+fn held_bytes(running: &Running) -> usize {
+    let requests: usize = running.requests.values().map(Vec::len).sum();
+    requests + running.front.held_bytes()
+}
+
 /// What a turn costs, as the node's tuner sees it: mostly little, at times very much.
 fn turn_us(now: Time, node: usize) -> u64 {
     let drawn = mix(now.0 ^ (node as u64) << 48);
@@ -329,7 +377,8 @@ impl Turn<'_> {
                 }
                 Arrival::Opened(connection) => {
                     requests.insert(connection, Vec::new());
-                    front.opened(connection, &mut replica.requests(self.now, self.wall_ms));
+                    let requests = &mut replica.requests(self.now, self.wall_ms);
+                    front.opened(connection, Endpoints::default(), requests);
                 }
                 Arrival::Bytes(connection, bytes) => {
                     if let Some(waiting) = requests.get_mut(&connection) {
@@ -446,7 +495,7 @@ impl Turn<'_> {
                 replica, front, up, ..
             } = &mut *running;
             let (now, wall_ms) = (self.now, self.wall_ms);
-            replica.poll(now, wall_ms, &mut self.plane(up));
+            replica.poll(now, wall_ms, &mut self.plane(up), front);
             if !replica.deliver(now, wall_ms, front) {
                 return;
             }

@@ -1,0 +1,500 @@
+//! Locks: what the scripts of lock libraries do ([`crate::scripts`]), each as one operation.
+//!
+//! The locks of redis-py and node-redlock are strings, whose value is the token of the holder. The
+//! lock of Redisson is a hash of one field: its holder, with how often it was taken. There are no
+//! hashes here; it is a *lock record*, a value of its own form, which TYPE calls a hash and commands
+//! on strings refuse.
+
+use crate::{
+    command::{Deadline, Op, READS, Refusal, Request, Spec},
+    commands::{Reading, WRONG_TYPE, Writing, channels, expiry, string},
+    encode::{Decoder, Encoder, Fault, Malformed},
+    key::Key,
+    resp::{reply::Reply, request::parse_integer},
+    store::Store,
+};
+
+/// The family.
+pub const COMMANDS: &[Spec] = &[
+    Spec::data("hexists", 3, READS, (1, 1, 1), encode_hexists),
+    Spec::data("hget", 3, READS, (1, 1, 1), encode_hget),
+];
+
+/// How the value of a lock record begins. Part of the store's format: a string that a client sets so
+/// is a lock record.
+const RECORD: &[u8] = b"\0\xffquorate-lock\x01";
+
+/// A lock of Redisson, taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Lock<'a> {
+    /// How often its holder took it.
+    count: u64,
+    holder: &'a [u8],
+}
+
+impl<'a> Lock<'a> {
+    fn parse(value: &'a [u8]) -> Option<Self> {
+        let (count, holder) = value.strip_prefix(RECORD)?.split_first_chunk()?;
+        let count = u64::from_le_bytes(*count);
+        Some(Self { count, holder })
+    }
+
+    fn value(self) -> Vec<u8> {
+        [RECORD, &self.count.to_le_bytes(), self.holder].concat()
+    }
+}
+
+/// Whether a value is a lock record and no string.
+pub fn is_lock(value: &[u8]) -> bool {
+    value.first() == Some(&0) && Lock::parse(value).is_some()
+}
+
+/// What a key has, as the scripts of Redisson see it.
+enum Held {
+    Absent,
+    /// By the one who asks, so often.
+    Own(u64),
+    Other,
+    /// It is no lock.
+    String,
+}
+
+fn held(store: &dyn Store, key: Key<'_>, holder: &[u8]) -> Held {
+    let Some(entry) = store.get(key) else {
+        return Held::Absent;
+    };
+    match Lock::parse(&entry.value) {
+        Some(lock) if lock.holder == holder => Held::Own(lock.count),
+        Some(_) => Held::Other,
+        None => Held::String,
+    }
+}
+
+/// Sets a lock record, or removes it at once if its deadline had passed.
+fn hold(state: &mut Writing<'_>, key: Key<'_>, lock: Lock<'_>, deadline: Deadline) {
+    match deadline {
+        Deadline::Never => state.put(key, &lock.value(), None),
+        Deadline::At(at) => state.put(key, &lock.value(), Some(at)),
+        Deadline::Past => {
+            state.store.remove(key);
+        }
+    }
+}
+
+/// Gives a string a longer life if it is still this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NewDeadline {
+    To(Deadline),
+    /// So many milliseconds behind the old one, if there is one.
+    By(i64),
+}
+
+pub(crate) fn write_expire_equal(
+    key: &[u8],
+    value: &[u8],
+    new: NewDeadline,
+    out: &mut Encoder<'_>,
+) {
+    out.byte(Op::ExpireEqual as u8).bytes(key).bytes(value);
+    match new {
+        NewDeadline::To(deadline) => deadline.encode(out.byte(0)),
+        NewDeadline::By(ms) => {
+            out.byte(1).signed(ms);
+        }
+    }
+}
+
+pub(super) fn expire_equal(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (key, value) = (from.key()?, from.bytes()?);
+    let new = match from.byte()? {
+        0 => NewDeadline::To(Deadline::decode(from)?),
+        1 => NewDeadline::By(from.signed()?),
+        _ => return Err(Fault::Malformed),
+    };
+    from.end()?;
+    let Ok(entry) = string(state.store, key, reply) else {
+        return Ok(());
+    };
+    let old = entry.filter(|entry| &*entry.value == value);
+    let deadline = match (old.map(|entry| entry.deadline), new) {
+        (None, _) | (Some(None), NewDeadline::By(_)) => None,
+        (Some(_), NewDeadline::To(deadline)) => Some(deadline),
+        (Some(Some(old)), NewDeadline::By(ms)) => Some(match old.saturating_add_signed(ms) {
+            0 => Deadline::Past,
+            // The largest number is nobody's deadline.
+            at => Deadline::At(at.min(u64::MAX - 1)),
+        }),
+    };
+    if let Some(deadline) = deadline {
+        expiry::change(state, key, deadline)?;
+    }
+    reply.integer(i64::from(deadline.is_some()));
+    Ok(())
+}
+
+fn write_keys<'k>(keys: impl ExactSizeIterator<Item = &'k [u8]>, out: &mut Encoder<'_>) {
+    out.length(keys.len());
+    for key in keys {
+        out.bytes(key);
+    }
+}
+
+/// Deletes those of several keys that are still this.
+pub(crate) fn write_del_equal<'k>(
+    keys: impl ExactSizeIterator<Item = &'k [u8]>,
+    value: &[u8],
+    out: &mut Encoder<'_>,
+) {
+    out.byte(Op::DelEqual as u8).bytes(value);
+    write_keys(keys, out);
+}
+
+pub(super) fn del_equal(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (value, keys) = (from.bytes()?, from.keys()?);
+    from.end()?;
+    let mut count = 0;
+    for key in keys {
+        let Ok(entry) = string(state.store, key, reply) else {
+            return Ok(());
+        };
+        let equal = entry.is_some_and(|entry| &*entry.value == value);
+        if equal {
+            state.store.remove(key);
+            count += 1;
+        }
+    }
+    reply.count(count);
+    Ok(())
+}
+
+/// Sets several keys if all are absent, or if all are still this.
+pub(crate) fn write_set_all<'k>(
+    keys: impl ExactSizeIterator<Item = &'k [u8]>,
+    absent: bool,
+    value: &[u8],
+    deadline: Deadline,
+    out: &mut Encoder<'_>,
+) {
+    out.byte(Op::SetAll as u8)
+        .byte(u8::from(absent))
+        .bytes(value);
+    deadline.encode(out);
+    write_keys(keys, out);
+}
+
+pub(super) fn set_all(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (absent, value) = (from.byte()? != 0, from.bytes()?);
+    let (deadline, keys) = (Deadline::decode(from)?, from.keys()?);
+    from.end()?;
+    for key in keys {
+        let fits = if absent {
+            !state.store.contains(key)
+        } else {
+            let Ok(entry) = string(state.store, key, reply) else {
+                return Ok(());
+            };
+            entry.is_some_and(|entry| &*entry.value == value)
+        };
+        if !fits {
+            reply.integer(0);
+            return Ok(());
+        }
+    }
+    // The value is sent once and kept for each key.
+    state.budget.take(value.len().saturating_mul(keys.len()))?;
+    for key in keys {
+        match deadline {
+            Deadline::Never => state.put(key, value, None),
+            Deadline::At(at) => state.put(key, value, Some(at)),
+            Deadline::Past => {
+                state.store.remove(key);
+            }
+        }
+    }
+    reply.count(keys.len());
+    Ok(())
+}
+
+/// Takes a lock of Redisson, once more if it is held already. `now_ms` is for the reply alone.
+pub(crate) fn write_lock(
+    key: &[u8],
+    holder: &[u8],
+    deadline: Deadline,
+    now_ms: u64,
+    out: &mut Encoder<'_>,
+) {
+    out.byte(Op::Lock as u8).bytes(key).bytes(holder);
+    deadline.encode(out);
+    out.word(now_ms);
+}
+
+/// Replies with nothing if it is taken, or with how long the other one still has it.
+pub(super) fn lock(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (key, holder) = (from.key()?, from.bytes()?);
+    let (deadline, now_ms) = (Deadline::decode(from)?, from.word()?);
+    from.end()?;
+    let count = match held(state.store, key, holder) {
+        Held::Absent => 1,
+        Held::Own(count) => count.saturating_add(1),
+        Held::Other => {
+            let deadline = state.store.get(key).and_then(|entry| entry.deadline);
+            let left = deadline.map(|at| at.saturating_sub(now_ms));
+            reply.integer(left.map_or(-1, |ms| i64::try_from(ms).unwrap_or(i64::MAX)));
+            return Ok(());
+        }
+        Held::String => {
+            reply.error(WRONG_TYPE);
+            return Ok(());
+        }
+    };
+    hold(state, key, Lock { count, holder }, deadline);
+    reply.null();
+    Ok(())
+}
+
+/// Who waits hears of it: channel and message.
+pub(crate) type Tell<'a> = (&'a [u8], &'a [u8]);
+
+/// Gives back a lock of Redisson.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unlock<'a> {
+    pub(crate) key: Key<'a>,
+    pub(crate) holder: &'a [u8],
+    /// Of what is left, if it was taken more than once.
+    pub(crate) deadline: Deadline,
+    /// Remembers the reply for a repetition: a key of its own, and its deadline.
+    pub(crate) latch: Option<(Key<'a>, Deadline)>,
+    pub(crate) tell: Option<Tell<'a>>,
+}
+
+impl<'a> Unlock<'a> {
+    pub(crate) fn write(&self, out: &mut Encoder<'_>) {
+        out.byte(Op::Unlock as u8)
+            .bytes(self.key.bytes())
+            .bytes(self.holder);
+        self.deadline.encode(out);
+        out.byte(u8::from(self.latch.is_some()));
+        if let Some((key, deadline)) = self.latch {
+            deadline.encode(out.bytes(key.bytes()));
+        }
+        write_tell(self.tell, out);
+    }
+
+    fn read(from: &mut Decoder<'a>) -> Result<Self, Fault> {
+        let (key, holder) = (from.key()?, from.bytes()?);
+        let deadline = Deadline::decode(from)?;
+        let latch = match from.byte()? {
+            0 => None,
+            1 => Some((from.key()?, Deadline::decode(from)?)),
+            _ => return Err(Fault::Malformed),
+        };
+        let tell = read_tell(from)?;
+        Ok(Self {
+            key,
+            holder,
+            deadline,
+            latch,
+            tell,
+        })
+    }
+}
+
+fn write_tell(tell: Option<Tell<'_>>, out: &mut Encoder<'_>) {
+    out.byte(u8::from(tell.is_some()));
+    if let Some((channel, message)) = tell {
+        out.bytes(channel).bytes(message);
+    }
+}
+
+fn read_tell<'a>(from: &mut Decoder<'a>) -> Result<Option<Tell<'a>>, Malformed> {
+    match from.byte()? {
+        0 => Ok(None),
+        1 => Ok(Some((from.bytes()?, from.bytes()?))),
+        _ => Err(Malformed),
+    }
+}
+
+/// Replies with 1 if it is free now, 0 if it is still held, nothing if it was another's.
+pub(super) fn unlock(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let asked = Unlock::read(from)?;
+    from.end()?;
+    if let Some((latch, _)) = asked.latch {
+        let Ok(entry) = string(state.store, latch, reply) else {
+            return Ok(());
+        };
+        if let Some(entry) = entry {
+            match parse_integer(&entry.value) {
+                Some(number) => reply.integer(number),
+                None => reply.null(),
+            }
+            return Ok(());
+        }
+    }
+    let left = match held(state.store, asked.key, asked.holder) {
+        Held::Absent | Held::Other => {
+            reply.null();
+            return Ok(());
+        }
+        Held::String => {
+            reply.error(WRONG_TYPE);
+            return Ok(());
+        }
+        Held::Own(count) => count.saturating_sub(1),
+    };
+    let free = left == 0;
+    if free {
+        state.store.remove(asked.key);
+        channels::tell(state, asked.tell);
+    } else {
+        let lock = Lock {
+            count: left,
+            holder: asked.holder,
+        };
+        hold(state, asked.key, lock, asked.deadline);
+    }
+    match asked.latch {
+        Some((latch, Deadline::At(at))) => {
+            state.put(latch, if free { b"1" } else { b"0" }, Some(at));
+        }
+        Some((latch, Deadline::Never)) => state.put(latch, if free { b"1" } else { b"0" }, None),
+        Some((_, Deadline::Past)) | None => {}
+    }
+    reply.integer(i64::from(free));
+    Ok(())
+}
+
+/// Gives locks of Redisson that are still held a longer life: keys and holders in turns.
+pub(crate) fn write_renew<'k>(
+    pairs: impl ExactSizeIterator<Item = (&'k [u8], &'k [u8])>,
+    deadline: Deadline,
+    each: bool,
+    out: &mut Encoder<'_>,
+) {
+    out.byte(Op::RenewLocks as u8).byte(u8::from(each));
+    deadline.encode(out);
+    out.length(2 * pairs.len());
+    for (key, holder) in pairs {
+        out.bytes(key).bytes(holder);
+    }
+}
+
+/// Replies with 1 or 0, or with one of them for each lock.
+pub(super) fn renew(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let each = from.byte()? != 0;
+    let (deadline, pairs) = (Deadline::decode(from)?, from.pairs()?);
+    from.end()?;
+    if !each && pairs.len() != 1 {
+        return Err(Fault::Malformed);
+    }
+    let mut answers = Vec::with_capacity(pairs.len());
+    for (key, holder) in pairs {
+        match held(state.store, key, holder) {
+            Held::Own(count) => {
+                hold(state, key, Lock { count, holder }, deadline);
+                answers.push(1);
+            }
+            Held::Absent | Held::Other => answers.push(0),
+            Held::String => {
+                reply.error(WRONG_TYPE);
+                return Ok(());
+            }
+        }
+    }
+    if each {
+        reply.array(answers.len());
+    }
+    answers.iter().for_each(|answer| reply.integer(*answer));
+    Ok(())
+}
+
+/// Frees a lock, whoever holds it.
+pub(crate) fn write_break(key: &[u8], tell: Option<Tell<'_>>, out: &mut Encoder<'_>) {
+    out.byte(Op::BreakLock as u8).bytes(key);
+    write_tell(tell, out);
+}
+
+pub(super) fn break_lock(
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let (key, tell) = (from.key()?, read_tell(from)?);
+    from.end()?;
+    let removed = state.store.remove(key);
+    if removed {
+        channels::tell(state, tell);
+    }
+    reply.integer(i64::from(removed));
+    Ok(())
+}
+
+fn write_holder(count: bool, r: &Request<'_>, out: &mut Encoder<'_>) {
+    out.byte(Op::LockHolder as u8)
+        .byte(u8::from(count))
+        .bytes(r.at(0))
+        .bytes(r.at(1));
+}
+
+fn encode_hexists(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    write_holder(false, r, out);
+    Ok(())
+}
+
+fn encode_hget(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    write_holder(true, r, out);
+    Ok(())
+}
+
+/// HEXISTS and HGET of a lock record, whose field is its holder.
+pub(super) fn holder(
+    from: &mut Decoder<'_>,
+    state: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let count = from.byte()? != 0;
+    let (key, holder) = (from.key()?, from.bytes()?);
+    from.end()?;
+    let times = match held(state.store, key, holder) {
+        Held::String => {
+            reply.error(WRONG_TYPE);
+            return Ok(());
+        }
+        Held::Own(times) => Some(times),
+        Held::Absent | Held::Other => None,
+    };
+    if count {
+        reply.optional(
+            times
+                .map(|times| times.to_string())
+                .as_ref()
+                .map(String::as_bytes),
+        );
+    } else {
+        reply.integer(i64::from(times.is_some()));
+    }
+    Ok(())
+}

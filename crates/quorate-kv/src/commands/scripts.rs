@@ -1,0 +1,18 @@
+//! EVAL, EVALSHA and SCRIPT, for the scripts that are known ([`crate::scripts`]).
+
+use crate::command::{Handler, Local, ScriptBy, Spec};
+
+/// The family.
+pub const COMMANDS: &[Spec] = &[
+    Spec {
+        flags: &["noscript", "movablekeys"],
+        handler: Handler::Script(ScriptBy::Text),
+        ..Spec::local("eval", -3, Local::Script)
+    },
+    Spec {
+        flags: &["noscript", "movablekeys"],
+        handler: Handler::Script(ScriptBy::Hash),
+        ..Spec::local("evalsha", -3, Local::Script)
+    },
+    Spec::local("script", -2, Local::Script),
+];

@@ -1,0 +1,248 @@
+//! Who is connected, as CLIENT tells it.
+
+use quorate_replica::front::{ConnectionId, Endpoints, Requests};
+
+use super::{Shared, connection::Connection, subcommands};
+use crate::{
+    command::{Local, SYNTAX},
+    resp::{
+        reply::Reply,
+        request::{Arguments, parse_integer},
+    },
+};
+
+/// Where a connection stands in the roster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Seat(usize);
+
+/// What is told of a connection. Its numbers are those of its last event.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Guest {
+    pub(super) id: ConnectionId,
+    pub(super) endpoints: Endpoints,
+    pub(super) name: String,
+    /// What the client's library says of itself.
+    pub(super) library: String,
+    pub(super) library_version: String,
+    /// Unix time in milliseconds: when it came,
+    pub(super) opened_ms: u64,
+    /// and when it was last heard.
+    pub(super) seen_ms: u64,
+    /// Its last command.
+    pub(super) command: &'static str,
+    pub(super) channels: usize,
+    /// Commands queued since MULTI.
+    pub(super) queued: Option<usize>,
+    pub(super) protocol: u8,
+    pub(super) stale: bool,
+    /// Requests that are not answered.
+    pub(super) waiting: usize,
+    /// Bytes of replies that were not sent,
+    pub(super) output_bytes: usize,
+    /// and all memory that is held for it.
+    pub(super) held_bytes: usize,
+}
+
+impl Guest {
+    /// The line that CLIENT LIST has, with the fields that clients look for. What has no meaning here
+    /// is 0.
+    pub(super) fn line(&self, now_ms: u64) -> String {
+        let seconds = |since: u64| now_ms.saturating_sub(since) / 1000;
+        let mut flags = String::new();
+        for (flag, set) in [
+            ('P', self.channels > 0),
+            ('x', self.queued.is_some()),
+            ('r', self.stale),
+        ] {
+            if set {
+                flags.push(flag);
+            }
+        }
+        if flags.is_empty() {
+            flags.push('N');
+        }
+        let queued = self
+            .queued
+            .map_or_else(|| "-1".to_owned(), |count| count.to_string());
+        format!(
+            "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db=0 sub={} psub=0 ssub=0 \
+             multi={queued} qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll={} omem={} \
+             tot-mem={} events=r cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}\n",
+            self.id.0,
+            self.endpoints.peer,
+            self.endpoints.local,
+            self.name,
+            seconds(self.opened_ms),
+            seconds(self.seen_ms),
+            self.channels,
+            self.waiting,
+            self.output_bytes,
+            self.held_bytes,
+            self.command,
+            self.protocol,
+            self.library,
+            self.library_version,
+        )
+    }
+}
+
+/// All connections.
+#[derive(Debug, Default)]
+pub(super) struct Roster {
+    seats: Vec<Option<Guest>>,
+    free: Vec<Seat>,
+    /// Connections since the start.
+    pub(super) came: u64,
+}
+
+impl Roster {
+    pub(super) fn enter(&mut self, guest: Guest) -> Seat {
+        self.came += 1;
+        match self.free.pop() {
+            Some(seat) => {
+                self.seats[seat.0] = Some(guest);
+                seat
+            }
+            None => {
+                self.seats.push(Some(guest));
+                Seat(self.seats.len() - 1)
+            }
+        }
+    }
+
+    pub(super) fn leave(&mut self, seat: Seat) {
+        if self.guest(seat).is_some() {
+            self.seats[seat.0] = None;
+            self.free.push(seat);
+        }
+    }
+
+    pub(super) fn guest(&mut self, seat: Seat) -> Option<&mut Guest> {
+        self.seats.get_mut(seat.0)?.as_mut()
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.seats.len() - self.free.len()
+    }
+
+    /// All of them, those that came first in front.
+    pub(super) fn all(&self) -> Vec<&Guest> {
+        let mut guests: Vec<&Guest> = self.seats.iter().flatten().collect();
+        guests.sort_unstable_by_key(|guest| guest.id);
+        guests
+    }
+}
+
+impl Connection {
+    /// CLIENT and its subcommands.
+    pub(super) fn client(
+        &self,
+        arguments: &Arguments<'_>,
+        shared: &mut Shared,
+        requests: &dyn Requests,
+        r: &mut Reply<'_>,
+    ) {
+        let now_ms = requests.wall_ms();
+        match &*arguments.at(1).to_ascii_lowercase() {
+            b"id" => r.integer(i64::try_from(self.id.0).unwrap_or(i64::MAX)),
+            b"getname" => {
+                let name = shared
+                    .roster
+                    .guest(self.seat)
+                    .map(|guest| guest.name.as_bytes());
+                r.optional(name.filter(|name| !name.is_empty()));
+            }
+            b"setname" => match self.set_name(arguments.at(2), shared) {
+                Ok(()) => r.ok(),
+                Err(text) => r.error(text),
+            },
+            b"setinfo" => self.set_info(arguments, shared, r),
+            b"no-evict" | b"no-touch" => r.ok(),
+            b"info" => {
+                self.sign(now_ms, shared);
+                let guest = shared.roster.guest(self.seat);
+                r.verbatim(&guest.map_or_else(String::new, |guest| guest.line(now_ms)));
+            }
+            b"list" => {
+                self.sign(now_ms, shared);
+                list(arguments, shared, now_ms, r);
+            }
+            _ => subcommands::help(Local::Client, r),
+        }
+    }
+
+    /// What the library says of itself.
+    fn set_info(&self, arguments: &Arguments<'_>, shared: &mut Shared, r: &mut Reply<'_>) {
+        let Some(guest) = shared.roster.guest(self.seat) else {
+            return r.ok();
+        };
+        let option = arguments.at(2).to_ascii_lowercase();
+        let field = match &*option {
+            b"lib-name" => &mut guest.library,
+            b"lib-ver" => &mut guest.library_version,
+            _ => {
+                let option = arguments.at(2).escape_ascii();
+                return r.error(&format!("ERR Unrecognized option '{option}'"));
+            }
+        };
+        match label(arguments.at(3)) {
+            Some(text) => {
+                *field = text;
+                r.ok();
+            }
+            None => {
+                let option = String::from_utf8_lossy(&option);
+                r.error(&format!(
+                    "ERR {option} cannot contain spaces, newlines or special characters."
+                ));
+            }
+        }
+    }
+}
+
+/// A text that fits into a line of CLIENT LIST.
+pub(super) fn label(text: &[u8]) -> Option<String> {
+    const LABEL_BYTES_MAX: usize = 256;
+    let fits = text.len() <= LABEL_BYTES_MAX && text.iter().all(u8::is_ascii_graphic);
+    fits.then(|| String::from_utf8_lossy(text).into_owned())
+}
+
+/// CLIENT LIST [TYPE normal|…] [ID id …].
+fn list(arguments: &Arguments<'_>, shared: &Shared, now_ms: u64, r: &mut Reply<'_>) {
+    let option = arguments.at(2).to_ascii_lowercase();
+    let mut ids = None;
+    let mut none = false;
+    match (&*option, arguments.len()) {
+        (_, 2) => {}
+        (b"type", 4) => match &*arguments.at(3).to_ascii_lowercase() {
+            b"normal" | b"pubsub" => {}
+            b"master" | b"replica" | b"slave" => none = true,
+            other => {
+                let other = other.escape_ascii();
+                return r.error(&format!("ERR Unknown client type '{other}'"));
+            }
+        },
+        (b"id", 4..) => {
+            let given: Option<Vec<i64>> = arguments.from(3).iter().map(parse_integer).collect();
+            match given {
+                Some(given) => ids = Some(given),
+                None => return r.error("ERR Invalid client ID"),
+            }
+        }
+        _ => return r.error(SYNTAX),
+    }
+    let listens = (option == b"type").then(|| arguments.at(3).eq_ignore_ascii_case(b"pubsub"));
+    let wanted = |guest: &&Guest| {
+        let id = i64::try_from(guest.id.0).unwrap_or(i64::MAX);
+        !none
+            && ids.as_ref().is_none_or(|ids| ids.contains(&id))
+            && listens.is_none_or(|listens| listens == (guest.channels > 0))
+    };
+    let guests = shared.roster.all();
+    let lines = guests
+        .into_iter()
+        .filter(wanted)
+        .map(|guest| guest.line(now_ms));
+    r.verbatim(&lines.collect::<String>());
+}

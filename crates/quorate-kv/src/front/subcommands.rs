@@ -1,0 +1,99 @@
+//! Commands that are families: which second words they know, and what is said of others.
+
+use crate::{
+    command::{Local, Refusal},
+    resp::{reply::Reply, request::Arguments},
+};
+
+/// The second words of a command, with the number of arguments as for commands, both words included.
+const fn words_of(local: Local) -> Option<(&'static str, &'static [(&'static str, i8)])> {
+    Some(match local {
+        Local::Client => (
+            "client",
+            &[
+                ("getname", 2),
+                ("help", 2),
+                ("id", 2),
+                ("info", 2),
+                ("list", -2),
+                ("no-evict", 3),
+                ("no-touch", 3),
+                ("setinfo", 4),
+                ("setname", 3),
+            ],
+        ),
+        Local::Command => (
+            "command",
+            &[
+                ("count", 2),
+                ("docs", -2),
+                ("getkeys", -3),
+                ("help", 2),
+                ("info", -2),
+                ("list", -2),
+            ],
+        ),
+        Local::Config => (
+            "config",
+            &[("get", -3), ("help", 2), ("resetstat", 2), ("set", -4)],
+        ),
+        Local::Script => (
+            "script",
+            &[
+                ("exists", -3),
+                ("flush", -2),
+                ("help", 2),
+                ("kill", 2),
+                ("load", 3),
+            ],
+        ),
+        _ => return None,
+    })
+}
+
+/// Whether the second word is one that the command knows; in Redis' words, a transaction does not
+/// survive one that is not.
+pub(super) fn check(local: Local, arguments: &Arguments<'_>) -> Result<(), String> {
+    let (Some((name, words)), Some(word)) = (words_of(local), arguments.iter().nth(1)) else {
+        return Ok(());
+    };
+    let known = words
+        .iter()
+        .find(|(known, _)| word.eq_ignore_ascii_case(known.as_bytes()));
+    let Some((known, arity)) = known else {
+        let word: String = word
+            .iter()
+            .take(64)
+            .map(|&byte| super::connection::printable(byte))
+            .collect();
+        let name = name.to_ascii_uppercase();
+        return Err(format!("ERR unknown subcommand '{word}'. Try {name} HELP."));
+    };
+    let least = usize::from(arity.unsigned_abs());
+    let fits = if *arity < 0 {
+        arguments.len() >= least
+    } else {
+        arguments.len() == least
+    };
+    if fits {
+        Ok(())
+    } else {
+        let command = format!("{name}|{known}");
+        Err(Refusal::Arity.text(&command).into_owned())
+    }
+}
+
+/// What `CLIENT HELP` and its like say.
+pub(super) fn help(local: Local, r: &mut Reply<'_>) {
+    let Some((name, words)) = words_of(local) else {
+        return;
+    };
+    r.array(words.len() + 1);
+    let name = name.to_ascii_uppercase();
+    r.simple(&format!(
+        "{name} <subcommand> [<arg> ...]; docs/commands.md says more. Subcommands are:"
+    ));
+    for (word, _) in words {
+        r.simple(&word.to_ascii_uppercase());
+    }
+}

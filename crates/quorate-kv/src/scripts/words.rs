@@ -1,0 +1,105 @@
+//! The words of a Lua text, so that texts that differ in blanks, comments and quotes alone are equal.
+
+/// Words and signs with one zero byte behind each; strings in their own form, so that no other text
+/// looks like one, and in small letters, as names of commands are the same in both. Semicolons say
+/// nothing in Lua and are left out.
+pub(super) fn canonical(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(&first) = rest.first() {
+        let length = match first {
+            blank if blank.is_ascii_whitespace() || blank == b';' => 1,
+            b'-' if rest.starts_with(b"--") => comment(rest),
+            b'"' | b'\'' => {
+                let length = string(rest);
+                out.push(b'"');
+                out.extend(inside(&rest[..length]).to_ascii_lowercase());
+                out.push(0);
+                length
+            }
+            word if is_of_word(word) => {
+                let length = rest.iter().take_while(|&&byte| is_of_word(byte)).count();
+                out.extend_from_slice(&rest[..length]);
+                out.push(0);
+                length
+            }
+            sign => {
+                out.extend_from_slice(&[sign, 0]);
+                1
+            }
+        };
+        rest = rest.get(length..).unwrap_or(&[]);
+    }
+    out
+}
+
+const fn is_of_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+/// Length of a comment: to the end of its line, or to its brackets.
+fn comment(text: &[u8]) -> usize {
+    let end = |mark: &[u8]| text.windows(mark.len()).position(|part| part == mark);
+    if text.starts_with(b"--[[") {
+        end(b"]]").map_or(text.len(), |at| at + 2)
+    } else {
+        end(b"\n").map_or(text.len(), |at| at + 1)
+    }
+}
+
+/// Length of a string with its quotes; to the end of the text if it has no end.
+fn string(text: &[u8]) -> usize {
+    let quote = text[0];
+    let mut at = 1;
+    while let Some(&byte) = text.get(at) {
+        match byte {
+            b'\\' => at += 2,
+            byte if byte == quote => return at + 1,
+            _ => at += 1,
+        }
+    }
+    text.len()
+}
+
+/// A string without its quotes.
+fn inside(string: &[u8]) -> &[u8] {
+    let inside = &string[1..];
+    inside.strip_suffix(&string[..1]).unwrap_or(inside)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> String {
+        String::from_utf8(canonical(text.as_bytes()))
+            .unwrap()
+            .replace('\0', "|")
+    }
+
+    #[test]
+    fn words_signs_and_strings_are_told_apart() {
+        assert_eq!(words("a  b;c"), "a|b|c|");
+        assert_eq!(words("x=='Y z'"), "x|=|=|\"y z|");
+        assert_eq!(
+            words("#KEYS[1] ~= \"q'\" -- c\nend"),
+            "#|KEYS|[|1|]|~|=|\"q'|end|"
+        );
+        assert_eq!(words("a--[[ b\n c ]]d"), "a|d|");
+        assert_eq!(words(r"'a\'b' c"), r#""a\'b|c|"#);
+        assert_ne!(words("'a'"), words("a"));
+    }
+
+    #[test]
+    fn texts_without_an_end_have_one() {
+        for text in ["'abc", "--", "--[[ x", "'\\", "\"", "--[[", "'a\\'"] {
+            words(text);
+        }
+        for length in 0..6u32 {
+            for number in 0..7usize.pow(length) {
+                let byte = |place| b"-['\\\"] "[number / 7usize.pow(place) % 7];
+                canonical(&(0..length).map(byte).collect::<Vec<u8>>());
+            }
+        }
+    }
+}

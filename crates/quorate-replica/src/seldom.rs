@@ -1,0 +1,42 @@
+//! Says something that may happen very often, because strangers choose how often, once a second.
+
+use quorate_core::time::Time;
+
+/// The pause between two lines.
+const PAUSE_MS: u64 = 1000;
+
+/// What was said last, and what was not since.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Seldom {
+    silent_until: Time,
+    untold: u64,
+}
+
+impl Seldom {
+    /// Whether it may be said now; with how often it happened since it was said last, untold.
+    pub fn say(&mut self, now: Time) -> Option<u64> {
+        // A clock that was set back does not silence for longer.
+        let until = self.silent_until.min(now.plus_ms(PAUSE_MS));
+        if now < until {
+            self.untold += 1;
+            return None;
+        }
+        self.silent_until = now.plus_ms(PAUSE_MS);
+        Some(std::mem::take(&mut self.untold))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_happens_often_is_said_once_a_second_with_a_count() {
+        let mut seldom = Seldom::default();
+        assert_eq!(seldom.say(Time(5)), Some(0));
+        assert_eq!(seldom.say(Time(6)), None);
+        assert_eq!(seldom.say(Time(1_000_004)), None);
+        assert_eq!(seldom.say(Time(1_000_005)), Some(2));
+        assert_eq!(seldom.say(Time(9_000_000)), Some(0));
+    }
+}
