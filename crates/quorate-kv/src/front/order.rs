@@ -147,6 +147,8 @@ pub(super) struct Order {
     open_writes: usize,
     /// and reads between them.
     open_in_order: usize,
+    /// Places of all writes that were sent are below.
+    sent_below: u64,
     /// Writes that are not sent.
     held: usize,
     /// Reads in runs.
@@ -281,6 +283,7 @@ impl Order {
             Ok(()) => {
                 self.push(State::Writing(tag), version, command.len(), returning);
                 self.cursor = number + 1;
+                self.sent_below = number + 1;
                 self.open_writes += 1;
             }
             Err(failure) => {
@@ -502,6 +505,7 @@ impl Order {
         match sent {
             Ok(()) => {
                 self.open_writes += 1;
+                self.sent_below = number + 1;
                 if let Some(place) = self.place(number) {
                     place.state = State::Writing(tag);
                 }
@@ -702,8 +706,9 @@ impl Connection {
             Some(State::InOrder(_, read)) => {
                 let stale = read.stale;
                 order.open_in_order -= 1;
-                if stale {
-                    // The writes before it have failed as well; the state of this node will do.
+                if stale && order.sent_below <= number {
+                    // The writes before it have failed as well, and there are none behind it that the
+                    // state of this node could show.
                     return order.query(number, &mut own, shared, requests);
                 }
             }
