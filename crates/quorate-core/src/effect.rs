@@ -123,7 +123,8 @@ pub enum Effect {
         /// Their value.
         value: Value,
     },
-    /// Find the bytes of this value, first at `from`, then anywhere; report with `Input::Held`.
+    /// Find the bytes of this value, first here, then at `from`, then anywhere; keep them while the
+    /// slot is open, and report with `Input::Held`.
     Fetch {
         /// Who should have them.
         from: NodeId,

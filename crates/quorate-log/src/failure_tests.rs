@@ -147,6 +147,29 @@ fn a_full_disk_is_busy_until_there_is_room() {
     assert_eq!(read_all(&mut log, 1, 101).len(), 100);
 }
 
+/// The log waits longer and longer between attempts, in calls; who has a clock says when that is enough.
+#[test]
+fn who_has_a_clock_ends_the_wait() {
+    for calls in 200..232 {
+        let disk = MemoryDisk::new();
+        let (mut log, _) = open(&disk);
+        vote(&mut log, 1, 3000, 1);
+        settle(&mut log);
+        disk.set_out_of_descriptors(true);
+        fill(&mut log, 2, 100);
+        for _ in 0..calls {
+            log.poll().unwrap();
+        }
+        assert!(log.is_short());
+        disk.set_out_of_descriptors(false);
+        log.try_again();
+        for _ in 0..3 {
+            log.poll().unwrap();
+        }
+        assert!(!log.is_short(), "after {calls} calls");
+    }
+}
+
 /// Whoever takes all descriptors cannot end a log: it writes on in the segments that it has open, then
 /// waits, and goes on.
 #[test]

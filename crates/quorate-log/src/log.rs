@@ -373,6 +373,18 @@ impl<D: Disk> Log<D> {
         Some(format!("{what} the next segment: {failure}"))
     }
 
+    /// Whether something is too short: room, or descriptors. It is tried again after some calls of
+    /// [`Self::poll`]; the log has no clock.
+    pub fn is_short(&self) -> bool {
+        self.pool.failure().is_some() || self.reads.is_short()
+    }
+
+    /// Enough time has passed since the last attempt: the next [`Self::poll`] tries again.
+    pub fn try_again(&mut self) {
+        self.pool.try_again();
+        self.reads.try_again();
+    }
+
     /// What the disk said when a segment could not be made; gone once one can be made again.
     pub fn segment_failure(&self) -> Option<&DiskError> {
         self.pool.failure()

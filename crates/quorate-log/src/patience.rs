@@ -23,6 +23,16 @@ impl Patience {
         self.failures += 1;
     }
 
+    /// Enough time has passed: the next call may try.
+    pub(crate) const fn end(&mut self) {
+        self.skips = 0;
+    }
+
+    /// Whether the last attempt failed.
+    pub(crate) const fn is_tried(&self) -> bool {
+        self.failures > 0
+    }
+
     /// It went well.
     pub(crate) const fn succeeded(&mut self) {
         (self.failures, self.skips) = (0, 0);

@@ -210,6 +210,12 @@ impl Pool {
         }
     }
 
+    /// What failed is tried again with the next call.
+    pub(crate) const fn try_again(&mut self) {
+        self.making.end();
+        self.opening.end();
+    }
+
     /// Why the log will soon lack a segment, or does: one could not be made, or not be opened.
     pub(crate) fn failure(&self) -> Option<&DiskError> {
         self.not_opened.as_ref().or(self.not_made.as_ref())

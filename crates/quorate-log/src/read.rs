@@ -129,6 +129,16 @@ impl Reads {
         disk.start_read(id, span.at, buffer, bytes);
     }
 
+    /// Whether a read waits because a file could not be opened.
+    pub(crate) const fn is_short(&self) -> bool {
+        self.refused.is_tried()
+    }
+
+    /// Such reads are tried again with the next call.
+    pub(crate) const fn try_again(&mut self) {
+        self.refused.end();
+    }
+
     /// Batches were read.
     pub(crate) fn on_read<D: Disk>(
         &mut self,

@@ -251,6 +251,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             due_at: now,
             wall_ms: 0,
             retry_at: None,
+            short_retry_at: now,
             watch: Watch::new(now, pursuit),
             probe: Probe::new(repeat_ms),
             events: Events::default(),

@@ -51,8 +51,8 @@ use crate::{
 
 /// How often the leader asks its service for what is due.
 const DUE_MS: u64 = 10;
-/// A stop that waits for room on the disk looks for it this often.
-const FULL_RETRY_MS: u64 = 10;
+/// A log that lacks room or descriptors looks for them this often, however quiet it is.
+const SHORT_RETRY_MS: u64 = 100;
 /// How long records linger in a log that nobody waits for.
 const LINGER_MS: u64 = 5;
 
@@ -109,6 +109,8 @@ pub struct Replica<D: Disk, S: StateMachine> {
     pub(crate) history: History,
     /// A peer's buffer was full, or a read had to wait: try again then.
     pub(crate) retry_at: Option<Time>,
+    /// The log lacks room or descriptors: it tries again then.
+    pub(crate) short_retry_at: Time,
     // What people hear of it.
     pub(crate) watch: Watch,
     pub(crate) probe: Probe,
@@ -284,16 +286,16 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// work left.
     pub fn wake_at(&self, now: Time) -> Option<Time> {
         if self.stop.is_silent() {
-            // Only the disk is waited for. It does not say when a full one has room again.
-            let full = self.log.busy_reason().is_some();
+            // Only the disk is waited for.
             return match self.stop {
                 Stop::Writing if self.all_written() => Some(now),
-                Stop::Writing if full => Some(now.plus_ms(FULL_RETRY_MS)),
+                Stop::Writing => self.short_retry(),
                 _ => None,
             };
         }
         if !self.unread_votes.is_empty() {
-            let parts = [self.log_reads.wake_at(now), self.probe.wake_at()];
+            let reads = self.log_reads.wake_at(now);
+            let parts = [reads, self.probe.wake_at(), self.short_retry()];
             return parts.into_iter().flatten().min();
         }
         if self.has_work() {
@@ -313,8 +315,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.write_by,
             self.stop.deadline(),
             self.tend_at(now),
+            self.short_retry(),
         ];
         parts.into_iter().flatten().min()
+    }
+
+    /// A disk does not say when it has room again.
+    fn short_retry(&self) -> Option<Time> {
+        self.log.is_short().then_some(self.short_retry_at)
     }
 
     /// Who wants to be woken when, for whoever wonders why a replica does not come to rest.
@@ -595,6 +603,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     fn poll_log(&mut self, now: Time, plane: &mut dyn Plane, front: &mut dyn Front) {
+        if self.short_retry().is_some_and(|at| at <= now) {
+            self.log.try_again();
+            self.short_retry_at = now.plus_ms(SHORT_RETRY_MS);
+        }
         let polled = self.log.poll();
         let oldest = self.log.writes().next();
         let written_to = oldest.map_or(self.log.next_seq(), |(seq, _)| seq);

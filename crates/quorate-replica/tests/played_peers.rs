@@ -9,7 +9,7 @@ use quorate_core::{
     node_id::{Member, NodeId},
     record::Class,
     slot::{Slot, SlotRange},
-    value::Value,
+    value::{BatchName, Value},
 };
 use quorate_replica::{
     front::Tag,
@@ -75,7 +75,9 @@ struct Stage(Cluster<Count>);
 
 impl Stage {
     fn new() -> Self {
-        let options = Cluster::<Count>::options(3, Class::Durable);
+        let mut options = Cluster::<Count>::options(3, Class::Durable);
+        // What nobody needs any more goes at once.
+        options.limits.recent_bytes = 1;
         let mut cluster = Cluster::with_options(options, 1, |_| Count::default());
         cluster.start(ONE);
         let now = cluster.now();
@@ -319,4 +321,65 @@ fn inherited_batch_is_not_proposed_twice() {
     let counters = stage.0.replica(ONE).counters();
     assert_eq!(counters.batches_skipped, 0);
     assert_eq!(counters.batches_applied, 2);
+}
+
+/// [value-3] A leader proposes behind an inherited value whose bytes it lacks: its own votes wait, and
+/// until they come the bytes of its proposals stay, whatever else passes by.
+#[test]
+fn bytes_of_proposals_stay_until_the_leader_votes_for_them() {
+    let mut stage = Stage::new();
+    stage.elected();
+    let first = stage.0.write(ONE, b"first");
+    stage.healthy_until(|stage| stage.ended(first).is_some());
+    let at = stage.decided_to();
+    stage.follows(2, ballot(1, 1), ballot(1, 1), at);
+    stage.follows(3, ballot(1, 1), ballot(2, 3), at);
+    stage.0.run_ms(30);
+    let next = stage.0.replica(ONE).node().phase1().unwrap().ballot;
+    let inherited = batch(3, 1, b"inherited");
+    let extent = Extent {
+        range: SlotRange::one(at),
+        ballot: ballot(2, 3),
+        value: inherited.0,
+        class: Class::Durable,
+    };
+    stage.promises(3, next, at, vec![extent]);
+    stage.0.run_ms(1);
+    let second = stage.0.write(ONE, b"second");
+    for counter in 1..=3 {
+        let (value, bytes) = batch(2, counter, b"forwarded");
+        let bytes = &bytes;
+        stage.hears(2, Frame::Forward { value, bytes });
+    }
+    let proposed = stage.leading().unwrap().tally.next();
+    assert!(proposed >= at.plus(5), "{proposed:?}");
+    stage.hears(
+        3,
+        Frame::FetchReply {
+            value: inherited.0,
+            bytes: Some(&inherited.1),
+        },
+    );
+    stage.healthy_until(|stage| stage.decided_to() >= proposed);
+    assert_eq!(stage.0.replica(ONE).error(), None);
+    stage.healthy_until(|stage| stage.ended(second).is_some());
+}
+
+/// A batch of an origin that nobody knows: it is decided, and then skipped.
+fn batch(origin: u32, counter: u64, command: &[u8]) -> (Value, Vec<u8>) {
+    let length = u32::try_from(command.len()).unwrap();
+    let mut bytes = vec![1];
+    bytes.extend(77u64.to_le_bytes());
+    bytes.extend(counter.to_le_bytes());
+    bytes.push(0);
+    bytes.extend(length.to_le_bytes());
+    bytes.extend(command);
+    let name = BatchName {
+        origin: NodeId(origin),
+        boot: 1,
+        counter,
+        length: u32::try_from(bytes.len()).unwrap(),
+        checksum: quorate_wire::checksum(&bytes),
+    };
+    (Value::Batch(name), bytes)
 }

@@ -335,6 +335,15 @@ impl Node {
         } else {
             self.wait(now, source, message, held, effects);
         }
+        let voted = self.run.voted_to(message.ballot) >= proposal.range.to;
+        if with_bytes && value.has_bytes() && !voted {
+            // [value-3] The own vote comes later, and nobody else may have the bytes by then.
+            effects.push(Effect::Fetch {
+                from: source,
+                value,
+                slot: proposal.range.from,
+            });
+        }
     }
 
     fn phase2a(&self, proposal: &Proposal, with_bytes: bool) -> Phase2a {
