@@ -47,7 +47,8 @@ const HELP: &str = "cargo xtask NAME
   tuner overload|step|default [--rounds N] [NAME…]
                    four times the load that can be served; steps of the load; the
                    fixed default beside the nodes' own choice
-  spec             rules of docs/spec without code or without a test
+  spec             rules that are neither cited by code nor named as lacking, ids of
+                   no rule; rules without a test or a mutant
   tidy             facts about the tree that are wrong";
 
 fn main() -> ExitCode {

@@ -1,107 +1,296 @@
-//! Rules of the protocol book that no code, or no test, speaks of: a report, not a gate.
+//! Rules of the book: each is cited by the code or named as lacking, and each id that is cited exists.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
 };
 
 use crate::shell::{Failed, root};
 
+/// The pages of rules. Others of that folder begin list items with ids, too.
+const PAGES: [&str; 3] = [
+    "docs/spec/protocol.md",
+    "docs/spec/ring.md",
+    "docs/spec/offload.md",
+];
+const DIVERGENCES: &str = "docs/spec/divergences.md";
+/// Its second table; in the first one are rules that the code follows in another way, or in part.
+const LACKING: &str = "## Not built yet";
+/// Where the number of rules is told to people.
+const NUMBERS: &str = "docs/spec/model.md";
+
 /// Runs the task.
 pub(crate) fn run() -> Result<(), Failed> {
-    let root = root();
-    let rules = rules(&fs::read_to_string(root.join("docs/spec/protocol.md"))?);
-    let mut cited: BTreeMap<String, Places> = BTreeMap::new();
-    let mut files = Vec::new();
-    sources(&root.join("crates"), &mut files)?;
-    for file in files {
-        count(&file, &fs::read_to_string(&file)?, &rules, &mut cited);
+    let book = Book::read(&root())?;
+    book.report();
+    let faults = book.faults();
+    faults.iter().for_each(|fault| println!("{fault}"));
+    if faults.is_empty() {
+        Ok(())
+    } else {
+        Err(Failed(format!("{} faults", faults.len())))
     }
-    let none = Places::default();
-    let places = |rule: &String| cited.get(rule).unwrap_or(&none);
-    report(
-        "without code or test",
-        rules.iter().filter(|rule| places(rule) == &none),
-    );
-    report(
-        "without a test",
-        rules
-            .iter()
-            .filter(|rule| places(rule).code && !places(rule).test),
-    );
-    println!("{} rules", rules.len());
-    Ok(())
 }
 
-/// Where a rule is cited.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Places {
-    code: bool,
-    test: bool,
+/// Where an id stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Code,
+    Test,
+    /// A fault that takes the rule out, and must be found.
+    Mutant,
+    Page,
 }
 
-fn report<'a>(what: &str, rules: impl Iterator<Item = &'a String>) {
-    let rules: Vec<&str> = rules.map(String::as_str).collect();
-    println!("{what} ({}): {}", rules.len(), rules.join(" "));
+#[derive(Debug, PartialEq, Eq)]
+struct Citation {
+    id: String,
+    place: Place,
+    line: usize,
 }
 
-/// A rule begins a list item with its id in brackets.
-fn rules(text: &str) -> BTreeSet<String> {
-    let id = |line: &str| {
-        let (id, _) = line.trim_start().strip_prefix("- [")?.split_once(']')?;
-        let (name, number) = id.rsplit_once('-')?;
-        let plain = name.chars().all(|letter| letter.is_ascii_alphanumeric());
-        (plain && number.chars().all(|digit| digit.is_ascii_digit())).then(|| id.to_owned())
-    };
-    text.lines().filter_map(id).collect()
+/// The rules, and everything that speaks of them.
+#[derive(Default)]
+struct Book {
+    rules: BTreeSet<String>,
+    /// With the file of each.
+    cited: Vec<(String, Citation)>,
+    /// Named in a table of the divergences; `era-*` stands for all of that name.
+    differently: BTreeSet<String>,
+    lacking: BTreeSet<String>,
+    numbers_page: String,
+    faults: Vec<String>,
 }
 
-fn sources(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), Failed> {
+impl Book {
+    fn read(root: &Path) -> Result<Self, Failed> {
+        let mut files = Vec::new();
+        for folder in ["crates", "docs", "fuzz"] {
+            walk(&root.join(folder), &mut files)?;
+        }
+        let pages = fs::read_dir(root)?.map(|entry| entry.map(|entry| entry.path()));
+        files.extend(pages.collect::<Result<Vec<_>, _>>()?);
+        let mut book = Self::default();
+        for file in files.iter().filter(|file| kind(file).is_some()) {
+            let name = file.strip_prefix(root).unwrap_or(file);
+            book.add(&name.to_string_lossy(), &fs::read_to_string(file)?);
+        }
+        Ok(book)
+    }
+
+    fn add(&mut self, name: &str, text: &str) {
+        if PAGES.contains(&name) {
+            for id in text.lines().filter_map(defined) {
+                if !self.rules.insert(id.clone()) {
+                    self.faults.push(format!("{name}: [{id}] is a rule twice"));
+                }
+            }
+        }
+        if name == DIVERGENCES {
+            let (first, second) = text.split_once(LACKING).unwrap_or((text, ""));
+            self.differently = named(first);
+            self.lacking = named(second);
+        }
+        if name == NUMBERS {
+            text.clone_into(&mut self.numbers_page);
+        }
+        let cited = citations(name, text).into_iter();
+        self.cited
+            .extend(cited.map(|citation| (name.to_owned(), citation)));
+    }
+
+    fn has(&self, rule: &str, place: Place) -> bool {
+        let is =
+            |(_, citation): &(String, Citation)| citation.id == rule && citation.place == place;
+        self.cited.iter().any(is)
+    }
+
+    fn is_lacking(&self, rule: &str) -> bool {
+        is_named(&self.lacking, rule)
+    }
+
+    fn built(&self) -> impl Iterator<Item = &str> {
+        let rules = self.rules.iter().map(String::as_str);
+        rules.filter(|rule| !self.is_lacking(rule))
+    }
+
+    fn numbers(&self) -> String {
+        let built = self.built().count();
+        let taken_out = self.built().filter(|rule| self.has(rule, Place::Mutant));
+        numbers(self.rules.len(), built, taken_out.count())
+    }
+
+    fn report(&self) {
+        let list = |what: &str, rules: Vec<&str>| {
+            println!("{what} ({}): {}", rules.len(), rules.join(" "));
+        };
+        let tested = |rule: &&str| self.has(rule, Place::Test) || self.has(rule, Place::Mutant);
+        list(
+            "built, without a test",
+            self.built().filter(|rule| !tested(rule)).collect(),
+        );
+        let taken_out = |rule: &&str| self.has(rule, Place::Mutant);
+        list(
+            "built, without a mutant",
+            self.built().filter(|rule| !taken_out(rule)).collect(),
+        );
+        println!("{}", self.numbers());
+    }
+
+    fn faults(&self) -> Vec<String> {
+        let mut faults = self.faults.clone();
+        for (file, Citation { id, line, place }) in &self.cited {
+            let known = match id.strip_suffix("-*") {
+                Some(_) => self.rules.iter().any(|rule| covers(id, rule)),
+                None => self.rules.contains(id),
+            };
+            if !known {
+                let pages = PAGES.join(", ");
+                faults.push(format!("{file}:{line}: [{id}] is no rule of {pages}"));
+            }
+            if *place == Place::Code && self.is_lacking(id) {
+                faults.push(format!(
+                    "{file}:{line}: cites [{id}], which {DIVERGENCES} names as not built yet: take it out \
+                     there, or say in the first table what is built"
+                ));
+            }
+        }
+        for rule in &self.rules {
+            let differs = is_named(&self.differently, rule);
+            if !self.has(rule, Place::Code) && !differs && !self.is_lacking(rule) {
+                faults.push(format!(
+                    "[{rule}]: no code cites it, and {DIVERGENCES} does not name it: cite it where it is \
+                     followed, or say there what is so instead, and why that is safe"
+                ));
+            }
+            if differs && self.is_lacking(rule) {
+                faults.push(format!("{DIVERGENCES}: [{rule}] is in both tables"));
+            }
+        }
+        let numbers = self.numbers();
+        if !self.numbers_page.contains(&numbers) {
+            faults.push(format!("{NUMBERS} does not say: {numbers}"));
+        }
+        faults
+    }
+}
+
+fn numbers(rules: usize, built: usize, taken_out: usize) -> String {
+    format!(
+        "Of {rules} rules {built} are built, wholly or in part; mutants take out {taken_out} of those."
+    )
+}
+
+/// Test data is text; a mutant is TOML; what programs of other languages say is no citation.
+fn kind(file: &Path) -> Option<&str> {
+    let kind = file.extension()?.to_str()?;
+    ["rs", "txt", "toml", "md"].contains(&kind).then_some(kind)
+}
+
+fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), Failed> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        if path.is_dir() {
-            sources(&path, files)?;
-        } else if path
-            .extension()
-            .is_some_and(|ending| ending == "rs" || ending == "txt" || ending == "toml")
-        {
+        if !path.is_dir() {
             files.push(path);
+        } else if !path.ends_with("target") && !path.ends_with("corpus") {
+            walk(&path, files)?;
         }
     }
     Ok(())
 }
 
-/// A file of tests, or what stands behind `#[cfg(test)]`, is test; so is a mutant, which lists the
-/// rules that it takes out.
-fn count(file: &Path, text: &str, rules: &BTreeSet<String>, cited: &mut BTreeMap<String, Places>) {
-    let name = file.to_string_lossy();
-    let all_tests = [
+/// `p1-6`, or `p1-*` for all of the name.
+fn is_id(text: &str) -> bool {
+    let Some((name, number)) = text.rsplit_once('-') else {
+        return false;
+    };
+    let mut letters = name.chars();
+    let plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
+    let digits = !number.is_empty() && number.chars().all(|digit| digit.is_ascii_digit());
+    letters
+        .next()
+        .is_some_and(|first| first.is_ascii_lowercase())
+        && letters.all(plain)
+        && (digits || number == "*")
+}
+
+fn covers(named: &str, rule: &str) -> bool {
+    named.strip_suffix('*').map_or(named == rule, |family| {
+        let number = rule.strip_prefix(family);
+        number.is_some_and(|rest| rest.chars().all(|digit| digit.is_ascii_digit()))
+    })
+}
+
+fn is_named(names: &BTreeSet<String>, rule: &str) -> bool {
+    names.iter().any(|named| covers(named, rule))
+}
+
+/// What stands in brackets.
+fn ids(line: &str) -> impl Iterator<Item = &str> {
+    let parts = line.split('[').skip(1);
+    let inside = parts.filter_map(|part| part.split_once(']').map(|(id, _)| id));
+    inside.filter(|id| is_id(id))
+}
+
+/// A rule begins a list item with its id.
+fn defined(line: &str) -> Option<String> {
+    let (id, _) = line.strip_prefix("- [")?.split_once(']')?;
+    is_id(id).then(|| id.to_owned())
+}
+
+/// What the first column of a table names.
+fn named(text: &str) -> BTreeSet<String> {
+    let first = |line: &'_ str| line.strip_prefix('|')?.split('|').next().map(str::to_owned);
+    let columns: Vec<String> = text.lines().filter_map(first).collect();
+    columns
+        .iter()
+        .flat_map(|column| ids(column))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// A file of tests, or a module behind `#[cfg(test)]`, is test. A mutant lists the rules that it takes
+/// out; one that nothing is expected to find proves nothing.
+fn citations(name: &str, text: &str) -> Vec<Citation> {
+    let tests = [
         "/tests/",
         "/testdata/",
         "_tests.rs",
+        "_races.rs",
         "quorate-sim/",
         "quorate-model/",
+        "fuzz/",
     ];
-    let mut test = all_tests.iter().any(|part| name.contains(part));
-    for line in text.lines() {
-        test |= line.trim() == "#[cfg(test)]";
-        if let Some(list) = line.strip_prefix("rules = [") {
-            for id in list.split('"').filter(|id| rules.contains(*id)) {
-                cited.entry(id.to_owned()).or_default().test = true;
+    let mut place = match name {
+        _ if name.ends_with(".md") => Place::Page,
+        "crates/quorate-log/src/mutant.rs" => Place::Mutant,
+        _ if tests.iter().any(|part| name.contains(part)) => Place::Test,
+        _ => Place::Code,
+    };
+    let proves = !text.lines().any(|line| line == "expect = \"none\"");
+    let mut found = Vec::new();
+    let mut lines = (1..).zip(text.lines()).peekable();
+    while let Some((line, words)) = lines.next() {
+        let next = lines.peek().map_or("", |(_, next)| next);
+        if words.trim() == "#[cfg(test)]" && next.starts_with("mod ") && next.ends_with('{') {
+            place = Place::Test;
+        }
+        let list = words
+            .strip_prefix("rules = ")
+            .or(words.strip_prefix("rule = "));
+        if let Some(list) = list.filter(|_| name.contains("/mutants/") && proves) {
+            for id in list.split('"').filter(|id| is_id(id)) {
+                let (id, place) = (id.to_owned(), Place::Mutant);
+                found.push(Citation { id, place, line });
             }
         }
-        for part in line.split('[').skip(1) {
-            let Some((id, _)) = part.split_once(']') else {
-                continue;
-            };
-            if rules.contains(id) {
-                let places = cited.entry(id.to_owned()).or_default();
-                places.test |= test;
-                places.code |= !test;
-            }
+        for id in ids(words) {
+            let id = id.to_owned();
+            found.push(Citation { id, place, line });
         }
     }
+    found
 }
 
 #[cfg(test)]
@@ -109,33 +298,83 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_are_found_with_their_places() {
+    fn every_rule_is_cited_or_named_as_lacking() {
+        let book = Book::read(&root()).unwrap();
+        assert!(book.rules.len() > 100, "the pages were found");
+        assert_eq!(book.faults(), Vec::<String>::new());
+    }
+
+    /// Four rules, one of each kind, and whatever a case adds.
+    fn book(files: &[(&str, &str)]) -> Vec<String> {
+        let mut book = Book::default();
         let rules =
-            rules("- [disk-1] The log…\n- [p1-6]† x\n- [see](a.md)\ntext [disk-2] inside\n");
-        assert_eq!(rules.iter().collect::<Vec<_>>(), ["disk-1", "p1-6"]);
-        let mut cited = BTreeMap::new();
-        let text = "// [p1-6] why\n#[cfg(test)]\nmod tests { // [disk-1]\n}";
-        count(Path::new("crates/a/src/b.rs"), text, &rules, &mut cited);
-        let mutant = "rules = [\"p1-6\", \"none-1\"]";
-        count(
-            Path::new("crates/a/mutants/b.toml"),
-            mutant,
-            &rules,
-            &mut cited,
-        );
-        assert_eq!(
-            cited["p1-6"],
-            Places {
-                code: true,
-                test: true
-            }
-        );
-        assert_eq!(
-            cited["disk-1"],
-            Places {
-                code: false,
-                test: true
-            }
-        );
+            "- [one-1] Cited.\n- [one-2]† Otherwise.\n- [two-1] Not at all.\n- [two-12] Nor this.";
+        book.add(PAGES[0], rules);
+        let tables =
+            "| Rule |\n|---|\n| [one-2] | as [one-1] |\n## Not built yet\n| [two-*] | [one-1] |";
+        book.add(DIVERGENCES, tables);
+        book.add("crates/a/src/b.rs", "//! It is so ([one-1]).");
+        book.add("crates/a/mutants/c.toml", "rules = [\"one-1\", \"one-2\"]");
+        book.add(NUMBERS, &numbers(4, 2, 2));
+        for (name, text) in files {
+            book.add(name, text);
+        }
+        book.faults()
+    }
+
+    fn fault(files: &[(&str, &str)]) -> String {
+        let faults = book(files);
+        assert_eq!(faults.len(), 1, "{faults:?}");
+        faults[0].clone()
+    }
+
+    #[test]
+    fn a_book_in_order_has_no_fault() {
+        assert_eq!(book(&[]), Vec::<String>::new());
+        let test = "#[cfg(test)]\nmod tests {\n// [two-1]\n}";
+        assert_eq!(book(&[("crates/a/src/d.rs", test)]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn ids_of_no_page_are_seen() {
+        let places = [
+            ("crates/a/tests/d.rs", "x\n// y [one-3]", ":2: [one-3]"),
+            ("crates/a/mutants/d.toml", "rule = \"one-4\"", ":1: [one-4]"),
+            ("README.md", "[none-*]", ":1: [none-*]"),
+        ];
+        for (file, text, at) in places {
+            let said = fault(&[(file, text)]);
+            assert!(
+                said.starts_with(&format!("{file}{at} is no rule")),
+                "{said}"
+            );
+        }
+    }
+
+    #[test]
+    fn tables_that_are_not_so_are_seen() {
+        let built = |text| ("crates/a/src/d.rs", text);
+        let said = fault(&[built("#[cfg(test)]\nmod d;\n// [two-12]")]);
+        assert!(said.contains("d.rs:3: cites [two-12], which"), "{said}");
+
+        let both = "| [one-2] |\n## Not built yet\n| [two-*] [one-2] |";
+        let said = fault(&[(DIVERGENCES, both), (NUMBERS, &numbers(4, 1, 1))]);
+        assert!(said.ends_with("[one-2] is in both tables"), "{said}");
+
+        let neither = "| more of [one-2] |\n## Not built yet\n| [two-1] |";
+        let said = fault(&[(DIVERGENCES, neither), (NUMBERS, &numbers(4, 3, 2))]);
+        assert!(said.starts_with("[two-12]: no code cites it"), "{said}");
+
+        let said = fault(&[(PAGES[1], "- [one-1] Again.")]);
+        assert_eq!(said, "docs/spec/ring.md: [one-1] is a rule twice");
+    }
+
+    #[test]
+    fn numbers_that_are_not_so_are_seen() {
+        let said = fault(&[(NUMBERS, &numbers(4, 4, 2))]);
+        assert!(said.ends_with(&numbers(4, 2, 2)), "{said}");
+        let file = "crates/a/mutants/c.toml";
+        let found_by_nobody = "rules = [\"two-1\"]\nexpect = \"none\"";
+        assert_eq!(book(&[(file, found_by_nobody)]), Vec::<String>::new());
     }
 }

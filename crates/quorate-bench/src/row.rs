@@ -18,7 +18,7 @@ pub struct Setting {
     pub scenario: String,
     /// Whose figures these are.
     pub system: String,
-    /// `durable`, `volatile` or `unknown`.
+    /// `durable`, `volatile` or `unknown`; every row says it ([class-5]).
     pub durability: String,
     /// `lsm`, `memory`, `none` or `unknown`.
     pub store: String,

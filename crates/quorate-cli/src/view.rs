@@ -26,6 +26,7 @@ pub(crate) struct NodeView {
     pub(crate) decided: u64,
     pub(crate) applied: u64,
     pub(crate) durable: u64,
+    /// Said in both classes: a volatile group may lose what it acknowledged ([class-5]).
     pub(crate) durability: String,
     pub(crate) store: String,
     pub(crate) log_bytes: u64,

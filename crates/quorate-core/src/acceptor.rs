@@ -166,7 +166,8 @@ impl Acceptor {
         Ok(range)
     }
 
-    /// Votes; the vote is a promise too. Returns whether more than the last run changed.
+    /// Votes; the vote is a promise too, so a lower ballot never replaces a higher one ([p2-2]).
+    /// Returns whether more than the last run changed.
     pub fn cast(
         &mut self,
         ballot: Ballot,

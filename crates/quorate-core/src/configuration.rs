@@ -21,7 +21,8 @@ pub struct Voter {
     pub member: Member,
     /// At least 1.
     pub weight: u32,
-    /// A member that gets no payload while it is not needed, and never leads ([aux-1]).
+    /// A member with weight that never leads ([aux-1], [aux-3]). It gets every proposal, bytes
+    /// included: sparing it those is not built yet.
     pub auxiliary: bool,
 }
 

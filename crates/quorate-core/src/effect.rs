@@ -28,7 +28,7 @@ pub enum Role {
     Leader,
     /// Has no weight in the configuration: learns, does not vote.
     Learner,
-    /// Has weight, but gets no payload while it is not needed, and never leads ([aux-3]).
+    /// Votes and learns as a follower does, bytes included, and never leads ([aux-3]).
     Auxiliary,
 }
 

@@ -1,6 +1,6 @@
 //! Who tries to lead, and when: pre-votes, randomised time-outs, back-off ([live-1], [live-2]).
 //!
-//! Liveness only: nothing here can write a promise or a vote.
+//! Liveness only ([model-5]): nothing here can write a promise or a vote.
 
 use alloc::vec::Vec;
 
@@ -124,7 +124,7 @@ impl Election {
         self.heard.is_some_and(|at| now.since_us(at) < self.min_us)
     }
 
-    /// The next time-out, drawn anew.
+    /// The next time-out, drawn anew; longer after failed attempts ([live-3]).
     pub fn rearm(&mut self, now: Time) {
         let spread = self.max_us - self.min_us;
         let mut wait = self.min_us;

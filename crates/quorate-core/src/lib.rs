@@ -32,7 +32,8 @@
 //! 4. [`node`]: joins the roles.
 //! 5. `tests/testdata/*.txt`: what nodes say to each other, story by story.
 //!
-//! Rule ids such as [p2-1] refer to `docs/spec/protocol.md`.
+//! Rule ids such as [p2-1] refer to `docs/spec/protocol.md`; `docs/spec/divergences.md` names those that
+//! nothing here follows yet.
 //!
 //! # Example
 //!

@@ -51,7 +51,8 @@ impl Eras {
         }
     }
 
-    /// [era-5] Whether votes of this ballot count in the first undecided slot.
+    /// [era-5] Whether votes of this ballot count in the first undecided slot. No others, and why
+    /// that is enough: [era-7].
     pub fn counts(&self, ballot: Ballot) -> bool {
         ballot.era == self.era || ballot.era.next() == self.era
     }

@@ -33,7 +33,7 @@ pub struct StreamName {
     pub number: u32,
 }
 
-/// What a slot decides (design §2, [value-1]).
+/// What a slot decides ([value-1]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Value {
     /// Nothing happens. Fills holes; one range may cover any number of slots.

@@ -1,4 +1,4 @@
-//! What a node remembers after a restart, read from its log.
+//! What a node remembers after a restart, read from its log ([model-2]).
 
 use std::collections::{BTreeMap, VecDeque};
 

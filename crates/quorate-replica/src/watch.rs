@@ -14,7 +14,8 @@ use crate::{
 
 /// Between two looks.
 const LOOK_EVERY_MS: u64 = 50;
-/// A write of the log that takes longer is slow: most disks need a hundredth of that.
+/// A write of the log that takes longer is slow, which is told, and no death ([live-3]): most disks
+/// need a hundredth of that.
 const SLOW_WRITE_MS: u64 = 200;
 /// A write that has not ended after this long is told of before it ends, and again after twice as
 /// long.

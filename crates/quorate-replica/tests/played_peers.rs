@@ -1,11 +1,13 @@
 //! One replica; its peers are played by the test. What was in flight in a ballot belongs to that
-//! ballot: the next one, of the same leader too, may decide something else in its slots.
+//! ballot: the next one, of the same leader too, may decide something else in its slots. What they say
+//! of slots that are far away, or long decided, changes nothing.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use quorate_core::{
     ballot::{Ballot, Era},
+    extents::Vote,
     leader::Leading,
-    message::{Extent, Heartbeat, HeartbeatReply, Message, Phase1b, Phase2b},
+    message::{Extent, Heartbeat, HeartbeatReply, Message, Phase1b, Phase2a, Phase2b},
     node_id::{Member, NodeId},
     record::Class,
     slot::{Slot, SlotRange},
@@ -321,6 +323,172 @@ fn inherited_batch_is_not_proposed_twice() {
     let counters = stage.0.replica(ONE).counters();
     assert_eq!(counters.batches_skipped, 0);
     assert_eq!(counters.batches_applied, 2);
+}
+
+/// A proposal of a leader that has decided everything below `decided_to`.
+fn proposal(ballot: Ballot, range: SlotRange, value: Value, decided_to: Slot) -> Message {
+    Message::Phase2a(Phase2a {
+        ballot,
+        range,
+        value,
+        prefix: 0,
+        decided_to,
+        own_volatile_to: range.to,
+        own_durable_to: range.to,
+        with_bytes: false,
+    })
+}
+
+/// The votes that the replica holds, as ⟨first slot, one past the last, ballot⟩.
+fn votes_held(stage: &Stage) -> Vec<(u64, u64, Ballot)> {
+    let acceptor = stage.0.replica(ONE).node().acceptor();
+    let run = |vote: Vote| (vote.range.from.0, vote.range.to.0, vote.ballot);
+    acceptor.votes().map(run).collect()
+}
+
+/// Features G5, [p2-3]: an acceptor that is further behind than its window votes for nothing beyond it,
+/// and overwrites nothing; the bound is exact, and lasts over a restart.
+#[test]
+fn slots_beyond_the_window_get_no_vote() {
+    let mut stage = Stage::new();
+    let window = Cluster::<Count>::options(3, Class::Durable).window_slots;
+    let (first, second) = (ballot(1, 2), ballot(2, 3));
+    stage.tell(
+        2,
+        proposal(first, SlotRange::one(Slot(1)), Value::NoOp, Slot(1)),
+    );
+    let voted = vec![(1, 2, first)];
+    assert_eq!(votes_held(&stage), voted);
+    // Nothing is decided here, so the window ends below this slot.
+    let end = Slot(1 + window);
+    let far = [
+        SlotRange::one(end),
+        SlotRange::new(Slot(end.0 - 1), end.next()),
+        SlotRange::new(Slot(1), end.next()),
+        SlotRange::one(Slot(1 + 2 * window)),
+        SlotRange::one(Slot(u64::MAX - 2)),
+    ];
+    for range in far {
+        let before = range.from;
+        stage.tell(3, proposal(second, range, Value::NoOp, before));
+        assert_eq!(votes_held(&stage), voted, "{range}");
+    }
+    stage.0.run_ms(1);
+    stage.0.crash(ONE);
+    stage.0.start(ONE);
+    assert_eq!(votes_held(&stage), voted);
+    let last = SlotRange::one(Slot(end.0 - 1));
+    stage.tell(3, proposal(second, last, Value::NoOp, last.from));
+    assert_eq!(
+        votes_held(&stage),
+        [(1, 2, first), (last.from.0, end.0, second)]
+    );
+}
+
+/// Features G5: a late proposal for a slot that is decided gets no vote, whatever its ballot; nor are the
+/// votes there told of, but where they end ([p1-3]).
+#[test]
+fn decided_slots_get_no_further_vote() {
+    let mut stage = Stage::new();
+    let (first, second) = (ballot(1, 2), ballot(2, 3));
+    let other = Value::AllocateNode { nonce: 7 };
+    let (ten, decided_to) = (SlotRange::new(Slot(1), Slot(11)), Slot(9));
+    stage.tell(2, proposal(first, ten, Value::NoOp, Slot(1)));
+    stage.tell(
+        2,
+        Message::Decided {
+            ballot: first,
+            decided_to,
+        },
+    );
+    assert_eq!(stage.decided_to(), decided_to);
+    let voted = vec![(9, 11, first)];
+    assert_eq!(votes_held(&stage), voted);
+    for slot in 1..9 {
+        let late = SlotRange::one(Slot(slot));
+        stage.tell(2, proposal(first, late, Value::NoOp, Slot(1)));
+        stage.tell(3, proposal(second, late, other, Slot(1)));
+        assert_eq!(votes_held(&stage), voted, "{late}");
+    }
+    // Of what is late in part, that part is left out.
+    stage.tell(3, proposal(second, ten, Value::NoOp, Slot(1)));
+    assert_eq!(votes_held(&stage), [(9, 11, second)]);
+    let ballot = ballot(3, 2);
+    stage.tell(
+        2,
+        Message::Phase1a {
+            ballot,
+            from: Slot(1),
+        },
+    );
+    stage.0.run_ms(1);
+    let heard = stage.tell(
+        2,
+        Message::Phase1a {
+            ballot,
+            from: Slot(1),
+        },
+    );
+    let promise = heard.frames().into_iter().find_map(|frame| match frame {
+        Frame::Protocol {
+            message: Message::Phase1b(promise),
+            ..
+        } => Some(promise),
+        _ => None,
+    });
+    let promise = promise.expect("a promise that is durable is repeated at once");
+    assert_eq!(promise.floor, decided_to);
+    let told: Vec<SlotRange> = promise.extents.iter().map(|extent| extent.range).collect();
+    assert_eq!(told, [SlotRange::new(Slot(9), Slot(11))]);
+}
+
+/// Features G5: votes for slots that were never proposed, or are long decided, and decisions of slots far
+/// away, decide nothing. A vote for what this leader did not propose is an alarm ([count-1]).
+#[test]
+fn reports_of_far_and_decided_slots_decide_nothing() {
+    let mut stage = Stage::new();
+    stage.elected();
+    let first = stage.0.write(ONE, b"first");
+    stage.healthy_until(|stage| stage.ended(first).is_some());
+    let (at, leads) = (stage.decided_to(), ballot(1, 1));
+    let second = stage.0.write(ONE, b"second");
+    stage.0.run_ms(1);
+    let next = stage.leading().unwrap().tally.next();
+    assert_eq!(next, at.next(), "one proposal is undecided");
+    let check = stage.0.replica(ONE).node().run().check;
+    let alarms = |stage: &Stage| stage.0.replica(ONE).counters().alarms;
+    let vote = |from, to| Phase2b {
+        ballot: leads,
+        from,
+        volatile_to: to,
+        durable_to: to,
+        check,
+    };
+    for late in [
+        vote(Slot(1), at),
+        vote(Slot(0), Slot(1)),
+        vote(at, at),
+        vote(next, at),
+    ] {
+        stage.tell(2, Message::Phase2b(late));
+        assert_eq!((stage.decided_to(), alarms(&stage)), (at, 0), "{late:?}");
+    }
+    for (count, to) in (1..).zip([next.next(), Slot(1 << 40), Slot(u64::MAX)]) {
+        stage.tell(2, Message::Phase2b(vote(at, to)));
+        assert_eq!((stage.decided_to(), alarms(&stage)), (at, count), "{to}");
+    }
+    for slot in [1, next.0, 1 << 40, u64::MAX - 2].map(Slot) {
+        let range = SlotRange::one(slot);
+        let value = Value::AllocateNode { nonce: 7 };
+        stage.tell(2, Message::Learn { range, value });
+        assert_eq!(stage.decided_to(), at, "{range}");
+    }
+    assert_eq!(stage.leads_in(), Some(leads));
+    stage.healthy_until(|stage| stage.ended(second).is_some());
+    assert_eq!(
+        stage.ended(second).cloned(),
+        Some(Outcome::Written(b"2".to_vec()))
+    );
 }
 
 /// [value-3] A leader proposes behind an inherited value whose bytes it lacks: its own votes wait, and

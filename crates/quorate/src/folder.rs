@@ -259,7 +259,7 @@ fn ask_founder(
 }
 
 /// A number that tells this folder from another one with the same node id. It is on disk before the
-/// founder hears of it: a node that crashes while it joins may ask again.
+/// founder hears of it ([join-2]): a node that crashes while it joins may ask again.
 struct Nonce {
     value: u64,
     _lock: File,

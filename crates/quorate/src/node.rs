@@ -77,7 +77,7 @@ impl Starter<'_> {
 /// Opens the log, rebuilds what the node knows, and joins it with a service and a front.
 ///
 /// A new process start is recorded first ([volatile-1]); a node that may have forgotten votes comes
-/// back in a new incarnation.
+/// back in a new incarnation, any other one as who it was ([volatile-3]).
 pub fn open<S: StateMachine, F: Front>(
     settings: &Settings,
     mut identity: Identity,

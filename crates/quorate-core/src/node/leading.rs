@@ -305,6 +305,7 @@ impl Node {
 
     /// Binds the next slots of this ballot to a value, and asks everybody for votes: first the
     /// others, then this node's own acceptor, so that nobody waits for two disks in a row ([p2-4]).
+    /// That is an acceptor like any other: if its disk is slow, the others decide ([p2-5]).
     fn propose(
         &mut self,
         now: Time,

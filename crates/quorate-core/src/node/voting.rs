@@ -262,7 +262,7 @@ impl Node {
         }
     }
 
-    /// Says how far this node's votes in the newest ballot are.
+    /// Says how far this node's votes in the newest ballot are: to its leader only ([p2-7]).
     pub(super) fn report_run(&mut self, effects: &mut Effects) {
         if let Some(vote) = self.pending.vote(&self.run, self.run_durable_to) {
             self.speak_vote(self.run.ballot.node, vote, effects);
