@@ -235,7 +235,7 @@ pub struct Leading {
     pub before: Option<Tally>,
     /// First slot proposed in the current ballot.
     pub began: Slot,
-    /// A reconfiguration proposed in this ballot and not decided yet ([era-8]).
+    /// The last reconfiguration proposed in this ballot, if it is not decided yet ([era-8]).
     pub changing: Option<Slot>,
 }
 

@@ -115,4 +115,5 @@ stories! {
     late_word_of_a_decision
     standing_leader_repeats_1a
     lost_decision_is_learned_again
+    inherited_changes_bind_reads
 }

@@ -805,19 +805,28 @@ impl Node {
         if !eras.of(era).is_some_and(blocks) || !blocks(eras.current()) {
             return false;
         }
-        // A change that this ballot proposed may be decided, and used for phase 1 by a node that
-        // knows it, before this leader does.
-        let coming = leading.changing.and_then(|slot| {
-            let mut proposals = leading.tally.proposals_from(slot);
-            proposals.next().map(|proposal| proposal.value)
-        });
-        match coming {
-            Some(Value::Reconfigure { era: named, change }) if named == eras.era() => eras
-                .current()
-                .changed(change)
-                .map_or(true, |next| blocks(&next)),
-            _ => true,
+        if leading.changing.is_none() {
+            return true;
         }
+        // Changes that this ballot proposed may be decided, one after the other, and be used for
+        // phase 1 by a node that knows it, before this leader does. It proposes one at a time, and may
+        // have inherited several.
+        let (mut era, mut coming) = (eras.era(), eras.current().clone());
+        for proposal in leading.tally.proposals_from(self.learner.decided_to()) {
+            // [era-4] What names another era, or is invalid, will change nothing.
+            let Value::Reconfigure { era: named, change } = proposal.value else {
+                continue;
+            };
+            if named == era
+                && let Ok(next) = coming.changed(change)
+            {
+                if !blocks(&next) {
+                    return false;
+                }
+                (era, coming) = (era.next(), next);
+            }
+        }
+        true
     }
 
     /// Phase 1 of this node, if one is under way, comes to nothing.
