@@ -324,3 +324,56 @@ fn a_node_without_its_log_does_not_help_to_forget() {
         }
     }
 }
+
+/// [volatile-1] The log of node 1 is put back from a copy, as somebody may do it who means well; its store
+/// is not. It has forgotten votes, and the store tells.
+#[test]
+fn a_log_older_than_its_store_is_found_out() {
+    let mut cluster = Cluster::start(3, &[]);
+    let kept = |key: &str| {
+        cluster
+            .client_from(2)
+            .run(&[b"SET", key.as_bytes(), b"kept"])
+    };
+    assert_eq!(kept("old"), Ok(Reply::Simple("OK".to_owned())));
+    cluster.wait_until_equal();
+    let data = cluster.node(1).spec.data.clone();
+    let (log, copy) = (data.join("log"), data.join("../copy of the log"));
+    let copy_files = |from: &std::path::Path, to: &std::path::Path| {
+        std::fs::create_dir_all(to).unwrap();
+        for entry in std::fs::read_dir(from).unwrap() {
+            let path = entry.unwrap().path();
+            std::fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
+        }
+    };
+    let stop = |cluster: &mut Cluster| {
+        signal(cluster.node(1), Signal::TERM);
+        wait_end(cluster.node(1));
+    };
+    stop(&mut cluster);
+    copy_files(&log, &copy);
+    cluster.node(1).restart().unwrap();
+    let kept = |key: &str| {
+        cluster
+            .client_from(1)
+            .run(&[b"SET", key.as_bytes(), b"kept"])
+    };
+    assert_eq!(kept("new"), Ok(Reply::Simple("OK".to_owned())));
+    cluster.wait_until_equal();
+    stop(&mut cluster);
+    copy_files(&copy, &log);
+    cluster.node(1).restart().unwrap();
+    let learner = wait_for("node 1 to say what it is", || {
+        let status = cluster.status(1)?;
+        (status["role"] == "learner").then_some(status)
+    });
+    let error = learner["error"].as_str().unwrap();
+    assert!(error.contains("may have forgotten votes"), "{error}");
+    let said = std::fs::read_to_string(&cluster.node(1).spec.stderr).unwrap();
+    assert!(said.contains("the store has all slots below"), "{said}");
+    cluster.wait_until_equal();
+    for id in 1..=3 {
+        let found = cluster.client_of(id).ask(&[b"GET", b"new"]);
+        assert_eq!(found, Ok(Reply::Bulk(b"kept".to_vec())), "node {id}");
+    }
+}

@@ -110,6 +110,10 @@ impl StateMachine for Service {
         (applied_to, meta)
     }
 
+    fn logged(&mut self, to: Slot) {
+        self.store.logged(to);
+    }
+
     fn health(&mut self) -> Health {
         self.store.health()
     }

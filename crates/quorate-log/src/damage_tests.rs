@@ -225,6 +225,32 @@ fn missing_end_of_a_log_means_forgetting() {
     }
 }
 
+/// [volatile-1] A store beside the log tells that the log has lost its end, where nothing else does.
+#[test]
+fn store_that_knows_more_than_the_log_means_forgetting() {
+    let disk = twenty(100);
+    let open = |stored_to, owns_up| {
+        let options = LogOptions {
+            stored_to: Slot(stored_to),
+            incarnation: Incarnation(u32::from(owns_up)),
+            owns_up,
+            ..options()
+        };
+        let (_, recovery) = Log::open(disk.attach(), options).unwrap();
+        let damage = recovery.damage.unwrap_or_default();
+        (damage.forgotten, damage.places)
+    };
+    for stored_to in [0, 1, 20, 21] {
+        assert_eq!(open(stored_to, false), (false, vec![]), "{stored_to}");
+    }
+    for stored_to in [22, 1000, u64::MAX] {
+        let what = "and the log ends before slot 21";
+        let (forgotten, places) = open(stored_to, false);
+        assert!(forgotten && places[0].contains(what), "{places:?}");
+        assert!(!open(stored_to, true).0, "it is owned up to");
+    }
+}
+
 /// A folder that was never written to has forgotten nothing; nor has one of before numbers were
 /// written down, unless it is empty although it has run.
 #[test]

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use quorate_core::{
     node_id::{Incarnation, NodeId},
     record::{HardState, Record, RecordSeq},
-    slot::SlotRange,
+    slot::{Slot, SlotRange},
     value::Value,
 };
 
@@ -52,6 +52,9 @@ pub struct LogOptions {
     /// Its incarnation was raised because votes or promises are gone; whatever is missing now is
     /// known to be.
     pub owns_up: bool,
+    /// A store beside the log has everything below, and took it only from records on stable storage:
+    /// a log that does not know as much has lost its end ([volatile-1]).
+    pub stored_to: Slot,
     /// Votes for batches gather up to this many bytes, or until [`Log::hurry`], before a write
     /// starts: for a class that does not wait for the disk. 0: it starts at once.
     pub linger_bytes: usize,
@@ -70,6 +73,7 @@ impl LogOptions {
             depth: 2,
             used: false,
             owns_up: false,
+            stored_to: Slot(0),
             linger_bytes: 0,
         }
     }

@@ -92,6 +92,8 @@ pub(crate) fn recover<D: Disk>(
     let lost = lost_segments(last, made, options.used);
     let highest = last.max(made).unwrap_or_default();
     let (mut recovery, index) = memory.into_recovery(&walked, options.incarnation);
+    let whole = recovery.damage.is_none();
+    let lost = lost.or_else(|| lost_end(&recovery, &index, options.stored_to).filter(|_| whole));
     if let Some(place) = lost {
         let damage = recovery.damage.get_or_insert_default();
         damage.forgotten = true;
@@ -124,6 +126,16 @@ fn lost_segments(last: Option<Segment>, made: Option<Segment>, used: bool) -> Op
         }
         _ => None,
     }
+}
+
+/// [volatile-1] The same of records: the store beside the log has more than the log knows of.
+fn lost_end(recovery: &Recovery, index: &Index, stored_to: Slot) -> Option<String> {
+    let from = recovery.hard.decided_to;
+    let unknown = index.gaps(SlotRange::new(from, stored_to.max(from)));
+    let first = unknown.first()?.from;
+    Some(format!(
+        "the store has all slots below {stored_to}, and the log ends before slot {first}"
+    ))
 }
 
 /// What a walk leaves behind.

@@ -11,7 +11,7 @@ use quorate_core::{
     input::Input,
     node::Node,
     node_id::{Member, NodeId},
-    record::RecordSeq,
+    record::{Class, RecordSeq},
     slot::{Slot, SlotRange},
     time::Time,
     value::Value,
@@ -468,6 +468,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     pub(crate) fn applied(&mut self, front: &mut dyn Front) {
+        if self.node.configuration().class() == Class::Durable {
+            self.applier.service.logged(self.node.durable_to());
+        }
         self.applier.commit();
         self.applier
             .service

@@ -79,6 +79,14 @@ pub trait StateMachine {
         let _ = (applied_to, meta);
     }
 
+    /// Every slot below is in the log of this node, on stable storage. A persistent service keeps no
+    /// state of a later position: so a log that knows less than the service has lost something, and
+    /// is found out at the next start ([volatile-1]). Not called where a commit does not wait for the
+    /// disk.
+    fn logged(&mut self, to: Slot) {
+        let _ = to;
+    }
+
     /// The position of the last commit that survived, and the metadata stored with it. A service
     /// in memory starts at the first slot and is rebuilt from the log.
     fn recovered(&mut self) -> (Slot, Metadata) {

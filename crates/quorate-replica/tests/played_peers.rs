@@ -3,6 +3,8 @@
 //! of slots that are far away, or long decided, changes nothing.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::cell::Cell;
+
 use quorate_core::{
     ballot::{Ballot, Era},
     extents::Vote,
@@ -16,24 +18,38 @@ use quorate_core::{
 use quorate_replica::{
     front::Tag,
     plane::Plane,
-    service::{CommandId, StateMachine},
+    service::{CommandId, Health, StateMachine},
     status::Addresses,
     testing::{Cluster, Outcome},
 };
 use quorate_wire::{BODY_BYTES_MAX, Decoded, Frame, Lane, decode};
 
-/// Counts commands.
+thread_local! {
+    /// Whether the service of this test takes commands.
+    static TAKES: Cell<bool> = const { Cell::new(true) };
+}
+
+/// Counts commands, and keeps them.
 #[derive(Default)]
-struct Count(u64);
+struct Count(u64, Vec<String>);
 
 impl StateMachine for Count {
-    fn apply(&mut self, _id: CommandId, _command: &[u8], reply: &mut Vec<u8>) {
+    fn apply(&mut self, _id: CommandId, command: &[u8], reply: &mut Vec<u8>) {
         self.0 += 1;
+        self.1.push(String::from_utf8(command.to_vec()).unwrap());
         reply.extend_from_slice(self.0.to_string().as_bytes());
     }
 
     fn query(&self, _query: &[u8], _wall_ms: u64, reply: &mut Vec<u8>) {
         reply.extend_from_slice(self.0.to_string().as_bytes());
+    }
+
+    fn health(&mut self) -> Health {
+        if TAKES.get() {
+            Health::Well
+        } else {
+            Health::Stuck("as the test wants".to_owned())
+        }
     }
 }
 
@@ -535,9 +551,14 @@ fn bytes_of_proposals_stay_until_the_leader_votes_for_them() {
 
 /// A batch of an origin that nobody knows: it is decided, and then skipped.
 fn batch(origin: u32, counter: u64, command: &[u8]) -> (Value, Vec<u8>) {
+    batch_of(77, origin, counter, command)
+}
+
+/// A batch of the origin's session that was registered in this slot.
+fn batch_of(session: u64, origin: u32, counter: u64, command: &[u8]) -> (Value, Vec<u8>) {
     let length = u32::try_from(command.len()).unwrap();
     let mut bytes = vec![1];
-    bytes.extend(77u64.to_le_bytes());
+    bytes.extend(session.to_le_bytes());
     bytes.extend(counter.to_le_bytes());
     bytes.push(0);
     bytes.extend(length.to_le_bytes());
@@ -550,4 +571,55 @@ fn batch(origin: u32, counter: u64, command: &[u8]) -> (Value, Vec<u8>) {
         checksum: quorate_wire::checksum(&bytes),
     };
     (Value::Batch(name), bytes)
+}
+
+/// [disk-3] The log's last record on a slot may be a vote for another value than was decided there, as
+/// long as the decision is not written. A value that is read back to be applied is not that one.
+#[test]
+fn last_record_on_a_slot_is_not_taken_for_the_decision() {
+    let mut stage = Stage::new();
+    let learn = |stage: &mut Stage, slot: u64, (value, bytes): (Value, Option<&[u8]>)| {
+        let range = SlotRange::one(Slot(slot));
+        let message = Message::Learn { range, value };
+        stage.hears(3, Frame::Protocol { message, bytes });
+    };
+    let session = Value::RegisterSession {
+        origin: NodeId(2),
+        boot: 1,
+        number: 1 << 63 | 1,
+    };
+    learn(&mut stage, 1, (session, None));
+    stage.0.run_ms(10);
+    assert_eq!(stage.0.replica(ONE).applied_to(), Slot(2));
+    // A vote for one value, on the disk.
+    let voted = batch_of(1, 2, 1, b"voted for");
+    let Message::Phase2a(asked) = proposal(ballot(1, 2), SlotRange::one(Slot(2)), voted.0, Slot(2))
+    else {
+        unreachable!("it is one")
+    };
+    let message = Message::Phase2a(Phase2a {
+        with_bytes: true,
+        ..asked
+    });
+    let bytes = Some(&voted.1[..]);
+    stage.hears(2, Frame::Protocol { message, bytes });
+    stage.0.run_ms(10);
+    assert_eq!(votes_held(&stage), [(2, 3, ballot(1, 2))]);
+    // Another one is decided while the service takes nothing; its bytes are not kept, and no time
+    // passes for the disk.
+    TAKES.set(false);
+    let decided = batch_of(1, 2, 1, b"decided");
+    learn(&mut stage, 2, (decided.0, Some(&decided.1)));
+    let next = batch_of(1, 2, 2, b"next");
+    learn(&mut stage, 3, (next.0, Some(&next.1)));
+    assert_eq!(stage.decided_to(), Slot(4));
+    TAKES.set(true);
+    let words = |stage: &Stage| stage.0.replica(ONE).service().1.clone();
+    let mut heard = Heard::default();
+    for _ in 0..10 {
+        stage.0.poll_over(ONE, &mut heard);
+        assert_eq!(words(&stage), [""; 0]);
+    }
+    stage.0.run_ms(200);
+    assert_eq!(words(&stage), ["decided", "next"]);
 }

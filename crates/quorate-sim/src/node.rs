@@ -60,6 +60,9 @@ pub struct Tap {
     service: Service,
     told: Rc<RefCell<Vec<Told>>>,
     disk: Rc<Cell<StoreDisk>>,
+    logged_to: Slot,
+    /// What it might have kept, if it kept anything.
+    kept_to: Rc<Cell<Slot>>,
     /// What it said last is worthless, and it has to begin again.
     lost: bool,
 }
@@ -125,6 +128,9 @@ impl StateMachine for Tap {
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]) {
         assert!(!self.lost, "what counts for nothing is not committed");
         self.service.commit(applied_to, meta);
+        if applied_to <= self.logged_to {
+            self.kept_to.set(applied_to.max(self.kept_to.get()));
+        }
         let digest = applied_to
             .0
             .is_multiple_of(4)
@@ -132,6 +138,10 @@ impl StateMachine for Tap {
         self.told
             .borrow_mut()
             .push(Told::Applied(applied_to, digest));
+    }
+
+    fn logged(&mut self, to: Slot) {
+        self.logged_to = to;
     }
 
     fn recovered(&mut self) -> (Slot, Vec<(Vec<u8>, Vec<u8>)>) {
@@ -260,6 +270,8 @@ pub struct Node {
     pub forgot: bool,
     /// The disk of its service.
     pub store: Rc<Cell<StoreDisk>>,
+    /// The latest position that a persistent service could have on its disk.
+    pub kept_to: Rc<Cell<Slot>>,
 }
 
 /// What a start found.
@@ -291,6 +303,7 @@ impl Node {
             disk_error: false,
             forgot: false,
             store: Rc::default(),
+            kept_to: Rc::default(),
         }
     }
 
@@ -348,6 +361,7 @@ impl Node {
             options.linger_bytes = 2 << 10;
         }
         options.used = last != LastStop::Never;
+        options.stored_to = self.kept_to.get();
         let disk = self.disk.attach();
         let open =
             |options| Log::open(disk.clone(), options).map_err(|error: LogError| error.to_string());
@@ -367,6 +381,8 @@ impl Node {
             service,
             told: Rc::clone(&told),
             disk: Rc::clone(&self.store),
+            logged_to: Slot(0),
+            kept_to: Rc::clone(&self.kept_to),
             lost: false,
         };
         let options = self.replica_options(settings, dice);

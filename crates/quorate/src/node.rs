@@ -6,6 +6,7 @@ use quorate_core::{
     configuration::Configuration,
     node_id::{Member, NodeId},
     record::Class,
+    slot::Slot,
     time::Time,
 };
 use quorate_log::{
@@ -82,14 +83,15 @@ pub fn open<S: StateMachine, F: Front>(
     settings: &Settings,
     mut identity: Identity,
     addresses: Addresses,
-    service: S,
+    mut service: S,
     front: F,
     mut starter: Starter<'_>,
 ) -> Result<(NodeHost<S, F>, NetSettings), Error> {
     let starter = &mut starter;
     let last = starter.for_room(|_| Ok(identity.begin_boot()?))?;
     take_incarnation(&mut identity, last, starter)?;
-    let (log, recovery) = open_log(&mut identity, settings, last, starter)?;
+    let (stored_to, _) = service.recovered();
+    let (log, recovery) = open_log(&mut identity, settings, last, stored_to, starter)?;
     tell_recovered(&recovery);
     let options = replica_options(settings, &identity, &addresses)?;
     let replica = Replica::open(options, log, recovery, service, Time(0)).map_err(|error| {
@@ -120,10 +122,14 @@ fn open_log(
     identity: &mut Identity,
     settings: &Settings,
     last: LastStop,
+    stored_to: Slot,
     starter: &mut Starter<'_>,
 ) -> Result<(Log<FileDisk>, Recovery), Error> {
     let mut options = log_options(identity, settings);
     options.used = last != LastStop::Never;
+    if identity.founding().class == Class::Durable {
+        options.stored_to = stored_to;
+    }
     let opened = starter.for_room(|starter| open_log_once(identity, settings, &options, starter));
     let (log, recovery) = opened?;
     let Some(damage) = recovery.damage.as_ref().filter(|damage| damage.forgotten) else {

@@ -147,6 +147,8 @@ pub struct LsmStore {
     /// `None` while it is being opened.
     tree: Option<Tree>,
     state: State,
+    /// No position above goes to the tree.
+    logged_to: Slot,
     limits: Limits,
     /// Not on its way to the tree yet.
     active: Changes,
@@ -226,6 +228,7 @@ impl LsmStore {
             path: path.to_owned(),
             tree,
             state,
+            logged_to: Slot(u64::MAX),
             limits,
             active: Changes::new(state),
             frozen: None,
@@ -369,7 +372,8 @@ impl LsmStore {
     /// Whether changes may be sent to the tree.
     fn can_write(&self) -> bool {
         let takes = matches!(self.condition, Condition::Well | Condition::Waiting(_));
-        takes && self.frozen.is_none() && self.misread.get().is_none()
+        let logged = self.state.applied_to <= self.logged_to;
+        takes && logged && self.frozen.is_none() && self.misread.get().is_none()
     }
 
     /// Sends changes to the tree when they are enough.
@@ -525,6 +529,10 @@ impl Store for LsmStore {
         let stored = self.tree_range(vec![kind::META]..vec![kind::DEADLINE]);
         let meta = stored.map(|(key, value)| (key[1..].to_vec(), value.to_vec()));
         (self.state.applied_to, meta.collect())
+    }
+
+    fn logged(&mut self, to: Slot) {
+        self.logged_to = to;
     }
 
     fn health(&mut self) -> Health {

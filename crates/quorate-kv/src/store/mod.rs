@@ -166,6 +166,12 @@ pub trait Store: Send {
     /// Makes everything since the last call, this position and `meta` one atomic unit.
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]);
 
+    /// No later position may survive; as
+    /// [`StateMachine::logged`](quorate_replica::service::StateMachine::logged).
+    fn logged(&mut self, to: Slot) {
+        let _ = to;
+    }
+
     /// What the last surviving commit said.
     fn recovered(&mut self) -> (Slot, Metadata);
 

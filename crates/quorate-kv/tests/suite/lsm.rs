@@ -61,6 +61,36 @@ fn position_data_and_metadata_survive_together() {
     assert!(!store.contains(b"a".into()) && !store.contains(b"lost".into()));
 }
 
+/// [volatile-1] So that a log which knows less than the store has lost something.
+#[test]
+fn position_that_the_log_does_not_have_yet_is_not_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kv");
+    let limits = Limits {
+        held_bytes: 1,
+        ..Limits::default()
+    };
+    let open = || LsmStore::open_with(&path, limits).unwrap().0;
+    let mut store = open();
+    store.logged(Slot(3));
+    store.put(b"a".into(), b"1", VERSION, None);
+    store.commit(Slot(3), &[]);
+    store.put(b"b".into(), b"2", VERSION, None);
+    store.commit(Slot(4), &[]);
+    drop(store);
+    let mut store = open();
+    assert_eq!(store.recovered().0, Slot(3));
+    assert!(store.contains(b"a".into()) && !store.contains(b"b".into()));
+    store.logged(Slot(3));
+    store.put(b"b".into(), b"2", VERSION, None);
+    store.commit(Slot(4), &[]);
+    store.logged(Slot(9));
+    drop(store);
+    let mut store = open();
+    assert_eq!(store.recovered().0, Slot(4));
+    assert!(store.contains(b"b".into()));
+}
+
 #[test]
 fn keys_of_a_flushed_store_do_not_come_back_and_are_removed_by_and_by() {
     let folder = tempfile::tempdir().unwrap();
