@@ -613,6 +613,8 @@ impl Node {
         effects: &mut Effects,
     ) {
         self.saw(from.node, promised);
+        let asked = self.phase1.as_ref().map(|phase1| phase1.ballot);
+        let leads = self.leading.as_ref().map(Leading::ballot);
         if let Some(phase1) = self.phase1.as_mut().filter(|p| p.ballot == ballot)
             && promised > ballot
         {
@@ -630,7 +632,7 @@ impl Node {
                 }
             }
         }
-        if self.leading.as_ref().is_some_and(|l| l.ballot() == ballot)
+        if [asked, leads].contains(&Some(ballot))
             && let Some(peer) = self.peers.find(from.node)
         {
             peer.promised = peer.promised.max(promised);
@@ -706,6 +708,15 @@ impl Node {
         };
         match &self.phase1 {
             None => {
+                // Of those who promised more, nobody would answer. Whether the others are enough to
+                // lead at all is for `reabsorb` to say.
+                let next = self.next_ballot();
+                let willing = self.peers.set(configuration, self.options.member, |peer| {
+                    next.is_some_and(|next| peer.promised < next)
+                });
+                if !configuration.is_quorum(Phase::One, willing) {
+                    return;
+                }
                 let asked = split(configuration, self.options.member, reachable)
                     .filter(|l| !l.is_empty())
                     .map_or(Asked::Everybody, Asked::Only);
