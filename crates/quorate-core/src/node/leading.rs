@@ -613,8 +613,12 @@ impl Node {
         effects: &mut Effects,
     ) {
         self.saw(from.node, promised);
-        let asked = self.phase1.as_ref().map(|phase1| phase1.ballot);
-        let leads = self.leading.as_ref().map(Leading::ballot);
+        let own = [
+            self.phase1.as_ref().map(|phase1| phase1.ballot),
+            self.leading.as_ref().map(Leading::ballot),
+        ];
+        // No round of this era is above a promise of a later one.
+        let reachable = self.next_ballot().is_some_and(|next| next > promised);
         if let Some(phase1) = self.phase1.as_mut().filter(|p| p.ballot == ballot)
             && promised > ballot
         {
@@ -623,7 +627,7 @@ impl Node {
             let over = self.learner.eras().of(ballot.era).is_none_or(|judge| {
                 // A leader has no time-out to try again by; a higher round takes the member in.
                 let counts = judge.position(from).is_some();
-                (leads && counts) || phase1.is_hopeless(judge)
+                (leads && counts && reachable) || phase1.is_hopeless(judge)
             });
             if over {
                 self.end_phase1(End::HigherBallot { ballot: promised }, effects);
@@ -632,7 +636,7 @@ impl Node {
                 }
             }
         }
-        if [asked, leads].contains(&Some(ballot))
+        if own.contains(&Some(ballot))
             && let Some(peer) = self.peers.find(from.node)
         {
             peer.promised = peer.promised.max(promised);
