@@ -604,9 +604,12 @@ impl World {
             .collect();
         let site = &mut self.sites[at];
         site.held.extend(news);
-        // Of content, the node is told once it has all that was ever proposed of the value.
-        let wanted: Vec<SlotRange> = self.observer.ranges_of(&value);
+        // Of content, the node is told once it has all that it may still be asked to vote for.
         let site = &self.sites[at];
+        let promised = site.node.as_ref().map(|node| node.acceptor().promised());
+        let wanted: Vec<SlotRange> = self
+            .observer
+            .ranges_of(&value, promised.unwrap_or_default());
         if wanted.iter().all(|range| site.holds(&value, *range)) {
             return self.step(at, Input::Held(value));
         }

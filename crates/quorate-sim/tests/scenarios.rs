@@ -771,17 +771,3 @@ fn pipeline_of_reads_and_writes_takes_as_long_as_one_of_writes() -> Outcome {
     }
     Ok(())
 }
-
-/// Schedules that once broke a property: proposals without bytes that waited for ever (180),
-/// payloads that kept out what would have made room (105, 10233), a leader that had lost decided
-/// values (30787, 30856), a last vote that was lost and not repeated (40794, 41050).
-#[test]
-fn schedules_that_once_broke_hold() {
-    let longer = [(10_233, 40_000), (30_787, 12_000), (30_856, 12_000)];
-    let last_votes = [(40_794, 12_000), (41_050, 12_000)];
-    let stuck = [105, 180, 189, 300].map(|seed| (seed, 10_000));
-    for (seed, steps) in stuck.into_iter().chain(longer).chain(last_votes) {
-        let report = quorate_sim::run(seed, steps);
-        assert!(report.holds(), "{report}");
-    }
-}
