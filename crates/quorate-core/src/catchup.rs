@@ -131,6 +131,11 @@ impl Catchup {
         self.fruitless
     }
 
+    /// Counts anew: somebody else may answer.
+    pub fn start_over(&mut self) {
+        self.fruitless = 0;
+    }
+
     /// When the standing question is overdue.
     pub fn wake_at(&self, retry_us: u64) -> Option<Time> {
         self.asked.map(|asked| asked.at.plus_us(retry_us))

@@ -69,6 +69,8 @@ pub enum Campaign {
     Era,
     /// It leads, and nobody delivers the bytes of a value of before ([value-4]).
     MissingBytes,
+    /// It leads, and nobody teaches the decided slots that somebody who promised left out ([p1-5]).
+    Untaught,
     /// Whom it asked before is not there, or no member any more ([cast-5]).
     AskedAgain,
 }
@@ -112,6 +114,7 @@ impl fmt::Display for Campaign {
             Self::Stray { promised } => write!(f, "somebody promised ballot {promised}"),
             Self::Era => f.write_str("an era began"),
             Self::MissingBytes => f.write_str("nobody delivers the bytes of an earlier value"),
+            Self::Untaught => f.write_str("nobody teaches what a promise left out as decided"),
             Self::AskedAgain => f.write_str("the members that were asked before are not there"),
         }
     }

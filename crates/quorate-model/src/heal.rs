@@ -43,11 +43,17 @@ pub fn heal(
     trace(&|| "--- the second act".to_owned());
     let mut act = Act {
         cursor: world.soup.len(),
+        // Whatever it hangs on is drawn from the seed.
+        absent: Some(world.soup.len() % (2 * world.sites.len())),
         world,
         trace: &mut trace,
         deliveries: 0,
     };
     act.bring_back()?;
+    if !act.can_decide() {
+        act.absent = None;
+        act.bring_back()?;
+    }
     if !act.can_decide() {
         return Ok(false);
     }
@@ -69,6 +75,8 @@ struct Act<'a> {
     trace: &'a mut dyn FnMut(&dyn Fn() -> String),
     cursor: usize,
     deliveries: usize,
+    /// A node that does not come back, if the others can do without it.
+    absent: Option<usize>,
 }
 
 impl Act<'_> {
@@ -78,22 +86,30 @@ impl Act<'_> {
         self.world.apply(event)
     }
 
-    /// Every node runs, every disk works, everybody sees everybody. What was lost on a connection
-    /// that lives stays lost: nobody connects again who need not, as that would resend it.
+    /// Every node runs but the absent one, every disk works, everybody sees everybody. What was lost
+    /// on a connection that lives stays lost: nobody connects again who need not, as that would
+    /// resend it.
     fn bring_back(&mut self) -> Result<(), Violation> {
         self.world.in_order = true;
         self.world.setup.silent = crate::world::Silent::default();
         for site in 0..self.world.sites.len() {
-            if self.world.sites[site].failed {
+            let absent = self.absent == Some(site);
+            if self.world.sites[site].failed || absent {
                 self.apply(&Event::Crash { site, kept: 0 })?;
             }
-            let forget = false;
-            self.apply(&Event::Start { site, forget })?;
+            if !absent {
+                let forget = false;
+                self.apply(&Event::Start { site, forget })?;
+            }
         }
         for site in 0..self.world.sites.len() {
             for peer in 0..self.world.sites.len() {
-                if site != peer && !self.world.sites[site].connected.contains(&peer) {
+                let up = [site, peer].iter().all(|at| self.absent != Some(*at));
+                let connected = self.world.sites[site].connected.contains(&peer);
+                if site != peer && up && !connected {
                     self.apply(&Event::Connect { site, peer })?;
+                } else if !up && connected {
+                    self.apply(&Event::Disconnect { site, peer })?;
                 }
             }
         }
@@ -138,11 +154,7 @@ impl Act<'_> {
             && (Slot::FIRST.0..observer.chosen_to().0)
                 .map(Slot)
                 .all(readable)
-            && self.world.sites.iter().all(|site| {
-                site.node
-                    .as_ref()
-                    .is_some_and(|node| remember(node.configuration()))
-            })
+            && nodes().all(|node| remember(node.configuration()))
     }
 
     /// Runs until one leader is followed by all and nothing is open; `wanted` must be decided.
@@ -194,6 +206,9 @@ impl Act<'_> {
     /// A read at any node is confirmed; one that fails may be asked again.
     fn everybody_reads(&mut self) -> Result<(), Violation> {
         for site in 0..self.world.sites.len() {
+            if self.absent == Some(site) {
+                continue;
+            }
             self.world.sites[site].confirmed = None;
             for turn in 0.. {
                 if turn == READ_TURNS_MAX {

@@ -5,7 +5,7 @@ use crate::{
     ballot::Ballot,
     effect::{Effect, Effects, Refusal},
     explanation::{Campaign, End, Explanation},
-    leader::{Asked, set_of},
+    leader::{Asked, Stage, set_of},
     message::Message,
     node_id::{Member, NodeId},
     quorum::Phase,
@@ -75,6 +75,14 @@ impl Node {
         if stuck && self.phase1.is_none() {
             self.waiting.clear();
             self.campaign(Asked::Everybody, Campaign::MissingBytes, effects);
+        }
+        // [p1-5] The same for slots that somebody who promised has forgotten as decided, and for their
+        // teacher: everybody was asked twice.
+        let waits = self.phase1.as_ref().map(|phase1| phase1.stage) == Some(Stage::CatchingUp);
+        if waits && self.catchup.fruitless() as usize > 2 * self.peers.connected().count() {
+            self.catchup.start_over();
+            self.phase1 = None;
+            self.campaign(Asked::Everybody, Campaign::Untaught, effects);
         }
         if now >= self.next_heartbeat {
             self.reabsorb(now, effects);
