@@ -65,8 +65,7 @@ impl Digest {
     /// A command was executed, with this reply.
     pub(crate) fn executed(&mut self, id: CommandId, reply: &[u8]) {
         let place = mix(id.slot.0 ^ u64::from(id.index) << 48);
-        let reply = u64::from(quorate_wire::checksum(reply)) << 32 | reply.len() as u64;
-        self.executed = self.executed.wrapping_add(mix(place ^ reply));
+        self.executed = self.executed.wrapping_add(mix(place ^ fold(reply)));
     }
 
     /// The slot that was being applied was not: what was executed of it does not count.
@@ -130,6 +129,17 @@ impl Digest {
     pub(crate) fn forget(&mut self, peer: NodeId) {
         self.ahead.remove(&peer);
     }
+}
+
+/// A short reply costs a word's worth: each command has one.
+fn fold(bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let folded = words.iter().fold(bytes.len() as u64, |state, word| {
+        mix(state ^ u64::from_le_bytes(*word))
+    });
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    mix(folded ^ u64::from_le_bytes(last))
 }
 
 #[cfg(test)]
