@@ -607,9 +607,10 @@ impl World {
         // Of content, the node is told once it has all that it may still be asked to vote for.
         let site = &self.sites[at];
         let promised = site.node.as_ref().map(|node| node.acceptor().promised());
-        let wanted: Vec<SlotRange> = self
+        let mut wanted: Vec<SlotRange> = self
             .observer
             .ranges_of(&value, promised.unwrap_or_default());
+        wanted.push(SlotRange::one(slot));
         if wanted.iter().all(|range| site.holds(&value, *range)) {
             return self.step(at, Input::Held(value));
         }
