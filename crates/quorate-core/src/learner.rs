@@ -169,6 +169,10 @@ impl Tally {
                 } else if range.from > known.from {
                     // A later run: what the older one said is decided.
                     *known = range;
+                } else if range.to >= known.from {
+                    // [disk-8] One that begins earlier: the member lost decided slots, and votes from
+                    // there on again. Both are its votes in this ballot.
+                    *known = SlotRange::new(range.from, known.to.max(range.to));
                 }
             }
             None if self.votes.len() < VOTERS_MAX => self.votes.push(Votes { member, range }),
@@ -345,5 +349,53 @@ impl Learner {
             eras.decide(value);
         });
         Some(range)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::Value;
+
+    /// [disk-8] A member that lost decided slots votes from there on again, in the same ballot: its votes of
+    /// before and of now count together.
+    #[test]
+    fn a_run_that_begins_earlier_joins_the_one_that_is_known() {
+        let members = [1, 2, 3].map(Member::first);
+        let configuration =
+            Configuration::simple(members, Class::Durable).expect("three members are valid");
+        let ballot = Ballot::ZERO;
+        let mut tally = Tally::new(ballot, Slot(1), 8);
+        let checks: Vec<u64> = (0..6)
+            .map(|_| {
+                tally.propose(1, Value::NoOp);
+                tally.prefix
+            })
+            .collect();
+        let mut votes = |member: Member, from: u64, to: u64| {
+            let vote = Phase2b {
+                ballot,
+                from: Slot(from),
+                volatile_to: Slot(to),
+                durable_to: Slot(to),
+                check: checks[usize::try_from(to - 2).expect("small")],
+            };
+            assert_eq!(tally.vote(member, &vote, Class::Durable), Ok(()));
+            tally.quorum_to(&configuration, Slot(3))
+        };
+        assert_eq!(votes(members[0], 1, 7), Slot(3));
+        assert_eq!(votes(members[2], 3, 4), Slot(4));
+        assert_eq!(votes(members[2], 2, 6), Slot(6), "earlier, and further");
+        assert_eq!(votes(members[2], 1, 5), Slot(6), "earlier, and not so far");
+        assert_eq!(
+            votes(members[2], 4, 7),
+            Slot(3),
+            "a later run: the older one is decided"
+        );
+        assert_eq!(
+            votes(members[2], 1, 3),
+            Slot(3),
+            "apart from it: not counted"
+        );
     }
 }
