@@ -276,6 +276,18 @@ fn a_volatile_cluster_whose_quorum_died_at_once_stops_and_says_so() {
     }
 }
 
+/// Node 1 is a learner, as `why` says on its standard error.
+fn forgot_votes(cluster: &mut Cluster, why: &str) {
+    let learner = wait_for("node 1 to say what it is", || {
+        let status = cluster.status(1)?;
+        (status["role"] == "learner").then_some(status)
+    });
+    let error = learner["error"].as_str().unwrap();
+    assert!(error.contains("may have forgotten votes"), "{error}");
+    let said = std::fs::read_to_string(&cluster.node(1).spec.stderr).unwrap();
+    assert!(said.contains(why), "{said}");
+}
+
 /// [volatile-1] A write is acknowledged by nodes 1 and 2; node 1 comes back without its log, as when the
 /// disk of the log is not mounted, and node 3 without having heard of the write. They are no majority:
 /// one of them has forgotten what it voted for. With node 2 the write is there again, everywhere.
@@ -300,14 +312,7 @@ fn a_node_without_its_log_does_not_help_to_forget() {
         for id in [1, 3] {
             cluster.node(id).restart().unwrap();
         }
-        let learner = wait_for("node 1 to say what it is", || {
-            let status = cluster.status(1)?;
-            (status["role"] == "learner").then_some(status)
-        });
-        let error = learner["error"].as_str().unwrap();
-        assert!(error.contains("may have forgotten votes"), "{error}");
-        let said = std::fs::read_to_string(&cluster.node(1).spec.stderr).unwrap();
-        assert!(said.contains("segments 1 to"), "{said}");
+        forgot_votes(&mut cluster, "segments 1 to");
         for id in [1, 3] {
             let node = cluster.node(id).ready.client.clone();
             let mut client = Client::new(&[node], quick.clone());
@@ -330,12 +335,9 @@ fn a_node_without_its_log_does_not_help_to_forget() {
 #[test]
 fn a_log_older_than_its_store_is_found_out() {
     let mut cluster = Cluster::start(3, &[]);
-    let kept = |key: &str| {
-        cluster
-            .client_from(2)
-            .run(&[b"SET", key.as_bytes(), b"kept"])
-    };
-    assert_eq!(kept("old"), Ok(Reply::Simple("OK".to_owned())));
+    let ok = Ok(Reply::Simple("OK".to_owned()));
+    let old = cluster.client_from(2).run(&[b"SET", b"old", b"kept"]);
+    assert_eq!(old, ok);
     cluster.wait_until_equal();
     let data = cluster.node(1).spec.data.clone();
     let (log, copy) = (data.join("log"), data.join("../copy of the log"));
@@ -353,24 +355,13 @@ fn a_log_older_than_its_store_is_found_out() {
     stop(&mut cluster);
     copy_files(&log, &copy);
     cluster.node(1).restart().unwrap();
-    let kept = |key: &str| {
-        cluster
-            .client_from(1)
-            .run(&[b"SET", key.as_bytes(), b"kept"])
-    };
-    assert_eq!(kept("new"), Ok(Reply::Simple("OK".to_owned())));
+    let new = cluster.client_from(1).run(&[b"SET", b"new", b"kept"]);
+    assert_eq!(new, ok);
     cluster.wait_until_equal();
     stop(&mut cluster);
     copy_files(&copy, &log);
     cluster.node(1).restart().unwrap();
-    let learner = wait_for("node 1 to say what it is", || {
-        let status = cluster.status(1)?;
-        (status["role"] == "learner").then_some(status)
-    });
-    let error = learner["error"].as_str().unwrap();
-    assert!(error.contains("may have forgotten votes"), "{error}");
-    let said = std::fs::read_to_string(&cluster.node(1).spec.stderr).unwrap();
-    assert!(said.contains("the store has all slots below"), "{said}");
+    forgot_votes(&mut cluster, "the store has all slots below");
     cluster.wait_until_equal();
     for id in 1..=3 {
         let found = cluster.client_of(id).ask(&[b"GET", b"new"]);

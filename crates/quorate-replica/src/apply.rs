@@ -17,7 +17,7 @@ use crate::{
     front::{Failure, Front, State, Tag},
     gather::{Item, Waiter},
     origin::Origin,
-    service::{CommandId, Health, MetaChange, Metadata, StateMachine},
+    service::{CommandId, Health, MetaChange, Metadata, StateMachine, position},
     sessions::{Sessions, Turn, Unreadable, Verdict},
 };
 
@@ -90,11 +90,8 @@ impl<S: StateMachine> Applier<S> {
         queued_max: usize,
         mut service: S,
     ) -> Result<Self, Unreadable> {
-        let (mut applied_to, mut meta) = service.recovered();
-        if service.has_failed() {
-            // It could not read all, and will come back.
-            (applied_to, meta) = (Slot::FIRST, Metadata::new());
-        }
+        // One that could not read all will come back.
+        let (applied_to, mut meta) = position(&mut service).unwrap_or_default();
         let applied_to = applied_to.max(Slot::FIRST);
         let digest = take_digest(applied_to, &mut meta);
         Ok(Self {
@@ -136,12 +133,11 @@ impl<S: StateMachine> Applier<S> {
     /// The service is at an earlier position, and the sessions with it. What is between is in the log.
     fn go_back(&mut self) -> Health {
         self.heard_to = self.heard_to.max(self.applied_to);
-        let (applied_to, mut meta) = self.service.recovered();
-        let applied_to = applied_to.max(Slot::FIRST);
-        if self.service.has_failed() {
+        let Some((applied_to, mut meta)) = position(&mut self.service) else {
             // It could not read all, and will come back once more.
             return Health::Down(FAILED.to_owned());
-        }
+        };
+        let applied_to = applied_to.max(Slot::FIRST);
         self.digest
             .go_back(applied_to, take_digest(applied_to, &mut meta));
         match Sessions::restore(meta) {

@@ -121,3 +121,9 @@ pub trait StateMachine {
         let _ = (wall_ms, limit, each);
     }
 }
+
+/// Where the service goes on, and its metadata; `None`: it failed over saying so, and is not believed.
+pub fn position<S: StateMachine>(service: &mut S) -> Option<(Slot, Metadata)> {
+    let said = service.recovered();
+    (!service.has_failed()).then_some(said)
+}

@@ -16,7 +16,10 @@ use quorate_log::{
 };
 use quorate_net::{Identity as NetIdentity, Limits, PeerAddress, Settings as NetSettings};
 use quorate_replica::{
-    Replica, ReplicaOptions, Timeouts, front::Front, service::StateMachine, status::Addresses,
+    Replica, ReplicaOptions, Timeouts,
+    front::Front,
+    service::{StateMachine, position},
+    status::Addresses,
 };
 
 use crate::{error::Error, host::NodeHost, settings::Settings};
@@ -90,7 +93,10 @@ pub fn open<S: StateMachine, F: Front>(
     let starter = &mut starter;
     let last = starter.for_room(|_| Ok(identity.begin_boot()?))?;
     take_incarnation(&mut identity, last, starter)?;
-    let (stored_to, _) = service.recovered();
+    let stored_to = match identity.founding().class {
+        Class::Durable => position(&mut service).map_or(Slot(0), |(stored_to, _)| stored_to),
+        Class::Volatile => Slot(0),
+    };
     let (log, recovery) = open_log(&mut identity, settings, last, stored_to, starter)?;
     tell_recovered(&recovery);
     let options = replica_options(settings, &identity, &addresses)?;
@@ -127,9 +133,7 @@ fn open_log(
 ) -> Result<(Log<FileDisk>, Recovery), Error> {
     let mut options = log_options(identity, settings);
     options.used = last != LastStop::Never;
-    if identity.founding().class == Class::Durable {
-        options.stored_to = stored_to;
-    }
+    options.stored_to = stored_to;
     let opened = starter.for_room(|starter| open_log_once(identity, settings, &options, starter));
     let (log, recovery) = opened?;
     let Some(damage) = recovery.damage.as_ref().filter(|damage| damage.forgotten) else {
