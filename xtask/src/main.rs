@@ -12,9 +12,6 @@ mod fuzz;
 mod gate;
 mod instructions;
 mod interrupt;
-#[path = "../../crates/quorate-cli/src/process.rs"]
-#[allow(dead_code, reason = "shared with the binary, which uses all of it")]
-mod process;
 mod shell;
 mod spec;
 mod tidy;
