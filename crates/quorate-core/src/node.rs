@@ -1,12 +1,17 @@
 //! Joins the roles: `step(now, input, &mut effects)`. Dispatch only.
 //!
 //! What a step does is in the files below, sorted by whom this node is talking to:
-//! `voting` answers proposers, `leading` talks to acceptors, `following` learns from a
-//! leader, `handover` hands leadership on, `timing` is what happens when nothing happens.
+//! `voting` answers proposers; `phase1` and `proposing` talk to acceptors; `leading` keeps a leader
+//! in office, `moving` takes it to the next era, `handover` hands leadership on; `following` learns
+//! from a leader; `reading` is both sides of a read; `timing` is what happens when nothing happens.
 
 mod following;
 mod handover;
 mod leading;
+mod moving;
+mod phase1;
+mod proposing;
+mod reading;
 mod timing;
 mod voting;
 
@@ -18,7 +23,7 @@ use crate::{
     catchup::Catchup,
     configuration::Configuration,
     durable::Pending,
-    effect::{Alarm, Effect, Effects, Refusal, Role},
+    effect::{Alarm, Effect, Effects, Role},
     election::Election,
     explanation::End,
     flow::Peers,
@@ -384,27 +389,6 @@ impl Node {
     /// Whether a proposal would be taken now: this node leads, hands nothing over, has room.
     pub fn can_propose(&self) -> bool {
         self.refusal().is_none() && self.has_room(1)
-    }
-
-    /// Why a proposal would not be taken now.
-    fn refusal(&self) -> Option<Refusal> {
-        let Some(leading) = &self.leading else {
-            return Some(Refusal::NotLeader);
-        };
-        if self.transfer.is_some_and(|transfer| transfer.holds_back()) {
-            return Some(Refusal::Transferring);
-        }
-        // [cast-3] Between the casting promise and the new ballot this node casts no vote.
-        let casting = self.acceptor.promised() > leading.ballot();
-        let full = leading.tally.len() >= self.options.inflight_max;
-        (casting || full).then_some(Refusal::Busy)
-    }
-
-    /// [p2-3] Whether acceptors that are level with this leader have room for so many more slots.
-    fn has_room(&self, slots: u64) -> bool {
-        let end = self.learner.decided_to().plus(self.options.window_slots);
-        let next = self.leading.as_ref().map(|leading| leading.tally.next());
-        next.is_some_and(|next| next.plus(slots) <= end)
     }
 
     /// The ballot that this node leads or follows.
