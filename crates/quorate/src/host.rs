@@ -12,10 +12,8 @@ use quorate_core::{
     record::Class,
     time::Time,
 };
-use quorate_log::{
-    disk::FileDisk,
-    identity::{Identity, IdentityError},
-};
+use quorate_disk::FileDisk;
+use quorate_log::identity::{Identity, IdentityError};
 use quorate_net::{Founded, Host, Now, PeerUp, Refused, Wake};
 use quorate_replica::{
     Probed, Replica,
