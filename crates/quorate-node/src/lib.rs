@@ -4,4 +4,10 @@
 //! lines.
 #![forbid(unsafe_code)]
 
+pub mod founding;
 pub mod host;
+pub mod listener;
+mod metrics;
+mod node_host;
+
+pub use node_host::NodeHost;
