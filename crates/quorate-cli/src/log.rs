@@ -8,10 +8,10 @@ use std::{
 
 use clap::{Args, Subcommand};
 use quorate_core::{record::Record, slot::SlotRange};
+use quorate_disk::{Place, ReadOnlyFolder};
 use quorate_log::{
     LogError,
     batch::{Header, Owner},
-    disk::{Place, ReadOnlyFolder},
     identity::{self, IdentityError},
     record::Stored,
     verify::{Inspected, Verified, inspect, verify},

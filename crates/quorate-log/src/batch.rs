@@ -13,10 +13,8 @@ use quorate_core::{
     slot::Slot,
 };
 
-use crate::{
-    disk::{BLOCK, Place, SECTOR, Segment},
-    record::{Malformed, Reader, put_ballot},
-};
+use crate::record::{Malformed, Reader, put_ballot};
+use quorate_disk::{BLOCK, Place, SECTOR, Segment};
 
 /// First bytes of every batch.
 pub const MAGIC: [u8; 8] = *b"qrtebtch";

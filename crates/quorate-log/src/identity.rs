@@ -18,11 +18,7 @@ use quorate_core::{
 };
 use rustix::fs::{FlockOperation, flock};
 
-use crate::{
-    disk::{Segment, made},
-    error::is_full,
-    sealed,
-};
+use quorate_disk::{Segment, is_full, made, sealed};
 
 const FILE: &str = "identity";
 const TEMPORARY: &str = "identity.new";

@@ -11,10 +11,8 @@ use quorate_core::{
     record::Class,
     time::Time,
 };
-use quorate_log::{
-    disk::Disk,
-    identity::{Identity, IdentityError},
-};
+use quorate_disk::Disk;
+use quorate_log::identity::{Identity, IdentityError};
 use quorate_replica::{
     Probed, Replica,
     events::Event,

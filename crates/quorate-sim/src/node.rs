@@ -14,12 +14,13 @@ use quorate_core::{
     slot::Slot,
     time::Time,
 };
+use quorate_disk::MemoryDisk;
 use quorate_kv::{
     front::{RespFront, Settings as FrontSettings},
     service::Service,
     store::memory::MemoryStore,
 };
-use quorate_log::{Log, LogError, LogOptions, Recovery, disk::MemoryDisk, identity::LastStop};
+use quorate_log::{Log, LogError, LogOptions, Recovery, identity::LastStop};
 use quorate_replica::{
     front::ConnectionId,
     limits::Limits,

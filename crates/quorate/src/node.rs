@@ -9,9 +9,9 @@ use quorate_core::{
     slot::Slot,
     time::Time,
 };
+use quorate_disk::FileDisk;
 use quorate_log::{
     LINGER_BYTES, Log, LogError, LogOptions, Reading, Recovery,
-    disk::{self, FileDisk},
     identity::{Founding, Identity, LastStop},
 };
 use quorate_net::{Identity as NetIdentity, Limits, PeerAddress, Settings as NetSettings};
@@ -152,7 +152,7 @@ fn open_log(
     options.owns_up = true;
     tracing::error!(
         incarnation = options.incarnation.0,
-        folder = %identity.folder().join(disk::LOG_FOLDER).display(),
+        folder = %identity.folder().join(quorate_disk::LOG_FOLDER).display(),
         "the log lost votes: this node learns without a vote from now on; is the disk of its log mounted?"
     );
     starter.for_room(|starter| open_log_once(identity, settings, &options, starter))
@@ -206,7 +206,8 @@ fn open_log_once(
 ) -> Result<(Log<FileDisk>, Recovery), Error> {
     let disk_flush = settings.disk_flush;
     let tell = &mut *starter.tell;
-    let (disk, reason) = disk::open(identity.folder(), disk::Want::Auto).map_err(LogError::Disk)?;
+    let (disk, reason) =
+        quorate_disk::open(identity.folder(), quorate_disk::Want::Auto).map_err(LogError::Disk)?;
     tell(Opening::Disk(&reason));
     let disk = disk.with_flush(disk_flush).map_err(LogError::Disk)?;
     if !disk_flush.is_zero() {

@@ -16,9 +16,9 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     value::{BatchName, StreamName, Value},
 };
+use quorate_disk::{BLOCK, MemoryDisk, Segment};
 use quorate_log::{
     Log,
-    disk::{BLOCK, MemoryDisk, Segment},
     identity::{Founding, Identity},
 };
 

@@ -20,7 +20,10 @@ use super::{
     mailbox::{Inbox, Mailbox},
     pace::Pace,
 };
-use crate::{error::DiskError, log::DEPTH_MAX};
+use crate::error::DiskError;
+
+/// As many as a log has writes in flight.
+const THREADS: usize = 4;
 
 enum Job {
     Write {
@@ -210,7 +213,7 @@ impl Threads {
         let (jobs, receiver) = channel();
         let receiver = Arc::new(Mutex::new(receiver));
         let mut workers = Vec::new();
-        for number in 0..DEPTH_MAX {
+        for number in 0..THREADS {
             let worker = Worker::new(&folder, Arc::clone(&receiver), mailbox.clone());
             let thread = Builder::new().name(format!("disk-{number}"));
             workers.push(

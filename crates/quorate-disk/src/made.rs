@@ -10,9 +10,9 @@ use super::Segment;
 use crate::{error::DiskError, sealed};
 
 /// The file, beside the folder of segments.
-pub(crate) const FILE: &str = "segments";
+pub const FILE: &str = "segments";
 /// What a crash may leave of it.
-pub(crate) const TEMPORARY: &str = "segments.new";
+pub const TEMPORARY: &str = "segments.new";
 const FIRST_LINE: &str = "quorate segments 1";
 
 /// The last segment that was made; `None` if nothing says so: a folder of an earlier version, or one
@@ -38,7 +38,7 @@ fn decode(text: &str) -> Option<Segment> {
 }
 
 /// Writes it down, durably.
-pub(crate) fn write(data: &Path, made: Segment) -> Result<(), DiskError> {
+pub fn write(data: &Path, made: Segment) -> Result<(), DiskError> {
     let lines = format!("{FIRST_LINE}\nmade {made}\n");
     sealed::replace(data, FILE, TEMPORARY, &lines)
         .map_err(|failed| DiskError::new(failed.action, failed.file.display(), &failed.error))

@@ -22,7 +22,7 @@ use super::{
     made,
     pace::{PIECE_BYTES, Pace},
 };
-use crate::{batch::NUMBER_MAX, error::DiskError};
+use crate::{SEGMENT_NUMBER_MAX, error::DiskError};
 
 /// The folder within a node's data folder that holds the segments.
 pub const LOG_FOLDER: &str = "log";
@@ -223,7 +223,7 @@ pub(super) fn name(segment: Segment) -> String {
 fn number(name: &str) -> Option<Segment> {
     let digits = name.strip_suffix(SUFFIX)?;
     let number = u64::from_str_radix(digits, 16).ok()?;
-    let known = number < NUMBER_MAX && self::name(Segment(number)) == name;
+    let known = number < SEGMENT_NUMBER_MAX && self::name(Segment(number)) == name;
     known.then_some(Segment(number))
 }
 

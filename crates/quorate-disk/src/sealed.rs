@@ -15,19 +15,17 @@ const BYTES_MAX: u64 = 1 << 20;
 
 /// An operation on a file that failed: what was tried, on which, and how it ended.
 #[derive(Debug)]
-pub(crate) struct Failed {
-    pub(crate) action: &'static str,
-    pub(crate) file: std::path::PathBuf,
-    pub(crate) error: io::Error,
+pub struct Failed {
+    /// What was tried.
+    pub action: &'static str,
+    /// On which file.
+    pub file: std::path::PathBuf,
+    /// How it ended.
+    pub error: io::Error,
 }
 
 /// Replaces `name` in `folder`, by way of `temporary`.
-pub(crate) fn replace(
-    folder: &Path,
-    name: &str,
-    temporary: &str,
-    lines: &str,
-) -> Result<(), Failed> {
+pub fn replace(folder: &Path, name: &str, temporary: &str, lines: &str) -> Result<(), Failed> {
     let (file, temporary) = (folder.join(name), folder.join(temporary));
     let fail = |action, file: &Path| {
         let file = file.to_owned();
@@ -49,7 +47,7 @@ pub(crate) fn replace(
 }
 
 /// The whole text of a file, unchecked.
-pub(crate) fn read(file: &Path) -> io::Result<String> {
+pub fn read(file: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(file)?
         .take(BYTES_MAX)
@@ -58,7 +56,7 @@ pub(crate) fn read(file: &Path) -> io::Result<String> {
 }
 
 /// The lines that the checksum covers, if it is theirs.
-pub(crate) fn open(text: &str) -> Result<&str, String> {
+pub fn open(text: &str) -> Result<&str, String> {
     let at = text.rfind("checksum ").ok_or("the checksum is missing")?;
     let (covered, last) = text.split_at(at);
     if last != format!("checksum {:08x}\n", crc32c::crc32c(covered.as_bytes())) {
