@@ -6,6 +6,9 @@
 
 pub mod founding;
 pub mod host;
+pub mod identity;
+#[cfg(test)]
+mod identity_tests;
 pub mod listener;
 mod metrics;
 mod node_host;

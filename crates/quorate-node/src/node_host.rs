@@ -5,6 +5,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd},
 };
 
+use crate::identity::{Identity, IdentityError};
 use quorate_core::{
     effect::Refusal,
     node_id::{Incarnation, Member, NodeId},
@@ -12,7 +13,6 @@ use quorate_core::{
     time::Time,
 };
 use quorate_disk::Disk;
-use quorate_log::identity::{Identity, IdentityError};
 use quorate_replica::{
     Probed, Replica,
     events::Event,

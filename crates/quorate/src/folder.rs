@@ -8,9 +8,9 @@ use std::{
 };
 
 use quorate_core::{node_id::NodeId, record::Class};
-use quorate_log::identity::{Expected, Founding, Identity, IdentityError};
 use quorate_net::{FOUNDER_PATIENCE, JoinError, join, members_among};
 use quorate_node::founding::{list_hash, list_text};
+use quorate_node::identity::{Expected, Founding, Identity, IdentityError};
 use quorate_wire::{Join, NO_CLUSTER};
 use rustix::fs::{FlockOperation, flock};
 

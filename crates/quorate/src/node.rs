@@ -10,12 +10,12 @@ use quorate_core::{
     time::Time,
 };
 use quorate_disk::FileDisk;
-use quorate_log::{
-    LINGER_BYTES, Log, LogError, LogOptions, Reading, Recovery,
+use quorate_log::{LINGER_BYTES, Log, LogError, LogOptions, Reading, Recovery};
+use quorate_net::{Identity as NetIdentity, Limits, PeerAddress, Settings as NetSettings};
+use quorate_node::{
+    NodeHost,
     identity::{Founding, Identity, LastStop},
 };
-use quorate_net::{Identity as NetIdentity, Limits, PeerAddress, Settings as NetSettings};
-use quorate_node::NodeHost;
 use quorate_replica::{
     Replica, ReplicaOptions, Timeouts,
     front::Front,
