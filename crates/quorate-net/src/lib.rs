@@ -17,6 +17,7 @@ pub mod stats;
 pub mod tcp;
 
 mod complaints;
+mod desk;
 mod mailbox;
 #[cfg(test)]
 mod mailbox_races;
@@ -25,7 +26,9 @@ mod sync;
 mod wake;
 
 pub use handle::{Handle, Metrics, TransferError, Unanswered};
-pub use host::{Founded, Host, Now, PeerUp, Refused};
+pub use host::{
+    ClientSide, Founded, Host, Now, OperatorSide, Order, Outcome, PeerSide, PeerUp, Refused,
+};
 pub use join::{FOUNDER_PATIENCE, JoinError, join, members_among};
 pub use limiter::Limiter;
 pub use limits::Limits;
