@@ -16,6 +16,7 @@ pub mod stats;
 pub mod tcp;
 
 mod complaints;
+mod desk;
 mod mailbox;
 #[cfg(test)]
 mod mailbox_races;
@@ -28,7 +29,9 @@ pub use join::{FOUNDER_PATIENCE, JoinError, join, members_among};
 pub use limiter::Limiter;
 pub use limits::Limits;
 pub use listen::{BindError, Listeners};
-pub use quorate_node::host::{self, Founded, Host, Now, PeerUp, Refused};
+pub use quorate_node::host::{
+    self, ClientSide, Founded, Host, Now, OperatorSide, Order, Outcome, PeerSide, PeerUp, Refused,
+};
 pub use reactor::{Identity, PeerAddress, Reactor, Settings};
 pub use starting::Starting;
 pub use stats::Stats;

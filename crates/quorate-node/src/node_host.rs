@@ -5,29 +5,29 @@ use std::{
     os::fd::{AsFd, BorrowedFd},
 };
 
-use crate::identity::{Identity, IdentityError};
 use quorate_core::{
-    effect::Refusal,
     node_id::{Incarnation, Member, NodeId},
     record::Class,
     time::Time,
 };
 use quorate_disk::Disk;
 use quorate_replica::{
-    Probed, Replica,
+    Replica,
     events::Event,
-    front::{ConnectionId, Endpoints, Front},
-    plane::Plane,
+    front::{Front, Requests},
+    plane::Turn,
     pressure::Pressure,
     service::StateMachine,
     status::{Status, TuningReport},
-    tuner::Setting,
 };
 use quorate_wire::{Frame, Join, Lane, RefusalCode};
 
 use crate::{
     founding::list_hash,
-    host::{Founded, Host, Now, PeerUp, Refused},
+    host::{
+        ClientSide, Founded, Host, Now, OperatorSide, Order, Outcome, PeerSide, PeerUp, Refused,
+    },
+    identity::{Identity, IdentityError},
     listener::Listener,
     metrics,
 };
@@ -43,9 +43,8 @@ pub struct NodeHost<D: Disk, S: StateMachine, F> {
     /// only until the node itself is back.
     incarnations: BTreeMap<NodeId, Incarnation>,
     listener: Box<dyn Listener>,
-    now: Now,
-    /// As of the end of the last turn.
-    wake_at: Option<Time>,
+    /// When the last turn was.
+    time: Time,
 }
 
 impl<D: Disk, S: StateMachine, F: Front> NodeHost<D, S, F> {
@@ -65,8 +64,7 @@ impl<D: Disk, S: StateMachine, F: Front> NodeHost<D, S, F> {
             wake: None,
             incarnations,
             listener,
-            now: Now::default(),
-            wake_at: Some(Time(0)),
+            time: Time(0),
         }
     }
 
@@ -89,18 +87,6 @@ impl<D: Disk, S: StateMachine, F: Front> NodeHost<D, S, F> {
         } else {
             Ok(())
         }
-    }
-
-    /// Replies that are there go to their connections.
-    fn deliver(&mut self, now: Now) {
-        while self.replica.deliver(now.time, now.wall_ms, &mut self.front) {}
-    }
-
-    fn front(&mut self, now: Now) -> (&mut F, impl quorate_replica::front::Requests) {
-        (
-            &mut self.front,
-            self.replica.requests(now.time, now.wall_ms),
-        )
     }
 
     /// Why no leader can ever be elected, if that is so: too many members came back without their
@@ -128,24 +114,24 @@ impl<D: Disk, S: StateMachine, F: Front> NodeHost<D, S, F> {
     }
 }
 
-impl<D: Disk, S: StateMachine, F: Front> Host for NodeHost<D, S, F> {
-    fn peer_up(&mut self, now: Now, peer: &PeerUp, _: &mut dyn Plane) {
+impl<D: Disk, S: StateMachine, F: Front> PeerSide for NodeHost<D, S, F> {
+    fn peer_up(&mut self, now: Now, peer: &PeerUp) {
         let Member { node, incarnation } = peer.member;
         self.incarnations.insert(node, incarnation);
         self.replica
             .peer_up(now.time, peer.member, peer.boot, peer.addresses.clone());
     }
 
-    fn peer_down(&mut self, now: Now, node: NodeId, _: &mut dyn Plane) {
+    fn peer_down(&mut self, now: Now, node: NodeId) {
         self.replica.peer_down(now.time, node);
     }
 
-    fn frame(&mut self, now: Now, from: Member, _: Lane, frame: &Frame<'_>, plane: &mut dyn Plane) {
+    fn frame(&mut self, turn: &mut Turn<'_>, from: Member, _: Lane, frame: Frame<'_>) {
         self.replica
-            .on_frame(now.time, now.wall_ms, from, frame.clone(), plane);
+            .on_frame(turn.time, turn.wall_ms, from, frame, turn.plane);
     }
 
-    fn admit(&mut self, _: Now, join: Join) -> Result<Founded, Refused> {
+    fn admit(&mut self, join: Join) -> Result<Founded, Refused> {
         let refused = |code, reason: String| Err(Refused { code, reason });
         let founding = self.identity.founding();
         let members = &founding.members;
@@ -183,23 +169,85 @@ impl<D: Disk, S: StateMachine, F: Front> Host for NodeHost<D, S, F> {
             Err(error) => refused(RefusalCode::Other(0), error.to_string()),
         }
     }
+}
 
-    fn poll(&mut self, now: Now, plane: &mut dyn Plane) {
-        self.now = now;
-        let (front, mut requests) = self.front(now);
+impl<D: Disk, S: StateMachine, F: Front> ClientSide for NodeHost<D, S, F> {
+    type Front = F;
+
+    fn front(&self) -> &F {
+        &self.front
+    }
+
+    fn front_mut(&mut self) -> &mut F {
+        &mut self.front
+    }
+
+    fn front_and_requests(&mut self, now: Now) -> (&mut F, impl Requests) {
+        (
+            &mut self.front,
+            self.replica.requests(now.time, now.wall_ms),
+        )
+    }
+
+    fn pressure(&self) -> Pressure {
+        self.replica.pressure()
+    }
+}
+
+impl<D: Disk, S: StateMachine, F: Front> OperatorSide for NodeHost<D, S, F> {
+    fn status(&self) -> Status {
+        let mut status = self.replica.status(self.time);
+        if let Some(why) = self.lost_quorum(&status) {
+            status.error = Some(why);
+        }
+        status
+    }
+
+    fn tuning(&self) -> TuningReport {
+        self.replica.tuning()
+    }
+
+    fn metrics(&self, out: &mut String) {
+        let clients = (self.front.connections(), self.front.held_bytes());
+        metrics::render(&self.replica, &self.status(), clients, out);
+    }
+
+    fn order(&mut self, now: Now, order: Order) {
+        match order {
+            Order::Probe => self.replica.probe(now.time),
+            Order::Transfer(to) => self.replica.transfer(now.time, to),
+            Order::Hold(setting, until) => self.replica.hold_setting(now.time, setting, until),
+        }
+    }
+
+    fn next_outcome(&mut self) -> Option<Outcome> {
+        let probed = self.replica.take_probe().map(Outcome::Probed);
+        probed.or_else(|| {
+            let transferred = self.replica.take_transfer_result();
+            transferred.map(Outcome::Transferred)
+        })
+    }
+}
+
+impl<D: Disk, S: StateMachine, F: Front> Host for NodeHost<D, S, F> {
+    fn poll(&mut self, turn: &mut Turn<'_>) {
+        let (time, wall_ms) = (turn.time, turn.wall_ms);
+        self.time = time;
+        let (front, mut requests) = self.front_and_requests(Now { time, wall_ms });
         front.poll(&mut requests);
         drop(requests);
         self.replica
-            .poll(now.time, now.wall_ms, plane, &mut self.front);
-        self.deliver(now);
+            .poll(time, wall_ms, turn.plane, &mut self.front);
+        // Replies that are there go to their connections.
+        while self.replica.deliver(time, wall_ms, &mut self.front) {}
     }
 
     fn submit(&mut self, now: Now) {
         self.replica.submit(now.time);
     }
 
-    fn end_turn(&mut self, now: Time) {
-        self.wake_at = self.replica.end_turn(now);
+    fn end_turn(&mut self, now: Time) -> Option<Time> {
+        let wake_at = self.replica.end_turn(now);
         if let Some(notice) = self.replica.next_notice(now) {
             self.listener.notice(&notice);
         }
@@ -214,10 +262,7 @@ impl<D: Disk, S: StateMachine, F: Front> Host for NodeHost<D, S, F> {
             self.listener.event(now, &event, never.as_deref());
         }
         self.listener.end_turn(now);
-    }
-
-    fn wake_at(&self) -> Option<Time> {
-        self.wake_at
+        wake_at
     }
 
     fn wake_fds(&self) -> Vec<BorrowedFd<'_>> {
@@ -230,107 +275,7 @@ impl<D: Disk, S: StateMachine, F: Front> Host for NodeHost<D, S, F> {
             .collect()
     }
 
-    fn client_opened(
-        &mut self,
-        now: Now,
-        client: ConnectionId,
-        ends: Endpoints,
-        _: &mut dyn Plane,
-    ) {
-        let (front, mut requests) = self.front(now);
-        front.opened(client, ends, &mut requests);
-    }
-
-    fn client_received(
-        &mut self,
-        now: Now,
-        client: ConnectionId,
-        bytes: &[u8],
-        _: &mut dyn Plane,
-    ) -> usize {
-        let (front, mut requests) = self.front(now);
-        front.received(client, bytes, &mut requests)
-    }
-
-    fn pressure(&self) -> Pressure {
-        self.replica.pressure()
-    }
-
-    fn client_ready(&self, client: ConnectionId) -> bool {
-        self.front.ready(client)
-    }
-
-    fn client_busy(&self, client: ConnectionId) -> bool {
-        self.front.is_busy(client)
-    }
-
-    fn next_dirty(&mut self) -> Option<ConnectionId> {
-        self.front.next_dirty()
-    }
-
-    fn client_output(&mut self, client: ConnectionId) -> &mut Vec<u8> {
-        self.front.output(client)
-    }
-
-    fn client_sent(&mut self, client: ConnectionId) {
-        self.front.sent(client);
-    }
-
-    fn clients_held_bytes(&self) -> usize {
-        self.front.held_bytes()
-    }
-
-    fn client_held_bytes(&self, client: ConnectionId) -> usize {
-        self.front.held_bytes_of(client)
-    }
-
-    fn client_closing(&self, client: ConnectionId) -> bool {
-        self.front.closing(client)
-    }
-
-    fn client_closed(&mut self, now: Now, client: ConnectionId, _: &mut dyn Plane) {
-        let (front, mut requests) = self.front(now);
-        front.closed(client, &mut requests);
-    }
-
-    fn status(&self) -> Status {
-        let mut status = self.replica.status(self.now.time);
-        if let Some(why) = self.lost_quorum(&status) {
-            status.error = Some(why);
-        }
-        status
-    }
-
-    fn probe(&mut self, now: Now) {
-        self.replica.probe(now.time);
-    }
-
-    fn probe_ended(&mut self) -> Option<Probed> {
-        self.replica.take_probe()
-    }
-
-    fn tuning(&self) -> TuningReport {
-        self.replica.tuning()
-    }
-
-    fn hold(&mut self, now: Now, setting: Option<Setting>, until: Time) {
-        self.replica.hold_setting(now.time, setting, until);
-    }
-
-    fn metrics(&self, out: &mut String) {
-        let clients = (self.front.connections(), self.front.held_bytes());
-        metrics::render(&self.replica, &self.status(), clients, out);
-    }
-
-    fn transfer(&mut self, now: Now, to: Option<NodeId>, _: &mut dyn Plane) {
-        self.replica.transfer(now.time, to);
-    }
-
-    fn transfer_ended(&mut self) -> Option<Result<NodeId, Refusal>> {
-        self.replica.take_transfer_result()
-    }
-
-    fn stop(&mut self, now: Now, _: &mut dyn Plane) {
+    fn stop(&mut self, now: Now) {
         self.replica.stop(now.time);
     }
 
