@@ -350,4 +350,28 @@ mod tests {
         batch[CHECKSUM_AT..HEADER].copy_from_slice(&sum.to_le_bytes());
         assert_eq!(Header::decode(&batch), Err(HeaderFault::Newer(2)));
     }
+
+    /// What the pages say of a batch on disk is so.
+    #[test]
+    fn documented_sizes_are_those_of_the_code() {
+        let log = include_str!("../../../docs/spec/log.md");
+        let performance = include_str!("../../../docs/performance.md");
+        for (page, text) in [
+            (log, format!("| {HEADER} | | records, then zeros |")),
+            (
+                log,
+                format!(
+                    "| {CHECKSUM_AT} | 4 | CRC-32C of bytes 0–{}:",
+                    CHECKSUM_AT - 1
+                ),
+            ),
+            (log, format!("at most {} MiB |", BATCH_BYTES_MAX >> 20)),
+            (
+                performance,
+                format!("⌈({HEADER} + records with their batches) / {BLOCK}⌉ blocks"),
+            ),
+        ] {
+            assert!(page.contains(&text), "a page lacks: {text}");
+        }
+    }
 }

@@ -209,10 +209,4 @@ impl Node {
     pub(super) fn catchup_retry_us(&self) -> u64 {
         self.options.heartbeat_ms * 1000 * RETRY_HEARTBEATS
     }
-
-    pub(super) fn on_read_reply(&mut self, id: u64, slot: Slot, effects: &mut Effects) {
-        if let Some(token) = self.asked.answered(id) {
-            effects.push(Effect::ReadReady { token, slot });
-        }
-    }
 }

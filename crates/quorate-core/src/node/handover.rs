@@ -5,6 +5,7 @@ use crate::{
     ballot::Ballot,
     effect::{Effect, Effects, Refusal},
     explanation::Campaign,
+    flow::Peer,
     leader::{Asked, Stage},
     message::Message,
     node_id::{Member, NodeId},
@@ -86,7 +87,7 @@ impl Node {
             return;
         };
         let ballot = leading.ballot();
-        let waits = |peer: &crate::flow::Peer| peer.connected && peer.promised <= ballot;
+        let waits = |peer: &Peer| peer.connected && peer.promised <= ballot;
         if transfer.is_handed() && self.peers.peer(transfer.target).is_some_and(waits) {
             effects.send(transfer.target, Message::Transfer { ballot });
         }

@@ -4,6 +4,7 @@ use super::Node;
 use crate::{
     acceptor::Refused,
     ballot::Ballot,
+    durable::{Durable, Statement},
     effect::{Alarm, Effect, Effects},
     message::{Message, Phase1b, Phase2a},
     node_id::NodeId,
@@ -269,16 +270,20 @@ impl Node {
         }
     }
 
-    fn speak_vote(
-        &mut self,
-        to: NodeId,
-        vote: crate::durable::Durable<crate::durable::Statement>,
-        effects: &mut Effects,
-    ) {
+    fn speak_vote(&mut self, to: NodeId, vote: Durable<Statement>, effects: &mut Effects) {
         if to == self.options.member.node {
             self.take_own(vote.into_inner(), effects);
         } else {
             effects.speak(to, vote);
+        }
+    }
+
+    /// A statement of this node to itself.
+    fn take_own(&mut self, statement: Statement, effects: &mut Effects) {
+        let own = self.options.member;
+        match statement {
+            Statement::Promise(promise) => self.take_promise(own, promise, effects),
+            Statement::Vote(vote) => self.on_phase2b(own, vote, effects),
         }
     }
 }
