@@ -9,8 +9,7 @@ use std::{
 
 use quorate_core::time::Time;
 use quorate_replica::{
-    front::ConnectionId,
-    plane::Plane,
+    front::{ConnectionId, Front},
     pressure::{Pressure, heaviest},
     seldom::Seldom,
 };
@@ -21,7 +20,7 @@ use rustix::{
 };
 
 use crate::{
-    host::{Host, Now},
+    host::{ClientSide, Now},
     limits::Limits,
     poller::{Interest, Poller, Ready},
     stats::Stats,
@@ -130,8 +129,7 @@ impl Clients {
         &mut self,
         listener: Listener<'_>,
         now: Now,
-        host: &mut dyn Host,
-        plane: &mut dyn Plane,
+        host: &mut impl ClientSide,
     ) -> std::io::Result<Accepted> {
         loop {
             if self.is_full() {
@@ -157,63 +155,58 @@ impl Clients {
             };
             self.connections.insert(token, client);
             self.stats.clients_accepted += 1;
-            host.client_opened(now, ConnectionId(token), ends, plane);
+            let (front, mut requests) = host.front_and_requests(now);
+            front.opened(ConnectionId(token), ends, &mut requests);
         }
     }
 
     /// Something happened to one of the sockets.
-    pub(crate) fn on_ready(
-        &mut self,
-        ready: Ready,
-        now: Now,
-        host: &mut dyn Host,
-        plane: &mut dyn Plane,
-    ) {
+    pub(crate) fn on_ready(&mut self, ready: Ready, now: Now, host: &mut impl ClientSide) {
         let Some(client) = self.connections.get_mut(&ready.token) else {
             return;
         };
         // What came before the end is still executed, as if the client had waited; then nobody is
         // left to read an answer.
         if ready.broken && !(ready.read && client.stage == Stage::Open) {
-            return self.close(ready.token, now, host, plane);
+            return self.close(ready.token, now, host);
         }
         if ready.write {
             client.blocked = false;
             self.dirty.push(ready.token);
         }
         if ready.read {
-            self.read(ready.token, now, host, plane);
+            self.read(ready.token, now, host);
         }
     }
 
     /// Feeds clients whose front takes input again.
-    pub(crate) fn resume(&mut self, now: Now, host: &mut dyn Host, plane: &mut dyn Plane) {
+    pub(crate) fn resume(&mut self, now: Now, host: &mut impl ClientSide) {
         for token in std::mem::take(&mut self.paused) {
             self.held = self.is_held(host);
             let Some(client) = self.connections.get_mut(&token) else {
                 continue;
             };
-            if self.held || !host.client_ready(ConnectionId(token)) {
+            if self.held || !host.front().ready(ConnectionId(token)) {
                 self.paused.push(token);
                 continue;
             }
             client.paused = false;
             if !client.backlog.is_empty() {
-                self.feed(token, 0, now, host, plane);
+                self.feed(token, 0, now, host);
             }
-            self.watch(token, now, host, plane);
+            self.watch(token, now, host);
         }
     }
 
     /// Whether [`Self::resume`] has something to do at once.
-    pub(crate) fn can_resume(&self, host: &dyn Host) -> bool {
-        let ready = |token: &u64| host.client_ready(ConnectionId(*token));
+    pub(crate) fn can_resume(&self, host: &impl ClientSide) -> bool {
+        let ready = |token: &u64| host.front().ready(ConnectionId(*token));
         !self.is_held(host) && self.paused.iter().any(ready)
     }
 
     /// Whether nobody is to be read. Ends well below where it began, for each change of mind costs a
     /// call per client.
-    fn is_held(&self, host: &dyn Host) -> bool {
+    fn is_held(&self, host: &impl ClientSide) -> bool {
         if self.held_bytes(host) > self.limits.clients_bytes_max {
             return true;
         }
@@ -225,30 +218,30 @@ impl Clients {
     }
 
     /// Sends what the front has for its clients.
-    pub(crate) fn flush(&mut self, now: Now, host: &mut dyn Host, plane: &mut dyn Plane) {
-        while let Some(ConnectionId(token)) = host.next_dirty() {
+    pub(crate) fn flush(&mut self, now: Now, host: &mut impl ClientSide) {
+        while let Some(ConnectionId(token)) = host.front_mut().next_dirty() {
             self.dirty.push(token);
         }
         // Requests of clients that have closed their half may have ended without output.
         self.dirty.extend_from_slice(&self.leaving);
         for token in std::mem::take(&mut self.dirty) {
-            self.write(token, now, host, plane);
+            self.write(token, now, host);
         }
     }
 
     /// Memory that all clients hold.
-    fn held_bytes(&self, host: &dyn Host) -> usize {
-        self.backlog_bytes + host.clients_held_bytes()
+    fn held_bytes(&self, host: &impl ClientSide) -> usize {
+        self.backlog_bytes + host.front().held_bytes()
     }
 
     /// Who holds most of the memory for clients pays, so that the others go on.
-    pub(crate) fn shed(&mut self, now: Now, host: &mut dyn Host, plane: &mut dyn Plane) {
+    pub(crate) fn shed(&mut self, now: Now, host: &mut impl ClientSide) {
         let of = self.limits.clients_bytes_max;
         loop {
             let total = self.held_bytes(host);
             let held = |(token, client): (&u64, &Client)| {
                 let id = ConnectionId(*token);
-                (id, client.backlog.len() + host.client_held_bytes(id))
+                (id, client.backlog.len() + host.front().held_bytes_of(id))
             };
             let clients = self.connections.iter().map(held);
             let Some((ConnectionId(token), bytes)) = heaviest(total, of, clients) else {
@@ -265,19 +258,19 @@ impl Clients {
                 );
             }
             self.stats.clients_shed += 1;
-            self.close(token, now, host, plane);
+            self.close(token, now, host);
         }
     }
 
     /// Ends farewells that have lasted long enough.
-    pub(crate) fn on_time(&mut self, now: Now, host: &mut dyn Host, plane: &mut dyn Plane) {
+    pub(crate) fn on_time(&mut self, now: Now, host: &mut impl ClientSide) {
         let connections = &self.connections;
         self.leaving.retain(|token| connections.contains_key(token));
         let late = self.leaving.iter().filter(|token| {
             matches!(self.connections[token].stage, Stage::Farewell(until) if until <= now.time)
         });
         for token in late.copied().collect::<Vec<_>>() {
-            self.close(token, now, host, plane);
+            self.close(token, now, host);
         }
     }
 
@@ -295,7 +288,7 @@ impl Clients {
     }
 
     /// No client is read from any more: what was accepted is being finished.
-    pub(crate) fn stop_reading(&mut self, now: Now, host: &mut dyn Host, plane: &mut dyn Plane) {
+    pub(crate) fn stop_reading(&mut self, now: Now, host: &mut impl ClientSide) {
         self.limits.clients_max = 0;
         let open = self
             .connections
@@ -308,17 +301,17 @@ impl Clients {
         }
         for token in stopped {
             self.leaving.push(token);
-            self.watch(token, now, host, plane);
+            self.watch(token, now, host);
         }
     }
 
     /// Whether all that the clients have to get is sent.
-    pub(crate) fn all_sent(&self, host: &mut dyn Host) -> bool {
+    pub(crate) fn all_sent(&self, host: &mut impl ClientSide) -> bool {
         let mut tokens = self.connections.keys().copied();
-        tokens.all(|token| host.client_output(ConnectionId(token)).is_empty())
+        tokens.all(|token| host.front_mut().output(ConnectionId(token)).is_empty())
     }
 
-    fn read(&mut self, token: u64, now: Now, host: &mut dyn Host, plane: &mut dyn Plane) {
+    fn read(&mut self, token: u64, now: Now, host: &mut impl ClientSide) {
         self.held = self.is_held(host);
         let Some(client) = self.connections.get_mut(&token) else {
             return;
@@ -328,7 +321,7 @@ impl Clients {
         }
         if self.held && client.stage == Stage::Open {
             self.stats.client_holds += 1;
-            return self.pause(token, now, host, plane);
+            return self.pause(token, now, host);
         }
         // In the middle of a large command the front is called less often, for it may look at the
         // command's beginning each time.
@@ -338,8 +331,8 @@ impl Clients {
             self.stats.calls_client_read += 1;
             match rustix::net::recv(&client.socket, &mut self.scratch[..], RecvFlags::empty()) {
                 Ok((_, 0)) => {
-                    self.feed(token, 0, now, host, plane);
-                    return self.half_close(token, now, host, plane);
+                    self.feed(token, 0, now, host);
+                    return self.half_close(token, now, host);
                 }
                 Ok((_, count)) => {
                     self.stats.client_bytes_in += count as u64;
@@ -349,27 +342,20 @@ impl Clients {
                     }
                     if client.backlog.is_empty() && wanted == READ_BYTES {
                         // The usual case: the front reads from where the kernel wrote.
-                        return self.feed(token, count, now, host, plane);
+                        return self.feed(token, count, now, host);
                     }
                     keep(&mut client.backlog, &self.scratch[..count]);
                     self.backlog_bytes += count;
                 }
                 Err(Errno::AGAIN | Errno::INTR) => break,
-                Err(_) => return self.close(token, now, host, plane),
+                Err(_) => return self.close(token, now, host),
             }
         }
-        self.feed(token, 0, now, host, plane);
+        self.feed(token, 0, now, host);
     }
 
     /// Gives the front what is left over, or the first `fresh` bytes of the scratch buffer.
-    fn feed(
-        &mut self,
-        token: u64,
-        fresh: usize,
-        now: Now,
-        host: &mut dyn Host,
-        plane: &mut dyn Plane,
-    ) {
+    fn feed(&mut self, token: u64, fresh: usize, now: Now, host: &mut impl ClientSide) {
         let Some(client) = self.connections.get_mut(&token) else {
             return;
         };
@@ -378,13 +364,15 @@ impl Clients {
             return;
         }
         if fresh > 0 {
-            let used = host.client_received(now, id, &self.scratch[..fresh], plane);
+            let (front, mut requests) = host.front_and_requests(now);
+            let used = front.received(id, &self.scratch[..fresh], &mut requests);
             client
                 .backlog
                 .extend_from_slice(&self.scratch[used.min(fresh)..fresh]);
             self.backlog_bytes += client.backlog.len();
         } else if !client.backlog.is_empty() {
-            let used = host.client_received(now, id, &client.backlog, plane);
+            let (front, mut requests) = host.front_and_requests(now);
+            let used = front.received(id, &client.backlog, &mut requests);
             let used = used.min(client.backlog.len());
             client.backlog.drain(..used);
             if client.backlog.is_empty() {
@@ -398,24 +386,24 @@ impl Clients {
                 backlog,
                 "closed a client: too many bytes that make no command"
             );
-            return self.close(token, now, host, plane);
+            return self.close(token, now, host);
         }
-        if !host.client_ready(id) && !client.paused {
-            self.pause(token, now, host, plane);
+        if !host.front().ready(id) && !client.paused {
+            self.pause(token, now, host);
         }
     }
 
     /// Reads nothing of this client until [`Self::resume`]; it is not paused yet.
-    fn pause(&mut self, token: u64, now: Now, host: &mut dyn Host, plane: &mut dyn Plane) {
+    fn pause(&mut self, token: u64, now: Now, host: &mut impl ClientSide) {
         if let Some(client) = self.connections.get_mut(&token) {
             client.paused = true;
             self.paused.push(token);
-            self.watch(token, now, host, plane);
+            self.watch(token, now, host);
         }
     }
 
     /// The client has sent its last byte. It may still want its answers.
-    fn half_close(&mut self, token: u64, now: Now, host: &mut dyn Host, plane: &mut dyn Plane) {
+    fn half_close(&mut self, token: u64, now: Now, host: &mut impl ClientSide) {
         let Some(client) = self.connections.get_mut(&token) else {
             return;
         };
@@ -423,19 +411,19 @@ impl Clients {
             Stage::Open => {
                 client.stage = Stage::HalfClosed;
                 self.leaving.push(token);
-                self.watch(token, now, host, plane);
+                self.watch(token, now, host);
             }
             Stage::HalfClosed => {}
-            Stage::Farewell(_) => self.close(token, now, host, plane),
+            Stage::Farewell(_) => self.close(token, now, host),
         }
     }
 
-    fn write(&mut self, token: u64, now: Now, host: &mut dyn Host, plane: &mut dyn Plane) {
+    fn write(&mut self, token: u64, now: Now, host: &mut impl ClientSide) {
         let Some(client) = self.connections.get_mut(&token) else {
             return;
         };
         let id = ConnectionId(token);
-        let output = host.client_output(id);
+        let output = host.front_mut().output(id);
         let mut sent = 0;
         while sent < output.len() && !client.blocked {
             self.stats.calls_client_write += 1;
@@ -443,32 +431,32 @@ impl Clients {
                 Ok(count) => sent += count,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => client.blocked = true,
-                Err(_) => return self.close(token, now, host, plane),
+                Err(_) => return self.close(token, now, host),
             }
         }
         output.drain(..sent);
         let empty = output.is_empty();
         if sent > 0 {
-            host.client_sent(id);
+            host.front_mut().sent(id);
             self.stats.client_bytes_out += sent as u64;
         }
         if empty {
             client.blocked = false;
-            self.after_output(token, now, host, plane);
+            self.after_output(token, now, host);
         }
-        self.watch(token, now, host, plane);
+        self.watch(token, now, host);
     }
 
     /// Everything is sent: is it time to part?
-    fn after_output(&mut self, token: u64, now: Now, host: &mut dyn Host, plane: &mut dyn Plane) {
+    fn after_output(&mut self, token: u64, now: Now, host: &mut impl ClientSide) {
         let Some(client) = self.connections.get_mut(&token) else {
             return;
         };
         let id = ConnectionId(token);
         match client.stage {
-            Stage::HalfClosed if client.paused || host.client_busy(id) => {}
-            Stage::HalfClosed => self.close(token, now, host, plane),
-            Stage::Open if host.client_closing(id) => {
+            Stage::HalfClosed if client.paused || host.front().is_busy(id) => {}
+            Stage::HalfClosed => self.close(token, now, host),
+            Stage::Open if host.front().closing(id) => {
                 // Closing at once, with input unread, would destroy the last reply on its way.
                 let _ = rustix::net::shutdown(&client.socket, Shutdown::Write);
                 let until = now.time.plus_ms(self.limits.farewell_ms);
@@ -481,7 +469,7 @@ impl Clients {
     }
 
     /// Watches the socket for what can be done now.
-    fn watch(&mut self, token: u64, now: Now, host: &mut dyn Host, plane: &mut dyn Plane) {
+    fn watch(&mut self, token: u64, now: Now, host: &mut impl ClientSide) {
         let Some(client) = self.connections.get_mut(&token) else {
             return;
         };
@@ -496,15 +484,16 @@ impl Clients {
         client.interest = interest;
         if let Err(error) = self.poller.change(&client.socket, token, interest) {
             tracing::warn!(%error, "cannot watch a client");
-            self.close(token, now, host, plane);
+            self.close(token, now, host);
         }
     }
 
-    fn close(&mut self, token: u64, now: Now, host: &mut dyn Host, plane: &mut dyn Plane) {
+    fn close(&mut self, token: u64, now: Now, host: &mut impl ClientSide) {
         if let Some(client) = self.connections.remove(&token) {
             self.backlog_bytes -= client.backlog.len();
             self.stats.clients_closed += 1;
-            host.client_closed(now, ConnectionId(token), plane);
+            let (front, mut requests) = host.front_and_requests(now);
+            front.closed(ConnectionId(token), &mut requests);
         }
     }
 }

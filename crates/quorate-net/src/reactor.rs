@@ -2,23 +2,20 @@
 
 use std::{
     io,
-    sync::{Arc, mpsc::SyncSender},
+    sync::Arc,
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
 use quorate_core::{
-    effect::Refusal,
     node_id::{Member, NodeId},
     time::Time,
 };
-use quorate_replica::{
-    Probed,
-    status::{Addresses, Status},
-};
+use quorate_replica::status::Addresses;
 
 use crate::{
     clients::{Accepted, Clients, Listener},
-    handle::{Command, Handle, Metrics, Shared, Unanswered},
+    desk::Desk,
+    handle::{Handle, Metrics, Shared},
     host::{Host, Now},
     limits::Limits,
     listen::{Listeners, SocketFile},
@@ -85,10 +82,9 @@ pub struct Reactor<H> {
     started: Instant,
     peer_gate: Gate,
     client_gate: Gate,
-    transfer: Option<SyncSender<Result<NodeId, Refusal>>>,
-    /// Who waits for the end of a probe.
-    probes: Vec<SyncSender<Result<Probed, Unanswered>>>,
-    questions: Vec<Command>,
+    desk: Desk,
+    /// When the host wants to be polled at the latest.
+    host_wake: Option<Time>,
     /// Set once a stop was asked for: when patience ends.
     stop_by: Option<Time>,
     _end: EndGuard,
@@ -132,8 +128,9 @@ impl<H: Host> Reactor<H> {
             limits,
             seed,
         } = settings;
+        let commands_max = limits.commands_max;
         let poller = Arc::new(Poller::new()?);
-        let shared = Shared::new(limits.commands_max)?;
+        let shared = Shared::new(commands_max)?;
         poller.add(shared.wake(), WAKE, Interest::READ)?;
         poller.add(&listeners.peer, PEER_LISTENER, Interest::READ)?;
         if let Some(client) = &listeners.client {
@@ -165,9 +162,8 @@ impl<H: Host> Reactor<H> {
             started: Instant::now(),
             peer_gate: Gate::default(),
             client_gate: Gate::default(),
-            transfer: None,
-            probes: Vec::new(),
-            questions: Vec::new(),
+            desk: Desk::new(commands_max),
+            host_wake: Some(Time(0)),
             stop_by: None,
             _end: EndGuard(shared.clone()),
             shared: shared.clone(),
@@ -193,22 +189,22 @@ impl<H: Host> Reactor<H> {
             self.on_ready(*event, now)?;
         }
         self.peers.on_time(now, &mut self.host);
-        self.clients.on_time(now, &mut self.host, &mut self.peers);
+        self.clients.on_time(now, &mut self.host);
         self.reopen_gates(now)?;
-        self.clients.resume(now, &mut self.host, &mut self.peers);
-        self.host.poll(now, &mut self.peers);
+        self.clients.resume(now, &mut self.host);
+        self.host.poll(&mut now.turn(&mut self.peers));
         self.peers.flush(now, &mut self.host);
         self.host.submit(now);
         self.stats.submits += 1;
-        self.clients.flush(now, &mut self.host, &mut self.peers);
-        self.clients.shed(now, &mut self.host, &mut self.peers);
-        self.host.end_turn(self.time());
+        self.clients.flush(now, &mut self.host);
+        self.clients.shed(now, &mut self.host);
+        self.host_wake = self.host.end_turn(self.time());
         self.answer();
         Ok(!self.is_finished(now))
     }
 
     fn time(&self) -> Time {
-        Time(u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX))
+        time_since(self.started)
     }
 
     fn clock(&self) -> Now {
@@ -229,7 +225,7 @@ impl<H: Host> Reactor<H> {
             return Some(0);
         }
         let times = [
-            self.host.wake_at(),
+            self.host_wake,
             self.peers.next_time(),
             self.clients.next_time(),
             self.peer_gate.next_time(),
@@ -248,9 +244,7 @@ impl<H: Host> Reactor<H> {
             // `Host::poll` is called in each turn.
             HOST_WAKE => {}
             link if link >= FIRST_LINK => self.peers.on_ready(ready, now, &mut self.host),
-            _ => self
-                .clients
-                .on_ready(ready, now, &mut self.host, &mut self.peers),
+            _ => self.clients.on_ready(ready, now, &mut self.host),
         }
         Ok(())
     }
@@ -261,81 +255,35 @@ impl<H: Host> Reactor<H> {
             self.peers.on_resolved(resolved, now);
         }
         for command in mail.questions {
-            match command {
-                Command::Transfer(to, reply) => self.on_transfer(to, reply, now),
-                Command::Probe(reply) => self.on_probe(reply, now),
-                Command::Hold(setting, ms, reply) => {
-                    self.host.hold(now, setting, now.time.plus_ms(ms));
-                    self.questions.push(Command::Tuning(reply));
-                }
-                question => self.questions.push(question),
-            }
+            self.desk.take(command, now, &mut self.host);
         }
         if mail.stop && self.stop_by.is_none() {
             self.begin_stop(now);
         }
     }
 
-    fn on_transfer(
-        &mut self,
-        to: Option<NodeId>,
-        reply: SyncSender<Result<NodeId, Refusal>>,
-        now: Now,
-    ) {
-        if self.transfer.is_some() {
-            let _ = reply.try_send(Err(Refusal::Transferring));
-            return;
-        }
-        self.transfer = Some(reply);
-        self.host.transfer(now, to, &mut self.peers);
-    }
-
-    /// All who ask share one attempt.
-    fn on_probe(&mut self, reply: SyncSender<Result<Probed, Unanswered>>, now: Now) {
-        if self.probes.len() == self.limits.commands_max {
-            let _ = reply.try_send(Err(Unanswered::Busy));
-            return;
-        }
-        self.probes.push(reply);
-        self.host.probe(now);
-    }
-
-    /// Answers with the state at the end of the turn. An asker that has gone is no matter.
     fn answer(&mut self) {
-        if let Some(probed) = self.host.probe_ended() {
-            for reply in self.probes.drain(..) {
-                let _ = reply.try_send(Ok(probed));
-            }
-        }
-        if let Some(outcome) = self.host.transfer_ended()
-            && let Some(reply) = self.transfer.take()
-        {
-            let _ = reply.try_send(outcome);
-        }
-        for question in std::mem::take(&mut self.questions) {
-            match question {
-                Command::Status(reply) => drop(reply.try_send(self.status())),
-                Command::Metrics(reply) => drop(reply.try_send(self.metrics())),
-                Command::Tuning(reply) => drop(reply.try_send(self.host.tuning())),
-                Command::Transfer(..) | Command::Hold(..) | Command::Probe(..) => {
-                    unreachable!("what is to be done goes to the host at once")
-                }
-            }
-        }
-    }
-
-    fn status(&self) -> Status {
-        let mut status = self.host.status();
-        status.notices.extend(self.peers.notices(self.time()));
-        status
-    }
-
-    fn metrics(&self) -> Metrics {
-        let stats = self.stats.plus(&self.peers.stats).plus(&self.clients.stats);
-        let mut text = String::new();
-        self.host.metrics(&mut text);
-        stats.render(&mut text);
-        Metrics { stats, text }
+        let Self {
+            desk,
+            host,
+            peers,
+            stats,
+            clients,
+            ..
+        } = self;
+        let time = time_since(self.started);
+        desk.answer(
+            host,
+            |mut status| {
+                status.notices.extend(peers.notices(time));
+                status
+            },
+            |mut text| {
+                let stats = stats.plus(&peers.stats).plus(&clients.stats);
+                stats.render(&mut text);
+                Metrics { stats, text }
+            },
+        );
     }
 
     // Accepting.
@@ -361,10 +309,7 @@ impl<H: Host> Reactor<H> {
             (CLIENT_LISTENER, _, Some(client)) => Listener::Tcp(client),
             _ => return Ok(()),
         };
-        match self
-            .clients
-            .accept(listener, now, &mut self.host, &mut self.peers)
-        {
+        match self.clients.accept(listener, now, &mut self.host) {
             Ok(Accepted::All) => {
                 self.client_gate.complained = false;
                 return Ok(());
@@ -423,9 +368,8 @@ impl<H: Host> Reactor<H> {
         if let Err(error) = self.watch_listeners() {
             tracing::warn!(%error, "cannot close the listeners before the end");
         }
-        self.host.stop(now, &mut self.peers);
-        self.clients
-            .stop_reading(now, &mut self.host, &mut self.peers);
+        self.host.stop(now);
+        self.clients.stop_reading(now, &mut self.host);
     }
 
     fn is_finished(&mut self, now: Now) -> bool {
@@ -440,6 +384,10 @@ impl<H: Host> Reactor<H> {
         }
         false
     }
+}
+
+fn time_since(start: Instant) -> Time {
+    Time(u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX))
 }
 
 impl Gate {

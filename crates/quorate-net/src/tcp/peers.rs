@@ -25,7 +25,7 @@ use super::{
 use crate::{
     complaints::Complaints,
     handle::Shared,
-    host::{Host, Now, PeerUp, Refused},
+    host::{Now, PeerSide, PeerUp, Refused},
     limiter::Limiter,
     limits::Limits,
     poller::{Interest, Poller, Ready},
@@ -217,7 +217,7 @@ impl Peers {
         &mut self,
         listener: impl std::os::fd::AsFd,
         now: Now,
-        host: &mut dyn Host,
+        host: &mut dyn PeerSide,
     ) -> std::io::Result<()> {
         while let Some(socket) = socket::accept(&listener)? {
             let deadline = now.time.plus_ms(self.limits.handshake_ms);
@@ -228,7 +228,7 @@ impl Peers {
     }
 
     /// Something happened to one of the connections.
-    pub(crate) fn on_ready(&mut self, ready: Ready, now: Now, host: &mut dyn Host) {
+    pub(crate) fn on_ready(&mut self, ready: Ready, now: Now, host: &mut dyn PeerSide) {
         let Some(link) = self.links.get(&ready.token) else {
             return;
         };
@@ -252,7 +252,7 @@ impl Peers {
     }
 
     /// Sends what waits: one write per connection.
-    pub(crate) fn flush(&mut self, now: Now, host: &mut dyn Host) {
+    pub(crate) fn flush(&mut self, now: Now, host: &mut dyn PeerSide) {
         while !self.dirty.is_empty() {
             for token in std::mem::take(&mut self.dirty) {
                 let Some(link) = self.links.get_mut(&token) else {
@@ -273,7 +273,7 @@ impl Peers {
     }
 
     /// Whatever is due: given up waits, dials.
-    pub(crate) fn on_time(&mut self, now: Now, host: &mut dyn Host) {
+    pub(crate) fn on_time(&mut self, now: Now, host: &mut dyn PeerSide) {
         while let Some((news, left_out)) = self.news.next_due(now.time) {
             self.write_news(&news, left_out);
         }
@@ -349,7 +349,7 @@ impl Peers {
     }
 
     /// Strangers cannot lock peers out: the oldest makes room.
-    fn evict_strangers(&mut self, now: Now, host: &mut dyn Host) {
+    fn evict_strangers(&mut self, now: Now, host: &mut dyn PeerSide) {
         let links = &self.links;
         let is_stranger = |token: &&u64| {
             let stage = links.get(token).map(|link| link.stage);
@@ -365,7 +365,7 @@ impl Peers {
         }
     }
 
-    fn give_up(&mut self, now: Now, host: &mut dyn Host) {
+    fn give_up(&mut self, now: Now, host: &mut dyn PeerSide) {
         if self.transient.is_empty() {
             return;
         }
@@ -450,7 +450,7 @@ impl Peers {
         lane: Lane,
         deadline: Time,
         now: Now,
-        host: &mut dyn Host,
+        host: &mut dyn PeerSide,
     ) {
         let Some(link) = self.links.get_mut(&token) else {
             return;
@@ -504,7 +504,7 @@ impl Peers {
 
     // Bytes.
 
-    fn read(&mut self, token: u64, now: Now, host: &mut dyn Host) {
+    fn read(&mut self, token: u64, now: Now, host: &mut dyn PeerSide) {
         let Some(link) = self.links.get_mut(&token) else {
             return;
         };
@@ -527,7 +527,7 @@ impl Peers {
     }
 
     /// Uses up the whole frames that have come.
-    fn on_bytes(&mut self, token: u64, now: Now, host: &mut dyn Host) {
+    fn on_bytes(&mut self, token: u64, now: Now, host: &mut dyn PeerSide) {
         let Some(link) = self.links.get_mut(&token) else {
             return;
         };
@@ -549,7 +549,7 @@ impl Peers {
                     break;
                 }
                 Ok(Decoded::Frame { from, frame, used }) => {
-                    match self.on_frame(token, stage, from, &frame, now, host) {
+                    match self.on_frame(token, stage, from, frame, now, host) {
                         Verdict::GoOn => {
                             inbox.consume(used);
                             if matches!(stage, Stage::Open { .. } | Stage::Newcomer { .. }) {
@@ -577,7 +577,7 @@ impl Peers {
         stage: Stage,
         malformed: Malformed,
         now: Now,
-        host: &mut dyn Host,
+        host: &mut dyn PeerSide,
     ) {
         self.stats.malformed += 1;
         match stage {
@@ -604,7 +604,7 @@ impl Peers {
         self.close(token, now, host);
     }
 
-    fn write(&mut self, token: u64, now: Now, host: &mut dyn Host) {
+    fn write(&mut self, token: u64, now: Now, host: &mut dyn PeerSide) {
         let Some(link) = self.links.get_mut(&token) else {
             return;
         };
@@ -642,28 +642,28 @@ impl Peers {
         token: u64,
         stage: Stage,
         from: Member,
-        frame: &Frame<'_>,
+        frame: Frame<'_>,
         now: Now,
-        host: &mut dyn Host,
+        host: &mut dyn PeerSide,
     ) -> Verdict {
         match (stage, frame) {
-            (Stage::Open { member, lane, .. }, _) => {
+            (Stage::Open { member, lane, .. }, frame) => {
                 self.on_peer_frame(member, lane, from, frame, now, host)
             }
             (Stage::Greeting { node, lane, .. }, Frame::Welcome(hello)) => {
-                self.on_welcome(token, node, lane, hello, now, host)
+                self.on_welcome(token, node, lane, &hello, now, host)
             }
             (Stage::Greeting { node, .. }, Frame::Refused(code, reason)) => {
                 self.stats.refusals += 1;
-                self.on_refused(node, *code, reason, now);
+                self.on_refused(node, code, reason, now);
                 Verdict::Close
             }
             (Stage::Stranger { .. }, Frame::Hello(hello)) => {
-                self.on_hello(token, hello, now, host);
+                self.on_hello(token, &hello, now, host);
                 Verdict::GoOn
             }
             (Stage::Stranger { .. }, Frame::Join(join)) => {
-                match host.admit(now, *join) {
+                match host.admit(join) {
                     Ok(founded) => {
                         tracing::info!(node = join.node.0, "told a new node what was founded");
                         let members = founded.members.iter();
@@ -684,7 +684,9 @@ impl Peers {
                 }
                 Verdict::GoOn
             }
-            (Stage::Newcomer { .. }, _) => self.on_newcomer_frame(token, from, frame, now, host),
+            (Stage::Newcomer { .. }, frame) => {
+                self.on_newcomer_frame(token, from, frame, now, host)
+            }
             (Stage::Greeting { node, .. }, _) => {
                 self.complain(node, "did not answer a hello with a welcome");
                 Verdict::Close
@@ -698,9 +700,9 @@ impl Peers {
         member: Member,
         lane: Lane,
         from: Member,
-        frame: &Frame<'_>,
+        frame: Frame<'_>,
         now: Now,
-        host: &mut dyn Host,
+        host: &mut dyn PeerSide,
     ) -> Verdict {
         if from != member {
             self.complain(
@@ -729,7 +731,7 @@ impl Peers {
             | Frame::FetchReply { .. }
             | Frame::Applied { .. } => {
                 self.stats.frames_in += 1;
-                host.frame(now, from, lane, frame, self);
+                host.frame(&mut now.turn(self), from, lane, frame);
                 Verdict::GoOn
             }
         }
@@ -742,7 +744,7 @@ impl Peers {
         lane: Lane,
         hello: &Hello<'_>,
         now: Now,
-        host: &mut dyn Host,
+        host: &mut dyn PeerSide,
     ) -> Verdict {
         match self.judge(hello, Some(node), now) {
             Ok(()) if hello.lane == lane => {
@@ -805,7 +807,7 @@ impl Peers {
         self.foreign.nodes(now).map(notice).collect()
     }
 
-    fn on_hello(&mut self, token: u64, hello: &Hello<'_>, now: Now, host: &mut dyn Host) {
+    fn on_hello(&mut self, token: u64, hello: &Hello<'_>, now: Now, host: &mut dyn PeerSide) {
         match self.judge(hello, None, now) {
             Ok(()) => {
                 let identity = self.identity.clone();
@@ -845,7 +847,7 @@ impl Peers {
 
     /// The connection is used from now on. A second one for the lane replaces the first; a newer
     /// process replaces all of an older one.
-    fn open(&mut self, token: u64, greeter: Greeter, now: Now, host: &mut dyn Host) {
+    fn open(&mut self, token: u64, greeter: Greeter, now: Now, host: &mut dyn PeerSide) {
         let Greeter {
             member,
             boot,
@@ -890,12 +892,12 @@ impl Peers {
                 boot,
                 addresses,
             };
-            host.peer_up(now, &peer, self);
+            host.peer_up(now, &peer);
         }
     }
 
     /// Ends a connection and whatever it stood for.
-    fn close(&mut self, token: u64, now: Now, host: &mut dyn Host) {
+    fn close(&mut self, token: u64, now: Now, host: &mut dyn PeerSide) {
         let Some(link) = self.links.remove(&token) else {
             return;
         };
@@ -919,7 +921,7 @@ impl Peers {
             if lane == Lane::Control && std::mem::take(&mut self.peers[index].up) {
                 let why = why.to_owned();
                 self.tell(now, node, News::Went { node, why });
-                host.peer_down(now, node, self);
+                host.peer_down(now, node);
             }
         }
     }

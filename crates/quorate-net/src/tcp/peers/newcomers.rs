@@ -9,7 +9,7 @@ use quorate_core::node_id::{Member, NodeId};
 use quorate_wire::{BODY_BYTES_MAX, Frame, Lane, Malformed};
 
 use super::{Greeter, Peers, Stage, Verdict};
-use crate::host::{Host, Now};
+use crate::host::{Now, PeerSide};
 
 impl Peers {
     /// Whether a frame came by this connection lately.
@@ -69,9 +69,9 @@ impl Peers {
         &mut self,
         token: u64,
         from: Member,
-        frame: &Frame<'_>,
+        frame: Frame<'_>,
         now: Now,
-        host: &mut dyn Host,
+        host: &mut dyn PeerSide,
     ) -> Verdict {
         let greeting = matches!(
             frame,
@@ -99,7 +99,7 @@ impl Peers {
         token: u64,
         malformed: Malformed,
         now: Now,
-        host: &mut dyn Host,
+        host: &mut dyn PeerSide,
     ) -> bool {
         let is_newcomer = self.greeter(token).is_some();
         let long =
@@ -112,7 +112,7 @@ impl Peers {
     }
 
     /// The newcomer's connection replaces the others; not if a newer process is alive.
-    fn take_in(&mut self, token: u64, now: Now, host: &mut dyn Host) -> bool {
+    fn take_in(&mut self, token: u64, now: Now, host: &mut dyn PeerSide) -> bool {
         let Some(node) = self.greeter(token).map(|greeter| greeter.member.node) else {
             return false;
         };
@@ -132,7 +132,7 @@ impl Peers {
     }
 
     /// Newcomers that wait for nobody any more are taken in; those that said nothing in time are not.
-    pub(super) fn settle_newcomers(&mut self, now: Now, host: &mut dyn Host) {
+    pub(super) fn settle_newcomers(&mut self, now: Now, host: &mut dyn PeerSide) {
         let waits = |token: &&u64| self.greeter(**token).is_some();
         let waiting: Vec<u64> = self.transient.iter().filter(waits).copied().collect();
         for token in waiting {
