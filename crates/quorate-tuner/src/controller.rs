@@ -41,8 +41,9 @@ use self::{
     start::{Begin, Start},
 };
 use crate::{
+    channel::Drained,
     epoch::{Done, Epoch, Score},
-    estimate::{Drained, Estimator, Parameters},
+    estimate::{Estimator, Parameters},
     setting::{Bounds, Change, Reason, Setting},
     time::Moment,
 };
