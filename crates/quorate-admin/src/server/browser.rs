@@ -15,7 +15,7 @@ use axum::http::{
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Whether a page that is not this node's own sends this.
-pub(crate) fn is_foreign(method: &Method, headers: &HeaderMap) -> bool {
+pub(super) fn is_foreign(method: &Method, headers: &HeaderMap) -> bool {
     if method.is_safe() {
         return false;
     }

@@ -11,7 +11,7 @@ use quorate_core::{effect::Refusal, node_id::NodeId};
 use quorate_net::{TransferError, Unanswered};
 use serde::de::DeserializeOwned;
 
-use crate::{output::ErrorDocument, view::ProgressView};
+use crate::{error::ErrorDocument, view::ProgressView};
 
 /// An answer that is no success.
 #[derive(Debug)]

@@ -5,74 +5,87 @@ use serde::{Deserialize, Serialize};
 
 /// A node's tuner.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct TuningView {
+pub struct TuningView {
     /// Everything that is estimated, known or not.
-    pub(crate) parameters: Vec<ParameterView>,
+    pub parameters: Vec<ParameterView>,
     /// What the model predicts; empty while too little is known.
-    pub(crate) grid: Vec<PointView>,
+    pub grid: Vec<PointView>,
     /// What the model holds for the limit of what was chosen.
-    pub(crate) bottleneck: Option<String>,
+    pub bottleneck: Option<String>,
     /// What is in force.
-    pub(crate) chosen: SettingView,
+    pub chosen: SettingView,
     /// Whether that was set from outside, for a while.
-    pub(crate) held: bool,
+    pub held: bool,
     /// What was measured of it.
-    pub(crate) measured: Option<MeasuredView>,
+    pub measured: Option<MeasuredView>,
     /// Why it was chosen, in one sentence.
-    pub(crate) reason: String,
+    pub reason: String,
 }
 
 /// Batch and window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct SettingView {
-    pub(crate) batch_bytes: usize,
-    pub(crate) window: usize,
+pub struct SettingView {
+    /// Bytes of a batch.
+    pub batch_bytes: usize,
+    /// Batches in flight.
+    pub window: usize,
 }
 
 /// A quantity; `value` is null while it is not known.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct ParameterView {
-    pub(crate) name: String,
-    pub(crate) unit: String,
-    pub(crate) value: Option<f64>,
+pub struct ParameterView {
+    /// What it is, in words joined by `_`.
+    pub name: String,
+    /// Of value and error.
+    pub unit: String,
+    /// Null while it is not known.
+    pub value: Option<f64>,
     /// One standard error.
-    pub(crate) error: Option<f64>,
+    pub error: Option<f64>,
     /// 0 to 1.
-    pub(crate) confidence: Option<f64>,
+    pub confidence: Option<f64>,
 }
 
 /// A point of the grid.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct PointView {
-    pub(crate) batch_bytes: usize,
-    pub(crate) window: usize,
+pub struct PointView {
+    /// Bytes of a batch.
+    pub batch_bytes: usize,
+    /// Batches in flight.
+    pub window: usize,
     /// Commands per second.
-    pub(crate) throughput: f64,
-    pub(crate) latency_us: f64,
+    pub throughput: f64,
+    /// Microseconds from acceptance to reply.
+    pub latency_us: f64,
 }
 
 /// What was measured under a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct MeasuredView {
+pub struct MeasuredView {
     /// Commands per second.
-    pub(crate) throughput: f64,
-    pub(crate) latency_us: f64,
+    pub throughput: f64,
+    /// Microseconds from acceptance to reply.
+    pub latency_us: f64,
 }
 
 /// Body of `POST /tuning`: `{"hold": null}` ends a hold.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct HoldRequest {
-    pub(crate) hold: Option<HoldView>,
+pub struct HoldRequest {
+    /// The setting, or null.
+    pub hold: Option<HoldView>,
 }
 
 /// What is to be in force, and for how long at most.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct HoldView {
-    pub(crate) batch_bytes: usize,
-    pub(crate) window: usize,
-    pub(crate) ms: u64,
+pub struct HoldView {
+    /// Bytes of a batch.
+    pub batch_bytes: usize,
+    /// Batches in flight.
+    pub window: usize,
+    /// Milliseconds.
+    pub ms: u64,
 }
 
 /// Three digits say all there is.
@@ -94,7 +107,8 @@ impl From<tuner::Setting> for SettingView {
 }
 
 impl TuningView {
-    pub(crate) fn new(report: &TuningReport) -> Self {
+    /// Of what a tuner reports.
+    pub fn new(report: &TuningReport) -> Self {
         let TuningReport {
             report,
             setting,
@@ -125,7 +139,7 @@ impl TuningView {
     }
 
     /// What the model predicts there.
-    pub(crate) fn predicted(&self, setting: SettingView) -> Option<f64> {
+    pub fn predicted(&self, setting: SettingView) -> Option<f64> {
         let mut grid = self.grid.iter();
         let found = grid.find(|point| point.setting() == setting)?;
         Some(found.throughput)
@@ -133,7 +147,8 @@ impl TuningView {
 }
 
 impl PointView {
-    pub(crate) const fn setting(&self) -> SettingView {
+    /// Where in the grid it is.
+    pub const fn setting(&self) -> SettingView {
         SettingView {
             batch_bytes: self.batch_bytes,
             window: self.window,
@@ -154,7 +169,7 @@ impl ParameterView {
     }
 
     /// `1.25 ms ± 4 %`, or that it is not known.
-    pub(crate) fn shown(&self) -> String {
+    pub fn shown(&self) -> String {
         let (Some(value), Some(error)) = (self.value, self.error) else {
             return "not known yet".to_owned();
         };
@@ -176,12 +191,14 @@ impl ParameterView {
 }
 
 impl SettingView {
-    pub(crate) fn shown(self) -> String {
+    /// `64 KiB x 4`
+    pub fn shown(self) -> String {
         format!("{} x {}", bytes(self.batch_bytes), self.window)
     }
 }
 
-pub(crate) fn bytes(count: usize) -> String {
+/// Whole KiB where there are any.
+pub fn bytes(count: usize) -> String {
     if count >= 1024 && count.is_multiple_of(1024) {
         format!("{} KiB", count >> 10)
     } else {
@@ -190,7 +207,7 @@ pub(crate) fn bytes(count: usize) -> String {
 }
 
 /// Seconds, in the unit that suits.
-pub(crate) fn time(seconds: f64) -> String {
+pub fn time(seconds: f64) -> String {
     match seconds {
         s if s >= 1.0 => format!("{s:.2} s"),
         s if s >= 1e-3 => format!("{:.2} ms", s * 1e3),
@@ -200,7 +217,7 @@ pub(crate) fn time(seconds: f64) -> String {
 }
 
 /// `1.2 M`, `34 k`.
-pub(crate) fn thousands(value: f64) -> String {
+pub fn thousands(value: f64) -> String {
     match value {
         v if v >= 1e9 => format!("{:.1} G", v / 1e9),
         v if v >= 1e6 => format!("{:.1} M", v / 1e6),

@@ -203,7 +203,7 @@ mod tests {
     use tokio::sync::Semaphore;
 
     use super::*;
-    use crate::http;
+    use crate::client;
 
     const WAIT: Duration = Duration::from_secs(60);
 
@@ -259,7 +259,7 @@ mod tests {
         }
 
         fn is_healthy(&self) -> bool {
-            let response = http::get(&self.address.to_string(), "/health", WAIT);
+            let response = client::get(&self.address.to_string(), "/health", WAIT);
             response.unwrap().status == 200
         }
     }

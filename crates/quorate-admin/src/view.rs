@@ -7,53 +7,71 @@ use quorate_log::Reading;
 use quorate_replica::status::{Activity, DiskUse, Peer, Progress, Status};
 use serde::{Deserialize, Serialize};
 
-use quorate::class_name;
-
-use crate::{
-    config::Store,
-    output::{bytes, span},
-};
+use crate::units::{bytes, span};
 
 /// A node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct NodeView {
-    pub(crate) cluster: String,
-    pub(crate) node: u32,
-    pub(crate) role: String,
-    pub(crate) leader: Option<u32>,
-    pub(crate) era: u64,
-    pub(crate) ballot: BallotView,
-    pub(crate) decided: u64,
-    pub(crate) applied: u64,
-    pub(crate) durable: u64,
+pub struct NodeView {
+    /// 32 hexadecimal digits.
+    pub cluster: String,
+    /// Its id.
+    pub node: u32,
+    /// `leader`, `follower`, `candidate`, `learner` or `auxiliary`.
+    pub role: String,
+    /// Who leads, as far as is known.
+    pub leader: Option<u32>,
+    /// The era of the configuration.
+    pub era: u64,
+    /// The highest that it knows.
+    pub ballot: BallotView,
+    /// Every slot below is decided.
+    pub decided: u64,
+    /// Every slot below is applied here.
+    pub applied: u64,
+    /// Every slot below is on stable storage here.
+    pub durable: u64,
     /// Said in both classes: a volatile group may lose what it acknowledged ([class-5]).
-    pub(crate) durability: String,
-    pub(crate) store: String,
-    pub(crate) log_bytes: u64,
+    pub durability: String,
+    /// `lsm`, `memory` or `none`.
+    pub store: String,
+    /// Bytes of the log on disk.
+    pub log_bytes: u64,
+    /// The disk under it.
     #[serde(default)]
-    pub(crate) disk: DiskView,
-    pub(crate) version: String,
-    pub(crate) error: Option<String>,
+    pub disk: DiskView,
+    /// Of the program.
+    pub version: String,
+    /// Why it does not serve, if it knows.
+    pub error: Option<String>,
+    /// How far it is with what keeps it from serving.
     #[serde(default)]
-    pub(crate) progress: Option<ProgressView>,
-    pub(crate) notices: Vec<String>,
-    pub(crate) members: Vec<MemberView>,
+    pub progress: Option<ProgressView>,
+    /// What is odd and keeps nobody from being served.
+    pub notices: Vec<String>,
+    /// The members of the configuration.
+    pub members: Vec<MemberView>,
 }
 
 /// A ballot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct BallotView {
-    pub(crate) era: u64,
-    pub(crate) round: u64,
-    pub(crate) node: u32,
+pub struct BallotView {
+    /// The era of the configuration.
+    pub era: u64,
+    /// Its round.
+    pub round: u64,
+    /// Its id.
+    pub node: u32,
 }
 
 /// The disk under the log, and how fast it fills.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct DiskView {
-    pub(crate) free_bytes: Option<u64>,
-    pub(crate) log_bytes_per_second: Option<u64>,
-    pub(crate) full_in_seconds: Option<u64>,
+pub struct DiskView {
+    /// Bytes that are free.
+    pub free_bytes: Option<u64>,
+    /// How fast the log grows.
+    pub log_bytes_per_second: Option<u64>,
+    /// When it is full at that rate.
+    pub full_in_seconds: Option<u64>,
 }
 
 impl DiskView {
@@ -67,22 +85,27 @@ impl DiskView {
 }
 
 /// Code of the error with which a node answers that does not run yet.
-pub(crate) const STARTING: &str = "starting";
+pub const STARTING: &str = "starting";
 
 /// How far a node is with what keeps it from serving.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ProgressView {
+pub struct ProgressView {
     /// `reading_log`, `reading_votes`, `repairing`, `replaying` or `catching_up`.
-    pub(crate) doing: String,
+    pub doing: String,
     /// `bytes` or `slots`.
-    pub(crate) unit: String,
-    /// Where it began, where it is, and where it ends as far as that is known.
-    pub(crate) from: u64,
-    pub(crate) at: u64,
-    pub(crate) to: u64,
-    pub(crate) percent: u64,
-    pub(crate) per_second: Option<u64>,
-    pub(crate) seconds_left: Option<u64>,
+    pub unit: String,
+    /// Where it began.
+    pub from: u64,
+    /// Where it is.
+    pub at: u64,
+    /// Where it ends, as far as that is known.
+    pub to: u64,
+    /// 0 to 100.
+    pub percent: u64,
+    /// Units per second.
+    pub per_second: Option<u64>,
+    /// At that rate.
+    pub seconds_left: Option<u64>,
 }
 
 const READING_LOG: &str = "reading_log";
@@ -91,12 +114,12 @@ const BYTES: &str = "bytes";
 
 impl ProgressView {
     /// Of a node that runs.
-    pub(crate) fn of_node(progress: &Progress) -> Self {
+    pub fn of_node(progress: &Progress) -> Self {
         Self::new(progress.activity.name(), SLOTS, progress)
     }
 
     /// Of a node that has read so much of its log in so long.
-    pub(crate) fn of_log(reading: Reading, took: Duration) -> Self {
+    pub fn of_log(reading: Reading, took: Duration) -> Self {
         let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         let rate = reading.read.saturating_mul(1000).checked_div(ms);
         // What is measured is that of any other activity; its name here is not used.
@@ -153,29 +176,40 @@ impl fmt::Display for ProgressView {
 
 /// A node as another one sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct MemberView {
-    pub(crate) node: u32,
-    pub(crate) peer: Option<String>,
-    pub(crate) client: Option<String>,
-    pub(crate) admin: Option<String>,
-    pub(crate) role: String,
-    pub(crate) weight: u32,
-    pub(crate) connected: bool,
-    pub(crate) lag: Option<u64>,
+pub struct MemberView {
+    /// Its id.
+    pub node: u32,
+    /// Where peers connect.
+    pub peer: Option<String>,
+    /// Where clients connect.
+    pub client: Option<String>,
+    /// Where operators connect.
+    pub admin: Option<String>,
+    /// `leader`, `follower`, `candidate`, `learner` or `auxiliary`.
+    pub role: String,
+    /// Of its vote; 0 if it has none.
+    pub weight: u32,
+    /// Whether the node that says this is connected to it.
+    pub connected: bool,
+    /// Slots that it is behind, as its leader knows.
+    pub lag: Option<u64>,
 }
 
 /// A cluster, as `quorate status` prints it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct ClusterView {
-    pub(crate) cluster: Option<String>,
-    pub(crate) leader: Option<u32>,
-    pub(crate) nodes: Vec<Answer>,
+pub struct ClusterView {
+    /// The id that most nodes name.
+    pub cluster: Option<String>,
+    /// Who leads, as far as is known.
+    pub leader: Option<u32>,
+    /// Sorted by id.
+    pub nodes: Vec<Answer>,
 }
 
 /// What became of asking one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
-pub(crate) enum Answer {
+pub enum Answer {
     /// It answered.
     Node(Box<NodeView>),
     /// It does not run yet, and says what it does.
@@ -197,19 +231,36 @@ pub(crate) enum Answer {
 }
 
 impl Answer {
-    pub(crate) fn node(&self) -> Option<u32> {
+    /// Its id, if that is known.
+    pub fn node(&self) -> Option<u32> {
         match self {
             Self::Node(view) => Some(view.node),
             Self::Starting { node, .. } | Self::Unreachable { node, .. } => *node,
         }
     }
 
-    pub(crate) fn view(&self) -> Option<&NodeView> {
+    /// What it says of itself, if it runs.
+    pub fn view(&self) -> Option<&NodeView> {
         match self {
             Self::Node(view) => Some(view),
             Self::Starting { .. } | Self::Unreachable { .. } => None,
         }
     }
+}
+
+/// Body of `POST /transfer`.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TransferRequest {
+    /// The node that is to lead; without it the most advanced follower.
+    pub to: Option<u32>,
+}
+
+/// Answer of `POST /transfer`, and result of `quorate transfer`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transferred {
+    /// Who leads now.
+    pub leader: u32,
 }
 
 const fn role_name(role: Role) -> &'static str {
@@ -224,7 +275,7 @@ const fn role_name(role: Role) -> &'static str {
 
 impl NodeView {
     /// Of a running node.
-    pub(crate) fn new(status: &Status, store: Store) -> Self {
+    pub fn new(status: &Status, store: &str) -> Self {
         Self {
             cluster: format!("{:032x}", status.cluster),
             node: status.member.node.0,
@@ -239,8 +290,8 @@ impl NodeView {
             decided: status.decided_to.0,
             applied: status.applied_to.0,
             durable: status.durable_to.0,
-            durability: class_name(status.class).to_owned(),
-            store: store.name().to_owned(),
+            durability: status.class.name().to_owned(),
+            store: store.to_owned(),
             log_bytes: status.log_bytes,
             disk: DiskView::new(status.disk),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -287,7 +338,7 @@ fn member_role(peer: &Peer, node: NodeId, status: &Status) -> &'static str {
 
 impl ClusterView {
     /// Sorted by id; the leader is whom the highest ballot names.
-    pub(crate) fn new(mut nodes: Vec<Answer>) -> Self {
+    pub fn new(mut nodes: Vec<Answer>) -> Self {
         nodes.sort_by_key(|answer| answer.node().unwrap_or(u32::MAX));
         let views = || nodes.iter().filter_map(Answer::view);
         let claims = views().filter_map(|view| Some((view.ballot, view.leader?)));
@@ -369,7 +420,7 @@ mod tests {
     /// The names are fixed: scripts rely on them.
     #[test]
     fn a_node_has_the_documented_fields() {
-        let view = NodeView::new(&status(), Store::Lsm);
+        let view = NodeView::new(&status(), "lsm");
         let json = serde_json::to_value(&view).unwrap();
         let expected = serde_json::json!({
             "cluster": "000000000000000000000000000000ab",
@@ -405,7 +456,7 @@ mod tests {
 
     #[test]
     fn how_far_a_node_is_can_be_read_aloud() {
-        let view = NodeView::new(&status(), Store::Lsm).progress.unwrap();
+        let view = NodeView::new(&status(), "lsm").progress.unwrap();
         let expected = "catching up: slot 8 of 15, 50 %, 2 slots/s, about 4 s left";
         assert_eq!(view.to_string(), expected);
         let reading = Reading {
@@ -423,7 +474,7 @@ mod tests {
     #[test]
     fn the_leader_is_whom_the_highest_ballot_names() {
         let view = |node, leader, round| {
-            let mut view = NodeView::new(&status(), Store::Lsm);
+            let mut view = NodeView::new(&status(), "lsm");
             (view.node, view.leader, view.ballot.round) = (node, leader, round);
             Answer::Node(Box::new(view))
         };

@@ -3,6 +3,7 @@
 //! It has a thread of its own and talks to the reactor through its [`Handle`] only, so that nothing
 //! that happens here can hold up the protocol.
 
+mod browser;
 mod connections;
 mod failure;
 mod start;
@@ -29,14 +30,10 @@ use quorate_core::{effect::Role, node_id::NodeId};
 use quorate_log::Reading;
 use quorate_net::Handle;
 use quorate_replica::{Probed, status::Status, tuner::Setting};
-use serde::{Deserialize, Serialize};
 
 use crate::{
-    browser,
-    config::Store,
-    output::{Exit, Problem},
-    tune::view::{HoldRequest, TuningView},
-    view::{NodeView, ProgressView},
+    tuning::{HoldRequest, TuningView},
+    view::{NodeView, ProgressView, TransferRequest, Transferred},
 };
 
 use failure::{Body, Failure};
@@ -52,12 +49,12 @@ const HOLD_MS_MAX: u64 = 600_000;
 enum Phase {
     /// There is no reactor yet.
     Starting(Start),
-    Running(Handle, Store),
+    Running(Handle, &'static str),
 }
 
 /// What the requests look at, and whoever starts the node writes.
 #[derive(Clone, Debug)]
-pub(crate) struct Admin {
+pub struct Admin {
     phase: Arc<Mutex<Phase>>,
     address: SocketAddr,
     node: NodeId,
@@ -65,12 +62,15 @@ pub(crate) struct Admin {
 
 impl Admin {
     /// Binds and serves from now on; the node is starting.
-    pub(crate) fn start(address: &str, node: NodeId) -> Result<Self, Problem> {
+    pub fn start(address: &str, node: NodeId) -> Result<Self, StartError> {
         let bound = TcpListener::bind(address).and_then(|listener| {
             let address = listener.local_addr()?;
             Ok((listener, address))
         });
-        let (listener, bound) = bound.map_err(|error| cannot_listen(address, &error))?;
+        let (listener, bound) = bound.map_err(|source| StartError::Listen {
+            address: address.to_owned(),
+            source,
+        })?;
         let phase = Phase::Starting(Start::new("starting"));
         let admin = Self {
             phase: Arc::new(Mutex::new(phase)),
@@ -86,27 +86,29 @@ impl Admin {
                     tracing::error!(%error, "the admin address is not served any more");
                 }
             })
-            .map_err(|error| Problem::io("start the admin thread", &error))?;
+            .map_err(StartError::Thread)?;
         Ok(admin)
     }
 
-    pub(crate) const fn address(&self) -> SocketAddr {
+    /// Where it listens.
+    pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Says what the start is waiting for.
-    pub(crate) fn starting(&self, why: &str) {
+    pub fn starting(&self, why: &str) {
         self.set(Phase::Starting(Start::new(why)));
     }
 
     /// Says how far the log is read.
-    pub(crate) fn reading(&self, reading: Reading) {
+    pub fn reading(&self, reading: Reading) {
         if let Phase::Starting(start) = &mut *self.lock() {
             start.reading(reading);
         }
     }
 
-    pub(crate) fn running(&self, handle: Handle, store: Store) {
+    /// The node runs; `store` is what it calls the place of its data.
+    pub fn running(&self, handle: Handle, store: &'static str) {
         self.set(Phase::Running(handle, store));
     }
 
@@ -121,7 +123,7 @@ impl Admin {
     /// Asks the reactor, away from the thread that serves the others.
     async fn ask<T: Send + 'static>(
         &self,
-        question: impl FnOnce(&Handle, Store) -> T + Send + 'static,
+        question: impl FnOnce(&Handle, &'static str) -> T + Send + 'static,
     ) -> Result<T, Failure> {
         let phase = self.lock().clone();
         let (handle, store) = match phase {
@@ -134,31 +136,37 @@ impl Admin {
             .map_err(|_| Failure::unavailable("failed", "the question could not be asked"))
     }
 
-    async fn status(&self) -> Result<(Status, Store), Failure> {
+    async fn status(&self) -> Result<(Status, &'static str), Failure> {
         let answer = self.ask(|handle, store| handle.status().map(|status| (status, store)));
         answer.await?.map_err(Failure::unanswered)
     }
 }
 
-/// Name of the thread.
-pub(crate) const THREAD: &str = "admin";
+/// Why there is no server.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on --admin {address}: {}", detail(.source))]
+    Listen {
+        /// As it was given.
+        address: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// There is no thread for it.
+    #[error("start the admin thread: {0}")]
+    Thread(#[source] io::Error),
+}
 
-fn cannot_listen(address: &str, error: &io::Error) -> Problem {
-    let (exit, code) = match error.kind() {
-        io::ErrorKind::AddrInUse => (Exit::Failed, "port_in_use"),
-        _ => (Exit::Failed, "cannot_listen"),
-    };
-    let detail = match error.kind() {
+fn detail(error: &io::Error) -> String {
+    match error.kind() {
         io::ErrorKind::AddrInUse => "the address is in use by another process".to_owned(),
         _ => error.to_string(),
-    };
-    Problem::new(
-        exit,
-        code,
-        format_args!("cannot listen on --admin {address}: {detail}"),
-    )
-    .hint("stop that process, or choose another address")
+    }
 }
+
+/// Name of the thread.
+pub const THREAD: &str = "admin";
 
 fn serve(listener: TcpListener, admin: Admin) -> io::Result<()> {
     let limits = connections::Limits::default();
@@ -285,21 +293,6 @@ async fn metrics(State(admin): State<Admin>) -> Result<Response, Failure> {
         .into_response())
 }
 
-/// Body of `POST /transfer`.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct TransferRequest {
-    /// The node that is to lead; without it the most advanced follower.
-    pub(crate) to: Option<u32>,
-}
-
-/// Answer of `POST /transfer`, and result of `quorate transfer`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Transferred {
-    /// Who leads now.
-    pub(crate) leader: u32,
-}
-
 /// The JSON type is required, so that no page in a browser can send this unasked.
 async fn transfer(
     State(admin): State<Admin>,
@@ -363,7 +356,7 @@ mod tests {
     use quorate_replica::status::{Addresses, DiskUse, Peer};
 
     use super::*;
-    use crate::http;
+    use crate::client;
 
     const WAIT: Duration = Duration::from_secs(10);
 
@@ -377,9 +370,9 @@ mod tests {
     fn a_starting_node_is_alive_but_not_ready() {
         let (admin, address) = starting();
         admin.starting("waiting for the founder");
-        assert_eq!(http::get(&address, "/health", WAIT).unwrap().status, 200);
+        assert_eq!(client::get(&address, "/health", WAIT).unwrap().status, 200);
         for page in ["/ready", "/status", "/metrics"] {
-            let response = http::get(&address, page, WAIT).unwrap();
+            let response = client::get(&address, page, WAIT).unwrap();
             assert_eq!(response.status, 503, "{page}");
             assert!(
                 response.body.contains("waiting for the founder"),
@@ -396,7 +389,7 @@ mod tests {
         let idle: Vec<_> = (0..200)
             .map(|_| std::net::TcpStream::connect(&address).unwrap())
             .collect();
-        assert_eq!(http::get(&address, "/health", WAIT).unwrap().status, 200);
+        assert_eq!(client::get(&address, "/health", WAIT).unwrap().status, 200);
         drop(idle);
     }
 
@@ -408,7 +401,7 @@ mod tests {
         let reading = |read| Reading { read, of: 400 };
         admin.reading(reading(0));
         admin.reading(reading(100));
-        let response = http::get(&address, "/ready", WAIT).unwrap();
+        let response = client::get(&address, "/ready", WAIT).unwrap();
         let refusal = response.json::<NodeView>().unwrap_err();
         assert_eq!((refusal.code.as_str(), refusal.node), ("starting", Some(7)));
         let said = "reading the log: 100 B of 400 B, 25 %";
@@ -420,17 +413,20 @@ mod tests {
     #[test]
     fn what_is_not_understood_is_refused() {
         let (_admin, address) = starting();
-        assert_eq!(http::get(&address, "/nowhere", WAIT).unwrap().status, 404);
-        assert_eq!(http::get(&address, "/transfer", WAIT).unwrap().status, 405);
+        assert_eq!(client::get(&address, "/nowhere", WAIT).unwrap().status, 404);
         assert_eq!(
-            http::post(&address, "/transfer", "{\"two\":2}", WAIT)
+            client::get(&address, "/transfer", WAIT).unwrap().status,
+            405
+        );
+        assert_eq!(
+            client::post(&address, "/transfer", "{\"two\":2}", WAIT)
                 .unwrap()
                 .status,
             422
         );
         let large = format!("{{\"to\":{}}}", " ".repeat(BODY_BYTES_MAX));
         assert_eq!(
-            http::post(&address, "/transfer", &large, WAIT)
+            client::post(&address, "/transfer", &large, WAIT)
                 .unwrap()
                 .status,
             413
@@ -469,10 +465,10 @@ mod tests {
     #[test]
     fn a_port_in_use_is_one_error_that_names_flag_and_address() {
         let (_admin, address) = starting();
-        let problem = Admin::start(&address, NodeId(8)).unwrap_err();
+        let error = Admin::start(&address, NodeId(8)).unwrap_err();
         let message =
             format!("cannot listen on --admin {address}: the address is in use by another process");
-        assert_eq!((problem.code, problem.message), ("port_in_use", message));
+        assert_eq!(error.to_string(), message);
     }
 
     fn status(leader: Option<u32>, connected: bool, error: Option<&str>) -> Status {
