@@ -7,6 +7,7 @@
 pub mod clients;
 pub mod handle;
 pub mod host;
+pub mod identity;
 pub mod join;
 pub mod limiter;
 pub mod limits;
@@ -17,11 +18,14 @@ pub mod stats;
 pub mod tcp;
 
 mod complaints;
+mod cx;
 mod desk;
+mod gates;
 mod mailbox;
 #[cfg(test)]
 mod mailbox_races;
 mod poller;
+mod sources;
 mod sync;
 mod wake;
 
@@ -29,11 +33,12 @@ pub use handle::{Handle, Metrics, TransferError, Unanswered};
 pub use host::{
     ClientSide, Founded, Host, Now, OperatorSide, Order, Outcome, PeerSide, PeerUp, Refused,
 };
+pub use identity::{Identity, PeerAddress};
 pub use join::{FOUNDER_PATIENCE, JoinError, join, members_among};
 pub use limiter::Limiter;
 pub use limits::Limits;
 pub use listen::{BindError, Listeners};
-pub use reactor::{Identity, PeerAddress, Reactor, Settings};
+pub use reactor::{Reactor, Settings};
 pub use starting::Starting;
 pub use stats::Stats;
 pub use wake::Wake;
