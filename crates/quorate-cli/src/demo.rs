@@ -12,11 +12,11 @@ use std::{
 };
 
 use clap::Args;
+use quorate_testbed::process::{NodeProcess, cluster};
 use serde::Serialize;
 
 use crate::{
     output::{Exit, Output, Problem, progress, table},
-    process::{NodeProcess, cluster},
     signals, status,
     view::{Answer, ClusterView},
 };

@@ -8,14 +8,14 @@ use std::{
 
 use clap::{Args, Subcommand};
 use quorate_core::{record::Record, slot::SlotRange};
+use quorate_disk::{Place, ReadOnlyFolder};
 use quorate_log::{
     LogError,
     batch::{Header, Owner},
-    disk::{Place, ReadOnlyFolder},
-    identity::{self, IdentityError},
     record::Stored,
     verify::{Inspected, Verified, inspect, verify},
 };
+use quorate_node::identity::{self, IdentityError};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 

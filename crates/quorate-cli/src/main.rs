@@ -11,7 +11,6 @@ mod log;
 mod logging;
 mod memory;
 mod output;
-mod process;
 mod signals;
 mod sim;
 mod start;

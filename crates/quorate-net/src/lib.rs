@@ -1,12 +1,11 @@
 //! Data planes, and the reactor that owns the sockets.
 //!
-//! Reading order: [`host`] (what the reactor drives), [`reactor`] (one turn), [`tcp`] (the plane),
-//! [`clients`], [`join`](mod@join), [`handle`] (how other threads talk to it).
+//! Reading order: [`host`] (what the reactor drives; a port of `quorate-node`), [`reactor`] (one turn),
+//! [`tcp`] (the plane), [`clients`], [`join`](mod@join), [`handle`] (how other threads talk to it).
 #![forbid(unsafe_code)]
 
 pub mod clients;
 pub mod handle;
-pub mod host;
 pub mod identity;
 pub mod join;
 pub mod limiter;
@@ -30,14 +29,14 @@ mod sync;
 mod wake;
 
 pub use handle::{Handle, Metrics, TransferError, Unanswered};
-pub use host::{
-    ClientSide, Founded, Host, Now, OperatorSide, Order, Outcome, PeerSide, PeerUp, Refused,
-};
 pub use identity::{Identity, PeerAddress};
 pub use join::{FOUNDER_PATIENCE, JoinError, join, members_among};
 pub use limiter::Limiter;
 pub use limits::Limits;
 pub use listen::{BindError, Listeners};
+pub use quorate_node::host::{
+    self, ClientSide, Founded, Host, Now, OperatorSide, Order, Outcome, PeerSide, PeerUp, Refused,
+};
 pub use reactor::{Reactor, Settings};
 pub use starting::Starting;
 pub use stats::Stats;

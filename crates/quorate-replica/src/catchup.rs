@@ -10,7 +10,8 @@ use quorate_core::{
     time::Time,
     value::{BatchName, Value},
 };
-use quorate_log::{LogError, ReadDone, Values, disk::Disk};
+use quorate_disk::Disk;
+use quorate_log::{LogError, ReadDone, Values};
 use quorate_wire::{Frame, Lane};
 
 use crate::{

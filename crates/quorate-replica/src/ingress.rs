@@ -9,7 +9,7 @@ use quorate_core::{
     time::Time,
     value::{BatchName, Value},
 };
-use quorate_log::disk::Disk;
+use quorate_disk::Disk;
 use quorate_wire::{Frame, Lane};
 
 use crate::{

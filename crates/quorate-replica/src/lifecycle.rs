@@ -6,7 +6,7 @@ use quorate_core::{
     node_id::NodeId,
     time::Time,
 };
-use quorate_log::disk::Disk;
+use quorate_disk::Disk;
 
 use crate::{replica::Replica, service::StateMachine};
 

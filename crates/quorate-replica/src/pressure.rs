@@ -5,7 +5,7 @@
 
 use std::cmp::Reverse;
 
-use quorate_log::disk::Disk;
+use quorate_disk::Disk;
 
 use crate::{front::ConnectionId, limits::Limits, replica::Replica, service::StateMachine};
 

@@ -16,7 +16,8 @@ use quorate_core::{
     time::Time,
     value::Value,
 };
-use quorate_log::{Log, disk::Disk};
+use quorate_disk::Disk;
+use quorate_log::Log;
 use quorate_tuner::{Change, Setting};
 use quorate_wire::{Frame, Lane, encode, header::HEADER_BYTES};
 

@@ -8,7 +8,7 @@ use quorate_core::{
     slot::Slot,
     time::Time,
 };
-use quorate_log::disk::Disk;
+use quorate_disk::Disk;
 
 use crate::{
     apply::ask,

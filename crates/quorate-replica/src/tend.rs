@@ -1,7 +1,7 @@
 //! How the service is, and what follows for the node: it goes on voting whatever happens to its store.
 
 use quorate_core::{effect::Role, input::Input, time::Time};
-use quorate_log::disk::Disk;
+use quorate_disk::Disk;
 
 use crate::{
     apply::Applier,

@@ -1,11 +1,13 @@
 //! Runs seeds one after the other: `hunt FROM COUNT STEPS [LINES [STOP]]`.
 //!
-//! With LINES, so many lines are told, frames among them; with STOP, the first broken seed ends it.
+//! With LINES, that number of lines is told, frames among them; with STOP, the first broken seed ends
+//! it. The digest at the end is equal for equal runs: a change that should alter nothing keeps it.
 #![allow(clippy::print_stdout, reason = "an example talks to a person")]
 
 use std::process::ExitCode;
 
 use quorate_sim::{
+    dice::mix,
     faults::Settings,
     report::{run_world, shrink},
     world::World,
@@ -16,13 +18,14 @@ fn main() -> ExitCode {
     let mut next = |default| numbers.next().and_then(Result::ok).unwrap_or(default);
     let (from, count, steps) = (next(1), next(100), next(20_000));
     let (lines, stop) = (next(0), next(0) > 0);
-    let mut broken = 0;
+    let (mut broken, mut digest) = (0, 0);
     for seed in from..from + count {
         let mut world = World::new(Settings::draw(seed));
         if let Ok(keep @ 1..) = usize::try_from(lines) {
             (world.trace.keep, world.trace.frames) = (keep, true);
         }
         let report = run_world(world, steps);
+        digest = mix(digest ^ report.trace_hash);
         if count == 1 || !report.holds() {
             println!("{report}\n");
         }
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         }
     }
     println!("{count} seeds from {from} on, {steps} steps each: {broken} broke a property");
+    println!("digest {digest:016x}");
     if broken == 0 {
         ExitCode::SUCCESS
     } else {

@@ -2,10 +2,8 @@
 
 use std::{process, time::Duration};
 
-use quorate_bench::{
-    row::{GENERATOR, Repetition, RoleUsage},
-    usage::{Machine, Usage},
-};
+use quorate_bench::row::{GENERATOR, Repetition, RoleUsage};
+use quorate_testbed::usage::{Machine, Usage};
 
 use super::session::Cluster;
 use crate::http;

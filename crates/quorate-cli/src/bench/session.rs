@@ -10,11 +10,11 @@ use std::{
 };
 
 use quorate_bench::wan::Profile;
+use quorate_testbed::process::{NodeProcess, cluster};
 
 use super::wan::Network;
 use crate::{
     output::{Exit, Problem},
-    process::{NodeProcess, cluster},
     signals, status,
     view::Answer,
 };

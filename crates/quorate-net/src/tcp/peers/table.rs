@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use quorate_core::{node_id::NodeId, time::Time};
+use quorate_dice::Dice;
 use quorate_wire::Lane;
 
 use super::link::LinkId;
@@ -16,7 +17,7 @@ pub(super) struct Table {
     peers: Vec<Peer>,
     retry_min_ms: u64,
     retry_max_ms: u64,
-    random: u64,
+    dice: Dice,
 }
 
 /// Another node.
@@ -78,7 +79,7 @@ impl Table {
             peers: peers.collect(),
             retry_min_ms: limits.dial_retry_min_ms,
             retry_max_ms: limits.dial_retry_max_ms,
-            random: seed,
+            dice: Dice::new(seed),
         }
     }
 
@@ -200,14 +201,13 @@ impl Table {
 
     /// The next attempt on this lane waits: longer each time, and not in step with other nodes.
     pub(super) fn back_off(&mut self, node: NodeId, lane: Lane, now: Time) {
-        let random = self.next_random();
         let (min, max) = (self.retry_min_ms, self.retry_max_ms);
-        let Some(peer) = self.peer_mut(node) else {
+        let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == node) else {
             return;
         };
         let state = &mut peer.lanes[lane.index()];
         let wait_ms = state.retry_ms.clamp(min, max);
-        let jitter_us = random % (wait_ms * 1000).max(1);
+        let jitter_us = self.dice.below((wait_ms * 1000).max(1));
         state.retry_at = now.plus_us(wait_ms * 500 + jitter_us);
         state.retry_ms = wait_ms.saturating_mul(2);
     }
@@ -220,14 +220,6 @@ impl Table {
             .flat_map(|peer| &peer.lanes);
         let idle = lanes.filter(|lane| lane.open.is_none() && lane.attempt.is_none());
         idle.map(|lane| lane.retry_at).min()
-    }
-
-    /// splitmix64.
-    fn next_random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let word = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
     }
 
     fn peer(&self, node: NodeId) -> Option<&Peer> {

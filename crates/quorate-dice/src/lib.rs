@@ -1,4 +1,9 @@
-//! The run's only source of chance: everything is drawn from one seed.
+//! Chance that can be repeated: one seed, and everything that is drawn follows from it.
+//!
+//! For simulations, tests and measurements, and for what production spreads in time on purpose, such
+//! as redials. Nothing here is secret: who sees a few draws can foresee the rest.
+#![no_std]
+#![forbid(unsafe_code)]
 
 /// Deterministic dice (splitmix64).
 #[derive(Clone, Debug)]

@@ -9,32 +9,38 @@ use std::{
 /// A connection that takes longer was not made.
 const CONNECT: Duration = Duration::from_millis(500);
 /// Longer than a node lets a command wait, and longer than a pause.
-pub(crate) const SILENCE: Duration = Duration::from_millis(2500);
+const SILENCE: Duration = Duration::from_millis(2500);
 /// The largest reply of the commands that are sent here.
 const REPLY_BYTES_MAX: usize = 16 << 20;
 
 /// What a node answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Reply {
+pub enum Reply {
     /// `+OK` and the like.
     Simple(String),
+    /// `:1`
     Number(i64),
+    /// `$…`
     Bulk(String),
+    /// `$-1` or `*-1`
     Nothing,
+    /// `*…`
     Array(Vec<Self>),
     /// Its first word says what became of the command.
     Error(String),
 }
 
 impl Reply {
-    pub(crate) const fn number(&self) -> Option<i64> {
+    /// The number, if it is one.
+    pub const fn number(&self) -> Option<i64> {
         match self {
             Self::Number(number) => Some(*number),
             _ => None,
         }
     }
 
-    pub(crate) fn text(self) -> Option<String> {
+    /// The text, if it is one.
+    pub fn text(self) -> Option<String> {
         match self {
             Self::Simple(text) | Self::Bulk(text) => Some(text),
             _ => None,
@@ -43,12 +49,14 @@ impl Reply {
 }
 
 /// An open connection.
-pub(crate) struct Link {
+#[derive(Debug)]
+pub struct Link {
     stream: BufReader<TcpStream>,
 }
 
 impl Link {
-    pub(crate) fn connect(address: &str) -> io::Result<Self> {
+    /// Connects to `HOST:PORT`, an address.
+    pub fn connect(address: &str) -> io::Result<Self> {
         let address: SocketAddr = address.parse().map_err(io::Error::other)?;
         let stream = TcpStream::connect_timeout(&address, CONNECT)?;
         stream.set_nodelay(true)?;
@@ -60,7 +68,7 @@ impl Link {
     }
 
     /// Sends all commands at once.
-    pub(crate) fn send(&mut self, commands: &[&[&str]]) -> io::Result<()> {
+    pub fn send(&mut self, commands: &[&[&str]]) -> io::Result<()> {
         let mut bytes = Vec::new();
         for command in commands {
             write!(bytes, "*{}\r\n", command.len())?;
@@ -72,7 +80,7 @@ impl Link {
     }
 
     /// The next reply.
-    pub(crate) fn receive(&mut self) -> io::Result<Reply> {
+    pub fn receive(&mut self) -> io::Result<Reply> {
         let line = self.line()?;
         let (kind, rest) = line.split_at_checked(1).ok_or_else(|| strange(&line))?;
         let number = || rest.parse::<i64>().map_err(|_| strange(&line));
@@ -90,7 +98,8 @@ impl Link {
         }
     }
 
-    pub(crate) fn ask(&mut self, command: &[&str]) -> io::Result<Reply> {
+    /// Sends a command and waits for its reply.
+    pub fn ask(&mut self, command: &[&str]) -> io::Result<Reply> {
         self.send(&[command])?;
         self.receive()
     }

@@ -18,14 +18,11 @@ use quorate_core::{
 };
 use rustix::fs::{FlockOperation, flock};
 
-use crate::{
-    disk::{Segment, made},
-    error::is_full,
-    sealed,
+use quorate_disk::{
+    DataFolder, DiskError, Segment, SmallFiles as _, is_full, made, sealed, temporary,
 };
 
 const FILE: &str = "identity";
-const TEMPORARY: &str = "identity.new";
 const LOCK: &str = "lock";
 const FIRST_LINE: &str = "quorate identity 1";
 /// Most founding members and most admitted nodes; bounds what a stranger can make a folder hold.
@@ -257,6 +254,15 @@ impl fmt::Display for IdentityError {
 
 impl Error for IdentityError {}
 
+impl From<DiskError> for IdentityError {
+    fn from(error: DiskError) -> Self {
+        Self::Io {
+            kind: error.kind,
+            detail: error.detail,
+        }
+    }
+}
+
 impl Identity {
     /// Whether there is an identity in the folder. A missing folder has none.
     pub fn exists(folder: &Path) -> Result<bool, IdentityError> {
@@ -309,10 +315,7 @@ impl Identity {
             });
         }
         // Whoever finds the identity knows by this that a log without segments is a new one.
-        made::write(folder, Segment(0)).map_err(|error| IdentityError::Io {
-            kind: error.kind,
-            detail: error.detail,
-        })?;
+        made::write(&mut DataFolder::new(folder), Segment(0))?;
         identity.save()?;
         Ok(identity)
     }
@@ -457,8 +460,7 @@ impl Identity {
     /// Replaces the file as a whole, durably.
     pub fn save(&self) -> Result<(), IdentityError> {
         let lines = encode(&self.state);
-        sealed::replace(&self.folder, FILE, TEMPORARY, &lines)
-            .map_err(|broken| failed(broken.action, &broken.file, &broken.error))
+        Ok(DataFolder::new(&self.folder).replace(FILE, sealed::seal(&lines).as_bytes())?)
     }
 }
 
@@ -518,8 +520,10 @@ fn refuse_foreign(folder: &Path) -> Result<(), IdentityError> {
         let name = entry
             .map_err(|error| failed("read", folder, &error))?
             .file_name();
-        let ours = [TEMPORARY, LOCK, made::FILE, made::TEMPORARY, "lost+found"];
-        if !ours.iter().any(|ours| name == *ours) {
+        let temporary = [FILE, made::FILE].map(temporary);
+        let ours = [LOCK, made::FILE, "lost+found"];
+        let mut ours = ours.into_iter().chain(temporary.iter().map(String::as_str));
+        if !ours.any(|ours| name == *ours) {
             return foreign(format!("it holds {}", name.to_string_lossy()));
         }
     }
@@ -528,12 +532,11 @@ fn refuse_foreign(folder: &Path) -> Result<(), IdentityError> {
 
 fn read(folder: &Path) -> Result<State, IdentityError> {
     let file = folder.join(FILE);
-    let text = sealed::read(&file).map_err(|error| match error.kind() {
-        io::ErrorKind::InvalidData => IdentityError::Damaged {
-            file: file.clone(),
-            reason: "not a text".into(),
-        },
-        _ => failed("read", &file, &error),
+    let bytes = DataFolder::new(folder).read(FILE)?;
+    let bytes = bytes.ok_or_else(|| failed("read", &file, &io::ErrorKind::NotFound.into()))?;
+    let text = String::from_utf8(bytes).map_err(|_| IdentityError::Damaged {
+        file: file.clone(),
+        reason: "not a text".into(),
     })?;
     let newer = text
         .strip_prefix("quorate identity ")

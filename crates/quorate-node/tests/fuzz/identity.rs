@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use quorate_log::identity::{Expected, Identity, peek};
+use quorate_node::identity::{Expected, Identity, peek};
 
 /// As they are, and with the checksum at the end made right.
 pub(crate) fn check(bytes: &[u8]) {

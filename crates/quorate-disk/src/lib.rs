@@ -1,8 +1,13 @@
-//! The disk port: what the log asks of a disk, and what it is told.
+//! The disk port: what a node asks of a disk, and what it is told.
 //!
 //! Segments are files of a fixed size, born off the path full of zeros ([disk-10]). A write covers
 //! whole blocks of one segment and is complete only when it is on stable storage (DSYNC). At most
-//! [`crate::DEPTH_MAX`] writes are in flight; they may complete in any order.
+//! [`OPERATIONS_MAX`] operations are in flight; they may complete in any order.
+//!
+//! [`open`] finds the best driver for a folder: io_uring, or threads that block. [`MemoryDisk`] is the
+//! disk of tests and of the simulator, and fails exactly as told.
+#![deny(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::cast_possible_truncation))]
 
 mod buffer;
 #[cfg(target_os = "linux")]
@@ -10,6 +15,7 @@ mod choose;
 #[cfg(test)]
 #[cfg(target_os = "linux")]
 mod conformance_tests;
+mod error;
 #[cfg(target_os = "linux")]
 mod event;
 #[cfg(target_os = "linux")]
@@ -18,7 +24,7 @@ mod file;
 mod files;
 #[cfg(target_os = "linux")]
 mod folder;
-pub(crate) mod made;
+pub mod made;
 #[cfg(target_os = "linux")]
 mod mailbox;
 mod memory;
@@ -32,6 +38,10 @@ mod pace_tests;
 #[cfg(test)]
 #[cfg(target_os = "linux")]
 mod races_tests;
+pub mod sealed;
+mod small_files;
+#[cfg(test)]
+mod small_files_tests;
 #[cfg(target_os = "linux")]
 mod sync;
 #[cfg(target_os = "linux")]
@@ -46,13 +56,13 @@ use std::{fmt, os::fd::BorrowedFd};
 pub use buffer::Buffer;
 #[cfg(target_os = "linux")]
 pub use choose::{FileDisk, Want, open};
+pub use error::{DiskError, Lack, is_full};
 #[cfg(target_os = "linux")]
 pub use folder::{LOG_FOLDER, ReadOnlyFolder};
 pub use memory::{CrashReport, Fault, MemoryDisk, Pending, PendingKind};
 #[cfg(target_os = "linux")]
 pub use modelled::{FlushModel, device_time};
-
-use crate::error::DiskError;
+pub use small_files::{DataFolder, SmallFiles, temporary};
 
 /// What is written and read in one piece; no block is ever written twice ([disk-1]).
 pub const BLOCK: usize = 4096;
@@ -163,6 +173,8 @@ pub struct DiskCounters {
     pub segment_waits: u64,
 }
 
+/// Segments have smaller numbers than this; sums of them do not overflow.
+pub const SEGMENT_NUMBER_MAX: u64 = 1 << 62;
 /// Most writes and reads together that a disk is asked for at a time.
 pub const OPERATIONS_MAX: usize = 16;
 

@@ -3,12 +3,12 @@
 use std::fmt::{Display, Write as _};
 
 use quorate_core::effect::Role;
-use quorate_log::disk::FileDisk;
+use quorate_disk::Disk;
 use quorate_replica::{Replica, service::StateMachine, status::Status};
 
 /// Appends everything that a replica says about itself.
-pub(crate) fn render<S: StateMachine>(
-    replica: &Replica<FileDisk, S>,
+pub(crate) fn render<D: Disk, S: StateMachine>(
+    replica: &Replica<D, S>,
     status: &Status,
     clients: (usize, usize),
     out: &mut String,
@@ -133,7 +133,7 @@ macro_rules! totals {
     }};
 }
 
-fn counters<S: StateMachine>(replica: &Replica<FileDisk, S>, out: &mut String) {
+fn counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String) {
     totals!(out, "", replica.counters(), {
         commands_accepted: "Commands taken from clients of this node.",
         commands_busy: "Commands refused because a queue was full.",

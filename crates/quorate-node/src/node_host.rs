@@ -2,8 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    os::fd::{AsFd as _, BorrowedFd},
-    sync::Arc,
+    os::fd::{AsFd, BorrowedFd},
 };
 
 use quorate_core::{
@@ -11,13 +10,7 @@ use quorate_core::{
     record::Class,
     time::Time,
 };
-use quorate_log::{
-    disk::FileDisk,
-    identity::{Identity, IdentityError},
-};
-use quorate_net::{
-    ClientSide, Founded, Host, Now, OperatorSide, Order, Outcome, PeerSide, PeerUp, Refused, Wake,
-};
+use quorate_disk::Disk;
 use quorate_replica::{
     Replica,
     events::Event,
@@ -26,29 +19,42 @@ use quorate_replica::{
     pressure::Pressure,
     service::StateMachine,
     status::{Status, TuningReport},
-    tuner::Change,
 };
 use quorate_wire::{Frame, Join, Lane, RefusalCode};
 
-use crate::{folder::list_hash, journal::Journal, metrics};
+use crate::{
+    founding::list_hash,
+    host::{
+        ClientSide, Founded, Host, Now, OperatorSide, Order, Outcome, PeerSide, PeerUp, Refused,
+    },
+    identity::{Identity, IdentityError},
+    listener::Listener,
+    metrics,
+};
 
 /// A node without its sockets.
-pub struct NodeHost<S: StateMachine, F> {
-    replica: Replica<FileDisk, S>,
+pub struct NodeHost<D: Disk, S: StateMachine, F> {
+    replica: Replica<D, S>,
     front: F,
     identity: Identity,
     /// Readable when the front has something to poll for.
-    wake: Option<Arc<Wake>>,
+    wake: Option<Box<dyn AsFd>>,
     /// The incarnation in which each node was met last. A hello proves nothing, so a higher one counts
     /// only until the node itself is back.
     incarnations: BTreeMap<NodeId, Incarnation>,
-    journal: Journal,
+    listener: Box<dyn Listener>,
     /// When the last turn was.
     time: Time,
 }
 
-impl<S: StateMachine, F: Front> NodeHost<S, F> {
-    pub(crate) fn new(replica: Replica<FileDisk, S>, front: F, identity: Identity) -> Self {
+impl<D: Disk, S: StateMachine, F: Front> NodeHost<D, S, F> {
+    /// Joins the parts of a node that was opened.
+    pub fn new(
+        replica: Replica<D, S>,
+        front: F,
+        identity: Identity,
+        listener: Box<dyn Listener>,
+    ) -> Self {
         let own = identity.member();
         let incarnations = BTreeMap::from([(own.node, own.incarnation)]);
         Self {
@@ -57,15 +63,15 @@ impl<S: StateMachine, F: Front> NodeHost<S, F> {
             identity,
             wake: None,
             incarnations,
-            journal: Journal::new(own.node),
+            listener,
             time: Time(0),
         }
     }
 
     /// The front is polled when this descriptor becomes readable, too.
     #[must_use]
-    pub fn woken_by(mut self, wake: Arc<Wake>) -> Self {
-        self.wake = Some(wake);
+    pub fn woken_by(mut self, wake: impl AsFd + 'static) -> Self {
+        self.wake = Some(Box::new(wake));
         self
     }
 
@@ -108,7 +114,7 @@ impl<S: StateMachine, F: Front> NodeHost<S, F> {
     }
 }
 
-impl<S: StateMachine, F: Front> PeerSide for NodeHost<S, F> {
+impl<D: Disk, S: StateMachine, F: Front> PeerSide for NodeHost<D, S, F> {
     fn peer_up(&mut self, now: Now, peer: &PeerUp) {
         let Member { node, incarnation } = peer.member;
         self.incarnations.insert(node, incarnation);
@@ -165,7 +171,7 @@ impl<S: StateMachine, F: Front> PeerSide for NodeHost<S, F> {
     }
 }
 
-impl<S: StateMachine, F: Front> ClientSide for NodeHost<S, F> {
+impl<D: Disk, S: StateMachine, F: Front> ClientSide for NodeHost<D, S, F> {
     type Front = F;
 
     fn front(&self) -> &F {
@@ -188,7 +194,7 @@ impl<S: StateMachine, F: Front> ClientSide for NodeHost<S, F> {
     }
 }
 
-impl<S: StateMachine, F: Front> OperatorSide for NodeHost<S, F> {
+impl<D: Disk, S: StateMachine, F: Front> OperatorSide for NodeHost<D, S, F> {
     fn status(&self) -> Status {
         let mut status = self.replica.status(self.time);
         if let Some(why) = self.lost_quorum(&status) {
@@ -223,7 +229,7 @@ impl<S: StateMachine, F: Front> OperatorSide for NodeHost<S, F> {
     }
 }
 
-impl<S: StateMachine, F: Front> Host for NodeHost<S, F> {
+impl<D: Disk, S: StateMachine, F: Front> Host for NodeHost<D, S, F> {
     fn poll(&mut self, turn: &mut Turn<'_>) {
         let (time, wall_ms) = (turn.time, turn.wall_ms);
         self.time = time;
@@ -243,19 +249,19 @@ impl<S: StateMachine, F: Front> Host for NodeHost<S, F> {
     fn end_turn(&mut self, now: Time) -> Option<Time> {
         let wake_at = self.replica.end_turn(now);
         if let Some(notice) = self.replica.next_notice(now) {
-            tracing::error!("{notice}");
+            self.listener.notice(&notice);
         }
         while let Some(change) = self.replica.next_change() {
-            log_change(&change);
+            self.listener.change(&change);
         }
         while let Some(event) = self.replica.next_event() {
             let never = match event {
                 Event::NoLeader { .. } => self.lost_quorum(&self.replica.status(now)),
                 _ => None,
             };
-            self.journal.tell(now, &event, never.as_deref());
+            self.listener.event(now, &event, never.as_deref());
         }
-        self.journal.catch_up(now);
+        self.listener.end_turn(now);
         wake_at
     }
 
@@ -275,15 +281,5 @@ impl<S: StateMachine, F: Front> Host for NodeHost<S, F> {
 
     fn stopped(&self) -> bool {
         self.replica.is_stopped() && self.front.open_requests() == 0
-    }
-}
-
-/// What is only tried, for a few batches, is of interest to nobody but who looks for it.
-fn log_change(change: &Change) {
-    let Change { from, to, reason } = change;
-    if reason.is_probing() {
-        tracing::trace!(%from, %to, %reason, "batch and window");
-    } else {
-        tracing::debug!(%from, %to, %reason, "batch and window changed");
     }
 }

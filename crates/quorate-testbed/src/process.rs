@@ -1,6 +1,6 @@
 //! A node as a child process: spawned, waited for, killed on every way out.
 //!
-//! Used by `quorate demo`, and by the tests of real processes.
+//! Used by `quorate demo`, by the benches, and by the tests of real processes.
 
 use std::{
     env, fs,
@@ -27,40 +27,47 @@ const READY_WAIT: Duration = Duration::from_secs(30);
 
 /// How a node is started.
 #[derive(Clone, Debug)]
-pub(crate) struct Spec {
+pub struct Spec {
     /// The `quorate` binary.
-    pub(crate) program: PathBuf,
+    pub program: PathBuf,
     /// Its data folder.
-    pub(crate) data: PathBuf,
+    pub data: PathBuf,
     /// All other flags.
-    pub(crate) flags: Vec<String>,
+    pub flags: Vec<String>,
     /// Where its log lines go.
-    pub(crate) stderr: PathBuf,
+    pub stderr: PathBuf,
     /// It dies with the thread that started it.
-    pub(crate) tied: bool,
+    pub tied: bool,
 }
 
 /// Where a node listens, as its first line says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Ready {
-    pub(crate) node: u32,
-    pub(crate) client: String,
-    pub(crate) peer: String,
-    pub(crate) admin: String,
+pub struct Ready {
+    /// Its id.
+    pub node: u32,
+    /// Where clients connect.
+    pub client: String,
+    /// Where peers connect.
+    pub peer: String,
+    /// Where operators connect.
+    pub admin: String,
 }
 
 /// A running node; killed when dropped.
 #[derive(Debug)]
-pub(crate) struct NodeProcess {
-    pub(crate) child: Child,
-    pub(crate) spec: Spec,
-    pub(crate) ready: Ready,
+pub struct NodeProcess {
+    /// The process.
+    pub child: Child,
+    /// How it was started.
+    pub spec: Spec,
+    /// Where it listens; empty before [`Self::wait_ready`].
+    pub ready: Ready,
     kept: bool,
 }
 
 impl NodeProcess {
     /// Starts it; it may not listen yet.
-    pub(crate) fn spawn(spec: Spec) -> io::Result<Self> {
+    pub fn spawn(spec: Spec) -> io::Result<Self> {
         let stderr = fs::File::options()
             .create(true)
             .append(true)
@@ -96,7 +103,7 @@ impl NodeProcess {
     }
 
     /// Waits until it says that it listens.
-    pub(crate) fn wait_ready(&mut self) -> io::Result<()> {
+    pub fn wait_ready(&mut self) -> io::Result<()> {
         let stdout = self.child.stdout.take();
         let stdout = stdout.ok_or_else(|| io::Error::other("it was waited for before"))?;
         let (sender, lines) = channel();
@@ -128,12 +135,13 @@ impl NodeProcess {
         Ok(())
     }
 
-    pub(crate) fn id(&self) -> u32 {
+    /// Its process id.
+    pub fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// The end of what it logged; if it found itself wrong, what it found.
-    pub(crate) fn last_words(&self) -> String {
+    pub fn last_words(&self) -> String {
         let mut text = String::new();
         let opened = fs::File::open(&self.spec.stderr);
         let _ = opened.and_then(|mut file| file.read_to_string(&mut text));
@@ -145,24 +153,25 @@ impl NodeProcess {
     }
 
     /// SIGKILL, and waits until it is gone.
-    pub(crate) fn kill(&mut self) -> io::Result<ExitStatus> {
+    pub fn kill(&mut self) -> io::Result<ExitStatus> {
         self.child.kill()?;
         self.child.wait()
     }
 
     /// Starts the same again after it ended.
-    pub(crate) fn restart(&mut self) -> io::Result<()> {
+    pub fn restart(&mut self) -> io::Result<()> {
         let next = Self::spawn(self.spec.clone())?;
         *self = next;
         self.wait_ready()
     }
 
-    pub(crate) const fn is_kept(&self) -> bool {
+    /// Whether it goes on when this process ends.
+    pub const fn is_kept(&self) -> bool {
         self.kept
     }
 
     /// It goes on when this process ends.
-    pub(crate) fn keep(&mut self) {
+    pub fn keep(&mut self) {
         self.kept = true;
     }
 }
@@ -195,7 +204,7 @@ fn parse_ready(line: &str) -> Option<Ready> {
 
 /// A port that nobody listens on, and that the kernel gives to no outgoing connection: those come
 /// from 32768 up, and one of them would be in the way of a node that comes back to its port.
-pub(crate) fn free_port() -> io::Result<u16> {
+pub fn free_port() -> io::Result<u16> {
     /// Where the search begins differs between processes that search at the same time.
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let start = std::process::id().wrapping_mul(7919);
@@ -214,7 +223,7 @@ pub(crate) fn free_port() -> io::Result<u16> {
 }
 
 /// How the nodes of a cluster on loopback are started: node 1 first. `flags` are for all of them.
-pub(crate) fn cluster(
+pub fn cluster(
     program: &Path,
     folder: &Path,
     nodes: u32,
