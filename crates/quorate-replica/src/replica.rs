@@ -4,6 +4,10 @@
 //! completions, flushes the plane's buffers, and then calls [`Replica::submit`]: the leader sends
 //! before it writes, so that nobody waits for two disks in a row.
 
+pub(crate) mod egress;
+mod ingress;
+pub(crate) mod requests;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use quorate_core::{
@@ -21,32 +25,32 @@ use quorate_tuner::{Change, Setting};
 use quorate_wire::{Frame, Lane, encode, header::HEADER_BYTES};
 
 use crate::{
-    apply::{Applier, Listeners, Next},
+    applying::applier::{Applier, Listeners, Next},
+    applying::health::Tended,
+    catching_up::repair::Repair,
+    catching_up::serving::{History, Serving},
     completions::Completions,
+    contents::fetches::Fetches,
+    contents::payloads::{Payload, Payloads},
     counters::Counters,
-    egress::RETRY_MS,
-    events::Events,
-    fetches::Fetches,
-    forwarded::Forwarded,
+    ending::Stop,
     front::Front,
-    lifecycle::Stop,
     limits::Limits,
-    log_reads::{LogReads, Purpose},
+    observing::events::Events,
+    observing::promises::Promises,
+    observing::watch::Watch,
     open::largest_command,
-    origin::{Landed, Offer, Origin},
-    payloads::{Payload, Payloads},
     plane::Plane,
-    probe::{Probe, Probed},
-    promise::Promises,
-    reads::Reads,
-    repair::Repair,
-    requests::Requester,
+    proposing::forwarded::Forwarded,
+    proposing::origin::{Landed, Offer, Origin},
+    reading::confirmations::Reads,
+    reading::probe::{Probe, Probed},
+    replica::egress::RETRY_MS,
+    replica::requests::Requester,
     service::{Metadata, StateMachine},
-    serving::{History, Serving},
     status::{Addresses, TuningReport},
-    tend::Tended,
+    storing::reads::{LogReads, Purpose},
     tuning::Tuning,
-    watch::Watch,
 };
 
 /// How often the leader asks its service for what is due.

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use quorate_core::{message::Message, node_id::NodeId, record::Class, time::Time};
 use quorate_tuner::{Bounds, Change, Done, Moment, Report, Setting, Settings, Tuner, Turn};
 
-use crate::origin::{Landed, Totals};
+use crate::proposing::origin::{Landed, Totals};
 
 /// Changes that nobody has asked for yet; the oldest make room.
 const CHANGES_MAX: usize = 64;

@@ -10,15 +10,15 @@ use quorate_core::{
 };
 
 use crate::{
-    batch::{Batch, Entry},
+    applying::digest::Digest,
+    applying::sessions::{Sessions, Turn, Unreadable, Verdict},
     completions::Completions,
     counters::Counters,
-    digest::Digest,
     front::{Failure, Front, State, Tag},
-    gather::{Item, Waiter},
-    origin::Origin,
+    proposing::batch::{Batch, Entry},
+    proposing::gather::{Item, Waiter},
+    proposing::origin::Origin,
     service::{CommandId, Health, MetaChange, Metadata, StateMachine, position},
-    sessions::{Sessions, Turn, Unreadable, Verdict},
 };
 
 /// Commands that the service is told of before it gets the first of them: enough that it can wait for

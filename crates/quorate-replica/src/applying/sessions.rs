@@ -16,8 +16,8 @@ use std::{
 use quorate_core::{node_id::NodeId, slot::Slot, value::BatchName};
 
 use crate::{
-    batch::Header,
     front::{Sequenced, SessionId},
+    proposing::batch::Header,
     service::{MetaChange, Metadata},
 };
 

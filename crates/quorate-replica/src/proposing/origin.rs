@@ -15,14 +15,14 @@ use quorate_core::{
 use quorate_tuner::Anticipation;
 
 use crate::{
-    batch::{self, Batch, Entry, Header},
+    applying::sessions::NODE_SESSION,
     completions::Completions,
+    contents::payloads::Payload,
     front::{Failure, SessionId, Tag},
-    gather::{Gather, Item, Waiter},
     limits::{COMMAND_OVERHEAD_BYTES, Limits, OPEN_BATCHES_MAX},
-    payloads::Payload,
     pressure,
-    sessions::NODE_SESSION,
+    proposing::batch::{self, Batch, Entry, Header},
+    proposing::gather::{Gather, Item, Waiter},
     tuning::moment,
 };
 
