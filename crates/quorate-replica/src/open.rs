@@ -261,7 +261,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             different: BTreeSet::new(),
             compare_at: now.plus_ms(COMPARE_EVERY_MS),
             tuning: Tuning::new(tuning, possible, class),
-            landed: Vec::new(),
             limits,
             counters: Counters::default(),
         })

@@ -3,4 +3,6 @@
 pub(crate) mod batch;
 pub(crate) mod forwarded;
 pub(crate) mod gather;
+mod in_flight;
 pub(crate) mod origin;
+mod registrations;

@@ -42,7 +42,7 @@ use crate::{
     open::largest_command,
     plane::Plane,
     proposing::forwarded::Forwarded,
-    proposing::origin::{Landed, Offer, Origin},
+    proposing::origin::{Offer, Origin},
     reading::confirmations::Reads,
     reading::probe::{Probe, Probed},
     replica::egress::RETRY_MS,
@@ -129,7 +129,6 @@ pub struct Replica<D: Disk, S: StateMachine> {
     pub(crate) counters: Counters,
     // How fast.
     pub(crate) tuning: Tuning,
-    pub(crate) landed: Vec<Landed>,
 }
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
@@ -227,12 +226,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     pub fn end_turn(&mut self, now: Time) -> Option<Time> {
         self.watch(now);
         let wake_by = self.wake_at(now);
-        let mut landed = std::mem::take(&mut self.landed);
-        self.origin.take_landed(&mut landed);
-        for landed in &landed {
-            self.tuning.on_landed(now, landed);
+        for completed in self.origin.take_completed() {
+            self.tuning.on_completed(now, &completed);
         }
-        self.landed = landed;
         let (waiting, in_flight) = self.origin.queued();
         let totals = self.origin.totals();
         let setting = self
@@ -657,10 +653,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Everything that this replica counts.
     pub fn counters(&self) -> Counters {
-        let (batches_formed, batches_repeated) = (self.origin.formed(), self.origin.repeated());
         Counters {
-            batches_formed,
-            batches_repeated,
+            batches_formed: self.origin.totals().batches,
+            batches_repeated: self.origin.repeated(),
             ..self.counters
         }
     }

@@ -315,14 +315,14 @@ impl<S: StateMachine> Applier<S> {
         to: &mut Listeners<'_>,
     ) -> bool {
         to.counters.batches_applied += 1;
-        let flight = if own {
-            to.origin.claim(to.now, name)
+        let batch_in_flight = if own {
+            to.origin.complete(to.now, name)
         } else {
             None
         };
-        let mut items = flight
+        let mut items = batch_in_flight
             .as_ref()
-            .map_or(&[][..], |flight| &flight.items)
+            .map_or(&[][..], |batch| &batch.items)
             .iter();
         let mut ahead = batch.entries();
         let mut failed = false;
