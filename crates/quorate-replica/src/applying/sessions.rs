@@ -1,34 +1,38 @@
 //! Exactly once: what was executed, by origin and by client session. Part of the replicated state.
 //!
 //! Everything here follows from the log alone, so all nodes hold the same table; its bounds are
-//! constants for that reason. Two kinds of session share one registration value:
-//!
-//! * A *node session* numbers the batches of one process start of one node. Batches execute in the
-//!   order of their numbers or not at all, so what an origin accepted executes once, in the order
-//!   in which it was accepted, whatever was repeated or overtaken on the way.
-//! * A *client session* numbers single commands and keeps their replies ([session-2]).
+//! constants for that reason. Two kinds of session share one registration value: those of nodes,
+//! whose batches they number (`nodes`), and those of clients, whose commands they number (`clients`).
+//! `codec` makes bytes of both.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-};
+mod clients;
+mod codec;
+mod nodes;
+
+use std::collections::BTreeSet;
 
 use quorate_core::{node_id::NodeId, slot::Slot, value::BatchName};
 
+use self::{
+    clients::{ClientSession, ClientSessions},
+    codec::Key,
+    nodes::{NodeSession, NodeSessions},
+};
 use crate::{
     front::{Sequenced, SessionId},
     proposing::batch::Header,
     service::{MetaChange, Metadata},
 };
 
+pub use codec::Unreadable;
+pub(crate) use {clients::Verdict, nodes::Turn};
+
 /// Most sequences open per client session ([session-2]).
 pub const OPEN_SEQUENCES_MAX: u64 = 64;
 /// Set in the number of a registration that is for a node session.
 pub const NODE_SESSION: u64 = 1 << 63;
-/// What a stored reply costs beyond its bytes.
-const REPLY_OVERHEAD_BYTES: usize = 64;
 
-/// Bounds of the table. Replicated state depends on them: the same on every node, for ever.
+/// Bounds of the table. Replicated state depends on them: the same on every node, permanently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bounds {
     clients: usize,
@@ -42,87 +46,12 @@ const BOUNDS: Bounds = Bounds {
     reply_bytes: 64 << 20,
 };
 
-/// Whether a batch is executed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
-    /// It is the next of its origin.
-    Now,
-    /// It was executed before.
-    Past,
-    /// An earlier one of its origin is missing; the origin sends both again.
-    Early,
-    /// Its session is unknown: it is never executed, in no slot ([session-4]).
-    Never,
-}
-
-/// What happens to a client's numbered command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict<'a> {
-    /// Execute, and tell the table with [`Sessions::executed`].
-    Execute,
-    /// Executed before; this was the reply.
-    Stored(&'a [u8]),
-    /// Executed before, reply forgotten.
-    Forgotten,
-    /// More sequences open than a session may have.
-    Full,
-    /// No such session ([session-4]).
-    Unknown,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct NodeSession {
-    slot: u64,
-    boot: u32,
-    number: u64,
-    next: u64,
-    last_slot: u64,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct ClientSession {
-    request: Request,
-    last_slot: u64,
-    /// Sequences below are executed, or the client said that it needs them no more.
-    low: u64,
-    /// Executed at or above `low`; `None` when the reply was too much to keep.
-    done: BTreeMap<u64, Option<Vec<u8>>>,
-}
-
-/// Tells repeated registrations apart from new ones.
-type Request = (NodeId, u32, u64);
-
-/// Keys under which a persistent service keeps the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Key {
-    Node(NodeId),
-    Client(SessionId),
-    Reply(SessionId, u64),
-}
-
-/// Metadata of a service that this version does not understand, or that contradicts itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unreadable {
-    key: Vec<u8>,
-}
-
-impl fmt::Display for Unreadable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unreadable session metadata key={:02x?}", self.key)
-    }
-}
-
-impl std::error::Error for Unreadable {}
-
 /// The table.
 #[derive(Clone, Debug)]
 pub(crate) struct Sessions {
-    bounds: Bounds,
-    nodes: BTreeMap<NodeId, NodeSession>,
-    clients: BTreeMap<SessionId, ClientSession>,
-    by_request: BTreeMap<Request, SessionId>,
-    by_age: BTreeSet<(u64, SessionId)>,
-    reply_bytes: usize,
+    nodes: NodeSessions,
+    clients: ClientSessions,
+    /// What a persistent service is to be told of.
     changed: BTreeSet<Key>,
 }
 
@@ -133,120 +62,43 @@ impl Sessions {
 
     fn with_bounds(bounds: Bounds) -> Self {
         Self {
-            bounds,
-            nodes: BTreeMap::new(),
-            clients: BTreeMap::new(),
-            by_request: BTreeMap::new(),
-            by_age: BTreeSet::new(),
-            reply_bytes: 0,
+            nodes: NodeSessions::new(bounds.nodes),
+            clients: ClientSessions::new(bounds.clients, bounds.reply_bytes),
             changed: BTreeSet::new(),
         }
     }
 
     /// A registration was decided. The first of equal ones counts, the others change nothing.
     pub(crate) fn register(&mut self, slot: Slot, origin: NodeId, boot: u32, number: u64) {
+        let changed = &mut self.changed;
         if number & NODE_SESSION != 0 {
-            self.register_node(slot, origin, boot, number);
+            self.nodes.register(slot, origin, boot, number, changed);
         } else {
-            self.register_client(slot, (origin, boot, number));
+            self.clients.register(slot, (origin, boot, number), changed);
         }
-    }
-
-    fn register_node(&mut self, slot: Slot, origin: NodeId, boot: u32, number: u64) {
-        // A newer one fences the older: what an earlier start of this node left in flight is not
-        // executed any more. Its clients were told "unknown", or were gone with it.
-        if self
-            .nodes
-            .get(&origin)
-            .is_some_and(|held| (held.boot, held.number) >= (boot, number))
-        {
-            return;
-        }
-        let session = NodeSession {
-            slot: slot.0,
-            boot,
-            number,
-            next: 1,
-            last_slot: slot.0,
-        };
-        self.nodes.insert(origin, session);
-        self.changed.insert(Key::Node(origin));
-        if self.nodes.len() > self.bounds.nodes {
-            let oldest = self
-                .nodes
-                .iter()
-                .min_by_key(|(node, held)| (held.last_slot, **node));
-            if let Some((&node, _)) = oldest {
-                self.nodes.remove(&node);
-                self.changed.insert(Key::Node(node));
-            }
-        }
-    }
-
-    fn register_client(&mut self, slot: Slot, request: Request) {
-        if self.by_request.contains_key(&request) {
-            return;
-        }
-        let id = SessionId {
-            slot: slot.0,
-            index: 0,
-        };
-        let session = ClientSession {
-            request,
-            last_slot: slot.0,
-            low: 1,
-            done: BTreeMap::new(),
-        };
-        self.by_request.insert(request, id);
-        self.by_age.insert((slot.0, id));
-        self.clients.insert(id, session);
-        self.changed.insert(Key::Client(id));
-        self.make_room(id);
     }
 
     /// An expiry was decided.
     pub(crate) fn expire(&mut self, slot: u64) {
-        self.remove_client(SessionId { slot, index: 0 });
-        let node = self.nodes.iter().find(|(_, session)| session.slot == slot);
-        if let Some((&node, _)) = node {
-            self.nodes.remove(&node);
-            self.changed.insert(Key::Node(node));
-        }
+        let id = SessionId { slot, index: 0 };
+        self.clients.remove(id, &mut self.changed);
+        self.nodes.expire(slot, &mut self.changed);
     }
 
     /// A batch of this name was decided in `slot`: is it executed? If so it counts as executed
     /// from here on.
     pub(crate) fn take_turn(&mut self, slot: Slot, name: &BatchName, header: Header) -> Turn {
-        let turn = self.turn(name, header);
-        if turn == Turn::Now
-            && let Some(session) = self.nodes.get_mut(&name.origin)
-        {
-            session.next += 1;
-            session.last_slot = slot.0;
-            self.changed.insert(Key::Node(name.origin));
-        }
-        turn
+        self.nodes.take_turn(slot, name, header, &mut self.changed)
     }
 
     /// What [`Self::take_turn`] would say.
     pub(crate) fn turn(&self, name: &BatchName, header: Header) -> Turn {
-        let Some(session) = self.nodes.get(&name.origin) else {
-            return Turn::Never;
-        };
-        if session.slot != header.session || session.boot != name.boot {
-            return Turn::Never;
-        }
-        match header.sequence.cmp(&session.next) {
-            std::cmp::Ordering::Less => Turn::Past,
-            std::cmp::Ordering::Equal => Turn::Now,
-            std::cmp::Ordering::Greater => Turn::Early,
-        }
+        self.nodes.turn(name, header)
     }
 
     /// The node session of this process start, if its registration took effect.
     pub(crate) fn node_session(&self, origin: NodeId, boot: u32, number: u64) -> Option<u64> {
-        let session = self.nodes.get(&origin)?;
-        (session.boot == boot && session.number == number).then_some(session.slot)
+        self.nodes.registered(origin, boot, number)
     }
 
     /// The client session that this registration began, while it lives.
@@ -256,111 +108,17 @@ impl Sessions {
         boot: u32,
         number: u64,
     ) -> Option<SessionId> {
-        self.by_request.get(&(origin, boot, number)).copied()
+        self.clients.registered((origin, boot, number))
     }
 
     /// A client's numbered command was decided in `slot` ([session-2]).
     pub(crate) fn verdict(&mut self, slot: Slot, at: Sequenced) -> Verdict<'_> {
-        let Some(session) = self.clients.get_mut(&at.session) else {
-            return Verdict::Unknown;
-        };
-        if session.last_slot != slot.0 {
-            self.by_age.remove(&(session.last_slot, at.session));
-            self.by_age.insert((slot.0, at.session));
-            session.last_slot = slot.0;
-            self.changed.insert(Key::Client(at.session));
-        }
-        // Nobody can have the reply of what is only now decided.
-        let acknowledged = at.acknowledged_below.min(at.sequence);
-        let needed = at.sequence.saturating_sub(OPEN_SEQUENCES_MAX - 1);
-        if !done_through(session, acknowledged.max(session.low), needed) {
-            return Verdict::Full;
-        }
-        self.raise_low(at.session, acknowledged.max(needed));
-        let session = &self.clients[&at.session];
-        if at.sequence < session.low {
-            return Verdict::Forgotten;
-        }
-        match session.done.get(&at.sequence) {
-            None => Verdict::Execute,
-            Some(None) => Verdict::Forgotten,
-            Some(Some(reply)) => Verdict::Stored(reply),
-        }
-    }
-
-    fn raise_low(&mut self, id: SessionId, low: u64) {
-        let Some(session) = self.clients.get_mut(&id) else {
-            return;
-        };
-        if low <= session.low {
-            return;
-        }
-        session.low = low;
-        self.changed.insert(Key::Client(id));
-        while let Some(first) = session.done.first_entry()
-            && *first.key() < low
-        {
-            self.changed.insert(Key::Reply(id, *first.key()));
-            self.reply_bytes -= charge(&first.remove());
-        }
+        self.clients.verdict(slot, at, &mut self.changed)
     }
 
     /// The command that [`Self::verdict`] let through was executed, with this reply.
     pub(crate) fn executed(&mut self, at: Sequenced, reply: &[u8]) {
-        let Some(session) = self.clients.get_mut(&at.session) else {
-            return;
-        };
-        let reply = Some(reply.to_vec());
-        self.reply_bytes += charge(&reply);
-        session.done.insert(at.sequence, reply);
-        self.changed.insert(Key::Reply(at.session, at.sequence));
-        self.make_room(at.session);
-    }
-
-    /// [session-3] A full table loses the sessions with the oldest last slot; if the newest one
-    /// alone is too much, its oldest replies.
-    fn make_room(&mut self, newest: SessionId) {
-        while self.clients.len() > self.bounds.clients || self.reply_bytes > self.bounds.reply_bytes
-        {
-            let oldest = self
-                .by_age
-                .iter()
-                .map(|(_, id)| *id)
-                .find(|id| *id != newest);
-            match oldest {
-                Some(id) => self.remove_client(id),
-                None => return self.forget_replies(newest),
-            }
-        }
-    }
-
-    fn forget_replies(&mut self, id: SessionId) {
-        let Some(session) = self.clients.get_mut(&id) else {
-            return;
-        };
-        for (sequence, reply) in &mut session.done {
-            if self.reply_bytes <= self.bounds.reply_bytes {
-                return;
-            }
-            if reply.is_some() {
-                self.reply_bytes -= charge(reply) - charge(&None);
-                *reply = None;
-                self.changed.insert(Key::Reply(id, *sequence));
-            }
-        }
-    }
-
-    fn remove_client(&mut self, id: SessionId) {
-        let Some(session) = self.clients.remove(&id) else {
-            return;
-        };
-        self.by_request.remove(&session.request);
-        self.by_age.remove(&(session.last_slot, id));
-        self.changed.insert(Key::Client(id));
-        for (sequence, reply) in &session.done {
-            self.reply_bytes -= charge(reply);
-            self.changed.insert(Key::Reply(id, *sequence));
-        }
+        self.clients.executed(at, reply, &mut self.changed);
     }
 
     /// What changed since the last call, for the service to keep.
@@ -375,15 +133,9 @@ impl Sessions {
 
     fn encoded(&self, key: Key) -> Option<Vec<u8>> {
         match key {
-            Key::Node(node) => self.nodes.get(&node).map(NodeSession::encode),
-            Key::Client(id) => self.clients.get(&id).map(ClientSession::encode),
-            Key::Reply(id, sequence) => {
-                let reply = self.clients.get(&id)?.done.get(&sequence)?;
-                Some(match reply {
-                    None => vec![0],
-                    Some(bytes) => [&[1], bytes.as_slice()].concat(),
-                })
-            }
+            Key::Node(node) => self.nodes.encoded(node),
+            Key::Client(id) => self.clients.encoded(id),
+            Key::Reply(id, sequence) => self.clients.encoded_reply(id, sequence),
         }
     }
 
@@ -393,11 +145,11 @@ impl Sessions {
         let mut replies = Vec::new();
         for (key, value) in entries {
             let known = match Key::decode(&key) {
-                Some(Key::Node(node)) => NodeSession::decode(&value).map(|session| {
-                    table.nodes.insert(node, session);
-                }),
+                Some(Key::Node(node)) => {
+                    NodeSession::decode(&value).map(|session| table.nodes.adopt(node, session))
+                }
                 Some(Key::Client(id)) => {
-                    ClientSession::decode(&value).map(|session| table.adopt(id, session))
+                    ClientSession::decode(&value).map(|session| table.clients.adopt(id, session))
                 }
                 Some(Key::Reply(id, sequence)) => {
                     replies.push((key.clone(), id, sequence, value));
@@ -408,162 +160,24 @@ impl Sessions {
             known.ok_or(Unreadable { key })?;
         }
         for (key, id, sequence, value) in replies {
-            let reply = match value.split_first() {
-                Some((0, [])) => None,
-                Some((1, bytes)) => Some(bytes.to_vec()),
-                _ => return Err(Unreadable { key }),
-            };
-            let session = table.clients.get_mut(&id).ok_or(Unreadable { key })?;
-            table.reply_bytes += charge(&reply);
-            session.done.insert(sequence, reply);
+            let known = table.clients.adopt_reply(id, sequence, &value);
+            known.ok_or(Unreadable { key })?;
         }
         Ok(table)
     }
 
-    fn adopt(&mut self, id: SessionId, session: ClientSession) {
-        self.by_request.insert(session.request, id);
-        self.by_age.insert((session.last_slot, id));
-        self.clients.insert(id, session);
-    }
-
     /// The whole table in one canonical form: equal on all nodes that applied the same slots.
     pub(crate) fn canonical(&self) -> Metadata {
-        let nodes = self.nodes.keys().map(|node| Key::Node(*node));
-        let clients = self.clients.keys().map(|id| Key::Client(*id));
-        let replies = self.clients.iter().flat_map(|(id, session)| {
-            session
-                .done
-                .keys()
-                .map(|sequence| Key::Reply(*id, *sequence))
-        });
-        nodes
-            .chain(clients)
-            .chain(replies)
-            .filter_map(|key| Some((key.encode(), self.encoded(key)?)))
+        let keys = self.nodes.keys().chain(self.clients.keys());
+        keys.filter_map(|key| Some((key.encode(), self.encoded(key)?)))
             .collect()
-    }
-}
-
-/// Whether every sequence in `low..to` is done.
-fn done_through(session: &ClientSession, low: u64, to: u64) -> bool {
-    let missing = to.saturating_sub(low);
-    missing <= OPEN_SEQUENCES_MAX && session.done.range(low..to.max(low)).count() as u64 == missing
-}
-
-fn charge(reply: &Option<Vec<u8>>) -> usize {
-    REPLY_OVERHEAD_BYTES + reply.as_ref().map_or(0, Vec::len)
-}
-
-impl Key {
-    /// Big-endian, so that keys sort as what they name.
-    fn encode(self) -> Vec<u8> {
-        let mut key = Vec::with_capacity(21);
-        match self {
-            Self::Node(node) => {
-                key.push(b'n');
-                key.extend_from_slice(&node.0.to_be_bytes());
-            }
-            Self::Client(id) => {
-                key.push(b'c');
-                key.extend_from_slice(&id.slot.to_be_bytes());
-                key.extend_from_slice(&id.index.to_be_bytes());
-            }
-            Self::Reply(id, sequence) => {
-                key.push(b'r');
-                key.extend_from_slice(&id.slot.to_be_bytes());
-                key.extend_from_slice(&id.index.to_be_bytes());
-                key.extend_from_slice(&sequence.to_be_bytes());
-            }
-        }
-        key
-    }
-
-    fn decode(key: &[u8]) -> Option<Self> {
-        let (kind, rest) = key.split_first()?;
-        let mut rest = Fields(rest);
-        let key = match kind {
-            b'n' => Self::Node(NodeId(rest.u32()?)),
-            b'c' => Self::Client(rest.session()?),
-            b'r' => Self::Reply(rest.session()?, rest.u64()?),
-            _ => return None,
-        };
-        rest.0.is_empty().then_some(key)
-    }
-}
-
-impl NodeSession {
-    fn encode(&self) -> Vec<u8> {
-        let mut value = self.boot.to_be_bytes().to_vec();
-        for word in [self.slot, self.number, self.next, self.last_slot] {
-            value.extend_from_slice(&word.to_be_bytes());
-        }
-        value
-    }
-
-    fn decode(value: &[u8]) -> Option<Self> {
-        let mut rest = Fields(value);
-        let boot = rest.u32()?;
-        let session = Self {
-            boot,
-            slot: rest.u64()?,
-            number: rest.u64()?,
-            next: rest.u64()?,
-            last_slot: rest.u64()?,
-        };
-        rest.0.is_empty().then_some(session)
-    }
-}
-
-impl ClientSession {
-    fn encode(&self) -> Vec<u8> {
-        let (origin, boot, number) = self.request;
-        let mut value = origin.0.to_be_bytes().to_vec();
-        value.extend_from_slice(&boot.to_be_bytes());
-        for word in [number, self.last_slot, self.low] {
-            value.extend_from_slice(&word.to_be_bytes());
-        }
-        value
-    }
-
-    fn decode(value: &[u8]) -> Option<Self> {
-        let mut rest = Fields(value);
-        let request = (NodeId(rest.u32()?), rest.u32()?, rest.u64()?);
-        let session = Self {
-            request,
-            last_slot: rest.u64()?,
-            low: rest.u64()?,
-            done: BTreeMap::new(),
-        };
-        rest.0.is_empty().then_some(session)
-    }
-}
-
-/// Takes big-endian fields off the front.
-struct Fields<'a>(&'a [u8]);
-
-impl Fields<'_> {
-    fn u32(&mut self) -> Option<u32> {
-        let (word, rest) = self.0.split_first_chunk::<4>()?;
-        self.0 = rest;
-        Some(u32::from_be_bytes(*word))
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        let (word, rest) = self.0.split_first_chunk::<8>()?;
-        self.0 = rest;
-        Some(u64::from_be_bytes(*word))
-    }
-
-    fn session(&mut self) -> Option<SessionId> {
-        Some(SessionId {
-            slot: self.u64()?,
-            index: self.u32()?,
-        })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     const NODE: NodeId = NodeId(2);
@@ -753,7 +367,7 @@ mod tests {
             "forgotten",
             "its own oldest reply went"
         );
-        assert!(table.reply_bytes <= 1000);
+        assert!(table.clients.reply_bytes() <= 1000);
         assert_eq!(run(&mut table, 9, at(b, 4, 0), &[7; 2000]), "executed");
         assert_eq!(
             run(&mut table, 10, at(b, 4, 0), b""),
@@ -809,7 +423,7 @@ mod tests {
 
         let mut restored = Sessions::restore(entries).unwrap();
         assert_eq!(restored.canonical(), table.canonical());
-        assert_eq!(restored.reply_bytes, table.reply_bytes);
+        assert_eq!(restored.clients.reply_bytes(), table.clients.reply_bytes());
         assert_eq!(run(&mut restored, 7, at(a, 2, 0), b""), "stored two");
         assert_eq!(run(&mut restored, 7, at(b, 1, 0), b""), "unknown");
         assert_eq!(turn(&mut restored, 8, 3, 1, 1), Turn::Past);
