@@ -4,7 +4,7 @@ use std::collections::{HashSet, VecDeque};
 
 use quorate_core::{ballot::Ballot, value::Value};
 
-use crate::{limits::COMMAND_OVERHEAD_BYTES, payloads::Payload};
+use crate::{contents::payloads::Payload, limits::COMMAND_OVERHEAD_BYTES};
 
 /// The leader's queue. Empty unless leading.
 #[derive(Debug, Default)]

@@ -1,5 +1,8 @@
 //! Who is behind gets what it lacks: this node from its log and its peers, peers from this node.
 
+pub(crate) mod repair;
+pub(crate) mod serving;
+
 use quorate_core::{
     effect::Alarm,
     input::Input,
@@ -15,15 +18,15 @@ use quorate_log::{LogError, ReadDone, Values};
 use quorate_wire::{Frame, Lane};
 
 use crate::{
-    digest::Claim,
-    egress::RETRY_MS,
-    events::Event,
+    applying::digest::Claim,
+    contents::payloads::{self, Payload},
     front::Front,
-    log_reads::Purpose,
-    payloads::{self, Payload},
+    observing::events::Event,
     plane::Plane,
     replica::Replica,
+    replica::egress::RETRY_MS,
     service::StateMachine,
+    storing::reads::Purpose,
 };
 
 /// How often nodes tell each other what they have applied.

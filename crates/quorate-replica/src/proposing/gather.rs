@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use quorate_core::time::Time;
 
-use crate::{batch::Entry, front::Tag, limits::COMMAND_OVERHEAD_BYTES};
+use crate::{front::Tag, limits::COMMAND_OVERHEAD_BYTES, proposing::batch::Entry};
 
 /// Who waits for a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,14 +213,14 @@ mod tests {
             items.iter().map(|item| item.deadline.0).collect::<Vec<_>>(),
             [1, 2, 3]
         );
-        let whole = crate::batch::assemble(
-            crate::batch::Header {
+        let whole = crate::proposing::batch::assemble(
+            crate::proposing::batch::Header {
                 session: 1,
                 sequence: 1,
             },
             &bytes,
         );
-        let batch = crate::batch::Batch::parse(&whole).unwrap();
+        let batch = crate::proposing::batch::Batch::parse(&whole).unwrap();
         assert_eq!(
             batch
                 .entries()

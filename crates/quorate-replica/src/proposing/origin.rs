@@ -1,11 +1,11 @@
-//! What this node accepted: numbered, offered to whoever leads, repeated until it is applied here.
+//! What this node accepted: numbered, offered to the leader, repeated until it is applied here.
 //!
 //! Exactly once, from the accepting side. Batches carry consecutive numbers in this node's session
 //! and execute in their order, so after anything that may have lost one (a new leader, a refusal, a
 //! reconnection, silence) all that are not applied are offered again, oldest first; leaders drop
 //! what they have in flight, and the session table what was executed.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
 use quorate_core::{
     node_id::NodeId,
@@ -15,51 +15,41 @@ use quorate_core::{
 use quorate_tuner::Anticipation;
 
 use crate::{
-    batch::{self, Batch, Entry, Header},
     completions::Completions,
-    front::{Failure, SessionId, Tag},
-    gather::{Gather, Item, Waiter},
+    contents::payloads::Payload,
+    front::{Failure, Tag},
     limits::{COMMAND_OVERHEAD_BYTES, Limits, OPEN_BATCHES_MAX},
-    payloads::Payload,
     pressure,
-    sessions::NODE_SESSION,
+    proposing::{
+        batch::{self, Batch, Entry, Header},
+        gather::{Gather, Item, Waiter},
+        in_flight::{InFlight, InFlightBatch},
+        registrations::Registrations,
+    },
     tuning::moment,
 };
-
-/// A numbered batch that is not applied here yet.
-#[derive(Debug)]
-pub(crate) struct Flight {
-    pub(crate) name: BatchName,
-    pub(crate) payload: Payload,
-    /// Its commands, and the reads between them.
-    pub(crate) items: Vec<Item>,
-    /// Of the items: those that are commands.
-    commands: usize,
-    /// Waiters of items before this one were told "unknown" in time.
-    expired: usize,
-    formed: Time,
-}
 
 /// What has been taken and formed since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     /// Commands taken.
     pub(crate) accepted: u64,
-    /// Batches formed,
+    /// Batches formed.
     pub(crate) batches: u64,
-    /// the commands in them,
+    /// Commands in the batches formed.
     pub(crate) commands: u64,
-    /// and their bytes.
+    /// Bytes of the batches formed.
     pub(crate) bytes: u64,
 }
 
 /// A batch of this process that was executed here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Landed {
-    /// When its first command was taken,
+pub(crate) struct Completed {
+    /// When its first command was taken.
     pub(crate) accepted_first: Time,
-    /// and its last.
+    /// When its last command was taken.
     pub(crate) accepted_last: Time,
+    /// When the batch was formed.
     pub(crate) formed: Time,
     pub(crate) commands: u32,
     pub(crate) bytes: usize,
@@ -72,27 +62,6 @@ pub(crate) struct Offer {
     pub(crate) payload: Option<Payload>,
 }
 
-/// This node's own session: what numbers its batches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Session {
-    /// Not needed so far, or lost.
-    None,
-    /// Its registration should be proposed, or is on its way.
-    Asked { on_way: bool },
-    /// Registered in this slot; `next` is the number of the next batch.
-    Open { slot: u64, next: u64 },
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Registration {
-    tag: Tag,
-    deadline: Time,
-    /// On its way to the present leader,
-    on_way: bool,
-    /// or to an earlier one: it may take effect.
-    offered: bool,
-}
-
 /// What this node accepted and has not finished.
 #[derive(Debug)]
 pub(crate) struct Origin {
@@ -102,27 +71,19 @@ pub(crate) struct Origin {
     repeat_ms: u64,
     limits: Limits,
     gather: Gather,
-    session: Session,
-    /// Counts this node's own sessions, for their registrations.
-    session_number: u64,
-    batches: u64,
-    registrations: u64,
-    flights: VecDeque<Flight>,
-    /// Flights before are on their way to the present leader.
-    cursor: usize,
-    clients: BTreeMap<u64, Registration>,
+    registrations: Registrations,
+    in_flight: InFlight,
     /// Commands of the service itself that are not applied yet.
     due: BTreeSet<Vec<u8>>,
     /// When something was last offered or applied.
     progress_at: Time,
     /// Nothing is offered before.
     hold_until: Time,
-    /// At a window of one: whether the next batch waits for those whom the last one answered.
+    /// At a window of one: whether the next batch waits for the clients that the last one answered.
     anticipation: Anticipation,
-    repeated: u64,
     totals: Totals,
     /// Executed, and not yet asked for.
-    landed: Vec<Landed>,
+    completed: Vec<Completed>,
 }
 
 impl Origin {
@@ -140,20 +101,14 @@ impl Origin {
             repeat_ms,
             limits,
             gather: Gather::default(),
-            session: Session::None,
-            session_number: 0,
-            batches: 0,
-            registrations: 0,
-            flights: VecDeque::new(),
-            cursor: 0,
-            clients: BTreeMap::new(),
+            registrations: Registrations::new(node, boot),
+            in_flight: InFlight::default(),
             due: BTreeSet::new(),
             progress_at: Time(0),
             hold_until: Time(0),
             anticipation: Anticipation::default(),
-            repeated: 0,
             totals: Totals::default(),
-            landed: Vec::new(),
+            completed: Vec::new(),
         }
     }
 
@@ -171,15 +126,17 @@ impl Origin {
 
     /// Counts of all that was taken and formed.
     pub(crate) fn totals(&self) -> Totals {
-        Totals {
-            batches: self.batches,
-            ..self.totals
-        }
+        self.totals
+    }
+
+    /// Batches offered again so far.
+    pub(crate) fn repeated(&self) -> u64 {
+        self.in_flight.repeated()
     }
 
     /// Commands that wait for a batch, and batches in flight.
     pub(crate) fn queued(&self) -> (usize, usize) {
-        (self.gather.len(), self.flights.len())
+        (self.gather.len(), self.in_flight.len())
     }
 
     /// What waiting commands are charged for.
@@ -187,15 +144,14 @@ impl Origin {
         self.gather.charge()
     }
 
-    /// Above this nobody should be read.
+    /// Above this no client should be read.
     pub(crate) fn waiting_bound(&self) -> usize {
         pressure::bound(&self.limits)
     }
 
-    /// Own batches that were executed since the last call; keeps the memory of `into`.
-    pub(crate) fn take_landed(&mut self, into: &mut Vec<Landed>) {
-        into.clear();
-        std::mem::swap(&mut self.landed, into);
+    /// Own batches that were executed since the last call.
+    pub(crate) fn take_completed(&mut self) -> impl Iterator<Item = Completed> {
+        self.completed.drain(..)
     }
 
     /// Takes a command, or says that there is no room.
@@ -215,9 +171,7 @@ impl Origin {
         }
         self.gather
             .push_read(Waiter::Front(tag), now.plus_ms(self.timeout_ms));
-        if self.session == Session::None {
-            self.ask_for_session();
-        }
+        self.registrations.need_own();
         Ok(())
     }
 
@@ -241,43 +195,22 @@ impl Origin {
         self.gather
             .push(waiter, now.plus_ms(self.timeout_ms), entry);
         self.totals.accepted += 1;
-        if self.session == Session::None {
-            self.ask_for_session();
-        }
+        self.registrations.need_own();
         true
     }
 
     /// Takes the registration of a client session.
     pub(crate) fn register(&mut self, now: Time, tag: Tag) -> Result<(), Failure> {
-        if self.clients.len() >= self.limits.waiting_requests {
+        if self.registrations.clients() >= self.limits.waiting_requests {
             return Err(Failure::Busy);
         }
-        self.registrations += 1;
-        let deadline = now.plus_ms(self.timeout_ms);
-        self.clients.insert(
-            self.registrations,
-            Registration {
-                tag,
-                deadline,
-                on_way: false,
-                offered: false,
-            },
-        );
+        self.registrations.push(tag, now.plus_ms(self.timeout_ms));
         Ok(())
     }
 
     /// Whether everything that was accepted has ended.
     pub(crate) fn is_idle(&self) -> bool {
-        self.gather.is_empty() && self.flights.is_empty() && self.clients.is_empty()
-    }
-
-    fn ask_for_session(&mut self) {
-        self.session_number += 1;
-        self.session = Session::Asked { on_way: false };
-    }
-
-    fn session_request(&self) -> u64 {
-        NODE_SESSION | self.session_number
+        self.gather.is_empty() && self.in_flight.is_empty() && self.registrations.clients() == 0
     }
 
     /// Ends a wait for commands that is over: before anything is asked for or offered.
@@ -291,164 +224,106 @@ impl Origin {
         if now < self.hold_until {
             return None;
         }
-        if self.session == (Session::Asked { on_way: false })
-            || self
-                .clients
-                .values()
-                .any(|registration| !registration.on_way)
-        {
+        if self.registrations.is_waiting() {
             return Some(0);
         }
-        if let Some(flight) = self.flights.get(self.cursor) {
-            return Some(flight.payload.len());
+        if let Some(batch) = self.in_flight.next() {
+            return Some(batch.payload.len());
         }
-        let room =
-            self.flights.len() < self.limits.window_batches && self.anticipation.until().is_none();
-        let open = matches!(self.session, Session::Open { .. });
-        (room && open && !self.gather.is_empty())
+        let room = self.in_flight.len() < self.limits.window_batches
+            && self.anticipation.until().is_none();
+        (room && self.registrations.is_open() && !self.gather.is_empty())
             .then(|| batch::HEADER_BYTES + self.gather.next_bytes(self.limits.batch_bytes))
     }
 
-    /// The next thing to offer; it counts as on its way to the leader. Only when the way is free:
-    /// a batch that was formed cannot be taken back.
+    /// The next thing to offer; it counts as offered. Only when there is room for it on the way: a
+    /// batch that was formed cannot be taken back.
     pub(crate) fn take_offer(&mut self, now: Time) -> Option<Offer> {
         self.next_bytes(now)?;
         self.progress_at = now;
-        if self.session == (Session::Asked { on_way: false }) {
-            self.session = Session::Asked { on_way: true };
-            return Some(self.registration(self.session_request()));
+        if let Some(value) = self.registrations.take() {
+            return Some(Offer {
+                value,
+                payload: None,
+            });
         }
-        let waiting = self
-            .clients
-            .iter_mut()
-            .find(|(_, registration)| !registration.on_way);
-        if let Some((&number, registration)) = waiting {
-            registration.on_way = true;
-            registration.offered = true;
-            return Some(self.registration(number));
-        }
-        if self.cursor == self.flights.len() {
+        if self.in_flight.next().is_none() {
             self.form_batch(now);
         }
-        let flight = self.flights.get(self.cursor)?;
-        self.cursor += 1;
+        let batch = self.in_flight.take_next()?;
         Some(Offer {
-            value: Value::Batch(flight.name),
-            payload: Some(flight.payload.clone()),
+            value: Value::Batch(batch.name),
+            payload: Some(batch.payload.clone()),
         })
     }
 
-    fn registration(&self, number: u64) -> Offer {
-        let value = Value::RegisterSession {
-            origin: self.node,
-            boot: self.boot,
-            number,
-        };
-        Offer {
-            value,
-            payload: None,
-        }
-    }
-
     fn form_batch(&mut self, now: Time) {
-        let Session::Open { slot, next } = &mut self.session else {
+        let Some(header) = self.registrations.take_number() else {
             return;
         };
-        let header = Header {
-            session: *slot,
-            sequence: *next,
-        };
-        *next += 1;
-        self.batches += 1;
         let assemble = |entries: &[u8]| batch::assemble(header, entries);
         let waiting = self.gather.len();
         let (items, bytes) = self.gather.take(self.limits.batch_bytes, assemble);
         let commands = waiting - self.gather.len();
+        self.totals.batches += 1;
+        self.totals.commands += commands as u64;
+        self.totals.bytes += bytes.len() as u64;
         let name = BatchName {
             origin: self.node,
             boot: self.boot,
-            counter: self.batches,
+            counter: self.totals.batches,
             length: u32::try_from(bytes.len())
                 .expect("bounded by batch_bytes and command_bytes_max"),
             checksum: quorate_wire::checksum(&bytes),
         };
-        self.totals.commands += commands as u64;
-        self.totals.bytes += bytes.len() as u64;
-        self.flights.push_back(Flight {
+        self.in_flight.push(InFlightBatch::new(
             name,
-            payload: Payload::new(bytes),
+            Payload::new(bytes),
             items,
             commands,
-            expired: 0,
-            formed: now,
-        });
+            now,
+        ));
     }
 
-    /// The way to the leader is not free: nothing is offered before.
+    /// There is no room towards the leader: nothing is offered before.
     pub(crate) fn hold(&mut self, until: Time) {
         self.hold_until = until;
     }
 
-    /// The leader did not take this. It goes again, and what was numbered behind it: that cannot
-    /// execute before. What the leader did take is not sent twice.
+    /// The leader did not take this. It goes again, and what was numbered behind it. What the leader
+    /// did take is not sent twice.
     pub(crate) fn on_refused(&mut self, value: &Value, until: Time) {
         self.hold_until = self.hold_until.max(until);
-        match *value {
-            Value::Batch(name) => {
-                let at = self.flights.iter().position(|flight| flight.name == name);
-                if let Some(at) = at.filter(|at| *at < self.cursor) {
-                    self.repeated += (self.cursor - at) as u64;
-                    self.cursor = at;
-                }
-            }
-            Value::RegisterSession { number, .. } if number == self.session_request() => {
-                if let Session::Asked { on_way } = &mut self.session {
-                    *on_way = false;
-                }
-            }
-            Value::RegisterSession { number, .. } => {
-                if let Some(registration) = self.clients.get_mut(&number) {
-                    registration.on_way = false;
-                }
-            }
+        match value {
+            Value::Batch(name) => self.in_flight.on_refused(name),
+            Value::RegisterSession { number, .. } => self.registrations.on_refused(*number),
             _ => {}
         }
     }
 
-    /// Whatever is not applied may be lost: offer all of it again.
-    pub(crate) fn repeat_all(&mut self) {
-        self.repeated += self.cursor as u64;
-        self.cursor = 0;
-        if let Session::Asked { on_way } = &mut self.session {
-            *on_way = false;
-        }
-        for registration in self.clients.values_mut() {
-            registration.on_way = false;
-        }
+    /// Everything that is not applied may be lost: offer all of it again.
+    fn repeat_all(&mut self) {
+        self.in_flight.repeat_all();
+        self.registrations.repeat_all();
     }
 
-    /// Somebody leads in a ballot in which nothing of this was proposed yet: another leader, or the
+    /// A node leads in a ballot in which nothing of this was proposed yet: another leader, or the
     /// same one, whose earlier ballot may have lost what it had taken.
     pub(crate) fn on_new_ballot(&mut self) {
         self.hold_until = Time(0);
         self.repeat_all();
     }
 
-    /// Repeats what has been on its way for too long without any progress.
+    /// Repeats what was offered too long ago without any progress.
     pub(crate) fn repeat_if_silent(&mut self, now: Time) {
-        if self.on_way() && now >= self.progress_at.plus_ms(self.repeat_ms) {
+        if self.is_offered() && now >= self.progress_at.plus_ms(self.repeat_ms) {
             self.progress_at = now;
             self.repeat_all();
         }
     }
 
-    fn on_way(&self) -> bool {
-        self.cursor > 0
-            || self.session == (Session::Asked { on_way: true })
-            || self
-                .clients
-                .values()
-                .any(|registration| registration.on_way)
+    fn is_offered(&self) -> bool {
+        self.in_flight.is_offered() || self.registrations.is_offered()
     }
 
     /// A registration of this node and boot took effect, with this number.
@@ -460,74 +335,68 @@ impl Origin {
         completions: &mut Completions,
     ) {
         self.progress_at = now;
-        if number == self.session_request() {
-            if matches!(self.session, Session::Asked { .. }) {
-                self.session = Session::Open { slot, next: 1 };
-            }
-        } else if let Some(registration) = self.clients.remove(&number) {
-            completions.registered(registration.tag, SessionId { slot, index: 0 });
-        }
+        self.registrations.on_registered(number, slot, completions);
     }
 
-    /// This batch is about to be executed here. Those who wait for its replies, if it is from this
-    /// process.
-    pub(crate) fn claim(&mut self, now: Time, name: &BatchName) -> Option<Flight> {
-        let flight = self.flights.pop_front_if(|flight| flight.name == *name)?;
-        self.cursor = self.cursor.saturating_sub(1);
+    /// This batch is about to be executed here. Gives its items to whom the replies go, if it is from
+    /// this process.
+    pub(crate) fn complete(&mut self, now: Time, name: &BatchName) -> Option<InFlightBatch> {
+        let batch = self.in_flight.complete(name)?;
         self.progress_at = now;
-        if self.flights.is_empty() && self.limits.window_batches == 1 {
-            let (formed, commands) = (moment(flight.formed), flight.commands);
+        if self.in_flight.is_empty() && self.limits.window_batches == 1 {
+            let (formed, commands) = (moment(batch.formed), batch.commands);
             self.anticipation
                 .on_landed(moment(now), formed, commands, self.gather.len());
         }
-        let taken = |item: Option<&Item>| {
-            let deadline = item.map_or(Time(0), |item| item.deadline);
-            Time(
-                deadline
-                    .0
-                    .saturating_sub(self.timeout_ms.saturating_mul(1000)),
-            )
-        };
-        self.landed.push(Landed {
-            accepted_first: taken(flight.items.first()),
-            accepted_last: taken(flight.items.last()),
-            formed: flight.formed,
-            commands: u32::try_from(flight.commands).unwrap_or(u32::MAX),
-            bytes: flight.payload.len(),
-        });
+        let completed = self.completed(&batch);
+        self.completed.push(completed);
         if !self.due.is_empty() {
-            for (item, entry) in flight.entries() {
+            for (item, entry) in batch.entries() {
                 if item.waiter == Waiter::Service {
                     self.due.remove(entry.command);
                 }
             }
         }
-        Some(flight)
+        Some(batch)
+    }
+
+    fn completed(&self, batch: &InFlightBatch) -> Completed {
+        let timeout_us = self.timeout_ms.saturating_mul(1000);
+        let taken = |item: Option<&Item>| {
+            let deadline = item.map_or(Time(0), |item| item.deadline);
+            Time(deadline.0.saturating_sub(timeout_us))
+        };
+        Completed {
+            accepted_first: taken(batch.items.first()),
+            accepted_last: taken(batch.items.last()),
+            formed: batch.formed,
+            commands: u32::try_from(batch.commands).unwrap_or(u32::MAX),
+            bytes: batch.payload.len(),
+        }
     }
 
     /// A batch of this process was decided out of its order, and executed nowhere.
     pub(crate) fn on_out_of_order(&mut self, name: &BatchName) {
-        if self.flights.iter().any(|flight| flight.name == *name) {
+        if self.in_flight.contains(name) {
             self.repeat_all();
         }
     }
 
     /// A batch of this process was decided, and the session that numbered it is gone: it was not
     /// executed and never will be, nor any other of that session ([session-4]). Their commands
-    /// start over; nobody was told anything about them.
+    /// start over; no client was told anything about them.
     pub(crate) fn on_session_lost(&mut self, name: &BatchName) {
-        if !self.flights.iter().any(|flight| flight.name == *name) {
+        if !self.in_flight.contains(name) {
             return;
         }
-        let flights = std::mem::take(&mut self.flights);
+        let batches = self.in_flight.take_all();
         let living = |item: &Item| item.waiter != Waiter::Gone;
-        let commands = flights
+        let commands = batches
             .iter()
-            .flat_map(Flight::encoded)
+            .flat_map(InFlightBatch::encoded)
             .filter(|(item, _)| living(item));
         self.gather.put_back(commands.collect());
-        self.cursor = 0;
-        self.ask_for_session();
+        self.registrations.renew_own();
     }
 
     /// Ends what ran out of time; says how many.
@@ -543,25 +412,9 @@ impl Origin {
                 Waiter::Gone => {}
             }
         }
-        for flight in &mut self.flights {
-            while let Some(item) = flight.items.get_mut(flight.expired)
-                && item.deadline <= now
-            {
-                flight.expired += 1;
-                if let Waiter::Front(tag) = item.waiter {
-                    item.waiter = Waiter::Gone;
-                    // A command left this node, or may have; a read never does.
-                    let failure = if item.is_read() {
-                        Failure::NoQuorum
-                    } else {
-                        Failure::Unknown
-                    };
-                    completions.failed(tag, failure);
-                    expired += 1;
-                }
-            }
-        }
-        expired + self.expire_registrations(now, completions)
+        expired
+            + self.in_flight.expire(now, completions)
+            + self.registrations.expire(now, completions)
     }
 
     /// Ends everything: this process stops.
@@ -587,39 +440,12 @@ impl Origin {
         }
     }
 
-    fn expire_registrations(&mut self, now: Time, completions: &mut Completions) -> u64 {
-        let mut expired = 0;
-        while let Some(first) = self.clients.first_entry()
-            && first.get().deadline <= now
-        {
-            let Registration { tag, offered, .. } = first.remove();
-            let failure = if offered {
-                Failure::Unknown
-            } else {
-                Failure::NoQuorum
-            };
-            completions.failed(tag, failure);
-            expired += 1;
-        }
-        expired
-    }
-
     /// When something here is due, without news from others.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         let held = (now < self.hold_until).then_some(self.hold_until);
         let silence = self
-            .on_way()
+            .is_offered()
             .then(|| self.progress_at.plus_ms(self.repeat_ms));
-        // Taken in this order, and each may wait for equally long: the first is due first.
-        let flights = self
-            .flights
-            .iter()
-            .find_map(|flight| flight.items.get(flight.expired));
-        let flights = flights.map(|item| item.deadline);
-        let registration = self
-            .clients
-            .first_key_value()
-            .map(|(_, first)| first.deadline);
         let anticipated = self.anticipation.until();
         let anticipated = anticipated.map(|until| Time(until.0.div_ceil(1000)));
         [
@@ -627,49 +453,19 @@ impl Origin {
             anticipated,
             silence,
             self.gather.deadline(),
-            flights,
-            registration,
+            self.in_flight.deadline(),
+            self.registrations.deadline(),
         ]
         .into_iter()
         .flatten()
         .min()
-    }
-
-    /// Batches offered again so far.
-    pub(crate) fn repeated(&self) -> u64 {
-        self.repeated
-    }
-
-    /// Batches formed so far.
-    pub(crate) fn formed(&self) -> u64 {
-        self.batches
-    }
-}
-
-impl Flight {
-    /// The commands, with what is known of them.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = (&Item, Entry<'_>)> {
-        let batch = Batch::parse(&self.payload).expect("formed here");
-        let commands = self.items.iter().filter(|item| !item.is_read());
-        commands.zip(batch.entries())
-    }
-
-    /// Commands as they lie in the batch, and reads without bytes.
-    fn encoded(&self) -> impl Iterator<Item = (Item, &[u8])> {
-        let mut from = batch::HEADER_BYTES;
-        self.items.iter().map(move |item| {
-            let to = from + item.encoded_bytes;
-            let encoded = &self.payload[from..to];
-            from = to;
-            (*item, encoded)
-        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::front::Completion;
+    use crate::{applying::sessions::NODE_SESSION, front::Completion};
 
     const TIMEOUT_MS: u64 = 100;
     const REPEAT_MS: u64 = 20;
@@ -722,7 +518,7 @@ mod tests {
     }
 
     fn name(origin: &Origin, at: usize) -> BatchName {
-        origin.flights[at].name
+        origin.in_flight.names()[at]
     }
 
     fn failures(completions: &mut Completions) -> Vec<(u64, Failure)> {
@@ -751,41 +547,41 @@ mod tests {
         }
         assert_eq!(offers(&mut origin), [""; 0]);
         let first = name(&origin, 0);
-        assert!(origin.claim(Time(0), &first).is_some());
+        assert!(origin.complete(Time(0), &first).is_some());
         assert_eq!(offers(&mut origin), ["40.3: b c d"]);
     }
 
     /// At a window of one; a full batch, a wider window or lost patience end the wait.
     #[test]
     fn next_batch_waits_for_those_who_were_answered() {
-        let landed = || {
+        let completed = || {
             let (mut origin, mut completions) = opened();
             origin.set_batching(30, 1);
             assert_eq!(offers(&mut origin), ["40.1: first"]);
             write(&mut origin, &mut completions, 1, b"a");
             let first = name(&origin, 0);
-            assert!(origin.claim(Time(400), &first).is_some());
+            assert!(origin.complete(Time(400), &first).is_some());
             origin.look(Time(400));
             assert_eq!(offers(&mut origin), [""; 0]);
             assert_eq!(origin.wake_at(Time(400)), Some(Time(500)));
             (origin, completions)
         };
-        let (mut origin, mut completions) = landed();
+        let (mut origin, mut completions) = completed();
         write(&mut origin, &mut completions, 2, b"b");
         origin.look(Time(401));
         assert_eq!(offers(&mut origin), ["40.2: a b"]);
 
-        let (mut origin, _) = landed();
+        let (mut origin, _) = completed();
         origin.look(Time(499));
         assert_eq!(offers(&mut origin), [""; 0]);
         origin.look(Time(500));
         assert_eq!(offers(&mut origin), ["40.2: a"]);
 
-        let (mut origin, _) = landed();
+        let (mut origin, _) = completed();
         origin.set_batching(30, 2);
         assert_eq!(offers(&mut origin), ["40.2: a"]);
 
-        let (mut origin, _) = landed();
+        let (mut origin, _) = completed();
         origin.set_batching(1, 1);
         origin.look(Time(401));
         assert_eq!(offers(&mut origin), ["40.2: a"]);
@@ -801,10 +597,13 @@ mod tests {
         origin.on_new_ballot();
         assert_eq!(offers(&mut origin), ["40.1: first", "40.2: a"]);
         assert_eq!([name(&origin, 0), name(&origin, 1)], names);
-        origin.claim(Time(0), &names[0]).unwrap();
+        origin.complete(Time(0), &names[0]).unwrap();
         origin.on_out_of_order(&names[1]);
         assert_eq!(offers(&mut origin), ["40.2: a"]);
-        assert!(origin.claim(Time(0), &names[0]).is_none(), "answered once");
+        assert!(
+            origin.complete(Time(0), &names[0]).is_none(),
+            "answered once"
+        );
     }
 
     #[test]
@@ -956,7 +755,7 @@ mod tests {
         assert!(
             names
                 .iter()
-                .all(|name| origin.claim(Time(0), name).is_some())
+                .all(|name| origin.complete(Time(0), name).is_some())
         );
         assert_eq!(offers(&mut origin), [""; 0]);
         assert!(origin.accept_due(Time(0), b"expire k"));

@@ -4,9 +4,9 @@ use quorate_core::{effect::Role, input::Input, time::Time};
 use quorate_disk::Disk;
 
 use crate::{
-    apply::Applier,
-    events::Event,
+    applying::applier::Applier,
     front::Failure,
+    observing::events::Event,
     replica::Replica,
     service::{Health, StateMachine},
 };

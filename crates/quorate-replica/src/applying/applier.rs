@@ -10,15 +10,15 @@ use quorate_core::{
 };
 
 use crate::{
-    batch::{Batch, Entry},
+    applying::digest::Digest,
+    applying::sessions::{Sessions, Turn, Unreadable, Verdict},
     completions::Completions,
     counters::Counters,
-    digest::Digest,
     front::{Failure, Front, State, Tag},
-    gather::{Item, Waiter},
-    origin::Origin,
+    proposing::batch::{Batch, Entry},
+    proposing::gather::{Item, Waiter},
+    proposing::origin::Origin,
     service::{CommandId, Health, MetaChange, Metadata, StateMachine, position},
-    sessions::{Sessions, Turn, Unreadable, Verdict},
 };
 
 /// Commands that the service is told of before it gets the first of them: enough that it can wait for
@@ -315,14 +315,14 @@ impl<S: StateMachine> Applier<S> {
         to: &mut Listeners<'_>,
     ) -> bool {
         to.counters.batches_applied += 1;
-        let flight = if own {
-            to.origin.claim(to.now, name)
+        let batch_in_flight = if own {
+            to.origin.complete(to.now, name)
         } else {
             None
         };
-        let mut items = flight
+        let mut items = batch_in_flight
             .as_ref()
-            .map_or(&[][..], |flight| &flight.items)
+            .map_or(&[][..], |batch| &batch.items)
             .iter();
         let mut ahead = batch.entries();
         let mut failed = false;

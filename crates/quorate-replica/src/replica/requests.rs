@@ -11,9 +11,9 @@ use quorate_core::{
 use quorate_disk::Disk;
 
 use crate::{
-    apply::ask,
-    batch::Entry,
+    applying::applier::ask,
     front::{Failure, Requests, Sequenced, Tag},
+    proposing::batch::Entry,
     replica::Replica,
     service::StateMachine,
     status::{Addresses, Peer, Status},

@@ -4,9 +4,9 @@ use quorate_core::time::Time;
 use quorate_disk::Disk;
 
 use crate::{
-    events::{Event, Events},
-    pace::Pace,
-    pursuit::{Pursuit, Standing},
+    observing::events::{Event, Events},
+    observing::pace::Pace,
+    observing::pursuit::{Pursuit, Standing},
     replica::Replica,
     service::StateMachine,
     status::{DiskUse, Progress},

@@ -5,8 +5,8 @@
 use quorate_core::{slot::Slot, time::Time};
 
 use crate::{
-    events::{Event, Events},
-    pace::Pace,
+    observing::events::{Event, Events},
+    observing::pace::Pace,
     status::{Activity, Progress},
 };
 

@@ -13,14 +13,14 @@ use quorate_disk::Disk;
 use quorate_wire::{Frame, Lane};
 
 use crate::{
-    batch::Batch,
-    digest::Claim,
-    egress::origin_of,
-    payloads::{self, Payload},
+    applying::digest::Claim,
+    applying::sessions::Turn,
+    contents::payloads::{self, Payload},
     plane::Plane,
+    proposing::batch::Batch,
     replica::Replica,
+    replica::egress::origin_of,
     service::StateMachine,
-    sessions::Turn,
 };
 
 /// A leader that has no room, or a node that does not lead, is not asked again before.
