@@ -13,10 +13,10 @@ use quorate_disk::{Place, ReadOnlyFolder};
 use quorate_log::{
     LogError,
     batch::{Header, Owner},
-    identity::{self, IdentityError},
     record::Stored,
     verify::{Inspected, Verified, inspect, verify},
 };
+use quorate_node::identity::{self, IdentityError};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 

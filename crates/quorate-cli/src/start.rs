@@ -20,8 +20,8 @@ use quorate_kv::{
         memory::MemoryStore,
     },
 };
-use quorate_log::identity::Identity;
 use quorate_net::{Listeners, Reactor};
+use quorate_node::identity::Identity;
 use quorate_replica::{front::Front, status::Addresses};
 
 use crate::{

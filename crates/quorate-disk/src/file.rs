@@ -14,7 +14,7 @@ use std::{
 };
 
 use super::{
-    Buffer, Completed, Disk, DiskCounters, Place, Segment, SegmentFile, Source, Zeros,
+    Buffer, Completed, DataFolder, Disk, DiskCounters, Place, Segment, SegmentFile, Source, Zeros,
     event::Event,
     folder::{self, Abilities, Folder},
     mailbox::{Inbox, Mailbox},
@@ -105,7 +105,7 @@ struct Worker {
     jobs: Arc<Mutex<Receiver<Job>>>,
     mailbox: Mailbox<Completed>,
     pace: Arc<Pace>,
-    data: PathBuf,
+    data: DataFolder,
     path: PathBuf,
     abilities: Abilities,
     /// Keeps the folder locked for as long as anything may be under way.
@@ -118,14 +118,14 @@ impl Worker {
             jobs,
             mailbox,
             pace: Arc::default(),
-            data: folder.data().to_owned(),
+            data: folder.data().clone(),
             path: folder.path().to_owned(),
             abilities: folder.abilities(),
             folder: Arc::clone(folder.handle()),
         }
     }
 
-    fn run(self) {
+    fn run(mut self) {
         loop {
             let job = self
                 .jobs
@@ -133,11 +133,12 @@ impl Worker {
                 .unwrap_or_else(PoisonError::into_inner)
                 .recv();
             let Ok(job) = job else { return };
-            self.mailbox.put(self.work(job));
+            let completed = self.work(job);
+            self.mailbox.put(completed);
         }
     }
 
-    fn work(&self, job: Job) -> Completed {
+    fn work(&mut self, job: Job) -> Completed {
         match job {
             Job::Write {
                 token,
@@ -181,7 +182,7 @@ impl Worker {
                     folder,
                     ..
                 } = self;
-                let place = (data.as_path(), path.as_path(), &**folder);
+                let place = (data, path.as_path(), &**folder);
                 let result = folder::prepare(place, segment, bytes, zeros, *abilities, pace);
                 Completed::Prepared { segment, result }
             }

@@ -17,7 +17,7 @@ use rustix::{
 };
 
 use super::{
-    BLOCK, Buffer, Place, Segment, SegmentFile, Source, Zeros, device_time,
+    BLOCK, Buffer, DataFolder, Place, Segment, SegmentFile, Source, Zeros, device_time,
     files::Files,
     made,
     pace::{PIECE_BYTES, Pace},
@@ -61,7 +61,7 @@ impl fmt::Display for Abilities {
 #[derive(Debug)]
 pub(super) struct Folder {
     /// The node's folder,
-    data: PathBuf,
+    data: DataFolder,
     /// and that of the segments in it.
     path: PathBuf,
     /// Holds the lock. What is in flight at a kill must end before another process may read, so
@@ -83,7 +83,7 @@ impl Folder {
         remove_temporaries(&path)?;
         let abilities = probe(&path)?;
         Ok(Self {
-            data: data.to_owned(),
+            data: DataFolder::new(data),
             path,
             handle: Arc::new(handle),
             abilities,
@@ -103,12 +103,12 @@ impl Folder {
         &self.path
     }
 
-    pub(super) fn data(&self) -> &Path {
+    pub(super) fn data(&self) -> &DataFolder {
         &self.data
     }
 
-    pub(super) fn note_made(&self, segment: Segment) -> Result<(), DiskError> {
-        made::write(&self.data, segment)
+    pub(super) fn note_made(&mut self, segment: Segment) -> Result<(), DiskError> {
+        made::write(&mut self.data, segment)
     }
 
     /// The file of a segment that was read or written, or is to be.
@@ -171,7 +171,7 @@ impl Source for Folder {
 /// The segments of a stopped node, for looking at them only.
 #[derive(Debug)]
 pub struct ReadOnlyFolder {
-    data: PathBuf,
+    data: DataFolder,
     path: PathBuf,
     _lock: File,
     last: Option<(Segment, File)>,
@@ -183,7 +183,7 @@ impl ReadOnlyFolder {
         let path = data.join(LOG_FOLDER);
         let lock = lock(&path, FlockOperation::NonBlockingLockShared, LOOK_TRIES)?;
         Ok(Self {
-            data: data.to_owned(),
+            data: DataFolder::new(data),
             path,
             _lock: lock,
             last: None,
@@ -360,7 +360,7 @@ pub(super) fn read_exact(
 /// [disk-10] Zeros, sync, rename, sync of the folder; then the number is written down in `data`. After
 /// an error there may be a segment of zeros, to be made anew; but never a number without a segment.
 pub(super) fn prepare(
-    (data, path, handle): (&Path, &Path, &File),
+    (data, path, handle): (&mut DataFolder, &Path, &File),
     segment: Segment,
     bytes: u64,
     zeros: Zeros,

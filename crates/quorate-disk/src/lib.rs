@@ -39,6 +39,9 @@ mod pace_tests;
 #[cfg(target_os = "linux")]
 mod races_tests;
 pub mod sealed;
+mod small_files;
+#[cfg(test)]
+mod small_files_tests;
 #[cfg(target_os = "linux")]
 mod sync;
 #[cfg(target_os = "linux")]
@@ -59,6 +62,7 @@ pub use folder::{LOG_FOLDER, ReadOnlyFolder};
 pub use memory::{CrashReport, Fault, MemoryDisk, Pending, PendingKind};
 #[cfg(target_os = "linux")]
 pub use modelled::{FlushModel, device_time};
+pub use small_files::{DataFolder, SmallFiles, temporary};
 
 /// What is written and read in one piece; no block is ever written twice ([disk-1]).
 pub const BLOCK: usize = 4096;

@@ -4,9 +4,11 @@
 //! flight is kept, lost or torn by sectors, as the seed of the crash decides; and one that was kept
 //! may still be lost by the next crash, unless somebody synced it in between.
 
+mod small_files;
+
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    io,
+    fmt, io,
     os::fd::BorrowedFd,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -14,8 +16,8 @@ use std::{
 use rustix::io::Errno;
 
 use super::{
-    BLOCK, Buffer, Completed, Disk, DiskCounters, Place, SECTOR, Segment, SegmentFile, Source,
-    Zeros,
+    BLOCK, Buffer, Completed, Disk, DiskCounters, Place, SECTOR, Segment, SegmentFile, SmallFiles,
+    Source, Zeros, made,
 };
 use crate::error::DiskError;
 
@@ -40,6 +42,21 @@ pub enum Fault {
     ReadFails,
     /// Making a segment fails with an input/output error.
     PrepareFails,
+    /// A small file is not replaced.
+    ReplaceFails {
+        /// Whether it fails behind the rename: the new contents are seen, and the next crash keeps them
+        /// or brings back the old ones.
+        renamed: bool,
+    },
+}
+
+/// What a fault can happen to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Target {
+    Write,
+    Read,
+    Prepare,
+    SmallFile,
 }
 
 /// What an operation in flight does.
@@ -104,7 +121,11 @@ struct Shared {
     counters: DiskCounters,
     /// Bytes that were wanted last of the segment that is being made.
     wanted: u64,
-    made: Option<Segment>,
+    small_files: small_files::Folder,
+    /// Changes of what is stored, so far,
+    steps: u64,
+    /// and how many more the process lives to make.
+    steps_left: Option<u64>,
 }
 
 /// Blocks that were never written are zeros and take no memory.
@@ -142,6 +163,40 @@ impl MemoryDisk {
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How often what is stored changed: once per write and per new segment, twice per change of a small
+    /// file, which is renamed and then made durable.
+    pub fn steps(&self) -> u64 {
+        self.lock().steps
+    }
+
+    /// The process dies when it has changed what is stored so many times more: from then on all its calls
+    /// fail, and nothing that is in flight completes. [`Self::crash`] then settles what is stored.
+    pub fn die_after(&self, steps: u64) {
+        self.lock().steps_left = Some(steps);
+    }
+
+    /// Whether the process lives: it was neither stopped by [`Self::die_after`] nor ended by a crash.
+    pub fn is_alive(&self) -> bool {
+        self.lives(&self.lock())
+    }
+
+    fn lives(&self, shared: &Shared) -> bool {
+        shared.life == self.life && shared.steps_left != Some(0)
+    }
+
+    /// What is shared, for a process that lives.
+    fn lock_alive(
+        &self,
+        action: &str,
+        file: impl fmt::Display,
+    ) -> Result<MutexGuard<'_, Shared>, DiskError> {
+        let shared = self.lock();
+        if self.lives(&shared) {
+            return Ok(shared);
+        }
+        Err(dead(action, file))
     }
 
     /// A live handle, for whoever starts after a crash.
@@ -183,7 +238,9 @@ impl MemoryDisk {
     pub fn complete_all(&self) {
         let mut shared = self.lock();
         while let Some(id) = shared.pending.keys().next().copied() {
-            shared.complete(id);
+            if !shared.complete(id) {
+                return;
+            }
         }
     }
 
@@ -227,6 +284,7 @@ impl MemoryDisk {
         let mut dice = Dice(seed);
         let mut report = CrashReport::default();
         shared.life += 1;
+        shared.steps_left = None;
         shared.open.clear();
         shared.done.clear();
         for (at, old) in std::mem::take(&mut shared.unsynced).into_iter().rev() {
@@ -254,6 +312,7 @@ impl MemoryDisk {
                 }
             }
         }
+        shared.small_files.crash(&mut dice);
         report
     }
 
@@ -322,7 +381,7 @@ impl MemoryDisk {
 
     /// As a folder of before the numbers of segments were written down.
     pub fn forget_made(&self) {
-        self.lock().made = None;
+        self.lock().small_files.remove(made::FILE);
     }
 
     /// Somebody deletes a segment; false if there is none of that number.
@@ -339,6 +398,9 @@ impl Shared {
     }
 
     fn complete(&mut self, id: u64) -> bool {
+        if self.steps_left == Some(0) {
+            return false;
+        }
         let Some(operation) = self.pending.remove(&id) else {
             return false;
         };
@@ -351,18 +413,30 @@ impl Shared {
         true
     }
 
-    /// The first fault in line that can happen to this kind of operation.
-    fn take_fault(&mut self, kind: PendingKind) -> Option<Fault> {
+    /// What is stored changes; false if the process does not live to make it.
+    fn step(&mut self) -> bool {
+        match &mut self.steps_left {
+            Some(0) => return false,
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        self.steps += 1;
+        true
+    }
+
+    /// The first fault in line that can happen to this.
+    fn take_fault(&mut self, target: Target) -> Option<Fault> {
         let fits = |fault: &Fault| {
             let of = match fault {
                 Fault::WriteFails
                 | Fault::FlushFails
                 | Fault::ShortWrite { .. }
-                | Fault::Misdirected { .. } => PendingKind::Write,
-                Fault::ReadFails => PendingKind::Read,
-                Fault::PrepareFails => PendingKind::Prepare,
+                | Fault::Misdirected { .. } => Target::Write,
+                Fault::ReadFails => Target::Read,
+                Fault::PrepareFails => Target::Prepare,
+                Fault::ReplaceFails { .. } => Target::SmallFile,
             };
-            of == kind
+            of == target
         };
         let at = self.faults.iter().position(fits)?;
         self.faults.remove(at)
@@ -380,7 +454,8 @@ impl Shared {
         let buffer = buffer.expect("writes have a buffer");
         let bytes = &buffer[..to_usize(bytes)];
         let name = || format!("segment {}", at.segment);
-        let fault = self.take_fault(PendingKind::Write);
+        self.step();
+        let fault = self.take_fault(Target::Write);
         let result = if self.read_only {
             Err(DiskError::new(
                 "write",
@@ -451,7 +526,7 @@ impl Shared {
         } = operation;
         let mut buffer = buffer.expect("reads have a buffer");
         self.counters.reads += 1;
-        let failed = self.take_fault(PendingKind::Read).is_some();
+        let failed = self.take_fault(Target::Read).is_some();
         let result = self.fill(at, &mut buffer, to_usize(bytes), failed);
         Completed::Read {
             token,
@@ -469,7 +544,7 @@ impl Shared {
             Err(fail(io::ErrorKind::ReadOnlyFilesystem.into()))
         } else if self.out_of_descriptors {
             Err(fail(Errno::MFILE.into()))
-        } else if self.take_fault(PendingKind::Prepare).is_some() {
+        } else if self.take_fault(Target::Prepare).is_some() {
             Err(fail(io::Error::other("device failed")))
         } else if self
             .capacity
@@ -478,7 +553,7 @@ impl Shared {
             Err(fail(io::ErrorKind::StorageFull.into()))
         } else {
             self.counters.prepared += 1;
-            self.made = self.made.max(Some(segment));
+            self.step();
             self.segments.insert(
                 segment,
                 Contents {
@@ -486,7 +561,7 @@ impl Shared {
                     blocks: BTreeMap::new(),
                 },
             );
-            Ok(())
+            made::write(self, segment)
         };
         Completed::Prepared { segment, result }
     }
@@ -575,9 +650,56 @@ impl Shared {
     }
 }
 
+impl SmallFiles for Shared {
+    fn read(&self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
+        Ok(self.small_files.read(name).map(<[u8]>::to_vec))
+    }
+
+    fn replace(&mut self, name: &str, bytes: &[u8]) -> Result<(), DiskError> {
+        let failed = |action, error: io::Error| Err(DiskError::new(action, name, &error));
+        if self.read_only {
+            return failed("create", io::ErrorKind::ReadOnlyFilesystem.into());
+        }
+        if self.out_of_descriptors {
+            return failed("create", Errno::MFILE.into());
+        }
+        let fault = self.take_fault(Target::SmallFile);
+        if fault == Some(Fault::ReplaceFails { renamed: false }) {
+            return failed("write", io::Error::other("device failed"));
+        }
+        if !self.step() {
+            return Err(dead("rename to", name));
+        }
+        self.small_files.rename(name, bytes);
+        if fault.is_some() {
+            return failed("sync the folder of", io::Error::other("device failed"));
+        }
+        if !self.step() {
+            return Err(dead("sync the folder of", name));
+        }
+        self.small_files.sync();
+        Ok(())
+    }
+}
+
+/// What a dead process is told.
+fn dead(action: &str, file: impl fmt::Display) -> DiskError {
+    DiskError::new(action, file, &io::Error::other("the process is dead"))
+}
+
+impl SmallFiles for MemoryDisk {
+    fn read(&self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
+        SmallFiles::read(&*self.lock_alive("read", name)?, name)
+    }
+
+    fn replace(&mut self, name: &str, bytes: &[u8]) -> Result<(), DiskError> {
+        self.lock_alive("replace", name)?.replace(name, bytes)
+    }
+}
+
 impl Source for MemoryDisk {
     fn segments(&mut self) -> Result<Vec<SegmentFile>, DiskError> {
-        let shared = self.lock();
+        let shared = self.lock_alive("read", "the folder")?;
         let file = |(segment, contents): (&Segment, &Contents)| SegmentFile {
             segment: *segment,
             bytes: contents.bytes,
@@ -586,22 +708,23 @@ impl Source for MemoryDisk {
     }
 
     fn made(&mut self) -> Result<Option<Segment>, DiskError> {
-        Ok(self.lock().made)
+        made::read(self)
     }
 
     fn read_now(&mut self, at: Place, buffer: &mut Buffer, bytes: usize) -> Result<(), DiskError> {
-        self.lock().fill(at, buffer, bytes, false)
+        self.lock_alive("read", at)?.fill(at, buffer, bytes, false)
     }
 }
 
 impl Disk for MemoryDisk {
     fn sync_now(&mut self, segment: Segment) -> Result<(), DiskError> {
-        self.lock().unsynced.retain(|(at, _)| at.segment != segment);
+        let mut shared = self.lock_alive("sync", segment)?;
+        shared.unsynced.retain(|(at, _)| at.segment != segment);
         Ok(())
     }
 
     fn open_ahead(&mut self, segment: Segment) -> Result<(), DiskError> {
-        let mut shared = self.lock();
+        let mut shared = self.lock_alive("open", segment)?;
         shared.open(segment)?;
         if !shared.segments.contains_key(&segment) {
             let name = format!("segment {segment}");
@@ -647,8 +770,7 @@ impl Disk for MemoryDisk {
     }
 
     fn note_made(&mut self, made: Segment) -> Result<(), DiskError> {
-        self.lock().made = Some(made);
-        Ok(())
+        made::write(self, made)
     }
 
     fn start_prepare(&mut self, segment: Segment, bytes: u64, _: Zeros) {
@@ -674,7 +796,7 @@ impl Disk for MemoryDisk {
 
     fn poll(&mut self) -> Option<Completed> {
         let mut shared = self.lock();
-        if shared.life != self.life {
+        if !self.lives(&shared) {
             return None;
         }
         if !shared.manual
@@ -716,7 +838,7 @@ impl Disk for MemoryDisk {
 impl MemoryDisk {
     fn start(&self, operation: Operation) {
         let mut shared = self.lock();
-        if shared.life == self.life {
+        if self.lives(&shared) {
             shared.start(operation);
         }
     }

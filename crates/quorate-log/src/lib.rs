@@ -3,7 +3,7 @@
 //! A [`Log`] is a sequence of batches in segments of fixed size: one write and one flush per batch,
 //! released in order. `docs/spec/log.md` has the format and the rules of recovery. Reading order:
 //! [`record`], [`batch`], `gather` and `writer` (append), `walk` and `recover` (restart), `index`
-//! and `read`. The files themselves are `quorate-disk`'s. [`identity`] is who a folder belongs to.
+//! and `read`. The files themselves are `quorate-disk`'s.
 //!
 //! ```
 //! use quorate_core::{
@@ -29,7 +29,6 @@
 pub mod batch;
 pub mod error;
 mod gather;
-pub mod identity;
 mod index;
 mod log;
 mod mutant;
@@ -52,8 +51,6 @@ mod drivers_tests;
 mod failure_tests;
 #[cfg(test)]
 mod fuzz_tests;
-#[cfg(test)]
-mod identity_tests;
 #[cfg(test)]
 mod log_tests;
 #[cfg(test)]
