@@ -9,7 +9,6 @@ mod history;
 mod load;
 mod network;
 pub(crate) mod nodes;
-mod resp;
 mod round;
 mod session;
 mod stale;

@@ -11,9 +11,6 @@ mod figures;
 mod load;
 mod report;
 mod systems;
-#[path = "../../crates/quorate-bench/src/usage.rs"]
-#[allow(dead_code, unreachable_pub, reason = "shared with the bench")]
-pub(crate) mod usage;
 
 use std::{
     path::PathBuf,

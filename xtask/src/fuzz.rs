@@ -14,7 +14,7 @@ const TARGETS: [(&str, &str, &str); 5] = [
     ("resp", "quorate-kv", "no_bytes_of_a_client"),
     ("frames", "quorate-bench", "no_bytes_of_a_client_or"),
     ("log", "quorate-log", "no_bytes_of_a_disk"),
-    ("identity", "quorate-log", "no_bytes_of_a_file"),
+    ("identity", "quorate-node", "no_bytes_of_a_file"),
 ];
 /// How long each runs unless told otherwise.
 const SECONDS: u64 = 60;

@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, reason = "a command line")]
 
 mod bench;
+mod ci;
 mod clients;
 mod cluster;
 mod compare;
@@ -11,9 +12,6 @@ mod fuzz;
 mod gate;
 mod instructions;
 mod interrupt;
-#[path = "../../crates/quorate-cli/src/process.rs"]
-#[allow(dead_code, reason = "shared with the binary, which uses all of it")]
-mod process;
 mod shell;
 mod spec;
 mod tidy;
@@ -65,7 +63,7 @@ fn main() -> ExitCode {
 
 fn run(words: &[&str]) -> Result<(), Failed> {
     match words {
-        ["ci"] => ci(),
+        ["ci"] => ci::run(),
         ["fix"] => cargo(&["fmt", "--all"]),
         ["sim"] => sim(&[]),
         ["sim", seed] => sim(&["--seed", seed]),
@@ -86,25 +84,6 @@ fn run(words: &[&str]) -> Result<(), Failed> {
             Err(Failed(format!("unknown: {}", words.join(" "))))
         }
     }
-}
-
-/// Read-only. The steps that need extra tools have names of their own.
-fn ci() -> Result<(), Failed> {
-    cargo(&["fmt", "--all", "--check"])?;
-    cargo(&[
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--quiet",
-        "--",
-        "-D",
-        "warnings",
-    ])?;
-    cargo(&["test", "--workspace", "--quiet"])?;
-    shell::cargo_with(
-        &["doc", "--workspace", "--no-deps", "--quiet"],
-        &[("RUSTDOCFLAGS", "-D warnings")],
-    )
 }
 
 /// Without a seed it goes on until something is found.

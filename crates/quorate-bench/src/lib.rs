@@ -2,8 +2,8 @@
 //!
 //! `quorate bench` is the way to use it; docs/bench.md tells how. Reading order: [`schedule`] and
 //! [`load`] (what is sent when, in virtual time as well), [`samples`] (what was seen), [`protocol`]
-//! and [`generator`] (the same over sockets), [`usage`] and [`environment`] (what it cost, and
-//! where), [`row`] (repetitions become a row), [`report`] (rows become JSON, CSV and HTML). Beside
+//! and [`generator`] (the same over sockets), [`quorate_testbed::usage`] and [`environment`] (what it
+//! cost, and where), [`row`] (repetitions become a row), [`report`] (rows become JSON, CSV and HTML). Beside
 //! it: [`probe`] (what the machine can do at most), [`wan`] (what an emulated link carries),
 //! [`papers`] (what others published), [`fit`] (their model with our parameters), and
 //! [`log_service`] with its [`frames`] (the service without state that `quorate bench log` runs), and
@@ -26,5 +26,4 @@ pub mod report;
 pub mod row;
 pub mod samples;
 pub mod schedule;
-pub mod usage;
 pub mod wan;

@@ -2,13 +2,13 @@
 
 use std::fmt;
 
+use quorate_testbed::usage::Usage;
 use serde::Serialize;
 
 use crate::{
     environment::{Commit, Environment},
     load::{LATE_SHARE_MAX, Offer},
     samples::{Latencies, Samples},
-    usage::Usage,
 };
 
 /// What was asked, of whom.

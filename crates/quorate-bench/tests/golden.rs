@@ -13,8 +13,8 @@ use quorate_bench::{
     row::{Batching, GENERATOR, Repetition, RoleUsage, Row, Setting},
     samples::Samples,
     schedule::SECOND,
-    usage::Usage,
 };
+use quorate_testbed::usage::Usage;
 
 fn environment() -> Environment {
     Environment {

@@ -1,41 +1,47 @@
 //! Joins the roles: `step(now, input, &mut effects)`. Dispatch only.
 //!
 //! What a step does is in the files below, sorted by whom this node is talking to:
-//! `voting` answers proposers, `leading` talks to acceptors, `following` learns from a
-//! leader, `handover` hands leadership on, `timing` is what happens when nothing happens.
+//! `voting` answers proposers; `phase1` and `proposing` talk to acceptors; `leading` keeps a leader
+//! in office, `moving` takes it to the next era, `handover` hands leadership on; `following` learns
+//! from a leader; `reading` is both sides of a read; `timing` is what happens when nothing happens.
+//! `recovered` is what a node begins with, `status` what can be asked of it.
 
 mod following;
 mod handover;
 mod leading;
+mod moving;
+mod phase1;
+mod proposing;
+mod reading;
+mod recovered;
+mod status;
+mod timers;
 mod timing;
+mod told;
 mod voting;
 
-use alloc::vec::Vec;
-
+pub use self::recovered::Recovered;
+use self::{timers::Timers, told::Told};
 use crate::{
     acceptor::Acceptor,
-    ballot::{Ballot, Era},
     catchup::Catchup,
-    configuration::Configuration,
     durable::Pending,
-    effect::{Alarm, Effect, Effects, Refusal, Role},
+    effect::{Alarm, Effect, Effects},
     election::Election,
     explanation::End,
     flow::Peers,
     input::Input,
     leader::{Leading, Phase1},
     learner::Learner,
-    lost::Lost,
-    message::{Extent, Message},
-    node_id::{Member, NodeId},
+    message::Message,
+    node_id::Member,
     reads::{Asked, Reads},
-    reconfigure::{self, Eras},
-    record::{HardState, RecordSeq},
-    slot::{Slot, SlotRange},
+    reconfigure::Eras,
+    rounds::Rounds,
     time::Time,
     transfer::Transfer,
-    value::{Value, mix},
-    voted::Run,
+    value::mix,
+    voted::Voted,
     waiting::Waiting,
 };
 
@@ -58,70 +64,6 @@ pub struct Options {
     pub seed: u64,
 }
 
-/// What the log gave back. [`Recovered::founded`] is a node that has never run.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Recovered {
-    /// As restated by the last batch of the log. Below `hard.decided_to` everything was decided
-    /// here, and votes are forgotten.
-    pub hard: HardState,
-    /// Slots below are decided, and their values are here: `hard.decided_to`, or the first slot
-    /// that is lost ([disk-8]).
-    pub decided_to: Slot,
-    /// What was decided here and must be learned again.
-    pub lost: Lost,
-    /// The configuration in force at `decided_to`,
-    pub configuration: Configuration,
-    /// its era,
-    pub era: Era,
-    /// and the one before it, for ballots of that era.
-    pub previous: Option<Configuration>,
-    /// Votes from `hard.decided_to` on, in slot order; the highest ballot per slot.
-    pub votes: Vec<Extent>,
-}
-
-impl Recovered {
-    /// What a log from the founding on leads to: `changes` are the reconfigurations that it holds
-    /// below `hard.decided_to`, in order; `lost` the slots there that it has lost.
-    pub fn replayed(
-        hard: HardState,
-        founding: Configuration,
-        changes: Vec<(Slot, Value)>,
-        lost: Vec<SlotRange>,
-        votes: Vec<Extent>,
-    ) -> Self {
-        let decided_to = lost.first().map_or(hard.decided_to, |range| range.from);
-        let before = changes.iter().filter(|(slot, _)| *slot < decided_to);
-        let eras = reconfigure::replay(founding, before);
-        Self {
-            hard,
-            decided_to,
-            lost: Lost::new(lost, changes, hard.decided_to),
-            configuration: eras.current().clone(),
-            era: eras.era(),
-            previous: eras.previous().cloned(),
-            votes,
-        }
-    }
-
-    /// A node at the beginning of the log, with the founding configuration ([era-11]).
-    pub fn founded(configuration: Configuration) -> Self {
-        let hard = HardState {
-            decided_to: Slot::FIRST,
-            voted_to: Slot::FIRST,
-            ..HardState::default()
-        };
-        Self {
-            hard,
-            decided_to: Slot::FIRST,
-            lost: Lost::default(),
-            configuration,
-            era: Era(0),
-            previous: None,
-            votes: Vec::new(),
-        }
-    }
-}
-
 /// One node of the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
@@ -130,18 +72,10 @@ pub struct Node {
     acceptor: Acceptor,
     pending: Pending,
     learner: Learner,
-    /// Decided in this process, and not readable any more: as `Input::Missing` said.
-    missing: Option<Slot>,
+    voted: Voted,
+    rounds: Rounds,
     phase1: Option<Phase1>,
     leading: Option<Leading>,
-    /// The highest ballot of its own that it recorded ([ballot-2]).
-    spoken: Ballot,
-    /// The acceptor's votes in the newest ballot,
-    run: Run,
-    /// and how far they are on stable storage.
-    run_durable_to: Slot,
-    /// Slots below are decided or voted for, by records on stable storage.
-    durable_to: Slot,
     // Liveness.
     election: Election,
     peers: Peers,
@@ -150,17 +84,8 @@ pub struct Node {
     reads: Reads,
     asked: Asked,
     transfer: Option<Transfer>,
-    /// When a leader asked this node to take over, last.
-    token_at: Option<Time>,
-    /// Followers were told that slots below are decided.
-    announced_to: Slot,
-    next_heartbeat: Time,
-    /// When those who have not answered a 1A are asked again. Apart from `next_heartbeat`, which a
-    /// leader that moves to another ballot of its own keeps pushing on ([cast-2]).
-    next_phase1a: Time,
-    started: bool,
-    told_role: (Role, Option<Ballot>),
-    told_wake: Time,
+    timers: Timers,
+    told: Told,
 }
 
 impl Node {
@@ -206,28 +131,20 @@ impl Node {
             acceptor,
             pending: Pending::new(class, options.inflight_max + 2),
             learner: Learner::new(decided_to, Eras::new(era, configuration, previous), lost),
-            missing: None,
+            voted: Voted::new(durable_to),
+            rounds: Rounds::new(options.member, hard.spoken),
             phase1: None,
             leading: None,
-            spoken: hard.spoken,
-            run: Run::default(),
-            run_durable_to: Slot(0),
-            durable_to,
             election,
-            peers: Peers::default(),
+            peers: Peers::new(decided_to),
             // [disk-8] What was decided here once is decided somewhere.
             catchup: Catchup::starting_at(hard.decided_to),
             waiting: Waiting::default(),
             reads: Reads::default(),
             asked: Asked::starting_at(mix(options.seed)),
             transfer: None,
-            token_at: None,
-            announced_to: decided_to,
-            next_heartbeat: Time(0),
-            next_phase1a: Time(0),
-            started: false,
-            told_role: (Role::Follower, None),
-            told_wake: Time(0),
+            timers: Timers::default(),
+            told: Told::default(),
             options,
         }
     }
@@ -248,7 +165,7 @@ impl Node {
             Input::Persisted(seq) => self.on_persisted(seq),
             Input::StorageFailed => self.on_storage_failed(now, effects),
             Input::Lost(range) => self.on_lost(range),
-            Input::Missing(first) => self.missing = first,
+            Input::Missing(first) => self.learner.miss(first),
             Input::Connected(member) => self.on_connected(member, effects),
             Input::Disconnected(node) => self.on_disconnected(now, node, effects),
             Input::Read(token) => self.on_read(now, token, effects),
@@ -316,17 +233,12 @@ impl Node {
 
     /// Tells the caller what changed about this node: its role, and when it wants to be woken.
     fn tell(&mut self, effects: &mut Effects) {
-        let role = (self.role(), self.election.leader_ballot());
-        if role != self.told_role {
-            self.told_role = role;
-            effects.push(Effect::Role {
-                role: role.0,
-                leader: role.1,
-            });
+        let (role, leader) = (self.role(), self.election.leader_ballot());
+        if self.told.is_news(role, leader) {
+            effects.push(Effect::Role { role, leader });
         }
         let wake = self.wake_at();
-        if wake != self.told_wake {
-            self.told_wake = wake;
+        if self.told.is_other_time(wake) {
             effects.push(Effect::WakeAt(wake));
         }
     }
@@ -340,171 +252,5 @@ impl Node {
         self.pending.fail();
         self.waiting.clear();
         self.step_down(now, End::StorageFailed, effects);
-    }
-
-    /// [disk-8] Whether this node has every value that it ever decided. One that has not learns, and
-    /// votes above; it answers no 1A for what it lost, and does not campaign: it could not tell the
-    /// values of slots that it knows to be decided, and nobody else might know that they are.
-    fn is_whole(&self) -> bool {
-        self.learner.lost().is_empty() && self.missing.is_none()
-    }
-
-    /// [catch-1] Slots below are decided, and their values are here.
-    fn holds_to(&self) -> Slot {
-        let decided_to = self.learner.decided_to();
-        self.missing.map_or(decided_to, |slot| slot.min(decided_to))
-    }
-
-    /// Whether this node may lead ([aux-3]).
-    fn may_lead(&self) -> bool {
-        let own = self.learner.eras().current().position(self.options.member);
-        let auxiliary = |at: usize| self.learner.eras().current().members()[at].auxiliary;
-        own.is_some_and(|at| !auxiliary(at))
-            && !self.pending.failed()
-            && self.learner.lost().is_empty()
-    }
-
-    /// What this node is at the moment.
-    pub fn role(&self) -> Role {
-        let configuration = self.learner.eras().current();
-        match configuration.position(self.options.member) {
-            None => Role::Learner,
-            Some(_) if self.leading.is_some() => Role::Leader,
-            Some(at) if configuration.members()[at].auxiliary => Role::Auxiliary,
-            Some(_) if self.phase1.is_some() || self.election.is_asking() => Role::Candidate,
-            Some(_) => Role::Follower,
-        }
-    }
-
-    /// Who leads, as far as this node knows.
-    pub fn leader(&self) -> Option<NodeId> {
-        self.election.leader()
-    }
-
-    /// Whether a proposal would be taken now: this node leads, hands nothing over, has room.
-    pub fn can_propose(&self) -> bool {
-        self.refusal().is_none() && self.has_room(1)
-    }
-
-    /// Why a proposal would not be taken now.
-    fn refusal(&self) -> Option<Refusal> {
-        let Some(leading) = &self.leading else {
-            return Some(Refusal::NotLeader);
-        };
-        if self.transfer.is_some_and(|transfer| transfer.holds_back()) {
-            return Some(Refusal::Transferring);
-        }
-        // [cast-3] Between the casting promise and the new ballot this node casts no vote.
-        let casting = self.acceptor.promised() > leading.ballot();
-        let full = leading.tally.len() >= self.options.inflight_max;
-        (casting || full).then_some(Refusal::Busy)
-    }
-
-    /// [p2-3] Whether acceptors that are level with this leader have room for so many more slots.
-    fn has_room(&self, slots: u64) -> bool {
-        let end = self.learner.decided_to().plus(self.options.window_slots);
-        let next = self.leading.as_ref().map(|leading| leading.tally.next());
-        next.is_some_and(|next| next.plus(slots) <= end)
-    }
-
-    /// The ballot that this node leads or follows.
-    pub fn ballot(&self) -> Ballot {
-        self.election
-            .leader_ballot()
-            .unwrap_or_else(|| self.acceptor.promised())
-    }
-
-    /// The era that `decided_to` is in.
-    pub fn era(&self) -> Era {
-        self.learner.eras().era()
-    }
-
-    /// The configuration in force at `decided_to`.
-    pub fn configuration(&self) -> &Configuration {
-        self.learner.eras().current()
-    }
-
-    /// Every slot below is decided, and its value with bytes is here.
-    pub fn decided_to(&self) -> Slot {
-        self.learner.decided_to()
-    }
-
-    /// How many slots [`Node::relearning`] speaks of. The first may have been learned in part.
-    pub fn lost_slots(&self) -> u64 {
-        self.learner.lost().slots()
-    }
-
-    /// What this node decided before it was started, lost, and is learning again: the first slot of
-    /// it, and how many questions for that nobody answered.
-    pub fn relearning(&self) -> Option<(Slot, u32)> {
-        let lost = !self.learner.lost().is_empty();
-        lost.then(|| (self.learner.decided_to(), self.catchup.fruitless()))
-    }
-
-    /// Every slot below is known to be decided, here or elsewhere.
-    pub fn known_to(&self) -> Slot {
-        self.decided_to().max(self.catchup.target())
-    }
-
-    /// Every slot below is decided, or voted for here, by records on stable storage.
-    pub fn durable_to(&self) -> Slot {
-        self.durable_to
-    }
-
-    /// The last record on stable storage.
-    pub fn persisted_to(&self) -> RecordSeq {
-        self.pending.persisted_to()
-    }
-
-    /// The acceptor, for invariants.
-    pub fn acceptor(&self) -> &Acceptor {
-        &self.acceptor
-    }
-
-    /// The votes in the newest ballot, for invariants.
-    pub fn run(&self) -> &Run {
-        &self.run
-    }
-
-    /// Phase 2, while this node leads, for invariants.
-    pub fn leading(&self) -> Option<&Leading> {
-        self.leading.as_ref()
-    }
-
-    /// Phase 1 under way, for invariants.
-    pub fn phase1(&self) -> Option<&Phase1> {
-        self.phase1.as_ref()
-    }
-
-    /// What the log restates with each batch. Pair it with each record as it is appended.
-    ///
-    /// [disk-8] What was decided stays decided for the log, lost or not: below it votes are forgotten.
-    pub fn hard_state(&self) -> HardState {
-        HardState {
-            spoken: self.spoken,
-            promised: self.acceptor.promised(),
-            decided_to: self.pending.restates(self.acceptor.floor()),
-            voted_to: self.acceptor.voted_to(),
-        }
-    }
-
-    /// How far each peer's votes are behind what this leader has proposed: ⟨node, heard of within
-    /// the election time-out, slots behind⟩. Empty unless leading.
-    pub fn followers(&self, now: Time) -> Vec<(NodeId, bool, u64)> {
-        let Some(leading) = &self.leading else {
-            return Vec::new();
-        };
-        let patience = self.election.patience_us();
-        let next = leading.tally.next();
-        let one = |peer: &crate::flow::Peer| {
-            let heard = peer.heard.is_some_and(|at| now.since_us(at) <= patience);
-            let at = peer.voted_to.max(peer.decided_to);
-            (
-                peer.member.node,
-                peer.connected && heard,
-                next.0.saturating_sub(at.0),
-            )
-        };
-        self.peers.iter().map(one).collect()
     }
 }

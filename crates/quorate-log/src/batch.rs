@@ -13,10 +13,8 @@ use quorate_core::{
     slot::Slot,
 };
 
-use crate::{
-    disk::{BLOCK, Place, SECTOR, Segment},
-    record::{Malformed, Reader, put_ballot},
-};
+use crate::record::{Malformed, Reader, put_ballot};
+use quorate_disk::{BLOCK, Place, SECTOR, Segment};
 
 /// First bytes of every batch.
 pub const MAGIC: [u8; 8] = *b"qrtebtch";
@@ -351,5 +349,29 @@ mod tests {
         let sum = crc32c::crc32c(&batch[..CHECKSUM_AT]);
         batch[CHECKSUM_AT..HEADER].copy_from_slice(&sum.to_le_bytes());
         assert_eq!(Header::decode(&batch), Err(HeaderFault::Newer(2)));
+    }
+
+    /// What the pages say of a batch on disk is so.
+    #[test]
+    fn documented_sizes_are_those_of_the_code() {
+        let log = include_str!("../../../docs/spec/log.md");
+        let performance = include_str!("../../../docs/performance.md");
+        for (page, text) in [
+            (log, format!("| {HEADER} | | records, then zeros |")),
+            (
+                log,
+                format!(
+                    "| {CHECKSUM_AT} | 4 | CRC-32C of bytes 0–{}:",
+                    CHECKSUM_AT - 1
+                ),
+            ),
+            (log, format!("at most {} MiB |", BATCH_BYTES_MAX >> 20)),
+            (
+                performance,
+                format!("⌈({HEADER} + records with their batches) / {BLOCK}⌉ blocks"),
+            ),
+        ] {
+            assert!(page.contains(&text), "a page lacks: {text}");
+        }
     }
 }

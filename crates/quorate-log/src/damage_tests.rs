@@ -12,10 +12,10 @@ use quorate_core::{
 use crate::{
     Log, LogError, LogOptions,
     batch::{Header, Owner, seal},
-    disk::{BLOCK, Disk as _, MemoryDisk, Place, Segment, Source as _},
     log_tests::{ballot, hard, open, options, read_all, settle, value, vote},
     verify::{Inspected, inspect, verify},
 };
+use quorate_disk::{BLOCK, Disk as _, MemoryDisk, Place, Segment, Source as _};
 
 /// A log of 20 votes, one batch each; of slots from `decided_from` on none is decided.
 fn twenty(decided_to_max: u64) -> MemoryDisk {
@@ -334,7 +334,7 @@ fn a_misdirected_write_is_noticed() {
     let (mut log, _) = open(&disk);
     for slot in 1..=20 {
         if slot == 5 {
-            disk.inject(crate::disk::Fault::Misdirected { blocks: 9 });
+            disk.inject(quorate_disk::Fault::Misdirected { blocks: 9 });
         }
         vote(&mut log, slot, 100, slot);
         settle(&mut log);

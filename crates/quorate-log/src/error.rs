@@ -1,77 +1,8 @@
 //! What can go wrong with the log: what, detail, hint.
 
-use std::{error::Error, fmt, io};
+use std::{error::Error, fmt};
 
-use rustix::io::Errno;
-
-use crate::disk::Place;
-
-/// Something that the disk refused or failed to do. Names the file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DiskError {
-    /// What the operating system called it.
-    pub kind: io::ErrorKind,
-    /// Which operation on which file failed, and how.
-    pub detail: String,
-    /// What there was too little of, if that is all.
-    pub lack: Option<Lack>,
-}
-
-/// What a machine can run out of, and have again: nothing is broken, so whoever can wait waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lack {
-    /// Room on the disk.
-    Room,
-    /// Descriptors, of the process or of the machine: a file cannot be opened.
-    Descriptors,
-}
-
-impl Lack {
-    fn of(error: &io::Error) -> Option<Self> {
-        match (error.kind(), Errno::from_io_error(error)) {
-            (kind, _) if is_full(kind) => Some(Self::Room),
-            (_, Some(Errno::MFILE | Errno::NFILE)) => Some(Self::Descriptors),
-            _ => None,
-        }
-    }
-}
-
-impl DiskError {
-    /// An error while doing `action` to `file`.
-    pub fn new(action: &str, file: impl fmt::Display, error: &io::Error) -> Self {
-        Self {
-            kind: error.kind(),
-            detail: format!("{action} {file}: {error}"),
-            lack: Lack::of(error),
-        }
-    }
-
-    /// Fewer bytes arrived than were asked for.
-    pub fn short(action: &str, file: impl fmt::Display, done: usize, wanted: usize) -> Self {
-        let detail = format!("{action} {file}: only {done} of {wanted} bytes were transferred");
-        Self {
-            kind: io::ErrorKind::WriteZero,
-            detail,
-            lack: None,
-        }
-    }
-}
-
-/// Whether room is what is missing.
-pub(crate) const fn is_full(kind: io::ErrorKind) -> bool {
-    matches!(
-        kind,
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-    )
-}
-
-impl fmt::Display for DiskError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.detail)
-    }
-}
-
-impl Error for DiskError {}
+use quorate_disk::{DiskError, Lack, Place};
 
 /// Why the log cannot do what was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]

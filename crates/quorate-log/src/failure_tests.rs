@@ -3,10 +3,10 @@
 use quorate_core::{record::RecordSeq, slot::Slot, slot::SlotRange};
 
 use crate::{
-    DiskError, Log, LogError, LogOptions,
-    disk::{Disk as _, Fault, MemoryDisk, Segment},
+    Log, LogError, LogOptions,
     log_tests::{hard, open, options, read_all, settle, value, vote},
 };
+use quorate_disk::{Disk as _, DiskError, Fault, MemoryDisk, Segment};
 
 /// Appends until nothing more goes to disk.
 fn fill(log: &mut Log<MemoryDisk>, from: u64, to: u64) {

@@ -9,11 +9,11 @@ use quorate_core::{
 use crate::{
     Log, LogError, LogOptions,
     batch::{HEADER, Header, Owner, seal},
-    disk::{BLOCK, MemoryDisk, Place, Segment},
     log_tests::{open, options, settle, value, vote},
     record::Records,
     verify::{inspect, verify},
 };
+use quorate_disk::{BLOCK, MemoryDisk, Place, Segment};
 
 struct Dice(u64);
 

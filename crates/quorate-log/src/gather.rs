@@ -4,12 +4,8 @@ use std::collections::VecDeque;
 
 use quorate_core::record::{HardState, Record, RecordSeq};
 
-use crate::{
-    batch::HEADER,
-    disk::{BLOCK, Buffer, Disk},
-    index::Runs,
-    record,
-};
+use crate::{batch::HEADER, index::Runs, record};
+use quorate_disk::{BLOCK, Buffer, Disk};
 
 /// One batch that grows, or waits.
 #[derive(Debug)]

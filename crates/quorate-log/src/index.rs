@@ -2,7 +2,8 @@
 
 use quorate_core::slot::{Slot, SlotRange};
 
-use crate::{disk::Place, range_map::RangeMap};
+use crate::range_map::RangeMap;
+use quorate_disk::Place;
 
 /// An entry covers at most this many bytes of batches, so that reading one slot stays cheap.
 const SPAN_BYTES_MAX: u64 = 256 << 10;
@@ -110,7 +111,7 @@ impl Runs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::Segment;
+    use quorate_disk::Segment;
 
     fn batch(offset: u64) -> Span {
         Span {

@@ -3,7 +3,7 @@
 //! A [`Log`] is a sequence of batches in segments of fixed size: one write and one flush per batch,
 //! released in order. `docs/spec/log.md` has the format and the rules of recovery. Reading order:
 //! [`record`], [`batch`], `gather` and `writer` (append), `walk` and `recover` (restart), `index`
-//! and `read`, then [`disk`] with its drivers. [`identity`] is who a folder belongs to.
+//! and `read`. The files themselves are `quorate-disk`'s.
 //!
 //! ```
 //! use quorate_core::{
@@ -11,7 +11,8 @@
 //!     node_id::{Incarnation, NodeId},
 //!     record::{HardState, Record, RecordSeq},
 //! };
-//! use quorate_log::{Log, LogOptions, disk::MemoryDisk};
+//! use quorate_disk::MemoryDisk;
+//! use quorate_log::{Log, LogOptions};
 //!
 //! let options = LogOptions::new(7, NodeId(1), Incarnation(0));
 //! let (mut log, _) = Log::open(MemoryDisk::new(), options)?;
@@ -26,10 +27,8 @@
 #![cfg_attr(not(test), warn(clippy::cast_possible_truncation))]
 
 pub mod batch;
-pub mod disk;
 pub mod error;
 mod gather;
-pub mod identity;
 mod index;
 mod log;
 mod mutant;
@@ -39,7 +38,6 @@ mod range_map;
 mod read;
 pub mod record;
 mod recover;
-mod sealed;
 mod told;
 pub mod verify;
 mod walk;
@@ -48,17 +46,17 @@ mod writer;
 #[cfg(test)]
 mod damage_tests;
 #[cfg(test)]
+mod drivers_tests;
+#[cfg(test)]
 mod failure_tests;
 #[cfg(test)]
 mod fuzz_tests;
-#[cfg(test)]
-mod identity_tests;
 #[cfg(test)]
 mod log_tests;
 #[cfg(test)]
 mod model_tests;
 
-pub use error::{DiskError, Lack, LogError};
+pub use error::LogError;
 pub use log::{DEPTH_MAX, LINGER_BYTES, Log, LogOptions};
 pub use read::{ReadDone, Values};
 pub use recover::{Damage, Recovery};

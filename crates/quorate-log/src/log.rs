@@ -11,8 +11,7 @@ use quorate_core::{
 
 use crate::{
     batch::{BATCH_BYTES_MAX, HEADER, Owner},
-    disk::{BLOCK, Completed, Disk, DiskCounters, Place, Zeros},
-    error::{DiskError, Lack, LogError},
+    error::LogError,
     gather::Gather,
     index::Index,
     mutant::{Mutant, planted},
@@ -23,6 +22,7 @@ use crate::{
     told::Reading,
     writer::Writer,
 };
+use quorate_disk::{BLOCK, Completed, Disk, DiskCounters, DiskError, Lack, Place, Zeros};
 
 /// Most writes in flight ([disk-2]).
 pub const DEPTH_MAX: usize = 4;
@@ -312,7 +312,7 @@ impl<D: Disk> Log<D> {
         }
     }
 
-    fn written(&mut self, seq: u64, buffer: crate::disk::Buffer, result: Result<(), DiskError>) {
+    fn written(&mut self, seq: u64, buffer: quorate_disk::Buffer, result: Result<(), DiskError>) {
         self.gather.reuse(&mut self.disk, buffer);
         match result {
             // Whatever completes behind a failure is not released any more.

@@ -8,10 +8,8 @@ use quorate_core::{
     value::{BatchName, Value},
 };
 
-use crate::{
-    Log, LogOptions, Recovery,
-    disk::{MemoryDisk, Pending, PendingKind},
-};
+use crate::{Log, LogOptions, Recovery};
+use quorate_disk::{MemoryDisk, Pending, PendingKind};
 
 pub(crate) fn options() -> LogOptions {
     LogOptions {

@@ -15,9 +15,9 @@ use quorate_core::{
 
 use crate::{
     Log, LogOptions,
-    disk::MemoryDisk,
     mutant::{Mutant, with},
 };
+use quorate_disk::MemoryDisk;
 
 struct Dice(u64);
 

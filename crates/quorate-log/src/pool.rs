@@ -10,11 +10,8 @@
 
 use std::collections::VecDeque;
 
-use crate::{
-    disk::{Disk, Segment, SegmentFile, Zeros},
-    error::{DiskError, Lack},
-    patience::Patience,
-};
+use crate::patience::Patience;
+use quorate_disk::{Disk, DiskError, Lack, Segment, SegmentFile, Zeros};
 
 /// Calls between two attempts to make a segment, at most.
 const SKIPS_MAX: u32 = 1024;

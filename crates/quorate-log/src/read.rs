@@ -9,13 +9,13 @@ use quorate_core::{
 
 use crate::{
     batch::{self, Header},
-    disk::{BLOCK, Buffer, Disk, Place},
-    error::{DiskError, Lack, LogError},
+    error::LogError,
     index::{Index, Span},
     patience::Patience,
     range_map::RangeMap,
     record::Records,
 };
+use quorate_disk::{BLOCK, Buffer, Disk, DiskError, Lack, Place};
 
 const ACTIVE_MAX: usize = 4;
 const WAITING_MAX: usize = 64;

@@ -13,7 +13,6 @@ use quorate_core::{
 
 use crate::{
     batch::Header,
-    disk::{Disk, Segment},
     error::LogError,
     index::{Index, Runs, Span},
     log::{DEPTH_MAX, LogOptions},
@@ -23,6 +22,7 @@ use crate::{
     told::{Reading, Told},
     walk::{Gap, Visit, Walked, walk},
 };
+use quorate_disk::{Disk, Segment};
 
 /// Damage in the middle of the log ([disk-8]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,9 +1,6 @@
 //! A source that tells how much of it was read: a log of many gigabytes takes its time to open.
 
-use crate::{
-    disk::{Buffer, Place, Segment, SegmentFile, Source},
-    error::DiskError,
-};
+use quorate_disk::{Buffer, DiskError, Place, Segment, SegmentFile, Source};
 
 /// How far the reading of a log is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

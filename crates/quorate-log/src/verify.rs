@@ -4,12 +4,12 @@ use quorate_core::slot::{Slot, SlotRange};
 
 use crate::{
     batch::{Header, Owner},
-    disk::{Place, Source},
     error::LogError,
     record::{Records, Stored},
     recover::Memory,
     walk::{Gap, Visit, walk},
 };
+use quorate_disk::{Place, Source};
 
 /// A place that is not what was written.
 #[derive(Clone, Debug, PartialEq, Eq)]

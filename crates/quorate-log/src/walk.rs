@@ -10,10 +10,10 @@ use std::ops::Range;
 
 use crate::{
     batch::{self, Header, HeaderFault, Owner},
-    disk::{BLOCK, Buffer, Place, Segment, SegmentFile, Source},
-    error::{DiskError, Lack, LogError},
+    error::LogError,
     mutant::{Mutant, planted},
 };
+use quorate_disk::{BLOCK, Buffer, DiskError, Lack, Place, Segment, SegmentFile, Source};
 
 const WINDOW: usize = 1 << 20;
 const ZEROS: [u8; BLOCK] = [0; BLOCK];

@@ -6,11 +6,11 @@ use quorate_core::{node_id::Incarnation, record::RecordSeq};
 
 use crate::{
     batch::{self, Header, Owner},
-    disk::{Disk, Place, SegmentFile},
     gather::Gathered,
     index::{Index, Runs, Span},
     mutant::{Mutant, planted},
 };
+use quorate_disk::{Disk, Place, SegmentFile};
 
 /// Where the log is written.
 #[derive(Debug)]

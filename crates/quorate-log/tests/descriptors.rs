@@ -13,10 +13,8 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     value::{BatchName, Value},
 };
-use quorate_log::{
-    Log, LogOptions, Recovery,
-    disk::{FileDisk, Want, open},
-};
+use quorate_disk::{FileDisk, Want, open};
+use quorate_log::{Log, LogOptions, Recovery};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     process::{Resource, Rlimit, getrlimit, setrlimit},

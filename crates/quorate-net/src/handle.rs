@@ -68,15 +68,22 @@ pub struct Metrics {
     pub text: String,
 }
 
-/// A question to the reactor's thread.
+/// What the reactor's thread is asked for, with the way of the answer.
 #[derive(Debug)]
 pub(crate) enum Command {
-    Status(SyncSender<Status>),
+    Ask(Question),
     Probe(SyncSender<Result<Probed, Unanswered>>),
-    Metrics(SyncSender<Metrics>),
     Transfer(Option<NodeId>, SyncSender<Result<NodeId, Refusal>>),
-    Tuning(SyncSender<TuningReport>),
+    /// For so many milliseconds; answered as [`Question::Tuning`].
     Hold(Option<Setting>, u64, SyncSender<TuningReport>),
+}
+
+/// What the end of a turn answers.
+#[derive(Debug)]
+pub(crate) enum Question {
+    Status(SyncSender<Status>),
+    Metrics(SyncSender<Metrics>),
+    Tuning(SyncSender<TuningReport>),
 }
 
 /// What both sides see. At most one look-up of a name per peer runs, so the news are bounded.
@@ -89,7 +96,7 @@ impl Handle {
 
     /// What the node says about itself.
     pub fn status(&self) -> Result<Status, Unanswered> {
-        self.ask(ANSWER_WAIT, Command::Status)
+        self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Status(reply)))
     }
 
     /// Tries whether a linearizable read is served there now.
@@ -99,12 +106,12 @@ impl Handle {
 
     /// What it has counted.
     pub fn metrics(&self) -> Result<Metrics, Unanswered> {
-        self.ask(ANSWER_WAIT, Command::Metrics)
+        self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Metrics(reply)))
     }
 
     /// What batch and window are, and why.
     pub fn tuning(&self) -> Result<TuningReport, Unanswered> {
-        self.ask(ANSWER_WAIT, Command::Tuning)
+        self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Tuning(reply)))
     }
 
     /// Holds batch and window at these values for so many milliseconds, or lets them go again.

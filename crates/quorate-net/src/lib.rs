@@ -1,12 +1,12 @@
 //! Data planes, and the reactor that owns the sockets.
 //!
-//! Reading order: [`host`] (what the reactor drives), [`reactor`] (one turn), [`tcp`] (the plane),
-//! [`clients`], [`join`](mod@join), [`handle`] (how other threads talk to it).
+//! Reading order: [`host`] (what the reactor drives; a port of `quorate-node`), [`reactor`] (one turn),
+//! [`tcp`] (the plane), [`clients`], [`join`](mod@join), [`handle`] (how other threads talk to it).
 #![forbid(unsafe_code)]
 
 pub mod clients;
 pub mod handle;
-pub mod host;
+pub mod identity;
 pub mod join;
 pub mod limiter;
 pub mod limits;
@@ -17,20 +17,27 @@ pub mod stats;
 pub mod tcp;
 
 mod complaints;
+mod cx;
+mod desk;
+mod gates;
 mod mailbox;
 #[cfg(test)]
 mod mailbox_races;
 mod poller;
+mod sources;
 mod sync;
 mod wake;
 
 pub use handle::{Handle, Metrics, TransferError, Unanswered};
-pub use host::{Founded, Host, Now, PeerUp, Refused};
+pub use identity::{Identity, PeerAddress};
 pub use join::{FOUNDER_PATIENCE, JoinError, join, members_among};
 pub use limiter::Limiter;
 pub use limits::Limits;
 pub use listen::{BindError, Listeners};
-pub use reactor::{Identity, PeerAddress, Reactor, Settings};
+pub use quorate_node::host::{
+    self, ClientSide, Founded, Host, Now, OperatorSide, Order, Outcome, PeerSide, PeerUp, Refused,
+};
+pub use reactor::{Reactor, Settings};
 pub use starting::Starting;
 pub use stats::Stats;
 pub use wake::Wake;

@@ -13,7 +13,8 @@ use quorate_core::{
     time::Time,
     value::Value,
 };
-use quorate_log::{Values, disk::Disk};
+use quorate_disk::Disk;
+use quorate_log::Values;
 use quorate_wire::{Frame, Lane};
 
 use crate::{

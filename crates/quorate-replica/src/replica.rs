@@ -23,7 +23,7 @@ use quorate_core::{
     record::Class,
     time::Time,
 };
-use quorate_log::disk::Disk;
+use quorate_disk::Disk;
 use quorate_tuner::Setting;
 
 use crate::{

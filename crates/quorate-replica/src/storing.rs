@@ -7,7 +7,8 @@ use quorate_core::{
     slot::SlotRange,
     time::Time,
 };
-use quorate_log::{Log, LogError, ReadDone, disk::Disk};
+use quorate_disk::Disk;
+use quorate_log::{Log, LogError, ReadDone};
 
 use crate::{
     limits::Limits,

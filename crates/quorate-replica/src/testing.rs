@@ -10,7 +10,8 @@ use quorate_core::{
     record::Class,
     time::Time,
 };
-use quorate_log::{Log, LogOptions, disk::MemoryDisk};
+use quorate_disk::MemoryDisk;
+use quorate_log::{Log, LogOptions};
 use quorate_wire::{BODY_BYTES_MAX, Decoded, Lane, decode};
 
 use crate::{

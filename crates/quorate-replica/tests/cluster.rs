@@ -686,9 +686,7 @@ fn group_goes_on_without_one_of_its_disks() {
     let tag = cluster.write(leader, b"a");
     done(&mut cluster, leader, tag);
     let [broken, _] = followers(leader);
-    cluster
-        .disk(broken)
-        .inject(quorate_log::disk::Fault::WriteFails);
+    cluster.disk(broken).inject(quorate_disk::Fault::WriteFails);
     for count in 0..20 {
         let tag = cluster.write(leader, format!("w{count}").as_bytes());
         assert!(matches!(
@@ -714,9 +712,7 @@ fn group_goes_on_without_one_of_its_disks() {
     let status = cluster.replica(broken).status(cluster.now());
     assert!(status.error.unwrap().contains("log failed"));
     // The leader's disk is the next: the group stops, and nothing is claimed.
-    cluster
-        .disk(leader)
-        .inject(quorate_log::disk::Fault::FlushFails);
+    cluster.disk(leader).inject(quorate_disk::Fault::FlushFails);
     let tag = cluster.write(leader, b"lost");
     assert_eq!(
         done(&mut cluster, leader, tag),

@@ -7,7 +7,7 @@ use quorate_core::{
     node_id::NodeId,
     record::Class,
 };
-use quorate_log::disk::Fault;
+use quorate_disk::Fault;
 use quorate_replica::{
     CommandId, Probed, StateMachine,
     events::Event,

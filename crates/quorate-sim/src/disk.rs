@@ -1,14 +1,14 @@
 //! What a god sees of the disks: every batch that became durable, read back in the order of the log.
 //!
-//! The disks themselves are `quorate_log::disk::MemoryDisk`, which the log's own tests use too; it
+//! The disks themselves are `quorate_disk::MemoryDisk`, which the log's own tests use too; it
 //! keeps the promises of [model-3] and no other.
 
 use std::collections::BTreeMap;
 
 use quorate_core::{node_id::Incarnation, record::Record};
+use quorate_disk::{BLOCK, MemoryDisk, Place};
 use quorate_log::{
     batch::{self, Header},
-    disk::{BLOCK, MemoryDisk, Place},
     record::Records,
 };
 

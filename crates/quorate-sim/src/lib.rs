@@ -10,7 +10,7 @@
 
 pub mod check;
 pub mod clock;
-pub mod dice;
+pub use quorate_dice as dice;
 pub mod disk;
 pub mod faults;
 pub mod history;

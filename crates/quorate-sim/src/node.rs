@@ -14,12 +14,14 @@ use quorate_core::{
     slot::Slot,
     time::Time,
 };
+use quorate_disk::MemoryDisk;
 use quorate_kv::{
     front::{RespFront, Settings as FrontSettings},
     service::Service,
     store::memory::MemoryStore,
 };
-use quorate_log::{Log, LogError, LogOptions, Recovery, disk::MemoryDisk, identity::LastStop};
+use quorate_log::{Log, LogError, LogOptions, Recovery};
+use quorate_node::identity::LastStop;
 use quorate_replica::{
     front::ConnectionId,
     limits::Limits,
@@ -165,7 +167,7 @@ impl Tap {
 }
 
 /// What the identity file holds: replaced as a whole, durably, before the first message
-/// ([volatile-1], [volatile-4]). Mirrors `quorate_log::identity`, which needs a real folder.
+/// ([volatile-1], [volatile-4]). Mirrors `quorate_node::identity`, which needs a real folder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// Counts process starts.

@@ -2,8 +2,9 @@
 
 use std::{fmt, io};
 
-use quorate_log::{LogError, identity::IdentityError};
+use quorate_log::LogError;
 use quorate_net::BindError;
+use quorate_node::identity::IdentityError;
 use quorate_wire::RefusalCode;
 
 /// One clear error.

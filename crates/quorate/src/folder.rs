@@ -8,8 +8,9 @@ use std::{
 };
 
 use quorate_core::{node_id::NodeId, record::Class};
-use quorate_log::identity::{Expected, Founding, Identity, IdentityError};
 use quorate_net::{FOUNDER_PATIENCE, JoinError, join, members_among};
+use quorate_node::founding::{list_hash, list_text};
+use quorate_node::identity::{Expected, Founding, Identity, IdentityError};
 use quorate_wire::{Join, NO_CLUSTER};
 use rustix::fs::{FlockOperation, flock};
 
@@ -320,17 +321,6 @@ pub fn random<const N: usize>() -> Result<[u8; N], Error> {
     Ok(bytes)
 }
 
-fn list_text(members: &BTreeMap<NodeId, String>) -> String {
-    let entry = |(node, address): (&NodeId, &String)| format!("{node}={address}");
-    members.iter().map(entry).collect::<Vec<_>>().join(",")
-}
-
-/// FNV-1a of the list in its canonical form: tells lists apart that differ by mistake.
-pub(crate) fn list_hash(members: &BTreeMap<NodeId, String>) -> u64 {
-    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    list_text(members).bytes().fold(0xcbf2_9ce4_8422_2325, step)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -352,17 +342,5 @@ mod tests {
         let _held = Nonce::reserve(folder.path()).unwrap();
         let problem = Nonce::reserve(folder.path()).err().unwrap();
         assert_eq!(problem.code, "folder_in_use");
-    }
-
-    #[test]
-    fn lists_that_differ_have_other_hashes() {
-        let list = |text: &str| {
-            let entries = text.split(',').map(|entry| entry.split_once('=').unwrap());
-            let nodes =
-                entries.map(|(node, address)| (NodeId(node.parse().unwrap()), address.to_owned()));
-            list_hash(&nodes.collect())
-        };
-        assert_eq!(list("1=a:1,2=b:2"), list("2=b:2,1=a:1"));
-        assert_ne!(list("1=a:1,2=b:2"), list("1=a:1,2=b:3"));
     }
 }

@@ -12,7 +12,8 @@ use quorate_core::{
     time::Time,
 };
 use quorate_net::Limiter;
-use quorate_replica::events::Event;
+use quorate_node::listener::Listener;
+use quorate_replica::{events::Event, tuner::Change};
 use tracing::Level;
 
 /// Lines of one kind beyond their burst wait for so long.
@@ -44,20 +45,23 @@ pub(crate) struct Journal {
     without_vote: bool,
 }
 
-impl Journal {
-    pub(crate) const fn new(node: NodeId) -> Self {
-        Self {
-            node,
-            limiter: Limiter::new(EVERY_MS),
-            unled: None,
-            leader: None,
-            campaign: None,
-            without_vote: false,
+impl Listener for Journal {
+    fn notice(&mut self, notice: &str) {
+        tracing::error!("{notice}");
+    }
+
+    /// What is only tried, for a few batches, is of interest to nobody but who looks for it.
+    fn change(&mut self, change: &Change) {
+        let Change { from, to, reason } = change;
+        if reason.is_probing() {
+            tracing::trace!(%from, %to, %reason, "batch and window");
+        } else {
+            tracing::debug!(%from, %to, %reason, "batch and window changed");
         }
     }
 
-    /// Takes in what this event is worth. `leads_never`: why no leader can ever be elected.
-    pub(crate) fn tell(&mut self, now: Time, event: &Event, leads_never: Option<&str>) {
+    /// Takes in what this event is worth.
+    fn event(&mut self, now: Time, event: &Event, leads_never: Option<&str>) {
         let Some(line) = self.line(now, event, leads_never) else {
             return;
         };
@@ -68,9 +72,22 @@ impl Journal {
     }
 
     /// Writes what was held back and is due.
-    pub(crate) fn catch_up(&mut self, now: Time) {
+    fn end_turn(&mut self, now: Time) {
         while let Some((line, left_out)) = self.limiter.next_due(now) {
             self.write(&line, left_out);
+        }
+    }
+}
+
+impl Journal {
+    pub(crate) const fn new(node: NodeId) -> Self {
+        Self {
+            node,
+            limiter: Limiter::new(EVERY_MS),
+            unled: None,
+            leader: None,
+            campaign: None,
+            without_vote: false,
         }
     }
 

@@ -16,10 +16,8 @@ mod descriptors;
 mod embedded;
 mod error;
 mod folder;
-mod host;
 mod journal;
 mod local;
-mod metrics;
 mod node;
 mod settings;
 mod sync;
@@ -28,9 +26,9 @@ pub use descriptors::{Descriptors, raise_descriptor_limit};
 pub use embedded::{Builder, Embedded, NotDone};
 pub use error::Error;
 pub use folder::{Folder, random};
-pub use host::NodeHost;
 pub use node::{Opening, STOPPED, Starter, open};
 pub use quorate_core::{node_id::NodeId, record::Class, slot::Slot};
+pub use quorate_node::NodeHost;
 pub use quorate_replica::{
     Probed,
     front::Failure,

@@ -9,12 +9,13 @@ use quorate_core::{
     slot::Slot,
     time::Time,
 };
-use quorate_log::{
-    LINGER_BYTES, Log, LogError, LogOptions, Reading, Recovery,
-    disk::{self, FileDisk},
+use quorate_disk::FileDisk;
+use quorate_log::{LINGER_BYTES, Log, LogError, LogOptions, Reading, Recovery};
+use quorate_net::{Identity as NetIdentity, Limits, PeerAddress, Settings as NetSettings};
+use quorate_node::{
+    NodeHost,
     identity::{Founding, Identity, LastStop},
 };
-use quorate_net::{Identity as NetIdentity, Limits, PeerAddress, Settings as NetSettings};
 use quorate_replica::{
     Replica, ReplicaOptions, Timeouts,
     front::Front,
@@ -22,7 +23,7 @@ use quorate_replica::{
     status::Addresses,
 };
 
-use crate::{error::Error, host::NodeHost, settings::Settings};
+use crate::{error::Error, journal::Journal, settings::Settings};
 
 /// How often a start that waits for room on the disk tries again.
 const ROOM_WAIT: Duration = Duration::from_millis(250);
@@ -89,7 +90,7 @@ pub fn open<S: StateMachine, F: Front>(
     mut service: S,
     front: F,
     mut starter: Starter<'_>,
-) -> Result<(NodeHost<S, F>, NetSettings), Error> {
+) -> Result<(NodeHost<FileDisk, S, F>, NetSettings), Error> {
     let starter = &mut starter;
     let last = starter.for_room(|_| Ok(identity.begin_boot()?))?;
     take_incarnation(&mut identity, last, starter)?;
@@ -104,7 +105,11 @@ pub fn open<S: StateMachine, F: Front>(
         Error::new("cannot_recover", error).hint("run `quorate log verify` on the folder")
     })?;
     let net = net_settings(settings, &identity, addresses);
-    Ok((NodeHost::new(replica, front, identity), net))
+    let journal = Journal::new(identity.member().node);
+    Ok((
+        NodeHost::new(replica, front, identity, Box::new(journal)),
+        net,
+    ))
 }
 
 /// [volatile-1] After an unclean stop a node of a volatile group has forgotten votes.
@@ -147,7 +152,7 @@ fn open_log(
     options.owns_up = true;
     tracing::error!(
         incarnation = options.incarnation.0,
-        folder = %identity.folder().join(disk::LOG_FOLDER).display(),
+        folder = %identity.folder().join(quorate_disk::LOG_FOLDER).display(),
         "the log lost votes: this node learns without a vote from now on; is the disk of its log mounted?"
     );
     starter.for_room(|starter| open_log_once(identity, settings, &options, starter))
@@ -201,7 +206,8 @@ fn open_log_once(
 ) -> Result<(Log<FileDisk>, Recovery), Error> {
     let disk_flush = settings.disk_flush;
     let tell = &mut *starter.tell;
-    let (disk, reason) = disk::open(identity.folder(), disk::Want::Auto).map_err(LogError::Disk)?;
+    let (disk, reason) =
+        quorate_disk::open(identity.folder(), quorate_disk::Want::Auto).map_err(LogError::Disk)?;
     tell(Opening::Disk(&reason));
     let disk = disk.with_flush(disk_flush).map_err(LogError::Disk)?;
     if !disk_flush.is_zero() {

@@ -341,7 +341,7 @@ impl Redis {
     fn start(folder: &Path, sync: &[&str]) -> Result<Self, Failed> {
         let folder = folder.join("redis");
         std::fs::create_dir_all(&folder)?;
-        let port = crate::process::free_port()?;
+        let port = quorate_testbed::process::free_port()?;
         let child = Command::new("redis-server")
             .args([
                 "--port",

@@ -2,11 +2,12 @@
 
 use std::{sync::Arc, thread, time::Duration};
 
+use quorate_testbed::resp::{Link, Reply};
+
 use super::{
     dice::Dice,
     history::{Held, Operation, What},
     load::{Seen, Shared},
-    resp::{Link, Reply},
 };
 
 /// Before a node that does not take connections is asked again.

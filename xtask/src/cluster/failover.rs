@@ -9,10 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use quorate_testbed::resp::Link;
+
 use super::{
     client::is_ok,
     nodes::{Nodes, wait_for},
-    resp::Link,
 };
 use crate::shell::Failed;
 

@@ -15,10 +15,9 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::{
-    process::Spec,
-    shell::{Failed, has, read},
-};
+use quorate_testbed::process::Spec;
+
+use crate::shell::{Failed, has, read};
 
 /// Set in the process that runs in its own namespaces.
 const INSIDE: &str = "QUORATE_XTASK_INSIDE";

@@ -11,10 +11,14 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{network::Network, resp::Link};
+use quorate_testbed::{
+    process::{NodeProcess, Spec, cluster},
+    resp::Link,
+};
+
+use super::network::Network;
 use crate::{
     interrupt,
-    process::{NodeProcess, cluster},
     shell::{self, Failed},
 };
 
@@ -64,7 +68,7 @@ impl Nodes {
         Ok(nodes)
     }
 
-    fn begin(folder: tempfile::TempDir, specs: Vec<crate::process::Spec>) -> Result<Self, Failed> {
+    fn begin(folder: tempfile::TempDir, specs: Vec<Spec>) -> Result<Self, Failed> {
         let mut nodes = Self {
             nodes: Vec::new(),
             folder: Some(folder),

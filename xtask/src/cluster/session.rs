@@ -2,12 +2,13 @@
 
 use std::{sync::Arc, thread, time::Duration};
 
+use quorate_testbed::resp::{Link, Reply};
+
 use super::{
     client::{Outcome, held, outcome},
     dice::Dice,
     history::{Operation, What},
     load::{Seen, Shared, TOTAL, think},
-    resp::{Link, Reply},
 };
 
 /// Before the next node is asked.

@@ -1,11 +1,12 @@
 //! A wrong cluster, found wrong: reads that may be old, taken for reads that may not.
 
+use quorate_testbed::resp::Link;
+
 use super::{
     check::{Checker, Verdict},
     history::{Clock, Operation, What},
     network::Network,
     nodes::{Nodes, wait_for},
-    resp::Link,
 };
 use crate::shell::Failed;
 

@@ -11,6 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use quorate_testbed::process::{self, NodeProcess, free_port};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{
@@ -21,7 +22,6 @@ use super::{
 use crate::{
     cluster::{http, number, wait_for},
     interrupt,
-    process::{self, NodeProcess, free_port},
     shell::Failed,
 };
 

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use quorate_testbed::usage::{Machine, Usage};
 use rustix::process::{getpriority_process, setpriority_process};
 
 use super::{
@@ -14,7 +15,6 @@ use super::{
     cluster::{Cluster, Process},
     figures::Measured,
     systems::{Protocol, System},
-    usage::{Machine, Usage},
 };
 use crate::shell::Failed;
 

@@ -2,9 +2,8 @@
 
 use std::{fs, path::Path, time::Instant};
 
+use quorate_testbed::usage::Usage;
 use serde_json::{Value, json};
-
-use crate::compare::usage::Usage;
 
 /// One look.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -13,6 +13,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use quorate_testbed::usage::{Machine, Usage};
+
 use super::{
     disk::LogFile,
     part::{Launcher, Part, dial, serve_one},
@@ -22,7 +24,6 @@ use crate::{
     row::{GENERATOR, Repetition, RoleUsage, Setting},
     samples::Samples,
     schedule::Nanos,
-    usage::{Machine, Usage},
 };
 
 /// What its rows are called.

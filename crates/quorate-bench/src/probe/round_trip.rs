@@ -10,7 +10,9 @@ use super::{
     Ceiling,
     part::{Launcher, dial, serve_one},
 };
-use crate::{row::round, samples::Latencies, usage::Usage};
+use quorate_testbed::usage::Usage;
+
+use crate::{row::round, samples::Latencies};
 
 /// Bytes of the message.
 const BYTES: usize = 64;

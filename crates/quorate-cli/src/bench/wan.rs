@@ -21,11 +21,10 @@ use quorate_relay::{
     wire::Counts,
 };
 
+use quorate_testbed::process::Spec;
+
 use super::session::Session;
-use crate::{
-    output::{Exit, Problem, is_on},
-    process::Spec,
-};
+use crate::output::{Exit, Problem, is_on};
 
 /// Set in the process that runs in its own namespaces.
 const INSIDE: &str = "QUORATE_BENCH_INSIDE";

@@ -2,9 +2,6 @@
 
 #![allow(dead_code)] // Each test uses its part of it.
 
-#[path = "../../src/process.rs"]
-mod process;
-
 use std::{
     fs,
     io::{Read as _, Write as _},
@@ -15,8 +12,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub(crate) use process::{NodeProcess, Spec};
 use quorate_client::{Client, Options, Reply};
+use quorate_testbed::process;
+pub(crate) use quorate_testbed::process::{NodeProcess, Spec};
 pub(crate) use rustix::process::Signal;
 use serde_json::Value as Json;
 

@@ -7,10 +7,10 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     value::{BatchName, Value},
 };
+use quorate_disk::{BLOCK, MemoryDisk, Segment};
 use quorate_log::{
     Log, LogOptions, Recovery,
     batch::{HEADER, MAGIC},
-    disk::{BLOCK, MemoryDisk, Segment},
     verify::{inspect, verify},
 };
 

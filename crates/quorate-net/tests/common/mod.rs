@@ -25,16 +25,15 @@ use quorate_core::{
     value::{BatchName, Value},
 };
 use quorate_net::{
-    Founded, Handle, Host, Identity, Limits, Listeners, Now, PeerAddress, PeerUp, Reactor, Refused,
-    Settings,
+    ClientSide, Founded, Handle, Host, Identity, Limits, Listeners, Now, OperatorSide, Order,
+    Outcome, PeerAddress, PeerSide, PeerUp, Reactor, Refused, Settings,
 };
 use quorate_replica::{
     Probed,
-    front::{ConnectionId, Endpoints},
-    plane::Plane,
+    front::{Completion, ConnectionId, Endpoints, Failure, Front, Requests, Sequenced, Tag},
+    plane::{Plane, Turn},
     pressure::Pressure,
     status::{Addresses, DiskUse, Status, TuningReport},
-    tuner::Setting,
 };
 use quorate_wire::{
     BODY_BYTES_MAX, Decoded, Frame, Hello, Join, Lane, PROTOCOL_VERSION, RefusalCode, checksum,
@@ -128,6 +127,11 @@ impl Shared {
         );
     }
 
+    fn event(&self, event: Event) {
+        self.lock().events.push(event);
+        self.changed.notify_all();
+    }
+
     pub(crate) fn saw(&self, event: &Event) -> bool {
         self.lock().events.contains(event)
     }
@@ -142,12 +146,60 @@ pub(crate) struct Fake {
     member: Member,
     shared: Arc<Shared>,
     wake: UnixStream,
+    front: Lines,
+    stopping: bool,
+    outcomes: VecDeque<Outcome>,
+}
+
+/// The protocol of the clients: lines.
+pub(crate) struct Lines {
+    shared: Arc<Shared>,
     outputs: BTreeMap<u64, Vec<u8>>,
     closing: BTreeSet<u64>,
     dirty: VecDeque<u64>,
-    stopping: bool,
-    transfer_ended: Option<Result<NodeId, Refusal>>,
-    probe_ended: Option<Probed>,
+}
+
+/// A front without a replica asks nothing.
+struct Nothing;
+
+impl Requests for Nothing {
+    fn write(&mut self, _: Tag, _: &[u8]) -> Result<(), Failure> {
+        Err(Failure::Busy)
+    }
+
+    fn write_once(&mut self, _: Tag, _: Sequenced, _: &[u8]) -> Result<(), Failure> {
+        Err(Failure::Busy)
+    }
+
+    fn register(&mut self, _: Tag) -> Result<(), Failure> {
+        Err(Failure::Busy)
+    }
+
+    fn read(&mut self, _: Tag) -> Result<(), Failure> {
+        Err(Failure::Busy)
+    }
+
+    fn read_in_order(&mut self, _: Tag) -> Result<(), Failure> {
+        Err(Failure::Busy)
+    }
+
+    fn forget(&mut self, _: Tag) {}
+
+    fn query(&mut self, _: &[u8], _: &mut Vec<u8>) -> Result<(), Failure> {
+        Err(Failure::Busy)
+    }
+
+    fn status(&self) -> Status {
+        unreachable!("nobody asks")
+    }
+
+    fn wall_ms(&self) -> u64 {
+        0
+    }
+
+    fn command_bytes_max(&self) -> usize {
+        0
+    }
 }
 
 /// A batch that names these bytes.
@@ -180,12 +232,9 @@ impl Fake {
         };
         self.send(to, Lane::Control, &frame, plane);
     }
+}
 
-    fn event(&self, event: Event) {
-        self.shared.lock().events.push(event);
-        self.shared.changed.notify_all();
-    }
-
+impl Lines {
     fn reply(&mut self, client: u64, bytes: &[u8]) {
         self.outputs
             .get_mut(&client)
@@ -208,131 +257,18 @@ impl Fake {
     }
 }
 
-impl Host for Fake {
-    fn peer_up(&mut self, _: Now, peer: &PeerUp, _: &mut dyn Plane) {
-        self.shared
-            .lock()
-            .peers
-            .insert(peer.member.node, peer.clone());
-        self.event(Event::Up(peer.member.node, peer.boot));
-    }
-
-    fn peer_down(&mut self, _: Now, node: NodeId, _: &mut dyn Plane) {
-        self.shared.lock().peers.remove(&node);
-        self.event(Event::Down(node));
-    }
-
-    fn frame(&mut self, _: Now, from: Member, lane: Lane, frame: &Frame<'_>, _: &mut dyn Plane) {
-        match frame {
-            Frame::Forward { bytes, .. } => {
-                self.event(Event::Forwarded(from.node, lane, bytes.to_vec()));
-            }
-            Frame::Protocol {
-                message: Message::ReadRequest { id },
-                ..
-            } => {
-                self.event(Event::Read(from.node, *id));
-            }
-            other => panic!("unexpected {other:?}"),
-        }
-    }
-
-    fn admit(&mut self, _: Now, _: Join) -> Result<Founded, Refused> {
-        self.shared.lock().admit.clone().unwrap_or_else(|| {
-            Err(Refused {
-                code: RefusalCode::NotFounded,
-                reason: "not yet founded".to_owned(),
-            })
-        })
-    }
-
-    fn end_turn(&mut self, _: Time) {}
-
-    fn probe(&mut self, _: Now) {
-        self.shared.lock().probes += 1;
-        self.shared.changed.notify_all();
-    }
-
-    fn probe_ended(&mut self) -> Option<Probed> {
-        self.probe_ended.take()
-    }
-
-    fn tuning(&self) -> TuningReport {
-        unreachable!("nobody asks")
-    }
-
-    fn hold(&mut self, _: Now, _: Option<Setting>, _: Time) {
-        unreachable!("nobody asks")
-    }
-
-    fn poll(&mut self, _: Now, plane: &mut dyn Plane) {
-        let _ = self.wake.read(&mut [0; 64]);
-        let tasks = std::mem::take(&mut self.shared.lock().tasks);
-        for task in tasks {
-            match task {
-                Task::Forward(to, lane, bytes) => {
-                    let frame = Frame::Forward {
-                        value: batch(&bytes),
-                        bytes: &bytes,
-                    };
-                    self.send(to, lane, &frame, plane);
-                }
-                Task::Ask(to, id) => self.ask(to, id, plane),
-                Task::AskThen(to, id, on_submit) => {
-                    self.ask(to, id, plane);
-                    self.shared.lock().on_submit = Some(on_submit);
-                }
-                Task::EndTransfer(outcome) => self.transfer_ended = Some(outcome),
-                Task::EndProbe(probed) => self.probe_ended = Some(probed),
-            }
-        }
-        let mut world = self.shared.lock();
-        let answered = if world.hold_slow {
-            VecDeque::new()
-        } else {
-            std::mem::take(&mut world.slow)
-        };
-        drop(world);
-        for client in answered {
-            if self.outputs.contains_key(&client) {
-                self.reply(client, b"slow answer\n");
-            }
-        }
-        self.shared.changed.notify_all();
-    }
-
-    fn submit(&mut self, _: Now) {
-        let once = self.shared.lock().on_submit.take();
-        if let Some(on_submit) = once {
-            on_submit();
-        }
-    }
-
-    fn wake_at(&self) -> Option<Time> {
-        None
-    }
-
-    fn wake_fds(&self) -> Vec<BorrowedFd<'_>> {
-        vec![self.wake.as_fd()]
-    }
-
-    fn client_opened(&mut self, _: Now, client: ConnectionId, ends: Endpoints, _: &mut dyn Plane) {
+impl Front for Lines {
+    fn opened(&mut self, client: ConnectionId, ends: Endpoints, _: &mut dyn Requests) {
         assert!(!ends.peer.is_empty() && !ends.local.is_empty(), "{ends:?}");
         self.outputs.insert(client.0, Vec::new());
         self.shared.lock().clients.insert(client.0);
         self.shared.changed.notify_all();
     }
 
-    fn client_received(
-        &mut self,
-        _: Now,
-        client: ConnectionId,
-        bytes: &[u8],
-        _: &mut dyn Plane,
-    ) -> usize {
+    fn received(&mut self, client: ConnectionId, bytes: &[u8], _: &mut dyn Requests) -> usize {
         let mut used = 0;
         while let Some(end) = bytes[used..].iter().position(|byte| *byte == b'\n') {
-            if !self.client_ready(client) || self.closing.contains(&client.0) {
+            if !self.ready(client) || self.closing.contains(&client.0) {
                 break;
             }
             let line = bytes[used..=used + end].to_vec();
@@ -343,11 +279,7 @@ impl Host for Fake {
         used
     }
 
-    fn pressure(&self) -> Pressure {
-        self.shared.lock().pressure.unwrap_or(Pressure::Low)
-    }
-
-    fn client_ready(&self, client: ConnectionId) -> bool {
+    fn ready(&self, client: ConnectionId) -> bool {
         let held = self.shared.lock().hold;
         !held
             && self
@@ -356,8 +288,8 @@ impl Host for Fake {
                 .is_none_or(|output| output.len() < 1 << 20)
     }
 
-    fn client_busy(&self, client: ConnectionId) -> bool {
-        self.shared.lock().slow.contains(&client.0)
+    fn completed(&mut self, completion: Completion<'_>, _: &mut dyn Requests) {
+        unreachable!("nothing was asked: {completion:?}")
     }
 
     fn next_dirty(&mut self) -> Option<ConnectionId> {
@@ -367,30 +299,102 @@ impl Host for Fake {
             .map(ConnectionId)
     }
 
-    fn client_output(&mut self, client: ConnectionId) -> &mut Vec<u8> {
+    fn output(&mut self, client: ConnectionId) -> &mut Vec<u8> {
         self.outputs.get_mut(&client.0).unwrap()
     }
 
-    fn client_sent(&mut self, _: ConnectionId) {}
-
-    fn clients_held_bytes(&self) -> usize {
+    fn held_bytes(&self) -> usize {
         self.outputs.values().map(Vec::len).sum()
     }
 
-    fn client_held_bytes(&self, client: ConnectionId) -> usize {
+    fn held_bytes_of(&self, client: ConnectionId) -> usize {
         self.outputs.get(&client.0).map_or(0, Vec::len)
     }
 
-    fn client_closing(&self, client: ConnectionId) -> bool {
+    fn closing(&self, client: ConnectionId) -> bool {
         self.closing.contains(&client.0)
     }
 
-    fn client_closed(&mut self, _: Now, client: ConnectionId, _: &mut dyn Plane) {
+    fn closed(&mut self, client: ConnectionId, _: &mut dyn Requests) {
         self.outputs.remove(&client.0);
         self.shared.lock().clients.remove(&client.0);
-        self.event(Event::ClientClosed(client.0));
+        self.shared.event(Event::ClientClosed(client.0));
     }
 
+    fn is_busy(&self, client: ConnectionId) -> bool {
+        self.shared.lock().slow.contains(&client.0)
+    }
+
+    fn open_requests(&self) -> usize {
+        0
+    }
+
+    fn connections(&self) -> usize {
+        self.outputs.len()
+    }
+}
+
+impl PeerSide for Fake {
+    fn peer_up(&mut self, _: Now, peer: &PeerUp) {
+        self.shared
+            .lock()
+            .peers
+            .insert(peer.member.node, peer.clone());
+        self.shared.event(Event::Up(peer.member.node, peer.boot));
+    }
+
+    fn peer_down(&mut self, _: Now, node: NodeId) {
+        self.shared.lock().peers.remove(&node);
+        self.shared.event(Event::Down(node));
+    }
+
+    fn frame(&mut self, _: &mut Turn<'_>, from: Member, lane: Lane, frame: Frame<'_>) {
+        match frame {
+            Frame::Forward { bytes, .. } => {
+                self.shared
+                    .event(Event::Forwarded(from.node, lane, bytes.to_vec()));
+            }
+            Frame::Protocol {
+                message: Message::ReadRequest { id },
+                ..
+            } => {
+                self.shared.event(Event::Read(from.node, id));
+            }
+            other => panic!("unexpected {other:?}"),
+        }
+    }
+
+    fn admit(&mut self, _: Join) -> Result<Founded, Refused> {
+        self.shared.lock().admit.clone().unwrap_or_else(|| {
+            Err(Refused {
+                code: RefusalCode::NotFounded,
+                reason: "not yet founded".to_owned(),
+            })
+        })
+    }
+}
+
+impl ClientSide for Fake {
+    type Front = Lines;
+
+    fn front(&self) -> &Lines {
+        &self.front
+    }
+
+    fn front_mut(&mut self) -> &mut Lines {
+        &mut self.front
+    }
+
+    fn front_and_requests(&mut self, _: Now) -> (&mut Lines, impl Requests) {
+        (&mut self.front, Nothing)
+    }
+
+    fn pressure(&self) -> Pressure {
+        self.shared.lock().pressure.unwrap_or(Pressure::Low)
+    }
+}
+
+impl OperatorSide for Fake {
     fn status(&self) -> Status {
         Status {
             cluster: CLUSTER,
@@ -412,22 +416,85 @@ impl Host for Fake {
         }
     }
 
+    fn tuning(&self) -> TuningReport {
+        unreachable!("nobody asks")
+    }
+
     fn metrics(&self, out: &mut String) {
         out.push_str("fake_host 1\n");
     }
 
-    fn transfer(&mut self, _: Now, to: Option<NodeId>, _: &mut dyn Plane) {
-        self.shared.lock().transfers.push(to);
+    fn order(&mut self, _: Now, order: Order) {
+        match order {
+            Order::Probe => self.shared.lock().probes += 1,
+            Order::Transfer(to) => self.shared.lock().transfers.push(to),
+            Order::Hold(..) => unreachable!("nobody asks"),
+        }
         self.shared.changed.notify_all();
     }
 
-    fn transfer_ended(&mut self) -> Option<Result<NodeId, Refusal>> {
-        self.transfer_ended.take()
+    fn next_outcome(&mut self) -> Option<Outcome> {
+        self.outcomes.pop_front()
+    }
+}
+
+impl Host for Fake {
+    fn poll(&mut self, turn: &mut Turn<'_>) {
+        let _ = self.wake.read(&mut [0; 64]);
+        let tasks = std::mem::take(&mut self.shared.lock().tasks);
+        for task in tasks {
+            match task {
+                Task::Forward(to, lane, bytes) => {
+                    let frame = Frame::Forward {
+                        value: batch(&bytes),
+                        bytes: &bytes,
+                    };
+                    self.send(to, lane, &frame, turn.plane);
+                }
+                Task::Ask(to, id) => self.ask(to, id, turn.plane),
+                Task::AskThen(to, id, on_submit) => {
+                    self.ask(to, id, turn.plane);
+                    self.shared.lock().on_submit = Some(on_submit);
+                }
+                Task::EndTransfer(outcome) => {
+                    self.outcomes.push_back(Outcome::Transferred(outcome));
+                }
+                Task::EndProbe(probed) => self.outcomes.push_back(Outcome::Probed(probed)),
+            }
+        }
+        let mut world = self.shared.lock();
+        let answered = if world.hold_slow {
+            VecDeque::new()
+        } else {
+            std::mem::take(&mut world.slow)
+        };
+        drop(world);
+        for client in answered {
+            if self.front.outputs.contains_key(&client) {
+                self.front.reply(client, b"slow answer\n");
+            }
+        }
+        self.shared.changed.notify_all();
     }
 
-    fn stop(&mut self, _: Now, _: &mut dyn Plane) {
+    fn submit(&mut self, _: Now) {
+        let once = self.shared.lock().on_submit.take();
+        if let Some(on_submit) = once {
+            on_submit();
+        }
+    }
+
+    fn end_turn(&mut self, _: Time) -> Option<Time> {
+        None
+    }
+
+    fn wake_fds(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.wake.as_fd()]
+    }
+
+    fn stop(&mut self, _: Now) {
         self.stopping = true;
-        self.event(Event::Stop);
+        self.shared.event(Event::Stop);
     }
 
     fn stopped(&self) -> bool {
@@ -498,12 +565,14 @@ impl Bound {
             member,
             shared: shared.clone(),
             wake: woken,
-            outputs: BTreeMap::new(),
-            closing: BTreeSet::new(),
-            dirty: VecDeque::new(),
+            front: Lines {
+                shared: shared.clone(),
+                outputs: BTreeMap::new(),
+                closing: BTreeSet::new(),
+                dirty: VecDeque::new(),
+            },
             stopping: false,
-            transfer_ended: None,
-            probe_ended: None,
+            outcomes: VecDeque::new(),
         };
         let addresses = Addresses {
             peer: peer.clone(),

@@ -257,4 +257,15 @@ mod tests {
         assert!(Batch::parse(&[FORMAT + 1; 40]).is_none());
         assert!(Batch::parse(&[0xff; 40]).is_none());
     }
+
+    /// The sketch of a commit in the performance page counts with the sizes of the code.
+    #[test]
+    fn documented_sizes_are_those_of_the_code() {
+        let page = include_str!("../../../../docs/performance.md");
+        let sequenced = ENTRY_BYTES + SEQUENCED_BYTES;
+        let sizes = format!(
+            "{HEADER_BYTES} bytes of header and {ENTRY_BYTES} per command ({sequenced} with a number of its own)"
+        );
+        assert!(page.contains(&sizes), "docs/performance.md lacks: {sizes}");
+    }
 }

@@ -9,7 +9,8 @@ use quorate_core::{
     slot::Slot,
     time::Time,
 };
-use quorate_log::{Log, disk::Disk};
+use quorate_disk::Disk;
+use quorate_log::Log;
 use quorate_tuner::{Change, Setting};
 
 use super::Replica;

@@ -1,7 +1,7 @@
 //! What a front asks, put into this replica's queues.
 
 use quorate_core::time::Time;
-use quorate_log::disk::Disk;
+use quorate_disk::Disk;
 
 use super::Replica;
 use crate::{

@@ -8,7 +8,8 @@ use quorate_core::{
     slot::SlotRange,
     time::Time,
 };
-use quorate_log::{Log, Recovery, disk::Disk};
+use quorate_disk::Disk;
+use quorate_log::{Log, Recovery};
 use quorate_tuner::{Bounds, Setting, Settings};
 use quorate_wire::BODY_BYTES_MAX;
 

@@ -9,7 +9,8 @@ use quorate_core::{
     time::Time,
     value::Value,
 };
-use quorate_log::{Log, disk::Disk};
+use quorate_disk::Disk;
+use quorate_log::Log;
 
 /// What a read is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,0 +1,76 @@
+//! What a leader does of its own accord: the move into a new era, and a transfer.
+
+use super::Node;
+use crate::{
+    effect::Effects,
+    explanation::{Campaign, End},
+    leader::{Asked, Stage, split},
+    node_id::Member,
+    quorum::Phase,
+    time::Time,
+};
+
+impl Node {
+    /// What a leader does of its own accord: the move into a new era, and a transfer.
+    pub(super) fn move_on(&mut self, now: Time, effects: &mut Effects) {
+        if self.leading.is_none() {
+            return;
+        }
+        if !self.may_lead() {
+            return self.step_down(now, End::NoMember, effects);
+        }
+        self.move_era(effects);
+        self.hand_over(now, effects);
+    }
+
+    /// [era-8] Before the next reconfiguration the leader moves to a ballot of the era in force,
+    /// with its casting vote if the weights allow it ([cast-1], [cast-5]).
+    fn move_era(&mut self, effects: &mut Effects) {
+        let Some(leading) = &self.leading else { return };
+        let eras = self.learner.eras();
+        if leading.ballot().era == eras.era() {
+            return;
+        }
+        let configuration = eras.current();
+        let reachable = |member: Member| {
+            self.peers
+                .iter()
+                .any(|peer| peer.member == member && peer.connected)
+        };
+        match &self.phase1 {
+            None => {
+                // Of those who promised more, nobody would answer. Whether the others are enough to
+                // lead at all is for `reabsorb` to say.
+                let next = self.next_ballot();
+                let willing = self.peers.set(configuration, self.options.member, |peer| {
+                    next.is_some_and(|next| peer.promised < next)
+                });
+                if !configuration.is_quorum(Phase::One, willing) {
+                    return;
+                }
+                let asked = split(configuration, self.options.member, reachable)
+                    .filter(|l| !l.is_empty())
+                    .map_or(Asked::Everybody, Asked::Only);
+                self.campaign(asked, Campaign::Era, effects);
+            }
+            Some(phase1) => {
+                // [cast-5] Somebody needed was lost while waiting: ask everybody, cast at once.
+                let Asked::Only(nodes) = &phase1.asked else {
+                    return;
+                };
+                let r = self.peers.set(configuration, self.options.member, |peer| {
+                    peer.connected && !nodes.contains(&peer.member.node)
+                });
+                let waiting = phase1.stage == Stage::Asking;
+                let lost = !configuration.is_quorum(Phase::Two, r)
+                    || nodes
+                        .iter()
+                        .any(|node| !self.peers.peer(*node).is_some_and(|p| reachable(p.member)));
+                if waiting && lost {
+                    self.phase1 = None;
+                    self.campaign(Asked::Everybody, Campaign::AskedAgain, effects);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Phase 1 of this node's own ballots: from the choice of a ballot to the first proposal in it.
+
+use super::Node;
+use crate::{
+    ballot::Ballot,
+    effect::{Alarm, Effects},
+    explanation::{Campaign, End, Explanation},
+    leader::{Asked, Inherited, Leading, Phase1, Stage},
+    learner::Tally,
+    message::{Message, Phase1b},
+    node_id::Member,
+    record::Record,
+    time::Time,
+    value::Value,
+};
+
+impl Node {
+    /// The next ballot of this node, if it may start one ([ballot-1], [ballot-3]).
+    pub(super) fn next_ballot(&self) -> Option<Ballot> {
+        let era = self.learner.eras().era();
+        let seen = self.election.round_seen(era);
+        self.rounds.next(era, self.acceptor.promised(), seen)
+    }
+
+    /// Phase 1 begins: its round is recorded first, in every group ([ballot-2], [class-3]).
+    pub(super) fn campaign(&mut self, asked: Asked, why: Campaign, effects: &mut Effects) {
+        let Some(ballot) = self.next_ballot() else {
+            return;
+        };
+        // [ballot-2] Whoever finds the round in the log must find its era there too, or it would
+        // start from round 1 when it gets there again. If this step's own votes began the era, the
+        // next step is early enough.
+        let decided_to = self.learner.decided_to();
+        if self.pending.restates(decided_to) < decided_to {
+            return;
+        }
+        effects.slow.campaigns += 1;
+        effects.explain(Explanation::Campaigns { ballot, why });
+        self.rounds.speak(ballot);
+        let record = self.pending.append(Record::Round { ballot }, effects);
+        let from = self.learner.decided_to();
+        if asked == Asked::Everybody {
+            self.promise(ballot, effects);
+            self.park_promise(self.options.member.node, ballot, from);
+        }
+        self.phase1 = Some(Phase1::new(ballot, from, asked, record));
+    }
+
+    pub(super) fn on_phase1b(
+        &mut self,
+        _now: Time,
+        from: Member,
+        promise: Phase1b,
+        effects: &mut Effects,
+    ) {
+        // Only this node's own acceptor speaks for it, and not by message.
+        if from.node != self.options.member.node && promise.is_well_formed() {
+            self.take_promise(from, promise, effects);
+        }
+    }
+
+    pub(super) fn take_promise(&mut self, from: Member, promise: Phase1b, effects: &mut Effects) {
+        let Some(phase1) = self.phase1.as_mut().filter(|p| p.ballot == promise.ballot) else {
+            return;
+        };
+        if let Err(slot) = phase1.promise(from, promise) {
+            let ballot = phase1.ballot;
+            self.end_phase1(End::Alarm, effects);
+            self.alarm(Alarm::ConflictingProposals { ballot, slot }, effects);
+        }
+    }
+
+    /// Moves phase 1 on as far as it goes. Returns whether something may have been parked.
+    pub(super) fn advance_phase1(&mut self, now: Time, effects: &mut Effects) -> bool {
+        let Some(phase1) = self.phase1.as_mut() else {
+            return false;
+        };
+        match phase1.stage {
+            Stage::Recording(record) => {
+                if !self.pending.is_durable(record) {
+                    return false;
+                }
+                phase1.stage = Stage::Asking;
+                self.send_phase1a(now, effects);
+                true
+            }
+            Stage::Asking if phase1.all_answered() => {
+                let own = self.options.member;
+                let judge = self.learner.eras().of(phase1.ballot.era);
+                if judge.is_some_and(|judge| phase1.has_quorum_with(own, judge)) {
+                    return self.cast(effects);
+                }
+                // [cast-5] Who answered is a member no more, or came back as another.
+                self.phase1 = None;
+                self.campaign(Asked::Everybody, Campaign::AskedAgain, effects);
+                true
+            }
+            Stage::Asking | Stage::Casting => {
+                let own_is_in = phase1.promised(self.options.member);
+                if phase1.asked != Asked::Everybody && !own_is_in {
+                    return false;
+                }
+                let Some(judge) = self.learner.eras().of(phase1.ballot.era) else {
+                    self.end_phase1(End::NoMember, effects);
+                    return false;
+                };
+                if !phase1.has_quorum(judge) {
+                    return false;
+                }
+                phase1.stage = Stage::CatchingUp;
+                let (floor, at) = (phase1.floor, phase1.floor_at);
+                self.catchup.note(floor, at);
+                true
+            }
+            Stage::CatchingUp => {
+                if self.learner.decided_to() < phase1.floor {
+                    return false;
+                }
+                self.begin(now, effects);
+                true
+            }
+        }
+    }
+
+    /// Whether 1A messages are out, and promises may be missing.
+    pub(super) fn is_asking(&self) -> bool {
+        let stage = self.phase1.as_ref().map(|phase1| phase1.stage);
+        stage == Some(Stage::Asking)
+    }
+
+    /// Asks for the promises that are missing.
+    pub(super) fn send_phase1a(&mut self, now: Time, effects: &mut Effects) {
+        let Some(phase1) = self.phase1.as_ref().filter(|p| p.stage == Stage::Asking) else {
+            return;
+        };
+        self.timers.phase1a_sent(now, self.options.heartbeat_ms);
+        let (ballot, from) = (phase1.ballot, phase1.from);
+        for peer in self.peers.iter() {
+            let wanted = peer.connected && phase1.asks(peer.member.node);
+            if wanted && !phase1.promised(peer.member) {
+                effects.send(peer.member.node, Message::Phase1a { ballot, from });
+            }
+        }
+    }
+
+    /// [cast-3] The casting vote: this node's own promise, last, by its own record. From that
+    /// record on it casts no vote in the old ballot.
+    fn cast(&mut self, effects: &mut Effects) -> bool {
+        let Some(phase1) = self.phase1.as_mut() else {
+            return false;
+        };
+        let (ballot, from) = (phase1.ballot, phase1.from);
+        phase1.stage = Stage::Casting;
+        if self.acceptor.may_promise(ballot) != Ok(true) {
+            let promised = self.acceptor.promised();
+            self.end_phase1(End::HigherBallot { ballot: promised }, effects);
+            return false;
+        }
+        self.promise(ballot, effects);
+        self.park_promise(self.options.member.node, ballot, from);
+        true
+    }
+
+    /// A ballot of this node was refused. Phase 1 goes on as long as the others may be a quorum:
+    /// whoever has no weight, or comes back with a promise of long ago, must not stop it.
+    pub(super) fn on_preempted(
+        &mut self,
+        now: Time,
+        from: Member,
+        ballot: Ballot,
+        promised: Ballot,
+        effects: &mut Effects,
+    ) {
+        self.saw(from.node, promised);
+        let own = [
+            self.phase1.as_ref().map(|phase1| phase1.ballot),
+            self.leading.as_ref().map(Leading::ballot),
+        ];
+        // No round of this era is above a promise of a later one.
+        let reachable = self.next_ballot().is_some_and(|next| next > promised);
+        if let Some(phase1) = self.phase1.as_mut().filter(|p| p.ballot == ballot)
+            && promised > ballot
+        {
+            phase1.refuse(from);
+            let leads = self.leading.is_some();
+            let over = self.learner.eras().of(ballot.era).is_none_or(|judge| {
+                // A leader has no time-out to try again by; a higher round takes the member in.
+                let counts = judge.position(from).is_some();
+                (leads && counts && reachable) || phase1.is_hopeless(judge)
+            });
+            if over {
+                self.end_phase1(End::HigherBallot { ballot: promised }, effects);
+                if !leads {
+                    self.election.rearm(now);
+                }
+            }
+        }
+        if own.contains(&Some(ballot))
+            && let Some(peer) = self.peers.find(from.node)
+        {
+            peer.promised = peer.promised.max(promised);
+        }
+    }
+
+    /// Phase 1 is complete: propose again what may have been chosen, then new values ([p1-6]).
+    fn begin(&mut self, now: Time, effects: &mut Effects) {
+        let Some(phase1) = self.phase1.take() else {
+            return;
+        };
+        let ballot = phase1.ballot;
+        let decided_to = self.learner.decided_to();
+        if self.acceptor.promised() > ballot
+            || !self.may_lead()
+            || !self.learner.eras().counts(ballot)
+        {
+            let why = match self.acceptor.promised() {
+                higher if higher > ballot => End::HigherBallot { ballot: higher },
+                _ => End::NoMember,
+            };
+            effects.explain(Explanation::NotElected { ballot, why });
+            return self.step_down(now, why, effects);
+        }
+        // [era-6] A ballot proposes only behind the slot that began its era: it started after that
+        // slot was decided here, and starts at the first undecided one.
+        assert!(
+            ballot.era <= self.learner.eras().era(),
+            "ballot {ballot} of an era to come"
+        );
+        let before = self.leading.take().map(|leading| leading.tally);
+        let inherited = phase1.inheritance(decided_to, before.as_ref());
+        let tally = Tally::new(ballot, decided_to, self.options.inflight_max);
+        self.leading = Some(Leading {
+            tally,
+            before,
+            began: decided_to,
+            changing: None,
+        });
+        self.waiting.clear();
+        self.peers.restart(now, decided_to);
+        self.election.lead(self.options.member.node, ballot);
+        effects.explain(Explanation::Leads { ballot });
+        for Inherited {
+            range,
+            value,
+            reporter,
+        } in inherited
+        {
+            let own_vote = self
+                .acceptor
+                .vote(range.from)
+                .is_some_and(|vote| vote.value == value && vote.range.to >= range.to);
+            let held = own_vote || !value.has_bytes();
+            // [value-4] Nobody who promised has voted for it, and the bytes were never here: the
+            // slot is free, and waiting for them again would be for ever.
+            let (value, held) = match reporter {
+                None if !held => (Value::NoOp, true),
+                _ => (value, held),
+            };
+            let source = reporter.unwrap_or(self.options.member.node);
+            // [value-4], [cast-4] The bytes are where the votes are; they need not travel again.
+            self.propose(now, value, range.len(), held, source, effects);
+        }
+        if let Some(leading) = &self.leading {
+            self.reads.restart(leading.tally.next());
+        }
+        self.heartbeat(now, effects);
+    }
+
+    /// Phase 1 of this node, if one is under way, comes to nothing.
+    pub(super) fn end_phase1(&mut self, why: End, effects: &mut Effects) {
+        if let Some(Phase1 { ballot, .. }) = self.phase1.take() {
+            effects.explain(Explanation::NotElected { ballot, why });
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Phase 2 of this node's own ballot: values are proposed, votes counted, decisions announced.
+
+use alloc::vec::Vec;
+
+use super::Node;
+use crate::{
+    effect::{Alarm, Effect, Effects, Refusal},
+    leader::Leading,
+    learner::Proposal,
+    message::{Message, Phase2a, Phase2b},
+    node_id::{Member, NodeId},
+    record::Class,
+    time::Time,
+    value::Value,
+};
+
+impl Node {
+    pub(super) fn on_propose(
+        &mut self,
+        now: Time,
+        value: Value,
+        slots: u64,
+        effects: &mut Effects,
+    ) {
+        assert!(
+            slots == 1 || (slots > 1 && value.may_span()),
+            "{slots} slots of {value}"
+        );
+        let refusal = self
+            .refusal()
+            .or_else(|| self.change_refusal(&value))
+            .or_else(|| (!self.has_room(slots)).then_some(Refusal::Busy));
+        match refusal {
+            Some(why) => effects.push(Effect::Refused { value, why }),
+            None => self.propose(now, value, slots, true, self.options.member.node, effects),
+        }
+    }
+
+    /// Why a proposal would not be taken now.
+    pub(super) fn refusal(&self) -> Option<Refusal> {
+        let Some(leading) = &self.leading else {
+            return Some(Refusal::NotLeader);
+        };
+        if self.transfer.is_some_and(|transfer| transfer.holds_back()) {
+            return Some(Refusal::Transferring);
+        }
+        // [cast-3] Between the casting promise and the new ballot this node casts no vote.
+        let casting = self.acceptor.promised() > leading.ballot();
+        let full = leading.tally.len() >= self.options.inflight_max;
+        (casting || full).then_some(Refusal::Busy)
+    }
+
+    /// [p2-3] Whether acceptors that are level with this leader have room for so many more slots.
+    pub(super) fn has_room(&self, slots: u64) -> bool {
+        let end = self.learner.decided_to().plus(self.options.window_slots);
+        let next = self.leading.as_ref().map(|leading| leading.tally.next());
+        next.is_some_and(|next| next.plus(slots) <= end)
+    }
+
+    /// [era-8] At most one reconfiguration per ballot, naming its era, and valid as things stand.
+    fn change_refusal(&self, value: &Value) -> Option<Refusal> {
+        let Value::Reconfigure { era, change } = *value else {
+            return None;
+        };
+        let leading = self.leading.as_ref()?;
+        let eras = self.learner.eras();
+        let in_order = era == leading.ballot().era
+            && era == eras.era()
+            && leading.changing.is_none()
+            && self.phase1.is_none();
+        let valid = in_order && eras.current().changed(change).is_ok();
+        (!valid).then_some(Refusal::InvalidChange)
+    }
+
+    /// Binds the next slots of this ballot to a value, and asks everybody for votes: first the
+    /// others, then this node's own acceptor, so that nobody waits for two disks in a row ([p2-4]).
+    /// That is an acceptor like any other: if its disk is slow, the others decide ([p2-5]).
+    pub(super) fn propose(
+        &mut self,
+        now: Time,
+        value: Value,
+        slots: u64,
+        held: bool,
+        source: NodeId,
+        effects: &mut Effects,
+    ) {
+        let Some(leading) = self.leading.as_mut() else {
+            return;
+        };
+        let proposal = leading.tally.propose(slots, value);
+        if matches!(value, Value::Reconfigure { .. }) {
+            leading.changing = Some(proposal.range.from);
+        }
+        let with_bytes = source == self.options.member.node && held;
+        let message = self.phase2a(&proposal, with_bytes);
+        self.peers.announced(message.decided_to);
+        for peer in self.peers.iter_mut() {
+            if peer.connected && peer.sent_to == proposal.range.from {
+                peer.sent_to = proposal.range.to;
+                effects.send(peer.member.node, Message::Phase2a(message));
+            }
+        }
+        if self.waiting.is_empty() {
+            self.vote(now, source, message, held, effects);
+        } else {
+            self.wait(now, source, message, held, effects);
+        }
+        let voted = self.voted.run().voted_to(message.ballot) >= proposal.range.to;
+        if with_bytes && value.has_bytes() && !voted {
+            // [value-3] The own vote comes later, and nobody else may have the bytes by then.
+            effects.push(Effect::Fetch {
+                from: source,
+                value,
+                slot: proposal.range.from,
+            });
+        }
+    }
+
+    fn phase2a(&self, proposal: &Proposal, with_bytes: bool) -> Phase2a {
+        let ballot = self
+            .leading
+            .as_ref()
+            .map(Leading::ballot)
+            .unwrap_or_default();
+        let (own_volatile_to, own_durable_to) = self.voted.in_ballot(ballot);
+        Phase2a {
+            ballot,
+            range: proposal.range,
+            value: proposal.value,
+            prefix: proposal.prefix,
+            decided_to: self.learner.decided_to(),
+            own_volatile_to,
+            own_durable_to,
+            with_bytes,
+        }
+    }
+
+    /// Sends everything undecided from `sent_to` on again, bytes included.
+    pub(super) fn resend(&mut self, node: NodeId, effects: &mut Effects) {
+        let Some(leading) = &self.leading else { return };
+        let Some(peer) = self.peers.peer(node).filter(|peer| peer.connected) else {
+            return;
+        };
+        for proposal in leading.tally.proposals_from(peer.sent_to) {
+            effects.send(node, Message::Phase2a(self.phase2a(proposal, true)));
+        }
+        let next = leading.tally.next();
+        if let Some(peer) = self.peers.find(node) {
+            peer.sent_to = next;
+        }
+    }
+
+    pub(super) fn on_phase2b(&mut self, from: Member, vote: Phase2b, effects: &mut Effects) {
+        let class = self.pending.class();
+        let Some(leading) = self.leading.as_mut() else {
+            return;
+        };
+        let Some(tally) = leading.tally_of(vote.ballot) else {
+            return;
+        };
+        if let Err(mismatch) = tally.vote(from, &vote, class) {
+            let alarm = Alarm::ConflictingVotes {
+                from: from.node,
+                ballot: vote.ballot,
+                to: mismatch.to,
+            };
+            return self.alarm(alarm, effects);
+        }
+        if vote.ballot == leading.tally.ballot()
+            && let Some(peer) = self.peers.find(from.node)
+        {
+            let to = if class == Class::Volatile {
+                vote.volatile_to
+            } else {
+                vote.durable_to
+            };
+            peer.voted_to = peer.voted_to.max(to);
+        }
+    }
+
+    /// Decides what the votes allow.
+    pub(super) fn count(&mut self, now: Time, effects: &mut Effects) {
+        loop {
+            let counted = self.count_once(effects);
+            let voted = self.vote_for_own(now, effects);
+            if voted {
+                self.release(effects);
+            }
+            if !counted && !voted {
+                return;
+            }
+        }
+    }
+
+    fn count_once(&mut self, effects: &mut Effects) -> bool {
+        let Some(leading) = self.leading.as_mut() else {
+            return false;
+        };
+        let before = self.learner.decided_to();
+        let mut each = |range, value| effects.push(Effect::Decided { range, value });
+        if let Some(tally) = leading.before.as_mut() {
+            self.learner.count(tally, &self.acceptor, &mut each);
+        }
+        self.learner
+            .count(&mut leading.tally, &self.acceptor, &mut each);
+        let more = self.learner.decided_to() > before;
+        if more {
+            self.drop_decided();
+        }
+        more
+    }
+
+    /// Votes for what this leader proposed while its own acceptor had no room. Returns whether
+    /// it voted for more.
+    fn vote_for_own(&mut self, now: Time, effects: &mut Effects) -> bool {
+        let Some(leading) = &self.leading else {
+            return false;
+        };
+        let ballot = leading.ballot();
+        let voted_to = self
+            .voted
+            .run()
+            .voted_to(ballot)
+            .max(self.learner.decided_to());
+        let casting = self.acceptor.promised() > ballot;
+        if voted_to >= leading.tally.next() || casting || !self.waiting.is_empty() {
+            return false;
+        }
+        let left: Vec<Proposal> = leading.tally.proposals_from(voted_to).copied().collect();
+        for proposal in left {
+            // Whether the bytes are here is found out by looking for them.
+            let held = !proposal.value.has_bytes();
+            let message = self.phase2a(&proposal, false);
+            if self.waiting.is_empty() {
+                self.vote(now, ballot.node, message, held, effects);
+            } else {
+                self.wait(now, ballot.node, message, held, effects);
+            }
+        }
+        self.voted.run().voted_to(ballot) > voted_to
+    }
+
+    /// What was kept for undecided slots has served.
+    pub(super) fn drop_decided(&mut self) {
+        let decided_to = self.learner.decided_to();
+        self.acceptor.advance_floor(decided_to);
+        if let Some(leading) = self.leading.as_mut() {
+            leading.drop_below(decided_to);
+        }
+    }
+
+    /// Followers learn what is decided with the next proposal; if none is in flight that could
+    /// bring one about, they are told at once.
+    pub(super) fn announce(&mut self, effects: &mut Effects) {
+        let Some(leading) = &self.leading else { return };
+        let decided_to = self.learner.decided_to();
+        if decided_to <= self.peers.announced_to() || !leading.tally.is_empty() {
+            return;
+        }
+        self.peers.announced(decided_to);
+        let ballot = leading.ballot();
+        for node in self.peers.connected() {
+            effects.send(node, Message::Decided { ballot, decided_to });
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Questions about a node: what it is, what it has, how far it is.
+
+use alloc::vec::Vec;
+
+use super::Node;
+use crate::{
+    acceptor::Acceptor,
+    ballot::{Ballot, Era},
+    configuration::Configuration,
+    effect::Role,
+    flow::Peer,
+    leader::{Leading, Phase1},
+    node_id::NodeId,
+    record::{HardState, RecordSeq},
+    slot::Slot,
+    time::Time,
+    voted::Run,
+};
+
+impl Node {
+    /// [ballot-1] Whether this node can never campaign again, in any era.
+    pub fn is_out_of_rounds(&self) -> bool {
+        self.rounds.are_used_up()
+    }
+
+    /// Whether this node may lead ([aux-3]).
+    pub(super) fn may_lead(&self) -> bool {
+        let own = self.learner.eras().current().position(self.options.member);
+        let auxiliary = |at: usize| self.learner.eras().current().members()[at].auxiliary;
+        own.is_some_and(|at| !auxiliary(at))
+            && !self.pending.failed()
+            && self.learner.lost().is_empty()
+    }
+
+    /// What this node is at the moment.
+    pub fn role(&self) -> Role {
+        let configuration = self.learner.eras().current();
+        match configuration.position(self.options.member) {
+            None => Role::Learner,
+            Some(_) if self.leading.is_some() => Role::Leader,
+            Some(at) if configuration.members()[at].auxiliary => Role::Auxiliary,
+            Some(_) if self.phase1.is_some() || self.election.is_asking() => Role::Candidate,
+            Some(_) => Role::Follower,
+        }
+    }
+
+    /// Who leads, as far as this node knows.
+    pub fn leader(&self) -> Option<NodeId> {
+        self.election.leader()
+    }
+
+    /// Whether a proposal would be taken now: this node leads, hands nothing over, has room.
+    pub fn can_propose(&self) -> bool {
+        self.refusal().is_none() && self.has_room(1)
+    }
+
+    /// The ballot that this node leads or follows.
+    pub fn ballot(&self) -> Ballot {
+        self.election
+            .leader_ballot()
+            .unwrap_or_else(|| self.acceptor.promised())
+    }
+
+    /// The era that `decided_to` is in.
+    pub fn era(&self) -> Era {
+        self.learner.eras().era()
+    }
+
+    /// The configuration in force at `decided_to`.
+    pub fn configuration(&self) -> &Configuration {
+        self.learner.eras().current()
+    }
+
+    /// Every slot below is decided, and its value with bytes is here.
+    pub fn decided_to(&self) -> Slot {
+        self.learner.decided_to()
+    }
+
+    /// How many slots [`Node::relearning`] speaks of. The first may have been learned in part.
+    pub fn lost_slots(&self) -> u64 {
+        self.learner.lost().slots()
+    }
+
+    /// What this node decided before it was started, lost, and is learning again: the first slot of
+    /// it, and how many questions for that nobody answered.
+    pub fn relearning(&self) -> Option<(Slot, u32)> {
+        let lost = !self.learner.lost().is_empty();
+        lost.then(|| (self.learner.decided_to(), self.catchup.fruitless()))
+    }
+
+    /// Every slot below is known to be decided, here or elsewhere.
+    pub fn known_to(&self) -> Slot {
+        self.decided_to().max(self.catchup.target())
+    }
+
+    /// Every slot below is decided, or voted for here, by records on stable storage.
+    pub fn durable_to(&self) -> Slot {
+        self.voted.durable_to()
+    }
+
+    /// The last record on stable storage.
+    pub fn persisted_to(&self) -> RecordSeq {
+        self.pending.persisted_to()
+    }
+
+    /// The acceptor, for invariants.
+    pub fn acceptor(&self) -> &Acceptor {
+        &self.acceptor
+    }
+
+    /// The votes in the newest ballot, for invariants.
+    pub fn run(&self) -> &Run {
+        self.voted.run()
+    }
+
+    /// Phase 2, while this node leads, for invariants.
+    pub fn leading(&self) -> Option<&Leading> {
+        self.leading.as_ref()
+    }
+
+    /// Phase 1 under way, for invariants.
+    pub fn phase1(&self) -> Option<&Phase1> {
+        self.phase1.as_ref()
+    }
+
+    /// What the log restates with each batch. Pair it with each record as it is appended.
+    ///
+    /// [disk-8] What was decided stays decided for the log, lost or not: below it votes are forgotten.
+    pub fn hard_state(&self) -> HardState {
+        HardState {
+            spoken: self.rounds.spoken(),
+            promised: self.acceptor.promised(),
+            decided_to: self.pending.restates(self.acceptor.floor()),
+            voted_to: self.acceptor.voted_to(),
+        }
+    }
+
+    /// How far each peer's votes are behind what this leader has proposed: ⟨node, heard of within
+    /// the election time-out, slots behind⟩. Empty unless leading.
+    pub fn followers(&self, now: Time) -> Vec<(NodeId, bool, u64)> {
+        let Some(leading) = &self.leading else {
+            return Vec::new();
+        };
+        let patience = self.election.patience_us();
+        let next = leading.tally.next();
+        let one = |peer: &Peer| {
+            let heard = peer.heard.is_some_and(|at| now.since_us(at) <= patience);
+            let at = peer.voted_to.max(peer.decided_to);
+            (
+                peer.member.node,
+                peer.connected && heard,
+                next.0.saturating_sub(at.0),
+            )
+        };
+        self.peers.iter().map(one).collect()
+    }
+}

@@ -1,0 +1,53 @@
+//! Small files on the disk in memory: what is seen now, and what a crash may make of it.
+
+use std::collections::BTreeMap;
+
+use super::Dice;
+
+/// The folder, a step at a time. A file that was renamed is in doubt until the folder is synced, also
+/// after a crash: it can be read, and be the old one again when power fails.
+///
+/// Temporary files are not kept: nobody reads them, and the next change begins with a new one.
+#[derive(Debug, Default)]
+pub(super) struct Folder {
+    files: BTreeMap<String, Vec<u8>>,
+    /// What else a file may be after a crash; `None` is no file.
+    doubtful: BTreeMap<String, Vec<Option<Vec<u8>>>>,
+}
+
+impl Folder {
+    pub(super) fn read(&self, name: &str) -> Option<&[u8]> {
+        self.files.get(name).map(Vec::as_slice)
+    }
+
+    /// A temporary file of these bytes takes the place of the file.
+    pub(super) fn rename(&mut self, name: &str, bytes: &[u8]) {
+        let old = self.files.insert(name.to_owned(), bytes.to_vec());
+        self.doubtful.entry(name.to_owned()).or_default().push(old);
+    }
+
+    /// All that was renamed is durable.
+    pub(super) fn sync(&mut self) {
+        self.doubtful.clear();
+    }
+
+    /// Somebody deletes a file.
+    pub(super) fn remove(&mut self, name: &str) {
+        self.files.remove(name);
+        self.doubtful.remove(name);
+    }
+
+    /// Each file becomes one of those that it may be.
+    pub(super) fn crash(&mut self, dice: &mut Dice) {
+        for (name, others) in &mut self.doubtful {
+            let choice = dice.below(others.len() as u64 + 1);
+            let choice = usize::try_from(choice).expect("below a length");
+            if let Some(other) = others.get_mut(choice) {
+                let seen = self.files.remove(name);
+                if let Some(other) = std::mem::replace(other, seen) {
+                    self.files.insert(name.clone(), other);
+                }
+            }
+        }
+    }
+}

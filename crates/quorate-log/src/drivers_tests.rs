@@ -1,0 +1,76 @@
+//! The log on real files, whichever driver serves them.
+
+use std::time::Duration;
+
+use quorate_core::{
+    node_id::{Incarnation, NodeId},
+    record::{Record, RecordSeq},
+    slot::{Slot, SlotRange},
+};
+use quorate_disk::{FileDisk, Want, open};
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::{Log, LogOptions, log_tests};
+
+/// The log itself, killed and restarted on either driver, reads what the other wrote.
+#[test]
+fn a_log_moves_between_drivers() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = LogOptions {
+        segment_bytes: 256 << 10,
+        ..LogOptions::new(7, NodeId(1), Incarnation(0))
+    };
+    let options = LogOptions {
+        batch_bytes_max: 64 << 10,
+        ..options
+    };
+    let mut slot = 1;
+    for want in [Want::Auto, Want::File, Want::Auto, Want::File] {
+        let (disk, reason) = open(folder.path(), want).unwrap();
+        println!("{reason}");
+        let (mut log, recovery) = Log::open(disk, options).unwrap();
+        assert_eq!((recovery.records, recovery.torn_tail_bytes), (slot - 1, 0));
+        for seq in 1..=100 {
+            let (value, bytes) = log_tests::value(slot, 3000);
+            let range = SlotRange::one(Slot(slot));
+            let record = Record::Vote {
+                ballot: log_tests::ballot(1),
+                range,
+                value,
+            };
+            slot += 1;
+            let hard = log_tests::hard(1, slot);
+            log.append(RecordSeq(seq), &record, &bytes, hard).unwrap();
+            log.submit();
+            log.poll().unwrap();
+        }
+        wait_for(&mut log, |log| log.is_idle());
+        assert_eq!(log.poll(), Ok(RecordSeq(100)));
+        assert_eq!(log.counters().writes, log.counters().flushes);
+        log.start_read(1, SlotRange::new(Slot(1), Slot(slot)), usize::MAX)
+            .unwrap();
+        wait_for(&mut log, |log| log.reads_idle());
+        let values = log.next_read().unwrap().result.unwrap();
+        assert_eq!(values.len() as u64, slot - 1);
+        for (range, value, bytes) in values {
+            assert_eq!((value, bytes), log_tests::value(range.from.0, 3000));
+        }
+    }
+}
+
+fn wait_for(log: &mut Log<FileDisk>, done: impl Fn(&Log<FileDisk>) -> bool) {
+    loop {
+        log.submit();
+        log.poll().unwrap();
+        if done(log) {
+            return;
+        }
+        let fd = log.wait_fd().unwrap();
+        let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+        let limit = Duration::from_secs(20).try_into().unwrap();
+        assert!(
+            poll(&mut fds, Some(&limit)).unwrap() > 0,
+            "nothing completes"
+        );
+    }
+}

@@ -1,0 +1,95 @@
+//! The operators' desk: who waits for which answer of this node.
+
+use std::sync::mpsc::SyncSender;
+
+use quorate_core::{effect::Refusal, node_id::NodeId};
+use quorate_replica::{Probed, status::Status};
+
+use crate::{
+    handle::{Command, Metrics, Question, Unanswered},
+    host::{Now, OperatorSide, Order, Outcome},
+};
+
+/// Those who asked, until they are answered. Askers that have gone are passed over.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    waiting_max: usize,
+    transfer: Option<SyncSender<Result<NodeId, Refusal>>>,
+    /// Askers for the end of a probe: all share one attempt.
+    probes: Vec<SyncSender<Result<Probed, Unanswered>>>,
+    /// To be answered at the end of the turn.
+    questions: Vec<Question>,
+}
+
+impl Desk {
+    /// At most so many wait for the end of a probe.
+    pub(crate) const fn new(waiting_max: usize) -> Self {
+        Self {
+            waiting_max,
+            transfer: None,
+            probes: Vec::new(),
+            questions: Vec::new(),
+        }
+    }
+
+    /// Orders go to the host at once, questions wait for the end of the turn.
+    pub(crate) fn take(&mut self, command: Command, now: Now, host: &mut impl OperatorSide) {
+        match command {
+            Command::Ask(question) => self.questions.push(question),
+            Command::Hold(setting, ms, reply) => {
+                host.order(now, Order::Hold(setting, now.time.plus_ms(ms)));
+                self.questions.push(Question::Tuning(reply));
+            }
+            Command::Transfer(to, reply) => {
+                if self.transfer.is_some() {
+                    let _ = reply.try_send(Err(Refusal::Transferring));
+                    return;
+                }
+                self.transfer = Some(reply);
+                host.order(now, Order::Transfer(to));
+            }
+            Command::Probe(reply) => {
+                if self.probes.len() == self.waiting_max {
+                    let _ = reply.try_send(Err(Unanswered::Busy));
+                    return;
+                }
+                self.probes.push(reply);
+                host.order(now, Order::Probe);
+            }
+        }
+    }
+
+    /// Answers with the state at the end of the turn.
+    pub(crate) fn answer(
+        &mut self,
+        host: &mut impl OperatorSide,
+        completed: impl Fn(Status) -> Status,
+        counted: impl Fn(String) -> Metrics,
+    ) {
+        while let Some(outcome) = host.next_outcome() {
+            match outcome {
+                Outcome::Probed(probed) => {
+                    for reply in self.probes.drain(..) {
+                        let _ = reply.try_send(Ok(probed));
+                    }
+                }
+                Outcome::Transferred(result) => {
+                    if let Some(reply) = self.transfer.take() {
+                        let _ = reply.try_send(result);
+                    }
+                }
+            }
+        }
+        for question in std::mem::take(&mut self.questions) {
+            match question {
+                Question::Status(reply) => drop(reply.try_send(completed(host.status()))),
+                Question::Tuning(reply) => drop(reply.try_send(host.tuning())),
+                Question::Metrics(reply) => {
+                    let mut text = String::new();
+                    host.metrics(&mut text);
+                    drop(reply.try_send(counted(text)));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What the reactor drives: a replica and its client protocol, without a socket in sight.
+//!
+//! A [`Host`] has three sides, one for each kind of counterpart; each part of the reactor sees only
+//! the side that it serves.
+
+use std::os::fd::BorrowedFd;
+
+use quorate_core::{
+    effect::Refusal,
+    node_id::{Member, NodeId},
+    record::Class,
+    time::Time,
+};
+use quorate_replica::{
+    Probed,
+    front::{Front, Requests},
+    plane::{Plane, Turn},
+    pressure::Pressure,
+    status::{Addresses, Status, TuningReport},
+    tuner::Setting,
+};
+use quorate_wire::{Frame, Join, Lane, RefusalCode};
+
+/// The clocks of one turn. Read by the reactor only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Now {
+    /// Monotonic, since the reactor was made.
+    pub time: Time,
+    /// Unix time in milliseconds.
+    pub wall_ms: u64,
+}
+
+impl Now {
+    /// This moment, with a way to speak to peers.
+    pub fn turn(self, plane: &mut dyn Plane) -> Turn<'_> {
+        Turn {
+            time: self.time,
+            wall_ms: self.wall_ms,
+            plane,
+        }
+    }
+}
+
+/// A peer that can be talked to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerUp {
+    /// Who.
+    pub member: Member,
+    /// Its process start.
+    pub boot: u32,
+    /// Where it listens.
+    pub addresses: Addresses,
+}
+
+/// What the founder wrote down; the owned form of [`quorate_wire::Founding`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Founded {
+    /// The group's id.
+    pub cluster: u128,
+    /// The group's class.
+    pub class: Class,
+    /// The group's store, as on the command line.
+    pub store: String,
+    /// The first members and where they listen for peers.
+    pub members: Vec<(NodeId, String)>,
+}
+
+/// Why a node may not join.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// For programs.
+    pub code: RefusalCode,
+    /// For people.
+    pub reason: String,
+}
+
+/// The side of a host that peers see.
+pub trait PeerSide {
+    /// A peer's control lane is up. Called again, after `peer_down`, when it reconnects.
+    fn peer_up(&mut self, now: Now, peer: &PeerUp);
+
+    /// The peer is gone.
+    fn peer_down(&mut self, now: Now, node: NodeId);
+
+    /// A frame from a peer whose handshake is done.
+    fn frame(&mut self, turn: &mut Turn<'_>, from: Member, lane: Lane, frame: Frame<'_>);
+
+    /// A node without a cluster asks for the founding record.
+    fn admit(&mut self, join: Join) -> Result<Founded, Refused>;
+}
+
+/// The side of a host that clients see: its front.
+pub trait ClientSide {
+    /// The protocol that the clients speak.
+    type Front: Front;
+
+    /// The front, to look at.
+    fn front(&self) -> &Self::Front;
+
+    /// The front, for calls that ask nothing of the replica.
+    fn front_mut(&mut self) -> &mut Self::Front;
+
+    /// The front, and what it asks of the replica at this moment.
+    fn front_and_requests(&mut self, now: Now) -> (&mut Self::Front, impl Requests);
+
+    /// How full the host is of what clients asked for. While it is [`Pressure::High`], and until
+    /// it is [`Pressure::Low`] again, no client is read.
+    fn pressure(&self) -> Pressure;
+}
+
+/// Something that an operator wants done.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Order {
+    /// Try whether a linearizable read is served here now; ends with [`Outcome::Probed`]. One
+    /// attempt at a time: ordered again before its end, it is the same attempt.
+    Probe,
+    /// Hand leadership to this node, or to the most advanced follower; ends with
+    /// [`Outcome::Transferred`].
+    Transfer(Option<NodeId>),
+    /// Hold batch and window at these values until then; `None` ends that. Takes effect at once.
+    Hold(Option<Setting>, Time),
+}
+
+/// How an [`Order`] ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// What the attempt to read met.
+    Probed(Probed),
+    /// The new leader, or why leadership stayed.
+    Transferred(Result<NodeId, Refusal>),
+}
+
+/// The side of a host that its operators see.
+pub trait OperatorSide {
+    /// What this node is.
+    fn status(&self) -> Status;
+
+    /// What batch and window are, and why.
+    fn tuning(&self) -> TuningReport;
+
+    /// Appends the host's metrics in the text format of Prometheus.
+    fn metrics(&self, out: &mut String);
+
+    /// Begins what an operator wants done.
+    fn order(&mut self, now: Now, order: Order);
+
+    /// The next outcome of what was ordered; each is told once.
+    fn next_outcome(&mut self) -> Option<Outcome>;
+}
+
+/// One replica with its front. All calls come from the reactor's thread and return without waiting.
+///
+/// One turn calls, in this order: the sides, for what arrived; `poll`; then the peers' queues are
+/// sent; then `submit`; then what the clients get; then `end_turn`. So what a leader says is on its
+/// way before its own write begins (design §5).
+pub trait Host: PeerSide + ClientSide + OperatorSide {
+    /// Collects completions of the log, runs what is due, decides what to say.
+    fn poll(&mut self, turn: &mut Turn<'_>);
+
+    /// Hands what has gathered to the log.
+    fn submit(&mut self, now: Now);
+
+    /// The turn is over, and took until `now`. When `poll` has to be called at the latest; a time
+    /// that has passed means at once.
+    fn end_turn(&mut self, now: Time) -> Option<Time>;
+
+    /// Descriptors that become readable when the log, or an applying thread, has news. Asked once.
+    /// `poll` makes them unreadable again.
+    fn wake_fds(&self) -> Vec<BorrowedFd<'_>>;
+
+    /// Take nothing new, finish what was accepted.
+    fn stop(&mut self, now: Now);
+
+    /// Whether everything accepted is finished, the log's mark of a clean stop included.
+    fn stopped(&self) -> bool;
+}

@@ -1,0 +1,16 @@
+//! A node without its sockets: who it is, how it starts, and what a reactor drives.
+//!
+//! Nothing here has a clock, a thread or a socket, so that the reactor and the simulator run the same
+//! lines.
+#![forbid(unsafe_code)]
+
+pub mod founding;
+pub mod host;
+pub mod identity;
+#[cfg(test)]
+mod identity_tests;
+pub mod listener;
+mod metrics;
+mod node_host;
+
+pub use node_host::NodeHost;

@@ -1,0 +1,21 @@
+//! Who hears what a node says of itself.
+
+use quorate_core::time::Time;
+use quorate_replica::{events::Event, tuner::Change};
+
+/// Hears of a node between its turns; nothing that it does with it comes back to the node. In
+/// production it writes lines for operators.
+pub trait Listener {
+    /// Something is wrong, said again and again in words of its own until it ends.
+    fn notice(&mut self, notice: &str);
+
+    /// Batch and window are other ones now.
+    fn change(&mut self, change: &Change);
+
+    /// Something happened. `leads_never`: why no leader can ever be elected, if the event is that
+    /// there is none and that is so.
+    fn event(&mut self, now: Time, event: &Event, leads_never: Option<&str>);
+
+    /// The turn is over.
+    fn end_turn(&mut self, now: Time);
+}

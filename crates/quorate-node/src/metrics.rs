@@ -1,0 +1,195 @@
+//! The node's metrics in the text format of Prometheus.
+
+use std::fmt::{Display, Write as _};
+
+use quorate_core::effect::Role;
+use quorate_disk::Disk;
+use quorate_replica::{Replica, service::StateMachine, status::Status};
+
+/// Appends everything that a replica says about itself.
+pub(crate) fn render<D: Disk, S: StateMachine>(
+    replica: &Replica<D, S>,
+    status: &Status,
+    clients: (usize, usize),
+    out: &mut String,
+) {
+    gauges(status, clients, out);
+    counters(replica, out);
+}
+
+fn gauges(status: &Status, (connections, held_bytes): (usize, usize), out: &mut String) {
+    let voting = !matches!(status.role, Role::Learner);
+    gauge(
+        out,
+        "leading",
+        "Whether this node leads.",
+        u8::from(status.role == Role::Leader),
+    );
+    gauge(
+        out,
+        "leader_known",
+        "Whether a leader is known.",
+        u8::from(status.leader.is_some()),
+    );
+    gauge(
+        out,
+        "voting",
+        "Whether this node has a vote.",
+        u8::from(voting),
+    );
+    gauge(
+        out,
+        "healthy",
+        "Whether this node reports no error.",
+        u8::from(status.error.is_none()),
+    );
+    gauge(
+        out,
+        "era",
+        "Number of the configuration in force.",
+        status.era.0,
+    );
+    gauge(
+        out,
+        "ballot_round",
+        "Round of the ballot led or followed.",
+        status.ballot.round,
+    );
+    gauge(
+        out,
+        "decided_slots",
+        "Every slot below is decided.",
+        status.decided_to.0,
+    );
+    gauge(
+        out,
+        "applied_slots",
+        "Every slot below is applied.",
+        status.applied_to.0,
+    );
+    gauge(
+        out,
+        "durable_slots",
+        "Every slot below is durable here.",
+        status.durable_to.0,
+    );
+    gauge(
+        out,
+        "log_bytes",
+        "Size of the log on disk.",
+        status.log_bytes,
+    );
+    let disk = status.disk;
+    if let Some(rate) = disk.log_bytes_per_second {
+        let help = "Growth of the log over the last minute.";
+        gauge(out, "log_growth_bytes_per_second", help, rate);
+    }
+    if let Some(free) = disk.free_bytes {
+        gauge(out, "disk_free_bytes", "Room that the log has left.", free);
+    }
+    gauge(out, "connections", "Client connections.", connections);
+    gauge(
+        out,
+        "client_held_bytes",
+        "Memory for replies and requests of clients.",
+        held_bytes,
+    );
+    head(
+        out,
+        "peer_connected",
+        "Whether a node can be talked to.",
+        "gauge",
+    );
+    for peer in &status.peers {
+        let (node, connected) = (peer.member.node, u8::from(peer.connected));
+        let _ = writeln!(out, "quorate_peer_connected{{node=\"{node}\"}} {connected}");
+    }
+    head(
+        out,
+        "peer_lag_slots",
+        "How far a node is behind; known to the leader.",
+        "gauge",
+    );
+    for peer in &status.peers {
+        if let Some(lag) = peer.lag {
+            let _ = writeln!(
+                out,
+                "quorate_peer_lag_slots{{node=\"{}\"}} {lag}",
+                peer.member.node
+            );
+        }
+    }
+}
+
+/// Counters whose field is their name.
+macro_rules! totals {
+    ($out:expr, $prefix:literal, $from:expr, { $($field:ident: $help:literal,)+ }) => {{
+        let from = $from;
+        $(
+            let name = concat!($prefix, stringify!($field), "_total");
+            head($out, name, $help, "counter");
+            let _ = writeln!($out, "quorate_{name} {}", from.$field);
+        )+
+    }};
+}
+
+fn counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String) {
+    totals!(out, "", replica.counters(), {
+        commands_accepted: "Commands taken from clients of this node.",
+        commands_busy: "Commands refused because a queue was full.",
+        requests_timed_out: "Commands and reads that ran out of time.",
+        replies_dropped: "Commands whose reply was dropped because too many waited.",
+        batches_formed: "Own batches formed.",
+        batches_repeated: "Own batches offered again.",
+        batches_applied: "Batches decided and executed here.",
+        commands_applied: "Commands executed here.",
+        batches_skipped: "Decided batches that had been executed before.",
+        forwards_taken: "Batches of other nodes proposed here.",
+        forwards_refused: "Batches of other nodes not taken.",
+        frames_mismatched: "Frames dropped because they contradict themselves.",
+        frames_overload: "Frames dropped because a queue was full.",
+        sends_dropped: "Frames that the network had no room for.",
+        payloads_fetched: "Payloads asked for with a fetch.",
+        slots_served: "Slots sent to peers that are behind.",
+        reads_asked: "Linearizable reads asked for.",
+        reads_confirmed: "Confirmations that the reads shared.",
+        reads_in_order: "Reads that ran between commands of their connection, without a confirmation.",
+        applied_from_log: "Entries applied from the log instead of memory.",
+        alarms: "Rules of the protocol found broken; each needs a person.",
+    });
+    gauge(
+        out,
+        "log_ready_bytes",
+        "Log space made ahead of need.",
+        replica.log().spare_bytes(),
+    );
+    totals!(out, "disk_", replica.log().counters(), {
+        writes: "Writes into log segments; one per commit.",
+        flushes: "Flushes of log segments; one per commit.",
+        write_bytes: "Bytes written into log segments.",
+        reads: "Reads of the log after the start.",
+        prepared: "Segments prepared.",
+        segment_waits: "Of those, how many a write had to wait for.",
+    });
+    totals!(out, "slow_", replica.slow_paths(), {
+        campaigns: "Phase 1 started.",
+        rewrites: "Votes that replaced older ones.",
+        gaps: "Proposals that came before what precedes them.",
+        busy: "Proposals refused for lack of room.",
+        missing_bytes: "Proposals that came without their bytes.",
+        rewinds: "Times that a leader went back to send again.",
+        catchups: "Times that decided values were asked for.",
+    });
+}
+
+fn gauge(out: &mut String, name: &str, help: &str, value: impl Display) {
+    head(out, name, help, "gauge");
+    let _ = writeln!(out, "quorate_{name} {value}");
+}
+
+fn head(out: &mut String, name: &str, help: &str, kind: &str) {
+    let _ = writeln!(
+        out,
+        "# HELP quorate_{name} {help}\n# TYPE quorate_{name} {kind}"
+    );
+}

@@ -1,0 +1,285 @@
+//! What the reactor drives: a replica with its service, a front, and the folder's identity.
+
+use std::{
+    collections::BTreeMap,
+    os::fd::{AsFd, BorrowedFd},
+};
+
+use quorate_core::{
+    node_id::{Incarnation, Member, NodeId},
+    record::Class,
+    time::Time,
+};
+use quorate_disk::Disk;
+use quorate_replica::{
+    Replica,
+    events::Event,
+    front::{Front, Requests},
+    plane::Turn,
+    pressure::Pressure,
+    service::StateMachine,
+    status::{Status, TuningReport},
+};
+use quorate_wire::{Frame, Join, Lane, RefusalCode};
+
+use crate::{
+    founding::list_hash,
+    host::{
+        ClientSide, Founded, Host, Now, OperatorSide, Order, Outcome, PeerSide, PeerUp, Refused,
+    },
+    identity::{Identity, IdentityError},
+    listener::Listener,
+    metrics,
+};
+
+/// A node without its sockets.
+pub struct NodeHost<D: Disk, S: StateMachine, F> {
+    replica: Replica<D, S>,
+    front: F,
+    identity: Identity,
+    /// Readable when the front has something to poll for.
+    wake: Option<Box<dyn AsFd>>,
+    /// The incarnation in which each node was met last. A hello proves nothing, so a higher one counts
+    /// only until the node itself is back.
+    incarnations: BTreeMap<NodeId, Incarnation>,
+    listener: Box<dyn Listener>,
+    /// When the last turn was.
+    time: Time,
+}
+
+impl<D: Disk, S: StateMachine, F: Front> NodeHost<D, S, F> {
+    /// Joins the parts of a node that was opened.
+    pub fn new(
+        replica: Replica<D, S>,
+        front: F,
+        identity: Identity,
+        listener: Box<dyn Listener>,
+    ) -> Self {
+        let own = identity.member();
+        let incarnations = BTreeMap::from([(own.node, own.incarnation)]);
+        Self {
+            replica,
+            front,
+            identity,
+            wake: None,
+            incarnations,
+            listener,
+            time: Time(0),
+        }
+    }
+
+    /// The front is polled when this descriptor becomes readable, too.
+    #[must_use]
+    pub fn woken_by(mut self, wake: impl AsFd + 'static) -> Self {
+        self.wake = Some(Box::new(wake));
+        self
+    }
+
+    /// Who this node is.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// [volatile-4] After the reactor's end: everything is written; says so durably.
+    pub fn finish(mut self) -> Result<(), IdentityError> {
+        if self.replica.stopped_cleanly() {
+            self.identity.mark_clean()
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Why no leader can ever be elected, if that is so: too many members came back without their
+    /// votes ([volatile-1]), and the quorum that remains cannot decide to take them in again.
+    fn lost_quorum(&self, status: &Status) -> Option<String> {
+        if status.class != Class::Volatile || status.leader.is_some() {
+            return None;
+        }
+        let voters = || status.peers.iter().filter(|peer| peer.weight > 0);
+        let remembers = |member: Member| {
+            let met = self.incarnations.get(&member.node);
+            met.is_none_or(|met| *met <= member.incarnation)
+        };
+        let total: u64 = voters().map(|peer| u64::from(peer.weight)).sum();
+        let left: u64 = voters()
+            .filter(|peer| remembers(peer.member))
+            .map(|peer| u64::from(peer.weight))
+            .sum();
+        (left * 2 <= total && total > 0).then(|| {
+            "too many members of this volatile cluster stopped uncleanly and have forgotten their \
+             votes: no leader can be elected; what was acknowledged may be lost: stop all nodes and \
+             start a new cluster in empty folders"
+                .to_owned()
+        })
+    }
+}
+
+impl<D: Disk, S: StateMachine, F: Front> PeerSide for NodeHost<D, S, F> {
+    fn peer_up(&mut self, now: Now, peer: &PeerUp) {
+        let Member { node, incarnation } = peer.member;
+        self.incarnations.insert(node, incarnation);
+        self.replica
+            .peer_up(now.time, peer.member, peer.boot, peer.addresses.clone());
+    }
+
+    fn peer_down(&mut self, now: Now, node: NodeId) {
+        self.replica.peer_down(now.time, node);
+    }
+
+    fn frame(&mut self, turn: &mut Turn<'_>, from: Member, _: Lane, frame: Frame<'_>) {
+        self.replica
+            .on_frame(turn.time, turn.wall_ms, from, frame, turn.plane);
+    }
+
+    fn admit(&mut self, join: Join) -> Result<Founded, Refused> {
+        let refused = |code, reason: String| Err(Refused { code, reason });
+        let founding = self.identity.founding();
+        let members = &founding.members;
+        if members.keys().next() != Some(&founding.node) {
+            let reason = format!("node {} did not found this cluster", founding.node);
+            return refused(RefusalCode::NotFounder, reason);
+        }
+        if !members.contains_key(&join.node) {
+            let reason = format!("node {} is not a member of this cluster", join.node);
+            return refused(RefusalCode::UnknownNode, reason);
+        }
+        if join.node == founding.node {
+            let reason = format!("node {} is the founder itself", join.node);
+            return refused(RefusalCode::DuplicateNode, reason);
+        }
+        if join.list_hash != list_hash(members) {
+            let reason = "its --cluster differs from the founder's".to_owned();
+            return refused(RefusalCode::ListDiffers, reason);
+        }
+        let founded = Founded {
+            cluster: founding.cluster,
+            class: founding.class,
+            store: founding.store.clone(),
+            members: members
+                .iter()
+                .map(|(node, address)| (*node, address.clone()))
+                .collect(),
+        };
+        match self.identity.admit(join.node, join.nonce) {
+            Ok(()) => Ok(founded),
+            Err(error @ IdentityError::AlreadyAdmitted { .. }) => {
+                refused(RefusalCode::DuplicateNode, error.to_string())
+            }
+            // Worth another attempt.
+            Err(error) => refused(RefusalCode::Other(0), error.to_string()),
+        }
+    }
+}
+
+impl<D: Disk, S: StateMachine, F: Front> ClientSide for NodeHost<D, S, F> {
+    type Front = F;
+
+    fn front(&self) -> &F {
+        &self.front
+    }
+
+    fn front_mut(&mut self) -> &mut F {
+        &mut self.front
+    }
+
+    fn front_and_requests(&mut self, now: Now) -> (&mut F, impl Requests) {
+        (
+            &mut self.front,
+            self.replica.requests(now.time, now.wall_ms),
+        )
+    }
+
+    fn pressure(&self) -> Pressure {
+        self.replica.pressure()
+    }
+}
+
+impl<D: Disk, S: StateMachine, F: Front> OperatorSide for NodeHost<D, S, F> {
+    fn status(&self) -> Status {
+        let mut status = self.replica.status(self.time);
+        if let Some(why) = self.lost_quorum(&status) {
+            status.error = Some(why);
+        }
+        status
+    }
+
+    fn tuning(&self) -> TuningReport {
+        self.replica.tuning()
+    }
+
+    fn metrics(&self, out: &mut String) {
+        let clients = (self.front.connections(), self.front.held_bytes());
+        metrics::render(&self.replica, &self.status(), clients, out);
+    }
+
+    fn order(&mut self, now: Now, order: Order) {
+        match order {
+            Order::Probe => self.replica.probe(now.time),
+            Order::Transfer(to) => self.replica.transfer(now.time, to),
+            Order::Hold(setting, until) => self.replica.hold_setting(now.time, setting, until),
+        }
+    }
+
+    fn next_outcome(&mut self) -> Option<Outcome> {
+        let probed = self.replica.take_probe().map(Outcome::Probed);
+        probed.or_else(|| {
+            let transferred = self.replica.take_transfer_result();
+            transferred.map(Outcome::Transferred)
+        })
+    }
+}
+
+impl<D: Disk, S: StateMachine, F: Front> Host for NodeHost<D, S, F> {
+    fn poll(&mut self, turn: &mut Turn<'_>) {
+        let (time, wall_ms) = (turn.time, turn.wall_ms);
+        self.time = time;
+        let (front, mut requests) = self.front_and_requests(Now { time, wall_ms });
+        front.poll(&mut requests);
+        drop(requests);
+        self.replica
+            .poll(time, wall_ms, turn.plane, &mut self.front);
+        // Replies that are there go to their connections.
+        while self.replica.deliver(time, wall_ms, &mut self.front) {}
+    }
+
+    fn submit(&mut self, now: Now) {
+        self.replica.submit(now.time);
+    }
+
+    fn end_turn(&mut self, now: Time) -> Option<Time> {
+        let wake_at = self.replica.end_turn(now);
+        if let Some(notice) = self.replica.next_notice(now) {
+            self.listener.notice(&notice);
+        }
+        while let Some(change) = self.replica.next_change() {
+            self.listener.change(&change);
+        }
+        while let Some(event) = self.replica.next_event() {
+            let never = match event {
+                Event::NoLeader { .. } => self.lost_quorum(&self.replica.status(now)),
+                _ => None,
+            };
+            self.listener.event(now, &event, never.as_deref());
+        }
+        self.listener.end_turn(now);
+        wake_at
+    }
+
+    fn wake_fds(&self) -> Vec<BorrowedFd<'_>> {
+        let front = self.wake.as_ref().map(|wake| wake.as_fd());
+        self.replica
+            .log()
+            .wait_fd()
+            .into_iter()
+            .chain(front)
+            .collect()
+    }
+
+    fn stop(&mut self, now: Now) {
+        self.replica.stop(now.time);
+    }
+
+    fn stopped(&self) -> bool {
+        self.replica.is_stopped() && self.front.open_requests() == 0
+    }
+}

@@ -1,0 +1,55 @@
+//! What must hold for any bytes that an identity file may have.
+
+use std::{fs, path::Path};
+
+use quorate_node::identity::{Expected, Identity, peek};
+
+/// As they are, and with the checksum at the end made right.
+pub(crate) fn check(bytes: &[u8]) {
+    // In memory where there is such a place: saving syncs.
+    let memory = Path::new("/dev/shm");
+    let folder = if memory.is_dir() {
+        tempfile::tempdir_in(memory)
+    } else {
+        tempfile::tempdir()
+    };
+    let folder = folder.expect("a folder of our own");
+    read(folder.path(), bytes);
+    read(folder.path(), &sealed(bytes));
+}
+
+fn read(folder: &Path, bytes: &[u8]) {
+    fs::write(folder.join("identity"), bytes).expect("a file of our own");
+    let peeked = peek(folder);
+    let mut identity = match Identity::open(folder, &Expected::default()) {
+        Ok(identity) => identity,
+        Err(error) => {
+            assert!(!error.to_string().is_empty() && !error.hint().is_empty());
+            assert_eq!(peeked, Err(error), "both readers say the same");
+            return;
+        }
+    };
+    let (founding, boot) = (identity.founding().clone(), identity.boot());
+    assert_eq!(peeked.as_ref(), Ok(&founding), "both readers say the same");
+    // The next start counts, and what was read is what is written.
+    let last = identity.begin_boot();
+    assert_eq!(last.is_err(), boot == u32::MAX, "{last:?}");
+    let (incarnation, admitted) = (identity.incarnation(), identity.admitted().clone());
+    drop(identity);
+    let again = Identity::open(folder, &Expected::default()).expect("what was saved opens");
+    assert_eq!(again.founding(), &founding);
+    assert_eq!(again.boot(), boot.saturating_add(1));
+    assert_eq!(
+        (again.incarnation(), again.admitted()),
+        (incarnation, &admitted)
+    );
+}
+
+/// What stands before the last line that begins with `checksum`, with the line that it needs.
+fn sealed(bytes: &[u8]) -> Vec<u8> {
+    let mark = b"checksum ";
+    let at = bytes.windows(mark.len()).rposition(|window| window == mark);
+    let covered = &bytes[..at.unwrap_or(bytes.len())];
+    let line = format!("checksum {:08x}\n", crc32c::crc32c(covered));
+    [covered, line.as_bytes()].concat()
+}

@@ -1,0 +1,266 @@
+//! A node as a child process: spawned, waited for, killed on every way out.
+//!
+//! Used by `quorate demo`, by the benches, and by the tests of real processes.
+
+use std::{
+    env, fs,
+    io::{self, BufRead as _, BufReader, Read as _},
+    net::TcpListener,
+    os::unix::process::CommandExt as _,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{
+        atomic::{AtomicU32, Ordering},
+        mpsc::{RecvTimeoutError, channel},
+    },
+    thread,
+    time::Duration,
+};
+
+/// Ports that nodes of a demo or a test get: below those of outgoing connections.
+const FIRST_PORT: u16 = 10_000;
+const PORTS: u16 = 22_000;
+/// Lines of a log that a message shows.
+const LAST_LINES: usize = 5;
+/// How long a node may take until it listens.
+const READY_WAIT: Duration = Duration::from_secs(30);
+
+/// How a node is started.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// The `quorate` binary.
+    pub program: PathBuf,
+    /// Its data folder.
+    pub data: PathBuf,
+    /// All other flags.
+    pub flags: Vec<String>,
+    /// Where its log lines go.
+    pub stderr: PathBuf,
+    /// It dies with the thread that started it.
+    pub tied: bool,
+}
+
+/// Where a node listens, as its first line says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ready {
+    /// Its id.
+    pub node: u32,
+    /// Where clients connect.
+    pub client: String,
+    /// Where peers connect.
+    pub peer: String,
+    /// Where operators connect.
+    pub admin: String,
+}
+
+/// A running node; killed when dropped.
+#[derive(Debug)]
+pub struct NodeProcess {
+    /// The process.
+    pub child: Child,
+    /// How it was started.
+    pub spec: Spec,
+    /// Where it listens; empty before [`Self::wait_ready`].
+    pub ready: Ready,
+    kept: bool,
+}
+
+impl NodeProcess {
+    /// Starts it; it may not listen yet.
+    pub fn spawn(spec: Spec) -> io::Result<Self> {
+        let stderr = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(&spec.stderr)?;
+        let mut command = Command::new(&spec.program);
+        // The caller's settings are not the node's; only the level of its log is.
+        for (name, _) in env::vars_os() {
+            let name = name.to_string_lossy();
+            if name.starts_with("QUORATE_") && name != "QUORATE_LOG" {
+                command.env_remove(&*name);
+            }
+        }
+        if spec.tied {
+            command.env("QUORATE_DIES_WITH_PARENT", std::process::id().to_string());
+        }
+        command
+            .arg("start")
+            .arg("--data")
+            .arg(&spec.data)
+            .args(&spec.flags)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(stderr)
+            // A terminal's interrupt is for whoever started it, which then ends its nodes.
+            .process_group(0);
+        let child = command.spawn()?;
+        Ok(Self {
+            child,
+            spec,
+            ready: Ready::default(),
+            kept: false,
+        })
+    }
+
+    /// Waits until it says that it listens.
+    pub fn wait_ready(&mut self) -> io::Result<()> {
+        let stdout = self.child.stdout.take();
+        let stdout = stdout.ok_or_else(|| io::Error::other("it was waited for before"))?;
+        let (sender, lines) = channel();
+        thread::spawn(move || {
+            let mut reader = BufReader::new(stdout);
+            let mut line = String::new();
+            if reader.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+                let _ = sender.send(line);
+            }
+            // Whatever else it prints must not fill the pipe.
+            let _ = io::copy(&mut reader, &mut io::sink());
+        });
+        let line = match lines.recv_timeout(READY_WAIT) {
+            Ok(line) => line,
+            Err(RecvTimeoutError::Timeout) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "it does not get ready",
+                ));
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                let status = self.child.wait()?;
+                let said = self.last_words();
+                return Err(io::Error::other(format!("it ended with {status}: {said}")));
+            }
+        };
+        self.ready = parse_ready(&line)
+            .ok_or_else(|| io::Error::other(format!("its first line is {:?}", line.trim_end())))?;
+        Ok(())
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The end of what it logged; if it found itself wrong, what it found.
+    pub fn last_words(&self) -> String {
+        let mut text = String::new();
+        let opened = fs::File::open(&self.spec.stderr);
+        let _ = opened.and_then(|mut file| file.read_to_string(&mut text));
+        let lines: Vec<&str> = text.trim_end().lines().collect();
+        let panicked = lines.iter().position(|line| line.contains("panicked at"));
+        let from = panicked.unwrap_or(lines.len().saturating_sub(LAST_LINES));
+        let to = lines.len().min(from + LAST_LINES);
+        lines[from..to].join(" | ")
+    }
+
+    /// SIGKILL, and waits until it is gone.
+    pub fn kill(&mut self) -> io::Result<ExitStatus> {
+        self.child.kill()?;
+        self.child.wait()
+    }
+
+    /// Starts the same again after it ended.
+    pub fn restart(&mut self) -> io::Result<()> {
+        let next = Self::spawn(self.spec.clone())?;
+        *self = next;
+        self.wait_ready()
+    }
+
+    /// Whether it goes on when this process ends.
+    pub const fn is_kept(&self) -> bool {
+        self.kept
+    }
+
+    /// It goes on when this process ends.
+    pub fn keep(&mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for NodeProcess {
+    fn drop(&mut self) {
+        if !self.kept {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+fn parse_ready(line: &str) -> Option<Ready> {
+    let mut words = line.split_whitespace();
+    if words.next()? != "ready" {
+        return None;
+    }
+    let mut field = |name: &str| {
+        let (key, value) = words.next()?.split_once('=')?;
+        (key == name).then(|| value.to_owned())
+    };
+    Some(Ready {
+        node: field("node")?.parse().ok()?,
+        client: field("client")?,
+        peer: field("peer")?,
+        admin: field("admin")?,
+    })
+}
+
+/// A port that nobody listens on, and that the kernel gives to no outgoing connection: those come
+/// from 32768 up, and one of them would be in the way of a node that comes back to its port.
+pub fn free_port() -> io::Result<u16> {
+    /// Where the search begins differs between processes that search at the same time.
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let start = std::process::id().wrapping_mul(7919);
+    for _ in 0..PORTS {
+        let step = NEXT.fetch_add(1, Ordering::Relaxed);
+        let place = start.wrapping_add(step) % u32::from(PORTS);
+        let port = FIRST_PORT + u16::try_from(place).unwrap_or(0);
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    Err(io::Error::new(
+        io::ErrorKind::AddrInUse,
+        "no free port on 127.0.0.1",
+    ))
+}
+
+/// How the nodes of a cluster on loopback are started: node 1 first. `flags` are for all of them.
+pub fn cluster(
+    program: &Path,
+    folder: &Path,
+    nodes: u32,
+    tied: bool,
+    flags: &[&str],
+) -> io::Result<Vec<Spec>> {
+    let address = |_| Ok(format!("127.0.0.1:{}", free_port()?));
+    // Ports for peers, clients and operators, fixed so that a node comes back where it was. All
+    // are chosen before one is used: two equal ones are impossible only while none is taken.
+    let places: Vec<Vec<String>> = (0..nodes)
+        .map(|_| (0..3).map(address).collect::<io::Result<_>>())
+        .collect::<io::Result<_>>()?;
+    let list: Vec<String> = (1..)
+        .zip(&places)
+        .map(|(node, at)| format!("{node}={}", at[0]))
+        .collect();
+    let list = list.join(",");
+    let spec = |(node, at): (u32, &Vec<String>)| {
+        let own = [
+            ("--node", node.to_string()),
+            ("--cluster", list.clone()),
+            ("--peer", at[0].clone()),
+            ("--client", at[1].clone()),
+            ("--admin", at[2].clone()),
+        ];
+        let own = own
+            .into_iter()
+            .flat_map(|(flag, value)| [flag.to_owned(), value]);
+        Spec {
+            program: program.to_owned(),
+            data: folder.join(format!("node-{node}")),
+            flags: own
+                .chain(flags.iter().map(|flag| (*flag).to_owned()))
+                .collect(),
+            stderr: folder.join(format!("node-{node}.log")),
+            tied,
+        }
+    };
+    Ok((1..).zip(&places).map(spec).collect())
+}

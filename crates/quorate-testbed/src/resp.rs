@@ -1,0 +1,132 @@
+//! A connection of a client that never repeats anything: every reply, or the lack of one, is seen.
+
+use std::{
+    io::{self, BufRead as _, BufReader, Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    time::Duration,
+};
+
+/// A connection that takes longer was not made.
+const CONNECT: Duration = Duration::from_millis(500);
+/// Longer than a node lets a command wait, and longer than a pause.
+const SILENCE: Duration = Duration::from_millis(2500);
+/// The largest reply of the commands that are sent here.
+const REPLY_BYTES_MAX: usize = 16 << 20;
+
+/// What a node answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// `+OK` and the like.
+    Simple(String),
+    /// `:1`
+    Number(i64),
+    /// `$…`
+    Bulk(String),
+    /// `$-1` or `*-1`
+    Nothing,
+    /// `*…`
+    Array(Vec<Self>),
+    /// Its first word says what became of the command.
+    Error(String),
+}
+
+impl Reply {
+    /// The number, if it is one.
+    pub const fn number(&self) -> Option<i64> {
+        match self {
+            Self::Number(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// The text, if it is one.
+    pub fn text(self) -> Option<String> {
+        match self {
+            Self::Simple(text) | Self::Bulk(text) => Some(text),
+            _ => None,
+        }
+    }
+}
+
+/// An open connection.
+#[derive(Debug)]
+pub struct Link {
+    stream: BufReader<TcpStream>,
+}
+
+impl Link {
+    /// Connects to `HOST:PORT`, an address.
+    pub fn connect(address: &str) -> io::Result<Self> {
+        let address: SocketAddr = address.parse().map_err(io::Error::other)?;
+        let stream = TcpStream::connect_timeout(&address, CONNECT)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(SILENCE))?;
+        stream.set_write_timeout(Some(SILENCE))?;
+        Ok(Self {
+            stream: BufReader::new(stream),
+        })
+    }
+
+    /// Sends all commands at once.
+    pub fn send(&mut self, commands: &[&[&str]]) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        for command in commands {
+            write!(bytes, "*{}\r\n", command.len())?;
+            for word in *command {
+                write!(bytes, "${}\r\n{word}\r\n", word.len())?;
+            }
+        }
+        self.stream.get_mut().write_all(&bytes)
+    }
+
+    /// The next reply.
+    pub fn receive(&mut self) -> io::Result<Reply> {
+        let line = self.line()?;
+        let (kind, rest) = line.split_at_checked(1).ok_or_else(|| strange(&line))?;
+        let number = || rest.parse::<i64>().map_err(|_| strange(&line));
+        match kind {
+            "+" => Ok(Reply::Simple(rest.to_owned())),
+            "-" => Ok(Reply::Error(rest.to_owned())),
+            ":" => Ok(Reply::Number(number()?)),
+            "$" | "*" if number()? < 0 => Ok(Reply::Nothing),
+            "$" => self.bulk(usize::try_from(number()?).map_err(io::Error::other)?),
+            "*" => (0..number()?)
+                .map(|_| self.receive())
+                .collect::<io::Result<_>>()
+                .map(Reply::Array),
+            _ => Err(strange(&line)),
+        }
+    }
+
+    /// Sends a command and waits for its reply.
+    pub fn ask(&mut self, command: &[&str]) -> io::Result<Reply> {
+        self.send(&[command])?;
+        self.receive()
+    }
+
+    fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        let mut bounded = self.stream.by_ref().take(REPLY_BYTES_MAX as u64);
+        bounded.read_line(&mut line)?;
+        let text = line.strip_suffix("\r\n");
+        // Nothing, or the beginning of a line: the connection is closed.
+        text.map(str::to_owned)
+            .ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+
+    fn bulk(&mut self, length: usize) -> io::Result<Reply> {
+        if length > REPLY_BYTES_MAX {
+            return Err(strange(&format!("${length}")));
+        }
+        let mut bytes = vec![0; length + 2];
+        self.stream.read_exact(&mut bytes)?;
+        bytes.truncate(length);
+        String::from_utf8(bytes)
+            .map(Reply::Bulk)
+            .map_err(io::Error::other)
+    }
+}
+
+fn strange(line: &str) -> io::Error {
+    io::Error::other(format!("not a reply: {line:?}"))
+}
