@@ -353,8 +353,8 @@ impl Identity {
         };
         let node = expected.node.map(|node| node.to_string());
         differs("node", stored.node.to_string(), node)?;
-        let class = expected.class.map(|class| class_name(class).to_owned());
-        differs("durability", class_name(stored.class).to_owned(), class)?;
+        let class = expected.class.map(|class| class.name().to_owned());
+        differs("durability", stored.class.name().to_owned(), class)?;
         differs("store", stored.store.clone(), expected.store.clone())
     }
 
@@ -547,13 +547,6 @@ fn read(folder: &Path) -> Result<State, IdentityError> {
     decode(&text).map_err(|reason| IdentityError::Damaged { file, reason })
 }
 
-fn class_name(class: Class) -> &'static str {
-    match class {
-        Class::Volatile => "volatile",
-        Class::Durable => "durable",
-    }
-}
-
 /// What would not survive being written as lines.
 fn check(founding: &Founding) -> Result<(), &'static str> {
     let plain = |text: &str| {
@@ -582,7 +575,7 @@ fn encode(state: &State) -> String {
     line(format_args!("{FIRST_LINE}"));
     line(format_args!("cluster {:032x}", founding.cluster));
     line(format_args!("node {}", founding.node));
-    line(format_args!("durability {}", class_name(founding.class)));
+    line(format_args!("durability {}", founding.class.name()));
     line(format_args!("store {}", founding.store));
     line(format_args!("boot {}", state.boot));
     line(format_args!("incarnation {}", state.incarnation.0));
