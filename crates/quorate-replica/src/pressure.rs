@@ -15,11 +15,11 @@ const BYTES_MIN: usize = 4 << 20;
 /// How full this node's queues of requests are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pressure {
-    /// Clients may be read, whoever waited first.
+    /// All clients may be read.
     Low,
-    /// Who is being read may go on.
-    Some,
-    /// Nobody should be read: there is work for a while.
+    /// Clients that are being read may go on.
+    Medium,
+    /// No client should be read: there is work for a while.
     High,
 }
 
@@ -29,7 +29,7 @@ impl Pressure {
         if waits > bound {
             Self::High
         } else if waits > bound / 2 {
-            Self::Some
+            Self::Medium
         } else {
             Self::Low
         }
@@ -91,8 +91,8 @@ mod tests {
         let expected = [
             Pressure::Low,
             Pressure::Low,
-            Pressure::Some,
-            Pressure::Some,
+            Pressure::Medium,
+            Pressure::Medium,
             Pressure::High,
         ];
         assert_eq!(levels, expected);
