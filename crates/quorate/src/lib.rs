@@ -24,15 +24,15 @@ mod sync;
 
 pub use descriptors::{Descriptors, raise_descriptor_limit};
 pub use embedded::{Builder, Embedded, NotDone};
-pub use error::Error;
+pub use error::{Error, STOPPED};
 pub use folder::{Folder, random};
-pub use node::{Opening, STOPPED, Starter, open};
+pub use node::{Opening, Starter, open};
 pub use quorate_core::{node_id::NodeId, record::Class, slot::Slot};
-pub use quorate_node::NodeHost;
+pub use quorate_node::{NodeHost, identity::class_name};
 pub use quorate_replica::{
     Probed,
     front::Failure,
     service::{CommandId, MetaChange, StateMachine},
     status::Status,
 };
-pub use settings::{Settings, class_name};
+pub use settings::Settings;
