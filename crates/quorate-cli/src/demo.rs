@@ -12,13 +12,16 @@ use std::{
 };
 
 use clap::Args;
+use quorate_admin::{
+    look::look,
+    view::{Answer, ClusterView},
+};
 use quorate_testbed::process::{NodeProcess, cluster};
 use serde::Serialize;
 
 use crate::{
     output::{Exit, Output, Problem, progress, table},
-    signals, status,
-    view::{Answer, ClusterView},
+    signals,
 };
 use load::{Load, Written};
 
@@ -305,7 +308,7 @@ impl Demo {
     ) -> Result<T, Problem> {
         let until = Instant::now() + PATIENCE;
         loop {
-            if let Some(met) = status::look(&self.admins)
+            if let Some(met) = look(&self.admins)
                 .ok()
                 .and_then(|cluster| condition(&cluster))
             {

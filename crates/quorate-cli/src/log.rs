@@ -7,6 +7,7 @@ use std::{
 };
 
 use clap::{Args, Subcommand};
+use quorate_admin::error::error_json;
 use quorate_core::{record::Record, slot::SlotRange};
 use quorate_disk::{Place, ReadOnlyFolder};
 use quorate_log::{
@@ -19,7 +20,7 @@ use quorate_node::{LockedFolder, identity::IdentityError};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
-use crate::output::{Exit, Output, Problem, error_json, is_read, print};
+use crate::output::{Exit, Output, Problem, is_read, print};
 
 /// What to do with the log.
 #[derive(Clone, Debug, Subcommand)]

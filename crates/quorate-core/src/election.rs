@@ -23,6 +23,8 @@ pub struct Election {
     heard: Option<Time>,
     /// When to try, or to try again.
     deadline: Time,
+    /// When a leader asked this node to take over, last.
+    told_at: Option<Time>,
     /// Failed attempts since a leader was last heard of.
     attempts: u32,
     /// A pre-vote under way, and who granted it.
@@ -45,6 +47,7 @@ impl Election {
             leader: None,
             heard: None,
             deadline: Time(0),
+            told_at: None,
             attempts: 0,
             pre_vote: None,
             round_seen: (Era(0), 0),
@@ -139,6 +142,16 @@ impl Election {
     pub fn attempt(&mut self, now: Time) {
         self.attempts = self.attempts.saturating_add(1);
         self.rearm(now);
+    }
+
+    /// The leader asked this node to take over.
+    pub fn told_to_lead(&mut self, now: Time) {
+        self.told_at = Some(now);
+    }
+
+    /// Whether a leader asked this node to take over less than `within_us` ago.
+    pub fn was_told_within(&self, now: Time, within_us: u64) -> bool {
+        self.told_at.is_some_and(|at| now.since_us(at) < within_us)
     }
 
     /// Somebody told of this ballot.

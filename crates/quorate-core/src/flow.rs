@@ -37,12 +37,32 @@ pub struct Peer {
 }
 
 /// All other nodes, in order of their ids.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Peers {
     list: Vec<Peer>,
+    /// They were told that slots below are decided.
+    announced_to: Slot,
 }
 
 impl Peers {
+    /// Nobody is known; nobody needs to be told of decisions below `announced_to`.
+    pub fn new(announced_to: Slot) -> Self {
+        Self {
+            list: Vec::new(),
+            announced_to,
+        }
+    }
+
+    /// Slots below are decided, as they were told.
+    pub fn announced_to(&self) -> Slot {
+        self.announced_to
+    }
+
+    /// They are told now that slots below are decided.
+    pub fn announced(&mut self, decided_to: Slot) {
+        self.announced_to = decided_to;
+    }
+
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &Peer> {
         self.list.iter()

@@ -244,6 +244,29 @@ impl Leading {
     pub fn ballot(&self) -> Ballot {
         self.tally.ballot()
     }
+
+    /// The votes of this ballot, if they still count.
+    pub fn tally_of(&mut self, ballot: Ballot) -> Option<&mut Tally> {
+        if self.tally.ballot() == ballot {
+            return Some(&mut self.tally);
+        }
+        let before = self.before.as_mut();
+        before.filter(|tally| tally.ballot() == ballot)
+    }
+
+    /// Slots below are decided: what was kept for them has served.
+    pub fn drop_below(&mut self, decided_to: Slot) {
+        self.tally.drop_below(decided_to);
+        if let Some(tally) = self.before.as_mut() {
+            tally.drop_below(decided_to);
+            if tally.is_empty() {
+                self.before = None;
+            }
+        }
+        if self.changing.is_some_and(|slot| slot < decided_to) {
+            self.changing = None;
+        }
+    }
 }
 
 /// [cast-1] Disjoint sets L, R of members other than `leader` with L ∪ {leader} a phase-1 quorum

@@ -233,6 +233,8 @@ pub struct Learner {
     decided_to: Slot,
     eras: Eras,
     lost: Lost,
+    /// Decided in this process, and not readable any more: the first such slot.
+    missing: Option<Slot>,
 }
 
 impl Learner {
@@ -242,6 +244,7 @@ impl Learner {
             decided_to,
             eras,
             lost,
+            missing: None,
         }
     }
 
@@ -258,6 +261,25 @@ impl Learner {
     /// What a damaged log has lost and was not learned again yet.
     pub fn lost(&self) -> &Lost {
         &self.lost
+    }
+
+    /// Values from here on cannot be read back, though they were decided in this process; `None`: all
+    /// can.
+    pub fn miss(&mut self, first: Option<Slot>) {
+        self.missing = first;
+    }
+
+    /// [disk-8] Whether every value that this node ever decided is here. A node that lacks one learns,
+    /// and votes above; it answers no 1A for what it lost, and does not campaign: it could not tell
+    /// the values of slots that it knows to be decided, and nobody else might know that they are.
+    pub fn is_whole(&self) -> bool {
+        self.lost.is_empty() && self.missing.is_none()
+    }
+
+    /// [catch-1] Slots below are decided, and their values can be read back.
+    pub fn holds_to(&self) -> Slot {
+        let first = self.missing.unwrap_or(self.decided_to);
+        first.min(self.decided_to)
     }
 
     /// [disk-8] These slots are lost too, as far as they were decided in an earlier process (all of

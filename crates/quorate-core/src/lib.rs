@@ -24,8 +24,8 @@
 //! # Reading order
 //!
 //! 1. [`message`], [`input`], [`effect`]: everything that can be said, can happen, can be done.
-//! 2. **Safety**: [`acceptor`] (promises and votes), [`durable`] (when they may be spoken),
-//!    [`leader`] (phase 1 and the choice of value), [`learner`] (counting in slot order),
+//! 2. **Safety**: [`acceptor`] (promises and votes) with [`voted`], [`durable`] (when they may be spoken),
+//!    [`rounds`] (the choice of a ballot), [`leader`] (phase 1 and the choice of value), [`learner`] (counting in slot order),
 //!    [`lost`] (what a damaged log must learn again), [`reconfigure`] with [`configuration`] and
 //!    [`quorum`] (who counts).
 //! 3. **Liveness**: [`election`], [`flow`], [`catchup`], [`reads`], [`transfer`], [`waiting`].
@@ -100,6 +100,7 @@ pub mod quorum;
 pub mod reads;
 pub mod reconfigure;
 pub mod record;
+pub mod rounds;
 pub mod slot;
 pub mod time;
 pub mod transfer;

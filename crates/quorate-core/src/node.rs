@@ -15,17 +15,18 @@ mod proposing;
 mod reading;
 mod recovered;
 mod status;
+mod timers;
 mod timing;
+mod told;
 mod voting;
 
-pub use recovered::Recovered;
-
+pub use self::recovered::Recovered;
+use self::{timers::Timers, told::Told};
 use crate::{
     acceptor::Acceptor,
-    ballot::Ballot,
     catchup::Catchup,
     durable::Pending,
-    effect::{Alarm, Effect, Effects, Role},
+    effect::{Alarm, Effect, Effects},
     election::Election,
     explanation::End,
     flow::Peers,
@@ -36,11 +37,11 @@ use crate::{
     node_id::Member,
     reads::{Asked, Reads},
     reconfigure::Eras,
-    slot::Slot,
+    rounds::Rounds,
     time::Time,
     transfer::Transfer,
     value::mix,
-    voted::Run,
+    voted::Voted,
     waiting::Waiting,
 };
 
@@ -71,18 +72,10 @@ pub struct Node {
     acceptor: Acceptor,
     pending: Pending,
     learner: Learner,
-    /// Decided in this process, and not readable any more: as `Input::Missing` said.
-    missing: Option<Slot>,
+    voted: Voted,
+    rounds: Rounds,
     phase1: Option<Phase1>,
     leading: Option<Leading>,
-    /// The highest ballot of its own that it recorded ([ballot-2]).
-    spoken: Ballot,
-    /// The acceptor's votes in the newest ballot,
-    run: Run,
-    /// and how far they are on stable storage.
-    run_durable_to: Slot,
-    /// Slots below are decided or voted for, by records on stable storage.
-    durable_to: Slot,
     // Liveness.
     election: Election,
     peers: Peers,
@@ -91,17 +84,8 @@ pub struct Node {
     reads: Reads,
     asked: Asked,
     transfer: Option<Transfer>,
-    /// When a leader asked this node to take over, last.
-    token_at: Option<Time>,
-    /// Followers were told that slots below are decided.
-    announced_to: Slot,
-    next_heartbeat: Time,
-    /// When those who have not answered a 1A are asked again. Apart from `next_heartbeat`, which a
-    /// leader that moves to another ballot of its own keeps pushing on ([cast-2]).
-    next_phase1a: Time,
-    started: bool,
-    told_role: (Role, Option<Ballot>),
-    told_wake: Time,
+    timers: Timers,
+    told: Told,
 }
 
 impl Node {
@@ -147,28 +131,20 @@ impl Node {
             acceptor,
             pending: Pending::new(class, options.inflight_max + 2),
             learner: Learner::new(decided_to, Eras::new(era, configuration, previous), lost),
-            missing: None,
+            voted: Voted::new(durable_to),
+            rounds: Rounds::new(options.member, hard.spoken),
             phase1: None,
             leading: None,
-            spoken: hard.spoken,
-            run: Run::default(),
-            run_durable_to: Slot(0),
-            durable_to,
             election,
-            peers: Peers::default(),
+            peers: Peers::new(decided_to),
             // [disk-8] What was decided here once is decided somewhere.
             catchup: Catchup::starting_at(hard.decided_to),
             waiting: Waiting::default(),
             reads: Reads::default(),
             asked: Asked::starting_at(mix(options.seed)),
             transfer: None,
-            token_at: None,
-            announced_to: decided_to,
-            next_heartbeat: Time(0),
-            next_phase1a: Time(0),
-            started: false,
-            told_role: (Role::Follower, None),
-            told_wake: Time(0),
+            timers: Timers::default(),
+            told: Told::default(),
             options,
         }
     }
@@ -189,7 +165,7 @@ impl Node {
             Input::Persisted(seq) => self.on_persisted(seq),
             Input::StorageFailed => self.on_storage_failed(now, effects),
             Input::Lost(range) => self.on_lost(range),
-            Input::Missing(first) => self.missing = first,
+            Input::Missing(first) => self.learner.miss(first),
             Input::Connected(member) => self.on_connected(member, effects),
             Input::Disconnected(node) => self.on_disconnected(now, node, effects),
             Input::Read(token) => self.on_read(now, token, effects),
@@ -257,17 +233,12 @@ impl Node {
 
     /// Tells the caller what changed about this node: its role, and when it wants to be woken.
     fn tell(&mut self, effects: &mut Effects) {
-        let role = (self.role(), self.election.leader_ballot());
-        if role != self.told_role {
-            self.told_role = role;
-            effects.push(Effect::Role {
-                role: role.0,
-                leader: role.1,
-            });
+        let (role, leader) = (self.role(), self.election.leader_ballot());
+        if self.told.is_news(role, leader) {
+            effects.push(Effect::Role { role, leader });
         }
         let wake = self.wake_at();
-        if wake != self.told_wake {
-            self.told_wake = wake;
+        if self.told.is_other_time(wake) {
             effects.push(Effect::WakeAt(wake));
         }
     }

@@ -16,6 +16,16 @@ pub enum Class {
     Durable,
 }
 
+impl Class {
+    /// As it stands in files, flags and documents: `durable` or `volatile`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Durable => "durable",
+            Self::Volatile => "volatile",
+        }
+    }
+}
+
 /// One thing to remember. Appended in the order in which the core emits them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Record {

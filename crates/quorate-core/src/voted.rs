@@ -1,4 +1,5 @@
-//! What this acceptor has voted for in the newest ballot, as one cumulative run ([p2-6]).
+//! What this acceptor has voted for, as one cumulative run of the newest ballot ([p2-6]), and how
+//! much of it is on stable storage.
 
 use crate::{
     ballot::Ballot,
@@ -18,6 +19,83 @@ pub struct Run {
     pub to: Slot,
     /// The ballot's prefix sum at `to`, by the votes cast here.
     pub check: u64,
+}
+
+/// This acceptor's votes in the newest ballot, and how far its log is on stable storage.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Voted {
+    run: Run,
+    /// How far the run is on stable storage.
+    run_durable_to: Slot,
+    /// Slots below are decided or voted for, by records on stable storage.
+    durable_to: Slot,
+}
+
+impl Voted {
+    /// No votes in this process; the log holds everything below `durable_to`.
+    pub fn new(durable_to: Slot) -> Self {
+        Self {
+            run: Run::default(),
+            run_durable_to: Slot(0),
+            durable_to,
+        }
+    }
+
+    /// The votes in the newest ballot.
+    pub fn run(&self) -> &Run {
+        &self.run
+    }
+
+    /// How far the votes in the newest ballot are on stable storage.
+    pub fn run_durable_to(&self) -> Slot {
+        self.run_durable_to
+    }
+
+    /// How far the votes in `ballot` are, volatile and durable; slot 0 for none.
+    pub fn in_ballot(&self, ballot: Ballot) -> (Slot, Slot) {
+        if self.run.ballot == ballot {
+            (self.run.to, self.run_durable_to)
+        } else {
+            (Slot(0), Slot(0))
+        }
+    }
+
+    /// Slots below are decided or voted for, by records on stable storage.
+    pub fn durable_to(&self) -> Slot {
+        self.durable_to
+    }
+
+    /// A vote was cast: the run is this one now. Its record is not on stable storage yet.
+    pub fn cast(&mut self, run: Run) {
+        if !run.same_as(&self.run) {
+            self.run_durable_to = run.from;
+        }
+        self.run = run;
+    }
+
+    /// The records of this run are on stable storage. Returns whether it is the newest.
+    pub fn persisted(&mut self, run: &Run) -> bool {
+        if run.from <= self.durable_to {
+            self.durable_to = self.durable_to.max(run.to);
+        }
+        let newest = run.same_as(&self.run);
+        if newest {
+            self.run_durable_to = run.to;
+        }
+        newest
+    }
+
+    /// Records of decisions up to here are on stable storage.
+    pub fn decisions_persisted(&mut self, to: Slot) {
+        self.durable_to = self.durable_to.max(to);
+    }
+
+    /// A run that began ahead of what was decided here may have been caught up with.
+    pub fn join_run(&mut self) {
+        if self.run.from <= self.durable_to {
+            self.durable_to = self.durable_to.max(self.run_durable_to);
+        }
+    }
 }
 
 /// What a proposal means for the run.

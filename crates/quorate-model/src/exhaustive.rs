@@ -42,6 +42,9 @@ pub struct Bounds {
     pub depth: usize,
     /// States to visit at most.
     pub states: usize,
+    /// Threads that visit them. With one, the order does not depend on time: a search that the depth
+    /// alone cuts off counts as many states for equal behaviour.
+    pub threads: usize,
 }
 
 /// A world, and what is left of the bounds.
@@ -118,12 +121,12 @@ impl Bounds {
     /// Explores; panics with the path if a property breaks.
     pub fn check(self) -> Report {
         let name = self.name;
-        let (depth, states) = (self.depth, self.states);
+        let (depth, states, threads) = (self.depth, self.states, self.threads);
         let checker = self
             .checker()
             .target_max_depth(depth)
             .target_state_count(states)
-            .threads(2)
+            .threads(threads)
             .spawn_bfs()
             .join();
         if let Some(path) = checker.discovery("nothing breaks") {
@@ -281,6 +284,7 @@ pub fn small() -> Vec<Bounds> {
         change: false,
         depth: 64,
         states: 200_000,
+        threads: 2,
     };
     vec![
         Bounds {
@@ -327,6 +331,17 @@ pub fn small() -> Vec<Bounds> {
             ..base
         },
     ]
+}
+
+/// The small bounds, cut off by the number of actions alone, to compare counts of states.
+pub fn to_depth(depth: usize) -> Vec<Bounds> {
+    let cut = |bounds| Bounds {
+        depth,
+        states: usize::MAX,
+        threads: 1,
+        ..bounds
+    };
+    small().into_iter().map(cut).collect()
 }
 
 /// The same with more of everything: minutes, gigabytes.

@@ -11,7 +11,7 @@ use quorate_wire::{Join, NO_CLUSTER};
 use crate::{
     home::Home,
     host::Founded,
-    identity::{Expected, Founding, Identity, IdentityError, class_name},
+    identity::{Expected, Founding, Identity, IdentityError},
 };
 
 /// What the operator asks for at the first start.
@@ -120,8 +120,8 @@ impl<H: Home> Joining<H> {
         if let Some(class) = class.filter(|class| *class != founded.class) {
             return Err(JoiningError::Differs {
                 what: "durability",
-                theirs: class_name(founded.class).to_owned(),
-                ours: class_name(class).to_owned(),
+                theirs: founded.class.name().to_owned(),
+                ours: class.name().to_owned(),
             });
         }
         if let Some(store) = store.as_ref().filter(|store| **store != founded.store) {

@@ -14,8 +14,8 @@ use quorate_core::{
 };
 use quorate_disk::{Segment, SmallFiles, made, sealed};
 
+pub use self::error::IdentityError;
 use self::text::{check, decode, encode};
-pub use self::{error::IdentityError, text::class_name};
 use crate::home::Home;
 
 /// The name of the file.
@@ -134,8 +134,8 @@ impl<H: Home> Identity<H> {
         };
         let node = expected.node.map(|node| node.to_string());
         differs("node", stored.node.to_string(), node)?;
-        let class = expected.class.map(|class| class_name(class).to_owned());
-        differs("durability", class_name(stored.class).to_owned(), class)?;
+        let class = expected.class.map(|class| class.name().to_owned());
+        differs("durability", stored.class.name().to_owned(), class)?;
         differs("store", stored.store.clone(), expected.store.clone())
     }
 

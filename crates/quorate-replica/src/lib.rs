@@ -47,63 +47,45 @@
 //!
 //! # Reading order
 //!
-//! Ports: [`service`], [`front`], [`plane`]. The loop: [`replica`], `ingress`, `egress`. What it
-//! lends out: `origin`, `gather`, `batch`, `payloads`, `apply`, [`sessions`], `reads`, `completions`.
-//! How large a batch and how many in flight: `tuning`.
-//! What happens while the service cannot work: `tend`.
-//! When somebody is behind: `catchup`, `serving`, `fetches`, `repair`, `log_reads`. Start and end:
-//! [`open`], `lifecycle`. What people hear of it: [`status`], [`events`], `watch`, `pursuit`, `probe`.
-//! Every queue's capacity: [`limits`].
+//! Ports: [`service`], [`front`], [`plane`]. The loop: [`replica`], with `replica/ingress` and
+//! `replica/egress`. What it joins, in the order of a command: `proposing`, `storing`, `contents`,
+//! `applying`, `completions`. Reads: `reading`. How large a batch and how many in flight: `tuning`.
+//! When somebody is behind: `catching_up`. Start and end: [`open`], `ending`. What people hear of it:
+//! [`status`], `observing`. Every queue's capacity: [`limits`].
 #![forbid(unsafe_code)]
 
-mod apply;
-mod batch;
-mod catchup;
+mod applying;
+mod catching_up;
 mod completions;
+mod contents;
 pub mod counters;
-mod digest;
-mod egress;
-pub mod events;
-mod fetches;
-mod forwarded;
+mod ending;
 pub mod front;
-mod gather;
-mod ingress;
-mod lifecycle;
 pub mod limits;
-mod log_reads;
+mod observing;
 pub mod open;
-mod origin;
-mod pace;
-mod payloads;
 pub mod plane;
 pub mod pressure;
-mod probe;
-mod promise;
-mod pursuit;
-mod reads;
-mod repair;
+mod proposing;
+mod reading;
 pub mod replica;
-pub mod requests;
 pub mod seldom;
 pub mod service;
-mod serving;
-pub mod sessions;
 pub mod status;
-mod tend;
+mod storing;
 pub mod testing;
 mod tuning;
-mod watch;
 
+pub use applying::sessions;
 pub use completions::Ended;
 pub use front::{Front, Requests};
 pub use limits::Limits;
+pub use observing::events;
 pub use open::{OpenError, ReplicaOptions, Timeouts};
 pub use plane::Plane;
-pub use probe::Probed;
 /// How batch and window are chosen.
 pub use quorate_tuner as tuner;
-pub use replica::Replica;
-pub use requests::Requester;
+pub use reading::probe::Probed;
+pub use replica::{Replica, requests::Requester};
 pub use service::{CommandId, StateMachine};
 pub use status::{Status, TuningReport};

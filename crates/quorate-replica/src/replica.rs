@@ -4,6 +4,10 @@
 //! completions, flushes the plane's buffers, and then calls [`Replica::submit`]: the leader sends
 //! before it writes, so that nobody waits for two disks in a row.
 
+pub(crate) mod egress;
+mod ingress;
+pub(crate) mod requests;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use quorate_core::{
@@ -22,32 +26,32 @@ use quorate_tuner::{Change, Setting};
 use quorate_wire::{Frame, Lane, encode, header::HEADER_BYTES};
 
 use crate::{
-    apply::{Applier, Listeners, Next},
+    applying::applier::{Applier, Listeners, Next},
+    applying::health::Tended,
+    catching_up::repair::Repair,
+    catching_up::serving::{History, Serving},
     completions::Completions,
+    contents::fetches::Fetches,
+    contents::payloads::{Payload, Payloads},
     counters::Counters,
-    egress::RETRY_MS,
-    events::Events,
-    fetches::Fetches,
-    forwarded::Forwarded,
+    ending::Stop,
     front::Front,
-    lifecycle::Stop,
     limits::Limits,
-    log_reads::{LogReads, Purpose},
+    observing::events::Events,
+    observing::promises::Promises,
+    observing::watch::Watch,
     open::largest_command,
-    origin::{Landed, Offer, Origin},
-    payloads::{Payload, Payloads},
     plane::Plane,
-    probe::{Probe, Probed},
-    promise::Promises,
-    reads::Reads,
-    repair::Repair,
-    requests::Requester,
+    proposing::forwarded::Forwarded,
+    proposing::origin::{Offer, Origin},
+    reading::confirmations::Reads,
+    reading::probe::{Probe, Probed},
+    replica::egress::RETRY_MS,
+    replica::requests::Requester,
     service::{Metadata, StateMachine},
-    serving::{History, Serving},
     status::{Addresses, TuningReport},
-    tend::Tended,
+    storing::reads::{LogReads, Purpose},
     tuning::Tuning,
-    watch::Watch,
 };
 
 /// How often the leader asks its service for what is due.
@@ -126,7 +130,6 @@ pub struct Replica<D: Disk, S: StateMachine> {
     pub(crate) counters: Counters,
     // How fast.
     pub(crate) tuning: Tuning,
-    pub(crate) landed: Vec<Landed>,
 }
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
@@ -224,12 +227,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     pub fn end_turn(&mut self, now: Time) -> Option<Time> {
         self.watch(now);
         let wake_by = self.wake_at(now);
-        let mut landed = std::mem::take(&mut self.landed);
-        self.origin.take_landed(&mut landed);
-        for landed in &landed {
-            self.tuning.on_landed(now, landed);
+        for completed in self.origin.take_completed() {
+            self.tuning.on_completed(now, &completed);
         }
-        self.landed = landed;
         let (waiting, in_flight) = self.origin.queued();
         let totals = self.origin.totals();
         let setting = self
@@ -654,10 +654,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Everything that this replica counts.
     pub fn counters(&self) -> Counters {
-        let (batches_formed, batches_repeated) = (self.origin.formed(), self.origin.repeated());
         Counters {
-            batches_formed,
-            batches_repeated,
+            batches_formed: self.origin.totals().batches,
+            batches_repeated: self.origin.repeated(),
             ..self.counters
         }
     }

@@ -28,7 +28,7 @@ pub use error::{Error, STOPPED};
 pub use folder::{Folder, random};
 pub use node::{Opening, Starter, open};
 pub use quorate_core::{node_id::NodeId, record::Class, slot::Slot};
-pub use quorate_node::{NodeHost, identity::class_name};
+pub use quorate_node::NodeHost;
 pub use quorate_replica::{
     Probed,
     front::Failure,

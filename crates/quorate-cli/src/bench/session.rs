@@ -9,14 +9,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use quorate_admin::{look::look, view::Answer};
 use quorate_bench::wan::Profile;
 use quorate_testbed::process::{NodeProcess, cluster};
 
 use super::wan::Network;
 use crate::{
     output::{Exit, Problem},
-    signals, status,
-    view::Answer,
+    signals,
 };
 
 const NODES: u32 = 3;
@@ -177,7 +177,7 @@ impl Cluster {
             .collect();
         let began = Instant::now();
         loop {
-            let view = status::look(&admins)?;
+            let view = look(&admins)?;
             let nodes = || view.nodes.iter().filter_map(Answer::view);
             let agreed = nodes().all(|node| node.leader == view.leader);
             if let Some(leader) = view.leader.filter(|_| agreed) {

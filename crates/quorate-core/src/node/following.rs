@@ -108,7 +108,7 @@ impl Node {
         if beat.ballot >= self.acceptor.promised() {
             self.follow_leader(now, beat.ballot, effects);
         }
-        if self.run.voted_to(beat.ballot) > beat.decided_to {
+        if self.voted.run().voted_to(beat.ballot) > beat.decided_to {
             // The leader does not know yet what this node voted for: the answer may be lost, and
             // behind the last proposal no later one says the same.
             self.report_run(effects);
@@ -116,8 +116,8 @@ impl Node {
         let reply = HeartbeatReply {
             ballot: beat.ballot,
             promised: self.acceptor.promised(),
-            decided_to: self.holds_to(),
-            voted_to: self.run.voted_to(beat.ballot),
+            decided_to: self.learner.holds_to(),
+            voted_to: self.voted.run().voted_to(beat.ballot),
             sent_to: beat.sent_to,
             read_round: beat.read_round,
         };

@@ -128,11 +128,11 @@ impl Node {
     ) {
         let stands = self.election.leader_ballot() == Some(ballot) && ballot.node == from;
         let free = self.leading.is_none() && self.phase1.is_none();
-        if stands && free && self.may_lead() && self.is_whole() {
+        if stands && free && self.may_lead() && self.learner.is_whole() {
             self.election.rearm(now);
             let why = Campaign::HandedOver { by: from };
             self.campaign(Asked::Everybody, why, effects);
-            self.token_at = Some(now);
+            self.election.told_to_lead(now);
         }
     }
 
@@ -141,8 +141,8 @@ impl Node {
     pub(super) fn records_by_token(&self, now: Time) -> bool {
         let stage = self.phase1.as_ref().map(|phase1| phase1.stage);
         let asked = self
-            .token_at
-            .is_some_and(|at| now.since_us(at) < self.transfer_patience_us());
+            .election
+            .was_told_within(now, self.transfer_patience_us());
         asked && matches!(stage, Some(Stage::Recording(_)))
     }
 }

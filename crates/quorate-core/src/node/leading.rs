@@ -17,9 +17,9 @@ impl Node {
     /// Tells everybody that this node leads, and asks for what keeps it leading.
     pub(super) fn heartbeat(&mut self, now: Time, effects: &mut Effects) {
         let Some(leading) = &self.leading else { return };
-        self.next_heartbeat = now.plus_ms(self.options.heartbeat_ms);
+        self.timers.heartbeat_sent(now, self.options.heartbeat_ms);
         let (ballot, decided_to) = (leading.ballot(), self.learner.decided_to());
-        self.announced_to = decided_to;
+        self.peers.announced(decided_to);
         let read_round = self.reads.round();
         for peer in self.peers.iter().filter(|peer| peer.connected) {
             let beat = Heartbeat {

@@ -14,39 +14,12 @@ use crate::{
     value::Value,
 };
 
-/// Rounds that one incarnation may use in an era before it would meet those of the next.
-const ROUNDS_PER_INCARNATION: u32 = 1 << 20;
-
 impl Node {
-    /// [ballot-2] A node that may have forgotten a round of its own stays above all of them. `None`
-    /// after so many incarnations that there are no rounds left.
-    fn rounds_forgotten(&self) -> Option<u32> {
-        let incarnation = self.options.member.incarnation.0;
-        incarnation.checked_mul(ROUNDS_PER_INCARNATION)
-    }
-
-    /// [ballot-1] Whether this node can never campaign again, in any era.
-    pub fn is_out_of_rounds(&self) -> bool {
-        self.rounds_forgotten().is_none()
-    }
-
     /// The next ballot of this node, if it may start one ([ballot-1], [ballot-3]).
     pub(super) fn next_ballot(&self) -> Option<Ballot> {
         let era = self.learner.eras().era();
-        let of = |ballot: Ballot| if ballot.era == era { ballot.round } else { 0 };
-        let promised = self.acceptor.promised();
-        let forgotten = self.rounds_forgotten()?;
-        let used = of(self.spoken)
-            .max(of(promised))
-            .max(self.election.round_seen(era))
-            .max(forgotten);
-        let round = used.checked_add(1)?;
-        let ballot = Ballot {
-            era,
-            round,
-            node: self.options.member.node,
-        };
-        (ballot > promised && ballot > self.spoken).then_some(ballot)
+        let seen = self.election.round_seen(era);
+        self.rounds.next(era, self.acceptor.promised(), seen)
     }
 
     /// Phase 1 begins: its round is recorded first, in every group ([ballot-2], [class-3]).
@@ -63,7 +36,7 @@ impl Node {
         }
         effects.slow.campaigns += 1;
         effects.explain(Explanation::Campaigns { ballot, why });
-        self.spoken = ballot;
+        self.rounds.speak(ballot);
         let record = self.pending.append(Record::Round { ballot }, effects);
         let from = self.learner.decided_to();
         if asked == Asked::Everybody {
@@ -160,7 +133,7 @@ impl Node {
         let Some(phase1) = self.phase1.as_ref().filter(|p| p.stage == Stage::Asking) else {
             return;
         };
-        self.next_phase1a = now.plus_ms(self.options.heartbeat_ms);
+        self.timers.phase1a_sent(now, self.options.heartbeat_ms);
         let (ballot, from) = (phase1.ballot, phase1.from);
         for peer in self.peers.iter() {
             let wanted = peer.connected && phase1.asks(peer.member.node);

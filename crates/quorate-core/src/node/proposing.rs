@@ -10,7 +10,6 @@ use crate::{
     message::{Message, Phase2a, Phase2b},
     node_id::{Member, NodeId},
     record::Class,
-    slot::Slot,
     time::Time,
     value::Value,
 };
@@ -94,7 +93,7 @@ impl Node {
         }
         let with_bytes = source == self.options.member.node && held;
         let message = self.phase2a(&proposal, with_bytes);
-        self.announced_to = message.decided_to;
+        self.peers.announced(message.decided_to);
         for peer in self.peers.iter_mut() {
             if peer.connected && peer.sent_to == proposal.range.from {
                 peer.sent_to = proposal.range.to;
@@ -106,7 +105,7 @@ impl Node {
         } else {
             self.wait(now, source, message, held, effects);
         }
-        let voted = self.run.voted_to(message.ballot) >= proposal.range.to;
+        let voted = self.voted.run().voted_to(message.ballot) >= proposal.range.to;
         if with_bytes && value.has_bytes() && !voted {
             // [value-3] The own vote comes later, and nobody else may have the bytes by then.
             effects.push(Effect::Fetch {
@@ -123,15 +122,15 @@ impl Node {
             .as_ref()
             .map(Leading::ballot)
             .unwrap_or_default();
-        let own = self.run.ballot == ballot;
+        let (own_volatile_to, own_durable_to) = self.voted.in_ballot(ballot);
         Phase2a {
             ballot,
             range: proposal.range,
             value: proposal.value,
             prefix: proposal.prefix,
             decided_to: self.learner.decided_to(),
-            own_volatile_to: if own { self.run.to } else { Slot(0) },
-            own_durable_to: if own { self.run_durable_to } else { Slot(0) },
+            own_volatile_to,
+            own_durable_to,
             with_bytes,
         }
     }
@@ -156,15 +155,7 @@ impl Node {
         let Some(leading) = self.leading.as_mut() else {
             return;
         };
-        let tally = if leading.tally.ballot() == vote.ballot {
-            &mut leading.tally
-        } else if let Some(before) = leading
-            .before
-            .as_mut()
-            .filter(|t| t.ballot() == vote.ballot)
-        {
-            before
-        } else {
+        let Some(tally) = leading.tally_of(vote.ballot) else {
             return;
         };
         if let Err(mismatch) = tally.vote(from, &vote, class) {
@@ -226,7 +217,11 @@ impl Node {
             return false;
         };
         let ballot = leading.ballot();
-        let voted_to = self.run.voted_to(ballot).max(self.learner.decided_to());
+        let voted_to = self
+            .voted
+            .run()
+            .voted_to(ballot)
+            .max(self.learner.decided_to());
         let casting = self.acceptor.promised() > ballot;
         if voted_to >= leading.tally.next() || casting || !self.waiting.is_empty() {
             return false;
@@ -242,25 +237,15 @@ impl Node {
                 self.wait(now, ballot.node, message, held, effects);
             }
         }
-        self.run.voted_to(ballot) > voted_to
+        self.voted.run().voted_to(ballot) > voted_to
     }
 
     /// What was kept for undecided slots has served.
     pub(super) fn drop_decided(&mut self) {
         let decided_to = self.learner.decided_to();
         self.acceptor.advance_floor(decided_to);
-        let Some(leading) = self.leading.as_mut() else {
-            return;
-        };
-        leading.tally.drop_below(decided_to);
-        if let Some(tally) = leading.before.as_mut() {
-            tally.drop_below(decided_to);
-            if tally.is_empty() {
-                leading.before = None;
-            }
-        }
-        if leading.changing.is_some_and(|slot| slot < decided_to) {
-            leading.changing = None;
+        if let Some(leading) = self.leading.as_mut() {
+            leading.drop_below(decided_to);
         }
     }
 
@@ -269,10 +254,10 @@ impl Node {
     pub(super) fn announce(&mut self, effects: &mut Effects) {
         let Some(leading) = &self.leading else { return };
         let decided_to = self.learner.decided_to();
-        if decided_to <= self.announced_to || !leading.tally.is_empty() {
+        if decided_to <= self.peers.announced_to() || !leading.tally.is_empty() {
             return;
         }
-        self.announced_to = decided_to;
+        self.peers.announced(decided_to);
         let ballot = leading.ballot();
         for node in self.peers.connected() {
             effects.send(node, Message::Decided { ballot, decided_to });

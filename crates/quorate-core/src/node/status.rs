@@ -18,17 +18,9 @@ use crate::{
 };
 
 impl Node {
-    /// [disk-8] Whether this node has every value that it ever decided. One that has not learns, and
-    /// votes above; it answers no 1A for what it lost, and does not campaign: it could not tell the
-    /// values of slots that it knows to be decided, and nobody else might know that they are.
-    pub(super) fn is_whole(&self) -> bool {
-        self.learner.lost().is_empty() && self.missing.is_none()
-    }
-
-    /// [catch-1] Slots below are decided, and their values are here.
-    pub(super) fn holds_to(&self) -> Slot {
-        let decided_to = self.learner.decided_to();
-        self.missing.map_or(decided_to, |slot| slot.min(decided_to))
+    /// [ballot-1] Whether this node can never campaign again, in any era.
+    pub fn is_out_of_rounds(&self) -> bool {
+        self.rounds.are_used_up()
     }
 
     /// Whether this node may lead ([aux-3]).
@@ -103,7 +95,7 @@ impl Node {
 
     /// Every slot below is decided, or voted for here, by records on stable storage.
     pub fn durable_to(&self) -> Slot {
-        self.durable_to
+        self.voted.durable_to()
     }
 
     /// The last record on stable storage.
@@ -118,7 +110,7 @@ impl Node {
 
     /// The votes in the newest ballot, for invariants.
     pub fn run(&self) -> &Run {
-        &self.run
+        self.voted.run()
     }
 
     /// Phase 2, while this node leads, for invariants.
@@ -136,7 +128,7 @@ impl Node {
     /// [disk-8] What was decided stays decided for the log, lost or not: below it votes are forgotten.
     pub fn hard_state(&self) -> HardState {
         HardState {
-            spoken: self.spoken,
+            spoken: self.rounds.spoken(),
             promised: self.acceptor.promised(),
             decided_to: self.pending.restates(self.acceptor.floor()),
             voted_to: self.acceptor.voted_to(),

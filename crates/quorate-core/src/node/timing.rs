@@ -14,10 +14,8 @@ use crate::{
 
 impl Node {
     pub(super) fn on_tick(&mut self, now: Time, effects: &mut Effects) {
-        // The caller woke this node as it was told to; it is told anew, whatever comes of it.
-        self.told_wake = Time(0);
-        if !self.started {
-            self.started = true;
+        self.told.woken();
+        if self.timers.start() {
             if self.leads_alone() {
                 self.campaign(Asked::Everybody, Campaign::Alone, effects);
             }
@@ -30,7 +28,7 @@ impl Node {
         } else {
             self.tick_following(now, effects);
         }
-        if self.is_asking() && now >= self.next_phase1a {
+        if self.is_asking() && now >= self.timers.phase1a() {
             self.send_phase1a(now, effects);
         }
     }
@@ -84,7 +82,7 @@ impl Node {
             self.phase1 = None;
             self.campaign(Asked::Everybody, Campaign::Untaught, effects);
         }
-        if now >= self.next_heartbeat {
+        if now >= self.timers.heartbeat() {
             self.reabsorb(now, effects);
             self.heartbeat(now, effects);
             self.repeat_token(effects);
@@ -105,7 +103,7 @@ impl Node {
             self.election.forget_leader(now);
         }
         self.election.attempt(now);
-        if !self.may_lead() || !self.is_whole() {
+        if !self.may_lead() || !self.learner.is_whole() {
             return;
         }
         if self.leads_alone() {
@@ -179,10 +177,10 @@ impl Node {
     pub(super) fn wake_at(&self) -> Time {
         let patience = self.election.patience_us();
         let turn = match &self.leading {
-            Some(_) => self.next_heartbeat,
+            Some(_) => self.timers.heartbeat(),
             None => self.election.deadline(),
         };
-        let phase1a = self.is_asking().then_some(self.next_phase1a);
+        let phase1a = self.is_asking().then_some(self.timers.phase1a());
         let behind = self.catchup.is_behind(self.learner.decided_to());
         let catchup = self
             .catchup

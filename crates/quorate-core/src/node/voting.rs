@@ -29,7 +29,7 @@ impl Node {
             return;
         }
         self.saw(from, ballot);
-        if !self.is_whole() && slot < self.acceptor.floor() {
+        if !self.learner.is_whole() && slot < self.acceptor.floor() {
             // [disk-8] Who asks does better with promises of others. Not answering is always safe.
             return;
         }
@@ -118,7 +118,7 @@ impl Node {
         held: bool,
         effects: &mut Effects,
     ) {
-        let (wanted, mut run) = match self.run.step(&m, self.learner.decided_to()) {
+        let (wanted, mut run) = match self.voted.run().step(&m, self.learner.decided_to()) {
             Step::Vote(range, run) => (range, run),
             Step::Repeat => return self.report_run(effects),
             Step::Gap => {
@@ -177,10 +177,7 @@ impl Node {
         };
         let record = self.pending.append(record, effects);
         effects.slow.rewrites += u64::from(self.acceptor.cast(m.ballot, range, m.value, record));
-        if !run.same_as(&self.run) {
-            self.run_durable_to = run.from;
-        }
-        self.run = run;
+        self.voted.cast(run);
         self.pending.park_vote(record, run);
         if self.pending.class() == Class::Volatile {
             self.report_run(effects);
@@ -240,11 +237,7 @@ impl Node {
         }
         let mut current = false;
         while let Some(run) = self.pending.next_durable_vote() {
-            if run.from <= self.durable_to {
-                self.durable_to = self.durable_to.max(run.to);
-            }
-            if run.same_as(&self.run) {
-                self.run_durable_to = run.to;
+            if self.voted.persisted(&run) {
                 current = true;
             } else if let Some(vote) = self.pending.vote(&run, run.to) {
                 // A run that a newer one has replaced: said once, as it ended.
@@ -255,18 +248,16 @@ impl Node {
             self.report_run(effects);
         }
         while let Some(to) = self.pending.next_durable_decision() {
-            self.durable_to = self.durable_to.max(to);
+            self.voted.decisions_persisted(to);
         }
-        // A run that began ahead of what was decided here has been caught up with.
-        if self.run.from <= self.durable_to {
-            self.durable_to = self.durable_to.max(self.run_durable_to);
-        }
+        self.voted.join_run();
     }
 
     /// Says how far this node's votes in the newest ballot are: to its leader only ([p2-7]).
     pub(super) fn report_run(&mut self, effects: &mut Effects) {
-        if let Some(vote) = self.pending.vote(&self.run, self.run_durable_to) {
-            self.speak_vote(self.run.ballot.node, vote, effects);
+        let run = *self.voted.run();
+        if let Some(vote) = self.pending.vote(&run, self.voted.run_durable_to()) {
+            self.speak_vote(run.ballot.node, vote, effects);
         }
     }
 

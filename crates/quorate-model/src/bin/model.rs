@@ -67,10 +67,13 @@ fn main() -> ExitCode {
         ["run", profile] => explore(profile, &arguments),
         ["exhaust"] => exhaust(exhaustive::small()),
         ["exhaust", "deep"] => exhaust(exhaustive::deep()),
+        ["exhaust", depth] if depth.parse::<usize>().is_ok() => {
+            exhaust(exhaustive::to_depth(depth.parse().unwrap_or_default()))
+        }
         _ => {
             println!(
                 "model run PROFILE|all [--from N] [--runs N] [--seconds N] [--only PROPERTY,...] \
-                 [--no-heal] [--go-on]\nmodel replay PROFILE SEED\nmodel exhaust [deep]"
+                 [--no-heal] [--go-on]\nmodel replay PROFILE SEED\nmodel exhaust [deep|ACTIONS]"
             );
             ExitCode::from(2)
         }

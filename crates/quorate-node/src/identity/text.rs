@@ -12,14 +12,6 @@ use super::{Founding, NODES_MAX, State};
 
 const FIRST_LINE: &str = "quorate identity 1";
 
-/// As on the command line and in messages.
-pub const fn class_name(class: Class) -> &'static str {
-    match class {
-        Class::Volatile => "volatile",
-        Class::Durable => "durable",
-    }
-}
-
 /// What would not survive being written as lines.
 pub(super) fn check(founding: &Founding) -> Result<(), &'static str> {
     let plain = |text: &str| {
@@ -48,7 +40,7 @@ pub(super) fn encode(state: &State) -> String {
     line(format_args!("{FIRST_LINE}"));
     line(format_args!("cluster {:032x}", founding.cluster));
     line(format_args!("node {}", founding.node));
-    line(format_args!("durability {}", class_name(founding.class)));
+    line(format_args!("durability {}", founding.class.name()));
     line(format_args!("store {}", founding.store));
     line(format_args!("boot {}", state.boot));
     line(format_args!("incarnation {}", state.incarnation.0));

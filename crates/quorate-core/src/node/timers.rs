@@ -1,0 +1,40 @@
+//! When this node is due to speak.
+
+use crate::time::Time;
+
+/// The times of what a node repeats.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Timers {
+    started: bool,
+    heartbeat: Time,
+    /// When those who have not answered a 1A are asked again. Apart from `heartbeat`, which a leader
+    /// that moves to another ballot of its own keeps pushing on ([cast-2]).
+    phase1a: Time,
+}
+
+impl Timers {
+    /// Whether this is the first time that the clock is told.
+    pub(super) fn start(&mut self) -> bool {
+        !core::mem::replace(&mut self.started, true)
+    }
+
+    /// When a leader speaks next.
+    pub(super) fn heartbeat(&self) -> Time {
+        self.heartbeat
+    }
+
+    /// A leader spoke.
+    pub(super) fn heartbeat_sent(&mut self, now: Time, every_ms: u64) {
+        self.heartbeat = now.plus_ms(every_ms);
+    }
+
+    /// When promises that are missing are asked for again.
+    pub(super) fn phase1a(&self) -> Time {
+        self.phase1a
+    }
+
+    /// Promises were asked for.
+    pub(super) fn phase1a_sent(&mut self, now: Time, every_ms: u64) {
+        self.phase1a = now.plus_ms(every_ms);
+    }
+}

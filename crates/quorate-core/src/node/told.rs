@@ -1,0 +1,36 @@
+//! What the caller was told about this node, so that only changes are told.
+
+use crate::{ballot::Ballot, effect::Role, time::Time};
+
+/// What was said last.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Told {
+    role: (Role, Option<Ballot>),
+    wake: Time,
+}
+
+impl Default for Told {
+    fn default() -> Self {
+        Self {
+            role: (Role::Follower, None),
+            wake: Time(0),
+        }
+    }
+}
+
+impl Told {
+    /// Whether this role, and the leader's ballot, are news.
+    pub(super) fn is_news(&mut self, role: Role, leader: Option<Ballot>) -> bool {
+        core::mem::replace(&mut self.role, (role, leader)) != (role, leader)
+    }
+
+    /// Whether the caller was to wake this node at another time.
+    pub(super) fn is_other_time(&mut self, wake: Time) -> bool {
+        core::mem::replace(&mut self.wake, wake) != wake
+    }
+
+    /// The caller woke this node as it was told to; it is told the next time again, whatever it is.
+    pub(super) fn woken(&mut self) {
+        self.wake = Time(0);
+    }
+}

@@ -1,0 +1,61 @@
+//! The rounds of a node's own ballots: none is ever used twice. Safety lives here.
+
+use crate::{
+    ballot::{Ballot, Era},
+    node_id::Member,
+};
+
+/// Rounds that one incarnation may use in an era before it would meet those of the next.
+const ROUNDS_PER_INCARNATION: u32 = 1 << 20;
+
+/// What decides on the next ballot of this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Rounds {
+    own: Member,
+    /// The highest ballot of its own that it recorded ([ballot-2]).
+    spoken: Ballot,
+}
+
+impl Rounds {
+    /// `own` recorded the ballot `spoken`, and no higher one of its own.
+    pub fn new(own: Member, spoken: Ballot) -> Self {
+        Self { own, spoken }
+    }
+
+    /// The highest ballot of its own that this node recorded.
+    pub fn spoken(&self) -> Ballot {
+        self.spoken
+    }
+
+    /// This ballot is recorded now.
+    pub fn speak(&mut self, ballot: Ballot) {
+        self.spoken = ballot;
+    }
+
+    /// [ballot-2] A node that may have forgotten a round of its own stays above all of them. `None`
+    /// after so many incarnations that there are no rounds left.
+    fn forgotten(&self) -> Option<u32> {
+        let incarnation = self.own.incarnation.0;
+        incarnation.checked_mul(ROUNDS_PER_INCARNATION)
+    }
+
+    /// [ballot-1] Whether this node can never campaign again, in any era.
+    pub fn are_used_up(&self) -> bool {
+        self.forgotten().is_none()
+    }
+
+    /// The next ballot of this node in `era`, if it may start one ([ballot-1], [ballot-3]): above
+    /// what it promised, and above every round `seen` of this era.
+    pub fn next(&self, era: Era, promised: Ballot, seen: u32) -> Option<Ballot> {
+        let of = |ballot: Ballot| if ballot.era == era { ballot.round } else { 0 };
+        let forgotten = self.forgotten()?;
+        let used = of(self.spoken).max(of(promised)).max(seen).max(forgotten);
+        let round = used.checked_add(1)?;
+        let ballot = Ballot {
+            era,
+            round,
+            node: self.own.node,
+        };
+        (ballot > promised && ballot > self.spoken).then_some(ballot)
+    }
+}
