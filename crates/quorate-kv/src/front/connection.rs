@@ -12,9 +12,10 @@ use super::{
     roster::Seat,
 };
 use crate::{
-    command::{Handler, Kind, Local, Refusal, Request},
+    command::{Handler, Local, Refusal, Request},
     commands::{server::encode_literal, transactions::Watched},
     encode::Encoder,
+    op::Kind,
     resp::{
         reply::{Reply, Version},
         request::{Arguments, Parser},

@@ -11,7 +11,8 @@ use super::{
     subcommands,
 };
 use crate::{
-    command::{FAMILIES, Handler, Local, NOT_AN_INTEGER, Refusal, Spec},
+    command::{Handler, Local, NOT_AN_INTEGER, Refusal, Spec},
+    commands::FAMILIES,
     commands::transactions::encode_versions,
     encode::Encoder,
     glob,
@@ -309,7 +310,7 @@ impl Connection {
 
 /// COMMAND and its subcommands, from the table.
 fn command(arguments: &Arguments<'_>, shared: &Shared, r: &mut Reply<'_>) {
-    let all = || FAMILIES.iter().copied().flatten();
+    let all = || FAMILIES.iter().flat_map(|family| family.commands);
     let sub = arguments.at(1).to_ascii_lowercase();
     match (&*sub, arguments.len()) {
         (_, 1) | (b"info", 2) => {

@@ -9,7 +9,8 @@ use quorate_replica::seldom::Seldom;
 use rustc_hash::FxHashMap;
 
 use crate::{
-    command::{FAMILIES, Refusal, Request, ScriptBy, Spec},
+    command::{Refusal, Request, ScriptBy, Spec},
+    commands::FAMILIES,
     encode::Encoder,
     resp::{
         reply::Reply,
@@ -212,7 +213,7 @@ pub struct RespFront {
 impl RespFront {
     /// A front without connections.
     pub fn new(settings: Settings) -> Self {
-        let specs = FAMILIES.iter().copied().flatten();
+        let specs = FAMILIES.iter().flat_map(|family| family.commands);
         let shared = Shared {
             tags: Tags::default(),
             table: specs.map(|spec| (spec.name.as_bytes(), spec)).collect(),

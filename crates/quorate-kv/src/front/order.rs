@@ -19,9 +19,9 @@ use super::{
     failure_text,
 };
 use crate::{
-    command::Op,
     commands::transactions::{decode_versions, encode_exec},
     encode::{Decoder, Encoder},
+    op::Op,
     resp::reply::{Reply, Version, render},
 };
 

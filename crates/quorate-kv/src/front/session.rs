@@ -9,9 +9,10 @@ use super::{
     order::{How, Read, Write},
 };
 use crate::{
-    command::{Handler, Kind, Refusal, Request},
+    command::{Handler, Refusal, Request},
     commands::server::encode_digest,
     encode::Encoder,
+    op::Kind,
     resp::request::{Arguments, parse_integer},
 };
 
