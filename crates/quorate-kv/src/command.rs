@@ -214,6 +214,14 @@ impl Spec {
         Ok(())
     }
 
+    /// Whether the command changes or reads data, and so can be numbered.
+    pub const fn can_be_numbered(&self) -> bool {
+        match self.handler {
+            Handler::Data(_) | Handler::Script(_) => true,
+            Handler::Local(_) => false,
+        }
+    }
+
     /// Whether `count` arguments, the name included, can be right.
     pub fn takes(&self, count: usize) -> bool {
         let least = usize::from(self.arity.unsigned_abs());
