@@ -16,7 +16,7 @@ use quorate_log::{
     record::Stored,
     verify::{Inspected, Verified, inspect, verify},
 };
-use quorate_node::identity::{self, IdentityError};
+use quorate_node::{LockedFolder, identity::IdentityError};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
@@ -48,7 +48,7 @@ pub(crate) fn run(command: &LogCommand, output: Output) -> Result<Exit, Problem>
 }
 
 fn open(data: &Path) -> Result<(ReadOnlyFolder, Owner), Problem> {
-    let founding = identity::peek(data).map_err(|error| {
+    let founding = LockedFolder::peek(data).map_err(|error| {
         let elsewhere = matches!(
             error,
             IdentityError::Missing { .. } | IdentityError::Io { .. }
