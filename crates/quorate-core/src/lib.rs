@@ -97,6 +97,7 @@ pub mod lost;
 pub mod message;
 pub mod node;
 pub mod node_id;
+pub mod node_set;
 pub mod quorum;
 pub mod reads;
 pub mod reconfigure;

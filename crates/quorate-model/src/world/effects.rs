@@ -39,7 +39,9 @@ impl World {
 
     fn carry_out(&mut self, at: usize, effect: Effect) -> Result<(), Violation> {
         match effect {
-            Effect::Send { to, message } => self.send(at, to, message),
+            Effect::Send { to, message } => to
+                .iter()
+                .try_for_each(|to| self.send(at, to, message.clone())),
             Effect::Persist { seq, record } => self.append(at, seq, record),
             Effect::Decided { range, value } => {
                 let site = &mut self.sites[at];

@@ -46,7 +46,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             .count();
         for effect in effects.drain() {
             match effect {
-                Effect::Send { to, message } => self.send_message(now, to, message, plane),
+                Effect::Send { to, message } => {
+                    for to in to.iter() {
+                        self.send_message(now, to, message.clone(), plane);
+                    }
+                }
                 Effect::Persist { seq, record } => {
                     records -= 1;
                     self.persist(seq, record, before, records == 0);
