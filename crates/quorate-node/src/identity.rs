@@ -16,11 +16,10 @@ use quorate_core::{
     node_id::{Incarnation, Member, NodeId},
     record::Class,
 };
-use rustix::fs::{FlockOperation, flock};
-
 use quorate_disk::{
-    DataFolder, DiskError, Segment, SmallFiles as _, is_full, made, sealed, temporary,
+    DataFolder, DiskError, Family, FileId, SmallFiles as _, is_full, made, sealed, temporary,
 };
+use rustix::fs::{FlockOperation, flock};
 
 const FILE: &str = "identity";
 const LOCK: &str = "lock";
@@ -315,7 +314,9 @@ impl Identity {
             });
         }
         // Whoever finds the identity knows by this that a log without segments is a new one.
-        made::write(&mut DataFolder::new(folder), Segment(0))?;
+        for family in Family::all() {
+            made::write(&mut DataFolder::new(folder), FileId::new(family, 0))?;
+        }
         identity.save()?;
         Ok(identity)
     }
@@ -520,10 +521,12 @@ fn refuse_foreign(folder: &Path) -> Result<(), IdentityError> {
         let name = entry
             .map_err(|error| failed("read", folder, &error))?
             .file_name();
-        let temporary = [FILE, made::FILE].map(temporary);
-        let ours = [LOCK, made::FILE, "lost+found"];
-        let mut ours = ours.into_iter().chain(temporary.iter().map(String::as_str));
-        if !ours.any(|ours| name == *ours) {
+        let mut made = Family::all().map(Family::made_file);
+        let ours = name == LOCK
+            || name == "lost+found"
+            || name == *temporary(FILE)
+            || made.any(|file| name == file || name == *temporary(file));
+        if !ours {
             return foreign(format!("it holds {}", name.to_string_lossy()));
         }
     }

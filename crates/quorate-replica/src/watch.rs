@@ -1,7 +1,7 @@
 //! Looks at this replica now and then, and tells what an operator should hear of.
 
 use quorate_core::time::Time;
-use quorate_disk::Disk;
+use quorate_disk::{Disk, Family};
 
 use crate::{
     events::{Event, Events},
@@ -167,7 +167,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     pub(crate) fn disk_use(&self, now: Time) -> DiskUse {
         let written = self.log.counters().write_bytes;
         DiskUse {
-            free_bytes: self.log.disk().free_bytes(),
+            free_bytes: self.log.disk().free_bytes(Family::Log),
             log_bytes_per_second: self.watch.growth.per_second(now, written),
         }
     }

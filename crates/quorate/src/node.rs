@@ -9,7 +9,7 @@ use quorate_core::{
     slot::Slot,
     time::Time,
 };
-use quorate_disk::FileDisk;
+use quorate_disk::{Family, FileDisk};
 use quorate_log::{LINGER_BYTES, Log, LogError, LogOptions, Reading, Recovery};
 use quorate_net::{Identity as NetIdentity, Limits, PeerAddress, Settings as NetSettings};
 use quorate_node::{
@@ -152,7 +152,7 @@ fn open_log(
     options.owns_up = true;
     tracing::error!(
         incarnation = options.incarnation.0,
-        folder = %identity.folder().join(quorate_disk::LOG_FOLDER).display(),
+        folder = %identity.folder().join(Family::Log.folder()).display(),
         "the log lost votes: this node learns without a vote from now on; is the disk of its log mounted?"
     );
     starter.for_room(|starter| open_log_once(identity, settings, &options, starter))
