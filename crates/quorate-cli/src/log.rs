@@ -9,14 +9,15 @@ use std::{
 use clap::{Args, Subcommand};
 use quorate_admin::error::error_json;
 use quorate_core::{record::Record, slot::SlotRange};
-use quorate_disk::{Place, ReadOnlyFolder};
+use quorate_disk::ReadOnlyFolder;
+use quorate_log::Place;
 use quorate_log::{
     LogError,
     batch::{Header, Owner},
     record::Stored,
     verify::{Inspected, Verified, inspect, verify},
 };
-use quorate_node::identity::{self, IdentityError};
+use quorate_node::{LockedFolder, identity::IdentityError};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
@@ -48,7 +49,7 @@ pub(crate) fn run(command: &LogCommand, output: Output) -> Result<Exit, Problem>
 }
 
 fn open(data: &Path) -> Result<(ReadOnlyFolder, Owner), Problem> {
-    let founding = identity::peek(data).map_err(|error| {
+    let founding = LockedFolder::peek(data).map_err(|error| {
         let elsewhere = matches!(
             error,
             IdentityError::Missing { .. } | IdentityError::Io { .. }

@@ -21,7 +21,7 @@ use quorate_kv::{
     },
 };
 use quorate_net::{Listeners, Reactor};
-use quorate_node::identity::Identity;
+use quorate_node::{Home as _, Identity, LockedFolder};
 use quorate_replica::{front::Front, status::Addresses};
 
 use crate::{
@@ -100,7 +100,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     }
     node.admin.starting("opening the store");
     let files = node.known.descriptors.store_files;
-    let service = Service::new(open_store(node.identity.folder(), store, files)?);
+    let service = Service::new(open_store(node.identity.home().path(), store, files)?);
     let front = RespFront::new(FrontSettings {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         store: store.name().to_owned(),
@@ -141,7 +141,7 @@ fn unix_ms() -> u64 {
 /// A node that knows who it is, and does not run yet.
 struct Starting {
     known: quorate::Settings,
-    identity: Identity,
+    identity: Identity<LockedFolder>,
     addresses: Addresses,
     store: Store,
     listeners: Listeners,
@@ -197,7 +197,7 @@ impl Starting {
     }
 }
 
-fn store_of(identity: &Identity) -> Result<Store, Problem> {
+fn store_of(identity: &Identity<LockedFolder>) -> Result<Store, Problem> {
     let name = &identity.founding().store;
     Store::named(name).ok_or_else(|| {
         let what = format_args!("the folder has an unknown store, {name}");
@@ -206,7 +206,7 @@ fn store_of(identity: &Identity) -> Result<Store, Problem> {
     })
 }
 
-fn tell_start(identity: &Identity, store: Store) {
+fn tell_start(identity: &Identity<LockedFolder>, store: Store) {
     tracing::info!(
         node = %identity.member(),
         cluster = %format_args!("{:032x}", identity.founding().cluster),
