@@ -10,19 +10,20 @@ mod turn;
 use std::collections::BTreeMap;
 
 use quorate_core::{record::Class, slot::Slot, time::Time};
+use quorate_node::host::PeerSide as _;
 use quorate_replica::front::ConnectionId;
 
 use crate::{
     check::{
-        Verdict, Violation, agreement::Agreement, linearizable, prefix::Prefix, promises::Promises,
-        rounds::Rounds,
+        Verdict, Violation, agreement::Agreement, linearizable, lives::Lives, prefix::Prefix,
+        promises::Promises, rounds::Rounds,
     },
     clock::Clock,
     dice::Dice,
     disk::{Released, scan},
     faults::{Fault, Losses, Settings},
     network::{Link, Network, pair},
-    node::{Arrival, Node, Running},
+    node::{Arrival, Node, Running, Start, Started},
     trace::Trace,
     workload::{Books, Client, Kind},
 };
@@ -109,6 +110,8 @@ pub struct Counts {
     pub events: u64,
     /// Processes killed.
     pub kills: u64,
+    /// Processes killed while they started.
+    pub start_kills: u64,
     /// Clean stops.
     pub stops: u64,
     /// Times that a node began to lead.
@@ -158,6 +161,7 @@ pub struct World {
     prefix: Prefix,
     promises: Promises,
     rounds: Rounds,
+    lives: Lives,
     released: Vec<Released>,
     /// Nodes that may forget their votes in this run.
     pub(crate) may_forget: Vec<bool>,
@@ -202,6 +206,7 @@ impl World {
             prefix: Prefix::default(),
             promises: Promises::default(),
             rounds: Rounds::default(),
+            lives: Lives::default(),
             released: nodes.iter().map(|_| Released::new(1)).collect(),
             may_forget,
             nodes,
@@ -220,6 +225,9 @@ impl World {
         for fault in 0..world.settings.faults.len() {
             let wait = world.dice.interval(world.settings.faults[fault].1);
             world.after(wait, Event::Fault(fault));
+        }
+        for node in 0..world.nodes.len() {
+            world.arm_founding(node);
         }
         world.plan_store_fault();
         world
@@ -357,49 +365,91 @@ impl World {
         if self.nodes[node].running.is_some() {
             return Ok(());
         }
-        let before = self.released[node].next();
-        let process = &mut self.nodes[node];
-        let forgot_before = process.identity.incarnation;
-        let started = match process.start(self.now, &self.settings, &mut self.dice) {
-            Ok(started) => started,
-            Err(why) => {
-                return Err(Violation::new(
-                    "start",
-                    format!("node {} does not start: {why}", node + 1),
-                ));
-            }
+        let dies = self.founder_dies();
+        let (founder, others) = self.nodes.split_at_mut(1);
+        let (starting, mut founder) = match node.checked_sub(1) {
+            None => (&mut founder[0], None),
+            Some(index) => (&mut others[index], founder.first_mut()),
         };
-        let (member, hard) = (started.member, started.recovery.hard);
-        let boot = self.nodes[node].identity.boot;
-        let text = if started.forgot {
-            ", as a learner: it may have forgotten votes"
-        } else {
-            ""
+        let reachable = node > 0 && self.network.can_connect(0, node);
+        let ask = &mut |join| {
+            let founder = founder.as_mut().filter(|node| reachable && !node.paused)?;
+            let running = founder.running.as_mut()?;
+            if let Some(steps) = dies {
+                founder.disk.die_after(steps);
+            }
+            Some(running.host.admit(join))
+        };
+        let outcome = starting.start(self.now, &self.settings, &mut self.dice, ask);
+        self.bury(0);
+        match outcome {
+            Ok(Start::Runs(started)) => self.started(node, *started),
+            Ok(Start::Waits(what)) => {
+                self.line(&name(node), "waits", format_args!("for {what}"));
+                self.nodes[node].kill(&mut self.dice);
+                self.starts_within(node, 50_000);
+                Ok(())
+            }
+            Ok(Start::Died) => {
+                self.counts.start_kills += 1;
+                self.nodes[node].kill(&mut self.dice);
+                self.line(&name(node), "killed", format_args!("while it starts"));
+                self.arm_founding(node);
+                self.starts_within(node, 100_000);
+                Ok(())
+            }
+            Err(why) => {
+                let detail = format!("node {} does not start: {why}", node + 1);
+                Err(Violation::new("start", detail))
+            }
+        }
+    }
+
+    pub(crate) fn starts_within(&mut self, node: usize, us: u64) {
+        let wait = self.dice.between(500, us);
+        self.after(wait, Event::Start(node));
+    }
+
+    /// A process runs, with what its disk remembers.
+    fn started(&mut self, node: usize, started: Started) -> Verdict {
+        let before = self.released[node].next();
+        let Started { recovery, lost } = started;
+        let identity = self.nodes[node]
+            .running
+            .as_ref()
+            .expect("just started")
+            .host
+            .identity();
+        let (member, boot) = (identity.member(), identity.boot());
+        let cluster = identity.founding().cluster;
+        let text = match member.incarnation.0 {
+            0 => "",
+            _ => ", as a learner: it may have forgotten votes",
         };
         self.line(
             &name(node),
             "start",
             format_args!(
                 "boot {boot}, remembers promise {}, decided below {}, {} votes{text}",
-                hard.promised,
-                hard.decided_to,
-                started.recovery.votes.len()
+                recovery.hard.promised,
+                recovery.hard.decided_to,
+                recovery.votes.len()
             ),
         );
-        if self.nodes[node].identity.incarnation != forgot_before {
+        let next = recovery.next_seq;
+        let gone = before.saturating_sub(next);
+        self.lives.belongs(node, cluster)?;
+        self.lives
+            .opened(node, member, recovery.incarnation, gone)?;
+        if self.lives.incarnation(node) != member.incarnation {
             self.counts.forgot += 1;
             if !self.may_forget[node] {
-                let places = started
-                    .recovery
-                    .damage
-                    .map(|damage| damage.places)
-                    .unwrap_or_default();
-                let detail = format!("node {} forgot votes without cause: {places:?}", node + 1);
+                let detail = format!("node {} forgot votes without cause: {lost:?}", node + 1);
                 return Err(Violation::new("durability", detail));
             }
         }
-        self.promises.recovered(member, hard.promised)?;
-        let next = started.recovery.next_seq;
+        self.lives.started(node, boot, member.incarnation)?;
+        self.promises.recovered(member, recovery.hard.promised)?;
         for batch in scan(&self.nodes[node].disk, before..next) {
             self.released_batch(node, &batch)?;
         }
@@ -419,6 +469,14 @@ impl World {
         self.plan_disk(node);
         self.wake(node);
         Ok(())
+    }
+
+    /// A process that died in the middle of a change of its disk is dead; it restarts soon.
+    pub(crate) fn bury(&mut self, node: usize) {
+        if self.nodes[node].running.is_some() && !self.nodes[node].disk.is_alive() {
+            self.kill(node, 100);
+            self.starts_within(node, 100_000);
+        }
     }
 
     /// A batch of a node's log is on stable storage with all before it.
@@ -452,6 +510,10 @@ impl World {
         use quorate_disk::{Fault as DiskFault, PendingKind};
         let process = &mut self.nodes[node];
         if process.life != life || !process.planned.remove(&operation) {
+            return Ok(());
+        }
+        if !process.disk.is_alive() {
+            self.bury(node);
             return Ok(());
         }
         let pending = process.disk.pending();
@@ -494,6 +556,7 @@ impl World {
                 self.released_batch(node, &batch)?;
             }
         }
+        self.bury(node);
         self.wake(node);
         Ok(())
     }
@@ -539,8 +602,13 @@ impl World {
         }
         let connection = self.network.connect(a, b);
         for (node, peer) in [(a, b), (b, a)] {
-            let member = self.nodes[peer].member();
-            let boot = self.nodes[peer].identity.boot;
+            let identity = self.nodes[peer]
+                .running
+                .as_ref()
+                .expect("ready")
+                .host
+                .identity();
+            let (member, boot) = (identity.member(), identity.boot());
             let life = self.nodes[node].life;
             self.arrive(
                 node,
@@ -815,8 +883,8 @@ impl World {
             return Ok(());
         };
         let (era, decided_to) = (
-            running.replica.node().era(),
-            running.replica.node().decided_to(),
+            running.replica().node().era(),
+            running.replica().node().decided_to(),
         );
         self.rounds.status(node, life, era, decided_to)
     }
@@ -868,19 +936,19 @@ impl World {
     /// others are fewer than a quorum: then waiting is all that can be done.
     fn lost_value(&self) -> bool {
         let replicas = || self.nodes.iter().filter_map(|node| node.running.as_ref());
-        let lost = |running: &&Running| running.replica.lost_value().is_some();
-        let first = replicas().filter_map(|running| running.replica.lost_value());
+        let lost = |running: &&Running| running.replica().lost_value().is_some();
+        let first = replicas().filter_map(|running| running.replica().lost_value());
         let Some((slot, _)) = first.min() else {
             return false;
         };
         let whole = replicas().filter(|running| !lost(running));
         let said = |running: &Running| {
-            let error = running.replica.error();
+            let error = running.replica().error();
             error.is_some_and(|error| error.contains("none of the other nodes has it"))
         };
         whole
             .clone()
-            .all(|running| running.replica.node().decided_to() <= slot)
+            .all(|running| running.replica().node().decided_to() <= slot)
             && whole.count() <= self.nodes.len() / 2
             && replicas().filter(lost).all(said)
     }
@@ -907,8 +975,8 @@ impl World {
         self.run_until("all nodes have applied the same", Self::is_level)?;
         for node in &self.nodes {
             let running = node.running.as_ref().expect("healed");
-            if running.replica.counters().alarms > 0 {
-                let detail = format!("node {}: {:?}", node.index + 1, running.replica.error());
+            if running.replica().counters().alarms > 0 {
+                let detail = format!("node {}: {:?}", node.index + 1, running.replica().error());
                 return Err(Violation::new("alarm", detail));
             }
         }
@@ -920,8 +988,8 @@ impl World {
         for node in &self.nodes {
             let running = node.running.as_ref().expect("healed");
             digests.push((
-                running.replica.service().digest(),
-                running.replica.sessions(),
+                running.replica().service().digest(),
+                running.replica().sessions(),
             ));
         }
         if let Some(odd) = digests.iter().position(|digest| *digest != digests[0]) {
@@ -935,11 +1003,11 @@ impl World {
     pub fn is_level(&self) -> bool {
         let farthest = self.nodes.iter().filter_map(|node| node.running.as_ref());
         let farthest = farthest
-            .map(|running| running.replica.node().decided_to())
+            .map(|running| running.replica().node().decided_to())
             .max();
         self.nodes.iter().all(|node| {
             let running = node.running.as_ref();
-            running.is_some_and(|running| Some(running.replica.applied_to()) == farthest)
+            running.is_some_and(|running| Some(running.replica().applied_to()) == farthest)
         })
     }
 
@@ -963,15 +1031,15 @@ impl World {
                 None => "down".to_owned(),
                 Some(running) => format!(
                     "{:?} of {:?} in {}, decided {}, applied {}, {:?}; disk {:?}, reads idle {}, {:?}",
-                    running.replica.node().role(),
-                    running.replica.node().leader(),
-                    running.replica.node().ballot(),
-                    running.replica.node().decided_to(),
-                    running.replica.applied_to(),
-                    running.replica.error(),
+                    running.replica().node().role(),
+                    running.replica().node().leader(),
+                    running.replica().node().ballot(),
+                    running.replica().node().decided_to(),
+                    running.replica().applied_to(),
+                    running.replica().error(),
                     node.disk.pending(),
-                    running.replica.log().reads_idle(),
-                    running.replica.counters(),
+                    running.replica().log().reads_idle(),
+                    running.replica().counters(),
                 ),
             };
             detail += &format!("\n    node {}: {state}", node.index + 1);
@@ -990,7 +1058,7 @@ impl World {
         let remember = self
             .nodes
             .iter()
-            .filter(|node| node.identity.incarnation.0 == 0)
+            .filter(|node| node.member().incarnation.0 == 0)
             .count();
         remember <= self.nodes.len() / 2
     }
@@ -1009,8 +1077,8 @@ impl World {
         }
         for node in &self.nodes {
             let running = node.running.as_ref().expect("healed");
-            let status = running.replica.status(node.time(self.now));
-            if node.identity.incarnation.0 > 0 && status.role != quorate_core::effect::Role::Learner
+            let status = running.replica().status(node.time(self.now));
+            if node.member().incarnation.0 > 0 && status.role != quorate_core::effect::Role::Learner
             {
                 let detail = format!(
                     "node {} forgot votes and is {:?}",

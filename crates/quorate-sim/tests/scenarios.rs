@@ -3,6 +3,8 @@
 //! What is not here is listed with its place in `docs/spec/simulator.md`.
 
 use quorate_core::{effect::Role, record::Class, slot::Slot};
+use quorate_node::host::ClientSide as _;
+use quorate_replica::front::Front as _;
 use quorate_sim::{
     check::Violation,
     dice::Dice,
@@ -31,20 +33,20 @@ fn role(world: &World, node: usize) -> Option<Role> {
     world.nodes[node]
         .running
         .as_ref()
-        .map(|running| running.replica.node().role())
+        .map(|running| running.replica().node().role())
 }
 
 fn decided_to(world: &World, node: usize) -> Slot {
     world.nodes[node]
         .running
         .as_ref()
-        .map_or(Slot(0), |running| running.replica.node().decided_to())
+        .map_or(Slot(0), |running| running.replica().node().decided_to())
 }
 
 fn error(world: &World, node: usize) -> String {
     let running = world.nodes[node].running.as_ref();
     running
-        .and_then(|running| running.replica.error())
+        .and_then(|running| running.replica().error())
         .unwrap_or_default()
 }
 
@@ -110,7 +112,7 @@ fn g2_same_ballot_with_different_values() -> Outcome {
         .running
         .as_ref()
         .expect("runs")
-        .replica
+        .replica()
         .node();
     let next = node.leading().expect("leads").tally.next();
     let vote = quorate_core::message::Phase2b {
@@ -128,7 +130,11 @@ fn g2_same_ballot_with_different_values() -> Outcome {
     quorate_wire::encode(world.nodes[liar].member(), &frame, &mut bytes).expect("it fits");
     world.forge(liar, leader, &bytes);
     world.run_for(1_000)?;
-    let replica = &world.nodes[leader].running.as_ref().expect("runs").replica;
+    let replica = &world.nodes[leader]
+        .running
+        .as_ref()
+        .expect("runs")
+        .replica();
     assert_eq!(replica.counters().alarms, 1);
     assert!(
         error(&world, leader).contains("rule"),
@@ -211,7 +217,7 @@ fn g13_back_pressure_loses_nothing() -> Outcome {
         .nodes
         .iter()
         .filter_map(|node| node.running.as_ref())
-        .map(|running| running.replica.counters().sends_dropped)
+        .map(|running| running.replica().counters().sends_dropped)
         .sum();
     assert!(
         dropped > 0,
@@ -352,7 +358,7 @@ fn g17_commands_reach_the_leader_that_is_named() -> Outcome {
             let named = world.nodes[node]
                 .running
                 .as_ref()
-                .and_then(|r| r.replica.node().leader());
+                .and_then(|r| r.replica().node().leader());
             assert_eq!(named, Some(world.nodes[leader].id()), "node {}", node + 1);
         }
         if round < 2 {
@@ -432,7 +438,7 @@ fn g20_deaf_client_is_held_back() -> Outcome {
     assert_eq!(world.ask(leader, "SET y 1")?, ok());
     let (connection, _) = world.clients[deaf].connection.expect("connected");
     let running = world.nodes[leader].running.as_mut().expect("runs");
-    let waiting = quorate_replica::front::Front::output(&mut running.front, connection).len();
+    let waiting = running.host.front_mut().output(connection).len();
     assert!(waiting < 2 << 20, "{waiting} bytes of replies wait");
     let taken = !running.requests[&connection].is_empty();
     assert!(taken, "requests are left unread");

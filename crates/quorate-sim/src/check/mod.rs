@@ -4,6 +4,7 @@ pub mod agreement;
 pub mod bounds;
 pub mod exactly_once;
 pub mod linearizable;
+pub mod lives;
 pub mod prefix;
 pub mod promises;
 pub mod rounds;

@@ -51,6 +51,10 @@ impl World {
             Fault::LostLog => self.lose_log(node),
             Fault::ClockJump => self.jump(node),
             Fault::Transfer => self.transfer(),
+            // At first starts only: `arm_founding`.
+            Fault::FoundingKill => {}
+            Fault::IdentityKill => self.kill_with_identity(node),
+            Fault::IncarnationKill => self.kill_with_incarnation(node),
         }
     }
 
@@ -82,6 +86,58 @@ impl World {
         self.kill(node, late);
         let down = self.dice.between(500, down_us);
         self.after(down, Event::Start(node));
+    }
+
+    /// A node that is nobody's yet may die in the middle of becoming somebody's: at any change of its disk
+    /// up to the one after which it has an identity.
+    pub(crate) fn arm_founding(&mut self, node: usize) {
+        if !self.chaos || !self.has(Fault::FoundingKill) || self.nodes[node].identity().is_some() {
+            return;
+        }
+        // The number of segments, the identity; before them a joiner's nonce. Each is renamed and synced.
+        let changes = if node == 0 { 4 } else { 6 };
+        if self.dice.chance(2, 3) {
+            self.nodes[node].dies_after = Some(self.dice.below(changes + 1));
+        }
+    }
+
+    /// Whether, and when, the founder dies in the middle of letting a node in.
+    pub(crate) fn founder_dies(&mut self) -> Option<u64> {
+        let armed = self.chaos && self.has(Fault::FoundingKill) && self.may_crash(0);
+        (armed && self.dice.chance(1, 4)).then(|| self.dice.below(3))
+    }
+
+    /// Whether, and when, a node dies in the middle of marking a clean stop.
+    pub(crate) fn mark_dies(&mut self, node: usize) -> Option<u64> {
+        let armed = self.chaos && self.has(Fault::IdentityKill) && self.may_crash(node);
+        (armed && self.dice.chance(1, 2)).then(|| self.dice.below(3))
+    }
+
+    /// A process dies, and the next one while it counts its start: before, within or after the change of
+    /// the identity.
+    fn kill_with_identity(&mut self, node: usize) {
+        if self.nodes[node].running.is_none() || !self.may_crash(node) {
+            return;
+        }
+        self.crash(node, 50_000);
+        self.nodes[node].dies_after = Some(self.dice.below(3));
+    }
+
+    /// A process dies, its votes are forgotten, and the next one dies between what it says of that in its
+    /// identity and the first that it writes to its log as another member.
+    fn kill_with_incarnation(&mut self, node: usize) {
+        let durable = self.settings.class == Class::Durable;
+        let spared = !self.may_forget[node] || durable && self.settings.budget() == 0;
+        if spared || self.nodes[node].running.is_none() {
+            return;
+        }
+        if durable {
+            self.lose_log(node);
+        } else {
+            self.crash(node, 50_000);
+        }
+        // The count of the start, then the incarnation, then what the log writes.
+        self.nodes[node].dies_after = Some(2 + self.dice.below(8));
     }
 
     fn pause(&mut self, node: usize) {
@@ -227,7 +283,7 @@ impl World {
 
     fn log_failed(&self, node: usize) -> bool {
         let running = self.nodes[node].running.as_ref();
-        let error = running.and_then(|running| running.replica.error());
+        let error = running.and_then(|running| running.replica().error());
         let fatal = ["the log failed", "the log could not be read back"];
         error.is_some_and(|error| fatal.iter().any(|start| error.starts_with(start)))
     }
@@ -323,7 +379,7 @@ impl World {
     fn transfer(&mut self) {
         let leads = |index: &usize| {
             let running = self.nodes[*index].running.as_ref();
-            running.is_some_and(|running| running.replica.node().role() == Role::Leader)
+            running.is_some_and(|running| running.replica().node().role() == Role::Leader)
         };
         if let Some(leader) = (0..self.nodes.len()).find(leads) {
             self.line(&name(leader), "asked", format_args!("to hand over"));
@@ -350,6 +406,8 @@ impl World {
             let process = &mut self.nodes[node];
             process.disk_factor = 1;
             process.disk_error = false;
+            process.dies_after = None;
+            process.disk.die_after(u64::MAX);
             process.disk.set_capacity(None);
             process.disk.set_out_of_descriptors(false);
             process.disk.clear_faults();

@@ -44,13 +44,13 @@ impl World {
     pub fn leader(&self) -> Option<usize> {
         let leads = |index: &usize| {
             let running = self.nodes[*index].running.as_ref();
-            running.is_some_and(|running| running.replica.node().role() == Role::Leader)
+            running.is_some_and(|running| running.replica().node().role() == Role::Leader)
         };
         let follows = |leader: usize| {
             let id = self.nodes[leader].id();
             let running = self.nodes.iter().filter_map(|node| node.running.as_ref());
             running
-                .filter(|running| running.replica.node().leader() == Some(id))
+                .filter(|running| running.replica().node().leader() == Some(id))
                 .count()
         };
         (0..self.nodes.len()).find(|index| leads(index) && follows(*index) > self.nodes.len() / 2)

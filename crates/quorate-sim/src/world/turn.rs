@@ -3,6 +3,9 @@
 use std::mem::take;
 
 use quorate_core::{effect::Role, node_id::NodeId, time::Time};
+use quorate_node::host::{
+    ClientSide as _, Host as _, Now, OperatorSide as _, Order, PeerSide as _, PeerUp,
+};
 use quorate_replica::{
     front::{ConnectionId, Endpoints, Front},
     plane::Plane,
@@ -16,7 +19,7 @@ use crate::{
     check::{Verdict, bounds},
     dice::mix,
     network::{Carrier, Link, Network},
-    node::{Arrival, Node, Running, limits},
+    node::{Arrival, Node, Running, id, limits},
     trace::Trace,
     workload::Client,
 };
@@ -52,8 +55,7 @@ impl Plane for Outgoing<'_> {
 
 /// What a turn needs of the world.
 struct Turn<'a> {
-    now: Time,
-    wall_ms: u64,
+    now: Now,
     index: usize,
     network: &'a mut Network,
     trace: &'a mut Trace,
@@ -69,13 +71,12 @@ impl World {
             return Ok(());
         }
         process.turn_at = None;
-        let (now, wall_ms) = (process.time(self.now), process.clock.wall_ms(self.now));
+        let now = process.now(self.now);
         let Some(running) = &mut process.running else {
             return Ok(());
         };
         let mut turn = Turn {
             now,
-            wall_ms,
             index: node,
             network: &mut self.network,
             trace: &mut self.trace,
@@ -96,14 +97,11 @@ impl World {
             return Ok(());
         };
         // What a leader says is on its way before its own write begins (design §5).
-        running.replica.submit(now);
-        let end = now.plus_us(turn_us(now, node));
-        let wake = running.replica.end_turn(end);
+        running.host.submit(now);
+        let end = now.time.plus_us(turn_us(now.time, node));
+        let wake = running.host.end_turn(end);
         let wake = wake.map(|at| process.clock.world(at));
-        let stopped = running
-            .replica
-            .is_stopped()
-            .then(|| running.replica.stopped_cleanly());
+        let stopped = running.host.stopped();
         self.plan_disk(node);
         // A large reply may double what one client holds.
         let most = 2 * self.settings.client_memory + (64 << 10);
@@ -117,8 +115,8 @@ impl World {
             self.line(&name(node), "garbage", format_args!("from {}", peer + 1));
             self.break_connection(node, peer, 100);
         }
-        if let Some(clean) = stopped {
-            self.stopped(node, clean);
+        if stopped {
+            self.stopped(node);
             return Ok(());
         }
         if let Some(at) = wake {
@@ -133,13 +131,22 @@ impl World {
     }
 
     /// A clean stop has ended: the process marks it, if all is written, and exits ([volatile-4]).
-    fn stopped(&mut self, node: usize, clean: bool) {
+    fn stopped(&mut self, node: usize) {
         for peer in self.network.peers(node) {
             self.break_connection(node, peer, 200);
         }
         self.drop_clients(node);
+        let dies = self.mark_dies(node);
         let process = &mut self.nodes[node];
-        process.identity.clean = clean;
+        // Its connections are closed, and with them the descriptors free.
+        process.disk.set_out_of_descriptors(false);
+        if let Some(steps) = dies {
+            process.disk.die_after(steps);
+        }
+        let running = process.running.take();
+        let clean = running.is_some_and(|running| {
+            running.host.replica().stopped_cleanly() && running.host.finish().is_ok()
+        });
         process.kill(&mut self.dice);
         self.released[node] = crate::disk::Released::new(self.released[node].next());
         self.counts.stops += 1;
@@ -148,8 +155,7 @@ impl World {
             "stopped",
             format_args!("{}", if clean { "cleanly" } else { "" }),
         );
-        let wait = self.dice.between(1_000, 200_000);
-        self.after(wait, Event::Start(node));
+        self.starts_within(node, 200_000);
     }
 
     /// Looks at what the replica wrote to its peers, and sends it.
@@ -198,16 +204,16 @@ impl World {
             return;
         };
         let mut out = Vec::new();
-        while let Some(connection) = running.front.next_dirty() {
+        while let Some(connection) = running.host.front_mut().next_dirty() {
             let owner =
                 |client: &&Client| client.connection.is_some_and(|(id, _)| id == connection);
             let owner = self.clients.iter().find(owner);
             if owner.is_some_and(|client| client.deaf) {
                 continue;
             }
-            let bytes = take(running.front.output(connection));
-            running.front.sent(connection);
-            let closing = running.front.closing(connection);
+            let bytes = take(running.host.front_mut().output(connection));
+            running.host.front_mut().sent(connection);
+            let closing = running.host.front().closing(connection);
             out.extend(owner.map(|client| (client.index, connection, bytes, closing)));
         }
         for (client, connection, bytes, closing) in out {
@@ -229,24 +235,22 @@ impl World {
     /// Clients that hold too much are closed, as the reactor does it.
     fn shed(&mut self, node: usize) {
         let max = self.settings.client_memory;
-        let (now, wall_ms) = {
-            let process = &self.nodes[node];
-            (process.time(self.now), process.clock.wall_ms(self.now))
-        };
+        let now = self.nodes[node].now(self.now);
         loop {
             let Some(running) = &mut self.nodes[node].running else {
                 return;
             };
             let clients = running.requests.iter().map(|(connection, bytes)| {
-                let held = running.front.held_bytes_of(*connection);
+                let held = running.host.front().held_bytes_of(*connection);
                 (*connection, bytes.len() + held)
             });
             let Some((connection, bytes)) = heaviest(held_bytes(running), max, clients) else {
                 return;
             };
             running.requests.remove(&connection);
-            let Running { front, replica, .. } = running;
-            front.closed(connection, &mut replica.requests(now, wall_ms));
+            let (front, mut requests) = running.host.front_and_requests(now);
+            front.closed(connection, &mut requests);
+            drop(requests);
             self.counts.shed += 1;
             self.line(
                 &name(node),
@@ -266,13 +270,13 @@ impl World {
         let Some(running) = &mut self.nodes[node].running else {
             return;
         };
-        let core = running.replica.node();
+        let Running { host, seen, .. } = running;
+        let core = host.replica().node();
         let role = match (core.role(), core.leader()) {
             (role @ Role::Leader, _) | (role, None) => format!("{role:?}"),
             (role, Some(leader)) => format!("{role:?} of {leader}"),
         };
         let mut lines = Vec::new();
-        let seen = &mut running.seen;
         if role != seen.role {
             if core.role() == Role::Leader {
                 self.counts.elections += 1;
@@ -287,7 +291,7 @@ impl World {
             seen.decided_to = core.decided_to();
             lines.push(("decided", format!("every slot below {}", seen.decided_to)));
         }
-        let error = running.replica.error();
+        let error = host.replica().error();
         if error != seen.error {
             if let Some(error) = &error {
                 lines.push(("error", error.clone()));
@@ -310,11 +314,11 @@ impl World {
         bounds::within(
             "the log's queue",
             node,
-            running.replica.log().backlog_bytes(),
+            running.replica().log().backlog_bytes(),
             log_max + slack,
         )?;
         if let Some(tuning) = self.settings.tuning {
-            let (setting, bounds) = (running.replica.batching(), tuning.bounds);
+            let (setting, bounds) = (running.replica().batching(), tuning.bounds);
             bounds::within("a batch", node, setting.batch_bytes, bounds.batch_bytes_max)?;
             bounds::within("the window", node, setting.window, bounds.window_max)?;
         }
@@ -326,7 +330,7 @@ impl World {
 /// Memory that a node holds for its clients.
 fn held_bytes(running: &Running) -> usize {
     let requests: usize = running.requests.values().map(Vec::len).sum();
-    requests + running.front.held_bytes()
+    requests + running.host.front().held_bytes()
 }
 
 /// What a turn costs, as the node's tuner sees it: mostly little, at times very much.
@@ -349,10 +353,10 @@ impl Turn<'_> {
     }
 
     fn take_arrivals(&mut self, running: &mut Running) {
+        let now = self.now;
         while let Some(arrival) = running.inbox.pop_front() {
             let Running {
-                replica,
-                front,
+                host,
                 up,
                 partial,
                 requests,
@@ -367,18 +371,26 @@ impl Turn<'_> {
                 } => {
                     up.insert(peer, connection);
                     partial.retain(|(from, _), _| *from != peer);
-                    replica.peer_up(self.now, member, boot, Addresses::default());
+                    let addresses = Addresses::default();
+                    host.peer_up(
+                        now,
+                        &PeerUp {
+                            member,
+                            boot,
+                            addresses,
+                        },
+                    );
                 }
                 Arrival::PeerDown { peer, connection } => {
                     if up.get(&peer) == Some(&connection) {
                         up.remove(&peer);
-                        replica.peer_down(self.now, node_id(peer));
+                        host.peer_down(now, id(peer));
                     }
                 }
                 Arrival::Opened(connection) => {
                     requests.insert(connection, Vec::new());
-                    let requests = &mut replica.requests(self.now, self.wall_ms);
-                    front.opened(connection, Endpoints::default(), requests);
+                    let (front, mut requests) = host.front_and_requests(now);
+                    front.opened(connection, Endpoints::default(), &mut requests);
                 }
                 Arrival::Bytes(connection, bytes) => {
                     if let Some(waiting) = requests.get_mut(&connection) {
@@ -387,10 +399,11 @@ impl Turn<'_> {
                 }
                 Arrival::Closed(connection) => {
                     requests.remove(&connection);
-                    front.closed(connection, &mut replica.requests(self.now, self.wall_ms));
+                    let (front, mut requests) = host.front_and_requests(now);
+                    front.closed(connection, &mut requests);
                 }
-                Arrival::Transfer(to) => replica.transfer(self.now, to),
-                Arrival::Stop => replica.stop(self.now),
+                Arrival::Transfer(to) => host.order(now, Order::Transfer(to)),
+                Arrival::Stop => host.stop(now),
             }
         }
     }
@@ -421,7 +434,7 @@ impl Turn<'_> {
         loop {
             match decode(&whole[used_to..], BODY_BYTES_MAX) {
                 Ok(Decoded::Frame { from, frame, used }) => {
-                    let Running { replica, up, .. } = &mut *running;
+                    let Running { host, up, .. } = &mut *running;
                     if self.trace.frames && matches!(frame, quorate_wire::Frame::Forward { .. }) {
                         let text = crate::words::frame(&frame);
                         let (now, who) = (self.world_now, name(self.index));
@@ -432,13 +445,15 @@ impl Turn<'_> {
                             format_args!("from {}: {text}", peer + 1),
                         );
                     }
-                    if from.node == node_id(peer) {
+                    if from.node == id(peer) {
                         let mut plane = Outgoing {
                             network: &mut *self.network,
                             from: self.index,
                             up,
                         };
-                        replica.on_frame(self.now, self.wall_ms, from, frame, &mut plane);
+                        let turn = &mut self.now.turn(&mut plane);
+                        let lane = Lane::ALL[lane];
+                        host.frame(turn, from, lane, frame);
                     }
                     used_to += used;
                 }
@@ -463,52 +478,48 @@ impl Turn<'_> {
         }
     }
 
-    /// Requests go to the front as far as it has room for them.
-    fn take_requests(&mut self, running: &mut Running) {
-        let Running {
-            replica,
-            front,
-            requests,
-            ..
-        } = running;
+    /// Requests go to the front as far as it has room for them. Whether any did.
+    fn take_requests(&mut self, running: &mut Running) -> bool {
+        let Running { host, requests, .. } = running;
         let waiting: Vec<ConnectionId> = requests.keys().copied().collect();
+        let mut took = false;
         for connection in waiting {
             let Some(bytes) = requests.get_mut(&connection) else {
                 continue;
             };
-            if bytes.is_empty() || !front.ready(connection) {
+            if bytes.is_empty() || !host.front().ready(connection) {
                 continue;
             }
-            let used = front.received(
-                connection,
-                bytes,
-                &mut replica.requests(self.now, self.wall_ms),
-            );
+            let (front, mut requests) = host.front_and_requests(self.now);
+            let used = front.received(connection, bytes, &mut requests);
             bytes.drain(..used);
+            took |= used > 0;
         }
+        took
     }
 
     fn poll(&mut self, running: &mut Running) {
         // A completion may let a connection go on, which asks for something new.
         for _ in 0..4 {
-            let Running {
-                replica, front, up, ..
-            } = &mut *running;
-            let (now, wall_ms) = (self.now, self.wall_ms);
-            replica.poll(now, wall_ms, &mut self.plane(up), front);
-            if !replica.deliver(now, wall_ms, front) {
+            let now = self.now;
+            let Running { host, up, .. } = &mut *running;
+            host.poll(&mut now.turn(&mut self.plane(up)));
+            if !self.take_requests(running) {
                 return;
             }
-            self.take_requests(running);
         }
     }
 }
 
-fn node_id(index: usize) -> NodeId {
-    NodeId(u32::try_from(index + 1).expect("a handful of nodes"))
-}
-
 impl Node {
+    /// What the node's clocks show.
+    fn now(&self, world: Time) -> Now {
+        Now {
+            time: self.time(world),
+            wall_ms: self.clock.wall_ms(world),
+        }
+    }
+
     /// Whether a process runs and is not paused.
     pub fn is_up(&self) -> bool {
         self.running.is_some() && !self.paused
