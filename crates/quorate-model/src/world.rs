@@ -107,7 +107,7 @@ pub struct Site {
     decided: Vec<(SlotRange, Value)>,
     decided_to: Slot,
     /// Bytes looked for.
-    pub fetches: Vec<(Value, Slot)>,
+    pub fetches: Vec<(Value, SlotRange)>,
     /// Decided values that a peer asked for.
     pub serves: Vec<(NodeId, SlotRange)>,
     /// Whether its log has failed.
@@ -132,6 +132,14 @@ impl Site {
         !value.has_bytes()
             || (range.from.0..range.to.0)
                 .all(|slot| self.held.contains(&Self::key(value, Slot(slot))))
+    }
+
+    /// The first part of these slots of whose value this process has the bytes.
+    fn held_of(&self, value: &Value, range: SlotRange) -> SlotRange {
+        let slots = (range.from.0..range.to.0).map(Slot);
+        let missing = |slot: &Slot| !self.holds(value, SlotRange::one(*slot));
+        let to = slots.into_iter().find(missing).unwrap_or(range.to);
+        SlotRange::new(range.from, to)
     }
 
     fn hold(&mut self, value: &Value, range: SlotRange) {
@@ -591,7 +599,7 @@ impl World {
         if self.sites[at].fetches.is_empty() || self.sites[at].node.is_none() {
             return Ok(());
         }
-        let (value, slot) = self.sites[at].fetches.remove(0);
+        let (value, range) = self.sites[at].fetches.remove(0);
         if !found {
             return Ok(());
         }
@@ -604,19 +612,16 @@ impl World {
             .collect();
         let site = &mut self.sites[at];
         site.held.extend(news);
-        // Of content, the node is told once it has all that it may still be asked to vote for.
-        let site = &self.sites[at];
-        let promised = site.node.as_ref().map(|node| node.acceptor().promised());
-        let mut wanted: Vec<SlotRange> = self
-            .observer
-            .ranges_of(&value, promised.unwrap_or_default());
-        wanted.push(SlotRange::one(slot));
-        if wanted.iter().all(|range| site.holds(&value, *range)) {
-            return self.step(at, Input::Held(value));
+        // Of content, the node is told what part of it is here.
+        let held = self.sites[at].held_of(&value, range);
+        if held.to < range.to {
+            // Nobody has the rest at the moment.
+            self.sites[at].fetches.push((value, range));
         }
-        // Nobody has them at the moment.
-        self.sites[at].fetches.push((value, slot));
-        Ok(())
+        if held.is_empty() {
+            return Ok(());
+        }
+        self.step(at, Input::Held { value, range: held })
     }
 
     fn serve(&mut self, at: usize) -> Result<(), Violation> {
@@ -705,10 +710,10 @@ impl World {
                 self.observer.decided(range, value)?;
                 self.observer.judge(Property::Bytes, verdict)
             }
-            Effect::Fetch { value, slot, .. } => {
+            Effect::Fetch { value, range, .. } => {
                 let site = &mut self.sites[at];
-                if !site.fetches.contains(&(value, slot)) {
-                    site.fetches.push((value, slot));
+                if !site.fetches.contains(&(value, range)) {
+                    site.fetches.push((value, range));
                 }
                 Ok(())
             }
