@@ -8,7 +8,6 @@ use std::{
 };
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
-use quorate::class_name;
 use quorate_bench::log_service::STORE as STORE_NONE;
 use quorate_core::{configuration::MEMBERS_MAX, node_id::NodeId, record::Class};
 use quorate_kv::front::input_bytes_max;
@@ -590,7 +589,7 @@ fn parse_cluster(text: &str) -> Option<BTreeMap<NodeId, String>> {
 fn parse_class(text: &str) -> Option<Class> {
     [Class::Durable, Class::Volatile]
         .into_iter()
-        .find(|class| class_name(*class) == text)
+        .find(|class| class.name() == text)
 }
 
 /// Up to an hour: anything longer is a slip of the keyboard.

@@ -7,6 +7,7 @@ use std::{
 };
 
 use clap::{Args, Subcommand};
+use quorate_admin::error::error_json;
 use quorate_core::{record::Record, slot::SlotRange};
 use quorate_disk::ReadOnlyFolder;
 use quorate_log::Place;
@@ -16,11 +17,11 @@ use quorate_log::{
     record::Stored,
     verify::{Inspected, Verified, inspect, verify},
 };
-use quorate_node::identity::{self, IdentityError};
+use quorate_node::{LockedFolder, identity::IdentityError};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
-use crate::output::{Exit, Output, Problem, error_json, is_read, print};
+use crate::output::{Exit, Output, Problem, is_read, print};
 
 /// What to do with the log.
 #[derive(Clone, Debug, Subcommand)]
@@ -48,7 +49,7 @@ pub(crate) fn run(command: &LogCommand, output: Output) -> Result<Exit, Problem>
 }
 
 fn open(data: &Path) -> Result<(ReadOnlyFolder, Owner), Problem> {
-    let founding = identity::peek(data).map_err(|error| {
+    let founding = LockedFolder::peek(data).map_err(|error| {
         let elsewhere = matches!(
             error,
             IdentityError::Missing { .. } | IdentityError::Io { .. }

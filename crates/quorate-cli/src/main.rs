@@ -1,12 +1,9 @@
 //! The `quorate` binary: one file per subcommand.
 #![forbid(unsafe_code)]
 
-mod admin;
 mod bench;
-mod browser;
 mod config;
 mod demo;
-mod http;
 mod log;
 mod logging;
 mod memory;
@@ -21,7 +18,6 @@ mod stop_races;
 mod sync;
 mod transfer;
 mod tune;
-mod view;
 
 use std::{env, ffi::OsString, process::ExitCode};
 

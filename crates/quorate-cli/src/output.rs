@@ -7,10 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use quorate_admin::error::error_json;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::Serialize;
-
-use crate::view::ProgressView;
 
 /// How the process ends; scripts rely on the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +67,13 @@ impl Problem {
         Self::new(Exit::Failed, "io", format_args!("{what}: {error}"))
     }
 
+    /// No node answered at `address`.
+    pub(crate) fn unreachable(address: &str, error: impl fmt::Display) -> Self {
+        let what = format_args!("no node answers at {address}: {error}");
+        Self::new(Exit::Unreachable, "unreachable", what)
+            .hint("is the node running? is this its --admin address?")
+    }
+
     /// The same with a hint.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = hint.into();
@@ -83,6 +89,13 @@ impl From<quorate::Error> for Problem {
     }
 }
 
+impl From<quorate_admin::look::Silent> for Problem {
+    fn from(silent: quorate_admin::look::Silent) -> Self {
+        Self::new(Exit::Unreachable, "unreachable", silent)
+            .hint("is a node running? give its address with --admin")
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
@@ -92,47 +105,6 @@ impl fmt::Display for Problem {
             write!(f, " (hint: {})", self.hint)
         }
     }
-}
-
-/// An error as JSON: `{"error":{"code","message","hint"}}`. A node that cannot serve says beside it
-/// who it is, and how far it is with what keeps it from serving.
-#[derive(Debug, Serialize)]
-pub(crate) struct ErrorDocument<'a> {
-    error: ErrorBody<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) node: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) progress: Option<&'a ProgressView>,
-}
-
-#[derive(Debug, Serialize)]
-struct ErrorBody<'a> {
-    code: &'a str,
-    message: &'a str,
-    hint: &'a str,
-}
-
-impl<'a> ErrorDocument<'a> {
-    pub(crate) const fn new(code: &'a str, message: &'a str, hint: &'a str) -> Self {
-        Self {
-            error: ErrorBody {
-                code,
-                message,
-                hint,
-            },
-            node: None,
-            progress: None,
-        }
-    }
-
-    pub(crate) fn to_json(&self) -> String {
-        serde_json::to_string(self).expect("texts and numbers are always JSON")
-    }
-}
-
-/// `{"error":{"code","message","hint"}}`
-pub(crate) fn error_json(code: &str, message: &str, hint: &str) -> String {
-    ErrorDocument::new(code, message, hint).to_json()
 }
 
 /// Where results go.
@@ -218,38 +190,6 @@ pub(crate) fn progress(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
-/// Bytes in the largest unit that they fill, with a decimal below ten of it.
-pub(crate) fn bytes(count: u64) -> String {
-    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
-    if count < 1024 {
-        return format!("{count} B");
-    }
-    let (mut tenths, mut unit) = (u128::from(count) * 10 / 1024, 0);
-    while tenths >= 10 * 1024 && unit + 1 < UNITS.len() {
-        tenths /= 1024;
-        unit += 1;
-    }
-    let (whole, rest) = (tenths / 10, tenths % 10);
-    match whole < 10 && rest > 0 {
-        true => format!("{whole}.{rest} {}", UNITS[unit]),
-        false => format!("{whole} {}", UNITS[unit]),
-    }
-}
-
-/// A span of time in the unit that suits.
-pub(crate) fn span(seconds: u64) -> String {
-    const MINUTE: u64 = 60;
-    const HOUR: u64 = 60 * MINUTE;
-    const DAY: u64 = 24 * HOUR;
-    match seconds {
-        s if s < 2 * MINUTE => format!("{s} s"),
-        s if s < 2 * HOUR => format!("{} min", s / MINUTE),
-        s if s < 2 * DAY => format!("{} h", s / HOUR),
-        s if s < 1000 * DAY => format!("{} days", s / DAY),
-        _ => "years".to_owned(),
-    }
-}
-
 /// Columns padded to their widest cell.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
@@ -273,27 +213,6 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_error_is_one_json_document_with_three_fields() {
-        assert_eq!(
-            error_json("port_in_use", "say \"no\"", "other port"),
-            r#"{"error":{"code":"port_in_use","message":"say \"no\"","hint":"other port"}}"#
-        );
-    }
-
-    #[test]
-    fn sizes_and_spans_are_short() {
-        let sizes = [0, 1023, 1024, 4096, 5300, 64 << 20, 1_300_000_000, 20 << 30];
-        let expected = [
-            "0 B", "1023 B", "1 KiB", "4 KiB", "5.1 KiB", "64 MiB", "1.2 GiB", "20 GiB",
-        ];
-        assert_eq!(sizes.map(bytes), expected);
-        assert_eq!(bytes(u64::MAX), "16383 PiB");
-        let spans = [0, 119, 150, 7_300, 90_000, 200_000, u64::MAX];
-        let expected = ["0 s", "119 s", "2 min", "2 h", "25 h", "2 days", "years"];
-        assert_eq!(spans.map(span), expected);
-    }
 
     #[test]
     fn a_table_is_as_wide_as_its_cells() {

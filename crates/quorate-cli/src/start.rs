@@ -1,16 +1,15 @@
 //! `quorate start`: runs a node until it is told to stop.
 
 use std::{
-    env,
+    env, io,
     net::{SocketAddr, ToSocketAddrs as _},
     path::Path,
     process, thread,
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use quorate::{
-    Descriptors, Folder, Opening, Starter, StateMachine, class_name, raise_descriptor_limit,
-};
+use quorate::{Descriptors, Folder, Opening, Starter, StateMachine, raise_descriptor_limit};
+use quorate_admin::server::{self, Admin, StartError};
 use quorate_bench::log_service::{FrameFront, NoState};
 use quorate_kv::{
     front::{RespFront, Settings as FrontSettings},
@@ -22,11 +21,10 @@ use quorate_kv::{
     },
 };
 use quorate_net::{Listeners, Reactor};
-use quorate_node::identity::Identity;
+use quorate_node::{Home as _, Identity, LockedFolder};
 use quorate_replica::{front::Front, status::Addresses};
 
 use crate::{
-    admin::{self, Admin},
     config::{StartArgs, StartConfig, Store},
     memory,
     output::{Exit, Problem, print, progress},
@@ -58,7 +56,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     check_places(&places)?;
     let listeners = Listeners::bind(peer, &config.client, config.client_socket.as_deref())
         .map_err(quorate::Error::from)?;
-    let admin = Admin::start(&config.admin, node)?;
+    let admin = Admin::start(&config.admin, node).map_err(admin_failed)?;
     let answering = listeners
         .answer_while_starting(node, folder.cluster())
         .map_err(|error| Problem::io("start a thread", &error))?;
@@ -96,13 +94,13 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
         announce,
     };
     if store == Store::None {
-        let class = class_name(node.identity.founding().class);
+        let class = node.identity.founding().class.name();
         let front = FrameFront::new(env!("CARGO_PKG_VERSION"), class);
         return node.run(NoState, front);
     }
     node.admin.starting("opening the store");
     let files = node.known.descriptors.store_files;
-    let service = Service::new(open_store(node.identity.folder(), store, files)?);
+    let service = Service::new(open_store(node.identity.home().path(), store, files)?);
     let front = RespFront::new(FrontSettings {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         store: store.name().to_owned(),
@@ -117,6 +115,22 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     node.run(service, front)
 }
 
+fn admin_failed(error: StartError) -> Problem {
+    let (code, hint) = match &error {
+        StartError::Listen { source, .. } => {
+            let in_use = source.kind() == io::ErrorKind::AddrInUse;
+            let code = if in_use {
+                "port_in_use"
+            } else {
+                "cannot_listen"
+            };
+            (code, "stop that process, or choose another address")
+        }
+        StartError::Thread(_) => ("io", ""),
+    };
+    Problem::new(Exit::Failed, code, error).hint(hint)
+}
+
 fn unix_ms() -> u64 {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -127,7 +141,7 @@ fn unix_ms() -> u64 {
 /// A node that knows who it is, and does not run yet.
 struct Starting {
     known: quorate::Settings,
-    identity: Identity,
+    identity: Identity<LockedFolder>,
     addresses: Addresses,
     store: Store,
     listeners: Listeners,
@@ -171,7 +185,7 @@ impl Starting {
         drop(self.answering);
         let (reactor, handle) = Reactor::new(net, self.listeners, host)
             .map_err(|error| Problem::io("start the reactor", &error))?;
-        self.admin.running(handle.clone(), self.store);
+        self.admin.running(handle.clone(), self.store.name());
         self.stop.tell(Box::new(move || handle.stop()));
         self.announce.now();
         let host = reactor
@@ -183,7 +197,7 @@ impl Starting {
     }
 }
 
-fn store_of(identity: &Identity) -> Result<Store, Problem> {
+fn store_of(identity: &Identity<LockedFolder>) -> Result<Store, Problem> {
     let name = &identity.founding().store;
     Store::named(name).ok_or_else(|| {
         let what = format_args!("the folder has an unknown store, {name}");
@@ -192,11 +206,11 @@ fn store_of(identity: &Identity) -> Result<Store, Problem> {
     })
 }
 
-fn tell_start(identity: &Identity, store: Store) {
+fn tell_start(identity: &Identity<LockedFolder>, store: Store) {
     tracing::info!(
         node = %identity.member(),
         cluster = %format_args!("{:032x}", identity.founding().cluster),
-        durability = class_name(identity.founding().class),
+        durability = identity.founding().class.name(),
         store = store.name(),
         boot = identity.boot(),
         "node started"
@@ -228,7 +242,7 @@ fn stop_on_signal() -> Result<Stop<EndReactor>, Problem> {
 /// A replica that found itself wrong must not go on; other threads would wait for it for ever. Threads
 /// whose panics are caught, or noticed and got over, are left to themselves.
 fn end_on_panic() {
-    const GOT_OVER: [&str; 3] = [admin::THREAD, lsm::THREAD, lsm::TREE_THREAD];
+    const GOT_OVER: [&str; 3] = [server::THREAD, lsm::THREAD, lsm::TREE_THREAD];
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         report(info);

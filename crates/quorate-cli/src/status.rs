@@ -1,22 +1,21 @@
 //! `quorate status`: what every node of the cluster says.
 
-use std::{collections::BTreeSet, thread, time::Duration};
+use std::time::Duration;
 
 use clap::Args;
-
-use crate::{
-    config::address_argument,
-    http,
-    output::{self, Exit, Output, Problem, bytes, span, table},
+use quorate_admin::{
+    look::look,
+    units::{bytes, span},
     view::{Answer, BallotView, ClusterView, NodeView, STARTING},
 };
 
-/// One node has this long to answer.
-const WAIT: Duration = Duration::from_secs(3);
+use crate::{
+    config::address_argument,
+    output::{self, Exit, Output, Problem, table},
+};
+
 /// Between two looks of `--watch`.
 const WATCH_PAUSE: Duration = Duration::from_secs(1);
-/// Nodes that are asked at most; a hostile members list must not start a flood.
-const NODES_MAX: usize = 64;
 
 /// Flags.
 #[derive(Args, Clone, Debug)]
@@ -35,17 +34,16 @@ pub(crate) const DEFAULT_ADMIN: &str = "127.0.0.1:7452";
 /// Runs the command.
 pub(crate) fn run(args: &StatusArgs, output: Output) -> Result<Exit, Problem> {
     if !args.watch {
-        return look(&args.admin).map(|cluster| {
-            output.result(&cluster, || human(&cluster));
-            Exit::Done
-        });
+        let cluster = look(&args.admin)?;
+        output.result(&cluster, || human(&cluster));
+        return Ok(Exit::Done);
     }
     crate::signals::exit_when_interrupted()?;
     loop {
         match look(&args.admin) {
             Ok(cluster) => output.result(&cluster, || human(&cluster)),
-            Err(problem) => {
-                output.problem(&problem);
+            Err(silent) => {
+                output.problem(&silent.into());
             }
         }
         if output::reader_goes_within(WATCH_PAUSE) {
@@ -54,87 +52,6 @@ pub(crate) fn run(args: &StatusArgs, output: Output) -> Result<Exit, Problem> {
         if !output.json {
             output::print("");
         }
-    }
-}
-
-/// Asks the given nodes, and those that they name if only one was given.
-pub(crate) fn look(addresses: &[String]) -> Result<ClusterView, Problem> {
-    let asked: Vec<(Option<u32>, String)> = addresses
-        .iter()
-        .take(NODES_MAX)
-        .map(|address| (None, address.clone()))
-        .collect();
-    let mut answers = ask_all(&asked);
-    if let ([(_, address)], [Answer::Node(view)]) = (&asked[..], &answers[..]) {
-        let (others, unknown) = others(view, address);
-        let others = ask_all(&others);
-        answers.extend(others);
-        answers.extend(unknown);
-    }
-    let silent = |answer: &Answer| match answer {
-        Answer::Unreachable { error, .. } => Some(error.clone()),
-        Answer::Node(_) | Answer::Starting { .. } => None,
-    };
-    if let Some(reasons) = answers.iter().map(silent).collect::<Option<Vec<_>>>() {
-        return Err(
-            Problem::new(Exit::Unreachable, "unreachable", reasons.join("; "))
-                .hint("is a node running? give its address with --admin"),
-        );
-    }
-    Ok(ClusterView::new(answers))
-}
-
-/// The other members: where to ask them, and those of whom that is not known.
-fn others(view: &NodeView, asked: &str) -> (Vec<(Option<u32>, String)>, Vec<Answer>) {
-    let mut places = Vec::new();
-    let mut unknown = Vec::new();
-    let mut seen = BTreeSet::from([view.node]);
-    for member in view.members.iter().take(NODES_MAX) {
-        if !seen.insert(member.node) {
-            continue;
-        }
-        match &member.admin {
-            Some(admin) if admin != asked => places.push((Some(member.node), admin.clone())),
-            _ => unknown.push(Answer::Unreachable {
-                node: Some(member.node),
-                error: format!("node {} does not know its admin address", view.node),
-            }),
-        }
-    }
-    (places, unknown)
-}
-
-fn ask_all(asked: &[(Option<u32>, String)]) -> Vec<Answer> {
-    thread::scope(|scope| {
-        let ask = |(node, address)| scope.spawn(move || ask(node, address));
-        let threads: Vec<_> = asked
-            .iter()
-            .map(|(node, address)| ask((*node, address)))
-            .collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().expect("asking does not panic"))
-            .collect()
-    })
-}
-
-fn ask(node: Option<u32>, address: &str) -> Answer {
-    let failed = |error: String| Answer::Unreachable { node, error };
-    let response = match http::get(address, "/status", WAIT) {
-        Ok(response) => response,
-        Err(error) => return failed(format!("no node answers at {address}: {error}")),
-    };
-    match response.json::<NodeView>() {
-        Ok(view) if node.is_some_and(|node| node != view.node) => {
-            failed(format!("node {} answers at {address}", view.node))
-        }
-        Ok(view) => Answer::Node(Box::new(view)),
-        Err(refusal) if refusal.code == STARTING => Answer::Starting {
-            node: node.or(refusal.node),
-            error: refusal.message,
-            progress: refusal.progress.map(|progress| *progress),
-        },
-        Err(refusal) => failed(format!("{address}: {}", refusal.message)),
     }
 }
 
@@ -233,7 +150,7 @@ fn lag(node: u32, cluster: &ClusterView) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::{DiskView, MemberView, ProgressView};
+    use quorate_admin::view::{DiskView, MemberView, ProgressView};
 
     fn view(node: u32) -> NodeView {
         let member = |node, lag| MemberView {
@@ -327,7 +244,7 @@ no node answers at h:9: refused
             .unwrap()
             .local_addr()
             .unwrap();
-        let problem = look(&[nobody.to_string()]).unwrap_err();
+        let problem = Problem::from(look(&[nobody.to_string()]).unwrap_err());
         assert_eq!(
             (problem.exit, problem.code),
             (Exit::Unreachable, "unreachable")

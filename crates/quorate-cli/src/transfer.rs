@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use clap::Args;
+use quorate_admin::{
+    client,
+    look::look,
+    view::{Answer, ClusterView, TransferRequest, Transferred},
+};
 
 use crate::{
-    admin::{TransferRequest, Transferred},
     config::address_argument,
-    http,
     output::{Exit, Output, Problem},
-    status::{self, DEFAULT_ADMIN},
-    view::{Answer, ClusterView},
+    status::DEFAULT_ADMIN,
 };
 
 /// Longer than the node itself waits.
@@ -29,11 +31,11 @@ pub(crate) struct TransferArgs {
 
 /// Runs the command.
 pub(crate) fn run(args: &TransferArgs, output: Output) -> Result<Exit, Problem> {
-    let cluster = status::look(&args.admin)?;
+    let cluster = look(&args.admin)?;
     let address = leader_address(&cluster)?;
     let body = serde_json::to_string(&TransferRequest { to: args.to }).expect("plain data");
-    let response = http::post(&address, "/transfer", &body, WAIT)
-        .map_err(|error| http::unreachable(&address, &error))?;
+    let response = client::post(&address, "/transfer", &body, WAIT)
+        .map_err(|error| Problem::unreachable(&address, error))?;
     let transferred: Transferred = response.json().map_err(|refusal| {
         let exit = if response.status >= 500 {
             Exit::Unreachable

@@ -2,23 +2,23 @@
 
 mod page;
 mod sweep;
-pub(crate) mod view;
 
 use std::{fs, path::PathBuf, time::Duration};
 
 use clap::Args;
+use quorate_admin::{
+    client,
+    look::look,
+    tuning::{PointView, SettingView, TuningView, bytes, thousands, time},
+    view::{Answer, ClusterView, NodeView},
+};
 use serde::Serialize;
 
 use crate::{
     config::address_argument,
-    http,
     output::{Exit, Output, Problem, progress, table},
-    status::{self, DEFAULT_ADMIN},
-    tune::{
-        sweep::{Sweep, SweepView},
-        view::{PointView, SettingView, TuningView, bytes, thousands, time},
-    },
-    view::{Answer, ClusterView, NodeView},
+    status::DEFAULT_ADMIN,
+    tune::sweep::{Sweep, SweepView},
 };
 
 /// A node has this long to answer.
@@ -69,7 +69,7 @@ struct Document {
 
 /// Runs the command.
 pub(crate) fn run(args: &TuneArgs, output: Output) -> Result<Exit, Problem> {
-    let cluster = status::look(&args.admin)?;
+    let cluster = look(&args.admin)?;
     let node = node(&cluster, args.node)?;
     let admin = admin_address(&cluster, node, &args.admin)?;
     let sweep = if args.sweep {
@@ -127,11 +127,14 @@ fn admin_address(cluster: &ClusterView, node: u32, given: &[String]) -> Result<S
 }
 
 fn ask(admin: &str) -> Result<TuningView, Problem> {
-    answer(admin, http::get(admin, "/tuning", WAIT))
+    answer(admin, client::get(admin, "/tuning", WAIT))
 }
 
-fn answer(admin: &str, response: std::io::Result<http::Response>) -> Result<TuningView, Problem> {
-    let response = response.map_err(|error| http::unreachable(admin, &error))?;
+fn answer(
+    admin: &str,
+    response: Result<client::Response, client::Error>,
+) -> Result<TuningView, Problem> {
+    let response = response.map_err(|error| Problem::unreachable(admin, error))?;
     response.json().map_err(|refusal| {
         Problem::new(Exit::Unreachable, "tuning_failed", refusal.message).hint(refusal.hint)
     })

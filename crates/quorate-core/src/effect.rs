@@ -5,7 +5,7 @@ use core::fmt;
 
 use crate::{
     ballot::Ballot,
-    durable::{Durable, Statement},
+    durable::statement::{Durable, Statement},
     explanation::Explanation,
     input::ReadToken,
     message::Message,

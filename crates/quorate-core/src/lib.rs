@@ -81,6 +81,7 @@ extern crate alloc;
 pub mod acceptor;
 pub mod ballot;
 pub mod catchup;
+pub mod class;
 pub mod configuration;
 pub mod durable;
 pub mod effect;

@@ -2,9 +2,8 @@
 
 use std::{
     net::TcpListener,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd},
     os::unix::net::UnixListener,
-    sync::Arc,
 };
 
 use quorate_core::time::Time;
@@ -14,17 +13,16 @@ use quorate_replica::{
     seldom::Seldom,
 };
 use rustc_hash::FxHashMap;
-use rustix::{
-    io::Errno,
-    net::{RecvFlags, SendFlags, Shutdown},
-};
 
 use crate::{
-    host::{ClientSide, Now},
+    cx::Cx,
+    gates::Accepted,
+    host::ClientSide,
     limits::Limits,
-    poller::{Interest, Poller, Ready},
+    poller::{Interest, Ready},
+    sources::{Source, Token},
     stats::Stats,
-    tcp::socket,
+    tcp::socket::{self, Moved, Socket},
 };
 
 /// One read of a client that has nothing left over.
@@ -36,9 +34,9 @@ const READ_LARGE_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Clients {
     limits: Limits,
-    poller: Arc<Poller>,
-    connections: FxHashMap<u64, Client>,
-    next_token: u64,
+    connections: FxHashMap<ConnectionId, Client>,
+    /// Counts from 1: people see it.
+    next_id: u64,
     /// Where every read lands first.
     scratch: Vec<u8>,
     /// Unused bytes of all clients.
@@ -46,19 +44,20 @@ pub(crate) struct Clients {
     /// Complaints about clients that hold too much.
     hoarders: Seldom,
     /// Clients that are not read: their front takes nothing at the moment, or all are held.
-    paused: Vec<u64>,
+    paused: Vec<ConnectionId>,
     /// The host was full, and is not empty enough again.
     held: bool,
     /// Clients that have closed their half, or are being sent off.
-    leaving: Vec<u64>,
+    leaving: Vec<ConnectionId>,
     /// Clients with output to send.
-    dirty: Vec<u64>,
+    dirty: Vec<ConnectionId>,
     pub(crate) stats: Stats,
 }
 
 #[derive(Debug)]
 struct Client {
-    socket: OwnedFd,
+    socket: Socket,
+    token: Token,
     /// Bytes that the front has not used.
     backlog: Vec<u8>,
     stage: Stage,
@@ -93,22 +92,12 @@ impl AsFd for Listener<'_> {
     }
 }
 
-/// What became of accepting.
-#[derive(Debug)]
-pub(crate) enum Accepted {
-    /// Nobody waits any more.
-    All,
-    /// As many clients are connected as may be.
-    Full,
-}
-
 impl Clients {
-    pub(crate) fn new(limits: Limits, poller: Arc<Poller>, first_token: u64) -> Self {
+    pub(crate) fn new(limits: Limits) -> Self {
         Self {
             limits,
-            poller,
             connections: FxHashMap::default(),
-            next_token: first_token,
+            next_id: 1,
             scratch: vec![0; READ_BYTES],
             backlog_bytes: 0,
             hoarders: Seldom::default(),
@@ -128,8 +117,7 @@ impl Clients {
     pub(crate) fn accept(
         &mut self,
         listener: Listener<'_>,
-        now: Now,
-        host: &mut impl ClientSide,
+        cx: &mut Cx<'_, impl ClientSide>,
     ) -> std::io::Result<Accepted> {
         loop {
             if self.is_full() {
@@ -139,68 +127,76 @@ impl Clients {
                 return Ok(Accepted::All);
             };
             if matches!(listener, Listener::Tcp(_)) {
-                socket::tune_client(&socket);
+                socket.tune_for_client();
             }
-            let ends = socket::ends(&socket);
-            let token = self.next_token;
-            self.poller.add(&socket, token, Interest::READ)?;
-            self.next_token += 1;
+            let ends = socket.ends();
+            let id = ConnectionId(self.next_id);
+            let token = cx
+                .sources
+                .add(&socket, Source::Client(id), Interest::READ)?;
+            self.next_id += 1;
             let client = Client {
                 socket,
+                token,
                 backlog: Vec::new(),
                 stage: Stage::Open,
                 interest: Interest::READ,
                 paused: false,
                 blocked: false,
             };
-            self.connections.insert(token, client);
+            self.connections.insert(id, client);
             self.stats.clients_accepted += 1;
-            let (front, mut requests) = host.front_and_requests(now);
-            front.opened(ConnectionId(token), ends, &mut requests);
+            let (front, mut requests) = cx.host.front_and_requests(cx.now);
+            front.opened(id, ends, &mut requests);
         }
     }
 
     /// Something happened to one of the sockets.
-    pub(crate) fn on_ready(&mut self, ready: Ready, now: Now, host: &mut impl ClientSide) {
-        let Some(client) = self.connections.get_mut(&ready.token) else {
+    pub(crate) fn on_ready(
+        &mut self,
+        id: ConnectionId,
+        ready: Ready,
+        cx: &mut Cx<'_, impl ClientSide>,
+    ) {
+        let Some(client) = self.connections.get_mut(&id) else {
             return;
         };
         // What came before the end is still executed, as if the client had waited; then nobody is
         // left to read an answer.
         if ready.broken && !(ready.read && client.stage == Stage::Open) {
-            return self.close(ready.token, now, host);
+            return self.close(id, cx);
         }
         if ready.write {
             client.blocked = false;
-            self.dirty.push(ready.token);
+            self.dirty.push(id);
         }
         if ready.read {
-            self.read(ready.token, now, host);
+            self.read(id, cx);
         }
     }
 
     /// Feeds clients whose front takes input again.
-    pub(crate) fn resume(&mut self, now: Now, host: &mut impl ClientSide) {
-        for token in std::mem::take(&mut self.paused) {
-            self.held = self.is_held(host);
-            let Some(client) = self.connections.get_mut(&token) else {
+    pub(crate) fn resume(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
+        for id in std::mem::take(&mut self.paused) {
+            self.held = self.is_held(cx.host);
+            let Some(client) = self.connections.get_mut(&id) else {
                 continue;
             };
-            if self.held || !host.front().ready(ConnectionId(token)) {
-                self.paused.push(token);
+            if self.held || !cx.host.front().ready(id) {
+                self.paused.push(id);
                 continue;
             }
             client.paused = false;
             if !client.backlog.is_empty() {
-                self.feed(token, 0, now, host);
+                self.feed(id, 0, cx);
             }
-            self.watch(token, now, host);
+            self.watch(id, cx);
         }
     }
 
     /// Whether [`Self::resume`] has something to do at once.
     pub(crate) fn can_resume(&self, host: &impl ClientSide) -> bool {
-        let ready = |token: &u64| host.front().ready(ConnectionId(*token));
+        let ready = |id: &ConnectionId| host.front().ready(*id);
         !self.is_held(host) && self.paused.iter().any(ready)
     }
 
@@ -212,20 +208,20 @@ impl Clients {
         }
         match host.pressure() {
             Pressure::Low => false,
-            Pressure::Some => self.held,
+            Pressure::Medium => self.held,
             Pressure::High => true,
         }
     }
 
     /// Sends what the front has for its clients.
-    pub(crate) fn flush(&mut self, now: Now, host: &mut impl ClientSide) {
-        while let Some(ConnectionId(token)) = host.front_mut().next_dirty() {
-            self.dirty.push(token);
+    pub(crate) fn flush(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
+        while let Some(id) = cx.host.front_mut().next_dirty() {
+            self.dirty.push(id);
         }
         // Requests of clients that have closed their half may have ended without output.
         self.dirty.extend_from_slice(&self.leaving);
-        for token in std::mem::take(&mut self.dirty) {
-            self.write(token, now, host);
+        for id in std::mem::take(&mut self.dirty) {
+            self.write(id, cx);
         }
     }
 
@@ -235,21 +231,23 @@ impl Clients {
     }
 
     /// Who holds most of the memory for clients pays, so that the others go on.
-    pub(crate) fn shed(&mut self, now: Now, host: &mut impl ClientSide) {
+    pub(crate) fn shed(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
         let of = self.limits.clients_bytes_max;
         loop {
-            let total = self.held_bytes(host);
-            let held = |(token, client): (&u64, &Client)| {
-                let id = ConnectionId(*token);
-                (id, client.backlog.len() + host.front().held_bytes_of(id))
+            let total = self.held_bytes(cx.host);
+            let held = |(id, client): (&ConnectionId, &Client)| {
+                (
+                    *id,
+                    client.backlog.len() + cx.host.front().held_bytes_of(*id),
+                )
             };
             let clients = self.connections.iter().map(held);
-            let Some((ConnectionId(token), bytes)) = heaviest(total, of, clients) else {
+            let Some((id, bytes)) = heaviest(total, of, clients) else {
                 return;
             };
-            if let Some(untold) = self.hoarders.say(now.time) {
+            if let Some(untold) = self.hoarders.say(cx.now.time) {
                 tracing::warn!(
-                    client = token,
+                    client = id.0,
                     bytes,
                     total,
                     of,
@@ -258,19 +256,19 @@ impl Clients {
                 );
             }
             self.stats.clients_shed += 1;
-            self.close(token, now, host);
+            self.close(id, cx);
         }
     }
 
     /// Ends farewells that have lasted long enough.
-    pub(crate) fn on_time(&mut self, now: Now, host: &mut impl ClientSide) {
+    pub(crate) fn on_time(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
         let connections = &self.connections;
-        self.leaving.retain(|token| connections.contains_key(token));
-        let late = self.leaving.iter().filter(|token| {
-            matches!(self.connections[token].stage, Stage::Farewell(until) if until <= now.time)
+        self.leaving.retain(|id| connections.contains_key(id));
+        let late = self.leaving.iter().filter(|id| {
+            matches!(self.connections[id].stage, Stage::Farewell(until) if until <= cx.now.time)
         });
-        for token in late.copied().collect::<Vec<_>>() {
-            self.close(token, now, host);
+        for id in late.copied().collect::<Vec<_>>() {
+            self.close(id, cx);
         }
     }
 
@@ -279,7 +277,7 @@ impl Clients {
         let leaving = self
             .leaving
             .iter()
-            .filter_map(|token| self.connections.get(token));
+            .filter_map(|id| self.connections.get(id));
         let times = leaving.filter_map(|client| match client.stage {
             Stage::Farewell(until) => Some(until),
             Stage::Open | Stage::HalfClosed => None,
@@ -288,32 +286,32 @@ impl Clients {
     }
 
     /// No client is read from any more: what was accepted is being finished.
-    pub(crate) fn stop_reading(&mut self, now: Now, host: &mut impl ClientSide) {
+    pub(crate) fn stop_reading(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
         self.limits.clients_max = 0;
         let open = self
             .connections
             .iter_mut()
             .filter(|(_, client)| client.stage == Stage::Open);
         let mut stopped = Vec::new();
-        for (token, client) in open {
+        for (id, client) in open {
             client.stage = Stage::HalfClosed;
-            stopped.push(*token);
+            stopped.push(*id);
         }
-        for token in stopped {
-            self.leaving.push(token);
-            self.watch(token, now, host);
+        for id in stopped {
+            self.leaving.push(id);
+            self.watch(id, cx);
         }
     }
 
     /// Whether all that the clients have to get is sent.
     pub(crate) fn all_sent(&self, host: &mut impl ClientSide) -> bool {
-        let mut tokens = self.connections.keys().copied();
-        tokens.all(|token| host.front_mut().output(ConnectionId(token)).is_empty())
+        let mut ids = self.connections.keys().copied();
+        ids.all(|id| host.front_mut().output(id).is_empty())
     }
 
-    fn read(&mut self, token: u64, now: Now, host: &mut impl ClientSide) {
-        self.held = self.is_held(host);
-        let Some(client) = self.connections.get_mut(&token) else {
+    fn read(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
+        self.held = self.is_held(cx.host);
+        let Some(client) = self.connections.get_mut(&id) else {
             return;
         };
         if client.paused || client.stage == Stage::HalfClosed {
@@ -321,7 +319,7 @@ impl Clients {
         }
         if self.held && client.stage == Stage::Open {
             self.stats.client_holds += 1;
-            return self.pause(token, now, host);
+            return self.pause(id, cx);
         }
         // In the middle of a large command the front is called less often, for it may look at the
         // command's beginning each time.
@@ -329,12 +327,12 @@ impl Clients {
         let mut total = 0;
         while total < wanted {
             self.stats.calls_client_read += 1;
-            match rustix::net::recv(&client.socket, &mut self.scratch[..], RecvFlags::empty()) {
-                Ok((_, 0)) => {
-                    self.feed(token, 0, now, host);
-                    return self.half_close(token, now, host);
+            match client.socket.read(&mut self.scratch) {
+                Moved::Ended(None) => {
+                    self.feed(id, 0, cx);
+                    return self.half_close(id, cx);
                 }
-                Ok((_, count)) => {
+                Moved::Some(count) => {
                     self.stats.client_bytes_in += count as u64;
                     total += count;
                     if matches!(client.stage, Stage::Farewell(_)) {
@@ -342,36 +340,35 @@ impl Clients {
                     }
                     if client.backlog.is_empty() && wanted == READ_BYTES {
                         // The usual case: the front reads from where the kernel wrote.
-                        return self.feed(token, count, now, host);
+                        return self.feed(id, count, cx);
                     }
                     keep(&mut client.backlog, &self.scratch[..count]);
                     self.backlog_bytes += count;
                 }
-                Err(Errno::AGAIN | Errno::INTR) => break,
-                Err(_) => return self.close(token, now, host),
+                Moved::Blocked => break,
+                Moved::Ended(Some(_)) => return self.close(id, cx),
             }
         }
-        self.feed(token, 0, now, host);
+        self.feed(id, 0, cx);
     }
 
     /// Gives the front what is left over, or the first `fresh` bytes of the scratch buffer.
-    fn feed(&mut self, token: u64, fresh: usize, now: Now, host: &mut impl ClientSide) {
-        let Some(client) = self.connections.get_mut(&token) else {
+    fn feed(&mut self, id: ConnectionId, fresh: usize, cx: &mut Cx<'_, impl ClientSide>) {
+        let Some(client) = self.connections.get_mut(&id) else {
             return;
         };
-        let id = ConnectionId(token);
         if matches!(client.stage, Stage::Farewell(_)) {
             return;
         }
         if fresh > 0 {
-            let (front, mut requests) = host.front_and_requests(now);
+            let (front, mut requests) = cx.host.front_and_requests(cx.now);
             let used = front.received(id, &self.scratch[..fresh], &mut requests);
             client
                 .backlog
                 .extend_from_slice(&self.scratch[used.min(fresh)..fresh]);
             self.backlog_bytes += client.backlog.len();
         } else if !client.backlog.is_empty() {
-            let (front, mut requests) = host.front_and_requests(now);
+            let (front, mut requests) = cx.host.front_and_requests(cx.now);
             let used = front.received(id, &client.backlog, &mut requests);
             let used = used.min(client.backlog.len());
             client.backlog.drain(..used);
@@ -386,91 +383,88 @@ impl Clients {
                 backlog,
                 "closed a client: too many bytes that make no command"
             );
-            return self.close(token, now, host);
+            return self.close(id, cx);
         }
-        if !host.front().ready(id) && !client.paused {
-            self.pause(token, now, host);
+        if !cx.host.front().ready(id) && !client.paused {
+            self.pause(id, cx);
         }
     }
 
     /// Reads nothing of this client until [`Self::resume`]; it is not paused yet.
-    fn pause(&mut self, token: u64, now: Now, host: &mut impl ClientSide) {
-        if let Some(client) = self.connections.get_mut(&token) {
+    fn pause(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
+        if let Some(client) = self.connections.get_mut(&id) {
             client.paused = true;
-            self.paused.push(token);
-            self.watch(token, now, host);
+            self.paused.push(id);
+            self.watch(id, cx);
         }
     }
 
     /// The client has sent its last byte. It may still want its answers.
-    fn half_close(&mut self, token: u64, now: Now, host: &mut impl ClientSide) {
-        let Some(client) = self.connections.get_mut(&token) else {
+    fn half_close(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
+        let Some(client) = self.connections.get_mut(&id) else {
             return;
         };
         match client.stage {
             Stage::Open => {
                 client.stage = Stage::HalfClosed;
-                self.leaving.push(token);
-                self.watch(token, now, host);
+                self.leaving.push(id);
+                self.watch(id, cx);
             }
             Stage::HalfClosed => {}
-            Stage::Farewell(_) => self.close(token, now, host),
+            Stage::Farewell(_) => self.close(id, cx),
         }
     }
 
-    fn write(&mut self, token: u64, now: Now, host: &mut impl ClientSide) {
-        let Some(client) = self.connections.get_mut(&token) else {
+    fn write(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
+        let Some(client) = self.connections.get_mut(&id) else {
             return;
         };
-        let id = ConnectionId(token);
-        let output = host.front_mut().output(id);
+        let output = cx.host.front_mut().output(id);
         let mut sent = 0;
         while sent < output.len() && !client.blocked {
             self.stats.calls_client_write += 1;
-            match rustix::net::send(&client.socket, &output[sent..], SendFlags::NOSIGNAL) {
-                Ok(count) => sent += count,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => client.blocked = true,
-                Err(_) => return self.close(token, now, host),
+            match client.socket.write(&output[sent..]) {
+                Moved::Some(count) => sent += count,
+                Moved::Blocked => client.blocked = true,
+                Moved::Ended(_) => return self.close(id, cx),
             }
         }
         output.drain(..sent);
         let empty = output.is_empty();
         if sent > 0 {
-            host.front_mut().sent(id);
+            cx.host.front_mut().sent(id);
             self.stats.client_bytes_out += sent as u64;
         }
         if empty {
             client.blocked = false;
-            self.after_output(token, now, host);
+            self.after_output(id, cx);
         }
-        self.watch(token, now, host);
+        self.watch(id, cx);
     }
 
     /// Everything is sent: is it time to part?
-    fn after_output(&mut self, token: u64, now: Now, host: &mut impl ClientSide) {
-        let Some(client) = self.connections.get_mut(&token) else {
+    fn after_output(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
+        let Some(client) = self.connections.get_mut(&id) else {
             return;
         };
-        let id = ConnectionId(token);
         match client.stage {
-            Stage::HalfClosed if client.paused || host.front().is_busy(id) => {}
-            Stage::HalfClosed => self.close(token, now, host),
-            Stage::Open if host.front().closing(id) => {
+            Stage::HalfClosed if client.paused || cx.host.front().is_busy(id) => {}
+            Stage::HalfClosed => self.close(id, cx),
+            Stage::Open if cx.host.front().closing(id) => {
                 // Closing at once, with input unread, would destroy the last reply on its way.
-                let _ = rustix::net::shutdown(&client.socket, Shutdown::Write);
-                let until = now.time.plus_ms(self.limits.farewell_ms);
+                client.socket.finish_writing();
+                let until = cx.now.time.plus_ms(self.limits.farewell_ms);
                 client.stage = Stage::Farewell(until);
                 client.paused = false;
-                self.leaving.push(token);
+                self.leaving.push(id);
             }
             Stage::Open | Stage::Farewell(_) => {}
         }
     }
 
     /// Watches the socket for what can be done now.
-    fn watch(&mut self, token: u64, now: Now, host: &mut impl ClientSide) {
-        let Some(client) = self.connections.get_mut(&token) else {
+    fn watch(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
+        let Some(client) = self.connections.get_mut(&id) else {
             return;
         };
         let read = !client.paused && client.stage != Stage::HalfClosed;
@@ -482,18 +476,19 @@ impl Clients {
             return;
         }
         client.interest = interest;
-        if let Err(error) = self.poller.change(&client.socket, token, interest) {
+        if let Err(error) = cx.sources.change(&client.socket, client.token, interest) {
             tracing::warn!(%error, "cannot watch a client");
-            self.close(token, now, host);
+            self.close(id, cx);
         }
     }
 
-    fn close(&mut self, token: u64, now: Now, host: &mut impl ClientSide) {
-        if let Some(client) = self.connections.remove(&token) {
+    fn close(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
+        if let Some(client) = self.connections.remove(&id) {
+            cx.sources.remove(client.token);
             self.backlog_bytes -= client.backlog.len();
             self.stats.clients_closed += 1;
-            let (front, mut requests) = host.front_and_requests(now);
-            front.closed(ConnectionId(token), &mut requests);
+            let (front, mut requests) = cx.host.front_and_requests(cx.now);
+            front.closed(id, &mut requests);
         }
     }
 }

@@ -16,8 +16,8 @@ use quorate_wire::{Decoded, Frame, HANDSHAKE_BODY_BYTES_MAX, Hello, RefusalCode,
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::tcp::{
-    buffers::{Inbox, Moved, Outbox},
-    socket,
+    buffers::{Inbox, Outbox},
+    socket::{self, Moved, Socket},
 };
 
 /// Connections at a time; the oldest makes room.
@@ -100,7 +100,7 @@ struct Room {
 }
 
 struct Connection {
-    socket: OwnedFd,
+    socket: Socket,
     inbox: Inbox,
     outbox: Outbox,
     deadline: Instant,
@@ -185,7 +185,7 @@ impl Room {
 impl Connection {
     /// Reads, and answers if it can. Whether it goes on.
     fn go_on(&mut self, shared: &Shared) -> bool {
-        match self.inbox.read(&self.socket, READ_BYTES) {
+        match self.inbox.read(&mut self.socket, READ_BYTES) {
             Moved::Some(_) => {}
             Moved::Blocked => return true,
             Moved::Ended(_) => return false,
@@ -216,8 +216,9 @@ impl Connection {
             return false;
         }
         // It is short, and the first thing that this socket sends: it fits.
-        let sent = matches!(self.outbox.write(&self.socket), Moved::Some(_));
-        sent && rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write).is_ok()
+        let sent = matches!(self.outbox.write(&mut self.socket), Moved::Some(_));
+        self.socket.finish_writing();
+        sent
     }
 }
 

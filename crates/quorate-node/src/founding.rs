@@ -1,8 +1,182 @@
-//! How a folder becomes a node's: the list of the members.
+//! The first start of a node: it founds a cluster, or joins the one that its founder has founded
+//! ([era-11]).
+//!
+//! Who asks whom, over which wires, is the caller's. What is written, and in which order, is here.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
-use quorate_core::node_id::NodeId;
+use quorate_core::{node_id::NodeId, record::Class};
+use quorate_wire::{Join, NO_CLUSTER};
+
+use crate::{
+    home::Home,
+    host::Founded,
+    identity::{Expected, Founding, Identity, IdentityError},
+};
+
+/// What the operator asks for at the first start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// This node, the group's class and its store, as far as they were given.
+    pub expected: Expected,
+    /// All members and where they listen for peers; empty if not given.
+    pub cluster: BTreeMap<NodeId, String>,
+    /// The store of a new cluster for which none is named.
+    pub store_default: String,
+}
+
+/// What a node without an identity does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It founds the cluster.
+    Founder {
+        /// This node.
+        node: NodeId,
+    },
+    /// It asks the founder.
+    Joiner {
+        /// This node.
+        node: NodeId,
+        /// Where the founder listens for peers.
+        founder: String,
+    },
+}
+
+impl Wanted {
+    /// The lowest id of the list founds; `None` if the list does not say which entry this node is.
+    pub fn role(&self) -> Option<Role> {
+        let Some((first, address)) = self.cluster.first_key_value() else {
+            let node = self.expected.node.unwrap_or(NodeId(1));
+            return Some(Role::Founder { node });
+        };
+        let alone = (self.cluster.len() == 1).then_some(*first);
+        let node = self.expected.node.or(alone)?;
+        Some(if node == *first {
+            Role::Founder { node }
+        } else {
+            let founder = address.clone();
+            Role::Joiner { node, founder }
+        })
+    }
+}
+
+/// [era-11] Founding: the listed members with weight 1 each, or this node alone, which listens for
+/// peers at `peer`. `cluster` and `nonce` are random.
+pub fn found<H: Home>(
+    home: H,
+    wanted: &Wanted,
+    node: NodeId,
+    peer: &str,
+    cluster: u128,
+    nonce: u64,
+) -> Result<Identity<H>, IdentityError> {
+    let members = if wanted.cluster.is_empty() {
+        BTreeMap::from([(node, peer.to_owned())])
+    } else {
+        wanted.cluster.clone()
+    };
+    let store = wanted.expected.store.as_ref();
+    let founding = Founding {
+        cluster: cluster.max(NO_CLUSTER + 1),
+        node,
+        class: wanted.expected.class.unwrap_or(Class::Durable),
+        store: store.unwrap_or(&wanted.store_default).clone(),
+        members,
+        join_nonce: nonce,
+    };
+    Identity::create(home, founding)
+}
+
+/// A node that may ask its founder: its nonce is durable ([join-2]), so that after a crash on its way
+/// it asks as the same folder.
+#[derive(Debug)]
+pub struct Joining<H> {
+    home: H,
+    node: NodeId,
+    nonce: u64,
+}
+
+impl<H: Home> Joining<H> {
+    /// Takes the nonce of an earlier attempt, or else `fresh`, a random one.
+    pub fn prepare(mut home: H, node: NodeId, fresh: u64) -> Result<Self, IdentityError> {
+        let nonce = home.nonce()?.unwrap_or(fresh);
+        // Also one that is there: who wrote it may have died before it was durable.
+        home.keep_nonce(nonce)?;
+        Ok(Self { home, node, nonce })
+    }
+
+    /// What to ask the founder.
+    pub fn request(&self, wanted: &Wanted) -> Join {
+        Join {
+            node: self.node,
+            nonce: self.nonce,
+            list_hash: list_hash(&wanted.cluster),
+        }
+    }
+
+    /// The founder has answered.
+    pub fn finish(self, wanted: &Wanted, founded: Founded) -> Result<Identity<H>, JoiningError> {
+        let Expected { class, store, .. } = &wanted.expected;
+        if let Some(class) = class.filter(|class| *class != founded.class) {
+            return Err(JoiningError::Differs {
+                what: "durability",
+                theirs: founded.class.name().to_owned(),
+                ours: class.name().to_owned(),
+            });
+        }
+        if let Some(store) = store.as_ref().filter(|store| **store != founded.store) {
+            return Err(JoiningError::Differs {
+                what: "store",
+                theirs: founded.store,
+                ours: store.clone(),
+            });
+        }
+        let founding = Founding {
+            cluster: founded.cluster,
+            node: self.node,
+            class: founded.class,
+            store: founded.store,
+            members: founded.members.into_iter().collect(),
+            join_nonce: self.nonce,
+        };
+        Ok(Identity::create(self.home, founding)?)
+    }
+}
+
+/// Why a node that was let in does not join.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JoiningError {
+    /// The cluster was founded with something else than was asked for.
+    Differs {
+        /// What differs, as on the command line.
+        what: &'static str,
+        /// What the cluster has.
+        theirs: String,
+        /// What was asked for.
+        ours: String,
+    },
+    /// It cannot be written down.
+    Identity(IdentityError),
+}
+
+impl fmt::Display for JoiningError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Differs { what, theirs, ours } => {
+                write!(f, "the cluster has {what} {theirs}, not {ours}")
+            }
+            Self::Identity(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for JoiningError {}
+
+impl From<IdentityError> for JoiningError {
+    fn from(error: IdentityError) -> Self {
+        Self::Identity(error)
+    }
+}
 
 /// The members as `--cluster` has them.
 pub fn list_text(members: &BTreeMap<NodeId, String>) -> String {

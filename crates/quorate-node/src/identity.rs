@@ -1,29 +1,25 @@
-//! Who a data folder belongs to: one small file, replaced as a whole, never edited.
+//! Whose a home is: one small file, replaced as a whole, never edited.
 //!
 //! It holds what must be durable before the first message of a process: the counters of
 //! [volatile-1], the mark of a clean stop [volatile-4], and whom the founder has admitted [era-11].
 
-use std::{
-    collections::BTreeMap,
-    error::Error,
-    fmt::{self, Write as _},
-    fs::{self, File},
-    io,
-    path::{Path, PathBuf},
-};
+mod error;
+mod text;
+
+use std::{collections::BTreeMap, path::Path};
 
 use quorate_core::{
     node_id::{Incarnation, Member, NodeId},
     record::Class,
 };
-use quorate_disk::{
-    DataFolder, DiskError, Family, FileId, SmallFiles as _, is_full, made, sealed, temporary,
-};
-use rustix::fs::{FlockOperation, flock};
+use quorate_disk::{Family, FileId, SmallFiles, made, sealed};
 
-const FILE: &str = "identity";
-const LOCK: &str = "lock";
-const FIRST_LINE: &str = "quorate identity 1";
+pub use self::error::IdentityError;
+use self::text::{check, decode, encode};
+use crate::home::Home;
+
+/// The name of the file.
+pub(crate) const FILE: &str = "identity";
 /// Most founding members and most admitted nodes; bounds what a stranger can make a folder hold.
 pub const NODES_MAX: usize = 1024;
 
@@ -75,13 +71,11 @@ impl LastStop {
     }
 }
 
-/// The identity of a folder, which stays locked while this lives.
+/// The identity of a node, in its home.
 #[derive(Debug)]
-pub struct Identity {
-    folder: PathBuf,
+pub struct Identity<H> {
+    home: H,
     state: State,
-    /// Held for its lock.
-    _lock: File,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,251 +87,39 @@ struct State {
     admitted: BTreeMap<NodeId, u64>,
 }
 
-/// Why a folder cannot be used. Names the file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum IdentityError {
-    /// The operating system refused.
-    Io {
-        /// Which operation on which file, and how it failed.
-        detail: String,
-        /// What the operating system called it.
-        kind: io::ErrorKind,
-    },
-    /// Another process has it.
-    InUse {
-        /// The folder.
-        folder: PathBuf,
-    },
-    /// It holds something else.
-    Foreign {
-        /// The folder.
-        folder: PathBuf,
-        /// What was found.
-        found: String,
-    },
-    /// There is no identity in it.
-    Missing {
-        /// The folder.
-        folder: PathBuf,
-    },
-    /// There is one already.
-    Exists {
-        /// The folder.
-        folder: PathBuf,
-    },
-    /// The identity cannot be what was written.
-    Damaged {
-        /// The file.
-        file: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// It was written by a newer program.
-    Newer {
-        /// The file.
-        file: PathBuf,
-    },
-    /// It is another's than was asked for.
-    Mismatch {
-        /// What differs.
-        what: &'static str,
-        /// What the folder says.
-        stored: String,
-        /// What was asked for.
-        asked: String,
-    },
-    /// [era-11] The node id was admitted with another nonce: its folder was lost or replaced, and
-    /// with it votes may be forgotten.
-    AlreadyAdmitted {
-        /// The node id.
-        node: NodeId,
-    },
-    /// As many nodes as may be were admitted.
-    TooManyNodes,
-    /// A counter has no next number.
-    Exhausted(&'static str),
-}
-
-impl IdentityError {
-    /// Whether room is what is missing: the same may work later.
-    pub const fn is_full(&self) -> bool {
-        matches!(self, Self::Io { kind, .. } if is_full(*kind))
-    }
-
-    /// What a person may do about it.
-    pub fn hint(&self) -> String {
-        match self {
-            Self::Io { .. } => "check that the folder exists, is writable and has room, and that the \
-                                process may open more files (ulimit -n)"
-                .into(),
-            Self::InUse { .. } => "stop the other process, or use another --data folder".into(),
-            Self::Foreign { .. } => "use an empty folder, or one made by quorate".into(),
-            Self::Missing { .. } => "start a new node with --node and --cluster".into(),
-            Self::Exists { .. } => "start without --cluster, or use an empty folder".into(),
-            Self::Damaged { .. } => {
-                "keep the folder as it is, and let the others go on without this node: an older copy \
-                 of the file would use numbers again that were used already"
-                    .into()
-            }
-            Self::Newer { .. } => "start the newer version of the program".into(),
-            Self::Mismatch { what, stored, .. } => {
-                format!("leave --{what} out or set it to {stored}, or use another --data folder")
-            }
-            Self::AlreadyAdmitted { node } => {
-                format!("bring back the folder of node {node}, or let it join under a new id")
-            }
-            Self::TooManyNodes => "remove nodes, or found a new cluster".into(),
-            Self::Exhausted(_) => "replace the node under a new id".into(),
-        }
-    }
-}
-
-impl fmt::Display for IdentityError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io { detail, .. } => f.write_str(detail),
-            Self::InUse { folder } => {
-                write!(
-                    f,
-                    "{}: another process is using this folder",
-                    folder.display()
-                )
-            }
-            Self::Foreign { folder, found } => {
-                write!(
-                    f,
-                    "{}: not a quorate data folder: {found}",
-                    folder.display()
-                )
-            }
-            Self::Missing { folder } => {
-                write!(
-                    f,
-                    "{}: there is no node in this folder yet",
-                    folder.display()
-                )
-            }
-            Self::Exists { folder } => {
-                write!(
-                    f,
-                    "{}: there is a node in this folder already",
-                    folder.display()
-                )
-            }
-            Self::Damaged { file, reason } => write!(f, "{}: {reason}", file.display()),
-            Self::Newer { file } => {
-                write!(
-                    f,
-                    "{}: written by a newer version of the program",
-                    file.display()
-                )
-            }
-            Self::Mismatch {
-                what,
-                stored,
-                asked,
-            } => {
-                write!(f, "this folder has {what} {stored}, not {asked}")
-            }
-            Self::AlreadyAdmitted { node } => {
-                write!(
-                    f,
-                    "node {node} was admitted with another folder than this one"
-                )
-            }
-            Self::TooManyNodes => write!(f, "more than {NODES_MAX} nodes"),
-            Self::Exhausted(what) => write!(f, "the {what} counter is used up"),
-        }
-    }
-}
-
-impl Error for IdentityError {}
-
-impl From<DiskError> for IdentityError {
-    fn from(error: DiskError) -> Self {
-        Self::Io {
-            kind: error.kind,
-            detail: error.detail,
-        }
-    }
-}
-
-impl Identity {
-    /// Whether there is an identity in the folder. A missing folder has none.
-    pub fn exists(folder: &Path) -> Result<bool, IdentityError> {
-        let file = folder.join(FILE);
-        file.try_exists()
-            .map_err(|error| failed("look for", &file, &error))
-    }
-
-    /// Makes the folder a node's. It must be empty or missing; a file left by a crash of an earlier
-    /// attempt does not count.
-    pub fn create(folder: &Path, founding: Founding) -> Result<Self, IdentityError> {
+impl<H: Home> Identity<H> {
+    /// Makes a home that is nobody's yet a node's.
+    pub fn create(mut home: H, founding: Founding) -> Result<Self, IdentityError> {
         check(&founding).map_err(|reason| IdentityError::Damaged {
-            file: folder.join(FILE),
+            file: home.path().join(FILE),
             reason: reason.to_owned(),
         })?;
-        if !folder.exists() {
-            fs::create_dir_all(folder).map_err(|error| failed("create", folder, &error))?;
-            if let Some(parent) = folder.parent() {
-                let parent = if parent.as_os_str().is_empty() {
-                    Path::new(".")
-                } else {
-                    parent
-                };
-                sync_folder(parent)?;
-            }
-        }
-        if Self::exists(folder)? {
-            return Err(IdentityError::Exists {
-                folder: folder.to_owned(),
-            });
-        }
-        refuse_foreign(folder)?;
-        let lock = lock(folder)?;
-        let state = State {
-            founding,
-            boot: 0,
-            incarnation: Incarnation(0),
-            clean: false,
-            admitted: BTreeMap::new(),
-        };
-        let identity = Self {
-            folder: folder.to_owned(),
-            state,
-            _lock: lock,
-        };
-        // Another process may have been first between the look and the lock.
-        if Self::exists(folder)? {
-            return Err(IdentityError::Exists {
-                folder: folder.to_owned(),
-            });
+        if home.read(FILE)?.is_some() {
+            let folder = home.path().to_owned();
+            return Err(IdentityError::Exists { folder });
         }
         // Whoever finds the identity knows by this that a log without segments is a new one.
         for family in Family::all() {
-            made::write(&mut DataFolder::new(folder), FileId::new(family, 0))?;
+            made::write(&mut home, FileId::new(family, 0))?;
         }
+        let mut identity = Self {
+            home,
+            state: State {
+                founding,
+                boot: 0,
+                incarnation: Incarnation(0),
+                clean: false,
+                admitted: BTreeMap::new(),
+            },
+        };
         identity.save()?;
         Ok(identity)
     }
 
-    /// Opens a node's folder, if it is the one that was asked for.
-    pub fn open(folder: &Path, expected: &Expected) -> Result<Self, IdentityError> {
-        if !Self::exists(folder)? {
-            if folder.exists() {
-                refuse_foreign(folder)?;
-            }
-            return Err(IdentityError::Missing {
-                folder: folder.to_owned(),
-            });
-        }
-        let lock = lock(folder)?;
-        let state = read(folder)?;
-        let identity = Self {
-            folder: folder.to_owned(),
-            state,
-            _lock: lock,
-        };
+    /// Reads whose home it is, if it is the node's that was asked for.
+    pub fn open(home: H, expected: &Expected) -> Result<Self, IdentityError> {
+        let state = read(&home, home.path())?;
+        let identity = Self { home, state };
         identity.compare(expected)?;
         Ok(identity)
     }
@@ -354,8 +136,8 @@ impl Identity {
         };
         let node = expected.node.map(|node| node.to_string());
         differs("node", stored.node.to_string(), node)?;
-        let class = expected.class.map(|class| class_name(class).to_owned());
-        differs("durability", class_name(stored.class).to_owned(), class)?;
+        let class = expected.class.map(|class| class.name().to_owned());
+        differs("durability", stored.class.name().to_owned(), class)?;
         differs("store", stored.store.clone(), expected.store.clone())
     }
 
@@ -364,9 +146,14 @@ impl Identity {
         &self.state.founding
     }
 
-    /// The folder.
-    pub fn folder(&self) -> &Path {
-        &self.folder
+    /// Where the node lives.
+    pub fn home(&self) -> &H {
+        &self.home
+    }
+
+    /// Where the node lives, to open its disk.
+    pub fn home_mut(&mut self) -> &mut H {
+        &mut self.home
     }
 
     /// Who this node is, in its present incarnation.
@@ -385,6 +172,14 @@ impl Identity {
     /// Counts losses of memory ([volatile-1]).
     pub fn incarnation(&self) -> Incarnation {
         self.state.incarnation
+    }
+
+    /// Where the time-outs of this process come from: different on every node and start; no secret.
+    pub fn seed(&self) -> u64 {
+        let Founding {
+            join_nonce, node, ..
+        } = self.state.founding;
+        join_nonce ^ (u64::from(self.state.boot) << 32) ^ u64::from(node.0)
     }
 
     /// The founder's table of admitted nodes.
@@ -459,84 +254,23 @@ impl Identity {
     }
 
     /// Replaces the file as a whole, durably.
-    pub fn save(&self) -> Result<(), IdentityError> {
+    fn save(&mut self) -> Result<(), IdentityError> {
         let lines = encode(&self.state);
-        Ok(DataFolder::new(&self.folder).replace(FILE, sealed::seal(&lines).as_bytes())?)
+        Ok(self.home.replace(FILE, sealed::seal(&lines).as_bytes())?)
     }
 }
 
-/// Reads an identity without locking or changing anything, for the offline tools.
-pub fn peek(folder: &Path) -> Result<Founding, IdentityError> {
-    if !Identity::exists(folder)? {
-        return Err(IdentityError::Missing {
-            folder: folder.to_owned(),
-        });
-    }
-    Ok(read(folder)?.founding)
+/// What a home that is perhaps in use says of its founding: for the offline tools. `folder` is its name in errors.
+pub fn peek(files: &impl SmallFiles, folder: &Path) -> Result<Founding, IdentityError> {
+    Ok(read(files, folder)?.founding)
 }
 
-fn failed(action: &str, file: &Path, error: &io::Error) -> IdentityError {
-    IdentityError::Io {
-        detail: format!("{action} {}: {error}", file.display()),
-        kind: error.kind(),
-    }
-}
-
-fn sync_folder(folder: &Path) -> Result<(), IdentityError> {
-    let sync = || File::open(folder)?.sync_all();
-    sync().map_err(|error| failed("sync", folder, &error))
-}
-
-/// The lock is the kernel's and goes with the process, however that ends.
-pub(crate) fn lock(folder: &Path) -> Result<File, IdentityError> {
-    let file = folder.join(LOCK);
-    let lock = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&file);
-    let lock = lock.map_err(|error| failed("open", &file, &error))?;
-    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(lock),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(IdentityError::InUse {
-            folder: folder.to_owned(),
-        }),
-        Err(error) => Err(failed("lock", &file, &error.into())),
-    }
-}
-
-/// A folder without an identity may hold nothing but what an attempt to make one leaves behind.
-fn refuse_foreign(folder: &Path) -> Result<(), IdentityError> {
-    let foreign = |found| {
-        Err(IdentityError::Foreign {
-            folder: folder.to_owned(),
-            found,
-        })
-    };
-    if !folder.is_dir() {
-        return foreign("it is a file".to_owned());
-    }
-    let entries = fs::read_dir(folder).map_err(|error| failed("read", folder, &error))?;
-    for entry in entries {
-        let name = entry
-            .map_err(|error| failed("read", folder, &error))?
-            .file_name();
-        let mut made = Family::all().map(Family::made_file);
-        let ours = name == LOCK
-            || name == "lost+found"
-            || name == *temporary(FILE)
-            || made.any(|file| name == file || name == *temporary(file));
-        if !ours {
-            return foreign(format!("it holds {}", name.to_string_lossy()));
-        }
-    }
-    Ok(())
-}
-
-fn read(folder: &Path) -> Result<State, IdentityError> {
+fn read(files: &impl SmallFiles, folder: &Path) -> Result<State, IdentityError> {
     let file = folder.join(FILE);
-    let bytes = DataFolder::new(folder).read(FILE)?;
-    let bytes = bytes.ok_or_else(|| failed("read", &file, &io::ErrorKind::NotFound.into()))?;
+    let Some(bytes) = files.read(FILE)? else {
+        let folder = folder.to_owned();
+        return Err(IdentityError::Missing { folder });
+    };
     let text = String::from_utf8(bytes).map_err(|_| IdentityError::Damaged {
         file: file.clone(),
         reason: "not a text".into(),
@@ -548,124 +282,4 @@ fn read(folder: &Path) -> Result<State, IdentityError> {
         return Err(IdentityError::Newer { file });
     }
     decode(&text).map_err(|reason| IdentityError::Damaged { file, reason })
-}
-
-fn class_name(class: Class) -> &'static str {
-    match class {
-        Class::Volatile => "volatile",
-        Class::Durable => "durable",
-    }
-}
-
-/// What would not survive being written as lines.
-fn check(founding: &Founding) -> Result<(), &'static str> {
-    let plain = |text: &str| {
-        !text.is_empty() && text.len() <= 256 && !text.chars().any(|c| c.is_whitespace())
-    };
-    if !plain(&founding.store) {
-        return Err("the name of the store is not one word");
-    }
-    if founding.members.len() > NODES_MAX {
-        return Err("too many members");
-    }
-    if !founding.members.values().all(|address| plain(address)) {
-        return Err("an address is not one word");
-    }
-    Ok(())
-}
-
-fn encode(state: &State) -> String {
-    let mut text = String::new();
-    let founding = &state.founding;
-    let mut line = |line: fmt::Arguments<'_>| {
-        text.write_fmt(line)
-            .expect("writing to a string does not fail");
-        text.push('\n');
-    };
-    line(format_args!("{FIRST_LINE}"));
-    line(format_args!("cluster {:032x}", founding.cluster));
-    line(format_args!("node {}", founding.node));
-    line(format_args!("durability {}", class_name(founding.class)));
-    line(format_args!("store {}", founding.store));
-    line(format_args!("boot {}", state.boot));
-    line(format_args!("incarnation {}", state.incarnation.0));
-    line(format_args!("clean {}", u8::from(state.clean)));
-    line(format_args!("nonce {:016x}", founding.join_nonce));
-    for (node, address) in &founding.members {
-        line(format_args!("member {node} {address}"));
-    }
-    for (node, nonce) in &state.admitted {
-        line(format_args!("admitted {node} {nonce:016x}"));
-    }
-    text
-}
-
-fn decode(text: &str) -> Result<State, String> {
-    let mut lines = sealed::open(text)?.lines();
-    if lines.next() != Some(FIRST_LINE) {
-        return Err("the first line is unknown".into());
-    }
-    let mut fields = Lines { lines };
-    let founding = Founding {
-        cluster: fields
-            .hex("cluster")
-            .and_then(|hex| number(u128::from_str_radix(hex, 16)))?,
-        node: NodeId(number(fields.word("node")?.parse())?),
-        class: match fields.word("durability")? {
-            "volatile" => Class::Volatile,
-            "durable" => Class::Durable,
-            _ => return Err("unknown durability class".into()),
-        },
-        store: fields.word("store")?.to_owned(),
-        members: BTreeMap::new(),
-        join_nonce: 0,
-    };
-    let mut state = State {
-        founding,
-        boot: number(fields.word("boot")?.parse())?,
-        incarnation: Incarnation(number(fields.word("incarnation")?.parse())?),
-        clean: fields.word("clean")? == "1",
-        admitted: BTreeMap::new(),
-    };
-    state.founding.join_nonce = fields
-        .hex("nonce")
-        .and_then(|hex| number(u64::from_str_radix(hex, 16)))?;
-    for line in fields.lines {
-        let words: Vec<_> = line.split(' ').collect();
-        match words[..] {
-            ["member", node, address] => {
-                let node = NodeId(number(node.parse())?);
-                state.founding.members.insert(node, address.to_owned());
-            }
-            ["admitted", node, nonce] => {
-                let nonce = number(u64::from_str_radix(nonce, 16))?;
-                state.admitted.insert(NodeId(number(node.parse())?), nonce);
-            }
-            _ => return Err(format!("unknown line: {line}")),
-        }
-    }
-    Ok(state)
-}
-
-fn number<T>(parsed: Result<T, std::num::ParseIntError>) -> Result<T, String> {
-    parsed.map_err(|error| error.to_string())
-}
-
-/// The lines of the file that come in a fixed order.
-struct Lines<'a> {
-    lines: std::str::Lines<'a>,
-}
-
-impl<'a> Lines<'a> {
-    fn word(&mut self, name: &str) -> Result<&'a str, String> {
-        let line = self.lines.next().unwrap_or_default();
-        let rest = line
-            .strip_prefix(name)
-            .and_then(|rest| rest.strip_prefix(' '));
-        rest.ok_or_else(|| format!("{name} is missing"))
-    }
-
-    fn hex(&mut self, name: &str) -> Result<&'a str, String> {
-        self.word(name)
-    }
 }

@@ -1,13 +1,16 @@
 //! Identities: what survives, what is refused, and in which words.
 
-use std::{collections::BTreeMap, fs};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use quorate_core::{
     node_id::{Incarnation, NodeId},
     record::Class,
 };
 
-use crate::identity::{Expected, Founding, Identity, IdentityError, LastStop, peek};
+use crate::{
+    folder::LockedFolder,
+    identity::{Expected, Founding, Identity, IdentityError, LastStop},
+};
 
 fn founding() -> Founding {
     let members = (1..=3).map(|node| (NodeId(node), format!("127.0.0.1:{}", 7450 + node)));
@@ -21,14 +24,22 @@ fn founding() -> Founding {
     }
 }
 
-fn reopen(folder: &std::path::Path) -> Identity {
-    Identity::open(folder, &Expected::default()).unwrap()
+fn create(folder: &Path, founding: Founding) -> Result<Identity<LockedFolder>, IdentityError> {
+    Identity::create(LockedFolder::create(folder)?, founding)
+}
+
+fn open(folder: &Path, expected: &Expected) -> Result<Identity<LockedFolder>, IdentityError> {
+    Identity::open(LockedFolder::open(folder)?, expected)
+}
+
+fn reopen(folder: &Path) -> Identity<LockedFolder> {
+    open(folder, &Expected::default()).unwrap()
 }
 
 #[test]
 fn an_identity_survives_its_process() {
     let folder = tempfile::tempdir().unwrap();
-    let mut identity = Identity::create(folder.path(), founding()).unwrap();
+    let mut identity = create(folder.path(), founding()).unwrap();
     assert_eq!(identity.begin_boot(), Ok(LastStop::Never));
     identity.admit(NodeId(7), 70).unwrap();
     identity.new_incarnation().unwrap();
@@ -40,14 +51,14 @@ fn an_identity_survives_its_process() {
         (1, Incarnation(1))
     );
     assert_eq!(identity.admitted(), &BTreeMap::from([(NodeId(7), 70)]));
-    assert_eq!(peek(folder.path()), Ok(founding()));
+    assert_eq!(LockedFolder::peek(folder.path()), Ok(founding()));
 }
 
 /// [volatile-4] A mark that were found twice would let a node vote that has forgotten.
 #[test]
 fn the_mark_of_a_clean_stop_is_used_up_by_one_start() {
     let folder = tempfile::tempdir().unwrap();
-    let mut identity = Identity::create(folder.path(), founding()).unwrap();
+    let mut identity = create(folder.path(), founding()).unwrap();
     identity.begin_boot().unwrap();
     identity.mark_clean().unwrap();
     drop(identity);
@@ -62,8 +73,8 @@ fn the_mark_of_a_clean_stop_is_used_up_by_one_start() {
 #[test]
 fn a_second_process_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let identity = Identity::create(folder.path(), founding()).unwrap();
-    let refused = Identity::open(folder.path(), &Expected::default()).unwrap_err();
+    let identity = create(folder.path(), founding()).unwrap();
+    let refused = open(folder.path(), &Expected::default()).unwrap_err();
     assert!(matches!(refused, IdentityError::InUse { .. }));
     assert!(refused.to_string().contains("another process"));
     drop(identity);
@@ -75,14 +86,14 @@ fn a_folder_with_something_else_in_it_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("holiday.jpg"), "x").unwrap();
     for refused in [
-        Identity::create(folder.path(), founding()).unwrap_err(),
-        Identity::open(folder.path(), &Expected::default()).unwrap_err(),
+        create(folder.path(), founding()).unwrap_err(),
+        open(folder.path(), &Expected::default()).unwrap_err(),
     ] {
         assert!(matches!(refused, IdentityError::Foreign { .. }));
         assert!(refused.to_string().contains("holiday.jpg"));
     }
     let file = folder.path().join("holiday.jpg");
-    let refused = Identity::create(&file, founding()).unwrap_err();
+    let refused = create(&file, founding()).unwrap_err();
     assert!(matches!(
         refused,
         IdentityError::Io { .. } | IdentityError::Foreign { .. }
@@ -92,21 +103,21 @@ fn a_folder_with_something_else_in_it_is_refused() {
 #[test]
 fn a_folder_without_a_node_says_so() {
     let folder = tempfile::tempdir().unwrap();
-    let missing = Identity::open(folder.path(), &Expected::default()).unwrap_err();
+    let missing = open(folder.path(), &Expected::default()).unwrap_err();
     assert!(matches!(missing, IdentityError::Missing { .. }));
     let nowhere = folder.path().join("a/b");
-    let missing = Identity::open(&nowhere, &Expected::default()).unwrap_err();
+    let missing = open(&nowhere, &Expected::default()).unwrap_err();
     assert!(matches!(missing, IdentityError::Missing { .. }));
-    drop(Identity::create(&nowhere, founding()).unwrap());
-    let again = Identity::create(&nowhere, founding()).unwrap_err();
+    drop(create(&nowhere, founding()).unwrap());
+    let again = create(&nowhere, founding()).unwrap_err();
     assert!(matches!(again, IdentityError::Exists { .. }));
 }
 
 #[test]
 fn another_node_class_or_store_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
-    drop(Identity::create(folder.path(), founding()).unwrap());
-    let refused = |expected| Identity::open(folder.path(), &expected).unwrap_err();
+    drop(create(folder.path(), founding()).unwrap());
+    let refused = |expected| open(folder.path(), &expected).unwrap_err();
     let node = refused(Expected {
         node: Some(NodeId(3)),
         ..Expected::default()
@@ -131,14 +142,14 @@ fn another_node_class_or_store_is_refused_by_name() {
         class: Some(Class::Volatile),
         store: Some("lsm".into()),
     };
-    assert!(Identity::open(folder.path(), &same).is_ok());
+    assert!(open(folder.path(), &same).is_ok());
 }
 
 /// [era-11] A node that lost its folder has forgotten its votes; it may not come back as itself.
 #[test]
 fn a_node_is_admitted_with_one_folder_only() {
     let folder = tempfile::tempdir().unwrap();
-    let mut identity = Identity::create(folder.path(), founding()).unwrap();
+    let mut identity = create(folder.path(), founding()).unwrap();
     identity.admit(NodeId(3), 5).unwrap();
     drop(identity);
     let mut identity = reopen(folder.path());
@@ -151,7 +162,7 @@ fn a_node_is_admitted_with_one_folder_only() {
 #[test]
 fn a_crash_while_saving_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let mut identity = Identity::create(folder.path(), founding()).unwrap();
+    let mut identity = create(folder.path(), founding()).unwrap();
     identity.begin_boot().unwrap();
     drop(identity);
     let text = fs::read(folder.path().join("identity")).unwrap();
@@ -162,14 +173,14 @@ fn a_crash_while_saving_changes_nothing() {
     // The very first save: nothing but the temporary file is there.
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("identity.new"), &text[..9]).unwrap();
-    Identity::create(folder.path(), founding()).unwrap();
+    create(folder.path(), founding()).unwrap();
 }
 
 /// A save that fails changes nothing in memory either.
 #[test]
 fn a_change_that_cannot_be_saved_did_not_happen() {
     let folder = tempfile::tempdir().unwrap();
-    let mut identity = Identity::create(folder.path(), founding()).unwrap();
+    let mut identity = create(folder.path(), founding()).unwrap();
     fs::create_dir(folder.path().join("identity.new")).unwrap();
     let error = identity.begin_boot().unwrap_err();
     assert!(error.to_string().contains("identity.new"), "{error}");
@@ -181,14 +192,14 @@ fn a_change_that_cannot_be_saved_did_not_happen() {
 #[test]
 fn a_changed_byte_is_noticed() {
     let folder = tempfile::tempdir().unwrap();
-    drop(Identity::create(folder.path(), founding()).unwrap());
+    drop(create(folder.path(), founding()).unwrap());
     let file = folder.path().join("identity");
     let text = fs::read(&file).unwrap();
     for at in 0..text.len() {
         let mut changed = text.clone();
         changed[at] ^= 1;
         fs::write(&file, &changed).unwrap();
-        let error = Identity::open(folder.path(), &Expected::default()).unwrap_err();
+        let error = open(folder.path(), &Expected::default()).unwrap_err();
         assert!(
             matches!(
                 error,
@@ -198,7 +209,7 @@ fn a_changed_byte_is_noticed() {
         );
     }
     fs::write(&file, b"\xff\xfe\x00").unwrap();
-    let error = Identity::open(folder.path(), &Expected::default()).unwrap_err();
+    let error = open(folder.path(), &Expected::default()).unwrap_err();
     assert!(matches!(error, IdentityError::Damaged { .. }));
 }
 
@@ -219,6 +230,6 @@ fn the_first_format_stays_readable() {
         .replace("identity 1", "identity 2");
     fs::write(folder.path().join("identity"), newer).unwrap();
     drop(identity);
-    let error = Identity::open(folder.path(), &Expected::default()).unwrap_err();
+    let error = open(folder.path(), &Expected::default()).unwrap_err();
     assert!(matches!(error, IdentityError::Newer { .. }));
 }

@@ -4,7 +4,13 @@
 //! lines.
 #![forbid(unsafe_code)]
 
+mod admission;
+pub mod boot;
+pub mod folder;
 pub mod founding;
+#[cfg(test)]
+mod founding_tests;
+pub mod home;
 pub mod host;
 pub mod identity;
 #[cfg(test)]
@@ -13,4 +19,8 @@ pub mod listener;
 mod metrics;
 mod node_host;
 
+pub use boot::boot;
+pub use folder::LockedFolder;
+pub use home::Home;
+pub use identity::Identity;
 pub use node_host::NodeHost;

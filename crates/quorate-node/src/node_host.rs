@@ -10,7 +10,6 @@ use quorate_core::{
     record::Class,
     time::Time,
 };
-use quorate_disk::Disk;
 use quorate_replica::{
     Replica,
     events::Event,
@@ -20,10 +19,11 @@ use quorate_replica::{
     service::StateMachine,
     status::{Status, TuningReport},
 };
-use quorate_wire::{Frame, Join, Lane, RefusalCode};
+use quorate_wire::{Frame, Join, Lane};
 
 use crate::{
-    founding::list_hash,
+    admission::admit,
+    home::Home,
     host::{
         ClientSide, Founded, Host, Now, OperatorSide, Order, Outcome, PeerSide, PeerUp, Refused,
     },
@@ -33,10 +33,10 @@ use crate::{
 };
 
 /// A node without its sockets.
-pub struct NodeHost<D: Disk, S: StateMachine, F> {
-    replica: Replica<D, S>,
+pub struct NodeHost<H: Home, S: StateMachine, F> {
+    replica: Replica<H::Disk, S>,
     front: F,
-    identity: Identity,
+    identity: Identity<H>,
     /// Readable when the front has something to poll for.
     wake: Option<Box<dyn AsFd>>,
     /// The incarnation in which each node was met last. A hello proves nothing, so a higher one counts
@@ -47,12 +47,12 @@ pub struct NodeHost<D: Disk, S: StateMachine, F> {
     time: Time,
 }
 
-impl<D: Disk, S: StateMachine, F: Front> NodeHost<D, S, F> {
-    /// Joins the parts of a node that was opened.
-    pub fn new(
-        replica: Replica<D, S>,
+impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
+    /// Joins the parts of a node that was booted.
+    pub(crate) fn new(
+        replica: Replica<H::Disk, S>,
         front: F,
-        identity: Identity,
+        identity: Identity<H>,
         listener: Box<dyn Listener>,
     ) -> Self {
         let own = identity.member();
@@ -75,8 +75,13 @@ impl<D: Disk, S: StateMachine, F: Front> NodeHost<D, S, F> {
         self
     }
 
+    /// The replica.
+    pub fn replica(&self) -> &Replica<H::Disk, S> {
+        &self.replica
+    }
+
     /// Who this node is.
-    pub fn identity(&self) -> &Identity {
+    pub fn identity(&self) -> &Identity<H> {
         &self.identity
     }
 
@@ -114,7 +119,7 @@ impl<D: Disk, S: StateMachine, F: Front> NodeHost<D, S, F> {
     }
 }
 
-impl<D: Disk, S: StateMachine, F: Front> PeerSide for NodeHost<D, S, F> {
+impl<H: Home, S: StateMachine, F: Front> PeerSide for NodeHost<H, S, F> {
     fn peer_up(&mut self, now: Now, peer: &PeerUp) {
         let Member { node, incarnation } = peer.member;
         self.incarnations.insert(node, incarnation);
@@ -132,46 +137,11 @@ impl<D: Disk, S: StateMachine, F: Front> PeerSide for NodeHost<D, S, F> {
     }
 
     fn admit(&mut self, join: Join) -> Result<Founded, Refused> {
-        let refused = |code, reason: String| Err(Refused { code, reason });
-        let founding = self.identity.founding();
-        let members = &founding.members;
-        if members.keys().next() != Some(&founding.node) {
-            let reason = format!("node {} did not found this cluster", founding.node);
-            return refused(RefusalCode::NotFounder, reason);
-        }
-        if !members.contains_key(&join.node) {
-            let reason = format!("node {} is not a member of this cluster", join.node);
-            return refused(RefusalCode::UnknownNode, reason);
-        }
-        if join.node == founding.node {
-            let reason = format!("node {} is the founder itself", join.node);
-            return refused(RefusalCode::DuplicateNode, reason);
-        }
-        if join.list_hash != list_hash(members) {
-            let reason = "its --cluster differs from the founder's".to_owned();
-            return refused(RefusalCode::ListDiffers, reason);
-        }
-        let founded = Founded {
-            cluster: founding.cluster,
-            class: founding.class,
-            store: founding.store.clone(),
-            members: members
-                .iter()
-                .map(|(node, address)| (*node, address.clone()))
-                .collect(),
-        };
-        match self.identity.admit(join.node, join.nonce) {
-            Ok(()) => Ok(founded),
-            Err(error @ IdentityError::AlreadyAdmitted { .. }) => {
-                refused(RefusalCode::DuplicateNode, error.to_string())
-            }
-            // Worth another attempt.
-            Err(error) => refused(RefusalCode::Other(0), error.to_string()),
-        }
+        admit(&mut self.identity, join)
     }
 }
 
-impl<D: Disk, S: StateMachine, F: Front> ClientSide for NodeHost<D, S, F> {
+impl<H: Home, S: StateMachine, F: Front> ClientSide for NodeHost<H, S, F> {
     type Front = F;
 
     fn front(&self) -> &F {
@@ -194,7 +164,7 @@ impl<D: Disk, S: StateMachine, F: Front> ClientSide for NodeHost<D, S, F> {
     }
 }
 
-impl<D: Disk, S: StateMachine, F: Front> OperatorSide for NodeHost<D, S, F> {
+impl<H: Home, S: StateMachine, F: Front> OperatorSide for NodeHost<H, S, F> {
     fn status(&self) -> Status {
         let mut status = self.replica.status(self.time);
         if let Some(why) = self.lost_quorum(&status) {
@@ -229,7 +199,7 @@ impl<D: Disk, S: StateMachine, F: Front> OperatorSide for NodeHost<D, S, F> {
     }
 }
 
-impl<D: Disk, S: StateMachine, F: Front> Host for NodeHost<D, S, F> {
+impl<H: Home, S: StateMachine, F: Front> Host for NodeHost<H, S, F> {
     fn poll(&mut self, turn: &mut Turn<'_>) {
         let (time, wall_ms) = (turn.time, turn.wall_ms);
         self.time = time;

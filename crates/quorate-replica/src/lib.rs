@@ -37,73 +37,59 @@
 //!
 //! # The life of a command
 //!
-//! A front calls [`Requests::write`]; the command waits in `gather` with its kind. When fewer than
-//! a window of this node's batches are in flight, `origin` numbers all that waits as one batch of
-//! its session, and offers it to the leader: itself, or a peer (`replica`, `forwarded`). The core
-//! gives it a slot; `egress` sends the proposal with its bytes and appends the vote to the log.
-//! When the core says that the slot is decided, `apply` asks `sessions` whether it is the batch's
-//! turn, executes its commands, and the origin's clients get their replies (`completions`). Whatever
-//! may have been lost on the way is offered again, and executed once all the same.
+//! A front calls [`Requests::write`]; the command waits with its kind (`proposing/gather`). When fewer
+//! than a window of this node's batches are in flight, `proposing/origin` numbers all that waits as one
+//! batch of its session, and offers it to the leader: itself, or a peer (`proposing/forwarded`). The
+//! core gives it a slot (`protocol`); `replica/egress` sends the proposal with its bytes (`contents`)
+//! and appends the vote to the log (`storing`). When the core says that the slot is decided, `applying`
+//! asks its sessions whether it is the batch's turn, executes its commands, and the origin's clients
+//! get their replies (`completions`). Whatever may have been lost is offered again, and executed once
+//! all the same.
 //!
 //! # Reading order
 //!
-//! Ports: [`service`], [`front`], [`plane`]. The loop: [`replica`], `ingress`, `egress`. What it
-//! lends out: `origin`, `gather`, `batch`, `payloads`, `apply`, [`sessions`], `reads`, `completions`.
-//! How large a batch and how many in flight: `tuning`.
-//! What happens while the service cannot work: `tend`.
-//! When somebody is behind: `catchup`, `serving`, `fetches`, `repair`, `log_reads`. Start and end:
-//! [`open`], `lifecycle`. What people hear of it: [`status`], [`events`], `watch`, `pursuit`, `probe`.
-//! Every queue's capacity: [`limits`].
+//! Ports: [`service`], [`front`], [`plane`]. The order of a turn: [`replica`], and below it what comes
+//! in: `ingress`, `egress`, `disk`, `requests`. The parts that it joins, in the order of a command:
+//! `proposing`, `contents`, `storing`, `applying`, `completions`. Reads: `reading`. When somebody is
+//! behind: `catching_up`, `peers`. How large a batch and how many in flight: `tuning`. Start and end:
+//! [`open`], `ending`. What people hear of it: [`status`], `observing`. Capacities: [`limits`].
 #![forbid(unsafe_code)]
 
-mod apply;
-mod batch;
-mod catchup;
+mod applying;
+mod catching_up;
 mod completions;
+mod contents;
 pub mod counters;
-mod digest;
-mod egress;
-pub mod events;
-mod fetches;
-mod forwarded;
+mod ending;
 pub mod front;
-mod gather;
-mod ingress;
-mod lifecycle;
 pub mod limits;
-mod log_reads;
+mod observing;
 pub mod open;
-mod origin;
-mod pace;
-mod payloads;
+mod outbox;
+mod peers;
 pub mod plane;
 pub mod pressure;
-mod probe;
-mod promise;
-mod pursuit;
-mod reads;
-mod repair;
+mod proposing;
+mod protocol;
+mod reading;
 pub mod replica;
-pub mod requests;
 pub mod seldom;
 pub mod service;
-mod serving;
-pub mod sessions;
 pub mod status;
-mod tend;
+mod storing;
 pub mod testing;
 mod tuning;
-mod watch;
 
+pub use applying::sessions;
 pub use completions::Ended;
 pub use front::{Front, Requests};
 pub use limits::Limits;
+pub use observing::events;
 pub use open::{OpenError, ReplicaOptions, Timeouts};
 pub use plane::Plane;
-pub use probe::Probed;
 /// How batch and window are chosen.
 pub use quorate_tuner as tuner;
-pub use replica::Replica;
-pub use requests::Requester;
+pub use reading::probe::Probed;
+pub use replica::{Replica, requests::Requester};
 pub use service::{CommandId, StateMachine};
 pub use status::{Status, TuningReport};

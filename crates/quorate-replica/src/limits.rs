@@ -8,7 +8,7 @@ pub const OPEN_BATCHES_MAX: usize = 64;
 pub const COMMAND_OVERHEAD_BYTES: usize = 64;
 
 /// What a replica may hold. These never influence what is executed, so nodes may differ in them;
-/// what must be equal everywhere is in [`crate::sessions`].
+/// what must be equal everywhere is in [`crate::applying::sessions`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Own batches in flight; while the window is full the next batch grows.

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use quorate_core::{message::Message, node_id::NodeId, record::Class, time::Time};
 use quorate_tuner::{Bounds, Change, Done, Moment, Report, Setting, Settings, Tuner, Turn};
 
-use crate::origin::{Landed, Totals};
+use crate::proposing::origin::{Completed, Totals};
 
 /// Changes that nobody has asked for yet; the oldest make room.
 const CHANGES_MAX: usize = 64;
@@ -159,13 +159,13 @@ impl Tuning {
     }
 
     /// An own batch was executed, and its replies are on their way.
-    pub(crate) fn on_landed(&mut self, now: Time, landed: &Landed) {
+    pub(crate) fn on_completed(&mut self, now: Time, completed: &Completed) {
         let done = Done {
-            accepted_first: moment(landed.accepted_first),
-            accepted_last: moment(landed.accepted_last),
-            formed: moment(landed.formed),
-            commands: landed.commands,
-            bytes: landed.bytes,
+            accepted_first: moment(completed.accepted_first),
+            accepted_last: moment(completed.accepted_last),
+            formed: moment(completed.formed),
+            commands: completed.commands,
+            bytes: completed.bytes,
         };
         self.tuner.on_done(moment(now), &done);
     }

@@ -1,7 +1,8 @@
 //! Runs seeds one after the other: `hunt FROM COUNT STEPS [LINES [STOP]]`.
 //!
-//! With LINES, that number of lines is told, frames among them; with STOP, the first broken seed ends
-//! it. The digest at the end is equal for equal runs: a change that should alter nothing keeps it.
+//! With LINES, that many lines of each story are kept, frames among them; with STOP, the first broken
+//! seed ends it. The fingerprint at the end is that of all stories: the same before and after a change
+//! that was not meant to change what replicas do.
 #![allow(clippy::print_stdout, reason = "an example talks to a person")]
 
 use std::process::ExitCode;
@@ -18,14 +19,14 @@ fn main() -> ExitCode {
     let mut next = |default| numbers.next().and_then(Result::ok).unwrap_or(default);
     let (from, count, steps) = (next(1), next(100), next(20_000));
     let (lines, stop) = (next(0), next(0) > 0);
-    let (mut broken, mut digest) = (0, 0);
+    let (mut broken, mut fingerprint) = (0, 0);
     for seed in from..from + count {
         let mut world = World::new(Settings::draw(seed));
         if let Ok(keep @ 1..) = usize::try_from(lines) {
             (world.trace.keep, world.trace.frames) = (keep, true);
         }
         let report = run_world(world, steps);
-        digest = mix(digest ^ report.trace_hash);
+        fingerprint = mix(fingerprint ^ report.trace_hash);
         if count == 1 || !report.holds() {
             println!("{report}\n");
         }
@@ -47,8 +48,10 @@ fn main() -> ExitCode {
             break;
         }
     }
-    println!("{count} seeds from {from} on, {steps} steps each: {broken} broke a property");
-    println!("digest {digest:016x}");
+    println!(
+        "{count} seeds from {from} on, {steps} steps each: {broken} broke a property; fingerprint \
+         {fingerprint:016x}"
+    );
     if broken == 0 {
         ExitCode::SUCCESS
     } else {

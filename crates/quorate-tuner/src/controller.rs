@@ -13,78 +13,50 @@
 //! by what the channel drains in one round trip, so that a link's buffer never overflows; what
 //! exceeds it is taken back at once.
 //!
-//! Here: which stage it is in. What is tried next is in `probes`, what a measurement means in
-//! `judge`, whether there is anything to gain in `demand`, what long ways need in `way`.
+//! Here: which stage it is in. What is tried next is in `search`, what was measured of other settings
+//! in `record`, what a measurement means in `judge` with `noise`, whether there is anything to gain
+//! in `demand`, what long ways need in `drain`, how the first step is made in `start`, and what
+//! gathers after a change in `regroup`.
 //!
 //! Nothing here can harm safety: batch and window say only when a command leaves and with whom.
 
 mod demand;
+mod drain;
 mod judge;
-mod probes;
-mod way;
+mod noise;
+mod record;
+mod regroup;
+mod search;
+mod start;
 
-use std::{cell::OnceCell, collections::VecDeque};
+use std::cell::OnceCell;
 
-use self::demand::Demand;
+use self::{
+    demand::Demand,
+    drain::Drain,
+    noise::Noise,
+    record::Record,
+    regroup::{Gathering, REGROUP_NS, Regroup},
+    search::{Candidate, Ground, Search},
+    start::{Begin, Start},
+};
 use crate::{
+    channel::Drained,
     epoch::{Done, Epoch, Score},
-    estimate::{Drained, Estimator, Parameters},
+    estimate::{Estimator, Parameters},
     setting::{Bounds, Change, Reason, Setting},
     time::Moment,
 };
 
-/// Probes in a row before the base is measured again.
-const IN_A_ROW: u32 = 3;
-/// Epochs of the base between probes when nothing is better; they double up to the second.
-const REST: u32 = 12;
-/// Batches before it is known how long the way is: a link with a small buffer survives them. It is
-/// known with the first answer to a heartbeat; nobody waits for longer than this.
-const CAREFUL_BYTES: usize = 64 << 10;
-const CAREFUL_NS: u64 = 300_000_000;
-/// A probe that seems so many times better asks for a second look at the base.
+/// A probe that seems this many times better asks for a second look at the base.
 const DOUBT: f64 = 1.3;
 /// On ways shorter than this measuring is quick enough.
 const JUMP_NS: f64 = 3e6;
-/// Jumps in a row at most.
-const JUMPS: u32 = 10;
+/// Where a batch takes longer than this, an epoch is long.
 const VETO_NS: f64 = 30e6;
-/// Batches regroup for so many times what one takes, where that is short enough to be worth it.
-const REGROUP_WALLS: f64 = 2.5;
-const REGROUP_NS: f64 = 50e6;
-const REGROUP_MOST_NS: u64 = 300_000_000;
 /// What was measured so soon after a change still shows what was before it.
 const SETTLE_WALLS: f64 = 2.0;
 const SETTLE_NS: f64 = 25e6;
-/// A window is held for one batch's time, if that is shorter than this.
-const HOLD_NS: f64 = 200e6;
-/// Epochs of the base after a probe that failed, where epochs are long; they double.
-const PAUSE: u32 = 2;
-const PAUSE_MOST: u32 = 64;
-
-/// A setting that was measured and left.
-#[derive(Clone, Copy, Debug)]
-struct Seen {
-    setting: Setting,
-    rate: f64,
-    again: u32,
-}
-
-/// Which way a probe went, to go on in case it helped.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Candidate {
-    setting: Setting,
-    /// Factors of batch and window that led here from the base; 1 and 1 if it was a jump.
-    step: (f64, f64),
-}
-
-impl Candidate {
-    const fn jump(setting: Setting) -> Self {
-        Self {
-            setting,
-            step: (1.0, 1.0),
-        }
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Stage {
@@ -133,141 +105,66 @@ impl<'a> View<'a> {
 pub(crate) struct Controller {
     bounds: Bounds,
     goal_ns: Option<f64>,
-    /// Where to start in earnest, while it is not known how long the way is.
-    careful: Option<Setting>,
-    began: Option<Moment>,
+    start: Start,
     base: Setting,
     score: Option<Score>,
-    /// The best base that lasted, and its throughput.
-    record: Option<(Setting, f64)>,
-    /// Jumps to the model's choice since the search began.
-    jumps: u32,
-    /// Times that it was cut back because of a queue, since then.
-    cuts: u32,
-    /// Epochs of the base after the next probe that fails, where epochs are long.
-    pause: u32,
-    /// Looks at the channels' rates at the last jump.
-    jumped_at: u64,
-    /// Of the settings that it jumped from, the one that drained most, in bytes per second.
-    drained_most: Option<(Setting, f64)>,
-    stage: Stage,
-    epoch: Epoch,
-    queue: VecDeque<Candidate>,
-    tried: Vec<Setting>,
-    /// What was measured of settings that did not become the base, and how often that was tried
-    /// again.
-    seen: Vec<Seen>,
-    step: usize,
-    ends_tried: bool,
-    model_asked: bool,
-    in_a_row: u32,
-    rest: u32,
-    rest_left: u32,
-    shifted: u32,
-    /// Whether as many commands come whatever the setting is.
-    demand: Demand,
     /// Epochs of the base.
     lasted: u32,
+    /// How many of them in a row belong to another load.
+    shifted: u32,
+    stage: Stage,
     /// The probe is measured a second time.
     confirming: Option<Score>,
     /// The base was measured again because a probe seemed far too good.
     doubted: bool,
-    noise: f64,
-    /// Most that was on its way and did no harm, in bytes.
-    grown: f64,
-    queue_seen: (u64, u32),
-    /// Since when it has been too much.
-    over_since: Moment,
-    /// What was on its way when it was too much has not drained before.
-    drains_until: Moment,
-    /// With fewer batches in flight until then: what was split gathers again, or what was on its
-    /// way before makes room.
-    regroups_until: Option<(Moment, usize)>,
+    epoch: Epoch,
     /// What a batch took lately.
     wall_ns: f64,
+    search: Search,
+    record: Record,
+    noise: Noise,
+    /// Whether as many commands come whatever the setting is.
+    demand: Demand,
+    drain: Drain,
+    regroup: Regroup,
     moves: u64,
     last: Option<Change>,
 }
 
 impl Controller {
     pub(crate) fn new(bounds: Bounds, goal_ns: Option<u64>, start: Setting) -> Self {
-        let start = bounds.clamp(start);
-        let base = Setting {
-            batch_bytes: start.batch_bytes.min(CAREFUL_BYTES),
-            ..start
-        };
+        let (start, base) = Start::new(bounds.clamp(start));
         let mut epoch = Epoch::new(base, Moment(0));
         if goal_ns.is_some() {
             epoch.last_for_percentile();
         }
         Self {
-            careful: Some(start),
-            began: None,
             bounds,
             goal_ns: goal_ns.map(|ns| ns as f64),
+            start,
             base,
             score: None,
-            record: None,
-            jumps: 0,
-            cuts: 0,
-            pause: PAUSE,
-            jumped_at: 0,
-            drained_most: None,
-            stage: Stage::Base,
-            epoch,
-            queue: VecDeque::new(),
-            tried: Vec::new(),
-            seen: Vec::new(),
-            step: 0,
-            ends_tried: false,
-            model_asked: false,
-            in_a_row: 0,
-            rest: REST,
-            rest_left: 0,
-            shifted: 0,
-            demand: Demand::default(),
             lasted: 0,
+            shifted: 0,
+            stage: Stage::Base,
             confirming: None,
             doubted: false,
-            noise: 0.0,
-            grown: base.batch_bytes as f64 * base.window as f64,
-            queue_seen: (0, 0),
-            over_since: Moment(0),
-            drains_until: Moment(0),
-            regroups_until: None,
+            epoch,
             wall_ns: f64::INFINITY,
+            search: Search::default(),
+            record: Record::default(),
+            noise: Noise::default(),
+            demand: Demand::default(),
+            drain: Drain::new(base),
+            regroup: Regroup::default(),
             moves: 0,
             last: None,
         }
     }
 
-    /// The first step: as small as on a long way, until it is known that the way is short.
-    fn begin(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
-        let start = self.careful?;
-        let since = *self.began.get_or_insert(now);
-        let way = view.round_trip_ns();
-        if way.is_none() && now.since(since) < CAREFUL_NS {
-            return None;
-        }
-        self.careful = None;
-        if way.is_some_and(|way| way >= JUMP_NS) || start == self.base {
-            return None;
-        }
-        self.grown = start.batch_bytes as f64 * start.window as f64;
-        let change = self.move_to(now, start, Reason::Short);
-        // Commands came in small groups so far, and no batch ended yet that would tell.
-        let moment = way.map_or(0.0, |way| 3.0 * way);
-        self.regroups_until = Some((Moment(now.0.saturating_add(moment as u64)), 1));
-        change
-    }
-
     /// What is in force.
     pub(crate) fn setting(&self) -> Setting {
-        let wanted = self.wanted();
-        match self.regroups_until {
-            Some((_, window)) => Setting { window, ..wanted },
-            None => wanted,
-        }
+        self.regroup.setting(self.wanted())
     }
 
     /// What is in force, or will be as soon as batches have gathered.
@@ -278,29 +175,24 @@ impl Controller {
         }
     }
 
-    /// Another stage, measured from now on. Commands that were split into small batches come back
-    /// in small groups, and would go on so for long with larger ones: for a moment, one batch at a
-    /// time may leave, so that the rest gathers.
+    /// Another stage, measured from now on.
     fn enter(&mut self, now: Moment, stage: Stage) {
         let from = self.wanted();
         self.stage = stage;
         let to = self.wanted();
         let split = from.batch_bytes < to.batch_bytes
             && (self.epoch.is_split() || to.batch_bytes == self.bounds.batch_bytes_max);
-        let wall = self.wall_ns;
-        let until = |walls| self.walls_later(now, walls);
-        // The batches of before are still on their way: a wider window of smaller ones would come
-        // on top of them.
-        let on_top = to.window > from.window && to.batch_bytes < from.batch_bytes;
-        self.regroups_until = match () {
-            () if split && to.window > 1 && wall < REGROUP_NS => Some((until(REGROUP_WALLS), 1)),
-            () if on_top && wall < HOLD_NS => Some((until(1.0), from.window)),
-            () => None,
-        };
+        self.regroup.begin(now, from, to, split, self.wall_ns);
         self.epoch.restart(to, now);
-        let piles = self.score.is_some_and(|score| score.piles());
-        if piles && wall < SETTLE_NS {
-            self.epoch.settle(self.walls_later(now, SETTLE_WALLS));
+        if self.score.is_some_and(|score| score.piles()) {
+            self.settle(now);
+        }
+    }
+
+    /// What is measured at first shows what was before.
+    fn settle(&mut self, now: Moment) {
+        if self.wall_ns < SETTLE_NS {
+            self.epoch.settle(now.later(self.wall_ns * SETTLE_WALLS));
         }
     }
 
@@ -331,14 +223,7 @@ impl Controller {
     pub(crate) fn interrupted(&mut self, now: Moment) {
         let setting = self.wanted();
         self.epoch.restart(setting, now);
-        if self.wall_ns < SETTLE_NS {
-            self.epoch.settle(self.walls_later(now, SETTLE_WALLS));
-        }
-    }
-
-    /// So many times later what a batch takes.
-    fn walls_later(&self, now: Moment, walls: f64) -> Moment {
-        Moment(now.0.saturating_add((self.wall_ns * walls) as u64))
+        self.settle(now);
     }
 
     /// Decides, if there is something to decide.
@@ -346,24 +231,29 @@ impl Controller {
         if let Some(wall) = view.estimator.wall() {
             self.wall_ns = wall.value;
         }
-        if let Some((until, _)) = self.regroups_until {
-            if now >= until || until.since(now) > REGROUP_MOST_NS {
-                self.regroups_until = None;
+        match self.regroup.look(now) {
+            Gathering::No => {}
+            Gathering::Goes => return None,
+            Gathering::Over => {
                 self.epoch.restart(self.wanted(), now);
+                return None;
             }
-            return None;
         }
-        if let Some(change) = self.begin(now, view) {
-            return Some(change);
-        }
-        if self.careful.is_some() {
-            return None;
+        match self.start.begin(now, self.base, view) {
+            Begin::Begun => {}
+            Begin::Waits => return None,
+            Begin::With(setting, gather_ns) => {
+                self.drain.start(setting);
+                let change = self.move_to(now, setting, Reason::Short);
+                self.regroup.one_at_a_time(now, gather_ns);
+                return change;
+            }
         }
         if let Some(change) = self.unqueue(now, view) {
             return Some(change);
         }
         match self.stage {
-            Stage::Base if self.score.is_none() && self.jumps < JUMPS => {
+            Stage::Base if self.score.is_none() && self.drain.may_jump() => {
                 if let Some(change) = self.jump(now, view) {
                     return Some(change);
                 }
@@ -374,17 +264,30 @@ impl Controller {
         }
     }
 
+    /// Too much is on its way: back to what drains.
+    fn unqueue(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
+        let wanted = self.wanted();
+        let (to, excess) = self.drain.unqueue(now, wanted, &self.bounds, view)?;
+        self.search_anew();
+        self.move_to(now, to, Reason::Queue(excess))
+    }
+
+    fn jump(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
+        let (to, gain) = self.drain.jump(self.base, &self.bounds, view)?;
+        self.move_to(now, to, Reason::Model(gain))
+    }
+
     fn on_base(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
         if !self.epoch.is_complete() {
             return None;
         }
         let score = self.epoch.score();
         self.epoch.restart(self.base, now);
-        self.in_a_row = 0;
+        self.search.base_measured();
         if let Some(change) = self.on_crowd(now, &score, view) {
             return Some(change);
         }
-        self.learn(view, &score);
+        self.drain.learn(view, &score);
         self.lasted += 1;
         match self.score {
             Some(old) if self.lasted > 1 => self.compare_with_itself(&old, &score),
@@ -394,14 +297,48 @@ impl Controller {
         }
         self.remember();
         self.try_again();
-        if let Some(change) = self.check_jumps(now, &score, view) {
-            return Some(change);
+        if let Some(to) = self.drain.check_jumps(self.base, &score, view) {
+            return self.move_to(now, to, Reason::TooFar);
         }
-        if self.rest_left > 0 {
-            self.rest_left -= 1;
+        if self.search.rests() {
             return None;
         }
         self.probe_next(now, view)
+    }
+
+    /// Starts the next probe, if there is one.
+    fn probe_next(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
+        if let Some(change) = self.on_open_load(now, view) {
+            return Some(change);
+        }
+        if self.is_at_ease() {
+            self.search.rest();
+            return None;
+        }
+        let closed = self.demand.is_closed();
+        let (search, ground) = self.ground(view);
+        let candidate = search.next(&ground, closed)?;
+        let from = self.wanted();
+        self.enter(now, Stage::Probe(candidate));
+        Some(Change {
+            from,
+            to: candidate.setting,
+            reason: Reason::Probe,
+        })
+    }
+
+    /// The search, and what its candidates start from.
+    fn ground<'a>(&'a mut self, view: &'a View<'a>) -> (&'a mut Search, Ground<'a>) {
+        let ground = Ground {
+            bounds: &self.bounds,
+            base: self.base,
+            score: self.score,
+            wall_ns: self.wall_ns,
+            for_throughput: self.goal_ns.is_none(),
+            drain: &self.drain,
+            view,
+        };
+        (&mut self.search, ground)
     }
 
     fn on_probe(&mut self, now: Moment, candidate: Candidate, view: &View<'_>) -> Option<Change> {
@@ -433,16 +370,15 @@ impl Controller {
         }
         let Some(reason) = self.is_better(&score, &base, candidate.setting, view) else {
             self.doubted = false;
-            self.see(candidate.setting, score.rate);
+            self.record.see(candidate.setting, score.rate);
             return self.back(now, view);
         };
         if self.goal_ns.is_none() && score.rate > base.rate * DOUBT && !self.doubted {
             // More likely the base was measured in a bad moment: both again, one after the other.
             self.doubted = true;
-            self.queue.push_front(candidate);
+            self.search.again(candidate);
             self.score = None;
             self.lasted = 0;
-            self.rest_left = 0;
             let from = self.wanted();
             self.hear(1.0 - base.rate / score.rate.max(1e-9));
             self.enter(now, Stage::Base);
@@ -454,15 +390,14 @@ impl Controller {
         }
         self.doubted = false;
         let from = self.base;
-        self.queue.clear();
-        self.rest = REST;
-        self.rest_left = 0;
-        self.learn(view, &score);
+        self.search.found();
+        self.drain.learn(view, &score);
         let change = self.move_to(now, candidate.setting, reason);
         self.score = Some(score);
-        if candidate.step != (1.0, 1.0) {
+        if candidate.has_direction() {
             // What helped once may help again.
-            self.push(candidate.step, view);
+            let (search, ground) = self.ground(view);
+            search.push(candidate.step, &ground);
         }
         change.map(|change| Change { from, ..change })
     }
@@ -470,20 +405,8 @@ impl Controller {
     /// Leaves a probe: for the next one, or for the base.
     fn back(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
         self.confirming = None;
-        if let Some((setting, _)) = self.record
-            && setting == self.wanted()
-        {
-            // It is not what it was.
-            self.record = None;
-        }
-        self.in_a_row += 1;
-        if self.wall_ns > VETO_NS {
-            self.rest_left = self.pause;
-            self.pause = (self.pause * 2).min(PAUSE_MOST);
-        }
-        if self.in_a_row < IN_A_ROW
-            && self.rest == REST
-            && self.rest_left == 0
+        self.record.disappoints(self.wanted());
+        if self.search.failed(self.wall_ns > VETO_NS)
             && let Some(change) = self.probe_next(now, view)
         {
             return Some(change);

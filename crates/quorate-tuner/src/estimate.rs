@@ -20,34 +20,20 @@
 //! flops). Per own batch of a group of three that is about 150 instructions, against 50 000 and
 //! more that the batch itself costs; laws are solved only when somebody asks.
 
-use std::collections::VecDeque;
-
 use crate::{
-    fit::{Estimate, Line, Mean, Sum3},
+    channel::{Channel, Drained},
+    fit::{Estimate, LINE_SAMPLES, Line, Mean, Sum3},
     guard::Guard,
     time::Moment,
 };
 
 /// Peers that are watched; of more, the first ones are.
 pub const PEERS_MAX: usize = 16;
-/// Batches towards a peer that are remembered.
-const RING: usize = 128;
-/// A rate is looked at over so long, or a round trip.
-const RATE_NS: u64 = 20_000_000;
-/// Looks at a rate before it is believed: the first one has the way there in it.
-const RATES: u64 = 2;
-/// Heartbeats on their way that are remembered.
-const ASKED: usize = 64;
-/// On a shorter way, what is ahead may wait for the disk.
-const QUEUE_NS: f64 = 10e6;
-/// How long a least value holds.
-const FLOOR_NS: u64 = 5_000_000_000;
 /// Turns that make one sample of processor time.
 const TURNS: u32 = 16;
 /// So do fewer, if they are far between.
 const SPAN_NS: u64 = 10_000_000;
-/// Samples before a law is believed.
-const LINE_SAMPLES: f64 = 5.0;
+/// Samples before the parts of processor time are believed.
 const PART_SAMPLES: f64 = 6.0;
 
 /// One turn of the reactor.
@@ -71,166 +57,6 @@ pub struct Turn {
     pub waiting: usize,
     /// Own batches in flight.
     pub in_flight: usize,
-}
-
-/// The least value of the last seconds.
-#[derive(Clone, Copy, Debug, Default)]
-struct Floor {
-    now: Option<f64>,
-    before: Option<f64>,
-    since: Moment,
-    samples: f64,
-}
-
-impl Floor {
-    fn add(&mut self, at: Moment, value: f64) {
-        if at.since(self.since) > FLOOR_NS {
-            (self.before, self.now, self.since) = (self.now, None, at);
-            self.samples = (self.samples * 0.5).floor();
-        }
-        self.samples += 1.0;
-        self.now = Some(self.now.map_or(value, |now| now.min(value)));
-    }
-
-    fn least(&self) -> Option<f64> {
-        match (self.now, self.before) {
-            (Some(now), Some(before)) => Some(now.min(before)),
-            (now, before) => now.or(before),
-        }
-    }
-}
-
-/// A channel to one peer.
-#[derive(Clone, Debug)]
-struct Channel {
-    /// Slot, and bytes handed over with it and before.
-    ring: VecDeque<(u64, u64)>,
-    sent: u64,
-    acknowledged: u64,
-    /// Heartbeats on their way: when they left, their mark, and how many bytes were ahead.
-    asked: VecDeque<(Moment, u64, u64)>,
-    trips: Line,
-    /// Round trips with nothing ahead.
-    least: Floor,
-    /// A round trip that is long and steady, after a step: the old least is not waited for.
-    recent_least: VecDeque<f64>,
-    /// Bytes acknowledged since, for the rate.
-    rate_from: Option<(Moment, u64)>,
-    rate: f64,
-    /// Samples of it.
-    rates: u64,
-    /// The largest batch lately, fading.
-    batch: f64,
-    /// Bytes that are ahead beside the batches that are just leaving and arriving, smoothed.
-    queued: f64,
-}
-
-impl Channel {
-    fn new() -> Self {
-        Self {
-            ring: VecDeque::with_capacity(RING),
-            sent: 0,
-            acknowledged: 0,
-            asked: VecDeque::with_capacity(ASKED),
-            trips: Line::new(0.96),
-            least: Floor::default(),
-            recent_least: VecDeque::with_capacity(RECENT),
-            rate_from: None,
-            rate: 0.0,
-            rates: 0,
-            batch: 0.0,
-            queued: 0.0,
-        }
-    }
-
-    fn ahead(&self) -> u64 {
-        self.sent - self.acknowledged
-    }
-
-    /// Peaks fade slowly: a lull is not a slower channel.
-    fn on_rate(&mut self, rate: f64) {
-        self.rate = rate.max(self.rate * 0.93);
-        self.rates += 1;
-        self.queued += 0.3 * (self.behind() - self.queued);
-    }
-
-    /// A batch at either end is not a queue, however large it is.
-    fn behind(&self) -> f64 {
-        (self.ahead() as f64 - 2.0 * self.batch).max(0.0)
-    }
-
-    fn round_trip(&self) -> Option<f64> {
-        let least = self.least.least()?;
-        // All of the last ones are far above the least of before: the way has become longer.
-        let recent = self
-            .recent_least
-            .iter()
-            .copied()
-            .fold(f64::INFINITY, f64::min);
-        if self.recent_least.len() == RECENT && recent > least * 2.0 && self.by_trips().is_none() {
-            return Some(recent);
-        }
-        Some(least)
-    }
-
-    /// The least of the last few round trips.
-    fn recent(&self) -> f64 {
-        let trips = self.recent_least.iter().copied();
-        trips.fold(f64::INFINITY, f64::min)
-    }
-
-    /// Bytes per second.
-    fn bandwidth(&self, flush_ns: f64) -> Option<Estimate> {
-        self.by_trips().or_else(|| self.by_queue(flush_ns))
-    }
-
-    /// Heartbeats behind more bytes take longer.
-    fn by_trips(&self) -> Option<Estimate> {
-        let law = self.trips.law(LINE_SAMPLES)?;
-        let slope = law.slope;
-        let sure = slope.value > 0.0 && slope.error < slope.value * 0.25 && law.explained > 0.7;
-        if !sure {
-            return None;
-        }
-        // Nanoseconds per byte.
-        let value = 1e9 / slope.value;
-        // A channel that is never half full is not what anybody waits for.
-        (self.rate > value * 0.4).then_some(Estimate {
-            value: value.max(self.rate),
-            error: value * slope.error / slope.value,
-            samples: slope.samples,
-        })
-    }
-
-    /// On a long way, more is on its way all the time than delay and disk explain: it drains as
-    /// fast as it can.
-    fn by_queue(&self, flush_ns: f64) -> Option<Estimate> {
-        let way = self.least.least()?;
-        let explained = self.rate * (way + 2.0 * flush_ns) / 1e9;
-        let long = way > QUEUE_NS && self.rates > 4;
-        // Heartbeats do not wait for the disk, only for what is ahead of them.
-        let waits =
-            self.recent_least.len() == RECENT && (way * 1.3..way * 2.0).contains(&self.recent());
-        (long && (waits || self.queued > 1.4 * explained)).then_some(Estimate {
-            value: self.rate,
-            error: self.rate * 0.1,
-            samples: self.rates as f64,
-        })
-    }
-}
-
-/// Heartbeats that a longer round trip must last.
-const RECENT: usize = 6;
-
-/// What a channel drains.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Drained {
-    /// Bytes per second.
-    pub(crate) rate: f64,
-    /// Bytes sent and not voted for, beside the batches at either end.
-    pub(crate) ahead: f64,
-    /// Grows with each look at the rate.
-    pub(crate) samples: u64,
 }
 
 /// What turns cost, gathered until it makes a sample.
@@ -340,77 +166,29 @@ impl Estimator {
     }
 
     pub(crate) fn on_sent(&mut self, now: Moment, peer: usize, slot: u64, bytes: usize) {
-        let Some(channel) = self.channel(peer) else {
-            return;
-        };
-        if channel.ring.back().is_some_and(|&(last, _)| last >= slot) {
-            // Sent again after a loss, or by another leader: begin anew.
-            channel.ring.clear();
-            channel.acknowledged = channel.sent;
+        if let Some(channel) = self.channel(peer) {
+            channel.on_sent(now, slot, bytes);
         }
-        if channel.ring.len() == RING {
-            channel.ring.pop_front();
-        }
-        if channel.rate_from.is_none() {
-            channel.rate_from = Some((now, channel.acknowledged));
-        }
-        channel.sent += bytes as u64;
-        channel.batch = (bytes as f64).max(channel.batch * 0.9);
-        channel.ring.push_back((slot, channel.sent));
     }
 
     pub(crate) fn on_voted(&mut self, now: Moment, peer: usize, to: u64) {
         let guard = self.guard;
-        let Some(channel) = self.channel(peer) else {
-            return;
-        };
-        while let Some((_, sent)) = channel.ring.pop_front_if(|(slot, _)| *slot < to) {
-            channel.acknowledged = sent;
+        if let Some(channel) = self.channel(peer) {
+            channel.on_voted(now, to, &guard);
         }
-        let Some((from, bytes)) = channel.rate_from else {
-            return;
-        };
-        // Over at least a round trip, and long enough to see more than one vote.
-        let least = channel.least.least().unwrap_or(0.0) as u64;
-        if now.since(from) < least.max(RATE_NS) {
-            return;
-        }
-        if guard.is_clean(from, now) {
-            channel.on_rate((channel.acknowledged - bytes) as f64 * 1e9 / now.since(from) as f64);
-        }
-        channel.rate_from = Some((now, channel.acknowledged));
     }
 
     pub(crate) fn on_asked(&mut self, now: Moment, peer: usize, mark: u64) {
-        let Some(channel) = self.channel(peer) else {
-            return;
-        };
-        if channel.asked.len() == ASKED {
-            channel.asked.pop_front();
+        if let Some(channel) = self.channel(peer) {
+            channel.on_asked(now, mark);
         }
-        channel.asked.push_back((now, mark, channel.ahead()));
     }
 
     pub(crate) fn on_answered(&mut self, now: Moment, peer: usize, mark: u64) {
         let guard = self.guard;
-        let Some(channel) = self.channel(peer) else {
-            return;
-        };
-        // Answers come in order; what an earlier one would answer is lost.
-        while channel.asked.pop_front_if(|asked| asked.1 < mark).is_some() {}
-        let Some((at, _, ahead)) = channel.asked.pop_front_if(|asked| asked.1 == mark) else {
-            return;
-        };
-        if !guard.is_clean(at, now) {
-            return;
+        if let Some(channel) = self.channel(peer) {
+            channel.on_answered(now, mark, &guard);
         }
-        let took = now.since(at) as f64;
-        channel.least.add(now, took);
-        if channel.recent_least.len() == RECENT {
-            channel.recent_least.pop_front();
-        }
-        channel.recent_least.push_back(took);
-        channel.trips.add(ahead as f64, took);
     }
 
     pub(crate) fn on_flush(&mut self, began: Moment, now: Moment, bytes: usize) {
@@ -432,19 +210,11 @@ impl Estimator {
     /// What the channels drain, in bytes per second, of the peer that completes a majority; how
     /// much is on its way to it, and how many times that was looked at.
     pub(crate) fn drained(&self) -> Option<Drained> {
-        let mut by_rate: Vec<&Channel> = self
-            .channels
-            .iter()
-            .filter(|channel| channel.rates >= RATES)
-            .collect();
+        let drained = self.channels.iter().filter_map(Channel::drained);
+        let mut by_rate: Vec<Drained> = drained.collect();
         by_rate.sort_by(|a, b| b.rate.total_cmp(&a.rate));
         let needed = self.channels.len().div_ceil(2);
-        let channel = by_rate.get(needed.checked_sub(1)?)?;
-        Some(Drained {
-            rate: channel.rate,
-            ahead: channel.behind(),
-            samples: channel.rates,
-        })
+        by_rate.get(needed.checked_sub(1)?).copied()
     }
 
     pub(crate) fn wall(&self) -> Option<Estimate> {
@@ -472,12 +242,8 @@ impl Estimator {
     /// The peer that completes a majority is the middle one: of n − 1 peers in order, ⌊n/2⌋ must
     /// answer.
     pub(crate) fn round_trip(&self) -> Option<Estimate> {
-        let mut trips: Vec<(f64, f64)> = self
-            .channels
-            .iter()
-            .filter(|channel| channel.least.samples >= 1.0)
-            .filter_map(|channel| Some((channel.round_trip()?, channel.least.samples)))
-            .collect();
+        let known = self.channels.iter().filter_map(Channel::round_trip);
+        let mut trips: Vec<(f64, f64)> = known.collect();
         trips.sort_by(|a, b| a.0.total_cmp(&b.0));
         let needed = self.channels.len().div_ceil(2);
         let (value, samples) = *trips.get(needed.checked_sub(1)?)?;

@@ -3,6 +3,9 @@
 //! Both fits keep sums, not samples: a new one costs a few multiplications, and what is old fades
 //! by a constant factor per sample. Outliers count at most as much as the edge of what is usual.
 
+/// Samples before a line is believed.
+pub(crate) const LINE_SAMPLES: f64 = 5.0;
+
 /// A quantity that was estimated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {

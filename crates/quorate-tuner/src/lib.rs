@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod anticipation;
+mod channel;
 pub mod choice;
 mod controller;
 pub mod epoch;
@@ -9,6 +10,7 @@ pub mod estimate;
 mod fit;
 mod guard;
 pub mod model;
+pub mod quantity;
 pub mod report;
 pub mod setting;
 pub mod time;

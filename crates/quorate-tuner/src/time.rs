@@ -10,4 +10,9 @@ impl Moment {
     pub const fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
+
+    /// This many nanoseconds later.
+    pub(crate) const fn later(self, ns: f64) -> Self {
+        Self(self.0.saturating_add(ns as u64))
+    }
 }

@@ -4,8 +4,11 @@ use std::{fmt, io};
 
 use quorate_log::LogError;
 use quorate_net::BindError;
-use quorate_node::identity::IdentityError;
+use quorate_node::{boot::BootError, founding::JoiningError, identity::IdentityError};
 use quorate_wire::RefusalCode;
+
+/// Code of the error that says that a stop was asked for.
+pub const STOPPED: &str = "stopped";
 
 /// One clear error.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,8 +19,6 @@ pub struct Error {
     pub message: String,
     /// What to do about it; may be empty.
     pub hint: String,
-    /// Room on a disk is what is missing.
-    pub(crate) full: bool,
 }
 
 impl Error {
@@ -26,7 +27,6 @@ impl Error {
             code,
             message: message.to_string(),
             hint: String::new(),
-            full: false,
         }
     }
 
@@ -68,10 +68,7 @@ impl From<IdentityError> for Error {
             IdentityError::TooManyNodes => "too_many_nodes",
             IdentityError::Exhausted(_) => "exhausted",
         };
-        Self {
-            full: error.is_full(),
-            ..Self::new(code, &error).hint(error.hint())
-        }
+        Self::new(code, &error).hint(error.hint())
     }
 }
 
@@ -83,22 +80,45 @@ impl From<LogError> for Error {
             LogError::Damaged { .. } => "damaged_log",
             _ => "log",
         };
-        Self {
-            full: error.is_full(),
-            ..Self::new(code, &error).hint(error.hint())
+        Self::new(code, &error).hint(error.hint())
+    }
+}
+
+impl From<JoiningError> for Error {
+    fn from(error: JoiningError) -> Self {
+        match &error {
+            JoiningError::Identity(error) => error.clone().into(),
+            JoiningError::Differs { what, theirs, .. } => {
+                let hint = format!("leave --{what} out, or set it to {theirs}");
+                Self::new("mismatch", &error).hint(hint)
+            }
+        }
+    }
+}
+
+impl From<BootError> for Error {
+    fn from(error: BootError) -> Self {
+        match error {
+            BootError::Identity(error) => error.into(),
+            BootError::Log(error) => error.into(),
+            BootError::Members(_) => Self::new("damaged_identity", error)
+                .hint("keep the folder as it is, and let the others go on without this node"),
+            BootError::Replica(error) => {
+                Self::new("cannot_recover", error).hint("run `quorate log verify` on the folder")
+            }
+            BootError::NoRoom => Self::new(STOPPED, "stopped while it waited for room on the disk"),
         }
     }
 }
 
 impl From<BindError> for Error {
     fn from(error: BindError) -> Self {
-        let in_use = error.detail.contains("in use");
-        let code = if in_use {
+        let code = if error.reason.is_in_use() {
             "port_in_use"
         } else {
             "cannot_listen"
         };
-        Self::new(code, &error).hint(error.hint)
+        Self::new(code, &error).hint(error.reason.hint())
     }
 }
 

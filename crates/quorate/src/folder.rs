@@ -1,28 +1,22 @@
 //! The data folder at start: opened, founded, or filled by joining the founder.
 
-use std::{
-    collections::BTreeMap,
-    fs::{self, File},
-    io::{self, Read as _, Write as _},
-    path::Path,
-};
-
-use quorate_core::{node_id::NodeId, record::Class};
+use quorate_core::node_id::NodeId;
 use quorate_net::{FOUNDER_PATIENCE, JoinError, join, members_among};
-use quorate_node::founding::{list_hash, list_text};
-use quorate_node::identity::{Expected, Founding, Identity, IdentityError};
-use quorate_wire::{Join, NO_CLUSTER};
-use rustix::fs::{FlockOperation, flock};
+use quorate_node::{
+    LockedFolder,
+    founding::{Joining, Role, found, list_text},
+    identity::{Founding, Identity, IdentityError},
+};
 
 use crate::{
     error::{Error, join_refused},
-    settings::{Settings, class_name},
+    settings::Settings,
 };
 
 /// What a folder needs to become a node's.
 pub enum Folder {
     /// It is one already; locked.
-    Known(Identity),
+    Known(Identity<LockedFolder>),
     /// It is empty, and this node founds the cluster.
     Founder {
         /// This node.
@@ -40,32 +34,20 @@ pub enum Folder {
 impl Folder {
     /// Looks at the folder. Nothing is written.
     pub fn open(settings: &Settings) -> Result<Self, Error> {
-        if Identity::exists(&settings.data)? {
-            let identity = Identity::open(&settings.data, &expected(settings))?;
+        let wanted = settings.wanted();
+        if LockedFolder::holds_identity(&settings.data)? {
+            let home = LockedFolder::open(&settings.data)?.with_flush(settings.disk_flush);
+            let identity = Identity::open(home, &wanted.expected)?;
             warn_about_list(settings, identity.founding());
             return Ok(Self::Known(identity));
         }
-        refuse_other_contents(settings)?;
-        let Some((first, address)) = settings.cluster.first_key_value() else {
-            return Ok(Self::Founder {
-                node: settings.node.unwrap_or(NodeId(1)),
-            });
-        };
-        let node = match settings.node {
-            Some(node) => node,
-            None if settings.cluster.len() == 1 => *first,
-            None => {
-                return Err(Error::new("bad_configuration", "--node is missing")
-                    .hint("say which entry of --cluster this node is"));
-            }
-        };
-        if node == *first {
-            Ok(Self::Founder { node })
-        } else {
-            Ok(Self::Joiner {
-                node,
-                founder: address.clone(),
-            })
+        // A fault of the folder is told before any port is bound or any founder is asked.
+        LockedFolder::refuse_foreign(&settings.data)?;
+        match wanted.role() {
+            Some(Role::Founder { node }) => Ok(Self::Founder { node }),
+            Some(Role::Joiner { node, founder }) => Ok(Self::Joiner { node, founder }),
+            None => Err(Error::new("bad_configuration", "--node is missing")
+                .hint("say which entry of --cluster this node is")),
         }
     }
 
@@ -112,29 +94,18 @@ impl Folder {
         peer: &str,
         stop: &dyn Fn() -> bool,
         waiting: &mut dyn FnMut(&str),
-    ) -> Result<Option<Identity>, Error> {
-        let founding = match self {
-            Self::Known(identity) => return Ok(Some(identity)),
+    ) -> Result<Option<Identity<LockedFolder>>, Error> {
+        match self {
+            Self::Known(identity) => Ok(Some(identity)),
             Self::Founder { node } => {
                 refuse_second_cluster(settings, node)?;
-                found(settings, node, peer)?
+                let (cluster, nonce) = (random()?, random()?);
+                let (cluster, nonce) = (u128::from_le_bytes(cluster), u64::from_le_bytes(nonce));
+                let (home, wanted) = (create(settings)?, settings.wanted());
+                Ok(Some(found(home, &wanted, node, peer, cluster, nonce)?))
             }
-            Self::Joiner { node, founder } => {
-                match ask_founder(settings, node, &founder, stop, waiting)? {
-                    Some(founding) => founding,
-                    None => return Ok(None),
-                }
-            }
-        };
-        Ok(Some(Identity::create(&settings.data, founding)?))
-    }
-}
-
-fn expected(settings: &Settings) -> Expected {
-    Expected {
-        node: settings.node,
-        class: settings.class,
-        store: settings.store.clone(),
+            Self::Joiner { node, founder } => ask_founder(settings, node, &founder, stop, waiting),
+        }
     }
 }
 
@@ -146,21 +117,6 @@ fn warn_about_list(settings: &Settings, founding: &Founding) {
             given = %list_text(&settings.cluster),
             "--cluster differs from the stored membership and is ignored"
         );
-    }
-}
-
-/// A fault of the folder is told before any port is bound or any founder is asked.
-fn refuse_other_contents(settings: &Settings) -> Result<(), Error> {
-    match Identity::open(&settings.data, &Expected::default()) {
-        Err(IdentityError::Missing { .. }) => Ok(()),
-        Err(error) => Err(error.into()),
-        Ok(_) => Err(Error::new(
-            "folder_in_use",
-            format_args!(
-                "{}: another process has just founded a node here",
-                settings.data.display()
-            ),
-        )),
     }
 }
 
@@ -186,27 +142,6 @@ fn refuse_second_cluster(settings: &Settings, node: NodeId) -> Result<(), Error>
     ))
 }
 
-/// [era-11] Founding: a random cluster id, the listed members with weight 1 each.
-fn found(settings: &Settings, node: NodeId, peer: &str) -> Result<Founding, Error> {
-    let members = if settings.cluster.is_empty() {
-        BTreeMap::from([(node, peer.to_owned())])
-    } else {
-        settings.cluster.clone()
-    };
-    Ok(Founding {
-        cluster: u128::from_le_bytes(random()?).max(NO_CLUSTER + 1),
-        node,
-        class: settings.class.unwrap_or(Class::Durable),
-        store: settings
-            .store
-            .as_ref()
-            .unwrap_or(&settings.store_default)
-            .clone(),
-        members,
-        join_nonce: u64::from_le_bytes(random()?),
-    })
-}
-
 /// `None` if a stop was asked for before the founder answered.
 fn ask_founder(
     settings: &Settings,
@@ -214,101 +149,20 @@ fn ask_founder(
     founder: &str,
     stop: &dyn Fn() -> bool,
     waiting: &mut dyn FnMut(&str),
-) -> Result<Option<Founding>, Error> {
-    // Held until the identity is written: two processes must not join with one folder.
-    let nonce = Nonce::reserve(&settings.data)?;
-    let request = Join {
-        node,
-        nonce: nonce.value,
-        list_hash: list_hash(&settings.cluster),
-    };
-    let founded = match join(founder, request, stop, waiting) {
-        Ok(founded) => founded,
-        Err(JoinError::Stopped) => return Ok(None),
-        Err(JoinError::Refused(code, reason)) => return Err(join_refused(code, &reason)),
-    };
-    let class = settings.class.filter(|class| *class != founded.class);
-    let store = settings
-        .store
-        .as_ref()
-        .filter(|store| **store != founded.store);
-    let differs = |what, theirs: &str, ours: &str| {
-        Error::new(
-            "mismatch",
-            format_args!("the cluster has {what} {theirs}, not {ours}"),
-        )
-        .hint(format!("leave --{what} out, or set it to {theirs}"))
-    };
-    if let Some(class) = class {
-        return Err(differs(
-            "durability",
-            class_name(founded.class),
-            class_name(class),
-        ));
+) -> Result<Option<Identity<LockedFolder>>, Error> {
+    // Locked from here on: two processes must not join with one folder.
+    let home = create(settings)?;
+    let wanted = settings.wanted();
+    let joining = Joining::prepare(home, node, u64::from_le_bytes(random()?))?;
+    match join(founder, joining.request(&wanted), stop, waiting) {
+        Ok(founded) => Ok(Some(joining.finish(&wanted, founded)?)),
+        Err(JoinError::Stopped) => Ok(None),
+        Err(JoinError::Refused(code, reason)) => Err(join_refused(code, &reason)),
     }
-    if let Some(store) = store {
-        return Err(differs("store", &founded.store, store));
-    }
-    Ok(Some(Founding {
-        cluster: founded.cluster,
-        node,
-        class: founded.class,
-        store: founded.store,
-        members: founded.members.into_iter().collect(),
-        join_nonce: nonce.value,
-    }))
 }
 
-/// A number that tells this folder from another one with the same node id. It is on disk before the
-/// founder hears of it ([join-2]): a node that crashes while it joins may ask again.
-struct Nonce {
-    value: u64,
-    _lock: File,
-}
-
-impl Nonce {
-    /// The file that [`Identity`] locks, too; it may stand in a folder without an identity.
-    const FILE: &str = "lock";
-
-    fn reserve(folder: &Path) -> Result<Self, Error> {
-        let path = folder.join(Self::FILE);
-        let failed = |error: &io::Error| Error::io(path.display(), error);
-        fs::create_dir_all(folder).map_err(|error| failed(&error))?;
-        let mut file = File::options()
-            .create(true)
-            .truncate(false)
-            .read(true)
-            .write(true)
-            .open(&path)
-            .map_err(|error| failed(&error))?;
-        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            let folder = folder.to_owned();
-            return Err(IdentityError::InUse { folder }.into());
-        }
-        let mut bytes = Vec::new();
-        (&mut file)
-            .take(64)
-            .read_to_end(&mut bytes)
-            .map_err(|error| failed(&error))?;
-        if let Ok(bytes) = bytes.try_into() {
-            return Ok(Self {
-                value: u64::from_le_bytes(bytes),
-                _lock: file,
-            });
-        }
-        let bytes = random()?;
-        let written = file.set_len(0).and_then(|()| file.write_all(&bytes));
-        written
-            .and_then(|()| file.sync_all())
-            .map_err(|error| failed(&error))?;
-        File::open(folder)
-            .and_then(|folder| folder.sync_all())
-            .map_err(|error| failed(&error))?;
-        Ok(Self {
-            value: u64::from_le_bytes(bytes),
-            _lock: file,
-        })
-    }
+fn create(settings: &Settings) -> Result<LockedFolder, IdentityError> {
+    Ok(LockedFolder::create(&settings.data)?.with_flush(settings.disk_flush))
 }
 
 /// Random bytes of the operating system.
@@ -319,28 +173,4 @@ pub fn random<const N: usize>() -> Result<[u8; N], Error> {
     rustix::rand::getrandom(&mut bytes, flags)
         .map_err(|error| Error::io("ask for random bytes", &error.into()))?;
     Ok(bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A crash between the founder's yes and the identity must not make the node a stranger.
-    #[test]
-    fn a_folder_keeps_its_nonce() {
-        let folder = tempfile::tempdir().unwrap();
-        let data = folder.path().join("n");
-        let first = Nonce::reserve(&data).unwrap().value;
-        assert_eq!(Nonce::reserve(&data).unwrap().value, first);
-        let other = folder.path().join("m");
-        assert_ne!(Nonce::reserve(&other).unwrap().value, first);
-    }
-
-    #[test]
-    fn two_processes_cannot_join_with_one_folder() {
-        let folder = tempfile::tempdir().unwrap();
-        let _held = Nonce::reserve(folder.path()).unwrap();
-        let problem = Nonce::reserve(folder.path()).err().unwrap();
-        assert_eq!(problem.code, "folder_in_use");
-    }
 }

@@ -9,9 +9,6 @@
 //! reactor drives.
 #![forbid(unsafe_code)]
 
-mod asks;
-#[cfg(test)]
-mod asks_races;
 mod descriptors;
 mod embedded;
 mod error;
@@ -20,13 +17,12 @@ mod journal;
 mod local;
 mod node;
 mod settings;
-mod sync;
 
 pub use descriptors::{Descriptors, raise_descriptor_limit};
 pub use embedded::{Builder, Embedded, NotDone};
-pub use error::Error;
+pub use error::{Error, STOPPED};
 pub use folder::{Folder, random};
-pub use node::{Opening, STOPPED, Starter, open};
+pub use node::{Opening, Starter, open};
 pub use quorate_core::{node_id::NodeId, record::Class, slot::Slot};
 pub use quorate_node::NodeHost;
 pub use quorate_replica::{
@@ -35,4 +31,4 @@ pub use quorate_replica::{
     service::{CommandId, MetaChange, StateMachine},
     status::Status,
 };
-pub use settings::{Settings, class_name};
+pub use settings::Settings;

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use quorate_core::{node_id::NodeId, record::Class};
+use quorate_node::{founding::Wanted, identity::Expected};
 use quorate_replica::tuner::Settings as Tuning;
 
 use crate::descriptors::Descriptors;
@@ -71,12 +72,17 @@ impl Settings {
             disk_flush: Duration::ZERO,
         }
     }
-}
 
-/// As on the command line and in messages.
-pub const fn class_name(class: Class) -> &'static str {
-    match class {
-        Class::Durable => "durable",
-        Class::Volatile => "volatile",
+    /// What they ask for at the first start.
+    pub(crate) fn wanted(&self) -> Wanted {
+        Wanted {
+            expected: Expected {
+                node: self.node,
+                class: self.class,
+                store: self.store.clone(),
+            },
+            cluster: self.cluster.clone(),
+            store_default: self.store_default.clone(),
+        }
     }
 }

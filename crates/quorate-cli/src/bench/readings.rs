@@ -2,11 +2,11 @@
 
 use std::{process, time::Duration};
 
+use quorate_admin::client;
 use quorate_bench::row::{GENERATOR, Repetition, RoleUsage};
 use quorate_testbed::usage::{Machine, Usage};
 
 use super::session::Cluster;
-use crate::http;
 
 /// A node answers within this time.
 const WAIT: Duration = Duration::from_secs(3);
@@ -64,7 +64,7 @@ impl Readings {
         let nodes = members.iter().zip(usages).map(|(place, usage)| Node {
             node: place.node,
             usage,
-            counts: http::get(&place.admin, "/metrics", WAIT)
+            counts: client::get(&place.admin, "/metrics", WAIT)
                 .map_or_else(|_| Counts::default(), |answer| Counts::of(&answer.body)),
         });
         Self {

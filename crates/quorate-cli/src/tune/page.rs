@@ -2,12 +2,10 @@
 
 use std::fmt::Write as _;
 
+use quorate_admin::tuning::{PointView, SettingView, bytes, thousands, time};
 use quorate_bench::report::escaped;
 
-use super::{
-    Document, axes,
-    view::{PointView, SettingView, bytes, thousands, time},
-};
+use super::{Document, axes};
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#222}\
 table{border-collapse:collapse;margin:.5em 0 1.5em}td,th{padding:.25em .7em;text-align:right;border:1px solid #ddd}\

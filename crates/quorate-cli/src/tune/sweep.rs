@@ -9,6 +9,11 @@ use std::{
     time::Duration,
 };
 
+use quorate_admin::{
+    client,
+    tuning::{HoldRequest, HoldView, PointView, SettingView, TuningView, thousands},
+    view::{Answer, ClusterView, NodeView},
+};
 use quorate_bench::{
     generator::Running,
     load::{Offer, Plan},
@@ -17,17 +22,12 @@ use quorate_bench::{
 };
 use serde::Serialize;
 
-use super::{
-    TuneArgs, WAIT, answer,
-    view::{HoldRequest, HoldView, PointView, SettingView, TuningView, thousands},
-};
+use super::{TuneArgs, WAIT, answer};
 use crate::{
     bench::resolve,
     config::Store,
-    http,
     output::{Exit, Problem, progress},
     signals,
-    view::{Answer, ClusterView, NodeView},
 };
 
 /// What is measured.
@@ -333,7 +333,7 @@ fn set(admin: &str, hold: Option<(SettingView, u64)>) -> Result<TuningView, Prob
         ms,
     });
     let body = serde_json::to_string(&HoldRequest { hold }).expect("plain data");
-    answer(admin, http::post(admin, "/tuning", &body, WAIT))
+    answer(admin, client::post(admin, "/tuning", &body, WAIT))
 }
 
 /// Client connections of all nodes that answer.
@@ -345,8 +345,8 @@ fn clients(cluster: &ClusterView) -> Result<u64, Problem> {
         let Some(admin) = own.and_then(|member| member.admin.as_deref()) else {
             continue;
         };
-        let metrics = http::get(admin, "/metrics", WAIT)
-            .map_err(|error| http::unreachable(admin, &error))?
+        let metrics = client::get(admin, "/metrics", WAIT)
+            .map_err(|error| Problem::unreachable(admin, error))?
             .body;
         count += connections(&metrics);
     }

@@ -4,12 +4,12 @@ use alloc::vec::Vec;
 
 use super::Node;
 use crate::{
+    class::Class,
     effect::{Alarm, Effect, Effects, Refusal},
     leader::Leading,
     learner::Proposal,
     message::{Message, Phase2a, Phase2b},
     node_id::{Member, NodeId},
-    record::Class,
     time::Time,
     value::Value,
 };

@@ -1,25 +1,9 @@
 //! Bytes on their way: what came and is not used yet, what waits to leave.
 
-use std::os::fd::AsFd;
+use super::socket::{Moved, Socket};
 
-use rustix::{
-    io::Errno,
-    net::{RecvFlags, SendFlags},
-};
-
-/// Buffers above this are given back when they are empty.
+/// Buffers above this are released when they are empty.
 const KEEP_BYTES: usize = 1 << 20;
-
-/// How a read or write ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Moved {
-    /// So many bytes; more may be possible.
-    Some(usize),
-    /// Nothing is possible now.
-    Blocked,
-    /// The other side has closed, or the connection is broken.
-    Ended(Option<Errno>),
-}
 
 /// Received bytes: `bytes[start..end]` are not used yet.
 #[derive(Debug, Default)]
@@ -55,19 +39,15 @@ impl Inbox {
     }
 
     /// One read of at most `limit` bytes.
-    pub(crate) fn read(&mut self, from: impl AsFd, limit: usize) -> Moved {
+    pub(crate) fn read(&mut self, from: &mut Socket, limit: usize) -> Moved {
         self.make_room(self.wanted.max(limit));
         let end = self.bytes.len().min(self.end + limit);
-        match rustix::net::recv(from, &mut self.bytes[self.end..end], RecvFlags::empty()) {
-            Ok((_, 0)) => Moved::Ended(None),
-            Ok((_, count)) => {
-                self.end += count;
-                self.wanted = self.wanted.saturating_sub(count);
-                Moved::Some(count)
-            }
-            Err(Errno::AGAIN | Errno::INTR) => Moved::Blocked,
-            Err(error) => Moved::Ended(Some(error)),
+        let moved = from.read(&mut self.bytes[self.end..end]);
+        if let Moved::Some(count) = moved {
+            self.end += count;
+            self.wanted = self.wanted.saturating_sub(count);
         }
+        moved
     }
 
     fn make_room(&mut self, room: usize) {
@@ -110,20 +90,17 @@ impl Outbox {
     }
 
     /// One write of everything, as far as it goes.
-    pub(crate) fn write(&mut self, to: impl AsFd) -> Moved {
-        match rustix::net::send(to, &self.bytes[self.sent..], SendFlags::NOSIGNAL) {
-            Ok(count) => {
-                self.sent += count;
-                if self.is_empty() {
-                    self.bytes.clear();
-                    self.bytes.shrink_to(KEEP_BYTES);
-                    self.sent = 0;
-                }
-                Moved::Some(count)
+    pub(crate) fn write(&mut self, to: &mut Socket) -> Moved {
+        let moved = to.write(&self.bytes[self.sent..]);
+        if let Moved::Some(count) = moved {
+            self.sent += count;
+            if self.is_empty() {
+                self.bytes.clear();
+                self.bytes.shrink_to(KEEP_BYTES);
+                self.sent = 0;
             }
-            Err(Errno::AGAIN | Errno::INTR) => Moved::Blocked,
-            Err(error) => Moved::Ended(Some(error)),
         }
+        moved
     }
 }
 
@@ -132,18 +109,19 @@ mod tests {
     use super::*;
     use std::{
         io::{Read, Write},
-        os::unix::net::UnixStream,
+        os::{fd::OwnedFd, unix::net::UnixStream},
     };
 
     #[test]
     fn an_inbox_keeps_the_unused_end_in_front_of_what_follows() {
         let (mut here, there) = UnixStream::pair().unwrap();
+        let mut there = Socket::from(OwnedFd::from(there));
         let mut inbox = Inbox::default();
         let mut seen = Vec::new();
         for chunk in [b"abcde", b"fghij", b"klmno"] {
             here.write_all(chunk).unwrap();
             inbox.want(7);
-            assert_eq!(inbox.read(&there, 5), Moved::Some(5));
+            assert_eq!(inbox.read(&mut there, 5), Moved::Some(5));
             seen.extend_from_slice(&inbox.unused()[..4]);
             inbox.consume(4);
         }
@@ -152,27 +130,28 @@ mod tests {
             (&b"abcdefghijkl"[..], &b"mno"[..])
         );
         drop(here);
-        assert_eq!(inbox.read(&there, 5), Moved::Ended(None));
+        assert_eq!(inbox.read(&mut there, 5), Moved::Ended(None));
     }
 
     #[test]
     fn an_outbox_sends_each_byte_once_across_partial_writes() {
         let (here, mut there) = UnixStream::pair().unwrap();
         here.set_nonblocking(true).unwrap();
+        let mut here = Socket::from(OwnedFd::from(here));
         let mut outbox = Outbox::default();
         let (mut expected, mut received) = (Vec::new(), Vec::new());
         for round in 0..60u8 {
             let chunk = vec![round; 70_000];
             expected.extend_from_slice(&chunk);
             outbox.tail().extend_from_slice(&chunk);
-            let _ = outbox.write(&here);
+            let _ = outbox.write(&mut here);
             let mut part = vec![0; 30_000];
             there.read_exact(&mut part).unwrap();
             received.extend_from_slice(&part);
         }
         let mut part = vec![0; 100_000];
         while received.len() < expected.len() {
-            let _ = outbox.write(&here);
+            let _ = outbox.write(&mut here);
             let count = there.read(&mut part).unwrap();
             received.extend_from_slice(&part[..count]);
         }

@@ -3,7 +3,7 @@
 use quorate_core::node_id::NodeId;
 use quorate_wire::{Hello, PROTOCOL_VERSION, RefusalCode};
 
-use crate::{host::Refused, reactor::Identity};
+use crate::{host::Refused, identity::Identity};
 
 /// What a node asks of who greets it.
 #[derive(Clone, Copy, Debug)]

@@ -1,39 +1,58 @@
-//! Stream sockets that never block: dial, accept, and what a dead peer means.
+//! A stream socket that never blocks: dial, accept, read, write, and what a dead peer means.
+//!
+//! All bytes of peers and clients pass through [`Socket::read`] and [`Socket::write`]. What changes
+//! bytes between the buffers and the network, such as TLS, belongs here.
 
-use std::{io, net::SocketAddr, os::fd::OwnedFd, time::Duration};
+use std::{
+    io,
+    net::SocketAddr,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::Duration,
+};
 
 use quorate_replica::front::Endpoints;
 use rustix::{
     io::Errno,
-    net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType, socket_with, sockopt},
+    net::{
+        AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketFlags, SocketType,
+        socket_with, sockopt,
+    },
 };
 
-/// Starts a connection; readiness to write tells how it went ([`dialled`]).
-pub(crate) fn dial(address: SocketAddr) -> io::Result<OwnedFd> {
-    let family = if address.is_ipv4() {
-        AddressFamily::INET
-    } else {
-        AddressFamily::INET6
-    };
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
-    match rustix::net::connect(&socket, &address) {
-        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(socket),
-        Err(error) => Err(error.into()),
+/// How a read or write ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moved {
+    /// This number of bytes; more may be possible.
+    Some(usize),
+    /// Nothing is possible now.
+    Blocked,
+    /// The other side has closed, or the connection is broken.
+    Ended(Option<Errno>),
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Socket(OwnedFd);
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 
-/// Whether the connection that [`dial`] started stands.
-pub(crate) fn dialled(socket: &OwnedFd) -> io::Result<()> {
-    Ok(sockopt::socket_error(socket)??)
+#[cfg(test)]
+impl From<OwnedFd> for Socket {
+    fn from(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
 }
 
 /// The next connection that waits, if any. Those that went away while waiting are passed over.
-pub(crate) fn accept(listener: impl std::os::fd::AsFd) -> io::Result<Option<OwnedFd>> {
+pub(crate) fn accept(listener: impl AsFd) -> io::Result<Option<Socket>> {
     loop {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         match rustix::net::accept_with(&listener, flags) {
-            Ok(socket) => return Ok(Some(socket)),
+            Ok(socket) => return Ok(Some(Socket(socket))),
             Err(Errno::AGAIN) => return Ok(None),
             Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO | Errno::PERM) => {}
             Err(error) => return Err(error.into()),
@@ -41,45 +60,92 @@ pub(crate) fn accept(listener: impl std::os::fd::AsFd) -> io::Result<Option<Owne
     }
 }
 
-/// Small messages leave at once, and a peer that says nothing for `silence_ms`, not even by its
-/// kernel, is gone: without this a peer whose machine lost power would look connected for hours.
-pub(crate) fn tune_peer(socket: &OwnedFd, silence_ms: u32) -> io::Result<()> {
-    let probe = Duration::from_millis(u64::from(silence_ms) / 4).max(Duration::from_secs(1));
-    sockopt::set_tcp_nodelay(socket, true)?;
-    sockopt::set_socket_keepalive(socket, true)?;
-    sockopt::set_tcp_keepidle(socket, probe)?;
-    sockopt::set_tcp_keepintvl(socket, probe)?;
-    sockopt::set_tcp_keepcnt(socket, 3)?;
-    sockopt::set_tcp_user_timeout(socket, silence_ms)?;
-    Ok(())
-}
-
-/// Replies leave at once; clients that vanished are noticed within minutes. Fails on sockets that
-/// are no TCP, which is no matter.
-pub(crate) fn tune_client(socket: &OwnedFd) {
-    let _ = sockopt::set_tcp_nodelay(socket, true);
-    let _ = sockopt::set_socket_keepalive(socket, true);
-    let _ = sockopt::set_tcp_keepidle(socket, Duration::from_secs(60));
-    let _ = sockopt::set_tcp_keepintvl(socket, Duration::from_secs(20));
-}
-
-/// Both ends of a client's connection, in Redis' form.
-pub(crate) fn ends(socket: &OwnedFd) -> Endpoints {
-    let text = |address: Option<SocketAddrAny>| match address.map(SocketAddr::try_from) {
-        Some(Ok(address)) => address.to_string(),
-        _ => "unix:0".to_owned(),
-    };
-    Endpoints {
-        peer: text(rustix::net::getpeername(socket).ok().flatten()),
-        local: text(rustix::net::getsockname(socket).ok()),
+impl Socket {
+    /// Starts a connection; readiness to write tells how it went ([`Self::dialled`]).
+    pub(crate) fn dial(address: SocketAddr) -> io::Result<Self> {
+        let family = if address.is_ipv4() {
+            AddressFamily::INET
+        } else {
+            AddressFamily::INET6
+        };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(Self(socket)),
+            Err(error) => Err(error.into()),
+        }
     }
-}
 
-/// Who is at the other end, without the port: strangers choose that.
-pub(crate) fn remote_host(socket: &OwnedFd) -> String {
-    let address = rustix::net::getpeername(socket).ok().flatten();
-    match address.map(SocketAddr::try_from) {
-        Some(Ok(address)) => address.ip().to_string(),
-        _ => "a peer that is gone".to_owned(),
+    /// Whether the connection that [`Self::dial`] started stands.
+    pub(crate) fn dialled(&self) -> io::Result<()> {
+        Ok(sockopt::socket_error(&self.0)??)
+    }
+
+    /// Small messages leave at once, and a peer that says nothing for `silence_ms`, not even by its
+    /// kernel, is gone: without this a peer whose machine lost power would look connected for hours.
+    pub(crate) fn tune_for_peer(&self, silence_ms: u32) -> io::Result<()> {
+        let probe = Duration::from_millis(u64::from(silence_ms) / 4).max(Duration::from_secs(1));
+        sockopt::set_tcp_nodelay(&self.0, true)?;
+        sockopt::set_socket_keepalive(&self.0, true)?;
+        sockopt::set_tcp_keepidle(&self.0, probe)?;
+        sockopt::set_tcp_keepintvl(&self.0, probe)?;
+        sockopt::set_tcp_keepcnt(&self.0, 3)?;
+        sockopt::set_tcp_user_timeout(&self.0, silence_ms)?;
+        Ok(())
+    }
+
+    /// Replies leave at once; clients that vanished are noticed within minutes. Sockets that are not
+    /// TCP refuse, and need none of it.
+    pub(crate) fn tune_for_client(&self) {
+        let _ = sockopt::set_tcp_nodelay(&self.0, true);
+        let _ = sockopt::set_socket_keepalive(&self.0, true);
+        let _ = sockopt::set_tcp_keepidle(&self.0, Duration::from_secs(60));
+        let _ = sockopt::set_tcp_keepintvl(&self.0, Duration::from_secs(20));
+    }
+
+    /// One read, of at most the buffer's length.
+    pub(crate) fn read(&mut self, into: &mut [u8]) -> Moved {
+        match rustix::net::recv(&self.0, into, RecvFlags::empty()) {
+            Ok((_, 0)) => Moved::Ended(None),
+            Ok((_, count)) => Moved::Some(count),
+            Err(Errno::AGAIN | Errno::INTR) => Moved::Blocked,
+            Err(error) => Moved::Ended(Some(error)),
+        }
+    }
+
+    /// One write, as far as it goes.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Moved {
+        match rustix::net::send(&self.0, bytes, SendFlags::NOSIGNAL) {
+            Ok(count) => Moved::Some(count),
+            Err(Errno::AGAIN | Errno::INTR) => Moved::Blocked,
+            Err(error) => Moved::Ended(Some(error)),
+        }
+    }
+
+    /// Nothing will be written any more; what was is still delivered. A connection that is broken
+    /// already is left as it is.
+    pub(crate) fn finish_writing(&mut self) {
+        let _ = rustix::net::shutdown(&self.0, Shutdown::Write);
+    }
+
+    /// Both ends of a client's connection, in Redis' form.
+    pub(crate) fn ends(&self) -> Endpoints {
+        let text = |address: Option<SocketAddrAny>| match address.map(SocketAddr::try_from) {
+            Some(Ok(address)) => address.to_string(),
+            _ => "unix:0".to_owned(),
+        };
+        Endpoints {
+            peer: text(rustix::net::getpeername(&self.0).ok().flatten()),
+            local: text(rustix::net::getsockname(&self.0).ok()),
+        }
+    }
+
+    /// Who is at the other end, without the port: strangers choose that.
+    pub(crate) fn remote_host(&self) -> String {
+        let address = rustix::net::getpeername(&self.0).ok().flatten();
+        match address.map(SocketAddr::try_from) {
+            Some(Ok(address)) => address.ip().to_string(),
+            _ => "a peer that is gone".to_owned(),
+        }
     }
 }

@@ -2,7 +2,10 @@
 
 use std::{fs, path::Path};
 
-use quorate_node::identity::{Expected, Identity, peek};
+use quorate_node::{
+    LockedFolder,
+    identity::{Expected, Identity, IdentityError},
+};
 
 /// As they are, and with the checksum at the end made right.
 pub(crate) fn check(bytes: &[u8]) {
@@ -18,10 +21,14 @@ pub(crate) fn check(bytes: &[u8]) {
     read(folder.path(), &sealed(bytes));
 }
 
+fn open(folder: &Path) -> Result<Identity<LockedFolder>, IdentityError> {
+    Identity::open(LockedFolder::open(folder)?, &Expected::default())
+}
+
 fn read(folder: &Path, bytes: &[u8]) {
     fs::write(folder.join("identity"), bytes).expect("a file of our own");
-    let peeked = peek(folder);
-    let mut identity = match Identity::open(folder, &Expected::default()) {
+    let peeked = LockedFolder::peek(folder);
+    let mut identity = match open(folder) {
         Ok(identity) => identity,
         Err(error) => {
             assert!(!error.to_string().is_empty() && !error.hint().is_empty());
@@ -36,7 +43,7 @@ fn read(folder: &Path, bytes: &[u8]) {
     assert_eq!(last.is_err(), boot == u32::MAX, "{last:?}");
     let (incarnation, admitted) = (identity.incarnation(), identity.admitted().clone());
     drop(identity);
-    let again = Identity::open(folder, &Expected::default()).expect("what was saved opens");
+    let again = open(folder).expect("what was saved opens");
     assert_eq!(again.founding(), &founding);
     assert_eq!(again.boot(), boot.saturating_add(1));
     assert_eq!(

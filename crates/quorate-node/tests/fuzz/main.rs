@@ -11,7 +11,10 @@ use quorate_core::{
     node_id::{Incarnation, NodeId},
     record::Class,
 };
-use quorate_node::identity::{Founding, Identity};
+use quorate_node::{
+    LockedFolder,
+    identity::{Founding, Identity},
+};
 
 fn identities() -> Vec<Seed> {
     let mut seeds = Vec::new();
@@ -31,7 +34,8 @@ fn identities() -> Vec<Seed> {
             members: (1..=members).map(member).collect(),
             join_nonce: 99,
         };
-        let mut identity = Identity::create(folder.path(), founding).expect("an empty folder");
+        let home = LockedFolder::create(folder.path()).expect("an empty folder");
+        let mut identity = Identity::create(home, founding).expect("an empty folder");
         for _ in 0..boots {
             identity.begin_boot().expect("a folder of our own");
         }

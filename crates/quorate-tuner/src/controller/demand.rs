@@ -73,7 +73,7 @@ impl Controller {
             return None;
         }
         let change = self.make_room(now)?;
-        self.queue.clear();
+        self.search.clear();
         Some(change)
     }
 

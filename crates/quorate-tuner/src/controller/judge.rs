@@ -1,52 +1,30 @@
 //! What was measured, compared: with the base, with itself, with what was left before.
 
-use super::{Candidate, Controller, Demand, PAUSE, REST, Seen, VETO_NS, View};
+use super::{Controller, Demand, VETO_NS, View};
 use crate::{
     epoch::Score,
     setting::{Reason, Setting},
 };
 
-/// Least gain that counts, in parts, however quiet it is; and most that is asked for.
-const GAIN_LEAST: f64 = 0.02;
-const GAIN_MOST: f64 = 0.08;
-const GAIN_QUICK: f64 = 0.25;
 /// A gain of latency at equal throughput must be larger, or things would swing to and fro.
 const SOONER: f64 = 0.10;
 /// A base that changes by so much belongs to another load.
 const SHIFT: f64 = 0.25;
 /// A setting that was left is tried again if it was so much better than the base is now, beyond
-/// what counts as a gain; so often, for so many of them.
+/// what counts as a gain.
 const AGAIN: f64 = 0.02;
-const AGAIN_MOST: u32 = 3;
-const SEEN_MOST: usize = 64;
-/// Noise below which an epoch is as short as it may be. Above, it lasts longer, as the square: what is
-/// left of the noise stays the same.
-const QUIET: f64 = 0.05;
-const STRETCH_MOST: f64 = 8.0;
 const QUICK_NS: f64 = 4e6;
-/// A gain of so many times the noise needs no second look.
-const CLEAR: f64 = 4.0;
-/// A gain below this is measured twice, where epochs are short.
-const CONFIRM: f64 = 1.15;
 
 impl Controller {
-    /// Keeps the best base that lasted. What was better for one epoch may not be in the long run:
-    /// then back to it.
+    /// Goes back to the best base that lasted, if this one turns out to be worse.
     pub(super) fn remember(&mut self) {
         let Some(score) = self.score else {
             return;
         };
-        match self.record {
-            Some((setting, rate)) if setting != self.base && score.rate < rate => {
-                let worse = score.rate < rate * (1.0 - self.gain());
-                if worse {
-                    self.queue.retain(|candidate| candidate.setting != setting);
-                    self.queue.push_front(Candidate::jump(setting));
-                    self.rest_left = 0;
-                }
-            }
-            _ if self.lasted >= 2 => self.record = Some((self.base, score.rate)),
-            _ => {}
+        let (lasted, gain) = (self.lasted >= 2, self.gain());
+        let best = self.record.remember(self.base, score.rate, lasted, gain);
+        if let Some(setting) = best {
+            self.search.first(setting);
         }
     }
 
@@ -58,40 +36,9 @@ impl Controller {
             return;
         };
         let least = score.rate * (1.0 + self.gain() + AGAIN);
-        let better = self
-            .seen
-            .iter_mut()
-            .filter(|seen| seen.rate > least && seen.again < AGAIN_MOST)
-            .max_by(|a, b| a.rate.total_cmp(&b.rate));
-        if let Some(seen) = better {
-            seen.again += 1;
-            let setting = seen.setting;
-            self.queue.retain(|candidate| candidate.setting != setting);
-            self.queue.push_front(Candidate::jump(setting));
-            self.rest_left = 0;
+        if let Some(setting) = self.record.again(least) {
+            self.search.first(setting);
         }
-    }
-
-    pub(super) fn see(&mut self, setting: Setting, rate: f64) {
-        if let Some(seen) = self.seen.iter_mut().find(|seen| seen.setting == setting) {
-            seen.rate = rate;
-            return;
-        }
-        if self.seen.len() == SEEN_MOST {
-            self.seen.remove(0);
-        }
-        self.seen.push(Seen {
-            setting,
-            rate,
-            again: 0,
-        });
-    }
-
-    pub(super) fn learn(&mut self, view: &View<'_>, score: &Score) {
-        let command = view.known().command_bytes.map_or(0.0, |bytes| bytes.value);
-        let outstanding = view.outstanding * command;
-        let used = score.bytes_most as f64 * score.in_flight_most as f64;
-        self.grown = self.grown.max(used.min(outstanding));
     }
 
     /// The base was measured before: smooth it, or see that the load is another one.
@@ -104,12 +51,9 @@ impl Controller {
             if self.shifted >= 2 {
                 self.forget();
                 self.score = Some(*new);
-                self.model_asked = false;
-                if let Some((setting, rate)) = self.record.take()
-                    && setting != self.base
-                    && rate > new.rate
-                {
-                    self.queue.push_front(Candidate::jump(setting));
+                self.search.ask_model_again();
+                if let Some(setting) = self.record.take_better(self.base, new.rate) {
+                    self.search.first(setting);
                 }
             }
             return;
@@ -127,38 +71,27 @@ impl Controller {
         });
     }
 
-    /// The search begins anew.
+    /// Another load: the search begins anew.
     pub(super) fn forget(&mut self) {
+        self.drain.forget();
+        self.search_anew();
+    }
+
+    /// The search begins anew, and what is known of the way stays.
+    pub(super) fn search_anew(&mut self) {
         self.shifted = 0;
         self.demand = Demand::default();
-        self.cuts = 0;
-        self.jumps = 0;
-        self.pause = PAUSE;
-        self.step = 0;
-        self.ends_tried = false;
-        self.tried.clear();
-        self.seen.clear();
-        self.queue.clear();
-        self.rest = REST;
-        self.rest_left = 0;
+        self.record.forget_seen();
+        self.search.forget();
     }
 
     pub(super) fn gain(&self) -> f64 {
-        let most = if self.is_quick() {
-            GAIN_QUICK
-        } else {
-            GAIN_MOST
-        };
-        (1.5 * self.noise).clamp(GAIN_LEAST, most)
+        self.noise.gain(self.is_quick())
     }
 
     /// Too close to call after one epoch, and another one is cheap.
     pub(super) fn is_close(&self, new: &Score, old: &Score) -> bool {
-        let clear = if self.is_quick() {
-            CONFIRM.max(1.0 + CLEAR * self.noise)
-        } else {
-            CONFIRM
-        };
+        let clear = self.noise.clear(self.is_quick());
         new.rate < old.rate * clear && old.wall_ns < VETO_NS
     }
 
@@ -170,12 +103,7 @@ impl Controller {
 
     /// Two measurements of one setting, one right after the other, differ by so many parts.
     pub(super) fn hear(&mut self, off: f64) {
-        self.noise += 0.2 * (off.abs() - self.noise);
-        let times = if self.is_quick() {
-            (self.noise / QUIET).powi(2).clamp(1.0, STRETCH_MOST)
-        } else {
-            1.0
-        };
+        let times = self.noise.hear(off, self.is_quick());
         self.epoch.stretch(times);
     }
 

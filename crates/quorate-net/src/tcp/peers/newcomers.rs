@@ -8,13 +8,17 @@
 use quorate_core::node_id::{Member, NodeId};
 use quorate_wire::{BODY_BYTES_MAX, Frame, Lane, Malformed};
 
-use super::{Greeter, Peers, Stage, Verdict};
-use crate::host::{Now, PeerSide};
+use super::{
+    Peers,
+    greeting::{Greeter, Stage, Verdict},
+    link::{Link, LinkId},
+};
+use crate::{cx::PeerCx, host::Now};
 
 impl Peers {
     /// Whether a frame came by this connection lately.
-    fn lives(&self, token: u64, now: Now) -> bool {
-        let heard = self.links.get(&token).and_then(|link| link.heard);
+    fn lives(&self, id: LinkId, now: Now) -> bool {
+        let heard = self.links.get(id).and_then(Link::heard);
         heard.is_some_and(|at| now.time.since_us(at) < self.limits.handshake_ms * 1000)
     }
 
@@ -25,53 +29,47 @@ impl Peers {
         node: NodeId,
         lane: Lane,
         boot: u32,
-    ) -> impl Iterator<Item = u64> {
-        let index = self.index(node);
-        let lanes = index.map(|index| self.peers[index].lanes.each_ref().map(|lane| lane.open));
-        let open = Lane::ALL.into_iter().zip(lanes.into_iter().flatten());
-        open.filter_map(move |(other, token)| {
-            let stage = self.links.get(&token?)?.stage;
+    ) -> impl Iterator<Item = LinkId> {
+        self.table.open_lanes(node).filter_map(move |(other, id)| {
+            let stage = self.links.stage(id)?;
             let older = matches!(stage, Stage::Open { boot: known, .. } if known < boot);
-            (other == lane || older).then_some(token?)
+            (other == lane || older).then_some(id)
         })
     }
 
     /// The process start of the living connections with this peer.
     pub(super) fn living_boot(&self, node: NodeId, now: Now) -> Option<u32> {
-        let lanes = &self.peers[self.index(node)?].lanes;
-        let open = lanes.iter().filter_map(|lane| lane.open);
-        let boots = open
-            .filter(|token| self.lives(*token, now))
-            .filter_map(|token| match self.links.get(&token)?.stage {
-                Stage::Open { boot, .. } => Some(boot),
-                _ => None,
-            });
+        let open = self.table.open_lanes(node).map(|(_, id)| id);
+        let boots =
+            open.filter(|id| self.lives(*id, now))
+                .filter_map(|id| match self.links.stage(id)? {
+                    Stage::Open { boot, .. } => Some(boot),
+                    _ => None,
+                });
         boots.max()
     }
 
     /// Whether a greeter would end a connection that lives.
     pub(super) fn must_wait(&self, greeter: &Greeter, now: Now) -> bool {
         self.replaced_by(greeter.member.node, greeter.lane, greeter.boot)
-            .any(|token| self.lives(token, now))
+            .any(|id| self.lives(id, now))
     }
 
     /// It said hello, and has to say more.
-    pub(super) fn wait(&mut self, token: u64, greeter: Greeter, now: Now) {
+    pub(super) fn wait(&mut self, id: LinkId, greeter: Greeter, now: Now) {
         let deadline = now.time.plus_ms(self.limits.handshake_ms);
-        if let Some(link) = self.links.get_mut(&token) {
-            link.stage = Stage::Newcomer { deadline };
-            link.greeter = Some(Box::new(greeter));
+        if let Some(link) = self.links.get_mut(id) {
+            link.wait(greeter, deadline);
         }
     }
 
     /// The first frame of a newcomer: the connection is used from now on.
     pub(super) fn on_newcomer_frame(
         &mut self,
-        token: u64,
+        id: LinkId,
         from: Member,
         frame: Frame<'_>,
-        now: Now,
-        host: &mut dyn PeerSide,
+        cx: &mut PeerCx<'_>,
     ) -> Verdict {
         let greeting = matches!(
             frame,
@@ -81,73 +79,66 @@ impl Peers {
                 | Frame::Founding(_)
                 | Frame::Refused(..)
         );
-        let greeter = self.greeter(token);
+        let greeter = self.greeter(id);
         let Some(greeter) = greeter.filter(|greeter| greeter.member == from && !greeting) else {
             return Verdict::Close;
         };
         let (member, lane) = (greeter.member, greeter.lane);
-        if !self.take_in(token, now, host) {
+        if !self.take_in(id, cx) {
             return Verdict::Close;
         }
-        self.on_peer_frame(member, lane, from, frame, now, host)
+        self.on_peer_frame(member, lane, from, frame, cx)
     }
 
     /// Whether what a newcomer sends is the beginning of a frame that is longer than a greeting; it is
     /// used from now on, then.
     pub(super) fn begins_long_frame(
         &mut self,
-        token: u64,
+        id: LinkId,
         malformed: Malformed,
-        now: Now,
-        host: &mut dyn PeerSide,
+        cx: &mut PeerCx<'_>,
     ) -> bool {
-        let is_newcomer = self.greeter(token).is_some();
+        let is_newcomer = self.greeter(id).is_some();
         let long =
             matches!(malformed, Malformed::TooLong { length, .. } if length <= BODY_BYTES_MAX);
-        is_newcomer && long && self.take_in(token, now, host)
+        is_newcomer && long && self.take_in(id, cx)
     }
 
-    fn greeter(&self, token: u64) -> Option<&Greeter> {
-        self.links.get(&token)?.greeter.as_deref()
+    fn greeter(&self, id: LinkId) -> Option<&Greeter> {
+        self.links.get(id)?.greeter()
     }
 
     /// The newcomer's connection replaces the others; not if a newer process is alive.
-    fn take_in(&mut self, token: u64, now: Now, host: &mut dyn PeerSide) -> bool {
-        let Some(node) = self.greeter(token).map(|greeter| greeter.member.node) else {
+    fn take_in(&mut self, id: LinkId, cx: &mut PeerCx<'_>) -> bool {
+        let Some(node) = self.greeter(id).map(|greeter| greeter.member.node) else {
             return false;
         };
-        let living = self.living_boot(node, now);
-        let Some(greeter) = self
-            .links
-            .get_mut(&token)
-            .and_then(|link| link.greeter.take())
-        else {
+        let living = self.living_boot(node, cx.now);
+        let Some(greeter) = self.links.get_mut(id).and_then(Link::take_greeter) else {
             return false;
         };
         if living.is_some_and(|boot| boot > greeter.boot) {
             return false;
         }
-        self.open(token, *greeter, now, host);
+        self.open(id, greeter, cx);
         true
     }
 
     /// Newcomers that wait for nobody any more are taken in; those that said nothing in time are not.
-    pub(super) fn settle_newcomers(&mut self, now: Now, host: &mut dyn PeerSide) {
-        let waits = |token: &&u64| self.greeter(**token).is_some();
-        let waiting: Vec<u64> = self.transient.iter().filter(waits).copied().collect();
-        for token in waiting {
-            let Some(greeter) = self.greeter(token) else {
+    pub(super) fn settle_newcomers(&mut self, cx: &mut PeerCx<'_>) {
+        for id in self.links.newcomers() {
+            let Some(greeter) = self.greeter(id) else {
                 continue;
             };
             let node = greeter.member.node;
-            if !self.must_wait(greeter, now) {
-                if !self.take_in(token, now, host) {
-                    self.close(token, now, host);
+            if !self.must_wait(greeter, cx.now) {
+                if !self.take_in(id, cx) {
+                    self.close(id, cx);
                 }
-            } else if self.is_late(token, now) {
+            } else if self.links.is_late(id, cx.now.time) {
                 let what = "a second connection in its name said nothing; the one in use stays";
-                self.complain(node, what);
-                self.close(token, now, host);
+                self.journal.complain(node, what);
+                self.close(id, cx);
             }
         }
     }

@@ -1,0 +1,236 @@
+//! One HTTP request to a node's admin address, bounded in time and size.
+
+use std::{
+    io::{self, ErrorKind},
+    time::Duration,
+};
+
+use serde::de::DeserializeOwned;
+use ureq::{
+    Agent, Body,
+    config::Config,
+    http::{Request, Uri, header::CONTENT_TYPE},
+};
+
+use crate::view::ProgressView;
+
+/// Far more than a status has.
+const RESPONSE_BYTES_MAX: u64 = 4 << 20;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The address cannot be reached, or the connection broke.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The time is over.
+    #[error("no answer in time")]
+    TimedOut,
+    /// A name that nobody knows.
+    #[error("the name has no address")]
+    NoAddress,
+    /// Something else answers there.
+    #[error("the answer is not HTTP")]
+    NotHttp(#[source] ureq::Error),
+    /// More than any node says.
+    #[error("the answer is too large")]
+    TooLarge,
+    /// No `HOST:PORT`.
+    #[error("not an address: {0}")]
+    BadAddress(String, #[source] ureq::http::Error),
+}
+
+impl From<ureq::Error> for Error {
+    fn from(error: ureq::Error) -> Self {
+        match error {
+            // It hung up before it had said all.
+            ureq::Error::Io(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                Self::NotHttp(error.into())
+            }
+            ureq::Error::Io(error) => Self::Io(error),
+            ureq::Error::Timeout(_) => Self::TimedOut,
+            ureq::Error::HostNotFound => Self::NoAddress,
+            ureq::Error::BodyExceedsLimit(_) => Self::TooLarge,
+            other => Self::NotHttp(other),
+        }
+    }
+}
+
+/// What came back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Response {
+    /// The code of HTTP.
+    pub status: u16,
+    /// All of it.
+    pub body: String,
+}
+
+impl Response {
+    /// The body as JSON, or the error that the node reported.
+    pub fn json<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
+        if self.status != 200 {
+            return Err(Refusal::read(self));
+        }
+        serde_json::from_str(&self.body).map_err(|error| Refusal {
+            code: "bad_answer".to_owned(),
+            message: format!("not a quorate admin address? {error}"),
+            hint: "give the --admin address of a node".to_owned(),
+            node: None,
+            progress: None,
+        })
+    }
+}
+
+/// An error reported by a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// For programs.
+    pub code: String,
+    /// For people.
+    pub message: String,
+    /// What to do; may be empty.
+    pub hint: String,
+    /// Which node, if it says so.
+    pub node: Option<u32>,
+    /// How far it is with what keeps it from serving.
+    pub progress: Option<Box<ProgressView>>,
+}
+
+impl Refusal {
+    fn read(response: &Response) -> Self {
+        let document: serde_json::Value = serde_json::from_str(&response.body).unwrap_or_default();
+        let field = |name: &str| {
+            document["error"][name]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let (code, message) = (field("code"), field("message"));
+        let unnamed = || format!("HTTP status {}", response.status);
+        Self {
+            code,
+            message: if message.is_empty() {
+                unnamed()
+            } else {
+                message
+            },
+            hint: field("hint"),
+            node: serde_json::from_value(document["node"].clone()).ok(),
+            progress: serde_json::from_value(document["progress"].clone()).ok(),
+        }
+    }
+}
+
+/// `GET path`.
+pub fn get(address: &str, path: &str, wait: Duration) -> Result<Response, Error> {
+    let request = Request::get(uri(address, path)?).body(());
+    answer(agent(wait).run(request.map_err(bad(address))?)?)
+}
+
+/// `POST path` with a JSON body.
+pub fn post(address: &str, path: &str, body: &str, wait: Duration) -> Result<Response, Error> {
+    let request = Request::post(uri(address, path)?).header(CONTENT_TYPE, "application/json");
+    let request = request.body(body).map_err(bad(address))?;
+    answer(agent(wait).run(request)?)
+}
+
+fn uri(address: &str, path: &str) -> Result<Uri, Error> {
+    let uri = Uri::builder().scheme("http").authority(address);
+    uri.path_and_query(path).build().map_err(bad(address))
+}
+
+fn bad(address: &str) -> impl FnOnce(ureq::http::Error) -> Error {
+    |error| Error::BadAddress(address.to_owned(), error)
+}
+
+/// One request, one connection: nothing of the environment, such as a proxy, is between a node and
+/// who asks it.
+fn agent(wait: Duration) -> Agent {
+    let config = Config::builder()
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .proxy(None)
+        .timeout_global(Some(wait))
+        .max_idle_connections(0);
+    config.build().new_agent()
+}
+
+fn answer(mut answer: ureq::http::Response<Body>) -> Result<Response, Error> {
+    let body = answer.body_mut().with_config().limit(RESPONSE_BYTES_MAX);
+    Ok(Response {
+        body: body.read_to_string()?,
+        status: answer.status().as_u16(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{BufRead as _, BufReader, Write as _},
+        net::TcpListener,
+        thread,
+    };
+
+    use super::*;
+
+    const WAIT: Duration = Duration::from_secs(20);
+
+    /// Somebody who answers so to the first client, and then hangs up.
+    fn answering(bytes: Vec<u8>) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        thread::spawn(move || {
+            let (client, _) = listener.accept().unwrap();
+            let mut client = BufReader::new(client);
+            let mut line = String::new();
+            while line != "\r\n" {
+                line.clear();
+                client.read_line(&mut line).unwrap();
+            }
+            // Who asked may not want it all.
+            let _ = client.get_mut().write_all(&bytes);
+        });
+        address
+    }
+
+    #[test]
+    fn an_answer_is_read_or_refused() {
+        let get = |bytes: &[u8]| get(&answering(bytes.to_vec()), "/status", WAIT);
+        let response = get(b"HTTP/1.0 503 Service Unavailable\r\na: b\r\n\r\nwhy").unwrap();
+        assert_eq!((response.status, &*response.body), (503, "why"));
+        for bad in ["", "SSH-2.0\r\n\r\n", "HTTP/1.1 x\r\n\r\n", "HTTP/1.1 200"] {
+            let refused = get(bad.as_bytes()).unwrap_err();
+            assert!(matches!(refused, Error::NotHttp(_)), "{bad}: {refused:?}");
+        }
+        let mut large = b"HTTP/1.0 200 OK\r\n\r\n".to_vec();
+        large.resize(5 << 20, b'x');
+        assert!(matches!(get(&large), Err(Error::TooLarge)));
+    }
+
+    #[test]
+    fn who_cannot_be_asked_is_an_error_with_its_reason() {
+        let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = nobody.local_addr().unwrap().to_string();
+        // It is connected to, and never answers.
+        let short = Duration::from_millis(50);
+        assert!(matches!(get(&address, "/", short), Err(Error::TimedOut)));
+        drop(nobody);
+        let refused = get(&address, "/", WAIT).unwrap_err();
+        assert_eq!(refused.to_string(), "Connection refused (os error 111)");
+        assert!(matches!(get("a b", "/", WAIT), Err(Error::BadAddress(..))));
+    }
+
+    #[test]
+    fn a_refusal_carries_the_words_of_the_node() {
+        let body = crate::error::error_json("not_leader", "this node does not lead", "ask 2");
+        let refusal = Response { status: 409, body }.json::<u32>().unwrap_err();
+        assert_eq!((&*refusal.code, &*refusal.hint), ("not_leader", "ask 2"));
+        let refusal = Response {
+            status: 404,
+            body: String::new(),
+        }
+        .json::<u32>()
+        .unwrap_err();
+        assert_eq!(refusal.message, "HTTP status 404");
+    }
+}

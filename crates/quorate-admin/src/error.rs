@@ -1,0 +1,63 @@
+//! The document that all commands and pages use for errors.
+
+use serde::Serialize;
+
+use crate::view::ProgressView;
+
+/// An error as JSON: `{"error":{"code","message","hint"}}`. A node that cannot serve says beside it
+/// who it is, and how far it is with what keeps it from serving.
+#[derive(Debug, Serialize)]
+pub struct ErrorDocument<'a> {
+    error: ErrorBody<'a>,
+    /// Which node says so, where nothing else of it can be told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<u32>,
+    /// How far it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<&'a ProgressView>,
+}
+
+#[derive(Debug, Serialize)]
+struct ErrorBody<'a> {
+    code: &'a str,
+    message: &'a str,
+    hint: &'a str,
+}
+
+impl<'a> ErrorDocument<'a> {
+    /// An error without a node.
+    pub const fn new(code: &'a str, message: &'a str, hint: &'a str) -> Self {
+        Self {
+            error: ErrorBody {
+                code,
+                message,
+                hint,
+            },
+            node: None,
+            progress: None,
+        }
+    }
+
+    /// The document.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("texts and numbers are always JSON")
+    }
+}
+
+/// `{"error":{"code","message","hint"}}`
+pub fn error_json(code: &str, message: &str, hint: &str) -> String {
+    ErrorDocument::new(code, message, hint).to_json()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_one_json_document_with_three_fields() {
+        assert_eq!(
+            error_json("port_in_use", "say \"no\"", "other port"),
+            r#"{"error":{"code":"port_in_use","message":"say \"no\"","hint":"other port"}}"#
+        );
+    }
+}

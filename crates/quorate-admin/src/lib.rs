@@ -1,0 +1,16 @@
+//! What operators ask of a node, and what it answers: the server behind `--admin`, the documents,
+//! and the client of the commands.
+//!
+//! Reading order: [`view`] and [`tuning`] (what a node and its tuner say of themselves), [`error`]
+//! (what is said instead), [`client`] and [`look`] (asking one node, or all of them); `server` answers.
+//! It is a feature: what only asks needs no runtime.
+#![forbid(unsafe_code)]
+
+pub mod client;
+pub mod error;
+pub mod look;
+#[cfg(feature = "server")]
+pub mod server;
+pub mod tuning;
+pub mod units;
+pub mod view;

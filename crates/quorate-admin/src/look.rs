@@ -1,0 +1,96 @@
+//! What every node of a cluster says, asked at once.
+
+use std::{collections::BTreeSet, thread, time::Duration};
+
+use crate::{
+    client,
+    view::{Answer, ClusterView, NodeView, STARTING},
+};
+
+/// One node has this long to answer.
+const WAIT: Duration = Duration::from_secs(3);
+/// Nodes that are asked at most; a hostile members list must not start a flood.
+const NODES_MAX: usize = 64;
+
+/// No node answered; the reason of each.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.join("; "))]
+pub struct Silent(pub Vec<String>);
+
+/// Asks the given nodes, and those that they name if only one was given.
+pub fn look(addresses: &[String]) -> Result<ClusterView, Silent> {
+    let asked: Vec<(Option<u32>, String)> = addresses
+        .iter()
+        .take(NODES_MAX)
+        .map(|address| (None, address.clone()))
+        .collect();
+    let mut answers = ask_all(&asked);
+    if let ([(_, address)], [Answer::Node(view)]) = (&asked[..], &answers[..]) {
+        let (others, unknown) = others(view, address);
+        let others = ask_all(&others);
+        answers.extend(others);
+        answers.extend(unknown);
+    }
+    let silent = |answer: &Answer| match answer {
+        Answer::Unreachable { error, .. } => Some(error.clone()),
+        Answer::Node(_) | Answer::Starting { .. } => None,
+    };
+    if let Some(reasons) = answers.iter().map(silent).collect::<Option<Vec<_>>>() {
+        return Err(Silent(reasons));
+    }
+    Ok(ClusterView::new(answers))
+}
+
+/// The other members: where to ask them, and those of whom that is not known.
+fn others(view: &NodeView, asked: &str) -> (Vec<(Option<u32>, String)>, Vec<Answer>) {
+    let mut places = Vec::new();
+    let mut unknown = Vec::new();
+    let mut seen = BTreeSet::from([view.node]);
+    for member in view.members.iter().take(NODES_MAX) {
+        if !seen.insert(member.node) {
+            continue;
+        }
+        match &member.admin {
+            Some(admin) if admin != asked => places.push((Some(member.node), admin.clone())),
+            _ => unknown.push(Answer::Unreachable {
+                node: Some(member.node),
+                error: format!("node {} does not know its admin address", view.node),
+            }),
+        }
+    }
+    (places, unknown)
+}
+
+fn ask_all(asked: &[(Option<u32>, String)]) -> Vec<Answer> {
+    thread::scope(|scope| {
+        let ask = |(node, address)| scope.spawn(move || ask(node, address));
+        let threads: Vec<_> = asked
+            .iter()
+            .map(|(node, address)| ask((*node, address)))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("asking does not panic"))
+            .collect()
+    })
+}
+
+fn ask(node: Option<u32>, address: &str) -> Answer {
+    let failed = |error: String| Answer::Unreachable { node, error };
+    let response = match client::get(address, "/status", WAIT) {
+        Ok(response) => response,
+        Err(error) => return failed(format!("no node answers at {address}: {error}")),
+    };
+    match response.json::<NodeView>() {
+        Ok(view) if node.is_some_and(|node| node != view.node) => {
+            failed(format!("node {} answers at {address}", view.node))
+        }
+        Ok(view) => Answer::Node(Box::new(view)),
+        Err(refusal) if refusal.code == STARTING => Answer::Starting {
+            node: node.or(refusal.node),
+            error: refusal.message,
+            progress: refusal.progress.map(|progress| *progress),
+        },
+        Err(refusal) => failed(format!("{address}: {}", refusal.message)),
+    }
+}

@@ -1,0 +1,549 @@
+//! The admin address: health, readiness, status, metrics and transfer over HTTP.
+//!
+//! It has a thread of its own and talks to the reactor through its [`Handle`] only, so that nothing
+//! that happens here can hold up the protocol.
+
+mod browser;
+mod connections;
+mod failure;
+mod start;
+
+use std::{
+    io,
+    net::{SocketAddr, TcpListener},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+};
+
+use axum::{
+    Json, Router,
+    extract::{DefaultBodyLimit, Request, State},
+    http::{
+        StatusCode,
+        header::{CONTENT_TYPE, ORIGIN},
+    },
+    middleware::{Next, from_fn},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use quorate_core::{effect::Role, node_id::NodeId};
+use quorate_log::Reading;
+use quorate_net::Handle;
+use quorate_replica::{Probed, status::Status, tuner::Setting};
+
+use crate::{
+    tuning::{HoldRequest, TuningView},
+    view::{NodeView, ProgressView, TransferRequest, Transferred},
+};
+
+use failure::{Body, Failure};
+use start::Start;
+
+/// Largest request body.
+const BODY_BYTES_MAX: usize = 4096;
+/// Longest time that batch and window are held: whoever asked may be gone.
+const HOLD_MS_MAX: u64 = 600_000;
+
+/// How far the node has come.
+#[derive(Clone, Debug)]
+enum Phase {
+    /// There is no reactor yet.
+    Starting(Start),
+    Running(Handle, &'static str),
+}
+
+/// What the requests look at, and whoever starts the node writes.
+#[derive(Clone, Debug)]
+pub struct Admin {
+    phase: Arc<Mutex<Phase>>,
+    address: SocketAddr,
+    node: NodeId,
+}
+
+impl Admin {
+    /// Binds and serves from now on; the node is starting.
+    pub fn start(address: &str, node: NodeId) -> Result<Self, StartError> {
+        let bound = TcpListener::bind(address).and_then(|listener| {
+            let address = listener.local_addr()?;
+            Ok((listener, address))
+        });
+        let (listener, bound) = bound.map_err(|source| StartError::Listen {
+            address: address.to_owned(),
+            source,
+        })?;
+        let phase = Phase::Starting(Start::new("starting"));
+        let admin = Self {
+            phase: Arc::new(Mutex::new(phase)),
+            address: bound,
+            node,
+        };
+        let state = admin.clone();
+        // Its name keeps a panic here from ending the node.
+        thread::Builder::new()
+            .name(THREAD.to_owned())
+            .spawn(move || {
+                if let Err(error) = serve(listener, state) {
+                    tracing::error!(%error, "the admin address is not served any more");
+                }
+            })
+            .map_err(StartError::Thread)?;
+        Ok(admin)
+    }
+
+    /// Where it listens.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Says what the start is waiting for.
+    pub fn starting(&self, why: &str) {
+        self.set(Phase::Starting(Start::new(why)));
+    }
+
+    /// Says how far the log is read.
+    pub fn reading(&self, reading: Reading) {
+        if let Phase::Starting(start) = &mut *self.lock() {
+            start.reading(reading);
+        }
+    }
+
+    /// The node runs; `store` is what it calls the place of its data.
+    pub fn running(&self, handle: Handle, store: &'static str) {
+        self.set(Phase::Running(handle, store));
+    }
+
+    fn set(&self, phase: Phase) {
+        *self.lock() = phase;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Phase> {
+        self.phase.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the reactor, away from the thread that serves the others.
+    async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Handle, &'static str) -> T + Send + 'static,
+    ) -> Result<T, Failure> {
+        let phase = self.lock().clone();
+        let (handle, store) = match phase {
+            Phase::Starting(start) => return Err(start.failure(self.node)),
+            Phase::Running(handle, store) => (handle, store),
+        };
+        let asked = tokio::task::spawn_blocking(move || question(&handle, store));
+        asked
+            .await
+            .map_err(|_| Failure::unavailable("failed", "the question could not be asked"))
+    }
+
+    async fn status(&self) -> Result<(Status, &'static str), Failure> {
+        let answer = self.ask(|handle, store| handle.status().map(|status| (status, store)));
+        answer.await?.map_err(Failure::unanswered)
+    }
+}
+
+/// Why there is no server.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on --admin {address}: {}", detail(.source))]
+    Listen {
+        /// As it was given.
+        address: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// There is no thread for it.
+    #[error("start the admin thread: {0}")]
+    Thread(#[source] io::Error),
+}
+
+fn detail(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "the address is in use by another process".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+/// Name of the thread.
+pub const THREAD: &str = "admin";
+
+fn serve(listener: TcpListener, admin: Admin) -> io::Result<()> {
+    let limits = connections::Limits::default();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        // Each connection can wait for the reactor, and none for another.
+        .max_blocking_threads(limits.connections_max)
+        .build()?;
+    runtime.block_on(async {
+        let listener = connections::adopt(listener)?;
+        connections::serve(listener, router(admin), limits).await;
+        Ok(())
+    })
+}
+
+fn router(admin: Admin) -> Router {
+    Router::new()
+        .route("/health", get(|| async { "alive\n" }))
+        .route("/ready", get(ready))
+        .route("/status", get(status))
+        .route("/metrics", get(metrics))
+        .route("/transfer", post(transfer))
+        .route("/tuning", get(tuning).post(hold))
+        .fallback(|| async {
+            Failure::new(StatusCode::NOT_FOUND, "not_found", "no such page", PAGES)
+        })
+        .method_not_allowed_fallback(|| async {
+            let status = StatusCode::METHOD_NOT_ALLOWED;
+            Failure::new(
+                status,
+                "bad_method",
+                "the page is not for this method",
+                PAGES,
+            )
+        })
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(from_fn(only_own_pages))
+        .with_state(admin)
+}
+
+/// Keeps pages of other sites in a browser from changing anything.
+async fn only_own_pages(request: Request, next: Next) -> Result<Response, Failure> {
+    if !browser::is_foreign(request.method(), request.headers()) {
+        return Ok(next.run(request).await);
+    }
+    tracing::debug!(page = ?request.headers().get(ORIGIN), "refused a page of another site");
+    Err(Failure::new(
+        StatusCode::FORBIDDEN,
+        "foreign_page",
+        "a page of another site asked for this",
+        "use the quorate command, or a program that is no browser",
+    ))
+}
+
+const PAGES: &str = "GET /health /ready /status /metrics /tuning, POST /transfer /tuning";
+
+async fn ready(State(admin): State<Admin>) -> Result<&'static str, Failure> {
+    let (status, _) = admin.status().await?;
+    if let Some(why) = obstacle(&status) {
+        return Err(not_ready(&status, &why));
+    }
+    let probed = admin.ask(|handle, _| handle.probe()).await?;
+    match probed.map_err(Failure::unanswered)? {
+        Probed::Served => Ok("ready\n"),
+        missed => {
+            // It has gone on meanwhile.
+            let (status, _) = admin.status().await?;
+            Err(not_ready(&status, &missed.to_string()))
+        }
+    }
+}
+
+fn not_ready(status: &Status, why: &str) -> Failure {
+    let progress = status.progress.as_ref().map(ProgressView::of_node);
+    let message = match &progress {
+        Some(progress) => format!("{why}; {progress}"),
+        None => why.to_owned(),
+    };
+    Failure::unavailable("not_ready", &message).progress(progress)
+}
+
+/// Why this node cannot serve linearizable requests now, as far as it knows without trying.
+fn obstacle(status: &Status) -> Option<String> {
+    // A learner serves by asking its leader, although it says that it does not vote.
+    if status.role != Role::Learner
+        && let Some(error) = &status.error
+    {
+        return Some(error.clone());
+    }
+    let reason = |why: &str| {
+        let more = status.error.iter().chain(&status.notices);
+        more.fold(why.to_owned(), |text, more| format!("{text}; {more}"))
+    };
+    let Some(leader) = status.leader else {
+        return Some(reason("no leader with a quorum is known"));
+    };
+    let connected = |node| {
+        let mut peers = status.peers.iter();
+        peers.any(|peer| peer.member.node == node && peer.connected)
+    };
+    if leader != status.member.node && !connected(leader) {
+        return Some(reason(&format!(
+            "the leader, node {leader}, is not connected"
+        )));
+    }
+    None
+}
+
+async fn status(State(admin): State<Admin>) -> Result<Json<NodeView>, Failure> {
+    let (status, store) = admin.status().await?;
+    Ok(Json(NodeView::new(&status, store)))
+}
+
+async fn metrics(State(admin): State<Admin>) -> Result<Response, Failure> {
+    let metrics = admin
+        .ask(|handle, _| handle.metrics())
+        .await?
+        .map_err(Failure::unanswered)?;
+    Ok((
+        [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")],
+        metrics.text,
+    )
+        .into_response())
+}
+
+/// The JSON type is required, so that no page in a browser can send this unasked.
+async fn transfer(
+    State(admin): State<Admin>,
+    Body(request): Body<TransferRequest>,
+) -> Result<Json<Transferred>, Failure> {
+    let to = request.to.map(NodeId);
+    let outcome = admin.ask(move |handle, _| handle.transfer(to)).await?;
+    let leader = outcome.map_err(Failure::transfer)?;
+    Ok(Json(Transferred { leader: leader.0 }))
+}
+
+async fn tuning(State(admin): State<Admin>) -> Result<Json<TuningView>, Failure> {
+    let report = admin.ask(|handle, _| handle.tuning()).await?;
+    Ok(Json(TuningView::new(&report.map_err(Failure::unanswered)?)))
+}
+
+/// As for `transfer`, no page in a browser can send this unasked.
+async fn hold(
+    State(admin): State<Admin>,
+    Body(request): Body<HoldRequest>,
+) -> Result<Json<TuningView>, Failure> {
+    let (setting, ms) = (request.setting()?, request.ms());
+    let report = admin.ask(move |handle, _| handle.hold(setting, ms)).await?;
+    Ok(Json(TuningView::new(&report.map_err(Failure::unanswered)?)))
+}
+
+impl HoldRequest {
+    fn setting(&self) -> Result<Option<Setting>, Failure> {
+        let Some(hold) = self.hold else {
+            return Ok(None);
+        };
+        if hold.batch_bytes == 0 || hold.window == 0 || !(1..=HOLD_MS_MAX).contains(&hold.ms) {
+            return Err(Failure::new(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "bad_request",
+                "batch_bytes and window are at least 1, ms is 1 … 600000",
+                "{\"hold\": null} ends a hold",
+            ));
+        }
+        Ok(Some(Setting {
+            batch_bytes: hold.batch_bytes,
+            window: hold.window,
+        }))
+    }
+
+    fn ms(&self) -> u64 {
+        self.hold.map_or(0, |hold| hold.ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use quorate_core::{
+        ballot::{Ballot, Era},
+        node_id::Member,
+        record::Class,
+        slot::Slot,
+    };
+    use quorate_replica::status::{Addresses, DiskUse, Peer};
+
+    use super::*;
+    use crate::client;
+
+    const WAIT: Duration = Duration::from_secs(10);
+
+    fn starting() -> (Admin, String) {
+        let admin = Admin::start("127.0.0.1:0", NodeId(7)).unwrap();
+        let address = admin.address().to_string();
+        (admin, address)
+    }
+
+    #[test]
+    fn a_starting_node_is_alive_but_not_ready() {
+        let (admin, address) = starting();
+        admin.starting("waiting for the founder");
+        assert_eq!(client::get(&address, "/health", WAIT).unwrap().status, 200);
+        for page in ["/ready", "/status", "/metrics"] {
+            let response = client::get(&address, page, WAIT).unwrap();
+            assert_eq!(response.status, 503, "{page}");
+            assert!(
+                response.body.contains("waiting for the founder"),
+                "{}",
+                response.body
+            );
+        }
+    }
+
+    /// Health is asked for when things go wrong, such as a monitor that leaves its connections open.
+    #[test]
+    fn idle_connections_do_not_keep_out_who_asks_for_health() {
+        let (_admin, address) = starting();
+        let idle: Vec<_> = (0..200)
+            .map(|_| std::net::TcpStream::connect(&address).unwrap())
+            .collect();
+        assert_eq!(client::get(&address, "/health", WAIT).unwrap().status, 200);
+        drop(idle);
+    }
+
+    /// How far it is, in words and in numbers.
+    #[test]
+    fn a_node_that_reads_its_log_says_how_far_it_is() {
+        let (admin, address) = starting();
+        admin.starting("opening the log");
+        let reading = |read| Reading { read, of: 400 };
+        admin.reading(reading(0));
+        admin.reading(reading(100));
+        let response = client::get(&address, "/ready", WAIT).unwrap();
+        let refusal = response.json::<NodeView>().unwrap_err();
+        assert_eq!((refusal.code.as_str(), refusal.node), ("starting", Some(7)));
+        let said = "reading the log: 100 B of 400 B, 25 %";
+        assert!(refusal.message.starts_with(said), "{}", refusal.message);
+        let progress = refusal.progress.unwrap();
+        assert_eq!((progress.at, progress.to, progress.percent), (100, 400, 25));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused() {
+        let (_admin, address) = starting();
+        assert_eq!(client::get(&address, "/nowhere", WAIT).unwrap().status, 404);
+        assert_eq!(
+            client::get(&address, "/transfer", WAIT).unwrap().status,
+            405
+        );
+        assert_eq!(
+            client::post(&address, "/transfer", "{\"two\":2}", WAIT)
+                .unwrap()
+                .status,
+            422
+        );
+        let large = format!("{{\"to\":{}}}", " ".repeat(BODY_BYTES_MAX));
+        assert_eq!(
+            client::post(&address, "/transfer", &large, WAIT)
+                .unwrap()
+                .status,
+            413
+        );
+    }
+
+    /// A page whose name was made to lead here says its own name.
+    #[test]
+    fn pages_of_other_sites_change_nothing() {
+        let (_admin, address) = starting();
+        for path in ["/transfer", "/tuning"] {
+            let host = format!("evil.example\r\nOrigin: http://evil.example\r\nX: {address}");
+            let text = post_as(&address, path, &host);
+            assert!(text.starts_with("HTTP/1.0 403"), "{text}");
+            assert!(text.contains("\"code\":\"foreign_page\""), "{text}");
+            let own = format!("{address}\r\nOrigin: http://{address}");
+            let text = post_as(&address, path, &own);
+            assert!(!text.starts_with("HTTP/1.0 403"), "{text}");
+        }
+    }
+
+    fn post_as(address: &str, path: &str, host: &str) -> String {
+        use std::io::{Read as _, Write as _};
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        write!(
+            stream,
+            "POST {path} HTTP/1.0\r\nHost: {host}\r\nContent-Type: application/json\r\n\
+             Content-Length: 13\r\n\r\n{{\"hold\":null}}"
+        )
+        .unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    #[test]
+    fn a_port_in_use_is_one_error_that_names_flag_and_address() {
+        let (_admin, address) = starting();
+        let error = Admin::start(&address, NodeId(8)).unwrap_err();
+        let message =
+            format!("cannot listen on --admin {address}: the address is in use by another process");
+        assert_eq!(error.to_string(), message);
+    }
+
+    fn status(leader: Option<u32>, connected: bool, error: Option<&str>) -> Status {
+        let peer = |node, connected| Peer {
+            member: Member::first(node),
+            weight: 1,
+            auxiliary: false,
+            connected,
+            lag: None,
+            addresses: Addresses::default(),
+        };
+        Status {
+            cluster: 1,
+            member: Member::first(1),
+            role: Role::Follower,
+            leader: leader.map(NodeId),
+            era: Era(0),
+            ballot: Ballot::ZERO,
+            decided_to: Slot(1),
+            applied_to: Slot(1),
+            durable_to: Slot(1),
+            class: Class::Durable,
+            log_bytes: 0,
+            disk: DiskUse::default(),
+            progress: None,
+            error: error.map(str::to_owned),
+            notices: Vec::new(),
+            peers: vec![peer(1, true), peer(2, connected)],
+        }
+    }
+
+    #[test]
+    fn ready_means_that_a_leader_can_be_asked() {
+        assert_eq!(obstacle(&status(Some(1), false, None)), None);
+        assert_eq!(obstacle(&status(Some(2), true, None)), None);
+        let why = |status| obstacle(&status).unwrap();
+        assert_eq!(
+            why(status(None, true, None)),
+            "no leader with a quorum is known"
+        );
+        assert_eq!(
+            why(status(Some(2), false, None)),
+            "the leader, node 2, is not connected"
+        );
+        assert_eq!(
+            why(status(Some(2), true, Some("the log failed"))),
+            "the log failed"
+        );
+    }
+
+    /// [volatile-1] A node that forgot its votes still serves what the others decide.
+    #[test]
+    fn a_learner_is_ready_although_it_reports_that_it_does_not_vote() {
+        let learner = |leader| {
+            let error = Some("votes are forgotten");
+            Status {
+                role: Role::Learner,
+                ..status(leader, true, error)
+            }
+        };
+        assert_eq!(obstacle(&learner(Some(2))), None);
+        let why = obstacle(&learner(None)).unwrap();
+        assert_eq!(why, "no leader with a quorum is known; votes are forgotten");
+    }
+
+    /// What is odd explains why it does not serve, and does not keep it from serving.
+    #[test]
+    fn a_notice_is_part_of_the_reason_and_no_reason_itself() {
+        let with = |leader| Status {
+            notices: vec!["node 2 belongs to another cluster".to_owned()],
+            ..status(leader, true, None)
+        };
+        assert_eq!(obstacle(&with(Some(2))), None);
+        let why = obstacle(&with(None)).unwrap();
+        let expected = "no leader with a quorum is known; node 2 belongs to another cluster";
+        assert_eq!(why, expected);
+    }
+}

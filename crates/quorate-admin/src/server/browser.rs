@@ -1,0 +1,92 @@
+//! Pages in a browser may look at a node, and change nothing unless they are the node's own.
+//!
+//! A page of another site can send requests to this machine; a name that first led to its site and now
+//! leads here makes them look like the page's own (DNS rebinding). Browsers say with every request that
+//! changes something where it comes from; programs do not, and are let through.
+
+use std::net::IpAddr;
+
+use axum::http::{
+    HeaderMap, Method,
+    header::{HOST, HeaderName, ORIGIN},
+};
+
+/// What newer browsers say of the relation between the page and the address.
+const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Whether a page that is not this node's own sends this.
+pub(super) fn is_foreign(method: &Method, headers: &HeaderMap) -> bool {
+    if method.is_safe() {
+        return false;
+    }
+    let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or(""));
+    let foreign_site = text(SITE).is_some_and(|site| !["same-origin", "none"].contains(&site));
+    let foreign_page = text(ORIGIN).is_some_and(|origin| {
+        let page = origin.strip_prefix("http://").unwrap_or("");
+        // An address, and not a name: whose it is cannot be changed.
+        text(HOST) != Some(page) || !is_address(page)
+    });
+    foreign_site || foreign_page
+}
+
+/// Whether this is `ADDRESS[:PORT]`, or `localhost`.
+fn is_address(authority: &str) -> bool {
+    let host = match authority.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').map_or("", |(host, _)| host),
+        None => authority.split(':').next().unwrap_or(""),
+    };
+    host == "localhost" || host.parse::<IpAddr>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(method: &Method, headers: &[(&str, &str)]) -> bool {
+        let pair = |(name, value): &(&str, &str)| {
+            let name: HeaderName = name.parse().unwrap();
+            (name, value.parse().unwrap())
+        };
+        is_foreign(method, &headers.iter().map(pair).collect())
+    }
+
+    #[test]
+    fn programs_and_own_pages_may_change_what_foreign_pages_may_only_ask_for() {
+        let post = Method::POST;
+        assert!(
+            !check(&post, &[("host", "node1.example:7452")]),
+            "a program"
+        );
+        assert!(!check(&post, &[]), "an old one");
+        for own in ["127.0.0.1:7452", "[::1]:7452", "10.0.0.5", "localhost:7452"] {
+            let origin = format!("http://{own}");
+            let headers = [
+                ("host", own),
+                ("origin", &*origin),
+                ("sec-fetch-site", "same-origin"),
+            ];
+            assert!(!check(&post, &headers), "{own}");
+        }
+        for (host, origin) in [
+            ("127.0.0.1:7452", "https://evil.example"),
+            ("127.0.0.1:7452", "http://evil.example"),
+            ("127.0.0.1:7452", "http://127.0.0.1:8080"),
+            ("127.0.0.1:7452", "null"),
+            ("127.0.0.1:7452", ""),
+            // The name leads here now.
+            ("evil.example:7452", "http://evil.example:7452"),
+            ("1.2.3.4.evil.example", "http://1.2.3.4.evil.example"),
+            ("", "http://"),
+        ] {
+            let headers = [("host", host), ("origin", origin)];
+            assert!(check(&post, &headers), "{host} {origin}");
+            assert!(!check(&Method::GET, &headers), "looking is harmless");
+        }
+        for site in ["cross-site", "same-site"] {
+            assert!(check(
+                &post,
+                &[("host", "127.0.0.1:7452"), ("sec-fetch-site", site)]
+            ));
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! Connections of the admin address: bounded in number, in idleness and in life.
+//!
+//! Whoever connects is served, however many others do nothing: when all places are taken, the oldest
+//! connection without a request under way makes room, or else the oldest. So there is always a place
+//! for the one who asks whether the node lives.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use axum::Router;
+use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::AbortHandle,
+    time::{sleep, timeout},
+};
+
+/// Accepting pauses for this long when descriptors run out.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What connections may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// At a time.
+    pub(super) connections_max: usize,
+    /// Until the head of a request is here, the first and each that follows it.
+    pub(super) head_wait: Duration,
+    /// In all.
+    pub(super) lifetime: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections_max: 64,
+            head_wait: Duration::from_secs(5),
+            lifetime: Duration::from_secs(60),
+        }
+    }
+}
+
+/// Serves until the process ends.
+pub(super) async fn serve(listener: TcpListener, router: Router, limits: Limits) {
+    let places = Places::default();
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let place = places.take(limits.connections_max);
+                let id = place.id;
+                let task = tokio::spawn(serve_one(stream, router.clone(), limits, place));
+                places.started(id, task.abort_handle());
+            }
+            Err(error) => {
+                tracing::debug!(%error, "cannot accept an admin connection");
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn serve_one(stream: TcpStream, router: Router, limits: Limits, place: Place) {
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(|request: Request<Incoming>| {
+        let busy = place.busy();
+        let answer = hyper::service::Service::call(&router, request);
+        async move {
+            let answer = answer.await;
+            drop(busy);
+            answer
+        }
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.head_wait)
+        .serve_connection(TokioIo::new(stream), service);
+    // A connection that ends badly is its client's affair.
+    let _: Result<Result<(), hyper::Error>, _> = timeout(limits.lifetime, served).await;
+}
+
+/// Who is connected; the oldest has the lowest number.
+#[derive(Clone, Debug, Default)]
+struct Places(Arc<Mutex<Table>>);
+
+#[derive(Debug, Default)]
+struct Table {
+    last: u64,
+    taken: BTreeMap<u64, Taken>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    /// Requests under way.
+    busy: usize,
+    task: Option<AbortHandle>,
+}
+
+impl Table {
+    /// Whoever makes room when none is left.
+    fn least_missed(&self) -> Option<u64> {
+        let mut all = self.taken.iter();
+        let idle = all.find(|(_, taken)| taken.busy == 0);
+        idle.or_else(|| self.taken.first_key_value())
+            .map(|(id, _)| *id)
+    }
+}
+
+impl Places {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place, if need be that of another.
+    fn take(&self, connections_max: usize) -> Place {
+        let mut table = self.table();
+        while table.taken.len() >= connections_max
+            && let Some(id) = table.least_missed()
+        {
+            // Its task ends at its next step, and the connection with it.
+            let task = table.taken.remove(&id).and_then(|taken| taken.task);
+            if let Some(task) = task {
+                task.abort();
+            }
+        }
+        table.last += 1;
+        let id = table.last;
+        table.taken.insert(id, Taken::default());
+        Place {
+            id,
+            places: self.clone(),
+        }
+    }
+
+    /// The task that serves this place; it may be over already.
+    fn started(&self, id: u64, task: AbortHandle) {
+        if let Some(taken) = self.table().taken.get_mut(&id) {
+            taken.task = Some(task);
+        }
+    }
+}
+
+/// A place, as long as its connection lives.
+#[derive(Debug)]
+struct Place {
+    id: u64,
+    places: Places,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.table().taken.remove(&self.id);
+    }
+}
+
+impl Place {
+    /// A request is under way until the answer is dropped.
+    fn busy(&self) -> Busy {
+        if let Some(taken) = self.places.table().taken.get_mut(&self.id) {
+            taken.busy += 1;
+        }
+        Busy {
+            id: self.id,
+            places: self.places.clone(),
+        }
+    }
+}
+
+struct Busy {
+    id: u64,
+    places: Places,
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        if let Some(taken) = self.places.table().taken.get_mut(&self.id) {
+            taken.busy = taken.busy.saturating_sub(1);
+        }
+    }
+}
+
+/// The error of binding and of handing over to the runtime.
+pub(super) fn adopt(listener: std::net::TcpListener) -> io::Result<TcpListener> {
+    listener.set_nonblocking(true)?;
+    TcpListener::from_std(listener)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read as _, Write as _},
+        net::{SocketAddr, TcpStream},
+        thread,
+    };
+
+    use axum::routing::get;
+    use tokio::sync::Semaphore;
+
+    use super::*;
+    use crate::client;
+
+    const WAIT: Duration = Duration::from_secs(60);
+
+    /// `/health` answers at once; `/slow` when the semaphore lets it.
+    struct Server {
+        address: SocketAddr,
+        gate: Arc<Semaphore>,
+        entered: Arc<Semaphore>,
+    }
+
+    fn server(limits: Limits) -> Server {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (gate, entered) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+        let (opened, entering) = (gate.clone(), entered.clone());
+        let slow = move || async move {
+            entering.add_permits(1);
+            let permit = opened.acquire().await;
+            permit.map_or("closed", |_| "slow")
+        };
+        let router = Router::new()
+            .route("/health", get(|| async { "alive\n" }))
+            .route("/slow", get(slow));
+        thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async { serve(adopt(listener).unwrap(), router, limits).await });
+        });
+        Server {
+            address,
+            gate,
+            entered,
+        }
+    }
+
+    impl Server {
+        fn connect(&self) -> TcpStream {
+            let stream = TcpStream::connect(self.address).unwrap();
+            stream.set_read_timeout(Some(WAIT)).unwrap();
+            stream
+        }
+
+        /// A request that is under way, as the `count`th of its kind.
+        fn ask_slowly(&self, count: usize) -> TcpStream {
+            let mut stream = self.connect();
+            stream.write_all(b"GET /slow HTTP/1.0\r\n\r\n").unwrap();
+            while self.entered.available_permits() < count {
+                thread::yield_now();
+            }
+            stream
+        }
+
+        fn is_healthy(&self) -> bool {
+            let response = client::get(&self.address.to_string(), "/health", WAIT);
+            response.unwrap().status == 200
+        }
+    }
+
+    /// What comes until the other side closes.
+    fn rest(mut stream: &TcpStream) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        // A reset says the same as an end.
+        let _ = stream.read_to_end(&mut bytes);
+        bytes
+    }
+
+    fn few() -> Limits {
+        Limits {
+            connections_max: 4,
+            head_wait: WAIT,
+            lifetime: WAIT,
+        }
+    }
+
+    /// Sixty-four that say nothing do not keep out the sixty-fifth.
+    #[test]
+    fn idle_connections_keep_nobody_out() {
+        let limits = Limits {
+            head_wait: WAIT,
+            ..Limits::default()
+        };
+        let server = server(limits);
+        let idle: Vec<_> = (0..limits.connections_max)
+            .map(|_| server.connect())
+            .collect();
+        for _ in 0..3 {
+            assert!(server.is_healthy());
+        }
+        assert_eq!(rest(&idle[0]), b"", "the oldest made room");
+        // The youngest is served as if nothing had been.
+        let mut last = idle.last().unwrap();
+        last.write_all(b"GET /health HTTP/1.0\r\n\r\n").unwrap();
+        assert!(rest(last).starts_with(b"HTTP/1.0 200"));
+    }
+
+    #[test]
+    fn who_is_being_answered_outlives_who_says_nothing() {
+        let server = server(few());
+        let asking = server.ask_slowly(1);
+        let idle: Vec<_> = (0..20).map(|_| server.connect()).collect();
+        assert!(server.is_healthy());
+        server.gate.add_permits(1);
+        assert!(rest(&asking).ends_with(b"slow"));
+        assert_eq!(rest(&idle[0]), b"");
+    }
+
+    #[test]
+    fn the_oldest_request_makes_room_if_all_are_busy() {
+        let server = server(few());
+        let asking = [1, 2, 3, 4].map(|count| server.ask_slowly(count));
+        assert!(server.is_healthy());
+        assert_eq!(rest(&asking[0]), b"");
+        server.gate.add_permits(3);
+        assert!(rest(&asking[1]).ends_with(b"slow"));
+    }
+
+    #[test]
+    fn a_head_that_does_not_come_ends_its_connection() {
+        let server = server(Limits {
+            head_wait: Duration::from_millis(20),
+            ..few()
+        });
+        let silent = server.connect();
+        let mut hesitant = server.connect();
+        hesitant
+            .write_all(b"GET /health HTTP/1.1\r\nHost: h\r\n")
+            .unwrap();
+        // Asked once, and then no more.
+        let mut kept = server.connect();
+        kept.write_all(b"GET /health HTTP/1.1\r\nHost: h\r\n\r\n")
+            .unwrap();
+        assert_eq!(rest(&silent), b"");
+        assert!(!rest(&hesitant).starts_with(b"HTTP/1.1 200"));
+        assert!(rest(&kept).ends_with(b"alive\n"));
+    }
+
+    #[test]
+    fn no_connection_lives_for_ever() {
+        let server = server(Limits {
+            lifetime: Duration::from_millis(20),
+            ..few()
+        });
+        let mut asking = server.connect();
+        asking.write_all(b"GET /slow HTTP/1.0\r\n\r\n").unwrap();
+        assert_eq!(rest(&asking), b"");
+        assert!(server.is_healthy());
+    }
+}

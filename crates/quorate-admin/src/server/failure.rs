@@ -1,0 +1,133 @@
+//! Every answer of the admin address that is no success: a status code, and the document that all
+//! commands use for errors.
+
+use axum::{
+    Json,
+    extract::{FromRequest, Request, rejection::JsonRejection},
+    http::{StatusCode, header::CONTENT_TYPE},
+    response::{IntoResponse, Response},
+};
+use quorate_core::{effect::Refusal, node_id::NodeId};
+use quorate_net::{TransferError, Unanswered};
+use serde::de::DeserializeOwned;
+
+use crate::{error::ErrorDocument, view::ProgressView};
+
+/// An answer that is no success.
+#[derive(Debug)]
+pub(super) struct Failure {
+    status: StatusCode,
+    code: &'static str,
+    message: String,
+    hint: &'static str,
+    node: Option<u32>,
+    progress: Option<Box<ProgressView>>,
+}
+
+impl Failure {
+    pub(super) fn new(
+        status: StatusCode,
+        code: &'static str,
+        message: &str,
+        hint: &'static str,
+    ) -> Self {
+        Self {
+            status,
+            code,
+            message: message.to_owned(),
+            hint,
+            node: None,
+            progress: None,
+        }
+    }
+
+    pub(super) fn unavailable(code: &'static str, message: &str) -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            code,
+            message,
+            "try again later",
+        )
+    }
+
+    /// How far the node is with what keeps it from answering.
+    pub(super) fn progress(mut self, progress: Option<ProgressView>) -> Self {
+        self.progress = progress.map(Box::new);
+        self
+    }
+
+    /// Who says so, where nothing else of it can be told.
+    pub(super) fn of(mut self, node: NodeId) -> Self {
+        self.node = Some(node.0);
+        self
+    }
+
+    pub(super) fn unanswered(why: Unanswered) -> Self {
+        let code = match why {
+            Unanswered::Stopped => "stopped",
+            Unanswered::Busy => "busy",
+            Unanswered::TimedOut => "timed_out",
+        };
+        Self::unavailable(code, &why.to_string())
+    }
+
+    pub(super) fn transfer(error: TransferError) -> Self {
+        let refused = |code, hint| Self::new(StatusCode::CONFLICT, code, &error.to_string(), hint);
+        match error {
+            TransferError::Unanswered(why) => Self::unanswered(why),
+            TransferError::Refused(Refusal::NotLeader) => {
+                refused("not_leader", "ask the leader; `quorate status` names it")
+            }
+            TransferError::Refused(Refusal::NoTarget) => refused(
+                "no_target",
+                "`quorate status` lists the members that can lead",
+            ),
+            TransferError::Refused(Refusal::TimedOut) => Self::new(
+                StatusCode::GATEWAY_TIMEOUT,
+                "timed_out",
+                &error.to_string(),
+                "look at the lag of the target, and try again",
+            ),
+            TransferError::Refused(
+                Refusal::Transferring | Refusal::Busy | Refusal::InvalidChange,
+            ) => refused("refused", "try again later"),
+        }
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let mut document = ErrorDocument::new(self.code, &self.message, self.hint);
+        document.node = self.node;
+        document.progress = self.progress.as_deref();
+        let body = document.to_json();
+        (self.status, [(CONTENT_TYPE, "application/json")], body).into_response()
+    }
+}
+
+impl From<JsonRejection> for Failure {
+    fn from(rejection: JsonRejection) -> Self {
+        let status = rejection.status();
+        let (code, hint) = match status {
+            StatusCode::UNSUPPORTED_MEDIA_TYPE => (
+                "unsupported_media_type",
+                "send the header Content-Type: application/json",
+            ),
+            StatusCode::PAYLOAD_TOO_LARGE => ("too_large", "no request needs that much"),
+            _ => ("bad_request", "docs/operate.md shows the body"),
+        };
+        Self::new(status, code, &rejection.body_text(), hint)
+    }
+}
+
+/// A JSON body, or one clear error.
+pub(super) struct Body<T>(pub(super) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
+        let Json(value) = Json::from_request(request, state).await?;
+        Ok(Self(value))
+    }
+}

@@ -1,0 +1,307 @@
+//! What `GET /tuning` and `quorate tune` show: the JSON form of a tuner's report.
+
+use quorate_replica::{TuningReport, tuner};
+use serde::{Deserialize, Serialize};
+
+/// A node's tuner.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TuningView {
+    /// Everything that is estimated, known or not.
+    pub parameters: Vec<ParameterView>,
+    /// What the model predicts; empty while too little is known.
+    pub grid: Vec<PointView>,
+    /// What the model holds for the limit of what was chosen.
+    pub bottleneck: Option<String>,
+    /// What is in force.
+    pub chosen: SettingView,
+    /// Whether that was set from outside, for a while.
+    pub held: bool,
+    /// What was measured of it.
+    pub measured: Option<MeasuredView>,
+    /// Why it was chosen, in one sentence.
+    pub reason: String,
+}
+
+/// Batch and window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettingView {
+    /// Bytes of a batch.
+    pub batch_bytes: usize,
+    /// Batches in flight.
+    pub window: usize,
+}
+
+/// A quantity; `value` is null while it is not known.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ParameterView {
+    /// What it is, in words joined by `_`.
+    pub name: String,
+    /// Of value and error.
+    pub unit: String,
+    /// Null while it is not known.
+    pub value: Option<f64>,
+    /// One standard error.
+    pub error: Option<f64>,
+    /// 0 to 1.
+    pub confidence: Option<f64>,
+}
+
+/// A point of the grid.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PointView {
+    /// Bytes of a batch.
+    pub batch_bytes: usize,
+    /// Batches in flight.
+    pub window: usize,
+    /// Commands per second.
+    pub throughput: f64,
+    /// Microseconds from acceptance to reply.
+    pub latency_us: f64,
+}
+
+/// What was measured under a setting.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MeasuredView {
+    /// Commands per second.
+    pub throughput: f64,
+    /// Microseconds from acceptance to reply.
+    pub latency_us: f64,
+}
+
+/// Body of `POST /tuning`: `{"hold": null}` ends a hold.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HoldRequest {
+    /// The setting, or null.
+    pub hold: Option<HoldView>,
+}
+
+/// What is to be in force, and for how long at most.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HoldView {
+    /// Bytes of a batch.
+    pub batch_bytes: usize,
+    /// Batches in flight.
+    pub window: usize,
+    /// Milliseconds.
+    pub ms: u64,
+}
+
+/// Three digits say all there is.
+fn short(value: f64) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return 0.0;
+    }
+    let scale = 10f64.powf(3.0 - value.abs().log10().floor());
+    (value * scale).round() / scale
+}
+
+impl From<tuner::Setting> for SettingView {
+    fn from(setting: tuner::Setting) -> Self {
+        Self {
+            batch_bytes: setting.batch_bytes,
+            window: setting.window,
+        }
+    }
+}
+
+impl TuningView {
+    /// Of what a tuner reports.
+    pub fn new(report: &TuningReport) -> Self {
+        let TuningReport {
+            report,
+            setting,
+            held,
+        } = report;
+        let point = |point: &tuner::choice::Point| PointView {
+            batch_bytes: point.setting.batch_bytes,
+            window: point.setting.window,
+            throughput: short(point.predicted.throughput),
+            latency_us: short(point.predicted.latency.0),
+        };
+        Self {
+            parameters: report.parameters.iter().map(ParameterView::new).collect(),
+            grid: report.grid.iter().map(point).collect(),
+            bottleneck: report.bottleneck.map(|limit| limit.to_string()),
+            chosen: (*setting).into(),
+            held: *held,
+            measured: report.measured.map(|(rate, latency_ns)| MeasuredView {
+                throughput: short(rate),
+                latency_us: short(latency_ns / 1e3),
+            }),
+            reason: if *held {
+                format!("{setting} is held from outside, for a while.")
+            } else {
+                report.reason.clone()
+            },
+        }
+    }
+
+    /// What the model predicts there.
+    pub fn predicted(&self, setting: SettingView) -> Option<f64> {
+        let mut grid = self.grid.iter();
+        let found = grid.find(|point| point.setting() == setting)?;
+        Some(found.throughput)
+    }
+}
+
+impl PointView {
+    /// Where in the grid it is.
+    pub const fn setting(&self) -> SettingView {
+        SettingView {
+            batch_bytes: self.batch_bytes,
+            window: self.window,
+        }
+    }
+}
+
+impl ParameterView {
+    fn new(parameter: &tuner::report::Parameter) -> Self {
+        let estimate = parameter.estimate;
+        Self {
+            name: parameter.name.to_owned(),
+            unit: parameter.unit.to_owned(),
+            value: estimate.map(|estimate| short(estimate.value)),
+            error: estimate.map(|estimate| short(estimate.error)),
+            confidence: estimate.map(|estimate| short(estimate.confidence())),
+        }
+    }
+
+    /// `1.25 ms ± 4 %`, or that it is not known.
+    pub fn shown(&self) -> String {
+        let (Some(value), Some(error)) = (self.value, self.error) else {
+            return "not known yet".to_owned();
+        };
+        let part = if value == 0.0 {
+            0.0
+        } else {
+            (error / value).abs() * 100.0
+        };
+        let value = match &*self.unit {
+            "ns" => time(value / 1e9),
+            "bytes/s" => format!("{}B/s", thousands(value)),
+            unit => format!("{value:.0} {unit}"),
+        };
+        if part > 100.0 {
+            return format!("about {value}, uncertain");
+        }
+        format!("{value} ± {part:.0} %")
+    }
+}
+
+impl SettingView {
+    /// `64 KiB x 4`
+    pub fn shown(self) -> String {
+        format!("{} x {}", bytes(self.batch_bytes), self.window)
+    }
+}
+
+/// Whole KiB where there are any.
+pub fn bytes(count: usize) -> String {
+    if count >= 1024 && count.is_multiple_of(1024) {
+        format!("{} KiB", count >> 10)
+    } else {
+        format!("{count} B")
+    }
+}
+
+/// Seconds, in the unit that suits.
+pub fn time(seconds: f64) -> String {
+    match seconds {
+        s if s >= 1.0 => format!("{s:.2} s"),
+        s if s >= 1e-3 => format!("{:.2} ms", s * 1e3),
+        s if s >= 1e-6 => format!("{:.1} µs", s * 1e6),
+        s => format!("{:.1} ns", s * 1e9),
+    }
+}
+
+/// `1.2 M`, `34 k`.
+pub fn thousands(value: f64) -> String {
+    match value {
+        v if v >= 1e9 => format!("{:.1} G", v / 1e9),
+        v if v >= 1e6 => format!("{:.1} M", v / 1e6),
+        v if v >= 1e4 => format!("{:.0} k", v / 1e3),
+        v => format!("{v:.0} "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_replica::tuner::{Moment, Setting, Settings, Tuner, Turn};
+
+    use super::*;
+
+    fn report(held: bool) -> TuningReport {
+        let mut tuner = Tuner::new(Settings::new(3));
+        for mark in 1..20 {
+            let at = Moment(mark * 20_000_000);
+            tuner.on_asked(at, 0, mark);
+            tuner.on_answered(Moment(at.0 + 1_000_000), 0, mark);
+            let ended = Moment(at.0 + 1_100_000);
+            let turn = Turn {
+                began: Moment(at.0 + 1_050_000),
+                ended,
+                ..Turn::default()
+            };
+            let _ = tuner.on_turn(&turn);
+        }
+        TuningReport {
+            report: tuner.report(),
+            setting: Setting {
+                batch_bytes: 4096,
+                window: 2,
+            },
+            held,
+        }
+    }
+
+    /// The names are fixed: scripts rely on them. What is not known is null.
+    #[test]
+    fn a_report_has_the_documented_fields() {
+        let view = TuningView::new(&report(true));
+        let json = serde_json::to_value(&view).unwrap();
+        assert_eq!(
+            json["chosen"],
+            serde_json::json!({"batch_bytes": 4096, "window": 2})
+        );
+        let first = &json["parameters"][0];
+        assert_eq!(
+            (&first["name"], &first["unit"]),
+            (&"round_trip".into(), &"ns".into())
+        );
+        assert_eq!(first["value"], 1_000_000.0);
+        assert_eq!(json["parameters"][1]["value"], serde_json::Value::Null);
+        for key in ["grid", "bottleneck", "reason", "held", "measured"] {
+            assert!(json.get(key).is_some(), "{key}");
+        }
+        assert_eq!(json["held"], true);
+        assert!(view.reason.contains("held"), "{}", view.reason);
+        assert_eq!(serde_json::from_value::<TuningView>(json).unwrap(), view);
+    }
+
+    #[test]
+    fn quantities_are_shown_in_the_unit_that_suits() {
+        let mut parameter = ParameterView {
+            name: "flush".to_owned(),
+            unit: "ns".to_owned(),
+            value: Some(1_250_000.0),
+            error: Some(50_000.0),
+            confidence: Some(0.96),
+        };
+        assert_eq!(parameter.shown(), "1.25 ms ± 4 %");
+        parameter.unit = "bytes/s".to_owned();
+        assert_eq!(parameter.shown(), "1.2 MB/s ± 4 %");
+        parameter.error = Some(2e6);
+        assert_eq!(parameter.shown(), "about 1.2 MB/s, uncertain");
+        parameter.value = None;
+        assert_eq!(parameter.shown(), "not known yet");
+    }
+
+    #[test]
+    fn four_digits_are_kept() {
+        assert_eq!(short(1_234_567.0), 1_235_000.0);
+        assert_eq!(short(0.001_234_56), 0.001_235);
+        assert_eq!(short(0.0), 0.0);
+    }
+}

@@ -1,0 +1,495 @@
+//! What `GET /status` and `quorate status` show: the fixed JSON form of a node.
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use quorate_core::{effect::Role, node_id::NodeId};
+use quorate_log::Reading;
+use quorate_replica::status::{Activity, DiskUse, Peer, Progress, Status};
+use serde::{Deserialize, Serialize};
+
+use crate::units::{bytes, span};
+
+/// A node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeView {
+    /// 32 hexadecimal digits.
+    pub cluster: String,
+    /// Its id.
+    pub node: u32,
+    /// `leader`, `follower`, `candidate`, `learner` or `auxiliary`.
+    pub role: String,
+    /// Who leads, as far as is known.
+    pub leader: Option<u32>,
+    /// The era of the configuration.
+    pub era: u64,
+    /// The highest that it knows.
+    pub ballot: BallotView,
+    /// Every slot below is decided.
+    pub decided: u64,
+    /// Every slot below is applied here.
+    pub applied: u64,
+    /// Every slot below is on stable storage here.
+    pub durable: u64,
+    /// Said in both classes: a volatile group may lose what it acknowledged ([class-5]).
+    pub durability: String,
+    /// `lsm`, `memory` or `none`.
+    pub store: String,
+    /// Bytes of the log on disk.
+    pub log_bytes: u64,
+    /// The disk under it.
+    #[serde(default)]
+    pub disk: DiskView,
+    /// Of the program.
+    pub version: String,
+    /// Why it does not serve, if it knows.
+    pub error: Option<String>,
+    /// How far it is with what keeps it from serving.
+    #[serde(default)]
+    pub progress: Option<ProgressView>,
+    /// What is odd and keeps nobody from being served.
+    pub notices: Vec<String>,
+    /// The members of the configuration.
+    pub members: Vec<MemberView>,
+}
+
+/// A ballot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct BallotView {
+    /// The era of the configuration.
+    pub era: u64,
+    /// Its round.
+    pub round: u64,
+    /// Its id.
+    pub node: u32,
+}
+
+/// The disk under the log, and how fast it fills.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskView {
+    /// Bytes that are free.
+    pub free_bytes: Option<u64>,
+    /// How fast the log grows.
+    pub log_bytes_per_second: Option<u64>,
+    /// When it is full at that rate.
+    pub full_in_seconds: Option<u64>,
+}
+
+impl DiskView {
+    fn new(disk: DiskUse) -> Self {
+        Self {
+            free_bytes: disk.free_bytes,
+            log_bytes_per_second: disk.log_bytes_per_second,
+            full_in_seconds: disk.full_in_seconds(),
+        }
+    }
+}
+
+/// Code of the error with which a node answers that does not run yet.
+pub const STARTING: &str = "starting";
+
+/// How far a node is with what keeps it from serving.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgressView {
+    /// `reading_log`, `reading_votes`, `repairing`, `replaying` or `catching_up`.
+    pub doing: String,
+    /// `bytes` or `slots`.
+    pub unit: String,
+    /// Where it began.
+    pub from: u64,
+    /// Where it is.
+    pub at: u64,
+    /// Where it ends, as far as that is known.
+    pub to: u64,
+    /// 0 to 100.
+    pub percent: u64,
+    /// Units per second.
+    pub per_second: Option<u64>,
+    /// At that rate.
+    pub seconds_left: Option<u64>,
+}
+
+const READING_LOG: &str = "reading_log";
+const SLOTS: &str = "slots";
+const BYTES: &str = "bytes";
+
+impl ProgressView {
+    /// Of a node that runs.
+    pub fn of_node(progress: &Progress) -> Self {
+        Self::new(progress.activity.name(), SLOTS, progress)
+    }
+
+    /// Of a node that has read so much of its log in so long.
+    pub fn of_log(reading: Reading, took: Duration) -> Self {
+        let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        let rate = reading.read.saturating_mul(1000).checked_div(ms);
+        // What is measured is that of any other activity; its name here is not used.
+        let progress = Progress {
+            activity: Activity::Replaying,
+            from: 0,
+            at: reading.read,
+            to: reading.of,
+            per_second: rate,
+            ms,
+        };
+        Self::new(READING_LOG, BYTES, &progress)
+    }
+
+    fn new(doing: &str, unit: &str, progress: &Progress) -> Self {
+        Self {
+            doing: doing.to_owned(),
+            unit: unit.to_owned(),
+            from: progress.from,
+            at: progress.at,
+            to: progress.to,
+            percent: progress.percent(),
+            per_second: progress.per_second,
+            seconds_left: progress.seconds_left(),
+        }
+    }
+}
+
+/// `catching up: slot 7 of 9, 77 %, 2 slots/s, about 1 s left`
+impl fmt::Display for ProgressView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let doing = match Activity::named(&self.doing) {
+            Some(activity) => activity.to_string(),
+            None if self.doing == READING_LOG => "reading the log".to_owned(),
+            None => self.doing.clone(),
+        };
+        let of_bytes = self.unit == BYTES;
+        match of_bytes {
+            true => write!(f, "{doing}: {} of {}", bytes(self.at), bytes(self.to))?,
+            false => write!(f, "{doing}: slot {} of {}", self.at, self.to)?,
+        }
+        write!(f, ", {} %", self.percent)?;
+        match self.per_second {
+            Some(rate) if of_bytes => write!(f, ", {}/s", bytes(rate))?,
+            Some(rate) => write!(f, ", {rate} slots/s")?,
+            None => {}
+        }
+        match self.seconds_left {
+            Some(seconds) => write!(f, ", about {} left", span(seconds)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A node as another one sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberView {
+    /// Its id.
+    pub node: u32,
+    /// Where peers connect.
+    pub peer: Option<String>,
+    /// Where clients connect.
+    pub client: Option<String>,
+    /// Where operators connect.
+    pub admin: Option<String>,
+    /// `leader`, `follower`, `candidate`, `learner` or `auxiliary`.
+    pub role: String,
+    /// Of its vote; 0 if it has none.
+    pub weight: u32,
+    /// Whether the node that says this is connected to it.
+    pub connected: bool,
+    /// Slots that it is behind, as its leader knows.
+    pub lag: Option<u64>,
+}
+
+/// A cluster, as `quorate status` prints it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ClusterView {
+    /// The id that most nodes name.
+    pub cluster: Option<String>,
+    /// Who leads, as far as is known.
+    pub leader: Option<u32>,
+    /// Sorted by id.
+    pub nodes: Vec<Answer>,
+}
+
+/// What became of asking one node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Answer {
+    /// It answered.
+    Node(Box<NodeView>),
+    /// It does not run yet, and says what it does.
+    Starting {
+        /// Its id, if that is known.
+        node: Option<u32>,
+        /// What it does, for people.
+        error: String,
+        /// How far it is.
+        progress: Option<ProgressView>,
+    },
+    /// It did not.
+    Unreachable {
+        /// Its id, if that is known.
+        node: Option<u32>,
+        /// Why.
+        error: String,
+    },
+}
+
+impl Answer {
+    /// Its id, if that is known.
+    pub fn node(&self) -> Option<u32> {
+        match self {
+            Self::Node(view) => Some(view.node),
+            Self::Starting { node, .. } | Self::Unreachable { node, .. } => *node,
+        }
+    }
+
+    /// What it says of itself, if it runs.
+    pub fn view(&self) -> Option<&NodeView> {
+        match self {
+            Self::Node(view) => Some(view),
+            Self::Starting { .. } | Self::Unreachable { .. } => None,
+        }
+    }
+}
+
+/// Body of `POST /transfer`.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TransferRequest {
+    /// The node that is to lead; without it the most advanced follower.
+    pub to: Option<u32>,
+}
+
+/// Answer of `POST /transfer`, and result of `quorate transfer`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transferred {
+    /// Who leads now.
+    pub leader: u32,
+}
+
+const fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Leader => "leader",
+        Role::Follower => "follower",
+        Role::Candidate => "candidate",
+        Role::Learner => "learner",
+        Role::Auxiliary => "auxiliary",
+    }
+}
+
+impl NodeView {
+    /// Of a running node.
+    pub fn new(status: &Status, store: &str) -> Self {
+        Self {
+            cluster: format!("{:032x}", status.cluster),
+            node: status.member.node.0,
+            role: role_name(status.role).to_owned(),
+            leader: status.leader.map(|leader| leader.0),
+            era: status.era.0.into(),
+            ballot: BallotView {
+                era: status.ballot.era.0.into(),
+                round: status.ballot.round.into(),
+                node: status.ballot.node.0,
+            },
+            decided: status.decided_to.0,
+            applied: status.applied_to.0,
+            durable: status.durable_to.0,
+            durability: status.class.name().to_owned(),
+            store: store.to_owned(),
+            log_bytes: status.log_bytes,
+            disk: DiskView::new(status.disk),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            error: status.error.clone(),
+            progress: status.progress.as_ref().map(ProgressView::of_node),
+            notices: status.notices.clone(),
+            members: status
+                .peers
+                .iter()
+                .map(|peer| MemberView::new(peer, status))
+                .collect(),
+        }
+    }
+}
+
+impl MemberView {
+    fn new(peer: &Peer, status: &Status) -> Self {
+        let known = |address: &String| (!address.is_empty()).then(|| address.clone());
+        let node = peer.member.node;
+        Self {
+            node: node.0,
+            peer: known(&peer.addresses.peer),
+            client: known(&peer.addresses.client),
+            admin: known(&peer.addresses.admin),
+            role: member_role(peer, node, status).to_owned(),
+            weight: peer.weight,
+            connected: peer.connected,
+            lag: peer.lag,
+        }
+    }
+}
+
+/// A node knows its own role exactly, and of others what the configuration and the ballot say.
+fn member_role(peer: &Peer, node: NodeId, status: &Status) -> &'static str {
+    let role = match () {
+        () if node == status.member.node => status.role,
+        () if status.leader == Some(node) => Role::Leader,
+        () if peer.weight == 0 => Role::Learner,
+        () if peer.auxiliary => Role::Auxiliary,
+        () => Role::Follower,
+    };
+    role_name(role)
+}
+
+impl ClusterView {
+    /// Sorted by id; the leader is whom the highest ballot names.
+    pub fn new(mut nodes: Vec<Answer>) -> Self {
+        nodes.sort_by_key(|answer| answer.node().unwrap_or(u32::MAX));
+        let views = || nodes.iter().filter_map(Answer::view);
+        let claims = views().filter_map(|view| Some((view.ballot, view.leader?)));
+        let leader = claims.max().map(|(_, leader)| leader);
+        let mut clusters: BTreeMap<&str, usize> = BTreeMap::new();
+        for view in views() {
+            *clusters.entry(&view.cluster).or_default() += 1;
+        }
+        let commonest = clusters.into_iter().max_by_key(|(_, count)| *count);
+        Self {
+            cluster: commonest.map(|(id, _)| id.to_owned()),
+            leader,
+            nodes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_core::{
+        ballot::{Ballot, Era},
+        node_id::{Incarnation, Member},
+        record::Class,
+        slot::Slot,
+    };
+    use quorate_replica::status::Addresses;
+
+    use super::*;
+
+    fn status() -> Status {
+        let peer = |node, weight| Peer {
+            member: Member {
+                node: NodeId(node),
+                incarnation: Incarnation(0),
+            },
+            weight,
+            auxiliary: false,
+            connected: node == 1,
+            lag: None,
+            addresses: Addresses {
+                peer: format!("h:{node}"),
+                ..Addresses::default()
+            },
+        };
+        Status {
+            cluster: 0xab,
+            member: Member::first(1),
+            role: Role::Leader,
+            leader: Some(NodeId(1)),
+            era: Era(1),
+            ballot: Ballot {
+                era: Era(1),
+                round: 7,
+                node: NodeId(1),
+            },
+            decided_to: Slot(9),
+            applied_to: Slot(8),
+            durable_to: Slot(10),
+            class: Class::Durable,
+            log_bytes: 4096,
+            disk: DiskUse {
+                free_bytes: Some(8000),
+                log_bytes_per_second: Some(100),
+            },
+            progress: Some(Progress {
+                activity: Activity::CatchingUp,
+                from: 1,
+                at: 8,
+                to: 15,
+                per_second: Some(2),
+                ms: 3000,
+            }),
+            error: None,
+            notices: Vec::new(),
+            peers: vec![peer(1, 1), peer(2, 1), peer(3, 0)],
+        }
+    }
+
+    /// The names are fixed: scripts rely on them.
+    #[test]
+    fn a_node_has_the_documented_fields() {
+        let view = NodeView::new(&status(), "lsm");
+        let json = serde_json::to_value(&view).unwrap();
+        let expected = serde_json::json!({
+            "cluster": "000000000000000000000000000000ab",
+            "node": 1,
+            "role": "leader",
+            "leader": 1,
+            "era": 1,
+            "ballot": {"era": 1, "round": 7, "node": 1},
+            "decided": 9,
+            "applied": 8,
+            "durable": 10,
+            "durability": "durable",
+            "store": "lsm",
+            "log_bytes": 4096,
+            "disk": {"free_bytes": 8000, "log_bytes_per_second": 100, "full_in_seconds": 80},
+            "version": env!("CARGO_PKG_VERSION"),
+            "error": null,
+            "progress": {"doing": "catching_up", "unit": "slots", "from": 1, "at": 8, "to": 15,
+                         "percent": 50, "per_second": 2, "seconds_left": 4},
+            "notices": [],
+            "members": [
+                {"node": 1, "peer": "h:1", "client": null, "admin": null, "role": "leader",
+                 "weight": 1, "connected": true, "lag": null},
+                {"node": 2, "peer": "h:2", "client": null, "admin": null, "role": "follower",
+                 "weight": 1, "connected": false, "lag": null},
+                {"node": 3, "peer": "h:3", "client": null, "admin": null, "role": "learner",
+                 "weight": 0, "connected": false, "lag": null},
+            ],
+        });
+        assert_eq!(json, expected);
+        assert_eq!(serde_json::from_value::<NodeView>(json).unwrap(), view);
+    }
+
+    #[test]
+    fn how_far_a_node_is_can_be_read_aloud() {
+        let view = NodeView::new(&status(), "lsm").progress.unwrap();
+        let expected = "catching up: slot 8 of 15, 50 %, 2 slots/s, about 4 s left";
+        assert_eq!(view.to_string(), expected);
+        let reading = Reading {
+            read: 3 << 30,
+            of: 12 << 30,
+        };
+        let view = ProgressView::of_log(reading, Duration::from_secs(6));
+        let expected = "reading the log: 3 GiB of 12 GiB, 25 %, 512 MiB/s, about 18 s left";
+        assert_eq!(view.to_string(), expected);
+        let view = ProgressView::of_log(Reading::default(), Duration::ZERO);
+        assert_eq!(view.to_string(), "reading the log: 0 B of 0 B, 100 %");
+    }
+
+    /// A deposed leader may still believe in itself.
+    #[test]
+    fn the_leader_is_whom_the_highest_ballot_names() {
+        let view = |node, leader, round| {
+            let mut view = NodeView::new(&status(), "lsm");
+            (view.node, view.leader, view.ballot.round) = (node, leader, round);
+            Answer::Node(Box::new(view))
+        };
+        let gone = Answer::Unreachable {
+            node: Some(2),
+            error: "refused".to_owned(),
+        };
+        let cluster = ClusterView::new(vec![view(3, Some(3), 8), gone, view(1, Some(1), 7)]);
+        assert_eq!(cluster.leader, Some(3));
+        let nodes: Vec<_> = cluster.nodes.iter().map(Answer::node).collect();
+        assert_eq!(nodes, [Some(1), Some(2), Some(3)]);
+        let json = serde_json::to_value(&cluster).unwrap();
+        assert_eq!(
+            json["nodes"][1],
+            serde_json::json!({"node": 2, "error": "refused"})
+        );
+    }
+}

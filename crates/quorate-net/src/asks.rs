@@ -1,0 +1,69 @@
+//! A bounded queue from any thread of the program to the reactor, which waits for a descriptor and not
+//! for a queue.
+
+use std::io;
+
+use super::{
+    sync::{
+        Arc,
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
+    wake::Wake,
+};
+
+/// The side of the program.
+#[derive(Debug)]
+pub struct Asks<T> {
+    queue: SyncSender<T>,
+    wake: Arc<Wake>,
+}
+
+/// The side of the reactor.
+#[derive(Debug)]
+pub struct Asked<T> {
+    queue: Receiver<T>,
+    wake: Arc<Wake>,
+}
+
+/// Both sides of a queue; while it is full, callers of [`Asks::put`] wait. Fails without a descriptor.
+pub fn asks<T>(waiting_max: usize) -> io::Result<(Asks<T>, Asked<T>)> {
+    let wake = Arc::new(Wake::new()?);
+    let (sender, receiver) = sync_channel(waiting_max);
+    let asks = Asks {
+        queue: sender,
+        wake: Arc::clone(&wake),
+    };
+    let asked = Asked {
+        queue: receiver,
+        wake,
+    };
+    Ok((asks, asked))
+}
+
+impl<T> Asks<T> {
+    /// First the question, then the signal: who sees the signal finds the question. `false`: nobody
+    /// will.
+    pub fn put(&self, ask: T) -> bool {
+        let put = self.queue.send(ask).is_ok();
+        self.wake.signal();
+        put
+    }
+}
+
+impl<T> Asked<T> {
+    /// Readable while something may wait.
+    pub fn wake(&self) -> &Arc<Wake> {
+        &self.wake
+    }
+
+    /// First the signal, then the queue: what comes in between signals again. Afterwards take all
+    /// that is there.
+    pub fn begin(&self) {
+        self.wake.drain();
+    }
+
+    /// The next question.
+    pub fn next(&self) -> Option<T> {
+        self.queue.try_recv().ok()
+    }
+}

@@ -1,0 +1,109 @@
+//! Races at the queue of an embedding program, explored: the same lines as in production, over
+//! primitives of a scheduler that decides who runs when. A thread that waits for what never comes is a
+//! deadlock, which ends a run.
+//!
+//! The model is shown to work by reactors that do one thing too late.
+
+/// The same things as in production.
+mod sync {
+    pub(super) use shuttle::sync::{Arc, mpsc};
+}
+
+use crate::races::wake;
+
+#[path = "asks.rs"]
+#[allow(clippy::duplicate_mod, reason = "over other primitives")]
+#[allow(unreachable_pub, reason = "the crate exports it, this module does not")]
+mod asks;
+
+use std::panic::{self, AssertUnwindSafe};
+
+use shuttle::thread;
+
+use asks::{Asked, asks};
+use sync::{
+    Arc,
+    mpsc::{SyncSender, sync_channel},
+};
+
+/// Random schedules per model.
+const RUNS: usize = 2000;
+const ASKERS: usize = 3;
+
+type Question = SyncSender<u32>;
+
+/// Threads ask through a queue that is shorter than they are many; each waits for its answer.
+fn everybody_is_answered(turn: impl Fn(&Asked<Question>) -> Vec<Question>) {
+    let (program, reactor) = asks::<Question>(ASKERS - 1).unwrap();
+    let program = Arc::new(program);
+    let ask = |_| {
+        let program = Arc::clone(&program);
+        thread::spawn(move || {
+            let (reply, answer) = sync_channel(1);
+            assert!(program.put(reply));
+            assert_eq!(answer.recv(), Ok(7));
+        })
+    };
+    let askers: Vec<_> = (0..ASKERS).map(ask).collect();
+    let mut answered = 0;
+    while answered < ASKERS {
+        reactor.wake().wait();
+        for question in turn(&reactor) {
+            question.send(7).unwrap();
+            answered += 1;
+        }
+    }
+    for asker in askers {
+        asker.join().unwrap();
+    }
+}
+
+/// As the front does.
+fn takes(asked: &Asked<Question>) -> Vec<Question> {
+    asked.begin();
+    std::iter::from_fn(|| asked.next()).collect()
+}
+
+/// Makes the descriptor unreadable when it is done: what came in between is slept through.
+fn drains_late(asked: &Asked<Question>) -> Vec<Question> {
+    let all = std::iter::from_fn(|| asked.next()).collect();
+    asked.begin();
+    all
+}
+
+/// Takes one, and waits for the next signal.
+fn takes_one(asked: &Asked<Question>) -> Vec<Question> {
+    asked.begin();
+    asked.next().into_iter().collect()
+}
+
+fn fails(turn: fn(&Asked<Question>) -> Vec<Question>) -> bool {
+    let model = move || everybody_is_answered(turn);
+    let explore = AssertUnwindSafe(|| shuttle::check_random(model, RUNS));
+    panic::catch_unwind(explore).is_err()
+}
+
+#[test]
+fn no_question_is_slept_through() {
+    shuttle::check_random(|| everybody_is_answered(takes), RUNS);
+    assert!(fails(drains_late));
+    assert!(fails(takes_one));
+}
+
+/// Who comes when the reactor is gone is told so, and waits for nothing.
+#[test]
+fn nobody_asks_a_reactor_that_is_gone() {
+    shuttle::check_random(
+        || {
+            let (program, reactor) = asks::<Question>(1).unwrap();
+            let end = thread::spawn(move || drop(reactor));
+            let (reply, answer) = sync_channel(1);
+            if !program.put(reply) {
+                assert!(answer.recv().is_err());
+            }
+            end.join().unwrap();
+            assert!(!program.put(sync_channel(1).0));
+        },
+        RUNS,
+    );
+}

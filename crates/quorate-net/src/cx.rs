@@ -1,0 +1,16 @@
+//! What a part of the reactor works with during one call.
+
+use crate::{
+    host::{Now, PeerSide},
+    sources::Sources,
+};
+
+/// The moment, the side of the host that the part serves, and the table of what is watched.
+pub(crate) struct Cx<'a, H: ?Sized + 'a> {
+    pub(crate) now: Now,
+    pub(crate) host: &'a mut H,
+    pub(crate) sources: &'a mut Sources,
+}
+
+/// That of the parts that serve peers.
+pub(crate) type PeerCx<'a> = Cx<'a, dyn PeerSide + 'a>;

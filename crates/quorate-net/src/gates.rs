@@ -1,0 +1,251 @@
+//! The gates: the listeners, and whether new connections are taken at each.
+
+use std::{io, net::TcpListener};
+
+use quorate_core::time::Time;
+
+use crate::{
+    clients::Listener,
+    limits::Limits,
+    listen::{Listeners, SocketFile},
+    poller::Interest,
+    sources::{Source, Sources, Token},
+};
+
+/// What became of accepting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Accepted {
+    /// Nobody waits any more.
+    All,
+    /// As many are connected as may be.
+    Full,
+}
+
+/// All listeners of a node.
+#[derive(Debug)]
+pub(crate) struct Gates {
+    listeners: Listeners,
+    peers: Gate,
+    peer: Token,
+    clients: Gate,
+    client: Option<Token>,
+    socket: Option<Token>,
+    limits: Limits,
+}
+
+/// Whether new connections are taken.
+#[derive(Debug, Default)]
+struct Gate {
+    state: GateState,
+    complained: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum GateState {
+    #[default]
+    Open,
+    /// Out of descriptors or memory: until then.
+    Paused(Time),
+    /// As many connections as may be.
+    Full,
+    /// For good.
+    Shut,
+}
+
+impl Gates {
+    /// Watches the listeners.
+    pub(crate) fn new(
+        listeners: Listeners,
+        limits: Limits,
+        sources: &mut Sources,
+    ) -> io::Result<Self> {
+        let Listeners {
+            peer,
+            client,
+            socket,
+            ..
+        } = &listeners;
+        let peer = sources.add(peer, Source::PeerListener, Interest::READ)?;
+        let client = client
+            .as_ref()
+            .map(|client| sources.add(client, Source::ClientListener, Interest::READ));
+        let socket = socket.as_ref().map(|SocketFile { listener, .. }| {
+            sources.add(listener, Source::ClientSocket, Interest::READ)
+        });
+        Ok(Self {
+            peer,
+            client: client.transpose()?,
+            socket: socket.transpose()?,
+            listeners,
+            peers: Gate::default(),
+            clients: Gate::default(),
+            limits,
+        })
+    }
+
+    /// Where peers connect.
+    pub(crate) const fn peers(&self) -> &TcpListener {
+        &self.listeners.peer
+    }
+
+    /// Where clients connect by the network.
+    pub(crate) fn clients(&self) -> Option<Listener<'_>> {
+        self.listeners.client.as_ref().map(Listener::Tcp)
+    }
+
+    /// Where clients connect in the file system.
+    pub(crate) fn socket(&self) -> Option<Listener<'_>> {
+        let socket = self.listeners.socket.as_ref();
+        socket.map(|file| Listener::Unix(&file.listener))
+    }
+
+    /// How accepting peers went; whether the gate is closed now.
+    pub(crate) fn on_peers(
+        &mut self,
+        accepted: io::Result<Accepted>,
+        now: Time,
+        sources: &Sources,
+    ) -> io::Result<bool> {
+        let open = self.peers.settle("peers", accepted, now, &self.limits);
+        self.watch(!open, sources)
+    }
+
+    /// How accepting clients went; whether the gate is closed now.
+    pub(crate) fn on_clients(
+        &mut self,
+        accepted: io::Result<Accepted>,
+        now: Time,
+        sources: &Sources,
+    ) -> io::Result<bool> {
+        let open = self.clients.settle("clients", accepted, now, &self.limits);
+        self.watch(!open, sources)
+    }
+
+    /// Takes new connections again where the reason not to is gone.
+    pub(crate) fn reopen(
+        &mut self,
+        now: Time,
+        clients_full: bool,
+        sources: &Sources,
+    ) -> io::Result<bool> {
+        let peers = self.peers.reopen(now, false);
+        let clients = self.clients.reopen(now, clients_full);
+        self.watch(peers || clients, sources)
+    }
+
+    /// Whether clients wait for others to leave.
+    pub(crate) fn waits_for_room(&self) -> bool {
+        self.clients.state == GateState::Full
+    }
+
+    /// When [`Self::reopen`] has something to do.
+    pub(crate) fn next_time(&self) -> Option<Time> {
+        let times = [self.peers.next_time(), self.clients.next_time()];
+        times.into_iter().flatten().min()
+    }
+
+    /// No client is taken any more. The file of the client socket goes at once: its absence says that
+    /// the node stops.
+    pub(crate) fn shut_clients(&mut self, sources: &mut Sources) -> io::Result<bool> {
+        self.clients.state = GateState::Shut;
+        if let Some(token) = self.socket.take() {
+            sources.remove(token);
+        }
+        self.listeners.socket = None;
+        self.watch(true, sources)
+    }
+
+    /// Watches the listeners whose gates are open, if anything changed; whether it did.
+    fn watch(&self, changed: bool, sources: &Sources) -> io::Result<bool> {
+        if !changed {
+            return Ok(false);
+        }
+        let Listeners {
+            peer,
+            client,
+            socket,
+            ..
+        } = &self.listeners;
+        sources.change(peer, self.peer, self.peers.interest())?;
+        let interest = self.clients.interest();
+        if let (Some(client), Some(token)) = (client, self.client) {
+            sources.change(client, token, interest)?;
+        }
+        if let (Some(file), Some(token)) = (socket, self.socket) {
+            sources.change(&file.listener, token, interest)?;
+        }
+        Ok(true)
+    }
+}
+
+impl Gate {
+    fn interest(&self) -> Interest {
+        if self.state == GateState::Open {
+            Interest::READ
+        } else {
+            Interest::NOTHING
+        }
+    }
+
+    const fn next_time(&self) -> Option<Time> {
+        match self.state {
+            GateState::Paused(until) => Some(until),
+            GateState::Open | GateState::Full | GateState::Shut => None,
+        }
+    }
+
+    /// Whether it stays open.
+    fn settle(
+        &mut self,
+        whom: &str,
+        accepted: io::Result<Accepted>,
+        now: Time,
+        limits: &Limits,
+    ) -> bool {
+        match accepted {
+            Ok(Accepted::All) => {
+                self.complained = false;
+                true
+            }
+            Ok(Accepted::Full) => {
+                self.close(GateState::Full);
+                if !std::mem::replace(&mut self.complained, true) {
+                    let max = limits.clients_max;
+                    tracing::warn!(
+                        "{max} {whom} are connected, as many as may be; further ones wait"
+                    );
+                }
+                false
+            }
+            Err(error) => {
+                self.close(GateState::Paused(now.plus_ms(limits.accept_pause_ms)));
+                if !std::mem::replace(&mut self.complained, true) {
+                    tracing::warn!(
+                        "cannot accept {whom}, trying again every {} ms: {error}",
+                        limits.accept_pause_ms
+                    );
+                }
+                false
+            }
+        }
+    }
+
+    fn close(&mut self, state: GateState) {
+        if self.state != GateState::Shut {
+            self.state = state;
+        }
+    }
+
+    /// Whether it opened.
+    fn reopen(&mut self, now: Time, full: bool) -> bool {
+        let open = match self.state {
+            GateState::Paused(until) => until <= now,
+            GateState::Full => !full,
+            GateState::Open | GateState::Shut => false,
+        };
+        if open {
+            self.state = GateState::Open;
+        }
+        open
+    }
+}

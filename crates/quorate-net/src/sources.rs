@@ -1,0 +1,146 @@
+//! What the reactor waits for: every descriptor that it watches has a place in one table, and an event
+//! names the place.
+
+use std::{io, os::fd::AsFd};
+
+use quorate_replica::front::ConnectionId;
+use slotmap::{Key as _, KeyData, SlotMap, new_key_type};
+
+use crate::{
+    poller::{Events, Interest, Poller, Ready},
+    tcp::peers::LinkId,
+};
+
+new_key_type! {
+    /// A place in the table. The table may use a freed place again, but under another token: an event
+    /// that was reported for the former source is nobody's.
+    pub(crate) struct Token;
+}
+
+/// What is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Other threads left something for the reactor.
+    Mail,
+    /// The host has news.
+    Host,
+    PeerListener,
+    ClientListener,
+    /// The listener in the file system.
+    ClientSocket,
+    Link(LinkId),
+    Client(ConnectionId),
+}
+
+/// The table, and the kernel's side of it.
+#[derive(Debug)]
+pub(crate) struct Sources {
+    poller: Poller,
+    table: SlotMap<Token, Source>,
+}
+
+impl Sources {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self {
+            poller: Poller::new()?,
+            table: SlotMap::with_key(),
+        })
+    }
+
+    /// Watches a descriptor. Whoever closes it removes the source.
+    pub(crate) fn add(
+        &mut self,
+        fd: impl AsFd,
+        source: Source,
+        interest: Interest,
+    ) -> io::Result<Token> {
+        let token = self.table.insert(source);
+        let added = self.poller.add(fd, token.data().as_ffi(), interest);
+        if added.is_err() {
+            self.table.remove(token);
+        }
+        added.map(|()| token)
+    }
+
+    /// Watches it for something else.
+    pub(crate) fn change(&self, fd: impl AsFd, token: Token, interest: Interest) -> io::Result<()> {
+        self.poller.change(fd, token.data().as_ffi(), interest)
+    }
+
+    /// Its descriptor is being closed, which ends the kernel's interest.
+    pub(crate) fn remove(&mut self, token: Token) {
+        self.table.remove(token);
+    }
+
+    /// Whose event this is; `None` if the source was removed since the event was reported.
+    pub(crate) fn of(&self, ready: Ready) -> Option<Source> {
+        self.table
+            .get(KeyData::from_ffi(ready.token).into())
+            .copied()
+    }
+
+    /// Waits for events, at most this long; `None` without an end. Puts them into `events`.
+    pub(crate) fn wait(&self, us: Option<u64>, events: &mut Events) -> io::Result<()> {
+        self.poller.wait(us, events)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Write, os::unix::net::UnixStream};
+
+    use super::*;
+
+    const fn client(number: u64) -> Source {
+        Source::Client(ConnectionId(number))
+    }
+
+    /// Two sockets are ready in one turn, and what the first does ends the second and opens a third.
+    #[test]
+    fn an_event_of_a_source_that_is_gone_is_not_taken_for_its_successors() {
+        let mut sources = Sources::new().unwrap();
+        let pairs = [(); 3].map(|()| UnixStream::pair().unwrap());
+        let add = |sources: &mut Sources, index: usize| {
+            let source = client(index as u64);
+            sources
+                .add(&pairs[index].0, source, Interest::READ)
+                .unwrap()
+        };
+        let first = add(&mut sources, 0);
+        let second = add(&mut sources, 1);
+        for (_, far) in &pairs[..2] {
+            (&*far).write_all(b"x").unwrap();
+        }
+        let mut events = Events::new();
+        sources.wait(Some(0), &mut events).unwrap();
+        let seen = |sources: &Sources, events: &Events| {
+            let mut seen: Vec<_> = events
+                .ready
+                .iter()
+                .map(|ready| sources.of(*ready))
+                .collect();
+            seen.sort_by_key(|source| format!("{source:?}"));
+            seen
+        };
+        assert_eq!(seen(&sources, &events), [Some(client(0)), Some(client(1))]);
+
+        sources.remove(second);
+        let third = add(&mut sources, 2);
+        assert_eq!(
+            third.data().as_ffi() as u32,
+            second.data().as_ffi() as u32,
+            "the place is used again"
+        );
+        assert_eq!(seen(&sources, &events), [None, Some(client(0))]);
+        sources.remove(first);
+        assert_eq!(seen(&sources, &events), [None, None]);
+    }
+
+    #[test]
+    fn what_cannot_be_watched_takes_no_place() {
+        let mut sources = Sources::new().unwrap();
+        let file = tempfile::tempfile().unwrap(); // epoll refuses plain files
+        assert!(sources.add(&file, Source::Mail, Interest::READ).is_err());
+        assert!(sources.table.is_empty());
+    }
+}

@@ -1,0 +1,324 @@
+//! How a connection becomes a peer's: who greets whom, what each says, and who is refused.
+
+use quorate_core::{
+    node_id::{Member, NodeId},
+    time::Time,
+};
+use quorate_wire::{Founding, Frame, Hello, Join, Lane, NO_CLUSTER, PROTOCOL_VERSION, RefusalCode};
+
+use super::{Peers, link::LinkId};
+use crate::{
+    cx::PeerCx,
+    host::{Now, Refused},
+    identity::Identity,
+    tcp::handshake::{Expectation, judge},
+};
+
+const NO_CLUSTER_YET: &str = "starts with an empty folder, and would have founded a second cluster; it was \
+     told that this one exists";
+
+/// How far a connection has come.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Stage {
+    /// Dialled; not yet connected.
+    Dialling {
+        node: NodeId,
+        lane: Lane,
+        deadline: Time,
+    },
+    /// Connected; our hello is out.
+    Greeting {
+        node: NodeId,
+        lane: Lane,
+        deadline: Time,
+    },
+    /// Accepted; nothing said yet.
+    Stranger { deadline: Time },
+    /// Greeted, in the name of a peer whose connection lives.
+    Newcomer { deadline: Time },
+    /// Its last frame is on the way; what still comes is discarded.
+    Leaving { deadline: Time },
+    /// In use.
+    Open {
+        member: Member,
+        boot: u32,
+        lane: Lane,
+    },
+}
+
+impl Stage {
+    /// When it has taken too long.
+    pub(super) const fn deadline(self) -> Option<Time> {
+        match self {
+            Self::Dialling { deadline, .. }
+            | Self::Greeting { deadline, .. }
+            | Self::Stranger { deadline }
+            | Self::Newcomer { deadline }
+            | Self::Leaving { deadline } => Some(deadline),
+            Self::Open { .. } => None,
+        }
+    }
+
+    /// Whether somebody came by it who is no peer yet, or never will be.
+    pub(super) const fn is_stranger(self) -> bool {
+        matches!(
+            self,
+            Self::Stranger { .. } | Self::Newcomer { .. } | Self::Leaving { .. }
+        )
+    }
+
+    /// The node and the lane that it serves, or is to serve.
+    pub(super) const fn lane(self) -> Option<(NodeId, Lane)> {
+        match self {
+            Self::Dialling { node, lane, .. } | Self::Greeting { node, lane, .. } => {
+                Some((node, lane))
+            }
+            Self::Open { member, lane, .. } => Some((member.node, lane)),
+            Self::Stranger { .. } | Self::Newcomer { .. } | Self::Leaving { .. } => None,
+        }
+    }
+}
+
+/// What a frame does to the connection that it came by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    GoOn,
+    Close,
+}
+
+/// Who greeted, and what for.
+#[derive(Clone, Debug)]
+pub(super) struct Greeter {
+    pub(super) member: Member,
+    pub(super) boot: u32,
+    pub(super) lane: Lane,
+    pub(super) client: String,
+    pub(super) admin: String,
+}
+
+impl Greeter {
+    fn of(hello: &Hello<'_>) -> Self {
+        Self {
+            member: hello.from,
+            boot: hello.boot,
+            lane: hello.lane,
+            client: hello.client.to_owned(),
+            admin: hello.admin.to_owned(),
+        }
+    }
+}
+
+impl Peers {
+    /// A dial has come through, or not.
+    pub(super) fn on_dialled(
+        &mut self,
+        id: LinkId,
+        node: NodeId,
+        lane: Lane,
+        deadline: Time,
+        cx: &mut PeerCx<'_>,
+    ) {
+        let Some(link) = self.links.get_mut(id) else {
+            return;
+        };
+        if let Err(error) = link.socket().dialled() {
+            self.close(id, cx);
+            let address = self.table.address(node).unwrap_or_default();
+            return self.journal.unreachable(node, address, &error.to_string());
+        }
+        link.set_stage(Stage::Greeting {
+            node,
+            lane,
+            deadline,
+        });
+        if !self.watch(id, cx) {
+            return;
+        }
+        let identity = self.identity.clone();
+        self.say(id, &Frame::Hello(greeting(&identity, node, lane)));
+    }
+
+    /// The first frame of an accepted connection.
+    pub(super) fn on_stranger_frame(
+        &mut self,
+        id: LinkId,
+        frame: Frame<'_>,
+        cx: &mut PeerCx<'_>,
+    ) -> Verdict {
+        match frame {
+            Frame::Hello(hello) => self.on_hello(id, &hello, cx),
+            Frame::Join(join) => self.on_join(id, join, cx),
+            _ => return Verdict::Close,
+        }
+        Verdict::GoOn
+    }
+
+    /// The answer to our hello.
+    pub(super) fn on_answer(
+        &mut self,
+        id: LinkId,
+        node: NodeId,
+        lane: Lane,
+        frame: Frame<'_>,
+        cx: &mut PeerCx<'_>,
+    ) -> Verdict {
+        match frame {
+            Frame::Welcome(hello) => self.on_welcome(id, node, lane, &hello, cx),
+            Frame::Refused(code, reason) => {
+                self.stats.refusals += 1;
+                self.on_refused(node, code, reason, cx.now);
+                Verdict::Close
+            }
+            _ => {
+                self.journal
+                    .complain(node, "did not answer a hello with a welcome");
+                Verdict::Close
+            }
+        }
+    }
+
+    fn on_hello(&mut self, id: LinkId, hello: &Hello<'_>, cx: &mut PeerCx<'_>) {
+        match self.judge(hello, None, cx.now) {
+            Ok(()) => {
+                let identity = self.identity.clone();
+                let welcome = greeting(&identity, hello.from.node, hello.lane);
+                self.say(id, &Frame::Welcome(welcome));
+                let greeter = Greeter::of(hello);
+                if self.must_wait(&greeter, cx.now) {
+                    self.wait(id, greeter, cx.now);
+                } else {
+                    self.open(id, greeter, cx);
+                }
+            }
+            Err(Refused { code, reason }) => {
+                self.stats.refusals += 1;
+                let node = hello.from.node;
+                match code {
+                    RefusalCode::ForeignCluster if hello.cluster == NO_CLUSTER => {
+                        self.journal.complain(node, NO_CLUSTER_YET);
+                    }
+                    RefusalCode::ForeignCluster => self.on_foreign(node, cx.now),
+                    _ => {
+                        let what = format!("refused a peer ({code:?}): {reason}");
+                        self.journal.complain(node, &what);
+                    }
+                }
+                self.refuse(id, code, &reason, cx.now);
+            }
+        }
+    }
+
+    /// A node without a cluster asks what was founded.
+    fn on_join(&mut self, id: LinkId, join: Join, cx: &mut PeerCx<'_>) {
+        match cx.host.admit(join) {
+            Ok(founded) => {
+                tracing::info!(node = join.node.0, "told a new node what was founded");
+                let members = founded.members.iter();
+                let members = members.map(|(node, address)| (*node, address.as_str()));
+                let founding = Founding {
+                    cluster: founded.cluster,
+                    class: founded.class,
+                    store: &founded.store,
+                    members: members.collect(),
+                };
+                self.farewell(id, &Frame::Founding(founding), cx.now);
+            }
+            Err(refused) => {
+                self.stats.refusals += 1;
+                let what = format!("may not join: {}", refused.reason);
+                self.journal.complain(join.node, &what);
+                self.refuse(id, refused.code, &refused.reason, cx.now);
+            }
+        }
+    }
+
+    fn on_welcome(
+        &mut self,
+        id: LinkId,
+        node: NodeId,
+        lane: Lane,
+        hello: &Hello<'_>,
+        cx: &mut PeerCx<'_>,
+    ) -> Verdict {
+        match self.judge(hello, Some(node), cx.now) {
+            Ok(()) if hello.lane == lane => {
+                self.open(id, Greeter::of(hello), cx);
+                Verdict::GoOn
+            }
+            Ok(()) => {
+                self.journal.complain(node, "answered for another lane");
+                Verdict::Close
+            }
+            Err(Refused { code, reason }) => {
+                self.stats.refusals += 1;
+                match code {
+                    RefusalCode::ForeignCluster => self.on_foreign(node, cx.now),
+                    _ => self.journal.complain(node, &reason),
+                }
+                Verdict::Close
+            }
+        }
+    }
+
+    /// A dial ended with a no.
+    fn on_refused(&mut self, node: NodeId, code: RefusalCode, reason: &str, now: Now) {
+        match code {
+            RefusalCode::ForeignCluster => self.on_foreign(node, now),
+            RefusalCode::Starting => self.journal.not_yet(node, reason),
+            _ => {
+                let what = format!("refused by the peer ({code:?}): {reason}");
+                self.journal.complain(node, &what);
+            }
+        }
+    }
+
+    /// Somebody who says that it is this node belongs to another cluster, or to none.
+    fn on_foreign(&mut self, node: NodeId, now: Now) {
+        let journal = &mut self.journal;
+        match self.table.address(node) {
+            None => journal.complain(node, "a node of another cluster wanted to connect"),
+            // The peer itself is here.
+            Some(_) if self.table.is_up(node) => {
+                journal.complain(node, "somebody of another cluster greeted in its name");
+            }
+            Some(address) => journal.foreign(node, address, now.time),
+        }
+    }
+
+    fn judge(&self, hello: &Hello<'_>, dialled: Option<NodeId>, now: Now) -> Result<(), Refused> {
+        let expectation = Expectation {
+            identity: &self.identity,
+            known: self.table.known(),
+            dialled,
+            connected_boot: self.living_boot(hello.from.node, now),
+        };
+        judge(&expectation, hello)
+    }
+
+    pub(super) fn refuse(&mut self, id: LinkId, code: RefusalCode, reason: &str, now: Now) {
+        self.farewell(id, &Frame::Refused(code, reason), now);
+    }
+
+    /// One last frame. The connection stays until the other side has read it and closed, or the
+    /// deadline: closing at once could destroy the frame on its way.
+    fn farewell(&mut self, id: LinkId, frame: &Frame<'_>, now: Now) {
+        self.say(id, frame);
+        let deadline = now.time.plus_ms(self.limits.farewell_ms);
+        if let Some(link) = self.links.get_mut(id) {
+            link.set_stage(Stage::Leaving { deadline });
+        }
+    }
+}
+
+fn greeting(identity: &Identity, to: NodeId, lane: Lane) -> Hello<'_> {
+    Hello {
+        version: PROTOCOL_VERSION,
+        cluster: identity.cluster,
+        from: identity.member,
+        boot: identity.boot,
+        to,
+        lane,
+        client: &identity.addresses.client,
+        admin: &identity.addresses.admin,
+    }
+}

@@ -1,0 +1,129 @@
+//! What an operator hears of peers: each thing once, or a few times in a while.
+
+use quorate_core::{
+    node_id::{Member, NodeId},
+    time::Time,
+};
+
+use crate::{complaints::Complaints, limiter::Limiter, tcp::foreign::Foreign};
+
+/// That a peer came, or went, is told a few times within this time.
+const TELL_EVERY_MS: u64 = 10_000;
+const TELL_BURST: u32 = 6;
+/// What to make of two clusters at one list of addresses.
+const OTHER_CLUSTER: &str = "one of the two was founded with an empty folder, or the address is another \
+     cluster's; they never exchange data. Bring back the folder, or correct the list";
+
+/// The lines, and what was said already.
+#[derive(Debug)]
+pub(super) struct Journal {
+    me: NodeId,
+    complaints: Complaints,
+    news: Limiter<NodeId, News>,
+    foreign: Foreign,
+}
+
+/// That a peer can be talked to, or not any more.
+#[derive(Debug)]
+pub(super) enum News {
+    Came { member: Member, boot: u32 },
+    Went { node: NodeId, why: String },
+}
+
+impl Journal {
+    pub(super) fn new(me: NodeId) -> Self {
+        Self {
+            me,
+            complaints: Complaints::default(),
+            news: Limiter::new(TELL_EVERY_MS),
+            foreign: Foreign::default(),
+        }
+    }
+
+    /// Something that a peer did, and that somebody should look at.
+    pub(super) fn complain(&mut self, node: NodeId, what: &str) {
+        if self.complaints.is_new(&about(node), what) {
+            tracing::warn!(peer = node.0, "{what}");
+        }
+    }
+
+    /// It sent what makes no frame, before it said who it is.
+    pub(super) fn complain_of_stranger(&mut self, remote: &str, what: &str) {
+        if self.complaints.is_new(remote, what) {
+            tracing::warn!(%remote, "closed a peer connection: {what}");
+        }
+    }
+
+    pub(super) fn unreachable(&mut self, node: NodeId, address: &str, why: &str) {
+        if self.complaints.is_new(&about(node), why) {
+            tracing::info!(peer = node.0, %address, "cannot reach a peer: {why}");
+        }
+    }
+
+    /// It will say something else soon.
+    pub(super) fn not_yet(&mut self, node: NodeId, reason: &str) {
+        if self.complaints.is_new(&about(node), reason) {
+            tracing::info!(peer = node.0, "not yet connected: {reason}");
+        }
+    }
+
+    /// A known node says that it belongs to another cluster.
+    pub(super) fn foreign(&mut self, node: NodeId, address: &str, now: Time) {
+        if self.foreign.seen(node, now) {
+            tracing::error!(peer = node.0, %address, "the peer belongs to another cluster: {OTHER_CLUSTER}");
+        }
+    }
+
+    /// All is well with this node.
+    pub(super) fn settle(&mut self, node: NodeId) {
+        self.complaints.settle(&about(node));
+        self.foreign.settle(node);
+    }
+
+    pub(super) fn tell(&mut self, now: Time, news: News) {
+        let node = match &news {
+            News::Came { member, .. } => member.node,
+            News::Went { node, .. } => *node,
+        };
+        if let Some((news, left_out)) = self.news.offer(now, node, TELL_BURST, news) {
+            self.write(&news, left_out);
+        }
+    }
+
+    /// Tells what was held back and is due.
+    pub(super) fn on_time(&mut self, now: Time) {
+        while let Some((news, left_out)) = self.news.next_due(now) {
+            self.write(&news, left_out);
+        }
+    }
+
+    /// What an operator should look at, now. `address` tells where a node listens.
+    pub(super) fn notices<'a>(
+        &self,
+        now: Time,
+        address: impl Fn(NodeId) -> Option<&'a str>,
+    ) -> Vec<String> {
+        let notice = |node: NodeId| {
+            let address = address(node).unwrap_or_default();
+            format!("node {node} at {address} belongs to another cluster: {OTHER_CLUSTER}")
+        };
+        self.foreign.nodes(now).map(notice).collect()
+    }
+
+    fn write(&self, news: &News, left_out: u64) {
+        let node = self.me.0;
+        let left_out = (left_out > 0).then_some(left_out);
+        match news {
+            News::Came { member, boot } => {
+                tracing::info!(node, peer = %member, boot, left_out, "a peer came");
+            }
+            News::Went { node: peer, why } => {
+                tracing::warn!(node, peer = peer.0, left_out, "a peer went: {why}");
+            }
+        }
+    }
+}
+
+fn about(node: NodeId) -> String {
+    format!("node {node}")
+}

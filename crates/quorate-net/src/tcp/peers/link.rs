@@ -1,0 +1,283 @@
+//! Connections: each with its socket, its buffers and how far it has come; the queues of all of them.
+
+use std::{collections::VecDeque, io};
+
+use quorate_core::time::Time;
+use slotmap::{SlotMap, new_key_type};
+
+use super::greeting::{Greeter, Stage};
+use crate::{
+    poller::Interest,
+    sources::{Source, Sources, Token},
+    tcp::{
+        buffers::{Inbox, Outbox},
+        socket::{Moved, Socket},
+    },
+};
+
+new_key_type! {
+    /// One connection; never that of another one, even when its place is used again.
+    pub(crate) struct LinkId;
+}
+
+/// All connections with peers and strangers.
+#[derive(Debug)]
+pub(super) struct Links {
+    links: SlotMap<LinkId, Link>,
+    /// Those with something new to send.
+    dirty: Vec<LinkId>,
+    /// Those whose stage has a deadline, oldest first.
+    transient: VecDeque<LinkId>,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(super) struct Link {
+    socket: Socket,
+    token: Token,
+    inbox: Inbox,
+    outbox: Outbox,
+    stage: Stage,
+    interest: Interest,
+    dirty: bool,
+    /// When the last frame came by it, once it is in use.
+    heard: Option<Time>,
+    /// Who it is, while it waits.
+    greeter: Option<Box<Greeter>>,
+    /// Why it ends, once it does, if that is not this node's own wish.
+    lost: Option<String>,
+}
+
+impl Links {
+    pub(super) fn new() -> Self {
+        Self {
+            links: SlotMap::with_key(),
+            dirty: Vec::new(),
+            transient: VecDeque::new(),
+        }
+    }
+
+    /// Takes a connection into the table.
+    pub(super) fn adopt(
+        &mut self,
+        socket: Socket,
+        stage: Stage,
+        interest: Interest,
+        sources: &mut Sources,
+    ) -> io::Result<LinkId> {
+        let id = self.links.try_insert_with_key(|id| {
+            let token = sources.add(&socket, Source::Link(id), interest)?;
+            Ok::<_, io::Error>(Link {
+                socket,
+                token,
+                inbox: Inbox::default(),
+                outbox: Outbox::default(),
+                stage,
+                interest,
+                dirty: false,
+                heard: None,
+                greeter: None,
+                lost: None,
+            })
+        })?;
+        self.transient.push_back(id);
+        Ok(id)
+    }
+
+    pub(super) fn get(&self, id: LinkId) -> Option<&Link> {
+        self.links.get(id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: LinkId) -> Option<&mut Link> {
+        self.links.get_mut(id)
+    }
+
+    pub(super) fn stage(&self, id: LinkId) -> Option<Stage> {
+        self.links.get(id).map(|link| link.stage)
+    }
+
+    /// Takes a connection out of the table. It is closed when what is returned is dropped.
+    pub(super) fn remove(&mut self, id: LinkId, sources: &mut Sources) -> Option<Link> {
+        let link = self.links.remove(id)?;
+        sources.remove(link.token);
+        Some(link)
+    }
+
+    /// Where to append what is to be sent; it is sent with the next flush.
+    pub(super) fn tail(&mut self, id: LinkId) -> Option<&mut Vec<u8>> {
+        let link = self.links.get_mut(id)?;
+        if !link.dirty {
+            link.dirty = true;
+            self.dirty.push(id);
+        }
+        Some(link.outbox.tail())
+    }
+
+    /// Whether something was queued since the last flush.
+    pub(super) fn has_unsent(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    /// Those with something new to send; while a socket is full, its readiness is awaited instead.
+    pub(super) fn take_dirty(&mut self) -> Vec<LinkId> {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        dirty.retain(|id| {
+            let link = self.links.get_mut(*id);
+            link.is_some_and(|link| {
+                link.dirty = false;
+                !link.interest.write
+            })
+        });
+        dirty
+    }
+
+    /// The oldest of those that are no peer's, if there are more than `max`.
+    pub(super) fn surplus_stranger(&self, max: usize) -> Option<LinkId> {
+        let is_stranger = |id: &LinkId| self.stage(*id).is_some_and(Stage::is_stranger);
+        let mut strangers = self.transient.iter().copied().filter(is_stranger);
+        let oldest = strangers.next()?;
+        (1 + strangers.count() > max).then_some(oldest)
+    }
+
+    /// Forgets the deadlines of those that have come through. Whether any is left.
+    pub(super) fn settle(&mut self) -> bool {
+        let links = &self.links;
+        self.transient.retain(|id| {
+            let link = links.get(*id);
+            link.is_some_and(|link| link.stage.deadline().is_some())
+        });
+        !self.transient.is_empty()
+    }
+
+    /// Those whose stage has taken too long.
+    pub(super) fn late(&self, now: Time) -> Vec<LinkId> {
+        let ids = self.transient.iter().copied();
+        ids.filter(|id| self.is_late(*id, now)).collect()
+    }
+
+    /// Whether its stage has taken too long.
+    pub(super) fn is_late(&self, id: LinkId, now: Time) -> bool {
+        let deadline = self.stage(id).and_then(Stage::deadline);
+        deadline.is_some_and(|deadline| deadline <= now)
+    }
+
+    /// Those that wait to be taken in.
+    pub(super) fn newcomers(&self) -> Vec<LinkId> {
+        let waits = |id: &LinkId| {
+            self.links
+                .get(*id)
+                .is_some_and(|link| link.greeter.is_some())
+        };
+        self.transient.iter().copied().filter(waits).collect()
+    }
+
+    /// When the first of them has taken too long.
+    pub(super) fn next_deadline(&self) -> Option<Time> {
+        let ids = self.transient.iter();
+        ids.filter_map(|id| self.stage(*id)?.deadline()).min()
+    }
+}
+
+impl Link {
+    pub(super) const fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    pub(super) fn set_stage(&mut self, stage: Stage) {
+        self.stage = stage;
+    }
+
+    pub(super) const fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
+    /// Bytes that wait to leave.
+    pub(super) fn unsent(&self) -> usize {
+        self.outbox.len()
+    }
+
+    /// When the last frame came by it, once it is in use.
+    pub(super) const fn heard(&self) -> Option<Time> {
+        self.heard
+    }
+
+    /// Who greeted, while it waits.
+    pub(super) fn greeter(&self) -> Option<&Greeter> {
+        self.greeter.as_deref()
+    }
+
+    /// It waits to be taken in.
+    pub(super) fn wait(&mut self, greeter: Greeter, deadline: Time) {
+        self.stage = Stage::Newcomer { deadline };
+        self.greeter = Some(Box::new(greeter));
+    }
+
+    /// It waits no more.
+    pub(super) fn take_greeter(&mut self) -> Option<Greeter> {
+        self.greeter.take().map(|greeter| *greeter)
+    }
+
+    /// Why it is about to end.
+    pub(super) fn lose(&mut self, why: String) {
+        self.lost = Some(why);
+    }
+
+    /// Why it ended, if that was not this node's own wish.
+    pub(super) fn lost(&self) -> Option<&str> {
+        self.lost.as_deref()
+    }
+
+    /// One read of at most `limit` bytes.
+    pub(super) fn read(&mut self, limit: usize) -> Moved {
+        let moved = self.inbox.read(&mut self.socket, limit);
+        self.note_end(moved)
+    }
+
+    /// What came, lent out so that it can be read while this table is used; see [`Self::give_back`].
+    pub(super) fn lend_inbox(&mut self) -> Inbox {
+        std::mem::take(&mut self.inbox)
+    }
+
+    /// The rest of what came; `heard` if a frame was among it.
+    pub(super) fn give_back(&mut self, inbox: Inbox, heard: Option<Time>) {
+        self.inbox = inbox;
+        if matches!(self.stage, Stage::Open { .. }) && heard.is_some() {
+            self.heard = heard;
+        }
+    }
+
+    /// One write, if anything waits.
+    pub(super) fn write(&mut self) -> Option<Moved> {
+        if self.outbox.is_empty() {
+            return None;
+        }
+        let moved = self.outbox.write(&mut self.socket);
+        Some(self.note_end(moved))
+    }
+
+    /// Watches the socket for what can be done now. The last frame of one that leaves ends it.
+    pub(super) fn watch(&mut self, sources: &Sources) -> io::Result<()> {
+        let interest = Interest {
+            read: true,
+            write: !self.outbox.is_empty(),
+        };
+        if interest != self.interest {
+            self.interest = interest;
+            sources.change(&self.socket, self.token, interest)?;
+        }
+        if self.outbox.is_empty() && matches!(self.stage, Stage::Leaving { .. }) {
+            self.socket.finish_writing();
+        }
+        Ok(())
+    }
+
+    fn note_end(&mut self, moved: Moved) -> Moved {
+        if let Moved::Ended(why) = moved {
+            self.lost = Some(why.map_or_else(
+                || "it closed the connection".to_owned(),
+                |errno| errno.to_string(),
+            ));
+        }
+        moved
+    }
+}

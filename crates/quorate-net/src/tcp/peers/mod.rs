@@ -1,0 +1,509 @@
+//! All peers with their connections: dials, queues, and tells the host who is there.
+
+mod greeting;
+mod journal;
+mod link;
+mod newcomers;
+mod table;
+
+use std::sync::Arc;
+
+use quorate_core::{
+    node_id::{Member, NodeId},
+    time::Time,
+};
+use quorate_replica::{plane::Plane, status::Addresses};
+use quorate_wire::{
+    BODY_BYTES_MAX, Decoded, Frame, HANDSHAKE_BODY_BYTES_MAX, Lane, Malformed, RefusalCode, decode,
+    encode,
+};
+
+pub(crate) use self::link::LinkId;
+use self::{
+    greeting::{Greeter, Stage, Verdict},
+    journal::{Journal, News},
+    link::Links,
+    table::{Need, Table, Was},
+};
+use super::{
+    resolve::{Resolved, resolve},
+    socket::{self, Moved, Socket},
+};
+use crate::{
+    cx::PeerCx,
+    gates::Accepted,
+    handle::Shared,
+    host::{Now, PeerUp},
+    identity::{Identity, PeerAddress},
+    limits::Limits,
+    poller::{Interest, Ready},
+    sources::Sources,
+    stats::Stats,
+};
+
+/// Read at once from somebody who has not said who it is.
+const STRANGER_READ_BYTES: usize = 4 << 10;
+
+/// The peers, and the plane that the replica speaks through.
+#[derive(Debug)]
+pub(crate) struct Peers {
+    identity: Identity,
+    limits: Limits,
+    shared: Arc<Shared>,
+    table: Table,
+    links: Links,
+    journal: Journal,
+    pub(crate) stats: Stats,
+}
+
+impl Peers {
+    pub(crate) fn new(
+        identity: Identity,
+        addresses: &[PeerAddress],
+        limits: Limits,
+        shared: Arc<Shared>,
+        seed: u64,
+    ) -> Self {
+        let me = identity.member.node;
+        Self {
+            table: Table::new(me, addresses, &limits, seed),
+            links: Links::new(),
+            journal: Journal::new(me),
+            identity,
+            limits,
+            shared,
+            stats: Stats::default(),
+        }
+    }
+
+    /// Takes what waits at the listener.
+    pub(crate) fn accept(
+        &mut self,
+        listener: impl std::os::fd::AsFd,
+        cx: &mut PeerCx<'_>,
+    ) -> std::io::Result<Accepted> {
+        while let Some(socket) = socket::accept(&listener)? {
+            let deadline = cx.now.time.plus_ms(self.limits.handshake_ms);
+            let stage = Stage::Stranger { deadline };
+            self.adopt(socket, stage, Interest::READ, cx.sources);
+            // Strangers cannot lock peers out: the oldest makes room.
+            if let Some(oldest) = self.links.surplus_stranger(self.limits.strangers_max) {
+                self.close(oldest, cx);
+            }
+        }
+        Ok(Accepted::All)
+    }
+
+    /// Something happened to one of the connections.
+    pub(crate) fn on_ready(&mut self, id: LinkId, ready: Ready, cx: &mut PeerCx<'_>) {
+        let Some(stage) = self.links.stage(id) else {
+            return;
+        };
+        if let Stage::Dialling {
+            node,
+            lane,
+            deadline,
+        } = stage
+        {
+            if ready.write || ready.broken {
+                self.on_dialled(id, node, lane, deadline, cx);
+            }
+            return;
+        }
+        if ready.write {
+            self.write(id, cx);
+        }
+        if ready.read || ready.broken {
+            self.read(id, cx);
+        }
+    }
+
+    /// Sends what waits: one write per connection.
+    pub(crate) fn flush(&mut self, cx: &mut PeerCx<'_>) {
+        while self.links.has_unsent() {
+            for id in self.links.take_dirty() {
+                self.write(id, cx);
+            }
+        }
+    }
+
+    /// Whether something was said since the last flush.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.links.has_unsent()
+    }
+
+    /// Everything that is due: given up waits, dials.
+    pub(crate) fn on_time(&mut self, cx: &mut PeerCx<'_>) {
+        self.journal.on_time(cx.now.time);
+        self.give_up(cx);
+        if self.table.next_dial().is_some_and(|at| at <= cx.now.time) {
+            for node in self.table.others() {
+                for lane in Lane::ALL {
+                    self.connect(node, lane, cx);
+                }
+            }
+        }
+    }
+
+    /// When [`Self::on_time`] has something to do.
+    pub(crate) fn next_time(&self) -> Option<Time> {
+        let times = [self.links.next_deadline(), self.table.next_dial()];
+        times.into_iter().flatten().min()
+    }
+
+    /// A name was looked up.
+    pub(crate) fn on_resolved(&mut self, resolved: Resolved, now: Now) {
+        let Resolved { node, addresses } = resolved;
+        let (addresses, why) = match addresses {
+            Ok(addresses) => (addresses, "the name has no address".to_owned()),
+            Err(error) => (Vec::new(), error),
+        };
+        let failed = addresses.is_empty();
+        if self.table.resolved(node, addresses) && failed {
+            self.dial_failed(node, &Lane::ALL, &why, now);
+        }
+    }
+
+    /// What an operator should look at.
+    pub(crate) fn notices(&self, now: Time) -> Vec<String> {
+        self.journal.notices(now, |node| self.table.address(node))
+    }
+
+    fn adopt(
+        &mut self,
+        socket: Socket,
+        stage: Stage,
+        interest: Interest,
+        sources: &mut Sources,
+    ) -> Option<LinkId> {
+        let tuned = socket.tune_for_peer(self.limits.peer_silence_ms);
+        match tuned.and_then(|()| self.links.adopt(socket, stage, interest, sources)) {
+            Ok(id) => Some(id),
+            Err(error) => {
+                // A connection that died at once, or no memory: either way it is dropped here.
+                tracing::debug!(%error, "a peer connection could not be set up");
+                None
+            }
+        }
+    }
+
+    fn give_up(&mut self, cx: &mut PeerCx<'_>) {
+        if !self.links.settle() {
+            return;
+        }
+        self.settle_newcomers(cx);
+        for id in self.links.late(cx.now.time) {
+            match self.links.stage(id) {
+                Some(Stage::Dialling { node, .. }) => {
+                    self.journal.complain(node, "no answer to a dial");
+                }
+                Some(Stage::Greeting { node, .. }) => {
+                    self.journal.complain(node, "no answer to a hello");
+                }
+                _ => {}
+            }
+            self.close(id, cx);
+        }
+    }
+
+    // Dialling.
+
+    fn connect(&mut self, node: NodeId, lane: Lane, cx: &mut PeerCx<'_>) {
+        let address = match self.table.need(node, lane, cx.now.time) {
+            None => return,
+            Some(Need::LookUp(name)) => return resolve(node, name, self.shared.clone()),
+            Some(Need::Dial(address)) => address,
+        };
+        self.stats.dials += 1;
+        let deadline = cx.now.time.plus_ms(self.limits.handshake_ms);
+        let stage = Stage::Dialling {
+            node,
+            lane,
+            deadline,
+        };
+        match Socket::dial(address) {
+            Ok(socket) => match self.adopt(socket, stage, Interest::WRITE, cx.sources) {
+                Some(id) => self.table.dialling(node, lane, id),
+                None => self.dial_failed(node, &[lane], "cannot set up a socket", cx.now),
+            },
+            Err(error) => self.dial_failed(node, &[lane], &error.to_string(), cx.now),
+        }
+    }
+
+    fn dial_failed(&mut self, node: NodeId, lanes: &[Lane], why: &str, now: Now) {
+        for lane in lanes {
+            self.table.back_off(node, *lane, now.time);
+        }
+        let address = self.table.address(node).unwrap_or_default();
+        self.journal.unreachable(node, address, why);
+    }
+
+    // Bytes.
+
+    fn read(&mut self, id: LinkId, cx: &mut PeerCx<'_>) {
+        let Some(link) = self.links.get_mut(id) else {
+            return;
+        };
+        let limit = match link.stage() {
+            Stage::Open { .. } => self.limits.read_turn_bytes,
+            _ => STRANGER_READ_BYTES,
+        };
+        self.stats.calls_peer_read += 1;
+        match link.read(limit) {
+            Moved::Some(count) => {
+                self.stats.peer_bytes_in += count as u64;
+                self.on_bytes(id, cx);
+            }
+            Moved::Blocked => {}
+            Moved::Ended(_) => self.close(id, cx),
+        }
+    }
+
+    /// Uses up the whole frames that have come.
+    fn on_bytes(&mut self, id: LinkId, cx: &mut PeerCx<'_>) {
+        let Some(link) = self.links.get_mut(id) else {
+            return;
+        };
+        // Lent out, so that the host may speak through `self` while it reads the frame in place.
+        let mut inbox = link.lend_inbox();
+        let mut heard = None;
+        while let Some(stage) = self.links.stage(id) {
+            let bound = match stage {
+                Stage::Open { .. } => BODY_BYTES_MAX,
+                Stage::Leaving { .. } => {
+                    inbox.consume(inbox.unused().len());
+                    break;
+                }
+                _ => HANDSHAKE_BODY_BYTES_MAX,
+            };
+            match decode(inbox.unused(), bound) {
+                Ok(Decoded::NeedMore(more)) => {
+                    inbox.want(more);
+                    break;
+                }
+                Ok(Decoded::Frame { from, frame, used }) => {
+                    match self.on_frame(id, stage, from, frame, cx) {
+                        Verdict::GoOn => {
+                            inbox.consume(used);
+                            if matches!(stage, Stage::Open { .. } | Stage::Newcomer { .. }) {
+                                heard = Some(cx.now.time);
+                            }
+                        }
+                        Verdict::Close => return self.close(id, cx),
+                    }
+                }
+                Err(malformed) if self.begins_long_frame(id, malformed, cx) => {}
+                Err(malformed) => return self.on_malformed(id, stage, malformed, cx),
+            }
+        }
+        if let Some(link) = self.links.get_mut(id) {
+            link.give_back(inbox, heard);
+        }
+    }
+
+    fn on_malformed(
+        &mut self,
+        id: LinkId,
+        stage: Stage,
+        malformed: Malformed,
+        cx: &mut PeerCx<'_>,
+    ) {
+        self.stats.malformed += 1;
+        match stage {
+            Stage::Open { member, .. } => {
+                self.journal.complain(member.node, &malformed.to_string());
+            }
+            Stage::Greeting { node, .. } => self.journal.complain(node, &malformed.to_string()),
+            _ => {
+                let remote = self.links.get(id).map(|link| link.socket().remote_host());
+                self.journal
+                    .complain_of_stranger(&remote.unwrap_or_default(), &malformed.to_string());
+                // Who speaks another version of our format is told so; others would not understand.
+                if matches!(malformed, Malformed::Format(_)) {
+                    let me = self.identity.member.node;
+                    let reason = format!("node {me}: {malformed}");
+                    return self.refuse(id, RefusalCode::Version, &reason, cx.now);
+                }
+            }
+        }
+        self.close(id, cx);
+    }
+
+    fn write(&mut self, id: LinkId, cx: &mut PeerCx<'_>) {
+        let Some(link) = self.links.get_mut(id) else {
+            return;
+        };
+        let moved = link.write();
+        self.stats.calls_peer_write += u64::from(moved.is_some());
+        match moved {
+            Some(Moved::Some(count)) => self.stats.peer_bytes_out += count as u64,
+            Some(Moved::Ended(_)) => return self.close(id, cx),
+            Some(Moved::Blocked) | None => {}
+        }
+        self.watch(id, cx);
+    }
+
+    /// Watches the socket for what can be done now; `false` if that ended the connection.
+    fn watch(&mut self, id: LinkId, cx: &mut PeerCx<'_>) -> bool {
+        let Some(link) = self.links.get_mut(id) else {
+            return false;
+        };
+        let watched = link.watch(cx.sources);
+        if let Err(error) = &watched {
+            tracing::warn!(%error, "cannot watch a connection");
+            self.close(id, cx);
+        }
+        watched.is_ok()
+    }
+
+    // Frames.
+
+    fn on_frame(
+        &mut self,
+        id: LinkId,
+        stage: Stage,
+        from: Member,
+        frame: Frame<'_>,
+        cx: &mut PeerCx<'_>,
+    ) -> Verdict {
+        match stage {
+            Stage::Open { member, lane, .. } => self.on_peer_frame(member, lane, from, frame, cx),
+            Stage::Greeting { node, lane, .. } => self.on_answer(id, node, lane, frame, cx),
+            Stage::Stranger { .. } => self.on_stranger_frame(id, frame, cx),
+            Stage::Newcomer { .. } => self.on_newcomer_frame(id, from, frame, cx),
+            Stage::Dialling { .. } | Stage::Leaving { .. } => Verdict::Close,
+        }
+    }
+
+    fn on_peer_frame(
+        &mut self,
+        member: Member,
+        lane: Lane,
+        from: Member,
+        frame: Frame<'_>,
+        cx: &mut PeerCx<'_>,
+    ) -> Verdict {
+        let complaint = if from != member {
+            format!("sent a frame in the name of node {from}")
+        } else {
+            match frame {
+                Frame::Protocol { .. }
+                | Frame::Forward { .. }
+                | Frame::NotTaken { .. }
+                | Frame::FetchRequest { .. }
+                | Frame::FetchReply { .. }
+                | Frame::Applied { .. } => {
+                    self.stats.frames_in += 1;
+                    cx.host.frame(&mut cx.now.turn(self), from, lane, frame);
+                    return Verdict::GoOn;
+                }
+                Frame::Refused(code, reason) => {
+                    self.stats.refusals += 1;
+                    format!("refused by the peer ({code:?}): {reason}")
+                }
+                Frame::Hello(_) | Frame::Welcome(_) | Frame::Join(_) | Frame::Founding(_) => {
+                    "sent a greeting in the middle of a connection".to_owned()
+                }
+            }
+        };
+        self.journal.complain(member.node, &complaint);
+        Verdict::Close
+    }
+
+    /// Says something outside of the protocol.
+    fn say(&mut self, id: LinkId, frame: &Frame<'_>) {
+        let Some(tail) = self.links.tail(id) else {
+            return;
+        };
+        if let Err(error) = encode(self.identity.member, frame, tail) {
+            // The texts of this node are too long for a frame: its own configuration.
+            tracing::error!(%error, "cannot say a greeting");
+        }
+    }
+
+    // Beginning and end.
+
+    /// The connection is used from now on. A second one for the lane replaces the first; a newer
+    /// process replaces all of an older one.
+    fn open(&mut self, id: LinkId, greeter: Greeter, cx: &mut PeerCx<'_>) {
+        let Greeter {
+            member,
+            boot,
+            lane,
+            client,
+            admin,
+        } = greeter;
+        let node = member.node;
+        let Some(address) = self.table.address(node).map(ToOwned::to_owned) else {
+            return;
+        };
+        for old in self.replaced_by(node, lane, boot).collect::<Vec<_>>() {
+            if let Some(link) = self.links.get_mut(old) {
+                link.lose("a newer connection takes its place".to_owned());
+            }
+            self.close(old, cx);
+        }
+        let Some(link) = self.links.get_mut(id) else {
+            return;
+        };
+        link.set_stage(Stage::Open { member, boot, lane });
+        self.table.opened(node, lane, id);
+        self.journal.settle(node);
+        self.stats.peers_connected += 1;
+        tracing::debug!(peer = node.0, ?lane, boot, "connection opened");
+        if lane == Lane::Control {
+            self.journal.tell(cx.now.time, News::Came { member, boot });
+            self.table.set_up(node, true);
+            let addresses = Addresses {
+                peer: address,
+                client,
+                admin,
+            };
+            let peer = PeerUp {
+                member,
+                boot,
+                addresses,
+            };
+            cx.host.peer_up(cx.now, &peer);
+        }
+    }
+
+    /// Ends a connection and what it stood for.
+    fn close(&mut self, id: LinkId, cx: &mut PeerCx<'_>) {
+        let Some(link) = self.links.remove(id, cx.sources) else {
+            return;
+        };
+        let Some((node, lane)) = link.stage().lane() else {
+            return;
+        };
+        if self.table.closed(node, lane, id, cx.now.time) == Some(Was::Open) {
+            let why = link.lost().unwrap_or("this node closed it").to_owned();
+            tracing::debug!(peer = node.0, ?lane, "connection lost: {why}");
+            if lane == Lane::Control && self.table.set_up(node, false) {
+                self.journal.tell(cx.now.time, News::Went { node, why });
+                cx.host.peer_down(cx.now, node);
+            }
+        }
+    }
+}
+
+impl Plane for Peers {
+    fn outgoing(&mut self, to: NodeId, lane: Lane, bytes: usize) -> Option<&mut Vec<u8>> {
+        let open = self.table.open(to, lane);
+        let Some((id, waiting)) = open.and_then(|id| Some((id, self.links.get(id)?.unsent())))
+        else {
+            self.stats.drops_unconnected += 1;
+            return None;
+        };
+        let bound = match lane {
+            Lane::Control => self.limits.peer_control_bytes_max,
+            Lane::Bulk => self.limits.peer_bulk_bytes_max,
+        };
+        if waiting > 0 && waiting.saturating_add(bytes) > bound {
+            self.stats.drops_full += 1;
+            return None;
+        }
+        self.stats.frames_out += 1;
+        self.links.tail(id)
+    }
+}

@@ -1,0 +1,50 @@
+//! Whom the founder lets in ([era-11]).
+
+use quorate_wire::{Join, RefusalCode};
+
+use crate::{
+    founding::list_hash,
+    home::Home,
+    host::{Founded, Refused},
+    identity::{Identity, IdentityError},
+};
+
+/// The founder's answer to a node without a cluster. A yes is durable when this returns.
+pub(crate) fn admit<H: Home>(identity: &mut Identity<H>, join: Join) -> Result<Founded, Refused> {
+    let refused = |code, reason: String| Err(Refused { code, reason });
+    let founding = identity.founding();
+    let members = &founding.members;
+    if members.keys().next() != Some(&founding.node) {
+        let reason = format!("node {} did not found this cluster", founding.node);
+        return refused(RefusalCode::NotFounder, reason);
+    }
+    if !members.contains_key(&join.node) {
+        let reason = format!("node {} is not a member of this cluster", join.node);
+        return refused(RefusalCode::UnknownNode, reason);
+    }
+    if join.node == founding.node {
+        let reason = format!("node {} is the founder itself", join.node);
+        return refused(RefusalCode::DuplicateNode, reason);
+    }
+    if join.list_hash != list_hash(members) {
+        let reason = "its --cluster differs from the founder's".to_owned();
+        return refused(RefusalCode::ListDiffers, reason);
+    }
+    let founded = Founded {
+        cluster: founding.cluster,
+        class: founding.class,
+        store: founding.store.clone(),
+        members: members
+            .iter()
+            .map(|(node, address)| (*node, address.clone()))
+            .collect(),
+    };
+    match identity.admit(join.node, join.nonce) {
+        Ok(()) => Ok(founded),
+        Err(error @ IdentityError::AlreadyAdmitted { .. }) => {
+            refused(RefusalCode::DuplicateNode, error.to_string())
+        }
+        // Worth another attempt.
+        Err(error) => refused(RefusalCode::Other(0), error.to_string()),
+    }
+}

@@ -1,0 +1,256 @@
+//! How a process of a node starts, from an identity to what a reactor can run: the same in production and
+//! in the simulator.
+//!
+//! The start is counted, durably. A node that may have forgotten votes takes a new incarnation, durably,
+//! before its log is opened in it. Only then does anything speak.
+
+use std::fmt;
+
+use quorate_core::{
+    configuration::{Configuration, Invalid},
+    node_id::{Incarnation, Member, NodeId},
+    record::Class,
+    slot::Slot,
+    time::Time,
+};
+use quorate_log::{Log, LogError, LogOptions, Reading, Recovery};
+use quorate_replica::{
+    Replica, ReplicaOptions, front::Front, open::OpenError, service::StateMachine,
+    status::Addresses,
+};
+
+use crate::{
+    home::Home,
+    identity::{Founding, Identity, IdentityError, LastStop},
+    listener::Listener,
+    node_host::NodeHost,
+};
+
+/// Something that happens while a node starts.
+#[derive(Clone, Copy, Debug)]
+pub enum Step<'a> {
+    /// The disk of the log is opened; the text says what drives it, and why.
+    Disk(&'a str),
+    /// The log is read, and that is how far it is.
+    Reading(Reading),
+    /// The last stop was unclean, and votes may be forgotten: this is a new incarnation.
+    Forgot(Incarnation),
+    /// The log lost votes, in these places.
+    Lost(&'a [String]),
+    /// For this reason it is a new incarnation that goes on.
+    Replaced(Incarnation),
+    /// The log is open, and that is what it gave back.
+    Recovered(&'a Recovery),
+}
+
+/// Who starts a node: what it chooses, what it hears.
+pub trait Starter {
+    /// How the log is written; whose it is stands there already.
+    fn choose_log(&self, options: &mut LogOptions, class: Class);
+
+    /// How the replica works; who it is stands there already.
+    fn choose_replica(&self, options: &mut ReplicaOptions);
+
+    /// Hears of what happens.
+    fn hear(&mut self, step: Step<'_>);
+
+    /// Room on the disk is missing, as the error says. Returns when it is worth another try; false if the
+    /// start is to end instead.
+    fn wait_for_room(&mut self, error: &BootError) -> bool;
+}
+
+/// What a node is made of beside its home.
+pub struct Parts<S, F> {
+    /// What executes the commands.
+    pub service: S,
+    /// Below which slot the service has everything, for good: a log that knows less has lost its end. Asked
+    /// only where a service never has what its log has not.
+    pub stored_to: fn(&mut S) -> Slot,
+    /// The protocol of the clients.
+    pub front: F,
+    /// Who hears of the node while it runs.
+    pub listener: Box<dyn Listener>,
+}
+
+/// Why a node does not start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BootError {
+    /// Its identity cannot be changed.
+    Identity(IdentityError),
+    /// Its log cannot be opened.
+    Log(LogError),
+    /// The members that its identity names make no configuration.
+    Members(Invalid),
+    /// What was recovered cannot be gone on with.
+    Replica(OpenError),
+    /// The starter did not wait for room on the disk.
+    NoRoom,
+}
+
+impl BootError {
+    /// Whether room on a disk is what is missing: the same may work later.
+    pub fn is_full(&self) -> bool {
+        match self {
+            Self::Identity(error) => error.is_full(),
+            Self::Log(error) => error.is_full(),
+            Self::Members(_) | Self::Replica(_) | Self::NoRoom => false,
+        }
+    }
+}
+
+impl fmt::Display for BootError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Identity(error) => error.fmt(f),
+            Self::Log(error) => error.fmt(f),
+            Self::Members(invalid) => {
+                write!(f, "the founding members make no configuration: {invalid:?}")
+            }
+            Self::Replica(error) => error.fmt(f),
+            Self::NoRoom => f.write_str("there is no room on the disk"),
+        }
+    }
+}
+
+impl std::error::Error for BootError {}
+
+impl From<IdentityError> for BootError {
+    fn from(error: IdentityError) -> Self {
+        Self::Identity(error)
+    }
+}
+
+impl From<LogError> for BootError {
+    fn from(error: LogError) -> Self {
+        Self::Log(error)
+    }
+}
+
+/// Starts a process of this node: counts the start, opens the log, rebuilds what the node knows, and joins
+/// it with a service and a front.
+///
+/// A new process start is recorded first ([volatile-1]); a node that may have forgotten votes comes back in
+/// a new incarnation, any other one as who it was ([volatile-3]). Its clock begins at zero.
+pub fn boot<H: Home, S: StateMachine, F: Front>(
+    mut identity: Identity<H>,
+    parts: Parts<S, F>,
+    starter: &mut dyn Starter,
+) -> Result<NodeHost<H, S, F>, BootError> {
+    let Parts {
+        mut service,
+        stored_to,
+        front,
+        listener,
+    } = parts;
+    let last = for_room(starter, |_| Ok(identity.begin_boot()?))?;
+    take_incarnation(&mut identity, last, starter)?;
+    let stored_to = match identity.founding().class {
+        Class::Durable => stored_to(&mut service),
+        Class::Volatile => Slot(0),
+    };
+    let (log, recovery) = open_log(&mut identity, last, stored_to, starter)?;
+    starter.hear(Step::Recovered(&recovery));
+    let options = replica_options(&identity, starter)?;
+    let replica =
+        Replica::open(options, log, recovery, service, Time(0)).map_err(BootError::Replica)?;
+    Ok(NodeHost::new(replica, front, identity, listener))
+}
+
+/// Tries until there is room: a full disk is no reason to leave a cluster that waits for this node's
+/// votes.
+fn for_room<T>(
+    starter: &mut dyn Starter,
+    mut attempt: impl FnMut(&mut dyn Starter) -> Result<T, BootError>,
+) -> Result<T, BootError> {
+    loop {
+        match attempt(starter) {
+            Err(error) if error.is_full() => {
+                if !starter.wait_for_room(&error) {
+                    return Err(BootError::NoRoom);
+                }
+            }
+            ended => return ended,
+        }
+    }
+}
+
+/// [volatile-1] After an unclean stop a node of a volatile group has forgotten votes.
+fn take_incarnation<H: Home>(
+    identity: &mut Identity<H>,
+    last: LastStop,
+    starter: &mut dyn Starter,
+) -> Result<(), BootError> {
+    if last.forgets(identity.founding().class) {
+        let incarnation = for_room(starter, |_| Ok(identity.new_incarnation()?))?;
+        starter.hear(Step::Forgot(incarnation));
+    }
+    Ok(())
+}
+
+/// [disk-8], [volatile-1] A log that lost votes makes a new incarnation, with which it is opened again.
+fn open_log<H: Home>(
+    identity: &mut Identity<H>,
+    last: LastStop,
+    stored_to: Slot,
+    starter: &mut dyn Starter,
+) -> Result<(Log<H::Disk>, Recovery), BootError> {
+    let Founding {
+        cluster,
+        node,
+        class,
+        ..
+    } = *identity.founding();
+    let mut options = LogOptions::new(cluster, node, identity.incarnation());
+    starter.choose_log(&mut options, class);
+    options.used = last != LastStop::Never;
+    options.stored_to = stored_to;
+    let (log, recovery) = for_room(starter, |starter| open_once(identity, options, starter))?;
+    let Some(damage) = recovery.damage.as_ref().filter(|damage| damage.forgotten) else {
+        return Ok((log, recovery));
+    };
+    starter.hear(Step::Lost(&damage.places));
+    drop(log);
+    options.incarnation = for_room(starter, |_| Ok(identity.new_incarnation()?))?;
+    options.owns_up = true;
+    starter.hear(Step::Replaced(options.incarnation));
+    for_room(starter, |starter| open_once(identity, options, starter))
+}
+
+fn open_once<H: Home>(
+    identity: &mut Identity<H>,
+    options: LogOptions,
+    starter: &mut dyn Starter,
+) -> Result<(Log<H::Disk>, Recovery), BootError> {
+    let tell = &mut |reason: &str| starter.hear(Step::Disk(reason));
+    let disk = identity.home_mut().open_disk(tell);
+    let disk = disk.map_err(LogError::Disk)?;
+    let tell = &mut |reading| starter.hear(Step::Reading(reading));
+    Ok(Log::open_telling(disk, options, tell)?)
+}
+
+fn replica_options<H: Home>(
+    identity: &Identity<H>,
+    starter: &dyn Starter,
+) -> Result<ReplicaOptions, BootError> {
+    let founding = identity.founding();
+    let members = founding.members.keys().map(|node| Member::first(node.0));
+    let configuration =
+        Configuration::simple(members, founding.class).map_err(BootError::Members)?;
+    let mut options = ReplicaOptions::new(
+        founding.cluster,
+        identity.member(),
+        identity.boot(),
+        configuration,
+    );
+    options.seed = identity.seed();
+    let of = |(node, peer): (&NodeId, &String)| {
+        let elsewhere = Addresses {
+            peer: peer.clone(),
+            ..Addresses::default()
+        };
+        (*node, elsewhere)
+    };
+    options.addresses = founding.members.iter().map(of).collect();
+    starter.choose_replica(&mut options);
+    Ok(options)
+}

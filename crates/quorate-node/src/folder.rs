@@ -1,0 +1,210 @@
+//! A real folder as a node's home: what it may hold, who has it, and its disk.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read as _, Seek as _, Write as _},
+    path::Path,
+    time::Duration,
+};
+
+use quorate_disk::{DataFolder, DiskError, Family, FileDisk, SmallFiles, Want, temporary};
+use rustix::fs::{FlockOperation, flock};
+
+use crate::{
+    home::Home,
+    identity::{self, Founding, IdentityError},
+};
+
+const LOCK: &str = "lock";
+
+/// A data folder, which stays locked while this lives.
+#[derive(Debug)]
+pub struct LockedFolder {
+    files: DataFolder,
+    lock: File,
+    /// A flush of the disk takes at least this long: for measurements.
+    flush: Duration,
+}
+
+impl LockedFolder {
+    /// Whether there is an identity in the folder. A missing folder has none.
+    pub fn holds_identity(folder: &Path) -> Result<bool, IdentityError> {
+        let file = folder.join(identity::FILE);
+        file.try_exists()
+            .map_err(|error| failed("look for", &file, &error))
+    }
+
+    /// Refuses a folder that can become nobody's, as it holds other things. Nothing is written.
+    pub fn refuse_foreign(folder: &Path) -> Result<(), IdentityError> {
+        if folder.exists() {
+            refuse_foreign(folder)?;
+        }
+        Ok(())
+    }
+
+    /// Locks the folder of a node.
+    pub fn open(folder: &Path) -> Result<Self, IdentityError> {
+        if !Self::holds_identity(folder)? {
+            Self::refuse_foreign(folder)?;
+            let folder = folder.to_owned();
+            return Err(IdentityError::Missing { folder });
+        }
+        Self::locked(folder)
+    }
+
+    /// Makes the folder if it is missing, and locks it. It must hold nothing but what an earlier attempt
+    /// to make it a node's has left behind.
+    pub fn create(folder: &Path) -> Result<Self, IdentityError> {
+        if !folder.exists() {
+            fs::create_dir_all(folder).map_err(|error| failed("create", folder, &error))?;
+            if let Some(parent) = folder.parent() {
+                let parent = if parent.as_os_str().is_empty() {
+                    Path::new(".")
+                } else {
+                    parent
+                };
+                sync_folder(parent)?;
+            }
+        }
+        let exists = || IdentityError::Exists {
+            folder: folder.to_owned(),
+        };
+        if Self::holds_identity(folder)? {
+            return Err(exists());
+        }
+        refuse_foreign(folder)?;
+        let locked = Self::locked(folder)?;
+        // Another process may have been first between the look and the lock.
+        if Self::holds_identity(folder)? {
+            return Err(exists());
+        }
+        Ok(locked)
+    }
+
+    fn locked(folder: &Path) -> Result<Self, IdentityError> {
+        Ok(Self {
+            files: DataFolder::new(folder),
+            lock: lock(folder)?,
+            flush: Duration::ZERO,
+        })
+    }
+
+    /// The same with flushes of its disk that take at least this long: for measurements.
+    #[must_use]
+    pub fn with_flush(self, flush: Duration) -> Self {
+        Self { flush, ..self }
+    }
+
+    /// Reads whose folder it is without locking or changing anything, for the offline tools.
+    pub fn peek(folder: &Path) -> Result<Founding, IdentityError> {
+        identity::peek(&DataFolder::new(folder), folder)
+    }
+}
+
+impl SmallFiles for LockedFolder {
+    fn read(&self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
+        self.files.read(name)
+    }
+
+    fn replace(&mut self, name: &str, bytes: &[u8]) -> Result<(), DiskError> {
+        self.files.replace(name, bytes)
+    }
+}
+
+impl Home for LockedFolder {
+    type Disk = FileDisk;
+
+    fn path(&self) -> &Path {
+        self.files.path()
+    }
+
+    fn open_disk(&mut self, tell: &mut dyn FnMut(&str)) -> Result<FileDisk, DiskError> {
+        let (disk, reason) = quorate_disk::open(self.path(), Want::Auto)?;
+        tell(&reason);
+        let disk = disk.with_flush(self.flush)?;
+        if !self.flush.is_zero() {
+            tell(&format!("disk: {disk}"));
+        }
+        Ok(disk)
+    }
+
+    /// It is in the file that is locked: that one stands in a folder without an identity anyway.
+    fn nonce(&self) -> Result<Option<u64>, DiskError> {
+        let mut bytes = Vec::new();
+        let mut file = &self.lock;
+        file.rewind()
+            .and_then(|()| file.take(64).read_to_end(&mut bytes))
+            .map_err(|error| DiskError::new("read", self.path().join(LOCK).display(), &error))?;
+        Ok(bytes.try_into().map(u64::from_le_bytes).ok())
+    }
+
+    /// Written in place, as another file of this name would not be the one that is locked: a crash may
+    /// leave a part, which is none.
+    fn keep_nonce(&mut self, nonce: u64) -> Result<(), DiskError> {
+        let path = self.path().join(LOCK);
+        let mut file = &self.lock;
+        file.rewind()
+            .and_then(|()| file.set_len(0))
+            .and_then(|()| file.write_all(&nonce.to_le_bytes()))
+            .and_then(|()| file.sync_all())
+            .and_then(|()| File::open(self.path())?.sync_all())
+            .map_err(|error| DiskError::new("write", path.display(), &error))
+    }
+}
+
+fn failed(action: &str, file: &Path, error: &io::Error) -> IdentityError {
+    IdentityError::Io {
+        detail: format!("{action} {}: {error}", file.display()),
+        kind: error.kind(),
+    }
+}
+
+fn sync_folder(folder: &Path) -> Result<(), IdentityError> {
+    let sync = || File::open(folder)?.sync_all();
+    sync().map_err(|error| failed("sync", folder, &error))
+}
+
+/// The lock is the kernel's and goes with the process, however that ends.
+fn lock(folder: &Path) -> Result<File, IdentityError> {
+    let file = folder.join(LOCK);
+    let lock = File::options()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .open(&file);
+    let lock = lock.map_err(|error| failed("open", &file, &error))?;
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(lock),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(IdentityError::InUse {
+            folder: folder.to_owned(),
+        }),
+        Err(error) => Err(failed("lock", &file, &error.into())),
+    }
+}
+
+/// A folder without an identity may hold nothing but what an attempt to make one leaves behind.
+fn refuse_foreign(folder: &Path) -> Result<(), IdentityError> {
+    let foreign = |found| {
+        Err(IdentityError::Foreign {
+            folder: folder.to_owned(),
+            found,
+        })
+    };
+    if !folder.is_dir() {
+        return foreign("it is a file".to_owned());
+    }
+    let entries = fs::read_dir(folder).map_err(|error| failed("read", folder, &error))?;
+    for entry in entries {
+        let name = entry
+            .map_err(|error| failed("read", folder, &error))?
+            .file_name();
+        let mut files = Family::all().map(Family::made_file).chain([identity::FILE]);
+        let ours = [LOCK, "lost+found"].iter().any(|ours| name == *ours)
+            || files.any(|file| name == *file || name == *temporary(file));
+        if !ours {
+            return foreign(format!("it holds {}", name.to_string_lossy()));
+        }
+    }
+    Ok(())
+}

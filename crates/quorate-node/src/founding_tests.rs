@@ -1,0 +1,151 @@
+//! First starts: what is kept of one that was interrupted, and what is refused.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use quorate_core::{node_id::NodeId, record::Class};
+use quorate_disk::{Family, FileId, MemoryDisk, Source as _};
+
+use crate::{
+    LockedFolder,
+    founding::{Joining, JoiningError, Role, Wanted, found},
+    home::Home,
+    host::Founded,
+    identity::{Expected, Identity, IdentityError, LastStop},
+};
+
+fn wanted(node: u32) -> Wanted {
+    let member = |node| (NodeId(node), format!("10.0.0.{node}:7451"));
+    Wanted {
+        expected: Expected {
+            node: Some(NodeId(node)),
+            ..Expected::default()
+        },
+        cluster: (1..=3).map(member).collect(),
+        store_default: "memory".to_owned(),
+    }
+}
+
+fn founded() -> Founded {
+    Founded {
+        cluster: 7,
+        class: Class::Durable,
+        store: "memory".to_owned(),
+        members: wanted(2).cluster.into_iter().collect(),
+    }
+}
+
+#[test]
+fn the_lowest_of_the_list_founds_and_the_others_ask_it() {
+    let founder = |node| Some(Role::Founder { node: NodeId(node) });
+    let joiner = Role::Joiner {
+        node: NodeId(3),
+        founder: "10.0.0.1:7451".to_owned(),
+    };
+    assert_eq!(wanted(1).role(), founder(1));
+    assert_eq!(wanted(3).role(), Some(joiner));
+    let mut unnamed = wanted(1);
+    unnamed.expected.node = None;
+    assert_eq!(unnamed.role(), None, "which of the three?");
+    unnamed.cluster = BTreeMap::from([(NodeId(5), "e:1".to_owned())]);
+    assert_eq!(unnamed.role(), founder(5));
+    unnamed.cluster.clear();
+    assert_eq!(unnamed.role(), founder(1));
+}
+
+/// [join-2] A crash between the founder's yes and the identity must not make the node a stranger.
+#[test]
+fn a_folder_keeps_its_nonce() {
+    let folder = tempfile::tempdir().unwrap();
+    let nonce = |name: &str, fresh| {
+        let home = LockedFolder::create(&folder.path().join(name)).unwrap();
+        let joining = Joining::prepare(home, NodeId(2), fresh).unwrap();
+        joining.request(&wanted(2)).nonce
+    };
+    assert_eq!(nonce("n", 1), 1);
+    assert_eq!(nonce("n", 2), 1);
+    assert_eq!(nonce("m", 3), 3);
+}
+
+#[test]
+fn two_processes_cannot_join_with_one_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let home = LockedFolder::create(folder.path()).unwrap();
+    let _joining = Joining::prepare(home, NodeId(2), 1).unwrap();
+    let problem = LockedFolder::create(folder.path()).unwrap_err();
+    assert!(matches!(problem, IdentityError::InUse { .. }), "{problem}");
+}
+
+/// [join-2] However often it is interrupted, with power cut each time: what the founder was once asked
+/// with is what it is asked with ever after.
+#[test]
+fn a_nonce_that_was_spoken_is_never_another_one() {
+    for seed in 0..200 {
+        let disk = MemoryDisk::new();
+        let mut spoken = BTreeSet::new();
+        for attempt in 0..6 {
+            let home = disk.attach();
+            home.die_after((seed + attempt) % 4);
+            if let Ok(joining) = Joining::prepare(home, NodeId(2), attempt + 1) {
+                spoken.insert(joining.request(&wanted(2)).nonce);
+            }
+            disk.crash(seed * 7 + attempt);
+        }
+        assert!(spoken.len() <= 1, "seed {seed}: {spoken:?}");
+    }
+}
+
+#[test]
+fn a_node_that_was_promised_something_else_does_not_join() {
+    let mut wanted = wanted(2);
+    wanted.expected.class = Some(Class::Volatile);
+    let joining = Joining::prepare(MemoryDisk::new(), NodeId(2), 1).unwrap();
+    let refused = joining.finish(&wanted, founded()).unwrap_err();
+    let said = "the cluster has durability durable, not volatile";
+    assert_eq!(refused.to_string(), said);
+    wanted.expected.class = None;
+    wanted.expected.store = Some("lsm".to_owned());
+    let joining = Joining::prepare(MemoryDisk::new(), NodeId(2), 1).unwrap();
+    let refused = joining.finish(&wanted, founded()).unwrap_err();
+    assert!(matches!(
+        refused,
+        JoiningError::Differs { what: "store", .. }
+    ));
+}
+
+/// Killed anywhere while it is founded or joins, a home is nobody's, or a node's that never ran.
+#[test]
+fn a_first_start_that_was_interrupted_is_repeated_or_done() {
+    let found = |home| found(home, &wanted(1), NodeId(1), "", 7, 9).ok();
+    let join = |home| {
+        let joining = Joining::prepare(home, NodeId(2), 9).ok()?;
+        joining.finish(&wanted(2), founded()).ok()
+    };
+    let firsts: [&dyn Fn(MemoryDisk) -> Option<Identity<MemoryDisk>>; 2] = [&found, &join];
+    for first in firsts {
+        let mut outcomes = BTreeSet::new();
+        for steps in 0..8 {
+            for seed in 0..20 {
+                let disk = MemoryDisk::new();
+                disk.attach().die_after(steps);
+                first(disk.attach());
+                disk.crash(seed);
+                let reopened = Identity::open(disk.attach(), &Expected::default());
+                outcomes.insert(reopened.is_ok());
+                let mut identity = match reopened {
+                    Ok(identity) => identity,
+                    Err(error) => {
+                        assert!(matches!(error, IdentityError::Missing { .. }), "{error}");
+                        first(disk.attach()).expect("nothing is in its way")
+                    }
+                };
+                assert_eq!(identity.founding().cluster, 7);
+                assert_eq!(identity.begin_boot(), Ok(LastStop::Never));
+                // The log's folder is known to be a new one.
+                let mut disk = identity.home_mut().open_disk(&mut |_| {}).unwrap();
+                let made = disk.made(Family::Log).unwrap();
+                assert_eq!(made, Some(FileId::new(Family::Log, 0)));
+            }
+        }
+        assert_eq!(outcomes, [false, true].into());
+    }
+}

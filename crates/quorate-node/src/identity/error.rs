@@ -1,0 +1,177 @@
+//! Why a node's home cannot be used: what, detail, hint.
+
+use std::{error::Error, fmt, io, path::PathBuf};
+
+use quorate_core::node_id::NodeId;
+use quorate_disk::{DiskError, is_full};
+
+use super::NODES_MAX;
+
+/// Why a folder cannot be used. Names the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IdentityError {
+    /// The operating system refused.
+    Io {
+        /// Which operation on which file, and how it failed.
+        detail: String,
+        /// What the operating system called it.
+        kind: io::ErrorKind,
+    },
+    /// Another process has it.
+    InUse {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// It holds something else.
+    Foreign {
+        /// The folder.
+        folder: PathBuf,
+        /// What was found.
+        found: String,
+    },
+    /// There is no identity in it.
+    Missing {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// There is one already.
+    Exists {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// The identity cannot be what was written.
+    Damaged {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// It was written by a newer program.
+    Newer {
+        /// The file.
+        file: PathBuf,
+    },
+    /// It is another's than was asked for.
+    Mismatch {
+        /// What differs.
+        what: &'static str,
+        /// What the folder says.
+        stored: String,
+        /// What was asked for.
+        asked: String,
+    },
+    /// [era-11] The node id was admitted with another nonce: its folder was lost or replaced, and
+    /// with it votes may be forgotten.
+    AlreadyAdmitted {
+        /// The node id.
+        node: NodeId,
+    },
+    /// As many nodes as may be were admitted.
+    TooManyNodes,
+    /// A counter has no next number.
+    Exhausted(&'static str),
+}
+
+impl IdentityError {
+    /// Whether room is what is missing: the same may work later.
+    pub const fn is_full(&self) -> bool {
+        matches!(self, Self::Io { kind, .. } if is_full(*kind))
+    }
+
+    /// What a person may do about it.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Io { .. } => "check that the folder exists, is writable and has room, and that the \
+                                process may open more files (ulimit -n)"
+                .into(),
+            Self::InUse { .. } => "stop the other process, or use another --data folder".into(),
+            Self::Foreign { .. } => "use an empty folder, or one made by quorate".into(),
+            Self::Missing { .. } => "start a new node with --node and --cluster".into(),
+            Self::Exists { .. } => "start without --cluster, or use an empty folder".into(),
+            Self::Damaged { .. } => {
+                "keep the folder as it is, and let the others go on without this node: an older copy \
+                 of the file would use numbers again that were used already"
+                    .into()
+            }
+            Self::Newer { .. } => "start the newer version of the program".into(),
+            Self::Mismatch { what, stored, .. } => {
+                format!("leave --{what} out or set it to {stored}, or use another --data folder")
+            }
+            Self::AlreadyAdmitted { node } => {
+                format!("bring back the folder of node {node}, or let it join under a new id")
+            }
+            Self::TooManyNodes => "remove nodes, or found a new cluster".into(),
+            Self::Exhausted(_) => "replace the node under a new id".into(),
+        }
+    }
+}
+
+impl fmt::Display for IdentityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io { detail, .. } => f.write_str(detail),
+            Self::InUse { folder } => {
+                write!(
+                    f,
+                    "{}: another process is using this folder",
+                    folder.display()
+                )
+            }
+            Self::Foreign { folder, found } => {
+                write!(
+                    f,
+                    "{}: not a quorate data folder: {found}",
+                    folder.display()
+                )
+            }
+            Self::Missing { folder } => {
+                write!(
+                    f,
+                    "{}: there is no node in this folder yet",
+                    folder.display()
+                )
+            }
+            Self::Exists { folder } => {
+                write!(
+                    f,
+                    "{}: there is a node in this folder already",
+                    folder.display()
+                )
+            }
+            Self::Damaged { file, reason } => write!(f, "{}: {reason}", file.display()),
+            Self::Newer { file } => {
+                write!(
+                    f,
+                    "{}: written by a newer version of the program",
+                    file.display()
+                )
+            }
+            Self::Mismatch {
+                what,
+                stored,
+                asked,
+            } => {
+                write!(f, "this folder has {what} {stored}, not {asked}")
+            }
+            Self::AlreadyAdmitted { node } => {
+                write!(
+                    f,
+                    "node {node} was admitted with another folder than this one"
+                )
+            }
+            Self::TooManyNodes => write!(f, "more than {NODES_MAX} nodes"),
+            Self::Exhausted(what) => write!(f, "the {what} counter is used up"),
+        }
+    }
+}
+
+impl Error for IdentityError {}
+
+impl From<DiskError> for IdentityError {
+    fn from(error: DiskError) -> Self {
+        Self::Io {
+            kind: error.kind,
+            detail: error.detail,
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The text of an identity: lines, the last of them a checksum.
+
+use std::{collections::BTreeMap, fmt, fmt::Write as _};
+
+use quorate_core::{
+    node_id::{Incarnation, NodeId},
+    record::Class,
+};
+use quorate_disk::sealed;
+
+use super::{Founding, NODES_MAX, State};
+
+const FIRST_LINE: &str = "quorate identity 1";
+
+/// What would not survive being written as lines.
+pub(super) fn check(founding: &Founding) -> Result<(), &'static str> {
+    let plain = |text: &str| {
+        !text.is_empty() && text.len() <= 256 && !text.chars().any(|c| c.is_whitespace())
+    };
+    if !plain(&founding.store) {
+        return Err("the name of the store is not one word");
+    }
+    if founding.members.len() > NODES_MAX {
+        return Err("too many members");
+    }
+    if !founding.members.values().all(|address| plain(address)) {
+        return Err("an address is not one word");
+    }
+    Ok(())
+}
+
+pub(super) fn encode(state: &State) -> String {
+    let mut text = String::new();
+    let founding = &state.founding;
+    let mut line = |line: fmt::Arguments<'_>| {
+        text.write_fmt(line)
+            .expect("writing to a string does not fail");
+        text.push('\n');
+    };
+    line(format_args!("{FIRST_LINE}"));
+    line(format_args!("cluster {:032x}", founding.cluster));
+    line(format_args!("node {}", founding.node));
+    line(format_args!("durability {}", founding.class.name()));
+    line(format_args!("store {}", founding.store));
+    line(format_args!("boot {}", state.boot));
+    line(format_args!("incarnation {}", state.incarnation.0));
+    line(format_args!("clean {}", u8::from(state.clean)));
+    line(format_args!("nonce {:016x}", founding.join_nonce));
+    for (node, address) in &founding.members {
+        line(format_args!("member {node} {address}"));
+    }
+    for (node, nonce) in &state.admitted {
+        line(format_args!("admitted {node} {nonce:016x}"));
+    }
+    text
+}
+
+pub(super) fn decode(text: &str) -> Result<State, String> {
+    let mut lines = sealed::open(text)?.lines();
+    if lines.next() != Some(FIRST_LINE) {
+        return Err("the first line is unknown".into());
+    }
+    let mut fields = Lines { lines };
+    let founding = Founding {
+        cluster: fields
+            .hex("cluster")
+            .and_then(|hex| number(u128::from_str_radix(hex, 16)))?,
+        node: NodeId(number(fields.word("node")?.parse())?),
+        class: match fields.word("durability")? {
+            "volatile" => Class::Volatile,
+            "durable" => Class::Durable,
+            _ => return Err("unknown durability class".into()),
+        },
+        store: fields.word("store")?.to_owned(),
+        members: BTreeMap::new(),
+        join_nonce: 0,
+    };
+    let mut state = State {
+        founding,
+        boot: number(fields.word("boot")?.parse())?,
+        incarnation: Incarnation(number(fields.word("incarnation")?.parse())?),
+        clean: fields.word("clean")? == "1",
+        admitted: BTreeMap::new(),
+    };
+    state.founding.join_nonce = fields
+        .hex("nonce")
+        .and_then(|hex| number(u64::from_str_radix(hex, 16)))?;
+    for line in fields.lines {
+        let words: Vec<_> = line.split(' ').collect();
+        match words[..] {
+            ["member", node, address] => {
+                let node = NodeId(number(node.parse())?);
+                state.founding.members.insert(node, address.to_owned());
+            }
+            ["admitted", node, nonce] => {
+                let nonce = number(u64::from_str_radix(nonce, 16))?;
+                state.admitted.insert(NodeId(number(node.parse())?), nonce);
+            }
+            _ => return Err(format!("unknown line: {line}")),
+        }
+    }
+    Ok(state)
+}
+
+fn number<T>(parsed: Result<T, std::num::ParseIntError>) -> Result<T, String> {
+    parsed.map_err(|error| error.to_string())
+}
+
+/// The lines of the file that come in a fixed order.
+struct Lines<'a> {
+    lines: std::str::Lines<'a>,
+}
+
+impl<'a> Lines<'a> {
+    fn word(&mut self, name: &str) -> Result<&'a str, String> {
+        let line = self.lines.next().unwrap_or_default();
+        let rest = line
+            .strip_prefix(name)
+            .and_then(|rest| rest.strip_prefix(' '));
+        rest.ok_or_else(|| format!("{name} is missing"))
+    }
+
+    fn hex(&mut self, name: &str) -> Result<&'a str, String> {
+        self.word(name)
+    }
+}

@@ -1,0 +1,494 @@
+//! Decisions to the service, in slot order, each once; and what the origin's clients hear of it.
+
+use std::collections::VecDeque;
+
+use quorate_core::{
+    node_id::NodeId,
+    slot::{Slot, SlotRange},
+    time::Time,
+    value::{BatchName, Value},
+};
+
+use crate::{
+    applying::{
+        digest::Digest,
+        health::Condition,
+        sessions::{Sessions, Turn, Unreadable, Verdict},
+    },
+    completions::Completions,
+    counters::Counters,
+    front::{Failure, Front, State, Tag},
+    limits::Limits,
+    proposing::batch::{Batch, Entry},
+    proposing::gather::{Item, Waiter},
+    proposing::origin::Origin,
+    service::{CommandId, Health, MetaChange, Metadata, StateMachine, position},
+};
+
+/// Commands that the service is told of before it gets the first of them: enough that it can wait for
+/// memory once for many, few enough that what it fetched is still near when they come.
+const FORESEEN: usize = 64;
+/// Where a persistent service keeps the digest of what was applied; no key of the sessions.
+const DIGEST_KEY: &[u8] = b"digest";
+
+/// Replies up to this are never dropped: their commands were larger.
+const SHORT_REPLY: usize = 64;
+
+/// What an application may touch besides the service and the sessions.
+pub(crate) struct Listeners<'a> {
+    pub(crate) now: Time,
+    pub(crate) wall_ms: u64,
+    /// Reads run in it, between commands.
+    pub(crate) front: &'a mut dyn Front,
+    pub(crate) origin: &'a mut Origin,
+    pub(crate) completions: &'a mut Completions,
+    pub(crate) counters: &'a mut Counters,
+}
+
+/// What is next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// All that is decided is applied.
+    Nothing,
+    /// This value, which was told to [`Applier::decided`].
+    Value(SlotRange, Value),
+    /// Slots that were decided before this process, or are not in memory any more: from the log.
+    FromLog(SlotRange),
+}
+
+/// The service with its sessions, and the queue in front of them.
+pub(crate) struct Applier<S> {
+    node: NodeId,
+    boot: u32,
+    service: S,
+    sessions: Sessions,
+    digest: Digest,
+    applied_to: Slot,
+    committed_to: Slot,
+    queue: VecDeque<(SlotRange, Value)>,
+    /// Most entries that are queued while the service takes none; more are in the log.
+    queued_max: usize,
+    /// With that many bytes of completions waiting, further replies are dropped.
+    reply_bytes_max: usize,
+    reply: Vec<u8>,
+    changes: Vec<MetaChange>,
+    condition: Condition,
+    /// What commands below told was passed on.
+    noticed_to: Slot,
+}
+
+impl<S: StateMachine> Applier<S> {
+    /// The service goes on where its last commit was.
+    pub(crate) fn new(
+        node: NodeId,
+        boot: u32,
+        limits: &Limits,
+        mut service: S,
+    ) -> Result<Self, Unreadable> {
+        // One that could not read all will come back.
+        let (applied_to, mut meta) = position(&mut service).unwrap_or_default();
+        let applied_to = applied_to.max(Slot::FIRST);
+        let digest = take_digest(applied_to, &mut meta);
+        Ok(Self {
+            node,
+            boot,
+            service,
+            sessions: Sessions::restore(meta)?,
+            digest: Digest::new(applied_to, digest),
+            applied_to,
+            committed_to: applied_to,
+            queue: VecDeque::new(),
+            queued_max: limits.decided_entries,
+            reply_bytes_max: limits.reply_bytes,
+            reply: Vec::new(),
+            changes: Vec::new(),
+            condition: Condition::new(),
+            noticed_to: Slot::FIRST,
+        })
+    }
+
+    /// Asks the service how it is, and goes on with it where it can go on; says what it had to say
+    /// about that.
+    pub(crate) fn tend(&mut self) -> Option<String> {
+        match self.service.health() {
+            Health::Back(note) => {
+                self.go_back();
+                note
+            }
+            health => {
+                self.condition.set(health);
+                None
+            }
+        }
+    }
+
+    /// The service is at an earlier position, and the sessions with it. What is between is in the log.
+    fn go_back(&mut self) {
+        let Some((applied_to, mut meta)) = position(&mut self.service) else {
+            // It could not read all, and will come back once more.
+            return self.condition.fail(self.applied_to);
+        };
+        self.condition.hear(self.applied_to);
+        let applied_to = applied_to.max(Slot::FIRST);
+        self.digest = Digest::new(applied_to, take_digest(applied_to, &mut meta));
+        match Sessions::restore(meta) {
+            Ok(sessions) => self.sessions = sessions,
+            Err(unreadable) => self.condition.set_unreadable(unreadable.to_string()),
+        }
+        self.applied_to = applied_to;
+        self.committed_to = applied_to;
+        self.condition.set(Health::Well);
+    }
+
+    /// Every slot below is applied.
+    pub(crate) fn applied_to(&self) -> Slot {
+        self.applied_to
+    }
+
+    /// Whether so many decided entries wait that no more should be decided.
+    pub(crate) fn is_full(&self) -> bool {
+        self.queue.len() >= self.queued_max && !self.condition.is_stuck()
+    }
+
+    pub(crate) fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    /// The digest of everything that was applied.
+    pub(crate) fn digest(&self) -> &Digest {
+        &self.digest
+    }
+
+    /// How the service is.
+    pub(crate) fn condition(&self) -> &Condition {
+        &self.condition
+    }
+
+    /// The same, to be told of or acted on.
+    pub(crate) fn condition_mut(&mut self) -> &mut Condition {
+        &mut self.condition
+    }
+
+    pub(crate) fn service(&self) -> &S {
+        &self.service
+    }
+
+    pub(crate) fn service_mut(&mut self) -> &mut S {
+        &mut self.service
+    }
+
+    /// These slots are decided. In slot order, without gaps.
+    pub(crate) fn decided(&mut self, range: SlotRange, value: Value) {
+        let room = self.queue.len() < self.queued_max || !self.condition.is_stuck();
+        if range.to > self.applied_to && room {
+            self.queue.push_back((range, value));
+        }
+    }
+
+    /// What this slot was told to have decided, if that is still known here.
+    pub(crate) fn told(&self, slot: Slot) -> Option<Value> {
+        let told = self.queue.iter().find(|(range, _)| range.to > slot);
+        told.filter(|(range, _)| range.contains(slot))
+            .map(|(_, value)| *value)
+    }
+
+    /// What to apply next, if slots below `decided_to` are decided.
+    pub(crate) fn next(&self, decided_to: Slot) -> Next {
+        match self.queue.front() {
+            Some((range, value)) if range.from <= self.applied_to => {
+                Next::Value(SlotRange::new(self.applied_to, range.to), *value)
+            }
+            Some((range, _)) => Next::FromLog(SlotRange::new(self.applied_to, range.from)),
+            None if self.applied_to < decided_to => {
+                Next::FromLog(SlotRange::new(self.applied_to, decided_to))
+            }
+            None => Next::Nothing,
+        }
+    }
+
+    /// Applies what is decided in `range`, which begins at [`Applier::applied_to`]. `false`: the
+    /// service failed, nothing of this counts, and it must come back first.
+    pub(crate) fn apply(
+        &mut self,
+        range: SlotRange,
+        value: &Value,
+        payload: Option<&[u8]>,
+        to: &mut Listeners<'_>,
+    ) -> bool {
+        assert_eq!(
+            range.from, self.applied_to,
+            "slots are applied in order, each once"
+        );
+        let mut done = true;
+        match *value {
+            Value::Batch(name) => {
+                let bytes = payload.expect("the caller looked for the bytes of a batch first");
+                done = self.apply_batch(range.from, &name, bytes, to);
+            }
+            Value::RegisterSession {
+                origin,
+                boot,
+                number,
+            } => {
+                self.apply_registration(range.from, origin, boot, number, to);
+            }
+            Value::ExpireSession { session } => self.sessions.expire(session),
+            // The core itself acts on a reconfiguration; streams are not served by this version.
+            Value::NoOp
+            | Value::Content { .. }
+            | Value::CloseStream(_)
+            | Value::Reconfigure { .. }
+            | Value::AllocateNode { .. } => {}
+        }
+        if !done {
+            self.digest.abandon();
+            self.service.take_notices(&mut |_, _| {});
+            // Some of its commands were told to have been executed.
+            self.condition.fail(range.to);
+            return false;
+        }
+        self.digest.applied(range, value);
+        self.applied_to = range.to;
+        if self.applied_to <= self.noticed_to {
+            // Told before the service went back.
+            self.service.take_notices(&mut |_, _| {});
+        }
+        self.noticed_to = self.noticed_to.max(self.applied_to);
+        while self
+            .queue
+            .pop_front_if(|(range, _)| range.to <= self.applied_to)
+            .is_some()
+        {}
+        true
+    }
+
+    fn apply_registration(
+        &mut self,
+        slot: Slot,
+        origin: NodeId,
+        boot: u32,
+        number: u64,
+        to: &mut Listeners<'_>,
+    ) {
+        self.sessions.register(slot, origin, boot, number);
+        if (origin, boot) != (self.node, self.boot) {
+            return;
+        }
+        let node_session = self.sessions.node_session(origin, boot, number);
+        let client_session = || {
+            self.sessions
+                .client_session(origin, boot, number)
+                .map(|id| id.slot)
+        };
+        if let Some(session) = node_session.or_else(client_session) {
+            to.origin
+                .on_registered(to.now, number, session, to.completions);
+        }
+    }
+
+    fn apply_batch(
+        &mut self,
+        slot: Slot,
+        name: &BatchName,
+        bytes: &[u8],
+        to: &mut Listeners<'_>,
+    ) -> bool {
+        let Some(batch) = Batch::parse(bytes) else {
+            // The same on every node: nothing of it is executed.
+            to.counters.batches_malformed += 1;
+            return true;
+        };
+        // What was told before the service went back is told to nobody again: who waited is gone.
+        let own = (name.origin, name.boot) == (self.node, self.boot);
+        match self.sessions.take_turn(slot, name, batch.header) {
+            Turn::Now => return self.execute(slot, name, &batch, own, to),
+            Turn::Past => to.counters.batches_skipped += 1,
+            Turn::Early => {
+                to.counters.batches_out_of_order += 1;
+                if own {
+                    to.origin.on_out_of_order(name);
+                }
+            }
+            Turn::Never => {
+                to.counters.batches_unknown_session += 1;
+                if own {
+                    to.origin.on_session_lost(name);
+                }
+            }
+        }
+        true
+    }
+
+    fn execute(
+        &mut self,
+        slot: Slot,
+        name: &BatchName,
+        batch: &Batch<'_>,
+        own: bool,
+        to: &mut Listeners<'_>,
+    ) -> bool {
+        to.counters.batches_applied += 1;
+        let batch_in_flight = if own {
+            to.origin.complete(to.now, name)
+        } else {
+            None
+        };
+        let mut items = batch_in_flight
+            .as_ref()
+            .map_or(&[][..], |batch| &batch.items)
+            .iter();
+        let mut ahead = batch.entries();
+        let mut failed = false;
+        for (index, entry) in (0..).zip(batch.entries()) {
+            if !failed && (index as usize).is_multiple_of(FORESEEN) {
+                let group = ahead.by_ref().take(FORESEEN);
+                self.service.foresee(&mut group.map(|entry| entry.command));
+            }
+            let item = self.read_up_to_command(&mut items, &mut failed, to);
+            let id = CommandId { slot, index };
+            let outcome = if failed {
+                Err(Failure::Unknown)
+            } else {
+                to.counters.commands_applied += 1;
+                self.execute_one(id, &entry)
+            };
+            // Other nodes execute it, and this one will: nobody knows yet with which reply.
+            failed |= outcome == Err(Failure::Unknown);
+            if outcome.is_ok() {
+                self.digest.executed(id, &self.reply);
+            }
+            if let Some(Waiter::Front(tag)) = item.map(|item| item.waiter) {
+                self.tell(tag, outcome, to);
+            }
+        }
+        self.read_up_to_command(&mut items, &mut failed, to);
+        !failed
+    }
+
+    /// The reply to a command of this node, for who sent it.
+    fn tell(&self, tag: Tag, outcome: Result<(), Failure>, to: &mut Listeners<'_>) {
+        let reply = &self.reply;
+        match outcome {
+            Ok(())
+                if reply.len() <= SHORT_REPLY || to.completions.bytes() <= self.reply_bytes_max =>
+            {
+                to.completions.written(tag, reply);
+            }
+            Ok(()) => {
+                to.counters.replies_dropped += 1;
+                to.completions.failed(tag, Failure::Unknown);
+            }
+            Err(failure) => to.completions.failed(tag, failure),
+        }
+    }
+
+    /// Lets the reads run that come before the next command of an own batch; that is returned. A service
+    /// that has `failed` is not asked.
+    fn read_up_to_command<'i>(
+        &self,
+        items: &mut std::slice::Iter<'i, Item>,
+        failed: &mut bool,
+        to: &mut Listeners<'_>,
+    ) -> Option<&'i Item> {
+        for item in items {
+            if !item.is_read() {
+                return Some(item);
+            }
+            let Waiter::Front(tag) = item.waiter else {
+                continue;
+            };
+            if *failed {
+                to.completions.failed(tag, Failure::Unavailable);
+            } else if to.completions.read(tag) {
+                let state = Moment {
+                    service: &self.service,
+                    wall_ms: to.wall_ms,
+                };
+                to.front.read_now(tag, &state);
+                *failed = self.service.has_failed();
+            }
+        }
+        None
+    }
+
+    /// Executes one command, or finds what it once replied; the reply is in `self.reply`. An unknown
+    /// outcome says that the service failed.
+    fn execute_one(&mut self, id: CommandId, entry: &Entry<'_>) -> Result<(), Failure> {
+        self.reply.clear();
+        let Some(at) = entry.at else {
+            return self.ask_service(id, entry.command);
+        };
+        match self.sessions.verdict(id.slot, at) {
+            Verdict::Execute => {
+                self.ask_service(id, entry.command)?;
+                self.sessions.executed(at, &self.reply);
+            }
+            Verdict::Stored(reply) => self.reply.extend_from_slice(reply),
+            Verdict::Forgotten => return Err(Failure::ReplyForgotten),
+            Verdict::Full => return Err(Failure::SessionFull),
+            Verdict::Unknown => return Err(Failure::NoSession),
+        }
+        Ok(())
+    }
+
+    fn ask_service(&mut self, id: CommandId, command: &[u8]) -> Result<(), Failure> {
+        self.service.apply(id, command, &mut self.reply);
+        if self.service.has_failed() {
+            Err(Failure::Unknown)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Ends a run of applications: a persistent service makes it one atomic unit.
+    pub(crate) fn commit(&mut self) {
+        if self.committed_to == self.applied_to || self.service.has_failed() {
+            return;
+        }
+        self.sessions.take_changes(&mut self.changes);
+        if let Some(digest) = self.digest.now() {
+            self.changes.push(MetaChange {
+                key: DIGEST_KEY.to_vec(),
+                value: Some(digest.to_le_bytes().to_vec()),
+            });
+        }
+        self.service.commit(self.applied_to, &self.changes);
+        self.changes.clear();
+        self.committed_to = self.applied_to;
+    }
+}
+
+/// The digest of what the service has applied, out of its metadata.
+fn take_digest(applied_to: Slot, meta: &mut Metadata) -> Option<u64> {
+    let kept = meta.extract_if(.., |(key, _)| key == DIGEST_KEY).next();
+    let kept = kept.and_then(|(_, value)| Some(u64::from_le_bytes(value.try_into().ok()?)));
+    kept.or((applied_to == Slot::FIRST).then_some(0))
+}
+
+/// The service between two commands.
+struct Moment<'a, S> {
+    service: &'a S,
+    wall_ms: u64,
+}
+
+impl<S: StateMachine> State for Moment<'_, S> {
+    fn query(&self, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure> {
+        ask(self.service, query, self.wall_ms, reply)
+    }
+}
+
+/// Asks the service; an answer that it failed at is none.
+pub(crate) fn ask<S: StateMachine>(
+    service: &S,
+    query: &[u8],
+    wall_ms: u64,
+    reply: &mut Vec<u8>,
+) -> Result<(), Failure> {
+    let start = reply.len();
+    service.query(query, wall_ms, reply);
+    if service.has_failed() {
+        reply.truncate(start);
+        return Err(Failure::Unavailable);
+    }
+    Ok(())
+}

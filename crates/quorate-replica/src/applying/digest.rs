@@ -1,0 +1,170 @@
+//! A digest of everything that was applied, to be compared with other nodes' (`peers/comparison`).
+//!
+//! A sum over slots and commands, so that it is the same wherever ranges are cut. It guards against
+//! faults, not against an adversary ([model-1]). A persistent service keeps it with its position.
+
+use std::collections::VecDeque;
+
+use quorate_core::{
+    slot::{Slot, SlotRange},
+    value::{Value, mix, range_check},
+};
+
+use crate::service::CommandId;
+
+/// Values of which the digest behind them is remembered: a node is rarely further ahead than that.
+const KEPT: usize = 1024;
+
+/// What a node says: everything below this slot has this digest there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Claim {
+    pub(crate) to: Slot,
+    pub(crate) digest: u64,
+}
+
+/// The digest of what this node applied.
+#[derive(Debug)]
+pub(crate) struct Digest {
+    /// `None` if the service does not know it: it was made by an earlier version.
+    now: Option<u64>,
+    /// What the commands of the slot that is being applied add to it.
+    executed: u64,
+    /// The digest behind each of the last values.
+    kept: VecDeque<Claim>,
+}
+
+impl Digest {
+    /// Everything below `applied_to` has this digest.
+    pub(crate) fn new(applied_to: Slot, digest: Option<u64>) -> Self {
+        let first = digest.map(|digest| Claim {
+            to: applied_to,
+            digest,
+        });
+        Self {
+            now: digest,
+            executed: 0,
+            kept: first.into_iter().collect(),
+        }
+    }
+
+    /// The digest of everything that was applied, if it is known.
+    pub(crate) fn now(&self) -> Option<u64> {
+        self.now
+    }
+
+    /// What to tell others.
+    pub(crate) fn claim(&self) -> Option<Claim> {
+        self.kept.back().copied()
+    }
+
+    /// A command was executed, with this reply.
+    pub(crate) fn executed(&mut self, id: CommandId, reply: &[u8]) {
+        let place = mix(id.slot.0 ^ u64::from(id.index) << 48);
+        self.executed = self.executed.wrapping_add(mix(place ^ fold(reply)));
+    }
+
+    /// The slot that was being applied was not: what was executed of it does not count.
+    pub(crate) fn abandon(&mut self) {
+        self.executed = 0;
+    }
+
+    /// These slots were applied, in order.
+    pub(crate) fn applied(&mut self, range: SlotRange, value: &Value) {
+        let executed = std::mem::take(&mut self.executed);
+        let Some(now) = &mut self.now else { return };
+        *now = now
+            .wrapping_add(range_check(range, value))
+            .wrapping_add(executed);
+        if self.kept.len() == KEPT {
+            self.kept.pop_front();
+        }
+        let (to, digest) = (range.to, *now);
+        self.kept.push_back(Claim { to, digest });
+    }
+
+    /// Every slot below is applied, and its digest known.
+    pub(crate) fn known_to(&self) -> Option<Slot> {
+        self.kept.back().map(|last| last.to)
+    }
+
+    /// Whether the digest at that slot is known here, and another.
+    pub(crate) fn differs(&self, claim: Claim) -> bool {
+        let at = self.kept.binary_search_by_key(&claim.to, |kept| kept.to);
+        at.is_ok_and(|at| self.kept[at].digest != claim.digest)
+    }
+}
+
+/// A short reply costs a word's worth: each command has one.
+fn fold(bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let folded = words.iter().fold(bytes.len() as u64, |state, word| {
+        mix(state ^ u64::from_le_bytes(*word))
+    });
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    mix(folded ^ u64::from_le_bytes(last))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slots(from: u64, to: u64) -> SlotRange {
+        SlotRange::new(Slot(from), Slot(to))
+    }
+
+    fn id(slot: u64, index: u32) -> CommandId {
+        CommandId {
+            slot: Slot(slot),
+            index,
+        }
+    }
+
+    fn value(session: u64) -> Value {
+        Value::ExpireSession { session }
+    }
+
+    fn applied(values: &[u64]) -> Digest {
+        let mut digest = Digest::new(Slot(1), Some(0));
+        for (slot, session) in (1..).zip(values) {
+            digest.applied(slots(slot, slot + 1), &value(*session));
+        }
+        digest
+    }
+
+    #[test]
+    fn what_was_applied_and_replied_is_told_apart() {
+        assert_eq!(applied(&[1, 2]).now(), applied(&[1, 2]).now());
+        assert_ne!(applied(&[1, 2]).now(), applied(&[2, 1]).now());
+        let replied = |place: CommandId, reply: &[u8]| {
+            let mut digest = Digest::new(Slot(1), Some(0));
+            digest.executed(id(1, 7), b"of a slot that was not applied in the end");
+            digest.abandon();
+            digest.executed(place, reply);
+            digest.applied(slots(1, 2), &value(1));
+            digest.now()
+        };
+        let one = replied(id(1, 0), b"one");
+        assert_eq!(one, replied(id(1, 0), b"one"));
+        assert_ne!(one, replied(id(1, 0), b"two"));
+        assert_ne!(one, replied(id(1, 1), b"one"));
+        let (mut whole, mut cut) = (applied(&[1]), applied(&[1]));
+        whole.applied(slots(2, 9), &Value::NoOp);
+        cut.applied(slots(2, 5), &Value::NoOp);
+        cut.applied(slots(5, 9), &Value::NoOp);
+        assert_eq!(whole.claim(), cut.claim());
+    }
+
+    #[test]
+    fn memory_is_bounded_and_what_is_unknown_does_not_differ() {
+        let digest = applied(&(0..3000).collect::<Vec<_>>());
+        assert_eq!(digest.kept.len(), KEPT);
+        let old = applied(&[5]).claim().unwrap();
+        assert!(!digest.differs(old), "too old to be known");
+        let mut unknown = Digest::new(Slot(9), None);
+        unknown.applied(slots(9, 10), &value(1));
+        unknown.executed(id(9, 0), b"");
+        assert_eq!((unknown.claim(), unknown.now()), (None, None));
+        assert_eq!(unknown.known_to(), None);
+    }
+}

@@ -1,0 +1,444 @@
+//! Exactly once: what was executed, by origin and by client session. Part of the replicated state.
+//!
+//! Everything here follows from the log alone, so all nodes hold the same table; its bounds are
+//! constants for that reason. Two kinds of session share one registration value: those of nodes,
+//! whose batches they number (`nodes`), and those of clients, whose commands they number (`clients`).
+//! `codec` makes bytes of both.
+
+mod clients;
+mod codec;
+mod nodes;
+
+use std::collections::BTreeSet;
+
+use quorate_core::{node_id::NodeId, slot::Slot, value::BatchName};
+
+use self::{
+    clients::{ClientSession, ClientSessions},
+    codec::Key,
+    nodes::{NodeSession, NodeSessions},
+};
+use crate::{
+    front::{Sequenced, SessionId},
+    proposing::batch::Header,
+    service::{MetaChange, Metadata},
+};
+
+pub use codec::Unreadable;
+pub(crate) use {clients::Verdict, nodes::Turn};
+
+/// Most sequences open per client session ([session-2]).
+pub const OPEN_SEQUENCES_MAX: u64 = 64;
+/// Set in the number of a registration that is for a node session.
+pub const NODE_SESSION: u64 = 1 << 63;
+
+/// Bounds of the table. Replicated state depends on them: the same on every node, permanently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Bounds {
+    clients: usize,
+    nodes: usize,
+    reply_bytes: usize,
+}
+
+const BOUNDS: Bounds = Bounds {
+    clients: 16_384,
+    nodes: 1_024,
+    reply_bytes: 64 << 20,
+};
+
+/// The table.
+#[derive(Clone, Debug)]
+pub(crate) struct Sessions {
+    nodes: NodeSessions,
+    clients: ClientSessions,
+    /// What a persistent service is to be told of.
+    changed: BTreeSet<Key>,
+}
+
+impl Sessions {
+    pub(crate) fn new() -> Self {
+        Self::with_bounds(BOUNDS)
+    }
+
+    fn with_bounds(bounds: Bounds) -> Self {
+        Self {
+            nodes: NodeSessions::new(bounds.nodes),
+            clients: ClientSessions::new(bounds.clients, bounds.reply_bytes),
+            changed: BTreeSet::new(),
+        }
+    }
+
+    /// A registration was decided. The first of equal ones counts, the others change nothing.
+    pub(crate) fn register(&mut self, slot: Slot, origin: NodeId, boot: u32, number: u64) {
+        let changed = &mut self.changed;
+        if number & NODE_SESSION != 0 {
+            self.nodes.register(slot, origin, boot, number, changed);
+        } else {
+            self.clients.register(slot, (origin, boot, number), changed);
+        }
+    }
+
+    /// An expiry was decided.
+    pub(crate) fn expire(&mut self, slot: u64) {
+        let id = SessionId { slot, index: 0 };
+        self.clients.remove(id, &mut self.changed);
+        self.nodes.expire(slot, &mut self.changed);
+    }
+
+    /// A batch of this name was decided in `slot`: is it executed? If so it counts as executed
+    /// from here on.
+    pub(crate) fn take_turn(&mut self, slot: Slot, name: &BatchName, header: Header) -> Turn {
+        self.nodes.take_turn(slot, name, header, &mut self.changed)
+    }
+
+    /// What [`Self::take_turn`] would say.
+    pub(crate) fn turn(&self, name: &BatchName, header: Header) -> Turn {
+        self.nodes.turn(name, header)
+    }
+
+    /// The node session of this process start, if its registration took effect.
+    pub(crate) fn node_session(&self, origin: NodeId, boot: u32, number: u64) -> Option<u64> {
+        self.nodes.registered(origin, boot, number)
+    }
+
+    /// The client session that this registration began, while it lives.
+    pub(crate) fn client_session(
+        &self,
+        origin: NodeId,
+        boot: u32,
+        number: u64,
+    ) -> Option<SessionId> {
+        self.clients.registered((origin, boot, number))
+    }
+
+    /// A client's numbered command was decided in `slot` ([session-2]).
+    pub(crate) fn verdict(&mut self, slot: Slot, at: Sequenced) -> Verdict<'_> {
+        self.clients.verdict(slot, at, &mut self.changed)
+    }
+
+    /// The command that [`Self::verdict`] let through was executed, with this reply.
+    pub(crate) fn executed(&mut self, at: Sequenced, reply: &[u8]) {
+        self.clients.executed(at, reply, &mut self.changed);
+    }
+
+    /// What changed since the last call, for the service to keep.
+    pub(crate) fn take_changes(&mut self, changes: &mut Vec<MetaChange>) {
+        for key in std::mem::take(&mut self.changed) {
+            changes.push(MetaChange {
+                key: key.encode(),
+                value: self.encoded(key),
+            });
+        }
+    }
+
+    fn encoded(&self, key: Key) -> Option<Vec<u8>> {
+        match key {
+            Key::Node(node) => self.nodes.encoded(node),
+            Key::Client(id) => self.clients.encoded(id),
+            Key::Reply(id, sequence) => self.clients.encoded_reply(id, sequence),
+        }
+    }
+
+    /// The table as a persistent service kept it.
+    pub(crate) fn restore(entries: Metadata) -> Result<Self, Unreadable> {
+        let mut table = Self::new();
+        let mut replies = Vec::new();
+        for (key, value) in entries {
+            let known = match Key::decode(&key) {
+                Some(Key::Node(node)) => {
+                    NodeSession::decode(&value).map(|session| table.nodes.adopt(node, session))
+                }
+                Some(Key::Client(id)) => {
+                    ClientSession::decode(&value).map(|session| table.clients.adopt(id, session))
+                }
+                Some(Key::Reply(id, sequence)) => {
+                    replies.push((key.clone(), id, sequence, value));
+                    Some(())
+                }
+                None => None,
+            };
+            known.ok_or(Unreadable { key })?;
+        }
+        for (key, id, sequence, value) in replies {
+            let known = table.clients.adopt_reply(id, sequence, &value);
+            known.ok_or(Unreadable { key })?;
+        }
+        Ok(table)
+    }
+
+    /// The whole table in one canonical form: equal on all nodes that applied the same slots.
+    pub(crate) fn canonical(&self) -> Metadata {
+        let keys = self.nodes.keys().chain(self.clients.keys());
+        keys.filter_map(|key| Some((key.encode(), self.encoded(key)?)))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    const NODE: NodeId = NodeId(2);
+
+    fn table() -> Sessions {
+        Sessions::with_bounds(Bounds {
+            clients: 3,
+            nodes: 2,
+            reply_bytes: 1000,
+        })
+    }
+
+    fn client(table: &mut Sessions, slot: u64) -> SessionId {
+        table.register(Slot(slot), NODE, 1, slot);
+        SessionId { slot, index: 0 }
+    }
+
+    fn at(session: SessionId, sequence: u64, acknowledged_below: u64) -> Sequenced {
+        Sequenced {
+            session,
+            sequence,
+            acknowledged_below,
+        }
+    }
+
+    /// Runs one command as the applier does and says what came of it.
+    fn run(table: &mut Sessions, slot: u64, place: Sequenced, reply: &[u8]) -> String {
+        let verdict = match table.verdict(Slot(slot), place) {
+            Verdict::Execute => "executed".to_owned(),
+            Verdict::Stored(reply) => return format!("stored {}", String::from_utf8_lossy(reply)),
+            other => return format!("{other:?}").to_lowercase(),
+        };
+        table.executed(place, reply);
+        verdict
+    }
+
+    fn turn(table: &mut Sessions, slot: u64, boot: u32, session: u64, sequence: u64) -> Turn {
+        let name = BatchName {
+            origin: NODE,
+            boot,
+            ..BatchName::default()
+        };
+        table.take_turn(Slot(slot), &name, Header { session, sequence })
+    }
+
+    #[test]
+    fn batches_of_an_origin_execute_once_and_in_order() {
+        let mut table = table();
+        table.register(Slot(4), NODE, 1, NODE_SESSION);
+        assert_eq!(turn(&mut table, 5, 1, 4, 2), Turn::Early);
+        assert_eq!(turn(&mut table, 6, 1, 4, 1), Turn::Now);
+        assert_eq!(turn(&mut table, 7, 1, 4, 1), Turn::Past);
+        assert_eq!(turn(&mut table, 8, 1, 4, 2), Turn::Now);
+        assert_eq!(turn(&mut table, 9, 1, 4, 2), Turn::Past);
+    }
+
+    /// [session-4] Nor does a batch run in the session of another start of its node.
+    #[test]
+    fn batch_of_an_unknown_session_never_executes() {
+        let mut table = table();
+        assert_eq!(turn(&mut table, 1, 1, 0, 1), Turn::Never);
+        table.register(Slot(4), NODE, 1, NODE_SESSION);
+        assert_eq!(turn(&mut table, 5, 1, 3, 1), Turn::Never);
+        assert_eq!(turn(&mut table, 5, 2, 4, 1), Turn::Never);
+        table.register(Slot(6), NODE, 2, NODE_SESSION);
+        assert_eq!(
+            turn(&mut table, 7, 1, 4, 1),
+            Turn::Never,
+            "fenced by the newer start"
+        );
+        assert_eq!(turn(&mut table, 8, 2, 6, 1), Turn::Now);
+        table.expire(6);
+        assert_eq!(turn(&mut table, 9, 2, 6, 2), Turn::Never);
+    }
+
+    #[test]
+    fn repeated_registration_changes_nothing() {
+        let mut table = table();
+        table.register(Slot(4), NODE, 2, NODE_SESSION);
+        assert_eq!(turn(&mut table, 5, 2, 4, 1), Turn::Now);
+        table.register(Slot(6), NODE, 2, NODE_SESSION);
+        table.register(Slot(7), NODE, 1, NODE_SESSION | 9);
+        assert_eq!(turn(&mut table, 8, 2, 4, 2), Turn::Now);
+        assert_eq!(table.node_session(NODE, 2, NODE_SESSION), Some(4));
+
+        table.register(Slot(10), NODE, 2, 77);
+        table.register(Slot(11), NODE, 2, 77);
+        let first = SessionId { slot: 10, index: 0 };
+        assert_eq!(table.client_session(NODE, 2, 77), Some(first));
+        assert_eq!(table.clients.len(), 1);
+    }
+
+    #[test]
+    fn repeated_command_gets_the_stored_reply() {
+        let mut table = table();
+        let session = client(&mut table, 1);
+        assert_eq!(run(&mut table, 2, at(session, 1, 0), b"one"), "executed");
+        assert_eq!(run(&mut table, 3, at(session, 1, 0), b"two"), "stored one");
+    }
+
+    /// [session-2] Sequences may be decided out of order.
+    #[test]
+    fn sequences_execute_in_any_order_once() {
+        let mut table = table();
+        let session = client(&mut table, 1);
+        for (slot, sequence) in [(2, 3), (3, 1), (4, 2)] {
+            assert_eq!(
+                run(&mut table, slot, at(session, sequence, 0), b"x"),
+                "executed"
+            );
+        }
+        for sequence in 1..=3 {
+            assert_eq!(
+                run(&mut table, 9, at(session, sequence, 0), b"y"),
+                "stored x"
+            );
+        }
+    }
+
+    #[test]
+    fn acknowledged_replies_are_forgotten_and_never_executed_again() {
+        let mut table = table();
+        let session = client(&mut table, 1);
+        run(&mut table, 2, at(session, 1, 0), b"x");
+        run(&mut table, 3, at(session, 2, 2), b"x");
+        assert_eq!(run(&mut table, 4, at(session, 1, 0), b"y"), "forgotten");
+        assert_eq!(run(&mut table, 5, at(session, 2, 0), b"y"), "stored x");
+        // A client cannot acknowledge what it only now sends.
+        assert_eq!(
+            run(&mut table, 6, at(session, 3, u64::MAX), b"x"),
+            "executed"
+        );
+        assert_eq!(run(&mut table, 6, at(session, 3, 0), b"x"), "stored x");
+    }
+
+    #[test]
+    fn session_is_full_while_its_oldest_sequence_is_open() {
+        let mut table = Sessions::new();
+        let session = client(&mut table, 1);
+        // Sequence 1 is on its way; 2 to 64 are done.
+        for sequence in 2..=64 {
+            assert_eq!(
+                run(&mut table, 2, at(session, sequence, 0), b""),
+                "executed"
+            );
+        }
+        assert_eq!(run(&mut table, 3, at(session, 65, 0), b""), "full");
+        assert_eq!(run(&mut table, 3, at(session, u64::MAX, 0), b""), "full");
+        assert_eq!(run(&mut table, 4, at(session, 1, 0), b""), "executed");
+        assert_eq!(run(&mut table, 5, at(session, 65, 0), b""), "executed");
+        assert_eq!(
+            run(&mut table, 6, at(session, 1, 0), b""),
+            "forgotten",
+            "evicted by 65"
+        );
+        assert_eq!(run(&mut table, 6, at(session, 2, 0), b""), "stored ");
+    }
+
+    /// [session-3] Deterministic: by last slot.
+    #[test]
+    fn full_table_loses_the_session_used_longest_ago() {
+        let mut table = table();
+        let [a, b, c] = [1, 2, 3].map(|slot| client(&mut table, slot));
+        run(&mut table, 4, at(a, 1, 0), b"");
+        let d = client(&mut table, 5);
+        assert_eq!(run(&mut table, 6, at(b, 1, 0), b""), "unknown");
+        for session in [a, c, d] {
+            assert_ne!(run(&mut table, 7, at(session, 9, 9), b""), "unknown");
+        }
+    }
+
+    #[test]
+    fn stored_replies_are_bounded_in_bytes() {
+        let mut table = table();
+        let [a, b] = [1, 2].map(|slot| client(&mut table, slot));
+        run(&mut table, 3, at(a, 1, 0), &[7; 500]);
+        run(&mut table, 4, at(b, 1, 0), &[7; 300]);
+        assert_eq!(run(&mut table, 5, at(b, 2, 0), &[7; 300]), "executed");
+        assert_eq!(
+            run(&mut table, 6, at(a, 1, 0), b""),
+            "unknown",
+            "the older one went"
+        );
+        assert_eq!(run(&mut table, 7, at(b, 3, 0), &[7; 600]), "executed");
+        assert_eq!(
+            run(&mut table, 8, at(b, 1, 0), b""),
+            "forgotten",
+            "its own oldest reply went"
+        );
+        assert!(table.clients.reply_bytes() <= 1000);
+        assert_eq!(run(&mut table, 9, at(b, 4, 0), &[7; 2000]), "executed");
+        assert_eq!(
+            run(&mut table, 10, at(b, 4, 0), b""),
+            "forgotten",
+            "too large to keep at all"
+        );
+    }
+
+    #[test]
+    fn expired_session_is_unknown() {
+        let mut table = table();
+        let session = client(&mut table, 1);
+        table.expire(1);
+        assert_eq!(run(&mut table, 2, at(session, 1, 0), b""), "unknown");
+        assert_eq!(table.canonical(), []);
+    }
+
+    #[test]
+    fn node_table_is_bounded() {
+        let mut table = table();
+        for node in 1..=3 {
+            table.register(Slot(u64::from(node)), NodeId(node), 1, NODE_SESSION);
+        }
+        assert_eq!(table.node_session(NodeId(1), 1, NODE_SESSION), None);
+        assert!(table.node_session(NodeId(3), 1, NODE_SESSION).is_some());
+    }
+
+    /// A persistent service that applies the changes holds the table.
+    #[test]
+    fn table_survives_as_metadata() {
+        let mut table = Sessions::new();
+        let mut kept = BTreeMap::new();
+        let mut keep = |table: &mut Sessions| {
+            let mut changes = Vec::new();
+            table.take_changes(&mut changes);
+            for MetaChange { key, value } in changes {
+                match value {
+                    Some(value) => drop(kept.insert(key, value)),
+                    None => drop(kept.remove(&key)),
+                }
+            }
+            Vec::from_iter(kept.clone())
+        };
+        table.register(Slot(1), NODE, 3, NODE_SESSION | 1);
+        let [a, b] = [2, 3].map(|slot| client(&mut table, slot));
+        turn(&mut table, 4, 3, 1, 1);
+        run(&mut table, 5, at(a, 1, 0), b"one");
+        run(&mut table, 5, at(b, 1, 0), b"other");
+        keep(&mut table);
+        run(&mut table, 6, at(a, 2, 2), b"two");
+        table.expire(3);
+        let entries = keep(&mut table);
+
+        let mut restored = Sessions::restore(entries).unwrap();
+        assert_eq!(restored.canonical(), table.canonical());
+        assert_eq!(restored.clients.reply_bytes(), table.clients.reply_bytes());
+        assert_eq!(run(&mut restored, 7, at(a, 2, 0), b""), "stored two");
+        assert_eq!(run(&mut restored, 7, at(b, 1, 0), b""), "unknown");
+        assert_eq!(turn(&mut restored, 8, 3, 1, 1), Turn::Past);
+    }
+
+    #[test]
+    fn unreadable_metadata_is_an_error_not_a_panic() {
+        for (key, value) in [
+            (&b""[..], &b""[..]),
+            (b"z123", b""),
+            (b"n\0\0\0\x01", b"short"),
+            (b"c\0\0", b""),
+            (b"r\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\x01", b"\x01x"),
+        ] {
+            assert!(Sessions::restore(vec![(key.to_vec(), value.to_vec())]).is_err());
+        }
+    }
+}

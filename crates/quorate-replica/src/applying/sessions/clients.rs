@@ -1,0 +1,258 @@
+//! Client sessions: each numbers single commands and keeps their replies ([session-2]).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use quorate_core::{node_id::NodeId, slot::Slot};
+
+use super::{
+    OPEN_SEQUENCES_MAX,
+    codec::{Key, decode_reply, encode_reply},
+};
+use crate::front::{Sequenced, SessionId};
+
+/// What a stored reply costs beyond its bytes.
+const REPLY_OVERHEAD_BYTES: usize = 64;
+
+/// Tells repeated registrations apart from new ones: origin, boot, number.
+pub(super) type Request = (NodeId, u32, u64);
+
+/// What happens to a client's numbered command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict<'a> {
+    /// Execute, and tell the table with [`super::Sessions::executed`].
+    Execute,
+    /// Executed before; this was the reply.
+    Stored(&'a [u8]),
+    /// Executed before, reply forgotten.
+    Forgotten,
+    /// More sequences open than a session may have.
+    Full,
+    /// No such session ([session-4]).
+    Unknown,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ClientSession {
+    pub(super) request: Request,
+    pub(super) last_slot: u64,
+    /// Sequences below are executed, or the client said that it needs them no more.
+    pub(super) low: u64,
+    /// Executed at or above `low`; `None` when the reply was too much to keep.
+    pub(super) done: BTreeMap<u64, Option<Vec<u8>>>,
+}
+
+/// All clients' sessions.
+#[derive(Clone, Debug)]
+pub(super) struct ClientSessions {
+    /// Most sessions kept.
+    max: usize,
+    /// Most bytes of replies kept.
+    reply_bytes_max: usize,
+    table: BTreeMap<SessionId, ClientSession>,
+    by_request: BTreeMap<Request, SessionId>,
+    by_age: BTreeSet<(u64, SessionId)>,
+    reply_bytes: usize,
+}
+
+impl ClientSessions {
+    pub(super) fn new(max: usize, reply_bytes_max: usize) -> Self {
+        Self {
+            max,
+            reply_bytes_max,
+            table: BTreeMap::new(),
+            by_request: BTreeMap::new(),
+            by_age: BTreeSet::new(),
+            reply_bytes: 0,
+        }
+    }
+
+    pub(super) fn register(&mut self, slot: Slot, request: Request, changed: &mut BTreeSet<Key>) {
+        if self.by_request.contains_key(&request) {
+            return;
+        }
+        let id = SessionId {
+            slot: slot.0,
+            index: 0,
+        };
+        let session = ClientSession {
+            request,
+            last_slot: slot.0,
+            low: 1,
+            done: BTreeMap::new(),
+        };
+        self.adopt(id, session);
+        changed.insert(Key::Client(id));
+        self.make_room(id, changed);
+    }
+
+    /// The session that this registration began, while it lives.
+    pub(super) fn registered(&self, request: Request) -> Option<SessionId> {
+        self.by_request.get(&request).copied()
+    }
+
+    /// A client's numbered command was decided in `slot` ([session-2]).
+    pub(super) fn verdict(
+        &mut self,
+        slot: Slot,
+        at: Sequenced,
+        changed: &mut BTreeSet<Key>,
+    ) -> Verdict<'_> {
+        let Some(session) = self.table.get_mut(&at.session) else {
+            return Verdict::Unknown;
+        };
+        if session.last_slot != slot.0 {
+            self.by_age.remove(&(session.last_slot, at.session));
+            self.by_age.insert((slot.0, at.session));
+            session.last_slot = slot.0;
+            changed.insert(Key::Client(at.session));
+        }
+        // Nobody can have the reply of what is only now decided.
+        let acknowledged = at.acknowledged_below.min(at.sequence);
+        let needed = at.sequence.saturating_sub(OPEN_SEQUENCES_MAX - 1);
+        if !done_through(session, acknowledged.max(session.low), needed) {
+            return Verdict::Full;
+        }
+        self.raise_low(at.session, acknowledged.max(needed), changed);
+        let session = &self.table[&at.session];
+        if at.sequence < session.low {
+            return Verdict::Forgotten;
+        }
+        match session.done.get(&at.sequence) {
+            None => Verdict::Execute,
+            Some(None) => Verdict::Forgotten,
+            Some(Some(reply)) => Verdict::Stored(reply),
+        }
+    }
+
+    fn raise_low(&mut self, id: SessionId, low: u64, changed: &mut BTreeSet<Key>) {
+        let Some(session) = self.table.get_mut(&id) else {
+            return;
+        };
+        if low <= session.low {
+            return;
+        }
+        session.low = low;
+        changed.insert(Key::Client(id));
+        while let Some(first) = session.done.first_entry()
+            && *first.key() < low
+        {
+            changed.insert(Key::Reply(id, *first.key()));
+            self.reply_bytes -= charge(&first.remove());
+        }
+    }
+
+    /// The command that [`Self::verdict`] let through was executed, with this reply.
+    pub(super) fn executed(&mut self, at: Sequenced, reply: &[u8], changed: &mut BTreeSet<Key>) {
+        let Some(session) = self.table.get_mut(&at.session) else {
+            return;
+        };
+        let reply = Some(reply.to_vec());
+        self.reply_bytes += charge(&reply);
+        session.done.insert(at.sequence, reply);
+        changed.insert(Key::Reply(at.session, at.sequence));
+        self.make_room(at.session, changed);
+    }
+
+    /// [session-3] A full table loses the sessions with the oldest last slot; if the newest one
+    /// alone is too much, its oldest replies.
+    fn make_room(&mut self, newest: SessionId, changed: &mut BTreeSet<Key>) {
+        while self.table.len() > self.max || self.reply_bytes > self.reply_bytes_max {
+            let oldest = self
+                .by_age
+                .iter()
+                .map(|(_, id)| *id)
+                .find(|id| *id != newest);
+            match oldest {
+                Some(id) => self.remove(id, changed),
+                None => return self.forget_replies(newest, changed),
+            }
+        }
+    }
+
+    fn forget_replies(&mut self, id: SessionId, changed: &mut BTreeSet<Key>) {
+        let Some(session) = self.table.get_mut(&id) else {
+            return;
+        };
+        for (sequence, reply) in &mut session.done {
+            if self.reply_bytes <= self.reply_bytes_max {
+                return;
+            }
+            if reply.is_some() {
+                self.reply_bytes -= charge(reply) - charge(&None);
+                *reply = None;
+                changed.insert(Key::Reply(id, *sequence));
+            }
+        }
+    }
+
+    /// The session with this id ends, if it is one of these.
+    pub(super) fn remove(&mut self, id: SessionId, changed: &mut BTreeSet<Key>) {
+        let Some(session) = self.table.remove(&id) else {
+            return;
+        };
+        self.by_request.remove(&session.request);
+        self.by_age.remove(&(session.last_slot, id));
+        changed.insert(Key::Client(id));
+        for (sequence, reply) in &session.done {
+            self.reply_bytes -= charge(reply);
+            changed.insert(Key::Reply(id, *sequence));
+        }
+    }
+
+    /// A session as a persistent service kept it, without its replies.
+    pub(super) fn adopt(&mut self, id: SessionId, session: ClientSession) {
+        self.by_request.insert(session.request, id);
+        self.by_age.insert((session.last_slot, id));
+        self.table.insert(id, session);
+    }
+
+    /// A reply as a persistent service kept it, of a session that was adopted. `None`: unreadable.
+    pub(super) fn adopt_reply(&mut self, id: SessionId, sequence: u64, value: &[u8]) -> Option<()> {
+        let reply = decode_reply(value)?;
+        let session = self.table.get_mut(&id)?;
+        self.reply_bytes += charge(&reply);
+        session.done.insert(sequence, reply);
+        Some(())
+    }
+
+    pub(super) fn encoded(&self, id: SessionId) -> Option<Vec<u8>> {
+        self.table.get(&id).map(ClientSession::encode)
+    }
+
+    pub(super) fn encoded_reply(&self, id: SessionId, sequence: u64) -> Option<Vec<u8>> {
+        let reply = self.table.get(&id)?.done.get(&sequence)?;
+        Some(encode_reply(reply.as_deref()))
+    }
+
+    /// Sessions, then replies.
+    pub(super) fn keys(&self) -> impl Iterator<Item = Key> {
+        let clients = self.table.keys().map(|id| Key::Client(*id));
+        let replies = self.table.iter().flat_map(|(id, session)| {
+            session
+                .done
+                .keys()
+                .map(|sequence| Key::Reply(*id, *sequence))
+        });
+        clients.chain(replies)
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn reply_bytes(&self) -> usize {
+        self.reply_bytes
+    }
+}
+
+/// Whether every sequence in `low..to` is done.
+fn done_through(session: &ClientSession, low: u64, to: u64) -> bool {
+    let missing = to.saturating_sub(low);
+    missing <= OPEN_SEQUENCES_MAX && session.done.range(low..to.max(low)).count() as u64 == missing
+}
+
+fn charge(reply: &Option<Vec<u8>>) -> usize {
+    REPLY_OVERHEAD_BYTES + reply.as_ref().map_or(0, Vec::len)
+}

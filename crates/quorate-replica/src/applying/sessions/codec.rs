@@ -1,0 +1,155 @@
+//! Sessions as bytes: how a persistent service keeps the table, and how it is compared between nodes.
+
+use std::{collections::BTreeMap, fmt};
+
+use quorate_core::node_id::NodeId;
+
+use super::{clients::ClientSession, nodes::NodeSession};
+use crate::front::SessionId;
+
+/// Keys under which a persistent service keeps the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Key {
+    Node(NodeId),
+    Client(SessionId),
+    Reply(SessionId, u64),
+}
+
+/// Metadata of a service that this version does not understand, or that contradicts itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    pub(super) key: Vec<u8>,
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unreadable session metadata key={:02x?}", self.key)
+    }
+}
+
+impl std::error::Error for Unreadable {}
+
+impl Key {
+    /// Big-endian, so that keys sort as what they name.
+    pub(super) fn encode(self) -> Vec<u8> {
+        let mut key = Vec::with_capacity(21);
+        match self {
+            Self::Node(node) => {
+                key.push(b'n');
+                key.extend_from_slice(&node.0.to_be_bytes());
+            }
+            Self::Client(id) => {
+                key.push(b'c');
+                key.extend_from_slice(&id.slot.to_be_bytes());
+                key.extend_from_slice(&id.index.to_be_bytes());
+            }
+            Self::Reply(id, sequence) => {
+                key.push(b'r');
+                key.extend_from_slice(&id.slot.to_be_bytes());
+                key.extend_from_slice(&id.index.to_be_bytes());
+                key.extend_from_slice(&sequence.to_be_bytes());
+            }
+        }
+        key
+    }
+
+    pub(super) fn decode(key: &[u8]) -> Option<Self> {
+        let (kind, rest) = key.split_first()?;
+        let mut rest = Fields(rest);
+        let key = match kind {
+            b'n' => Self::Node(NodeId(rest.u32()?)),
+            b'c' => Self::Client(rest.session()?),
+            b'r' => Self::Reply(rest.session()?, rest.u64()?),
+            _ => return None,
+        };
+        rest.0.is_empty().then_some(key)
+    }
+}
+
+impl NodeSession {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut value = self.boot.to_be_bytes().to_vec();
+        for word in [self.slot, self.number, self.next, self.last_slot] {
+            value.extend_from_slice(&word.to_be_bytes());
+        }
+        value
+    }
+
+    pub(super) fn decode(value: &[u8]) -> Option<Self> {
+        let mut rest = Fields(value);
+        let boot = rest.u32()?;
+        let session = Self {
+            boot,
+            slot: rest.u64()?,
+            number: rest.u64()?,
+            next: rest.u64()?,
+            last_slot: rest.u64()?,
+        };
+        rest.0.is_empty().then_some(session)
+    }
+}
+
+impl ClientSession {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let (origin, boot, number) = self.request;
+        let mut value = origin.0.to_be_bytes().to_vec();
+        value.extend_from_slice(&boot.to_be_bytes());
+        for word in [number, self.last_slot, self.low] {
+            value.extend_from_slice(&word.to_be_bytes());
+        }
+        value
+    }
+
+    pub(super) fn decode(value: &[u8]) -> Option<Self> {
+        let mut rest = Fields(value);
+        let request = (NodeId(rest.u32()?), rest.u32()?, rest.u64()?);
+        let session = Self {
+            request,
+            last_slot: rest.u64()?,
+            low: rest.u64()?,
+            done: BTreeMap::new(),
+        };
+        rest.0.is_empty().then_some(session)
+    }
+}
+
+/// Takes big-endian fields off the front.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn u32(&mut self) -> Option<u32> {
+        let (word, rest) = self.0.split_first_chunk::<4>()?;
+        self.0 = rest;
+        Some(u32::from_be_bytes(*word))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        let (word, rest) = self.0.split_first_chunk::<8>()?;
+        self.0 = rest;
+        Some(u64::from_be_bytes(*word))
+    }
+
+    fn session(&mut self) -> Option<SessionId> {
+        Some(SessionId {
+            slot: self.u64()?,
+            index: self.u32()?,
+        })
+    }
+}
+
+/// A stored reply, or that it was too much to keep.
+pub(super) fn encode_reply(reply: Option<&[u8]>) -> Vec<u8> {
+    match reply {
+        None => vec![0],
+        Some(bytes) => [&[1], bytes].concat(),
+    }
+}
+
+/// The same back; `None` is unreadable.
+pub(super) fn decode_reply(value: &[u8]) -> Option<Option<Vec<u8>>> {
+    match value.split_first() {
+        Some((0, [])) => Some(None),
+        Some((1, bytes)) => Some(Some(bytes.to_vec())),
+        _ => None,
+    }
+}

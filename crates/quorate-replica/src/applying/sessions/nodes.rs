@@ -1,0 +1,151 @@
+//! Node sessions: each numbers the batches of one process start of one node.
+//!
+//! Batches execute in the order of their numbers or not at all, so what an origin accepted executes
+//! once, in the order in which it was accepted, whatever was repeated or overtaken on the way.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use quorate_core::{node_id::NodeId, slot::Slot, value::BatchName};
+
+use super::codec::Key;
+use crate::proposing::batch::Header;
+
+/// Whether a batch is executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// It is the next of its origin.
+    Now,
+    /// It was executed before.
+    Past,
+    /// An earlier one of its origin is missing; the origin sends both again.
+    Early,
+    /// Its session is unknown: it is never executed, in no slot ([session-4]).
+    Never,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct NodeSession {
+    pub(super) slot: u64,
+    pub(super) boot: u32,
+    pub(super) number: u64,
+    pub(super) next: u64,
+    pub(super) last_slot: u64,
+}
+
+/// One session per node: the newest.
+#[derive(Clone, Debug)]
+pub(super) struct NodeSessions {
+    /// Most sessions kept.
+    max: usize,
+    table: BTreeMap<NodeId, NodeSession>,
+}
+
+impl NodeSessions {
+    pub(super) fn new(max: usize) -> Self {
+        Self {
+            max,
+            table: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn register(
+        &mut self,
+        slot: Slot,
+        origin: NodeId,
+        boot: u32,
+        number: u64,
+        changed: &mut BTreeSet<Key>,
+    ) {
+        // A newer one fences the older: what an earlier start of this node left in flight is not
+        // executed any more. Its clients were told "unknown", or were gone with it.
+        if self
+            .table
+            .get(&origin)
+            .is_some_and(|held| (held.boot, held.number) >= (boot, number))
+        {
+            return;
+        }
+        let session = NodeSession {
+            slot: slot.0,
+            boot,
+            number,
+            next: 1,
+            last_slot: slot.0,
+        };
+        self.table.insert(origin, session);
+        changed.insert(Key::Node(origin));
+        if self.table.len() > self.max {
+            let oldest = self
+                .table
+                .iter()
+                .min_by_key(|(node, held)| (held.last_slot, **node));
+            if let Some((&node, _)) = oldest {
+                self.table.remove(&node);
+                changed.insert(Key::Node(node));
+            }
+        }
+    }
+
+    /// The session with this id ends, if it is one of these.
+    pub(super) fn expire(&mut self, slot: u64, changed: &mut BTreeSet<Key>) {
+        let node = self.table.iter().find(|(_, session)| session.slot == slot);
+        if let Some((&node, _)) = node {
+            self.table.remove(&node);
+            changed.insert(Key::Node(node));
+        }
+    }
+
+    /// A batch of this name was decided in `slot`: is it executed? If so it counts as executed
+    /// from here on.
+    pub(super) fn take_turn(
+        &mut self,
+        slot: Slot,
+        name: &BatchName,
+        header: Header,
+        changed: &mut BTreeSet<Key>,
+    ) -> Turn {
+        let turn = self.turn(name, header);
+        if turn == Turn::Now
+            && let Some(session) = self.table.get_mut(&name.origin)
+        {
+            session.next += 1;
+            session.last_slot = slot.0;
+            changed.insert(Key::Node(name.origin));
+        }
+        turn
+    }
+
+    /// What [`Self::take_turn`] would say.
+    pub(super) fn turn(&self, name: &BatchName, header: Header) -> Turn {
+        let Some(session) = self.table.get(&name.origin) else {
+            return Turn::Never;
+        };
+        if session.slot != header.session || session.boot != name.boot {
+            return Turn::Never;
+        }
+        match header.sequence.cmp(&session.next) {
+            std::cmp::Ordering::Less => Turn::Past,
+            std::cmp::Ordering::Equal => Turn::Now,
+            std::cmp::Ordering::Greater => Turn::Early,
+        }
+    }
+
+    /// The id of the session that this registration began, if it took effect.
+    pub(super) fn registered(&self, origin: NodeId, boot: u32, number: u64) -> Option<u64> {
+        let session = self.table.get(&origin)?;
+        (session.boot == boot && session.number == number).then_some(session.slot)
+    }
+
+    /// A session as a persistent service kept it.
+    pub(super) fn adopt(&mut self, node: NodeId, session: NodeSession) {
+        self.table.insert(node, session);
+    }
+
+    pub(super) fn encoded(&self, node: NodeId) -> Option<Vec<u8>> {
+        self.table.get(&node).map(NodeSession::encode)
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = Key> {
+        self.table.keys().map(|node| Key::Node(*node))
+    }
+}

@@ -1,0 +1,346 @@
+//! Nodes that are behind get what they lack: this one from its log and its peers, peers from this one.
+
+mod repair;
+mod serving;
+
+use std::collections::VecDeque;
+
+use quorate_core::{
+    input::Input,
+    message::Message,
+    node_id::NodeId,
+    slot::{Slot, SlotRange},
+    time::Time,
+    value::Value,
+};
+use quorate_disk::Disk;
+use quorate_log::Values;
+use quorate_wire::{Frame, Lane};
+
+use crate::{
+    applying::history::History,
+    catching_up::{repair::Repair, serving::Serving},
+    contents::{Bytes, Contents, payloads::Payload},
+    counters::Counters,
+    limits::Limits,
+    outbox::{Outbox, RETRY_MS},
+    peers::Peers,
+    protocol::Protocol,
+    storing::{
+        Storing,
+        reads::{Kind, Purpose},
+    },
+};
+
+/// What a message without bytes is charged for.
+const CHARGE_BYTES: usize = 64;
+
+/// What is missing here, and what others miss.
+pub(crate) struct CatchingUp {
+    /// Votes of an earlier process whose bytes are still to be read; nothing else until then.
+    unread_votes: VecDeque<SlotRange>,
+    repair: Repair,
+    serving: Serving,
+    /// A peer's buffer was full, or the budget was used up: go on then.
+    retry_at: Option<Time>,
+    /// Most bytes that peers are sent in one turn.
+    turn_bytes: usize,
+    /// Most questions of peers that wait.
+    questions_max: usize,
+}
+
+/// What came of an attempt to serve.
+enum Served {
+    /// That many bytes went out.
+    Sent(usize),
+    /// The peer's buffer is full.
+    NoRoom,
+    /// Not in memory.
+    NotHere,
+}
+
+impl CatchingUp {
+    /// The bytes of these votes are to be read back. A repair that nobody answered is asked for
+    /// again after `retry_ms`.
+    pub(crate) fn new(unread_votes: VecDeque<SlotRange>, retry_ms: u64, limits: &Limits) -> Self {
+        Self {
+            unread_votes,
+            repair: Repair::new(retry_ms),
+            serving: Serving::default(),
+            retry_at: None,
+            turn_bytes: limits.serve_bytes,
+            questions_max: limits.serve_requests,
+        }
+    }
+
+    /// A new turn: what waited for it goes on.
+    pub(crate) fn begin_turn(&mut self) {
+        self.retry_at = None;
+    }
+
+    /// When a peer is to be served again.
+    pub(crate) fn retry_at(&self) -> Option<Time> {
+        self.retry_at
+    }
+
+    /// When a question about what is lost is due.
+    pub(crate) fn repair_at(&self) -> Option<Time> {
+        self.repair.wake_at()
+    }
+
+    /// [value-3] Votes of before the restart that say: I have the bytes. So those are read back before
+    /// this node says anything.
+    pub(crate) fn unread_votes(&self) -> Option<SlotRange> {
+        self.unread_votes.front().copied()
+    }
+
+    /// How many slots of them there are.
+    pub(crate) fn unread_slots(&self) -> u64 {
+        self.unread_votes.iter().map(|votes| votes.len()).sum()
+    }
+
+    /// They cannot be read back: this node's votes are void, and nothing waits for them.
+    pub(crate) fn forget_votes(&mut self) {
+        self.unread_votes.clear();
+    }
+
+    /// Votes were read back.
+    pub(crate) fn on_votes_read(&mut self, values: Values, contents: &mut Contents) {
+        let Some(mut wanted) = self.unread_votes.pop_front() else {
+            return;
+        };
+        if let Some((range, ..)) = values.last() {
+            wanted.from = range.to;
+        }
+        if !wanted.is_empty() {
+            self.unread_votes.push_front(wanted);
+        }
+        for (range, value, bytes) in values {
+            contents.insert(&value, Payload::new(bytes));
+            contents.pin(range.from, &value);
+        }
+    }
+
+    /// The part of `range` that can be read from the log: nothing behind what is lost.
+    pub(crate) fn readable(&self, range: SlotRange) -> SlotRange {
+        let missing = self.repair.first().filter(|first| *first < range.to);
+        SlotRange::new(range.from, missing.unwrap_or(range.to))
+    }
+
+    /// [disk-8] What was decided in this process is fetched from peers; what was decided before, and
+    /// the core has not come to yet, is the core's to learn. A vote that is still open has its bytes
+    /// in memory; should this process end before it is decided, the next one has forgotten.
+    pub(crate) fn lose(
+        &mut self,
+        lost: &[SlotRange],
+        protocol: &mut Protocol,
+        counters: &mut Counters,
+    ) {
+        let decided = SlotRange::new(Slot::FIRST, protocol.node().decided_to());
+        for range in lost {
+            counters.slots_lost += range.len();
+            let known = range.intersect(decided);
+            if !known.is_empty() {
+                self.repair.lost(known);
+                protocol.later(Input::Missing(self.repair.first()));
+            }
+            if range.to > decided.to {
+                protocol.later(Input::Lost(*range));
+            }
+        }
+    }
+
+    /// Whether all of these slots were lost, and are looked for.
+    pub(crate) fn wants(&self, range: SlotRange) -> bool {
+        self.repair.wants(range)
+    }
+
+    /// The first slot that was lost, and how many questions for it nobody answered.
+    pub(crate) fn lost_value(&self) -> Option<(Slot, u32)> {
+        Some((self.repair.first()?, self.repair.fruitless()))
+    }
+
+    /// How many slots were lost.
+    pub(crate) fn missing_slots(&self) -> u64 {
+        self.repair.missing_slots()
+    }
+
+    /// What was lost in these slots is recorded again.
+    pub(crate) fn repaired(
+        &mut self,
+        range: SlotRange,
+        protocol: &mut Protocol,
+        counters: &mut Counters,
+    ) {
+        counters.slots_repaired += range.len();
+        self.repair.repaired(range);
+        protocol.later(Input::Missing(self.repair.first()));
+    }
+
+    /// Asks a peer for what was lost, if a question is due.
+    pub(crate) fn ask(&mut self, now: Time, peers: &Peers, out: &mut Outbox<'_>) {
+        if self.repair.wake_at().is_none_or(|at| at > now) {
+            return;
+        }
+        if let Some((to, range)) = self.repair.question(now, &peers.ids()) {
+            let message = Message::CatchupRequest { range };
+            let frame = Frame::Protocol {
+                message,
+                bytes: None,
+            };
+            out.send(to, Lane::Control, &frame);
+        }
+    }
+
+    /// A peer is behind: it needs these slots, all of them decided here.
+    pub(crate) fn start_serving(&mut self, to: NodeId, range: SlotRange) {
+        self.serving.start(to, range);
+    }
+
+    /// A peer looks for the bytes of a value that was proposed in this slot. They are sent at once,
+    /// or read back from the log for it.
+    pub(crate) fn on_question(
+        &mut self,
+        from: NodeId,
+        value: Value,
+        slot: Slot,
+        contents: &Contents,
+        out: &mut Outbox<'_>,
+    ) {
+        let bytes = match contents.bytes(&value) {
+            Bytes::None => None,
+            Bytes::Here(payload) => Some(&payload[..]),
+            Bytes::Missing => {
+                if !self
+                    .serving
+                    .want_payload(from, value, slot, self.questions_max)
+                {
+                    out.counters.frames_overload += 1;
+                }
+                return;
+            }
+        };
+        out.send(from, Lane::Bulk, &Frame::FetchReply { value, bytes });
+    }
+
+    /// This peer is gone: it will ask again.
+    pub(crate) fn stop_serving(&mut self, node: NodeId) {
+        self.serving.stop(node);
+    }
+
+    /// Begins to read the next bytes that a peer looks for. If they cannot be read now, it asks again.
+    pub(crate) fn read_for_peers<D: Disk>(&mut self, now: Time, storing: &mut Storing<D>) {
+        if storing.may_read(now, Kind::Payload)
+            && let Some((to, value, slot)) = self.serving.next_payload()
+        {
+            let purpose = Purpose::Payload(to, value, slot);
+            storing.read(now, purpose, SlotRange::one(slot));
+        }
+    }
+
+    /// Sends peers what they lack, each in turn, from memory; starts to read what is not there.
+    pub(crate) fn serve<D: Disk>(
+        &mut self,
+        now: Time,
+        peers: &Peers,
+        from: (&History, &Contents),
+        storing: &mut Storing<D>,
+        out: &mut Outbox<'_>,
+    ) {
+        let mut budget = self.turn_bytes;
+        let mut turns = peers.len();
+        while budget > 0 && turns > 0 {
+            let Some((to, range)) = self.serving.next_range() else {
+                return;
+            };
+            match self.serve_from_memory(to, range.from, from, out) {
+                Served::Sent(bytes) => budget = budget.saturating_sub(bytes),
+                Served::NoRoom => {
+                    self.retry_at = Some(now.plus_ms(RETRY_MS));
+                    turns -= 1;
+                }
+                Served::NotHere => {
+                    storing.read(now, Purpose::Serve(to), range);
+                    turns -= 1;
+                }
+            }
+        }
+        if budget == 0 && !self.serving.is_idle() {
+            self.retry_at = Some(now);
+        }
+    }
+
+    fn serve_from_memory(
+        &mut self,
+        to: NodeId,
+        slot: Slot,
+        (history, contents): (&History, &Contents),
+        out: &mut Outbox<'_>,
+    ) -> Served {
+        let Some((range, value)) = history.find(slot) else {
+            return Served::NotHere;
+        };
+        let bytes = match contents.bytes(&value) {
+            Bytes::None => None,
+            Bytes::Here(payload) => Some(&payload[..]),
+            Bytes::Missing => return Served::NotHere,
+        };
+        self.teach(to, SlotRange::new(slot, range.to), value, bytes, out)
+    }
+
+    /// Sends one decided value, as far as the peer is to be sent it.
+    fn teach(
+        &mut self,
+        to: NodeId,
+        range: SlotRange,
+        value: Value,
+        bytes: Option<&[u8]>,
+        out: &mut Outbox<'_>,
+    ) -> Served {
+        let Some(wanted) = self.serving.range(to) else {
+            return Served::NoRoom;
+        };
+        let range = range.intersect(wanted);
+        if range.is_empty() || range.from != wanted.from {
+            return Served::NoRoom;
+        }
+        let message = Message::Learn { range, value };
+        if !out.send(to, Lane::Bulk, &Frame::Protocol { message, bytes }) {
+            return Served::NoRoom;
+        }
+        out.counters.slots_served += range.len();
+        self.serving.sent(to, range.to);
+        let bytes = bytes.map_or(CHARGE_BYTES, <[u8]>::len);
+        Served::Sent(bytes.max(CHARGE_BYTES))
+    }
+
+    /// What a peer lacks was read from the log. `false`: it has no room for it, and reading on would be
+    /// thrown away.
+    pub(crate) fn on_read_to_serve(
+        &mut self,
+        to: NodeId,
+        values: Values,
+        out: &mut Outbox<'_>,
+    ) -> bool {
+        if values.is_empty() {
+            // Not on disk yet, or damaged: the peer asks again, here or elsewhere.
+            self.serving.stop(to);
+        }
+        for (range, value, bytes) in values {
+            let bytes = value.has_bytes().then_some(bytes.as_slice());
+            match self.teach(to, range, value, bytes, out) {
+                Served::Sent(_) => {}
+                Served::NoRoom | Served::NotHere => return false,
+            }
+        }
+        true
+    }
+}
+
+/// The bytes that a peer looks for were read from the log, or were not there.
+pub(crate) fn answer(to: NodeId, wanted: Value, values: &Values, out: &mut Outbox<'_>) {
+    let found = values.iter().find(|(_, value, _)| *value == wanted);
+    let bytes = found.map(|(_, _, bytes)| bytes.as_slice());
+    let value = wanted;
+    out.send(to, Lane::Bulk, &Frame::FetchReply { value, bytes });
+}

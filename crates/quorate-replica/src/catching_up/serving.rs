@@ -1,0 +1,112 @@
+//! Peers that are behind, and what they are still to be sent: one range each, within a budget.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use quorate_core::{
+    node_id::NodeId,
+    slot::{Slot, SlotRange},
+    value::Value,
+};
+
+/// Who waits for what.
+#[derive(Debug, Default)]
+pub(crate) struct Serving {
+    /// Slots that each peer is still to be sent. The newest request of a peer replaces its older
+    /// one: it knows best where it stands.
+    ranges: BTreeMap<NodeId, SlotRange>,
+    /// Payloads that peers look for and that are not in memory.
+    payloads: VecDeque<(NodeId, Value, Slot)>,
+    /// Who was served last; the next in order is next.
+    last: NodeId,
+}
+
+impl Serving {
+    /// A peer needs these slots, all of them decided here.
+    pub(crate) fn start(&mut self, to: NodeId, range: SlotRange) {
+        if !range.is_empty() {
+            self.ranges.insert(to, range);
+        }
+    }
+
+    /// A peer looks for a payload that was proposed in this slot; `false` if there is no room.
+    pub(crate) fn want_payload(
+        &mut self,
+        to: NodeId,
+        value: Value,
+        slot: Slot,
+        max: usize,
+    ) -> bool {
+        if self.payloads.contains(&(to, value, slot)) {
+            return true;
+        }
+        let room = self.payloads.len() < max;
+        if room {
+            self.payloads.push_back((to, value, slot));
+        }
+        room
+    }
+
+    /// Takes the next payload request.
+    pub(crate) fn next_payload(&mut self) -> Option<(NodeId, Value, Slot)> {
+        self.payloads.pop_front()
+    }
+
+    /// Whose turn it is, and from where.
+    pub(crate) fn next_range(&mut self) -> Option<(NodeId, SlotRange)> {
+        let behind = self
+            .ranges
+            .range(NodeId(self.last.0.saturating_add(1))..)
+            .next();
+        let (to, range) = behind.or_else(|| self.ranges.iter().next())?;
+        self.last = *to;
+        Some((*to, *range))
+    }
+
+    /// What a peer is still to be sent.
+    pub(crate) fn range(&self, to: NodeId) -> Option<SlotRange> {
+        self.ranges.get(&to).copied()
+    }
+
+    /// A peer was sent the slots below.
+    pub(crate) fn sent(&mut self, node: NodeId, to: Slot) {
+        if let Some(range) = self.ranges.get_mut(&node) {
+            range.from = range.from.max(to);
+            if range.is_empty() {
+                self.ranges.remove(&node);
+            }
+        }
+    }
+
+    /// A peer is gone, or cannot be helped; it will ask again.
+    pub(crate) fn stop(&mut self, node: NodeId) {
+        self.ranges.remove(&node);
+        self.payloads.retain(|(to, ..)| *to != node);
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.ranges.is_empty() && self.payloads.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slots(from: u64, to: u64) -> SlotRange {
+        SlotRange::new(Slot(from), Slot(to))
+    }
+
+    #[test]
+    fn peers_take_turns() {
+        let mut serving = Serving::default();
+        serving.start(NodeId(3), slots(1, 9));
+        serving.start(NodeId(1), slots(2, 9));
+        assert_eq!(serving.next_range(), Some((NodeId(1), slots(2, 9))));
+        serving.sent(NodeId(1), Slot(5));
+        assert_eq!(serving.next_range(), Some((NodeId(3), slots(1, 9))));
+        assert_eq!(serving.next_range(), Some((NodeId(1), slots(5, 9))));
+        serving.sent(NodeId(1), Slot(9));
+        serving.stop(NodeId(3));
+        assert!(serving.is_idle());
+    }
+}

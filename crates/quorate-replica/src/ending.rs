@@ -1,0 +1,131 @@
+//! The end of a replica: finish what was accepted, hand over, write everything down ([volatile-4]).
+
+use quorate_core::{effect::Refusal, input::Input, node_id::NodeId, time::Time};
+use quorate_disk::Disk;
+
+use crate::{protocol::Protocol, storing::Storing};
+
+/// How far the end has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    /// Not asked for.
+    Running,
+    /// Takes nothing new; what was accepted ends, by then at the latest.
+    Finishing(Time),
+    /// Hands leadership to somebody, by then at the latest.
+    HandingOver(Time),
+    /// Says nothing any more; the last records are on their way to the disk.
+    Writing,
+    /// All is written.
+    Done,
+}
+
+/// A clean stop, and transfers of leadership: one is part of the other.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    stop: Stop,
+    /// How the last transfer ended, until it is asked for.
+    transfer_ended: Option<Result<NodeId, Refusal>>,
+    /// How long accepted requests may take to end.
+    finish_ms: u64,
+    /// How long a transfer may take.
+    hand_over_ms: u64,
+}
+
+impl Ending {
+    pub(crate) fn new(finish_ms: u64, hand_over_ms: u64) -> Self {
+        Self {
+            stop: Stop::Running,
+            transfer_ended: None,
+            finish_ms,
+            hand_over_ms,
+        }
+    }
+
+    /// Begins a clean stop, unless it has begun.
+    pub(crate) fn begin(&mut self, now: Time) {
+        if self.stop == Stop::Running {
+            self.stop = Stop::Finishing(now.plus_ms(self.finish_ms));
+        }
+    }
+
+    /// Whether nothing new is taken.
+    pub(crate) fn is_requested(&self) -> bool {
+        self.stop != Stop::Running
+    }
+
+    /// [volatile-4] Whether nothing may be said: no promise and no vote may follow the last record.
+    pub(crate) fn is_silent(&self) -> bool {
+        matches!(self.stop, Stop::Writing | Stop::Done)
+    }
+
+    /// Whether only the last records are waited for.
+    pub(crate) fn is_writing(&self) -> bool {
+        self.stop == Stop::Writing
+    }
+
+    /// Whether all is written.
+    pub(crate) fn is_done(&self) -> bool {
+        self.stop == Stop::Done
+    }
+
+    /// Asks the core to hand leadership to this node, or to the most advanced follower ([live-4]).
+    pub(crate) fn transfer(&mut self, to: Option<NodeId>, protocol: &mut Protocol) {
+        self.transfer_ended = None;
+        protocol.later(Input::Transfer { to });
+    }
+
+    /// A transfer ended like this.
+    pub(crate) fn on_transfer_ended(&mut self, result: Result<NodeId, Refusal>) {
+        self.transfer_ended = Some(result);
+    }
+
+    /// How a transfer ended, once.
+    pub(crate) fn take_transfer_result(&mut self) -> Option<Result<NodeId, Refusal>> {
+        self.transfer_ended.take()
+    }
+
+    /// Goes on with a stop. `idle`: all requests have ended; `alone`: there is no node to hand over to.
+    /// `true`: requests that are still open are to be ended now.
+    pub(crate) fn advance<D: Disk>(
+        &mut self,
+        now: Time,
+        idle: impl FnOnce() -> bool,
+        alone: bool,
+        protocol: &mut Protocol,
+        storing: &mut Storing<D>,
+    ) -> bool {
+        match self.stop {
+            Stop::Finishing(deadline) if idle() || now >= deadline => {
+                if protocol.leads() && !alone {
+                    // A courtesy: without it the others wait for an election time-out.
+                    self.transfer(None, protocol);
+                    self.stop = Stop::HandingOver(now.plus_ms(self.hand_over_ms));
+                } else {
+                    self.write_all(protocol, storing);
+                }
+                return true;
+            }
+            Stop::HandingOver(deadline) if self.transfer_ended.is_some() || now >= deadline => {
+                self.write_all(protocol, storing);
+            }
+            Stop::Writing if storing.all_written() => self.stop = Stop::Done,
+            _ => {}
+        }
+        false
+    }
+
+    fn write_all<D: Disk>(&mut self, protocol: &mut Protocol, storing: &mut Storing<D>) {
+        self.stop = Stop::Writing;
+        protocol.clear_inputs();
+        storing.close(protocol.node().hard_state());
+    }
+
+    /// When the stop goes on at the latest, whatever else happens.
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        match self.stop {
+            Stop::Finishing(at) | Stop::HandingOver(at) => Some(at),
+            Stop::Running | Stop::Writing | Stop::Done => None,
+        }
+    }
+}

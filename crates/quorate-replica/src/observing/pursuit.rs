@@ -1,0 +1,315 @@
+//! How far this node is behind, what it does about it, and how fast: for status and events.
+//!
+//! Every node is a few slots behind all the time; only what lasts is worth a word.
+
+use quorate_core::{slot::Slot, time::Time};
+
+use crate::{
+    observing::{
+        events::{Event, Events},
+        pace::Pace,
+    },
+    status::{Activity, Progress},
+};
+
+/// What lasts for so long is told of; damage at once.
+const TELL_AFTER_MS: u64 = 1_000;
+/// What lasts longer is told of again, so often.
+const TELL_EVERY_MS: u64 = 10_000;
+/// The rate is that of the last two seconds.
+const PACE: (u64, usize) = (250, 8);
+
+/// Where a node stands, at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Standing {
+    /// Slots whose bytes are still to be read back before anything is said.
+    pub(crate) unread: u64,
+    /// Slots that are to be fetched from peers because the log has lost them.
+    pub(crate) missing: u64,
+    /// Every slot below is applied.
+    pub(crate) applied_to: Slot,
+    /// Slots below are known to be decided, here or elsewhere.
+    pub(crate) known_to: Slot,
+    /// Whether a leader is known: without one, nobody says what else is decided.
+    pub(crate) led: bool,
+}
+
+/// Follows a node from its start.
+#[derive(Debug)]
+pub(crate) struct Pursuit {
+    /// Slots below were decided before this process started.
+    replay_to: Slot,
+    unread: u64,
+    missing: u64,
+    /// What is being done, and since when.
+    doing: Option<Doing>,
+    /// When it was last seen level, or started.
+    level_at: Time,
+    /// Whether that was told.
+    level_told: bool,
+    pace: Pace,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Doing {
+    activity: Activity,
+    from: u64,
+    to: u64,
+    began: Time,
+    /// When it was last told of, if it was.
+    told: Option<Time>,
+}
+
+impl Pursuit {
+    /// A node that starts: its log has decided everything below `replay_to`.
+    pub(crate) fn new(now: Time, replay_to: Slot, unread: u64, missing: u64) -> Self {
+        Self {
+            replay_to,
+            unread,
+            missing,
+            doing: None,
+            level_at: now,
+            level_told: false,
+            pace: Pace::new(PACE.0, PACE.1),
+        }
+    }
+
+    /// What comes first: nothing is said before the votes are read; what is lost is in the way of
+    /// what lies behind it; and the log of this node is nearer than its peers.
+    fn activity(&self, standing: &Standing) -> Option<Activity> {
+        let behind = standing.applied_to < standing.known_to;
+        match () {
+            () if standing.unread > 0 => Some(Activity::ReadingVotes),
+            () if standing.missing > 0 => Some(Activity::Repairing),
+            () if standing.applied_to < self.replay_to => Some(Activity::Replaying),
+            () if behind => Some(Activity::CatchingUp),
+            () => None,
+        }
+    }
+
+    /// How far an activity is, and where it ends.
+    fn position(&self, activity: Activity, standing: &Standing) -> (u64, u64) {
+        match activity {
+            Activity::ReadingVotes => (self.unread.saturating_sub(standing.unread), self.unread),
+            Activity::Repairing => (self.missing.saturating_sub(standing.missing), self.missing),
+            Activity::Replaying => (standing.applied_to.0, self.replay_to.0),
+            Activity::CatchingUp => (standing.applied_to.0, standing.known_to.0),
+        }
+    }
+
+    /// Looks at where the node stands now, and tells what is worth it.
+    pub(crate) fn observe(&mut self, now: Time, standing: &Standing, events: &mut Events) {
+        self.missing = self.missing.max(standing.missing);
+        let activity = self.activity(standing);
+        if self.doing.map(|doing| doing.activity) != activity {
+            self.end(now, standing, events);
+            self.doing = activity.map(|activity| {
+                let (from, to) = self.position(activity, standing);
+                Doing {
+                    activity,
+                    from,
+                    to,
+                    began: now,
+                    told: None,
+                }
+            });
+            self.pace.restart();
+        }
+        match &mut self.doing {
+            None => self.level(now, standing, events),
+            Some(doing) => {
+                let activity = doing.activity;
+                let told = doing.told;
+                let due = match told {
+                    None if activity == Activity::Repairing => doing.began,
+                    None => doing.began.plus_ms(TELL_AFTER_MS),
+                    Some(at) => at.plus_ms(TELL_EVERY_MS),
+                };
+                if now >= due {
+                    doing.told = Some(now);
+                }
+                let (at, to) = self.position(activity, standing);
+                if let Some(doing) = &mut self.doing {
+                    doing.to = to;
+                }
+                self.pace.note(now, at);
+                if now >= due
+                    && let Some(progress) = self.progress(now, standing)
+                {
+                    events.push(match told {
+                        None => Event::Behind(progress),
+                        Some(_) => Event::StillBehind(progress),
+                    });
+                }
+            }
+        }
+    }
+
+    /// What was being done is over, or gives way to something else.
+    fn end(&mut self, now: Time, standing: &Standing, events: &mut Events) {
+        let Some(doing) = self.doing.take() else {
+            return;
+        };
+        if doing.told.is_none() {
+            return;
+        }
+        // "Level" says the same of who has caught up; of who has not, there is nothing to say yet.
+        if doing.activity == Activity::CatchingUp {
+            self.level_told = false;
+            return;
+        }
+        let (at, _) = self.position(doing.activity, standing);
+        events.push(Event::Done {
+            activity: doing.activity,
+            slots: at.min(doing.to).saturating_sub(doing.from),
+            ms: now.since_us(doing.began) / 1000,
+        });
+    }
+
+    fn level(&mut self, now: Time, standing: &Standing, events: &mut Events) {
+        if !standing.led {
+            return;
+        }
+        if !self.level_told {
+            self.level_told = true;
+            events.push(Event::Level {
+                at: standing.applied_to,
+                ms: now.since_us(self.level_at) / 1000,
+            });
+        }
+        self.level_at = now;
+    }
+
+    /// What is being done, and how far it is.
+    pub(crate) fn progress(&self, now: Time, standing: &Standing) -> Option<Progress> {
+        let doing = self.doing?;
+        // Since it was last looked at it may be over.
+        if self.activity(standing) != Some(doing.activity) {
+            return None;
+        }
+        let (at, to) = self.position(doing.activity, standing);
+        let ms = now.since_us(doing.began) / 1000;
+        let starting = !self.level_told;
+        (starting || ms >= TELL_AFTER_MS).then_some(Progress {
+            activity: doing.activity,
+            from: doing.from,
+            at,
+            to,
+            per_second: self.pace.per_second(now, at),
+            ms,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at_ms(ms: u64) -> Time {
+        Time(0).plus_ms(ms)
+    }
+
+    fn standing(applied_to: u64, known_to: u64) -> Standing {
+        Standing {
+            unread: 0,
+            missing: 0,
+            applied_to: Slot(applied_to),
+            known_to: Slot(known_to),
+            led: true,
+        }
+    }
+
+    fn told(events: &mut Events) -> Vec<String> {
+        let mut list = Vec::new();
+        while let Some(event) = events.next() {
+            list.push(match event {
+                Event::Behind(at) => format!("{:?} {} of {}", at.activity, at.at, at.to),
+                Event::StillBehind(at) => {
+                    format!("still {:?} {} at {:?}/s", at.activity, at.at, at.per_second)
+                }
+                Event::Done {
+                    activity,
+                    slots,
+                    ms,
+                } => format!("done {activity:?}, {slots} slots in {ms} ms"),
+                Event::Level { at, ms } => format!("level at {at} after {ms} ms"),
+                other => format!("{other:?}"),
+            });
+        }
+        list
+    }
+
+    #[test]
+    fn a_start_is_level_once_a_leader_says_so() {
+        let (mut pursuit, mut events) = (Pursuit::new(at_ms(0), Slot(9), 0, 0), Events::default());
+        let unled = Standing {
+            led: false,
+            ..standing(9, 9)
+        };
+        pursuit.observe(at_ms(50), &unled, &mut events);
+        assert_eq!(told(&mut events), [""; 0]);
+        pursuit.observe(at_ms(200), &standing(9, 9), &mut events);
+        pursuit.observe(at_ms(250), &standing(10, 10), &mut events);
+        assert_eq!(told(&mut events), ["level at 9 after 200 ms"]);
+    }
+
+    #[test]
+    fn what_lasts_is_told_of_from_its_beginning_to_its_end() {
+        let mut events = Events::default();
+        let mut pursuit = Pursuit::new(at_ms(0), Slot(3000), 0, 0);
+        for ms in (0..3000).step_by(50) {
+            pursuit.observe(at_ms(ms), &standing(ms, 3000), &mut events);
+        }
+        for ms in (3000..25_000).step_by(50) {
+            pursuit.observe(at_ms(ms), &standing(ms, 25_000), &mut events);
+        }
+        pursuit.observe(at_ms(25_000), &standing(25_000, 25_000), &mut events);
+        let expected = [
+            "Replaying 1000 of 3000",
+            "done Replaying, 3000 slots in 3000 ms",
+            "CatchingUp 4000 of 25000",
+            "still CatchingUp 14000 at Some(1000)/s",
+            "still CatchingUp 24000 at Some(1000)/s",
+            "level at 25000 after 25000 ms",
+        ];
+        assert_eq!(told(&mut events), expected);
+    }
+
+    /// Every node is behind for moments; of a start, status tells even those.
+    #[test]
+    fn what_does_not_last_is_not_told_of() {
+        let mut events = Events::default();
+        let mut pursuit = Pursuit::new(at_ms(0), Slot(1), 0, 0);
+        pursuit.observe(at_ms(0), &standing(1, 50), &mut events);
+        assert!(pursuit.progress(at_ms(0), &standing(1, 50)).is_some());
+        for ms in (50..20_000).step_by(100) {
+            pursuit.observe(at_ms(ms), &standing(ms, ms), &mut events);
+            let behind = standing(ms, ms + 9);
+            pursuit.observe(at_ms(ms + 50), &behind, &mut events);
+            assert_eq!(pursuit.progress(at_ms(ms + 50), &behind), None);
+        }
+        assert_eq!(told(&mut events), ["level at 50 after 50 ms"]);
+    }
+
+    /// [disk-8] What is lost is in the way of everything else.
+    #[test]
+    fn repair_comes_before_replay_and_says_when_it_is_over() {
+        let mut events = Events::default();
+        let mut pursuit = Pursuit::new(at_ms(0), Slot(100), 0, 20);
+        let damaged = |missing| Standing {
+            missing,
+            ..standing(40, 100)
+        };
+        pursuit.observe(at_ms(0), &damaged(20), &mut events);
+        pursuit.observe(at_ms(1000), &damaged(15), &mut events);
+        let progress = pursuit.progress(at_ms(1000), &damaged(15)).unwrap();
+        assert_eq!((progress.at, progress.to, progress.ms), (5, 20, 1000));
+        pursuit.observe(at_ms(1500), &damaged(0), &mut events);
+        assert_eq!(
+            told(&mut events),
+            ["Repairing 0 of 20", "done Repairing, 20 slots in 1500 ms"]
+        );
+        let progress = pursuit.progress(at_ms(1500), &damaged(0)).unwrap();
+        assert_eq!(progress.activity, Activity::Replaying);
+    }
+}

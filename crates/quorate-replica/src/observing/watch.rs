@@ -1,0 +1,209 @@
+//! Looks at this replica now and then, and tells what an operator should hear of.
+
+use quorate_core::time::Time;
+use quorate_disk::DiskError;
+
+use crate::{
+    observing::{
+        events::{Event, Events},
+        pace::Pace,
+        pursuit::{Pursuit, Standing},
+    },
+    status::Progress,
+};
+
+/// Between two looks.
+const LOOK_EVERY_MS: u64 = 50;
+/// A write of the log that takes longer is slow, which is told, and no death ([live-3]): most disks
+/// need a hundredth of that.
+const SLOW_WRITE_MS: u64 = 200;
+/// A write that has not ended after this long is told of before it ends, and again after twice as
+/// long.
+const HANGING_WRITE_MS: u64 = 2_000;
+/// Without a leader for so long; then after ten seconds, and then each minute.
+const NO_LEADER_MS: u64 = 1_000;
+const NO_LEADER_SECOND_MS: u64 = 10_000;
+const NO_LEADER_EVERY_MS: u64 = 60_000;
+/// The log's growth is that of the last minute.
+const GROWTH: (u64, usize) = (1_000, 60);
+
+/// What there is to see of a replica at one moment.
+#[derive(Debug)]
+pub(crate) struct Sight<'a> {
+    /// How far it is behind.
+    pub(crate) standing: Standing,
+    /// Whether it is stopping.
+    pub(crate) stops: bool,
+    /// When the oldest write of the log under way began.
+    pub(crate) oldest_write: Option<Time>,
+    /// Bytes that the log has written so far.
+    pub(crate) written_bytes: u64,
+    /// Why a segment for the log cannot be made, if one cannot.
+    pub(crate) segment_failure: Option<&'a DiskError>,
+    /// Members that it can talk to, itself included, and all members.
+    pub(crate) reachable: (usize, usize),
+}
+
+/// What was seen at the last look, and told.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    next: Time,
+    pursuit: Pursuit,
+    growth: Pace,
+    /// A leader was known then, or the node started.
+    led_at: Time,
+    /// When its absence is told of next.
+    unled_due_ms: u64,
+    /// Since when segments cannot be made.
+    segments_fail_since: Option<Time>,
+    hang_due_ms: u64,
+}
+
+impl Watch {
+    pub(crate) fn new(now: Time, pursuit: Pursuit) -> Self {
+        Self {
+            next: now,
+            pursuit,
+            growth: Pace::new(GROWTH.0, GROWTH.1),
+            led_at: now,
+            unled_due_ms: NO_LEADER_MS,
+            segments_fail_since: None,
+            hang_due_ms: HANGING_WRITE_MS,
+        }
+    }
+
+    /// A write of the log ended.
+    pub(crate) fn on_written(&mut self, took_us: u64, bytes: usize, events: &mut Events) {
+        self.hang_due_ms = HANGING_WRITE_MS;
+        let ms = took_us / 1000;
+        if ms >= SLOW_WRITE_MS {
+            events.push(Event::SlowWrite { ms, bytes });
+        }
+    }
+
+    /// Whether it is time for a look; the next is later.
+    pub(crate) fn take_due(&mut self, now: Time) -> bool {
+        let due = now >= self.next;
+        if due {
+            self.next = now.plus_ms(LOOK_EVERY_MS);
+        }
+        due
+    }
+
+    /// Looks, and tells what is worth it.
+    pub(crate) fn look(&mut self, now: Time, sight: &Sight<'_>, events: &mut Events) {
+        let unled_ms = self.look_at_leader(now, sight.standing.led || sight.stops);
+        self.growth.note(now, sight.written_bytes);
+        if !sight.stops {
+            self.pursuit.observe(now, &sight.standing, events);
+        }
+        self.look_at_writes(now, sight.oldest_write, events);
+        self.look_at_segments(now, sight.segment_failure, events);
+        if let Some(for_ms) = unled_ms {
+            let (connected, members) = sight.reachable;
+            events.push(Event::NoLeader {
+                for_ms,
+                connected,
+                members,
+            });
+        }
+    }
+
+    fn look_at_segments(&mut self, now: Time, failure: Option<&DiskError>, events: &mut Events) {
+        match (failure, self.segments_fail_since) {
+            (Some(failure), None) => {
+                self.segments_fail_since = Some(now);
+                events.push(Event::NoSegment {
+                    waits: failure.lack.is_some(),
+                    why: failure.to_string(),
+                });
+            }
+            (None, Some(since)) => {
+                self.segments_fail_since = None;
+                let ms = now.since_us(since) / 1000;
+                events.push(Event::SegmentsAgain { ms });
+            }
+            _ => {}
+        }
+    }
+
+    /// What keeps this node from being level with the others, if it is not.
+    pub(crate) fn progress(&self, now: Time, standing: &Standing) -> Option<Progress> {
+        self.pursuit.progress(now, standing)
+    }
+
+    /// How fast the log grows, in bytes per second.
+    pub(crate) fn growth(&self, now: Time, written_bytes: u64) -> Option<u64> {
+        self.growth.per_second(now, written_bytes)
+    }
+
+    fn look_at_leader(&mut self, now: Time, led: bool) -> Option<u64> {
+        if led {
+            (self.led_at, self.unled_due_ms) = (now, NO_LEADER_MS);
+            return None;
+        }
+        let for_ms = now.since_us(self.led_at) / 1000;
+        if for_ms < self.unled_due_ms {
+            return None;
+        }
+        self.unled_due_ms = match for_ms {
+            ..NO_LEADER_SECOND_MS => NO_LEADER_SECOND_MS,
+            _ => for_ms + NO_LEADER_EVERY_MS,
+        };
+        Some(for_ms)
+    }
+
+    fn look_at_writes(&mut self, now: Time, oldest: Option<Time>, events: &mut Events) {
+        let ms = oldest.map_or(0, |began| now.since_us(began) / 1000);
+        if ms >= self.hang_due_ms {
+            self.hang_due_ms = ms * 2;
+            events.push(Event::WriteHangs { ms });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_core::slot::Slot;
+
+    fn at_ms(ms: u64) -> Time {
+        Time(0).plus_ms(ms)
+    }
+
+    fn watch() -> Watch {
+        Watch::new(at_ms(0), Pursuit::new(at_ms(0), Slot(1), 0, 0))
+    }
+
+    #[test]
+    fn that_nobody_leads_is_told_of_less_and_less_often() {
+        let mut watch = watch();
+        let mut told = Vec::new();
+        for ms in (0..200_000).step_by(50) {
+            told.extend(watch.look_at_leader(at_ms(ms), ms < 500));
+        }
+        // The last leader was seen at 450 ms.
+        assert_eq!(told, [1_000, 10_000, 70_000, 130_000, 190_000]);
+    }
+
+    #[test]
+    fn a_write_that_hangs_is_told_of_before_it_ends() {
+        let (mut watch, mut events) = (watch(), Events::default());
+        for ms in (0..10_000).step_by(50) {
+            watch.look_at_writes(at_ms(ms), Some(at_ms(0)), &mut events);
+        }
+        watch.on_written(10_000_000, 4096, &mut events);
+        watch.on_written(199_000, 4096, &mut events);
+        let told: Vec<_> = std::iter::from_fn(|| events.next()).collect();
+        let expected = [
+            Event::WriteHangs { ms: 2000 },
+            Event::WriteHangs { ms: 4000 },
+            Event::WriteHangs { ms: 8000 },
+            Event::SlowWrite {
+                ms: 10_000,
+                bytes: 4096,
+            },
+        ];
+        assert_eq!(told, expected);
+    }
+}

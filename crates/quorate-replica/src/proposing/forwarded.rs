@@ -1,0 +1,142 @@
+//! What this leader was asked to propose, and what it has proposed already: nothing twice.
+
+use std::collections::{HashSet, VecDeque};
+
+use quorate_core::{ballot::Ballot, value::Value};
+
+use crate::{contents::payloads::Payload, limits::COMMAND_OVERHEAD_BYTES};
+
+/// The leader's queue. Empty unless leading.
+#[derive(Debug, Default)]
+pub(crate) struct Forwarded {
+    queue: VecDeque<(Value, Option<Payload>)>,
+    bytes: usize,
+    /// Voted for in this ballot of this node, and not decided yet. Only looked up. True of one
+    /// ballot alone: in the next one, of this node too, a value may lose its slot to another.
+    in_flight: HashSet<Value>,
+    ballot: Ballot,
+}
+
+impl Forwarded {
+    /// Whether asking again changes nothing.
+    pub(crate) fn knows(&self, value: &Value) -> bool {
+        self.in_flight.contains(value) || self.queue.iter().any(|(queued, _)| queued == value)
+    }
+
+    /// Takes a value that cannot be proposed at once; `false` if there is no room.
+    pub(crate) fn push(
+        &mut self,
+        value: Value,
+        payload: Option<Payload>,
+        bytes_max: usize,
+    ) -> bool {
+        let charge = charge(payload.as_ref());
+        let room = self.bytes + charge <= bytes_max;
+        if room {
+            self.bytes += charge;
+            self.queue.push_back((value, payload));
+        }
+        room
+    }
+
+    /// Bytes of the next one.
+    pub(crate) fn next_bytes(&self) -> Option<usize> {
+        self.queue
+            .front()
+            .map(|(_, payload)| payload.as_deref().map_or(0, <[u8]>::len))
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<(Value, Option<Payload>)> {
+        let (value, payload) = self.queue.pop_front()?;
+        self.bytes -= charge(payload.as_ref());
+        Some((value, payload))
+    }
+
+    /// This node voted for the value in a ballot of its own.
+    pub(crate) fn proposed(&mut self, ballot: Ballot, value: Value) {
+        self.enter(ballot);
+        if matches!(value, Value::Batch(_) | Value::RegisterSession { .. }) {
+            self.in_flight.insert(value);
+        }
+    }
+
+    fn enter(&mut self, ballot: Ballot) {
+        if ballot != self.ballot {
+            self.ballot = ballot;
+            self.in_flight.clear();
+        }
+    }
+
+    /// Decided: if it is asked for again, the session table knows it.
+    pub(crate) fn decided(&mut self, value: &Value) {
+        self.in_flight.remove(value);
+    }
+
+    /// Somebody leads in this ballot now, or nobody does: nothing is owed from before, origins repeat.
+    /// In flight is what was proposed in this very ballot.
+    pub(crate) fn restart(&mut self, leader: Option<Ballot>) {
+        self.enter(leader.unwrap_or_default());
+        self.queue.clear();
+        self.bytes = 0;
+    }
+}
+
+fn charge(payload: Option<&Payload>) -> usize {
+    COMMAND_OVERHEAD_BYTES + payload.map_or(0, |payload| payload.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_core::{ballot::Era, node_id::NodeId};
+
+    use super::*;
+
+    #[test]
+    fn queue_is_bounded_and_knows_what_it_holds() {
+        let mut forwarded = Forwarded::default();
+        let value = |session| Value::ExpireSession { session };
+        let taken = (0..100)
+            .filter(|at| forwarded.push(value(*at), None, 640))
+            .count();
+        assert_eq!(taken, 640 / COMMAND_OVERHEAD_BYTES);
+        assert!(forwarded.knows(&value(3)));
+        assert_eq!(forwarded.pop().map(|(value, _)| value), Some(value(0)));
+        assert!(!forwarded.knows(&value(0)));
+        let batch = Value::Batch(quorate_core::value::BatchName::default());
+        forwarded.proposed(ballot(1), batch);
+        assert!(forwarded.knows(&batch));
+        forwarded.decided(&batch);
+        assert!(!forwarded.knows(&batch));
+        forwarded.restart(None);
+        assert_eq!(forwarded.next_bytes(), None);
+    }
+
+    /// What a leader inherits is proposed in the step that makes it lead, before anybody is told.
+    #[test]
+    fn in_flight_is_what_was_proposed_in_the_ballot_that_leads() {
+        let mut forwarded = Forwarded::default();
+        let value = |number| Value::RegisterSession {
+            origin: NodeId(1),
+            boot: 1,
+            number,
+        };
+        forwarded.proposed(ballot(1), value(1));
+        forwarded.proposed(ballot(1), value(2));
+        forwarded.proposed(ballot(2), value(2));
+        forwarded.restart(Some(ballot(2)));
+        assert!(!forwarded.knows(&value(1)), "it lost its slot");
+        assert!(forwarded.knows(&value(2)));
+        forwarded.restart(Some(ballot(2)));
+        assert!(forwarded.knows(&value(2)));
+        forwarded.restart(Some(ballot(3)));
+        assert!(!forwarded.knows(&value(2)));
+    }
+
+    fn ballot(round: u32) -> Ballot {
+        Ballot {
+            era: Era(0),
+            round,
+            node: NodeId(1),
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Commands that wait for a batch: accepted here, not yet numbered, not yet anywhere else. And reads
+//! that run between two of them: they have a place in the order, but no bytes in the batch.
+
+use std::collections::VecDeque;
+
+use quorate_core::time::Time;
+
+use crate::{front::Tag, limits::COMMAND_OVERHEAD_BYTES, proposing::batch::Entry};
+
+/// Who waits for a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waiter {
+    /// A front.
+    Front(Tag),
+    /// A front that was told "unknown" when time ran out.
+    Gone,
+    /// Nobody: the service itself asked for it.
+    Service,
+}
+
+/// What is known of a command besides its bytes, or of a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Item {
+    pub(crate) waiter: Waiter,
+    pub(crate) deadline: Time,
+    /// Length of the encoded entry; a read has none.
+    pub(crate) encoded_bytes: usize,
+}
+
+impl Item {
+    /// Whether it is a read that runs between commands.
+    pub(crate) const fn is_read(&self) -> bool {
+        self.encoded_bytes == 0
+    }
+}
+
+/// The queue, in the order of acceptance; the bytes lie one behind the other, ready to be copied.
+#[derive(Debug, Default)]
+pub(crate) struct Gather {
+    items: VecDeque<Item>,
+    /// Of the items: those that are reads.
+    reads: usize,
+    bytes: Vec<u8>,
+    taken: usize,
+}
+
+impl Gather {
+    /// What the queue is charged for.
+    pub(crate) fn charge(&self) -> usize {
+        self.entry_bytes() + self.items.len() * COMMAND_OVERHEAD_BYTES
+    }
+
+    fn entry_bytes(&self) -> usize {
+        self.bytes.len() - self.taken
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Commands that wait.
+    pub(crate) fn len(&self) -> usize {
+        self.items.len() - self.reads
+    }
+
+    pub(crate) fn push(&mut self, waiter: Waiter, deadline: Time, entry: &Entry<'_>) {
+        entry.encode(&mut self.bytes);
+        self.items.push_back(Item {
+            waiter,
+            deadline,
+            encoded_bytes: entry.encoded_bytes(),
+        });
+    }
+
+    /// A read behind the commands that wait, and before those that come.
+    pub(crate) fn push_read(&mut self, waiter: Waiter, deadline: Time) {
+        self.reads += 1;
+        self.items.push_back(Item {
+            waiter,
+            deadline,
+            encoded_bytes: 0,
+        });
+    }
+
+    /// Whether a batch of so many bytes is filled.
+    pub(crate) fn is_full(&self, batch_bytes: usize) -> bool {
+        self.entry_bytes() >= batch_bytes
+    }
+
+    /// How many bytes of entries the next batch would have: as many whole ones as fit, at least one,
+    /// unless only reads wait.
+    pub(crate) fn next_bytes(&self, batch_bytes: usize) -> usize {
+        self.next(batch_bytes).1
+    }
+
+    fn next(&self, batch_bytes: usize) -> (usize, usize) {
+        let all = self.entry_bytes();
+        if all <= batch_bytes {
+            return (self.items.len(), all);
+        }
+        let (mut count, mut bytes) = (0, 0);
+        for item in &self.items {
+            if count > 0 && bytes + item.encoded_bytes > batch_bytes {
+                break;
+            }
+            count += 1;
+            bytes += item.encoded_bytes;
+        }
+        (count, bytes)
+    }
+
+    /// Takes the next batch out: gives its entries to `build`.
+    pub(crate) fn take<T>(
+        &mut self,
+        batch_bytes: usize,
+        build: impl FnOnce(&[u8]) -> T,
+    ) -> (Vec<Item>, T) {
+        let (count, bytes) = self.next(batch_bytes);
+        let built = build(&self.bytes[self.taken..self.taken + bytes]);
+        let items: Vec<Item> = self.items.drain(..count).collect();
+        if self.reads > 0 {
+            self.reads -= items.iter().filter(|item| item.is_read()).count();
+        }
+        self.consume(bytes);
+        (items, built)
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        self.taken += bytes;
+        if self.taken == self.bytes.len() {
+            self.bytes.clear();
+            self.taken = 0;
+            self.bytes.shrink_to(1 << 20);
+        } else if self.taken > self.bytes.len() / 2 {
+            // At most as many bytes move as were taken since the last time.
+            self.bytes.drain(..self.taken);
+            self.taken = 0;
+        }
+    }
+
+    /// Puts commands back in front of all others, in the order given.
+    pub(crate) fn put_back(&mut self, commands: Vec<(Item, &[u8])>) {
+        let mut bytes = Vec::new();
+        let mut items = VecDeque::with_capacity(commands.len() + self.items.len());
+        for (item, encoded) in commands {
+            self.reads += usize::from(item.is_read());
+            bytes.extend_from_slice(encoded);
+            items.push_back(item);
+        }
+        bytes.extend_from_slice(&self.bytes[self.taken..]);
+        items.append(&mut self.items);
+        (self.items, self.bytes, self.taken) = (items, bytes, 0);
+    }
+
+    /// When the first command runs out of time.
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.items.front().map(|item| item.deadline)
+    }
+
+    /// Removes the first command if its time is up.
+    pub(crate) fn expire(&mut self, now: Time) -> Option<(Item, Vec<u8>)> {
+        let item = *self.items.front().filter(|item| item.deadline <= now)?;
+        self.items.pop_front();
+        self.reads -= usize::from(item.is_read());
+        let bytes = self.bytes[self.taken..self.taken + item.encoded_bytes].to_vec();
+        self.consume(item.encoded_bytes);
+        Some((item, bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn push(gather: &mut Gather, tag: u64, command: &[u8]) {
+        gather.push(
+            Waiter::Front(Tag(tag)),
+            Time(tag),
+            &Entry { at: None, command },
+        );
+    }
+
+    fn take(gather: &mut Gather, batch_bytes: usize) -> (Vec<u64>, usize) {
+        let (items, length) = gather.take(batch_bytes, <[u8]>::len);
+        (items.iter().map(|item| item.deadline.0).collect(), length)
+    }
+
+    #[test]
+    fn batch_takes_what_fits_and_one_large_command_alone() {
+        let mut gather = Gather::default();
+        push(&mut gather, 1, &[0; 10]);
+        push(&mut gather, 2, &[0; 10]);
+        push(&mut gather, 3, &[0; 100]);
+        push(&mut gather, 4, &[0; 10]);
+        assert_eq!(take(&mut gather, 40), (vec![1, 2], 30));
+        assert_eq!(gather.next_bytes(40), 105);
+        assert_eq!(take(&mut gather, 40), (vec![3], 105));
+        assert_eq!(take(&mut gather, 40), (vec![4], 15));
+        assert_eq!(gather.charge(), 0);
+    }
+
+    #[test]
+    fn commands_put_back_come_first_and_in_order() {
+        let mut gather = Gather::default();
+        push(&mut gather, 1, b"a");
+        push(&mut gather, 2, b"b");
+        let (items, bytes) = gather.take(100, <[u8]>::to_vec);
+        push(&mut gather, 3, b"c");
+        let (first, second) = bytes.split_at(items[0].encoded_bytes);
+        gather.put_back(vec![(items[0], first), (items[1], second)]);
+        let (items, bytes) = gather.take(100, <[u8]>::to_vec);
+        assert_eq!(
+            items.iter().map(|item| item.deadline.0).collect::<Vec<_>>(),
+            [1, 2, 3]
+        );
+        let whole = crate::proposing::batch::assemble(
+            crate::proposing::batch::Header {
+                session: 1,
+                sequence: 1,
+            },
+            &bytes,
+        );
+        let batch = crate::proposing::batch::Batch::parse(&whole).unwrap();
+        assert_eq!(
+            batch
+                .entries()
+                .map(|entry| entry.command[0])
+                .collect::<Vec<_>>(),
+            b"abc"
+        );
+    }
+
+    /// A read adds nothing to a batch, and stays between its neighbours whatever becomes of them.
+    #[test]
+    fn reads_have_a_place_and_no_bytes() {
+        let mut gather = Gather::default();
+        let read = |gather: &mut Gather, tag| gather.push_read(Waiter::Front(Tag(tag)), Time(tag));
+        push(&mut gather, 1, b"a");
+        read(&mut gather, 2);
+        push(&mut gather, 3, &[0; 10]);
+        read(&mut gather, 4);
+        read(&mut gather, 5);
+        push(&mut gather, 6, b"b");
+        assert_eq!((gather.len(), gather.next_bytes(22)), (3, 21));
+        assert_eq!(take(&mut gather, 22), (vec![1, 2, 3, 4, 5], 21));
+        assert_eq!(gather.len(), 1);
+        read(&mut gather, 7);
+        let (items, bytes) = gather.take(100, <[u8]>::to_vec);
+        assert_eq!((gather.len(), gather.is_empty()), (0, true));
+        read(&mut gather, 8);
+        assert_eq!((gather.next_bytes(100), gather.is_empty()), (0, false));
+        gather.put_back(vec![(items[0], &bytes), (items[1], &[])]);
+        assert_eq!(gather.len(), 1);
+        assert_eq!(take(&mut gather, 100), (vec![6, 7, 8], 6));
+        read(&mut gather, 9);
+        assert!(
+            gather
+                .expire(Time(9))
+                .is_some_and(|(item, _)| item.is_read())
+        );
+        assert_eq!((gather.len(), gather.charge()), (0, 0));
+    }
+
+    #[test]
+    fn only_what_is_out_of_time_expires() {
+        let mut gather = Gather::default();
+        push(&mut gather, 1, b"a");
+        push(&mut gather, 5, b"b");
+        assert_eq!(gather.expire(Time(0)), None);
+        assert_eq!(
+            gather.expire(Time(3)).map(|(item, _)| item.deadline),
+            Some(Time(1))
+        );
+        assert_eq!(gather.expire(Time(3)), None);
+        assert_eq!(gather.deadline(), Some(Time(5)));
+    }
+}

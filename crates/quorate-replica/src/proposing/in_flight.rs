@@ -1,0 +1,189 @@
+//! This node's numbered batches that are not applied here yet, in the order of their numbers.
+
+use std::collections::VecDeque;
+
+use quorate_core::{time::Time, value::BatchName};
+
+use crate::{
+    completions::Completions,
+    contents::payloads::Payload,
+    front::Failure,
+    proposing::{
+        batch::{self, Batch, Entry},
+        gather::{Item, Waiter},
+    },
+};
+
+/// A numbered batch that is not applied here yet.
+#[derive(Debug)]
+pub(crate) struct InFlightBatch {
+    pub(super) name: BatchName,
+    pub(super) payload: Payload,
+    /// Its commands, and the reads between them.
+    pub(crate) items: Vec<Item>,
+    /// Of the items: those that are commands.
+    pub(super) commands: usize,
+    /// Waiters of items before this one were told "unknown" in time.
+    expired: usize,
+    pub(super) formed: Time,
+}
+
+impl InFlightBatch {
+    /// A batch of these items, `commands` of which are commands.
+    pub(super) fn new(
+        name: BatchName,
+        payload: Payload,
+        items: Vec<Item>,
+        commands: usize,
+        formed: Time,
+    ) -> Self {
+        Self {
+            name,
+            payload,
+            items,
+            commands,
+            expired: 0,
+            formed,
+        }
+    }
+
+    /// The commands, with what is known of them.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&Item, Entry<'_>)> {
+        let batch = Batch::parse(&self.payload).expect("formed here");
+        let commands = self.items.iter().filter(|item| !item.is_read());
+        commands.zip(batch.entries())
+    }
+
+    /// Commands as they lie in the batch, and reads without bytes.
+    pub(super) fn encoded(&self) -> impl Iterator<Item = (Item, &[u8])> {
+        let mut from = batch::HEADER_BYTES;
+        self.items.iter().map(move |item| {
+            let to = from + item.encoded_bytes;
+            let encoded = &self.payload[from..to];
+            from = to;
+            (*item, encoded)
+        })
+    }
+
+    /// Ends the requests whose time is up; says how many.
+    fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
+        let mut expired = 0;
+        while let Some(item) = self.items.get_mut(self.expired)
+            && item.deadline <= now
+        {
+            self.expired += 1;
+            if let Waiter::Front(tag) = item.waiter {
+                item.waiter = Waiter::Gone;
+                // A command left this node, or may have; a read never does.
+                let failure = if item.is_read() {
+                    Failure::NoQuorum
+                } else {
+                    Failure::Unknown
+                };
+                completions.failed(tag, failure);
+                expired += 1;
+            }
+        }
+        expired
+    }
+}
+
+/// The batches in flight.
+#[derive(Debug, Default)]
+pub(super) struct InFlight {
+    batches: VecDeque<InFlightBatch>,
+    /// Batches before this place were offered to the present leader.
+    offered: usize,
+    /// Batches that were offered once more, in total.
+    repeated: u64,
+}
+
+impl InFlight {
+    pub(super) fn len(&self) -> usize {
+        self.batches.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.batches.is_empty()
+    }
+
+    /// Batches that were offered again so far.
+    pub(super) fn repeated(&self) -> u64 {
+        self.repeated
+    }
+
+    /// Whether something was offered to the present leader.
+    pub(super) fn is_offered(&self) -> bool {
+        self.offered > 0
+    }
+
+    pub(super) fn contains(&self, name: &BatchName) -> bool {
+        self.batches.iter().any(|batch| batch.name == *name)
+    }
+
+    /// A new batch, behind all others.
+    pub(super) fn push(&mut self, batch: InFlightBatch) {
+        self.batches.push_back(batch);
+    }
+
+    /// The next batch to offer, unless all were.
+    pub(super) fn next(&self) -> Option<&InFlightBatch> {
+        self.batches.get(self.offered)
+    }
+
+    /// The same; it counts as offered.
+    pub(super) fn take_next(&mut self) -> Option<&InFlightBatch> {
+        let batch = self.batches.get(self.offered)?;
+        self.offered += 1;
+        Some(batch)
+    }
+
+    /// The leader did not take this batch. It is offered again, and what was numbered behind it:
+    /// that cannot execute before.
+    pub(super) fn on_refused(&mut self, name: &BatchName) {
+        let at = self.batches.iter().position(|batch| batch.name == *name);
+        if let Some(at) = at.filter(|at| *at < self.offered) {
+            self.repeated += (self.offered - at) as u64;
+            self.offered = at;
+        }
+    }
+
+    /// What was offered may be lost: all of it is offered again.
+    pub(super) fn repeat_all(&mut self) {
+        self.repeated += self.offered as u64;
+        self.offered = 0;
+    }
+
+    /// This batch is executed here; `None` if it is not the first in flight.
+    pub(super) fn complete(&mut self, name: &BatchName) -> Option<InFlightBatch> {
+        let batch = self.batches.pop_front_if(|batch| batch.name == *name)?;
+        self.offered = self.offered.saturating_sub(1);
+        Some(batch)
+    }
+
+    /// Takes all of them out.
+    pub(super) fn take_all(&mut self) -> VecDeque<InFlightBatch> {
+        self.offered = 0;
+        std::mem::take(&mut self.batches)
+    }
+
+    /// Ends the requests whose time is up; says how many. Their batches stay: those behind need them.
+    pub(super) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
+        let batches = self.batches.iter_mut();
+        batches.map(|batch| batch.expire(now, completions)).sum()
+    }
+
+    /// When the first request runs out of time: taken in this order, and each may wait for equally
+    /// long.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        let mut batches = self.batches.iter();
+        let item = batches.find_map(|batch| batch.items.get(batch.expired));
+        item.map(|item| item.deadline)
+    }
+
+    /// Names, in order.
+    #[cfg(test)]
+    pub(super) fn names(&self) -> Vec<BatchName> {
+        self.batches.iter().map(|batch| batch.name).collect()
+    }
+}

@@ -1,0 +1,764 @@
+//! What this node accepted: numbered, offered to the leader, repeated until it is applied here.
+//!
+//! Exactly once, from the accepting side. Batches carry consecutive numbers in this node's session
+//! and execute in their order, so after anything that may have lost one (a new leader, a refusal, a
+//! reconnection, silence) all that are not applied are offered again, oldest first; leaders drop
+//! what they have in flight, and the session table what was executed.
+
+use std::collections::BTreeSet;
+
+use quorate_core::{
+    node_id::NodeId,
+    time::Time,
+    value::{BatchName, Value},
+};
+use quorate_tuner::Anticipation;
+
+use crate::{
+    completions::Completions,
+    contents::payloads::Payload,
+    front::{Failure, Tag},
+    limits::{COMMAND_OVERHEAD_BYTES, Limits, OPEN_BATCHES_MAX},
+    pressure,
+    proposing::{
+        batch::{self, Batch, Entry, Header},
+        gather::{Gather, Item, Waiter},
+        in_flight::{InFlight, InFlightBatch},
+        registrations::Registrations,
+    },
+    tuning::moment,
+};
+
+/// What has been taken and formed since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    /// Commands taken.
+    pub(crate) accepted: u64,
+    /// Batches formed.
+    pub(crate) batches: u64,
+    /// Commands in the batches formed.
+    pub(crate) commands: u64,
+    /// Bytes of the batches formed.
+    pub(crate) bytes: u64,
+}
+
+/// A batch of this process that was executed here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Completed {
+    /// When its first command was taken.
+    pub(crate) accepted_first: Time,
+    /// When its last command was taken.
+    pub(crate) accepted_last: Time,
+    /// When the batch was formed.
+    pub(crate) formed: Time,
+    pub(crate) commands: u32,
+    pub(crate) bytes: usize,
+}
+
+/// Something that the leader should propose.
+#[derive(Clone, Debug)]
+pub(crate) struct Offer {
+    pub(crate) value: Value,
+    pub(crate) payload: Option<Payload>,
+}
+
+/// What this node accepted and has not finished.
+#[derive(Debug)]
+pub(crate) struct Origin {
+    node: NodeId,
+    boot: u32,
+    timeout_ms: u64,
+    repeat_ms: u64,
+    limits: Limits,
+    gather: Gather,
+    registrations: Registrations,
+    in_flight: InFlight,
+    /// Commands of the service itself that are not applied yet.
+    due: BTreeSet<Vec<u8>>,
+    /// When something was last offered or applied.
+    progress_at: Time,
+    /// Nothing is offered before.
+    hold_until: Time,
+    /// At a window of one: whether the next batch waits for the clients that the last one answered.
+    anticipation: Anticipation,
+    totals: Totals,
+    /// Executed, and not yet asked for.
+    completed: Vec<Completed>,
+}
+
+impl Origin {
+    pub(crate) fn new(
+        node: NodeId,
+        boot: u32,
+        timeout_ms: u64,
+        repeat_ms: u64,
+        limits: Limits,
+    ) -> Self {
+        Self {
+            node,
+            boot,
+            timeout_ms,
+            repeat_ms,
+            limits,
+            gather: Gather::default(),
+            registrations: Registrations::new(node, boot),
+            in_flight: InFlight::default(),
+            due: BTreeSet::new(),
+            progress_at: Time(0),
+            hold_until: Time(0),
+            anticipation: Anticipation::default(),
+            totals: Totals::default(),
+            completed: Vec::new(),
+        }
+    }
+
+    /// How large batches may be, and how many in flight, from now on; whether that is new.
+    pub(crate) fn set_batching(&mut self, batch_bytes: usize, window: usize) -> bool {
+        let limits = &mut self.limits;
+        let before = (limits.batch_bytes, limits.window_batches);
+        limits.batch_bytes = batch_bytes.max(1);
+        limits.window_batches = window.clamp(1, OPEN_BATCHES_MAX);
+        if limits.window_batches > 1 {
+            self.anticipation.cancel();
+        }
+        before != (limits.batch_bytes, limits.window_batches)
+    }
+
+    /// Counts of all that was taken and formed.
+    pub(crate) fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// Batches offered again so far.
+    pub(crate) fn repeated(&self) -> u64 {
+        self.in_flight.repeated()
+    }
+
+    /// Commands that wait for a batch, and batches in flight.
+    pub(crate) fn queued(&self) -> (usize, usize) {
+        (self.gather.len(), self.in_flight.len())
+    }
+
+    /// What waiting commands are charged for.
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        self.gather.charge()
+    }
+
+    /// Above this no client should be read.
+    pub(crate) fn waiting_bound(&self) -> usize {
+        pressure::bound(&self.limits)
+    }
+
+    /// Own batches that were executed since the last call.
+    pub(crate) fn take_completed(&mut self) -> impl Iterator<Item = Completed> {
+        self.completed.drain(..)
+    }
+
+    /// Takes a command, or says that there is no room.
+    pub(crate) fn accept(&mut self, now: Time, tag: Tag, entry: &Entry<'_>) -> Result<(), Failure> {
+        self.push(now, Waiter::Front(tag), entry)
+            .then_some(())
+            .ok_or(Failure::Busy)
+    }
+
+    /// Takes a read that runs behind the commands taken so far, before those that come, and in a
+    /// batch that does not exist yet: a command that another client was told of before the read was
+    /// taken is in a slot before that batch, so the read sees it.
+    pub(crate) fn accept_read(&mut self, now: Time, tag: Tag) -> Result<(), Failure> {
+        let charge = self.gather.charge() + COMMAND_OVERHEAD_BYTES;
+        if charge > self.limits.pending_bytes {
+            return Err(Failure::Busy);
+        }
+        self.gather
+            .push_read(Waiter::Front(tag), now.plus_ms(self.timeout_ms));
+        self.registrations.need_own();
+        Ok(())
+    }
+
+    /// Takes a command of the service itself, unless it is on its way or there is no room.
+    pub(crate) fn accept_due(&mut self, now: Time, command: &[u8]) -> bool {
+        if self.due.contains(command) {
+            return true;
+        }
+        let taken = self.push(now, Waiter::Service, &Entry { at: None, command });
+        if taken {
+            self.due.insert(command.to_vec());
+        }
+        taken
+    }
+
+    fn push(&mut self, now: Time, waiter: Waiter, entry: &Entry<'_>) -> bool {
+        let charge = self.gather.charge() + entry.encoded_bytes() + COMMAND_OVERHEAD_BYTES;
+        if charge > self.limits.pending_bytes {
+            return false;
+        }
+        self.gather
+            .push(waiter, now.plus_ms(self.timeout_ms), entry);
+        self.totals.accepted += 1;
+        self.registrations.need_own();
+        true
+    }
+
+    /// Takes the registration of a client session.
+    pub(crate) fn register(&mut self, now: Time, tag: Tag) -> Result<(), Failure> {
+        if self.registrations.clients() >= self.limits.waiting_requests {
+            return Err(Failure::Busy);
+        }
+        self.registrations.push(tag, now.plus_ms(self.timeout_ms));
+        Ok(())
+    }
+
+    /// Whether everything that was accepted has ended.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.gather.is_empty() && self.in_flight.is_empty() && self.registrations.clients() == 0
+    }
+
+    /// Ends a wait for commands that is over: before anything is asked for or offered.
+    pub(crate) fn look(&mut self, now: Time) {
+        let full = self.gather.is_full(self.limits.batch_bytes);
+        self.anticipation.look(moment(now), self.gather.len(), full);
+    }
+
+    /// Bytes of the next thing to offer; zero for one without bytes.
+    pub(crate) fn next_bytes(&self, now: Time) -> Option<usize> {
+        if now < self.hold_until {
+            return None;
+        }
+        if self.registrations.is_waiting() {
+            return Some(0);
+        }
+        if let Some(batch) = self.in_flight.next() {
+            return Some(batch.payload.len());
+        }
+        let room = self.in_flight.len() < self.limits.window_batches
+            && self.anticipation.until().is_none();
+        (room && self.registrations.is_open() && !self.gather.is_empty())
+            .then(|| batch::HEADER_BYTES + self.gather.next_bytes(self.limits.batch_bytes))
+    }
+
+    /// The next thing to offer; it counts as offered. Only when there is room for it on the way: a
+    /// batch that was formed cannot be taken back.
+    pub(crate) fn take_offer(&mut self, now: Time) -> Option<Offer> {
+        self.next_bytes(now)?;
+        self.progress_at = now;
+        if let Some(value) = self.registrations.take() {
+            return Some(Offer {
+                value,
+                payload: None,
+            });
+        }
+        if self.in_flight.next().is_none() {
+            self.form_batch(now);
+        }
+        let batch = self.in_flight.take_next()?;
+        Some(Offer {
+            value: Value::Batch(batch.name),
+            payload: Some(batch.payload.clone()),
+        })
+    }
+
+    fn form_batch(&mut self, now: Time) {
+        let Some(header) = self.registrations.take_number() else {
+            return;
+        };
+        let assemble = |entries: &[u8]| batch::assemble(header, entries);
+        let waiting = self.gather.len();
+        let (items, bytes) = self.gather.take(self.limits.batch_bytes, assemble);
+        let commands = waiting - self.gather.len();
+        self.totals.batches += 1;
+        self.totals.commands += commands as u64;
+        self.totals.bytes += bytes.len() as u64;
+        let name = BatchName {
+            origin: self.node,
+            boot: self.boot,
+            counter: self.totals.batches,
+            length: u32::try_from(bytes.len())
+                .expect("bounded by batch_bytes and command_bytes_max"),
+            checksum: quorate_wire::checksum(&bytes),
+        };
+        self.in_flight.push(InFlightBatch::new(
+            name,
+            Payload::new(bytes),
+            items,
+            commands,
+            now,
+        ));
+    }
+
+    /// There is no room towards the leader: nothing is offered before.
+    pub(crate) fn hold(&mut self, until: Time) {
+        self.hold_until = until;
+    }
+
+    /// The leader did not take this. It goes again, and what was numbered behind it. What the leader
+    /// did take is not sent twice.
+    pub(crate) fn on_refused(&mut self, value: &Value, until: Time) {
+        self.hold_until = self.hold_until.max(until);
+        match value {
+            Value::Batch(name) => self.in_flight.on_refused(name),
+            Value::RegisterSession { number, .. } => self.registrations.on_refused(*number),
+            _ => {}
+        }
+    }
+
+    /// Everything that is not applied may be lost: offer all of it again.
+    fn repeat_all(&mut self) {
+        self.in_flight.repeat_all();
+        self.registrations.repeat_all();
+    }
+
+    /// A node leads in a ballot in which nothing of this was proposed yet: another leader, or the
+    /// same one, whose earlier ballot may have lost what it had taken.
+    pub(crate) fn on_new_ballot(&mut self) {
+        self.hold_until = Time(0);
+        self.repeat_all();
+    }
+
+    /// Repeats what was offered too long ago without any progress.
+    pub(crate) fn repeat_if_silent(&mut self, now: Time) {
+        if self.is_offered() && now >= self.progress_at.plus_ms(self.repeat_ms) {
+            self.progress_at = now;
+            self.repeat_all();
+        }
+    }
+
+    fn is_offered(&self) -> bool {
+        self.in_flight.is_offered() || self.registrations.is_offered()
+    }
+
+    /// A registration of this node and boot took effect, with this number.
+    pub(crate) fn on_registered(
+        &mut self,
+        now: Time,
+        number: u64,
+        slot: u64,
+        completions: &mut Completions,
+    ) {
+        self.progress_at = now;
+        self.registrations.on_registered(number, slot, completions);
+    }
+
+    /// This batch is about to be executed here. If it is from this process, its clients are told by
+    /// what this gives.
+    pub(crate) fn complete(&mut self, now: Time, name: &BatchName) -> Option<InFlightBatch> {
+        let batch = self.in_flight.complete(name)?;
+        self.progress_at = now;
+        if self.in_flight.is_empty() && self.limits.window_batches == 1 {
+            let (formed, commands) = (moment(batch.formed), batch.commands);
+            self.anticipation
+                .on_landed(moment(now), formed, commands, self.gather.len());
+        }
+        let completed = self.completed(&batch);
+        self.completed.push(completed);
+        if !self.due.is_empty() {
+            for (item, entry) in batch.entries() {
+                if item.waiter == Waiter::Service {
+                    self.due.remove(entry.command);
+                }
+            }
+        }
+        Some(batch)
+    }
+
+    fn completed(&self, batch: &InFlightBatch) -> Completed {
+        let timeout_us = self.timeout_ms.saturating_mul(1000);
+        let taken = |item: Option<&Item>| {
+            let deadline = item.map_or(Time(0), |item| item.deadline);
+            Time(deadline.0.saturating_sub(timeout_us))
+        };
+        Completed {
+            accepted_first: taken(batch.items.first()),
+            accepted_last: taken(batch.items.last()),
+            formed: batch.formed,
+            commands: u32::try_from(batch.commands).unwrap_or(u32::MAX),
+            bytes: batch.payload.len(),
+        }
+    }
+
+    /// A batch of this process was decided out of its order, and executed nowhere.
+    pub(crate) fn on_out_of_order(&mut self, name: &BatchName) {
+        if self.in_flight.contains(name) {
+            self.repeat_all();
+        }
+    }
+
+    /// A batch of this process was decided, and the session that numbered it is gone: it was not
+    /// executed and never will be, nor any other of that session ([session-4]). Their commands
+    /// start over; no client was told anything about them.
+    pub(crate) fn on_session_lost(&mut self, name: &BatchName) {
+        if !self.in_flight.contains(name) {
+            return;
+        }
+        let batches = self.in_flight.take_all();
+        let living = |item: &Item| item.waiter != Waiter::Gone;
+        let commands = batches
+            .iter()
+            .flat_map(InFlightBatch::encoded)
+            .filter(|(item, _)| living(item));
+        self.gather.put_back(commands.collect());
+        self.registrations.renew_own();
+    }
+
+    /// Ends what ran out of time; says how many.
+    pub(crate) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
+        let mut expired = 0;
+        while let Some((item, encoded)) = self.gather.expire(now) {
+            match item.waiter {
+                Waiter::Front(tag) => {
+                    completions.failed(tag, Failure::NoQuorum);
+                    expired += 1;
+                }
+                Waiter::Service => self.forget_due(&encoded),
+                Waiter::Gone => {}
+            }
+        }
+        expired
+            + self.in_flight.expire(now, completions)
+            + self.registrations.expire(now, completions)
+    }
+
+    /// Ends everything: this process stops.
+    pub(crate) fn expire_all(&mut self, completions: &mut Completions) {
+        while let Some((item, _)) = self.gather.expire(Time(u64::MAX)) {
+            if let Waiter::Front(tag) = item.waiter {
+                completions.failed(tag, Failure::Stopping);
+            }
+        }
+        self.expire(Time(u64::MAX), completions);
+    }
+
+    fn forget_due(&mut self, encoded: &[u8]) {
+        let whole = batch::assemble(
+            Header {
+                session: 0,
+                sequence: 0,
+            },
+            encoded,
+        );
+        for entry in Batch::parse(&whole).iter().flat_map(Batch::entries) {
+            self.due.remove(entry.command);
+        }
+    }
+
+    /// When something here is due, without news from others.
+    pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
+        let held = (now < self.hold_until).then_some(self.hold_until);
+        let silence = self
+            .is_offered()
+            .then(|| self.progress_at.plus_ms(self.repeat_ms));
+        let anticipated = self.anticipation.until();
+        let anticipated = anticipated.map(|until| Time(until.0.div_ceil(1000)));
+        [
+            held,
+            anticipated,
+            silence,
+            self.gather.deadline(),
+            self.in_flight.deadline(),
+            self.registrations.deadline(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{applying::sessions::NODE_SESSION, front::Completion};
+
+    const TIMEOUT_MS: u64 = 100;
+    const REPEAT_MS: u64 = 20;
+
+    fn origin() -> Origin {
+        let limits = Limits {
+            window_batches: 2,
+            batch_bytes: 30,
+            pending_bytes: 500,
+            ..Limits::default()
+        };
+        Origin::new(NodeId(3), 7, TIMEOUT_MS, REPEAT_MS, limits)
+    }
+
+    fn opened() -> (Origin, Completions) {
+        let (mut origin, mut completions) = (origin(), Completions::default());
+        write(&mut origin, &mut completions, 0, b"first");
+        assert_eq!(offers(&mut origin), ["register 3/7/9223372036854775809"]);
+        origin.on_registered(Time(0), NODE_SESSION | 1, 40, &mut completions);
+        (origin, completions)
+    }
+
+    fn write(origin: &mut Origin, completions: &mut Completions, tag: u64, command: &[u8]) {
+        completions.opened();
+        origin
+            .accept(Time(0), Tag(tag), &Entry { at: None, command })
+            .unwrap();
+    }
+
+    fn offers(origin: &mut Origin) -> Vec<String> {
+        std::iter::from_fn(|| origin.take_offer(Time(0)))
+            .map(|offer| show(&offer))
+            .collect()
+    }
+
+    /// The registration, or session.sequence: commands.
+    fn show(offer: &Offer) -> String {
+        let Some(payload) = &offer.payload else {
+            return offer.value.to_string();
+        };
+        let batch = Batch::parse(payload).unwrap();
+        let commands = batch
+            .entries()
+            .map(|entry| String::from_utf8_lossy(entry.command).into_owned());
+        let commands = commands.collect::<Vec<_>>().join(" ");
+        format!(
+            "{}.{}: {commands}",
+            batch.header.session, batch.header.sequence
+        )
+    }
+
+    fn name(origin: &Origin, at: usize) -> BatchName {
+        origin.in_flight.names()[at]
+    }
+
+    fn failures(completions: &mut Completions) -> Vec<(u64, Failure)> {
+        let Some(mut ended) = completions.take() else {
+            return Vec::new();
+        };
+        let mut list = Vec::new();
+        while let Some(completion) = ended.next_completion() {
+            let Completion::Failed(tag, failure) = completion else {
+                panic!("{completion:?}")
+            };
+            list.push((tag.0, failure));
+        }
+        list
+    }
+
+    /// Pull batching: what cannot leave gathers, and leaves as one.
+    #[test]
+    fn next_batch_grows_while_the_window_is_full() {
+        let (mut origin, mut completions) = opened();
+        assert_eq!(offers(&mut origin), ["40.1: first"]);
+        write(&mut origin, &mut completions, 1, b"a");
+        assert_eq!(offers(&mut origin), ["40.2: a"]);
+        for command in [b"b", b"c", b"d"] {
+            write(&mut origin, &mut completions, 2, command);
+        }
+        assert_eq!(offers(&mut origin), [""; 0]);
+        let first = name(&origin, 0);
+        assert!(origin.complete(Time(0), &first).is_some());
+        assert_eq!(offers(&mut origin), ["40.3: b c d"]);
+    }
+
+    /// At a window of one; a full batch, a wider window or lost patience end the wait.
+    #[test]
+    fn next_batch_waits_for_those_who_were_answered() {
+        let completed = || {
+            let (mut origin, mut completions) = opened();
+            origin.set_batching(30, 1);
+            assert_eq!(offers(&mut origin), ["40.1: first"]);
+            write(&mut origin, &mut completions, 1, b"a");
+            let first = name(&origin, 0);
+            assert!(origin.complete(Time(400), &first).is_some());
+            origin.look(Time(400));
+            assert_eq!(offers(&mut origin), [""; 0]);
+            assert_eq!(origin.wake_at(Time(400)), Some(Time(500)));
+            (origin, completions)
+        };
+        let (mut origin, mut completions) = completed();
+        write(&mut origin, &mut completions, 2, b"b");
+        origin.look(Time(401));
+        assert_eq!(offers(&mut origin), ["40.2: a b"]);
+
+        let (mut origin, _) = completed();
+        origin.look(Time(499));
+        assert_eq!(offers(&mut origin), [""; 0]);
+        origin.look(Time(500));
+        assert_eq!(offers(&mut origin), ["40.2: a"]);
+
+        let (mut origin, _) = completed();
+        origin.set_batching(30, 2);
+        assert_eq!(offers(&mut origin), ["40.2: a"]);
+
+        let (mut origin, _) = completed();
+        origin.set_batching(1, 1);
+        origin.look(Time(401));
+        assert_eq!(offers(&mut origin), ["40.2: a"]);
+    }
+
+    #[test]
+    fn everything_unapplied_is_repeated_in_order_under_the_same_names() {
+        let (mut origin, mut completions) = opened();
+        offers(&mut origin);
+        write(&mut origin, &mut completions, 1, b"a");
+        offers(&mut origin);
+        let names = [name(&origin, 0), name(&origin, 1)];
+        origin.on_new_ballot();
+        assert_eq!(offers(&mut origin), ["40.1: first", "40.2: a"]);
+        assert_eq!([name(&origin, 0), name(&origin, 1)], names);
+        origin.complete(Time(0), &names[0]).unwrap();
+        origin.on_out_of_order(&names[1]);
+        assert_eq!(offers(&mut origin), ["40.2: a"]);
+        assert!(
+            origin.complete(Time(0), &names[0]).is_none(),
+            "answered once"
+        );
+    }
+
+    #[test]
+    fn refused_batch_goes_again_with_those_behind_it() {
+        let (mut origin, mut completions) = opened();
+        offers(&mut origin);
+        write(&mut origin, &mut completions, 1, b"a");
+        offers(&mut origin);
+        let values = [0, 1].map(|at| Value::Batch(name(&origin, at)));
+        origin.on_refused(&values[1], Time(5));
+        assert_eq!(origin.next_bytes(Time(4)), None);
+        origin.hold(Time(0));
+        assert_eq!(offers(&mut origin), ["40.2: a"]);
+        origin.on_refused(&values[0], Time(0));
+        origin.on_refused(&values[1], Time(0));
+        assert_eq!(offers(&mut origin), ["40.1: first", "40.2: a"]);
+        completions.opened();
+        origin.register(Time(0), Tag(9)).unwrap();
+        assert_eq!(offers(&mut origin), ["register 3/7/1"]);
+        let value = Value::RegisterSession {
+            origin: NodeId(3),
+            boot: 7,
+            number: 1,
+        };
+        origin.on_refused(&value, Time(0));
+        assert_eq!(offers(&mut origin), ["register 3/7/1"]);
+    }
+
+    #[test]
+    fn silence_makes_it_repeat() {
+        let (mut origin, _) = opened();
+        offers(&mut origin);
+        origin.repeat_if_silent(Time(0).plus_ms(REPEAT_MS - 1));
+        assert_eq!(offers(&mut origin), [""; 0]);
+        origin.repeat_if_silent(Time(0).plus_ms(REPEAT_MS));
+        assert_eq!(offers(&mut origin), ["40.1: first"]);
+    }
+
+    #[test]
+    fn time_out_says_whether_the_command_left() {
+        let (mut origin, mut completions) = opened();
+        offers(&mut origin);
+        write(&mut origin, &mut completions, 1, b"a");
+        offers(&mut origin);
+        write(&mut origin, &mut completions, 2, b"b");
+        completions.opened();
+        origin.register(Time(0), Tag(3)).unwrap();
+        assert_eq!(origin.wake_at(Time(0)), Some(Time(0).plus_ms(REPEAT_MS)));
+        assert_eq!(
+            origin.expire(Time(0).plus_ms(TIMEOUT_MS - 1), &mut completions),
+            0
+        );
+        assert_eq!(
+            origin.expire(Time(0).plus_ms(TIMEOUT_MS), &mut completions),
+            4
+        );
+        let expected = [
+            (2, Failure::NoQuorum),
+            (0, Failure::Unknown),
+            (1, Failure::Unknown),
+            (3, Failure::NoQuorum),
+        ];
+        assert_eq!(failures(&mut completions), expected);
+        // What left is still repeated: batches behind it need it applied.
+        origin.on_new_ballot();
+        assert_eq!(offers(&mut origin), ["40.1: first", "40.2: a"]);
+        assert_eq!(
+            origin.expire(Time(0).plus_ms(TIMEOUT_MS), &mut completions),
+            0
+        );
+    }
+
+    /// What is about to be offered again was offered before: it may take effect all the same.
+    #[test]
+    fn registration_that_left_once_may_take_effect() {
+        let (mut origin, mut completions) = opened();
+        for tag in [1, 2] {
+            completions.opened();
+            origin.register(Time(0), Tag(tag)).unwrap();
+        }
+        origin.take_offer(Time(0)).unwrap();
+        origin.on_new_ballot();
+        origin.expire(Time(0).plus_ms(TIMEOUT_MS), &mut completions);
+        let registrations = failures(&mut completions).split_off(1);
+        let expected = [(1, Failure::Unknown), (2, Failure::NoQuorum)];
+        assert_eq!(registrations, expected);
+    }
+
+    /// [session-4] What cannot run any more under the old session may run under a new one, in its
+    /// order; what somebody was told "unknown" about is left alone.
+    #[test]
+    fn lost_session_starts_its_commands_over_in_order() {
+        let (mut origin, mut completions) = opened();
+        offers(&mut origin);
+        origin.expire(Time(0).plus_ms(TIMEOUT_MS), &mut completions);
+        assert_eq!(failures(&mut completions), [(0, Failure::Unknown)]);
+        completions.opened();
+        origin
+            .accept(
+                Time(1),
+                Tag(1),
+                &Entry {
+                    at: None,
+                    command: b"a",
+                },
+            )
+            .unwrap();
+        offers(&mut origin);
+        write(&mut origin, &mut completions, 2, b"b");
+        let second = name(&origin, 1);
+        origin.on_session_lost(&second);
+        assert_eq!(offers(&mut origin), ["register 3/7/9223372036854775810"]);
+        origin.on_session_lost(&second);
+        origin.on_registered(Time(0), NODE_SESSION | 1, 41, &mut completions);
+        assert_eq!(
+            offers(&mut origin),
+            [""; 0],
+            "an old registration opens nothing"
+        );
+        origin.on_registered(Time(0), NODE_SESSION | 2, 50, &mut completions);
+        assert_eq!(offers(&mut origin), ["50.1: a b"]);
+    }
+
+    #[test]
+    fn queue_is_bounded_in_bytes() {
+        let mut origin = origin();
+        let entry = Entry {
+            at: None,
+            command: b"",
+        };
+        let taken = (0..100)
+            .take_while(|tag| origin.accept(Time(0), Tag(*tag), &entry).is_ok())
+            .count();
+        assert_eq!(
+            taken,
+            500 / (COMMAND_OVERHEAD_BYTES + entry.encoded_bytes())
+        );
+    }
+
+    #[test]
+    fn due_command_is_proposed_once_at_a_time() {
+        let (mut origin, _) = opened();
+        offers(&mut origin);
+        assert!(origin.accept_due(Time(0), b"expire k"));
+        assert!(origin.accept_due(Time(0), b"expire k"));
+        assert_eq!(offers(&mut origin), ["40.2: expire k"]);
+        assert!(origin.accept_due(Time(0), b"expire k"));
+        let names = [name(&origin, 0), name(&origin, 1)];
+        assert!(
+            names
+                .iter()
+                .all(|name| origin.complete(Time(0), name).is_some())
+        );
+        assert_eq!(offers(&mut origin), [""; 0]);
+        assert!(origin.accept_due(Time(0), b"expire k"));
+        assert_eq!(offers(&mut origin), ["40.3: expire k"]);
+    }
+}

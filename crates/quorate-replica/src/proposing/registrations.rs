@@ -1,0 +1,205 @@
+//! Sessions that this node registers: one that numbers its own batches, and those of its clients.
+
+use std::collections::BTreeMap;
+
+use quorate_core::{node_id::NodeId, time::Time, value::Value};
+
+use crate::{
+    applying::sessions::NODE_SESSION,
+    completions::Completions,
+    front::{Failure, SessionId, Tag},
+    proposing::batch::Header,
+};
+
+/// This node's own session: what numbers its batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Own {
+    /// Not needed so far.
+    None,
+    /// Its registration should be proposed, or was offered to the present leader.
+    Asked { offered: bool },
+    /// Registered in this slot; `next` is the number of the next batch.
+    Open { slot: u64, next: u64 },
+}
+
+/// A client's session that is not registered yet.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    tag: Tag,
+    deadline: Time,
+    /// Offered to the present leader,
+    offered: bool,
+    /// or to an earlier one: it may take effect.
+    offered_once: bool,
+}
+
+/// All registrations of this process.
+#[derive(Debug)]
+pub(super) struct Registrations {
+    node: NodeId,
+    boot: u32,
+    own: Own,
+    /// Counts this node's own sessions.
+    own_count: u64,
+    /// In the order in which they were asked for, so the first is due first.
+    clients: BTreeMap<u64, Waiting>,
+    clients_count: u64,
+}
+
+impl Registrations {
+    pub(super) fn new(node: NodeId, boot: u32) -> Self {
+        Self {
+            node,
+            boot,
+            own: Own::None,
+            own_count: 0,
+            clients: BTreeMap::new(),
+            clients_count: 0,
+        }
+    }
+
+    /// Something waits for a batch, which needs a number.
+    pub(super) fn need_own(&mut self) {
+        if self.own == Own::None {
+            self.renew_own();
+        }
+    }
+
+    /// The own session is gone, or there was none: the next one is asked for.
+    pub(super) fn renew_own(&mut self) {
+        self.own_count += 1;
+        self.own = Own::Asked { offered: false };
+    }
+
+    /// Whether batches can be numbered.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.own, Own::Open { .. })
+    }
+
+    /// The place of the next batch in the own session, which is taken by it.
+    pub(super) fn take_number(&mut self) -> Option<Header> {
+        let Own::Open { slot, next } = &mut self.own else {
+            return None;
+        };
+        let header = Header {
+            session: *slot,
+            sequence: *next,
+        };
+        *next += 1;
+        Some(header)
+    }
+
+    /// Takes the registration of a client's session; the caller bounds how many there are.
+    pub(super) fn push(&mut self, tag: Tag, deadline: Time) {
+        self.clients_count += 1;
+        self.clients.insert(
+            self.clients_count,
+            Waiting {
+                tag,
+                deadline,
+                offered: false,
+                offered_once: false,
+            },
+        );
+    }
+
+    /// Clients' registrations that have not ended.
+    pub(super) fn clients(&self) -> usize {
+        self.clients.len()
+    }
+
+    /// Whether there is something to offer.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.own == (Own::Asked { offered: false })
+            || self.clients.values().any(|waiting| !waiting.offered)
+    }
+
+    /// Whether something was offered to the present leader and has not taken effect.
+    pub(super) fn is_offered(&self) -> bool {
+        self.own == (Own::Asked { offered: true })
+            || self.clients.values().any(|waiting| waiting.offered)
+    }
+
+    /// The next registration to offer; it counts as offered.
+    pub(super) fn take(&mut self) -> Option<Value> {
+        if self.own == (Own::Asked { offered: false }) {
+            self.own = Own::Asked { offered: true };
+            return Some(self.value(self.own_number()));
+        }
+        let mut clients = self.clients.iter_mut();
+        let (&number, waiting) = clients.find(|(_, waiting)| !waiting.offered)?;
+        (waiting.offered, waiting.offered_once) = (true, true);
+        Some(self.value(number))
+    }
+
+    fn own_number(&self) -> u64 {
+        NODE_SESSION | self.own_count
+    }
+
+    fn value(&self, number: u64) -> Value {
+        Value::RegisterSession {
+            origin: self.node,
+            boot: self.boot,
+            number,
+        }
+    }
+
+    /// The leader did not take the registration with this number: it is offered again.
+    pub(super) fn on_refused(&mut self, number: u64) {
+        if number == self.own_number() {
+            self.repeat_own();
+        } else if let Some(waiting) = self.clients.get_mut(&number) {
+            waiting.offered = false;
+        }
+    }
+
+    /// What was offered may be lost: all of it is offered again.
+    pub(super) fn repeat_all(&mut self) {
+        self.repeat_own();
+        for waiting in self.clients.values_mut() {
+            waiting.offered = false;
+        }
+    }
+
+    fn repeat_own(&mut self) {
+        if let Own::Asked { offered } = &mut self.own {
+            *offered = false;
+        }
+    }
+
+    /// The registration with this number took effect in `slot`.
+    pub(super) fn on_registered(&mut self, number: u64, slot: u64, completions: &mut Completions) {
+        if number == self.own_number() {
+            if matches!(self.own, Own::Asked { .. }) {
+                self.own = Own::Open { slot, next: 1 };
+            }
+        } else if let Some(waiting) = self.clients.remove(&number) {
+            completions.registered(waiting.tag, SessionId { slot, index: 0 });
+        }
+    }
+
+    /// Ends clients' registrations that ran out of time; says how many.
+    pub(super) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
+        let mut expired = 0;
+        while let Some(first) = self.clients.first_entry()
+            && first.get().deadline <= now
+        {
+            let waiting = first.remove();
+            let failure = if waiting.offered_once {
+                Failure::Unknown
+            } else {
+                Failure::NoQuorum
+            };
+            completions.failed(waiting.tag, failure);
+            expired += 1;
+        }
+        expired
+    }
+
+    /// When the first registration runs out of time.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        self.clients
+            .first_key_value()
+            .map(|(_, first)| first.deadline)
+    }
+}

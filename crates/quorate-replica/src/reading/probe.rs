@@ -1,0 +1,208 @@
+//! Whether this node serves a linearizable read now: it tries one ([read-2]).
+//!
+//! That a leader is known is not enough: a node that is far behind knows it too, and whoever reads
+//! from it waits in vain. So a read without a question is asked for like any other, and waits until
+//! enough is applied; within a bound.
+
+use std::fmt;
+
+use quorate_core::{input::ReadToken, slot::Slot, time::Time};
+
+use crate::outbox::RETRY_MS;
+
+/// A read that takes longer is not "now". Those who ask for readiness wait for a second, usually;
+/// where a round alone takes longer, so does this, within limits.
+const PATIENCE_MS: std::ops::RangeInclusive<u64> = 500..=5_000;
+/// Tokens of probes lie above those of the clients' reads.
+const FIRST_TOKEN: u64 = 1 << 63;
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probed {
+    /// The read could have run.
+    Served,
+    /// This node takes no requests any more: it stops, or its log failed.
+    Closed,
+    /// Its service takes no commands at the moment.
+    Unavailable,
+    /// Nobody confirmed it in time.
+    Unconfirmed,
+    /// It was confirmed, but in time this node did not apply everything that it has to show.
+    Behind {
+        /// Every slot below is applied,
+        applied_to: Slot,
+        /// and every slot below must be.
+        needed: Slot,
+    },
+}
+
+impl fmt::Display for Probed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Served => f.write_str("linearizable reads are served"),
+            Self::Closed => f.write_str("the node takes no requests any more"),
+            Self::Unavailable => f.write_str("the service cannot work at the moment"),
+            Self::Unconfirmed => f.write_str("no leader confirmed a read in time"),
+            Self::Behind { applied_to, needed } => write!(
+                f,
+                "a read waits for slot {needed}, and slots below {applied_to} are applied"
+            ),
+        }
+    }
+}
+
+/// One attempt at a time; who asks meanwhile shares it.
+#[derive(Debug)]
+pub(crate) struct Probe {
+    patience_ms: u64,
+    stage: Stage,
+    deadline: Time,
+    last_token: u64,
+    ended: Option<Probed>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Idle,
+    /// The question is to be asked, not before then.
+    Ask(Time),
+    Asked(ReadToken),
+    Confirmed(Slot),
+}
+
+impl Probe {
+    /// A question takes `round_ms` at most, as long as everybody is there.
+    pub(crate) fn new(round_ms: u64) -> Self {
+        Self {
+            patience_ms: round_ms.clamp(*PATIENCE_MS.start(), *PATIENCE_MS.end()),
+            stage: Stage::Idle,
+            deadline: Time(0),
+            last_token: FIRST_TOKEN,
+            ended: None,
+        }
+    }
+
+    /// Begins an attempt, unless one is under way; where requests are `refused`, it has ended.
+    pub(crate) fn begin(&mut self, now: Time, refused: Option<Probed>) {
+        if refused.is_some() {
+            self.stage = Stage::Idle;
+            self.ended = refused;
+        } else if self.stage == Stage::Idle {
+            self.stage = Stage::Ask(now);
+            self.deadline = now.plus_ms(self.patience_ms);
+            self.ended = None;
+        }
+    }
+
+    /// The question to ask now, if there is one.
+    pub(crate) fn next_question(&mut self, now: Time) -> Option<ReadToken> {
+        match self.stage {
+            Stage::Ask(at) if at <= now => {
+                self.last_token += 1;
+                let token = ReadToken(self.last_token);
+                self.stage = Stage::Asked(token);
+                Some(token)
+            }
+            _ => None,
+        }
+    }
+
+    /// The answer: the read may run once everything below `slot` is applied.
+    pub(crate) fn confirmed(&mut self, token: ReadToken, slot: Slot) {
+        if self.stage == Stage::Asked(token) {
+            self.stage = Stage::Confirmed(slot);
+        }
+    }
+
+    /// The other answer: it is asked again, not at once.
+    pub(crate) fn failed(&mut self, now: Time, token: ReadToken) {
+        if self.stage == Stage::Asked(token) {
+            self.stage = Stage::Ask(now.plus_ms(RETRY_MS));
+        }
+    }
+
+    /// Ends the attempt if it is served, or if its time is up.
+    pub(crate) fn settle(&mut self, now: Time, applied_to: Slot) {
+        let late = now >= self.deadline;
+        let ended = match self.stage {
+            Stage::Idle => return,
+            Stage::Confirmed(needed) if needed <= applied_to => Probed::Served,
+            Stage::Confirmed(needed) if late => Probed::Behind { applied_to, needed },
+            Stage::Ask(_) | Stage::Asked(_) if late => Probed::Unconfirmed,
+            Stage::Ask(_) | Stage::Asked(_) | Stage::Confirmed(_) => return,
+        };
+        self.stage = Stage::Idle;
+        self.ended = Some(ended);
+    }
+
+    /// How the last attempt ended, once.
+    pub(crate) fn take(&mut self) -> Option<Probed> {
+        self.ended.take()
+    }
+
+    /// When something is due, without answers from others.
+    pub(crate) fn wake_at(&self) -> Option<Time> {
+        match self.stage {
+            Stage::Idle => None,
+            Stage::Ask(at) => Some(at.min(self.deadline)),
+            Stage::Asked(_) | Stage::Confirmed(_) => Some(self.deadline),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begun() -> (Probe, ReadToken) {
+        let mut probe = Probe::new(400);
+        probe.begin(Time(0), None);
+        let token = probe.next_question(Time(0)).unwrap();
+        (probe, token)
+    }
+
+    fn at_ms(ms: u64) -> Time {
+        Time(0).plus_ms(ms)
+    }
+
+    #[test]
+    fn a_read_is_served_once_enough_is_applied() {
+        let (mut probe, token) = begun();
+        probe.confirmed(token, Slot(7));
+        probe.settle(at_ms(499), Slot(6));
+        assert_eq!(probe.take(), None);
+        probe.settle(at_ms(499), Slot(7));
+        assert_eq!(probe.take(), Some(Probed::Served));
+        assert_eq!((probe.take(), probe.wake_at()), (None, None));
+        probe.begin(at_ms(600), Some(Probed::Closed));
+        assert_eq!(probe.take(), Some(Probed::Closed));
+    }
+
+    #[test]
+    fn what_is_not_applied_in_time_is_behind() {
+        let (mut probe, token) = begun();
+        probe.confirmed(token, Slot(7));
+        probe.settle(at_ms(500), Slot(6));
+        let (applied_to, needed) = (Slot(6), Slot(7));
+        assert_eq!(probe.take(), Some(Probed::Behind { applied_to, needed }));
+    }
+
+    #[test]
+    fn a_question_is_asked_again_until_time_is_up() {
+        let (mut probe, token) = begun();
+        probe.begin(at_ms(1), None);
+        assert_eq!(probe.next_question(at_ms(1)), None, "one at a time");
+        probe.failed(at_ms(1), token);
+        assert_eq!(probe.wake_at(), Some(at_ms(1 + RETRY_MS)));
+        let again = probe.next_question(at_ms(10)).unwrap();
+        assert_ne!(token, again);
+        probe.confirmed(token, Slot(1));
+        probe.settle(at_ms(500), Slot(1));
+        assert_eq!(
+            probe.take(),
+            Some(Probed::Unconfirmed),
+            "an old answer is nobody's"
+        );
+        assert!(again.0 > FIRST_TOKEN);
+    }
+}

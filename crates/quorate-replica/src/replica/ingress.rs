@@ -1,0 +1,273 @@
+//! Frames of peers, checked and turned into events for the core or requests to this node.
+
+use quorate_core::{
+    effect::{Refusal, Role},
+    input::Input,
+    message::Message,
+    node_id::{Member, NodeId},
+    record::Record,
+    slot::{Slot, SlotRange},
+    time::Time,
+    value::Value,
+};
+use quorate_disk::Disk;
+use quorate_wire::Frame;
+
+use super::{Replica, egress::origin_of};
+use crate::{
+    applying::{digest::Claim, sessions::Turn},
+    contents::{Contents, payloads::Payload},
+    outbox::Outbox,
+    plane::Plane,
+    proposing::batch::Batch,
+    service::StateMachine,
+};
+
+/// A leader that has no room, or a node that does not lead, is not asked again before.
+const REFUSED_MS: u64 = 5;
+
+impl<D: Disk, S: StateMachine> Replica<D, S> {
+    /// A peer said something.
+    pub fn on_frame(
+        &mut self,
+        now: Time,
+        _wall_ms: u64,
+        from: Member,
+        frame: Frame<'_>,
+        plane: &mut dyn Plane,
+    ) {
+        if from.node == self.member.node || self.is_silent() {
+            self.counters.frames_overload += 1;
+            return;
+        }
+        self.drain_inbox(now, plane);
+        self.take_frame(now, from, frame, plane);
+    }
+
+    fn take_frame(&mut self, now: Time, from: Member, frame: Frame<'_>, plane: &mut dyn Plane) {
+        match frame {
+            Frame::Protocol { message, bytes } => {
+                self.on_protocol(now, from, message, bytes, plane)
+            }
+            Frame::Forward { value, bytes } => self.on_forward(now, from.node, value, bytes, plane),
+            Frame::NotTaken { value, .. } => self.on_not_taken(now, &value),
+            Frame::FetchRequest { value, slot } => {
+                let mut out = Outbox::new(self.member, plane, &mut self.counters);
+                self.catching_up
+                    .on_question(from.node, value, slot, &self.contents, &mut out);
+            }
+            Frame::FetchReply { value, bytes } => self.on_fetch_reply(now, value, bytes),
+            Frame::Applied { to, digest } => self.on_claim(from.node, Claim { to, digest }),
+            // The reactor's own business; it does not hand these on.
+            Frame::Hello(_)
+            | Frame::Welcome(_)
+            | Frame::Refused(..)
+            | Frame::Join(_)
+            | Frame::Founding(_) => self.counters.frames_mismatched += 1,
+        }
+    }
+
+    fn on_protocol(
+        &mut self,
+        now: Time,
+        from: Member,
+        message: Message,
+        bytes: Option<&[u8]>,
+        plane: &mut dyn Plane,
+    ) {
+        if let Message::Learn { range, value } = message
+            && self.catching_up.wants(range)
+        {
+            self.take_repair(range, value, bytes);
+            return;
+        }
+        self.tuning.on_message(now, from.node, &message);
+        self.observing
+            .heard(now, &message, self.protocol.node().era());
+        let Some(held) = self.admit(&message, bytes) else {
+            return;
+        };
+        self.step(
+            now,
+            Input::Message {
+                from,
+                message,
+                held,
+            },
+            plane,
+        );
+    }
+
+    /// Whether the bytes of the message's value are at hand; `None` if the frame is dropped.
+    fn admit(&mut self, message: &Message, bytes: Option<&[u8]>) -> Option<bool> {
+        let (range, value) = match message {
+            Message::Phase2a(proposal) => (proposal.range, proposal.value),
+            Message::Learn { range, value } => (*range, *value),
+            _ => return Some(false),
+        };
+        if range.len() != 1 && !value.may_span() {
+            self.counters.frames_mismatched += 1;
+            return None;
+        }
+        // Admission: what would grow a queue without bound is as good as lost, and is repeated.
+        let held = self.contents.holds(&value);
+        let more = bytes.filter(|_| !held).map_or(0, <[u8]>::len);
+        if self.is_overloaded() || !self.has_room_for(message, range.from, more) {
+            self.counters.frames_overload += 1;
+            return None;
+        }
+        if !Contents::serves(&value) {
+            self.counters.frames_mismatched += 1;
+            return None;
+        }
+        if !value.has_bytes() {
+            return Some(false);
+        }
+        if let Some(bytes) = bytes
+            && !self.keep(value, bytes)
+        {
+            return None;
+        }
+        // [value-3] From here until the slot is applied the bytes stay, whenever the vote comes.
+        let near = range.from < self.protocol.node().decided_to().plus(self.window_slots);
+        if near && range.from >= self.applying.applied_to() {
+            self.contents.pin(range.from, &value);
+        }
+        Some(self.contents.holds(&value))
+    }
+
+    /// Proposals behind a gap wait for what fills it, so they may take only half of the room: they
+    /// must never keep out the very slots that would let them go. The first slot that is not applied
+    /// always has room, also when what was voted for before a restart fills all of it: nothing else
+    /// makes room again.
+    fn has_room_for(&self, message: &Message, slot: Slot, more: usize) -> bool {
+        let node = self.protocol.node();
+        let next = match message {
+            Message::Phase2a(proposal) => node.run().voted_to(proposal.ballot),
+            _ => Slot::FIRST,
+        };
+        if slot <= self.applying.applied_to() {
+            true
+        } else if slot <= next.max(node.decided_to()) {
+            self.contents.has_room(more)
+        } else {
+            self.contents.has_room_ahead(more)
+        }
+    }
+
+    /// Keeps bytes if they are the value's; wakes up who waits for them.
+    fn keep(&mut self, value: Value, bytes: &[u8]) -> bool {
+        if !self.contents.holds(&value) {
+            if !Contents::matches(&value, bytes) {
+                self.counters.frames_mismatched += 1;
+                return false;
+            }
+            self.contents.insert(&value, Payload::new(bytes.to_vec()));
+        }
+        self.found(value);
+        true
+    }
+
+    /// A value's bytes are here: the core may have asked for them.
+    pub(super) fn found(&mut self, value: Value) {
+        if self.contents.found(&value) {
+            self.counters.payloads_fetched += 1;
+            self.protocol.later(Input::Held(value));
+        }
+    }
+
+    fn on_forward(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        value: Value,
+        bytes: &[u8],
+        plane: &mut dyn Plane,
+    ) {
+        // [value-2] Only an origin binds its names.
+        if origin_of(&value).is_none_or(|(origin, _)| origin != from) {
+            self.counters.frames_mismatched += 1;
+            return;
+        }
+        if self.protocol.node().role() != Role::Leader {
+            return self.refuse(from, value, Refusal::NotLeader, plane);
+        }
+        if self.proposing.knows(&value) || self.is_past(&value, bytes) {
+            self.counters.forwards_repeated += 1;
+            return;
+        }
+        let payload = if !value.has_bytes() {
+            None
+        } else if Contents::matches(&value, bytes) {
+            Some(Payload::new(bytes.to_vec()))
+        } else {
+            self.counters.frames_mismatched += 1;
+            return;
+        };
+        if !self.proposing.take_forwarded(value, payload) {
+            return self.refuse(from, value, Refusal::Busy, plane);
+        }
+        self.counters.forwards_taken += 1;
+        self.propose_forwarded(now, plane);
+    }
+
+    /// Whether a batch is known to be executed, or a registration to have taken effect.
+    fn is_past(&self, value: &Value, bytes: &[u8]) -> bool {
+        let sessions = self.applying.sessions();
+        match *value {
+            Value::Batch(name) => Batch::header(bytes)
+                .is_some_and(|header| sessions.turn(&name, header) == Turn::Past),
+            Value::RegisterSession {
+                origin,
+                boot,
+                number,
+            } => {
+                sessions.node_session(origin, boot, number).is_some()
+                    || sessions.client_session(origin, boot, number).is_some()
+            }
+            _ => false,
+        }
+    }
+
+    fn on_not_taken(&mut self, now: Time, value: &Value) {
+        if origin_of(value) == Some((self.member.node, self.boot)) {
+            let until = now.plus_ms(REFUSED_MS);
+            self.proposing.origin().on_refused(value, until);
+        }
+    }
+
+    fn on_fetch_reply(&mut self, now: Time, value: Value, bytes: Option<&[u8]>) {
+        if !self.contents.wants(&value) {
+            return;
+        }
+        match bytes {
+            Some(bytes) if self.contents.has_room(bytes.len()) => {
+                self.keep(value, bytes);
+            }
+            Some(_) => self.counters.frames_overload += 1,
+            None => self.contents.not_there(now, &value, self.peers.len()),
+        }
+    }
+
+    /// A peer sent what the log here has lost: it is recorded as decided, again.
+    fn take_repair(&mut self, range: SlotRange, value: Value, bytes: Option<&[u8]>) {
+        let bytes = match bytes {
+            _ if !value.has_bytes() => &[],
+            Some(bytes) if Contents::matches(&value, bytes) => bytes,
+            _ => return,
+        };
+        let record = Record::Decided { range, value };
+        let hard = self.protocol.node().hard_state();
+        if let Err(error) = self.storing.append_beside(&record, bytes, hard) {
+            self.fail_storage(error.to_string());
+        }
+        self.catching_up
+            .repaired(range, &mut self.protocol, &mut self.counters);
+    }
+
+    fn on_claim(&mut self, from: NodeId, claim: Claim) {
+        if let Some(alarm) = self.peers.heard(from, claim, self.applying.digest()) {
+            self.observing.raise(alarm, &mut self.counters);
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Reading back from the log: who asked for what, and what cannot be trusted to be there yet.
+
+use std::collections::VecDeque;
+
+use quorate_core::{
+    node_id::NodeId,
+    record::RecordSeq,
+    slot::{Slot, SlotRange},
+    time::Time,
+    value::Value,
+};
+use quorate_disk::Disk;
+use quorate_log::Log;
+
+/// What a read is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Purpose {
+    /// Payloads of votes cast before this process started.
+    Votes,
+    /// The service is behind what is decided.
+    Apply,
+    /// A peer is behind.
+    Serve(NodeId),
+    /// A peer looks for the bytes of a value, which was proposed in this slot.
+    Payload(NodeId, Value, Slot),
+}
+
+/// What reads are for: of each kind, one is under way at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// As [`Purpose::Votes`].
+    Votes,
+    /// As [`Purpose::Apply`].
+    Apply,
+    /// As [`Purpose::Serve`].
+    Serve,
+    /// As [`Purpose::Payload`].
+    Payload,
+}
+
+impl Purpose {
+    /// Its kind, which is also the token of its read.
+    pub(crate) const fn kind(self) -> Kind {
+        match self {
+            Self::Votes => Kind::Votes,
+            Self::Apply => Kind::Apply,
+            Self::Serve(_) => Kind::Serve,
+            Self::Payload(..) => Kind::Payload,
+        }
+    }
+}
+
+/// Reads under way; one of each kind at a time.
+#[derive(Debug, Default)]
+pub(crate) struct LogReads {
+    /// Records that are not on disk yet: of these slots the log would tell an older story, such as
+    /// a vote for another value than the one decided.
+    unwritten: VecDeque<(RecordSeq, SlotRange)>,
+    open: [Option<Purpose>; 4],
+    /// After a read that found nothing, the next of its kind waits.
+    retry_at: [Time; 4],
+}
+
+impl LogReads {
+    /// A record about these slots was appended; or, if the log has failed, it should have been.
+    pub(crate) fn appended(&mut self, seq: RecordSeq, range: SlotRange, lost: bool) {
+        match self.unwritten.back_mut() {
+            // Nothing will ever come of these; what is kept of them must stay small.
+            Some((last, run)) if lost && run.to == range.from => {
+                (*last, run.to) = (seq, range.to);
+            }
+            _ => self.unwritten.push_back((seq, range)),
+        }
+    }
+
+    /// Records up to this one are on disk.
+    pub(crate) fn written(&mut self, to: RecordSeq) {
+        while self.unwritten.pop_front_if(|(seq, _)| *seq <= to).is_some() {}
+    }
+
+    /// The first part of `range` of which the log has the last word; may be empty.
+    pub(crate) fn readable(&self, range: SlotRange) -> SlotRange {
+        let unwritten = self
+            .unwritten
+            .iter()
+            .filter(|(_, other)| !other.intersect(range).is_empty());
+        let to = unwritten.map(|(_, other)| other.from.max(range.from)).min();
+        SlotRange::new(range.from, to.unwrap_or(range.to))
+    }
+
+    /// Whether a read of this kind may start.
+    pub(crate) fn may_start(&self, now: Time, kind: Kind) -> bool {
+        let at = kind as usize;
+        self.open[at].is_none() && now >= self.retry_at[at]
+    }
+
+    /// Starts a read, unless too many wait already: then it is asked for again.
+    pub(crate) fn start<D: Disk>(
+        &mut self,
+        log: &mut Log<D>,
+        purpose: Purpose,
+        range: SlotRange,
+        bytes_max: usize,
+    ) {
+        let at = purpose.kind() as usize;
+        if log.start_read(at as u64, range, bytes_max).is_ok() {
+            self.open[at] = Some(purpose);
+        }
+    }
+
+    /// A read ended.
+    pub(crate) fn ended(&mut self, token: u64) -> Option<Purpose> {
+        self.open.get_mut(usize::try_from(token).ok()?)?.take()
+    }
+
+    /// The next read of this kind waits until then.
+    pub(crate) fn wait(&mut self, kind: Kind, until: Time) {
+        self.retry_at[kind as usize] = until;
+    }
+
+    /// When a read that has to wait may start.
+    pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
+        self.retry_at.iter().copied().filter(|at| *at > now).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is decided but not written may lie in the log as a vote for something else.
+    #[test]
+    fn slots_with_unwritten_records_are_not_read() {
+        let slots = |from, to| SlotRange::new(Slot(from), Slot(to));
+        let mut reads = LogReads::default();
+        reads.appended(RecordSeq(1), slots(5, 6), false);
+        reads.appended(RecordSeq(2), slots(8, 9), false);
+        assert_eq!(reads.readable(slots(1, 20)), slots(1, 5));
+        assert_eq!(reads.readable(slots(6, 20)), slots(6, 8));
+        assert!(reads.readable(slots(5, 20)).is_empty());
+        reads.written(RecordSeq(1));
+        assert_eq!(reads.readable(slots(1, 20)), slots(1, 8));
+        reads.written(RecordSeq(2));
+        assert_eq!(reads.readable(slots(1, 20)), slots(1, 20));
+        for slot in 10..100 {
+            reads.appended(RecordSeq(slot), slots(slot, slot + 1), true);
+        }
+        assert_eq!(reads.unwritten.len(), 1);
+        assert_eq!(reads.readable(slots(1, 200)), slots(1, 10));
+    }
+}

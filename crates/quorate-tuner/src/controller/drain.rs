@@ -1,0 +1,222 @@
+//! Where the way is long: jumps instead of steps, and never more on its way than drains.
+
+use super::{JUMP_NS, View};
+use crate::{
+    choice::Fitted,
+    epoch::Score,
+    setting::{Bounds, Setting},
+    time::Moment,
+};
+
+/// What may be on its way, in parts of what drains in one round trip.
+const QUEUE: f64 = 2.0;
+/// More than so many times that is taken back at once.
+const QUEUE_MOST: f64 = 1.6;
+/// Looks in a row.
+const QUEUE_SEEN: u32 = 2;
+/// Round trips at least.
+const QUEUE_WAYS: f64 = 2.0;
+/// So many commands may be on their way in any case.
+const COMMANDS: f64 = 4.0;
+/// It is given so long to drain.
+const DRAIN_MOST_NS: f64 = 5e9;
+/// The model must predict so much more.
+const JUMP_GAIN: f64 = 1.15;
+/// The part of what drained before that must drain after a jump.
+const TOO_FAR: f64 = 0.75;
+/// So often it is cut back before something else is thought of.
+const CUTS: u32 = 3;
+/// Ways shorter than this drain faster than anything can be decided about them.
+const LONG_NS: f64 = 1e6;
+/// What is on its way grows at most by this factor at a time.
+const GROWTH: f64 = 4.0;
+
+/// Jumps in a row at most.
+const JUMPS: u32 = 10;
+
+/// What was on its way, and what became of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Drain {
+    /// Most that was on its way and did no harm, in bytes.
+    grown: f64,
+    /// Jumps to the model's choice since the search began.
+    jumps: u32,
+    /// Looks at the channels' rates at the last jump.
+    jumped_at: u64,
+    /// Of the settings that it jumped from, the one that drained most, in bytes per second.
+    drained_most: Option<(Setting, f64)>,
+    /// Times that it was cut back because of a queue, since the search began.
+    cuts: u32,
+    /// The last look at the channels' rates, and how many in a row saw too much on its way,
+    queue_seen: (u64, u32),
+    /// since when.
+    over_since: Moment,
+    /// What was on its way when it was too much has not drained before.
+    drains_until: Moment,
+}
+
+impl Drain {
+    /// Nothing was on its way; `start` is harmless.
+    pub(super) fn new(start: Setting) -> Self {
+        Self {
+            grown: bytes(start),
+            jumps: 0,
+            jumped_at: 0,
+            drained_most: None,
+            cuts: 0,
+            queue_seen: (0, 0),
+            over_since: Moment(0),
+            drains_until: Moment(0),
+        }
+    }
+
+    /// The search begins anew.
+    pub(super) fn forget(&mut self) {
+        self.cuts = 0;
+        self.jumps = 0;
+    }
+
+    /// It starts in earnest, with this.
+    pub(super) fn start(&mut self, setting: Setting) {
+        self.grown = bytes(setting);
+    }
+
+    /// Whether it may jump.
+    pub(super) fn may_jump(&self) -> bool {
+        self.jumps < JUMPS
+    }
+
+    /// So much was on its way in an epoch.
+    pub(super) fn learn(&mut self, view: &View<'_>, score: &Score) {
+        let command = view.known().command_bytes.map_or(0.0, |bytes| bytes.value);
+        let outstanding = view.outstanding * command;
+        let used = score.bytes_most as f64 * score.in_flight_most as f64;
+        self.grown = self.grown.max(used.min(outstanding));
+    }
+
+    /// Before anything was measured, on a long way: the model's choice at once, because an epoch
+    /// takes several round trips. What is on its way may grow only by so much at a time, so there
+    /// may be several jumps, each when the one before shows in the rate. Returns where to, and the
+    /// gain that the model predicts.
+    pub(super) fn jump(
+        &mut self,
+        base: Setting,
+        bounds: &Bounds,
+        view: &View<'_>,
+    ) -> Option<(Setting, f64)> {
+        if view.round_trip_ns()? < JUMP_NS {
+            return None;
+        }
+        let samples = view.drained().map_or(0, |drained| drained.samples);
+        if self.jumps > 0 && samples < self.jumped_at + 2 {
+            return None;
+        }
+        let fitted = Fitted::new(view.known(), view.nodes, view.outstanding)?;
+        let chosen = fitted.choose(bounds, self.in_flight_max(view))?;
+        let predicted = |setting| fitted.predict(setting).throughput;
+        let gain = predicted(chosen) / predicted(base).max(1e-9);
+        if gain < JUMP_GAIN {
+            return None;
+        }
+        if let Some(drained) = view.drained()
+            && self
+                .drained_most
+                .is_none_or(|(_, most)| drained.rate > most)
+        {
+            self.drained_most = Some((base, drained.rate));
+        }
+        self.jumps += 1;
+        self.jumped_at = samples;
+        self.grown = self.grown.max(fitted.in_flight(chosen));
+        Some((chosen, gain))
+    }
+
+    /// After jumps, none of which was measured: if less drains than before one of them, the last
+    /// one went too far, into a buffer that is too small for it. Returns where to go back to.
+    pub(super) fn check_jumps(
+        &mut self,
+        base: Setting,
+        score: &Score,
+        view: &View<'_>,
+    ) -> Option<Setting> {
+        let command = view.known().command_bytes?.value;
+        let (setting, most) = self.drained_most.take()?;
+        if score.rate * command >= most * TOO_FAR || setting == base {
+            return None;
+        }
+        self.jumps = JUMPS;
+        self.grown = bytes(setting) / GROWTH;
+        Some(setting)
+    }
+
+    /// What is on its way beyond what drains in a round trip only waits, and may overflow a buffer.
+    /// Returns what to cut it back to, and how many times too much it was.
+    pub(super) fn unqueue(
+        &mut self,
+        now: Moment,
+        wanted: Setting,
+        bounds: &Bounds,
+        view: &View<'_>,
+    ) -> Option<(Setting, f64)> {
+        if self.cuts >= CUTS || view.round_trip_ns()? <= LONG_NS {
+            return None;
+        }
+        let drained = view.drained()?;
+        let (samples, over) = self.queue_seen;
+        if drained.samples == samples || now < self.drains_until {
+            return None;
+        }
+        let most = drains(view)?;
+        let excess = drained.ahead / most;
+        let over = if excess > QUEUE_MOST { over + 1 } else { 0 };
+        self.queue_seen = (drained.samples, over);
+        if over <= 1 {
+            self.over_since = now;
+        }
+        // A load that just came drains no sooner than a round trip later, and that shows in the rate
+        // after another one.
+        let patience = QUEUE_WAYS * view.round_trip_ns()?;
+        if over < QUEUE_SEEN || (now.since(self.over_since) as f64) < patience {
+            return None;
+        }
+        let fitted = Fitted::new(view.known(), view.nodes, view.outstanding)?;
+        let chosen = fitted.choose(bounds, most)?;
+        if fitted.in_flight(chosen) >= fitted.in_flight(wanted) {
+            return None;
+        }
+        self.queue_seen.1 = 0;
+        self.cuts += 1;
+        // It was cut back with care: no jump undoes that.
+        self.jumps = JUMPS;
+        let drain = drained.ahead / drained.rate * 1e9 + view.round_trip_ns()?;
+        self.drains_until = Moment(now.0 + (2.0 * drain).min(DRAIN_MOST_NS) as u64);
+        self.grown = most;
+        Some((chosen, excess * QUEUE))
+    }
+
+    /// Most that may be on its way, in bytes.
+    pub(super) fn in_flight_max(&self, view: &View<'_>) -> f64 {
+        match drains(view) {
+            Some(drains) => drains.min(self.grown * GROWTH),
+            None if view.round_trip_ns().is_some_and(|way| way > LONG_NS) => self.grown,
+            None => self.grown * GROWTH,
+        }
+    }
+}
+
+/// What may be on its way where the way is long: what drains in a few round trips.
+fn drains(view: &View<'_>) -> Option<f64> {
+    let drained = view.drained()?;
+    let way = view.round_trip_ns()?;
+    if way < LONG_NS {
+        return None;
+    }
+    let flush = view.known().flush_ns.map_or(0.0, |flush| flush.value);
+    let command = view.known().command_bytes?.value;
+    Some((QUEUE * drained.rate * (way + 2.0 * flush) / 1e9).max(COMMANDS * command))
+}
+
+/// What a full window of full batches has.
+fn bytes(setting: Setting) -> f64 {
+    setting.batch_bytes as f64 * setting.window as f64
+}

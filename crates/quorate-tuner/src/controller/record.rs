@@ -1,0 +1,94 @@
+//! What was measured of settings that are not in force, to go back to the better ones.
+
+use crate::setting::Setting;
+
+/// A setting that was left is tried again this many times at most, for this many settings.
+const AGAIN_MOST: u32 = 3;
+const SEEN_MOST: usize = 64;
+
+/// A setting that was measured and left.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    setting: Setting,
+    rate: f64,
+    again: u32,
+}
+
+/// The best that was measured.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Record {
+    /// The best base that lasted, and its throughput.
+    best: Option<(Setting, f64)>,
+    /// What was measured of settings that did not become the base, and how often that was tried
+    /// again.
+    seen: Vec<Seen>,
+}
+
+impl Record {
+    /// The base reaches `rate`, and has `lasted` or not. Keeps the best base that lasted. What was
+    /// better for one epoch may not be in the long run: then returns the one to go back to.
+    pub(super) fn remember(
+        &mut self,
+        base: Setting,
+        rate: f64,
+        lasted: bool,
+        gain: f64,
+    ) -> Option<Setting> {
+        match self.best {
+            Some((setting, best)) if setting != base && rate < best => {
+                (rate < best * (1.0 - gain)).then_some(setting)
+            }
+            _ => {
+                if lasted {
+                    self.best = Some((base, rate));
+                }
+                None
+            }
+        }
+    }
+
+    /// This setting was tried again, and is not what it was.
+    pub(super) fn disappoints(&mut self, setting: Setting) {
+        if self.best.is_some_and(|(best, _)| best == setting) {
+            self.best = None;
+        }
+    }
+
+    /// Another load: the best of the one before, if it is not `base` and had more than `rate`.
+    pub(super) fn take_better(&mut self, base: Setting, rate: f64) -> Option<Setting> {
+        let (setting, best) = self.best.take()?;
+        (setting != base && best > rate).then_some(setting)
+    }
+
+    /// What was measured of a setting that is left.
+    pub(super) fn see(&mut self, setting: Setting, rate: f64) {
+        if let Some(seen) = self.seen.iter_mut().find(|seen| seen.setting == setting) {
+            seen.rate = rate;
+            return;
+        }
+        if self.seen.len() == SEEN_MOST {
+            self.seen.remove(0);
+        }
+        self.seen.push(Seen {
+            setting,
+            rate,
+            again: 0,
+        });
+    }
+
+    /// What was left because the base seemed better, and had more than `least`: to be tried again.
+    pub(super) fn again(&mut self, least: f64) -> Option<Setting> {
+        let better = self
+            .seen
+            .iter_mut()
+            .filter(|seen| seen.rate > least && seen.again < AGAIN_MOST)
+            .max_by(|a, b| a.rate.total_cmp(&b.rate))?;
+        better.again += 1;
+        Some(better.setting)
+    }
+
+    /// What was left belongs to another load.
+    pub(super) fn forget_seen(&mut self) {
+        self.seen.clear();
+    }
+}

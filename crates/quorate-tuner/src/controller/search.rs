@@ -1,0 +1,381 @@
+//! What is tried next: from the model, from the ends of the window, from the neighbours.
+
+use std::collections::VecDeque;
+
+use super::{REGROUP_NS, VETO_NS, View, drain::Drain};
+use crate::{
+    choice::{BATCHES, Fitted, WINDOWS, batch_least},
+    epoch::Score,
+    setting::{Bounds, Setting},
+};
+
+/// Probes in a row before the base is measured again.
+const IN_A_ROW: u32 = 3;
+/// Epochs of the base between probes when nothing is better; they double up to the second.
+const REST: u32 = 12;
+const REST_MOST: u32 = 256;
+/// Epochs of the base after a probe that failed, where epochs are long; they double.
+const PAUSE: u32 = 2;
+const PAUSE_MOST: u32 = 64;
+/// Factors of the steps to the neighbours.
+const STEPS: [f64; 3] = [4.0, 2.0, 1.5];
+/// The model keeps the search from what it predicts to be not so good, in parts of the base: where
+/// an epoch is short, where it is long and the model was right so far, and where it was not.
+const VETO_SHORT: f64 = 0.6;
+const VETO_LONG: f64 = 1.01;
+const VETO_DOUBT: f64 = 0.4;
+/// The model is trusted if the base reaches so much of what it predicts.
+const TRUST: f64 = 0.85;
+const SHORT_NS: f64 = 10e6;
+/// The ends of the window are tried where an epoch is not too long.
+const ENDS_NS: f64 = 45e6;
+/// The part of what a batch takes, from which on its flush counts.
+const FLUSH_LEAST: f64 = 0.25;
+
+/// Which way a probe went, to go on in case it helped.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Candidate {
+    pub(super) setting: Setting,
+    /// Factors of batch and window that led here from the base; 1 and 1 if it was a jump.
+    pub(super) step: (f64, f64),
+}
+
+impl Candidate {
+    const fn jump(setting: Setting) -> Self {
+        Self {
+            setting,
+            step: (1.0, 1.0),
+        }
+    }
+
+    /// Whether going on the same way may help again.
+    pub(super) fn has_direction(&self) -> bool {
+        self.step != (1.0, 1.0)
+    }
+}
+
+/// What candidates start from and are judged by, lent for one look.
+#[derive(Debug)]
+pub(super) struct Ground<'a> {
+    pub(super) bounds: &'a Bounds,
+    pub(super) base: Setting,
+    pub(super) score: Option<Score>,
+    /// What a batch took lately.
+    pub(super) wall_ns: f64,
+    /// Whether throughput is the goal, and not a bound on the latency.
+    pub(super) for_throughput: bool,
+    pub(super) drain: &'a Drain,
+    pub(super) view: &'a View<'a>,
+}
+
+impl Ground<'_> {
+    fn in_flight_max(&self) -> f64 {
+        self.drain.in_flight_max(self.view)
+    }
+
+    /// Whether the model predicts so much less that an epoch would be wasted.
+    fn is_vetoed(&self, setting: Setting) -> bool {
+        let Some(score) = self.score else {
+            return false;
+        };
+        let Some(fitted) = Fitted::new(self.view.known(), self.view.nodes, self.view.outstanding)
+        else {
+            return false;
+        };
+        let base = fitted.predict(self.base).throughput;
+        let trusted = score.rate > base * TRUST;
+        let way = self.view.round_trip_ns().unwrap_or(0.0);
+        let short = way < SHORT_NS && score.wall_ns < 10.0 * SHORT_NS;
+        let part = match () {
+            () if score.wall_ns <= VETO_NS => VETO_SHORT,
+            // What takes long there is a queue or a disk, and the model is no judge of those.
+            () if short => VETO_SHORT,
+            () if trusted => VETO_LONG,
+            () => VETO_DOUBT,
+        };
+        fitted.predict(setting).throughput < base * part
+    }
+}
+
+/// Candidates, and how long it is until the next one.
+#[derive(Clone, Debug)]
+pub(super) struct Search {
+    queue: VecDeque<Candidate>,
+    tried: Vec<Setting>,
+    step: usize,
+    ends_tried: bool,
+    model_asked: bool,
+    /// Probes since the base was measured.
+    in_a_row: u32,
+    /// Epochs of the base between probes,
+    rest: u32,
+    /// and how many of them are left.
+    rest_left: u32,
+    /// Epochs of the base after the next probe that fails, where epochs are long.
+    pause: u32,
+}
+
+impl Default for Search {
+    fn default() -> Self {
+        Self {
+            queue: VecDeque::new(),
+            tried: Vec::new(),
+            step: 0,
+            ends_tried: false,
+            model_asked: false,
+            in_a_row: 0,
+            rest: REST,
+            rest_left: 0,
+            pause: PAUSE,
+        }
+    }
+}
+
+impl Search {
+    /// Begins anew. What the model would choose was tried, and is not asked for again.
+    pub(super) fn forget(&mut self) {
+        *self = Self {
+            model_asked: self.model_asked,
+            in_a_row: self.in_a_row,
+            ..Self::default()
+        };
+    }
+
+    /// The model may know better by now.
+    pub(super) fn ask_model_again(&mut self) {
+        self.model_asked = false;
+    }
+
+    /// The base was measured.
+    pub(super) fn base_measured(&mut self) {
+        self.in_a_row = 0;
+    }
+
+    /// Whether nothing is tried behind this epoch of the base.
+    pub(super) fn rests(&mut self) -> bool {
+        let rests = self.rest_left > 0;
+        self.rest_left -= u32::from(rests);
+        rests
+    }
+
+    /// There is nothing to gain at the moment.
+    pub(super) fn rest(&mut self) {
+        self.queue.clear();
+        self.rest_left = REST;
+    }
+
+    /// What waits is not tried any more.
+    pub(super) fn clear(&mut self) {
+        self.queue.clear();
+    }
+
+    /// Something better was found: its neighbours are next.
+    pub(super) fn found(&mut self) {
+        self.queue.clear();
+        self.rest = REST;
+        self.rest_left = 0;
+    }
+
+    /// A probe failed; `long` if epochs are. Returns whether another one may follow at once.
+    pub(super) fn failed(&mut self, long: bool) -> bool {
+        self.in_a_row += 1;
+        if long {
+            self.rest_left = self.pause;
+            self.pause = (self.pause * 2).min(PAUSE_MOST);
+        }
+        self.in_a_row < IN_A_ROW && self.rest == REST && self.rest_left == 0
+    }
+
+    /// This setting before all others, as soon as the base was measured.
+    pub(super) fn first(&mut self, setting: Setting) {
+        self.queue.retain(|candidate| candidate.setting != setting);
+        self.again(Candidate::jump(setting));
+    }
+
+    /// This candidate once more, as soon as the base was measured.
+    pub(super) fn again(&mut self, candidate: Candidate) {
+        self.queue.push_front(candidate);
+        self.rest_left = 0;
+    }
+
+    /// The next probe, if there is one. `closed`: clients get more when they wait less.
+    pub(super) fn next(&mut self, ground: &Ground<'_>, closed: bool) -> Option<Candidate> {
+        self.refill(ground, closed);
+        let candidate = self.queue.pop_front()?;
+        self.tried.push(candidate.setting);
+        Some(candidate)
+    }
+
+    fn refill(&mut self, ground: &Ground<'_>, closed: bool) {
+        self.ask_model(ground);
+        if self.queue.is_empty() && !self.ends_tried {
+            self.ends_tried = true;
+            self.push_ends(ground);
+        }
+        while self.queue.is_empty() && self.step < STEPS.len() {
+            let by = STEPS[self.step];
+            self.step += 1;
+            for step in [
+                (1.0 / by, 1.0),
+                (1.0, by),
+                (1.0, 1.0 / by),
+                (1.0 / by, by),
+                (by, 1.0),
+                (by, 1.0 / by),
+            ] {
+                self.push(step, ground);
+            }
+        }
+        if self.queue.is_empty() {
+            // Nothing is better: rest, and look again later, near by.
+            self.rest_left = self.rest;
+            self.rest = (self.rest * 2).min(REST_MOST);
+            self.step = 1;
+            self.tried.clear();
+            if closed {
+                self.push_together(ground);
+            }
+        } else if self.rest > REST {
+            // One at a time from now on.
+            self.rest_left = self.rest / 2;
+        }
+    }
+
+    /// One or two batches at a time take all that waits; the widest window nothing of it. And the
+    /// largest batch, for what was split before and should gather.
+    fn push_ends(&mut self, ground: &Ground<'_>) {
+        let all = ground.bounds.batch_bytes_max;
+        let Setting {
+            batch_bytes,
+            window,
+        } = ground.base;
+        let most = ground.bounds.window_max;
+        let end = |batch_bytes, window| Setting {
+            batch_bytes,
+            window,
+        };
+        let is_quick = ground.wall_ns < ENDS_NS;
+        self.push_together(ground);
+        // The model knows nothing of what gathers.
+        if ground.wall_ns < REGROUP_NS {
+            self.push_anyway(end(all, window), (1.0, 1.0), ground);
+        }
+        if is_quick {
+            for setting in [end(all, 1), end(all, 2), end(batch_bytes, most)] {
+                self.push_setting(setting, (1.0, 1.0), ground);
+            }
+        }
+    }
+
+    /// One batch at a time, which waits for those whom the one before answered: the model knows
+    /// nothing of that. It is worth it where the disk is what a batch takes long for. They wait, so
+    /// where latency is the goal it has no precedence.
+    fn push_together(&mut self, ground: &Ground<'_>) {
+        let flush = ground
+            .view
+            .known()
+            .flush_ns
+            .map_or(0.0, |flush| flush.value);
+        let wall = ground.wall_ns;
+        if wall < ENDS_NS && flush > wall * FLUSH_LEAST && ground.for_throughput {
+            let setting = Setting {
+                batch_bytes: ground.bounds.batch_bytes_max,
+                window: 1,
+            };
+            self.push_anyway(setting, (1.0, 1.0), ground);
+        }
+    }
+
+    fn ask_model(&mut self, ground: &Ground<'_>) {
+        if self.model_asked {
+            return;
+        }
+        let Some(fitted) = Fitted::new(
+            ground.view.known(),
+            ground.view.nodes,
+            ground.view.outstanding,
+        ) else {
+            return;
+        };
+        self.model_asked = true;
+        if let Some(chosen) = fitted.choose(ground.bounds, ground.in_flight_max()) {
+            self.push_setting(chosen, (1.0, 1.0), ground);
+        }
+    }
+
+    /// A neighbour of the base. What has no effect is not tried: batches that are never full need
+    /// no more room, and less room begins below what they have.
+    pub(super) fn push(&mut self, step: (f64, f64), ground: &Ground<'_>) {
+        let Some(score) = ground.score else {
+            return;
+        };
+        let (by_batch, by_window) = step;
+        let base = ground.base;
+        let mut batch = base.batch_bytes;
+        if by_batch > 1.0 && score.full < 0.02 {
+            return;
+        }
+        if by_batch < 1.0 && score.bytes_most > 0 {
+            batch = batch.min(score.bytes_most.next_power_of_two());
+        }
+        let mut window = base.window;
+        if by_window > 1.0 && by_batch >= 1.0 && score.blocked == 0.0 {
+            return;
+        }
+        if by_window < 1.0 {
+            window = window.min(score.in_flight_most.max(1));
+        }
+        let setting = Setting {
+            batch_bytes: along(&BATCHES, batch, by_batch),
+            window: along(&WINDOWS, window, by_window),
+        };
+        self.push_setting(setting, step, ground);
+    }
+
+    fn push_setting(&mut self, setting: Setting, step: (f64, f64), ground: &Ground<'_>) {
+        if !ground.is_vetoed(setting) {
+            self.push_anyway(setting, step, ground);
+        }
+    }
+
+    /// As far as it is within the bounds and not known already.
+    fn push_anyway(&mut self, setting: Setting, step: (f64, f64), ground: &Ground<'_>) {
+        let command = ground
+            .view
+            .known()
+            .command_bytes
+            .map_or(1.0, |bytes| bytes.value);
+        let setting = ground.bounds.clamp(Setting {
+            batch_bytes: setting.batch_bytes.max(batch_least(command)),
+            ..setting
+        });
+        let outstanding = ground.view.outstanding.max(1.0) * command;
+        let in_flight = |setting: Setting| {
+            let batch = (setting.batch_bytes as f64 / command).floor().max(1.0) * command;
+            (batch * setting.window as f64).min(outstanding)
+        };
+        let most = ground.in_flight_max().max(in_flight(ground.base));
+        let too_much = in_flight(setting) > most * 1.05;
+        let known = setting == ground.base || self.tried.contains(&setting);
+        let waits = self.queue.iter().any(|other| other.setting == setting);
+        if !too_much && !known && !waits {
+            self.queue.push_back(Candidate { setting, step });
+        }
+    }
+}
+
+/// The step of a ladder that is nearest to `from · by`, at least one step away from it.
+fn along(ladder: &[usize], from: usize, by: f64) -> usize {
+    if by == 1.0 {
+        return from;
+    }
+    let to = from as f64 * by;
+    let near = |&step: &usize| ((step as f64 / to).ln()).abs();
+    let beyond = ladder
+        .iter()
+        .copied()
+        .filter(|&step| if by > 1.0 { step > from } else { step < from });
+    beyond
+        .min_by(|a, b| near(a).total_cmp(&near(b)))
+        .unwrap_or(from)
+}

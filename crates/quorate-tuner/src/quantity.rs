@@ -1,0 +1,109 @@
+//! The units that the model counts in.
+
+use std::fmt;
+
+/// A span of time in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
+pub struct Micros(pub f64);
+
+impl Micros {
+    /// From milliseconds, the unit of the paper.
+    pub const fn from_ms(ms: f64) -> Self {
+        Self(ms * 1_000.0)
+    }
+
+    pub(crate) fn max(self, other: Self) -> Self {
+        Self(self.0.max(other.0))
+    }
+}
+
+impl std::ops::Add for Micros {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self(self.0 + other.0)
+    }
+}
+
+impl std::ops::Mul<f64> for Micros {
+    type Output = Self;
+
+    fn mul(self, times: f64) -> Self {
+        Self(self.0 * times)
+    }
+}
+
+impl fmt::Display for Micros {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            us if us >= 1e6 => write!(f, "{:.2} s", us / 1e6),
+            us if us >= 1e3 => write!(f, "{:.2} ms", us / 1e3),
+            us => write!(f, "{us:.1} µs"),
+        }
+    }
+}
+
+/// A number of bytes; an average, so it may have a fraction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
+pub struct Bytes(pub f64);
+
+impl std::ops::Add for Bytes {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self(self.0 + other.0)
+    }
+}
+
+impl std::ops::Mul<f64> for Bytes {
+    type Output = Self;
+
+    fn mul(self, times: f64) -> Self {
+        Self(self.0 * times)
+    }
+}
+
+/// Bytes per second of a link or a disk. Infinite: it is never what is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct Bandwidth(pub f64);
+
+impl Bandwidth {
+    /// Never the bottleneck.
+    pub const UNLIMITED: Self = Self(f64::INFINITY);
+
+    /// From megabits per second (10⁶ bits), the unit of the paper.
+    pub const fn from_mbit(mbit: f64) -> Self {
+        Self(mbit * 125_000.0)
+    }
+
+    /// How long it is busy with so many bytes.
+    pub fn time_for(self, bytes: Bytes) -> Micros {
+        Micros(bytes.0 / self.0 * 1e6)
+    }
+}
+
+/// A linear law `φ(x) = fixed + per_byte · x` (§4.1, "CPU time"): processor time for a message of
+/// x bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Linear {
+    /// For any message.
+    pub fixed: Micros,
+    /// For each byte of it.
+    pub per_byte: Micros,
+}
+
+impl Linear {
+    /// The paper's way of writing: `φ(x) = per_kb · x + fixed` in milliseconds, x in thousands of
+    /// bytes.
+    pub const fn from_paper(per_kb_ms: f64, fixed_ms: f64) -> Self {
+        Self {
+            fixed: Micros::from_ms(fixed_ms),
+            per_byte: Micros(per_kb_ms),
+        }
+    }
+
+    /// Its value.
+    pub fn at(self, bytes: Bytes) -> Micros {
+        self.fixed + self.per_byte * bytes.0
+    }
+}
