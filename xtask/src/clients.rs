@@ -7,9 +7,10 @@ use std::{
     process::{Command, Stdio},
 };
 
+use quorate_testbed::interrupt;
+
 use crate::{
-    cluster::Nodes,
-    interrupt,
+    nodes,
     shell::{self, Failed, has, read, root, skip},
 };
 
@@ -31,7 +32,7 @@ const TRIALS: [Trial; 8] = [
 pub(crate) fn run() -> Result<(), Failed> {
     shell::cargo(&["build", "--release", "--quiet", "--package", "quorate-cli"])?;
     interrupt::clean_up_on_signals()?;
-    let nodes = Nodes::start(3, &[])?;
+    let nodes = nodes::serving(3, &[])?;
     let ports = nodes.client_ports();
     for (name, trial) in TRIALS {
         trial(&ports)?;

@@ -2,27 +2,24 @@
 
 mod check;
 mod client;
-mod dice;
 mod failover;
 mod faults;
 mod history;
 mod load;
-mod network;
-pub(crate) mod nodes;
 mod round;
 mod session;
 mod stale;
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use crate::{
+use quorate_testbed::{
     interrupt,
-    shell::{self, Failed, skip},
+    network::{self, Network},
 };
+
+use crate::shell::{self, Failed, skip};
 use check::Checker;
 use faults::{Plan, Step};
-use network::Network;
-pub(crate) use nodes::{Nodes, http, number, wait_for};
 use round::{Setting, Stage, Sums};
 
 const USAGE: &str = "cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]] | cluster failover";
@@ -46,7 +43,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         if !wish.failover_only {
             Checker::build()?;
             match network::missing() {
-                None => return Err(network::enter()),
+                None => return Err(network::enter().into()),
                 Some(why) => skip("partitions in network namespaces", &why)?,
             }
         }

@@ -17,10 +17,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{
-    interrupt,
-    shell::{self, Failed},
-};
+use quorate_testbed::interrupt;
+
+use crate::shell::{self, Failed};
 use build::Built;
 use cluster::Cluster;
 use figures::{Measured, Results, Trial, Turn};

@@ -11,7 +11,7 @@ mod deny;
 mod fuzz;
 mod gate;
 mod instructions;
-mod interrupt;
+mod nodes;
 mod shell;
 mod spec;
 mod tidy;

@@ -1,5 +1,7 @@
 //! Other programs: run, shown, judged by their exit code.
 
+use quorate_testbed::run;
+pub(crate) use quorate_testbed::run::has;
 use std::{
     env, fmt,
     path::{Path, PathBuf},
@@ -81,24 +83,9 @@ fn judge(mut command: Command, line: &str) -> Result<(), Failed> {
     }
 }
 
-/// What a program prints; standard error goes into the error.
+/// What a program prints; an error has all that it said.
 pub(crate) fn read(command: &mut Command) -> Result<String, Failed> {
-    let line = format!("{command:?}");
-    let output = command
-        .output()
-        .map_err(|error| Failed(format!("{line}: {error}")))?;
-    let out = String::from_utf8_lossy(&output.stdout).into_owned();
-    if output.status.success() {
-        return Ok(out);
-    }
-    let error = String::from_utf8_lossy(&output.stderr);
-    Err(Failed(format!("{line}: {}\n{out}{error}", output.status)))
-}
-
-/// Whether there is a program of this name.
-pub(crate) fn has(program: &str) -> bool {
-    let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path).any(|folder| folder.join(program).is_file())
+    Ok(run::read(command)?)
 }
 
 /// The Go command, if it is new enough for the programs in tools.

@@ -15,12 +15,10 @@ mod watch;
 
 use std::fs;
 
+use quorate_testbed::interrupt;
 use serde_json::Value;
 
-use crate::{
-    interrupt,
-    shell::{self, Failed, cargo},
-};
+use crate::shell::{self, Failed, cargo};
 
 /// What is asked of a cluster.
 struct Scenario {

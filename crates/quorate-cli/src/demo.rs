@@ -4,9 +4,8 @@ mod compare;
 mod load;
 
 use std::{
-    env, fs, io,
+    env, io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -16,7 +15,7 @@ use quorate_admin::{
     look::look,
     view::{Answer, ClusterView},
 };
-use quorate_testbed::process::{NodeProcess, cluster};
+use quorate_testbed::{interrupt, nodes::Nodes, process::cluster};
 use serde::Serialize;
 
 use crate::{
@@ -72,7 +71,7 @@ struct Kept {
 
 /// Runs the command.
 pub(crate) fn run(args: &DemoArgs, output: Output) -> Result<Exit, Problem> {
-    let demo = Demo::new(args.keep)?;
+    let mut demo = Demo::new(args.keep)?;
     let outcome = demo.play(args);
     match outcome {
         Ok(outcome) => {
@@ -89,8 +88,7 @@ pub(crate) fn run(args: &DemoArgs, output: Output) -> Result<Exit, Problem> {
 
 /// The nodes and their folder; both are gone when this is, unless they are to be kept.
 struct Demo {
-    nodes: Arc<Mutex<Vec<NodeProcess>>>,
-    folder: PathBuf,
+    nodes: Nodes,
     clients: Vec<String>,
     admins: Vec<String>,
     started: Instant,
@@ -101,36 +99,18 @@ impl Demo {
     fn new(keep: bool) -> Result<Self, Problem> {
         let program =
             env::current_exe().map_err(|error| Problem::io("find this program", &error))?;
-        let folder = tempfile::Builder::new()
-            .prefix("quorate-demo-")
-            .tempdir()
-            .map_err(|error| Problem::io("make a temporary folder", &error))?
-            .keep();
+        let nodes = Nodes::none("quorate-demo-")
+            .map_err(|error| Problem::io("make a temporary folder", &error))?;
+        signals::end_at_first(interrupt::clean_up)?;
         let mut demo = Self {
-            nodes: Arc::default(),
-            folder,
+            nodes,
             clients: Vec::new(),
             admins: Vec::new(),
             started: Instant::now(),
             keep,
         };
-        demo.end_when_interrupted()?;
         demo.start(&program)?;
         Ok(demo)
-    }
-
-    fn end_when_interrupted(&self) -> Result<(), Problem> {
-        let (nodes, folder) = (Arc::clone(&self.nodes), self.folder.clone());
-        signals::end_at_first(move || {
-            // Held to the end: no node starts while its folder is removed.
-            let mut nodes = nodes.lock().unwrap_or_else(PoisonError::into_inner);
-            nodes.clear();
-            let _ = fs::remove_dir_all(&folder);
-        })
-    }
-
-    fn nodes(&self) -> MutexGuard<'_, Vec<NodeProcess>> {
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn say(&self, text: &str) {
@@ -148,22 +128,18 @@ impl Demo {
                 format_args!("a node did not start: {error}"),
             )
         };
-        let specs =
-            cluster(program, &self.folder, NODES, !self.keep, &[]).map_err(|e| failed(&e))?;
-        for spec in specs {
-            let mut nodes = self.nodes();
-            nodes.push(NodeProcess::spawn(spec).map_err(|error| failed(&error))?);
+        let mut specs =
+            cluster(program, self.nodes.folder(), NODES, &[]).map_err(|e| failed(&e))?;
+        for spec in &mut specs {
+            spec.tied = !self.keep;
         }
-        for node in self.nodes().iter_mut() {
-            node.wait_ready().map_err(|error| failed(&error))?;
-        }
-        let ready: Vec<_> = self.nodes().iter().map(|node| node.ready.clone()).collect();
-        self.clients = ready.iter().map(|ready| ready.client.clone()).collect();
-        self.admins = ready.iter().map(|ready| ready.admin.clone()).collect();
+        self.nodes.start(specs).map_err(|error| failed(&error))?;
+        self.clients = self.nodes.client_addresses();
+        self.admins = self.nodes.admin_addresses();
         Ok(())
     }
 
-    fn play(&self, args: &DemoArgs) -> Result<Outcome, Problem> {
+    fn play(&mut self, args: &DemoArgs) -> Result<Outcome, Problem> {
         let leader = self.wait_for("a leader", |cluster| {
             let views = || cluster.nodes.iter().filter_map(Answer::view);
             let agreed = views().count() == NODES as usize
@@ -225,30 +201,24 @@ impl Demo {
         }
     }
 
-    fn kill_leader(&self, load: &Load) -> Result<u32, Problem> {
+    fn kill_leader(&mut self, load: &Load) -> Result<u32, Problem> {
         let leader = self.wait_for("a leader", |cluster| cluster.leader)?;
-        let mut nodes = self.nodes();
-        let node = nodes.iter_mut().find(|node| node.ready.node == leader);
-        let node = node
-            .ok_or_else(|| failed(format_args!("node {leader} leads, but is not of this demo")))?;
-        let id = node.id();
-        load.kill(|| node.kill())
+        let node = self.nodes.node(leader);
+        let id = node
+            .map_err(|_| failed(format_args!("node {leader} leads, but is not of this demo")))?
+            .id();
+        load.kill(|| self.nodes.kill(&[leader]))
             .map_err(|error| Problem::io("kill the leader", &error))?;
-        drop(nodes);
         self.say(&format!(
             "killed the leader, node {leader} (SIGKILL, process {id})"
         ));
         Ok(leader)
     }
 
-    fn restart(&self, node: u32) -> Result<(), Problem> {
-        let mut nodes = self.nodes();
-        let process = nodes.iter_mut().find(|process| process.ready.node == node);
-        let process = process.ok_or_else(|| failed(format_args!("node {node} is gone")))?;
-        process
-            .restart()
+    fn restart(&mut self, node: u32) -> Result<(), Problem> {
+        self.nodes
+            .restart(&[node])
             .map_err(|error| failed(format_args!("node {node} did not come back: {error}")))?;
-        drop(nodes);
         self.say(&format!("started node {node} again"));
         Ok(())
     }
@@ -323,43 +293,26 @@ impl Demo {
     }
 
     /// From here on the nodes go on without this process, if that was asked for.
-    fn keep(&self) -> (Vec<Kept>, Option<PathBuf>) {
+    fn keep(&mut self) -> (Vec<Kept>, Option<PathBuf>) {
         if !self.keep {
             return (Vec::new(), None);
         }
-        let mut nodes = self.nodes();
-        let kept = nodes.iter_mut().map(|process| {
-            process.keep();
-            Kept {
-                node: process.ready.node,
-                client: process.ready.client.clone(),
-                admin: process.ready.admin.clone(),
-                pid: process.id(),
-            }
+        let folder = self.nodes.keep();
+        let kept = self.nodes.all().iter().map(|process| Kept {
+            node: process.ready.node,
+            client: process.ready.client.clone(),
+            admin: process.ready.admin.clone(),
+            pid: process.id(),
         });
-        (kept.collect(), Some(self.folder.clone()))
+        (kept.collect(), folder)
     }
 
     /// The folder goes with the demo: what the nodes said last is worth keeping.
     fn with_last_words(&self, problem: Problem) -> Problem {
-        let nodes = self.nodes();
-        for node in nodes.iter() {
+        for node in self.nodes.all() {
             progress(&format!("node {}: {}", node.ready.node, node.last_words()));
         }
-        drop(nodes);
         problem
-    }
-}
-
-impl Drop for Demo {
-    fn drop(&mut self) {
-        let mut nodes = self.nodes();
-        let kept = nodes.iter().any(NodeProcess::is_kept);
-        nodes.clear();
-        drop(nodes);
-        if !kept {
-            let _ = fs::remove_dir_all(&self.folder);
-        }
     }
 }
 

@@ -121,6 +121,7 @@ fn a_running_cluster_is_measured_from_outside() {
     let cluster = Cluster::start(3, &["--store", "memory"]);
     let addresses: Vec<&str> = cluster
         .nodes
+        .all()
         .iter()
         .map(|node| &*node.ready.client)
         .collect();
@@ -227,7 +228,7 @@ fn a_cluster_that_dies_leaves_a_row_that_says_so() {
 #[test]
 fn a_running_log_service_says_its_class_itself() {
     let cluster = Cluster::start(1, &["--store", "none", "--durability", "volatile"]);
-    let address = &cluster.nodes[0].ready.client;
+    let address = &cluster.nodes.all()[0].ready.client;
     let load = ["log", "--connect", address, "--outstanding", "2"];
     for given in [&[][..], &["--durability", "volatile"]] {
         let (code, document) = bench(&[&load, given].concat());
@@ -251,7 +252,7 @@ fn a_running_log_service_says_its_class_itself() {
 fn a_cluster_of_the_other_service_is_refused_with_the_command_that_fits() {
     for (store, wrong, right) in [("none", "kv", "log"), ("memory", "log", "kv")] {
         let cluster = Cluster::start(1, &["--store", store]);
-        let ready = &cluster.nodes[0].ready;
+        let ready = &cluster.nodes.all()[0].ready;
         let refused = |address: &str| {
             let (code, error) = bench(&[wrong, "--connect", address]);
             assert_eq!(code, 2, "{error}");
@@ -267,7 +268,7 @@ fn a_cluster_of_the_other_service_is_refused_with_the_command_that_fits() {
 #[test]
 fn a_service_that_answers_with_errors_gives_no_result() {
     let cluster = Cluster::start(3, &["--store", "memory", "--command-max", "1024"]);
-    let address = &cluster.nodes[0].ready.client;
+    let address = &cluster.nodes.all()[0].ready.client;
     let (code, document) = bench(&[
         "kv",
         "--connect",

@@ -184,7 +184,7 @@ fn nobody_there_exits_with_3_and_an_error_document() {
 #[test]
 fn status_finds_the_cluster_from_one_node_and_transfer_moves_the_lead() {
     let mut cluster = Cluster::start(3, &[]);
-    let admin = cluster.nodes[0].ready.admin.clone();
+    let admin = cluster.nodes.all()[0].ready.admin.clone();
     // Addresses travel with the first handshakes.
     let status = wait_for("three nodes in the status", || {
         let (code, json) = quorate_json(&["status", "--admin", &admin, "--json"]);
@@ -225,6 +225,7 @@ fn status_finds_the_cluster_from_one_node_and_transfer_moves_the_lead() {
     cluster.node(dead).kill().unwrap();
     let other = cluster
         .nodes
+        .all()
         .iter()
         .find(|node| node.ready.node != dead)
         .unwrap();
@@ -241,7 +242,7 @@ fn a_node_alone_of_three_is_alive_but_not_ready() {
     let mut cluster = Cluster::start(3, &[]);
     cluster.node(2).kill().unwrap();
     cluster.node(3).kill().unwrap();
-    let admin = cluster.nodes[0].ready.admin.clone();
+    let admin = cluster.nodes.all()[0].ready.admin.clone();
     wait_for("a node that is not ready", || {
         (http(&admin, "/ready")?.0 == 503).then_some(())
     });
@@ -249,7 +250,7 @@ fn a_node_alone_of_three_is_alive_but_not_ready() {
     let metrics = http(&admin, "/metrics").unwrap().1;
     assert!(metrics.contains("\nquorate_leading 0\n"), "{metrics}");
     let error = Client::new(
-        &[cluster.nodes[0].ready.client.clone()],
+        &[cluster.nodes.all()[0].ready.client.clone()],
         Options {
             deadline: std::time::Duration::from_millis(500),
             ..Options::default()

@@ -157,7 +157,7 @@ fn a_follower_catches_up_from_a_log_of_more_segments_than_descriptors() {
     let last = format!("k{}", WRITES - 1);
     let read = cluster.client_of(follower).ask(&[b"GET", last.as_bytes()]);
     assert_eq!(read, Ok(Reply::Bulk(value(WRITES - 1))));
-    for node in &cluster.nodes {
+    for node in cluster.nodes.all() {
         assert!(open_files(node) < LIMIT);
     }
 }

@@ -27,7 +27,7 @@ impl Load {
     fn start(cluster: &Cluster) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let acknowledged = Arc::new(AtomicU64::new(0));
-        let writers = cluster.nodes.iter().map(|node| {
+        let writers = cluster.nodes.all().iter().map(|node| {
             let client = cluster.client_from(node.ready.node);
             let (stop, acknowledged) = (Arc::clone(&stop), Arc::clone(&acknowledged));
             let name = node.ready.node;
@@ -238,10 +238,10 @@ fn a_volatile_node_stopped_cleanly_keeps_its_vote() {
     let mut cluster = Cluster::start(3, &["--durability", "volatile", "--store", "memory"]);
     let mut client = cluster.client_from(1);
     client.run(&[b"SET", b"x", b"1"]).unwrap();
-    for node in &cluster.nodes {
+    for node in cluster.nodes.all() {
         signal(node, Signal::TERM);
     }
-    for node in &mut cluster.nodes {
+    for node in cluster.nodes.all_mut() {
         assert_eq!(wait_end(node).code(), Some(0));
     }
     cluster.restart_all();

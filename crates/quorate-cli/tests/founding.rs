@@ -68,10 +68,10 @@ fn a_founder_without_its_disk_does_not_found_beside_its_cluster() {
 fn two_clusters_at_one_list_of_addresses_say_so() {
     let mut cluster = Cluster::start(3, &["--client-timeout-ms", "300"]);
     cluster.client_from(1).run(&[b"SET", b"x", b"1"]).unwrap();
-    for node in &cluster.nodes {
+    for node in cluster.nodes.all() {
         signal(node, Signal::TERM);
     }
-    for node in &mut cluster.nodes {
+    for node in cluster.nodes.all_mut() {
         assert_eq!(wait_end(node).code(), Some(0));
     }
     let data = cluster.node(1).spec.data.clone();

@@ -75,6 +75,7 @@ fn keys_of_any_length_end_no_node() {
         assert!(
             cluster
                 .nodes
+                .all_mut()
                 .iter_mut()
                 .all(|node| node.child.try_wait().unwrap().is_none())
         );

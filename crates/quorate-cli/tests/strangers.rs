@@ -24,7 +24,7 @@ use quorate_wire::{BODY_BYTES_MAX, Decoded, Frame, Hello, Lane, PROTOCOL_VERSION
 fn intrude(cluster: &Cluster, says: &[Message]) -> TcpStream {
     let status = cluster.status(1).unwrap();
     let id = status["cluster"].as_str().unwrap();
-    let node = cluster.nodes.iter().find(|node| node.ready.node == 1);
+    let node = cluster.nodes.all().iter().find(|node| node.ready.node == 1);
     let mut stream = TcpStream::connect(&node.unwrap().ready.peer).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let from = Member::first(2);

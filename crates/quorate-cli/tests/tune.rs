@@ -44,7 +44,7 @@ fn what_is_fixed_stays_and_says_so() {
     let flags = ["--tune", "off", "--batch", "8192", "--window", "3"];
     let cluster = Cluster::start(3, &flags);
     let leader = cluster.leader();
-    let json = tuning(&cluster.nodes[0].ready.admin.clone());
+    let json = tuning(&cluster.nodes.all()[0].ready.admin.clone());
     assert_eq!(json["node"], leader);
     assert_eq!(json["chosen"], json!({"batch_bytes": 8192, "window": 3}));
     assert_eq!(json["reason"], "8 KiB x 3 is fixed: tuning is off.");
@@ -53,7 +53,7 @@ fn what_is_fixed_stays_and_says_so() {
 #[test]
 fn a_setting_is_held_for_as_long_as_was_asked_and_no_longer() {
     let cluster = Cluster::start(1, &["--tune", "off", "--batch", "8192", "--window", "3"]);
-    let admin = cluster.nodes[0].ready.admin.clone();
+    let admin = cluster.nodes.all()[0].ready.admin.clone();
     let (status, json) = post(&admin, &hold(4096, 7, 600_000));
     assert_eq!((status, &json["held"]), (200, &json!(true)));
     assert_eq!(json["chosen"], json!({"batch_bytes": 4096, "window": 7}));
@@ -86,7 +86,7 @@ fn a_setting_is_held_for_as_long_as_was_asked_and_no_longer() {
 #[test]
 fn a_sweep_measures_the_grid_and_lets_go() {
     let cluster = Cluster::start(1, &["--store", "memory"]);
-    let ready = cluster.nodes[0].ready.clone();
+    let ready = cluster.nodes.all()[0].ready.clone();
     let mut client = Client::new(std::slice::from_ref(&ready.client), Options::default());
     client.run(&[b"SET", b"mine", b"1"]).unwrap();
     let sweep = [

@@ -4,9 +4,10 @@ use alloc::vec::Vec;
 
 use crate::{
     ballot::Ballot,
+    class::Class,
     extents::{Extents, Vote},
     message::Extent,
-    record::{Class, RecordSeq},
+    record::RecordSeq,
     slot::{Slot, SlotRange},
     value::Value,
 };

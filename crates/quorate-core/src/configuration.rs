@@ -4,9 +4,9 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::{
+    class::Class,
     node_id::{Member, NodeId},
-    quorum::{MemberSet, Phase, QuorumRule, quorums_meet},
-    record::Class,
+    quorum::{MemberSet, Phase, QuorumRule, Voting},
 };
 
 /// Most members of a configuration; what the exact quorum check can enumerate.
@@ -230,7 +230,13 @@ impl Configuration {
 
     /// Whether these members form a quorum for the phase.
     pub fn is_quorum(&self, phase: Phase, set: MemberSet) -> bool {
-        self.rule.satisfied(self, phase, set)
+        let voting = Voting {
+            set,
+            weight: self.weight_of(set),
+            weight_all: self.weight(),
+            members: self.members.len(),
+        };
+        self.rule.satisfied(phase, voting)
     }
 
     /// Whether these members meet every phase-1 quorum: nobody can have been promised past them.
@@ -238,6 +244,29 @@ impl Configuration {
         let rest = MemberSet(self.everybody().0 & !set.0);
         !self.is_quorum(Phase::One, rest)
     }
+}
+
+/// Whether every phase-`p` quorum of `a` shares a member with every phase-`q` quorum of `b`.
+///
+/// Exact, by subsets: two quorums can be disjoint iff some set of `a`'s members is a quorum there
+/// while everybody else forms one in `b`; quorums only grow with members, so that is enough.
+fn quorums_meet(a: &Configuration, p: Phase, b: &Configuration, q: Phase) -> bool {
+    let all_a = 1u32 << a.members().len();
+    (0..all_a).all(|bits| {
+        #[expect(clippy::cast_possible_truncation, reason = "at most 16 members")]
+        let set = MemberSet(bits as u16);
+        if !a.is_quorum(p, set) {
+            return true;
+        }
+        let mut rest = MemberSet::default();
+        for (index, voter) in b.members().iter().enumerate() {
+            let inside = a.position(voter.member).is_some_and(|at| set.has(at));
+            if !inside {
+                rest = rest.with(index);
+            }
+        }
+        !b.is_quorum(q, rest)
+    })
 }
 
 impl Change {

@@ -1,36 +1,20 @@
 //! Statements parked until their record is on disk. Only this file can release one.
 
+pub mod statement;
+
 use alloc::collections::VecDeque;
 
+use self::statement::{Durable, Statement};
 use crate::{
     ballot::Ballot,
+    class::Class,
     effect::{Effect, Effects},
     message::{Phase1b, Phase2b},
     node_id::NodeId,
-    record::{Class, Record, RecordSeq},
+    record::{Record, RecordSeq},
     slot::Slot,
     voted::Run,
 };
-
-/// A statement that may leave this node: the record behind it has the class that it claims.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Durable<T>(T);
-
-impl<T> Durable<T> {
-    /// What may now be said.
-    pub(crate) fn into_inner(self) -> T {
-        self.0
-    }
-}
-
-/// What only a [`Durable`] may say.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Statement {
-    /// A promise.
-    Promise(Phase1b),
-    /// A vote.
-    Vote(Phase2b),
-}
 
 /// A vote whose record is on its way: the run as it stood when the vote was cast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -155,7 +139,7 @@ impl Pending {
             return None;
         }
         let (_, to, promise) = self.promises.pop_front()?;
-        Some((to, Durable(Statement::Promise(promise))))
+        Some((to, Durable::released(Statement::Promise(promise))))
     }
 
     /// The farthest vote that became durable, per ballot, each as its run stood then.
@@ -196,7 +180,7 @@ impl Pending {
             "durable to {durable_to}, voted to {}",
             run.to
         );
-        Some(Durable(Statement::Vote(Phase2b {
+        Some(Durable::released(Statement::Vote(Phase2b {
             ballot: run.ballot,
             from: run.from,
             volatile_to: run.to,

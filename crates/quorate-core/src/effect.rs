@@ -5,11 +5,12 @@ use core::fmt;
 
 use crate::{
     ballot::Ballot,
-    durable::{Durable, Statement},
+    durable::statement::{Durable, Statement},
     explanation::Explanation,
     input::ReadToken,
     message::Message,
     node_id::NodeId,
+    node_set::NodeSet,
     record::{Record, RecordSeq},
     slot::{Slot, SlotRange},
     time::Time,
@@ -101,10 +102,10 @@ impl fmt::Display for Alarm {
 /// core releases statements only when their records are safe.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
-    /// Send to one peer. If it cannot be sent it may be dropped.
+    /// Send to these peers, the same to each. To any that it cannot be sent to it may be dropped.
     Send {
-        /// To whom.
-        to: NodeId,
+        /// To whom; never to nobody.
+        to: NodeSet,
         /// What.
         message: Message,
     },
@@ -233,6 +234,25 @@ impl Effects {
 
     /// Sends anything but a promise or a vote: those need proof that their record is safe.
     pub(crate) fn send(&mut self, to: NodeId, message: Message) {
+        self.push_send(NodeSet::one(to), message);
+    }
+
+    /// Sends the same to each of these nodes, as one effect; as several if there are more than a
+    /// set holds.
+    pub(crate) fn send_all(&mut self, nodes: impl Iterator<Item = NodeId>, message: &Message) {
+        let mut to = NodeSet::default();
+        for node in nodes {
+            if !to.insert(node) {
+                self.push_send(to, message.clone());
+                to = NodeSet::one(node);
+            }
+        }
+        if !to.is_empty() {
+            self.push_send(to, message.clone());
+        }
+    }
+
+    fn push_send(&mut self, to: NodeSet, message: Message) {
         assert!(
             !matches!(message, Message::Phase1b(_) | Message::Phase2b(_)),
             "promises and votes leave through `speak`"
@@ -246,6 +266,7 @@ impl Effects {
             Statement::Promise(promise) => Message::Phase1b(promise),
             Statement::Vote(vote) => Message::Phase2b(vote),
         };
+        let to = NodeSet::one(to);
         self.list.push(Effect::Send { to, message });
     }
 }

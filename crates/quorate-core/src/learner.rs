@@ -8,13 +8,13 @@ use alloc::{collections::VecDeque, vec::Vec};
 use crate::{
     acceptor::Acceptor,
     ballot::Ballot,
+    class::Class,
     configuration::{Configuration, MEMBERS_MAX},
     lost::Lost,
     message::Phase2b,
     node_id::Member,
     quorum::{MemberSet, Phase},
     reconfigure::Eras,
-    record::Class,
     slot::{Slot, SlotRange},
     value::{Value, range_check},
 };

@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 
 use crate::{
     ballot::Ballot,
-    record::Class,
+    class::Class,
     slot::{Slot, SlotRange},
     value::Value,
 };

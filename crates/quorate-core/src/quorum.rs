@@ -3,8 +3,6 @@
 //! Sets of members are bit masks over the positions in a configuration's member list, so a check
 //! over all subsets is a loop over integers (n ≤ 16).
 
-use crate::configuration::Configuration;
-
 /// Members of a configuration, by position in its list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberSet(pub u16);
@@ -51,20 +49,38 @@ pub enum Phase {
     Two,
 }
 
+/// Members of a configuration, as a rule sees them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Voting {
+    /// Who votes,
+    pub set: MemberSet,
+    /// with which weight,
+    pub weight: u64,
+    /// of the weight of all.
+    pub weight_all: u64,
+    /// How many members there are.
+    pub members: usize,
+}
+
 impl QuorumRule {
-    /// Whether `set` is a quorum of `configuration` for `phase`.
-    pub fn satisfied(self, configuration: &Configuration, phase: Phase, set: MemberSet) -> bool {
+    /// Whether those who vote are a quorum for `phase`.
+    pub fn satisfied(self, phase: Phase, voting: Voting) -> bool {
+        let Voting {
+            set,
+            weight,
+            weight_all,
+            members,
+        } = voting;
         match self {
-            Self::Majority => configuration.weight_of(set) * 2 > configuration.weight(),
+            Self::Majority => weight * 2 > weight_all,
             Self::Flexible { phase1, phase2 } => {
                 let need = if phase == Phase::One { phase1 } else { phase2 };
-                configuration.weight_of(set) >= u64::from(need)
+                weight >= u64::from(need)
             }
             Self::Grid { columns } => {
                 let columns = usize::from(columns.max(1));
-                let mut rows = (0..configuration.members().len()).step_by(columns);
-                let row =
-                    |start: usize| start..(start + columns).min(configuration.members().len());
+                let mut rows = (0..members).step_by(columns);
+                let row = |start: usize| start..(start + columns).min(members);
                 match phase {
                     Phase::One => rows.any(|start| row(start).all(|index| set.has(index))),
                     Phase::Two => rows.all(|start| row(start).any(|index| set.has(index))),
@@ -72,27 +88,4 @@ impl QuorumRule {
             }
         }
     }
-}
-
-/// Whether every phase-`p` quorum of `a` shares a member with every phase-`q` quorum of `b`.
-///
-/// Exact, by subsets: two quorums can be disjoint iff some set of `a`'s members is a quorum there
-/// while everybody else forms one in `b`; quorums only grow with members, so that is enough.
-pub fn quorums_meet(a: &Configuration, p: Phase, b: &Configuration, q: Phase) -> bool {
-    let all_a = 1u32 << a.members().len();
-    (0..all_a).all(|bits| {
-        #[expect(clippy::cast_possible_truncation, reason = "at most 16 members")]
-        let set = MemberSet(bits as u16);
-        if !a.rule().satisfied(a, p, set) {
-            return true;
-        }
-        let mut rest = MemberSet::default();
-        for (index, voter) in b.members().iter().enumerate() {
-            let inside = a.position(voter.member).is_some_and(|at| set.has(at));
-            if !inside {
-                rest = rest.with(index);
-            }
-        }
-        !b.rule().satisfied(b, q, rest)
-    })
 }

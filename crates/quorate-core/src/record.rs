@@ -1,30 +1,11 @@
-//! What a node must not forget, and how safe a statement is.
+//! What a node must not forget.
 
+pub use crate::class::Class;
 use crate::{
     ballot::Ballot,
     slot::{Slot, SlotRange},
     value::Value,
 };
-
-/// How safe a vote is, and which safety a group's quorums need ([class-1]).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Class {
-    /// In the memory of the node.
-    Volatile,
-    /// On stable storage.
-    #[default]
-    Durable,
-}
-
-impl Class {
-    /// As it stands in files, flags and documents: `durable` or `volatile`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Durable => "durable",
-            Self::Volatile => "volatile",
-        }
-    }
-}
 
 /// One thing to remember. Appended in the order in which the core emits them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -98,7 +98,10 @@ impl Cluster {
         let mut last = RecordSeq(0);
         for effect in self.effects.drain() {
             match effect {
-                Effect::Send { to, message } => self.letters.push((from, to, message)),
+                Effect::Send { to, message } => {
+                    let letters = to.iter().map(|to| (from, to, message.clone()));
+                    self.letters.extend(letters);
+                }
                 Effect::Persist { seq, .. } => last = seq,
                 Effect::Decided { range, .. } => self.decided += range.len(),
                 _ => {}

@@ -20,6 +20,7 @@ pub mod expiry;
 pub mod front;
 pub mod glob;
 pub mod key;
+pub mod op;
 pub mod resp;
 pub mod scripts;
 pub mod service;

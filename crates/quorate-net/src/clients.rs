@@ -208,7 +208,7 @@ impl Clients {
         }
         match host.pressure() {
             Pressure::Low => false,
-            Pressure::Some => self.held,
+            Pressure::Medium => self.held,
             Pressure::High => true,
         }
     }

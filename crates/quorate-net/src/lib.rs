@@ -16,6 +16,9 @@ pub mod starting;
 pub mod stats;
 pub mod tcp;
 
+mod asks;
+#[cfg(test)]
+mod asks_races;
 mod complaints;
 mod cx;
 mod desk;
@@ -24,16 +27,19 @@ mod mailbox;
 #[cfg(test)]
 mod mailbox_races;
 mod poller;
+#[cfg(test)]
+mod races;
 mod sources;
 mod sync;
 mod wake;
 
+pub use asks::{Asked, Asks, asks};
 pub use handle::{Handle, Metrics, TransferError, Unanswered};
 pub use identity::{Identity, PeerAddress};
 pub use join::{FOUNDER_PATIENCE, JoinError, join, members_among};
 pub use limiter::Limiter;
 pub use limits::Limits;
-pub use listen::{BindError, Listeners};
+pub use listen::{BindError, BindReason, Listeners};
 pub use quorate_node::host::{
     self, ClientSide, Founded, Host, Now, OperatorSide, Order, Outcome, PeerSide, PeerUp, Refused,
 };

@@ -1,7 +1,8 @@
 //! Binds the addresses of a node: one clear error each, before anything runs.
 
 use std::{
-    fmt, fs,
+    fmt::Display,
+    fs,
     io::{self, ErrorKind},
     net::{SocketAddr, TcpListener},
     os::unix::{
@@ -12,6 +13,7 @@ use std::{
 };
 
 use quorate_core::node_id::NodeId;
+use thiserror::Error;
 
 use crate::starting::Starting;
 
@@ -19,53 +21,82 @@ use crate::starting::Starting;
 const BACKLOG: i32 = 4096;
 
 /// An address that cannot be listened on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, Error)]
+#[error("cannot listen on {flag} {address}: {reason}")]
 pub struct BindError {
     /// The command line's flag.
     pub flag: &'static str,
     /// Its value.
     pub address: String,
     /// What is wrong.
-    pub detail: String,
-    /// What to do about it.
-    pub hint: &'static str,
+    #[source]
+    pub reason: BindReason,
 }
 
-impl fmt::Display for BindError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "cannot listen on {} {}: {}",
-            self.flag, self.address, self.detail
-        )
+/// Why an address cannot be listened on.
+#[derive(Debug, Error)]
+pub enum BindReason {
+    /// Another socket has the port.
+    #[error("the address is in use by another process")]
+    AddressInUse(#[source] io::Error),
+    /// Somebody answers at the socket file.
+    #[error("the socket is in use by another process")]
+    SocketInUse,
+    /// No interface of this machine has the address.
+    #[error("this machine has no such address")]
+    NotHere(#[source] io::Error),
+    /// The operating system forbids it.
+    #[error("permission denied")]
+    Denied(#[source] io::Error),
+    /// The text is no address.
+    #[error("{0}")]
+    Malformed(io::Error),
+    /// At the path is a file of another kind.
+    #[error("there is a file that is no socket")]
+    NotASocket,
+    /// Something else.
+    #[error("{0}")]
+    Other(io::Error),
+}
+
+impl BindReason {
+    /// What to do about it.
+    pub const fn hint(&self) -> &'static str {
+        match self {
+            Self::AddressInUse(_) => "stop that process, or choose another address",
+            Self::SocketInUse => "stop that process, or choose another path",
+            Self::NotHere(_) => "use an address of this machine, or 0.0.0.0 for all of them",
+            Self::Denied(_) => "ports below 1024 and other users' folders need more rights",
+            Self::Malformed(_) => "write it as HOST:PORT",
+            Self::NotASocket => "choose another path",
+            Self::Other(_) => "check the address",
+        }
+    }
+
+    /// Whether another process is in the way.
+    pub const fn is_in_use(&self) -> bool {
+        matches!(self, Self::AddressInUse(_) | Self::SocketInUse)
     }
 }
 
-impl std::error::Error for BindError {}
+impl From<io::Error> for BindReason {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            ErrorKind::AddrInUse => Self::AddressInUse(error),
+            ErrorKind::AddrNotAvailable => Self::NotHere(error),
+            ErrorKind::PermissionDenied => Self::Denied(error),
+            ErrorKind::InvalidInput => Self::Malformed(error),
+            _ => Self::Other(error),
+        }
+    }
+}
 
 impl BindError {
-    fn new(flag: &'static str, address: &str, error: &io::Error) -> Self {
-        let (detail, hint) = match error.kind() {
-            ErrorKind::AddrInUse => (
-                "the address is in use by another process".to_owned(),
-                "stop that process, or choose another address",
-            ),
-            ErrorKind::AddrNotAvailable => (
-                "this machine has no such address".to_owned(),
-                "use an address of this machine, or 0.0.0.0 for all of them",
-            ),
-            ErrorKind::PermissionDenied => (
-                "permission denied".to_owned(),
-                "ports below 1024 and other users' folders need more rights",
-            ),
-            ErrorKind::InvalidInput => (error.to_string(), "write it as HOST:PORT"),
-            _ => (error.to_string(), "check the address"),
-        };
+    fn new(flag: &'static str, address: impl Display, reason: impl Into<BindReason>) -> Self {
         Self {
             flag,
-            address: address.to_owned(),
-            detail,
-            hint,
+            address: address.to_string(),
+            reason: reason.into(),
         }
     }
 }
@@ -145,7 +176,7 @@ fn bind_tcp(flag: &'static str, address: &str) -> Result<(TcpListener, SocketAdd
         let address = listener.local_addr()?;
         Ok((listener, address))
     });
-    bound.map_err(|error| BindError::new(flag, address, &error))
+    bound.map_err(|error| BindError::new(flag, address, error))
 }
 
 /// A Unix socket in the file system; the file goes when this does.
@@ -161,11 +192,11 @@ impl SocketFile {
     const FLAG: &'static str = "--client-socket";
 
     fn bind(path: &Path) -> Result<Self, BindError> {
-        let error =
-            |error: &io::Error| BindError::new(Self::FLAG, &path.display().to_string(), error);
-        Self::make_room(path)?;
-        let listener = UnixListener::bind(path).map_err(|e| error(&e))?;
-        listener.set_nonblocking(true).map_err(|e| error(&e))?;
+        let refuse = |reason| BindError::new(Self::FLAG, path.display(), reason);
+        Self::make_room(path).map_err(refuse)?;
+        let listener = UnixListener::bind(path).map_err(|error| refuse(error.into()))?;
+        let blocking = listener.set_nonblocking(true);
+        blocking.map_err(|error| refuse(error.into()))?;
         Ok(Self {
             listener,
             path: path.to_owned(),
@@ -174,33 +205,20 @@ impl SocketFile {
     }
 
     /// A killed process leaves its socket file behind. It is stale if nobody answers there.
-    fn make_room(path: &Path) -> Result<(), BindError> {
-        let refuse = |detail: &str, hint| BindError {
-            flag: Self::FLAG,
-            address: path.display().to_string(),
-            detail: detail.to_owned(),
-            hint,
-        };
+    fn make_room(path: &Path) -> Result<(), BindReason> {
         let Ok(found) = fs::symlink_metadata(path) else {
             return Ok(());
         };
         if !found.file_type().is_socket() {
-            return Err(refuse(
-                "there is a file that is no socket",
-                "choose another path",
-            ));
+            return Err(BindReason::NotASocket);
         }
         match UnixStream::connect(path) {
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
                 tracing::info!(path = %path.display(), "removing a stale client socket");
-                fs::remove_file(path)
-                    .map_err(|e| BindError::new(Self::FLAG, &path.display().to_string(), &e))
+                Ok(fs::remove_file(path)?)
             }
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            Ok(_) | Err(_) => Err(refuse(
-                "the socket is in use by another process",
-                "stop that process, or choose another path",
-            )),
+            Ok(_) | Err(_) => Err(BindReason::SocketInUse),
         }
     }
 }
@@ -232,14 +250,17 @@ mod tests {
             error.to_string(),
             format!("cannot listen on --client {taken}: the address is in use by another process")
         );
-        assert_eq!(error.hint, "stop that process, or choose another address");
+        assert_eq!(
+            error.reason.hint(),
+            "stop that process, or choose another address"
+        );
     }
 
     #[test]
     fn nonsense_is_one_error_too() {
         let error = Listeners::bind("nonsense", "127.0.0.1:0", None).unwrap_err();
         assert_eq!(
-            (error.flag, error.hint),
+            (error.flag, error.reason.hint()),
             ("--peer", "write it as HOST:PORT")
         );
     }
@@ -262,11 +283,13 @@ mod tests {
         let path = folder.path().join("client.sock");
         let _running = SocketFile::bind(&path).unwrap();
         let error = SocketFile::bind(&path).unwrap_err();
-        assert_eq!(error.detail, "the socket is in use by another process");
+        assert!(matches!(error.reason, BindReason::SocketInUse), "{error}");
+        assert!(error.reason.is_in_use());
         let plain = folder.path().join("plain");
         fs::write(&plain, "precious").unwrap();
         let error = SocketFile::bind(&plain).unwrap_err();
-        assert_eq!(error.detail, "there is a file that is no socket");
+        assert!(matches!(error.reason, BindReason::NotASocket), "{error}");
+        assert!(!error.reason.is_in_use());
         assert_eq!(fs::read(&plain).unwrap(), b"precious");
     }
 }

@@ -12,41 +12,7 @@ mod sync {
     pub(super) use shuttle::sync::{Arc, Mutex, MutexGuard, mpsc};
 }
 
-/// An eventfd.
-mod wake {
-    use std::io;
-
-    use shuttle::sync::{Condvar, Mutex};
-
-    #[derive(Debug, Default)]
-    pub(super) struct Wake {
-        signalled: Mutex<bool>,
-        changed: Condvar,
-    }
-
-    impl Wake {
-        pub(super) fn new() -> io::Result<Self> {
-            Ok(Self::default())
-        }
-
-        pub(super) fn signal(&self) {
-            *self.signalled.lock().unwrap() = true;
-            self.changed.notify_all();
-        }
-
-        pub(super) fn drain(&self) {
-            *self.signalled.lock().unwrap() = false;
-        }
-
-        /// What epoll does.
-        pub(super) fn wait(&self) {
-            let mut signalled = self.signalled.lock().unwrap();
-            while !*signalled {
-                signalled = self.changed.wait(signalled).unwrap();
-            }
-        }
-    }
-}
+use crate::races::wake;
 
 #[path = "mailbox.rs"]
 #[allow(clippy::duplicate_mod, reason = "over other primitives")]

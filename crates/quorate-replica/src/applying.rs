@@ -1,6 +1,255 @@
-//! Decided values on their way into the service.
+//! Decided values on their way into the service, and what is remembered of them.
 
 pub(crate) mod applier;
 pub(crate) mod digest;
-pub(crate) mod health;
+mod health;
+pub(crate) mod history;
 pub mod sessions;
+
+use quorate_core::{
+    slot::{Slot, SlotRange},
+    time::Time,
+    value::Value,
+};
+use quorate_log::Values;
+
+use crate::{
+    applying::{
+        applier::{Applier, Listeners, Next, ask},
+        digest::Digest,
+        health::Condition,
+        history::History,
+        sessions::Sessions,
+    },
+    completions::Completions,
+    contents::{Bytes, Contents},
+    front::{Failure, Front},
+    limits::Limits,
+    observing::events::Event,
+    service::StateMachine,
+};
+
+/// What the apply budget is charged for a value without bytes.
+const CHARGE_BYTES: usize = 64;
+
+/// The service, with everything in front of it.
+pub(crate) struct Applying<S> {
+    applier: Applier<S>,
+    history: History,
+    /// Most bytes that are applied in one turn.
+    turn_bytes: usize,
+    /// With that many bytes of completions waiting, nothing more is applied.
+    completion_bytes: usize,
+    /// Most commands that the service may propose in one turn.
+    due_commands: usize,
+}
+
+impl<S: StateMachine> Applying<S> {
+    pub(crate) fn new(applier: Applier<S>, limits: &Limits) -> Self {
+        Self {
+            applier,
+            history: History::default(),
+            turn_bytes: limits.apply_bytes,
+            completion_bytes: limits.completion_bytes,
+            due_commands: limits.due_commands,
+        }
+    }
+
+    /// Every slot below is applied.
+    pub(crate) fn applied_to(&self) -> Slot {
+        self.applier.applied_to()
+    }
+
+    /// How the service is.
+    pub(crate) fn condition(&self) -> &Condition {
+        self.applier.condition()
+    }
+
+    /// What an operator should hear of it now.
+    pub(crate) fn news(&mut self) -> Option<Event> {
+        let applied_to = self.applied_to();
+        self.applier.condition_mut().news(applied_to)
+    }
+
+    /// Whether a leader should hand over now, because its service is down.
+    pub(crate) fn take_hand_over(&mut self, now: Time) -> bool {
+        self.applier.condition_mut().take_hand_over(now)
+    }
+
+    /// Why the service does not serve as it should.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        self.condition().trouble(self.applied_to())
+    }
+
+    /// Whether queries may be asked.
+    pub(crate) fn answers(&self) -> bool {
+        self.condition().answers(self.applied_to())
+    }
+
+    /// Whether clients' commands can be executed here.
+    pub(crate) fn takes_commands(&self) -> Result<(), Failure> {
+        if self.condition().is_stuck() {
+            Err(Failure::Unavailable)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whether clients' questions can be answered here.
+    pub(crate) fn takes_reads(&self) -> Result<(), Failure> {
+        if self.condition().is_down() {
+            Err(Failure::Unavailable)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whether so many decided entries wait that no more should be decided.
+    pub(crate) fn is_full(&self) -> bool {
+        self.applier.is_full()
+    }
+
+    pub(crate) fn service(&self) -> &S {
+        self.applier.service()
+    }
+
+    pub(crate) fn sessions(&self) -> &Sessions {
+        self.applier.sessions()
+    }
+
+    /// The digest of everything that was applied.
+    pub(crate) fn digest(&self) -> &Digest {
+        self.applier.digest()
+    }
+
+    /// What the latest slots decided.
+    pub(crate) fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// Asks the service how it is; says what it had to say about coming back.
+    pub(crate) fn tend(&mut self) -> Option<String> {
+        self.applier.tend()
+    }
+
+    /// Asks the service for commands that are due at this wall time.
+    pub(crate) fn due(&mut self, wall_ms: u64, each: &mut dyn FnMut(&[u8])) {
+        self.applier
+            .service_mut()
+            .due(wall_ms, self.due_commands, each);
+    }
+
+    /// Asks the service a question; `Unavailable` if its state may be older than what clients were told.
+    pub(crate) fn query(
+        &self,
+        query: &[u8],
+        wall_ms: u64,
+        reply: &mut Vec<u8>,
+    ) -> Result<(), Failure> {
+        if !self.answers() {
+            return Err(Failure::Unavailable);
+        }
+        ask(self.applier.service(), query, wall_ms, reply)
+    }
+
+    /// These slots are decided. In slot order, without gaps.
+    pub(crate) fn decided(&mut self, range: SlotRange, value: Value) {
+        self.applier.decided(range, value);
+    }
+
+    /// Whether something can be applied at once.
+    pub(crate) fn has_work(
+        &self,
+        decided_to: Slot,
+        contents: &Contents,
+        completions: &Completions,
+    ) -> bool {
+        let next = || match self.applier.next(decided_to) {
+            Next::Value(_, value) => !matches!(contents.bytes(&value), Bytes::Missing),
+            Next::FromLog(_) | Next::Nothing => false,
+        };
+        self.may_apply(completions) && next()
+    }
+
+    fn may_apply(&self, completions: &Completions) -> bool {
+        completions.bytes() < self.completion_bytes && self.condition().takes()
+    }
+
+    /// Applies what is decided below `decided_to`, within a budget. Gives the slots that are to be read
+    /// from the log before it can go on, if that is what it waits for.
+    pub(crate) fn run(
+        &mut self,
+        decided_to: Slot,
+        contents: &Contents,
+        to: &mut Listeners<'_>,
+    ) -> Option<SlotRange> {
+        let mut budget = self.turn_bytes;
+        while budget > 0 && self.may_apply(to.completions) {
+            let (range, value) = match self.applier.next(decided_to) {
+                Next::Value(range, value) => (range, value),
+                Next::FromLog(range) => return Some(range),
+                Next::Nothing => return None,
+            };
+            let payload = match contents.bytes(&value) {
+                Bytes::None => None,
+                Bytes::Here(payload) => Some(&payload[..]),
+                Bytes::Missing => return Some(range),
+            };
+            budget = budget.saturating_sub(payload.map_or(CHARGE_BYTES, <[u8]>::len));
+            self.apply(range, value, payload, to);
+        }
+        None
+    }
+
+    /// Applies what was read back from the log, as far as it is still next and decided so.
+    pub(crate) fn run_from_log(
+        &mut self,
+        decided_to: Slot,
+        values: Values,
+        to: &mut Listeners<'_>,
+    ) {
+        for (range, value, bytes) in values {
+            let applied_to = self.applied_to();
+            let range = range.intersect(SlotRange::new(applied_to, decided_to));
+            if range.is_empty() || range.from != applied_to {
+                continue;
+            }
+            if !self.condition().takes() {
+                break;
+            }
+            // A slot that was decided in this process is applied as decided, not as last recorded.
+            if let Some(told) = self.applier.told(range.from)
+                && told != value
+            {
+                break;
+            }
+            to.counters.applied_from_log += 1;
+            self.apply(range, value, Some(&bytes), to);
+        }
+    }
+
+    /// Applies this; if the service fails it takes nothing more.
+    fn apply(
+        &mut self,
+        range: SlotRange,
+        value: Value,
+        payload: Option<&[u8]>,
+        to: &mut Listeners<'_>,
+    ) {
+        if self.applier.apply(range, &value, payload, to) {
+            self.history.push(range, value);
+        }
+    }
+
+    /// A run of applications is over: a persistent service makes it one atomic unit. `logged`: every
+    /// slot below is in the log of this node, on stable storage, where that matters.
+    pub(crate) fn commit(&mut self, logged: Option<Slot>, front: &mut dyn Front) {
+        if let Some(to) = logged {
+            self.applier.service_mut().logged(to);
+        }
+        self.applier.commit();
+        self.applier
+            .service_mut()
+            .take_notices(&mut |subject, message| front.notice(subject, message));
+    }
+}

@@ -1,363 +1,52 @@
-//! Who is behind gets what it lacks: this node from its log and its peers, peers from this node.
+//! Nodes that are behind get what they lack: this one from its log and its peers, peers from this one.
 
-pub(crate) mod repair;
-pub(crate) mod serving;
+mod repair;
+mod serving;
+
+use std::collections::VecDeque;
 
 use quorate_core::{
-    effect::Alarm,
     input::Input,
     message::Message,
     node_id::NodeId,
-    record::Record,
     slot::{Slot, SlotRange},
     time::Time,
-    value::{BatchName, Value},
+    value::Value,
 };
 use quorate_disk::Disk;
-use quorate_log::{LogError, ReadDone, Values};
+use quorate_log::Values;
 use quorate_wire::{Frame, Lane};
 
 use crate::{
-    applying::digest::Claim,
-    contents::payloads::{self, Payload},
-    front::Front,
-    observing::events::Event,
-    plane::Plane,
-    replica::Replica,
-    replica::egress::RETRY_MS,
-    service::StateMachine,
-    storing::reads::Purpose,
+    applying::history::History,
+    catching_up::{repair::Repair, serving::Serving},
+    contents::{Bytes, Contents, payloads::Payload},
+    counters::Counters,
+    limits::Limits,
+    outbox::{Outbox, RETRY_MS},
+    peers::Peers,
+    protocol::Protocol,
+    storing::{
+        Storing,
+        reads::{Kind, Purpose},
+    },
 };
 
-/// How often nodes tell each other what they have applied.
-pub(crate) const COMPARE_EVERY_MS: u64 = 1_000;
+/// What a message without bytes is charged for.
+const CHARGE_BYTES: usize = 64;
 
-impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// [value-3] A vote of before the restart says: I have the bytes. So they are read back before
-    /// this node says anything.
-    pub(crate) fn read_votes(&mut self, now: Time) {
-        if let Some(range) = self.unread_votes.front() {
-            self.read(now, Purpose::Votes, *range);
-        }
-    }
-
-    pub(crate) fn read_to_apply(&mut self, now: Time, range: SlotRange) {
-        let missing = self.repair.first().filter(|first| *first < range.to);
-        let range = SlotRange::new(range.from, missing.unwrap_or(range.to));
-        if !range.is_empty() {
-            self.read(now, Purpose::Apply, range);
-        }
-    }
-
-    pub(crate) fn on_log_read(
-        &mut self,
-        now: Time,
-        purpose: Purpose,
-        done: ReadDone,
-        plane: &mut dyn Plane,
-        front: &mut dyn Front,
-    ) {
-        self.lose(&done.lost);
-        let values = match done.result {
-            Ok(values) => {
-                self.read_error = None;
-                values
-            }
-            Err(error) => {
-                if self.read_error.is_none() || !done.lost.is_empty() {
-                    let why = error.to_string();
-                    self.events.push(Event::Unreadable { why });
-                }
-                // What is lost is repaired; anything else may succeed the next time.
-                self.read_error = done.lost.is_empty().then(|| error.to_string());
-                if purpose == Purpose::Votes && !done.lost.is_empty() {
-                    return self.on_votes_lost(&error);
-                }
-                Values::new()
-            }
-        };
-        if values.is_empty() {
-            self.log_reads.wait(purpose, now.plus_ms(RETRY_MS));
-        }
-        match purpose {
-            Purpose::Votes => self.on_votes_read(values),
-            Purpose::Apply => self.on_read_to_apply(now, values, front),
-            Purpose::Serve(to) => self.on_read_to_serve(now, to, values, plane),
-            Purpose::Payload(to, name, _) => self.on_payload_read(to, name, &values, plane),
-        }
-    }
-
-    /// [disk-8] What was decided in this process is fetched from peers; what was decided before, and
-    /// the core has not come to yet, is the core's to learn. A vote that is still open has its bytes
-    /// in memory; should this process end before it is decided, the next one has forgotten.
-    fn lose(&mut self, lost: &[SlotRange]) {
-        let decided = SlotRange::new(Slot::FIRST, self.node.decided_to());
-        for range in lost {
-            self.counters.slots_lost += range.len();
-            let known = range.intersect(decided);
-            if !known.is_empty() {
-                self.repair.lost(known);
-                self.inbox.push_back(Input::Missing(self.repair.first()));
-            }
-            if range.to > decided.to {
-                self.inbox.push_back(Input::Lost(*range));
-            }
-        }
-    }
-
-    /// [value-3] Between the walk through the log and now a vote's bytes went: the vote would be
-    /// hollow. The next start finds out what else is gone, and who this node is then.
-    fn on_votes_lost(&mut self, error: &LogError) {
-        self.unread_votes.clear();
-        self.fail_storage(format!("votes cannot be read back: {error}"));
-    }
-
-    fn on_votes_read(&mut self, values: Values) {
-        let Some(mut wanted) = self.unread_votes.pop_front() else {
-            return;
-        };
-        if let Some((range, ..)) = values.last() {
-            wanted.from = range.to;
-        }
-        if !wanted.is_empty() {
-            self.unread_votes.push_front(wanted);
-        }
-        for (range, value, bytes) in values {
-            if let Value::Batch(name) = value {
-                self.payloads.insert(name, Payload::new(bytes));
-                self.payloads.pin(range.from, name);
-            }
-        }
-    }
-
-    fn on_read_to_apply(&mut self, now: Time, values: Values, front: &mut dyn Front) {
-        let decided_to = self.node.decided_to();
-        for (range, value, bytes) in values {
-            let range = range.intersect(SlotRange::new(self.applier.applied_to(), decided_to));
-            if range.is_empty() || range.from != self.applier.applied_to() {
-                continue;
-            }
-            if !self.applier.takes() {
-                break;
-            }
-            // A slot that was decided in this process is applied as decided, not as last recorded.
-            if let Some(told) = self.applier.told(range.from)
-                && told != value
-            {
-                break;
-            }
-            self.counters.applied_from_log += 1;
-            self.apply_one(now, range, value, Some(&bytes), front);
-        }
-        self.applied(front);
-    }
-
-    /// Catch-up for others, questions of this node's own; within a budget per turn.
-    pub(crate) fn help_peers(&mut self, now: Time, plane: &mut dyn Plane) {
-        self.ask_for_payloads(now, plane);
-        self.ask_for_repairs(now, plane);
-        self.serve_payloads(now);
-        self.serve_ranges(now, plane);
-    }
-
-    /// Now and then this node tells everybody what it has applied. Whoever has applied something else
-    /// raises an alarm: a bug, a lost log that nobody noticed, an altered store.
-    pub(crate) fn compare_histories(&mut self, now: Time, plane: &mut dyn Plane) {
-        if let Some((with, to)) = self.applier.digest.next_different() {
-            self.on_different_history(with, to);
-        }
-        if now < self.compare_at {
-            return;
-        }
-        self.compare_at = now.plus_ms(COMPARE_EVERY_MS);
-        let Some(Claim { to, digest }) = self.applier.digest.claim() else {
-            return;
-        };
-        for peer in self.peer_ids() {
-            self.send(peer, Lane::Control, &Frame::Applied { to, digest }, plane);
-        }
-    }
-
-    pub(crate) fn on_claim(&mut self, from: NodeId, claim: Claim) {
-        if self.applier.digest.heard(from, claim) {
-            self.on_different_history(from, claim.to);
-        }
-    }
-
-    /// What differs once differs for ever: each peer is told of once.
-    fn on_different_history(&mut self, with: NodeId, to: Slot) {
-        if self.different.insert(with) {
-            self.raise(Alarm::DifferentHistory { with, to });
-        }
-    }
-
-    fn peer_ids(&self) -> Vec<NodeId> {
-        self.peers.keys().copied().collect()
-    }
-
-    fn ask_for_payloads(&mut self, now: Time, plane: &mut dyn Plane) {
-        if self.fetches.wake_at().is_none_or(|at| at > now) {
-            return;
-        }
-        let mut questions = Vec::new();
-        self.fetches.due(now, &self.peer_ids(), &mut questions);
-        for question in questions {
-            let frame = Frame::FetchRequest {
-                value: question.value,
-                slot: question.slot,
-            };
-            self.send(question.to, Lane::Control, &frame, plane);
-        }
-    }
-
-    fn ask_for_repairs(&mut self, now: Time, plane: &mut dyn Plane) {
-        if self.repair.wake_at().is_none_or(|at| at > now) {
-            return;
-        }
-        if let Some((to, range)) = self.repair.question(now, &self.peer_ids()) {
-            let message = Message::CatchupRequest { range };
-            self.send(
-                to,
-                Lane::Control,
-                &Frame::Protocol {
-                    message,
-                    bytes: None,
-                },
-                plane,
-            );
-        }
-    }
-
-    /// A peer sent what the log here has lost: it is recorded as decided, again.
-    pub(crate) fn take_repair(&mut self, range: SlotRange, value: Value, bytes: Option<&[u8]>) {
-        let bytes = match value {
-            Value::Batch(name) => match bytes {
-                Some(bytes) if payloads::matches(&name, bytes) => bytes,
-                _ => return,
-            },
-            _ => &[],
-        };
-        // Not a record of the core: it bears the number of the last one, and releases nothing.
-        let record = Record::Decided { range, value };
-        self.append(self.last_record, &record, bytes, self.node.hard_state());
-        self.counters.slots_repaired += range.len();
-        self.repair.repaired(range);
-        self.inbox.push_back(Input::Missing(self.repair.first()));
-    }
-
-    fn serve_payloads(&mut self, now: Time) {
-        let any = Purpose::Payload(NodeId(0), BatchName::default(), Slot(0));
-        if self.log_reads.may_start(now, any)
-            && let Some((to, name, slot)) = self.serving.next_payload()
-        {
-            // If it cannot be read now, the peer asks again.
-            self.read(now, Purpose::Payload(to, name, slot), SlotRange::one(slot));
-        }
-    }
-
-    fn serve_ranges(&mut self, now: Time, plane: &mut dyn Plane) {
-        let mut budget = self.limits.serve_bytes;
-        let mut turns = self.peers.len();
-        while budget > 0 && turns > 0 {
-            let Some((to, range)) = self.serving.next_range() else {
-                return;
-            };
-            match self.serve_from_memory(to, range.from, plane) {
-                Served::Sent(bytes) => budget = budget.saturating_sub(bytes),
-                Served::NoRoom => {
-                    self.retry_at = Some(now.plus_ms(RETRY_MS));
-                    turns -= 1;
-                }
-                Served::NotHere => {
-                    self.read(now, Purpose::Serve(to), range);
-                    turns -= 1;
-                }
-            }
-        }
-        if budget == 0 && !self.serving.is_idle() {
-            self.retry_at = Some(now);
-        }
-    }
-
-    fn serve_from_memory(&mut self, to: NodeId, slot: Slot, plane: &mut dyn Plane) -> Served {
-        let Some((range, value)) = self.history.find(slot) else {
-            return Served::NotHere;
-        };
-        let payload = match value {
-            Value::Batch(name) => match self.payloads.get(&name) {
-                Some(payload) => Some(payload.clone()),
-                None => return Served::NotHere,
-            },
-            _ => None,
-        };
-        let range = SlotRange::new(slot, range.to);
-        self.teach(to, range, value, payload.as_deref(), plane)
-    }
-
-    /// Sends one decided value, as far as the peer is to be sent it.
-    fn teach(
-        &mut self,
-        to: NodeId,
-        range: SlotRange,
-        value: Value,
-        bytes: Option<&[u8]>,
-        plane: &mut dyn Plane,
-    ) -> Served {
-        let Some(wanted) = self.serving.range(to) else {
-            return Served::NoRoom;
-        };
-        let range = range.intersect(wanted);
-        if range.is_empty() || range.from != wanted.from {
-            return Served::NoRoom;
-        }
-        let message = Message::Learn { range, value };
-        if !self.send(to, Lane::Bulk, &Frame::Protocol { message, bytes }, plane) {
-            return Served::NoRoom;
-        }
-        self.counters.slots_served += range.len();
-        self.serving.sent(to, range.to);
-        Served::Sent(bytes.map_or(64, <[u8]>::len).max(64))
-    }
-
-    fn on_read_to_serve(&mut self, now: Time, to: NodeId, values: Values, plane: &mut dyn Plane) {
-        if values.is_empty() {
-            // Not on disk yet, or damaged: the peer asks again, here or elsewhere.
-            self.serving.stop(to);
-        }
-        for (range, value, bytes) in values {
-            let bytes = matches!(value, Value::Batch(_)).then_some(bytes.as_slice());
-            match self.teach(to, range, value, bytes, plane) {
-                Served::Sent(_) => {}
-                Served::NoRoom | Served::NotHere => {
-                    // Reading on would only be thrown away.
-                    self.log_reads
-                        .wait(Purpose::Serve(to), now.plus_ms(RETRY_MS));
-                    return;
-                }
-            }
-        }
-    }
-
-    fn on_payload_read(
-        &mut self,
-        to: NodeId,
-        name: BatchName,
-        values: &Values,
-        plane: &mut dyn Plane,
-    ) {
-        let wanted = Value::Batch(name);
-        let found = values.iter().find(|(_, value, _)| *value == wanted);
-        let bytes = found.map(|(_, _, bytes)| bytes.as_slice());
-        self.send(
-            to,
-            Lane::Bulk,
-            &Frame::FetchReply {
-                value: wanted,
-                bytes,
-            },
-            plane,
-        );
-    }
+/// What is missing here, and what others miss.
+pub(crate) struct CatchingUp {
+    /// Votes of an earlier process whose bytes are still to be read; nothing else until then.
+    unread_votes: VecDeque<SlotRange>,
+    repair: Repair,
+    serving: Serving,
+    /// A peer's buffer was full, or the budget was used up: go on then.
+    retry_at: Option<Time>,
+    /// Most bytes that peers are sent in one turn.
+    turn_bytes: usize,
+    /// Most questions of peers that wait.
+    questions_max: usize,
 }
 
 /// What came of an attempt to serve.
@@ -368,4 +57,290 @@ enum Served {
     NoRoom,
     /// Not in memory.
     NotHere,
+}
+
+impl CatchingUp {
+    /// The bytes of these votes are to be read back. A repair that nobody answered is asked for
+    /// again after `retry_ms`.
+    pub(crate) fn new(unread_votes: VecDeque<SlotRange>, retry_ms: u64, limits: &Limits) -> Self {
+        Self {
+            unread_votes,
+            repair: Repair::new(retry_ms),
+            serving: Serving::default(),
+            retry_at: None,
+            turn_bytes: limits.serve_bytes,
+            questions_max: limits.serve_requests,
+        }
+    }
+
+    /// A new turn: what waited for it goes on.
+    pub(crate) fn begin_turn(&mut self) {
+        self.retry_at = None;
+    }
+
+    /// When a peer is to be served again.
+    pub(crate) fn retry_at(&self) -> Option<Time> {
+        self.retry_at
+    }
+
+    /// When a question about what is lost is due.
+    pub(crate) fn repair_at(&self) -> Option<Time> {
+        self.repair.wake_at()
+    }
+
+    /// [value-3] Votes of before the restart that say: I have the bytes. So those are read back before
+    /// this node says anything.
+    pub(crate) fn unread_votes(&self) -> Option<SlotRange> {
+        self.unread_votes.front().copied()
+    }
+
+    /// How many slots of them there are.
+    pub(crate) fn unread_slots(&self) -> u64 {
+        self.unread_votes.iter().map(|votes| votes.len()).sum()
+    }
+
+    /// They cannot be read back: this node's votes are void, and nothing waits for them.
+    pub(crate) fn forget_votes(&mut self) {
+        self.unread_votes.clear();
+    }
+
+    /// Votes were read back.
+    pub(crate) fn on_votes_read(&mut self, values: Values, contents: &mut Contents) {
+        let Some(mut wanted) = self.unread_votes.pop_front() else {
+            return;
+        };
+        if let Some((range, ..)) = values.last() {
+            wanted.from = range.to;
+        }
+        if !wanted.is_empty() {
+            self.unread_votes.push_front(wanted);
+        }
+        for (range, value, bytes) in values {
+            contents.insert(&value, Payload::new(bytes));
+            contents.pin(range.from, &value);
+        }
+    }
+
+    /// The part of `range` that can be read from the log: nothing behind what is lost.
+    pub(crate) fn readable(&self, range: SlotRange) -> SlotRange {
+        let missing = self.repair.first().filter(|first| *first < range.to);
+        SlotRange::new(range.from, missing.unwrap_or(range.to))
+    }
+
+    /// [disk-8] What was decided in this process is fetched from peers; what was decided before, and
+    /// the core has not come to yet, is the core's to learn. A vote that is still open has its bytes
+    /// in memory; should this process end before it is decided, the next one has forgotten.
+    pub(crate) fn lose(
+        &mut self,
+        lost: &[SlotRange],
+        protocol: &mut Protocol,
+        counters: &mut Counters,
+    ) {
+        let decided = SlotRange::new(Slot::FIRST, protocol.node().decided_to());
+        for range in lost {
+            counters.slots_lost += range.len();
+            let known = range.intersect(decided);
+            if !known.is_empty() {
+                self.repair.lost(known);
+                protocol.later(Input::Missing(self.repair.first()));
+            }
+            if range.to > decided.to {
+                protocol.later(Input::Lost(*range));
+            }
+        }
+    }
+
+    /// Whether all of these slots were lost, and are looked for.
+    pub(crate) fn wants(&self, range: SlotRange) -> bool {
+        self.repair.wants(range)
+    }
+
+    /// The first slot that was lost, and how many questions for it nobody answered.
+    pub(crate) fn lost_value(&self) -> Option<(Slot, u32)> {
+        Some((self.repair.first()?, self.repair.fruitless()))
+    }
+
+    /// How many slots were lost.
+    pub(crate) fn missing_slots(&self) -> u64 {
+        self.repair.missing_slots()
+    }
+
+    /// What was lost in these slots is recorded again.
+    pub(crate) fn repaired(
+        &mut self,
+        range: SlotRange,
+        protocol: &mut Protocol,
+        counters: &mut Counters,
+    ) {
+        counters.slots_repaired += range.len();
+        self.repair.repaired(range);
+        protocol.later(Input::Missing(self.repair.first()));
+    }
+
+    /// Asks a peer for what was lost, if a question is due.
+    pub(crate) fn ask(&mut self, now: Time, peers: &Peers, out: &mut Outbox<'_>) {
+        if self.repair.wake_at().is_none_or(|at| at > now) {
+            return;
+        }
+        if let Some((to, range)) = self.repair.question(now, &peers.ids()) {
+            let message = Message::CatchupRequest { range };
+            let frame = Frame::Protocol {
+                message,
+                bytes: None,
+            };
+            out.send(to, Lane::Control, &frame);
+        }
+    }
+
+    /// A peer is behind: it needs these slots, all of them decided here.
+    pub(crate) fn start_serving(&mut self, to: NodeId, range: SlotRange) {
+        self.serving.start(to, range);
+    }
+
+    /// A peer looks for the bytes of a value that was proposed in this slot. They are sent at once,
+    /// or read back from the log for it.
+    pub(crate) fn on_question(
+        &mut self,
+        from: NodeId,
+        value: Value,
+        slot: Slot,
+        contents: &Contents,
+        out: &mut Outbox<'_>,
+    ) {
+        let bytes = match contents.bytes(&value) {
+            Bytes::None => None,
+            Bytes::Here(payload) => Some(&payload[..]),
+            Bytes::Missing => {
+                if !self
+                    .serving
+                    .want_payload(from, value, slot, self.questions_max)
+                {
+                    out.counters.frames_overload += 1;
+                }
+                return;
+            }
+        };
+        out.send(from, Lane::Bulk, &Frame::FetchReply { value, bytes });
+    }
+
+    /// This peer is gone: it will ask again.
+    pub(crate) fn stop_serving(&mut self, node: NodeId) {
+        self.serving.stop(node);
+    }
+
+    /// Begins to read the next bytes that a peer looks for. If they cannot be read now, it asks again.
+    pub(crate) fn read_for_peers<D: Disk>(&mut self, now: Time, storing: &mut Storing<D>) {
+        if storing.may_read(now, Kind::Payload)
+            && let Some((to, value, slot)) = self.serving.next_payload()
+        {
+            let purpose = Purpose::Payload(to, value, slot);
+            storing.read(now, purpose, SlotRange::one(slot));
+        }
+    }
+
+    /// Sends peers what they lack, each in turn, from memory; starts to read what is not there.
+    pub(crate) fn serve<D: Disk>(
+        &mut self,
+        now: Time,
+        peers: &Peers,
+        from: (&History, &Contents),
+        storing: &mut Storing<D>,
+        out: &mut Outbox<'_>,
+    ) {
+        let mut budget = self.turn_bytes;
+        let mut turns = peers.len();
+        while budget > 0 && turns > 0 {
+            let Some((to, range)) = self.serving.next_range() else {
+                return;
+            };
+            match self.serve_from_memory(to, range.from, from, out) {
+                Served::Sent(bytes) => budget = budget.saturating_sub(bytes),
+                Served::NoRoom => {
+                    self.retry_at = Some(now.plus_ms(RETRY_MS));
+                    turns -= 1;
+                }
+                Served::NotHere => {
+                    storing.read(now, Purpose::Serve(to), range);
+                    turns -= 1;
+                }
+            }
+        }
+        if budget == 0 && !self.serving.is_idle() {
+            self.retry_at = Some(now);
+        }
+    }
+
+    fn serve_from_memory(
+        &mut self,
+        to: NodeId,
+        slot: Slot,
+        (history, contents): (&History, &Contents),
+        out: &mut Outbox<'_>,
+    ) -> Served {
+        let Some((range, value)) = history.find(slot) else {
+            return Served::NotHere;
+        };
+        let bytes = match contents.bytes(&value) {
+            Bytes::None => None,
+            Bytes::Here(payload) => Some(&payload[..]),
+            Bytes::Missing => return Served::NotHere,
+        };
+        self.teach(to, SlotRange::new(slot, range.to), value, bytes, out)
+    }
+
+    /// Sends one decided value, as far as the peer is to be sent it.
+    fn teach(
+        &mut self,
+        to: NodeId,
+        range: SlotRange,
+        value: Value,
+        bytes: Option<&[u8]>,
+        out: &mut Outbox<'_>,
+    ) -> Served {
+        let Some(wanted) = self.serving.range(to) else {
+            return Served::NoRoom;
+        };
+        let range = range.intersect(wanted);
+        if range.is_empty() || range.from != wanted.from {
+            return Served::NoRoom;
+        }
+        let message = Message::Learn { range, value };
+        if !out.send(to, Lane::Bulk, &Frame::Protocol { message, bytes }) {
+            return Served::NoRoom;
+        }
+        out.counters.slots_served += range.len();
+        self.serving.sent(to, range.to);
+        let bytes = bytes.map_or(CHARGE_BYTES, <[u8]>::len);
+        Served::Sent(bytes.max(CHARGE_BYTES))
+    }
+
+    /// What a peer lacks was read from the log. `false`: it has no room for it, and reading on would be
+    /// thrown away.
+    pub(crate) fn on_read_to_serve(
+        &mut self,
+        to: NodeId,
+        values: Values,
+        out: &mut Outbox<'_>,
+    ) -> bool {
+        if values.is_empty() {
+            // Not on disk yet, or damaged: the peer asks again, here or elsewhere.
+            self.serving.stop(to);
+        }
+        for (range, value, bytes) in values {
+            let bytes = value.has_bytes().then_some(bytes.as_slice());
+            match self.teach(to, range, value, bytes, out) {
+                Served::Sent(_) => {}
+                Served::NoRoom | Served::NotHere => return false,
+            }
+        }
+        true
+    }
+}
+
+/// The bytes that a peer looks for were read from the log, or were not there.
+pub(crate) fn answer(to: NodeId, wanted: Value, values: &Values, out: &mut Outbox<'_>) {
+    let found = values.iter().find(|(_, value, _)| *value == wanted);
+    let bytes = found.map(|(_, _, bytes)| bytes.as_slice());
+    let value = wanted;
+    out.send(to, Lane::Bulk, &Frame::FetchReply { value, bytes });
 }

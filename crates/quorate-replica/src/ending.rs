@@ -1,18 +1,13 @@
 //! The end of a replica: finish what was accepted, hand over, write everything down ([volatile-4]).
 
-use quorate_core::{
-    effect::{Refusal, Role},
-    input::Input,
-    node_id::NodeId,
-    time::Time,
-};
+use quorate_core::{effect::Refusal, input::Input, node_id::NodeId, time::Time};
 use quorate_disk::Disk;
 
-use crate::{replica::Replica, service::StateMachine};
+use crate::{protocol::Protocol, storing::Storing};
 
 /// How far the end has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stop {
+enum Stop {
     /// Not asked for.
     Running,
     /// Takes nothing new; what was accepted ends, by then at the latest.
@@ -25,105 +20,112 @@ pub(crate) enum Stop {
     Done,
 }
 
-impl Stop {
-    pub(crate) const fn is_requested(self) -> bool {
-        !matches!(self, Self::Running)
-    }
-
-    /// [volatile-4] No promise and no vote may follow the last record.
-    pub(crate) const fn is_silent(self) -> bool {
-        matches!(self, Self::Writing | Self::Done)
-    }
-
-    pub(crate) const fn deadline(self) -> Option<Time> {
-        match self {
-            Self::Finishing(at) | Self::HandingOver(at) => Some(at),
-            Self::Running | Self::Writing | Self::Done => None,
-        }
-    }
+/// A clean stop, and transfers of leadership: one is part of the other.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    stop: Stop,
+    /// How the last transfer ended, until it is asked for.
+    transfer_ended: Option<Result<NodeId, Refusal>>,
+    /// How long accepted requests may take to end.
+    finish_ms: u64,
+    /// How long a transfer may take.
+    hand_over_ms: u64,
 }
 
-impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Begins a clean stop: nothing new is taken. The caller goes on driving the replica until
-    /// [`Replica::is_stopped`], and only then marks the stop as clean.
-    pub fn stop(&mut self, now: Time) {
-        if self.stop == Stop::Running {
-            self.stop = Stop::Finishing(now.plus_ms(self.client_timeout_ms));
+impl Ending {
+    pub(crate) fn new(finish_ms: u64, hand_over_ms: u64) -> Self {
+        Self {
+            stop: Stop::Running,
+            transfer_ended: None,
+            finish_ms,
+            hand_over_ms,
         }
     }
 
-    /// Whether a clean stop has ended: every vote and promise is on disk.
-    pub fn is_stopped(&self) -> bool {
+    /// Begins a clean stop, unless it has begun.
+    pub(crate) fn begin(&mut self, now: Time) {
+        if self.stop == Stop::Running {
+            self.stop = Stop::Finishing(now.plus_ms(self.finish_ms));
+        }
+    }
+
+    /// Whether nothing new is taken.
+    pub(crate) fn is_requested(&self) -> bool {
+        self.stop != Stop::Running
+    }
+
+    /// [volatile-4] Whether nothing may be said: no promise and no vote may follow the last record.
+    pub(crate) fn is_silent(&self) -> bool {
+        matches!(self.stop, Stop::Writing | Stop::Done)
+    }
+
+    /// Whether only the last records are waited for.
+    pub(crate) fn is_writing(&self) -> bool {
+        self.stop == Stop::Writing
+    }
+
+    /// Whether all is written.
+    pub(crate) fn is_done(&self) -> bool {
         self.stop == Stop::Done
     }
 
-    /// Whether a stop that has ended may be marked as clean: not if the log failed.
-    pub fn stopped_cleanly(&self) -> bool {
-        self.is_stopped() && self.storage_error.is_none()
+    /// Asks the core to hand leadership to this node, or to the most advanced follower ([live-4]).
+    pub(crate) fn transfer(&mut self, to: Option<NodeId>, protocol: &mut Protocol) {
+        self.transfer_ended = None;
+        protocol.later(Input::Transfer { to });
     }
 
-    /// Hands leadership to this node, or to the most advanced follower ([live-4]). The end of it:
-    /// [`Replica::take_transfer_result`].
-    pub fn transfer(&mut self, _now: Time, to: Option<NodeId>) {
-        self.transfer_ended = None;
-        self.inbox.push_back(Input::Transfer { to });
+    /// A transfer ended like this.
+    pub(crate) fn on_transfer_ended(&mut self, result: Result<NodeId, Refusal>) {
+        self.transfer_ended = Some(result);
     }
 
     /// How a transfer ended, once.
-    pub fn take_transfer_result(&mut self) -> Option<Result<NodeId, Refusal>> {
+    pub(crate) fn take_transfer_result(&mut self) -> Option<Result<NodeId, Refusal>> {
         self.transfer_ended.take()
     }
 
-    pub(crate) fn advance_stop(&mut self, now: Time) {
+    /// Goes on with a stop. `idle`: all requests have ended; `alone`: there is no node to hand over to.
+    /// `true`: requests that are still open are to be ended now.
+    pub(crate) fn advance<D: Disk>(
+        &mut self,
+        now: Time,
+        idle: impl FnOnce() -> bool,
+        alone: bool,
+        protocol: &mut Protocol,
+        storing: &mut Storing<D>,
+    ) -> bool {
         match self.stop {
-            Stop::Running | Stop::Done => {}
-            Stop::Finishing(deadline) => {
-                let idle = self.completions.open() == 0 && self.origin.is_idle();
-                if idle || now >= deadline {
-                    self.end_requests();
-                    self.hand_over(now);
+            Stop::Finishing(deadline) if idle() || now >= deadline => {
+                if protocol.leads() && !alone {
+                    // A courtesy: without it the others wait for an election time-out.
+                    self.transfer(None, protocol);
+                    self.stop = Stop::HandingOver(now.plus_ms(self.hand_over_ms));
+                } else {
+                    self.write_all(protocol, storing);
                 }
+                return true;
             }
-            Stop::HandingOver(deadline) => {
-                if self.transfer_ended.is_some() || now >= deadline {
-                    self.write_all();
-                }
+            Stop::HandingOver(deadline) if self.transfer_ended.is_some() || now >= deadline => {
+                self.write_all(protocol, storing);
             }
-            Stop::Writing => {
-                if self.all_written() {
-                    self.stop = Stop::Done;
-                }
-            }
+            Stop::Writing if storing.all_written() => self.stop = Stop::Done,
+            _ => {}
         }
+        false
     }
 
-    /// Whether the last record is on disk, or never will be.
-    pub(crate) fn all_written(&self) -> bool {
-        self.log.is_idle() || self.storage_error.is_some()
-    }
-
-    /// Ends what is still open.
-    pub(crate) fn end_requests(&mut self) {
-        self.origin.expire_all(&mut self.completions);
-        self.reads.expire(Time(u64::MAX), &mut self.completions);
-    }
-
-    fn hand_over(&mut self, now: Time) {
-        if self.role == Role::Leader && !self.peers.is_empty() {
-            // A courtesy: without it the others wait for an election time-out.
-            self.transfer(now, None);
-            self.stop = Stop::HandingOver(now.plus_ms(self.election_max_ms));
-        } else {
-            self.write_all();
-        }
-    }
-
-    fn write_all(&mut self) {
+    fn write_all<D: Disk>(&mut self, protocol: &mut Protocol, storing: &mut Storing<D>) {
         self.stop = Stop::Writing;
-        self.inbox.clear();
-        if self.storage_error.is_none() {
-            self.log.checkpoint(self.node.hard_state());
-            self.log.submit();
+        protocol.clear_inputs();
+        storing.close(protocol.node().hard_state());
+    }
+
+    /// When the stop goes on at the latest, whatever else happens.
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        match self.stop {
+            Stop::Finishing(at) | Stop::HandingOver(at) => Some(at),
+            Stop::Running | Stop::Writing | Stop::Done => None,
         }
     }
 }

@@ -1,7 +1,113 @@
-//! What an operator hears of this replica.
+//! What an operator hears of this replica: events, notices, how far it is behind.
 
 pub mod events;
-pub(crate) mod pace;
-pub(crate) mod promises;
+mod pace;
+mod promises;
 pub(crate) mod pursuit;
 pub(crate) mod watch;
+
+use quorate_core::{
+    ballot::{Ballot, Era},
+    effect::Alarm,
+    message::Message,
+    time::Time,
+};
+
+use crate::{
+    counters::Counters,
+    observing::{
+        events::{Event, Events},
+        promises::Promises,
+        pursuit::{Pursuit, Standing},
+        watch::{Sight, Watch},
+    },
+    status::Progress,
+};
+
+/// What was seen, and not yet told.
+#[derive(Debug)]
+pub(crate) struct Observing {
+    watch: Watch,
+    promises: Promises,
+    events: Events,
+    /// The first rule that was found broken.
+    alarm: Option<Alarm>,
+}
+
+impl Observing {
+    pub(crate) fn new(now: Time, pursuit: Pursuit, election_max_ms: u64) -> Self {
+        Self {
+            watch: Watch::new(now, pursuit),
+            promises: Promises::new(election_max_ms),
+            events: Events::default(),
+            alarm: None,
+        }
+    }
+
+    /// Something changed that an operator should hear of.
+    pub(crate) fn tell(&mut self, event: Event) {
+        self.events.push(event);
+    }
+
+    /// The oldest event that was not asked for yet.
+    pub(crate) fn next_event(&mut self) -> Option<Event> {
+        self.events.next()
+    }
+
+    /// A rule was broken somewhere. The first alarm stays in the status.
+    pub(crate) fn raise(&mut self, alarm: Alarm, counters: &mut Counters) {
+        counters.alarms += 1;
+        self.events.push(Event::Alarm(alarm));
+        self.alarm.get_or_insert(alarm);
+    }
+
+    /// The first rule that was found broken.
+    pub(crate) fn alarm(&self) -> Option<&Alarm> {
+        self.alarm.as_ref()
+    }
+
+    /// A peer said this; `own` is the era of this node.
+    pub(crate) fn heard(&mut self, now: Time, message: &Message, own: Era) {
+        self.promises.heard(now, message, own);
+    }
+
+    /// What this node has promised, and its era, as they are now.
+    pub(crate) fn promised(&mut self, now: Time, promised: Ballot, own: Era) {
+        self.promises.look(now, promised, own);
+    }
+
+    /// What an operator should know of that promise.
+    pub(crate) fn notice(&self, now: Time) -> Option<String> {
+        self.promises.notice(now)
+    }
+
+    /// The same, once.
+    pub(crate) fn take_notice(&mut self, now: Time) -> Option<String> {
+        self.promises.take_news(now)
+    }
+
+    /// A write of the log ended, after this long.
+    pub(crate) fn on_written(&mut self, took_us: u64, bytes: usize) {
+        self.watch.on_written(took_us, bytes, &mut self.events);
+    }
+
+    /// Whether it is time for a look at the replica; the next is later.
+    pub(crate) fn take_look(&mut self, now: Time) -> bool {
+        self.watch.take_due(now)
+    }
+
+    /// This is what there is to see.
+    pub(crate) fn look(&mut self, now: Time, sight: &Sight<'_>) {
+        self.watch.look(now, sight, &mut self.events);
+    }
+
+    /// What keeps this node from being level with the others, if it is not.
+    pub(crate) fn progress(&self, now: Time, standing: &Standing) -> Option<Progress> {
+        self.watch.progress(now, standing)
+    }
+
+    /// How fast the log grows, in bytes per second.
+    pub(crate) fn log_growth(&self, now: Time, written_bytes: u64) -> Option<u64> {
+        self.watch.growth(now, written_bytes)
+    }
+}

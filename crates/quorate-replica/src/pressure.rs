@@ -5,9 +5,7 @@
 
 use std::cmp::Reverse;
 
-use quorate_disk::Disk;
-
-use crate::{front::ConnectionId, limits::Limits, replica::Replica, service::StateMachine};
+use crate::{front::ConnectionId, limits::Limits};
 
 /// Of the largest batch: so much may wait while one is being formed.
 const BATCHES: usize = 4;
@@ -17,36 +15,24 @@ const BYTES_MIN: usize = 4 << 20;
 /// How full this node's queues of requests are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pressure {
-    /// Clients may be read, whoever waited first.
+    /// All clients may be read.
     Low,
-    /// Who is being read may go on.
-    Some,
-    /// Nobody should be read: there is work for a while.
+    /// Clients that are being read may go on.
+    Medium,
+    /// No client should be read: there is work for a while.
     High,
 }
 
 impl Pressure {
-    fn of(waits: usize, bound: usize) -> Self {
+    /// of a queue with this much in it, with this bound.
+    pub(crate) fn of(waits: usize, bound: usize) -> Self {
         if waits > bound {
             Self::High
         } else if waits > bound / 2 {
-            Self::Some
+            Self::Medium
         } else {
             Self::Low
         }
-    }
-}
-
-impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Whether clients should be read. Without a leader they should: what they ask may have to be
-    /// answered with an error, and in time.
-    pub fn pressure(&self) -> Pressure {
-        if self.node.leader().is_none() {
-            return Pressure::Low;
-        }
-        let reads_bound = self.limits.waiting_requests / 2;
-        let commands = Pressure::of(self.origin.waiting_bytes(), self.origin.waiting_bound());
-        commands.max(Pressure::of(self.reads.len(), reads_bound))
     }
 }
 
@@ -105,8 +91,8 @@ mod tests {
         let expected = [
             Pressure::Low,
             Pressure::Low,
-            Pressure::Some,
-            Pressure::Some,
+            Pressure::Medium,
+            Pressure::Medium,
             Pressure::High,
         ];
         assert_eq!(levels, expected);

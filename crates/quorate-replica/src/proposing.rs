@@ -1,8 +1,175 @@
 //! Commands on their way to a slot: gathered, numbered as batches, offered to the leader.
 
 pub(crate) mod batch;
-pub(crate) mod forwarded;
+mod forwarded;
 pub(crate) mod gather;
 mod in_flight;
 pub(crate) mod origin;
 mod registrations;
+
+use quorate_core::{ballot::Ballot, node_id::NodeId, time::Time, value::Value};
+use quorate_wire::{Frame, Lane, header::HEADER_BYTES};
+
+use crate::{
+    contents::{Contents, payloads::Payload},
+    front::{Failure, Sequenced, Tag},
+    outbox::{Outbox, RETRY_MS},
+    pressure::Pressure,
+    proposing::{
+        batch::Entry,
+        forwarded::Forwarded,
+        origin::{Offer, Origin},
+    },
+};
+
+/// How often the leader asks its service for what is due.
+const DUE_MS: u64 = 10;
+
+/// Commands that are to be proposed: this node's own, and at the leader those of others.
+pub(crate) struct Proposing {
+    origin: Origin,
+    forwarded: Forwarded,
+    /// Most bytes of batches of others that wait here.
+    forwarded_bytes_max: usize,
+    /// Largest command taken.
+    command_bytes_max: usize,
+    /// When the service is asked next for what is due.
+    due_at: Time,
+}
+
+impl Proposing {
+    /// Nothing was accepted so far.
+    pub(crate) fn new(
+        now: Time,
+        origin: Origin,
+        command_bytes_max: usize,
+        forwarded_bytes_max: usize,
+    ) -> Self {
+        Self {
+            origin,
+            forwarded: Forwarded::default(),
+            forwarded_bytes_max,
+            command_bytes_max,
+            due_at: now,
+        }
+    }
+
+    /// What this node accepted, for the parts that complete, repeat or end it.
+    pub(crate) fn origin(&mut self) -> &mut Origin {
+        &mut self.origin
+    }
+
+    /// The same to look at.
+    pub(crate) fn own(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// Largest command taken, in bytes.
+    pub(crate) fn command_bytes_max(&self) -> usize {
+        self.command_bytes_max
+    }
+
+    /// Takes a command of a client.
+    pub(crate) fn accept(
+        &mut self,
+        now: Time,
+        tag: Tag,
+        at: Option<Sequenced>,
+        command: &[u8],
+    ) -> Result<(), Failure> {
+        if command.len() > self.command_bytes_max {
+            return Err(Failure::TooBig);
+        }
+        self.origin.accept(now, tag, &Entry { at, command })
+    }
+
+    /// How full the queue of commands is.
+    pub(crate) fn pressure(&self) -> Pressure {
+        Pressure::of(self.origin.waiting_bytes(), self.origin.waiting_bound())
+    }
+
+    /// When a leader asks its service for what is due.
+    pub(crate) fn due_at(&self) -> Time {
+        self.due_at
+    }
+
+    /// Whether that is now; the next time is later.
+    pub(crate) fn take_due(&mut self, now: Time) -> bool {
+        let due = now >= self.due_at;
+        if due {
+            self.due_at = now.plus_ms(DUE_MS);
+        }
+        due
+    }
+
+    /// The leader in this ballot is known, or nobody leads. `newly`: this node has just begun to lead.
+    pub(crate) fn on_role(&mut self, now: Time, leader: Option<Ballot>, newly: bool) {
+        self.forwarded.restart(leader);
+        if newly {
+            self.due_at = now;
+        }
+        if leader.is_some() {
+            self.origin.on_new_ballot();
+        }
+    }
+
+    /// Takes a value of another node that is to be proposed here; `false` if there is no room.
+    pub(crate) fn take_forwarded(&mut self, value: Value, payload: Option<Payload>) -> bool {
+        self.forwarded
+            .push(value, payload, self.forwarded_bytes_max)
+    }
+
+    /// Whether proposing this value again would change nothing.
+    pub(crate) fn knows(&self, value: &Value) -> bool {
+        self.forwarded.knows(value)
+    }
+
+    /// Bytes of the next value of another node.
+    pub(crate) fn next_forwarded_bytes(&self) -> Option<usize> {
+        self.forwarded.next_bytes()
+    }
+
+    /// Takes it.
+    pub(crate) fn pop_forwarded(&mut self) -> Option<Offer> {
+        let (value, payload) = self.forwarded.pop()?;
+        Some(Offer { value, payload })
+    }
+
+    /// This node voted for the value in a ballot of its own.
+    pub(crate) fn proposed(&mut self, ballot: Ballot, value: Value) {
+        self.forwarded.proposed(ballot, value);
+    }
+
+    /// The value is decided.
+    pub(crate) fn decided(&mut self, value: &Value) {
+        self.forwarded.decided(value);
+    }
+
+    /// Two-level batching: this node's batches go to the leader whole.
+    pub(crate) fn forward(
+        &mut self,
+        now: Time,
+        leader: NodeId,
+        contents: &mut Contents,
+        out: &mut Outbox<'_>,
+    ) {
+        while let Some(bytes) = self.origin.next_bytes(now) {
+            // First the room, then the batch: one that was formed cannot be taken back.
+            let Some(room) = out.room(leader, Lane::Control, HEADER_BYTES + bytes) else {
+                self.origin.hold(now.plus_ms(RETRY_MS));
+                return;
+            };
+            let Some(Offer { value, payload }) = self.origin.take_offer(now) else {
+                return;
+            };
+            room.send(&Frame::Forward {
+                value,
+                bytes: payload.as_deref().unwrap_or_default(),
+            });
+            if let Some(payload) = payload {
+                // The leader's proposal may come without the bytes: they are from here.
+                contents.insert(&value, payload);
+            }
+        }
+    }
+}

@@ -1,3 +1,235 @@
-//! The log of this replica: what is appended to it, and what is read back.
+//! The log of this replica: what is appended to it, when it is written, and what is read back.
 
 pub(crate) mod reads;
+
+use quorate_core::{
+    record::{HardState, Record, RecordSeq},
+    slot::SlotRange,
+    time::Time,
+};
+use quorate_disk::Disk;
+use quorate_log::{Log, LogError, ReadDone};
+
+use crate::{
+    limits::Limits,
+    storing::reads::{Kind, LogReads, Purpose},
+};
+
+/// A log that lacks room or descriptors looks for them this often, however quiet it is.
+const SHORT_RETRY_MS: u64 = 100;
+/// How long records linger in a log that nobody waits for.
+const LINGER_MS: u64 = 5;
+
+/// The log, and what this process knows of it.
+pub(crate) struct Storing<D: Disk> {
+    log: Log<D>,
+    reads: LogReads,
+    /// Number of the last record of the core that was appended.
+    last_record: RecordSeq,
+    /// Records up to this one are on stable storage.
+    persisted_to: RecordSeq,
+    /// Why the log failed for good, if it did.
+    failure: Option<String>,
+    /// What the log could not read back the last time, if it could not.
+    read_failure: Option<String>,
+    /// What lingers in the log is written then.
+    write_by: Option<Time>,
+    /// The log lacks room or descriptors: it tries again then.
+    short_retry_at: Time,
+    /// Most records that wait to be written before nothing new is taken.
+    backlog_bytes_max: u64,
+    /// Most bytes that are read in one turn.
+    read_bytes_max: usize,
+}
+
+impl<D: Disk> Storing<D> {
+    pub(crate) fn new(now: Time, log: Log<D>, limits: &Limits) -> Self {
+        Self {
+            log,
+            reads: LogReads::default(),
+            last_record: RecordSeq(0),
+            persisted_to: RecordSeq(0),
+            failure: None,
+            read_failure: None,
+            write_by: None,
+            short_retry_at: now,
+            backlog_bytes_max: limits.log_backlog_bytes,
+            read_bytes_max: limits.log_read_bytes,
+        }
+    }
+
+    /// The log, to look at.
+    pub(crate) fn log(&self) -> &Log<D> {
+        &self.log
+    }
+
+    /// Why the log failed for good, if it did: then nothing is appended any more.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
+    /// What the log could not read back the last time.
+    pub(crate) fn read_failure(&self) -> Option<&str> {
+        self.read_failure.as_deref()
+    }
+
+    /// The log failed for good; `false` if it had before.
+    pub(crate) fn fail(&mut self, why: String) -> bool {
+        let first = self.failure.is_none();
+        if first {
+            self.failure = Some(why);
+        }
+        first
+    }
+
+    /// Whether it cannot keep up with what it is given.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.log.backlog_bytes() as u64 > self.backlog_bytes_max
+    }
+
+    /// Appends a record of the core, which speaks of the slots in `range`.
+    pub(crate) fn append(
+        &mut self,
+        seq: RecordSeq,
+        record: &Record,
+        range: Option<SlotRange>,
+        bytes: &[u8],
+        hard: HardState,
+    ) -> Result<(), LogError> {
+        if let Some(range) = range {
+            self.reads.appended(seq, range, self.failure.is_some());
+        }
+        self.write(seq, record, bytes, hard)
+    }
+
+    /// Appends a record that is not the core's: it bears the number of the last one, and releases
+    /// nothing.
+    pub(crate) fn append_beside(
+        &mut self,
+        record: &Record,
+        bytes: &[u8],
+        hard: HardState,
+    ) -> Result<(), LogError> {
+        self.write(self.last_record, record, bytes, hard)
+    }
+
+    fn write(
+        &mut self,
+        seq: RecordSeq,
+        record: &Record,
+        bytes: &[u8],
+        hard: HardState,
+    ) -> Result<(), LogError> {
+        if self.failure.is_some() {
+            return Ok(());
+        }
+        self.last_record = seq;
+        self.log.append(seq, record, bytes, hard)
+    }
+
+    /// Notices what the disk has done. Gives the last record on stable storage, if that is news.
+    pub(crate) fn poll(&mut self, now: Time) -> Result<Option<RecordSeq>, LogError> {
+        if self.short_retry().is_some_and(|at| at <= now) {
+            self.log.try_again();
+            self.short_retry_at = now.plus_ms(SHORT_RETRY_MS);
+        }
+        let persisted_to = self.log.poll()?;
+        if persisted_to <= self.persisted_to {
+            return Ok(None);
+        }
+        self.persisted_to = persisted_to;
+        self.reads.written(persisted_to);
+        Ok(Some(persisted_to))
+    }
+
+    /// Writes up to this one have ended.
+    pub(crate) fn written_to(&self) -> u64 {
+        let oldest = self.log.writes().next();
+        let next = oldest.map_or(self.log.next_seq(), |(seq, _)| seq);
+        next.saturating_sub(1)
+    }
+
+    /// Starts writing what was appended.
+    pub(crate) fn submit(&mut self, now: Time) {
+        if self.log.lingers() {
+            let due = *self.write_by.get_or_insert(now.plus_ms(LINGER_MS));
+            if now >= due {
+                self.log.hurry();
+            }
+        }
+        self.log.submit();
+        if !self.log.lingers() {
+            self.write_by = None;
+        }
+    }
+
+    /// Writes everything, with this hard state behind it: nothing follows.
+    pub(crate) fn close(&mut self, hard: HardState) {
+        if self.failure.is_none() {
+            self.log.checkpoint(hard);
+            self.log.submit();
+        }
+    }
+
+    /// Whether the last record is on disk, or never will be.
+    pub(crate) fn all_written(&self) -> bool {
+        self.log.is_idle() || self.failure.is_some()
+    }
+
+    /// Reads as much of `range` back as the log can be trusted with, if no read for this is under way.
+    pub(crate) fn read(&mut self, now: Time, purpose: Purpose, range: SlotRange) {
+        let range = self.reads.readable(range);
+        if !range.is_empty() && self.reads.may_start(now, purpose.kind()) {
+            self.reads
+                .start(&mut self.log, purpose, range, self.read_bytes_max);
+        }
+    }
+
+    /// Whether a read of this kind may start.
+    pub(crate) fn may_read(&self, now: Time, kind: Kind) -> bool {
+        self.reads.may_start(now, kind)
+    }
+
+    /// The next read of this kind waits until then.
+    pub(crate) fn read_later(&mut self, kind: Kind, until: Time) {
+        self.reads.wait(kind, until);
+    }
+
+    /// The next read that has ended.
+    pub(crate) fn next_read(&mut self) -> Option<(Purpose, ReadDone)> {
+        while let Some(done) = self.log.next_read() {
+            if let Some(purpose) = self.reads.ended(done.token) {
+                return Some((purpose, done));
+            }
+        }
+        None
+    }
+
+    /// A read ended like this. Gives what is to be told, if it is new.
+    pub(crate) fn note_read(&mut self, done: &ReadDone) -> Option<String> {
+        let Err(error) = &done.result else {
+            self.read_failure = None;
+            return None;
+        };
+        let lost = !done.lost.is_empty();
+        let news = self.read_failure.is_none() || lost;
+        // What is lost is repaired; anything else may succeed the next time.
+        self.read_failure = (!lost).then(|| error.to_string());
+        news.then(|| error.to_string())
+    }
+
+    /// When a read that has to wait may start.
+    pub(crate) fn read_at(&self, now: Time) -> Option<Time> {
+        self.reads.wake_at(now)
+    }
+
+    /// When what lingers is written.
+    pub(crate) fn write_by(&self) -> Option<Time> {
+        self.write_by
+    }
+
+    /// When a log that lacks something tries again: a disk does not say when it has room again.
+    pub(crate) fn short_retry(&self) -> Option<Time> {
+        self.log.is_short().then_some(self.short_retry_at)
+    }
+}

@@ -1,8 +1,25 @@
-//! What tests and measurements share: node processes, small clients, what processes use of the machine.
+//! What tests and measurements share: node processes, network namespaces, small clients, what
+//! processes use of the machine.
 //!
-//! It knows the command line and the first line of `quorate start`, and nothing else of a node.
+//! It knows the command line and the first line of `quorate start`, and nothing of how a node works.
+//! Reading order: [`process`] (one node), [`nodes`] (a cluster), [`interrupt`] (what is left behind:
+//! nothing), [`namespace`] and [`network`] (machines of their own, and cut links), [`resp`] (a client
+//! that never repeats anything), [`wait`], [`run`], [`usage`].
 #![forbid(unsafe_code)]
 
+pub mod interrupt;
+pub mod namespace;
+pub mod network;
+pub mod nodes;
 pub mod process;
 pub mod resp;
+pub mod run;
 pub mod usage;
+pub mod wait;
+
+use std::io::Write as _;
+
+/// A line on standard error; nobody has to read it.
+pub fn progress(line: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
+}

@@ -17,6 +17,8 @@ use std::{
     time::Duration,
 };
 
+use crate::namespace;
+
 /// Ports that nodes of a demo or a test get: below those of outgoing connections.
 const FIRST_PORT: u16 = 10_000;
 const PORTS: u16 = 22_000;
@@ -222,45 +224,77 @@ pub fn free_port() -> io::Result<u16> {
     ))
 }
 
+/// Where one node listens, as it is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// For clients.
+    pub client: String,
+    /// For peers.
+    pub peer: String,
+    /// For operators.
+    pub admin: String,
+}
+
+impl Places {
+    /// Three free ports of loopback.
+    fn free() -> io::Result<Self> {
+        let address = || Ok::<_, io::Error>(format!("127.0.0.1:{}", free_port()?));
+        Ok(Self {
+            client: address()?,
+            peer: address()?,
+            admin: address()?,
+        })
+    }
+}
+
+impl Spec {
+    /// How the members of a cluster are started, node 1 first; each has its data and its log in the
+    /// folder. `flags` are for all of them. They die with the caller unless [`Self::tied`] is unset.
+    pub fn members(
+        program: &Path,
+        folder: &Path,
+        places: &[Places],
+        flags: &[&str],
+    ) -> impl Iterator<Item = Self> {
+        let members = (1..).zip(places);
+        let list = members.map(|(node, at)| format!("{node}={}", at.peer));
+        let list = list.collect::<Vec<_>>().join(",");
+        (1..).zip(places).map(move |(node, at)| {
+            let own = [
+                ("--node", node.to_string()),
+                ("--cluster", list.clone()),
+                ("--peer", at.peer.clone()),
+                ("--client", at.client.clone()),
+                ("--admin", at.admin.clone()),
+            ];
+            let own = own
+                .into_iter()
+                .flat_map(|(flag, value)| [flag.to_owned(), value]);
+            Self {
+                program: program.to_owned(),
+                data: folder.join(format!("node-{node}")),
+                flags: own
+                    .chain(flags.iter().map(|flag| (*flag).to_owned()))
+                    .collect(),
+                stderr: folder.join(format!("node-{node}.log")),
+                tied: true,
+            }
+        })
+    }
+
+    /// The same in the namespace of a node; the folder gets the script that enters it.
+    pub fn in_namespace(mut self, node: u32, folder: &Path) -> io::Result<Self> {
+        self.program = namespace::script(node, &self.program, folder)?;
+        Ok(self)
+    }
+}
+
 /// How the nodes of a cluster on loopback are started: node 1 first. `flags` are for all of them.
-pub fn cluster(
-    program: &Path,
-    folder: &Path,
-    nodes: u32,
-    tied: bool,
-    flags: &[&str],
-) -> io::Result<Vec<Spec>> {
-    let address = |_| Ok(format!("127.0.0.1:{}", free_port()?));
-    // Ports for peers, clients and operators, fixed so that a node comes back where it was. All
-    // are chosen before one is used: two equal ones are impossible only while none is taken.
-    let places: Vec<Vec<String>> = (0..nodes)
-        .map(|_| (0..3).map(address).collect::<io::Result<_>>())
+/// Addresses are fixed, so that a node comes back where it was.
+pub fn cluster(program: &Path, folder: &Path, nodes: u32, flags: &[&str]) -> io::Result<Vec<Spec>> {
+    // All are chosen before one is used: two equal ones are impossible only while none is taken.
+    let places: Vec<Places> = (0..nodes)
+        .map(|_| Places::free())
         .collect::<io::Result<_>>()?;
-    let list: Vec<String> = (1..)
-        .zip(&places)
-        .map(|(node, at)| format!("{node}={}", at[0]))
-        .collect();
-    let list = list.join(",");
-    let spec = |(node, at): (u32, &Vec<String>)| {
-        let own = [
-            ("--node", node.to_string()),
-            ("--cluster", list.clone()),
-            ("--peer", at[0].clone()),
-            ("--client", at[1].clone()),
-            ("--admin", at[2].clone()),
-        ];
-        let own = own
-            .into_iter()
-            .flat_map(|(flag, value)| [flag.to_owned(), value]);
-        Spec {
-            program: program.to_owned(),
-            data: folder.join(format!("node-{node}")),
-            flags: own
-                .chain(flags.iter().map(|flag| (*flag).to_owned()))
-                .collect(),
-            stderr: folder.join(format!("node-{node}.log")),
-            tied,
-        }
-    };
-    Ok((1..).zip(&places).map(spec).collect())
+    Ok(Spec::members(program, folder, &places, flags).collect())
 }

@@ -127,6 +127,12 @@ impl Link {
     }
 }
 
+/// Whether a server of this protocol answers there.
+pub fn answers(address: &str) -> bool {
+    let ask = || Link::connect(address)?.ask(&["PING"]);
+    ask().is_ok_and(|reply| reply == Reply::Simple("PONG".to_owned()))
+}
+
 fn strange(line: &str) -> io::Error {
     io::Error::other(format!("not a reply: {line:?}"))
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use quorate_core::{node_id::NodeId, record::Class};
-use quorate_net::{Handle, Listeners, Reactor, Unanswered, Wake};
+use quorate_net::{Asks, Handle, Listeners, Reactor, Unanswered, Wake, asks};
 use quorate_replica::{
     front::Failure,
     service::StateMachine,
@@ -18,7 +18,6 @@ use quorate_replica::{
 };
 
 use crate::{
-    asks::{Asks, asks},
     error::Error,
     folder::Folder,
     local::{Ask, LocalFront, WAITING_MAX, Wanted},

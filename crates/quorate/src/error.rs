@@ -113,13 +113,12 @@ impl From<BootError> for Error {
 
 impl From<BindError> for Error {
     fn from(error: BindError) -> Self {
-        let in_use = error.detail.contains("in use");
-        let code = if in_use {
+        let code = if error.reason.is_in_use() {
             "port_in_use"
         } else {
             "cannot_listen"
         };
-        Self::new(code, &error).hint(error.hint)
+        Self::new(code, &error).hint(error.reason.hint())
     }
 }
 

@@ -9,9 +9,6 @@
 //! reactor drives.
 #![forbid(unsafe_code)]
 
-mod asks;
-#[cfg(test)]
-mod asks_races;
 mod descriptors;
 mod embedded;
 mod error;
@@ -20,7 +17,6 @@ mod journal;
 mod local;
 mod node;
 mod settings;
-mod sync;
 
 pub use descriptors::{Descriptors, raise_descriptor_limit};
 pub use embedded::{Builder, Embedded, NotDone};

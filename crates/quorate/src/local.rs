@@ -2,9 +2,8 @@
 
 use std::{collections::BTreeMap, sync::mpsc::SyncSender};
 
+use quorate_net::Asked;
 use quorate_replica::front::{Completion, ConnectionId, Endpoints, Failure, Front, Requests, Tag};
-
-use crate::asks::Asked;
 
 /// Requests that may wait for the reactor; more wait in their callers.
 pub(crate) const WAITING_MAX: usize = 4096;

@@ -10,8 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use quorate_testbed::nodes::{Nodes, metrics};
+
 use crate::{
-    cluster::Nodes,
+    nodes::{self, wait_for},
     shell::{self, Failed},
 };
 
@@ -44,7 +46,7 @@ pub(super) fn run() -> Result<(), Failed> {
 }
 
 fn measure(durability: &str, outstanding: usize) -> Result<(), Failed> {
-    let nodes = Nodes::start(3, &["--store", "memory", "--durability", durability])?;
+    let nodes = nodes::serving(3, &["--store", "memory", "--durability", durability])?;
     let port = nodes.client_ports()[0];
     let commands = if outstanding == 1 {
         COMMANDS / 30
@@ -88,14 +90,7 @@ fn measure(durability: &str, outstanding: usize) -> Result<(), Failed> {
 fn counters(nodes: &Nodes) -> Result<BTreeMap<String, f64>, Failed> {
     let mut sums = BTreeMap::new();
     for address in nodes.admin_addresses() {
-        let mut stream = TcpStream::connect(&address)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        write!(
-            stream,
-            "GET /metrics HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n"
-        )?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text)?;
+        let text = wait_for("metrics", || metrics(&address))?;
         for line in text.lines().filter(|line| line.starts_with("quorate_")) {
             if let Some((name, value)) = line.split_once(' ')
                 && let Ok(value) = value.parse::<f64>()

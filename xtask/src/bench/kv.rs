@@ -5,16 +5,16 @@
 //! of requests of a run comes from a trial run, so that every run takes about as long.
 
 use std::{
-    io::{Read as _, Write as _},
-    net::TcpStream,
     path::Path,
     process::{Child, Command, Stdio},
-    time::{Duration, Instant},
+    time::Instant,
 };
+
+use quorate_testbed::resp::answers;
 
 use super::{Wish, cpus, float, json::Object, load, median};
 use crate::{
-    cluster::Nodes,
+    nodes::{self, wait_for},
     shell::{self, Failed, has, read, skip},
 };
 
@@ -33,7 +33,6 @@ const KEYS: u32 = 100_000;
 /// Requests of a trial run.
 const TRIAL: u32 = 512;
 const REQUESTS_MAX: u32 = 2_000_000;
-const PATIENCE: Duration = Duration::from_secs(20);
 /// Class and store of a cluster, and how the Redis beside it syncs.
 const STAGES: [(&str, &str, &[&str]); 4] = [
     (
@@ -144,7 +143,7 @@ const fn runs(wish: Wish) -> usize {
 }
 
 fn stage(wish: Wish, class: &str, store: &str, sync: &[&str]) -> Result<Vec<Row>, Failed> {
-    let nodes = Nodes::start(3, &["--store", store, "--durability", class])?;
+    let nodes = nodes::serving(3, &["--store", store, "--durability", class])?;
     let leader = nodes.leader()?;
     let place = nodes.ids().iter().position(|id| *id == leader).unwrap_or(0);
     let ours = nodes.client_ports()[place];
@@ -358,27 +357,10 @@ impl Redis {
             .stdout(Stdio::null())
             .spawn()?;
         let redis = Self { child, port };
-        let until = Instant::now() + PATIENCE;
-        while !answers(port) {
-            if Instant::now() >= until {
-                return Err(Failed("redis-server does not answer".to_owned()));
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let address = format!("127.0.0.1:{port}");
+        wait_for("redis-server", || answers(&address).then_some(()))?;
         Ok(redis)
     }
-}
-
-fn answers(port: u16) -> bool {
-    let ask = || {
-        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.write_all(b"PING\r\n")?;
-        let mut reply = [0; 5];
-        stream.read_exact(&mut reply)?;
-        Ok::<_, std::io::Error>(reply)
-    };
-    ask().is_ok_and(|reply| &reply == b"+PONG")
 }
 
 impl Drop for Redis {

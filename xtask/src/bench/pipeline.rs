@@ -12,7 +12,7 @@ use std::{
 
 use super::{load, median};
 use crate::{
-    cluster::Nodes,
+    nodes,
     shell::{self, Failed},
 };
 
@@ -59,7 +59,7 @@ pub(super) fn run() -> Result<(), Failed> {
         load()
     );
     for durability in ["durable", "volatile"] {
-        let nodes = Nodes::start(3, &["--store", "memory", "--durability", durability])?;
+        let nodes = nodes::serving(3, &["--store", "memory", "--durability", durability])?;
         for (node, port) in nodes.client_ports().iter().take(2).enumerate() {
             for outstanding in OUTSTANDING {
                 println!(

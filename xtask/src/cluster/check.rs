@@ -6,11 +6,10 @@ use std::{
     process::Command,
 };
 
+use quorate_testbed::interrupt;
+
 use super::history::{Lie, Operation, save};
-use crate::{
-    interrupt,
-    shell::{self, Failed, read, root, skip},
-};
+use crate::shell::{self, Failed, read, root, skip};
 
 /// Exit codes of the checker.
 const UNDECIDED: i32 = 3;

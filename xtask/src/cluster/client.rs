@@ -2,10 +2,10 @@
 
 use std::{sync::Arc, thread, time::Duration};
 
+use quorate_dice::Dice;
 use quorate_testbed::resp::{Link, Reply};
 
 use super::{
-    dice::Dice,
     history::{Held, Operation, What},
     load::{Seen, Shared},
 };

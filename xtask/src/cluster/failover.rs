@@ -9,13 +9,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_testbed::resp::Link;
+use quorate_testbed::{nodes::Nodes, resp::Link};
 
-use super::{
-    client::is_ok,
-    nodes::{Nodes, wait_for},
+use super::client::is_ok;
+use crate::{
+    nodes::{self, wait_for},
+    shell::Failed,
 };
-use crate::shell::Failed;
 
 /// Kill to the next acknowledged write, in milliseconds, as promised.
 const MEDIAN_MS_MAX: u128 = 500;
@@ -37,7 +37,7 @@ enum Blow {
 
 /// Strikes the leader again and again, with default timeouts. Only the kill has a promise.
 pub(crate) fn run() -> Result<(), Failed> {
-    let mut nodes = Nodes::start(3, &[])?;
+    let mut nodes = nodes::serving(3, &[])?;
     let (median, worst) = series(&mut nodes, Blow::Kill)?;
     series(&mut nodes, Blow::Pause)?;
     if median > MEDIAN_MS_MAX || worst > WORST_MS_MAX {

@@ -1,13 +1,15 @@
 //! What goes wrong while clients work: processes that die or sleep, links that lose everything.
 
 use std::{
-    fmt,
+    fmt, io,
     str::FromStr,
     thread,
     time::{Duration, Instant},
 };
 
-use super::{dice::Dice, network::Network, nodes::Nodes};
+use quorate_dice::Dice;
+use quorate_testbed::{network::Network, nodes::Nodes};
+
 use crate::shell::Failed;
 
 /// Milliseconds from the first fault of a step to the second.
@@ -202,7 +204,7 @@ impl Plan {
             begin(*harm, ids, nodes)?;
         }
         self.wait(LASTS_MS);
-        let heals_first = self.dice.coin();
+        let heals_first = self.dice.chance(1, 2);
         if heals_first && let Some(network) = network {
             network.heal()?;
             self.wait(SECOND_MS);
@@ -222,7 +224,7 @@ impl Plan {
     }
 
     fn wait(&mut self, (low, high): (u64, u64)) {
-        thread::sleep(Duration::from_millis(self.dice.between(low, high)));
+        thread::sleep(Duration::from_millis(self.dice.between(low, high - 1)));
     }
 }
 
@@ -270,7 +272,7 @@ impl Roles {
     }
 }
 
-fn begin(harm: Harm, ids: &[u32], nodes: &mut Nodes) -> Result<(), Failed> {
+fn begin(harm: Harm, ids: &[u32], nodes: &mut Nodes) -> io::Result<()> {
     match harm {
         Harm::KillLeader | Harm::KillFollower | Harm::KillTwo | Harm::KillAll => nodes.kill(ids),
         Harm::PauseLeader | Harm::PauseFollower | Harm::PauseTwo => {
@@ -280,7 +282,7 @@ fn begin(harm: Harm, ids: &[u32], nodes: &mut Nodes) -> Result<(), Failed> {
     }
 }
 
-fn end(harm: Harm, ids: &[u32], nodes: &mut Nodes) -> Result<(), Failed> {
+fn end(harm: Harm, ids: &[u32], nodes: &mut Nodes) -> io::Result<()> {
     match harm {
         Harm::PauseLeader | Harm::PauseFollower | Harm::PauseTwo => {
             ids.iter().try_for_each(|id| nodes.resume(*id))

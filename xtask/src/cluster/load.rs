@@ -9,9 +9,10 @@ use std::{
     time::Duration,
 };
 
+use quorate_dice::Dice;
+
 use super::{
     client::{Client, Fate, Insert},
-    dice::Dice,
     history::{Clock, Operation},
     session::Session,
 };
@@ -197,7 +198,7 @@ fn mixed(mut client: Client, mut dice: Dice) -> Seen {
             58..70 => client.compare_and_set(&register, &mut dice),
             70..82 => client.add(&counter, 1 + dice.below(3)),
             82..88 => client.read(&counter),
-            88..94 => client.write_pair(&pair, dice.coin()),
+            88..94 => client.write_pair(&pair, dice.chance(1, 2)),
             _ => client.read_pair(&pair),
         }
         think(&mut dice);

@@ -7,16 +7,19 @@ use std::{
     time::{Duration, Instant},
 };
 
+use quorate_testbed::{network::Network, nodes::Nodes};
+
 use super::{
     check::{Checker, Verdict, evidence},
     client::{Client, Fate},
     faults::Plan,
     history::{Held, Operation, save},
     load::{Load, Seen, Shared, TOTAL},
-    network::Network,
-    nodes::{Nodes, wait_for},
 };
-use crate::shell::Failed;
+use crate::{
+    nodes::{self, wait_for},
+    shell::Failed,
+};
 
 const NODES: u32 = 3;
 /// Keys that one command asks for.
@@ -96,18 +99,19 @@ impl Stage<'_> {
             CLIENT_TIMEOUT_MS,
         ];
         let mut nodes = match self.network {
-            Some(network) => Nodes::start_in(network, &flags)?,
-            None => Nodes::start(NODES, &flags)?,
+            Some(network) => nodes::serving_in(network, &flags)?,
+            None => nodes::serving(NODES, &flags)?,
         };
         let mut history = Vec::new();
         let played = self.play(setting, plan, seed, &mut nodes, sums, &mut history);
         if let Err(Failed(why)) = played {
             let place = evidence(&format!("{}-{}-{seed}", setting.durability, setting.store))?;
             save(&history, &place.join("history.jsonl"))?;
-            nodes.keep_for_inspection(&place.join("nodes"))?;
+            let folders = nodes.keep_for_inspection(&place.join("nodes"));
             return Err(Failed(format!(
-                "seed {seed}: {why}\n  what was seen is in {}",
-                place.display()
+                "seed {seed}: {why}\n  what was seen is in {}, the nodes' folders in {}",
+                place.display(),
+                folders.display()
             )));
         }
         Ok(history)
@@ -160,7 +164,7 @@ impl Stage<'_> {
         }
         let ids = nodes.ids();
         nodes.terminate(&ids)?;
-        nodes.verify_logs()
+        Ok(nodes.verify_logs(&nodes::program())?)
     }
 
     fn act(

@@ -2,11 +2,11 @@
 
 use std::{sync::Arc, thread, time::Duration};
 
+use quorate_dice::Dice;
 use quorate_testbed::resp::{Link, Reply};
 
 use super::{
     client::{Outcome, held, outcome},
-    dice::Dice,
     history::{Operation, What},
     load::{Seen, Shared, TOTAL, think},
 };

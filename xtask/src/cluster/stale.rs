@@ -1,21 +1,22 @@
 //! A wrong cluster, found wrong: reads that may be old, taken for reads that may not.
 
-use quorate_testbed::resp::Link;
+use quorate_testbed::{network::Network, resp::Link};
 
 use super::{
     check::{Checker, Verdict},
     history::{Clock, Operation, What},
-    network::Network,
-    nodes::{Nodes, wait_for},
 };
-use crate::shell::Failed;
+use crate::{
+    nodes::{self, wait_for},
+    shell::Failed,
+};
 
 const KEY: &str = "k";
 
 /// A node that nobody reaches answers reads in READONLY from its own, older, state. The checker must
 /// refuse that history; the same read without READONLY must get no value at all.
 pub(crate) fn run(network: &Network, checker: &Checker) -> Result<(), Failed> {
-    let mut nodes = Nodes::start_in(network, &["--client-timeout-ms", "500"])?;
+    let mut nodes = nodes::serving_in(network, &["--client-timeout-ms", "500"])?;
     let leader = nodes.leader()?;
     let alone = leader % 3 + 1;
     let addresses = nodes.client_addresses();

@@ -2,8 +2,7 @@
 
 use std::{
     fs,
-    io::{self, BufRead as _, BufReader, Read as _, Write as _},
-    net::TcpStream,
+    io::{self, BufRead as _, BufReader, Read as _},
     path::Path,
     process::{Child, Command, Stdio},
     sync::{Arc, Mutex, PoisonError},
@@ -11,7 +10,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_testbed::process::{self, NodeProcess, free_port};
+use quorate_testbed::{
+    interrupt,
+    nodes::{Nodes, answer},
+    process::{cluster, free_port},
+    resp,
+};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{
@@ -19,12 +23,9 @@ use super::{
     figures::{self, Applied},
     systems::{Start, System},
 };
-use crate::{
-    cluster::{http, number, wait_for},
-    interrupt,
-    shell::Failed,
-};
+use crate::{nodes::wait_for, shell::Failed};
 
+const PREFIX: &str = "quorate-compare-";
 const NODES: usize = 3;
 /// A process that was asked to end gets so long.
 const END: Duration = Duration::from_secs(5);
@@ -136,7 +137,7 @@ impl Drop for Process {
 /// A system that runs, in a folder that goes with it.
 pub(super) struct Cluster {
     start: Start,
-    ours: Vec<NodeProcess>,
+    ours: Option<Nodes>,
     others: Vec<Process>,
     /// Where clients connect, per node.
     clients: Vec<String>,
@@ -150,12 +151,10 @@ pub(super) struct Cluster {
 impl Cluster {
     /// Starts it afresh; it has a leader when this returns.
     pub(super) fn start(built: &Built, system: &System) -> Result<Self, Failed> {
-        let folder = tempfile::Builder::new()
-            .prefix("quorate-compare-")
-            .tempdir()?;
+        let folder = tempfile::Builder::new().prefix(PREFIX).tempdir()?;
         let mut cluster = Self {
             start: system.start,
-            ours: Vec::new(),
+            ours: None,
             others: Vec::new(),
             clients: Vec::new(),
             leader: 0,
@@ -179,22 +178,10 @@ impl Cluster {
 
     fn start_ours(&mut self, built: &Built, flags: &[&str]) -> Result<(), Failed> {
         let program = built.program("quorate");
-        for spec in process::cluster(&program, self.folder.path(), 3, true, flags)? {
-            self.ours.push(NodeProcess::spawn(spec)?);
-            self.register();
-        }
-        for node in &mut self.ours {
-            node.wait_ready()?;
-            self.clients.push(node.ready.client.clone());
-        }
-        let admins = self.ours.iter().map(|node| node.ready.admin.clone());
-        let admins: Vec<String> = admins.collect();
-        let leader = wait_for("a leader that all nodes know", || {
-            let told = admins
-                .iter()
-                .map(|at| number(&http(at, "/status")?, "leader"));
-            all_the_same(told)
-        })?;
+        let nodes = self.ours.insert(Nodes::none(PREFIX)?);
+        nodes.start(cluster(&program, nodes.folder(), 3, flags)?)?;
+        self.clients = nodes.client_addresses();
+        let leader = nodes.agreed_leader()?;
         self.lead(usize::try_from(leader).unwrap_or(0))
     }
 
@@ -255,7 +242,7 @@ impl Cluster {
             self.spawn(&mut command, node)?;
         }
         self.wait_for("three healthy nodes", |cluster| {
-            let healthy = |at: &String| http(at, "/health").is_some();
+            let healthy = |at: &String| answer(at, "/health", QUESTION).is_some();
             cluster.clients.iter().all(healthy).then_some(())
         })
     }
@@ -272,7 +259,7 @@ impl Cluster {
             .arg(data);
         self.spawn(&mut command, 0)?;
         self.wait_for("an answer", |cluster| {
-            answers_ping(&cluster.clients[0]).ok()?.then_some(())
+            resp::answers(&cluster.clients[0]).then_some(())
         })
     }
 
@@ -290,7 +277,8 @@ impl Cluster {
     }
 
     fn register(&self) {
-        interrupt::register(self.processes(), self.folder.path());
+        let others = self.others.iter().map(Process::id);
+        interrupt::register(others.collect(), self.folder.path());
     }
 
     /// Waits as long as all processes live.
@@ -325,16 +313,17 @@ impl Cluster {
 
     /// All of its processes.
     pub(super) fn processes(&self) -> Vec<u32> {
-        let ours = self.ours.iter().map(NodeProcess::id);
+        let ours = self.ours.iter().flat_map(Nodes::processes);
         ours.chain(self.others.iter().map(Process::id)).collect()
     }
 
     /// Nobody ended unasked.
     pub(super) fn check_alive(&mut self) -> Result<(), Failed> {
-        let ours = self.ours.iter_mut().map(|node| &mut node.child);
-        let others = self.others.iter_mut().map(|process| &mut process.child);
-        for (child, node) in ours.chain(others).zip(1..) {
-            if let Some(status) = child.try_wait()? {
+        if let Some(ours) = &mut self.ours {
+            ours.check_alive()?;
+        }
+        for (process, node) in self.others.iter_mut().zip(1..) {
+            if let Some(status) = process.child.try_wait()? {
                 return Err(Failed(format!("process {node} ended with {status}")));
             }
         }
@@ -391,11 +380,11 @@ impl Cluster {
     fn last_words(&self) -> String {
         let mut all = String::new();
         for node in 1..=NODES {
-            let log = match self.start {
-                Start::Quorate(_) => format!("node-{node}.log"),
-                Start::Etcd | Start::Redis | Start::Library(..) => format!("{node}.log"),
+            let log = match &self.ours {
+                Some(ours) => ours.folder().join(format!("node-{node}.log")),
+                None => self.folder.path().join(format!("{node}.log")),
             };
-            let text = fs::read(self.folder.path().join(log)).unwrap_or_default();
+            let text = fs::read(log).unwrap_or_default();
             let text =
                 String::from_utf8_lossy(&text[text.len().saturating_sub(WORDS)..]).into_owned();
             let text = text.trim();
@@ -409,7 +398,6 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        self.ours.clear();
         self.others.clear();
         // The folder follows; an interrupt in between removes it as well.
         interrupt::register(Vec::new(), self.folder.path());
@@ -425,15 +413,6 @@ fn addresses() -> io::Result<Vec<String>> {
 fn all_the_same(mut told: impl Iterator<Item = Option<u64>>) -> Option<u64> {
     let first = told.next()??;
     told.all(|other| other == Some(first)).then_some(first)
-}
-
-fn answers_ping(address: &str) -> io::Result<bool> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(QUESTION))?;
-    stream.write_all(b"PING\r\n")?;
-    let mut reply = [0; 5];
-    stream.read_exact(&mut reply)?;
-    Ok(&reply == b"+PONG")
 }
 
 #[cfg(test)]

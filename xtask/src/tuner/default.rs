@@ -15,7 +15,9 @@ use super::{
     rounds,
     series::{least, mean, median, median_within},
 };
-use crate::{cluster::nodes::Nodes, shell::Failed};
+use quorate_testbed::nodes::Nodes;
+
+use crate::{nodes, shell::Failed};
 
 /// What the own choice must reach of the fixed one.
 const LEAST: f64 = 0.90;
@@ -152,7 +154,7 @@ fn pair(scenario: &Scenario, own_first: bool) -> Result<Pair, Failed> {
 fn start(scenario: &Scenario, tune: &str) -> Result<Nodes, Failed> {
     let mut flags = scenario.flags().to_vec();
     flags.extend(["--tune", tune]);
-    Nodes::start_without_keys(3, &flags)
+    nodes::ready(3, &flags)
 }
 
 fn load(

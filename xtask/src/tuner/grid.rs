@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{SCENARIOS, Scenario, keep};
 use crate::{
-    cluster::nodes::{Nodes, program},
+    nodes::{self, program},
     shell::Failed,
 };
 
@@ -63,7 +63,7 @@ fn sweep(scenario: &Scenario, point_ms: &str) -> Result<Value, Failed> {
         connections,
         ..
     } = scenario;
-    let nodes = Nodes::start_without_keys(3, &scenario.flags())?;
+    let nodes = nodes::ready(3, &scenario.flags())?;
     let admin = nodes.admin_addresses();
     let output = Command::new(program())
         .args(["tune", "--sweep", "--yes", "--json", "--admin"])

@@ -7,13 +7,11 @@ use std::{
     time::Duration,
 };
 
+use quorate_testbed::nodes::Nodes;
 use serde_json::Value;
 
 use super::{cpus::Cpus, watch::Watch};
-use crate::{
-    cluster::nodes::{Nodes, program},
-    shell::Failed,
-};
+use crate::{nodes::program, shell::Failed};
 
 /// Between two looks at the processes.
 const LOOK: Duration = Duration::from_millis(50);

@@ -9,6 +9,7 @@
 
 use std::time::Duration;
 
+use quorate_testbed::nodes::Nodes;
 use serde_json::{Value, json};
 
 use super::{
@@ -19,10 +20,7 @@ use super::{
     series::{least, median},
     watch::{Shares, Watch, peak},
 };
-use crate::{
-    cluster::nodes::{Nodes, http},
-    shell::Failed,
-};
+use crate::{nodes, shell::Failed};
 
 struct Scenario {
     name: &'static str,
@@ -154,7 +152,7 @@ fn measure(scenario: &Scenario, cpus: &Cpus, rounds: usize) -> Result<Seen, Fail
         _ => "none",
     };
     let flags = ["--store", store, "--disk-flush-ms", scenario.flush];
-    let mut nodes = cpus.of_nodes(|| Nodes::start_without_keys(3, &flags))?;
+    let mut nodes = cpus.of_nodes(|| nodes::ready(3, &flags))?;
     let (mut maximum, mut outstanding) = (0.0, 0);
     for count in OUTSTANDING {
         let ask = ask(scenario, &nodes, Offer::Closed(count))?;
@@ -225,12 +223,9 @@ fn rate(maximum: f64, times: u64) -> u64 {
 }
 
 fn tuning(nodes: &Nodes) -> Value {
-    let ask = || {
-        let leader = usize::try_from(nodes.leader().ok()?).ok()?;
-        let text = http(nodes.admin_addresses().get(leader - 1)?, "/tuning")?;
-        serde_json::from_str(&text).ok()
-    };
-    ask().unwrap_or(Value::Null)
+    nodes
+        .leader()
+        .map_or(Value::Null, |leader| nodes.tuning(leader))
 }
 
 impl Point {

@@ -15,10 +15,7 @@ use super::{
     rounds,
     series::{by_windows, end, in_parts_of, mean, median, settled},
 };
-use crate::{
-    cluster::nodes::{Nodes, http},
-    shell::Failed,
-};
+use crate::{nodes, shell::Failed};
 
 /// A cluster that is put through all phases.
 struct Scenario {
@@ -220,7 +217,7 @@ fn turn(scenario: &Scenario, tune: bool) -> Result<Turn, Failed> {
         "--tune",
         if tune { "on" } else { "off" },
     ];
-    let mut nodes = Nodes::start_without_keys(3, &flags)?;
+    let mut nodes = nodes::ready(3, &flags)?;
     let leader = nodes.leader()?;
     let place = usize::try_from(leader).unwrap_or(1) - 1;
     thread::sleep(IDLE);
@@ -239,8 +236,7 @@ fn turn(scenario: &Scenario, tune: bool) -> Result<Turn, Failed> {
         if let Some(harm) = row.harm() {
             return Err(Failed(format!("{}: {harm}", phase.name)));
         }
-        let text = http(&nodes.admin_addresses()[place], "/tuning").unwrap_or_default();
-        let tuning = serde_json::from_str(&text).unwrap_or(Value::Null);
+        let tuning = nodes.tuning(leader);
         phases.push(Seen { row, tuning });
     }
     let log = nodes.log(leader);

@@ -146,7 +146,7 @@ fn row(
 /// Half of the measured time before the kill, half of it after.
 fn repetition(
     bench: &Bench,
-    session: &Session,
+    session: &mut Session,
     setting: &Setting,
     victim: Victim,
     moments: Moments,

@@ -4,14 +4,18 @@ use std::{
     env, fs, io,
     net::{SocketAddr, ToSocketAddrs as _},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
 use quorate_admin::{look::look, view::Answer};
 use quorate_bench::wan::Profile;
-use quorate_testbed::process::{NodeProcess, cluster};
+use quorate_testbed::{
+    interrupt,
+    nodes::Nodes,
+    process::{NodeProcess, cluster},
+};
 
 use super::wan::Network;
 use crate::{
@@ -25,10 +29,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Between two looks at it.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A temporary folder, and whatever runs in it. Only one per process.
+/// A temporary folder, and what runs in it.
 pub(super) struct Session {
-    nodes: Arc<Mutex<Vec<NodeProcess>>>,
-    folder: PathBuf,
+    nodes: Nodes,
     booted: u32,
     /// Between the nodes, if they are not on loopback.
     network: Option<Arc<Network>>,
@@ -57,28 +60,15 @@ impl Session {
 
     /// Nodes with an emulated network between them; [`super::wan::enter`] was called.
     pub(super) fn over(profile: Option<Profile>) -> Result<Self, Problem> {
-        let folder = tempfile::Builder::new()
-            .prefix("quorate-bench-")
-            .tempdir()
-            .map_err(|error| Problem::io("make a temporary folder", &error))?
-            .keep();
-        let mut session = Self {
-            nodes: Arc::default(),
-            folder,
+        let nodes = Nodes::none("quorate-bench-")
+            .map_err(|error| Problem::io("make a temporary folder", &error))?;
+        signals::end_at_first(interrupt::clean_up)?;
+        let network = profile.map(|profile| Network::new(profile, NODES));
+        Ok(Self {
+            nodes,
             booted: 0,
-            network: None,
-        };
-        let (nodes, folder) = (Arc::clone(&session.nodes), session.folder.clone());
-        signals::end_at_first(move || {
-            // Held to the end: no node starts while its folder is removed.
-            let mut nodes = lock(&nodes);
-            nodes.clear();
-            let _ = fs::remove_dir_all(&folder);
-        })?;
-        if let Some(profile) = profile {
-            session.network = Some(Arc::new(Network::new(profile, NODES)?));
-        }
-        Ok(session)
+            network: network.transpose()?.map(Arc::new),
+        })
     }
 
     /// The network between the nodes, if it is an emulated one.
@@ -88,7 +78,7 @@ impl Session {
 
     /// Where files may be made.
     pub(super) fn folder(&self) -> &Path {
-        &self.folder
+        self.nodes.folder()
     }
 
     pub(super) fn program() -> Result<PathBuf, Problem> {
@@ -99,53 +89,48 @@ impl Session {
     pub(super) fn boot(&mut self, flags: &[&str]) -> Result<Cluster, Problem> {
         self.end();
         self.booted += 1;
-        let folder = self.folder.join(format!("cluster-{}", self.booted));
+        let folder = self.folder().join(format!("cluster-{}", self.booted));
         fs::create_dir_all(&folder).map_err(|error| Problem::io("make a folder", &error))?;
         let program = Self::program()?;
         let specs = match &self.network {
-            Some(network) => network.specs(&program, &folder, flags)?,
-            None => cluster(&program, &folder, NODES, true, flags)
-                .map_err(|error| not_started(&error))?,
+            Some(network) => network.specs(&program, &folder, flags),
+            None => cluster(&program, &folder, NODES, flags),
         };
-        for spec in specs {
-            let mut nodes = lock(&self.nodes);
-            nodes.push(NodeProcess::spawn(spec).map_err(|error| not_started(&error))?);
-        }
-        let mut members = Vec::new();
-        for node in lock(&self.nodes).iter_mut() {
-            node.wait_ready().map_err(|error| not_started(&error))?;
-            members.push(Place {
+        let started = specs.and_then(|specs| self.nodes.start(specs));
+        started.map_err(|error| not_started(&error))?;
+        let place = |node: &NodeProcess| {
+            Ok(Place {
                 node: node.ready.node,
                 process: node.id(),
                 client: resolve(&node.ready.client)?,
                 admin: node.ready.admin.clone(),
-            });
-        }
-        let cluster = Cluster { members };
+            })
+        };
+        let cluster = Cluster {
+            members: self
+                .nodes
+                .all()
+                .iter()
+                .map(place)
+                .collect::<Result<_, Problem>>()?,
+        };
         cluster.leader()?;
         Ok(cluster)
     }
 
     /// SIGKILL.
-    pub(super) fn kill(&self, node: u32) -> Result<(), Problem> {
-        let mut nodes = lock(&self.nodes);
-        match nodes.iter_mut().find(|process| process.ready.node == node) {
-            Some(process) => process
-                .kill()
-                .map(|_| ())
-                .map_err(|error| Problem::io("kill a node", &error)),
-            None => Ok(()),
-        }
+    pub(super) fn kill(&mut self, node: u32) -> Result<(), Problem> {
+        let killed = self.nodes.kill(&[node]);
+        killed.map_err(|error| Problem::io("kill a node", &error))
     }
 
     /// What the nodes logged last, added to what went wrong.
     pub(super) fn with_last_words(&self, mut problem: Problem) -> Problem {
-        for node in lock(&self.nodes).iter() {
+        for node in self.nodes.all() {
             let words = node.last_words();
             if !words.is_empty() {
-                problem
-                    .message
-                    .push_str(&format!("; node {} said: {words}", node.ready.node));
+                let said = format!("; node {} said: {words}", node.ready.node);
+                problem.message.push_str(&said);
             }
         }
         problem
@@ -153,17 +138,10 @@ impl Session {
 
     /// Ends the nodes and removes their folders.
     pub(super) fn end(&mut self) {
-        lock(&self.nodes).clear();
+        self.nodes.end();
         for number in 1..=self.booted {
-            let _ = fs::remove_dir_all(self.folder.join(format!("cluster-{number}")));
+            let _ = fs::remove_dir_all(self.folder().join(format!("cluster-{number}")));
         }
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        self.end();
-        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -195,10 +173,6 @@ impl Cluster {
         let place = self.members.iter().find(|place| place.node == node)?;
         Some(place.client)
     }
-}
-
-fn lock(nodes: &Mutex<Vec<NodeProcess>>) -> MutexGuard<'_, Vec<NodeProcess>> {
-    nodes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn not_started(error: &io::Error) -> Problem {

@@ -6,11 +6,10 @@
 //! and operators, and `wan`, a device of the relay, for its peers.
 
 use std::{
-    env, fs,
+    env, io,
     net::{Ipv4Addr, SocketAddr},
-    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
+    path::Path,
+    process::Stdio,
 };
 
 use clap::ValueEnum;
@@ -21,7 +20,11 @@ use quorate_relay::{
     wire::Counts,
 };
 
-use quorate_testbed::process::Spec;
+use quorate_testbed::{
+    namespace::{self, PORTS, inside, ip},
+    process::{Places, Spec},
+    run::read,
+};
 
 use super::session::Session;
 use crate::output::{Exit, Problem, is_on};
@@ -30,8 +33,6 @@ use crate::output::{Exit, Problem, is_on};
 const INSIDE: &str = "QUORATE_BENCH_INSIDE";
 /// Where skipping is a failure.
 const NO_SKIPS: &str = "QUORATE_NO_SKIPS";
-/// Ports of clients, peers and operators.
-const PORTS: [u16; 3] = [7450, 7451, 7452];
 /// Ports of the probe of the links.
 const PROBE_PORT: u16 = 7460;
 /// What TCP does about loss: the one that is in every kernel, and allowed in every namespace.
@@ -66,7 +67,7 @@ impl Wan {
 
 /// In namespaces of our own when this returns `None`; otherwise why there can be none here.
 pub(super) fn enter() -> Result<Option<String>, Problem> {
-    if env::var_os(INSIDE).is_some() {
+    if namespace::is_inside(INSIDE) {
         return Ok(None);
     }
     if let Some(why) = missing() {
@@ -75,36 +76,19 @@ pub(super) fn enter() -> Result<Option<String>, Problem> {
         }
         return Ok(Some(why));
     }
-    let error = unshare()
-        .arg(Session::program()?)
-        .args(env::args_os().skip(1))
-        .env(INSIDE, "1")
-        .exec();
-    Err(Problem::io("unshare", &error))
+    Err(Problem::io("unshare", &namespace::enter(INSIDE)))
 }
 
 /// Why there can be no namespaces here, if so.
 fn missing() -> Option<String> {
     // Names in the trial's own namespaces, which are gone with it.
-    let trial = "mount -t tmpfs tmpfs /run && ip netns add x && \
-                 ip link add v1 type veth peer name eth0 netns x && \
+    let trial = "ip netns add x && ip link add v1 type veth peer name eth0 netns x && \
                  ip tuntap add dev t1 mode tun && nsenter --net=/run/netns/x true";
-    let tried = run(unshare().args(["sh", "-c", trial]));
-    let Problem { message, .. } = tried.err()?;
+    let why = namespace::missing(trial)?;
     Some(format!(
-        "network namespaces and TUN devices cannot be made here: {message} (needs root, and \
+        "network namespaces and TUN devices cannot be made here: {why} (needs root, and \
          Debian's iproute2 and util-linux)"
     ))
-}
-
-/// Without root it pretends to be root, where that is allowed.
-fn unshare() -> Command {
-    let mut command = Command::new("unshare");
-    if !rustix::process::geteuid().is_root() {
-        command.arg("--map-root-user");
-    }
-    command.args(["--net", "--mount"]);
-    command
 }
 
 /// Namespaces of the nodes 1, 2, 3 …, and the relay between them.
@@ -118,15 +102,19 @@ pub(super) struct Network {
 impl Network {
     /// Makes it; this process must be inside.
     pub(super) fn new(profile: Profile, nodes: u32) -> Result<Self, Problem> {
-        // Where `ip` keeps names of namespaces; ours are not for others to see.
-        run(Command::new("mount").args(["-t", "tmpfs", "tmpfs", "/run"]))?;
-        ip("link set lo up")?;
+        Self::make(profile, nodes).map_err(|error| {
+            let what = format_args!("make an emulated network: {error}");
+            Problem::new(Exit::Failed, "not_possible", what)
+        })
+    }
+
+    fn make(profile: Profile, nodes: u32) -> io::Result<Self> {
+        namespace::prepare()?;
         let mut ends = Vec::new();
         for node in 1..=nodes {
             let device = format!("wan{node}");
             ends.push(Node {
-                device: Device::create(&device)
-                    .map_err(|error| Problem::io("make a TUN device", &error))?,
+                device: Device::create(&device)?,
                 address: far(node),
             });
             ip(&format!("netns add n{node}"))?;
@@ -139,22 +127,21 @@ impl Network {
             ))?;
             ip(&format!("link set v{node} up"))?;
             ip(&format!("link set {device} netns n{node} name wan"))?;
-            let inside = [
+            let lines = [
                 "link set lo up".to_owned(),
                 format!("addr add {}/32 peer {HOST}/32 dev eth0", near(node)),
                 "link set eth0 up".to_owned(),
                 format!("addr add {}/24 dev wan", far(node)),
                 "link set wan up".to_owned(),
             ];
-            for words in inside {
+            for words in lines {
                 ip(&format!("-n n{node} {words}"))?;
             }
             let control = "/proc/sys/net/ipv4/tcp_congestion_control";
             let set = format!("echo {CONGESTION_CONTROL} > {control}");
-            run(in_namespace(node).args(["sh", "-c", &set]))?;
+            read(inside(node).args(["sh", "-c", &set]))?;
         }
-        let relay = Relay::start(ends, profile.law())
-            .map_err(|error| Problem::io("start the relay", &error))?;
+        let relay = Relay::start(ends, profile.law())?;
         Ok(Self {
             nodes,
             profile,
@@ -177,31 +164,19 @@ impl Network {
         program: &Path,
         folder: &Path,
         flags: &[&str],
-    ) -> Result<Vec<Spec>, Problem> {
+    ) -> io::Result<Vec<Spec>> {
         let [client, peer, admin] = PORTS;
-        let member = |node| format!("{node}={}:{peer}", far(node));
-        let list = (1..=self.nodes).map(member).collect::<Vec<_>>().join(",");
-        let spec = |node: u32| {
-            let own = [
-                ("--node", node.to_string()),
-                ("--cluster", list.clone()),
-                ("--peer", format!("{}:{peer}", far(node))),
-                ("--client", format!("{}:{client}", near(node))),
-                ("--admin", format!("{}:{admin}", near(node))),
-            ];
-            let own = own
-                .into_iter()
-                .flat_map(|(flag, value)| [flag.to_owned(), value]);
-            let flags = FLAGS.iter().chain(flags).map(|flag| (*flag).to_owned());
-            Ok(Spec {
-                program: script(node, program, folder)?,
-                data: folder.join(format!("node-{node}")),
-                flags: own.chain(flags).collect(),
-                stderr: folder.join(format!("node-{node}.log")),
-                tied: true,
+        let places: Vec<Places> = (1..=self.nodes)
+            .map(|node| Places {
+                client: format!("{}:{client}", near(node)),
+                peer: format!("{}:{peer}", far(node)),
+                admin: format!("{}:{admin}", near(node)),
             })
-        };
-        (1..=self.nodes).map(spec).collect()
+            .collect();
+        Spec::members(program, folder, &places, &[&FLAGS, flags].concat())
+            .zip(1..)
+            .map(|(spec, node)| spec.in_namespace(node, folder))
+            .collect()
     }
 
     /// What a bare program finds between the first two nodes.
@@ -209,14 +184,14 @@ impl Network {
         let program = Session::program()?;
         let address = SocketAddr::from((far(2), PROBE_PORT)).to_string();
         let failed = |error| Problem::io("measure the links", &error);
-        let mut server = in_namespace(2)
+        let mut server = inside(2)
             .arg(&program)
             .args(["bench", "part", "wan-server", &address])
             // It watches this pipe: should this process be killed, it ends, too.
             .stdin(Stdio::piped())
             .spawn()
             .map_err(failed)?;
-        let client = in_namespace(1)
+        let client = inside(1)
             .arg(&program)
             .args(["bench", "part", "wan-client", &address])
             .stderr(Stdio::inherit())
@@ -242,44 +217,6 @@ fn near(node: u32) -> Ipv4Addr {
 /// A node's address for its peers.
 fn far(node: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(HOST.to_bits() + 2 + node)
-}
-
-/// A program that becomes another one in a node's namespace, keeping its process id.
-fn script(node: u32, program: &Path, folder: &Path) -> Result<PathBuf, Problem> {
-    let path = folder.join(format!("node-{node}.sh"));
-    let text = format!(
-        "#!/bin/sh\nexec nsenter --net=/run/netns/n{node} '{}' \"$@\"\n",
-        program.display()
-    );
-    let written = fs::write(&path, text)
-        .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)));
-    written.map_err(|error| Problem::io(path.display(), &error))?;
-    Ok(path)
-}
-
-fn in_namespace(node: u32) -> Command {
-    let mut command = Command::new("nsenter");
-    command.arg(format!("--net=/run/netns/n{node}"));
-    command
-}
-
-fn ip(words: &str) -> Result<(), Problem> {
-    run(Command::new("ip").args(words.split(' ')))
-}
-
-/// To its end; what it says on standard error is the reason if it fails.
-fn run(command: &mut Command) -> Result<(), Problem> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| Problem::io(&name, &error))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let what = format_args!("{name}: {}", said.trim().replace('\n', "; "));
-    Err(Problem::new(Exit::Failed, "not_possible", what))
 }
 
 #[cfg(test)]

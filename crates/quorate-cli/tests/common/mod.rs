@@ -4,23 +4,23 @@
 
 use std::{
     fs,
-    io::{Read as _, Write as _},
-    net::TcpStream,
     path::{Path, PathBuf},
     process::{Command, ExitStatus, Output},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use quorate_client::{Client, Options, Reply};
-use quorate_testbed::process;
-pub(crate) use quorate_testbed::process::{NodeProcess, Spec};
+use quorate_client::{Client, Options};
+pub(crate) use quorate_testbed::{
+    nodes::PATIENCE,
+    process::{NodeProcess, Spec},
+};
+use quorate_testbed::{
+    nodes::{Nodes, answer},
+    process, wait,
+};
 pub(crate) use rustix::process::Signal;
 use serde_json::Value as Json;
-
-/// A step that takes longer has failed; the machine may be busy with other tests.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-const PAUSE: Duration = Duration::from_millis(10);
 
 /// The binary under test.
 pub(crate) fn program() -> PathBuf {
@@ -51,21 +51,13 @@ pub(crate) fn quorate_json(arguments: &[&str]) -> (i32, Json) {
 }
 
 /// Waits for a condition; says what was waited for if it does not come.
-pub(crate) fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
-    let until = Instant::now() + PATIENCE;
-    loop {
-        if let Some(met) = condition() {
-            return met;
-        }
-        assert!(Instant::now() < until, "waited for {what}");
-        thread::sleep(PAUSE);
-    }
+pub(crate) fn wait_for<T>(what: &str, condition: impl FnMut() -> Option<T>) -> T {
+    wait::at_most(PATIENCE, what, condition).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Nodes in one folder.
 pub(crate) struct Cluster {
-    pub(crate) folder: tempfile::TempDir,
-    pub(crate) nodes: Vec<NodeProcess>,
+    pub(crate) nodes: Nodes,
 }
 
 impl Cluster {
@@ -76,127 +68,63 @@ impl Cluster {
 
     /// The same with another binary, or what starts it.
     pub(crate) fn start_program(program: &Path, nodes: u32, flags: &[&str]) -> Self {
-        let folder = tempfile::Builder::new()
-            .prefix("quorate-test-")
-            .tempdir()
-            .unwrap();
-        let specs = process::cluster(program, folder.path(), nodes, true, flags).unwrap();
-        let mut nodes: Vec<_> = specs
-            .into_iter()
-            .map(|spec| NodeProcess::spawn(spec).unwrap())
-            .collect();
-        for node in &mut nodes {
-            node.wait_ready().unwrap_or_else(|error| panic!("{error}"));
-        }
-        let cluster = Self { folder, nodes };
+        let nodes = Nodes::on_loopback(program, "quorate-test-", nodes, flags);
+        let nodes = nodes.unwrap_or_else(|error| panic!("{error}"));
+        let cluster = Self { nodes };
         cluster.wait_until_all_serve();
         cluster
     }
 
     pub(crate) fn wait_until_all_serve(&self) {
-        for node in &self.nodes {
-            wait_for("a node that serves", || {
-                (http(&node.ready.admin, "/ready")?.0 == 200).then_some(())
-            });
-        }
+        self.nodes.wait_until_all_ready().unwrap();
     }
 
     pub(crate) fn node(&mut self, id: u32) -> &mut NodeProcess {
-        let node = self.nodes.iter_mut().find(|node| node.ready.node == id);
-        node.expect("a node of this cluster")
+        self.nodes.node(id).unwrap()
     }
 
     /// What a node says about itself, if it answers.
     pub(crate) fn status(&self, id: u32) -> Option<Json> {
-        let node = self.nodes.iter().find(|node| node.ready.node == id)?;
-        let (code, body) = http(&node.ready.admin, "/status")?;
-        (code == 200).then(|| serde_json::from_str(&body).unwrap())
+        let admin = self.nodes.admin_addresses().swap_remove(id as usize - 1);
+        let body = answer(&admin, "/status", PATIENCE)?;
+        Some(serde_json::from_str(&body).unwrap())
     }
 
-    /// Whom the first node that answers calls the leader.
+    /// Whom most of the nodes call the leader.
     pub(crate) fn leader(&self) -> u32 {
-        wait_for("a leader", || {
-            let mut views = self
-                .nodes
-                .iter()
-                .filter_map(|node| self.status(node.ready.node));
-            let leader = views.find_map(|view| view["leader"].as_u64())?;
-            u32::try_from(leader).ok()
-        })
+        self.nodes.leader().unwrap()
     }
 
     pub(crate) fn clients(&self) -> Vec<String> {
-        self.nodes
-            .iter()
-            .map(|node| node.ready.client.clone())
-            .collect()
+        self.nodes.client_addresses()
     }
 
     /// A client that begins at node `id` and may go on to the others.
     pub(crate) fn client_from(&self, id: u32) -> Client {
         let mut addresses = self.clients();
-        let first = self
-            .nodes
-            .iter()
-            .position(|node| node.ready.node == id)
-            .unwrap();
-        addresses.rotate_left(first);
+        addresses.rotate_left(id as usize - 1);
         Client::new(&addresses, patient())
     }
 
     /// A client of one node only.
     pub(crate) fn client_of(&self, id: u32) -> Client {
-        let node = self
-            .nodes
-            .iter()
-            .find(|node| node.ready.node == id)
-            .unwrap();
-        Client::new(std::slice::from_ref(&node.ready.client), patient())
+        let address = self.clients().swap_remove(id as usize - 1);
+        Client::new(&[address], patient())
     }
 
     /// SIGKILL for all of them before any is waited for.
     pub(crate) fn kill_all_at_once(&mut self) {
-        for node in &self.nodes {
-            signal(node, Signal::KILL);
-        }
-        for node in &mut self.nodes {
-            wait_end(node);
-        }
+        self.nodes.kill(&self.nodes.ids()).unwrap();
     }
 
     pub(crate) fn restart_all(&mut self) {
-        let specs: Vec<Spec> = self.nodes.drain(..).map(|node| node.spec.clone()).collect();
-        self.nodes = specs
-            .into_iter()
-            .map(|spec| NodeProcess::spawn(spec).unwrap())
-            .collect();
-        for node in &mut self.nodes {
-            node.wait_ready().unwrap_or_else(|error| panic!("{error}"));
-        }
+        let restarted = self.nodes.restart(&self.nodes.ids());
+        restarted.unwrap_or_else(|error| panic!("{error}"));
     }
 
     /// All nodes have the same contents at the same position.
     pub(crate) fn wait_until_equal(&self) {
-        let stale = Options {
-            stale_reads: true,
-            ..patient()
-        };
-        wait_for("equal contents", || {
-            let digest = |address: String| {
-                Client::new(&[address], stale.clone())
-                    .ask(&[b"QUORATE", b"DIGEST"])
-                    .ok()
-            };
-            let digests: Vec<Reply> = self
-                .clients()
-                .into_iter()
-                .map(digest)
-                .collect::<Option<_>>()?;
-            digests
-                .windows(2)
-                .all(|pair| pair[0] == pair[1])
-                .then_some(())
-        });
+        self.nodes.wait_until_equal().unwrap();
     }
 }
 
@@ -204,7 +132,7 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         if thread::panicking() {
-            for node in &self.nodes {
+            for node in self.nodes.all() {
                 let text = fs::read_to_string(&node.spec.stderr).unwrap_or_default();
                 eprintln!("--- node {}\n{text}", node.ready.node);
             }
@@ -221,22 +149,17 @@ pub(crate) fn patient() -> Options {
 }
 
 pub(crate) fn signal(node: &NodeProcess, signal: Signal) {
-    rustix::process::kill_process(rustix::process::Pid::from_child(&node.child), signal).unwrap();
+    node.signal(signal).unwrap();
 }
 
 pub(crate) fn wait_end(node: &mut NodeProcess) -> ExitStatus {
-    wait_for("a process that ends", || node.child.try_wait().unwrap())
+    node.wait_end().unwrap()
 }
 
 /// Status code and body.
 pub(crate) fn http(address: &str, path: &str) -> Option<(u16, String)> {
-    let mut stream = TcpStream::connect(address).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n").ok()?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text).ok()?;
-    let (head, body) = text.split_once("\r\n\r\n")?;
-    Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
+    let response = quorate_admin::client::get(address, path, PATIENCE).ok()?;
+    Some((response.status, response.body))
 }
 
 /// A node alone with this folder; all ports are free ones.

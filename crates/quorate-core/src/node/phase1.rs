@@ -135,12 +135,12 @@ impl Node {
         };
         self.timers.phase1a_sent(now, self.options.heartbeat_ms);
         let (ballot, from) = (phase1.ballot, phase1.from);
-        for peer in self.peers.iter() {
+        let missing = self.peers.iter().filter(|peer| {
             let wanted = peer.connected && phase1.asks(peer.member.node);
-            if wanted && !phase1.promised(peer.member) {
-                effects.send(peer.member.node, Message::Phase1a { ballot, from });
-            }
-        }
+            wanted && !phase1.promised(peer.member)
+        });
+        let missing = missing.map(|peer| peer.member.node);
+        effects.send_all(missing, &Message::Phase1a { ballot, from });
     }
 
     /// [cast-3] The casting vote: this node's own promise, last, by its own record. From that

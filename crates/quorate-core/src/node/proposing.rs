@@ -4,12 +4,12 @@ use alloc::vec::Vec;
 
 use super::Node;
 use crate::{
+    class::Class,
     effect::{Alarm, Effect, Effects, Refusal},
     leader::Leading,
     learner::Proposal,
     message::{Message, Phase2a, Phase2b},
     node_id::{Member, NodeId},
-    record::Class,
     time::Time,
     value::Value,
 };
@@ -94,12 +94,14 @@ impl Node {
         let with_bytes = source == self.options.member.node && held;
         let message = self.phase2a(&proposal, with_bytes);
         self.peers.announced(message.decided_to);
-        for peer in self.peers.iter_mut() {
-            if peer.connected && peer.sent_to == proposal.range.from {
+        let level = self.peers.iter_mut().filter_map(|peer| {
+            let level = peer.connected && peer.sent_to == proposal.range.from;
+            level.then(|| {
                 peer.sent_to = proposal.range.to;
-                effects.send(peer.member.node, Message::Phase2a(message));
-            }
-        }
+                peer.member.node
+            })
+        });
+        effects.send_all(level, &Message::Phase2a(message));
         if self.waiting.is_empty() {
             self.vote(now, source, message, held, effects);
         } else {
@@ -259,8 +261,7 @@ impl Node {
         }
         self.peers.announced(decided_to);
         let ballot = leading.ballot();
-        for node in self.peers.connected() {
-            effects.send(node, Message::Decided { ballot, decided_to });
-        }
+        let message = Message::Decided { ballot, decided_to };
+        effects.send_all(self.peers.connected(), &message);
     }
 }

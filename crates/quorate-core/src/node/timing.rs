@@ -113,9 +113,7 @@ impl Node {
             return;
         };
         self.election.start_pre_vote(ballot, self.options.member);
-        for node in self.peers.connected() {
-            effects.send(node, Message::PreVote { ballot });
-        }
+        effects.send_all(self.peers.connected(), &Message::PreVote { ballot });
     }
 
     /// [live-1] Would this node promise? Asking changes nothing here.

@@ -555,11 +555,13 @@ impl Stage {
                     self.wakes.insert(node, *at);
                 }
                 Effect::Send { to, message } => {
-                    self.letters.push(Letter {
-                        from,
-                        to: *to,
-                        message: message.clone(),
-                    });
+                    // One letter and one line each.
+                    for to in to.iter() {
+                        let message = message.clone();
+                        let _ =
+                            writeln!(out, "{node}: -> {to} {}", self.describe_message(&message));
+                        self.letters.push(Letter { from, to, message });
+                    }
                 }
                 Effect::Serve { to, range } => {
                     let decided = actor.decided.clone();
@@ -592,7 +594,7 @@ impl Stage {
 
     fn describe(&self, effect: &Effect) -> Option<String> {
         Some(match effect {
-            Effect::Send { to, message } => format!("-> {to} {}", self.describe_message(message)),
+            Effect::Send { .. } => return None,
             Effect::Persist { record, .. } => match record {
                 Record::Round { ballot } => format!("record round {ballot}"),
                 Record::Promise { ballot } => format!("record promise {ballot}"),

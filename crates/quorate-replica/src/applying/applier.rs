@@ -10,11 +10,15 @@ use quorate_core::{
 };
 
 use crate::{
-    applying::digest::Digest,
-    applying::sessions::{Sessions, Turn, Unreadable, Verdict},
+    applying::{
+        digest::Digest,
+        health::Condition,
+        sessions::{Sessions, Turn, Unreadable, Verdict},
+    },
     completions::Completions,
     counters::Counters,
     front::{Failure, Front, State, Tag},
+    limits::Limits,
     proposing::batch::{Batch, Entry},
     proposing::gather::{Item, Waiter},
     proposing::origin::Origin,
@@ -27,9 +31,6 @@ const FORESEEN: usize = 64;
 /// Where a persistent service keeps the digest of what was applied; no key of the sessions.
 const DIGEST_KEY: &[u8] = b"digest";
 
-/// What is known of a service that has just failed.
-const FAILED: &str = "the service failed";
-
 /// Replies up to this are never dropped: their commands were larger.
 const SHORT_REPLY: usize = 64;
 
@@ -39,8 +40,6 @@ pub(crate) struct Listeners<'a> {
     pub(crate) wall_ms: u64,
     /// Reads run in it, between commands.
     pub(crate) front: &'a mut dyn Front,
-    /// With so many bytes of replies waiting, further ones are dropped.
-    pub(crate) reply_bytes: usize,
     pub(crate) origin: &'a mut Origin,
     pub(crate) completions: &'a mut Completions,
     pub(crate) counters: &'a mut Counters,
@@ -61,23 +60,19 @@ pub(crate) enum Next {
 pub(crate) struct Applier<S> {
     node: NodeId,
     boot: u32,
-    pub(crate) service: S,
+    service: S,
     sessions: Sessions,
-    pub(crate) digest: Digest,
+    digest: Digest,
     applied_to: Slot,
     committed_to: Slot,
     queue: VecDeque<(SlotRange, Value)>,
     /// Most entries that are queued while the service takes none; more are in the log.
     queued_max: usize,
+    /// With that many bytes of completions waiting, further replies are dropped.
+    reply_bytes_max: usize,
     reply: Vec<u8>,
     changes: Vec<MetaChange>,
-    /// How the service was when it was last asked.
-    pub(crate) health: Health,
-    /// It came back with what cannot be understood.
-    unreadable: Option<String>,
-    /// What was applied below was told to clients: after the service has gone back, they must not be
-    /// shown an older state.
-    pub(crate) heard_to: Slot,
+    condition: Condition,
     /// What commands below told was passed on.
     noticed_to: Slot,
 }
@@ -87,7 +82,7 @@ impl<S: StateMachine> Applier<S> {
     pub(crate) fn new(
         node: NodeId,
         boot: u32,
-        queued_max: usize,
+        limits: &Limits,
         mut service: S,
     ) -> Result<Self, Unreadable> {
         // One that could not read all will come back.
@@ -103,12 +98,11 @@ impl<S: StateMachine> Applier<S> {
             applied_to,
             committed_to: applied_to,
             queue: VecDeque::new(),
-            queued_max,
+            queued_max: limits.decided_entries,
+            reply_bytes_max: limits.reply_bytes,
             reply: Vec::new(),
             changes: Vec::new(),
-            health: Health::Well,
-            unreadable: None,
-            heard_to: Slot::FIRST,
+            condition: Condition::new(),
             noticed_to: Slot::FIRST,
         })
     }
@@ -116,37 +110,34 @@ impl<S: StateMachine> Applier<S> {
     /// Asks the service how it is, and goes on with it where it can go on; says what it had to say
     /// about that.
     pub(crate) fn tend(&mut self) -> Option<String> {
-        let mut note = None;
-        self.health = match self.service.health() {
-            Health::Back(told) => {
-                note = told;
-                self.go_back()
+        match self.service.health() {
+            Health::Back(note) => {
+                self.go_back();
+                note
             }
-            health => health,
-        };
-        if let Some(why) = &self.unreadable {
-            self.health = Health::Down(why.clone());
+            health => {
+                self.condition.set(health);
+                None
+            }
         }
-        note
     }
 
     /// The service is at an earlier position, and the sessions with it. What is between is in the log.
-    fn go_back(&mut self) -> Health {
-        self.heard_to = self.heard_to.max(self.applied_to);
+    fn go_back(&mut self) {
         let Some((applied_to, mut meta)) = position(&mut self.service) else {
             // It could not read all, and will come back once more.
-            return Health::Down(FAILED.to_owned());
+            return self.condition.fail(self.applied_to);
         };
+        self.condition.hear(self.applied_to);
         let applied_to = applied_to.max(Slot::FIRST);
-        self.digest
-            .go_back(applied_to, take_digest(applied_to, &mut meta));
+        self.digest = Digest::new(applied_to, take_digest(applied_to, &mut meta));
         match Sessions::restore(meta) {
             Ok(sessions) => self.sessions = sessions,
-            Err(unreadable) => self.unreadable = Some(unreadable.to_string()),
+            Err(unreadable) => self.condition.set_unreadable(unreadable.to_string()),
         }
         self.applied_to = applied_to;
         self.committed_to = applied_to;
-        Health::Well
+        self.condition.set(Health::Well);
     }
 
     /// Every slot below is applied.
@@ -156,16 +147,39 @@ impl<S: StateMachine> Applier<S> {
 
     /// Whether so many decided entries wait that no more should be decided.
     pub(crate) fn is_full(&self) -> bool {
-        self.queue.len() >= self.queued_max && !self.is_stuck()
+        self.queue.len() >= self.queued_max && !self.condition.is_stuck()
     }
 
     pub(crate) fn sessions(&self) -> &Sessions {
         &self.sessions
     }
 
+    /// The digest of everything that was applied.
+    pub(crate) fn digest(&self) -> &Digest {
+        &self.digest
+    }
+
+    /// How the service is.
+    pub(crate) fn condition(&self) -> &Condition {
+        &self.condition
+    }
+
+    /// The same, to be told of or acted on.
+    pub(crate) fn condition_mut(&mut self) -> &mut Condition {
+        &mut self.condition
+    }
+
+    pub(crate) fn service(&self) -> &S {
+        &self.service
+    }
+
+    pub(crate) fn service_mut(&mut self) -> &mut S {
+        &mut self.service
+    }
+
     /// These slots are decided. In slot order, without gaps.
     pub(crate) fn decided(&mut self, range: SlotRange, value: Value) {
-        let room = self.queue.len() < self.queued_max || !self.is_stuck();
+        let room = self.queue.len() < self.queued_max || !self.condition.is_stuck();
         if range.to > self.applied_to && room {
             self.queue.push_back((range, value));
         }
@@ -230,8 +244,7 @@ impl<S: StateMachine> Applier<S> {
             self.digest.abandon();
             self.service.take_notices(&mut |_, _| {});
             // Some of its commands were told to have been executed.
-            self.heard_to = self.heard_to.max(range.to);
-            self.health = Health::Down(FAILED.to_owned());
+            self.condition.fail(range.to);
             return false;
         }
         self.digest.applied(range, value);
@@ -345,11 +358,28 @@ impl<S: StateMachine> Applier<S> {
                 self.digest.executed(id, &self.reply);
             }
             if let Some(Waiter::Front(tag)) = item.map(|item| item.waiter) {
-                tell(to, tag, outcome, &self.reply);
+                self.tell(tag, outcome, to);
             }
         }
         self.read_up_to_command(&mut items, &mut failed, to);
         !failed
+    }
+
+    /// The reply to a command of this node, for who sent it.
+    fn tell(&self, tag: Tag, outcome: Result<(), Failure>, to: &mut Listeners<'_>) {
+        let reply = &self.reply;
+        match outcome {
+            Ok(())
+                if reply.len() <= SHORT_REPLY || to.completions.bytes() <= self.reply_bytes_max =>
+            {
+                to.completions.written(tag, reply);
+            }
+            Ok(()) => {
+                to.counters.replies_dropped += 1;
+                to.completions.failed(tag, Failure::Unknown);
+            }
+            Err(failure) => to.completions.failed(tag, failure),
+        }
     }
 
     /// Lets the reads run that come before the next command of an own batch; that is returned. A service
@@ -461,17 +491,4 @@ pub(crate) fn ask<S: StateMachine>(
         return Err(Failure::Unavailable);
     }
     Ok(())
-}
-
-fn tell(to: &mut Listeners<'_>, tag: Tag, outcome: Result<(), Failure>, reply: &[u8]) {
-    match outcome {
-        Ok(()) if reply.len() <= SHORT_REPLY || to.completions.bytes() <= to.reply_bytes => {
-            to.completions.written(tag, reply);
-        }
-        Ok(()) => {
-            to.counters.replies_dropped += 1;
-            to.completions.failed(tag, Failure::Unknown);
-        }
-        Err(failure) => to.completions.failed(tag, failure),
-    }
 }

@@ -1,13 +1,11 @@
-//! A digest of everything that was applied, to be compared with other nodes': two that have applied
-//! different values, or executed the same ones differently, must not go on in silence.
+//! A digest of everything that was applied, to be compared with other nodes' (`peers/comparison`).
 //!
 //! A sum over slots and commands, so that it is the same wherever ranges are cut. It guards against
 //! faults, not against an adversary ([model-1]). A persistent service keeps it with its position.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use quorate_core::{
-    node_id::NodeId,
     slot::{Slot, SlotRange},
     value::{Value, mix, range_check},
 };
@@ -17,7 +15,7 @@ use crate::service::CommandId;
 /// Values of which the digest behind them is remembered: a node is rarely further ahead than that.
 const KEPT: usize = 1024;
 
-/// What a peer said: everything below this slot has this digest there.
+/// What a node says: everything below this slot has this digest there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) to: Slot,
@@ -33,8 +31,6 @@ pub(crate) struct Digest {
     executed: u64,
     /// The digest behind each of the last values.
     kept: VecDeque<Claim>,
-    /// What peers said of slots that are not applied here yet; the first of each.
-    ahead: BTreeMap<NodeId, Claim>,
 }
 
 impl Digest {
@@ -48,7 +44,6 @@ impl Digest {
             now: digest,
             executed: 0,
             kept: first.into_iter().collect(),
-            ahead: BTreeMap::new(),
         }
     }
 
@@ -73,15 +68,6 @@ impl Digest {
         self.executed = 0;
     }
 
-    /// The service is at an earlier position, where this was the digest.
-    pub(crate) fn go_back(&mut self, applied_to: Slot, digest: Option<u64>) {
-        let ahead = std::mem::take(&mut self.ahead);
-        *self = Self {
-            ahead,
-            ..Self::new(applied_to, digest)
-        };
-    }
-
     /// These slots were applied, in order.
     pub(crate) fn applied(&mut self, range: SlotRange, value: &Value) {
         let executed = std::mem::take(&mut self.executed);
@@ -96,38 +82,15 @@ impl Digest {
         self.kept.push_back(Claim { to, digest });
     }
 
-    /// A peer said something. Whether it is known to be wrong, here or there.
-    pub(crate) fn heard(&mut self, from: NodeId, claim: Claim) -> bool {
-        let applied_to = self.kept.back().map(|last| last.to);
-        if applied_to.is_none_or(|to| claim.to > to) {
-            self.ahead.entry(from).or_insert(claim);
-            return false;
-        }
-        self.differs(claim)
+    /// Every slot below is applied, and its digest known.
+    pub(crate) fn known_to(&self) -> Option<Slot> {
+        self.kept.back().map(|last| last.to)
     }
 
     /// Whether the digest at that slot is known here, and another.
-    fn differs(&self, claim: Claim) -> bool {
+    pub(crate) fn differs(&self, claim: Claim) -> bool {
         let at = self.kept.binary_search_by_key(&claim.to, |kept| kept.to);
         at.is_ok_and(|at| self.kept[at].digest != claim.digest)
-    }
-
-    /// A peer that said something about slots which are applied here by now, and have another digest.
-    pub(crate) fn next_different(&mut self) -> Option<(NodeId, Slot)> {
-        let applied_to = self.kept.back()?.to;
-        loop {
-            let mut claims = self.ahead.iter();
-            let (&from, &claim) = claims.find(|(_, claim)| claim.to <= applied_to)?;
-            self.ahead.remove(&from);
-            if self.differs(claim) {
-                return Some((from, claim.to));
-            }
-        }
-    }
-
-    /// What this peer said counts no more: it is gone, and may come back as another.
-    pub(crate) fn forget(&mut self, peer: NodeId) {
-        self.ahead.remove(&peer);
     }
 }
 
@@ -193,55 +156,15 @@ mod tests {
     }
 
     #[test]
-    fn claims_are_compared_when_both_are_there() {
-        let (here, there) = (applied(&[1, 2, 3]), applied(&[1, 9, 3]));
-        let claim = |digest: &Digest| digest.claim().unwrap();
-        let mut digest = applied(&[1, 2, 3]);
-        assert!(!digest.heard(NodeId(2), claim(&here)));
-        assert!(digest.heard(NodeId(2), claim(&there)));
-        assert!(!digest.heard(NodeId(2), claim(&applied(&[1]))), "older");
-        assert!(digest.heard(NodeId(2), claim(&applied(&[7]))));
-        // Ahead: the first claim of each peer waits until this node is there.
-        let mut digest = applied(&[1]);
-        assert!(!digest.heard(NodeId(2), claim(&there)));
-        assert!(
-            !digest.heard(NodeId(2), claim(&here)),
-            "the second is not kept"
-        );
-        assert!(!digest.heard(NodeId(3), claim(&here)));
-        assert!(!digest.heard(NodeId(4), claim(&there)));
-        digest.forget(NodeId(4));
-        digest.applied(slots(2, 3), &value(2));
-        assert_eq!(digest.next_different(), None);
-        digest.applied(slots(3, 4), &value(3));
-        assert_eq!(digest.next_different(), Some((NodeId(2), Slot(4))));
-        assert_eq!(digest.next_different(), None);
-    }
-
-    #[test]
-    fn a_service_that_goes_back_takes_its_digest_with_it() {
-        let mut digest = applied(&[1, 2, 3]);
-        let later = applied(&[1, 2, 3, 4]).claim().unwrap();
-        assert!(!digest.heard(NodeId(2), later));
-        digest.go_back(Slot(2), applied(&[1]).now());
-        assert_eq!(digest.claim(), applied(&[1]).claim());
-        for (slot, session) in [(2, 2), (3, 3), (4, 5)] {
-            digest.applied(slots(slot, slot + 1), &value(session));
-        }
-        assert_eq!(digest.next_different(), Some((NodeId(2), Slot(5))));
-    }
-
-    #[test]
-    fn memory_is_bounded_and_what_is_unknown_accuses_nobody() {
-        let mut digest = applied(&(0..3000).collect::<Vec<_>>());
+    fn memory_is_bounded_and_what_is_unknown_does_not_differ() {
+        let digest = applied(&(0..3000).collect::<Vec<_>>());
         assert_eq!(digest.kept.len(), KEPT);
         let old = applied(&[5]).claim().unwrap();
-        assert!(!digest.heard(NodeId(2), old), "too old to be known");
+        assert!(!digest.differs(old), "too old to be known");
         let mut unknown = Digest::new(Slot(9), None);
         unknown.applied(slots(9, 10), &value(1));
         unknown.executed(id(9, 0), b"");
         assert_eq!((unknown.claim(), unknown.now()), (None, None));
-        assert!(!unknown.heard(NodeId(2), old));
-        assert_eq!(unknown.next_different(), None);
+        assert_eq!(unknown.known_to(), None);
     }
 }

@@ -1,38 +1,73 @@
-//! How the service is, and what follows for the node: it goes on voting whatever happens to its store.
+//! How the service is, and what follows: the node goes on voting whatever happens to its store.
 
-use quorate_core::{effect::Role, input::Input, time::Time};
-use quorate_disk::Disk;
+use quorate_core::{slot::Slot, time::Time};
 
-use crate::{
-    applying::applier::Applier,
-    front::Failure,
-    observing::events::Event,
-    replica::Replica,
-    service::{Health, StateMachine},
-};
+use crate::{observing::events::Event, service::Health};
 
 /// A service that takes no commands is asked again after this.
 const TEND_MS: u64 = 5;
 /// A leader whose service is down hands over; if that failed, or nobody better leads, not at once again.
 const HAND_OVER_MS: u64 = 10_000;
+/// What is known of a service that has just failed.
+const FAILED: &str = "the service failed";
 
 /// What the last look at the service said.
-#[derive(Debug, Default)]
-pub(crate) struct Tended {
+#[derive(Debug)]
+pub(crate) struct Condition {
+    health: Health,
+    /// It came back with what cannot be understood.
+    unreadable: Option<String>,
+    /// What was applied below was told to clients: after the service has gone back, they must not be
+    /// shown an older state.
+    heard_to: Slot,
     /// Which kind of trouble was told: none, strained, stuck, down.
     told: u8,
     hand_over_at: Time,
 }
 
-impl<S: StateMachine> Applier<S> {
+impl Condition {
+    pub(super) fn new() -> Self {
+        Self {
+            health: Health::Well,
+            unreadable: None,
+            heard_to: Slot::FIRST,
+            told: 0,
+            hand_over_at: Time(0),
+        }
+    }
+
+    /// What the service said when it was asked.
+    pub(super) fn set(&mut self, health: Health) {
+        self.health = match &self.unreadable {
+            Some(why) => Health::Down(why.clone()),
+            None => health,
+        };
+    }
+
+    /// The service failed, or could not come back; what it executed up to this slot may have been told.
+    pub(super) fn fail(&mut self, heard_to: Slot) {
+        self.hear(heard_to);
+        self.set(Health::Down(FAILED.to_owned()));
+    }
+
+    /// Clients were told of what was executed below.
+    pub(super) fn hear(&mut self, to: Slot) {
+        self.heard_to = self.heard_to.max(to);
+    }
+
+    /// The service came back with what cannot be understood: it is down for good.
+    pub(super) fn set_unreadable(&mut self, why: String) {
+        self.unreadable = Some(why);
+    }
+
     /// Whether commands may be applied.
     pub(crate) fn takes(&self) -> bool {
         matches!(self.health, Health::Well | Health::Strained(_))
     }
 
     /// Whether queries may be asked: of a state that is not older than what this process has told.
-    pub(crate) fn answers(&self) -> bool {
-        !self.is_down() && self.applied_to() >= self.heard_to
+    pub(crate) fn answers(&self, applied_to: Slot) -> bool {
+        !self.is_down() && applied_to >= self.heard_to
     }
 
     /// Whether the service can neither answer nor take commands.
@@ -53,78 +88,52 @@ impl<S: StateMachine> Applier<S> {
         }
     }
 
-    /// Why it does not serve as it should.
-    pub(crate) fn trouble(&self) -> Option<String> {
+    /// Why it does not serve as it should, with everything below `applied_to` applied.
+    pub(crate) fn trouble(&self, applied_to: Slot) -> Option<String> {
         match &self.health {
             Health::Stuck(why) | Health::Down(why) => Some(why.clone()),
             Health::Well | Health::Strained(_) | Health::Behind | Health::Back(_) => {
-                let (at, to) = (self.applied_to(), self.heard_to);
+                let (at, to) = (applied_to, self.heard_to);
                 (at < to).then(|| format!("the service began again: at slot {at} of {to}"))
             }
         }
     }
-}
 
-impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Looks after the service.
-    pub(crate) fn tend(&mut self, now: Time) {
-        if let Some(note) = self.applier.tend() {
-            self.events.push(Event::ServiceBack { why: note });
-        }
-        self.tell_news();
-        if !self.applier.is_stuck() {
-            return;
-        }
-        // What is decided is in the log, and is read from there when it can be applied: what is held
-        // for that must not keep this node from voting.
-        self.payloads.unpin_below(self.node.decided_to());
-        let leads = self.role == Role::Leader && !self.peers.is_empty();
-        if leads && self.applier.is_down() && now >= self.tended.hand_over_at {
-            // A leader makes time pass for the service, which this one cannot.
-            self.tended.hand_over_at = now.plus_ms(HAND_OVER_MS);
-            self.inbox.push_back(Input::Transfer { to: None });
-        }
-    }
-
-    fn tell_news(&mut self) {
-        let kind = match self.applier.health {
+    /// What an operator should hear of it now.
+    pub(crate) fn news(&mut self, applied_to: Slot) -> Option<Event> {
+        let kind = match self.health {
             Health::Well | Health::Behind | Health::Back(_) => 0,
             Health::Strained(_) => 1,
             Health::Stuck(_) => 2,
             Health::Down(_) => 3,
         };
-        if kind == self.tended.told {
-            return;
+        if kind == self.told {
+            return None;
         }
-        self.tended.told = kind;
-        let strain = || self.applier.strain().map(ToOwned::to_owned);
-        let trouble = self.applier.trouble().or_else(strain).filter(|_| kind > 0);
-        self.events.push(match trouble {
+        self.told = kind;
+        let strain = || self.strain().map(ToOwned::to_owned);
+        let trouble = self
+            .trouble(applied_to)
+            .or_else(strain)
+            .filter(|_| kind > 0);
+        Some(match trouble {
             Some(why) => Event::ServiceTrouble { why },
             None => Event::ServiceWell,
-        });
+        })
+    }
+
+    /// Whether a leader should hand over now, because its service is down: a leader makes time pass for
+    /// the service, which this one cannot. Not again at once.
+    pub(crate) fn take_hand_over(&mut self, now: Time) -> bool {
+        let due = self.is_down() && now >= self.hand_over_at;
+        if due {
+            self.hand_over_at = now.plus_ms(HAND_OVER_MS);
+        }
+        due
     }
 
     /// When the service is to be asked again.
-    pub(crate) fn tend_at(&self, now: Time) -> Option<Time> {
-        (!self.applier.takes()).then(|| now.plus_ms(TEND_MS))
-    }
-
-    /// Whether clients' commands can be executed here.
-    pub(crate) fn takes_commands(&self) -> Result<(), Failure> {
-        if self.applier.is_stuck() {
-            Err(Failure::Unavailable)
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Whether clients' questions can be answered here.
-    pub(crate) fn takes_reads(&self) -> Result<(), Failure> {
-        if self.applier.is_down() {
-            Err(Failure::Unavailable)
-        } else {
-            Ok(())
-        }
+    pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
+        (!self.takes()).then(|| now.plus_ms(TEND_MS))
     }
 }

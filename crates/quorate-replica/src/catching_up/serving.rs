@@ -5,43 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use quorate_core::{
     node_id::NodeId,
     slot::{Slot, SlotRange},
-    value::{BatchName, Value},
+    value::Value,
 };
-
-/// Most decided entries remembered; older ones are in the log.
-const HISTORY_ENTRIES: usize = 8 << 10;
-
-/// What the latest slots decided, without bytes.
-#[derive(Debug, Default)]
-pub(crate) struct History {
-    entries: VecDeque<(SlotRange, Value)>,
-}
-
-impl History {
-    /// These slots follow the ones before; if they do not, those are forgotten.
-    pub(crate) fn push(&mut self, range: SlotRange, value: Value) {
-        if self
-            .entries
-            .back()
-            .is_some_and(|(last, _)| last.to != range.from)
-        {
-            self.entries.clear();
-        }
-        if self.entries.len() == HISTORY_ENTRIES {
-            self.entries.pop_front();
-        }
-        self.entries.push_back((range, value));
-    }
-
-    /// What `slot` decided, and in which slots around it.
-    pub(crate) fn find(&self, slot: Slot) -> Option<(SlotRange, Value)> {
-        let at = self.entries.partition_point(|(range, _)| range.to <= slot);
-        self.entries
-            .get(at)
-            .copied()
-            .filter(|(range, _)| range.contains(slot))
-    }
-}
 
 /// Who waits for what.
 #[derive(Debug, Default)]
@@ -50,7 +15,7 @@ pub(crate) struct Serving {
     /// one: it knows best where it stands.
     ranges: BTreeMap<NodeId, SlotRange>,
     /// Payloads that peers look for and that are not in memory.
-    payloads: VecDeque<(NodeId, BatchName, Slot)>,
+    payloads: VecDeque<(NodeId, Value, Slot)>,
     /// Who was served last; the next in order is next.
     last: NodeId,
 }
@@ -67,22 +32,22 @@ impl Serving {
     pub(crate) fn want_payload(
         &mut self,
         to: NodeId,
-        name: BatchName,
+        value: Value,
         slot: Slot,
         max: usize,
     ) -> bool {
-        if self.payloads.contains(&(to, name, slot)) {
+        if self.payloads.contains(&(to, value, slot)) {
             return true;
         }
         let room = self.payloads.len() < max;
         if room {
-            self.payloads.push_back((to, name, slot));
+            self.payloads.push_back((to, value, slot));
         }
         room
     }
 
     /// Takes the next payload request.
-    pub(crate) fn next_payload(&mut self) -> Option<(NodeId, BatchName, Slot)> {
+    pub(crate) fn next_payload(&mut self) -> Option<(NodeId, Value, Slot)> {
         self.payloads.pop_front()
     }
 
@@ -129,26 +94,6 @@ mod tests {
 
     fn slots(from: u64, to: u64) -> SlotRange {
         SlotRange::new(Slot(from), Slot(to))
-    }
-
-    #[test]
-    fn history_finds_what_it_remembers() {
-        let mut history = History::default();
-        history.push(slots(3, 4), Value::ExpireSession { session: 1 });
-        history.push(slots(4, 9), Value::NoOp);
-        assert_eq!(history.find(Slot(2)), None);
-        assert_eq!(
-            history.find(Slot(3)),
-            Some((slots(3, 4), Value::ExpireSession { session: 1 }))
-        );
-        assert_eq!(history.find(Slot(8)), Some((slots(4, 9), Value::NoOp)));
-        assert_eq!(history.find(Slot(9)), None);
-        history.push(slots(20, 21), Value::NoOp);
-        assert_eq!(history.find(Slot(8)), None, "no holes");
-        for slot in 21..50_000 {
-            history.push(slots(slot, slot + 1), Value::NoOp);
-        }
-        assert_eq!(history.entries.len(), HISTORY_ENTRIES);
     }
 
     #[test]

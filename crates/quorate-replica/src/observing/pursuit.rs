@@ -5,8 +5,10 @@
 use quorate_core::{slot::Slot, time::Time};
 
 use crate::{
-    observing::events::{Event, Events},
-    observing::pace::Pace,
+    observing::{
+        events::{Event, Events},
+        pace::Pace,
+    },
     status::{Activity, Progress},
 };
 

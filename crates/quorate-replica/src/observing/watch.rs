@@ -1,15 +1,15 @@
 //! Looks at this replica now and then, and tells what an operator should hear of.
 
 use quorate_core::time::Time;
-use quorate_disk::Disk;
+use quorate_disk::DiskError;
 
 use crate::{
-    observing::events::{Event, Events},
-    observing::pace::Pace,
-    observing::pursuit::{Pursuit, Standing},
-    replica::Replica,
-    service::StateMachine,
-    status::{DiskUse, Progress},
+    observing::{
+        events::{Event, Events},
+        pace::Pace,
+        pursuit::{Pursuit, Standing},
+    },
+    status::Progress,
 };
 
 /// Between two looks.
@@ -27,11 +27,28 @@ const NO_LEADER_EVERY_MS: u64 = 60_000;
 /// The log's growth is that of the last minute.
 const GROWTH: (u64, usize) = (1_000, 60);
 
+/// What there is to see of a replica at one moment.
+#[derive(Debug)]
+pub(crate) struct Sight<'a> {
+    /// How far it is behind.
+    pub(crate) standing: Standing,
+    /// Whether it is stopping.
+    pub(crate) stops: bool,
+    /// When the oldest write of the log under way began.
+    pub(crate) oldest_write: Option<Time>,
+    /// Bytes that the log has written so far.
+    pub(crate) written_bytes: u64,
+    /// Why a segment for the log cannot be made, if one cannot.
+    pub(crate) segment_failure: Option<&'a DiskError>,
+    /// Members that it can talk to, itself included, and all members.
+    pub(crate) reachable: (usize, usize),
+}
+
 /// What was seen at the last look, and told.
 #[derive(Debug)]
 pub(crate) struct Watch {
     next: Time,
-    pub(crate) pursuit: Pursuit,
+    pursuit: Pursuit,
     growth: Pace,
     /// A leader was known then, or the node started.
     led_at: Time,
@@ -64,6 +81,62 @@ impl Watch {
         }
     }
 
+    /// Whether it is time for a look; the next is later.
+    pub(crate) fn take_due(&mut self, now: Time) -> bool {
+        let due = now >= self.next;
+        if due {
+            self.next = now.plus_ms(LOOK_EVERY_MS);
+        }
+        due
+    }
+
+    /// Looks, and tells what is worth it.
+    pub(crate) fn look(&mut self, now: Time, sight: &Sight<'_>, events: &mut Events) {
+        let unled_ms = self.look_at_leader(now, sight.standing.led || sight.stops);
+        self.growth.note(now, sight.written_bytes);
+        if !sight.stops {
+            self.pursuit.observe(now, &sight.standing, events);
+        }
+        self.look_at_writes(now, sight.oldest_write, events);
+        self.look_at_segments(now, sight.segment_failure, events);
+        if let Some(for_ms) = unled_ms {
+            let (connected, members) = sight.reachable;
+            events.push(Event::NoLeader {
+                for_ms,
+                connected,
+                members,
+            });
+        }
+    }
+
+    fn look_at_segments(&mut self, now: Time, failure: Option<&DiskError>, events: &mut Events) {
+        match (failure, self.segments_fail_since) {
+            (Some(failure), None) => {
+                self.segments_fail_since = Some(now);
+                events.push(Event::NoSegment {
+                    waits: failure.lack.is_some(),
+                    why: failure.to_string(),
+                });
+            }
+            (None, Some(since)) => {
+                self.segments_fail_since = None;
+                let ms = now.since_us(since) / 1000;
+                events.push(Event::SegmentsAgain { ms });
+            }
+            _ => {}
+        }
+    }
+
+    /// What keeps this node from being level with the others, if it is not.
+    pub(crate) fn progress(&self, now: Time, standing: &Standing) -> Option<Progress> {
+        self.pursuit.progress(now, standing)
+    }
+
+    /// How fast the log grows, in bytes per second.
+    pub(crate) fn growth(&self, now: Time, written_bytes: u64) -> Option<u64> {
+        self.growth.per_second(now, written_bytes)
+    }
+
     fn look_at_leader(&mut self, now: Time, led: bool) -> Option<u64> {
         if led {
             (self.led_at, self.unled_due_ms) = (now, NO_LEADER_MS);
@@ -85,90 +158,6 @@ impl Watch {
         if ms >= self.hang_due_ms {
             self.hang_due_ms = ms * 2;
             events.push(Event::WriteHangs { ms });
-        }
-    }
-}
-
-impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// The next event that was not asked for yet, for the operator's log.
-    pub fn next_event(&mut self) -> Option<Event> {
-        self.events.next()
-    }
-
-    pub(crate) fn watch(&mut self, now: Time) {
-        if now < self.watch.next {
-            return;
-        }
-        self.watch.next = now.plus_ms(LOOK_EVERY_MS);
-        let standing = self.standing();
-        let stops = self.stop.is_requested();
-        let oldest_write = self.tuning.oldest_write();
-        let written = self.log.counters().write_bytes;
-        let unled_ms = self.watch.look_at_leader(now, standing.led || stops);
-        let Self {
-            watch, events, log, ..
-        } = self;
-        watch.growth.note(now, written);
-        if !stops {
-            watch.pursuit.observe(now, &standing, events);
-        }
-        watch.look_at_writes(now, oldest_write, events);
-        match (log.segment_failure(), watch.segments_fail_since) {
-            (Some(failure), None) => {
-                watch.segments_fail_since = Some(now);
-                events.push(Event::NoSegment {
-                    waits: failure.lack.is_some(),
-                    why: failure.to_string(),
-                });
-            }
-            (None, Some(since)) => {
-                watch.segments_fail_since = None;
-                let ms = now.since_us(since) / 1000;
-                events.push(Event::SegmentsAgain { ms });
-            }
-            _ => {}
-        }
-        if let Some(for_ms) = unled_ms {
-            let (connected, members) = self.reachable();
-            self.events.push(Event::NoLeader {
-                for_ms,
-                connected,
-                members,
-            });
-        }
-    }
-
-    /// Where this node stands.
-    fn standing(&self) -> Standing {
-        Standing {
-            unread: self.unread_votes.iter().map(|votes| votes.len()).sum(),
-            missing: self.node.lost_slots() + self.repair.missing_slots(),
-            applied_to: self.applier.applied_to(),
-            known_to: self.node.known_to(),
-            led: self.node.leader().is_some(),
-        }
-    }
-
-    /// Members that can be talked to, this node included, and all members.
-    fn reachable(&self) -> (usize, usize) {
-        let members = self.node.configuration().members();
-        let reachable = members.iter().filter(|voter| {
-            voter.member == self.member || self.peers.get(&voter.member.node) == Some(&voter.member)
-        });
-        (reachable.count(), members.len())
-    }
-
-    /// What keeps this node from being level with the others, if it is not.
-    pub(crate) fn progress(&self, now: Time) -> Option<Progress> {
-        self.watch.pursuit.progress(now, &self.standing())
-    }
-
-    /// What room the log has, and how fast it needs it.
-    pub(crate) fn disk_use(&self, now: Time) -> DiskUse {
-        let written = self.log.counters().write_bytes;
-        DiskUse {
-            free_bytes: self.log.disk().free_bytes(),
-            log_bytes_per_second: self.watch.growth.per_second(now, written),
         }
     }
 }

@@ -338,8 +338,8 @@ impl Origin {
         self.registrations.on_registered(number, slot, completions);
     }
 
-    /// This batch is about to be executed here. Gives its items to whom the replies go, if it is from
-    /// this process.
+    /// This batch is about to be executed here. If it is from this process, its clients are told by
+    /// what this gives.
     pub(crate) fn complete(&mut self, now: Time, name: &BatchName) -> Option<InFlightBatch> {
         let batch = self.in_flight.complete(name)?;
         self.progress_at = now;

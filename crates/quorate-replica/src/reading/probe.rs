@@ -8,7 +8,7 @@ use std::fmt;
 
 use quorate_core::{input::ReadToken, slot::Slot, time::Time};
 
-use crate::replica::egress::RETRY_MS;
+use crate::outbox::RETRY_MS;
 
 /// A read that takes longer is not "now". Those who ask for readiness wait for a second, usually;
 /// where a round alone takes longer, so does this, within limits.

@@ -5,21 +5,21 @@ use quorate_core::{
     input::Input,
     message::Message,
     node_id::{Member, NodeId},
-    slot::Slot,
+    record::Record,
+    slot::{Slot, SlotRange},
     time::Time,
-    value::{BatchName, Value},
+    value::Value,
 };
 use quorate_disk::Disk;
-use quorate_wire::{Frame, Lane};
+use quorate_wire::Frame;
 
+use super::{Replica, egress::origin_of};
 use crate::{
-    applying::digest::Claim,
-    applying::sessions::Turn,
-    contents::payloads::{self, Payload},
+    applying::{digest::Claim, sessions::Turn},
+    contents::{Contents, payloads::Payload},
+    outbox::Outbox,
     plane::Plane,
     proposing::batch::Batch,
-    replica::Replica,
-    replica::egress::origin_of,
     service::StateMachine,
 };
 
@@ -27,13 +27,24 @@ use crate::{
 const REFUSED_MS: u64 = 5;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    pub(crate) fn take_frame(
+    /// A peer said something.
+    pub fn on_frame(
         &mut self,
         now: Time,
+        _wall_ms: u64,
         from: Member,
         frame: Frame<'_>,
         plane: &mut dyn Plane,
     ) {
+        if from.node == self.member.node || self.is_silent() {
+            self.counters.frames_overload += 1;
+            return;
+        }
+        self.drain_inbox(now, plane);
+        self.take_frame(now, from, frame, plane);
+    }
+
+    fn take_frame(&mut self, now: Time, from: Member, frame: Frame<'_>, plane: &mut dyn Plane) {
         match frame {
             Frame::Protocol { message, bytes } => {
                 self.on_protocol(now, from, message, bytes, plane)
@@ -41,7 +52,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Frame::Forward { value, bytes } => self.on_forward(now, from.node, value, bytes, plane),
             Frame::NotTaken { value, .. } => self.on_not_taken(now, &value),
             Frame::FetchRequest { value, slot } => {
-                self.on_fetch_request(from.node, value, slot, plane);
+                let mut out = Outbox::new(self.member, plane, &mut self.counters);
+                self.catching_up
+                    .on_question(from.node, value, slot, &self.contents, &mut out);
             }
             Frame::FetchReply { value, bytes } => self.on_fetch_reply(now, value, bytes),
             Frame::Applied { to, digest } => self.on_claim(from.node, Claim { to, digest }),
@@ -63,13 +76,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         plane: &mut dyn Plane,
     ) {
         if let Message::Learn { range, value } = message
-            && self.repair.wants(range)
+            && self.catching_up.wants(range)
         {
             self.take_repair(range, value, bytes);
             return;
         }
         self.tuning.on_message(now, from.node, &message);
-        self.promises.heard(now, &message, self.node.era());
+        self.observing
+            .heard(now, &message, self.protocol.node().era());
         let Some(held) = self.admit(&message, bytes) else {
             return;
         };
@@ -96,32 +110,30 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return None;
         }
         // Admission: what would grow a queue without bound is as good as lost, and is repeated.
-        let held = matches!(value, Value::Batch(name) if self.payloads.holds(&name));
+        let held = self.contents.holds(&value);
         let more = bytes.filter(|_| !held).map_or(0, <[u8]>::len);
         if self.is_overloaded() || !self.has_room_for(message, range.from, more) {
             self.counters.frames_overload += 1;
             return None;
         }
-        let name = match value {
-            Value::Batch(name) => name,
-            // Streams are not served by this version: there is nobody to hold their bytes.
-            Value::Content { .. } => {
-                self.counters.frames_mismatched += 1;
-                return None;
-            }
-            _ => return Some(false),
-        };
+        if !Contents::serves(&value) {
+            self.counters.frames_mismatched += 1;
+            return None;
+        }
+        if !value.has_bytes() {
+            return Some(false);
+        }
         if let Some(bytes) = bytes
-            && !self.keep(name, bytes)
+            && !self.keep(value, bytes)
         {
             return None;
         }
         // [value-3] From here until the slot is applied the bytes stay, whenever the vote comes.
-        let near = range.from < self.node.decided_to().plus(self.window_slots);
-        if near && range.from >= self.applier.applied_to() {
-            self.payloads.pin(range.from, name);
+        let near = range.from < self.protocol.node().decided_to().plus(self.window_slots);
+        if near && range.from >= self.applying.applied_to() {
+            self.contents.pin(range.from, &value);
         }
-        Some(self.payloads.holds(&name))
+        Some(self.contents.holds(&value))
     }
 
     /// Proposals behind a gap wait for what fills it, so they may take only half of the room: they
@@ -129,38 +141,38 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// always has room, also when what was voted for before a restart fills all of it: nothing else
     /// makes room again.
     fn has_room_for(&self, message: &Message, slot: Slot, more: usize) -> bool {
+        let node = self.protocol.node();
         let next = match message {
-            Message::Phase2a(proposal) => self.node.run().voted_to(proposal.ballot),
+            Message::Phase2a(proposal) => node.run().voted_to(proposal.ballot),
             _ => Slot::FIRST,
         };
-        if slot <= self.applier.applied_to() {
+        if slot <= self.applying.applied_to() {
             true
-        } else if slot <= next.max(self.node.decided_to()) {
-            self.payloads.has_room(more)
+        } else if slot <= next.max(node.decided_to()) {
+            self.contents.has_room(more)
         } else {
-            self.payloads.has_room_ahead(more)
+            self.contents.has_room_ahead(more)
         }
     }
 
-    /// Keeps a payload if it is what its name says; wakes up who waits for it.
-    pub(crate) fn keep(&mut self, name: BatchName, bytes: &[u8]) -> bool {
-        if !self.payloads.holds(&name) {
-            if !payloads::matches(&name, bytes) {
+    /// Keeps bytes if they are the value's; wakes up who waits for them.
+    fn keep(&mut self, value: Value, bytes: &[u8]) -> bool {
+        if !self.contents.holds(&value) {
+            if !Contents::matches(&value, bytes) {
                 self.counters.frames_mismatched += 1;
                 return false;
             }
-            self.payloads.insert(name, Payload::new(bytes.to_vec()));
+            self.contents.insert(&value, Payload::new(bytes.to_vec()));
         }
-        self.found(name);
+        self.found(value);
         true
     }
 
-    /// A payload is in the store: the core may have asked for it.
-    pub(crate) fn found(&mut self, name: BatchName) {
-        if let Some(slot) = self.fetches.found(&name) {
+    /// A value's bytes are here: the core may have asked for them.
+    pub(super) fn found(&mut self, value: Value) {
+        if self.contents.found(&value) {
             self.counters.payloads_fetched += 1;
-            self.payloads.pin(slot, name);
-            self.inbox.push_back(Input::Held(Value::Batch(name)));
+            self.protocol.later(Input::Held(value));
         }
     }
 
@@ -177,27 +189,22 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.counters.frames_mismatched += 1;
             return;
         }
-        if self.node.role() != Role::Leader {
+        if self.protocol.node().role() != Role::Leader {
             return self.refuse(from, value, Refusal::NotLeader, plane);
         }
-        if self.forwarded.knows(&value) || self.is_past(&value, bytes) {
+        if self.proposing.knows(&value) || self.is_past(&value, bytes) {
             self.counters.forwards_repeated += 1;
             return;
         }
-        let payload = match value {
-            Value::Batch(name) if payloads::matches(&name, bytes) => {
-                Some(Payload::new(bytes.to_vec()))
-            }
-            Value::RegisterSession { .. } => None,
-            _ => {
-                self.counters.frames_mismatched += 1;
-                return;
-            }
+        let payload = if !value.has_bytes() {
+            None
+        } else if Contents::matches(&value, bytes) {
+            Some(Payload::new(bytes.to_vec()))
+        } else {
+            self.counters.frames_mismatched += 1;
+            return;
         };
-        if !self
-            .forwarded
-            .push(value, payload, self.limits.forwarded_bytes)
-        {
+        if !self.proposing.take_forwarded(value, payload) {
             return self.refuse(from, value, Refusal::Busy, plane);
         }
         self.counters.forwards_taken += 1;
@@ -206,7 +213,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Whether a batch is known to be executed, or a registration to have taken effect.
     fn is_past(&self, value: &Value, bytes: &[u8]) -> bool {
-        let sessions = self.applier.sessions();
+        let sessions = self.applying.sessions();
         match *value {
             Value::Batch(name) => Batch::header(bytes)
                 .is_some_and(|header| sessions.turn(&name, header) == Turn::Past),
@@ -224,49 +231,43 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     fn on_not_taken(&mut self, now: Time, value: &Value) {
         if origin_of(value) == Some((self.member.node, self.boot)) {
-            self.origin.on_refused(value, now.plus_ms(REFUSED_MS));
-        }
-    }
-
-    fn on_fetch_request(&mut self, from: NodeId, value: Value, slot: Slot, plane: &mut dyn Plane) {
-        let Value::Batch(name) = value else {
-            self.send(
-                from,
-                Lane::Bulk,
-                &Frame::FetchReply { value, bytes: None },
-                plane,
-            );
-            return;
-        };
-        if let Some(payload) = self.payloads.get(&name).cloned() {
-            self.send(
-                from,
-                Lane::Bulk,
-                &Frame::FetchReply {
-                    value,
-                    bytes: Some(&payload),
-                },
-                plane,
-            );
-        } else if !self
-            .serving
-            .want_payload(from, name, slot, self.limits.serve_requests)
-        {
-            self.counters.frames_overload += 1;
+            let until = now.plus_ms(REFUSED_MS);
+            self.proposing.origin().on_refused(value, until);
         }
     }
 
     fn on_fetch_reply(&mut self, now: Time, value: Value, bytes: Option<&[u8]>) {
-        let Value::Batch(name) = value else { return };
-        if !self.fetches.wants(&name) {
+        if !self.contents.wants(&value) {
             return;
         }
         match bytes {
-            Some(bytes) if self.payloads.has_room(bytes.len()) => {
-                self.keep(name, bytes);
+            Some(bytes) if self.contents.has_room(bytes.len()) => {
+                self.keep(value, bytes);
             }
             Some(_) => self.counters.frames_overload += 1,
-            None => self.fetches.not_there(now, &name, self.peers.len()),
+            None => self.contents.not_there(now, &value, self.peers.len()),
+        }
+    }
+
+    /// A peer sent what the log here has lost: it is recorded as decided, again.
+    fn take_repair(&mut self, range: SlotRange, value: Value, bytes: Option<&[u8]>) {
+        let bytes = match bytes {
+            _ if !value.has_bytes() => &[],
+            Some(bytes) if Contents::matches(&value, bytes) => bytes,
+            _ => return,
+        };
+        let record = Record::Decided { range, value };
+        let hard = self.protocol.node().hard_state();
+        if let Err(error) = self.storing.append_beside(&record, bytes, hard) {
+            self.fail_storage(error.to_string());
+        }
+        self.catching_up
+            .repaired(range, &mut self.protocol, &mut self.counters);
+    }
+
+    fn on_claim(&mut self, from: NodeId, claim: Claim) {
+        if let Some(alarm) = self.peers.heard(from, claim, self.applying.digest()) {
+            self.observing.raise(alarm, &mut self.counters);
         }
     }
 }

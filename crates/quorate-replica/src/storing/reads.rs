@@ -7,7 +7,7 @@ use quorate_core::{
     record::RecordSeq,
     slot::{Slot, SlotRange},
     time::Time,
-    value::BatchName,
+    value::Value,
 };
 use quorate_disk::Disk;
 use quorate_log::Log;
@@ -21,17 +21,31 @@ pub(crate) enum Purpose {
     Apply,
     /// A peer is behind.
     Serve(NodeId),
-    /// A peer looks for a payload.
-    Payload(NodeId, BatchName, Slot),
+    /// A peer looks for the bytes of a value, which was proposed in this slot.
+    Payload(NodeId, Value, Slot),
+}
+
+/// What reads are for: of each kind, one is under way at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// As [`Purpose::Votes`].
+    Votes,
+    /// As [`Purpose::Apply`].
+    Apply,
+    /// As [`Purpose::Serve`].
+    Serve,
+    /// As [`Purpose::Payload`].
+    Payload,
 }
 
 impl Purpose {
-    const fn token(self) -> u64 {
+    /// Its kind, which is also the token of its read.
+    pub(crate) const fn kind(self) -> Kind {
         match self {
-            Self::Votes => 0,
-            Self::Apply => 1,
-            Self::Serve(_) => 2,
-            Self::Payload(..) => 3,
+            Self::Votes => Kind::Votes,
+            Self::Apply => Kind::Apply,
+            Self::Serve(_) => Kind::Serve,
+            Self::Payload(..) => Kind::Payload,
         }
     }
 }
@@ -75,24 +89,23 @@ impl LogReads {
     }
 
     /// Whether a read of this kind may start.
-    pub(crate) fn may_start(&self, now: Time, purpose: Purpose) -> bool {
-        let at = purpose.token() as usize;
+    pub(crate) fn may_start(&self, now: Time, kind: Kind) -> bool {
+        let at = kind as usize;
         self.open[at].is_none() && now >= self.retry_at[at]
     }
 
-    /// Starts a read. `false`: too many wait already; ask again.
+    /// Starts a read, unless too many wait already: then it is asked for again.
     pub(crate) fn start<D: Disk>(
         &mut self,
         log: &mut Log<D>,
         purpose: Purpose,
         range: SlotRange,
         bytes_max: usize,
-    ) -> bool {
-        let started = log.start_read(purpose.token(), range, bytes_max).is_ok();
-        if started {
-            self.open[purpose.token() as usize] = Some(purpose);
+    ) {
+        let at = purpose.kind() as usize;
+        if log.start_read(at as u64, range, bytes_max).is_ok() {
+            self.open[at] = Some(purpose);
         }
-        started
     }
 
     /// A read ended.
@@ -101,8 +114,8 @@ impl LogReads {
     }
 
     /// The next read of this kind waits until then.
-    pub(crate) fn wait(&mut self, purpose: Purpose, until: Time) {
-        self.retry_at[purpose.token() as usize] = until;
+    pub(crate) fn wait(&mut self, kind: Kind, until: Time) {
+        self.retry_at[kind as usize] = until;
     }
 
     /// When a read that has to wait may start.

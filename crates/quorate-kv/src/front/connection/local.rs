@@ -1,36 +1,29 @@
 //! What a connection answers by itself: greetings, its own settings, transactions' brackets.
 
-use quorate_replica::front::Requests;
+use quorate_replica::front::{Requests, Sequenced};
 
-use super::{
-    Shared,
-    connection::{Connection, Multi},
-    info,
-    order::{How, Query, Read, Write},
-    roster::label,
-    subcommands,
-};
+use super::{Connection, session::Attached};
 use crate::{
-    command::{FAMILIES, Handler, Local, NOT_AN_INTEGER, Refusal, Spec},
+    command::{Local, NOT_AN_INTEGER, Refusal},
     commands::transactions::encode_versions,
     encode::Encoder,
-    glob,
+    front::{
+        answers,
+        asked::{How, Query, Read, Write},
+        channels, client, info,
+        info::REDIS_VERSION,
+        shared::{Shared, fresh},
+        subcommands,
+        transaction::Multi,
+    },
     resp::{
         reply::{Reply, Version},
         request::{Arguments, parse_integer},
     },
-    scripts::{self, Scripts},
 };
-
-/// The version of Redis whose commands these are: some clients choose by it what to ask.
-pub(super) const REDIS_VERSION: &str = "7.2.0";
 
 const NO_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the \
     default user. Are you sure your configuration is correct?";
-
-pub(super) fn too_big(bytes_max: usize) -> String {
-    format!("TOOBIG not executed: a command may have {bytes_max} bytes (--command-max)")
-}
 
 impl Connection {
     /// A command that needs no data.
@@ -110,7 +103,7 @@ impl Connection {
         requests: &mut dyn Requests,
     ) {
         let mut reply = std::mem::take(&mut shared.reply);
-        super::fresh(&mut reply);
+        fresh(&mut reply);
         let r = &mut Reply(&mut reply);
         match local {
             Local::Ping => match arguments.len() {
@@ -130,15 +123,19 @@ impl Connection {
                 None => r.error(NOT_AN_INTEGER),
             },
             Local::Auth => r.error(NO_PASSWORD),
-            Local::Client => self.client(arguments, shared, requests, r),
-            Local::Command => command(arguments, shared, r),
+            Local::Client => {
+                let now_ms = requests.wall_ms();
+                self.sign(now_ms, shared);
+                client::client(self.id, self.seat, arguments, shared, now_ms, r);
+            }
+            Local::Command => answers::command(arguments, shared, r),
             Local::Info => info::info(arguments, shared, requests, r),
-            Local::Config => config(arguments, requests, r),
+            Local::Config => answers::config(arguments, requests, r),
             Local::ReadOnly | Local::ReadWrite => {
                 self.stale = local == Local::ReadOnly;
                 r.ok();
             }
-            Local::Wait => wait(arguments, requests, r),
+            Local::Wait => answers::wait(arguments, requests, r),
             Local::Time => {
                 let now = requests.wall_ms();
                 r.array(2);
@@ -149,7 +146,7 @@ impl Connection {
                 self.watching.end_epoch();
                 r.ok();
             }
-            Local::Script => script(arguments, &mut shared.scripts, r),
+            Local::Script => answers::script(arguments, &mut shared.scripts, r),
             Local::Multi
             | Local::Exec
             | Local::Discard
@@ -165,34 +162,20 @@ impl Connection {
     }
 
     /// Ends the transaction: what was queued becomes one command.
-    pub(super) fn exec(
-        &mut self,
-        at: Option<quorate_replica::front::Sequenced>,
-        shared: &mut Shared,
-    ) {
+    pub(super) fn exec(&mut self, at: Option<Sequenced>, shared: &mut Shared) {
         let Some(multi) = self.take_multi() else {
             self.reply(shared, |r| r.error("ERR EXEC without MULTI"));
             return;
         };
         let epoch = self.watching.end_epoch();
-        if multi.broken {
+        let Some((command, count)) = multi.take() else {
             let text = "EXECABORT Transaction discarded because of previous errors.";
             self.reply(shared, |r| r.error(text));
             return;
-        }
-        let how = How::Exec {
-            epoch,
-            count: multi.count,
-            at,
         };
-        self.order.push_write(
-            Write {
-                command: multi.commands,
-                how,
-            },
-            true,
-            self.version,
-        );
+        let how = How::Exec { epoch, count, at };
+        let write = Write { command, how };
+        self.order.push_write(write, true, self.version);
     }
 
     fn discard(&mut self, shared: &mut Shared) {
@@ -209,7 +192,7 @@ impl Connection {
         let keys = arguments.from(1);
         let bytes = keys.iter().map(<[u8]>::len).sum();
         if !self.watching.admit(keys.len(), bytes) {
-            let epoch = self.watching.epoch;
+            let epoch = self.watching.epoch();
             self.watching.failed(epoch);
             self.refuse("ERR too many keys are watched", shared);
             return;
@@ -220,7 +203,7 @@ impl Connection {
             query,
             stale: false,
             alone: true,
-            what: Query::Watch(self.watching.epoch),
+            what: Query::Watch(self.watching.epoch()),
         };
         self.order.push_read(read, self.version);
     }
@@ -230,8 +213,7 @@ impl Connection {
         self.watching.end_epoch();
         self.version = Version::Resp2;
         self.stale = false;
-        self.session = None;
-        self.acknowledged_below = 0;
+        self.attached = Attached::default();
         if let Some(guest) = shared.roster.guest(self.seat) {
             guest.name.clear();
         }
@@ -287,7 +269,7 @@ impl Connection {
             if word.eq_ignore_ascii_case(b"auth") && at + 2 < arguments.len() {
                 return Err(NO_PASSWORD);
             } else if word.eq_ignore_ascii_case(b"setname") && at + 1 < arguments.len() {
-                self.set_name(arguments.at(at + 1), shared)?;
+                shared.roster.set_name(self.seat, arguments.at(at + 1))?;
                 at += 2;
             } else {
                 return Err("ERR Syntax error in HELLO option");
@@ -296,164 +278,39 @@ impl Connection {
         Ok(version)
     }
 
-    pub(super) fn set_name(&self, name: &[u8], shared: &mut Shared) -> Result<(), &'static str> {
-        let Some(name) = label(name) else {
-            return Err("ERR Client names cannot contain spaces, newlines or special characters.");
+    /// Each channel has a reply of its own, so each is a request of its own.
+    fn subscribe(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) {
+        let names = arguments.from(1);
+        if !self.subscriptions.admits(&names) {
+            let text = "ERR a connection may listen to 1024 channels, with names of 1024 bytes";
+            return self.refuse(text, shared);
+        }
+        for name in names.iter() {
+            self.ask_about_channel(name, Query::Subscribe);
+        }
+    }
+
+    fn unsubscribe(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) {
+        let names = arguments.from(1);
+        if !names.is_empty() {
+            for name in names.iter() {
+                self.ask_about_channel(name, Query::Unsubscribe);
+            }
+        } else if self.subscriptions.is_empty() {
+            self.reply(shared, channels::nothing_left);
+        } else {
+            for name in self.subscriptions.names() {
+                self.ask_about_channel(&name, Query::Unsubscribe);
+            }
+        }
+    }
+
+    fn ask_about_channel(&mut self, name: &[u8], what: Query) {
+        let read = Read {
+            alone: true,
+            what,
+            ..Read::plain(name.to_vec(), false)
         };
-        if let Some(guest) = shared.roster.guest(self.seat) {
-            guest.name = name;
-        }
-        Ok(())
-    }
-}
-
-/// COMMAND and its subcommands, from the table.
-fn command(arguments: &Arguments<'_>, shared: &Shared, r: &mut Reply<'_>) {
-    let all = || FAMILIES.iter().copied().flatten();
-    let sub = arguments.at(1).to_ascii_lowercase();
-    match (&*sub, arguments.len()) {
-        (_, 1) | (b"info", 2) => {
-            r.array(all().count());
-            all().for_each(|spec| describe(spec, r));
-        }
-        (b"count", _) => r.count(all().count()),
-        (b"list", _) => {
-            r.array(all().count());
-            all().for_each(|spec| r.bulk(spec.name.as_bytes()));
-        }
-        (b"info", _) => {
-            r.array(arguments.len() - 2);
-            for name in arguments.from(2).iter() {
-                match shared.lookup(name) {
-                    Some(spec) => describe(spec, r),
-                    None => r.null(),
-                }
-            }
-        }
-        (b"docs", _) => r.map(0),
-        (b"getkeys", _) => get_keys(&arguments.from(2), shared, r),
-        _ => subcommands::help(Local::Command, r),
-    }
-}
-
-fn describe(spec: &Spec, r: &mut Reply<'_>) {
-    let (first, last, step) = spec.keys;
-    r.array(10);
-    r.bulk(spec.name.as_bytes());
-    r.integer(spec.arity.into());
-    r.array(spec.flags.len());
-    spec.flags.iter().for_each(|flag| r.simple(flag));
-    [first, last, step]
-        .into_iter()
-        .for_each(|place| r.integer(place.into()));
-    // Categories, tips, key specifications, subcommands.
-    (0..4).for_each(|_| r.array(0));
-}
-
-fn get_keys(command: &Arguments<'_>, shared: &Shared, r: &mut Reply<'_>) {
-    let Some(spec) = shared
-        .lookup(command.at(0))
-        .filter(|spec| spec.takes(command.len()))
-    else {
-        r.error("ERR Invalid command specified, or invalid number of arguments");
-        return;
-    };
-    let keys = spec.key_places(command.len());
-    if spec.keys.0 == 0 {
-        r.error("ERR The command has no key arguments");
-        return;
-    }
-    r.array(keys.clone().count());
-    keys.for_each(|at| r.bulk(command.at(at)));
-}
-
-/// The few settings that clients ask for.
-fn config(arguments: &Arguments<'_>, requests: &dyn Requests, r: &mut Reply<'_>) {
-    let sub = arguments.at(1).to_ascii_lowercase();
-    let bytes_max = requests.command_bytes_max().to_string();
-    let settings = [
-        ("appendonly", "yes"),
-        ("databases", "1"),
-        ("maxmemory", "0"),
-        ("maxmemory-policy", "noeviction"),
-        ("proto-max-bulk-len", &*bytes_max),
-        ("save", ""),
-        ("timeout", "0"),
-    ];
-    match (&*sub, arguments.len()) {
-        (b"get", 3..) => {
-            let patterns: Vec<Vec<u8>> = arguments
-                .from(2)
-                .iter()
-                .take(64)
-                .map(<[u8]>::to_ascii_lowercase)
-                .collect();
-            let wanted = |name: &str| {
-                patterns
-                    .iter()
-                    .any(|pattern| glob::matches(pattern, name.as_bytes()))
-            };
-            let found = || settings.iter().filter(|(name, _)| wanted(name));
-            r.map(found().count());
-            for (name, value) in found() {
-                r.bulk(name.as_bytes());
-                r.bulk(value.as_bytes());
-            }
-        }
-        (b"resetstat", 2) => r.ok(),
-        (b"set", _) => r.error("ERR CONFIG SET is not supported: settings are flags of the node"),
-        _ => subcommands::help(Local::Config, r),
-    }
-}
-
-/// SCRIPT and its subcommands.
-fn script(arguments: &Arguments<'_>, scripts: &mut Scripts, r: &mut Reply<'_>) {
-    let sub = arguments.at(1).to_ascii_lowercase();
-    match (&*sub, arguments.len()) {
-        (b"load", 3) => match scripts.learn(arguments.at(2)) {
-            Some(_) => r.bulk(scripts::hash_of(arguments.at(2)).as_bytes()),
-            None => r.error(scripts::UNKNOWN),
-        },
-        (b"exists", 3..) => {
-            r.array(arguments.len() - 2);
-            for hash in arguments.from(2).iter() {
-                r.integer(i64::from(scripts.find(hash).is_some()));
-            }
-        }
-        (b"flush", 2 | 3) => {
-            scripts.flush();
-            r.ok();
-        }
-        (b"kill", _) => r.error("NOTBUSY No scripts in execution right now."),
-        (b"flush", _) => r.error("ERR SCRIPT FLUSH only support SYNC|ASYNC option"),
-        _ => subcommands::help(Local::Script, r),
-    }
-}
-
-/// WAIT: what was acknowledged is at a quorum, so it reached the others of a majority.
-fn wait(arguments: &Arguments<'_>, requests: &dyn Requests, r: &mut Reply<'_>) {
-    match (
-        parse_integer(arguments.at(1)),
-        parse_integer(arguments.at(2)),
-    ) {
-        (Some(_), Some(timeout)) if timeout >= 0 => {
-            let voters = requests
-                .status()
-                .peers
-                .iter()
-                .filter(|peer| peer.weight > 0)
-                .count();
-            r.count(voters / 2);
-        }
-        (Some(_), Some(_)) => r.error("ERR timeout is negative"),
-        _ => r.error(NOT_AN_INTEGER),
-    }
-}
-
-/// Whether a command changes or reads data, and so can be numbered.
-pub(super) const fn can_be_numbered(spec: &Spec) -> bool {
-    match spec.handler {
-        Handler::Data(_) | Handler::Script(_) => true,
-        Handler::Local(_) => false,
+        self.order.push_read(read, self.version);
     }
 }

@@ -1,10 +1,10 @@
 //! What an interrupted task leaves behind: nothing.
 
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     process,
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     thread,
 };
 
@@ -13,8 +13,6 @@ use signal_hook::{
     consts::{SIGINT, SIGTERM},
     iterator::Signals,
 };
-
-use crate::shell::Failed;
 
 /// Exit code of an interrupted command.
 const INTERRUPTED: i32 = 130;
@@ -29,7 +27,7 @@ struct Leftovers {
 static LEFTOVERS: Mutex<Vec<Leftovers>> = Mutex::new(Vec::new());
 
 /// What an interrupt ends and removes with this folder; replaces what was said of it before.
-pub(crate) fn register(pids: Vec<u32>, folder: &Path) {
+pub fn register(pids: Vec<u32>, folder: &Path) {
     let mut leftovers = LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner);
     leftovers.retain(|one| one.folder != folder);
     leftovers.push(Leftovers {
@@ -39,13 +37,18 @@ pub(crate) fn register(pids: Vec<u32>, folder: &Path) {
 }
 
 /// Its processes have ended, and the folder is gone or somebody else's.
-pub(crate) fn forget(folder: &Path) {
+pub fn forget(folder: &Path) {
     let mut leftovers = LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner);
     leftovers.retain(|one| one.folder != folder);
 }
 
+/// What an interrupt would clean up: while this is held, it waits.
+pub fn hold() -> MutexGuard<'static, impl Sized> {
+    LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// From now on SIGINT and SIGTERM clean up before they end this process.
-pub(crate) fn clean_up_on_signals() -> Result<(), Failed> {
+pub fn clean_up_on_signals() -> io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     let wait = move || {
         if signals.forever().next().is_some() {
@@ -59,8 +62,9 @@ pub(crate) fn clean_up_on_signals() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The lock is kept until the process ends: nothing new is started meanwhile.
-fn clean_up() {
+/// Ends and removes all that was registered, before this process ends. The lock is kept until then:
+/// nothing new is started meanwhile.
+pub fn clean_up() {
     let leftovers = LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner);
     for pid in leftovers.iter().flat_map(|one| &one.pids) {
         if let Some(pid) = i32::try_from(*pid).ok().and_then(Pid::from_raw) {

@@ -3,27 +3,30 @@
 
 use std::io;
 
-use super::sync::{
-    Arc, Wake,
-    mpsc::{Receiver, SyncSender, sync_channel},
+use super::{
+    sync::{
+        Arc,
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
+    wake::Wake,
 };
 
 /// The side of the program.
 #[derive(Debug)]
-pub(crate) struct Asks<T> {
+pub struct Asks<T> {
     queue: SyncSender<T>,
     wake: Arc<Wake>,
 }
 
 /// The side of the reactor.
 #[derive(Debug)]
-pub(crate) struct Asked<T> {
+pub struct Asked<T> {
     queue: Receiver<T>,
     wake: Arc<Wake>,
 }
 
-/// Both sides of a queue; while it is full, who asks waits.
-pub(crate) fn asks<T>(waiting_max: usize) -> io::Result<(Asks<T>, Asked<T>)> {
+/// Both sides of a queue; while it is full, callers of [`Asks::put`] wait. Fails without a descriptor.
+pub fn asks<T>(waiting_max: usize) -> io::Result<(Asks<T>, Asked<T>)> {
     let wake = Arc::new(Wake::new()?);
     let (sender, receiver) = sync_channel(waiting_max);
     let asks = Asks {
@@ -40,7 +43,7 @@ pub(crate) fn asks<T>(waiting_max: usize) -> io::Result<(Asks<T>, Asked<T>)> {
 impl<T> Asks<T> {
     /// First the question, then the signal: who sees the signal finds the question. `false`: nobody
     /// will.
-    pub(crate) fn put(&self, ask: T) -> bool {
+    pub fn put(&self, ask: T) -> bool {
         let put = self.queue.send(ask).is_ok();
         self.wake.signal();
         put
@@ -49,18 +52,18 @@ impl<T> Asks<T> {
 
 impl<T> Asked<T> {
     /// Readable while something may wait.
-    pub(crate) fn wake(&self) -> &Arc<Wake> {
+    pub fn wake(&self) -> &Arc<Wake> {
         &self.wake
     }
 
     /// First the signal, then the queue: what comes in between signals again. Afterwards take all
     /// that is there.
-    pub(crate) fn begin(&self) {
+    pub fn begin(&self) {
         self.wake.drain();
     }
 
     /// The next question.
-    pub(crate) fn next(&self) -> Option<T> {
+    pub fn next(&self) -> Option<T> {
         self.queue.try_recv().ok()
     }
 }

@@ -2,16 +2,17 @@
 
 use quorate_replica::front::{Requests, Sequenced, SessionId};
 
-use super::{
-    Shared,
-    connection::Connection,
-    info, local,
-    order::{How, Read, Write},
-};
+use super::Connection;
 use crate::{
-    command::{Handler, Kind, Refusal, Request},
+    command::{Handler, Refusal, Request},
     commands::server::encode_digest,
     encode::Encoder,
+    front::{
+        asked::{How, Read, Write},
+        info,
+        shared::{Shared, fresh},
+    },
+    op::Kind,
     resp::request::{Arguments, parse_integer},
 };
 
@@ -27,6 +28,37 @@ const HELP: [&str; 7] = [
 
 const NO_SESSION: &str = "NOSESSION not executed now: this connection has no session; \
     register one with QUORATE SESSION or attach one with QUORATE SESSION <id>";
+
+/// The session that a connection is attached to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Attached {
+    session: Option<SessionId>,
+    /// The replies to all numbers below have arrived.
+    acknowledged_below: u64,
+}
+
+impl Attached {
+    pub(super) fn to(&mut self, session: SessionId) {
+        *self = Self {
+            session: Some(session),
+            acknowledged_below: 0,
+        };
+    }
+
+    /// Never backwards: what was acknowledged may be forgotten already.
+    fn acknowledge(&mut self, below: u64) {
+        self.acknowledged_below = self.acknowledged_below.max(below);
+    }
+
+    /// A number of the session, if there is one.
+    fn at(&self, sequence: u64) -> Option<Sequenced> {
+        Some(Sequenced {
+            session: self.session?,
+            sequence,
+            acknowledged_below: self.acknowledged_below,
+        })
+    }
+}
 
 impl Connection {
     /// Whether this is the one QUORATE command that belongs inside a transaction.
@@ -89,16 +121,14 @@ impl Connection {
             self.reply(shared, |r| r.error("ERR a session id looks like 17.0"));
             return;
         };
-        self.session = Some(session);
-        self.acknowledged_below = 0;
+        self.attached.to(session);
         self.reply(shared, |r| r.ok());
     }
 
     fn acknowledge(&mut self, below: &[u8], shared: &mut Shared) {
         match parse_sequence(below) {
-            // Never backwards: what was acknowledged may be forgotten already.
             Some(below) => {
-                self.acknowledged_below = self.acknowledged_below.max(below);
+                self.attached.acknowledge(below);
                 self.reply(shared, |r| r.ok());
             }
             None => self.reply(shared, |r| r.error(NOT_A_SEQUENCE)),
@@ -117,15 +147,9 @@ impl Connection {
             self.reply(shared, |r| r.error(NOT_A_SEQUENCE));
             return;
         };
-        let Some(session) = self.session else {
+        let Some(at) = self.attached.at(sequence) else {
             self.reply(shared, |r| r.error(NO_SESSION));
             return;
-        };
-        let acknowledged_below = self.acknowledged_below;
-        let at = Sequenced {
-            session,
-            sequence,
-            acknowledged_below,
         };
         if self.is_sequenced_exec(arguments) {
             self.exec(Some(at), shared);
@@ -171,7 +195,7 @@ fn encode_inner(
     requests: &mut dyn Requests,
 ) -> Result<(), String> {
     let spec = shared.lookup(inner.at(0));
-    let Some(spec) = spec.filter(|spec| local::can_be_numbered(spec)) else {
+    let Some(spec) = spec.filter(|spec| spec.can_be_numbered()) else {
         return Err("ERR only commands that read or write keys, and EXEC, can be numbered".into());
     };
     let text = |refusal: Refusal| refusal.text(spec.name).into_owned();
@@ -184,7 +208,7 @@ fn encode_inner(
     };
     let encoded = match spec.handler {
         Handler::Data(encode) => {
-            super::fresh(&mut shared.command);
+            fresh(&mut shared.command);
             encode(&request, &mut Encoder(&mut shared.command))
         }
         Handler::Script(by) => shared.encode_script(by, spec.name, inner, requests),

@@ -6,44 +6,14 @@
 
 /// The same things as in production.
 mod sync {
-    use std::io;
-
     pub(super) use shuttle::sync::{Arc, mpsc};
-    use shuttle::sync::{Condvar, Mutex};
-
-    /// An eventfd.
-    #[derive(Debug, Default)]
-    pub(super) struct Wake {
-        signalled: Mutex<bool>,
-        changed: Condvar,
-    }
-
-    impl Wake {
-        pub(super) fn new() -> io::Result<Self> {
-            Ok(Self::default())
-        }
-
-        pub(super) fn signal(&self) {
-            *self.signalled.lock().unwrap() = true;
-            self.changed.notify_all();
-        }
-
-        pub(super) fn drain(&self) {
-            *self.signalled.lock().unwrap() = false;
-        }
-
-        /// What epoll does.
-        pub(super) fn wait(&self) {
-            let mut signalled = self.signalled.lock().unwrap();
-            while !*signalled {
-                signalled = self.changed.wait(signalled).unwrap();
-            }
-        }
-    }
 }
+
+use crate::races::wake;
 
 #[path = "asks.rs"]
 #[allow(clippy::duplicate_mod, reason = "over other primitives")]
+#[allow(unreachable_pub, reason = "the crate exports it, this module does not")]
 mod asks;
 
 use std::panic::{self, AssertUnwindSafe};

@@ -1,0 +1,21 @@
+//! How safe a statement is ([class-1]).
+
+/// How safe a vote is, and which safety a group's quorums need ([class-1]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// In the memory of the node.
+    Volatile,
+    /// On stable storage.
+    #[default]
+    Durable,
+}
+
+impl Class {
+    /// As it stands in files, flags and documents: `durable` or `volatile`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Durable => "durable",
+            Self::Volatile => "volatile",
+        }
+    }
+}

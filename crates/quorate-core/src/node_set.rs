@@ -1,0 +1,137 @@
+//! To whom a message goes: a few nodes, without an allocation.
+
+use core::fmt;
+
+use crate::{configuration::MEMBERS_MAX, node_id::NodeId};
+
+/// As many as a member of the largest configuration has others.
+pub const NODES_MAX: usize = MEMBERS_MAX - 1;
+
+/// A few nodes, in order of their ids, each once.
+///
+/// An array of ids and not a mask over a member list: a message may go to nodes that are no members,
+/// or of another era, and what receives the set (a log of events, a plane, a model) has no list at
+/// hand. It holds a whole group; what goes to more nodes is sent in several parts.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeSet {
+    /// Those behind the first `len` are zero, so that equal sets are equal.
+    nodes: [NodeId; NODES_MAX],
+    len: u8,
+}
+
+impl NodeSet {
+    /// One node.
+    pub fn one(node: NodeId) -> Self {
+        let mut set = Self {
+            nodes: [NodeId(0); NODES_MAX],
+            len: 1,
+        };
+        set.nodes[0] = node;
+        set
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        usize::from(self.len)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether no other node fits in.
+    pub fn is_full(&self) -> bool {
+        self.len() == NODES_MAX
+    }
+
+    /// Whether this node is among them.
+    pub fn contains(&self, node: NodeId) -> bool {
+        self.as_slice().contains(&node)
+    }
+
+    /// Puts a node in; `false` if the set is full, and does not hold it already.
+    #[must_use]
+    pub fn insert(&mut self, node: NodeId) -> bool {
+        let at = match self.as_slice().binary_search(&node) {
+            Ok(_) => return true,
+            Err(_) if self.is_full() => return false,
+            Err(at) => at,
+        };
+        let len = self.len();
+        self.nodes.copy_within(at..len, at + 1);
+        self.nodes[at] = node;
+        self.len += 1;
+        true
+    }
+
+    /// The nodes, in order.
+    pub fn as_slice(&self) -> &[NodeId] {
+        &self.nodes[..self.len()]
+    }
+
+    /// The nodes, in order.
+    pub fn iter(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.as_slice().iter().copied()
+    }
+}
+
+impl From<NodeId> for NodeSet {
+    fn from(node: NodeId) -> Self {
+        Self::one(node)
+    }
+}
+
+impl fmt::Debug for NodeSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.as_slice()).finish()
+    }
+}
+
+/// `2 3 5`
+impl fmt::Display for NodeSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, node) in self.iter().enumerate() {
+            let space = if index > 0 { " " } else { "" };
+            write!(f, "{space}{node}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::{string::ToString, vec::Vec};
+
+    use super::*;
+
+    fn set(nodes: impl IntoIterator<Item = u32>) -> NodeSet {
+        let mut set = NodeSet::default();
+        for node in nodes {
+            assert!(set.insert(NodeId(node)), "{node}");
+        }
+        set
+    }
+
+    #[test]
+    fn nodes_stand_in_order_and_once_however_they_came() {
+        let nodes = set([7, u32::MAX, 2, 7, 3, 2]);
+        assert_eq!(nodes.to_string(), "2 3 7 4294967295");
+        assert_eq!(nodes, set([2, 3, 7, u32::MAX]));
+        assert_eq!(nodes.len(), 4);
+        assert!(nodes.contains(NodeId(3)) && !nodes.contains(NodeId(0)));
+        assert_eq!(NodeSet::one(NodeId(4)), set([4]));
+        assert!(NodeSet::default().is_empty());
+    }
+
+    #[test]
+    fn a_full_set_takes_no_other_node() {
+        let most = u32::try_from(NODES_MAX).unwrap();
+        let mut full = set((1..=most).rev());
+        assert!(full.is_full());
+        assert!(full.insert(NodeId(1)), "it is there");
+        assert!(!full.insert(NodeId(most + 1)));
+        let nodes: Vec<u32> = full.iter().map(|node| node.0).collect();
+        assert_eq!(nodes, (1..=most).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,37 @@
+//! What the models of races put in place of the operating system.
+
+/// An eventfd.
+pub(crate) mod wake {
+    use std::io;
+
+    use shuttle::sync::{Condvar, Mutex};
+
+    #[derive(Debug, Default)]
+    pub(crate) struct Wake {
+        signalled: Mutex<bool>,
+        changed: Condvar,
+    }
+
+    impl Wake {
+        pub(crate) fn new() -> io::Result<Self> {
+            Ok(Self::default())
+        }
+
+        pub(crate) fn signal(&self) {
+            *self.signalled.lock().unwrap() = true;
+            self.changed.notify_all();
+        }
+
+        pub(crate) fn drain(&self) {
+            *self.signalled.lock().unwrap() = false;
+        }
+
+        /// What epoll does.
+        pub(crate) fn wait(&self) {
+            let mut signalled = self.signalled.lock().unwrap();
+            while !*signalled {
+                signalled = self.changed.wait(signalled).unwrap();
+            }
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! What the latest slots decided, without bytes: for peers that are a little behind.
+
+use std::collections::VecDeque;
+
+use quorate_core::{
+    slot::{Slot, SlotRange},
+    value::Value,
+};
+
+/// Most decided entries remembered; older ones are in the log.
+const HISTORY_ENTRIES: usize = 8 << 10;
+
+/// The latest decided slots, without holes.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    entries: VecDeque<(SlotRange, Value)>,
+}
+
+impl History {
+    /// These slots follow the ones before; if they do not, those are forgotten.
+    pub(crate) fn push(&mut self, range: SlotRange, value: Value) {
+        if self
+            .entries
+            .back()
+            .is_some_and(|(last, _)| last.to != range.from)
+        {
+            self.entries.clear();
+        }
+        if self.entries.len() == HISTORY_ENTRIES {
+            self.entries.pop_front();
+        }
+        self.entries.push_back((range, value));
+    }
+
+    /// What `slot` decided, and in which slots around it.
+    pub(crate) fn find(&self, slot: Slot) -> Option<(SlotRange, Value)> {
+        let at = self.entries.partition_point(|(range, _)| range.to <= slot);
+        self.entries
+            .get(at)
+            .copied()
+            .filter(|(range, _)| range.contains(slot))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slots(from: u64, to: u64) -> SlotRange {
+        SlotRange::new(Slot(from), Slot(to))
+    }
+
+    #[test]
+    fn history_finds_what_it_remembers() {
+        let mut history = History::default();
+        history.push(slots(3, 4), Value::ExpireSession { session: 1 });
+        history.push(slots(4, 9), Value::NoOp);
+        assert_eq!(history.find(Slot(2)), None);
+        assert_eq!(
+            history.find(Slot(3)),
+            Some((slots(3, 4), Value::ExpireSession { session: 1 }))
+        );
+        assert_eq!(history.find(Slot(8)), Some((slots(4, 9), Value::NoOp)));
+        assert_eq!(history.find(Slot(9)), None);
+        history.push(slots(20, 21), Value::NoOp);
+        assert_eq!(history.find(Slot(8)), None, "no holes");
+        for slot in 21..50_000 {
+            history.push(slots(slot, slot + 1), Value::NoOp);
+        }
+        assert_eq!(history.entries.len(), HISTORY_ENTRIES);
+    }
+}

@@ -1,0 +1,114 @@
+//! Peers that can be talked to, where they listen, and whether they have applied the same.
+
+mod comparison;
+
+use std::collections::BTreeMap;
+
+use quorate_core::{
+    configuration::Configuration,
+    effect::Alarm,
+    node_id::{Member, NodeId},
+    time::Time,
+};
+use quorate_wire::{Frame, Lane};
+
+use crate::{
+    applying::digest::{Claim, Digest},
+    outbox::Outbox,
+    peers::comparison::Comparison,
+    status::Addresses,
+};
+
+/// Other nodes, as far as this one knows them.
+pub(crate) struct Peers {
+    connected: BTreeMap<NodeId, Member>,
+    addresses: BTreeMap<NodeId, Addresses>,
+    comparison: Comparison,
+}
+
+impl Peers {
+    /// Nobody is connected yet.
+    pub(crate) fn new(now: Time, addresses: BTreeMap<NodeId, Addresses>) -> Self {
+        Self {
+            connected: BTreeMap::new(),
+            addresses,
+            comparison: Comparison::new(now),
+        }
+    }
+
+    /// This member can be talked to.
+    pub(crate) fn connect(&mut self, member: Member, addresses: Addresses) {
+        self.connected.insert(member.node, member);
+        self.addresses.insert(member.node, addresses);
+    }
+
+    /// It cannot be talked to any more; whether it could before.
+    pub(crate) fn disconnect(&mut self, node: NodeId) -> bool {
+        let known = self.connected.remove(&node).is_some();
+        if known {
+            self.comparison.forget(node);
+        }
+        known
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.connected.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.connected.len()
+    }
+
+    /// Whether some incarnation of this node is connected.
+    pub(crate) fn has(&self, node: NodeId) -> bool {
+        self.connected.contains_key(&node)
+    }
+
+    /// In order of ids.
+    pub(crate) fn ids(&self) -> Vec<NodeId> {
+        self.connected.keys().copied().collect()
+    }
+
+    /// In order of ids.
+    pub(crate) fn members(&self) -> impl Iterator<Item = Member> {
+        self.connected.values().copied()
+    }
+
+    /// Where a node listens, as far as that is known.
+    pub(crate) fn address(&self, node: NodeId) -> Addresses {
+        self.addresses.get(&node).cloned().unwrap_or_default()
+    }
+
+    /// Members of the configuration that `own` can talk to, itself included, and all members.
+    pub(crate) fn reachable(&self, own: Member, configuration: &Configuration) -> (usize, usize) {
+        let members = configuration.members();
+        let reachable = members.iter().filter(|voter| {
+            voter.member == own || self.connected.get(&voter.member.node) == Some(&voter.member)
+        });
+        (reachable.count(), members.len())
+    }
+
+    /// A peer says what it has applied. An alarm if that is known to be something else.
+    pub(crate) fn heard(&mut self, from: NodeId, claim: Claim, own: &Digest) -> Option<Alarm> {
+        self.comparison.heard(from, claim, own)
+    }
+
+    /// Compares what peers said with what is applied here by now; an alarm if it is something else.
+    /// And now and then this node tells everybody what it has applied.
+    pub(crate) fn compare(
+        &mut self,
+        now: Time,
+        own: &Digest,
+        out: &mut Outbox<'_>,
+    ) -> Option<Alarm> {
+        let alarm = self.comparison.caught_up(own);
+        if self.comparison.take_due(now)
+            && let Some(Claim { to, digest }) = own.claim()
+        {
+            for peer in self.connected.keys() {
+                out.send(*peer, Lane::Control, &Frame::Applied { to, digest });
+            }
+        }
+        alarm
+    }
+}

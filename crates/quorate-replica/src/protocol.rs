@@ -1,0 +1,106 @@
+//! The protocol core of this replica, with the inputs that wait for a call which can also send.
+
+use std::collections::VecDeque;
+
+use quorate_core::{
+    effect::{Effects, Role, SlowPaths},
+    input::Input,
+    node::Node,
+    record::HardState,
+    time::Time,
+};
+
+/// The core as the other parts meet it: they read it, and leave inputs for it. Only the replica
+/// steps it.
+pub(crate) struct Protocol {
+    node: Node,
+    /// Empty between two steps; kept for its memory.
+    effects: Effects,
+    inbox: VecDeque<Input>,
+    /// When the core wants to hear of the time.
+    wake: Time,
+    /// What the other parts were told that this node is.
+    role: Role,
+}
+
+impl Protocol {
+    pub(crate) fn new(node: Node) -> Self {
+        Self {
+            node,
+            effects: Effects::with_capacity(64),
+            inbox: VecDeque::new(),
+            wake: Time(0),
+            role: Role::Follower,
+        }
+    }
+
+    pub(crate) fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// Whether this node leads, as far as the other parts were told.
+    pub(crate) fn leads(&self) -> bool {
+        self.role == Role::Leader
+    }
+
+    /// This node's role is another; gives back whether it led before.
+    pub(crate) fn set_role(&mut self, role: Role) -> bool {
+        std::mem::replace(&mut self.role, role) == Role::Leader
+    }
+
+    /// Leaves an input for the next call that can also send.
+    pub(crate) fn later(&mut self, input: Input) {
+        self.inbox.push_back(input);
+    }
+
+    /// Takes the oldest of those.
+    pub(crate) fn next_input(&mut self) -> Option<Input> {
+        self.inbox.pop_front()
+    }
+
+    pub(crate) fn has_input(&self) -> bool {
+        !self.inbox.is_empty()
+    }
+
+    /// Nothing is said any more: what waits is dropped.
+    pub(crate) fn clear_inputs(&mut self) {
+        self.inbox.clear();
+    }
+
+    /// The core's next wish for a tick; before it, there is none.
+    pub(crate) fn set_wake(&mut self, at: Time) {
+        self.wake = at;
+    }
+
+    pub(crate) fn wake(&self) -> Time {
+        self.wake
+    }
+
+    /// Whether a tick is due; it counts as given.
+    pub(crate) fn take_tick(&mut self, now: Time) -> bool {
+        let due = now >= self.wake;
+        if due {
+            self.wake = now.plus_ms(u64::MAX);
+        }
+        due
+    }
+
+    /// One event for the core. Gives the hard state of before it, and what the core wants done; the
+    /// latter goes back to [`Protocol::recycle`].
+    pub(crate) fn step(&mut self, now: Time, input: Input) -> (HardState, Effects) {
+        let before = self.node.hard_state();
+        let mut effects = std::mem::take(&mut self.effects);
+        self.node.step(now, input, &mut effects);
+        (before, effects)
+    }
+
+    /// The effects of a step are carried out.
+    pub(crate) fn recycle(&mut self, effects: Effects) {
+        self.effects = effects;
+    }
+
+    /// What the core counts of its slow paths.
+    pub(crate) fn slow_paths(&self) -> SlowPaths {
+        self.effects.slow
+    }
+}

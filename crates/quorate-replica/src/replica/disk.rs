@@ -1,0 +1,124 @@
+//! What the disk has done for this replica, handed to its parts: records written, values read back.
+
+use quorate_core::{input::Input, slot::SlotRange, time::Time};
+use quorate_disk::Disk;
+use quorate_log::{LogError, ReadDone, Values};
+
+use super::Replica;
+use crate::{
+    catching_up,
+    front::Front,
+    observing::events::Event,
+    outbox::{Outbox, RETRY_MS},
+    plane::Plane,
+    service::StateMachine,
+    storing::reads::Purpose,
+};
+
+impl<D: Disk, S: StateMachine> Replica<D, S> {
+    pub(super) fn poll_log(
+        &mut self,
+        now: Time,
+        wall_ms: u64,
+        plane: &mut dyn Plane,
+        front: &mut dyn Front,
+    ) {
+        let polled = self.storing.poll(now);
+        let observing = &mut self.observing;
+        self.tuning
+            .on_written(now, self.storing.written_to(), |us, bytes| {
+                observing.on_written(us, bytes);
+            });
+        self.note_writes(now);
+        match polled {
+            Ok(Some(persisted_to)) if !self.ending.is_silent() => {
+                self.step(now, Input::Persisted(persisted_to), plane);
+            }
+            Ok(_) => {}
+            Err(error) => self.fail_storage(error.to_string()),
+        }
+        if let Some(range) = self.catching_up.unread_votes() {
+            self.storing.read(now, Purpose::Votes, range);
+        }
+        while let Some((purpose, done)) = self.storing.next_read() {
+            self.on_log_read(now, wall_ms, purpose, done, plane, front);
+        }
+    }
+
+    /// Shows the tuner the writes that the log began since it was last looked at.
+    pub(super) fn note_writes(&mut self, now: Time) {
+        for (seq, bytes) in self.storing.log().writes() {
+            let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+            self.tuning.on_write(now, seq, bytes);
+        }
+    }
+
+    /// The service is behind what is decided, and memory does not have it.
+    pub(super) fn read_to_apply(&mut self, now: Time, range: SlotRange) {
+        let range = self.catching_up.readable(range);
+        if !range.is_empty() {
+            self.storing.read(now, Purpose::Apply, range);
+        }
+    }
+
+    fn on_log_read(
+        &mut self,
+        now: Time,
+        wall_ms: u64,
+        purpose: Purpose,
+        done: ReadDone,
+        plane: &mut dyn Plane,
+        front: &mut dyn Front,
+    ) {
+        self.catching_up
+            .lose(&done.lost, &mut self.protocol, &mut self.counters);
+        if let Some(why) = self.storing.note_read(&done) {
+            self.observing.tell(Event::Unreadable { why });
+        }
+        let values = match done.result {
+            Ok(values) => values,
+            Err(error) if purpose == Purpose::Votes && !done.lost.is_empty() => {
+                return self.on_votes_lost(&error);
+            }
+            Err(_) => Values::new(),
+        };
+        let kind = purpose.kind();
+        if values.is_empty() {
+            self.storing.read_later(kind, now.plus_ms(RETRY_MS));
+        }
+        let mut out = Outbox::new(self.member, plane, &mut self.counters);
+        match purpose {
+            Purpose::Votes => self.catching_up.on_votes_read(values, &mut self.contents),
+            Purpose::Apply => self.apply_from_log(now, wall_ms, values, front),
+            Purpose::Serve(to) => {
+                if !self.catching_up.on_read_to_serve(to, values, &mut out) {
+                    self.storing.read_later(kind, now.plus_ms(RETRY_MS));
+                }
+            }
+            Purpose::Payload(to, value, _) => catching_up::answer(to, value, &values, &mut out),
+        }
+    }
+
+    /// [value-3] Between the walk through the log and now a vote's bytes went: the vote would be
+    /// hollow. The next start finds out what else is gone, and who this node is then.
+    fn on_votes_lost(&mut self, error: &LogError) {
+        self.catching_up.forget_votes();
+        self.fail_storage(format!("votes cannot be read back: {error}"));
+    }
+
+    fn apply_from_log(&mut self, now: Time, wall_ms: u64, values: Values, front: &mut dyn Front) {
+        let decided_to = self.protocol.node().decided_to();
+        let (applying, _, mut listeners) = self.lend_to_apply(now, wall_ms, front);
+        applying.run_from_log(decided_to, values, &mut listeners);
+        self.applied(front);
+    }
+
+    /// [disk-9] The node is told with the next poll; clients at once: nothing will come of it here.
+    pub(super) fn fail_storage(&mut self, why: String) {
+        if self.storing.fail(why.clone()) {
+            self.observing.tell(Event::LogFailed { why });
+            self.protocol.later(Input::StorageFailed);
+            self.end_requests();
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! What a replica says about itself: its status, and why it does not serve if it does not.
+
+use std::collections::BTreeMap;
+
+use quorate_core::{
+    effect::{Role, SlowPaths},
+    node::Node,
+    node_id::{Member, NodeId},
+    slot::Slot,
+    time::Time,
+};
+use quorate_disk::{Disk, Family};
+use quorate_log::Log;
+use quorate_tuner::{Change, Setting};
+
+use super::Replica;
+use crate::{
+    counters::Counters,
+    observing::{events::Event, pursuit::Standing},
+    service::{Metadata, StateMachine},
+    status::{DiskUse, Peer, Status, TuningReport},
+};
+
+impl<D: Disk, S: StateMachine> Replica<D, S> {
+    /// What this node says about itself.
+    pub fn status(&self, now: Time) -> Status {
+        Status {
+            cluster: self.cluster,
+            member: self.member,
+            role: self.protocol.node().role(),
+            leader: self.protocol.node().leader(),
+            era: self.protocol.node().era(),
+            ballot: self.protocol.node().ballot(),
+            decided_to: self.protocol.node().decided_to(),
+            applied_to: self.applying.applied_to(),
+            durable_to: self.protocol.node().durable_to(),
+            class: self.protocol.node().configuration().class(),
+            log_bytes: self.storing.log().size_bytes(),
+            disk: self.disk_use(now),
+            progress: self.observing.progress(now, &self.standing()),
+            error: self.error(),
+            notices: self.notices(now),
+            peers: self.known_peers(now),
+        }
+    }
+
+    /// Where this node stands.
+    pub(super) fn standing(&self) -> Standing {
+        let node = self.protocol.node();
+        Standing {
+            unread: self.catching_up.unread_slots(),
+            missing: node.lost_slots() + self.catching_up.missing_slots(),
+            applied_to: self.applying.applied_to(),
+            known_to: node.known_to(),
+            led: node.leader().is_some(),
+        }
+    }
+
+    /// What room the log has, and how fast it needs it.
+    fn disk_use(&self, now: Time) -> DiskUse {
+        let log = self.storing.log();
+        let written = log.counters().write_bytes;
+        DiskUse {
+            free_bytes: log.disk().free_bytes(Family::Log),
+            log_bytes_per_second: self.observing.log_growth(now, written),
+        }
+    }
+
+    /// What somebody should look at, although the node serves.
+    fn notices(&self, now: Time) -> Vec<String> {
+        let strain = self.applying.condition().strain().map(ToOwned::to_owned);
+        self.observing
+            .notice(now)
+            .into_iter()
+            .chain(strain)
+            .collect()
+    }
+
+    /// Why this node does not vote or serve, if it does not; the gravest reason.
+    pub fn error(&self) -> Option<String> {
+        if let Some(alarm) = self.observing.alarm() {
+            return Some(format!(
+                "a rule of the protocol was broken: {alarm}; stop the nodes, keep their folders, \
+                 report it"
+            ));
+        }
+        if let Some(error) = self.storing.failure() {
+            return Some(format!(
+                "the log failed, this node neither votes nor leads: {error}"
+            ));
+        }
+        let trouble = self.applying.trouble();
+        if self.applying.condition().is_stuck() {
+            return trouble;
+        }
+        if let Some(lost) = self.lost_value_text() {
+            return Some(lost);
+        }
+        if let Some(error) = self.storing.read_failure() {
+            return Some(format!("the log could not be read back: {error}"));
+        }
+        if trouble.is_some() {
+            return trouble;
+        }
+        if self.protocol.node().is_out_of_rounds() {
+            let times = self.member.incarnation.0;
+            return Some(format!(
+                "this node has lost its memory {times} times and has no rounds left: it never leads \
+                 again; replace it under a new id"
+            ));
+        }
+        let configuration = self.protocol.node().configuration();
+        let forgot = configuration.position(self.member).is_none()
+            && configuration.member_of(self.member.node).is_some();
+        if forgot {
+            return Some(
+                "this node may have forgotten votes: it learns, without a vote".to_owned(),
+            );
+        }
+        self.storing.log().busy_reason()
+    }
+
+    /// [disk-8] The first slot that was decided here and whose value the log cannot give any more, and
+    /// how many questions for it nobody answered.
+    pub fn lost_value(&self) -> Option<(Slot, u32)> {
+        let running = || self.catching_up.lost_value();
+        self.protocol.node().relearning().or_else(running)
+    }
+
+    fn lost_value_text(&self) -> Option<String> {
+        let (first, fruitless) = self.lost_value()?;
+        let members = self.protocol.node().configuration().members();
+        let others = members.iter().map(|voter| voter.member.node);
+        let others: Vec<NodeId> = others.filter(|node| *node != self.member.node).collect();
+        let absent: Vec<NodeId> = others
+            .iter()
+            .copied()
+            .filter(|node| !self.peers.has(*node))
+            .collect();
+        let asked_all = fruitless as usize > 2 * others.len();
+        let next = if others.is_empty() {
+            "there is no other node to fetch it from: restore this node's folder from a copy"
+                .to_owned()
+        } else if !asked_all && absent.len() < others.len() {
+            "fetching it from peers".to_owned()
+        } else if absent.is_empty() {
+            "none of the other nodes has it: bring back a folder that does".to_owned()
+        } else {
+            let absent: Vec<String> = absent.iter().map(NodeId::to_string).collect();
+            let absent = absent.join(", node ");
+            format!("nobody who is connected has it: start node {absent}")
+        };
+        Some(format!(
+            "the log has lost the value of slot {first}; {next}"
+        ))
+    }
+
+    fn known_peers(&self, now: Time) -> Vec<Peer> {
+        let mut peers = BTreeMap::new();
+        for voter in self.protocol.node().configuration().members() {
+            let peer = self.peer(voter.member, voter.weight, voter.auxiliary);
+            peers.insert(voter.member.node, peer);
+        }
+        for member in self.peers.members() {
+            peers
+                .entry(member.node)
+                .or_insert_with(|| self.peer(member, 0, false));
+        }
+        let own = self.member.node;
+        peers
+            .entry(own)
+            .or_insert_with(|| self.peer(self.member, 0, false))
+            .connected = true;
+        if self.protocol.node().role() == Role::Leader {
+            for (node, heard, lag) in self.protocol.node().followers(now) {
+                if let Some(peer) = peers.get_mut(&node) {
+                    (peer.connected, peer.lag) = (heard, Some(lag));
+                }
+            }
+        }
+        peers.into_values().collect()
+    }
+
+    fn peer(&self, member: Member, weight: u32, auxiliary: bool) -> Peer {
+        Peer {
+            member,
+            weight,
+            auxiliary,
+            connected: self.peers.has(member.node),
+            lag: None,
+            addresses: self.peers.address(member.node),
+        }
+    }
+
+    /// The next change of batch and window that was not asked for yet, for the operator's log.
+    pub fn next_change(&mut self) -> Option<Change> {
+        self.tuning.next_change()
+    }
+
+    /// What an operator should be told once, if there is something new.
+    pub fn next_notice(&mut self, now: Time) -> Option<String> {
+        self.observing.take_notice(now)
+    }
+
+    /// The next event that was not asked for yet, for the operator's log.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.observing.next_event()
+    }
+
+    /// What the tuner knows, predicts and chose.
+    pub fn tuning(&self) -> TuningReport {
+        TuningReport {
+            report: self.tuning.report(),
+            setting: self.tuning.setting(),
+            held: self.tuning.is_held(),
+        }
+    }
+
+    /// Batch and window that are in force.
+    pub fn batching(&self) -> Setting {
+        self.tuning.setting()
+    }
+
+    /// What wants to be woken when: for a person who wonders why a replica does not come to rest.
+    pub(crate) fn unrest(&self, now: Time) -> String {
+        format!(
+            "ending {:?}, work {}, node {:?}, due {:?}, retry {:?}, origin {:?}, reads {:?}, fetches {:?}, \
+             repair {:?}, log {:?}, write {:?}",
+            self.ending,
+            self.has_work(),
+            self.protocol.wake(),
+            self.proposing.due_at(),
+            self.catching_up.retry_at(),
+            self.proposing.own().wake_at(now),
+            self.reading.wake_at(),
+            self.contents.wake_at(),
+            self.catching_up.repair_at(),
+            self.storing.read_at(now),
+            self.storing.write_by(),
+        )
+    }
+
+    /// Everything that this replica counts.
+    pub fn counters(&self) -> Counters {
+        Counters {
+            batches_formed: self.proposing.own().totals().batches,
+            batches_repeated: self.proposing.own().repeated(),
+            ..self.counters
+        }
+    }
+
+    /// What the core counts of its slow paths.
+    pub fn slow_paths(&self) -> SlowPaths {
+        self.protocol.slow_paths()
+    }
+
+    /// The core, for invariants.
+    pub fn node(&self) -> &Node {
+        self.protocol.node()
+    }
+
+    /// The log, for its counters and its file descriptor.
+    pub fn log(&self) -> &Log<D> {
+        self.storing.log()
+    }
+
+    /// The service.
+    pub fn service(&self) -> &S {
+        self.applying.service()
+    }
+
+    /// Who this is.
+    pub fn member(&self) -> Member {
+        self.member
+    }
+
+    /// Every slot below is applied.
+    pub fn applied_to(&self) -> Slot {
+        self.applying.applied_to()
+    }
+
+    /// The session table in a canonical form: equal on all nodes that applied the same slots.
+    pub fn sessions(&self) -> Metadata {
+        self.applying.sessions().canonical()
+    }
+}

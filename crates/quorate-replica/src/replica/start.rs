@@ -1,0 +1,174 @@
+//! How a replica starts: from what the log and the service remember, its parts.
+
+use std::collections::VecDeque;
+
+use quorate_core::{
+    message::Extent,
+    node::{Node, Options, Recovered},
+    slot::SlotRange,
+    time::Time,
+};
+use quorate_disk::Disk;
+use quorate_log::{Log, Recovery};
+use quorate_tuner::{Bounds, Setting, Settings};
+use quorate_wire::BODY_BYTES_MAX;
+
+use super::Replica;
+use crate::{
+    applying::{Applying, applier::Applier},
+    catching_up::CatchingUp,
+    completions::Completions,
+    contents::Contents,
+    counters::Counters,
+    ending::Ending,
+    limits::{Limits, OPEN_BATCHES_MAX},
+    observing::{Observing, pursuit::Pursuit},
+    open::{OpenError, ReplicaOptions},
+    peers::Peers,
+    proposing::{Proposing, batch, origin::Origin},
+    protocol::Protocol,
+    reading::Reading,
+    service::StateMachine,
+    storing::Storing,
+    tuning::Tuning,
+};
+
+impl<D: Disk, S: StateMachine> Replica<D, S> {
+    /// Goes on from what the log and the service remember. Nothing is sent before the first
+    /// [`Replica::poll`].
+    pub fn open(
+        options: ReplicaOptions,
+        log: Log<D>,
+        recovery: Recovery,
+        service: S,
+        now: Time,
+    ) -> Result<Self, OpenError> {
+        let damage = recovery.damage.clone().unwrap_or_default();
+        if damage.forgotten {
+            return Err(OpenError::Forgotten {
+                places: damage.places,
+            });
+        }
+        let ReplicaOptions {
+            member,
+            boot,
+            timeouts,
+            ..
+        } = options;
+        let command_bytes_max = command_bytes_max(options.command_bytes_max, &log);
+        let limits = options
+            .limits
+            .at_least(command_bytes_max + batch::OVERHEAD_BYTES);
+        let applier =
+            Applier::new(member.node, boot, &limits, service).map_err(OpenError::Metadata)?;
+        let unread_votes = with_bytes(&recovery.votes);
+        let recovered = Recovered::replayed(
+            recovery.hard,
+            options.founding,
+            recovery.reconfigurations,
+            damage.ranges,
+            recovery.votes,
+        );
+        let class = recovered.configuration.class();
+        let voters = recovered.configuration.members().len();
+        let node_options = Options {
+            member,
+            heartbeat_ms: timeouts.heartbeat_ms,
+            election_min_ms: timeouts.election_min_ms,
+            election_max_ms: timeouts.election_max_ms,
+            inflight_max: options.inflight_max,
+            window_slots: options.window_slots,
+            seed: options.seed,
+        };
+        // Longer than an election usually takes: by then a new leader has heard of everything.
+        let repeat_ms = timeouts.election_max_ms.saturating_mul(2).max(1);
+        // [session-2] bounds the open batches of a session.
+        let possible = Bounds {
+            batch_bytes_max: batch_bytes_max(&log),
+            window_max: OPEN_BATCHES_MAX,
+        };
+        let tuning = tuning_settings(options.tuning, &limits, voters, possible);
+        let unread = unread_votes.iter().map(|range| range.len()).sum();
+        let replay_to = recovered.hard.decided_to;
+        let pursuit = Pursuit::new(now, replay_to, unread, recovered.lost.slots());
+        let origin = Origin::new(
+            member.node,
+            boot,
+            options.client_timeout_ms,
+            repeat_ms,
+            limits.clone(),
+        );
+        let (timeout_ms, election_ms) = (options.client_timeout_ms, timeouts.election_max_ms);
+        let fetch_ms = timeouts.election_min_ms;
+        Ok(Self {
+            cluster: options.cluster,
+            member,
+            boot,
+            window_slots: options.window_slots,
+            protocol: Protocol::new(Node::new(node_options, recovered)),
+            peers: Peers::new(now, options.addresses),
+            proposing: Proposing::new(now, origin, command_bytes_max, limits.forwarded_bytes),
+            contents: Contents::new(limits.payload_bytes, limits.recent_bytes, fetch_ms),
+            storing: Storing::new(now, log, &limits),
+            applying: Applying::new(applier, &limits),
+            completions: Completions::default(),
+            reading: Reading::new(timeout_ms, repeat_ms, &limits),
+            catching_up: CatchingUp::new(unread_votes, fetch_ms, &limits),
+            ending: Ending::new(timeout_ms, election_ms),
+            observing: Observing::new(now, pursuit, election_ms),
+            tuning: Tuning::new(tuning, possible, class),
+            counters: Counters::default(),
+        })
+    }
+}
+
+/// Within what is possible. Without a wish, what `limits` says stays in force.
+fn tuning_settings(
+    wanted: Option<Settings>,
+    limits: &Limits,
+    voters: usize,
+    possible: Bounds,
+) -> Settings {
+    let start = Setting {
+        batch_bytes: limits.batch_bytes,
+        window: limits.window_batches,
+    };
+    let mut settings = wanted.unwrap_or(Settings {
+        start,
+        fixed: true,
+        ..Settings::new(voters)
+    });
+    settings.nodes = voters;
+    let bounds = &mut settings.bounds;
+    bounds.window_max = bounds.window_max.clamp(1, possible.window_max);
+    bounds.batch_bytes_max = bounds.batch_bytes_max.clamp(1, possible.batch_bytes_max);
+    settings.start = bounds.clamp(settings.start);
+    settings
+}
+
+/// Slots of the votes whose payloads are to be read back.
+fn with_bytes(votes: &[Extent]) -> VecDeque<SlotRange> {
+    let mut ranges: VecDeque<SlotRange> = VecDeque::new();
+    for vote in votes.iter().filter(|vote| vote.value.has_bytes()) {
+        match ranges.back_mut() {
+            Some(last) if last.to == vote.range.from => last.to = vote.range.to,
+            _ => ranges.push_back(vote.range),
+        }
+    }
+    ranges
+}
+
+/// A batch must fit into one record, and into one frame.
+fn batch_bytes_max<D: Disk>(log: &Log<D>) -> usize {
+    log.record_bytes_max().min(BODY_BYTES_MAX)
+}
+
+/// The largest command that any batch has room for.
+pub(super) fn largest_command<D: Disk>(log: &Log<D>) -> usize {
+    batch_bytes_max(log).saturating_sub(batch::OVERHEAD_BYTES)
+}
+
+/// So must a command, in a batch of its own.
+fn command_bytes_max<D: Disk>(wanted: usize, log: &Log<D>) -> usize {
+    wanted.min(largest_command(log))
+}

@@ -1,0 +1,148 @@
+//! One network namespace per node, all links of which can be cut in either direction.
+//!
+//! The whole task runs in a network and a mount namespace of its own. They, and everything in them,
+//! are gone with its last process, however it ends: nothing outside is ever touched.
+//!
+//! Frames are lost by an address that nobody has: each node knows the others' hardware addresses
+//! from a table, and a wrong entry makes what it sends to one of them vanish, silently, as on a real
+//! network. This needs nothing of the kernel but `veth` and `bridge`.
+
+use std::{
+    io::{self, Write as _},
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use crate::{
+    namespace::{self, PORTS, ip},
+    process::{Places, Spec},
+};
+
+/// Set in the process that runs in its own namespaces.
+const INSIDE: &str = "QUORATE_XTASK_INSIDE";
+/// Nodes have the addresses from 1, clients have the last one.
+const NET: &str = "10.213.77";
+const CLIENTS: u32 = 254;
+/// A hardware address that no node has.
+const NOBODY: &str = "02:00:00:00:ff:ff";
+
+/// Namespaces of the nodes 1, 2, 3 …, joined by a bridge; clients are outside of them.
+#[derive(Debug)]
+pub struct Network {
+    nodes: u32,
+}
+
+/// Why there can be no such networks here, if so.
+pub fn missing() -> Option<String> {
+    let trial = "ip netns add x && ip link add br0 type bridge && \
+                 ip link add v1 type veth peer name eth0 netns x";
+    let why = namespace::missing(trial)?;
+    Some(format!("network namespaces cannot be made here: {why}"))
+}
+
+/// Whether this process runs in namespaces of its own.
+pub fn is_inside() -> bool {
+    namespace::is_inside(INSIDE)
+}
+
+/// Replaces this process by the same one in namespaces of its own; comes back only if that fails.
+pub fn enter() -> io::Error {
+    namespace::enter(INSIDE)
+}
+
+impl Network {
+    /// Makes it; this process must be inside.
+    pub fn new(nodes: u32) -> io::Result<Self> {
+        namespace::prepare()?;
+        ip("link add br0 type bridge")?;
+        ip("link set br0 up")?;
+        ip(&format!("addr add {}/24 dev br0", address(CLIENTS)))?;
+        let network = Self { nodes };
+        for node in 1..=nodes {
+            ip(&format!("netns add n{node}"))?;
+            ip(&format!(
+                "link add v{node} type veth peer name eth0 address {} netns n{node}",
+                hardware(node)
+            ))?;
+            ip(&format!("link set v{node} master br0 up"))?;
+            ip(&format!("-n n{node} link set lo up"))?;
+            ip(&format!(
+                "-n n{node} addr add {}/24 dev eth0",
+                address(node)
+            ))?;
+            ip(&format!("-n n{node} link set eth0 up"))?;
+        }
+        network.heal()?;
+        Ok(network)
+    }
+
+    /// What the first of each pair sends to the second is lost from now on.
+    pub fn cut(&self, pairs: &[(u32, u32)]) -> io::Result<()> {
+        self.send(|from, to| pairs.contains(&(from, to)).then(|| NOBODY.to_owned()))
+    }
+
+    /// Nothing is lost any more.
+    pub fn heal(&self) -> io::Result<()> {
+        self.send(|_, to| Some(hardware(to)))
+    }
+
+    /// Where one node's frames for another go from now on; unchanged for `None`.
+    fn send(&self, place: impl Fn(u32, u32) -> Option<String>) -> io::Result<()> {
+        for from in 1..=self.nodes {
+            let line = |to| {
+                let (at, hardware) = (address(to), place(from, to)?);
+                Some(format!(
+                    "neigh replace {at} lladdr {hardware} dev eth0 nud permanent\n"
+                ))
+            };
+            let others = (1..=self.nodes).filter(|to| *to != from);
+            let lines: String = others.filter_map(line).collect();
+            if !lines.is_empty() {
+                batch(from, &lines)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How nodes are started, each in its namespace.
+    pub fn specs(&self, program: &Path, folder: &Path, flags: &[&str]) -> io::Result<Vec<Spec>> {
+        let [client, peer, admin] = PORTS;
+        let places: Vec<Places> = (1..=self.nodes)
+            .map(|node| Places {
+                client: format!("{}:{client}", address(node)),
+                peer: format!("{}:{peer}", address(node)),
+                admin: format!("{}:{admin}", address(node)),
+            })
+            .collect();
+        Spec::members(program, folder, &places, flags)
+            .zip(1..)
+            .map(|(spec, node)| spec.in_namespace(node, folder))
+            .collect()
+    }
+}
+
+/// All lines in one process, so that they take effect together.
+fn batch(node: u32, lines: &str) -> io::Result<()> {
+    let mut child = Command::new("ip")
+        .args(["-n", &format!("n{node}"), "-batch", "-"])
+        .stdin(Stdio::piped())
+        .spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(lines.as_bytes())?;
+    }
+    let status = child.wait()?;
+    if status.success() {
+        Ok(())
+    } else {
+        let why = format!("ip -batch in namespace n{node}: {status}");
+        Err(io::Error::other(why))
+    }
+}
+
+fn address(node: u32) -> String {
+    format!("{NET}.{node}")
+}
+
+fn hardware(node: u32) -> String {
+    format!("02:00:00:00:00:{node:02x}")
+}

@@ -1,0 +1,424 @@
+//! The nodes of one cluster in one folder: started, killed, paused, asked; gone when dropped, or when
+//! this process is interrupted ([`crate::interrupt`]).
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    process::{Command, ExitStatus},
+    time::Duration,
+};
+
+use quorate_admin::{client, view::NodeView};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::{
+    interrupt,
+    network::Network,
+    process::{NodeProcess, Spec, cluster},
+    resp::Link,
+    run, wait,
+};
+
+/// A cluster that does not serve by then has failed; the machine may be busy with something else.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than any partition that is made here, and what comes after it: worth a look.
+const SLOW: Duration = Duration::from_secs(4);
+/// One question to an operator's address; a paused node does not answer.
+const QUESTION: Duration = Duration::from_millis(300);
+/// Whether a node is ready takes a read that is tried.
+const READY_QUESTION: Duration = Duration::from_secs(5);
+
+/// Nodes and their folder.
+#[derive(Debug)]
+pub struct Nodes {
+    nodes: Vec<NodeProcess>,
+    /// `None` once it is somebody else's.
+    folder: Option<tempfile::TempDir>,
+}
+
+impl Nodes {
+    /// A new folder whose name begins so, and no node yet.
+    pub fn none(prefix: &str) -> io::Result<Self> {
+        let folder = tempfile::Builder::new().prefix(prefix).tempdir()?;
+        let mut nodes = Self {
+            nodes: Vec::new(),
+            folder: Some(folder),
+        };
+        nodes.register();
+        Ok(nodes)
+    }
+
+    /// Nodes on loopback that listen.
+    pub fn on_loopback(
+        program: &Path,
+        prefix: &str,
+        count: u32,
+        flags: &[&str],
+    ) -> io::Result<Self> {
+        let mut nodes = Self::none(prefix)?;
+        nodes.start(cluster(program, nodes.folder(), count, flags)?)?;
+        Ok(nodes)
+    }
+
+    /// Nodes that listen in a network whose links can be cut.
+    pub fn in_network(
+        program: &Path,
+        prefix: &str,
+        network: &Network,
+        flags: &[&str],
+    ) -> io::Result<Self> {
+        let mut nodes = Self::none(prefix)?;
+        nodes.start(network.specs(program, nodes.folder(), flags)?)?;
+        Ok(nodes)
+    }
+
+    /// Starts more nodes; all listen when this returns.
+    pub fn start(&mut self, specs: Vec<Spec>) -> io::Result<()> {
+        let first = self.nodes.len();
+        for spec in specs {
+            // No node starts while an interrupt removes its folder.
+            let leftovers = interrupt::hold();
+            self.nodes.push(NodeProcess::spawn(spec)?);
+            drop(leftovers);
+            self.register();
+        }
+        self.nodes[first..]
+            .iter_mut()
+            .try_for_each(NodeProcess::wait_ready)
+    }
+
+    /// What an interrupt has to end and to remove.
+    fn register(&mut self) {
+        let running = self.nodes.iter_mut().filter_map(|node| {
+            let ended = node.child.try_wait().is_ok_and(|status| status.is_some());
+            (!ended).then(|| node.id())
+        });
+        let running = running.collect();
+        if let Some(folder) = &self.folder {
+            interrupt::register(running, folder.path());
+        }
+    }
+
+    /// Every node, in the order of ids.
+    pub fn all(&self) -> &[NodeProcess] {
+        &self.nodes
+    }
+
+    /// The same, to be changed.
+    pub fn all_mut(&mut self) -> &mut [NodeProcess] {
+        &mut self.nodes
+    }
+
+    /// One of them.
+    pub fn node(&mut self, id: u32) -> io::Result<&mut NodeProcess> {
+        let node = self.nodes.get_mut(place(id));
+        node.ok_or_else(|| io::Error::other(format!("there is no node {id}")))
+    }
+
+    /// Ids of all nodes.
+    pub fn ids(&self) -> Vec<u32> {
+        (1..).zip(&self.nodes).map(|(id, _)| id).collect()
+    }
+
+    /// Their processes, in the order of ids.
+    pub fn processes(&self) -> Vec<u32> {
+        self.nodes.iter().map(NodeProcess::id).collect()
+    }
+
+    /// What a node logged so far.
+    pub fn log(&self, id: u32) -> String {
+        let node = self.nodes.get(place(id));
+        let read = node.map(|node| fs::read_to_string(&node.spec.stderr));
+        read.and_then(Result::ok).unwrap_or_default()
+    }
+
+    /// Where operators ask, per node.
+    pub fn admin_addresses(&self) -> Vec<String> {
+        let admin = |node: &NodeProcess| node.ready.admin.clone();
+        self.nodes.iter().map(admin).collect()
+    }
+
+    /// Where clients connect, per node.
+    pub fn client_addresses(&self) -> Vec<String> {
+        let client = |node: &NodeProcess| node.ready.client.clone();
+        self.nodes.iter().map(client).collect()
+    }
+
+    /// The same for programs that want ports of loopback.
+    pub fn client_ports(&self) -> Vec<u16> {
+        let port = |node: &NodeProcess| node.ready.client.rsplit_once(':')?.1.parse().ok();
+        self.nodes.iter().filter_map(port).collect()
+    }
+
+    /// SIGKILL to all of these before any is waited for.
+    pub fn kill(&mut self, ids: &[u32]) -> io::Result<()> {
+        for id in ids {
+            self.node(*id)?.signal(Signal::KILL)?;
+        }
+        for id in ids {
+            self.node(*id)?.child.wait()?;
+        }
+        self.register();
+        Ok(())
+    }
+
+    /// Starts them again as they were; they listen when this returns.
+    pub fn restart(&mut self, ids: &[u32]) -> io::Result<()> {
+        for id in ids {
+            let leftovers = interrupt::hold();
+            let node = self.node(*id)?;
+            *node = NodeProcess::spawn(node.spec.clone())?;
+            drop(leftovers);
+            self.register();
+        }
+        for id in ids {
+            self.node(*id)?.wait_ready()?;
+        }
+        Ok(())
+    }
+
+    /// Ends all nodes at once; none is left to restart. The folder stays.
+    pub fn end(&mut self) {
+        self.nodes.clear();
+        self.register();
+    }
+
+    /// Stops one for a while.
+    pub fn pause(&mut self, id: u32) -> io::Result<()> {
+        self.node(id)?.signal(Signal::STOP)
+    }
+
+    /// The end of a pause.
+    pub fn resume(&mut self, id: u32) -> io::Result<()> {
+        self.node(id)?.signal(Signal::CONT)
+    }
+
+    /// SIGTERM to all of these; each must end with 0.
+    pub fn terminate(&mut self, ids: &[u32]) -> io::Result<()> {
+        for id in ids {
+            self.node(*id)?.signal(Signal::TERM)?;
+        }
+        for id in ids {
+            let node = self.node(*id)?;
+            let status = node.wait_end()?;
+            if !status.success() {
+                let said = node.last_words();
+                let why = format!("node {id} stopped with {status}: {said}");
+                return Err(io::Error::other(why));
+            }
+        }
+        self.register();
+        Ok(())
+    }
+
+    /// Nobody ended unasked.
+    pub fn check_alive(&mut self) -> io::Result<()> {
+        for (id, node) in (1..).zip(&mut self.nodes) {
+            if let Some(status) = node.child.try_wait()? {
+                let said = node.last_words();
+                let why = format!("node {id} ended with {status}: {said}");
+                return Err(io::Error::other(why));
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until each node says that it is ready, whatever its service is.
+    pub fn wait_until_all_ready(&self) -> io::Result<()> {
+        for (id, address) in (1..).zip(self.admin_addresses()) {
+            wait::at_most(PATIENCE, &format!("node {id} to be ready"), || {
+                answer(&address, "/ready", READY_QUESTION)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Waits until each node answers a linearizable read of its key-value service.
+    pub fn wait_until_all_serve(&mut self) -> io::Result<()> {
+        for (id, address) in (1..).zip(self.client_addresses()) {
+            let what = format!("node {id} to serve");
+            let serves = || serves(&address).then_some(());
+            if wait::at_most(SLOW, &what, serves).is_err() {
+                let views = self.views();
+                crate::progress(&format!(
+                    "  node {id} does not serve after {} s:\n{views}",
+                    SLOW.as_secs()
+                ));
+                wait::at_most(PATIENCE, &what, serves).map_err(|error| self.explained(&error))?;
+            }
+        }
+        self.check_alive()
+    }
+
+    /// Waits until all nodes have the same contents at the same position, which it returns.
+    pub fn wait_until_equal(&self) -> io::Result<String> {
+        let addresses = self.client_addresses();
+        let equal = || {
+            let digests: Option<Vec<String>> = addresses.iter().map(|at| digest(at)).collect();
+            let mut digests = digests?;
+            digests.dedup();
+            (digests.len() == 1).then(|| digests.remove(0))
+        };
+        wait::at_most(PATIENCE, "equal contents on all nodes", equal)
+            .map_err(|error| self.explained(&error))
+    }
+
+    /// What a node says of itself, if it answers.
+    pub fn view(&self, id: u32) -> Option<NodeView> {
+        let node = self.nodes.get(place(id))?;
+        view(&node.ready.admin)
+    }
+
+    /// What a node says of its tuner; null if it does not answer.
+    pub fn tuning(&self, id: u32) -> Value {
+        let answer = || {
+            let node = self.nodes.get(place(id))?;
+            let text = answer(&node.ready.admin, "/tuning", QUESTION)?;
+            serde_json::from_str(&text).ok()
+        };
+        answer().unwrap_or(Value::Null)
+    }
+
+    /// Waits until most of the nodes name one leader, and says which.
+    pub fn leader(&self) -> io::Result<u32> {
+        wait::at_most(PATIENCE, "a leader", || {
+            let views = self.admin_addresses().into_iter();
+            let named: Vec<u32> = views.filter_map(|at| view(&at)?.leader).collect();
+            let most = named
+                .iter()
+                .max_by_key(|one| named.iter().filter(|other| other == one).count())?;
+            let agreed = named.iter().filter(|one| *one == most).count() * 2 > self.nodes.len();
+            agreed.then_some(*most)
+        })
+    }
+
+    /// Waits until all nodes name one leader, and says which.
+    pub fn agreed_leader(&self) -> io::Result<u32> {
+        let admins = self.admin_addresses();
+        wait::at_most(PATIENCE, "a leader that all nodes know", || {
+            let mut named = admins.iter().map(|at| view(at)?.leader);
+            let first = named.next()??;
+            named.all(|other| other == Some(first)).then_some(first)
+        })
+    }
+
+    /// A counter of a node's metrics; 0 if it is not there.
+    pub fn metric(&self, id: u32, name: &str) -> io::Result<u64> {
+        let address = self.admin_addresses().into_iter().nth(place(id));
+        let address = address.unwrap_or_default();
+        let text = wait::at_most(PATIENCE, "metrics", || metrics(&address))?;
+        let value = text.lines().find_map(|line| line.strip_prefix(name));
+        Ok(value.and_then(|rest| rest.trim().parse().ok()).unwrap_or(0))
+    }
+
+    /// `quorate log verify` of every folder with this program; the nodes have stopped.
+    pub fn verify_logs(&self, program: &Path) -> io::Result<()> {
+        for node in &self.nodes {
+            let mut command = Command::new(program);
+            run::read(command.args(["log", "verify"]).arg(&node.spec.data))?;
+        }
+        Ok(())
+    }
+
+    fn explained(&self, error: &io::Error) -> io::Error {
+        io::Error::new(error.kind(), format!("{error}\n{}", self.views()))
+    }
+
+    /// What the nodes say about themselves, for a message.
+    fn views(&self) -> String {
+        let say = |at: &String| answer(at, "/status", QUESTION);
+        let views = self.admin_addresses();
+        let views = views
+            .iter()
+            .map(|at| say(at).unwrap_or_else(|| "no answer".to_owned()));
+        views.collect::<Vec<_>>().join("\n")
+    }
+
+    /// Where their data are; it goes with them.
+    pub fn folder(&self) -> &Path {
+        self.folder
+            .as_ref()
+            .map_or(Path::new("."), tempfile::TempDir::path)
+    }
+
+    /// From here on the nodes and the folder, which is returned, stay when this process ends.
+    pub fn keep(&mut self) -> Option<PathBuf> {
+        self.nodes.iter_mut().for_each(NodeProcess::keep);
+        let folder = self.folder.take()?;
+        interrupt::forget(folder.path());
+        Some(folder.keep())
+    }
+
+    /// Ends the nodes; their logs and data go where somebody can look at them, and stay where they
+    /// are if that is another file system. Says where that is.
+    pub fn keep_for_inspection(mut self, place: &Path) -> PathBuf {
+        self.end();
+        let Some(folder) = self.folder.take() else {
+            return place.to_owned();
+        };
+        interrupt::forget(folder.path());
+        let from = folder.keep();
+        match fs::rename(&from, place) {
+            Ok(()) => place.to_owned(),
+            Err(_) => from,
+        }
+    }
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        self.nodes.clear();
+        // The folder follows, and then nothing is left to clean up.
+        if let Some(folder) = self.folder.take() {
+            let path = folder.path().to_owned();
+            drop(folder);
+            interrupt::forget(&path);
+        }
+    }
+}
+
+impl NodeProcess {
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        Ok(kill_process(Pid::from_child(&self.child), signal)?)
+    }
+
+    /// Waits until it ended by itself.
+    pub fn wait_end(&mut self) -> io::Result<ExitStatus> {
+        let what = format!("node {} to stop", self.ready.node);
+        wait::at_most(PATIENCE, &what, || self.child.try_wait().transpose())?
+    }
+}
+
+fn place(id: u32) -> usize {
+    usize::try_from(id).map_or(usize::MAX, |id| id.wrapping_sub(1))
+}
+
+/// A linearizable read is answered.
+fn serves(address: &str) -> bool {
+    let ask = || Link::connect(address)?.ask(&["EXISTS", "x"]);
+    ask().is_ok_and(|reply| reply.number().is_some())
+}
+
+/// Position and fingerprint of a node's own contents.
+fn digest(address: &str) -> Option<String> {
+    let mut link = Link::connect(address).ok()?;
+    link.ask(&["READONLY"]).ok()?;
+    link.ask(&["QUORATE", "DIGEST"]).ok()?.text()
+}
+
+/// The body of an answer with 200.
+pub fn answer(address: &str, path: &str, wait: Duration) -> Option<String> {
+    let response = client::get(address, path, wait).ok()?;
+    (response.status == 200).then_some(response.body)
+}
+
+/// What a node counts, in the text format of Prometheus.
+pub fn metrics(address: &str) -> Option<String> {
+    answer(address, "/metrics", QUESTION)
+}
+
+fn view(address: &str) -> Option<NodeView> {
+    serde_json::from_str(&answer(address, "/status", QUESTION)?).ok()
+}

@@ -1,0 +1,28 @@
+//! Other programs, run to their end.
+
+use std::{
+    env, io,
+    process::{Command, Stdio},
+};
+
+/// What a program prints; an error has its line, its status and all that it said.
+pub fn read(command: &mut Command) -> io::Result<String> {
+    let line = format!("{command:?}");
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| io::Error::new(error.kind(), format!("{line}: {error}")))?;
+    let out = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        return Ok(out);
+    }
+    let error = String::from_utf8_lossy(&output.stderr);
+    let why = format!("{line}: {}\n{out}{error}", output.status);
+    Err(io::Error::other(why))
+}
+
+/// Whether there is a program of this name.
+pub fn has(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}

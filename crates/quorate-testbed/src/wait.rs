@@ -1,0 +1,46 @@
+//! Waiting for a condition, instead of for a time.
+
+use std::{
+    io, thread,
+    time::{Duration, Instant},
+};
+
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Looks until the condition is met; says what was waited for if it does not come in time
+/// ([`io::ErrorKind::TimedOut`]).
+pub fn at_most<T>(
+    patience: Duration,
+    what: &str,
+    mut condition: impl FnMut() -> Option<T>,
+) -> io::Result<T> {
+    let until = Instant::now() + patience;
+    loop {
+        if let Some(met) = condition() {
+            return Ok(met);
+        }
+        if Instant::now() >= until {
+            let what = format!("waited {} s for {what}", patience.as_secs());
+            return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_come_is_named() {
+        let mut looks = 0;
+        let met = at_most(Duration::from_secs(60), "three", || {
+            looks += 1;
+            (looks == 3).then_some(looks)
+        });
+        assert_eq!(met.unwrap(), 3);
+        let error = at_most::<()>(Duration::ZERO, "nothing", || None).unwrap_err();
+        assert_eq!(error.to_string(), "waited 0 s for nothing");
+    }
+}

@@ -1,6 +1,0 @@
-//! What threads share, in one place: the models of races (`asks_races`) put other kinds of the same
-//! things here, and then try every order in which the threads can run.
-
-pub(crate) use std::sync::{Arc, mpsc};
-
-pub(crate) use quorate_net::Wake;
