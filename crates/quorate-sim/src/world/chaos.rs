@@ -5,14 +5,46 @@ use quorate_disk::{Family, Source as _};
 
 use super::{Event, World, name};
 use crate::{
-    faults::Fault,
+    dice::Dice,
+    faults::{Fault, Losses, Settings},
     node::{Arrival, StoreDisk},
 };
+
+/// What may go wrong.
+pub(super) struct Chaos {
+    /// Whether anything still does.
+    goes_on: bool,
+    /// Nodes that may forget their votes in this run.
+    may_forget: Vec<bool>,
+    /// For the disks of services alone.
+    store_dice: Dice,
+}
+
+impl Chaos {
+    pub(super) fn new(settings: &Settings, dice: &mut Dice) -> Self {
+        let mut may_forget = vec![false; settings.nodes];
+        let beyond = settings.losses == Losses::Beyond;
+        for _ in 0..settings.budget() {
+            may_forget[dice.index(settings.nodes)] = true;
+        }
+        may_forget.iter_mut().for_each(|may| *may |= beyond);
+        Self {
+            goes_on: true,
+            may_forget,
+            store_dice: Dice::new(!settings.seed),
+        }
+    }
+
+    /// Whether this node may forget its votes.
+    pub(super) fn may_forget(&self, node: usize) -> bool {
+        self.may_forget[node]
+    }
+}
 
 impl World {
     /// A fault of this kind happens, and the next one is planned.
     pub(crate) fn strike(&mut self, index: usize) {
-        if !self.chaos {
+        if !self.chaos.goes_on {
             return;
         }
         let (fault, mean_us) = self.settings.faults[index];
@@ -74,7 +106,7 @@ impl World {
 
     /// Whether this node may be stopped without a chance to write down its votes.
     fn may_crash(&self, node: usize) -> bool {
-        self.settings.class == Class::Durable || self.may_forget[node]
+        self.settings.class == Class::Durable || self.chaos.may_forget(node)
     }
 
     fn crash(&mut self, node: usize, down_us: u64) {
@@ -91,7 +123,10 @@ impl World {
     /// A node that is nobody's yet may die in the middle of becoming somebody's: at any change of its disk
     /// up to the one after which it has an identity.
     pub(crate) fn arm_founding(&mut self, node: usize) {
-        if !self.chaos || !self.has(Fault::FoundingKill) || self.nodes[node].identity().is_some() {
+        if !self.chaos.goes_on
+            || !self.has(Fault::FoundingKill)
+            || self.nodes[node].identity().is_some()
+        {
             return;
         }
         // The number of segments, the identity; before them a joiner's nonce. Each is renamed and synced.
@@ -103,13 +138,13 @@ impl World {
 
     /// Whether, and when, the founder dies in the middle of letting a node in.
     pub(crate) fn founder_dies(&mut self) -> Option<u64> {
-        let armed = self.chaos && self.has(Fault::FoundingKill) && self.may_crash(0);
+        let armed = self.chaos.goes_on && self.has(Fault::FoundingKill) && self.may_crash(0);
         (armed && self.dice.chance(1, 4)).then(|| self.dice.below(3))
     }
 
     /// Whether, and when, a node dies in the middle of marking a clean stop.
     pub(crate) fn mark_dies(&mut self, node: usize) -> Option<u64> {
-        let armed = self.chaos && self.has(Fault::IdentityKill) && self.may_crash(node);
+        let armed = self.chaos.goes_on && self.has(Fault::IdentityKill) && self.may_crash(node);
         (armed && self.dice.chance(1, 2)).then(|| self.dice.below(3))
     }
 
@@ -127,7 +162,7 @@ impl World {
     /// identity and the first that it writes to its log as another member.
     fn kill_with_incarnation(&mut self, node: usize) {
         let durable = self.settings.class == Class::Durable;
-        let spared = !self.may_forget[node] || durable && self.settings.budget() == 0;
+        let spared = !self.chaos.may_forget(node) || durable && self.settings.budget() == 0;
         if spared || self.nodes[node].running.is_none() {
             return;
         }
@@ -307,7 +342,7 @@ impl World {
     /// the damage is done to an old block of a node that may forget, and found at its next start.
     fn rot(&mut self, node: usize) {
         let blocks = self.nodes[node].disk.written_blocks();
-        if !self.may_forget[node] || self.settings.budget() == 0 || blocks.len() < 20 {
+        if !self.chaos.may_forget(node) || self.settings.budget() == 0 || blocks.len() < 20 {
             return;
         }
         let at = blocks[self.dice.index(blocks.len() - 12)];
@@ -320,7 +355,7 @@ impl World {
 
     /// A node that may forget finds its log without its end, or without anything.
     fn lose_log(&mut self, node: usize) {
-        let spared = !self.may_forget[node] || self.settings.budget() == 0;
+        let spared = !self.chaos.may_forget(node) || self.settings.budget() == 0;
         if spared || self.nodes[node].running.is_none() {
             return;
         }
@@ -343,17 +378,17 @@ impl World {
     /// The next failure of the disk of a service, if there are any in this run.
     pub(crate) fn plan_store_fault(&mut self) {
         if let Some(mean_us) = self.settings.store_faults_us {
-            let wait = self.store_dice.interval(mean_us);
+            let wait = self.chaos.store_dice.interval(mean_us);
             self.after(wait, Event::StoreFault);
         }
     }
 
     pub(crate) fn store_fault(&mut self) {
-        if !self.chaos {
+        if !self.chaos.goes_on {
             return;
         }
         self.plan_store_fault();
-        let dice = &mut self.store_dice;
+        let dice = &mut self.chaos.store_dice;
         let node = dice.index(self.nodes.len());
         let kind = dice.below(3);
         let disk = StoreDisk {
@@ -390,7 +425,7 @@ impl World {
     /// Nothing goes wrong any more, and everything that did is over.
     pub(crate) fn heal(&mut self) {
         self.line("world", "heals", format_args!(""));
-        self.chaos = false;
+        self.chaos.goes_on = false;
         self.network.calm();
         let over = |event: &Event| {
             matches!(
@@ -401,7 +436,7 @@ impl World {
                     | Event::Start(_)
             )
         };
-        self.events.retain(|_, event| !over(event));
+        self.schedule.cancel(over);
         for node in 0..self.nodes.len() {
             let process = &mut self.nodes[node];
             process.disk_factor = 1;

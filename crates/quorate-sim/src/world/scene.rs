@@ -1,7 +1,6 @@
 //! What directed scenarios are made of: a calm cluster, and one thing done to it after the other.
 
 use quorate_core::{effect::Role, record::Class};
-use quorate_replica::front::ConnectionId;
 
 use super::{Event, World, name};
 use crate::{
@@ -67,8 +66,7 @@ impl World {
 
     /// A client connects to a node, anew.
     pub fn connect_client(&mut self, client: usize, node: usize) {
-        self.last_connection += 1;
-        let connection = ConnectionId(self.last_connection);
+        let connection = self.wires.open();
         self.clients[client].connection = Some((connection, node));
         let life = self.nodes[node].life;
         self.arrive(node, life, Arrival::Opened(connection));

@@ -2,7 +2,7 @@
 
 use std::mem::take;
 
-use quorate_core::{effect::Role, node_id::NodeId, time::Time};
+use quorate_core::{effect::Role, node_id::NodeId, record::Class, time::Time};
 use quorate_node::host::{
     ClientSide as _, Host as _, Now, OperatorSide as _, Order, PeerSide as _, PeerUp,
 };
@@ -19,7 +19,7 @@ use crate::{
     check::{Verdict, bounds},
     dice::mix,
     network::{Carrier, Link, Network},
-    node::{Arrival, Node, Running, id, limits},
+    node::{Arrival, Node, Running, Told, id, limits},
     trace::Trace,
     workload::Client,
 };
@@ -150,7 +150,7 @@ impl World {
             running.host.replica().stopped_cleanly() && running.host.finish().is_ok()
         });
         process.kill(&mut self.dice);
-        self.released[node] = crate::disk::Released::new(self.released[node].next());
+        self.watch.ended(node);
         self.counts.stops += 1;
         self.line(
             &name(node),
@@ -187,7 +187,8 @@ impl World {
                 let detail = format!("node {} wrote what is no frame", link.from + 1);
                 return Err(crate::check::Violation::new("frames", detail));
             };
-            self.check_sent(link.from, from, &frame)?;
+            let life = self.nodes[link.from].life;
+            self.watch.sent(link.from, life, from, &frame)?;
             if self.trace.frames {
                 let text = crate::words::frame(&frame);
                 self.line(
@@ -303,6 +304,44 @@ impl World {
         for (what, detail) in lines {
             self.line(&name(node), what, format_args!("{detail}"));
         }
+    }
+
+    // --- What the checkers hear from turns.
+
+    pub(crate) fn check_told(&mut self, node: usize) -> Verdict {
+        let Some(running) = &self.nodes[node].running else {
+            return Ok(());
+        };
+        let durable = self.settings.class == Class::Durable;
+        let told = take(&mut *running.told.borrow_mut());
+        for told in told {
+            match told {
+                Told::Executed(id, command, reply) => {
+                    if self.trace.frames {
+                        let (slot, index) = (id.slot, id.index);
+                        self.line(
+                            &name(node),
+                            "applies",
+                            format_args!("slot {slot}, command {index}"),
+                        );
+                    }
+                    self.watch.executed(node, id, command, reply)?;
+                }
+                Told::Applied(to, digest) => self.watch.applied(node, to, digest, durable)?,
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check_status(&mut self, node: usize, life: u64) -> Verdict {
+        let Some(running) = &self.nodes[node].running else {
+            return Ok(());
+        };
+        let (era, decided_to) = (
+            running.replica().node().era(),
+            running.replica().node().decided_to(),
+        );
+        self.watch.status(node, life, era, decided_to)
     }
 
     fn check_bounds(&self, node: usize) -> Verdict {
