@@ -2,7 +2,9 @@
 
 use std::{error::Error, fmt};
 
-use quorate_disk::{DiskError, Lack, Place};
+use quorate_disk::{DiskError, Lack};
+
+use crate::place::Place;
 
 /// Why the log cannot do what was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -34,7 +34,7 @@ pub struct Site {
     decided: Vec<(SlotRange, Value)>,
     decided_to: Slot,
     /// Bytes looked for.
-    pub fetches: Vec<(Value, Slot)>,
+    pub fetches: Vec<(Value, SlotRange)>,
     /// Decided values that a peer asked for.
     pub serves: Vec<(NodeId, SlotRange)>,
     /// Whether its log has failed.
@@ -154,6 +154,14 @@ impl Site {
         !value.has_bytes()
             || (range.from.0..range.to.0)
                 .all(|slot| self.held.contains(&Self::key(value, Slot(slot))))
+    }
+
+    /// The first part of these slots of whose value this process has the bytes.
+    pub fn held_of(&self, value: &Value, range: SlotRange) -> SlotRange {
+        let slots = (range.from.0..range.to.0).map(Slot);
+        let missing = |slot: &Slot| !self.holds(value, SlotRange::one(*slot));
+        let to = slots.into_iter().find(missing).unwrap_or(range.to);
+        SlotRange::new(range.from, to)
     }
 
     pub(crate) fn hold(&mut self, value: &Value, range: SlotRange) {

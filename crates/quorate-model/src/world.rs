@@ -310,7 +310,7 @@ impl World {
         if self.sites[at].fetches.is_empty() || self.sites[at].node.is_none() {
             return Ok(());
         }
-        let (value, slot) = self.sites[at].fetches.remove(0);
+        let (value, range) = self.sites[at].fetches.remove(0);
         if !found {
             return Ok(());
         }
@@ -322,19 +322,16 @@ impl World {
             .flat_map(|site| site.bytes_of(value))
             .collect();
         self.sites[at].take_bytes(news);
-        // Of content, the node is told once it has all that it may still be asked to vote for.
-        let site = &self.sites[at];
-        let promised = site.node.as_ref().map(|node| node.acceptor().promised());
-        let mut wanted: Vec<SlotRange> = self
-            .observer
-            .ranges_of(&value, promised.unwrap_or_default());
-        wanted.push(SlotRange::one(slot));
-        if wanted.iter().all(|range| site.holds(&value, *range)) {
-            return self.step(at, Input::Held(value));
+        // Of content, the node is told what part of it is here.
+        let held = self.sites[at].held_of(&value, range);
+        if held.to < range.to {
+            // Nobody has the rest at the moment.
+            self.sites[at].fetches.push((value, range));
         }
-        // Nobody has them at the moment.
-        self.sites[at].fetches.push((value, slot));
-        Ok(())
+        if held.is_empty() {
+            return Ok(());
+        }
+        self.step(at, Input::Held { value, range: held })
     }
 
     fn serve(&mut self, at: usize) -> Result<(), Violation> {

@@ -12,7 +12,7 @@ use quorate_core::{
     node_id::{Incarnation, Member, NodeId},
     record::Class,
 };
-use quorate_disk::{Segment, SmallFiles, made, sealed};
+use quorate_disk::{Family, FileId, SmallFiles, made, sealed};
 
 pub use self::error::IdentityError;
 use self::text::{check, decode, encode};
@@ -99,7 +99,9 @@ impl<H: Home> Identity<H> {
             return Err(IdentityError::Exists { folder });
         }
         // Whoever finds the identity knows by this that a log without segments is a new one.
-        made::write(&mut home, Segment(0))?;
+        for family in Family::all() {
+            made::write(&mut home, FileId::new(family, 0))?;
+        }
         let mut identity = Self {
             home,
             state: State {

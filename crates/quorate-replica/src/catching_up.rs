@@ -20,7 +20,7 @@ use quorate_wire::{Frame, Lane};
 use crate::{
     applying::history::History,
     catching_up::{repair::Repair, serving::Serving},
-    contents::{Bytes, Contents, payloads::Payload},
+    contents::{Bytes, Contents},
     counters::Counters,
     limits::Limits,
     outbox::{Outbox, RETRY_MS},
@@ -116,8 +116,7 @@ impl CatchingUp {
             self.unread_votes.push_front(wanted);
         }
         for (range, value, bytes) in values {
-            contents.insert(&value, Payload::new(bytes));
-            contents.pin(range.from, &value);
+            contents.restore(&value, range, bytes);
         }
     }
 
@@ -207,9 +206,10 @@ impl CatchingUp {
         contents: &Contents,
         out: &mut Outbox<'_>,
     ) {
-        let bytes = match contents.bytes(&value) {
+        let bytes = match contents.bytes(&value, SlotRange::one(slot)) {
             Bytes::None => None,
             Bytes::Here(payload) => Some(&payload[..]),
+            Bytes::Missing if !Contents::serves(&value) => None,
             Bytes::Missing => {
                 if !self
                     .serving
@@ -280,12 +280,13 @@ impl CatchingUp {
         let Some((range, value)) = history.find(slot) else {
             return Served::NotHere;
         };
-        let bytes = match contents.bytes(&value) {
+        let range = SlotRange::new(slot, range.to);
+        let bytes = match contents.bytes(&value, range) {
             Bytes::None => None,
             Bytes::Here(payload) => Some(&payload[..]),
             Bytes::Missing => return Served::NotHere,
         };
-        self.teach(to, SlotRange::new(slot, range.to), value, bytes, out)
+        self.teach(to, range, value, bytes, out)
     }
 
     /// Sends one decided value, as far as the peer is to be sent it.

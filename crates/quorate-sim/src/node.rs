@@ -370,13 +370,18 @@ impl Node {
         self.clock.restart(world);
         self.disk = self.disk.attach();
         self.disk.set_out_of_descriptors(false);
-        if let Some(steps) = self.dies_after.take() {
+        let dies_after = self.dies_after.take();
+        if let Some(steps) = dies_after {
             self.disk.die_after(steps);
         }
         self.planned.clear();
         self.paused = false;
         let outcome = self.start_as(settings, dice, ask);
         if self.disk.is_alive() {
+            if matches!(outcome, Ok(Start::Waits(_))) {
+                // All of it is done again.
+                self.dies_after = dies_after;
+            }
             return outcome;
         }
         // Whatever it would have said, nobody hears of it.

@@ -53,10 +53,10 @@ impl World {
                 self.observer.decided(range, value)?;
                 self.observer.judge(Property::Bytes, verdict)
             }
-            Effect::Fetch { value, slot, .. } => {
+            Effect::Fetch { value, range, .. } => {
                 let site = &mut self.sites[at];
-                if !site.fetches.contains(&(value, slot)) {
-                    site.fetches.push((value, slot));
+                if !site.fetches.contains(&(value, range)) {
+                    site.fetches.push((value, range));
                 }
                 Ok(())
             }

@@ -16,7 +16,7 @@ use quorate_wire::Frame;
 use super::{Replica, egress::origin_of};
 use crate::{
     applying::{digest::Claim, sessions::Turn},
-    contents::{Contents, payloads::Payload},
+    contents::{Contents, Mismatched, payloads::Payload},
     outbox::Outbox,
     plane::Plane,
     proposing::batch::Batch,
@@ -110,7 +110,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return None;
         }
         // Admission: what would grow a queue without bound is as good as lost, and is repeated.
-        let held = self.contents.holds(&value);
+        let held = self.contents.holds(&value, range);
         let more = bytes.filter(|_| !held).map_or(0, <[u8]>::len);
         if self.is_overloaded() || !self.has_room_for(message, range.from, more) {
             self.counters.frames_overload += 1;
@@ -124,16 +124,16 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return Some(false);
         }
         if let Some(bytes) = bytes
-            && !self.keep(value, bytes)
+            && !self.keep(value, range, bytes)
         {
             return None;
         }
         // [value-3] From here until the slot is applied the bytes stay, whenever the vote comes.
         let near = range.from < self.protocol.node().decided_to().plus(self.window_slots);
         if near && range.from >= self.applying.applied_to() {
-            self.contents.pin(range.from, &value);
+            self.contents.pin(&value, range);
         }
-        Some(self.contents.holds(&value))
+        Some(self.contents.holds(&value, range))
     }
 
     /// Proposals behind a gap wait for what fills it, so they may take only half of the room: they
@@ -155,24 +155,21 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Keeps bytes if they are the value's; wakes up who waits for them.
-    fn keep(&mut self, value: Value, bytes: &[u8]) -> bool {
-        if !self.contents.holds(&value) {
-            if !Contents::matches(&value, bytes) {
-                self.counters.frames_mismatched += 1;
-                return false;
-            }
-            self.contents.insert(&value, Payload::new(bytes.to_vec()));
+    /// Keeps bytes if they are the value's; tells the core if it waits for them.
+    fn keep(&mut self, value: Value, range: SlotRange, bytes: &[u8]) -> bool {
+        let kept = self.contents.keep(&value, range, bytes);
+        match kept {
+            Ok(()) => self.found(value),
+            Err(Mismatched) => self.counters.frames_mismatched += 1,
         }
-        self.found(value);
-        true
+        kept.is_ok()
     }
 
     /// A value's bytes are here: the core may have asked for them.
     pub(super) fn found(&mut self, value: Value) {
-        if self.contents.found(&value) {
+        if let Some(range) = self.contents.found(&value) {
             self.counters.payloads_fetched += 1;
-            self.protocol.later(Input::Held(value));
+            self.protocol.later(Input::Held { value, range });
         }
     }
 
@@ -237,12 +234,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     fn on_fetch_reply(&mut self, now: Time, value: Value, bytes: Option<&[u8]>) {
-        if !self.contents.wants(&value) {
+        let Some(range) = self.contents.wanted(&value) else {
             return;
-        }
+        };
         match bytes {
             Some(bytes) if self.contents.has_room(bytes.len()) => {
-                self.keep(value, bytes);
+                self.keep(value, range, bytes);
             }
             Some(_) => self.counters.frames_overload += 1,
             None => self.contents.not_there(now, &value, self.peers.len()),

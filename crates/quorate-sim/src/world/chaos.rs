@@ -1,7 +1,7 @@
 //! Act one's faults, and the end of all of them.
 
 use quorate_core::{effect::Role, record::Class, time::Time};
-use quorate_disk::Source as _;
+use quorate_disk::{Family, Source as _};
 
 use super::{Event, World, name};
 use crate::{
@@ -360,14 +360,14 @@ impl World {
             return;
         }
         self.kill(node, 100);
-        let segments = self.nodes[node].disk.attach().segments();
+        let segments = self.nodes[node].disk.attach().files(Family::Log);
         let segments = segments.expect("a disk in memory lists its segments");
         let keep = match self.dice.below(2) {
             0 => 0,
             _ => self.dice.index(segments.len().max(1)),
         };
-        for file in segments.iter().skip(keep) {
-            self.nodes[node].disk.remove(file.segment);
+        for info in segments.iter().skip(keep) {
+            self.nodes[node].disk.remove(info.file);
         }
         let what = format_args!("is gone from segment {} on", keep + 1);
         self.line(&name(node), "log", what);

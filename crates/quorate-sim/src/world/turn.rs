@@ -72,6 +72,8 @@ impl World {
         }
         process.turn_at = None;
         let now = process.now(self.now);
+        self.bury(node);
+        let process = &mut self.nodes[node];
         let Some(running) = &mut process.running else {
             return Ok(());
         };

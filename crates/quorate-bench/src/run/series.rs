@@ -2,94 +2,109 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use quorate_bench::{
+use quorate_core::record::Class;
+
+use crate::{
     environment::{Commit, Environment},
     load::Offer,
     report::Document,
     row::{Row, Setting},
+    wan::Profile,
 };
 
 use super::{
-    args::{Durability, FileArgs, KvArgs, KvStore, LoadArgs, LogArgs, TimeArgs, Wan},
+    Time,
     ceilings::Ceilings,
-    finish::finish,
     info::Info,
     measure::{Bench, Service, processes},
-    publish,
     session::{Session, resolve},
-    wan,
 };
-use crate::output::{Exit, Problem};
+use crate::problem::Problem;
 
 /// Commands under way in the series.
 const OUTSTANDING: [u32; 5] = [1, 16, 64, 256, 1024];
 /// Shares of the greatest throughput at which latency is measured.
 pub(super) const SHARES_PERCENT: [u64; 3] = [25, 50, 75];
 
-/// Runs `quorate bench kv`.
-pub(super) fn kv(args: &KvArgs) -> Result<Exit, Problem> {
-    let store = args.store.unwrap_or(KvStore::Memory).name();
-    let given = args.store.map(KvStore::name);
-    let info = info(Service::Kv, &args.load)?;
-    Info::check("store", given, info.store.as_deref())?;
-    let series = Series {
-        service: Service::Kv,
-        info,
-        load: &args.load,
-        time: &args.time,
-        store,
-        store_given: given,
-        reads_percent: args.reads,
-    };
-    series.run(&args.files)
+/// What is asked, of whom.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// Client addresses of a running cluster; without them three nodes are started here.
+    pub connect: Vec<String>,
+    /// Commands per second, whatever becomes of them; without it a closed loop.
+    pub rate: Option<u64>,
+    /// Commands under way at any time; without either a series of both.
+    pub outstanding: Option<u32>,
+    /// Connections; never more than commands under way.
+    pub connections: u32,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// An emulated network between the nodes that are started here.
+    pub wan: Option<Profile>,
+    /// When something counts as done; without it what the cluster says, or durable.
+    pub durability: Option<Class>,
+    /// A flush takes at least this long, under probe and the nodes that are started here.
+    pub disk_flush: Duration,
 }
 
-/// Runs `quorate bench log`.
-pub(super) fn log(args: &LogArgs) -> Result<Exit, Problem> {
-    let store = quorate_bench::log_service::STORE;
-    let series = Series {
-        service: Service::Log,
-        info: info(Service::Log, &args.load)?,
-        load: &args.load,
-        time: &args.time,
-        store,
-        store_given: Some(store),
-        reads_percent: 0,
-    };
-    series.run(&args.files)
-}
-
-/// What the cluster says that runs, if it is one that runs; the class that was asked for is its class.
-fn info(service: Service, load: &LoadArgs) -> Result<Info, Problem> {
-    let info = Info::ask(service, &load.connect)?;
-    let durability = load.durability.map(Durability::name);
-    Info::check("durability", durability, info.durability.as_deref())?;
-    Ok(info)
-}
-
-struct Series<'a> {
+/// One load, or a series that finds the maximum, against one service.
+#[derive(Debug)]
+pub struct Series {
     service: Service,
     /// What a cluster that runs says of itself.
     info: Info,
-    load: &'a LoadArgs,
-    time: &'a TimeArgs,
-    store: &'a str,
-    store_given: Option<&'a str>,
+    load: Load,
+    time: Time,
+    store: &'static str,
+    store_given: Option<&'static str>,
     reads_percent: u32,
 }
 
-impl Series<'_> {
-    fn run(&self, files: &FileArgs) -> Result<Exit, Problem> {
-        let profile = self.load.wan.map(Wan::profile);
-        if profile.is_some()
-            && let Some(why) = wan::enter()?
-        {
-            return publish::skip(&why, files);
-        }
-        publish::check(files)?;
-        let mut session = Session::over(profile)?;
-        let mut document = publish::document();
-        let measured = self.measure(&mut session, &mut document);
+impl Series {
+    /// Of the key-value service. A cluster that runs is asked what it is: no row may call it
+    /// something else.
+    pub fn kv(
+        load: Load,
+        time: Time,
+        store: Option<&'static str>,
+        reads_percent: u32,
+    ) -> Result<Self, Problem> {
+        let info = info(Service::Kv, &load)?;
+        Info::check("store", store, info.store.as_deref())?;
+        Ok(Self {
+            service: Service::Kv,
+            info,
+            load,
+            time,
+            store: store.unwrap_or("memory"),
+            store_given: store,
+            reads_percent,
+        })
+    }
+
+    /// Of replication alone, as [`Self::kv`].
+    pub fn log(load: Load, time: Time) -> Result<Self, Problem> {
+        let store = crate::log_service::STORE;
+        Ok(Self {
+            service: Service::Log,
+            info: info(Service::Log, &load)?,
+            load,
+            time,
+            store,
+            store_given: Some(store),
+            reads_percent: 0,
+        })
+    }
+
+    /// The network that has to be entered before ([`super::network::enter`]).
+    pub const fn network(&self) -> Option<Profile> {
+        self.load.wan
+    }
+
+    /// Measures; rows that were measured before something failed stay in the document.
+    pub fn run(&self, document: &mut Document) -> Result<(), Problem> {
+        let mut session = Session::over(self.load.wan)?;
+        let measured = self.measure(&mut session, document);
         let measured = measured.map_err(|problem| session.with_last_words(problem));
         session.end();
         let has_ceiling = document.rows.iter().any(|row| row.ceiling.is_some());
@@ -97,7 +112,7 @@ impl Series<'_> {
             let note = "the ceiling is one of writes: reads need no flush, and can exceed it";
             document.notes.push(note.to_owned());
         }
-        finish(document, files, measured)
+        measured
     }
 
     fn is_own(&self) -> bool {
@@ -106,7 +121,7 @@ impl Series<'_> {
 
     fn measure(&self, session: &mut Session, document: &mut Document) -> Result<(), Problem> {
         let bench = self.bench(session)?;
-        let mut ceilings = Ceilings::new(session, self.time, document.environment.clone())?;
+        let mut ceilings = Ceilings::new(session, &self.time, document.environment.clone())?;
         let measured = self.rows(&bench, &mut ceilings, document);
         document.rows.extend(ceilings.into_rows());
         if !self.is_own() {
@@ -187,7 +202,7 @@ impl Series<'_> {
         let durable = is_durable(self.durability());
         if let (true, Some(window), Some(durable)) = (here, window, durable) {
             let flush = if self.is_own() {
-                self.load.disk_flush_ms
+                self.load.disk_flush
             } else {
                 Duration::ZERO
             };
@@ -237,13 +252,13 @@ impl Series<'_> {
         let durability = self.load.durability;
         match (durability, self.is_own()) {
             (Some(durability), _) => durability.name(),
-            (None, true) => Durability::Durable.name(),
+            (None, true) => Class::Durable.name(),
             (None, false) => self.info.durability.as_deref().unwrap_or("unknown"),
         }
     }
 
     fn flush_ms(&self) -> f64 {
-        self.load.disk_flush_ms.as_secs_f64() * 1000.0
+        self.load.disk_flush.as_secs_f64() * 1000.0
     }
 
     fn setting(&self, offer: Offer) -> Setting {
@@ -258,7 +273,7 @@ impl Series<'_> {
             system: "quorate".to_owned(),
             durability: self.durability().to_owned(),
             store: store.to_owned(),
-            value_bytes: usize::try_from(self.load.value_size).expect("bounded by its flag"),
+            value_bytes: self.load.value_bytes,
             reads_percent: self.reads_percent,
             connections: match offer {
                 Offer::Open { .. } => self.load.connections,
@@ -267,9 +282,17 @@ impl Series<'_> {
             offer,
             disk_flush_ms: if self.is_own() { self.flush_ms() } else { 0.0 },
             batching: None,
-            wan: self.load.wan.map(|wan| wan.profile().name.to_owned()),
+            wan: self.load.wan.map(|profile| profile.name.to_owned()),
         }
     }
+}
+
+/// What the cluster says that runs, if it is one that runs; the class that was asked for is its class.
+fn info(service: Service, load: &Load) -> Result<Info, Problem> {
+    let info = Info::ask(service, &load.connect)?;
+    let durability = load.durability.map(Class::name);
+    Info::check("durability", durability, info.durability.as_deref())?;
+    Ok(info)
 }
 
 /// What [`greatest`] finds.
@@ -299,8 +322,8 @@ fn are_here(addresses: &[SocketAddr]) -> bool {
 /// Whether that class flushes; `None` if it is unknown.
 fn is_durable(class: &str) -> Option<bool> {
     match class {
-        _ if class == Durability::Durable.name() => Some(true),
-        _ if class == Durability::Volatile.name() => Some(false),
+        _ if class == Class::Durable.name() => Some(true),
+        _ if class == Class::Volatile.name() => Some(false),
         _ => None,
     }
 }
@@ -318,10 +341,26 @@ pub(super) fn share(per_second: f64, percent: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use quorate_bench::row::Repetition;
+    use crate::row::Repetition;
 
     use super::*;
-    use crate::bench::testing::setting;
+
+    /// A row of the log service under this load.
+    fn setting(offer: Offer) -> Setting {
+        Setting {
+            scenario: "log".to_owned(),
+            system: "quorate".to_owned(),
+            durability: "durable".to_owned(),
+            store: "none".to_owned(),
+            value_bytes: 64,
+            reads_percent: 0,
+            connections: 1,
+            offer,
+            disk_flush_ms: 0.0,
+            batching: None,
+            wan: None,
+        }
+    }
 
     fn row(outstanding: u32, completed: u64) -> Row {
         let mut repetition = Repetition::default();

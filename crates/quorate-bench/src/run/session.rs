@@ -10,18 +10,14 @@ use std::{
 };
 
 use quorate_admin::{look::look, view::Answer};
-use quorate_bench::wan::Profile;
 use quorate_testbed::{
-    interrupt,
     nodes::Nodes,
     process::{NodeProcess, cluster},
 };
 
-use super::wan::Network;
-use crate::{
-    output::{Exit, Problem},
-    signals,
-};
+use super::network::Network;
+use crate::problem::{Kind, Problem};
+use crate::wan::Profile;
 
 const NODES: u32 = 3;
 /// A cluster has a leader within this time.
@@ -58,11 +54,10 @@ impl Session {
         Self::over(None)
     }
 
-    /// Nodes with an emulated network between them; [`super::wan::enter`] was called.
+    /// Nodes with an emulated network between them; [`super::network::enter`] was called.
     pub(super) fn over(profile: Option<Profile>) -> Result<Self, Problem> {
         let nodes = Nodes::none("quorate-bench-")
             .map_err(|error| Problem::io("make a temporary folder", &error))?;
-        signals::end_at_first(interrupt::clean_up)?;
         let network = profile.map(|profile| Network::new(profile, NODES));
         Ok(Self {
             nodes,
@@ -163,7 +158,7 @@ impl Cluster {
             }
             if began.elapsed() > PATIENCE {
                 let what = "the nodes found no leader in time";
-                return Err(Problem::new(Exit::Unreachable, "no_leader", what));
+                return Err(Problem::new(Kind::Unreachable, "no_leader", what));
             }
             thread::sleep(PAUSE);
         }
@@ -177,11 +172,11 @@ impl Cluster {
 
 fn not_started(error: &io::Error) -> Problem {
     let what = format_args!("a node did not start: {error}");
-    Problem::new(Exit::Failed, "node_failed", what)
+    Problem::new(Kind::Failed, "node_failed", what)
 }
 
 /// The first address of a name.
-pub(crate) fn resolve(address: &str) -> Result<SocketAddr, Problem> {
+pub fn resolve(address: &str) -> Result<SocketAddr, Problem> {
     let unknown = |why: String| {
         Problem::usage(format_args!("{address}: {why}")).hint("an address is HOST:PORT")
     };

@@ -3,33 +3,31 @@
 //! Each setting is held on the node for a little longer than it is measured, so that the node goes
 //! back to its own choice by itself, whatever becomes of this process.
 
-use std::{
-    io::{self, BufRead as _, IsTerminal as _},
-    net::SocketAddr,
-    time::Duration,
-};
+use std::{io, net::SocketAddr, time::Duration};
 
-use quorate_admin::{
-    client,
-    tuning::{HoldRequest, HoldView, PointView, SettingView, TuningView, thousands},
-    view::{Answer, ClusterView, NodeView},
-};
-use quorate_bench::{
+use crate::{
     generator::Running,
     load::{Offer, Plan},
     protocol::{Protocol, framed::Framed, resp::Resp},
     samples::Samples,
 };
+use quorate_admin::{
+    client,
+    tuning::{HoldRequest, HoldView, PointView, SettingView, TuningView, thousands},
+    view::{Answer, ClusterView, NodeView},
+};
 use serde::Serialize;
 
-use super::{TuneArgs, WAIT, answer};
+use quorate_testbed::progress;
+
+use super::resolve;
 use crate::{
-    bench::resolve,
-    config::Store,
-    output::{Exit, Problem, progress},
-    signals,
+    log_service,
+    problem::{Kind, Problem},
 };
 
+/// A node has this long to answer.
+const WAIT: Duration = Duration::from_secs(5);
 /// What is measured.
 const BATCHES: [usize; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
 const WINDOWS: [usize; 6] = [1, 2, 4, 8, 16, 64];
@@ -48,7 +46,7 @@ const SLACK_MS: u64 = 15_000;
 
 /// What was measured.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct SweepView {
+pub struct SweepView {
     outstanding: u32,
     connections: u32,
     value_bytes: u32,
@@ -78,43 +76,56 @@ struct MeasuredPoint {
     predicted: Option<f64>,
 }
 
+/// The load of a sweep.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Commands under way at any time.
+    pub outstanding: u32,
+    /// Connections that they are spread over.
+    pub connections: u32,
+    /// Bytes of a value.
+    pub value_bytes: u32,
+    /// Milliseconds for each point.
+    pub point_ms: u64,
+}
+
 /// Everything that is needed for it.
-pub(crate) struct Sweep<'a> {
-    args: &'a TuneArgs,
+#[derive(Debug)]
+pub struct Sweep<'a> {
+    load: Load,
     admin: &'a str,
     client: SocketAddr,
-    store: Store,
+    /// Whether the service has keys.
+    has_keys: bool,
 }
 
 impl<'a> Sweep<'a> {
-    pub(crate) fn new(
-        args: &'a TuneArgs,
-        admin: &'a str,
-        view: &NodeView,
-    ) -> Result<Self, Problem> {
+    /// Of the node that says this of itself, and answers at `admin`.
+    pub fn new(load: Load, admin: &'a str, view: &NodeView) -> Result<Self, Problem> {
         let own = view.members.iter().find(|member| member.node == view.node);
         let client = own.and_then(|member| member.client.as_deref());
         let unknown = || {
             let what = format_args!("node {} has no client address", view.node);
-            Problem::new(Exit::Failed, "no_client_address", what)
+            Problem::new(Kind::Failed, "no_client_address", what)
         };
         Ok(Self {
-            args,
+            load,
             admin,
             client: resolve(client.ok_or_else(unknown)?)?,
-            store: Store::named(&view.store).unwrap_or(Store::Lsm),
+            has_keys: view.store != log_service::STORE,
         })
     }
 
+    /// About how many seconds it takes.
+    pub fn seconds(&self) -> u64 {
+        let points = (BATCHES.len() * WINDOWS.len()) as u64;
+        points * (self.load.point_ms + 400) / 1000 + 6
+    }
+
     /// Measures, and lets the node choose for itself again.
-    pub(crate) fn run(&self, cluster: &ClusterView) -> Result<SweepView, Problem> {
-        self.consent(clients(cluster)?)?;
-        let admin = self.admin.to_owned();
-        signals::end_at_first(move || {
-            let _ = set(&admin, None);
-        })?;
+    pub fn run(&self) -> Result<SweepView, Problem> {
         let measured = self.measure();
-        let released = set(self.admin, None);
+        let released = release(self.admin);
         let view = measured?;
         released?;
         Ok(view)
@@ -126,29 +137,29 @@ impl<'a> Sweep<'a> {
             .iter()
             .max_by(|a, b| a.throughput.total_cmp(&b.throughput))
             .map(MeasuredPoint::setting)
-            .ok_or_else(|| Problem::new(Exit::Failed, "no_points", "nothing was measured"))?;
+            .ok_or_else(|| Problem::new(Kind::Failed, "no_points", "nothing was measured"))?;
         progress(&format!(
             "{}, the best, and the node's own choice in turns",
             best.shown()
         ));
-        set(self.admin, None)?;
-        self.load(self.warmup() * SETTLE)?;
+        release(self.admin)?;
+        self.offer(self.warmup() * SETTLE)?;
         // The greatest of many is partly luck: it has to do it again.
         let mut turns = Vec::new();
         for _ in 0..TURNS {
-            set(self.admin, Some((best, self.args.point_ms + SLACK_MS)))?;
-            let fixed = rate(&self.load(self.warmup())?);
-            set(self.admin, None)?;
-            turns.push((fixed, rate(&self.load(self.warmup())?)));
+            set(self.admin, Some((best, self.load.point_ms + SLACK_MS)))?;
+            let fixed = rate(&self.offer(self.warmup())?);
+            release(self.admin)?;
+            turns.push((fixed, rate(&self.offer(self.warmup())?)));
         }
         let errors = errors(&measured);
         Ok(SweepView {
-            outstanding: self.args.outstanding,
-            connections: self.args.connections,
-            value_bytes: self.args.value_size,
+            outstanding: self.load.outstanding,
+            connections: self.load.connections,
+            value_bytes: self.load.value_bytes,
             best,
             best_throughput: median(turns.iter().map(|(fixed, _)| *fixed)),
-            chosen: super::ask(self.admin)?.chosen,
+            chosen: ask(self.admin)?.chosen,
             chosen_throughput: median(turns.iter().map(|(_, own)| *own)),
             chosen_by_best: median(turns.iter().map(|(fixed, own)| own / fixed.max(1.0))),
             model_error_median: errors.get(errors.len() / 2).copied(),
@@ -158,29 +169,7 @@ impl<'a> Sweep<'a> {
     }
 
     fn warmup(&self) -> Duration {
-        WARMUP.min(Duration::from_millis(self.args.point_ms))
-    }
-
-    fn consent(&self, clients: u64) -> Result<(), Problem> {
-        let points = (BATCHES.len() * WINDOWS.len()) as u64;
-        let seconds = points * (self.args.point_ms + 400) / 1000 + 6;
-        let what = format!(
-            "{clients} clients are connected; a sweep loads the cluster for about {seconds} s"
-        );
-        if clients == 0 || self.args.yes {
-            return Ok(());
-        }
-        let refused = || {
-            Problem::new(Exit::Failed, "clients_connected", &what).hint("--yes sweeps all the same")
-        };
-        if !io::stdin().is_terminal() {
-            return Err(refused());
-        }
-        progress(&format!("{what}. Go on? [y/N]"));
-        let mut line = String::new();
-        let read = io::stdin().lock().read_line(&mut line);
-        let yes = read.is_ok() && matches!(line.trim(), "y" | "Y" | "yes");
-        yes.then_some(()).ok_or_else(refused)
+        WARMUP.min(Duration::from_millis(self.load.point_ms))
     }
 
     fn grid(&self) -> Result<Vec<MeasuredPoint>, Problem> {
@@ -198,18 +187,18 @@ impl<'a> Sweep<'a> {
     }
 
     fn point(&self, setting: SettingView) -> Result<MeasuredPoint, Problem> {
-        let held = set(self.admin, Some((setting, self.args.point_ms + SLACK_MS)))?;
+        let held = set(self.admin, Some((setting, self.load.point_ms + SLACK_MS)))?;
         if held.chosen != setting {
             let what = format_args!(
                 "the node holds {} instead of {}",
                 held.chosen.shown(),
                 setting.shown()
             );
-            return Err(Problem::new(Exit::Failed, "not_held", what));
+            return Err(Problem::new(Kind::Failed, "not_held", what));
         }
-        let samples = self.load(self.warmup())?;
+        let samples = self.offer(self.warmup())?;
         // What the model says of this point, with what it has just learned under this load.
-        let predicted = super::ask(self.admin)?.predicted(setting);
+        let predicted = ask(self.admin)?.predicted(setting);
         let point = MeasuredPoint {
             batch_bytes: setting.batch_bytes,
             window: setting.window,
@@ -228,7 +217,7 @@ impl<'a> Sweep<'a> {
     }
 
     /// One closed loop against whatever is in force.
-    fn load(&self, warmup: Duration) -> Result<Samples, Problem> {
+    fn offer(&self, warmup: Duration) -> Result<Samples, Problem> {
         fn run<P: Protocol + Send + 'static>(
             plan: Plan,
             client: SocketAddr,
@@ -239,21 +228,21 @@ impl<'a> Sweep<'a> {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let plan = Plan {
             offer: Offer::Closed {
-                outstanding: self.args.outstanding,
+                outstanding: self.load.outstanding,
             },
-            connections: self.args.connections,
+            connections: self.load.connections,
             warmup: nanos(warmup),
-            measure: self.args.point_ms * 1_000_000,
+            measure: self.load.point_ms * 1_000_000,
             patience: nanos(PATIENCE),
         };
-        let size = self.args.value_size as usize;
-        let samples = match self.store {
-            Store::None => run(plan, self.client, Framed::new(size)),
-            Store::Lsm | Store::Memory => run(plan, self.client, Resp::new(size, KEYS, 0)),
+        let size = self.load.value_bytes as usize;
+        let samples = match self.has_keys {
+            true => run(plan, self.client, Resp::new(size, KEYS, 0)),
+            false => run(plan, self.client, Framed::new(size)),
         };
         let failed = |why: &str| {
             let what = format_args!("the load at {} failed: {why}", self.client);
-            Problem::new(Exit::Failed, "load_failed", what).hint("`quorate status` may say why")
+            Problem::new(Kind::Failed, "load_failed", what).hint("`quorate status` may say why")
         };
         let samples = samples.map_err(|error| failed(&error.to_string()))?;
         match &samples.first_error {
@@ -274,7 +263,7 @@ impl MeasuredPoint {
 
 impl SweepView {
     /// As a grid is shown.
-    pub(crate) fn points(&self) -> Vec<PointView> {
+    pub fn points(&self) -> Vec<PointView> {
         let point = |point: &MeasuredPoint| PointView {
             batch_bytes: point.batch_bytes,
             window: point.window,
@@ -284,7 +273,8 @@ impl SweepView {
         self.measured.iter().map(point).collect()
     }
 
-    pub(crate) fn summary(&self) -> String {
+    /// For people.
+    pub fn summary(&self) -> String {
         let mut text = format!(
             "best: {} with {}/s; the node chose {} by itself, with {}/s: {:.0} % of it\n",
             self.best.shown(),
@@ -325,6 +315,16 @@ fn rate(samples: &Samples) -> f64 {
     samples.per_second()
 }
 
+/// What the node at this address says of its tuner.
+pub fn ask(admin: &str) -> Result<TuningView, Problem> {
+    answer(admin, client::get(admin, "/tuning", WAIT))
+}
+
+/// The node chooses for itself again.
+pub fn release(admin: &str) -> Result<(), Problem> {
+    set(admin, None).map(drop)
+}
+
 /// Holds a setting for so many milliseconds, or ends that.
 fn set(admin: &str, hold: Option<(SettingView, u64)>) -> Result<TuningView, Problem> {
     let hold = hold.map(|(setting, ms)| HoldView {
@@ -336,8 +336,18 @@ fn set(admin: &str, hold: Option<(SettingView, u64)>) -> Result<TuningView, Prob
     answer(admin, client::post(admin, "/tuning", &body, WAIT))
 }
 
+fn answer(
+    admin: &str,
+    response: Result<client::Response, client::Error>,
+) -> Result<TuningView, Problem> {
+    let response = response.map_err(|error| Problem::unreachable(admin, error))?;
+    response.json().map_err(|refusal| {
+        Problem::new(Kind::Unreachable, "tuning_failed", refusal.message).hint(refusal.hint)
+    })
+}
+
 /// Client connections of all nodes that answer.
-fn clients(cluster: &ClusterView) -> Result<u64, Problem> {
+pub fn clients(cluster: &ClusterView) -> Result<u64, Problem> {
     let views = cluster.nodes.iter().filter_map(Answer::view);
     let mut count = 0;
     for view in views {

@@ -8,7 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_bench::{
+use quorate_testbed::progress;
+
+use crate::{
     environment::Environment,
     generator::Running,
     listener::{self, Place},
@@ -20,13 +22,13 @@ use quorate_bench::{
 };
 
 use super::{
-    args::TimeArgs,
+    Time,
+    network::Network,
     readings::{Readings, Spent},
     session::Cluster,
     syscalls,
-    wan::Network,
 };
-use crate::output::{Exit, Problem, progress};
+use crate::problem::{Kind, Problem};
 
 /// How long after the end a reply is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -65,7 +67,7 @@ pub(super) struct Bench {
     pub(super) addresses: Vec<SocketAddr>,
     /// Their processes on this machine, as far as all of them can be told.
     pub(super) connected: Option<Vec<u32>>,
-    pub(super) time: TimeArgs,
+    pub(super) time: Time,
     pub(super) environment: Environment,
     /// Between our nodes, if it is an emulated one.
     pub(super) network: Option<Arc<Network>>,
@@ -308,7 +310,7 @@ fn trouble(samples: &Samples) -> String {
 pub(super) fn unreachable(error: Option<io::Error>) -> Problem {
     let error = error.map_or_else(|| "no reason given".to_owned(), |error| error.to_string());
     let what = format_args!("the load could not be offered: {error}");
-    Problem::new(Exit::Unreachable, "unreachable", what)
+    Problem::new(Kind::Unreachable, "unreachable", what)
         .hint("is it running? --connect takes client addresses")
 }
 

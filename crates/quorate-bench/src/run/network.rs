@@ -6,14 +6,12 @@
 //! and operators, and `wan`, a device of the relay, for its peers.
 
 use std::{
-    env, io,
+    io,
     net::{Ipv4Addr, SocketAddr},
     path::Path,
     process::Stdio,
 };
 
-use clap::ValueEnum;
-use quorate_bench::wan::{Measured, Profile};
 use quorate_relay::{
     device::Device,
     relay::{Node, Relay},
@@ -26,13 +24,15 @@ use quorate_testbed::{
     run::read,
 };
 
-use super::session::Session;
-use crate::output::{Exit, Problem, is_on};
+use super::{grid::ceilings, session::Session};
+use crate::{
+    problem::{Kind, Problem},
+    report::Document,
+    wan::{Measured, Profile},
+};
 
 /// Set in the process that runs in its own namespaces.
 const INSIDE: &str = "QUORATE_BENCH_INSIDE";
-/// Where skipping is a failure.
-const NO_SKIPS: &str = "QUORATE_NO_SKIPS";
 /// Ports of the probe of the links.
 const PROBE_PORT: u16 = 7460;
 /// What TCP does about loss: the one that is in every kernel, and allowed in every namespace.
@@ -47,32 +47,15 @@ pub(super) const FLAGS: [&str; 6] = [
     "60000",
 ];
 
-/// Profiles, as on the command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Wan {
-    /// 10 Mbit/s, 50 ms one way
-    Jpaxos,
-    /// 10 Mbit/s, 25 ms one way
-    Half,
-}
-
-impl Wan {
-    pub(super) const fn profile(self) -> Profile {
-        match self {
-            Self::Jpaxos => Profile::JPAXOS,
-            Self::Half => Profile::HALF,
-        }
-    }
-}
-
-/// In namespaces of our own when this returns `None`; otherwise why there can be none here.
-pub(super) fn enter() -> Result<Option<String>, Problem> {
+/// In namespaces of our own when this returns `None`; otherwise why there can be none here, which is
+/// an error where nothing may be skipped.
+pub fn enter(no_skips: bool) -> Result<Option<String>, Problem> {
     if namespace::is_inside(INSIDE) {
         return Ok(None);
     }
     if let Some(why) = missing() {
-        if env::var(NO_SKIPS).is_ok_and(|value| is_on(&value)) {
-            return Err(Problem::new(Exit::Failed, "not_possible", why));
+        if no_skips {
+            return Err(Problem::new(Kind::Failed, "not_possible", why));
         }
         return Ok(Some(why));
     }
@@ -91,6 +74,21 @@ fn missing() -> Option<String> {
     ))
 }
 
+/// Makes the network, and lets bare programs find out what it carries; [`enter`] was called.
+pub fn run(profile: Profile, document: &mut Document) -> Result<(), Problem> {
+    let session = Session::over(Some(profile))?;
+    if let Some(network) = session.network() {
+        document.ceilings.extend(ceilings(network.measure()?));
+        document.notes.push(network.profile().to_string());
+        let counts = network.counts();
+        document.notes.push(format!(
+            "the relay took {} packets of {} bytes and dropped {}",
+            counts.packets, counts.bytes, counts.dropped
+        ));
+    }
+    Ok(())
+}
+
 /// Namespaces of the nodes 1, 2, 3 …, and the relay between them.
 #[derive(Debug)]
 pub(super) struct Network {
@@ -104,7 +102,7 @@ impl Network {
     pub(super) fn new(profile: Profile, nodes: u32) -> Result<Self, Problem> {
         Self::make(profile, nodes).map_err(|error| {
             let what = format_args!("make an emulated network: {error}");
-            Problem::new(Exit::Failed, "not_possible", what)
+            Problem::new(Kind::Failed, "not_possible", what)
         })
     }
 
@@ -201,7 +199,7 @@ impl Network {
         let said = client.map_err(failed)?.stdout;
         Measured::parse(&String::from_utf8_lossy(&said)).ok_or_else(|| {
             let what = "the links could not be measured";
-            Problem::new(Exit::Failed, "not_possible", what)
+            Problem::new(Kind::Failed, "not_possible", what)
         })
     }
 }

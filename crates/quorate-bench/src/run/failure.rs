@@ -5,7 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_bench::{
+use quorate_core::record::Class;
+use quorate_testbed::progress;
+
+use crate::{
     load::Offer,
     report::Document,
     row::{Repetition, Row, Setting, median, round},
@@ -14,14 +17,14 @@ use quorate_bench::{
 };
 
 use super::{
-    args::{Durability, TimeArgs},
+    Time,
     ceilings::Ceilings,
     measure::{Bench, cut_short, nanos, unreachable},
     paper::Experiment,
     readings::{Readings, Spent},
     session::{Cluster, Place, Session},
 };
-use crate::output::{Exit, Problem, progress};
+use crate::problem::{Kind, Problem};
 
 /// So long after the kill, the rate is neither that before nor that after.
 const SETTLING: Duration = Duration::from_secs(1);
@@ -45,7 +48,7 @@ impl Victim {
 }
 
 /// Whether the time is long enough for the rates before and after.
-pub(super) fn check(time: &TimeArgs) -> Result<(), Problem> {
+pub(super) fn check(time: &Time) -> Result<(), Problem> {
     if time.duration >= DURATION_MIN {
         return Ok(());
     }
@@ -62,7 +65,7 @@ pub(super) fn run(
     session: &mut Session,
     document: &mut Document,
 ) -> Result<(), Problem> {
-    let time = experiment.args.time.usual();
+    let time = experiment.wish.time.usual();
     let mut ceilings = Ceilings::new(session, &time, document.environment.clone())?;
     let measured = rows(experiment, session, &mut ceilings, document);
     document.rows.extend(ceilings.into_rows());
@@ -101,7 +104,7 @@ fn row(
     value_bytes: usize,
     victim: Victim,
 ) -> Result<(), Problem> {
-    let time = experiment.args.time.usual();
+    let time = experiment.wish.time.usual();
     let name = format!("{}: {} killed", experiment.scenario.name, victim.name());
     let clients = experiment.run.clients.iter().copied().max().unwrap_or(1);
     let offer = Offer::Closed {
@@ -133,8 +136,8 @@ fn row(
     };
     let gaps: Vec<f64> = stories.iter().map(|story| story.gap_ms).collect();
     row.set_event(moments.kill.as_secs_f64(), &gaps);
-    let durable = experiment.run.durability == Durability::Durable.name();
-    let flush = experiment.args.disk_flush_ms;
+    let durable = experiment.run.durability == Class::Durable.name();
+    let flush = experiment.wish.disk_flush;
     if let Some(per_second) = ceilings.of(value_bytes, clients, durable, flush)? {
         row.set_ceiling(per_second);
     }
@@ -157,7 +160,7 @@ fn repetition(
     let followers: Vec<&Place> = members().filter(|place| place.node != leader).collect();
     let [survivor, other] = followers[..] else {
         let what = "three nodes were started, and there are others";
-        return Err(Problem::new(Exit::Failed, "node_failed", what));
+        return Err(Problem::new(Kind::Failed, "node_failed", what));
     };
     // Clients are connected to a follower that lives, with both victims.
     let killed = match victim {
@@ -206,7 +209,7 @@ struct Moments {
 }
 
 impl Moments {
-    fn of(time: &TimeArgs) -> Self {
+    fn of(time: &Time) -> Self {
         Self {
             begin: time.warmup,
             kill: time.warmup + time.duration / 2,
@@ -293,7 +296,7 @@ fn told(stories: &[Story]) -> String {
 mod tests {
     use super::*;
 
-    const TIME: TimeArgs = TimeArgs {
+    const TIME: Time = Time {
         duration: Duration::from_secs(4),
         warmup: Duration::from_millis(50),
         repeat: 1,
@@ -353,7 +356,7 @@ mod tests {
     #[test]
     fn a_time_without_a_tail_is_refused() {
         assert!(check(&TIME).is_ok());
-        let short = TimeArgs {
+        let short = Time {
             duration: Duration::from_secs(2),
             ..TIME
         };

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use quorate_bench::{
+use quorate_testbed::progress;
+
+use crate::{
     fit::{Parameters, Point as Seen, Predicted, errors},
     load::Offer,
     papers::{Kind, Point},
@@ -13,11 +15,11 @@ use quorate_bench::{
 };
 
 use super::{
-    args::{PaperTime, TimeArgs},
-    paper::Experiment,
+    Time,
+    paper::{Experiment, PaperTime},
     session::Session,
 };
-use crate::output::{Exit, Problem, progress};
+use crate::problem::{Kind as Why, Problem};
 
 /// Batches in flight at most, whatever a model says: a node takes no more.
 const WINDOW_MAX: u32 = 64;
@@ -54,13 +56,13 @@ pub(super) fn run(
 ) -> Result<(), Problem> {
     let Some(network) = session.network() else {
         let what = "batches and windows are compared over an emulated network only";
-        return Err(Problem::new(Exit::Failed, "not_ready", what));
+        return Err(Problem::new(Why::Failed, "not_ready", what));
     };
     let link = network.measure()?;
     document.ceilings.extend(ceilings(link));
     document.notes.push(network.profile().to_string());
     let cells = match experiment.run.kind {
-        Kind::BestWindow => around_the_best(&points(experiment), link, experiment.args.quick),
+        Kind::BestWindow => around_the_best(&points(experiment), link, experiment.wish.quick),
         _ => grid(experiment),
     };
     for (number, cell) in (1..).zip(&cells) {
@@ -111,7 +113,7 @@ pub(super) fn ceilings(link: Measured) -> [Ceiling; 2] {
 /// All of them, or the first and the last of each size.
 fn points(experiment: &Experiment<'_>) -> Vec<Point> {
     let all = &experiment.scenario.point;
-    if !experiment.args.quick {
+    if !experiment.wish.quick {
         return all.clone();
     }
     let ends = |point: &&Point| {
@@ -161,7 +163,7 @@ fn around_the_best(points: &[Point], link: Measured, quick: bool) -> Vec<Cell> {
 fn grid(experiment: &Experiment<'_>) -> Vec<Cell> {
     let run = experiment.run;
     let ends =
-        |index: usize, length: usize| !experiment.args.quick || index == 0 || index + 1 == length;
+        |index: usize, length: usize| !experiment.wish.quick || index == 0 || index + 1 == length;
     let mut cells = Vec::new();
     for value_bytes in &run.value_bytes {
         for (index, batch_bytes) in run.batches.iter().enumerate() {
@@ -200,7 +202,7 @@ fn measure(
     let (bytes, window) = (bytes.to_string(), window.to_string());
     let flags = ["--tune", "off", "--batch", &bytes, "--window", &window];
     let mut bench = experiment.bench_with(session, &flags)?;
-    bench.time = time(&experiment.args.time, batch_bytes, link);
+    bench.time = time(&experiment.wish.time, batch_bytes, link);
     let most = experiment.run.clients.iter().copied().max().unwrap_or(1);
     let clients = clients(most, cell, link);
     let offer = Offer::Closed {
@@ -239,9 +241,9 @@ fn clients(most: u32, cell: Cell, link: Measured) -> u32 {
 
 /// As it was given; otherwise as long as it takes.
 #[expect(clippy::cast_precision_loss, reason = "a size")]
-fn time(given: &PaperTime, batch_bytes: u64, link: Measured) -> TimeArgs {
+fn time(given: &PaperTime, batch_bytes: u64, link: Measured) -> Time {
     let batches = Duration::from_secs_f64(BATCHES * batch_bytes as f64 / link.bytes_per_s);
-    TimeArgs {
+    Time {
         duration: given.duration.unwrap_or(MEASURE.max(batches)),
         warmup: given.warmup.unwrap_or(WARMUP),
         repeat: given.repeat.unwrap_or(1),

@@ -2,8 +2,8 @@
 
 use std::{process, time::Duration};
 
+use crate::row::{GENERATOR, Repetition, RoleUsage};
 use quorate_admin::client;
-use quorate_bench::row::{GENERATOR, Repetition, RoleUsage};
 use quorate_testbed::usage::{Machine, Usage};
 
 use super::session::Cluster;

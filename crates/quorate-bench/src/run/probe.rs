@@ -2,19 +2,19 @@
 
 use std::{io, time::Duration};
 
-use quorate_bench::probe::{
+use quorate_testbed::progress;
+
+use crate::probe::{
     Ceiling, disk, memory,
     round_trip::{self, Wait},
 };
 
 use super::{
-    args::{ProbeArgs, TimeArgs},
+    Time,
     ceilings::{Ceilings, launcher},
-    finish::finish,
-    publish,
     session::Session,
 };
-use crate::output::{Exit, Problem, progress};
+use crate::{problem::Problem, report::Document};
 
 /// Bytes of a command, and how many are under way: the shapes of the commit.
 const SHAPES: [(usize, u32); 7] = [
@@ -27,23 +27,32 @@ const SHAPES: [(usize, u32); 7] = [
     (4096, 1),
 ];
 
-/// Runs the command.
-pub(super) fn run(args: &ProbeArgs) -> Result<Exit, Problem> {
-    publish::check(&args.files)?;
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    /// A flush takes at least this long, besides the disk's own.
+    pub disk_flush: Duration,
+    /// Measured time of each figure.
+    pub duration: Duration,
+    /// Repetitions of each commit; their medians are shown.
+    pub repeat: u32,
+}
+
+/// Runs all bare programs.
+pub fn run(wish: &Wish, document: &mut Document) -> Result<(), Problem> {
     let session = Session::new()?;
-    let mut document = publish::document();
-    document.ceilings = machine(args, &session)?;
-    let time = TimeArgs {
-        duration: args.duration,
+    document.ceilings = machine(wish, &session)?;
+    let time = Time {
+        duration: wish.duration,
         warmup: Duration::ZERO,
-        repeat: args.repeat,
+        repeat: wish.repeat,
     };
     let mut ceilings = Ceilings::new(&session, &time, document.environment.clone())?;
     for durable in [true, false] {
         for (value_bytes, window) in SHAPES {
             ceilings.of(value_bytes, window, durable, Duration::ZERO)?;
-            if durable && !args.disk_flush_ms.is_zero() {
-                ceilings.of(value_bytes, window, durable, args.disk_flush_ms)?;
+            if durable && !wish.disk_flush.is_zero() {
+                ceilings.of(value_bytes, window, durable, wish.disk_flush)?;
             }
         }
     }
@@ -53,13 +62,13 @@ pub(super) fn run(args: &ProbeArgs) -> Result<Exit, Problem> {
          --disk-flush-ms tells what an honest one would give"
             .to_owned(),
     );
-    finish(document, &args.files, Ok(()))
+    Ok(())
 }
 
 /// What the parts of the machine can do.
-fn machine(args: &ProbeArgs, session: &Session) -> Result<Vec<Ceiling>, Problem> {
+fn machine(wish: &Wish, session: &Session) -> Result<Vec<Ceiling>, Problem> {
     let failed = |error: io::Error| Problem::io("the probe", &error);
-    let (folder, time) = (session.folder(), args.duration);
+    let (folder, time) = (session.folder(), wish.duration);
     let launcher = launcher()?;
     let mut found = Vec::new();
     let mut add = |ceiling: Ceiling| {
@@ -73,7 +82,7 @@ fn machine(args: &ProbeArgs, session: &Session) -> Result<Vec<Ceiling>, Problem>
         add(round_trip::measure(&launcher, wait, time).map_err(failed)?);
     }
     add(disk::append_and_flush(folder, Duration::ZERO, time).map_err(failed)?);
-    let flush = args.disk_flush_ms;
+    let flush = wish.disk_flush;
     if !flush.is_zero() {
         let mut modelled = disk::append_and_flush(folder, flush, time).map_err(failed)?;
         modelled.name.push_str(&format!(", MODELLED {flush:?}"));

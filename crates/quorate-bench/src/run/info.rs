@@ -6,13 +6,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_bench::{
+use crate::{
     introduction::{self, BYTES_MAX, Introduction, QUESTION, Speaks},
     protocol::Malformed,
 };
 
 use super::{measure::Service, session::resolve};
-use crate::output::Problem;
+use crate::problem::Problem;
 
 /// It answers within this time, or nothing is known.
 const WAIT: Duration = Duration::from_secs(3);

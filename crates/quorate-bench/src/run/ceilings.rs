@@ -2,7 +2,9 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use quorate_bench::{
+use quorate_testbed::progress;
+
+use crate::{
     environment::Environment,
     probe::{
         commit::{Bare, Shape},
@@ -11,8 +13,8 @@ use quorate_bench::{
     row::Row,
 };
 
-use super::{args::TimeArgs, session::Session};
-use crate::output::{Problem, progress};
+use super::{Time, session::Session};
+use crate::problem::Problem;
 
 /// Longest measured time of a repetition: a bare program is steady at once.
 const MEASURE_MAX: Duration = Duration::from_secs(2);
@@ -41,7 +43,7 @@ impl Ceilings {
     /// As long as the rows, up to a limit.
     pub(super) fn new(
         session: &Session,
-        time: &TimeArgs,
+        time: &Time,
         environment: Environment,
     ) -> Result<Self, Problem> {
         Ok(Self {
