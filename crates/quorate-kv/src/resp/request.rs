@@ -6,7 +6,12 @@
 
 use std::fmt;
 
-use super::{integer::parse_integer, words::split};
+pub use super::arguments::Arguments;
+use super::{
+    arguments::Span,
+    integer::parse_integer,
+    words::{Unbalanced, split},
+};
 
 /// Most arguments of one request.
 pub const ARGUMENTS_MAX: usize = 256 * 1024;
@@ -52,66 +57,6 @@ impl fmt::Display for ProtocolError {
             Self::Quotes => write!(f, "unbalanced quotes in request"),
             Self::Tls => write!(f, "TLS is not spoken here"),
         }
-    }
-}
-
-/// Where an argument lies.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Span {
-    pub(super) from: usize,
-    pub(super) to: usize,
-}
-
-/// The arguments of one request, the command's name first; never none.
-#[derive(Clone, Copy)]
-pub struct Arguments<'a> {
-    bytes: &'a [u8],
-    spans: &'a [Span],
-}
-
-impl<'a> Arguments<'a> {
-    /// How many, the name included.
-    pub const fn len(&self) -> usize {
-        self.spans.len()
-    }
-
-    /// Whether there are none.
-    pub const fn is_empty(&self) -> bool {
-        self.spans.is_empty()
-    }
-
-    /// One of them; beyond the end it is empty.
-    pub fn at(&self, index: usize) -> &'a [u8] {
-        self.spans
-            .get(index)
-            .map_or(&[], |span| &self.bytes[span.from..span.to])
-    }
-
-    /// Without the first `count`.
-    pub fn from(&self, count: usize) -> Self {
-        Self {
-            bytes: self.bytes,
-            spans: self.spans.get(count..).unwrap_or(&[]),
-        }
-    }
-
-    /// All of them.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
-        let bytes = self.bytes;
-        self.spans
-            .iter()
-            .map(move |span| &bytes[span.from..span.to])
-    }
-}
-
-impl fmt::Debug for Arguments<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list()
-            .entries(
-                self.iter()
-                    .map(|argument| argument.escape_ascii().to_string()),
-            )
-            .finish()
     }
 }
 
@@ -257,10 +202,7 @@ impl Parser {
             return Ok(Parsed::Nothing { used });
         }
         Ok(Parsed::Request {
-            arguments: Arguments {
-                bytes: input,
-                spans: &self.spans,
-            },
+            arguments: Arguments::new(input, &self.spans),
             used,
         })
     }
@@ -358,7 +300,8 @@ impl Parser {
         }
         let line = input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]);
         self.begin();
-        split(line, &mut self.words, &mut self.spans)?;
+        split(line, &mut self.words, &mut self.spans)
+            .map_err(|Unbalanced| ProtocolError::Quotes)?;
         self.restart();
         let used = end + 1;
         if self.words.len() > bytes_max {
@@ -368,10 +311,7 @@ impl Parser {
             return Ok(Parsed::Nothing { used });
         }
         Ok(Parsed::Request {
-            arguments: Arguments {
-                bytes: &self.words,
-                spans: &self.spans,
-            },
+            arguments: Arguments::new(&self.words, &self.spans),
             used,
         })
     }

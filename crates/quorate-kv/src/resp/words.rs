@@ -1,13 +1,16 @@
 //! A request of one line: its words, and what quotes mean.
 
-use super::request::{ProtocolError, Span};
+use super::arguments::Span;
+
+/// Quotes do not match.
+pub(super) struct Unbalanced;
 
 /// Splits a line at blanks. Double quotes know `\n \r \t \b \a \xHH`, single quotes only `\'`.
 pub(super) fn split(
     line: &[u8],
     words: &mut Vec<u8>,
     spans: &mut Vec<Span>,
-) -> Result<(), ProtocolError> {
+) -> Result<(), Unbalanced> {
     let mut at = 0;
     loop {
         while line.get(at).is_some_and(u8::is_ascii_whitespace) {
@@ -22,7 +25,7 @@ pub(super) fn split(
                 b'"' | b'\'' => {
                     at = quoted(line, at + 1, byte, words)?;
                     if line.get(at).is_some_and(|next| !next.is_ascii_whitespace()) {
-                        return Err(ProtocolError::Quotes);
+                        return Err(Unbalanced);
                     }
                     break;
                 }
@@ -39,15 +42,10 @@ pub(super) fn split(
 }
 
 /// The inside of a quoted word; returns the place behind the closing quote.
-fn quoted(
-    line: &[u8],
-    mut at: usize,
-    quote: u8,
-    words: &mut Vec<u8>,
-) -> Result<usize, ProtocolError> {
+fn quoted(line: &[u8], mut at: usize, quote: u8, words: &mut Vec<u8>) -> Result<usize, Unbalanced> {
     loop {
         match (line.get(at), line.get(at + 1)) {
-            (None, _) => return Err(ProtocolError::Quotes),
+            (None, _) => return Err(Unbalanced),
             (Some(&byte), _) if byte == quote => return Ok(at + 1),
             (Some(b'\\'), Some(b'x')) if quote == b'"' && hex(line, at + 2).is_some() => {
                 words.extend(hex(line, at + 2));
