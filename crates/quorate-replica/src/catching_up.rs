@@ -9,6 +9,7 @@ use quorate_core::{
     input::Input,
     message::Message,
     node_id::NodeId,
+    node_set::NodeSet,
     slot::{Slot, SlotRange},
     time::Time,
     value::Value,
@@ -20,10 +21,11 @@ use quorate_wire::{Frame, Lane};
 use crate::{
     applying::history::History,
     catching_up::{repair::Repair, serving::Serving},
-    contents::{Bytes, Contents, payloads::Payload},
+    contents::{Bytes, Contents},
     counters::Counters,
     limits::Limits,
     outbox::{Outbox, RETRY_MS},
+    payload::Payload,
     peers::Peers,
     protocol::Protocol,
     storing::{
@@ -207,9 +209,9 @@ impl CatchingUp {
         contents: &Contents,
         out: &mut Outbox<'_>,
     ) {
-        let bytes = match contents.bytes(&value) {
+        let payload = match contents.bytes(&value) {
             Bytes::None => None,
-            Bytes::Here(payload) => Some(&payload[..]),
+            Bytes::Here(payload) => Some(payload),
             Bytes::Missing => {
                 if !self
                     .serving
@@ -220,7 +222,9 @@ impl CatchingUp {
                 return;
             }
         };
-        out.send(from, Lane::Bulk, &Frame::FetchReply { value, bytes });
+        let bytes = payload.map(|payload| &payload[..]);
+        let frame = Frame::FetchReply { value, bytes };
+        out.send_all(NodeSet::one(from), Lane::Bulk, &frame, payload);
     }
 
     /// This peer is gone: it will ask again.
@@ -280,12 +284,12 @@ impl CatchingUp {
         let Some((range, value)) = history.find(slot) else {
             return Served::NotHere;
         };
-        let bytes = match contents.bytes(&value) {
+        let payload = match contents.bytes(&value) {
             Bytes::None => None,
-            Bytes::Here(payload) => Some(&payload[..]),
+            Bytes::Here(payload) => Some(payload),
             Bytes::Missing => return Served::NotHere,
         };
-        self.teach(to, SlotRange::new(slot, range.to), value, bytes, out)
+        self.teach(to, SlotRange::new(slot, range.to), value, payload, out)
     }
 
     /// Sends one decided value, as far as the peer is to be sent it.
@@ -294,7 +298,7 @@ impl CatchingUp {
         to: NodeId,
         range: SlotRange,
         value: Value,
-        bytes: Option<&[u8]>,
+        payload: Option<&Payload>,
         out: &mut Outbox<'_>,
     ) -> Served {
         let Some(wanted) = self.serving.range(to) else {
@@ -305,7 +309,10 @@ impl CatchingUp {
             return Served::NoRoom;
         }
         let message = Message::Learn { range, value };
-        if !out.send(to, Lane::Bulk, &Frame::Protocol { message, bytes }) {
+        let bytes = payload.map(|payload| &payload[..]);
+        let frame = Frame::Protocol { message, bytes };
+        let sent = out.send_all(NodeSet::one(to), Lane::Bulk, &frame, payload);
+        if sent.is_empty() {
             return Served::NoRoom;
         }
         out.counters.slots_served += range.len();
@@ -327,8 +334,8 @@ impl CatchingUp {
             self.serving.stop(to);
         }
         for (range, value, bytes) in values {
-            let bytes = value.has_bytes().then_some(bytes.as_slice());
-            match self.teach(to, range, value, bytes, out) {
+            let payload = value.has_bytes().then(|| Payload::new(bytes));
+            match self.teach(to, range, value, payload.as_ref(), out) {
                 Served::Sent(_) => {}
                 Served::NoRoom | Served::NotHere => return false,
             }

@@ -12,11 +12,9 @@ use quorate_core::{
 use quorate_wire::{Frame, Lane};
 
 use crate::{
-    contents::{
-        fetches::Fetches,
-        payloads::{Payload, Payloads},
-    },
+    contents::{fetches::Fetches, payloads::Payloads},
     outbox::Outbox,
+    payload::Payload,
     peers::Peers,
 };
 
@@ -53,9 +51,10 @@ impl Contents {
     }
 
     /// Whether these are the bytes of the value ([value-2]); if it has none, whether there are none.
-    pub(crate) fn matches(value: &Value, bytes: &[u8]) -> bool {
+    /// `check` is their checksum, if it is known.
+    pub(crate) fn matches(value: &Value, bytes: &[u8], check: Option<u32>) -> bool {
         match value {
-            Value::Batch(name) => payloads::matches(name, bytes),
+            Value::Batch(name) => payloads::matches(name, bytes, check),
             _ => bytes.is_empty(),
         }
     }
