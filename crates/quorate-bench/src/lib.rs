@@ -7,7 +7,8 @@
 //! it: [`probe`] (what the machine can do at most), [`wan`] (what an emulated link carries),
 //! [`papers`] (what others published), [`fit`] (their model with our parameters), and
 //! [`log_service`] with its [`frames`] (the service without state that `quorate bench log` runs), and
-//! [`introduction`] (what a running service says of itself).
+//! [`introduction`] (what a running service says of itself). [`run`] starts nodes and puts it all
+//! together.
 #![forbid(unsafe_code)]
 
 pub mod connection;
@@ -21,9 +22,11 @@ pub mod load;
 pub mod log_service;
 pub mod papers;
 pub mod probe;
+pub mod problem;
 pub mod protocol;
 pub mod report;
 pub mod row;
+pub mod run;
 pub mod samples;
 pub mod schedule;
 pub mod wan;

@@ -1,31 +1,30 @@
 //! `quorate bench`: measures a cluster of its own or one that runs, and what the machine can do.
 
 mod args;
-mod ceilings;
 mod compare;
-mod failure;
 mod finish;
-mod grid;
-mod info;
-mod measure;
 mod paper;
 mod part;
-mod probe;
 mod publish;
-mod readings;
-mod series;
-mod session;
-mod syscalls;
-#[cfg(test)]
-mod testing;
-mod wan;
-mod wan_probe;
+
+use std::env;
 
 use clap::Subcommand;
+use quorate_bench::{
+    report::Document,
+    run::{network, probe, series::Series},
+    wan::Profile,
+};
+use quorate_testbed::interrupt;
 
-use crate::output::{Exit, Problem};
+use crate::{
+    output::{Exit, Problem, is_on},
+    signals,
+};
+use args::FileArgs;
 
-pub(crate) use session::resolve;
+/// Where skipping is a failure.
+const NO_SKIPS: &str = "QUORATE_NO_SKIPS";
 
 /// What is measured.
 #[derive(Clone, Debug, Subcommand)]
@@ -51,12 +50,49 @@ pub(crate) enum BenchCommand {
 pub(crate) fn run(command: &BenchCommand) -> Result<Exit, Problem> {
     quorate_bench::environment::built_from(option_env!("QUORATE_COMMIT"));
     match command {
-        BenchCommand::Kv(args) => series::kv(args),
-        BenchCommand::Log(args) => series::log(args),
-        BenchCommand::Probe(args) => probe::run(args),
+        BenchCommand::Kv(args) => {
+            let store = args.store.map(args::KvStore::name);
+            let series = Series::kv(args.load.plain(), args.time.plain(), store, args.reads)?;
+            measure(series.network(), &args.files, |document| {
+                series.run(document)
+            })
+        }
+        BenchCommand::Log(args) => {
+            let series = Series::log(args.load.plain(), args.time.plain())?;
+            measure(series.network(), &args.files, |document| {
+                series.run(document)
+            })
+        }
+        BenchCommand::Probe(args) => measure(None, &args.files, |document| {
+            probe::run(&args.plain(), document)
+        }),
         BenchCommand::Paper(args) => paper::run(args),
         BenchCommand::Compare(args) => compare::run(args),
-        BenchCommand::Wan(args) => wan_probe::run(args),
+        BenchCommand::Wan(args) => {
+            let profile = args.profile.profile();
+            measure(Some(profile), &args.files, |document| {
+                network::run(profile, document)
+            })
+        }
         BenchCommand::Part(command) => part::run(command),
     }
+}
+
+/// Enters the network if there is to be one, measures, and publishes what there is.
+fn measure(
+    network: Option<Profile>,
+    files: &FileArgs,
+    run: impl FnOnce(&mut Document) -> Result<(), quorate_bench::problem::Problem>,
+) -> Result<Exit, Problem> {
+    if network.is_some() {
+        let no_skips = env::var(NO_SKIPS).is_ok_and(|value| is_on(&value));
+        if let Some(why) = network::enter(no_skips)? {
+            return publish::skip(&why, files);
+        }
+    }
+    publish::check(files)?;
+    signals::end_at_first(interrupt::clean_up)?;
+    let mut document = publish::document();
+    let measured = run(&mut document);
+    finish::finish(document, files, measured.map_err(Problem::from))
 }

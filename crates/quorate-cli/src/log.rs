@@ -9,7 +9,8 @@ use std::{
 use clap::{Args, Subcommand};
 use quorate_admin::error::error_json;
 use quorate_core::{record::Record, slot::SlotRange};
-use quorate_disk::{Place, ReadOnlyFolder};
+use quorate_disk::ReadOnlyFolder;
+use quorate_log::Place;
 use quorate_log::{
     LogError,
     batch::{Header, Owner},

@@ -8,6 +8,7 @@ use std::{
 };
 
 use quorate_admin::error::error_json;
+use quorate_bench::problem::Kind;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::Serialize;
 
@@ -86,6 +87,17 @@ impl From<quorate::Error> for Problem {
         let usage = error.code == "bad_configuration";
         let exit = if usage { Exit::Usage } else { Exit::Failed };
         Self::new(exit, error.code, error.message).hint(error.hint)
+    }
+}
+
+impl From<quorate_bench::problem::Problem> for Problem {
+    fn from(problem: quorate_bench::problem::Problem) -> Self {
+        let exit = match problem.kind {
+            Kind::Usage => Exit::Usage,
+            Kind::Failed => Exit::Failed,
+            Kind::Unreachable => Exit::Unreachable,
+        };
+        Self::new(exit, problem.code, problem.message).hint(problem.hint)
     }
 }
 

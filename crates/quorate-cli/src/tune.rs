@@ -1,28 +1,28 @@
 //! `quorate tune`: how a cluster batches its commands, and why.
 
 mod page;
-mod sweep;
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{
+    fs,
+    io::{self, BufRead as _, IsTerminal as _},
+    path::PathBuf,
+};
 
 use clap::Args;
 use quorate_admin::{
-    client,
     look::look,
     tuning::{PointView, SettingView, TuningView, bytes, thousands, time},
     view::{Answer, ClusterView, NodeView},
 };
+use quorate_bench::run::sweep::{self, Sweep, SweepView};
 use serde::Serialize;
 
 use crate::{
     config::address_argument,
     output::{Exit, Output, Problem, progress, table},
+    signals,
     status::DEFAULT_ADMIN,
-    tune::sweep::{Sweep, SweepView},
 };
-
-/// A node has this long to answer.
-const WAIT: Duration = Duration::from_secs(5);
 
 /// Flags.
 #[derive(Args, Clone, Debug)]
@@ -74,13 +74,19 @@ pub(crate) fn run(args: &TuneArgs, output: Output) -> Result<Exit, Problem> {
     let admin = admin_address(&cluster, node, &args.admin)?;
     let sweep = if args.sweep {
         let view = view_of(&cluster, node)?;
-        Some(Sweep::new(args, &admin, view)?.run(&cluster)?)
+        let sweep = Sweep::new(args.load(), &admin, view)?;
+        consent(sweep::clients(&cluster)?, sweep.seconds(), args.yes)?;
+        let admin = admin.clone();
+        signals::end_at_first(move || {
+            let _ = sweep::release(&admin);
+        })?;
+        Some(sweep.run()?)
     } else {
         None
     };
     let document = Document {
         node,
-        tuning: ask(&admin)?,
+        tuning: sweep::ask(&admin)?,
         sweep,
     };
     if let Some(file) = &args.html {
@@ -126,18 +132,34 @@ fn admin_address(cluster: &ClusterView, node: u32, given: &[String]) -> Result<S
         })
 }
 
-fn ask(admin: &str) -> Result<TuningView, Problem> {
-    answer(admin, client::get(admin, "/tuning", WAIT))
+impl TuneArgs {
+    const fn load(&self) -> sweep::Load {
+        sweep::Load {
+            outstanding: self.outstanding,
+            connections: self.connections,
+            value_bytes: self.value_size,
+            point_ms: self.point_ms,
+        }
+    }
 }
 
-fn answer(
-    admin: &str,
-    response: Result<client::Response, client::Error>,
-) -> Result<TuningView, Problem> {
-    let response = response.map_err(|error| Problem::unreachable(admin, error))?;
-    response.json().map_err(|refusal| {
-        Problem::new(Exit::Unreachable, "tuning_failed", refusal.message).hint(refusal.hint)
-    })
+/// A sweep slows down everybody else: they are asked for, if there are any.
+fn consent(clients: u64, seconds: u64, yes: bool) -> Result<(), Problem> {
+    let what =
+        format!("{clients} clients are connected; a sweep loads the cluster for about {seconds} s");
+    if clients == 0 || yes {
+        return Ok(());
+    }
+    let refused =
+        || Problem::new(Exit::Failed, "clients_connected", &what).hint("--yes sweeps all the same");
+    if !io::stdin().is_terminal() {
+        return Err(refused());
+    }
+    progress(&format!("{what}. Go on? [y/N]"));
+    let mut line = String::new();
+    let read = io::stdin().lock().read_line(&mut line);
+    let yes = read.is_ok() && matches!(line.trim(), "y" | "Y" | "yes");
+    yes.then_some(()).ok_or_else(refused)
 }
 
 fn human(document: &Document) -> String {

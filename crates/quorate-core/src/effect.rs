@@ -125,14 +125,14 @@ pub enum Effect {
         value: Value,
     },
     /// Find the bytes of this value, first here, then at `from`, then anywhere; keep them while the
-    /// slot is open, and report with `Input::Held`.
+    /// slots are open, and report with `Input::Held`, all at once or from the first slot on.
     Fetch {
         /// Who should have them.
         from: NodeId,
         /// Whose bytes.
         value: Value,
-        /// A slot that it was proposed in.
-        slot: Slot,
+        /// The slots that it was proposed in.
+        range: SlotRange,
     },
     /// Send `Learn` messages for these decided slots to a peer, from the log, within a budget.
     Serve {

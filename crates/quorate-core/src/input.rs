@@ -32,8 +32,13 @@ pub enum Input {
         /// How many slots; more than one only for values that may span ([`Value::may_span`]).
         slots: u64,
     },
-    /// The bytes that [`crate::effect::Effect::Fetch`] asked for are at hand.
-    Held(Value),
+    /// Bytes that [`crate::effect::Effect::Fetch`] asked for are at hand.
+    Held {
+        /// Whose bytes.
+        value: Value,
+        /// For which slots; perhaps fewer than were asked for. What was said before still holds.
+        range: SlotRange,
+    },
     /// Every record up to this one is on stable storage.
     Persisted(RecordSeq),
     /// The log failed for good: no promise and no vote from here on ([disk-9]).

@@ -161,7 +161,7 @@ impl Node {
                 self.on_message(now, from, message, held, effects);
             }
             Input::Propose { value, slots } => self.on_propose(now, value, slots, effects),
-            Input::Held(value) => self.on_held(value),
+            Input::Held { value, range } => self.waiting.hold(&value, range),
             Input::Persisted(seq) => self.on_persisted(seq),
             Input::StorageFailed => self.on_storage_failed(now, effects),
             Input::Lost(range) => self.on_lost(range),

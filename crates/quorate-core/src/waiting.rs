@@ -2,12 +2,50 @@
 
 use alloc::collections::VecDeque;
 
-use crate::{ballot::Ballot, message::Phase2a, slot::Slot, time::Time, value::Value};
+use crate::{
+    ballot::Ballot,
+    message::Phase2a,
+    slot::{Slot, SlotRange},
+    time::Time,
+    value::Value,
+};
 
-/// Proposals of one ballot, in order; the first one lacks its bytes.
+/// A proposal, and how far it can be voted for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Waits {
+    proposal: Phase2a,
+    /// Its bytes are here for the slots below.
+    held_to: Slot,
+    /// The slots below were given out to be voted for.
+    given_to: Slot,
+}
+
+impl Waits {
+    fn new(proposal: Phase2a, held: bool) -> Self {
+        let SlotRange { from, to } = proposal.range;
+        Self {
+            held_to: if held { to } else { from },
+            given_to: from,
+            proposal,
+        }
+    }
+
+    /// The bytes of its value are here for these slots. Those of a value in one slot are the same in
+    /// any; those of one that spans count from its first slot on, without holes.
+    fn hold(&mut self, range: SlotRange) {
+        let all = self.proposal.range.to;
+        if !self.proposal.value.may_span() {
+            self.held_to = all;
+        } else if range.from <= self.held_to {
+            self.held_to = self.held_to.max(range.to.min(all));
+        }
+    }
+}
+
+/// Proposals of one ballot, in order; the first one lacks bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Waiting {
-    proposals: VecDeque<(Phase2a, bool)>,
+    proposals: VecDeque<Waits>,
     since: Time,
 }
 
@@ -19,7 +57,7 @@ impl Waiting {
 
     /// The ballot of what waits.
     pub fn ballot(&self) -> Option<Ballot> {
-        self.proposals.front().map(|(proposal, _)| proposal.ballot)
+        self.proposals.front().map(|first| first.proposal.ballot)
     }
 
     /// Since when the first one waits.
@@ -37,36 +75,47 @@ impl Waiting {
         let repeat = self
             .proposals
             .iter_mut()
-            .find(|(known, _)| known.range == proposal.range);
-        if let Some((_, known)) = repeat {
-            *known |= held;
+            .find(|known| known.proposal.range == proposal.range);
+        if let Some(known) = repeat {
+            if held {
+                known.held_to = known.proposal.range.to;
+            }
         } else if self.proposals.len() < max {
-            self.proposals.push_back((proposal, held));
+            self.proposals.push_back(Waits::new(proposal, held));
         }
     }
 
-    /// The bytes of `value` are here.
-    pub fn hold(&mut self, value: &Value) {
-        for (proposal, held) in &mut self.proposals {
-            *held |= proposal.value == *value;
+    /// The bytes of `value` are here for these slots.
+    pub fn hold(&mut self, value: &Value, range: SlotRange) {
+        for waits in &mut self.proposals {
+            if waits.proposal.value == *value {
+                waits.hold(range);
+            }
         }
     }
 
-    /// The first proposal, if its bytes are here.
+    /// The first proposal, as far as its bytes are here; again when more of them are.
     pub fn next(&mut self, now: Time) -> Option<Phase2a> {
-        let (_, held) = self.proposals.front()?;
-        if !held {
+        let first = self.proposals.front_mut()?;
+        if first.held_to <= first.given_to {
             return None;
         }
         self.since = now;
-        self.proposals.pop_front().map(|(proposal, _)| proposal)
+        first.given_to = first.held_to;
+        let mut proposal = first.proposal;
+        if first.held_to < proposal.range.to {
+            proposal.range.to = first.held_to;
+        } else {
+            self.proposals.pop_front();
+        }
+        Some(proposal)
     }
 
     /// Slots below are decided, perhaps by bytes that came another way: nobody waits for them.
     pub fn drop_below(&mut self, now: Time, slot: Slot) {
         while self
             .proposals
-            .pop_front_if(|(proposal, _)| proposal.range.to <= slot)
+            .pop_front_if(|first| first.proposal.range.to <= slot)
             .is_some()
         {
             self.since = now;
@@ -84,7 +133,7 @@ mod tests {
     use alloc::vec::Vec;
 
     use super::*;
-    use crate::{slot::SlotRange, value::BatchName};
+    use crate::value::{BatchName, StreamName};
 
     fn proposal(slot: u64, value: Value) -> Phase2a {
         Phase2a {
@@ -120,11 +169,51 @@ mod tests {
         waiting.push(Time(0), proposal(2, Value::NoOp), false, 8);
         waiting.push(Time(0), proposal(3, batch(3)), false, 8);
         assert_eq!(slots(&mut waiting), []);
-        waiting.hold(&batch(1));
+        waiting.hold(&batch(1), SlotRange::one(Slot(1)));
         assert_eq!(slots(&mut waiting), [1, 2]);
         // The leader repeats it, with its bytes this time.
         waiting.push(Time(0), proposal(3, batch(3)), true, 8);
         assert_eq!(slots(&mut waiting), [3]);
+    }
+
+    /// [value-3] Of a run of content, what is here is voted for.
+    #[test]
+    fn run_goes_as_far_as_its_bytes_are_here() {
+        let content = Value::Content {
+            stream: StreamName::default(),
+            offset: 0,
+        };
+        let slots = |from, to| SlotRange::new(Slot(from), Slot(to));
+        let run = |range| Phase2a {
+            range,
+            ..proposal(0, content)
+        };
+        let mut waiting = Waiting::default();
+        waiting.push(Time(0), run(slots(5, 9)), false, 8);
+        waiting.push(Time(0), run(slots(9, 12)), false, 8);
+        let next = |waiting: &mut Waiting| waiting.next(Time(0)).map(|m| m.range);
+        waiting.hold(&content, slots(6, 8));
+        assert_eq!(next(&mut waiting), None, "the first byte is missing");
+        waiting.hold(&content, slots(3, 7));
+        assert_eq!(next(&mut waiting), Some(slots(5, 7)));
+        assert_eq!(next(&mut waiting), None);
+        waiting.push(Time(0), run(slots(5, 9)), false, 8);
+        waiting.hold(&content, slots(7, 10));
+        assert_eq!(next(&mut waiting), Some(slots(5, 9)));
+        assert_eq!(next(&mut waiting), Some(slots(9, 10)));
+        waiting.hold(&content, slots(5, 12));
+        assert_eq!(next(&mut waiting), Some(slots(9, 12)));
+        assert!(waiting.is_empty());
+    }
+
+    /// The same bytes in whichever slot.
+    #[test]
+    fn batch_is_held_whole_in_all_its_slots() {
+        let mut waiting = Waiting::default();
+        waiting.push(Time(0), proposal(1, batch(1)), false, 8);
+        waiting.push(Time(0), proposal(2, batch(1)), false, 8);
+        waiting.hold(&batch(1), SlotRange::one(Slot(7)));
+        assert_eq!(slots(&mut waiting), [1, 2]);
     }
 
     #[test]

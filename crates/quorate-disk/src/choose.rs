@@ -1,12 +1,12 @@
 //! Which driver serves a folder, and why.
 
-use std::{fmt, os::fd::BorrowedFd, path::Path, time::Duration};
+use std::{fmt, io, os::fd::BorrowedFd, path::Path, time::Duration};
 
-use super::{
-    Buffer, Completed, Disk, DiskCounters, Place, Segment, SegmentFile, Source, Zeros,
-    file::Threads, folder::Folder, modelled::Modelled, uring::Ring,
+use crate::{
+    Buffer, Buffers, Completed, Disk, DiskCounters, DiskError, Durability, Family, FileId,
+    FileInfo, Position, Source, Zeros, folder::Folder, modelled::Modelled, threads::Threads,
+    uring::Ring,
 };
-use crate::error::DiskError;
 
 /// What the operator wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub enum Want {
     File,
 }
 
-/// Segments in files, driven by the best that there is.
+/// Files, driven by the best that there is.
 #[derive(Debug)]
 pub enum FileDisk {
     /// By io_uring.
@@ -31,24 +31,40 @@ pub enum FileDisk {
     Modelled(ModelledDisk),
 }
 
-/// Segments driven by io_uring.
+/// Files driven by io_uring.
 #[derive(Debug)]
 pub struct UringDisk(Box<Ring>);
 
-/// Segments driven by threads.
+/// Files driven by threads.
 #[derive(Debug)]
 pub struct ThreadDisk(Box<Threads>);
 
-/// Segments on a device that is slower than the one there is.
+/// Files on a device that is slower than the one there is.
 #[derive(Debug)]
 pub struct ModelledDisk(Box<Modelled>);
 
-/// Opens the log folder below a node's data folder. The text says which driver was chosen and why.
+/// Opens the folders below a node's data folder, with the usual buffers. The text says which driver was
+/// chosen and why.
+///
+/// # Errors
+/// A folder cannot be opened or is in use, or the driver that is wanted cannot be had.
 pub fn open(data: &Path, want: Want) -> Result<(FileDisk, String), DiskError> {
+    open_with(data, want, Buffers::default())
+}
+
+/// The same with as much memory at hand as `buffers` says.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_with(
+    data: &Path,
+    want: Want,
+    buffers: Buffers,
+) -> Result<(FileDisk, String), DiskError> {
     let folder = Folder::open(data)?;
     let refused = match refusal(&folder, want) {
         Some(refused) => refused,
-        None => match Ring::open(&folder) {
+        None => match Ring::open(&folder, buffers) {
             Ok(parts) => {
                 let ring = Ring::new(folder, parts)?;
                 let reason = format!("disk: {}", ring.describe());
@@ -58,10 +74,10 @@ pub fn open(data: &Path, want: Want) -> Result<(FileDisk, String), DiskError> {
         },
     };
     if want == Want::Uring {
-        let error = std::io::Error::new(std::io::ErrorKind::Unsupported, refused);
-        return Err(DiskError::new("use", folder.path().display(), &error));
+        let error = io::Error::new(io::ErrorKind::Unsupported, refused);
+        return Err(DiskError::new("use", data.display(), &error));
     }
-    let threads = Threads::open(folder)?;
+    let threads = Threads::open(folder, buffers)?;
     let reason = format!("disk: {}; {refused}", threads.describe());
     Ok((FileDisk::Threads(ThreadDisk(Box::new(threads))), reason))
 }
@@ -85,12 +101,12 @@ impl FileDisk {
         }
     }
 
-    /// The folder of the segments.
-    pub fn path(&self) -> &Path {
+    /// The folder of a family's files.
+    pub fn path(&self, family: Family) -> &Path {
         match self {
-            Self::Uring(disk) => disk.0.path(),
-            Self::Threads(disk) => disk.0.path(),
-            Self::Modelled(disk) => disk.0.inner().path(),
+            Self::Uring(disk) => disk.0.path(family),
+            Self::Threads(disk) => disk.0.path(family),
+            Self::Modelled(disk) => disk.0.inner().path(family),
         }
     }
 
@@ -131,22 +147,27 @@ macro_rules! either {
 }
 
 impl Source for FileDisk {
-    fn segments(&mut self) -> Result<Vec<SegmentFile>, DiskError> {
-        either!(self, disk => disk.segments())
+    fn files(&mut self, family: Family) -> Result<Vec<FileInfo>, DiskError> {
+        either!(self, disk => disk.files(family))
     }
 
-    fn made(&mut self) -> Result<Option<Segment>, DiskError> {
-        either!(self, disk => disk.made())
+    fn made(&mut self, family: Family) -> Result<Option<FileId>, DiskError> {
+        either!(self, disk => disk.made(family))
     }
 
-    fn read_now(&mut self, at: Place, buffer: &mut Buffer, bytes: usize) -> Result<(), DiskError> {
+    fn read_now(
+        &mut self,
+        at: Position,
+        buffer: &mut Buffer,
+        bytes: usize,
+    ) -> Result<(), DiskError> {
         either!(self, disk => disk.read_now(at, buffer, bytes))
     }
 }
 
 impl Disk for FileDisk {
-    fn sync_now(&mut self, segment: Segment) -> Result<(), DiskError> {
-        either!(self, disk => disk.sync_now(segment))
+    fn sync_now(&mut self, file: FileId) -> Result<(), DiskError> {
+        either!(self, disk => disk.sync_now(file))
     }
 
     fn allocate(&mut self, bytes: usize) -> Buffer {
@@ -157,32 +178,51 @@ impl Disk for FileDisk {
         either!(self, disk => disk.release(buffer));
     }
 
-    fn start_write(&mut self, token: u64, at: Place, buffer: Buffer, bytes: usize) {
-        either!(self, disk => disk.start_write(token, at, buffer, bytes));
+    fn start_write(
+        &mut self,
+        token: u64,
+        at: Position,
+        buffer: Buffer,
+        bytes: usize,
+        durability: Durability,
+    ) {
+        either!(self, disk => disk.start_write(token, at, buffer, bytes, durability));
     }
 
-    fn start_read(&mut self, token: u64, at: Place, buffer: Buffer, bytes: usize) {
+    fn start_read(&mut self, token: u64, at: Position, buffer: Buffer, bytes: usize) {
         either!(self, disk => disk.start_read(token, at, buffer, bytes));
     }
 
-    fn open_ahead(&mut self, segment: Segment) -> Result<(), DiskError> {
-        either!(self, disk => disk.open_ahead(segment))
+    fn start_flush(&mut self, token: u64, file: FileId) {
+        either!(self, disk => disk.start_flush(token, file));
     }
 
-    fn note_made(&mut self, made: Segment) -> Result<(), DiskError> {
+    fn open_ahead(&mut self, file: FileId) -> Result<(), DiskError> {
+        either!(self, disk => disk.open_ahead(file))
+    }
+
+    fn note_made(&mut self, made: FileId) -> Result<(), DiskError> {
         either!(self, disk => disk.note_made(made))
     }
 
-    fn start_prepare(&mut self, segment: Segment, bytes: u64, zeros: Zeros) {
-        either!(self, disk => disk.start_prepare(segment, bytes, zeros));
+    fn start_prepare(&mut self, file: FileId, bytes: u64, zeros: Zeros) {
+        either!(self, disk => disk.start_prepare(file, bytes, zeros));
     }
 
-    fn want_prepared(&mut self, bytes: u64) {
-        either!(self, disk => disk.want_prepared(bytes));
+    fn want_prepared(&mut self, family: Family, bytes: u64) {
+        either!(self, disk => disk.want_prepared(family, bytes));
     }
 
-    fn hurry_prepare(&mut self) {
-        either!(self, disk => disk.hurry_prepare());
+    fn hurry_prepare(&mut self, family: Family) {
+        either!(self, disk => disk.hurry_prepare(family));
+    }
+
+    fn start_retire(&mut self, file: FileId) {
+        either!(self, disk => disk.start_retire(file));
+    }
+
+    fn descriptor(&mut self, file: FileId) -> Result<Option<BorrowedFd<'_>>, DiskError> {
+        either!(self, disk => disk.descriptor(file))
     }
 
     fn poll(&mut self) -> Option<Completed> {
@@ -193,8 +233,8 @@ impl Disk for FileDisk {
         self.disk().wait_fd()
     }
 
-    fn free_bytes(&self) -> Option<u64> {
-        self.disk().free_bytes()
+    fn free_bytes(&self, family: Family) -> Option<u64> {
+        self.disk().free_bytes(family)
     }
 
     fn describe(&self) -> String {

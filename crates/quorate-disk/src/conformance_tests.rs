@@ -1,10 +1,24 @@
 //! Both drivers do the same: the same log, the same files, the same errors.
 
-use std::{collections::BTreeMap, fs, io, path::Path};
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{self, Read as _, Write as _},
+    os::unix::net::UnixStream,
+    path::Path,
+    time::Duration,
+};
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::{BLOCK, Completed, Disk, FileDisk, Place, Segment, Source, Want, Zeros, open};
+use crate::{
+    BLOCK, Buffer, Buffers, Completed, Disk, DiskError, Durability, Family, FileId, MemoryDisk,
+    Position, Source as _, Want, Zeros, open, open_with,
+};
+
+fn log(number: u64) -> FileId {
+    FileId::new(Family::Log, number)
+}
 /// Runs a test on each driver that this machine has; says so if one is missing.
 fn on_each_driver(test: impl Fn(&Path, Want)) {
     for want in [Want::Uring, Want::File] {
@@ -23,15 +37,27 @@ fn on_each_driver(test: impl Fn(&Path, Want)) {
     }
 }
 
+/// The same on a disk in memory, too, and on one whose flushes are slow.
+fn on_each_disk(test: impl Fn(&mut dyn Disk)) {
+    on_each_driver(|folder, want| {
+        let (mut disk, _) = open(folder, want).unwrap();
+        test(&mut disk);
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let (disk, _) = open(folder.path(), Want::Auto).unwrap();
+    test(&mut disk.with_flush(Duration::from_millis(1)).unwrap());
+    test(&mut MemoryDisk::new());
+}
+
 /// Waits as a reactor does.
-fn wait(disk: &mut FileDisk) -> Completed {
+fn wait(disk: &mut dyn Disk) -> Completed {
     loop {
         if let Some(completed) = disk.poll() {
             return completed;
         }
-        let fd = disk.wait_fd().unwrap();
+        let fd = disk.wait_fd().expect("nothing completes");
         let mut fds = [PollFd::new(&fd, PollFlags::IN)];
-        let limit = std::time::Duration::from_secs(20).try_into().unwrap();
+        let limit = Duration::from_secs(20).try_into().unwrap();
         assert!(
             poll(&mut fds, Some(&limit)).unwrap() > 0,
             "nothing completes"
@@ -39,18 +65,15 @@ fn wait(disk: &mut FileDisk) -> Completed {
     }
 }
 
-fn prepare(disk: &mut FileDisk, segment: Segment) {
-    prepare_with(disk, segment, Zeros::Written);
+fn prepare(disk: &mut dyn Disk, file: FileId) {
+    prepare_with(disk, file, Zeros::Written);
 }
 
-fn prepare_with(disk: &mut FileDisk, segment: Segment, zeros: Zeros) {
-    disk.start_prepare(segment, 16 * BLOCK as u64, zeros);
+fn prepare_with(disk: &mut dyn Disk, file: FileId, zeros: Zeros) {
+    disk.start_prepare(file, 16 * BLOCK as u64, zeros);
     match wait(disk) {
-        Completed::Prepared {
-            segment: made,
-            result,
-        } => {
-            assert_eq!((made, result), (segment, Ok(())));
+        Completed::Prepared { file: made, result } => {
+            assert_eq!((made, result), (file, Ok(())));
         }
         other => panic!("{other:?}"),
     }
@@ -69,27 +92,21 @@ fn what_is_written_into_reserved_blocks_is_read_back() {
 fn what_is_written_is_read_back_with(zeros: Zeros) {
     on_each_driver(|folder, want| {
         let (mut disk, _) = open(folder, want).unwrap();
-        assert_eq!(disk.segments(), Ok(vec![]));
-        prepare_with(&mut disk, Segment(3), zeros);
-        let mut all = super::Buffer::new(16 * BLOCK);
+        assert_eq!(disk.files(Family::Log), Ok(vec![]));
+        prepare_with(&mut disk, log(3), zeros);
+        let mut all = Buffer::new(16 * BLOCK);
         all.fill(1);
-        let start = Place {
-            segment: Segment(3),
-            offset: 0,
-        };
+        let start = log(3).at(0);
         disk.read_now(start, &mut all, 16 * BLOCK).unwrap();
         assert!(all.iter().all(|byte| *byte == 0), "all zeros, either way");
-        assert_eq!(disk.segments().unwrap()[0].bytes, 16 * BLOCK as u64);
+        assert_eq!(disk.files(Family::Log).unwrap()[0].bytes, 16 * BLOCK as u64);
         let mut expected = BTreeMap::new();
         for token in 0..8_u8 {
             let mut buffer = disk.allocate(1 << 20);
             buffer[..2 * BLOCK].fill(token + 1);
-            let at = Place {
-                segment: Segment(3),
-                offset: u64::from(token) * 2 * BLOCK as u64,
-            };
+            let at = log(3).at(u64::from(token) * 2 * BLOCK as u64);
             expected.insert(u64::from(token), at);
-            disk.start_write(u64::from(token), at, buffer, 2 * BLOCK);
+            disk.start_write(u64::from(token), at, buffer, 2 * BLOCK, Durability::Flushed);
         }
         let mut open_tokens = expected.clone();
         while !open_tokens.is_empty() {
@@ -97,6 +114,7 @@ fn what_is_written_is_read_back_with(zeros: Zeros) {
                 token,
                 buffer,
                 result,
+                ..
             } = wait(&mut disk)
             else {
                 panic!()
@@ -109,12 +127,13 @@ fn what_is_written_is_read_back_with(zeros: Zeros) {
         assert_eq!((counters.writes, counters.flushes), (8, 8));
         assert_eq!(counters.write_bytes, 16 * BLOCK as u64);
         for (token, at) in expected {
-            let buffer = super::Buffer::new(2 * BLOCK);
+            let buffer = Buffer::new(2 * BLOCK);
             disk.start_read(token, at, buffer, 2 * BLOCK);
             let Completed::Read {
                 token: read,
                 buffer,
                 result,
+                ..
             } = wait(&mut disk)
             else {
                 panic!()
@@ -122,7 +141,7 @@ fn what_is_written_is_read_back_with(zeros: Zeros) {
             assert_eq!((read, result), (token, Ok(())));
             assert!(buffer.iter().all(|byte| u64::from(*byte) == token + 1));
         }
-        assert!(disk.free_bytes().unwrap() > 0);
+        assert!(disk.free_bytes(Family::Log).unwrap() > 0);
     });
 }
 
@@ -130,12 +149,9 @@ fn what_is_written_is_read_back_with(zeros: Zeros) {
 fn errors_name_the_operation_and_the_file() {
     on_each_driver(|folder, want| {
         let (mut disk, _) = open(folder, want).unwrap();
-        prepare(&mut disk, Segment(1));
-        let at = Place {
-            segment: Segment(1),
-            offset: 16 * BLOCK as u64,
-        };
-        disk.start_read(1, at, super::Buffer::new(BLOCK), BLOCK);
+        prepare(&mut disk, log(1));
+        let at = log(1).at(16 * BLOCK as u64);
+        disk.start_read(1, at, Buffer::new(BLOCK), BLOCK);
         let Completed::Read { result, .. } = wait(&mut disk) else {
             panic!()
         };
@@ -144,24 +160,27 @@ fn errors_name_the_operation_and_the_file() {
             io::ErrorKind::WriteZero,
             "behind the end"
         );
-        let missing = Place {
-            segment: Segment(9),
-            offset: 0,
-        };
-        disk.start_write(2, missing, super::Buffer::new(BLOCK), BLOCK);
+        let missing = log(9).at(0);
+        disk.start_write(2, missing, Buffer::new(BLOCK), BLOCK, Durability::Flushed);
         let Completed::Written { result, .. } = wait(&mut disk) else {
             panic!()
         };
         let error = result.unwrap_err();
         assert_eq!(error.kind, io::ErrorKind::NotFound);
-        assert!(error.detail.contains("0000000000000009.segment"), "{error}");
-        disk.start_prepare(Segment(2), 1 << 60, Zeros::Written);
+        assert!(
+            error.to_string().contains("0000000000000009.segment"),
+            "{error}"
+        );
+        disk.start_prepare(log(2), 1 << 60, Zeros::Written);
         let Completed::Prepared { result, .. } = wait(&mut disk) else {
             panic!()
         };
         let error = result.unwrap_err();
-        assert!(error.detail.contains("0000000000000002.segment"), "{error}");
-        let names: Vec<_> = fs::read_dir(disk.path()).unwrap().collect();
+        assert!(
+            error.to_string().contains("0000000000000002.segment"),
+            "{error}"
+        );
+        let names: Vec<_> = fs::read_dir(disk.path(Family::Log)).unwrap().collect();
         assert_eq!(
             names.len(),
             1,
@@ -174,13 +193,17 @@ fn errors_name_the_operation_and_the_file() {
 fn a_second_opener_is_refused_and_leftovers_are_removed() {
     let folder = tempfile::tempdir().unwrap();
     let (disk, _) = open(folder.path(), Want::File).unwrap();
-    let error = super::ReadOnlyFolder::open(folder.path()).unwrap_err();
-    assert!(error.detail.contains("another process"), "{error}");
-    fs::write(disk.path().join("0000000000000005.segment.new"), "x").unwrap();
+    let error = crate::ReadOnlyFolder::open(folder.path()).unwrap_err();
+    assert!(error.to_string().contains("another process"), "{error}");
+    fs::write(
+        disk.path(Family::Log).join("0000000000000005.segment.new"),
+        "x",
+    )
+    .unwrap();
     drop(disk);
     let (mut disk, _) = open(folder.path(), Want::File).unwrap();
-    assert_eq!(disk.segments(), Ok(vec![]));
-    assert_eq!(fs::read_dir(disk.path()).unwrap().count(), 0);
+    assert_eq!(disk.files(Family::Log), Ok(vec![]));
+    assert_eq!(fs::read_dir(disk.path(Family::Log)).unwrap().count(), 0);
 }
 
 /// A file system without O_DIRECT, if /dev/shm is one, is served all the same.
@@ -193,20 +216,213 @@ fn a_file_system_in_memory_is_served() {
     let (disk, reason) = open(folder.path(), Want::Auto).unwrap();
     println!("{reason}");
     let mut disk = disk;
-    prepare(&mut disk, Segment(1));
+    prepare(&mut disk, log(1));
     let mut buffer = disk.allocate(BLOCK);
     buffer.fill(7);
-    disk.start_write(
-        1,
-        Place {
-            segment: Segment(1),
-            offset: 0,
-        },
-        buffer,
-        BLOCK,
-    );
+    disk.start_write(1, log(1).at(0), buffer, BLOCK, Durability::Flushed);
     let Completed::Written { result, .. } = wait(&mut disk) else {
         panic!()
     };
     assert_eq!(result, Ok(()));
+}
+
+const OTHER: FileId = FileId::new(Family::Other, 1);
+
+/// Writes a block of this byte.
+fn write(disk: &mut dyn Disk, at: Position, byte: u8, durability: Durability) {
+    let mut buffer = disk.allocate(BLOCK);
+    buffer.fill(byte);
+    disk.start_write(u64::from(byte), at, buffer, BLOCK, durability);
+    match wait(disk) {
+        Completed::Written {
+            token,
+            file,
+            durability: done,
+            buffer,
+            result,
+        } => {
+            assert_eq!((token, result), (u64::from(byte), Ok(())));
+            assert_eq!((file, done), (at.file, durability));
+            disk.release(buffer);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The byte that a block is full of.
+fn read(disk: &mut dyn Disk, at: Position) -> Result<u8, DiskError> {
+    let buffer = disk.allocate(BLOCK);
+    disk.start_read(9, at, buffer, BLOCK);
+    match wait(disk) {
+        Completed::Read {
+            token,
+            file,
+            buffer,
+            result,
+        } => {
+            assert_eq!((token, file), (9, at.file));
+            let byte = buffer[0];
+            assert!(result.is_err() || buffer[..BLOCK].iter().all(|other| *other == byte));
+            disk.release(buffer);
+            result.map(|()| byte)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn flush(disk: &mut dyn Disk, file: FileId) -> Result<(), DiskError> {
+    disk.start_flush(77, file);
+    match wait(disk) {
+        Completed::Flushed {
+            token,
+            file: flushed,
+            result,
+        } => {
+            assert_eq!((token, flushed), (77, file));
+            result
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn retire(disk: &mut dyn Disk, file: FileId) -> Result<(), DiskError> {
+    disk.start_retire(file);
+    match wait(disk) {
+        Completed::Retired {
+            file: retired,
+            result,
+        } => {
+            assert_eq!(retired, file);
+            result
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn families_share_a_disk_and_nothing_else() {
+    on_each_disk(|disk| {
+        prepare(disk, log(1));
+        prepare(disk, log(2));
+        prepare(disk, OTHER);
+        for (file, byte) in [(log(1), 1), (OTHER, 2)] {
+            disk.open_ahead(file).unwrap();
+            write(disk, file.at(0), byte, Durability::Flushed);
+        }
+        assert_eq!(read(disk, log(1).at(0)), Ok(1));
+        assert_eq!(read(disk, OTHER.at(0)), Ok(2));
+        let made = |disk: &mut dyn Disk, family| disk.made(family).unwrap().unwrap();
+        assert_eq!(made(disk, Family::Log), log(2));
+        assert_eq!(made(disk, Family::Other), OTHER);
+        let files = |disk: &mut dyn Disk, family| {
+            let files = disk.files(family).unwrap();
+            files.iter().map(|info| info.file).collect::<Vec<_>>()
+        };
+        assert_eq!(files(disk, Family::Log), [log(1), log(2)]);
+        assert_eq!(files(disk, Family::Other), [OTHER]);
+    });
+}
+
+#[test]
+fn a_write_for_later_takes_no_flush_and_a_flush_is_one() {
+    on_each_disk(|disk| {
+        prepare(disk, OTHER);
+        let before = disk.counters();
+        write(disk, OTHER.at(0), 1, Durability::Later);
+        write(disk, OTHER.at(BLOCK as u64), 2, Durability::Later);
+        assert_eq!(read(disk, OTHER.at(0)), Ok(1), "seen before it is durable");
+        let after = disk.counters();
+        assert_eq!(after.writes - before.writes, 2);
+        assert_eq!(after.flushes, before.flushes);
+        flush(disk, OTHER).unwrap();
+        assert_eq!(disk.counters().flushes, before.flushes + 1);
+        assert_eq!(read(disk, OTHER.at(BLOCK as u64)), Ok(2));
+        let error = flush(disk, log(9)).unwrap_err();
+        assert_eq!(error.kind, io::ErrorKind::NotFound, "{error}");
+    });
+}
+
+#[test]
+fn a_retired_file_is_gone_and_the_others_are_not() {
+    on_each_disk(|disk| {
+        prepare(disk, log(1));
+        prepare(disk, OTHER);
+        write(disk, log(1).at(0), 1, Durability::Flushed);
+        write(disk, OTHER.at(0), 2, Durability::Flushed);
+        assert_eq!(read(disk, log(1).at(0)), Ok(1));
+        assert!(disk.descriptor(log(1)).is_ok());
+        retire(disk, log(1)).unwrap();
+        assert_eq!(disk.files(Family::Log), Ok(vec![]));
+        assert!(read(disk, log(1).at(0)).is_err(), "it is not kept open");
+        assert!(!matches!(disk.descriptor(log(1)), Ok(Some(_))));
+        assert!(disk.open_ahead(log(1)).is_err());
+        let error = retire(disk, log(1)).unwrap_err();
+        assert_eq!(error.kind, io::ErrorKind::NotFound, "{error}");
+        assert_eq!(read(disk, OTHER.at(0)), Ok(2));
+        let made = disk.made(Family::Log).unwrap();
+        assert_eq!(made, Some(log(1)), "that it was made is not forgotten");
+    });
+}
+
+/// Bytes come from a socket, are written from where they lie, and leave by another socket without a
+/// buffer of ours.
+#[test]
+fn what_a_socket_received_is_written_and_sent_without_a_copy() {
+    on_each_driver(|folder, want| {
+        let (mut disk, _) = open(folder, want).unwrap();
+        prepare(&mut disk, OTHER);
+        let sent: Vec<u8> = (0..2 * BLOCK).map(|at| (at % 251) as u8).collect();
+        let (mut from, mut to) = UnixStream::pair().unwrap();
+        from.write_all(&sent).unwrap();
+        let mut buffer = disk.allocate(1 << 20);
+        let (lies, registered) = (buffer.as_ptr(), buffer.registered());
+        to.read_exact(&mut buffer[..2 * BLOCK]).unwrap();
+        disk.start_write(1, OTHER.at(0), buffer, 2 * BLOCK, Durability::Later);
+        let Completed::Written { buffer, result, .. } = wait(&mut disk) else {
+            panic!()
+        };
+        assert_eq!(result, Ok(()));
+        assert_eq!(
+            (buffer.as_ptr(), buffer.registered()),
+            (lies, registered),
+            "the same memory comes back"
+        );
+        assert_eq!(buffer[..2 * BLOCK], sent);
+        disk.release(buffer);
+        assert_eq!(disk.allocate(BLOCK).as_ptr(), lies, "and is used again");
+        flush(&mut disk, OTHER).unwrap();
+        let file = disk.descriptor(OTHER).unwrap().expect("a real file");
+        let mut offset = 10;
+        let count = rustix::fs::sendfile(&from, file, Some(&mut offset), BLOCK).unwrap();
+        assert_eq!((count, offset), (BLOCK, 10 + BLOCK as u64));
+        let mut received = vec![0; BLOCK];
+        to.read_exact(&mut received).unwrap();
+        assert_eq!(received, sent[10..10 + BLOCK]);
+    });
+}
+
+#[test]
+fn buffers_are_as_many_as_wanted_and_the_kernel_s_refusal_is_told() {
+    let count = |count, bytes| Buffers { count, bytes };
+    let refused = "no registered buffers: ";
+    for (buffers, told) in [
+        (count(2, 8 * BLOCK), "2 registered buffers"),
+        (count(u16::MAX, BLOCK), refused),
+        (count(0, 0), refused),
+    ] {
+        on_each_driver(|folder, want| {
+            let (mut disk, reason) = open_with(folder, want, buffers).unwrap();
+            assert!(want == Want::File || reason.contains(told), "{reason}");
+            prepare(&mut disk, log(1));
+            for block in 0..4 {
+                write(
+                    &mut disk,
+                    log(1).at(block * BLOCK as u64),
+                    5,
+                    Durability::Flushed,
+                );
+            }
+            assert_eq!(read(&mut disk, log(1).at(0)), Ok(5));
+        });
+    }
 }

@@ -1,4 +1,5 @@
-//! Segments as files in a folder: names, opening, making new ones. Blocking calls only.
+//! Files in folders, one folder per family: names, opening, making new ones, removing. Blocking calls
+//! only.
 
 use std::{
     fmt,
@@ -16,18 +17,14 @@ use rustix::{
     io::{Errno, ReadWriteFlags, pread, pwritev2, retry_on_intr},
 };
 
-use super::{
-    BLOCK, Buffer, DataFolder, Place, Segment, SegmentFile, Source, Zeros, device_time,
+use crate::{
+    BLOCK, Buffer, DataFolder, DiskError, Durability, Family, FileId, FileInfo, Position, Source,
+    Zeros, device_time,
     files::Files,
     made,
     pace::{PIECE_BYTES, Pace},
 };
-use crate::{SEGMENT_NUMBER_MAX, error::DiskError};
 
-/// The folder within a node's data folder that holds the segments.
-pub const LOG_FOLDER: &str = "log";
-
-const SUFFIX: &str = ".segment";
 const TEMPORARY: &str = ".new";
 /// After a kill the kernel may take a moment to end what the old process had in flight.
 const LOCK_TRIES: u32 = 150;
@@ -35,13 +32,13 @@ const LOCK_TRIES: u32 = 150;
 const LOOK_TRIES: u32 = 5;
 const LOCK_TRY: Duration = Duration::from_millis(20);
 
-/// How files of this folder may be written.
+/// How files may be written: what the file systems of all families can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Abilities {
+pub(crate) struct Abilities {
     /// O_DIRECT is taken.
-    pub(super) direct: bool,
+    pub(crate) direct: bool,
     /// RWF_DSYNC is taken; else each write is followed by an fdatasync.
-    pub(super) dsync: bool,
+    pub(crate) dsync: bool,
 }
 
 impl fmt::Display for Abilities {
@@ -57,194 +54,282 @@ impl fmt::Display for Abilities {
     }
 }
 
-/// The folder, locked while this lives.
-#[derive(Debug)]
-pub(super) struct Folder {
-    /// The node's folder,
-    data: DataFolder,
-    /// and that of the segments in it.
+/// The folder of one family, locked while a copy of this lives. What is in flight at a kill must end
+/// before another process may read, so whatever keeps writing keeps a copy.
+#[derive(Clone, Debug)]
+pub(crate) struct Home {
     path: PathBuf,
-    /// Holds the lock. What is in flight at a kill must end before another process may read, so
-    /// whatever keeps writing keeps this open.
     handle: Arc<File>,
-    abilities: Abilities,
-    files: Files,
 }
 
-impl Folder {
-    /// Opens, and makes if missing, the log folder below `data`.
-    pub(super) fn open(data: &Path) -> Result<Self, DiskError> {
-        let path = data.join(LOG_FOLDER);
+impl Home {
+    /// Opens, and makes if missing, the folder of a family below `data`.
+    fn open(data: &Path, family: Family) -> Result<Self, DiskError> {
+        let path = data.join(family.folder());
         if !path.is_dir() {
             fs::create_dir_all(&path).map_err(|error| failed("create", &path, &error))?;
             sync_folder(data)?;
         }
         let handle = lock(&path, FlockOperation::NonBlockingLockExclusive, LOCK_TRIES)?;
         remove_temporaries(&path)?;
-        let abilities = probe(&path)?;
+        let handle = Arc::new(handle);
+        Ok(Self { path, handle })
+    }
+
+    pub(crate) fn handle(&self) -> &File {
+        &self.handle
+    }
+
+    /// [disk-10] Zeros, sync, rename, sync of the folder; then the number is written down in `data`.
+    /// After an error there may be a file of zeros, to be made anew; but never a number without a file.
+    pub(crate) fn prepare(
+        &self,
+        data: &mut DataFolder,
+        file: FileId,
+        (bytes, zeros): (u64, Zeros),
+        abilities: Abilities,
+        pace: &Pace,
+    ) -> Result<(), DiskError> {
+        let path = self.path.join(file.name());
+        let temporary = self.path.join(format!("{}{TEMPORARY}", file.name()));
+        let made = fill(&temporary, bytes, zeros, abilities, pace).and_then(|()| {
+            fs::rename(&temporary, &path).map_err(|error| failed("rename to", &path, &error))?;
+            self.sync()?;
+            made::write(data, file)
+        });
+        if made.is_err() {
+            // Best effort: what is left over is removed at the next start.
+            let _ = fs::remove_file(&temporary);
+        }
+        made
+    }
+
+    /// Removes a file, durably.
+    pub(crate) fn retire(&self, file: FileId) -> Result<(), DiskError> {
+        let path = self.path.join(file.name());
+        fs::remove_file(&path).map_err(|error| failed("remove", &path, &error))?;
+        self.sync()
+    }
+
+    fn sync(&self) -> Result<(), DiskError> {
+        let synced = self.handle.sync_all();
+        synced.map_err(|error| failed("sync", &self.path, &error))
+    }
+}
+
+/// The folders of all families, and the files in them that are open.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    data: DataFolder,
+    /// In the order of the families.
+    homes: Vec<Home>,
+    abilities: Abilities,
+    files: Files,
+}
+
+impl Folder {
+    /// Opens, and makes if missing, the folders below `data`.
+    pub(crate) fn open(data: &Path) -> Result<Self, DiskError> {
+        let homes: Result<Vec<_>, _> = Family::all()
+            .map(|family| Home::open(data, family))
+            .collect();
+        let homes = homes?;
+        let mut abilities = Abilities {
+            direct: true,
+            dsync: true,
+        };
+        for home in &homes {
+            let found = probe(&home.path)?;
+            abilities.direct &= found.direct;
+            abilities.dsync &= found.dsync;
+        }
         Ok(Self {
             data: DataFolder::new(data),
-            path,
-            handle: Arc::new(handle),
+            homes,
             abilities,
             files: Files::default(),
         })
     }
 
-    pub(super) fn abilities(&self) -> Abilities {
+    pub(crate) fn abilities(&self) -> Abilities {
         self.abilities
     }
 
-    pub(super) fn handle(&self) -> &Arc<File> {
-        &self.handle
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    pub(super) fn data(&self) -> &DataFolder {
+    pub(crate) fn data(&self) -> &DataFolder {
         &self.data
     }
 
-    pub(super) fn note_made(&mut self, segment: Segment) -> Result<(), DiskError> {
-        made::write(&mut self.data, segment)
+    pub(crate) fn homes(&self) -> &[Home] {
+        &self.homes
     }
 
-    /// The file of a segment that was read or written, or is to be.
-    fn opener(&self, segment: Segment) -> impl FnMut() -> Result<File, DiskError> + use<> {
-        let path = self.path.join(name(segment));
+    fn home(&self, family: Family) -> &Home {
+        &self.homes[family as usize]
+    }
+
+    /// The folder of a family.
+    pub(crate) fn path(&self, family: Family) -> &Path {
+        &self.home(family).path
+    }
+
+    pub(crate) fn note_made(&mut self, made: FileId) -> Result<(), DiskError> {
+        made::write(&mut self.data, made)
+    }
+
+    /// A file that was read or written, or is to be.
+    fn opener(&self, file: FileId) -> impl FnMut() -> Result<File, DiskError> + use<> {
+        let path = self.home(file.family).path.join(file.name());
         let direct = self.abilities.direct;
         move || open_file(&path, OFlags::RDWR, direct)
     }
 
-    /// As [`super::Disk::open_ahead`].
-    pub(super) fn open_ahead(&mut self, segment: Segment) -> Result<(), DiskError> {
-        let open = self.opener(segment);
-        self.files.open_ahead(segment, open)
+    /// As [`crate::Disk::open_ahead`].
+    pub(crate) fn open_ahead(&mut self, file: FileId) -> Result<(), DiskError> {
+        let open = self.opener(file);
+        self.files.open_ahead(file, open)
     }
 
-    /// The file of a segment that is written to. Who did not have it opened ahead may be refused.
-    pub(super) fn file_for_write(&mut self, segment: Segment) -> Result<Arc<File>, DiskError> {
-        if let Some(file) = self.files.for_write(segment) {
-            return Ok(file);
+    /// A file that is written to. Who did not have it opened ahead may be refused.
+    pub(crate) fn file_for_write(&mut self, file: FileId) -> Result<Arc<File>, DiskError> {
+        if let Some(open) = self.files.for_write(file) {
+            return Ok(open);
         }
-        self.open_ahead(segment)?;
-        let file = self.files.for_write(segment);
-        Ok(file.expect("it was opened in the line before"))
+        self.open_ahead(file)?;
+        let open = self.files.for_write(file);
+        Ok(open.expect("it was opened in the line before"))
     }
 
-    /// The file of a segment that is read.
-    pub(super) fn file_for_read(&mut self, segment: Segment) -> Result<Arc<File>, DiskError> {
-        let open = self.opener(segment);
-        self.files.for_read(segment, open)
+    /// A file that is read.
+    pub(crate) fn file_for_read(&mut self, file: FileId) -> Result<Arc<File>, DiskError> {
+        let open = self.opener(file);
+        self.files.for_read(file, open)
     }
 
-    pub(super) fn sync(&mut self, segment: Segment) -> Result<(), DiskError> {
-        let file = self.file_for_read(segment)?;
-        file.sync_data()
-            .map_err(|error| failed("sync", &self.path.join(name(segment)), &error))
+    /// As [`crate::Disk::descriptor`]: opened for this only, without O_DIRECT.
+    pub(crate) fn lend(&mut self, file: FileId) -> Result<BorrowedFd<'_>, DiskError> {
+        let path = self.home(file.family).path.join(file.name());
+        let open = || open_file(&path, OFlags::RDONLY, false);
+        Ok(self.files.lend(file, open)?.as_fd())
+    }
+
+    /// Closes a file that is retired. What is in flight keeps it open until it ends.
+    pub(crate) fn close(&mut self, file: FileId) {
+        self.files.close(file);
+    }
+
+    pub(crate) fn sync(&mut self, file: FileId) -> Result<(), DiskError> {
+        let open = self.file_for_read(file)?;
+        let path = self.home(file.family).path.join(file.name());
+        open.sync_data()
+            .map_err(|error| failed("sync", &path, &error))
     }
 
     /// What an unprivileged process may still use.
-    pub(super) fn free_bytes(&self) -> Option<u64> {
-        let stat = fstatvfs(&self.handle).ok()?;
+    pub(crate) fn free_bytes(&self, family: Family) -> Option<u64> {
+        let stat = fstatvfs(self.home(family).handle()).ok()?;
         Some(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 }
 
 impl Source for Folder {
-    fn segments(&mut self) -> Result<Vec<SegmentFile>, DiskError> {
-        list(&self.path)
+    fn files(&mut self, family: Family) -> Result<Vec<FileInfo>, DiskError> {
+        list(&self.home(family).path, family)
     }
 
-    fn made(&mut self) -> Result<Option<Segment>, DiskError> {
-        made::read(&self.data)
+    fn made(&mut self, family: Family) -> Result<Option<FileId>, DiskError> {
+        made::read(&self.data, family)
     }
 
-    fn read_now(&mut self, at: Place, buffer: &mut Buffer, bytes: usize) -> Result<(), DiskError> {
-        let file = self.file_for_read(at.segment)?;
+    fn read_now(
+        &mut self,
+        at: Position,
+        buffer: &mut Buffer,
+        bytes: usize,
+    ) -> Result<(), DiskError> {
+        let file = self.file_for_read(at.file)?;
         read_exact(file.as_fd(), at, &mut buffer[..bytes])
     }
 }
 
-/// The segments of a stopped node, for looking at them only.
+/// The files of a stopped node, for looking at them only.
 #[derive(Debug)]
 pub struct ReadOnlyFolder {
     data: DataFolder,
-    path: PathBuf,
-    _lock: File,
-    last: Option<(Segment, File)>,
+    _locks: Vec<File>,
+    last: Option<(FileId, File)>,
 }
 
 impl ReadOnlyFolder {
-    /// Opens the log folder below `data`. Refused while a node runs on it.
+    /// Opens the folders below `data`. Refused while a node runs on them.
     pub fn open(data: &Path) -> Result<Self, DiskError> {
-        let path = data.join(LOG_FOLDER);
-        let lock = lock(&path, FlockOperation::NonBlockingLockShared, LOOK_TRIES)?;
+        let look = |family: Family| {
+            let path = data.join(family.folder());
+            lock(&path, FlockOperation::NonBlockingLockShared, LOOK_TRIES)
+        };
+        let locks: Result<_, _> = Family::all().map(look).collect();
         Ok(Self {
             data: DataFolder::new(data),
-            path,
-            _lock: lock,
+            _locks: locks?,
             last: None,
         })
+    }
+
+    fn path(&self, family: Family) -> PathBuf {
+        self.data.path().join(family.folder())
     }
 }
 
 impl Source for ReadOnlyFolder {
-    fn segments(&mut self) -> Result<Vec<SegmentFile>, DiskError> {
-        list(&self.path)
+    fn files(&mut self, family: Family) -> Result<Vec<FileInfo>, DiskError> {
+        list(&self.path(family), family)
     }
 
-    fn made(&mut self) -> Result<Option<Segment>, DiskError> {
-        made::read(&self.data)
+    fn made(&mut self, family: Family) -> Result<Option<FileId>, DiskError> {
+        made::read(&self.data, family)
     }
 
-    fn read_now(&mut self, at: Place, buffer: &mut Buffer, bytes: usize) -> Result<(), DiskError> {
+    fn read_now(
+        &mut self,
+        at: Position,
+        buffer: &mut Buffer,
+        bytes: usize,
+    ) -> Result<(), DiskError> {
         let file = match self.last.take() {
-            Some((segment, file)) if segment == at.segment => file,
-            _ => open_file(&self.path.join(name(at.segment)), OFlags::RDONLY, false)?,
+            Some((open, file)) if open == at.file => file,
+            _ => {
+                let path = self.path(at.file.family).join(at.file.name());
+                open_file(&path, OFlags::RDONLY, false)?
+            }
         };
         let read = read_exact(file.as_fd(), at, &mut buffer[..bytes]);
-        self.last = Some((at.segment, file));
+        self.last = Some((at.file, file));
         read
     }
 }
 
-pub(super) fn failed(action: &str, file: &Path, error: &io::Error) -> DiskError {
+pub(crate) fn failed(action: &str, file: &Path, error: &io::Error) -> DiskError {
     DiskError::new(action, file.display(), error)
 }
 
-/// A segment's file name: its number, so that names sort as epochs do.
-pub(super) fn name(segment: Segment) -> String {
-    format!("{:016x}{SUFFIX}", segment.0)
-}
-
-fn number(name: &str) -> Option<Segment> {
-    let digits = name.strip_suffix(SUFFIX)?;
-    let number = u64::from_str_radix(digits, 16).ok()?;
-    let known = number < SEGMENT_NUMBER_MAX && self::name(Segment(number)) == name;
-    known.then_some(Segment(number))
-}
-
-fn list(path: &Path) -> Result<Vec<SegmentFile>, DiskError> {
+fn list(path: &Path, family: Family) -> Result<Vec<FileInfo>, DiskError> {
     let read = |error: &io::Error| failed("read", path, error);
     let mut files = Vec::new();
     for entry in fs::read_dir(path).map_err(|error| read(&error))? {
         let entry = entry.map_err(|error| read(&error))?;
-        let Some(segment) = entry.file_name().to_str().and_then(number) else {
+        let name = entry.file_name();
+        let Some(file) = name.to_str().and_then(|name| family.file_named(name)) else {
             continue;
         };
         let bytes = entry
             .metadata()
             .map_err(|error| failed("look at", &entry.path(), &error))?
             .len();
-        files.push(SegmentFile {
-            segment,
+        files.push(FileInfo {
+            file,
             bytes: bytes - bytes % BLOCK as u64,
         });
     }
-    files.sort_unstable_by_key(|file| file.segment);
+    files.sort_unstable_by_key(|info| info.file);
     Ok(files)
 }
 
@@ -318,14 +403,16 @@ fn probe(path: &Path) -> Result<Abilities, DiskError> {
     Ok(Abilities { direct, dsync })
 }
 
-/// Writes whole blocks and makes exactly them durable ([disk-6]).
-pub(super) fn write_durably(
+/// Writes whole blocks, and makes exactly them durable unless that is for later ([disk-6]).
+pub(crate) fn write(
     file: BorrowedFd<'_>,
-    at: Place,
+    at: Position,
     bytes: &[u8],
+    durability: Durability,
     abilities: Abilities,
 ) -> Result<(), DiskError> {
-    let flags = if abilities.dsync {
+    let durable = durability == Durability::Flushed;
+    let flags = if durable && abilities.dsync {
         ReadWriteFlags::DSYNC
     } else {
         ReadWriteFlags::empty()
@@ -336,16 +423,21 @@ pub(super) fn write_durably(
     if done < bytes.len() {
         return Err(DiskError::short("write", at, done, bytes.len()));
     }
-    if !abilities.dsync {
-        let synced = retry_on_intr(|| rustix::fs::fdatasync(file));
-        synced.map_err(|error| DiskError::new("sync", at, &error.into()))?;
+    if durable && !abilities.dsync {
+        flush(file, at)?;
     }
     Ok(())
 }
 
-pub(super) fn read_exact(
+/// Makes durable what was written to a file.
+pub(crate) fn flush(file: BorrowedFd<'_>, at: Position) -> Result<(), DiskError> {
+    let synced = retry_on_intr(|| rustix::fs::fdatasync(file));
+    synced.map_err(|error| DiskError::new("sync", at, &error.into()))
+}
+
+pub(crate) fn read_exact(
     file: BorrowedFd<'_>,
-    at: Place,
+    at: Position,
     bytes: &mut [u8],
 ) -> Result<(), DiskError> {
     let wanted = bytes.len();
@@ -355,31 +447,6 @@ pub(super) fn read_exact(
         return Err(DiskError::short("read", at, done, wanted));
     }
     Ok(())
-}
-
-/// [disk-10] Zeros, sync, rename, sync of the folder; then the number is written down in `data`. After
-/// an error there may be a segment of zeros, to be made anew; but never a number without a segment.
-pub(super) fn prepare(
-    (data, path, handle): (&mut DataFolder, &Path, &File),
-    segment: Segment,
-    bytes: u64,
-    zeros: Zeros,
-    abilities: Abilities,
-    pace: &Pace,
-) -> Result<(), DiskError> {
-    let file = path.join(name(segment));
-    let temporary = path.join(format!("{}{TEMPORARY}", name(segment)));
-    let made = fill(&temporary, bytes, zeros, abilities, pace).and_then(|()| {
-        fs::rename(&temporary, &file).map_err(|error| failed("rename to", &file, &error))?;
-        let synced = handle.sync_all();
-        synced.map_err(|error| failed("sync", path, &error))?;
-        made::write(data, segment)
-    });
-    if made.is_err() {
-        // Best effort: what is left over is removed at the next start.
-        let _ = fs::remove_file(&temporary);
-    }
-    made
 }
 
 fn fill(

@@ -1,8 +1,9 @@
 //! The disk port: what a node asks of a disk, and what it is told.
 //!
-//! Segments are files of a fixed size, born off the path full of zeros ([disk-10]). A write covers
-//! whole blocks of one segment and is complete only when it is on stable storage (DSYNC). At most
-//! [`OPERATIONS_MAX`] operations are in flight; they may complete in any order.
+//! Files come in families ([`Family`]); one driver serves them all. They have a fixed size and are born
+//! off the path full of zeros ([disk-10]). A write covers whole blocks of one file; it is durable when
+//! it completes (DSYNC), or by a flush that comes later. At most [`OPERATIONS_MAX`] operations are in
+//! flight; they may complete in any order.
 //!
 //! [`open`] finds the best driver for a folder: io_uring, or threads that block. [`MemoryDisk`] is the
 //! disk of tests and of the simulator, and fails exactly as told.
@@ -18,8 +19,7 @@ mod conformance_tests;
 mod error;
 #[cfg(target_os = "linux")]
 mod event;
-#[cfg(target_os = "linux")]
-mod file;
+mod file_id;
 #[cfg(target_os = "linux")]
 mod files;
 #[cfg(target_os = "linux")]
@@ -27,9 +27,15 @@ mod folder;
 pub mod made;
 #[cfg(target_os = "linux")]
 mod mailbox;
+#[cfg(target_os = "linux")]
+mod maker;
 mod memory;
+#[cfg(test)]
+mod memory_tests;
 #[cfg(target_os = "linux")]
 mod modelled;
+#[cfg(target_os = "linux")]
+mod operation;
 #[cfg(target_os = "linux")]
 mod pace;
 #[cfg(test)]
@@ -45,20 +51,23 @@ mod small_files_tests;
 #[cfg(target_os = "linux")]
 mod sync;
 #[cfg(target_os = "linux")]
+mod threads;
+#[cfg(target_os = "linux")]
 #[allow(
     unsafe_code,
     reason = "a ring shares memory with the kernel; see the module's argument"
 )]
 mod uring;
 
-use std::{fmt, os::fd::BorrowedFd};
+use std::os::fd::BorrowedFd;
 
-pub use buffer::Buffer;
+pub use buffer::{Buffer, Buffers};
 #[cfg(target_os = "linux")]
-pub use choose::{FileDisk, Want, open};
+pub use choose::{FileDisk, Want, open, open_with};
 pub use error::{DiskError, Lack, is_full};
+pub use file_id::{Family, FileId, FileInfo, Position};
 #[cfg(target_os = "linux")]
-pub use folder::{LOG_FOLDER, ReadOnlyFolder};
+pub use folder::ReadOnlyFolder;
 pub use memory::{CrashReport, Fault, MemoryDisk, Pending, PendingKind};
 #[cfg(target_os = "linux")]
 pub use modelled::{FlushModel, device_time};
@@ -68,90 +77,105 @@ pub use small_files::{DataFolder, SmallFiles, temporary};
 pub const BLOCK: usize = 4096;
 /// The part of a block that a crash leaves old or new, never mixed ([model-3]).
 pub const SECTOR: usize = 512;
+/// Most writes, reads and flushes together that a disk is asked for at a time, by all families.
+pub const OPERATIONS_MAX: usize = 16;
 
-/// A segment's number: its name, and its epoch ([disk-4]). Only grows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Segment(pub u64);
-
-/// A position in the log's files.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
-    /// The segment.
-    pub segment: Segment,
-    /// Bytes from its start.
-    pub offset: u64,
-}
-
-impl fmt::Display for Segment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "segment {}, offset {}", self.segment, self.offset)
-    }
-}
-
-/// A segment that exists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SegmentFile {
-    /// Its number.
-    pub segment: Segment,
-    /// Its size.
-    pub bytes: u64,
-}
-
-/// Segments that can be read at leisure: what recovery and the offline tools need.
+/// Files that can be read at leisure: what recovery and the offline tools need.
 pub trait Source {
-    /// All segments, in order of their numbers.
-    fn segments(&mut self) -> Result<Vec<SegmentFile>, DiskError>;
+    /// All files of a family, in order of their numbers.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    fn files(&mut self, family: Family) -> Result<Vec<FileInfo>, DiskError>;
 
-    /// The highest number that a segment ever had, 0 for none, as written down apart from them;
-    /// `None` if that was never done.
-    fn made(&mut self) -> Result<Option<Segment>, DiskError>;
+    /// The file of a family that was made last, number 0 for none, as written down apart from the
+    /// files; `None` if that was never done.
+    ///
+    /// # Errors
+    /// What was written down cannot be read.
+    fn made(&mut self, family: Family) -> Result<Option<FileId>, DiskError>;
 
-    /// Fills the buffer, now. Offset and length are whole blocks within the segment.
-    fn read_now(&mut self, at: Place, buffer: &mut Buffer, bytes: usize) -> Result<(), DiskError>;
+    /// Fills the buffer, now. Offset and length are whole blocks within the file.
+    ///
+    /// # Errors
+    /// The file cannot be opened or read, or ends before.
+    fn read_now(
+        &mut self,
+        at: Position,
+        buffer: &mut Buffer,
+        bytes: usize,
+    ) -> Result<(), DiskError>;
 }
 
-/// How a new segment gets its zeros.
+/// How a new file gets its zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Zeros {
     /// They are written: no later write changes metadata, so a commit is one write and one flush.
     Written,
     /// Blocks are reserved and read as zeros, where the file system can do that: half the bytes, for
-    /// a log that nobody waits for. Each write then says in the metadata that its blocks are used.
+    /// a file that nobody waits for. Each write then says in the metadata that its blocks are used.
     Reserved,
+}
+
+/// When a write is on stable storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// When it completes.
+    Flushed,
+    /// When a flush of its file completes that was started after the write had completed. Before, a
+    /// crash keeps or loses each of its sectors.
+    Later,
 }
 
 /// What ended.
 #[derive(Debug)]
 pub enum Completed {
-    /// A write is on stable storage, or failed for good.
+    /// A write ended.
     Written {
         /// As given to [`Disk::start_write`].
         token: u64,
+        /// Where it was written to.
+        file: FileId,
+        /// Whether it is on stable storage.
+        durability: Durability,
         /// Comes back.
         buffer: Buffer,
-        /// How it went.
+        /// How it went. After an error it is unknown what of it is on the disk.
         result: Result<(), DiskError>,
     },
     /// A read ended.
     Read {
         /// As given to [`Disk::start_read`].
         token: u64,
+        /// Where it was read from.
+        file: FileId,
         /// Comes back, filled.
         buffer: Buffer,
         /// How it went.
         result: Result<(), DiskError>,
     },
-    /// A segment is ready to be written to, or could not be made.
+    /// A flush ended.
+    Flushed {
+        /// As given to [`Disk::start_flush`].
+        token: u64,
+        /// The file.
+        file: FileId,
+        /// How it went. After an error it is unknown what is durable, and a later flush that succeeds
+        /// says nothing about it ([disk-9]).
+        result: Result<(), DiskError>,
+    },
+    /// A file is ready to be written to, or could not be made.
     Prepared {
         /// Which.
-        segment: Segment,
-        /// How it went. After an error nothing of it is left.
+        file: FileId,
+        /// How it went. After an error there is no such file, or one of zeros.
+        result: Result<(), DiskError>,
+    },
+    /// A file is gone, or could not be removed.
+    Retired {
+        /// Which.
+        file: FileId,
+        /// How it went. After an error the file may be there or not.
         result: Result<(), DiskError>,
     },
 }
@@ -159,32 +183,32 @@ pub enum Completed {
 /// What a disk was asked to do so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskCounters {
-    /// Writes into segments; one per batch.
+    /// Writes into files; of the log one per batch.
     pub writes: u64,
-    /// Flushes; one per batch.
+    /// Flushes; of the log one per batch.
     pub flushes: u64,
     /// Bytes of those writes.
     pub write_bytes: u64,
     /// Reads after start.
     pub reads: u64,
-    /// Segments prepared.
+    /// Files prepared.
     pub prepared: u64,
     /// How many of them a write had to wait for.
     pub segment_waits: u64,
 }
 
-/// Segments have smaller numbers than this; sums of them do not overflow.
-pub const SEGMENT_NUMBER_MAX: u64 = 1 << 62;
-/// Most writes and reads together that a disk is asked for at a time.
-pub const OPERATIONS_MAX: usize = 16;
-
-/// A disk. All calls but those of [`Source`] and [`Disk::sync_now`] return at once.
+/// A disk. All calls but those of [`Source`], [`Disk::sync_now`], [`Disk::note_made`] and those that open
+/// a file return at once.
 pub trait Disk: Source {
-    /// Makes what a segment holds durable, now. Only at start: what recovery read may still be on
-    /// its way to the device.
-    fn sync_now(&mut self, segment: Segment) -> Result<(), DiskError>;
+    /// Makes what a file holds durable, now. Only at start: what recovery read may still be on its way
+    /// to the device.
+    ///
+    /// # Errors
+    /// It is unknown what is durable.
+    fn sync_now(&mut self, file: FileId) -> Result<(), DiskError>;
 
-    /// Memory for a write; a driver may hand out memory that it knows in advance.
+    /// Memory for a write, of `bytes` bytes in whole blocks and with any contents; a driver may hand
+    /// out memory that it knows in advance.
     fn allocate(&mut self, bytes: usize) -> Buffer {
         Buffer::new(bytes)
     }
@@ -194,30 +218,58 @@ pub trait Disk: Source {
         drop(buffer);
     }
 
-    /// Writes the first `bytes` bytes, whole blocks, and makes exactly them durable ([disk-6]).
-    fn start_write(&mut self, token: u64, at: Place, buffer: Buffer, bytes: usize);
+    /// Writes the first `bytes` bytes, whole blocks; if `durability` says so, they are durable when that
+    /// completes, and nothing else of the file needs to be ([disk-6]).
+    fn start_write(
+        &mut self,
+        token: u64,
+        at: Position,
+        buffer: Buffer,
+        bytes: usize,
+        durability: Durability,
+    );
 
     /// Reads `bytes` bytes, whole blocks, to the start of the buffer.
-    fn start_read(&mut self, token: u64, at: Place, buffer: Buffer, bytes: usize);
+    fn start_read(&mut self, token: u64, at: Position, buffer: Buffer, bytes: usize);
 
-    /// Opens the file of the segment that is written to next, before that is needed, and keeps it
-    /// open until a later segment is written to. Nothing is written to a segment for which this
-    /// failed, so a write never lacks a descriptor.
-    fn open_ahead(&mut self, segment: Segment) -> Result<(), DiskError>;
+    /// Makes durable what the writes to a file wrote that have completed.
+    fn start_flush(&mut self, token: u64, file: FileId);
 
-    /// Writes down, now and durably, that segments up to this one were made. Only at start.
-    fn note_made(&mut self, made: Segment) -> Result<(), DiskError>;
+    /// Opens the file of a family that is written to next, before that is needed, and keeps it open
+    /// until a later one is written to. Nothing is written to a file for which this failed, so a write
+    /// never lacks a descriptor.
+    ///
+    /// # Errors
+    /// The file is not there, or cannot be opened now.
+    fn open_ahead(&mut self, file: FileId) -> Result<(), DiskError>;
 
-    /// Makes a new segment: zeros, sync, rename, sync of the folder ([disk-10]); then its number is
+    /// Writes down, now and durably, that files up to this one were made. Only at start.
+    ///
+    /// # Errors
+    /// It may be written down or not.
+    fn note_made(&mut self, made: FileId) -> Result<(), DiskError>;
+
+    /// Makes a new file: zeros, sync, rename, sync of the folder ([disk-10]); then its number is
     /// written down.
-    fn start_prepare(&mut self, segment: Segment, bytes: u64, zeros: Zeros);
+    fn start_prepare(&mut self, file: FileId, bytes: u64, zeros: Zeros);
 
-    /// A write begins, and so many bytes of the segment that is being made should be there by now.
-    /// Beyond that it is made when nothing is written, so that commits do not wait for it.
-    fn want_prepared(&mut self, bytes: u64);
+    /// A write begins, and `bytes` bytes of the family's file that is being made should be there by
+    /// now. Beyond that it is made when nothing is written, so that commits do not wait for it.
+    fn want_prepared(&mut self, family: Family, bytes: u64);
 
-    /// Somebody waits for the segment that is being made.
-    fn hurry_prepare(&mut self);
+    /// Somebody waits for the family's file that is being made.
+    fn hurry_prepare(&mut self, family: Family);
+
+    /// Removes a file, durably. What is in flight for it ends as if it were there; nothing new is
+    /// started.
+    fn start_retire(&mut self, file: FileId);
+
+    /// A descriptor to read a file with past this port, for splice and sendfile; `None` if the files of
+    /// this disk have none. It is to be used now: the disk may close it later.
+    ///
+    /// # Errors
+    /// The file is not there, or cannot be opened now.
+    fn descriptor(&mut self, file: FileId) -> Result<Option<BorrowedFd<'_>>, DiskError>;
 
     /// The next thing that ended.
     fn poll(&mut self) -> Option<Completed>;
@@ -225,8 +277,8 @@ pub trait Disk: Source {
     /// Readable when [`Disk::poll`] has something; for epoll.
     fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Room for new segments, if known.
-    fn free_bytes(&self) -> Option<u64>;
+    /// Room for new files of a family, if known.
+    fn free_bytes(&self, family: Family) -> Option<u64>;
 
     /// What drives it, and why: printed at start.
     fn describe(&self) -> String;

@@ -18,11 +18,10 @@ use rustix::{
     },
 };
 
-use super::{
-    Buffer, Completed, Disk, DiskCounters, FileDisk, Place, Segment, SegmentFile, Source, Zeros,
-    folder,
+use crate::{
+    Buffer, Completed, Disk, DiskCounters, DiskError, Durability, Family, FileDisk, FileId,
+    FileInfo, Position, Source, Zeros, folder,
 };
-use crate::error::DiskError;
 
 const NANOS: u64 = 1_000_000_000;
 
@@ -80,7 +79,9 @@ pub(super) struct Modelled {
 
 impl Modelled {
     pub(super) fn new(inner: FileDisk, flush: Duration) -> Result<Self, DiskError> {
-        let failed = |error: io::Error| folder::failed("model the device of", inner.path(), &error);
+        let failed = |error: io::Error| {
+            folder::failed("model the device of", inner.path(Family::Log), &error)
+        };
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer =
             timerfd_create(TimerfdClockId::Monotonic, flags).map_err(|e| failed(e.into()))?;
@@ -130,22 +131,27 @@ impl Modelled {
 }
 
 impl Source for Modelled {
-    fn segments(&mut self) -> Result<Vec<SegmentFile>, DiskError> {
-        self.inner.segments()
+    fn files(&mut self, family: Family) -> Result<Vec<FileInfo>, DiskError> {
+        self.inner.files(family)
     }
 
-    fn made(&mut self) -> Result<Option<Segment>, DiskError> {
-        self.inner.made()
+    fn made(&mut self, family: Family) -> Result<Option<FileId>, DiskError> {
+        self.inner.made(family)
     }
 
-    fn read_now(&mut self, at: Place, buffer: &mut Buffer, bytes: usize) -> Result<(), DiskError> {
+    fn read_now(
+        &mut self,
+        at: Position,
+        buffer: &mut Buffer,
+        bytes: usize,
+    ) -> Result<(), DiskError> {
         self.inner.read_now(at, buffer, bytes)
     }
 }
 
 impl Disk for Modelled {
-    fn sync_now(&mut self, segment: Segment) -> Result<(), DiskError> {
-        self.inner.sync_now(segment)
+    fn sync_now(&mut self, file: FileId) -> Result<(), DiskError> {
+        self.inner.sync_now(file)
     }
 
     fn allocate(&mut self, bytes: usize) -> Buffer {
@@ -156,42 +162,66 @@ impl Disk for Modelled {
         self.inner.release(buffer);
     }
 
-    fn start_write(&mut self, token: u64, at: Place, buffer: Buffer, bytes: usize) {
-        self.inner.start_write(token, at, buffer, bytes);
+    fn start_write(
+        &mut self,
+        token: u64,
+        at: Position,
+        buffer: Buffer,
+        bytes: usize,
+        durability: Durability,
+    ) {
+        self.inner.start_write(token, at, buffer, bytes, durability);
     }
 
-    fn start_read(&mut self, token: u64, at: Place, buffer: Buffer, bytes: usize) {
+    fn start_read(&mut self, token: u64, at: Position, buffer: Buffer, bytes: usize) {
         self.inner.start_read(token, at, buffer, bytes);
     }
 
-    fn open_ahead(&mut self, segment: Segment) -> Result<(), DiskError> {
-        self.inner.open_ahead(segment)
+    fn start_flush(&mut self, token: u64, file: FileId) {
+        self.inner.start_flush(token, file);
     }
 
-    fn note_made(&mut self, made: Segment) -> Result<(), DiskError> {
+    fn open_ahead(&mut self, file: FileId) -> Result<(), DiskError> {
+        self.inner.open_ahead(file)
+    }
+
+    fn note_made(&mut self, made: FileId) -> Result<(), DiskError> {
         self.inner.note_made(made)
     }
 
-    fn start_prepare(&mut self, segment: Segment, bytes: u64, zeros: Zeros) {
-        self.inner.start_prepare(segment, bytes, zeros);
+    fn start_prepare(&mut self, file: FileId, bytes: u64, zeros: Zeros) {
+        self.inner.start_prepare(file, bytes, zeros);
     }
 
-    fn want_prepared(&mut self, bytes: u64) {
-        self.inner.want_prepared(bytes);
+    fn want_prepared(&mut self, family: Family, bytes: u64) {
+        self.inner.want_prepared(family, bytes);
     }
 
-    fn hurry_prepare(&mut self) {
-        self.inner.hurry_prepare();
+    fn hurry_prepare(&mut self, family: Family) {
+        self.inner.hurry_prepare(family);
+    }
+
+    fn start_retire(&mut self, file: FileId) {
+        self.inner.start_retire(file);
+    }
+
+    fn descriptor(&mut self, file: FileId) -> Result<Option<BorrowedFd<'_>>, DiskError> {
+        self.inner.descriptor(file)
     }
 
     fn poll(&mut self) -> Option<Completed> {
         while let Some(completed) = self.inner.poll() {
             match completed {
-                Completed::Written { result: Ok(()), .. } => {
+                Completed::Written {
+                    result: Ok(()),
+                    durability: Durability::Flushed,
+                    ..
+                }
+                | Completed::Flushed { result: Ok(()), .. } => {
                     let ends = self.model.ends(device_time());
                     self.held.push_back((ends, completed));
                 }
-                // Reads, new segments and failures do not wait for a flush.
+                // Reads, files that were made or retired, and failures do not wait for a flush.
                 other => return Some(other),
             }
         }
@@ -208,8 +238,8 @@ impl Disk for Modelled {
         Some(self.either.as_fd())
     }
 
-    fn free_bytes(&self) -> Option<u64> {
-        self.inner.free_bytes()
+    fn free_bytes(&self, family: Family) -> Option<u64> {
+        self.inner.free_bytes(family)
     }
 
     fn describe(&self) -> String {
@@ -276,19 +306,17 @@ mod tests {
                 let ready = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit)).unwrap();
                 assert!(ready > 0, "nothing completes");
             };
-            disk.start_prepare(Segment(1), 16 * BLOCK as u64, Zeros::Written);
+            let file = FileId::new(Family::Log, 1);
+            disk.start_prepare(file, 16 * BLOCK as u64, Zeros::Written);
             assert!(matches!(
                 wait(&mut disk),
                 Completed::Prepared { result: Ok(()), .. }
             ));
             for offset in 0..3 {
                 let buffer = disk.allocate(BLOCK);
-                let at = Place {
-                    segment: Segment(1),
-                    offset: offset * BLOCK as u64,
-                };
+                let at = file.at(offset * BLOCK as u64);
                 let before = device_time();
-                disk.start_write(offset, at, buffer, BLOCK);
+                disk.start_write(offset, at, buffer, BLOCK, Durability::Flushed);
                 let completed = wait(&mut disk);
                 assert!(
                     matches!(completed, Completed::Written { token, result: Ok(()), .. } if token == offset)

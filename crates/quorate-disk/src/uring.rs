@@ -10,9 +10,8 @@
 //! The ring is made disabled and enabled by the first operation: the thread that starts it is the
 //! only one that may use it (single issuer), and a log is often opened before its reactor runs.
 
-mod read;
+mod entry;
 mod setup;
-mod write;
 
 use std::{
     collections::VecDeque,
@@ -24,91 +23,56 @@ use std::{
     sync::Arc,
 };
 
-use io_uring::{IoUring, squeue};
+use io_uring::IoUring;
 
-use super::{
-    Buffer, Completed, Disk, DiskCounters, OPERATIONS_MAX, Place, Segment, SegmentFile, Source,
-    Zeros,
+use crate::{
+    Buffer, Buffers, Completed, Disk, DiskCounters, DiskError, Durability, Family, FileId,
+    FileInfo, OPERATIONS_MAX, Position, Source, Zeros,
+    buffer::Pool,
     event::Event,
-    file::Maker,
     folder::{self, Folder},
     mailbox::{Inbox, Mailbox},
+    maker::Makers,
+    operation::Operation,
 };
-use crate::error::DiskError;
 
-pub(super) use setup::Parts;
-
-/// Which operation a slot holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Write,
-    Read,
-}
+use setup::Parts;
 
 /// An operation in flight, with all that the kernel uses of it.
 #[derive(Debug)]
-struct Operation {
-    kind: Kind,
-    token: u64,
-    at: Place,
-    buffer: Buffer,
-    bytes: usize,
+struct InFlight {
+    operation: Operation,
     file: Arc<File>,
 }
 
-impl Operation {
-    fn end(self, result: Result<(), DiskError>) -> Completed {
-        let Self {
-            kind,
-            token,
-            buffer,
-            ..
-        } = self;
-        match kind {
-            Kind::Write => Completed::Written {
-                token,
-                buffer,
-                result,
-            },
-            Kind::Read => Completed::Read {
-                token,
-                buffer,
-                result,
-            },
-        }
-    }
-
-    fn judge(&self, result: i32) -> Result<(), DiskError> {
-        let action = match self.kind {
-            Kind::Write => "write",
-            Kind::Read => "read",
-        };
-        match usize::try_from(result) {
-            Ok(done) if done >= self.bytes => Ok(()),
-            Ok(done) => Err(DiskError::short(action, self.at, done, self.bytes)),
-            Err(_) => Err(DiskError::new(
-                action,
-                self.at,
-                &io::Error::from_raw_os_error(-result),
-            )),
-        }
+/// What the kernel says of an operation that ended.
+fn judge(operation: &Operation, result: i32) -> Result<(), DiskError> {
+    let (action, at, bytes) = (operation.action(), operation.at, operation.bytes());
+    match usize::try_from(result) {
+        Ok(done) if done >= bytes => Ok(()),
+        Ok(done) => Err(DiskError::short(action, at, done, bytes)),
+        Err(_) => Err(DiskError::new(
+            action,
+            at,
+            &io::Error::from_raw_os_error(-result),
+        )),
     }
 }
 
 /// Files served by a ring.
-pub(super) struct Ring {
+pub(crate) struct Ring {
     ring: IoUring,
     enabled: bool,
     /// Index = user data of the operation.
-    slots: Vec<Option<Operation>>,
+    slots: Vec<Option<InFlight>>,
     in_flight: usize,
     ready: VecDeque<Completed>,
     /// The ring does not answer any more.
     broken: Option<DiskError>,
-    /// Memory that the kernel knows in advance.
-    registered: Vec<Buffer>,
+    /// Memory that the kernel knows in advance, if it took it.
+    pool: Pool,
     folder: Folder,
-    maker: Maker,
+    makers: Makers,
     made: Inbox<Completed>,
     event: Arc<Event>,
     shape: String,
@@ -116,21 +80,21 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Tries to make a ring, and to do something with it.
-    pub(super) fn open(folder: &Folder) -> io::Result<Parts> {
-        setup::open(folder)
+    /// Makes a ring for these folders, if this kernel has one that works.
+    pub(crate) fn open(folder: &Folder, buffers: Buffers) -> io::Result<Parts> {
+        setup::open(folder, buffers)
     }
 
-    pub(super) fn new(folder: Folder, parts: Parts) -> Result<Self, DiskError> {
+    pub(crate) fn new(folder: Folder, parts: Parts) -> Result<Self, DiskError> {
         let Parts {
             ring,
-            registered,
+            pool,
             event,
             shape,
         } = parts;
         let (mailbox, made) = Mailbox::new(&event);
-        let maker = Maker::start(&folder, mailbox)
-            .map_err(|error| folder::failed("start a thread for", folder.path(), &error))?;
+        let makers = Makers::start(&folder, &mailbox)
+            .map_err(|error| folder::failed("start a thread for", folder.data().path(), &error))?;
         Ok(Self {
             ring,
             enabled: false,
@@ -138,9 +102,9 @@ impl Ring {
             in_flight: 0,
             ready: VecDeque::new(),
             broken: None,
-            registered,
+            pool,
             folder,
-            maker,
+            makers,
             made,
             event,
             shape,
@@ -148,21 +112,29 @@ impl Ring {
         })
     }
 
-    pub(super) fn path(&self) -> &Path {
-        self.folder.path()
+    pub(crate) fn path(&self, family: Family) -> &Path {
+        self.folder.path(family)
     }
 
-    /// Hands an operation to the kernel. `entry` describes it for the memory that it owns.
-    fn start(&mut self, operation: Operation, entry: impl FnOnce(&mut Operation) -> squeue::Entry) {
+    /// Hands an operation to the kernel.
+    fn start(&mut self, operation: Operation) {
+        operation.count(&mut self.counters);
         if let Some(error) = &self.broken {
             let error = error.clone();
             self.refuse(operation, error);
             return;
         }
+        let file = match operation.open(&mut self.folder) {
+            Ok(file) => file,
+            Err(error) => {
+                self.refuse(operation, error);
+                return;
+            }
+        };
         let free = self.slots.iter().position(Option::is_none);
         let index = free.expect("at most OPERATIONS_MAX operations are asked for at a time");
-        let operation = self.slots[index].insert(operation);
-        let entry = entry(operation).user_data(index as u64);
+        let in_flight = self.slots[index].insert(InFlight { operation, file });
+        let entry = entry::of(in_flight).user_data(index as u64);
         // SAFETY: the memory and the file that `entry` names belong to the operation in the slot,
         // and stay there until its completion was seen, or are leaked (see the module).
         let pushed = unsafe { self.ring.submission().push(&entry) };
@@ -202,26 +174,11 @@ impl Ring {
 
     /// Whatever is in flight may still be touched by the kernel: its memory is leaked.
     fn give_up(&mut self, error: &io::Error) {
-        let error = folder::failed("use the ring of", self.folder.path(), error);
+        let error = folder::failed("use the ring of", self.folder.data().path(), error);
         for slot in &mut self.slots {
-            if let Some(operation) = slot.take() {
-                let Operation {
-                    kind,
-                    token,
-                    at,
-                    bytes,
-                    ..
-                } = operation;
-                let (file, buffer) = (Arc::clone(&operation.file), Buffer::new(0));
-                std::mem::forget(operation);
-                let stub = Operation {
-                    kind,
-                    token,
-                    at,
-                    buffer,
-                    bytes,
-                    file,
-                };
+            if let Some(in_flight) = slot.take() {
+                let stub = in_flight.operation.without_memory();
+                std::mem::forget(in_flight);
                 self.ready.push_back(stub.end(Err(error.clone())));
             }
         }
@@ -234,12 +191,12 @@ impl Ring {
     fn harvest(&mut self) {
         while let Some(entry) = self.ring.completion().next() {
             let slot = usize::try_from(entry.user_data()).unwrap_or(usize::MAX);
-            let Some(operation) = self.slots.get_mut(slot).and_then(Option::take) else {
+            let Some(ended) = self.slots.get_mut(slot).and_then(Option::take) else {
                 continue;
             };
             self.in_flight -= 1;
-            let result = operation.judge(entry.result());
-            self.ready.push_back(operation.end(result));
+            let result = judge(&ended.operation, entry.result());
+            self.ready.push_back(ended.operation.end(result));
         }
     }
 }
@@ -253,7 +210,7 @@ impl Drop for Ring {
                 Err(error) => self.give_up(&error),
             }
         }
-        // Lets go of the folder's lock now; otherwise the kernel does so a little later.
+        // Lets go of the folders' locks now; otherwise the kernel does so a little later.
         let _ = self.ring.submitter().unregister_files();
     }
 }
@@ -263,75 +220,92 @@ impl fmt::Debug for Ring {
         write!(
             f,
             "Ring({}, {} in flight)",
-            self.folder.path().display(),
+            self.folder.data().path().display(),
             self.in_flight
         )
     }
 }
 
 impl Source for Ring {
-    fn segments(&mut self) -> Result<Vec<SegmentFile>, DiskError> {
-        self.folder.segments()
+    fn files(&mut self, family: Family) -> Result<Vec<FileInfo>, DiskError> {
+        self.folder.files(family)
     }
 
-    fn made(&mut self) -> Result<Option<Segment>, DiskError> {
-        self.folder.made()
+    fn made(&mut self, family: Family) -> Result<Option<FileId>, DiskError> {
+        self.folder.made(family)
     }
 
-    fn read_now(&mut self, at: Place, buffer: &mut Buffer, bytes: usize) -> Result<(), DiskError> {
+    fn read_now(
+        &mut self,
+        at: Position,
+        buffer: &mut Buffer,
+        bytes: usize,
+    ) -> Result<(), DiskError> {
         self.folder.read_now(at, buffer, bytes)
     }
 }
 
 impl Disk for Ring {
-    fn sync_now(&mut self, segment: Segment) -> Result<(), DiskError> {
-        self.folder.sync(segment)
+    fn sync_now(&mut self, file: FileId) -> Result<(), DiskError> {
+        self.folder.sync(file)
     }
 
     fn allocate(&mut self, bytes: usize) -> Buffer {
-        match self.registered.pop() {
-            Some(buffer) if buffer.len() == bytes => buffer,
-            other => {
-                self.registered.extend(other);
-                Buffer::new(bytes)
-            }
-        }
+        self.pool.allocate(bytes)
     }
 
     fn release(&mut self, buffer: Buffer) {
-        if buffer.registered().is_some() {
-            self.registered.push(buffer);
-        }
+        self.pool.release(buffer);
     }
 
-    fn start_write(&mut self, token: u64, at: Place, buffer: Buffer, bytes: usize) {
-        self.write(token, at, buffer, bytes);
+    fn start_write(
+        &mut self,
+        token: u64,
+        at: Position,
+        buffer: Buffer,
+        bytes: usize,
+        durability: Durability,
+    ) {
+        self.start(Operation::write(token, at, buffer, bytes, durability));
     }
 
-    fn start_read(&mut self, token: u64, at: Place, buffer: Buffer, bytes: usize) {
-        self.read(token, at, buffer, bytes);
+    fn start_read(&mut self, token: u64, at: Position, buffer: Buffer, bytes: usize) {
+        self.start(Operation::read(token, at, buffer, bytes));
     }
 
-    fn open_ahead(&mut self, segment: Segment) -> Result<(), DiskError> {
-        self.folder.open_ahead(segment)
+    fn start_flush(&mut self, token: u64, file: FileId) {
+        self.start(Operation::flush(token, file));
     }
 
-    fn note_made(&mut self, made: Segment) -> Result<(), DiskError> {
+    fn open_ahead(&mut self, file: FileId) -> Result<(), DiskError> {
+        self.folder.open_ahead(file)
+    }
+
+    fn note_made(&mut self, made: FileId) -> Result<(), DiskError> {
         self.folder.note_made(made)
     }
 
-    fn start_prepare(&mut self, segment: Segment, bytes: u64, zeros: Zeros) {
+    fn start_prepare(&mut self, file: FileId, bytes: u64, zeros: Zeros) {
         self.counters.prepared += 1;
-        self.maker.prepare(segment, bytes, zeros);
+        self.makers.prepare(file, bytes, zeros);
     }
 
-    fn want_prepared(&mut self, bytes: u64) {
-        self.maker.want(bytes);
+    fn want_prepared(&mut self, family: Family, bytes: u64) {
+        self.makers.want(family, bytes);
     }
 
-    fn hurry_prepare(&mut self) {
+    fn hurry_prepare(&mut self, family: Family) {
         self.counters.segment_waits += 1;
-        self.maker.hurry();
+        self.makers.hurry(family);
+    }
+
+    fn start_retire(&mut self, file: FileId) {
+        self.folder.close(file);
+        self.makers.retire(file);
+    }
+
+    fn descriptor(&mut self, file: FileId) -> Result<Option<BorrowedFd<'_>>, DiskError> {
+        self.folder.lend(file).map(Some)
     }
 
     fn poll(&mut self) -> Option<Completed> {
@@ -357,8 +331,8 @@ impl Disk for Ring {
         Some(self.event.as_fd())
     }
 
-    fn free_bytes(&self) -> Option<u64> {
-        self.folder.free_bytes()
+    fn free_bytes(&self, family: Family) -> Option<u64> {
+        self.folder.free_bytes(family)
     }
 
     fn describe(&self) -> String {

@@ -8,9 +8,9 @@
 use std::{collections::BTreeMap, ops::ControlFlow};
 
 use crate::{
-    command::Op,
     commands::expiry::{decode_expired, encode_expired},
     encode::{Decoder, Encoder},
+    op::Op,
     store::Store,
 };
 

@@ -4,10 +4,13 @@ use quorate_core::slot::Slot;
 use quorate_replica::service::{CommandId, Health, MetaChange, StateMachine};
 
 use crate::{
-    command::Op,
-    commands::{Budget, Notice, Reading, Writing, execute, first_key, read, transactions},
+    commands::{
+        Budget, exec, execute, first_key, read,
+        state::{Notice, Reading, Writing},
+    },
     encode::{Decoder, Fault},
     expiry::Proposals,
+    op::Op,
     resp::reply::Reply,
     store::{self, Metadata, Position, Store},
 };
@@ -69,7 +72,7 @@ impl StateMachine for Service {
         };
         let done = match decoder.byte().ok().and_then(Op::from_byte) {
             None => Err(Fault::Malformed),
-            Some(Op::Exec) => transactions::exec(&mut decoder, &mut state, &mut Reply(reply)),
+            Some(Op::Exec) => exec::exec(&mut decoder, &mut state, &mut Reply(reply)),
             Some(Op::Versions) => Err(Fault::Malformed),
             Some(op) => execute(op, &mut decoder, &mut state, &mut Reply(reply)),
         };

@@ -12,9 +12,12 @@ use quorate_core::{
     record::HardState,
     slot::Slot,
 };
+use quorate_disk::{BLOCK, SECTOR};
 
-use crate::record::{Malformed, Reader, put_ballot};
-use quorate_disk::{BLOCK, Place, SECTOR, Segment};
+use crate::{
+    place::{Place, Segment},
+    record::{Malformed, Reader, put_ballot},
+};
 
 /// First bytes of every batch.
 pub const MAGIC: [u8; 8] = *b"qrtebtch";

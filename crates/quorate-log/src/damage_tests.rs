@@ -8,14 +8,15 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     value::Value,
 };
+use quorate_disk::{BLOCK, Disk as _, Family, MemoryDisk, Source as _};
 
 use crate::{
     Log, LogError, LogOptions,
     batch::{Header, Owner, seal},
     log_tests::{ballot, hard, open, options, read_all, settle, value, vote},
+    place::{Place, Segment},
     verify::{Inspected, inspect, verify},
 };
-use quorate_disk::{BLOCK, Disk as _, MemoryDisk, Place, Segment, Source as _};
 
 /// A log of 20 votes, one batch each; of slots from `decided_from` on none is decided.
 fn twenty(decided_to_max: u64) -> MemoryDisk {
@@ -220,8 +221,8 @@ fn missing_end_of_a_log_means_forgetting() {
         };
         assert_eq!(places(&disk, next), (false, vec![]), "it was owned up to");
         // [disk-4] Numbers only grow.
-        let highest = disk.attach().segments().unwrap().pop().unwrap().segment;
-        assert!(highest > Segment(3));
+        let highest = disk.attach().files(Family::Log).unwrap().pop().unwrap();
+        assert!(highest.file > Segment(3).into());
     }
 }
 
@@ -264,15 +265,19 @@ fn log_without_segments_is_new_only_if_nothing_ran() {
     assert!(!forgotten(&MemoryDisk::new(), false));
     assert!(forgotten(&MemoryDisk::new(), true));
     let founded = MemoryDisk::new();
-    founded.attach().note_made(Segment(0)).unwrap();
+    founded.attach().note_made(Segment(0).into()).unwrap();
     assert!(
         !forgotten(&founded, true),
         "it ended before its first segment"
     );
     let earlier = twenty(100);
-    earlier.forget_made();
+    earlier.forget_made(Family::Log);
     assert!(!forgotten(&earlier, true));
-    assert_eq!(earlier.attach().made(), Ok(Some(Segment(3))), "from now on");
+    assert_eq!(
+        earlier.attach().made(Family::Log),
+        Ok(Some(Segment(3).into())),
+        "from now on"
+    );
 }
 
 /// [disk-3] What is behind everything that a later header calls complete was never released.
@@ -288,10 +293,7 @@ fn a_torn_tail_is_cut_and_reported_as_such() {
         .iter()
         .find(|pending| pending.bytes == 12288)
         .unwrap();
-    let torn = Place {
-        offset: write.at.offset + 4096,
-        ..write.at
-    };
+    let torn = write.at.file.at(write.at.offset + 4096);
     disk.complete(write.id);
     assert!(disk.rot(torn, 5));
     disk.crash(0);

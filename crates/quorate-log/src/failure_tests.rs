@@ -1,12 +1,13 @@
 //! Disks that refuse: full, read-only, short, failing. Each has one defined outcome.
 
 use quorate_core::{record::RecordSeq, slot::Slot, slot::SlotRange};
+use quorate_disk::{Disk as _, DiskError, Fault, MemoryDisk};
 
 use crate::{
     Log, LogError, LogOptions,
     log_tests::{hard, open, options, read_all, settle, value, vote},
+    place::Segment,
 };
-use quorate_disk::{Disk as _, DiskError, Fault, MemoryDisk, Segment};
 
 /// Appends until nothing more goes to disk.
 fn fill(log: &mut Log<MemoryDisk>, from: u64, to: u64) {

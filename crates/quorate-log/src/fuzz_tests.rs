@@ -5,15 +5,16 @@ use quorate_core::{
     record::HardState,
     slot::{Slot, SlotRange},
 };
+use quorate_disk::{BLOCK, MemoryDisk};
 
 use crate::{
     Log, LogError, LogOptions,
     batch::{HEADER, Header, Owner, seal},
     log_tests::{open, options, settle, value, vote},
+    place::{Place, Segment},
     record::Records,
     verify::{inspect, verify},
 };
-use quorate_disk::{BLOCK, MemoryDisk, Place, Segment};
 
 struct Dice(u64);
 

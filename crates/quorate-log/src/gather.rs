@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use quorate_core::record::{HardState, Record, RecordSeq};
+use quorate_disk::{BLOCK, Buffer, Disk};
 
 use crate::{batch::HEADER, index::Runs, record};
-use quorate_disk::{BLOCK, Buffer, Disk};
 
 /// One batch that grows, or waits.
 #[derive(Debug)]

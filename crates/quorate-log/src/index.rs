@@ -2,8 +2,8 @@
 
 use quorate_core::slot::{Slot, SlotRange};
 
+use crate::place::Place;
 use crate::range_map::RangeMap;
-use quorate_disk::Place;
 
 /// An entry covers at most this many bytes of batches, so that reading one slot stays cheap.
 const SPAN_BYTES_MAX: u64 = 256 << 10;
@@ -111,7 +111,7 @@ impl Runs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quorate_disk::Segment;
+    use crate::place::Segment;
 
     fn batch(offset: u64) -> Span {
         Span {

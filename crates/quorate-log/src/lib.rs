@@ -33,6 +33,7 @@ mod index;
 mod log;
 mod mutant;
 mod patience;
+mod place;
 mod pool;
 mod range_map;
 mod read;
@@ -58,6 +59,7 @@ mod model_tests;
 
 pub use error::LogError;
 pub use log::{DEPTH_MAX, LINGER_BYTES, Log, LogOptions};
+pub use place::{Place, Segment};
 pub use read::{ReadDone, Values};
 pub use recover::{Damage, Recovery};
 pub use told::Reading;

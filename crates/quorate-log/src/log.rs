@@ -8,6 +8,7 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     value::Value,
 };
+use quorate_disk::{BLOCK, Completed, Disk, DiskCounters, DiskError, Lack, Zeros};
 
 use crate::{
     batch::{BATCH_BYTES_MAX, HEADER, Owner},
@@ -15,6 +16,7 @@ use crate::{
     gather::Gather,
     index::Index,
     mutant::{Mutant, planted},
+    place::{Place, Segment},
     pool::Pool,
     read::{ReadDone, Reads},
     record::RECORD_HEAD_MAX,
@@ -22,7 +24,6 @@ use crate::{
     told::Reading,
     writer::Writer,
 };
-use quorate_disk::{BLOCK, Completed, Disk, DiskCounters, DiskError, Lack, Place, Zeros};
 
 /// Most writes in flight ([disk-2]).
 pub const DEPTH_MAX: usize = 4;
@@ -155,7 +156,8 @@ impl<D: Disk> Log<D> {
         let go_on = walked.tail_clean || planted(Mutant::SegmentKeptAfterCut);
         let tail = walked.tail.filter(|_| go_on);
         if let Some((tail, ..)) = tail {
-            disk.open_ahead(tail.segment).map_err(LogError::Disk)?;
+            disk.open_ahead(tail.segment.into())
+                .map_err(LogError::Disk)?;
         }
         let writer = Writer::new(
             options.owner(),
@@ -289,16 +291,22 @@ impl<D: Disk> Log<D> {
                     token,
                     buffer,
                     result,
+                    ..
                 } => self.written(token, buffer, result),
                 Completed::Read {
                     token,
                     buffer,
                     result,
+                    ..
                 } => {
                     self.reads
                         .on_read(token, buffer, result, &mut self.disk, &mut self.index);
                 }
-                Completed::Prepared { segment, result } => self.pool.prepared(segment, result),
+                Completed::Prepared { file, result } => {
+                    self.pool.prepared(Segment(file.number), result);
+                }
+                // Not asked for by the log.
+                Completed::Flushed { .. } | Completed::Retired { .. } => {}
             }
         }
         if self.error.is_none() {

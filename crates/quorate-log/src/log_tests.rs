@@ -7,9 +7,9 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     value::{BatchName, Value},
 };
+use quorate_disk::{MemoryDisk, Pending, PendingKind};
 
 use crate::{Log, LogOptions, Recovery};
-use quorate_disk::{MemoryDisk, Pending, PendingKind};
 
 pub(crate) fn options() -> LogOptions {
     LogOptions {

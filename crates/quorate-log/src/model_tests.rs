@@ -12,12 +12,12 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     value::Value,
 };
+use quorate_disk::MemoryDisk;
 
 use crate::{
     Log, LogOptions,
     mutant::{Mutant, with},
 };
-use quorate_disk::MemoryDisk;
 
 struct Dice(u64);
 

@@ -10,8 +10,12 @@
 
 use std::collections::VecDeque;
 
-use crate::patience::Patience;
-use quorate_disk::{Disk, DiskError, Lack, Segment, SegmentFile, Zeros};
+use quorate_disk::{Disk, DiskError, Family, Lack, Zeros};
+
+use crate::{
+    patience::Patience,
+    place::{Segment, SegmentFile},
+};
 
 /// Calls between two attempts to make a segment, at most.
 const SKIPS_MAX: u32 = 1024;
@@ -102,7 +106,7 @@ impl Pool {
             return false;
         };
         if self.ahead != Some(next) && self.opening.may_try() {
-            match disk.open_ahead(next) {
+            match disk.open_ahead(next.into()) {
                 Ok(()) => {
                     self.ahead = Some(next);
                     self.not_opened = None;
@@ -128,7 +132,7 @@ impl Pool {
         }
         if let Some(failure) = &self.not_made {
             let room = disk
-                .free_bytes()
+                .free_bytes(Family::Log)
                 .is_none_or(|free| free >= self.segment_bytes);
             if failure.lack == Some(Lack::Room) && !room {
                 return;
@@ -140,7 +144,7 @@ impl Pool {
         let next = Segment(self.highest.0 + 1);
         self.preparing = Some(next);
         self.hurried = false;
-        disk.start_prepare(next, self.segment_bytes, self.zeros);
+        disk.start_prepare(next.into(), self.segment_bytes, self.zeros);
     }
 
     /// Whether the disk has room for a spare beyond the first: spares leave others, such as the
@@ -150,7 +154,9 @@ impl Pool {
             return false;
         }
         let wanted = self.spare_bytes() + 2 * self.segment_bytes;
-        let may = disk.free_bytes().is_none_or(|free| free >= wanted);
+        let may = disk
+            .free_bytes(Family::Log)
+            .is_none_or(|free| free >= wanted);
         if !may {
             self.making.wait(SKIPS_MAX);
         }
@@ -163,7 +169,7 @@ impl Pool {
     pub(crate) fn keep_ahead<D: Disk>(&self, used: u64, disk: &mut D) {
         if self.preparing.is_some() {
             let is_next = self.spares.is_empty();
-            disk.want_prepared(if is_next { used + used / 4 } else { 0 });
+            disk.want_prepared(Family::Log, if is_next { used + used / 4 } else { 0 });
         }
     }
 
@@ -176,7 +182,7 @@ impl Pool {
     pub(crate) fn hurry<D: Disk>(&mut self, disk: &mut D) {
         if self.preparing.is_some() && !self.hurried {
             self.hurried = true;
-            disk.hurry_prepare();
+            disk.hurry_prepare(Family::Log);
         }
     }
 

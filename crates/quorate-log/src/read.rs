@@ -6,16 +6,17 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     value::Value,
 };
+use quorate_disk::{BLOCK, Buffer, Disk, DiskError, Lack};
 
 use crate::{
     batch::{self, Header},
     error::LogError,
     index::{Index, Span},
     patience::Patience,
+    place::Place,
     range_map::RangeMap,
     record::Records,
 };
-use quorate_disk::{BLOCK, Buffer, Disk, DiskError, Lack, Place};
 
 const ACTIVE_MAX: usize = 4;
 const WAITING_MAX: usize = 64;
@@ -126,7 +127,7 @@ impl Reads {
         let id = self.next_id;
         self.next_id += 1;
         self.active.insert(id, job);
-        disk.start_read(id, span.at, buffer, bytes);
+        disk.start_read(id, span.at.into(), buffer, bytes);
     }
 
     /// Whether a read waits because a file could not be opened.

@@ -10,6 +10,7 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     value::Value,
 };
+use quorate_disk::{Disk, Family};
 
 use crate::{
     batch::Header,
@@ -17,12 +18,12 @@ use crate::{
     index::{Index, Runs, Span},
     log::{DEPTH_MAX, LogOptions},
     mutant::{Mutant, planted},
+    place::Segment,
     range_map::RangeMap,
     record::{Records, Stored},
     told::{Reading, Told},
     walk::{Gap, Visit, Walked, walk},
 };
-use quorate_disk::{Disk, Segment};
 
 /// Damage in the middle of the log ([disk-8]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -82,10 +83,11 @@ pub(crate) fn recover<D: Disk>(
         Some(options.owner()),
         &mut memory,
     )?;
-    let made = disk.made().map_err(LogError::Disk)?;
+    let made = disk.made(Family::Log).map_err(LogError::Disk)?;
+    let made = made.map(|file| Segment(file.number));
     if !planted(Mutant::RecoveryUnsynced) {
         for segment in memory.last_segments() {
-            disk.sync_now(segment).map_err(LogError::Disk)?;
+            disk.sync_now(segment.into()).map_err(LogError::Disk)?;
         }
     }
     let last = walked.files.last().map(|file| file.segment);
@@ -105,7 +107,7 @@ pub(crate) fn recover<D: Disk>(
     let forgotten = recovery.damage.as_ref().is_some_and(|d| d.forgotten);
     if !forgotten && made != Some(highest) {
         // A folder of an earlier version, or one whose losses are owned up to.
-        disk.note_made(highest).map_err(LogError::Disk)?;
+        disk.note_made(highest.into()).map_err(LogError::Disk)?;
     }
     Ok(Opened {
         recovery,

@@ -1,6 +1,6 @@
 //! A source that tells how much of it was read: a log of many gigabytes takes its time to open.
 
-use quorate_disk::{Buffer, DiskError, Place, Segment, SegmentFile, Source};
+use quorate_disk::{Buffer, DiskError, Family, FileId, FileInfo, Position, Source};
 
 /// How far the reading of a log is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,17 +29,22 @@ impl<'a, S: Source> Told<'a, S> {
 }
 
 impl<S: Source> Source for Told<'_, S> {
-    fn segments(&mut self) -> Result<Vec<SegmentFile>, DiskError> {
-        let files = self.source.segments()?;
+    fn files(&mut self, family: Family) -> Result<Vec<FileInfo>, DiskError> {
+        let files = self.source.files(family)?;
         self.reading.of = files.iter().map(|file| file.bytes).sum();
         Ok(files)
     }
 
-    fn made(&mut self) -> Result<Option<Segment>, DiskError> {
-        self.source.made()
+    fn made(&mut self, family: Family) -> Result<Option<FileId>, DiskError> {
+        self.source.made(family)
     }
 
-    fn read_now(&mut self, at: Place, buffer: &mut Buffer, bytes: usize) -> Result<(), DiskError> {
+    fn read_now(
+        &mut self,
+        at: Position,
+        buffer: &mut Buffer,
+        bytes: usize,
+    ) -> Result<(), DiskError> {
         let result = self.source.read_now(at, buffer, bytes);
         // The beginning of each segment is read twice, and damage more often than that: never more
         // than all.

@@ -1,15 +1,16 @@
 //! Looks at the log of a stopped node: is it whole, and what is in it.
 
 use quorate_core::slot::{Slot, SlotRange};
+use quorate_disk::Source;
 
 use crate::{
     batch::{Header, Owner},
     error::LogError,
+    place::Place,
     record::{Records, Stored},
     recover::Memory,
     walk::{Gap, Visit, walk},
 };
-use quorate_disk::{Place, Source};
 
 /// A place that is not what was written.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,12 +8,14 @@
 
 use std::ops::Range;
 
+use quorate_disk::{BLOCK, Buffer, DiskError, Lack, Source};
+
 use crate::{
     batch::{self, Header, HeaderFault, Owner},
     error::LogError,
     mutant::{Mutant, planted},
+    place::{Place, Segment, SegmentFile, segments},
 };
-use quorate_disk::{BLOCK, Buffer, DiskError, Lack, Place, Segment, SegmentFile, Source};
 
 const WINDOW: usize = 1 << 20;
 const ZEROS: [u8; BLOCK] = [0; BLOCK];
@@ -67,7 +69,7 @@ pub(crate) fn walk<S: Source>(
     owner: Option<Owner>,
     visit: &mut impl Visit,
 ) -> Result<Walked, LogError> {
-    let files = source.segments().map_err(LogError::Disk)?;
+    let files = segments(source).map_err(LogError::Disk)?;
     let mut walk = Walk {
         window: Window::new(source),
         owner,
@@ -520,11 +522,12 @@ impl<'a, S: Source> Window<'a, S> {
         self.segment = None;
         // One bad block must not hide its neighbours: what is not needed is tried once, along with
         // the rest.
-        let wanted = match self.source.read_now(place, &mut self.buffer, ahead) {
+        let wanted = match self.source.read_now(place.into(), &mut self.buffer, ahead) {
             Ok(()) => ahead,
             Err(error) if ahead <= bytes => return Err(error.into()),
             Err(_) => {
-                self.source.read_now(place, &mut self.buffer, bytes)?;
+                self.source
+                    .read_now(place.into(), &mut self.buffer, bytes)?;
                 bytes
             }
         };

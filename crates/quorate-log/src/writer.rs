@@ -3,14 +3,15 @@
 use std::collections::VecDeque;
 
 use quorate_core::{node_id::Incarnation, record::RecordSeq};
+use quorate_disk::{Disk, Durability};
 
 use crate::{
     batch::{self, Header, Owner},
     gather::Gathered,
     index::{Index, Runs, Span},
     mutant::{Mutant, planted},
+    place::{Place, SegmentFile},
 };
-use quorate_disk::{Disk, Place, SegmentFile};
 
 /// Where the log is written.
 #[derive(Debug)]
@@ -160,7 +161,13 @@ impl Writer {
             runs: batch.runs,
             done: false,
         });
-        disk.start_write(header.seq, place, batch.buffer, length);
+        disk.start_write(
+            header.seq,
+            place.into(),
+            batch.buffer,
+            length,
+            Durability::Flushed,
+        );
     }
 
     /// [disk-2] Batch `seq` is on stable storage. What it holds is released only if all before it

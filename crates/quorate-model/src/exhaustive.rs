@@ -15,8 +15,10 @@ use quorate_core::{
 use stateright::{Checker, Model, Property};
 
 use crate::{
+    event::Event,
     observer::{Violation, Watched},
-    world::{Event, Setup, Silent, World},
+    setup::{Setup, Silent},
+    world::World,
 };
 
 /// How much may happen.

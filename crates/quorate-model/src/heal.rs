@@ -3,8 +3,10 @@
 use quorate_core::{invariants, node::Node, node_id::Member, slot::Slot, value::Value};
 
 use crate::{
+    event::Event,
     observer::{Property, Violation},
-    world::{Event, NEVER, Site, World},
+    site::Site,
+    world::{NEVER, World},
 };
 
 /// Time-outs that may pass before everything must be well.
@@ -91,7 +93,7 @@ impl Act<'_> {
     /// resend it.
     fn bring_back(&mut self) -> Result<(), Violation> {
         self.world.in_order = true;
-        self.world.setup.silent = crate::world::Silent::default();
+        self.world.setup.silent = crate::setup::Silent::default();
         for site in 0..self.world.sites.len() {
             let absent = self.absent == Some(site);
             if self.world.sites[site].failed || absent {

@@ -8,10 +8,13 @@
 
 pub mod dice;
 pub mod disk;
+pub mod event;
 pub mod exhaustive;
 pub mod explore;
 pub mod heal;
 pub mod mutant;
 pub mod observer;
 pub mod profile;
+pub mod setup;
+pub mod site;
 pub mod world;

@@ -362,12 +362,3 @@ impl Observer {
         self.judge(Property::Promise, verdict)
     }
 }
-
-impl Observer {
-    /// The slots in which this value was proposed, in this ballot or a higher one.
-    pub fn ranges_of(&self, value: &Value, from: Ballot) -> Vec<SlotRange> {
-        let proposed = self.proposed.iter();
-        let slots = proposed.filter(|((ballot, _), known)| *ballot >= from && *known == value);
-        slots.map(|((_, slot), _)| SlotRange::one(*slot)).collect()
-    }
-}

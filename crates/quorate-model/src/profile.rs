@@ -9,7 +9,7 @@ use quorate_core::{
 
 use crate::{
     dice::Dice,
-    world::{Setup, Silent},
+    setup::{Setup, Silent},
 };
 
 /// A kind of run. Within a kind, each seed draws its own rates.

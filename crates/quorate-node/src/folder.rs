@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use quorate_disk::{DataFolder, DiskError, FileDisk, SmallFiles, Want, made, temporary};
+use quorate_disk::{DataFolder, DiskError, Family, FileDisk, SmallFiles, Want, temporary};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::{
@@ -34,7 +34,7 @@ impl LockedFolder {
             .map_err(|error| failed("look for", &file, &error))
     }
 
-    /// Refuses a folder that can become nobody's, as it holds other things. Nothing is written.
+    /// Refuses a folder that cannot become a node's, as it holds other things. Nothing is written.
     pub fn refuse_foreign(folder: &Path) -> Result<(), IdentityError> {
         if folder.exists() {
             refuse_foreign(folder)?;
@@ -95,7 +95,7 @@ impl LockedFolder {
         Self { flush, ..self }
     }
 
-    /// Reads whose folder it is without locking or changing anything, for the offline tools.
+    /// Reads which node the folder belongs to, without locking or changing anything, for the offline tools.
     pub fn peek(folder: &Path) -> Result<Founding, IdentityError> {
         identity::peek(&DataFolder::new(folder), folder)
     }
@@ -199,10 +199,11 @@ fn refuse_foreign(folder: &Path) -> Result<(), IdentityError> {
         let name = entry
             .map_err(|error| failed("read", folder, &error))?
             .file_name();
-        let temporary = [identity::FILE, made::FILE].map(temporary);
-        let ours = [LOCK, identity::FILE, made::FILE, "lost+found"];
-        let mut ours = ours.into_iter().chain(temporary.iter().map(String::as_str));
-        if !ours.any(|ours| name == *ours) {
+        let made = Family::all().map(Family::made_file);
+        let mut replaced = [identity::FILE].into_iter().chain(made);
+        let ours = [LOCK, "lost+found"].iter().any(|ours| name == *ours)
+            || replaced.any(|file| name == file || name == *temporary(file));
+        if !ours {
             return foreign(format!("it holds {}", name.to_string_lossy()));
         }
     }

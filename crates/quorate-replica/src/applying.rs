@@ -165,7 +165,7 @@ impl<S: StateMachine> Applying<S> {
         completions: &Completions,
     ) -> bool {
         let next = || match self.applier.next(decided_to) {
-            Next::Value(_, value) => !matches!(contents.bytes(&value), Bytes::Missing),
+            Next::Value(range, value) => contents.bytes(&value, range) != Bytes::Missing,
             Next::FromLog(_) | Next::Nothing => false,
         };
         self.may_apply(completions) && next()
@@ -190,7 +190,7 @@ impl<S: StateMachine> Applying<S> {
                 Next::FromLog(range) => return Some(range),
                 Next::Nothing => return None,
             };
-            let payload = match contents.bytes(&value) {
+            let payload = match contents.bytes(&value, range) {
                 Bytes::None => None,
                 Bytes::Here(payload) => Some(&payload[..]),
                 Bytes::Missing => return Some(range),

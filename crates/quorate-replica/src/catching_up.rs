@@ -118,8 +118,7 @@ impl CatchingUp {
             self.unread_votes.push_front(wanted);
         }
         for (range, value, bytes) in values {
-            contents.insert(&value, Payload::new(bytes));
-            contents.pin(range.from, &value);
+            contents.restore(&value, range, bytes);
         }
     }
 
@@ -209,9 +208,10 @@ impl CatchingUp {
         contents: &Contents,
         out: &mut Outbox<'_>,
     ) {
-        let payload = match contents.bytes(&value) {
+        let payload = match contents.bytes(&value, SlotRange::one(slot)) {
             Bytes::None => None,
             Bytes::Here(payload) => Some(payload),
+            Bytes::Missing if !Contents::serves(&value) => None,
             Bytes::Missing => {
                 if !self
                     .serving
@@ -284,12 +284,13 @@ impl CatchingUp {
         let Some((range, value)) = history.find(slot) else {
             return Served::NotHere;
         };
-        let payload = match contents.bytes(&value) {
+        let range = SlotRange::new(slot, range.to);
+        let payload = match contents.bytes(&value, range) {
             Bytes::None => None,
             Bytes::Here(payload) => Some(payload),
             Bytes::Missing => return Served::NotHere,
         };
-        self.teach(to, SlotRange::new(slot, range.to), value, payload, out)
+        self.teach(to, range, value, payload, out)
     }
 
     /// Sends one decided value, as far as the peer is to be sent it.

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use quorate_core::{node_id::Incarnation, record::Record};
-use quorate_disk::{BLOCK, MemoryDisk, Place};
+use quorate_disk::{BLOCK, MemoryDisk, Position};
 use quorate_log::{
     batch::{self, Header},
     record::Records,
@@ -24,8 +24,8 @@ pub struct Batch {
 }
 
 /// Reads the batch at this place, if a whole one is there.
-pub fn read(disk: &MemoryDisk, at: Place) -> Option<Batch> {
-    let segment = disk.bytes(at.segment)?;
+pub fn read(disk: &MemoryDisk, at: Position) -> Option<Batch> {
+    let segment = disk.bytes(at.file)?;
     let from = usize::try_from(at.offset).ok()?;
     parse(segment.get(from..)?)
 }
@@ -53,10 +53,10 @@ pub fn scan(disk: &MemoryDisk, seqs: std::ops::Range<u64>) -> Vec<Batch> {
     let mut segment = None;
     for place in disk.written_blocks() {
         let bytes = match &mut segment {
-            Some((number, bytes)) if *number == place.segment => bytes,
+            Some((number, bytes)) if *number == place.file => bytes,
             _ => {
                 &mut segment
-                    .insert((place.segment, disk.bytes(place.segment).unwrap_or_default()))
+                    .insert((place.file, disk.bytes(place.file).unwrap_or_default()))
                     .1
             }
         };

@@ -47,11 +47,19 @@ pub enum Fault {
     ClockJump,
     /// The leader is asked to hand over.
     Transfer,
+    /// Processes are killed while they found or join, and the founder while it lets one in.
+    FoundingKill,
+    /// A process is killed, and the next one around its first change of the identity; or while it marks
+    /// a clean stop.
+    IdentityKill,
+    /// A process forgets its votes, and the next one is killed between its identity's new incarnation
+    /// and what it writes to its log in it.
+    IncarnationKill,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 21] = [
         Self::Crash,
         Self::CrashAll,
         Self::CleanStop,
@@ -70,6 +78,9 @@ impl Fault {
         Self::LostLog,
         Self::ClockJump,
         Self::Transfer,
+        Self::FoundingKill,
+        Self::IdentityKill,
+        Self::IncarnationKill,
     ];
 }
 

@@ -8,8 +8,7 @@ use std::{
 
 use quorate_core::{
     ballot::Ballot,
-    configuration::Configuration,
-    node_id::{Incarnation, Member, NodeId},
+    node_id::{Member, NodeId},
     record::Class,
     slot::Slot,
     time::Time,
@@ -20,20 +19,28 @@ use quorate_kv::{
     service::Service,
     store::memory::MemoryStore,
 };
-use quorate_log::{Log, LogError, LogOptions, Recovery};
-use quorate_node::identity::LastStop;
+use quorate_log::{LogOptions, Recovery};
+use quorate_node::{
+    Identity, NodeHost,
+    boot::{BootError, Parts, Starter, Step, boot},
+    founding::{Joining, Role, Wanted, found},
+    host::{Founded, Refused},
+    identity::{Expected, IdentityError},
+    listener::Listener,
+};
 use quorate_replica::{
+    events::Event,
     front::ConnectionId,
     limits::Limits,
     open::{ReplicaOptions, Timeouts},
     replica::Replica,
     service::{CommandId, Health, MetaChange, StateMachine},
+    tuner::Change,
 };
+use quorate_wire::{Join, RefusalCode};
 
 use crate::{clock::Clock, dice::Dice, faults::Settings};
 
-/// The cluster that all simulated nodes belong to.
-pub const CLUSTER: u128 = 0x5eed;
 /// Largest command in the simulator: small, so that "too big" happens.
 pub const COMMAND_BYTES_MAX: usize = 2048;
 
@@ -166,18 +173,6 @@ impl Tap {
     }
 }
 
-/// What the identity file holds: replaced as a whole, durably, before the first message
-/// ([volatile-1], [volatile-4]). Mirrors `quorate_node::identity`, which needs a real folder.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Identity {
-    /// Counts process starts.
-    pub boot: u32,
-    /// Counts losses of memory.
-    pub incarnation: Incarnation,
-    /// The last process wrote everything down and said so.
-    pub clean: bool,
-}
-
 /// Something that reaches a process from outside, in order.
 #[derive(Debug)]
 pub enum Arrival {
@@ -213,10 +208,8 @@ pub enum Arrival {
 
 /// A living process.
 pub struct Running {
-    /// The replica.
-    pub replica: Replica<MemoryDisk, Tap>,
-    /// Its client protocol.
-    pub front: RespFront,
+    /// The node itself, as the reactor has it.
+    pub host: Host,
     /// What has arrived and was not looked at yet.
     pub inbox: VecDeque<Arrival>,
     /// Connections to peers that the process knows of, by index of the peer.
@@ -229,6 +222,28 @@ pub struct Running {
     pub told: Rc<RefCell<Vec<Told>>>,
     /// As of the last look, to see changes.
     pub seen: Seen,
+}
+
+/// The host that production drives, on a disk in memory.
+pub type Host = NodeHost<MemoryDisk, Tap, RespFront>;
+
+impl Running {
+    fn new(host: Host, told: Rc<RefCell<Vec<Told>>>) -> Self {
+        Self {
+            host,
+            inbox: VecDeque::new(),
+            up: BTreeMap::new(),
+            partial: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            told,
+            seen: Seen::default(),
+        }
+    }
+
+    /// Its replica.
+    pub fn replica(&self) -> &Replica<MemoryDisk, Tap> {
+        self.host.replica()
+    }
 }
 
 /// What the trace has told of a replica.
@@ -248,10 +263,8 @@ pub struct Seen {
 pub struct Node {
     /// Position in the world's list.
     pub index: usize,
-    /// The disk; handles of before a crash are dead.
+    /// The disk, with all that a node's home holds; handles of before a crash are dead.
     pub disk: MemoryDisk,
-    /// The identity file.
-    pub identity: Identity,
     /// The clocks.
     pub clock: Clock,
     /// Counts process starts, for events that are meant for one of them.
@@ -268,22 +281,30 @@ pub struct Node {
     pub disk_factor: u64,
     /// The next write fails.
     pub disk_error: bool,
-    /// It may have forgotten votes: it is a learner now.
-    pub forgot: bool,
+    /// The next process dies when it has changed its disk so many times.
+    pub dies_after: Option<u64>,
     /// The disk of its service.
     pub store: Rc<Cell<StoreDisk>>,
     /// The latest position that a persistent service could have on its disk.
     pub kept_to: Rc<Cell<Slot>>,
 }
 
+/// How a start ended.
+pub enum Start {
+    /// The process runs.
+    Runs(Box<Started>),
+    /// It waits for what the text says, having done nothing but what it would do again.
+    Waits(&'static str),
+    /// It died.
+    Died,
+}
+
 /// What a start found.
 pub struct Started {
     /// What the log gave back.
     pub recovery: Recovery,
-    /// Who it is now.
-    pub member: Member,
-    /// It comes back as a new member, without a vote ([volatile-1]).
-    pub forgot: bool,
+    /// Why votes may be forgotten, if that was found.
+    pub lost: Vec<String>,
 }
 
 impl Node {
@@ -294,7 +315,6 @@ impl Node {
         Self {
             index,
             disk,
-            identity: Identity::default(),
             clock,
             life: 0,
             running: None,
@@ -303,7 +323,7 @@ impl Node {
             planned: BTreeSet::new(),
             disk_factor: 1,
             disk_error: false,
-            forgot: false,
+            dies_after: None,
             store: Rc::default(),
             kept_to: Rc::default(),
         }
@@ -311,15 +331,22 @@ impl Node {
 
     /// Its id.
     pub fn id(&self) -> NodeId {
-        NodeId(u32::try_from(self.index + 1).expect("a handful of nodes"))
+        id(self.index)
+    }
+
+    /// What its disk says of who it is, whether a process runs or not; `None` before its first start is
+    /// done.
+    pub fn identity(&self) -> Option<Identity<MemoryDisk>> {
+        Identity::open(self.disk.attach(), &Expected::default()).ok()
     }
 
     /// Who it is.
     pub fn member(&self) -> Member {
-        Member {
-            node: self.id(),
-            incarnation: self.identity.incarnation,
-        }
+        let running = self.running.as_ref();
+        running
+            .map(|running| running.host.identity().member())
+            .or_else(|| self.identity().map(|identity| identity.member()))
+            .unwrap_or_else(|| Member::first(self.id().0))
     }
 
     /// What the node's clock shows.
@@ -327,117 +354,122 @@ impl Node {
         self.clock.time(world)
     }
 
-    /// A process starts, as `quorate start` does it: count the boot and consume the mark of a clean
-    /// stop, durably; decide whether votes may be forgotten; open the log; open the replica.
+    /// A process starts, as production starts it: it becomes a node's at its first start, asking the
+    /// founder with `ask`, and boots.
     ///
     /// # Errors
-    /// The log cannot be opened.
+    /// It refuses to start.
     pub fn start(
         &mut self,
         world: Time,
         settings: &Settings,
         dice: &mut Dice,
-    ) -> Result<Started, String> {
+        ask: &mut dyn FnMut(Join) -> Option<Result<Founded, Refused>>,
+    ) -> Result<Start, String> {
         self.life += 1;
         self.clock.restart(world);
         self.disk = self.disk.attach();
         self.disk.set_out_of_descriptors(false);
+        let dies_after = self.dies_after.take();
+        if let Some(steps) = dies_after {
+            self.disk.die_after(steps);
+        }
         self.planned.clear();
         self.paused = false;
-        let last = match (self.identity.boot, self.identity.clean) {
-            (0, _) => LastStop::Never,
-            (_, true) => LastStop::Clean,
-            (_, false) => LastStop::Unclean,
+        let outcome = self.start_as(settings, dice, ask);
+        if self.disk.is_alive() {
+            if matches!(outcome, Ok(Start::Waits(_))) {
+                // All of it is done again.
+                self.dies_after = dies_after;
+            }
+            return outcome;
+        }
+        // Whatever it would have said, nobody hears of it.
+        self.running = None;
+        Ok(Start::Died)
+    }
+
+    fn start_as(
+        &mut self,
+        settings: &Settings,
+        dice: &mut Dice,
+        ask: &mut dyn FnMut(Join) -> Option<Result<Founded, Refused>>,
+    ) -> Result<Start, String> {
+        let Some(identity) = self.settle(settings, dice, ask)? else {
+            return Ok(Start::Waits("the founder"));
         };
-        self.identity.boot += 1;
-        self.identity.clean = false;
-        if last.forgets(settings.class) {
-            self.forget();
-        }
-        let mut options = LogOptions::new(CLUSTER, self.id(), self.identity.incarnation);
-        options.segment_bytes = settings.segment_bytes;
-        options.batch_bytes_max = 16 << 10;
-        options.depth = settings.depth;
-        options.spare_segments = settings.spare_segments();
-        if settings.class == Class::Volatile {
-            options.linger_bytes = 2 << 10;
-        }
-        options.used = last != LastStop::Never;
-        options.stored_to = self.kept_to.get();
-        let disk = self.disk.attach();
-        let open =
-            |options| Log::open(disk.clone(), options).map_err(|error: LogError| error.to_string());
-        let (mut log, mut recovery) = open(options)?;
-        let forgotten = recovery.damage.as_ref().is_some_and(|d| d.forgotten);
-        if forgotten {
-            drop(log);
-            disk.close();
-            self.forget();
-            options.incarnation = self.identity.incarnation;
-            options.owns_up = true;
-            (log, recovery) = open(options)?;
-        }
         let told = Rc::new(RefCell::new(Vec::new()));
-        let service = Service::new(Box::new(MemoryStore::default()));
-        let tap = Tap {
-            service,
+        let service = Tap {
+            service: Service::new(Box::new(MemoryStore::default())),
             told: Rc::clone(&told),
             disk: Rc::clone(&self.store),
             logged_to: Slot(0),
             kept_to: Rc::clone(&self.kept_to),
             lost: false,
         };
-        let options = self.replica_options(settings, dice);
-        let now = self.clock.time(world);
-        let replica = Replica::open(options, log, recovery.clone(), tap, now)
-            .map_err(|error| error.to_string())?;
-        self.running = Some(Running {
-            replica,
+        let parts = Parts {
+            service,
+            stored_to: |tap: &mut Tap| tap.kept_to.get(),
             front: RespFront::new(FrontSettings {
                 version: "sim".into(),
                 store: "memory".into(),
                 client_bytes_max: settings.client_memory,
                 ..FrontSettings::default()
             }),
-            inbox: VecDeque::new(),
-            up: BTreeMap::new(),
-            partial: BTreeMap::new(),
-            requests: BTreeMap::new(),
-            told,
-            seen: Seen::default(),
-        });
-        Ok(Started {
-            recovery,
-            member: self.member(),
-            forgot: self.forgot,
-        })
-    }
-
-    fn forget(&mut self) {
-        self.identity.incarnation.0 += 1;
-        self.forgot = true;
-    }
-
-    fn replica_options(&self, settings: &Settings, dice: &mut Dice) -> ReplicaOptions {
-        let mut options = ReplicaOptions::new(
-            CLUSTER,
-            self.member(),
-            self.identity.boot,
-            founding(settings),
-        );
-        options.timeouts = Timeouts {
-            heartbeat_ms: 20,
-            election_min_ms: 100,
-            election_max_ms: 200,
+            listener: Box::new(Deaf),
         };
-        options.seed = dice.word();
-        options.command_bytes_max = COMMAND_BYTES_MAX;
-        options.client_timeout_ms = settings.client_timeout_ms;
-        options.inflight_max = settings.inflight_max;
-        options.window_slots = settings.window_slots;
-        options.limits = limits(settings);
-        options.tuning = settings.tuning;
-        options
+        let mut starter = Simulated {
+            settings,
+            recovery: None,
+            lost: Vec::new(),
+        };
+        let host = match boot(identity, parts, &mut starter) {
+            Ok(host) => host,
+            Err(BootError::NoRoom) => return Ok(Start::Waits("room")),
+            Err(error) => return Err(error.to_string()),
+        };
+        self.running = Some(Running::new(host, told));
+        Ok(Start::Runs(Box::new(Started {
+            recovery: starter.recovery.ok_or("the boot recovered nothing")?,
+            lost: starter.lost,
+        })))
+    }
+
+    /// Whose the home is, or is from now on; `None` if the founder does not answer.
+    fn settle(
+        &self,
+        settings: &Settings,
+        dice: &mut Dice,
+        ask: &mut dyn FnMut(Join) -> Option<Result<Founded, Refused>>,
+    ) -> Result<Option<Identity<MemoryDisk>>, String> {
+        let wanted = wanted(settings, self.id());
+        let home = self.disk.clone();
+        match Identity::open(home.clone(), &wanted.expected) {
+            Err(IdentityError::Missing { .. }) => {}
+            opened => return opened.map(Some).map_err(|error| error.to_string()),
+        }
+        let (word, nonce) = (u128::from(dice.word()), dice.word());
+        let settled = match wanted.role() {
+            Some(Role::Founder { node }) => {
+                found(home, &wanted, node, "", word, nonce).map_err(|error| error.to_string())?
+            }
+            Some(Role::Joiner { node, .. }) => {
+                let joining =
+                    Joining::prepare(home, node, nonce).map_err(|error| error.to_string())?;
+                match ask(joining.request(&wanted)) {
+                    Some(Ok(founded)) => joining
+                        .finish(&wanted, founded)
+                        .map_err(|error| error.to_string())?,
+                    Some(Err(refused)) if refused.code != RefusalCode::Other(0) => {
+                        return Err(refused.reason);
+                    }
+                    // Worth another attempt.
+                    Some(Err(_)) | None => return Ok(None),
+                }
+            }
+            None => return Err("it does not know which node it is".to_owned()),
+        };
+        Ok(Some(settled))
     }
 
     /// The process dies: its memory is gone, the disk keeps what it promised to keep.
@@ -451,11 +483,83 @@ impl Node {
     }
 }
 
-/// The founding configuration: everybody with weight 1.
-pub fn founding(settings: &Settings) -> Configuration {
-    let count = u32::try_from(settings.nodes).expect("a handful of nodes");
-    Configuration::simple((1..=count).map(Member::first), settings.class)
-        .expect("weights of 1 are a configuration")
+/// A start with what the run's settings say.
+struct Simulated<'a> {
+    settings: &'a Settings,
+    recovery: Option<Recovery>,
+    lost: Vec<String>,
+}
+
+impl Starter for Simulated<'_> {
+    fn choose_log(&self, options: &mut LogOptions, class: Class) {
+        options.segment_bytes = self.settings.segment_bytes;
+        options.batch_bytes_max = 16 << 10;
+        options.depth = self.settings.depth;
+        options.spare_segments = self.settings.spare_segments();
+        if class == Class::Volatile {
+            options.linger_bytes = 2 << 10;
+        }
+    }
+
+    fn choose_replica(&self, options: &mut ReplicaOptions) {
+        let settings = self.settings;
+        options.timeouts = Timeouts {
+            heartbeat_ms: 20,
+            election_min_ms: 100,
+            election_max_ms: 200,
+        };
+        options.command_bytes_max = COMMAND_BYTES_MAX;
+        options.client_timeout_ms = settings.client_timeout_ms;
+        options.inflight_max = settings.inflight_max;
+        options.window_slots = settings.window_slots;
+        options.limits = limits(settings);
+        options.tuning = settings.tuning;
+    }
+
+    fn hear(&mut self, step: Step<'_>) {
+        match step {
+            Step::Lost(places) => self.lost = places.to_vec(),
+            Step::Recovered(recovery) => self.recovery = Some(recovery.clone()),
+            Step::Disk(_) | Step::Reading(_) | Step::Forgot(_) | Step::Replaced(_) => {}
+        }
+    }
+
+    /// The world has time: the whole start is tried again later.
+    fn wait_for_room(&mut self, _: &BootError) -> bool {
+        false
+    }
+}
+
+/// The trace looks for itself.
+struct Deaf;
+
+impl Listener for Deaf {
+    fn notice(&mut self, _: &str) {}
+
+    fn change(&mut self, _: &Change) {}
+
+    fn event(&mut self, _: Time, _: &Event, _: Option<&str>) {}
+
+    fn end_turn(&mut self, _: Time) {}
+}
+
+/// What all nodes are started with: the list of all of them.
+pub fn wanted(settings: &Settings, node: NodeId) -> Wanted {
+    let member = |index| (id(index), format!("n{}:1", index + 1));
+    Wanted {
+        expected: Expected {
+            node: Some(node),
+            class: Some(settings.class),
+            store: Some("memory".to_owned()),
+        },
+        cluster: (0..settings.nodes).map(member).collect(),
+        store_default: "memory".to_owned(),
+    }
+}
+
+/// The id of a node in the world's list.
+pub fn id(index: usize) -> NodeId {
+    NodeId(u32::try_from(index + 1).expect("a handful of nodes"))
 }
 
 /// Capacities of the replica's queues.

@@ -2,7 +2,11 @@
 //!
 //! What is not here is listed with its place in `docs/spec/simulator.md`.
 
+use std::collections::BTreeSet;
+
 use quorate_core::{effect::Role, record::Class, slot::Slot};
+use quorate_node::host::ClientSide as _;
+use quorate_replica::front::Front as _;
 use quorate_sim::{
     check::Violation,
     dice::Dice,
@@ -31,20 +35,20 @@ fn role(world: &World, node: usize) -> Option<Role> {
     world.nodes[node]
         .running
         .as_ref()
-        .map(|running| running.replica.node().role())
+        .map(|running| running.replica().node().role())
 }
 
 fn decided_to(world: &World, node: usize) -> Slot {
     world.nodes[node]
         .running
         .as_ref()
-        .map_or(Slot(0), |running| running.replica.node().decided_to())
+        .map_or(Slot(0), |running| running.replica().node().decided_to())
 }
 
 fn error(world: &World, node: usize) -> String {
     let running = world.nodes[node].running.as_ref();
     running
-        .and_then(|running| running.replica.error())
+        .and_then(|running| running.replica().error())
         .unwrap_or_default()
 }
 
@@ -110,7 +114,7 @@ fn g2_same_ballot_with_different_values() -> Outcome {
         .running
         .as_ref()
         .expect("runs")
-        .replica
+        .replica()
         .node();
     let next = node.leading().expect("leads").tally.next();
     let vote = quorate_core::message::Phase2b {
@@ -128,7 +132,11 @@ fn g2_same_ballot_with_different_values() -> Outcome {
     quorate_wire::encode(world.nodes[liar].member(), &frame, &mut bytes).expect("it fits");
     world.forge(liar, leader, &bytes);
     world.run_for(1_000)?;
-    let replica = &world.nodes[leader].running.as_ref().expect("runs").replica;
+    let replica = &world.nodes[leader]
+        .running
+        .as_ref()
+        .expect("runs")
+        .replica();
     assert_eq!(replica.counters().alarms, 1);
     assert!(
         error(&world, leader).contains("rule"),
@@ -211,7 +219,7 @@ fn g13_back_pressure_loses_nothing() -> Outcome {
         .nodes
         .iter()
         .filter_map(|node| node.running.as_ref())
-        .map(|running| running.replica.counters().sends_dropped)
+        .map(|running| running.replica().counters().sends_dropped)
         .sum();
     assert!(
         dropped > 0,
@@ -352,7 +360,7 @@ fn g17_commands_reach_the_leader_that_is_named() -> Outcome {
             let named = world.nodes[node]
                 .running
                 .as_ref()
-                .and_then(|r| r.replica.node().leader());
+                .and_then(|r| r.replica().node().leader());
             assert_eq!(named, Some(world.nodes[leader].id()), "node {}", node + 1);
         }
         if round < 2 {
@@ -432,7 +440,7 @@ fn g20_deaf_client_is_held_back() -> Outcome {
     assert_eq!(world.ask(leader, "SET y 1")?, ok());
     let (connection, _) = world.clients[deaf].connection.expect("connected");
     let running = world.nodes[leader].running.as_mut().expect("runs");
-    let waiting = quorate_replica::front::Front::output(&mut running.front, connection).len();
+    let waiting = running.host.front_mut().output(connection).len();
     assert!(waiting < 2 << 20, "{waiting} bytes of replies wait");
     let taken = !running.requests[&connection].is_empty();
     assert!(taken, "requests are left unread");
@@ -767,6 +775,164 @@ fn pipeline_of_reads_and_writes_takes_as_long_as_one_of_writes() -> Outcome {
                 }
                 assert!(took[1] <= 2 * took[0], "node {node}, {mode}: {took:?} µs");
             }
+        }
+    }
+    Ok(())
+}
+
+fn all_run(world: &World) -> bool {
+    world.nodes.iter().all(|node| node.running.is_some())
+}
+
+/// What a cluster does whose nodes are all there: it serves, and every node knows the same.
+fn serves(world: &mut World, value: &str) -> Outcome {
+    world.run_until("all nodes run", all_run)?;
+    let leader = world.wait_for_leader()?;
+    assert_eq!(world.ask(leader, &format!("SET x {value}"))?, ok());
+    for node in 0..world.nodes.len() {
+        assert_eq!(world.ask(node, "GET x")?, bulk(value));
+    }
+    world.settle()
+}
+
+/// [era-11] [join-2] A node that dies at any change of its disk while it founds, joins, or starts for the
+/// first time, is founded or joins in the end, with the cluster that all others have, and forgets nothing.
+#[test]
+fn a_node_dies_while_it_founds_or_joins() -> Outcome {
+    for node in 0..3 {
+        for steps in 0..12 {
+            let mut world = World::new(Settings::calm(steps, 3, Class::Durable));
+            world.nodes[node].dies_after = Some(steps);
+            serves(&mut world, "1")?;
+            let died = world.counts.start_kills + world.counts.kills;
+            assert_eq!(died, 1, "node {node} after {steps} changes");
+            let ids = world.nodes.iter().filter_map(|node| node.identity());
+            let clusters: BTreeSet<_> = ids.map(|identity| identity.founding().cluster).collect();
+            assert_eq!(clusters.len(), 1);
+            assert_eq!(world.counts.forgot, 0);
+        }
+    }
+    Ok(())
+}
+
+/// [volatile-1] The same in a volatile group: who dies before its first start was counted never ran, and
+/// keeps its vote.
+#[test]
+fn a_node_of_a_volatile_group_that_never_ran_forgets_nothing() -> Outcome {
+    for (node, changes) in [(0, 4), (1, 6)] {
+        for steps in 0..=changes {
+            let mut world = World::new(Settings::calm(steps, 3, Class::Volatile));
+            world.nodes[node].dies_after = Some(steps);
+            serves(&mut world, "1")?;
+            assert_eq!(world.counts.start_kills, 1);
+            assert_eq!(world.counts.forgot, 0);
+        }
+    }
+    Ok(())
+}
+
+/// [era-11] The founder dies while it lets nodes in; they ask again, as the folders that they were.
+#[test]
+fn the_founder_dies_while_it_lets_nodes_in() -> Outcome {
+    let mut admitted = BTreeSet::new();
+    for seed in 0..5 {
+        for steps in 0..10 {
+            let mut world = World::new(Settings::calm(seed, 3, Class::Durable));
+            world.run_until("the founder runs", |world| world.nodes[0].running.is_some())?;
+            world.nodes[0].disk.die_after(steps);
+            world.run_until("it died", |world| world.counts.kills > 0)?;
+            let identity = world.nodes[0].identity().expect("it was founded");
+            admitted.insert(identity.admitted().len());
+            serves(&mut world, "1")?;
+            let identity = world.nodes[0].identity().expect("it was founded");
+            assert_eq!(identity.admitted().len(), 2);
+        }
+    }
+    assert_eq!(admitted, [0, 1, 2].into(), "at every moment");
+    Ok(())
+}
+
+/// [volatile-1] [volatile-3] A node that dies before, within or after the change of its identity that counts
+/// a start comes back as who it was, and no number counts two starts.
+#[test]
+fn a_node_dies_while_its_start_is_counted() -> Outcome {
+    for seed in 0..5 {
+        let mut world = World::calm(seed, 3, Class::Durable)?;
+        for steps in [0, 1, 2] {
+            let node = world.wait_for_leader()?;
+            let boot = world.nodes[node].identity().expect("it runs").boot();
+            world.kill_now(node);
+            world.nodes[node].dies_after = Some(steps);
+            let kills = world.counts.start_kills;
+            world.start_now(node);
+            serves(&mut world, &steps.to_string())?;
+            assert_eq!(world.counts.start_kills, kills + 1);
+            let now = world.nodes[node].identity().expect("it runs").boot();
+            let counted = match steps {
+                0 => 1..=1,
+                1 => 1..=2,
+                _ => 2..=2,
+            };
+            assert!(counted.contains(&(now - boot)), "{boot}, then {now}");
+        }
+        assert_eq!(world.counts.forgot, 0);
+    }
+    Ok(())
+}
+
+/// [volatile-4] A node of a volatile group that dies while it marks its clean stop was stopped cleanly, or
+/// comes back as a new member; the mark is found once.
+#[test]
+fn a_node_dies_while_it_marks_a_clean_stop() -> Outcome {
+    let mut forgot = BTreeSet::new();
+    for seed in 0..10 {
+        for steps in 0..6 {
+            let mut settings = Settings::calm(seed, 3, Class::Volatile);
+            settings.losses = Losses::Beyond;
+            let mut world = World::elected(settings)?;
+            world.nodes[1].disk.die_after(steps);
+            world.stop_now(1);
+            world.run_until("it is down", |world| world.nodes[1].running.is_none())?;
+            serves(&mut world, "1")?;
+            forgot.insert(world.counts.forgot);
+        }
+    }
+    assert_eq!(forgot, [0, 1].into());
+    Ok(())
+}
+
+/// [volatile-1] [disk-8] A node that forgot its votes dies anywhere between the count of its start and what
+/// its log first writes in the new incarnation: it comes back as a new member, without a vote, however often.
+#[test]
+fn a_node_dies_between_its_new_incarnation_and_its_log() -> Outcome {
+    for class in [Class::Durable, Class::Volatile] {
+        for steps in 0..12 {
+            let mut world = World::calm(steps, 3, class)?;
+            serves(&mut world, "1")?;
+            // Only one of them may forget.
+            while world.counts.kills == 0 {
+                world.inflict(Fault::IncarnationKill);
+            }
+            let struck = world
+                .nodes
+                .iter()
+                .position(|node| node.dies_after.is_some());
+            let node = struck.expect("one of them");
+            world.nodes[node].dies_after = Some(steps);
+            let died = |world: &World| world.counts.start_kills + world.counts.kills > 1;
+            for value in 0..20 {
+                world.run_for(50_000)?;
+                if died(&world) {
+                    break;
+                }
+                let leader = world.wait_for_leader()?;
+                world.ask(leader, &format!("SET y {value}"))?;
+            }
+            assert!(died(&world), "{class:?} after {steps} changes");
+            serves(&mut world, "2")?;
+            assert_eq!(role(&world, node), Some(Role::Learner));
+            let incarnation = world.nodes[node].member().incarnation.0;
+            assert!((1..=3).contains(&incarnation), "{incarnation}");
         }
     }
     Ok(())

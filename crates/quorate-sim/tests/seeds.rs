@@ -7,21 +7,27 @@ use quorate_sim::{dice::mix, faults::Settings, run};
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=300;
 const STEPS: u64 = 8_000;
 
-fn check(seeds: impl Iterator<Item = u64>) {
+/// How many processes were killed while they started.
+fn check(seeds: impl Iterator<Item = u64>) -> u64 {
+    let mut start_kills = 0;
     for seed in seeds {
         let report = run(seed, STEPS);
         assert!(report.holds(), "\n{report}\n");
+        start_kills += report.counts.start_kills;
     }
+    start_kills
 }
 
 #[test]
 fn fixed_seeds_hold_first_half() {
-    check(SEEDS.filter(|seed| seed % 2 == 1));
+    let start_kills = check(SEEDS.filter(|seed| seed % 2 == 1));
+    assert!(start_kills > 100, "{start_kills}");
 }
 
 #[test]
 fn fixed_seeds_hold_second_half() {
-    check(SEEDS.filter(|seed| seed % 2 == 0));
+    let start_kills = check(SEEDS.filter(|seed| seed % 2 == 0));
+    assert!(start_kills > 100, "{start_kills}");
 }
 
 /// The commit decides on three seeds more, so that every change is tried on new ones.

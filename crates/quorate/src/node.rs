@@ -3,7 +3,7 @@
 use std::{path::PathBuf, thread, time::Duration};
 
 use quorate_core::{node_id::NodeId, record::Class, slot::Slot};
-use quorate_disk::LOG_FOLDER;
+use quorate_disk::Family;
 use quorate_log::{LINGER_BYTES, LogOptions, Reading, Recovery};
 use quorate_net::{Identity as NetIdentity, Limits, PeerAddress, Settings as NetSettings};
 use quorate_node::{
@@ -60,7 +60,7 @@ pub fn open<S: StateMachine, F: Front>(
     let mut production = Production {
         settings,
         addresses: &addresses,
-        log_folder: identity.home().path().join(LOG_FOLDER),
+        log_folder: identity.home().path().join(Family::Log.folder()),
         told: String::new(),
         starter: &mut starter,
     };

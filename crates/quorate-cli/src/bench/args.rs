@@ -3,8 +3,16 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
-
-pub(crate) use super::wan::Wan;
+use quorate_bench::{
+    run::{
+        Time,
+        paper::{self, PaperTime},
+        probe,
+        series::Load,
+    },
+    wan::Profile,
+};
+use quorate_core::record::Class;
 
 /// Bytes of a value at most: what a batch can carry.
 const VALUE_BYTES_MAX: u64 = 8 << 20;
@@ -89,6 +97,21 @@ pub(crate) struct LoadArgs {
     pub(crate) disk_flush_ms: Duration,
 }
 
+impl LoadArgs {
+    pub(crate) fn plain(&self) -> Load {
+        Load {
+            connect: self.connect.clone(),
+            rate: self.rate,
+            outstanding: self.outstanding,
+            connections: self.connections,
+            value_bytes: usize::try_from(self.value_size).expect("bounded by its flag"),
+            wan: self.wan.map(Wan::profile),
+            durability: self.durability.map(Durability::class),
+            disk_flush: self.disk_flush_ms,
+        }
+    }
+}
+
 /// How long.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TimeArgs {
@@ -104,9 +127,19 @@ pub(crate) struct TimeArgs {
     pub(crate) repeat: u32,
 }
 
+impl TimeArgs {
+    pub(crate) const fn plain(&self) -> Time {
+        Time {
+            duration: self.duration,
+            warmup: self.warmup,
+            repeat: self.repeat,
+        }
+    }
+}
+
 /// How long an experiment takes; each kind has its own defaults.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct PaperTime {
+pub(crate) struct PaperTimeArgs {
     /// Measured time of a repetition [default: 10s; with a fixed batch 4s or longer]
     #[arg(long, env = "QUORATE_DURATION", value_name = "TIME", value_parser = time)]
     pub(crate) duration: Option<Duration>,
@@ -117,17 +150,6 @@ pub(crate) struct PaperTime {
     #[arg(long, env = "QUORATE_REPEAT", value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) repeat: Option<u32>,
-}
-
-impl PaperTime {
-    /// The defaults of most experiments.
-    pub(crate) fn usual(&self) -> TimeArgs {
-        TimeArgs {
-            duration: self.duration.unwrap_or(Duration::from_secs(10)),
-            warmup: self.warmup.unwrap_or(Duration::from_secs(2)),
-            repeat: self.repeat.unwrap_or(5),
-        }
-    }
 }
 
 /// `quorate bench wan`
@@ -172,6 +194,16 @@ pub(crate) struct ProbeArgs {
     pub(crate) files: FileArgs,
 }
 
+impl ProbeArgs {
+    pub(crate) const fn plain(&self) -> probe::Wish {
+        probe::Wish {
+            disk_flush: self.disk_flush_ms,
+            duration: self.duration,
+            repeat: self.repeat,
+        }
+    }
+}
+
 /// `quorate bench paper`
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PaperArgs {
@@ -192,9 +224,24 @@ pub(crate) struct PaperArgs {
     #[arg(long)]
     pub(crate) quick: bool,
     #[command(flatten)]
-    pub(crate) time: PaperTime,
+    pub(crate) time: PaperTimeArgs,
     #[command(flatten)]
     pub(crate) files: FileArgs,
+}
+
+impl PaperArgs {
+    pub(crate) fn plain(&self) -> paper::Wish {
+        paper::Wish {
+            disk_flush: self.disk_flush_ms,
+            wan: self.wan.map(Wan::profile),
+            quick: self.quick,
+            time: PaperTime {
+                duration: self.time.duration,
+                warmup: self.time.warmup,
+                repeat: self.time.repeat,
+            },
+        }
+    }
 }
 
 /// `quorate bench compare`
@@ -220,10 +267,28 @@ pub(crate) enum Durability {
 }
 
 impl Durability {
-    pub(crate) const fn name(self) -> &'static str {
+    const fn class(self) -> Class {
         match self {
-            Self::Durable => "durable",
-            Self::Volatile => "volatile",
+            Self::Durable => Class::Durable,
+            Self::Volatile => Class::Volatile,
+        }
+    }
+}
+
+/// Profiles of emulated networks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Wan {
+    /// 10 Mbit/s, 50 ms one way
+    Jpaxos,
+    /// 10 Mbit/s, 25 ms one way
+    Half,
+}
+
+impl Wan {
+    pub(crate) const fn profile(self) -> Profile {
+        match self {
+            Self::Jpaxos => Profile::JPAXOS,
+            Self::Half => Profile::HALF,
         }
     }
 }

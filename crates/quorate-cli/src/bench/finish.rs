@@ -79,10 +79,13 @@ fn spread(rows: &[Row]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use quorate_bench::{environment::Environment, load::Offer, row::Repetition};
+    use quorate_bench::{
+        environment::Environment,
+        load::Offer,
+        row::{Repetition, Setting},
+    };
 
     use super::*;
-    use crate::bench::testing::setting;
 
     fn row(offer: Offer) -> Row {
         let repetition = |completed: u64, late| {
@@ -94,7 +97,20 @@ mod tests {
             repetition
         };
         let all = [repetition(900, 4), repetition(1000, 0)];
-        Row::new(&setting(offer), &Environment::now(), &all).unwrap()
+        let setting = Setting {
+            scenario: "log".to_owned(),
+            system: "quorate".to_owned(),
+            durability: "durable".to_owned(),
+            store: "none".to_owned(),
+            value_bytes: 64,
+            reads_percent: 0,
+            connections: 1,
+            offer,
+            disk_flush_ms: 0.0,
+            batching: None,
+            wan: None,
+        };
+        Row::new(&setting, &Environment::now(), &all).unwrap()
     }
 
     #[test]

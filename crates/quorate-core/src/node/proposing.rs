@@ -113,7 +113,7 @@ impl Node {
             effects.push(Effect::Fetch {
                 from: source,
                 value,
-                slot: proposal.range.from,
+                range: proposal.range,
             });
         }
     }

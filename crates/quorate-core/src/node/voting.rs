@@ -12,7 +12,6 @@ use crate::{
     record::{Record, RecordSeq},
     slot::Slot,
     time::Time,
-    value::Value,
     voted::Step,
 };
 
@@ -199,14 +198,9 @@ impl Node {
             effects.push(Effect::Fetch {
                 from: source,
                 value: m.value,
-                slot: m.range.from,
+                range: m.range,
             });
         }
-    }
-
-    /// Bytes that were missing are here.
-    pub(super) fn on_held(&mut self, value: Value) {
-        self.waiting.hold(&value);
     }
 
     /// Votes for what waited, as far as its bytes are here. They may have come with an answer, a

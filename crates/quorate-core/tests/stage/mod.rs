@@ -425,7 +425,8 @@ impl Stage {
             .expect("on stage")
             .bytes
             .insert(value);
-        self.step(node, Input::Held(value), out);
+        let range = SlotRange::new(Slot(0), Slot(u64::MAX));
+        self.step(node, Input::Held { value, range }, out);
     }
 
     fn take(&mut self, route: &str, kinds: &[&str]) -> Vec<Letter> {
@@ -610,9 +611,9 @@ impl Stage {
                 }
             },
             Effect::Decided { range, value } => format!("decided {range} = {}", self.name(value)),
-            Effect::Fetch { from, value, slot } => {
+            Effect::Fetch { from, value, range } => {
                 format!(
-                    "fetch {} of slot {slot}, first from {from}",
+                    "fetch {} of slot {range}, first from {from}",
                     self.name(value)
                 )
             }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Dice;
+use quorate_dice::Dice;
 
 /// The folder, a step at a time. A file that was renamed is in doubt until the folder is synced, also
 /// after a crash: it can be read, and be the old one again when power fails.
@@ -40,8 +40,7 @@ impl Folder {
     /// Each file becomes one of those that it may be.
     pub(super) fn crash(&mut self, dice: &mut Dice) {
         for (name, others) in &mut self.doubtful {
-            let choice = dice.below(others.len() as u64 + 1);
-            let choice = usize::try_from(choice).expect("below a length");
+            let choice = dice.index(others.len() + 1);
             if let Some(other) = others.get_mut(choice) {
                 let seen = self.files.remove(name);
                 if let Some(other) = std::mem::replace(other, seen) {

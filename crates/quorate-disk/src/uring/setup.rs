@@ -8,12 +8,8 @@ use std::{
 
 use io_uring::{IoUring, Probe, opcode};
 
-use super::super::{Buffer, OPERATIONS_MAX, event::Event, folder::Folder};
+use crate::{Buffers, OPERATIONS_MAX, buffer::Pool, event::Event, folder::Folder};
 
-/// As many as a log of the usual depth has at a time: in flight, gathering, and one to spare.
-const REGISTERED: u16 = 4;
-/// Size of a registered buffer: the largest ordinary batch.
-const REGISTERED_BYTES: usize = 1 << 20;
 /// More than operations, so that a submission queue is never full.
 const ENTRIES: u32 = 32;
 const _: () = assert!(OPERATIONS_MAX < ENTRIES as usize);
@@ -21,12 +17,12 @@ const _: () = assert!(OPERATIONS_MAX < ENTRIES as usize);
 /// A ring that was never used yet.
 pub(crate) struct Parts {
     pub(super) ring: IoUring,
-    pub(super) registered: Vec<Buffer>,
+    pub(super) pool: Pool,
     pub(super) event: Arc<Event>,
     pub(super) shape: String,
 }
 
-pub(super) fn open(folder: &Folder) -> io::Result<Parts> {
+pub(super) fn open(folder: &Folder, buffers: Buffers) -> io::Result<Parts> {
     let (ring, single) = build()?;
     let submitter = ring.submitter();
     let mut probe = Probe::new();
@@ -35,6 +31,7 @@ pub(super) fn open(folder: &Folder) -> io::Result<Parts> {
         opcode::Write::CODE,
         opcode::WriteFixed::CODE,
         opcode::Read::CODE,
+        opcode::Fsync::CODE,
     ];
     if !needed.into_iter().all(|code| probe.is_supported(code)) {
         return Err(io::Error::new(
@@ -45,19 +42,21 @@ pub(super) fn open(folder: &Folder) -> io::Result<Parts> {
     let event = Arc::new(Event::new()?);
     submitter.register_eventfd(event.as_fd().as_raw_fd())?;
     // Not for its use but for its life: the kernel keeps registered files open until nothing of
-    // this ring is in flight any more, and with the folder goes its lock. So no other process reads
-    // a segment while a write of this one, killed, is still on its way.
-    submitter.register_files(&[folder.handle().as_raw_fd()])?;
-    let registered = register_buffers(&ring);
+    // this ring is in flight any more, and with a folder goes its lock. So no other process reads
+    // a file while a write of this one, killed, is still on its way.
+    let homes = folder.homes().iter().map(|home| home.handle().as_raw_fd());
+    submitter.register_files(&homes.collect::<Vec<_>>())?;
+    let mut pool = Pool::new(buffers);
+    let registered = register_buffers(&ring, &mut pool);
     let issuer = if single { "single issuer" } else { "plain" };
-    let buffers = match &registered {
-        Ok(buffers) => format!("{} registered buffers", buffers.len()),
+    let known = match &registered {
+        Ok(()) => format!("{} registered buffers", buffers.count),
         Err(error) => format!("no registered buffers: {error}"),
     };
-    let shape = format!("{issuer}, {buffers}");
+    let shape = format!("{issuer}, {known}");
     Ok(Parts {
         ring,
-        registered: registered.unwrap_or_default(),
+        pool,
         event,
         shape,
     })
@@ -81,21 +80,16 @@ fn build() -> io::Result<(IoUring, bool)> {
 }
 
 /// Fails if the process may not lock so much memory; the ring works without.
-fn register_buffers(ring: &IoUring) -> io::Result<Vec<Buffer>> {
-    let mut buffers: Vec<_> = (0..REGISTERED)
-        .map(|_| Buffer::new(REGISTERED_BYTES))
-        .collect();
-    let vector = |buffer: &mut Buffer| libc::iovec {
-        iov_base: buffer.as_mut_ptr().cast(),
-        iov_len: buffer.len(),
+fn register_buffers(ring: &IoUring, pool: &mut Pool) -> io::Result<()> {
+    let vector = |bytes: &mut [u8]| libc::iovec {
+        iov_base: bytes.as_mut_ptr().cast(),
+        iov_len: bytes.len(),
     };
-    let vectors: Vec<_> = buffers.iter_mut().map(vector).collect();
+    let vectors: Vec<_> = pool.all().map(vector).collect();
     // SAFETY: the memory is valid now, and the kernel pins its pages. A buffer that is dropped
     // early only means that the kernel keeps pages that nobody uses: an index is used solely
     // together with the very buffer that carries it.
     unsafe { ring.submitter().register_buffers(&vectors)? };
-    for (index, buffer) in (0..).zip(&mut buffers) {
-        buffer.register(index);
-    }
-    Ok(buffers)
+    pool.register();
+    Ok(())
 }

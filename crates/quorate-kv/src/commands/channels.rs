@@ -2,14 +2,21 @@
 //! hears of it at the same place, and tells those who subscribed there ([`crate::front`]).
 
 use crate::{
-    command::{Local, Op, Refusal, Request, Spec},
-    commands::Writing,
+    command::{Local, Refusal, Request, Spec},
+    commands::family::{Family, Operation},
+    commands::state::Writing,
     encode::{Decoder, Encoder, Fault},
+    op::Op,
     resp::reply::Reply,
 };
 
 /// The family.
-pub const COMMANDS: &[Spec] = &[
+pub const FAMILY: Family = Family {
+    commands: COMMANDS,
+    operations: &[Operation::write(Op::Publish, publish)],
+};
+
+const COMMANDS: &[Spec] = &[
     Spec::data(
         "publish",
         3,

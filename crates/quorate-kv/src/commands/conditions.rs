@@ -4,14 +4,24 @@
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
-    command::{Op, READS, Refusal, Request, SYNTAX, Spec, WRITES},
-    commands::{Reading, Writing, string},
+    command::{READS, Refusal, Request, SYNTAX, Spec, WRITES},
+    commands::family::{Family, Operation},
+    commands::state::{Reading, Writing, string},
     encode::{Decoder, Encoder, Fault, Malformed},
+    op::Op,
     resp::reply::Reply,
 };
 
 /// The family.
-pub const COMMANDS: &[Spec] = &[
+pub const FAMILY: Family = Family {
+    commands: COMMANDS,
+    operations: &[
+        Operation::read(Op::ValueDigest, digest),
+        Operation::write(Op::DelIf, del_if),
+    ],
+};
+
+const COMMANDS: &[Spec] = &[
     Spec::data("delex", -2, WRITES, (1, 1, 1), encode_delex),
     Spec::data("delifeq", 3, WRITES, (1, 1, 1), encode_delifeq),
     Spec::data("digest", 2, READS, (1, 1, 1), encode_digest),

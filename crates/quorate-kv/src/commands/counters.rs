@@ -1,14 +1,24 @@
 //! Counters: INCR and its relatives, on integers and on decimal fractions.
 
 use crate::{
-    command::{NOT_AN_INTEGER, Op, Refusal, Request, Spec, WRITES},
-    commands::{Writing, string},
+    command::{NOT_AN_INTEGER, Refusal, Request, Spec, WRITES},
+    commands::family::{Family, Operation},
+    commands::state::{Writing, string},
     encode::{Decoder, Encoder, Fault},
-    resp::{reply::Reply, request::parse_integer},
+    op::Op,
+    resp::{integer::parse_integer, reply::Reply},
 };
 
 /// The family.
-pub const COMMANDS: &[Spec] = &[
+pub const FAMILY: Family = Family {
+    commands: COMMANDS,
+    operations: &[
+        Operation::write(Op::IncrBy, incr_by),
+        Operation::write(Op::IncrByFloat, incr_by_float),
+    ],
+};
+
+const COMMANDS: &[Spec] = &[
     Spec::data("incr", 2, WRITES, (1, 1, 1), encode_incr),
     Spec::data("decr", 2, WRITES, (1, 1, 1), encode_decr),
     Spec::data("incrby", 3, WRITES, (1, 1, 1), encode_incrby),

@@ -1,15 +1,27 @@
 //! Deadlines of keys: EXPIRE and TTL with their relatives, and the leader's deletions.
 
 use crate::{
-    command::{Deadline, NOT_AN_INTEGER, Op, READS, Refusal, Request, Spec, WRITES},
-    commands::{Reading, Writing},
+    command::{NOT_AN_INTEGER, READS, Refusal, Request, Spec, WRITES},
+    commands::family::{Family, Operation},
+    commands::state::{Reading, Writing},
     encode::{Decoder, Encoder, Fault},
     key::Key,
-    resp::{reply::Reply, request::parse_integer},
+    op::{Deadline, Op},
+    resp::{integer::parse_integer, reply::Reply},
 };
 
 /// The family.
-pub const COMMANDS: &[Spec] = &[
+pub const FAMILY: Family = Family {
+    commands: COMMANDS,
+    operations: &[
+        Operation::read(Op::Ttl, ttl),
+        Operation::write(Op::Expire, expire),
+        Operation::write(Op::Persist, persist),
+        Operation::write(Op::Expired, expired),
+    ],
+};
+
+const COMMANDS: &[Spec] = &[
     Spec::data("expire", -3, WRITES, (1, 1, 1), encode_expire),
     Spec::data("pexpire", -3, WRITES, (1, 1, 1), encode_pexpire),
     Spec::data("expireat", -3, WRITES, (1, 1, 1), encode_expireat),

@@ -3,17 +3,39 @@
 use std::ops::ControlFlow;
 
 use crate::{
-    command::{NOT_AN_INTEGER, Op, READS, Refusal, Request, SYNTAX, Spec, WRITES},
-    commands::{Reading, Writing, locks::is_lock, strings::encode_list, too_large},
+    command::{NOT_AN_INTEGER, READS, Refusal, Request, SYNTAX, Spec, WRITES},
+    commands::family::{Family, Operation},
+    commands::{
+        lock::is_lock,
+        state::{Reading, Writing, too_large},
+        strings::encode_list,
+    },
     encode::{Decoder, Encoder, Fault},
     glob,
     key::Key,
-    resp::{reply::Reply, request::parse_integer},
+    op::Op,
+    resp::{integer::parse_integer, reply::Reply},
     store::Position,
 };
 
 /// The family.
-pub const COMMANDS: &[Spec] = &[
+pub const FAMILY: Family = Family {
+    commands: COMMANDS,
+    operations: &[
+        Operation::read(Op::Exists, exists),
+        Operation::read(Op::Type, type_of),
+        Operation::read(Op::Keys, keys),
+        Operation::read(Op::Scan, scan),
+        Operation::read(Op::Dbsize, dbsize),
+        Operation::read(Op::RandomKey, random_key),
+        Operation::write(Op::Del, del),
+        Operation::write(Op::Rename, rename),
+        Operation::write(Op::Copy, copy),
+        Operation::write(Op::Flush, flush),
+    ],
+};
+
+const COMMANDS: &[Spec] = &[
     Spec::data("del", -2, WRITES, (1, -1, 1), encode_del),
     Spec::data("unlink", -2, WRITES, (1, -1, 1), encode_del),
     Spec::data("exists", -2, READS, (1, -1, 1), encode_exists),

@@ -6,48 +6,39 @@
 //! on strings refuse.
 
 use crate::{
-    command::{Deadline, Op, READS, Refusal, Request, Spec},
-    commands::{Reading, WRONG_TYPE, Writing, channels, expiry, string},
+    command::{READS, Refusal, Request, Spec},
+    commands::family::{Family, Operation},
+    commands::{
+        channels, expiry,
+        lock::Lock,
+        state::{Reading, WRONG_TYPE, Writing, string},
+    },
     encode::{Decoder, Encoder, Fault, Malformed},
     key::Key,
-    resp::{reply::Reply, request::parse_integer},
+    op::{Deadline, Op},
+    resp::{integer::parse_integer, reply::Reply},
     store::Store,
 };
 
 /// The family.
-pub const COMMANDS: &[Spec] = &[
+pub const FAMILY: Family = Family {
+    commands: COMMANDS,
+    operations: &[
+        Operation::read(Op::LockHolder, holder),
+        Operation::write(Op::ExpireEqual, expire_equal),
+        Operation::write(Op::DelEqual, del_equal),
+        Operation::write(Op::SetAll, set_all),
+        Operation::write(Op::Lock, lock),
+        Operation::write(Op::Unlock, unlock),
+        Operation::write(Op::RenewLocks, renew),
+        Operation::write(Op::BreakLock, break_lock),
+    ],
+};
+
+const COMMANDS: &[Spec] = &[
     Spec::data("hexists", 3, READS, (1, 1, 1), encode_hexists),
     Spec::data("hget", 3, READS, (1, 1, 1), encode_hget),
 ];
-
-/// How the value of a lock record begins. Part of the store's format: a string that a client sets so
-/// is a lock record.
-const RECORD: &[u8] = b"\0\xffquorate-lock\x01";
-
-/// A lock of Redisson, taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Lock<'a> {
-    /// How often its holder took it.
-    count: u64,
-    holder: &'a [u8],
-}
-
-impl<'a> Lock<'a> {
-    fn parse(value: &'a [u8]) -> Option<Self> {
-        let (count, holder) = value.strip_prefix(RECORD)?.split_first_chunk()?;
-        let count = u64::from_le_bytes(*count);
-        Some(Self { count, holder })
-    }
-
-    fn value(self) -> Vec<u8> {
-        [RECORD, &self.count.to_le_bytes(), self.holder].concat()
-    }
-}
-
-/// Whether a value is a lock record and no string.
-pub fn is_lock(value: &[u8]) -> bool {
-    value.first() == Some(&0) && Lock::parse(value).is_some()
-}
 
 /// What a key has, as the scripts of Redisson see it.
 enum Held {

@@ -1,9 +1,17 @@
 //! EVAL, EVALSHA and SCRIPT, for the scripts that are known ([`crate::scripts`]).
 
-use crate::command::{Handler, Local, ScriptBy, Spec};
+use crate::{
+    command::{Handler, Local, ScriptBy, Spec},
+    commands::family::Family,
+};
 
 /// The family.
-pub const COMMANDS: &[Spec] = &[
+pub const FAMILY: Family = Family {
+    commands: COMMANDS,
+    operations: &[],
+};
+
+const COMMANDS: &[Spec] = &[
     Spec {
         flags: &["noscript", "movablekeys"],
         handler: Handler::Script(ScriptBy::Text),

@@ -3,15 +3,26 @@
 use std::ops::ControlFlow;
 
 use crate::{
-    command::{Local, Op, Spec},
-    commands::Reading,
+    command::{Local, Spec},
+    commands::family::{Family, Operation},
+    commands::state::Reading,
     encode::{Decoder, Encoder, Fault},
+    op::Op,
     resp::reply::{Reply, is_whole},
     store,
 };
 
 /// The family.
-pub const COMMANDS: &[Spec] = &[
+pub const FAMILY: Family = Family {
+    commands: COMMANDS,
+    operations: &[
+        Operation::read(Op::Literal, literal),
+        Operation::read(Op::Digest, digest),
+        Operation::read(Op::Keyspace, keyspace),
+    ],
+};
+
+const COMMANDS: &[Spec] = &[
     Spec::local("ping", -1, Local::Ping),
     Spec::local("echo", 2, Local::Echo),
     Spec::local("hello", -1, Local::Hello),
@@ -35,7 +46,11 @@ pub fn encode_literal(reply: &[u8], out: &mut Encoder<'_>) {
     out.byte(Op::Literal as u8).bytes(reply);
 }
 
-pub(super) fn literal(from: &mut Decoder<'_>, reply: &mut Reply<'_>) -> Result<(), Fault> {
+pub(super) fn literal(
+    from: &mut Decoder<'_>,
+    _: &Reading<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
     let bytes = from.bytes()?;
     from.end()?;
     if !is_whole(bytes) {

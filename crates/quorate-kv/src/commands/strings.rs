@@ -1,16 +1,38 @@
 //! Strings: GET, SET, their relatives of many keys, and parts of values.
 
 use crate::{
-    command::{Deadline, Op, READS, Refusal, Request, SYNTAX, Spec, WRITES, set_flag},
+    command::{READS, Refusal, Request, SYNTAX, Spec, WRITES},
+    commands::family::{Family, Operation},
     commands::{
-        Reading, Writing, conditions::Condition, expiry, locks::is_lock, string, too_large,
+        conditions::Condition,
+        expiry,
+        lock::is_lock,
+        state::{Reading, Writing, string, too_large},
     },
     encode::{Decoder, Encoder, Fault},
+    op::{Deadline, Op, set_flag},
     resp::{reply::Reply, request::SKIPPED_BYTES_MAX},
 };
 
 /// The family.
-pub const COMMANDS: &[Spec] = &[
+pub const FAMILY: Family = Family {
+    commands: COMMANDS,
+    operations: &[
+        Operation::read(Op::Get, get),
+        Operation::read(Op::Strlen, strlen),
+        Operation::read(Op::GetRange, get_range),
+        Operation::read(Op::Mget, mget),
+        Operation::read(Op::ErrorIfPresent, error_if_present),
+        Operation::write(Op::Set, set),
+        Operation::write(Op::GetDel, get_del),
+        Operation::write(Op::GetEx, get_ex),
+        Operation::write(Op::Append, append),
+        Operation::write(Op::SetRange, set_range),
+        Operation::write(Op::Mset, mset),
+    ],
+};
+
+const COMMANDS: &[Spec] = &[
     Spec::data("get", 2, READS, (1, 1, 1), encode_get),
     Spec::data("set", -3, WRITES, (1, 1, 1), encode_set),
     Spec::data("setnx", 3, WRITES, (1, 1, 1), encode_setnx),

@@ -8,15 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_replica::front::ConnectionId;
 
-use super::{
-    Shared,
-    connection::Connection,
-    order::{OUTPUT_BYTES_HARD, Query, Read},
-};
-use crate::resp::{
-    reply::{Reply, Version, render},
-    request::Arguments,
-};
+use crate::resp::{reply::Reply, request::Arguments};
 
 /// Most channels of one connection, and most bytes of their names.
 const CHANNELS_MAX: usize = 1024;
@@ -65,6 +57,17 @@ impl Subscriptions {
         self.channels.len()
     }
 
+    /// Whether it may listen to these too.
+    pub(super) fn admits(&self, names: &Arguments<'_>) -> bool {
+        let long = names.iter().any(|name| name.len() > NAME_BYTES_MAX);
+        !long && self.channels.len() + names.len() <= CHANNELS_MAX
+    }
+
+    /// All of them.
+    pub(super) fn names(&self) -> Vec<Box<[u8]>> {
+        self.channels.iter().cloned().collect()
+    }
+
     pub(super) fn held_bytes(&self) -> usize {
         self.channels.iter().map(|name| name.len() + 64).sum()
     }
@@ -97,75 +100,22 @@ impl Subscriptions {
     }
 }
 
+/// A message on a channel.
+pub(super) fn message(channel: &[u8], text: &[u8], reply: &mut Reply<'_>) {
+    reply.push(3);
+    reply.bulk(b"message");
+    reply.bulk(channel);
+    reply.bulk(text);
+}
+
+/// What UNSUBSCRIBE is told of a connection that listens to nothing.
+pub(super) fn nothing_left(reply: &mut Reply<'_>) {
+    confirm(b"unsubscribe", None, 0, reply);
+}
+
 fn confirm(what: &[u8], channel: Option<&[u8]>, count: usize, reply: &mut Reply<'_>) {
     reply.push(3);
     reply.bulk(what);
     reply.optional(channel);
     reply.count(count);
-}
-
-impl Connection {
-    /// Each channel has a reply of its own, so each is a request of its own.
-    pub(super) fn subscribe(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) {
-        let names = arguments.from(1);
-        let long = names.iter().any(|name| name.len() > NAME_BYTES_MAX);
-        if long || self.subscriptions.len() + names.len() > CHANNELS_MAX {
-            let text = "ERR a connection may listen to 1024 channels, with names of 1024 bytes";
-            return self.refuse(text, shared);
-        }
-        for name in names.iter() {
-            self.ask_about_channel(name, Query::Subscribe);
-        }
-    }
-
-    pub(super) fn unsubscribe(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) {
-        let names = arguments.from(1);
-        if !names.is_empty() {
-            for name in names.iter() {
-                self.ask_about_channel(name, Query::Unsubscribe);
-            }
-        } else if self.subscriptions.is_empty() {
-            self.reply(shared, |r| confirm(b"unsubscribe", None, 0, r));
-        } else {
-            for name in self.subscriptions.channels.clone() {
-                self.ask_about_channel(&name, Query::Unsubscribe);
-            }
-        }
-    }
-
-    fn ask_about_channel(&mut self, name: &[u8], what: Query) {
-        let read = Read {
-            alone: true,
-            what,
-            ..Read::plain(name.to_vec(), false)
-        };
-        self.order.push_read(read, self.version);
-    }
-
-    /// A message on a channel that this connection listens to.
-    pub(super) fn hear(&mut self, channel: &[u8], message: &[u8], shared: &mut Shared) {
-        if self.order.buffered() > OUTPUT_BYTES_HARD || shared.is_full(message.len()) {
-            // It would miss something without knowing.
-            self.end();
-            return;
-        }
-        let mut neutral = Vec::with_capacity(channel.len() + message.len() + 64);
-        let mut reply = Reply(&mut neutral);
-        reply.push(3);
-        reply.bulk(b"message");
-        reply.bulk(channel);
-        reply.bulk(message);
-        render(&neutral, self.version, &mut self.order.output);
-    }
-
-    /// Whether it listens and does nothing else: before RESP3, messages and replies look alike.
-    pub(super) fn only_listens(&self) -> bool {
-        !self.subscriptions.is_empty() && self.version == Version::Resp2
-    }
-
-    /// Whether it may ask for this all the same.
-    pub(super) fn may_ask(&self, name: &str) -> bool {
-        let always = ["subscribe", "unsubscribe", "ping", "quit", "reset"];
-        !self.only_listens() || always.contains(&name)
-    }
 }

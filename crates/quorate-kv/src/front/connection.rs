@@ -1,25 +1,34 @@
 //! One client connection: what it has asked for, and what it is being told.
+//!
+//! What it answers by itself is in `local`, numbered commands are in `session`.
+
+mod local;
+mod session;
 
 use std::collections::VecDeque;
 
 use quorate_core::time::Time;
-use quorate_replica::front::{ConnectionId, Requests, SessionId, Tag};
+use quorate_replica::front::{ConnectionId, Failure, Requests, SessionId, State as Moment, Tag};
 
+use self::session::Attached;
 use super::{
-    Shared,
-    channels::Subscriptions,
-    order::{Order, Read, Write},
+    asked::{Read, Write},
+    channels::{self, Subscriptions},
+    order::{OUTPUT_BYTES_HARD, Order, Own},
+    refusals::{FULL, too_big},
     roster::Seat,
+    shared::{Shared, fresh},
+    transaction::{Multi, Watching},
 };
 use crate::{
-    command::{Handler, Kind, Local, Refusal, Request},
-    commands::{server::encode_literal, transactions::Watched},
+    command::{Handler, Local, Refusal, Request},
+    commands::server::encode_literal,
     encode::Encoder,
+    op::Kind,
     resp::{
-        reply::{Reply, Version},
+        reply::{Reply, Version, render},
         request::{Arguments, Parser},
     },
-    store,
 };
 
 /// Most requests of a connection that are not answered yet.
@@ -30,98 +39,20 @@ const OPEN_BYTES_MAX: usize = 1024 * 1024;
 const RETURNING_MAX: usize = 8;
 /// With so many bytes of replies waiting, no more requests are taken.
 const OUTPUT_BYTES_SOFT: usize = 1024 * 1024;
-/// Most keys that a connection may watch.
-const WATCHED_MAX: usize = 4096;
-/// Most bytes of those keys.
-const WATCHED_BYTES_MAX: usize = 1024 * 1024;
-
-/// Commands between MULTI and EXEC.
-#[derive(Debug, Default)]
-pub(super) struct Multi {
-    /// Encoded, each with its length before it.
-    pub(super) commands: Vec<u8>,
-    pub(super) count: usize,
-    /// One of them was refused: EXEC will be too.
-    pub(super) broken: bool,
-}
-
-/// What WATCH saw. EXEC, DISCARD and UNWATCH end an epoch: a WATCH that was sent before them may
-/// be answered after they were read, and must not count for what follows.
-#[derive(Debug, Default)]
-pub(super) struct Watching {
-    pub(super) epoch: u64,
-    seen: Vec<(u64, Watched)>,
-    /// Keys asked for in this epoch, and their bytes.
-    asked: usize,
-    asked_bytes: usize,
-    /// The last epoch with a WATCH that got no answer.
-    failed: Option<u64>,
-}
-
-impl Watching {
-    /// Whether `count` more keys of `bytes` together can be watched.
-    pub(super) const fn admit(&mut self, count: usize, bytes: usize) -> bool {
-        self.asked += count;
-        self.asked_bytes += bytes;
-        self.asked <= WATCHED_MAX && self.asked_bytes <= WATCHED_BYTES_MAX
-    }
-
-    pub(super) fn saw(&mut self, epoch: u64, key: &[u8], version: store::Version) {
-        // Everything of earlier epochs is sent by now: a WATCH waits for it.
-        self.seen.retain(|(seen, _)| *seen >= epoch);
-        self.seen.push((
-            epoch,
-            Watched {
-                key: key.to_vec(),
-                version,
-            },
-        ));
-    }
-
-    pub(super) const fn failed(&mut self, epoch: u64) {
-        self.failed = Some(epoch);
-    }
-
-    /// Memory of the keys, those asked for included.
-    fn held_bytes(&self) -> usize {
-        self.asked_bytes + (self.asked + self.seen.capacity()) * size_of::<(u64, Watched)>()
-    }
-
-    /// Nothing seen so far counts for what follows.
-    pub(super) const fn end_epoch(&mut self) -> u64 {
-        let epoch = self.epoch;
-        self.epoch += 1;
-        (self.asked, self.asked_bytes) = (0, 0);
-        epoch
-    }
-
-    /// What was seen in an epoch that ended; `None` if a WATCH got no answer.
-    pub(super) fn take(&mut self, epoch: u64) -> Option<Vec<Watched>> {
-        let (taken, kept) = std::mem::take(&mut self.seen)
-            .into_iter()
-            .partition(|(seen, _)| *seen <= epoch);
-        self.seen = kept;
-        let taken: Vec<(u64, Watched)> = taken;
-        let of_epoch = taken.into_iter().filter(|(seen, _)| *seen == epoch);
-        (self.failed != Some(epoch)).then(|| of_epoch.map(|(_, watched)| watched).collect())
-    }
-}
-
 /// A client connection.
 #[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) id: ConnectionId,
-    pub(super) seat: Seat,
+    id: ConnectionId,
+    seat: Seat,
     parser: Parser,
-    pub(super) order: Order,
-    pub(super) version: Version,
-    pub(super) multi: Option<Multi>,
-    pub(super) watching: Watching,
-    pub(super) subscriptions: Subscriptions,
+    order: Order,
+    version: Version,
+    multi: Option<Multi>,
+    watching: Watching,
+    subscriptions: Subscriptions,
     /// Reads are answered from this node as it stands (READONLY).
-    pub(super) stale: bool,
-    pub(super) session: Option<SessionId>,
-    pub(super) acknowledged_below: u64,
+    stale: bool,
+    attached: Attached,
     /// The name of its last command.
     command: &'static str,
     /// Memory that is counted, besides that of the order.
@@ -146,8 +77,7 @@ impl Connection {
             watching: Watching::default(),
             subscriptions: Subscriptions::default(),
             stale: false,
-            session: None,
-            acknowledged_below: 0,
+            attached: Attached::default(),
             counted: 0,
             ending: false,
             blocked: false,
@@ -202,7 +132,7 @@ impl Connection {
     pub(super) fn recount(&mut self, shared: &mut Shared) {
         self.order.recount(shared);
         let multi = self.multi.as_ref();
-        let multi = multi.map_or(0, |multi| multi.commands.capacity());
+        let multi = multi.map_or(0, Multi::held_bytes);
         let mut held = multi + self.watching.held_bytes() + self.parser.held_bytes();
         if !self.subscriptions.is_empty() {
             held += self.subscriptions.held_bytes();
@@ -216,7 +146,7 @@ impl Connection {
             guest.seen_ms = now_ms;
             guest.command = self.command;
             guest.channels = self.subscriptions.len();
-            guest.queued = self.multi.as_ref().map(|multi| multi.count);
+            guest.queued = self.multi.as_ref().map(Multi::count);
             guest.protocol = if self.version == Version::Resp3 { 3 } else { 2 };
             guest.stale = self.stale;
             guest.waiting = self.order.len();
@@ -245,6 +175,105 @@ impl Connection {
 
     pub(super) const fn unmark(&mut self) {
         self.marked = false;
+    }
+
+    fn split(&mut self) -> (&mut Order, Own<'_>) {
+        let own = Own {
+            id: self.id,
+            watching: &mut self.watching,
+            subscriptions: &mut self.subscriptions,
+        };
+        (&mut self.order, own)
+    }
+
+    /// Sends what may be sent.
+    pub(super) fn advance(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {
+        let (order, mut own) = self.split();
+        order.advance(false, &mut own, shared, requests);
+    }
+
+    /// Sends what may be sent before a write that is about to come.
+    fn advance_to_write(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {
+        let (order, mut own) = self.split();
+        order.advance(true, &mut own, shared, requests);
+    }
+
+    /// A read in order runs, in the state between the writes around it.
+    pub(super) fn read_now(&mut self, number: u64, shared: &mut Shared, state: &dyn Moment) {
+        let (order, mut own) = self.split();
+        order.read_now(number, &mut own, shared, state);
+    }
+
+    /// It has run, and so have the writes before it.
+    pub(super) const fn read_in_order(&mut self) {
+        self.order.read_in_order();
+    }
+
+    /// A write was executed.
+    pub(super) fn written(&mut self, number: u64, reply: &[u8]) {
+        self.order.written(number, reply);
+    }
+
+    /// A session was registered: it is this connection's.
+    pub(super) fn registered(&mut self, number: u64, session: SessionId, shared: &mut Shared) {
+        self.attached.to(session);
+        shared
+            .fresh_reply()
+            .bulk(format!("{}.{}", session.slot, session.index).as_bytes());
+        self.order.written(number, &shared.reply);
+    }
+
+    /// A write, or a read in order, was not executed, or not known to be.
+    pub(super) fn place_failed(
+        &mut self,
+        number: u64,
+        failure: Failure,
+        shared: &mut Shared,
+        requests: &mut dyn Requests,
+    ) {
+        let (order, mut own) = self.split();
+        order.place_failed(number, failure, &mut own, shared, requests);
+    }
+
+    /// A run of reads may be answered.
+    pub(super) fn readable(&mut self, tag: Tag, shared: &mut Shared, requests: &mut dyn Requests) {
+        let (order, mut own) = self.split();
+        order.readable(tag, &mut own, shared, requests);
+    }
+
+    /// A run of reads cannot be answered.
+    pub(super) fn run_failed(&mut self, tag: Tag, failure: Failure, shared: &mut Shared) {
+        let (order, mut own) = self.split();
+        order.run_failed(tag, failure, &mut own, shared);
+    }
+
+    /// A message on a channel that this connection listens to.
+    pub(super) fn hear(&mut self, channel: &[u8], message: &[u8], shared: &mut Shared) {
+        if self.order.buffered() > OUTPUT_BYTES_HARD || shared.is_full(message.len()) {
+            // It would miss something without knowing.
+            self.end();
+            return;
+        }
+        let mut neutral = Vec::with_capacity(channel.len() + message.len() + 64);
+        channels::message(channel, message, &mut Reply(&mut neutral));
+        render(&neutral, self.version, &mut self.order.output);
+    }
+
+    /// Whether it listens and does nothing else: before RESP3, messages and replies look alike.
+    fn only_listens(&self) -> bool {
+        !self.subscriptions.is_empty() && self.version == Version::Resp2
+    }
+
+    /// Whether it may ask for this all the same.
+    fn may_ask(&self, name: &str) -> bool {
+        let always = ["subscribe", "unsubscribe", "ping", "quit", "reset"];
+        !self.only_listens() || always.contains(&name)
+    }
+
+    /// It is gone: nobody counts on it any more.
+    pub(super) fn leave(&mut self, shared: &mut Shared) {
+        shared.roster.leave(self.seat);
+        self.subscriptions.clear(self.id, &mut shared.channels);
     }
 
     /// One request.
@@ -302,7 +331,7 @@ impl Connection {
                     wall_ms: requests.wall_ms(),
                     value_bytes_max: requests.command_bytes_max(),
                 };
-                super::fresh(&mut shared.command);
+                fresh(&mut shared.command);
                 let encoded = encode(&request, &mut Encoder(&mut shared.command));
                 self.encoded(encoded, spec.name, shared, requests);
             }
@@ -363,17 +392,16 @@ impl Connection {
     fn queue(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {
         let bytes_max = requests.command_bytes_max();
         let Some(multi) = &mut self.multi else { return };
-        if multi.commands.len() + shared.command.len() > bytes_max {
-            self.refuse(&super::local::too_big(bytes_max), shared);
+        if multi.bytes() + shared.command.len() > bytes_max {
+            self.refuse(&too_big(bytes_max), shared);
             return;
         }
         if shared.is_full(shared.command.len()) {
-            self.refuse(super::FULL, shared);
+            self.refuse(FULL, shared);
             return;
         }
-        Encoder(&mut multi.commands).bytes(&shared.command);
-        multi.count += 1;
-        shared.recount(&mut self.counted, multi.commands.capacity());
+        multi.queue(&shared.command);
+        shared.recount(&mut self.counted, multi.held_bytes());
         shared.fresh_reply().simple("QUEUED");
         self.answer(shared);
     }
@@ -389,8 +417,8 @@ impl Connection {
     }
 
     /// Queues the reply in the scratch buffer, to be given by EXEC.
-    pub(super) fn queue_reply(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {
-        super::fresh(&mut shared.command);
+    fn queue_reply(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {
+        fresh(&mut shared.command);
         encode_literal(&shared.reply, &mut Encoder(&mut shared.command));
         self.queue(shared, requests);
     }
@@ -398,8 +426,7 @@ impl Connection {
     /// An error at once; a transaction does not survive it.
     pub(super) fn refuse(&mut self, text: &str, shared: &mut Shared) {
         if let Some(multi) = &mut self.multi {
-            multi.broken = true;
-            multi.commands = Vec::new();
+            multi.refuse();
         }
         shared.fresh_reply().error(text);
         self.answer(shared);
@@ -438,28 +465,28 @@ impl Connection {
     }
 
     /// Closes once all is answered.
-    pub(super) const fn end(&mut self) {
+    const fn end(&mut self) {
         self.ending = true;
     }
 
     /// The reply in the scratch buffer is the next request's.
-    pub(super) fn answer(&mut self, shared: &Shared) {
+    fn answer(&mut self, shared: &Shared) {
         self.order.push_answer(&shared.reply, self.version);
     }
 
     /// Appends to the scratch buffer and answers.
-    pub(super) fn reply(&mut self, shared: &mut Shared, build: impl FnOnce(&mut Reply<'_>)) {
+    fn reply(&mut self, shared: &mut Shared, build: impl FnOnce(&mut Reply<'_>)) {
         build(&mut shared.fresh_reply());
         self.answer(shared);
     }
 
     /// MULTI's end: EXEC, perhaps within a session.
-    pub(super) fn take_multi(&mut self) -> Option<Multi> {
+    fn take_multi(&mut self) -> Option<Multi> {
         self.multi.take()
     }
 
     /// Whether this may not be asked between MULTI and EXEC.
-    pub(super) const fn outside_multi(local: Local) -> bool {
+    const fn outside_multi(local: Local) -> bool {
         matches!(
             local,
             Local::Multi

@@ -6,12 +6,15 @@ use quorate_core::effect::Role;
 use quorate_core::record::Class;
 use quorate_replica::{front::Requests, status::Status};
 
-use super::{Shared, local::REDIS_VERSION};
+use super::shared::Shared;
 use crate::{
     commands::server::encode_keyspace,
     encode::Encoder,
     resp::{reply::Reply, request::Arguments},
 };
+
+/// The version of Redis whose commands these are: some clients choose by it what to ask.
+pub(super) const REDIS_VERSION: &str = "7.2.0";
 
 /// The sections, in the order of printing.
 const SECTIONS: [&str; 6] = [

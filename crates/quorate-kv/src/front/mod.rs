@@ -1,77 +1,32 @@
 //! The Redis front: client connections as state machines, without sockets.
 
-use std::collections::VecDeque;
-
 use quorate_replica::front::{
-    Completion, ConnectionId, Endpoints, Failure, Front, Requests, State, Tag, Tags,
+    Completion, ConnectionId, Endpoints, Failure, Front, Requests, State, Tag,
 };
-use quorate_replica::seldom::Seldom;
 use rustc_hash::FxHashMap;
 
-use crate::{
-    command::{FAMILIES, Refusal, Request, ScriptBy, Spec},
-    encode::Encoder,
-    resp::{
-        reply::Reply,
-        request::{ARGUMENTS_MAX, Arguments, FRAMING_BYTES_MAX, Parsed, ProtocolError},
-    },
-    scripts::{self, Scripts},
-};
+use crate::resp::request::{ARGUMENTS_MAX, FRAMING_BYTES_MAX, Parsed, ProtocolError};
 
+mod answers;
+mod asked;
 mod channels;
+mod client;
 mod connection;
 mod info;
-mod local;
 mod order;
+mod refusals;
 mod roster;
-mod session;
+mod settings;
+mod shared;
 mod subcommands;
+mod transaction;
 
-use channels::Channels;
-use connection::{Connection, HTTP, starts_http};
-use roster::{Guest, Roster};
-
-/// What the front says about its process, and may use of it.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Version of the binary.
-    pub version: String,
-    /// `lsm` or `memory`.
-    pub store: String,
-    /// With so many bytes held for all connections no read is answered, and no command queued for a
-    /// transaction. Who holds most is closed well before, at the end of a turn.
-    pub client_bytes_max: usize,
-    /// Where TCP clients connect; 0 if that is not known.
-    pub tcp_port: u16,
-    /// When the process started, Unix time in milliseconds; 0 if that is not known.
-    pub started_ms: u64,
-    /// What the process has of the machine's memory, when it is asked for.
-    pub memory: fn() -> Memory,
-}
-
-/// Memory as the system tells it, in bytes; 0 where it does not.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Memory {
-    /// What the process has now,
-    pub resident_bytes: u64,
-    /// and what it had at most.
-    pub peak_bytes: u64,
-    /// What the machine has.
-    pub system_bytes: u64,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            version: String::new(),
-            store: String::new(),
-            client_bytes_max: 1 << 30,
-            tcp_port: 0,
-            started_ms: 0,
-            memory: Memory::default,
-        }
-    }
-}
+use self::{
+    connection::{Connection, HTTP, starts_http},
+    roster::Guest,
+    shared::{Owner, Shared, Target},
+};
+pub use settings::{Memory, Settings};
 
 /// Most bytes that the reactor may have to hold for one connection before a request is complete,
 /// if commands may have `command_bytes_max`.
@@ -81,124 +36,6 @@ pub const fn input_bytes_max(command_bytes_max: usize) -> usize {
 
 // Every argument has its place in the framing.
 const _: () = assert!(FRAMING_BYTES_MAX > ARGUMENTS_MAX * 13);
-
-/// Where the end of a request belongs.
-#[derive(Clone, Copy, Debug)]
-struct Owner {
-    connection: ConnectionId,
-    target: Target,
-}
-
-/// What of a connection a tag stands for.
-#[derive(Clone, Copy, Debug)]
-enum Target {
-    /// The request with this number.
-    Place(u64),
-    /// A run of reads.
-    Run,
-}
-
-/// What all connections have in common.
-#[derive(Debug)]
-struct Shared {
-    tags: Tags<Owner>,
-    table: FxHashMap<&'static [u8], &'static Spec>,
-    /// The command being encoded; its memory is reused.
-    command: Vec<u8>,
-    /// The neutral reply being made; its memory is reused.
-    reply: Vec<u8>,
-    /// Memory of queries that were answered.
-    spare: Vec<Vec<u8>>,
-    dirty: VecDeque<ConnectionId>,
-    roster: Roster,
-    settings: Settings,
-    /// Requests taken since the start.
-    processed: u64,
-    /// Memory of all connections.
-    held_bytes: usize,
-    /// Complaints about clients of another protocol.
-    strangers: Seldom,
-    scripts: Scripts,
-    channels: Channels,
-}
-
-impl Shared {
-    fn tag(&mut self, connection: ConnectionId, target: Target) -> Tag {
-        self.tags.give(Owner { connection, target })
-    }
-
-    /// The command of this name, in any case.
-    fn lookup(&self, name: &[u8]) -> Option<&'static Spec> {
-        let mut lower = [0; 16];
-        let lower = lower.get_mut(..name.len())?;
-        lower.copy_from_slice(name);
-        lower.make_ascii_lowercase();
-        self.table.get(&*lower).copied()
-    }
-
-    /// Encodes `EVAL text …` or `EVALSHA hash …` into the scratch buffer.
-    fn encode_script(
-        &mut self,
-        by: ScriptBy,
-        name: &'static str,
-        words: &Arguments<'_>,
-        requests: &dyn Requests,
-    ) -> Result<(), Refusal> {
-        let meaning = match by {
-            ScriptBy::Text => self.scripts.learn(words.at(1)).ok_or(scripts::UNKNOWN),
-            ScriptBy::Hash => self.scripts.find(words.at(1)).ok_or(scripts::NO_SCRIPT),
-        };
-        let request = Request {
-            name,
-            arguments: words.from(2),
-            wall_ms: requests.wall_ms(),
-            value_bytes_max: requests.command_bytes_max(),
-        };
-        fresh(&mut self.command);
-        scripts::encode(meaning?, &request, &mut Encoder(&mut self.command))
-    }
-
-    /// A copy of the query in the scratch buffer.
-    fn query(&mut self) -> Vec<u8> {
-        let mut query = self.spare.pop().unwrap_or_default();
-        query.extend_from_slice(&self.command);
-        query
-    }
-
-    /// Counts memory that something held before, and holds now.
-    const fn recount(&mut self, counted: &mut usize, now: usize) {
-        self.held_bytes = self.held_bytes - *counted + now;
-        *counted = now;
-    }
-
-    /// Whether so many bytes more are too many.
-    const fn is_full(&self, more: usize) -> bool {
-        self.held_bytes.saturating_add(more) > self.settings.client_bytes_max
-    }
-
-    /// Keeps the memory of a query that was answered, if it is small.
-    fn reuse(&mut self, mut query: Vec<u8>) {
-        const SPARE_MAX: usize = 1024;
-        const SPARE_BYTES_MAX: usize = 256;
-        if self.spare.len() < SPARE_MAX && query.capacity() <= SPARE_BYTES_MAX {
-            query.clear();
-            self.spare.push(query);
-        }
-    }
-
-    /// The scratch for a reply, empty; a very large one is not kept.
-    fn fresh_reply(&mut self) -> Reply<'_> {
-        fresh(&mut self.reply);
-        Reply(&mut self.reply)
-    }
-}
-
-/// Empties a scratch buffer without keeping much more memory than requests usually need.
-fn fresh(buffer: &mut Vec<u8>) {
-    const KEPT_BYTES_MAX: usize = 256 * 1024;
-    buffer.clear();
-    buffer.shrink_to(KEPT_BYTES_MAX);
-}
 
 /// All client connections of a node.
 #[derive(Debug)]
@@ -212,25 +49,9 @@ pub struct RespFront {
 impl RespFront {
     /// A front without connections.
     pub fn new(settings: Settings) -> Self {
-        let specs = FAMILIES.iter().copied().flatten();
-        let shared = Shared {
-            tags: Tags::default(),
-            table: specs.map(|spec| (spec.name.as_bytes(), spec)).collect(),
-            command: Vec::new(),
-            reply: Vec::new(),
-            spare: Vec::new(),
-            dirty: VecDeque::new(),
-            roster: Roster::default(),
-            settings,
-            processed: 0,
-            held_bytes: 0,
-            strangers: Seldom::default(),
-            scripts: Scripts::default(),
-            channels: Channels::default(),
-        };
         Self {
             connections: FxHashMap::default(),
-            shared,
+            shared: Shared::new(settings),
             nowhere: Vec::new(),
         }
     }
@@ -386,10 +207,7 @@ impl Front for RespFront {
             return;
         };
         self.shared.held_bytes -= client.held_bytes();
-        self.shared.roster.leave(client.seat);
-        client
-            .subscriptions
-            .clear(connection, &mut self.shared.channels);
+        client.leave(&mut self.shared);
         for tag in client.open_tags() {
             self.shared.tags.take(tag);
             requests.forget(tag);
@@ -430,7 +248,7 @@ fn receive(
             Ok(Parsed::Nothing { used: more }) => used += more,
             Ok(Parsed::TooBig { used: more }) => {
                 used += more;
-                client.refuse(&local::too_big(bytes_max), shared);
+                client.refuse(&refusals::too_big(bytes_max), shared);
             }
             Ok(Parsed::Request {
                 arguments,
@@ -453,32 +271,4 @@ fn receive(
     client.advance(shared, requests);
     // Nothing is understood behind QUIT or garbage.
     if client.ending() { bytes.len() } else { used }
-}
-
-/// What a client is told when the memory for all of them is used up.
-const FULL: &str = "BUSY not executed: replies and requests of all clients fill the memory that this \
-    node has for them (--client-memory)";
-
-/// What a client is told when there is no reply. The words in capitals are the contract.
-fn failure_text(failure: Failure) -> &'static str {
-    match failure {
-        Failure::Busy => "BUSY not executed: too much is under way; try again later",
-        Failure::NoQuorum => "NOQUORUM not executed: no leader with a quorum was found in time",
-        Failure::TooBig => "TOOBIG not executed: the command is larger than --command-max",
-        Failure::Stopping => "NOQUORUM not executed: this node is stopping; use another one",
-        Failure::Unavailable => {
-            "NOQUORUM not executed: the store of this node cannot work; use another one"
-        }
-        Failure::Unknown => "UNKNOWN may have been executed, or may yet be; read before repeating",
-        Failure::NoSession => {
-            "NOSESSION not executed now: the session is unknown or has expired; \
-             a number that was sent before may have been executed then"
-        }
-        Failure::ReplyForgotten => {
-            "REPLYFORGOTTEN executed before; the reply was acknowledged and is gone"
-        }
-        Failure::SessionFull => {
-            "SESSIONFULL not executed: too many sequences are open; acknowledge some"
-        }
-    }
 }

@@ -8,20 +8,19 @@
 
 use std::collections::VecDeque;
 
-use quorate_replica::front::{
-    ConnectionId, Failure, Requests, Sequenced, SessionId, State as Moment, Tag,
-};
+use quorate_replica::front::{ConnectionId, Failure, Requests, State as Moment, Tag};
 
 use super::{
-    Shared, Target,
+    asked::{How, Query, Read, Write},
     channels::Subscriptions,
-    connection::{Connection, Watching},
-    failure_text,
+    refusals::{FULL, failure_text},
+    shared::{Shared, Target, fresh},
+    transaction::Watching,
 };
 use crate::{
-    command::Op,
     commands::transactions::{decode_versions, encode_exec},
     encode::{Decoder, Encoder},
+    op::Op,
     resp::reply::{Reply, Version, render},
 };
 
@@ -34,72 +33,6 @@ pub(super) const OUTPUT_BYTES_HARD: usize = 64 * 1024 * 1024;
 
 /// Asks the service: query, and where its answer goes.
 type Ask<'a> = dyn FnMut(&[u8], &mut Vec<u8>) -> Result<(), Failure> + 'a;
-
-/// What becomes of a query's answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Query {
-    /// It is the reply.
-    Reply,
-    /// It is what a WATCH of this epoch sees.
-    Watch(u64),
-    /// There is nothing to ask: the connection listens to this channel from now on,
-    Subscribe,
-    /// or not any more.
-    Unsubscribe,
-}
-
-/// A query that has not been answered.
-#[derive(Debug)]
-pub(super) struct Read {
-    pub(super) query: Vec<u8>,
-    pub(super) stale: bool,
-    /// It does not run between commands: it waits until none is open.
-    pub(super) alone: bool,
-    pub(super) what: Query,
-}
-
-impl Read {
-    /// One whose answer is the reply.
-    pub(super) const fn plain(query: Vec<u8>, stale: bool) -> Self {
-        Self {
-            query,
-            stale,
-            alone: false,
-            what: Query::Reply,
-        }
-    }
-}
-
-/// How a write is sent.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum How {
-    /// As it is, perhaps within a session.
-    Plain(Option<Sequenced>),
-    /// As a transaction of so many commands, with what was watched in this epoch.
-    Exec {
-        epoch: u64,
-        count: usize,
-        at: Option<Sequenced>,
-    },
-    /// As the registration of a session; there is no command.
-    Register,
-}
-
-/// A write that has not been sent.
-#[derive(Debug)]
-pub(super) struct Write {
-    pub(super) command: Vec<u8>,
-    pub(super) how: How,
-}
-
-impl Write {
-    pub(super) const fn plain(command: Vec<u8>) -> Self {
-        Self {
-            command,
-            how: How::Plain(None),
-        }
-    }
-}
 
 /// How far a request is.
 #[derive(Debug)]
@@ -295,7 +228,7 @@ impl Order {
     }
 
     /// Gives a request its reply, and sends what no longer waits for it.
-    pub(super) fn finish(&mut self, number: u64, neutral: &[u8]) {
+    fn finish(&mut self, number: u64, neutral: &[u8]) {
         let at_front = number == self.first;
         let Some(place) = self.place(number) else {
             return;
@@ -362,8 +295,72 @@ impl Order {
         self.finish(number, &shared.reply);
     }
 
+    /// A read in order runs, in the state between the writes around it.
+    pub(super) fn read_now(
+        &mut self,
+        number: u64,
+        own: &mut Own<'_>,
+        shared: &mut Shared,
+        state: &dyn Moment,
+    ) {
+        self.answer(number, own, shared, &mut |query, reply| {
+            state.query(query, reply)
+        });
+    }
+
+    /// It has run, and so have the writes before it.
+    pub(super) const fn read_in_order(&mut self) {
+        self.open_in_order -= 1;
+    }
+
+    /// A write was executed.
+    pub(super) fn written(&mut self, number: u64, reply: &[u8]) {
+        self.open_writes -= 1;
+        self.finish(number, reply);
+    }
+
+    /// A write, or a read in order, was not executed, or not known to be.
+    pub(super) fn place_failed(
+        &mut self,
+        number: u64,
+        failure: Failure,
+        own: &mut Own<'_>,
+        shared: &mut Shared,
+        requests: &mut dyn Requests,
+    ) {
+        match self.place(number).map(|place| &place.state) {
+            Some(State::InOrder(_, read)) => {
+                let stale = read.stale;
+                self.open_in_order -= 1;
+                if stale && self.sent_below <= number {
+                    // The writes before it have failed as well, and there are none behind it that the
+                    // state of this node could show.
+                    return self.query(number, own, shared, requests);
+                }
+            }
+            _ => self.open_writes -= 1,
+        }
+        self.fail(number, failure, shared);
+    }
+
+    /// A run of reads may be answered.
+    pub(super) fn readable(
+        &mut self,
+        tag: Tag,
+        own: &mut Own<'_>,
+        shared: &mut Shared,
+        requests: &mut dyn Requests,
+    ) {
+        let Some(run) = self.take_run(tag) else {
+            return;
+        };
+        for number in run.from..run.to {
+            self.query(number, own, shared, requests);
+        }
+    }
+
     /// Sends what may be sent. `write_next`: a write follows that has no place yet.
-    fn advance(
+    pub(super) fn advance(
         &mut self,
         write_next: bool,
         own: &mut Own<'_>,
@@ -535,7 +532,7 @@ impl Order {
         let full = if self.buffered() > OUTPUT_BYTES_HARD {
             Some("BUSY not executed: too many replies wait for this client to read them")
         } else {
-            shared.is_full(0).then_some(super::FULL)
+            shared.is_full(0).then_some(FULL)
         };
         let Some(place) = self.place(number) else {
             return;
@@ -546,7 +543,7 @@ impl Order {
         let (query, what) = (std::mem::take(&mut read.query), read.what);
         self.kept_bytes -= query.len();
         let mut reply = std::mem::take(&mut shared.reply);
-        super::fresh(&mut reply);
+        fresh(&mut reply);
         let r = &mut Reply(&mut reply);
         let refused = match (full, what) {
             (Some(text), _) => Some(text),
@@ -577,7 +574,14 @@ impl Order {
         Some(run)
     }
 
-    fn run_failed(&mut self, tag: Tag, failure: Failure, own: &mut Own<'_>, shared: &mut Shared) {
+    /// A run of reads cannot be answered.
+    pub(super) fn run_failed(
+        &mut self,
+        tag: Tag,
+        failure: Failure,
+        own: &mut Own<'_>,
+        shared: &mut Shared,
+    ) {
         let Some(run) = self.take_run(tag) else {
             return;
         };
@@ -635,102 +639,8 @@ enum Step {
 }
 
 /// What of a connection its order does not hold.
-struct Own<'a> {
-    id: ConnectionId,
-    watching: &'a mut Watching,
-    subscriptions: &'a mut Subscriptions,
-}
-
-impl Connection {
-    fn split(&mut self) -> (&mut Order, Own<'_>) {
-        let own = Own {
-            id: self.id,
-            watching: &mut self.watching,
-            subscriptions: &mut self.subscriptions,
-        };
-        (&mut self.order, own)
-    }
-
-    /// Sends what may be sent.
-    pub(super) fn advance(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {
-        let (order, mut own) = self.split();
-        order.advance(false, &mut own, shared, requests);
-    }
-
-    /// Sends what may be sent before a write that is about to come.
-    pub(super) fn advance_to_write(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {
-        let (order, mut own) = self.split();
-        order.advance(true, &mut own, shared, requests);
-    }
-
-    /// A read in order runs, in the state between the writes around it.
-    pub(super) fn read_now(&mut self, number: u64, shared: &mut Shared, state: &dyn Moment) {
-        let (order, mut own) = self.split();
-        order.answer(number, &mut own, shared, &mut |query, reply| {
-            state.query(query, reply)
-        });
-    }
-
-    /// It has run, and so have the writes before it.
-    pub(super) const fn read_in_order(&mut self) {
-        self.order.open_in_order -= 1;
-    }
-
-    /// A write was executed.
-    pub(super) fn written(&mut self, number: u64, reply: &[u8]) {
-        self.order.open_writes -= 1;
-        self.order.finish(number, reply);
-    }
-
-    /// A session was registered: it is this connection's.
-    pub(super) fn registered(&mut self, number: u64, session: SessionId, shared: &mut Shared) {
-        self.order.open_writes -= 1;
-        self.session = Some(session);
-        self.acknowledged_below = 0;
-        shared
-            .fresh_reply()
-            .bulk(format!("{}.{}", session.slot, session.index).as_bytes());
-        self.order.finish(number, &shared.reply);
-    }
-
-    /// A write, or a read in order, was not executed, or not known to be.
-    pub(super) fn place_failed(
-        &mut self,
-        number: u64,
-        failure: Failure,
-        shared: &mut Shared,
-        requests: &mut dyn Requests,
-    ) {
-        let (order, mut own) = self.split();
-        match order.place(number).map(|place| &place.state) {
-            Some(State::InOrder(_, read)) => {
-                let stale = read.stale;
-                order.open_in_order -= 1;
-                if stale && order.sent_below <= number {
-                    // The writes before it have failed as well, and there are none behind it that the
-                    // state of this node could show.
-                    return order.query(number, &mut own, shared, requests);
-                }
-            }
-            _ => order.open_writes -= 1,
-        }
-        order.fail(number, failure, shared);
-    }
-
-    /// A run of reads may be answered.
-    pub(super) fn readable(&mut self, tag: Tag, shared: &mut Shared, requests: &mut dyn Requests) {
-        let (order, mut own) = self.split();
-        let Some(run) = order.take_run(tag) else {
-            return;
-        };
-        for number in run.from..run.to {
-            order.query(number, &mut own, shared, requests);
-        }
-    }
-
-    /// A run of reads cannot be answered.
-    pub(super) fn run_failed(&mut self, tag: Tag, failure: Failure, shared: &mut Shared) {
-        let (order, mut own) = self.split();
-        order.run_failed(tag, failure, &mut own, shared);
-    }
+pub(super) struct Own<'a> {
+    pub(super) id: ConnectionId,
+    pub(super) watching: &'a mut Watching,
+    pub(super) subscriptions: &'a mut Subscriptions,
 }

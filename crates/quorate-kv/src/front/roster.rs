@@ -1,15 +1,6 @@
-//! Who is connected, as CLIENT tells it.
+//! Who is connected.
 
-use quorate_replica::front::{ConnectionId, Endpoints, Requests};
-
-use super::{Shared, connection::Connection, subcommands};
-use crate::{
-    command::{Local, SYNTAX},
-    resp::{
-        reply::Reply,
-        request::{Arguments, parse_integer},
-    },
-};
+use quorate_replica::front::{ConnectionId, Endpoints};
 
 /// Where a connection stands in the roster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -121,6 +112,17 @@ impl Roster {
         self.seats.get_mut(seat.0)?.as_mut()
     }
 
+    /// Names a connection. Not every name fits into a line.
+    pub(super) fn set_name(&mut self, seat: Seat, name: &[u8]) -> Result<(), &'static str> {
+        let Some(name) = label(name) else {
+            return Err("ERR Client names cannot contain spaces, newlines or special characters.");
+        };
+        if let Some(guest) = self.guest(seat) {
+            guest.name = name;
+        }
+        Ok(())
+    }
+
     /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.seats.len() - self.free.len()
@@ -134,115 +136,9 @@ impl Roster {
     }
 }
 
-impl Connection {
-    /// CLIENT and its subcommands.
-    pub(super) fn client(
-        &self,
-        arguments: &Arguments<'_>,
-        shared: &mut Shared,
-        requests: &dyn Requests,
-        r: &mut Reply<'_>,
-    ) {
-        let now_ms = requests.wall_ms();
-        match &*arguments.at(1).to_ascii_lowercase() {
-            b"id" => r.integer(i64::try_from(self.id.0).unwrap_or(i64::MAX)),
-            b"getname" => {
-                let name = shared
-                    .roster
-                    .guest(self.seat)
-                    .map(|guest| guest.name.as_bytes());
-                r.optional(name.filter(|name| !name.is_empty()));
-            }
-            b"setname" => match self.set_name(arguments.at(2), shared) {
-                Ok(()) => r.ok(),
-                Err(text) => r.error(text),
-            },
-            b"setinfo" => self.set_info(arguments, shared, r),
-            b"no-evict" | b"no-touch" => r.ok(),
-            b"info" => {
-                self.sign(now_ms, shared);
-                let guest = shared.roster.guest(self.seat);
-                r.verbatim(&guest.map_or_else(String::new, |guest| guest.line(now_ms)));
-            }
-            b"list" => {
-                self.sign(now_ms, shared);
-                list(arguments, shared, now_ms, r);
-            }
-            _ => subcommands::help(Local::Client, r),
-        }
-    }
-
-    /// What the library says of itself.
-    fn set_info(&self, arguments: &Arguments<'_>, shared: &mut Shared, r: &mut Reply<'_>) {
-        let Some(guest) = shared.roster.guest(self.seat) else {
-            return r.ok();
-        };
-        let option = arguments.at(2).to_ascii_lowercase();
-        let field = match &*option {
-            b"lib-name" => &mut guest.library,
-            b"lib-ver" => &mut guest.library_version,
-            _ => {
-                let option = arguments.at(2).escape_ascii();
-                return r.error(&format!("ERR Unrecognized option '{option}'"));
-            }
-        };
-        match label(arguments.at(3)) {
-            Some(text) => {
-                *field = text;
-                r.ok();
-            }
-            None => {
-                let option = String::from_utf8_lossy(&option);
-                r.error(&format!(
-                    "ERR {option} cannot contain spaces, newlines or special characters."
-                ));
-            }
-        }
-    }
-}
-
 /// A text that fits into a line of CLIENT LIST.
 pub(super) fn label(text: &[u8]) -> Option<String> {
     const LABEL_BYTES_MAX: usize = 256;
     let fits = text.len() <= LABEL_BYTES_MAX && text.iter().all(u8::is_ascii_graphic);
     fits.then(|| String::from_utf8_lossy(text).into_owned())
-}
-
-/// CLIENT LIST [TYPE normal|…] [ID id …].
-fn list(arguments: &Arguments<'_>, shared: &Shared, now_ms: u64, r: &mut Reply<'_>) {
-    let option = arguments.at(2).to_ascii_lowercase();
-    let mut ids = None;
-    let mut none = false;
-    match (&*option, arguments.len()) {
-        (_, 2) => {}
-        (b"type", 4) => match &*arguments.at(3).to_ascii_lowercase() {
-            b"normal" | b"pubsub" => {}
-            b"master" | b"replica" | b"slave" => none = true,
-            other => {
-                let other = other.escape_ascii();
-                return r.error(&format!("ERR Unknown client type '{other}'"));
-            }
-        },
-        (b"id", 4..) => {
-            let given: Option<Vec<i64>> = arguments.from(3).iter().map(parse_integer).collect();
-            match given {
-                Some(given) => ids = Some(given),
-                None => return r.error("ERR Invalid client ID"),
-            }
-        }
-        _ => return r.error(SYNTAX),
-    }
-    let listens = (option == b"type").then(|| arguments.at(3).eq_ignore_ascii_case(b"pubsub"));
-    let wanted = |guest: &&Guest| {
-        let id = i64::try_from(guest.id.0).unwrap_or(i64::MAX);
-        !none
-            && ids.as_ref().is_none_or(|ids| ids.contains(&id))
-            && listens.is_none_or(|listens| listens == (guest.channels > 0))
-    };
-    let guests = shared.roster.all();
-    let lines = guests
-        .into_iter()
-        .filter(wanted)
-        .map(|guest| guest.line(now_ms));
-    r.verbatim(&lines.collect::<String>());
 }

@@ -8,10 +8,12 @@ use std::{ops::ControlFlow, path::Path};
 
 use quorate_core::{node_id::NodeId, record::Class, slot::Slot};
 use quorate_kv::{
-    command::{FAMILIES, Handler, Op, set_flag},
+    command::Handler,
     commands::COPIED_BYTES_MAX,
+    commands::FAMILIES,
     encode::{Encoder, Fault},
     key::{KEY_BYTES_MAX, KEY_TOO_LONG},
+    op::{Op, set_flag},
     resp::reply::{Version, is_whole, render},
     service::Service,
     store::{
@@ -645,7 +647,7 @@ fn a_key_that_is_too_long_is_refused_by_the_front() {
     let mut node = Node::memory();
     let client = node.connect();
     let mut tried = 0;
-    for spec in FAMILIES.iter().copied().flatten() {
+    for spec in FAMILIES.iter().flat_map(|family| family.commands) {
         let count = usize::from(spec.arity.unsigned_abs()).max(3);
         for place in spec.key_places(count) {
             let mut words = vec![b"1".to_vec(); count];

@@ -13,8 +13,9 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     value::{BatchName, StreamName, Value},
 };
-use quorate_disk::{BLOCK, MemoryDisk, Segment};
+use quorate_disk::{BLOCK, MemoryDisk};
 use quorate_log::Log;
+use quorate_log::Segment;
 
 fn batch(counter: u64, bytes: &[u8]) -> Value {
     Value::Batch(BatchName {

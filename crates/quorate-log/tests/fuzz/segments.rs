@@ -7,7 +7,8 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     value::{BatchName, Value},
 };
-use quorate_disk::{BLOCK, MemoryDisk, Segment};
+use quorate_disk::{BLOCK, MemoryDisk};
+use quorate_log::Segment;
 use quorate_log::{
     Log, LogOptions, Recovery,
     batch::{HEADER, MAGIC},

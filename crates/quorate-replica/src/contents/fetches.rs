@@ -1,94 +1,116 @@
-//! Payloads that this node lacks: asked of one peer after the other until one delivers ([value-4]).
+//! Bytes that this node lacks: asked of one peer after the other until one delivers ([value-4]).
 
 use std::collections::BTreeMap;
 
 use quorate_core::{
     node_id::NodeId,
-    slot::Slot,
+    slot::{Slot, SlotRange},
     time::Time,
-    value::{BatchName, Value},
+    value::Value,
 };
 
-/// Most payloads looked for at a time. The core repeats what it still needs.
+/// Most values whose bytes are looked for at a time. The core repeats what it still needs.
 const OPEN_MAX: usize = 1024;
 
 #[derive(Debug)]
 struct Fetch {
-    slot: Slot,
+    /// What is missing; never empty.
+    range: SlotRange,
     /// Whom to ask next, counted through the peers; the first is who should have it.
     first: NodeId,
     asked: usize,
     ask_at: Time,
 }
 
+impl Fetch {
+    /// These slots are missing too. The bytes of a value in one slot are the same in any: the latest
+    /// slot stands for all.
+    fn extend(&mut self, range: SlotRange, spans: bool) {
+        if spans {
+            self.range.from = self.range.from.min(range.from);
+            self.range.to = self.range.to.max(range.to);
+        } else if range.from > self.range.from {
+            self.range = range;
+        }
+    }
+}
+
 /// What is being looked for.
 #[derive(Debug)]
-pub(crate) struct Fetches {
-    open: BTreeMap<BatchName, Fetch>,
+pub(super) struct Fetches {
+    open: BTreeMap<Value, Fetch>,
     retry_ms: u64,
 }
 
 /// One question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Question {
-    pub(crate) to: NodeId,
-    pub(crate) value: Value,
-    pub(crate) slot: Slot,
+pub(super) struct Question {
+    pub(super) to: NodeId,
+    pub(super) value: Value,
+    pub(super) range: SlotRange,
 }
 
 impl Fetches {
-    pub(crate) fn new(retry_ms: u64) -> Self {
+    pub(super) fn new(retry_ms: u64) -> Self {
         Self {
             open: BTreeMap::new(),
             retry_ms,
         }
     }
 
-    /// Starts looking for a payload; `from` should have it.
-    pub(crate) fn start(&mut self, now: Time, name: BatchName, from: NodeId, slot: Slot) {
-        if self.open.len() < OPEN_MAX || self.open.contains_key(&name) {
+    /// Starts looking for the bytes of a value in these slots; `from` should have them.
+    pub(super) fn start(&mut self, now: Time, value: Value, range: SlotRange, from: NodeId) {
+        if self.open.len() < OPEN_MAX || self.open.contains_key(&value) {
             let fresh = Fetch {
-                slot,
+                range,
                 first: from,
                 asked: 0,
                 ask_at: now,
             };
-            let fetch = self.open.entry(name).or_insert(fresh);
-            fetch.slot = fetch.slot.max(slot);
+            let fetch = self.open.entry(value).or_insert(fresh);
+            fetch.extend(range, value.may_span());
             fetch.first = from;
         }
     }
 
-    /// Whether a payload is being looked for.
-    pub(crate) fn wants(&self, name: &BatchName) -> bool {
-        self.open.contains_key(name)
+    /// The slots of this value whose bytes are looked for, if any are.
+    pub(super) fn wanted(&self, value: &Value) -> Option<SlotRange> {
+        self.open.get(value).map(|fetch| fetch.range)
     }
 
-    /// It is here. The slot that needs it, if somebody was looking for it.
-    pub(crate) fn found(&mut self, name: &BatchName) -> Option<Slot> {
-        self.open.remove(name).map(|fetch| fetch.slot)
+    /// The bytes for the slots of this value below `to` are here.
+    pub(super) fn found(&mut self, value: &Value, to: Slot) {
+        if let Some(fetch) = self.open.get_mut(value) {
+            fetch.range.from = fetch.range.from.max(to);
+            if fetch.range.from >= fetch.range.to {
+                self.open.remove(value);
+            }
+        }
     }
 
-    /// A peer does not have it: ask the next one at once, unless everybody said so already.
-    pub(crate) fn not_there(&mut self, now: Time, name: &BatchName, peers: usize) {
-        if let Some(fetch) = self.open.get_mut(name)
+    /// A peer does not have them: ask the next one at once, unless everybody said so already.
+    pub(super) fn not_there(&mut self, now: Time, value: &Value, peers: usize) {
+        if let Some(fetch) = self.open.get_mut(value)
             && !fetch.asked.is_multiple_of(peers.max(1))
         {
             fetch.ask_at = now;
         }
     }
 
-    /// Decided without it, or learned in another way.
-    pub(crate) fn forget_below(&mut self, slot: Slot) {
-        self.open.retain(|_, fetch| fetch.slot >= slot);
+    /// Slots below are decided without these bytes, or they were learned in another way.
+    pub(super) fn forget_below(&mut self, slot: Slot) {
+        self.open.retain(|_, fetch| {
+            fetch.range.from = fetch.range.from.max(slot);
+            fetch.range.from < fetch.range.to
+        });
     }
 
     /// Questions that are due, to peers that can be talked to.
-    pub(crate) fn due(&mut self, now: Time, peers: &[NodeId], questions: &mut Vec<Question>) {
+    pub(super) fn due(&mut self, now: Time, peers: &[NodeId], questions: &mut Vec<Question>) {
         if peers.is_empty() {
             return;
         }
-        for (name, fetch) in &mut self.open {
+        for (value, fetch) in &mut self.open {
             if fetch.ask_at > now {
                 continue;
             }
@@ -101,63 +123,102 @@ impl Fetches {
             fetch.ask_at = now.plus_ms(self.retry_ms);
             questions.push(Question {
                 to,
-                value: Value::Batch(*name),
-                slot: fetch.slot,
+                value: *value,
+                range: fetch.range,
             });
         }
     }
 
     /// When the next question is due.
-    pub(crate) fn wake_at(&self) -> Option<Time> {
+    pub(super) fn wake_at(&self) -> Option<Time> {
         self.open.values().map(|fetch| fetch.ask_at).min()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use quorate_core::value::{BatchName, StreamName};
+
     use super::*;
 
     const PEERS: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(4)];
+    const BATCH: Value = Value::Batch(BatchName {
+        origin: NodeId(1),
+        boot: 1,
+        counter: 1,
+        length: 3,
+        checksum: 5,
+    });
 
-    fn asked(fetches: &mut Fetches, now: Time) -> Vec<u32> {
+    fn questions(fetches: &mut Fetches, now: Time) -> Vec<Question> {
         let mut questions = Vec::new();
         fetches.due(now, &PEERS, &mut questions);
+        questions
+    }
+
+    fn asked(fetches: &mut Fetches, now: Time) -> Vec<u32> {
+        let questions = questions(fetches, now);
         questions.iter().map(|question| question.to.0).collect()
     }
 
-    /// [value-4] Whoever should have it first, then everybody in turn.
+    fn slots(from: u64, to: u64) -> SlotRange {
+        SlotRange::new(Slot(from), Slot(to))
+    }
+
+    /// [value-4] The one who should have it first, then everybody in turn.
     #[test]
     fn peers_are_asked_in_turn_until_one_delivers() {
         let mut fetches = Fetches::new(10);
-        let name = BatchName::default();
-        fetches.start(Time(0), name, NodeId(2), Slot(5));
+        fetches.start(Time(0), BATCH, slots(5, 6), NodeId(2));
         assert_eq!(asked(&mut fetches, Time(0)), [2]);
         assert_eq!(
             asked(&mut fetches, Time(0)),
             [0; 0],
             "one question at a time"
         );
-        fetches.not_there(Time(1), &name, PEERS.len());
+        fetches.not_there(Time(1), &BATCH, PEERS.len());
         assert_eq!(asked(&mut fetches, Time(1)), [4]);
         assert_eq!(asked(&mut fetches, Time(1).plus_ms(10)), [1]);
-        fetches.not_there(Time(2).plus_ms(10), &name, PEERS.len());
+        fetches.not_there(Time(2).plus_ms(10), &BATCH, PEERS.len());
         assert_eq!(
             asked(&mut fetches, Time(2).plus_ms(10)),
             [0; 0],
             "nobody has it: no hot loop"
         );
         assert_eq!(asked(&mut fetches, Time(1).plus_ms(20)), [2]);
-        assert_eq!(fetches.found(&name), Some(Slot(5)));
-        assert_eq!(fetches.wake_at(), None);
+        assert_eq!(fetches.wanted(&BATCH), Some(slots(5, 6)));
+        fetches.found(&BATCH, Slot(6));
+        assert_eq!((fetches.wanted(&BATCH), fetches.wake_at()), (None, None));
     }
 
     #[test]
     fn what_is_decided_is_not_looked_for() {
         let mut fetches = Fetches::new(10);
-        fetches.start(Time(0), BatchName::default(), NodeId(1), Slot(5));
+        fetches.start(Time(0), BATCH, slots(5, 6), NodeId(1));
+        fetches.start(Time(0), BATCH, slots(3, 4), NodeId(1));
         fetches.forget_below(Slot(5));
-        assert!(fetches.wants(&BatchName::default()));
+        assert_eq!(fetches.wanted(&BATCH), Some(slots(5, 6)));
         fetches.forget_below(Slot(6));
-        assert!(!fetches.wants(&BatchName::default()));
+        assert_eq!(fetches.wanted(&BATCH), None);
+    }
+
+    /// Runs that follow each other are one; peers are asked for what is not here, and nothing else.
+    #[test]
+    fn only_what_is_missing_of_a_run_is_asked_for() {
+        let content = Value::Content {
+            stream: StreamName::default(),
+            offset: 1,
+        };
+        let mut fetches = Fetches::new(10);
+        fetches.start(Time(0), content, slots(10, 20), NodeId(2));
+        fetches.start(Time(0), content, slots(20, 30), NodeId(2));
+        assert_eq!(questions(&mut fetches, Time(0))[0].range, slots(10, 30));
+        fetches.found(&content, Slot(14));
+        let next = Time(0).plus_ms(10);
+        assert_eq!(questions(&mut fetches, next)[0].range, slots(14, 30));
+        fetches.forget_below(Slot(25));
+        assert_eq!(fetches.wanted(&content), Some(slots(25, 30)));
+        fetches.found(&content, Slot(30));
+        assert_eq!(fetches.wanted(&content), None);
     }
 }

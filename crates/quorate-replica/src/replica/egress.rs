@@ -8,7 +8,7 @@ use quorate_core::{
     node_id::NodeId,
     node_set::NodeSet,
     record::{HardState, Record, RecordSeq},
-    slot::{Slot, SlotRange},
+    slot::SlotRange,
     time::Time,
     value::Value,
 };
@@ -53,7 +53,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                     self.persist(seq, record, before, records == 0);
                 }
                 Effect::Decided { range, value } => self.on_decided(range, value),
-                Effect::Fetch { from, value, slot } => self.on_fetch(now, from, value, slot),
+                Effect::Fetch { from, value, range } => self.on_fetch(now, from, value, range),
                 Effect::Serve { to, range } => self.catching_up.start_serving(to, range),
                 Effect::ReadReady { token, slot } => {
                     if self.reading.confirmed(token, slot) {
@@ -74,15 +74,16 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     fn send_message(&mut self, now: Time, to: NodeSet, message: Message, plane: &mut dyn Plane) {
-        let (value, lane) = match &message {
+        let (content, lane) = match &message {
             Message::Phase2a(proposal) if proposal.with_bytes => {
-                (Some(proposal.value), Lane::Control)
+                (Some((proposal.value, proposal.range)), Lane::Control)
             }
-            Message::Learn { value, .. } => (Some(*value), Lane::Bulk),
+            Message::Learn { value, range } => (Some((*value, *range)), Lane::Bulk),
             _ => (None, Lane::Control),
         };
         // Without them the receiver asks for the bytes, and gets them from the log.
-        let payload = match value.map(|value| self.contents.bytes(&value)) {
+        let payload = content.map(|(value, range)| self.contents.bytes(&value, range));
+        let payload = match payload {
             Some(Bytes::Here(payload)) => Some(payload),
             Some(Bytes::None | Bytes::Missing) | None => None,
         };
@@ -122,8 +123,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let appended = match content {
             None => self.storing.append(seq, &record, None, &[], hard),
             Some((range, value)) => {
-                self.contents.pin(range.from, &value);
-                let bytes = match self.contents.bytes(&value) {
+                self.contents.pin(&value, range);
+                let bytes = match self.contents.bytes(&value, range) {
                     Bytes::None => &[],
                     Bytes::Here(payload) => &payload[..],
                     // [value-3] A vote without the bytes would be hollow. Nothing may lead here; if
@@ -143,13 +144,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     fn on_decided(&mut self, range: SlotRange, value: Value) {
         self.proposing.decided(&value);
-        self.contents.decided(range, &value);
+        self.contents.decided(&value, range);
         self.applying.decided(range, value);
     }
 
-    fn on_fetch(&mut self, now: Time, from: NodeId, value: Value, slot: Slot) {
-        if self.contents.fetch(now, &value, slot, from) {
-            self.protocol.later(Input::Held(value));
+    fn on_fetch(&mut self, now: Time, from: NodeId, value: Value, range: SlotRange) {
+        let range = self.contents.fetch(now, &value, range, from);
+        if !range.is_empty() {
+            self.protocol.later(Input::Held { value, range });
         }
     }
 

@@ -16,9 +16,8 @@ use quorate_wire::Frame;
 use super::{Replica, egress::origin_of};
 use crate::{
     applying::{digest::Claim, sessions::Turn},
-    contents::Contents,
+    contents::{Brought, Contents, Mismatched},
     outbox::Outbox,
-    payload::Payload,
     plane::{Plane, Received},
     proposing::batch::Batch,
     service::StateMachine,
@@ -26,30 +25,6 @@ use crate::{
 
 /// A leader that has no room, or a node that does not lead, is not asked again before.
 const REFUSED_MS: u64 = 5;
-
-/// The bytes of a value, as a frame brought them.
-#[derive(Clone, Copy)]
-struct Brought<'a> {
-    bytes: &'a [u8],
-    /// Their checksum, if it is known.
-    check: Option<u32>,
-    /// The same bytes, if they can be kept without a copy.
-    body: Option<&'a Payload>,
-}
-
-impl Brought<'_> {
-    /// Whether these are the bytes of the value ([value-2]).
-    fn is_of(&self, value: &Value) -> bool {
-        Contents::matches(value, self.bytes, self.check)
-    }
-
-    fn keep(&self) -> Payload {
-        match self.body {
-            Some(body) => body.clone(),
-            None => Payload::new(self.bytes.to_vec()),
-        }
-    }
-}
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// A peer said something.
@@ -149,7 +124,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return None;
         }
         // Admission: what would grow a queue without bound is as good as lost, and is repeated.
-        let held = self.contents.holds(&value);
+        let held = self.contents.holds(&value, range);
         let more = brought
             .filter(|_| !held)
             .map_or(0, |brought| brought.bytes.len());
@@ -165,16 +140,16 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return Some(false);
         }
         if let Some(brought) = brought
-            && !self.keep(value, brought)
+            && !self.keep(value, range, brought)
         {
             return None;
         }
         // [value-3] From here until the slot is applied the bytes stay, whenever the vote comes.
         let near = range.from < self.protocol.node().decided_to().plus(self.window_slots);
         if near && range.from >= self.applying.applied_to() {
-            self.contents.pin(range.from, &value);
+            self.contents.pin(&value, range);
         }
-        Some(self.contents.holds(&value))
+        Some(self.contents.holds(&value, range))
     }
 
     /// Proposals behind a gap wait for what fills it, so they may take only half of the room: they
@@ -196,24 +171,21 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Keeps bytes if they are the value's; wakes up who waits for them.
-    fn keep(&mut self, value: Value, brought: Brought<'_>) -> bool {
-        if !self.contents.holds(&value) {
-            if !brought.is_of(&value) {
-                self.counters.frames_mismatched += 1;
-                return false;
-            }
-            self.contents.insert(&value, brought.keep());
+    /// Keeps bytes if they are the value's; tells the core if it waits for them.
+    fn keep(&mut self, value: Value, range: SlotRange, brought: Brought<'_>) -> bool {
+        let kept = self.contents.keep(&value, range, brought);
+        match kept {
+            Ok(()) => self.found(value),
+            Err(Mismatched) => self.counters.frames_mismatched += 1,
         }
-        self.found(value);
-        true
+        kept.is_ok()
     }
 
     /// A value's bytes are here: the core may have asked for them.
     pub(super) fn found(&mut self, value: Value) {
-        if self.contents.found(&value) {
+        if let Some(range) = self.contents.found(&value) {
             self.counters.payloads_fetched += 1;
-            self.protocol.later(Input::Held(value));
+            self.protocol.later(Input::Held { value, range });
         }
     }
 
@@ -240,7 +212,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let payload = if !value.has_bytes() {
             None
         } else if brought.is_of(&value) {
-            Some(brought.keep())
+            Some(brought.to_payload())
         } else {
             self.counters.frames_mismatched += 1;
             return;
@@ -278,12 +250,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     fn on_fetch_reply(&mut self, now: Time, value: Value, brought: Option<Brought<'_>>) {
-        if !self.contents.wants(&value) {
+        let Some(range) = self.contents.wanted(&value) else {
             return;
-        }
+        };
         match brought {
             Some(brought) if self.contents.has_room(brought.bytes.len()) => {
-                self.keep(value, brought);
+                self.keep(value, range, brought);
             }
             Some(_) => self.counters.frames_overload += 1,
             None => self.contents.not_there(now, &value, self.peers.len()),

@@ -9,7 +9,7 @@ use quorate_core::{
     slot::Slot,
     time::Time,
 };
-use quorate_disk::Disk;
+use quorate_disk::{Disk, Family};
 use quorate_log::Log;
 use quorate_tuner::{Change, Setting};
 
@@ -61,7 +61,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let log = self.storing.log();
         let written = log.counters().write_bytes;
         DiskUse {
-            free_bytes: log.disk().free_bytes(),
+            free_bytes: log.disk().free_bytes(Family::Log),
             log_bytes_per_second: self.observing.log_growth(now, written),
         }
     }

@@ -4,9 +4,11 @@ pub mod agreement;
 pub mod bounds;
 pub mod exactly_once;
 pub mod linearizable;
+pub mod lives;
 pub mod prefix;
 pub mod promises;
 pub mod rounds;
+pub(crate) mod watch;
 
 use std::fmt;
 

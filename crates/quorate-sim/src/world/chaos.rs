@@ -1,18 +1,50 @@
 //! Act one's faults, and the end of all of them.
 
 use quorate_core::{effect::Role, record::Class, time::Time};
-use quorate_disk::Source as _;
+use quorate_disk::{Family, Source as _};
 
 use super::{Event, World, name};
 use crate::{
-    faults::Fault,
+    dice::Dice,
+    faults::{Fault, Losses, Settings},
     node::{Arrival, StoreDisk},
 };
+
+/// What may go wrong.
+pub(super) struct Chaos {
+    /// Whether anything still does.
+    goes_on: bool,
+    /// Nodes that may forget their votes in this run.
+    may_forget: Vec<bool>,
+    /// For the disks of services alone.
+    store_dice: Dice,
+}
+
+impl Chaos {
+    pub(super) fn new(settings: &Settings, dice: &mut Dice) -> Self {
+        let mut may_forget = vec![false; settings.nodes];
+        let beyond = settings.losses == Losses::Beyond;
+        for _ in 0..settings.budget() {
+            may_forget[dice.index(settings.nodes)] = true;
+        }
+        may_forget.iter_mut().for_each(|may| *may |= beyond);
+        Self {
+            goes_on: true,
+            may_forget,
+            store_dice: Dice::new(!settings.seed),
+        }
+    }
+
+    /// Whether this node may forget its votes.
+    pub(super) fn may_forget(&self, node: usize) -> bool {
+        self.may_forget[node]
+    }
+}
 
 impl World {
     /// A fault of this kind happens, and the next one is planned.
     pub(crate) fn strike(&mut self, index: usize) {
-        if !self.chaos {
+        if !self.chaos.goes_on {
             return;
         }
         let (fault, mean_us) = self.settings.faults[index];
@@ -51,6 +83,10 @@ impl World {
             Fault::LostLog => self.lose_log(node),
             Fault::ClockJump => self.jump(node),
             Fault::Transfer => self.transfer(),
+            // At first starts only: `arm_founding`.
+            Fault::FoundingKill => {}
+            Fault::IdentityKill => self.kill_with_identity(node),
+            Fault::IncarnationKill => self.kill_with_incarnation(node),
         }
     }
 
@@ -70,7 +106,7 @@ impl World {
 
     /// Whether this node may be stopped without a chance to write down its votes.
     fn may_crash(&self, node: usize) -> bool {
-        self.settings.class == Class::Durable || self.may_forget[node]
+        self.settings.class == Class::Durable || self.chaos.may_forget(node)
     }
 
     fn crash(&mut self, node: usize, down_us: u64) {
@@ -82,6 +118,61 @@ impl World {
         self.kill(node, late);
         let down = self.dice.between(500, down_us);
         self.after(down, Event::Start(node));
+    }
+
+    /// A node that is nobody's yet may die in the middle of becoming somebody's: at any change of its disk
+    /// up to the one after which it has an identity.
+    pub(crate) fn arm_founding(&mut self, node: usize) {
+        if !self.chaos.goes_on
+            || !self.has(Fault::FoundingKill)
+            || self.nodes[node].identity().is_some()
+        {
+            return;
+        }
+        // The number of segments, the identity; before them a joiner's nonce. Each is renamed and synced.
+        let changes = if node == 0 { 4 } else { 6 };
+        if self.dice.chance(2, 3) {
+            self.nodes[node].dies_after = Some(self.dice.below(changes + 1));
+        }
+    }
+
+    /// Whether, and when, the founder dies in the middle of letting a node in.
+    pub(crate) fn founder_dies(&mut self) -> Option<u64> {
+        let armed = self.chaos.goes_on && self.has(Fault::FoundingKill) && self.may_crash(0);
+        (armed && self.dice.chance(1, 4)).then(|| self.dice.below(3))
+    }
+
+    /// Whether, and when, a node dies in the middle of marking a clean stop.
+    pub(crate) fn mark_dies(&mut self, node: usize) -> Option<u64> {
+        let armed = self.chaos.goes_on && self.has(Fault::IdentityKill) && self.may_crash(node);
+        (armed && self.dice.chance(1, 2)).then(|| self.dice.below(3))
+    }
+
+    /// A process dies, and the next one while it counts its start: before, within or after the change of
+    /// the identity.
+    fn kill_with_identity(&mut self, node: usize) {
+        if self.nodes[node].running.is_none() || !self.may_crash(node) {
+            return;
+        }
+        self.crash(node, 50_000);
+        self.nodes[node].dies_after = Some(self.dice.below(3));
+    }
+
+    /// A process dies, its votes are forgotten, and the next one dies between what it says of that in its
+    /// identity and the first that it writes to its log as another member.
+    fn kill_with_incarnation(&mut self, node: usize) {
+        let durable = self.settings.class == Class::Durable;
+        let spared = !self.chaos.may_forget(node) || durable && self.settings.budget() == 0;
+        if spared || self.nodes[node].running.is_none() {
+            return;
+        }
+        if durable {
+            self.lose_log(node);
+        } else {
+            self.crash(node, 50_000);
+        }
+        // The count of the start, then the incarnation, then what the log writes.
+        self.nodes[node].dies_after = Some(2 + self.dice.below(8));
     }
 
     fn pause(&mut self, node: usize) {
@@ -227,7 +318,7 @@ impl World {
 
     fn log_failed(&self, node: usize) -> bool {
         let running = self.nodes[node].running.as_ref();
-        let error = running.and_then(|running| running.replica.error());
+        let error = running.and_then(|running| running.replica().error());
         let fatal = ["the log failed", "the log could not be read back"];
         error.is_some_and(|error| fatal.iter().any(|start| error.starts_with(start)))
     }
@@ -251,7 +342,7 @@ impl World {
     /// the damage is done to an old block of a node that may forget, and found at its next start.
     fn rot(&mut self, node: usize) {
         let blocks = self.nodes[node].disk.written_blocks();
-        if !self.may_forget[node] || self.settings.budget() == 0 || blocks.len() < 20 {
+        if !self.chaos.may_forget(node) || self.settings.budget() == 0 || blocks.len() < 20 {
             return;
         }
         let at = blocks[self.dice.index(blocks.len() - 12)];
@@ -264,19 +355,19 @@ impl World {
 
     /// A node that may forget finds its log without its end, or without anything.
     fn lose_log(&mut self, node: usize) {
-        let spared = !self.may_forget[node] || self.settings.budget() == 0;
+        let spared = !self.chaos.may_forget(node) || self.settings.budget() == 0;
         if spared || self.nodes[node].running.is_none() {
             return;
         }
         self.kill(node, 100);
-        let segments = self.nodes[node].disk.attach().segments();
+        let segments = self.nodes[node].disk.attach().files(Family::Log);
         let segments = segments.expect("a disk in memory lists its segments");
         let keep = match self.dice.below(2) {
             0 => 0,
             _ => self.dice.index(segments.len().max(1)),
         };
-        for file in segments.iter().skip(keep) {
-            self.nodes[node].disk.remove(file.segment);
+        for info in segments.iter().skip(keep) {
+            self.nodes[node].disk.remove(info.file);
         }
         let what = format_args!("is gone from segment {} on", keep + 1);
         self.line(&name(node), "log", what);
@@ -287,17 +378,17 @@ impl World {
     /// The next failure of the disk of a service, if there are any in this run.
     pub(crate) fn plan_store_fault(&mut self) {
         if let Some(mean_us) = self.settings.store_faults_us {
-            let wait = self.store_dice.interval(mean_us);
+            let wait = self.chaos.store_dice.interval(mean_us);
             self.after(wait, Event::StoreFault);
         }
     }
 
     pub(crate) fn store_fault(&mut self) {
-        if !self.chaos {
+        if !self.chaos.goes_on {
             return;
         }
         self.plan_store_fault();
-        let dice = &mut self.store_dice;
+        let dice = &mut self.chaos.store_dice;
         let node = dice.index(self.nodes.len());
         let kind = dice.below(3);
         let disk = StoreDisk {
@@ -323,7 +414,7 @@ impl World {
     fn transfer(&mut self) {
         let leads = |index: &usize| {
             let running = self.nodes[*index].running.as_ref();
-            running.is_some_and(|running| running.replica.node().role() == Role::Leader)
+            running.is_some_and(|running| running.replica().node().role() == Role::Leader)
         };
         if let Some(leader) = (0..self.nodes.len()).find(leads) {
             self.line(&name(leader), "asked", format_args!("to hand over"));
@@ -334,7 +425,7 @@ impl World {
     /// Nothing goes wrong any more, and everything that did is over.
     pub(crate) fn heal(&mut self) {
         self.line("world", "heals", format_args!(""));
-        self.chaos = false;
+        self.chaos.goes_on = false;
         self.network.calm();
         let over = |event: &Event| {
             matches!(
@@ -345,11 +436,13 @@ impl World {
                     | Event::Start(_)
             )
         };
-        self.events.retain(|_, event| !over(event));
+        self.schedule.cancel(over);
         for node in 0..self.nodes.len() {
             let process = &mut self.nodes[node];
             process.disk_factor = 1;
             process.disk_error = false;
+            process.dies_after = None;
+            process.disk.die_after(u64::MAX);
             process.disk.set_capacity(None);
             process.disk.set_out_of_descriptors(false);
             process.disk.clear_faults();

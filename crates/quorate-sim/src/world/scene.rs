@@ -1,7 +1,6 @@
 //! What directed scenarios are made of: a calm cluster, and one thing done to it after the other.
 
 use quorate_core::{effect::Role, record::Class};
-use quorate_replica::front::ConnectionId;
 
 use super::{Event, World, name};
 use crate::{
@@ -44,13 +43,13 @@ impl World {
     pub fn leader(&self) -> Option<usize> {
         let leads = |index: &usize| {
             let running = self.nodes[*index].running.as_ref();
-            running.is_some_and(|running| running.replica.node().role() == Role::Leader)
+            running.is_some_and(|running| running.replica().node().role() == Role::Leader)
         };
         let follows = |leader: usize| {
             let id = self.nodes[leader].id();
             let running = self.nodes.iter().filter_map(|node| node.running.as_ref());
             running
-                .filter(|running| running.replica.node().leader() == Some(id))
+                .filter(|running| running.replica().node().leader() == Some(id))
                 .count()
         };
         (0..self.nodes.len()).find(|index| leads(index) && follows(*index) > self.nodes.len() / 2)
@@ -67,8 +66,7 @@ impl World {
 
     /// A client connects to a node, anew.
     pub fn connect_client(&mut self, client: usize, node: usize) {
-        self.last_connection += 1;
-        let connection = ConnectionId(self.last_connection);
+        let connection = self.wires.open();
         self.clients[client].connection = Some((connection, node));
         let life = self.nodes[node].life;
         self.arrive(node, life, Arrival::Opened(connection));

@@ -2,7 +2,10 @@
 
 use std::mem::take;
 
-use quorate_core::{effect::Role, node_id::NodeId, node_set::NodeSet, time::Time};
+use quorate_core::{effect::Role, node_id::NodeId, node_set::NodeSet, record::Class, time::Time};
+use quorate_node::host::{
+    ClientSide as _, Host as _, Now, OperatorSide as _, Order, PeerSide as _, PeerUp,
+};
 use quorate_replica::{
     front::{ConnectionId, Endpoints, Front},
     payload::Payload,
@@ -17,7 +20,7 @@ use crate::{
     check::{Verdict, bounds},
     dice::mix,
     network::{Carrier, Link, Network},
-    node::{Arrival, Node, Running, limits},
+    node::{Arrival, Node, Running, Told, id, limits},
     trace::Trace,
     workload::Client,
 };
@@ -74,8 +77,7 @@ impl Plane for Outgoing<'_> {
 
 /// What a turn needs of the world.
 struct Turn<'a> {
-    now: Time,
-    wall_ms: u64,
+    now: Now,
     index: usize,
     network: &'a mut Network,
     trace: &'a mut Trace,
@@ -91,13 +93,14 @@ impl World {
             return Ok(());
         }
         process.turn_at = None;
-        let (now, wall_ms) = (process.time(self.now), process.clock.wall_ms(self.now));
+        let now = process.now(self.now);
+        self.bury(node);
+        let process = &mut self.nodes[node];
         let Some(running) = &mut process.running else {
             return Ok(());
         };
         let mut turn = Turn {
             now,
-            wall_ms,
             index: node,
             network: &mut self.network,
             trace: &mut self.trace,
@@ -118,14 +121,11 @@ impl World {
             return Ok(());
         };
         // What a leader says is on its way before its own write begins (design §5).
-        running.replica.submit(now);
-        let end = now.plus_us(turn_us(now, node));
-        let wake = running.replica.end_turn(end);
+        running.host.submit(now);
+        let end = now.time.plus_us(turn_us(now.time, node));
+        let wake = running.host.end_turn(end);
         let wake = wake.map(|at| process.clock.world(at));
-        let stopped = running
-            .replica
-            .is_stopped()
-            .then(|| running.replica.stopped_cleanly());
+        let stopped = running.host.stopped();
         self.plan_disk(node);
         // A large reply may double what one client holds.
         let most = 2 * self.settings.client_memory + (64 << 10);
@@ -139,8 +139,8 @@ impl World {
             self.line(&name(node), "garbage", format_args!("from {}", peer + 1));
             self.break_connection(node, peer, 100);
         }
-        if let Some(clean) = stopped {
-            self.stopped(node, clean);
+        if stopped {
+            self.stopped(node);
             return Ok(());
         }
         if let Some(at) = wake {
@@ -155,23 +155,31 @@ impl World {
     }
 
     /// A clean stop has ended: the process marks it, if all is written, and exits ([volatile-4]).
-    fn stopped(&mut self, node: usize, clean: bool) {
+    fn stopped(&mut self, node: usize) {
         for peer in self.network.peers(node) {
             self.break_connection(node, peer, 200);
         }
         self.drop_clients(node);
+        let dies = self.mark_dies(node);
         let process = &mut self.nodes[node];
-        process.identity.clean = clean;
+        // Its connections are closed, and with them the descriptors free.
+        process.disk.set_out_of_descriptors(false);
+        if let Some(steps) = dies {
+            process.disk.die_after(steps);
+        }
+        let running = process.running.take();
+        let clean = running.is_some_and(|running| {
+            running.host.replica().stopped_cleanly() && running.host.finish().is_ok()
+        });
         process.kill(&mut self.dice);
-        self.released[node] = crate::disk::Released::new(self.released[node].next());
+        self.watch.ended(node);
         self.counts.stops += 1;
         self.line(
             &name(node),
             "stopped",
             format_args!("{}", if clean { "cleanly" } else { "" }),
         );
-        let wait = self.dice.between(1_000, 200_000);
-        self.after(wait, Event::Start(node));
+        self.starts_within(node, 200_000);
     }
 
     /// Looks at what the replica wrote to its peers, and sends it.
@@ -201,7 +209,8 @@ impl World {
                 let detail = format!("node {} wrote what is no frame", link.from + 1);
                 return Err(crate::check::Violation::new("frames", detail));
             };
-            self.check_sent(link.from, from, &frame)?;
+            let life = self.nodes[link.from].life;
+            self.watch.sent(link.from, life, from, &frame)?;
             if self.trace.frames {
                 let text = crate::words::frame(&frame);
                 self.line(
@@ -220,16 +229,16 @@ impl World {
             return;
         };
         let mut out = Vec::new();
-        while let Some(connection) = running.front.next_dirty() {
+        while let Some(connection) = running.host.front_mut().next_dirty() {
             let owner =
                 |client: &&Client| client.connection.is_some_and(|(id, _)| id == connection);
             let owner = self.clients.iter().find(owner);
             if owner.is_some_and(|client| client.deaf) {
                 continue;
             }
-            let bytes = take(running.front.output(connection));
-            running.front.sent(connection);
-            let closing = running.front.closing(connection);
+            let bytes = take(running.host.front_mut().output(connection));
+            running.host.front_mut().sent(connection);
+            let closing = running.host.front().closing(connection);
             out.extend(owner.map(|client| (client.index, connection, bytes, closing)));
         }
         for (client, connection, bytes, closing) in out {
@@ -251,24 +260,22 @@ impl World {
     /// Clients that hold too much are closed, as the reactor does it.
     fn shed(&mut self, node: usize) {
         let max = self.settings.client_memory;
-        let (now, wall_ms) = {
-            let process = &self.nodes[node];
-            (process.time(self.now), process.clock.wall_ms(self.now))
-        };
+        let now = self.nodes[node].now(self.now);
         loop {
             let Some(running) = &mut self.nodes[node].running else {
                 return;
             };
             let clients = running.requests.iter().map(|(connection, bytes)| {
-                let held = running.front.held_bytes_of(*connection);
+                let held = running.host.front().held_bytes_of(*connection);
                 (*connection, bytes.len() + held)
             });
             let Some((connection, bytes)) = heaviest(held_bytes(running), max, clients) else {
                 return;
             };
             running.requests.remove(&connection);
-            let Running { front, replica, .. } = running;
-            front.closed(connection, &mut replica.requests(now, wall_ms));
+            let (front, mut requests) = running.host.front_and_requests(now);
+            front.closed(connection, &mut requests);
+            drop(requests);
             self.counts.shed += 1;
             self.line(
                 &name(node),
@@ -288,13 +295,13 @@ impl World {
         let Some(running) = &mut self.nodes[node].running else {
             return;
         };
-        let core = running.replica.node();
+        let Running { host, seen, .. } = running;
+        let core = host.replica().node();
         let role = match (core.role(), core.leader()) {
             (role @ Role::Leader, _) | (role, None) => format!("{role:?}"),
             (role, Some(leader)) => format!("{role:?} of {leader}"),
         };
         let mut lines = Vec::new();
-        let seen = &mut running.seen;
         if role != seen.role {
             if core.role() == Role::Leader {
                 self.counts.elections += 1;
@@ -309,7 +316,7 @@ impl World {
             seen.decided_to = core.decided_to();
             lines.push(("decided", format!("every slot below {}", seen.decided_to)));
         }
-        let error = running.replica.error();
+        let error = host.replica().error();
         if error != seen.error {
             if let Some(error) = &error {
                 lines.push(("error", error.clone()));
@@ -319,6 +326,44 @@ impl World {
         for (what, detail) in lines {
             self.line(&name(node), what, format_args!("{detail}"));
         }
+    }
+
+    // --- What the checkers hear from turns.
+
+    pub(crate) fn check_told(&mut self, node: usize) -> Verdict {
+        let Some(running) = &self.nodes[node].running else {
+            return Ok(());
+        };
+        let durable = self.settings.class == Class::Durable;
+        let told = take(&mut *running.told.borrow_mut());
+        for told in told {
+            match told {
+                Told::Executed(id, command, reply) => {
+                    if self.trace.frames {
+                        let (slot, index) = (id.slot, id.index);
+                        self.line(
+                            &name(node),
+                            "applies",
+                            format_args!("slot {slot}, command {index}"),
+                        );
+                    }
+                    self.watch.executed(node, id, command, reply)?;
+                }
+                Told::Applied(to, digest) => self.watch.applied(node, to, digest, durable)?,
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check_status(&mut self, node: usize, life: u64) -> Verdict {
+        let Some(running) = &self.nodes[node].running else {
+            return Ok(());
+        };
+        let (era, decided_to) = (
+            running.replica().node().era(),
+            running.replica().node().decided_to(),
+        );
+        self.watch.status(node, life, era, decided_to)
     }
 
     fn check_bounds(&self, node: usize) -> Verdict {
@@ -332,11 +377,11 @@ impl World {
         bounds::within(
             "the log's queue",
             node,
-            running.replica.log().backlog_bytes(),
+            running.replica().log().backlog_bytes(),
             log_max + slack,
         )?;
         if let Some(tuning) = self.settings.tuning {
-            let (setting, bounds) = (running.replica.batching(), tuning.bounds);
+            let (setting, bounds) = (running.replica().batching(), tuning.bounds);
             bounds::within("a batch", node, setting.batch_bytes, bounds.batch_bytes_max)?;
             bounds::within("the window", node, setting.window, bounds.window_max)?;
         }
@@ -348,7 +393,7 @@ impl World {
 /// Memory that a node holds for its clients.
 fn held_bytes(running: &Running) -> usize {
     let requests: usize = running.requests.values().map(Vec::len).sum();
-    requests + running.front.held_bytes()
+    requests + running.host.front().held_bytes()
 }
 
 /// What a turn costs, as the node's tuner sees it: mostly little, at times very much.
@@ -371,10 +416,10 @@ impl Turn<'_> {
     }
 
     fn take_arrivals(&mut self, running: &mut Running) {
+        let now = self.now;
         while let Some(arrival) = running.inbox.pop_front() {
             let Running {
-                replica,
-                front,
+                host,
                 up,
                 partial,
                 requests,
@@ -389,18 +434,26 @@ impl Turn<'_> {
                 } => {
                     up.insert(peer, connection);
                     partial.retain(|(from, _), _| *from != peer);
-                    replica.peer_up(self.now, member, boot, Addresses::default());
+                    let addresses = Addresses::default();
+                    host.peer_up(
+                        now,
+                        &PeerUp {
+                            member,
+                            boot,
+                            addresses,
+                        },
+                    );
                 }
                 Arrival::PeerDown { peer, connection } => {
                     if up.get(&peer) == Some(&connection) {
                         up.remove(&peer);
-                        replica.peer_down(self.now, node_id(peer));
+                        host.peer_down(now, id(peer));
                     }
                 }
                 Arrival::Opened(connection) => {
                     requests.insert(connection, Vec::new());
-                    let requests = &mut replica.requests(self.now, self.wall_ms);
-                    front.opened(connection, Endpoints::default(), requests);
+                    let (front, mut requests) = host.front_and_requests(now);
+                    front.opened(connection, Endpoints::default(), &mut requests);
                 }
                 Arrival::Bytes(connection, bytes) => {
                     if let Some(waiting) = requests.get_mut(&connection) {
@@ -409,10 +462,11 @@ impl Turn<'_> {
                 }
                 Arrival::Closed(connection) => {
                     requests.remove(&connection);
-                    front.closed(connection, &mut replica.requests(self.now, self.wall_ms));
+                    let (front, mut requests) = host.front_and_requests(now);
+                    front.closed(connection, &mut requests);
                 }
-                Arrival::Transfer(to) => replica.transfer(self.now, to),
-                Arrival::Stop => replica.stop(self.now),
+                Arrival::Transfer(to) => host.order(now, Order::Transfer(to)),
+                Arrival::Stop => host.stop(now),
             }
         }
     }
@@ -443,7 +497,7 @@ impl Turn<'_> {
         loop {
             match decode(&whole[used_to..], BODY_BYTES_MAX) {
                 Ok(Decoded::Frame { from, frame, used }) => {
-                    let Running { replica, up, .. } = &mut *running;
+                    let Running { host, up, .. } = &mut *running;
                     if self.trace.frames && matches!(frame, quorate_wire::Frame::Forward { .. }) {
                         let text = crate::words::frame(&frame);
                         let (now, who) = (self.world_now, name(self.index));
@@ -454,7 +508,7 @@ impl Turn<'_> {
                             format_args!("from {}: {text}", peer + 1),
                         );
                     }
-                    if from.node == node_id(peer) {
+                    if from.node == id(peer) {
                         let mut plane = Outgoing {
                             network: &mut *self.network,
                             from: self.index,
@@ -469,7 +523,8 @@ impl Turn<'_> {
                             body_check: header.first_chunk().map(body_check),
                             body: own.as_ref(),
                         };
-                        replica.on_frame(self.now, self.wall_ms, received, &mut plane);
+                        let turn = &mut self.now.turn(&mut plane);
+                        host.frame(turn, Lane::ALL[lane], received);
                     }
                     used_to += used;
                 }
@@ -494,52 +549,48 @@ impl Turn<'_> {
         }
     }
 
-    /// Requests go to the front as far as it has room for them.
-    fn take_requests(&mut self, running: &mut Running) {
-        let Running {
-            replica,
-            front,
-            requests,
-            ..
-        } = running;
+    /// Requests go to the front as far as it has room for them. Whether any did.
+    fn take_requests(&mut self, running: &mut Running) -> bool {
+        let Running { host, requests, .. } = running;
         let waiting: Vec<ConnectionId> = requests.keys().copied().collect();
+        let mut took = false;
         for connection in waiting {
             let Some(bytes) = requests.get_mut(&connection) else {
                 continue;
             };
-            if bytes.is_empty() || !front.ready(connection) {
+            if bytes.is_empty() || !host.front().ready(connection) {
                 continue;
             }
-            let used = front.received(
-                connection,
-                bytes,
-                &mut replica.requests(self.now, self.wall_ms),
-            );
+            let (front, mut requests) = host.front_and_requests(self.now);
+            let used = front.received(connection, bytes, &mut requests);
             bytes.drain(..used);
+            took |= used > 0;
         }
+        took
     }
 
     fn poll(&mut self, running: &mut Running) {
         // A completion may let a connection go on, which asks for something new.
         for _ in 0..4 {
-            let Running {
-                replica, front, up, ..
-            } = &mut *running;
-            let (now, wall_ms) = (self.now, self.wall_ms);
-            replica.poll(now, wall_ms, &mut self.plane(up), front);
-            if !replica.deliver(now, wall_ms, front) {
+            let now = self.now;
+            let Running { host, up, .. } = &mut *running;
+            host.poll(&mut now.turn(&mut self.plane(up)));
+            if !self.take_requests(running) {
                 return;
             }
-            self.take_requests(running);
         }
     }
 }
 
-fn node_id(index: usize) -> NodeId {
-    NodeId(u32::try_from(index + 1).expect("a handful of nodes"))
-}
-
 impl Node {
+    /// What the node's clocks show.
+    fn now(&self, world: Time) -> Now {
+        Now {
+            time: self.time(world),
+            wall_ms: self.clock.wall_ms(world),
+        }
+    }
+
     /// Whether a process runs and is not paused.
     pub fn is_up(&self) -> bool {
         self.running.is_some() && !self.paused

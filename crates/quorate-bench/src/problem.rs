@@ -1,0 +1,74 @@
+//! Why a measurement has no result: for programs and for people.
+
+use std::{fmt, io};
+
+/// Whose turn it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// What was asked for makes no sense.
+    Usage,
+    /// Refused, or failed.
+    Failed,
+    /// Nobody answers, or nobody leads.
+    Unreachable,
+}
+
+/// One error: what happened, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Whose turn it is.
+    pub kind: Kind,
+    /// For programs: lower-case words joined by `_`.
+    pub code: &'static str,
+    /// For people.
+    pub message: String,
+    /// What to do; may be empty.
+    pub hint: String,
+}
+
+impl Problem {
+    pub(crate) fn new(kind: Kind, code: &'static str, message: impl fmt::Display) -> Self {
+        Self {
+            kind,
+            code,
+            message: message.to_string(),
+            hint: String::new(),
+        }
+    }
+
+    pub(crate) fn usage(message: impl fmt::Display) -> Self {
+        Self::new(Kind::Usage, "bad_configuration", message)
+    }
+
+    /// The operating system refused.
+    pub(crate) fn io(what: impl fmt::Display, error: &io::Error) -> Self {
+        Self::new(Kind::Failed, "io", format_args!("{what}: {error}"))
+    }
+
+    /// No node answers there.
+    pub(crate) fn unreachable(address: &str, error: impl fmt::Display) -> Self {
+        let what = format_args!("no node answers at {address}: {error}");
+        Self::new(Kind::Unreachable, "unreachable", what)
+            .hint("is the node running? is this its --admin address?")
+    }
+
+    /// The same with a hint.
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = hint.into();
+        self
+    }
+}
+
+impl From<quorate_admin::look::Silent> for Problem {
+    fn from(silent: quorate_admin::look::Silent) -> Self {
+        Self::new(Kind::Unreachable, "unreachable", silent)
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Problem {}

@@ -1,0 +1,36 @@
+//! Whole measurements: nodes are started, loaded and looked at, and their rows put into a document.
+//!
+//! Each subcommand of `quorate bench` has a file: [`series`] (`kv`, `log`), [`probe`], [`paper`] with
+//! its kinds of experiments, and [`network`] (`wan`); [`sweep`] is that of `quorate tune`. They share
+//! sessions, measuring, readings and ceilings. Whoever calls them cleans up at an interrupt
+//! ([`quorate_testbed::interrupt`]), says what is published, and where.
+
+mod ceilings;
+mod experiment;
+mod failure;
+mod grid;
+mod info;
+mod measure;
+pub mod network;
+pub mod paper;
+pub mod probe;
+mod readings;
+pub mod series;
+mod session;
+pub mod sweep;
+mod syscalls;
+
+use std::time::Duration;
+
+pub use session::resolve;
+
+/// How long a row takes.
+#[derive(Clone, Debug)]
+pub struct Time {
+    /// Measured time of a repetition.
+    pub duration: Duration,
+    /// Thrown away before it.
+    pub warmup: Duration,
+    /// Repetitions; their medians are shown.
+    pub repeat: u32,
+}

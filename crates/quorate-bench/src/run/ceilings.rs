@@ -1,0 +1,108 @@
+//! What a bare program reaches at the size, window and class of each row.
+
+use std::{path::PathBuf, time::Duration};
+
+use quorate_testbed::progress;
+
+use crate::{
+    environment::Environment,
+    probe::{
+        commit::{Bare, Shape},
+        part::Launcher,
+    },
+    row::Row,
+};
+
+use super::{Time, session::Session};
+use crate::problem::Problem;
+
+/// Longest measured time of a repetition: a bare program is steady at once.
+const MEASURE_MAX: Duration = Duration::from_secs(2);
+const WARMUP: Duration = Duration::from_millis(300);
+const REPEAT_MAX: u32 = 5;
+
+/// Ceilings that were measured.
+pub(super) struct Ceilings {
+    launcher: Launcher,
+    folder: PathBuf,
+    environment: Environment,
+    measure: Duration,
+    repeat: u32,
+    known: Vec<(Shape, Option<Row>)>,
+}
+
+/// How parts of a probe are started.
+pub(super) fn launcher() -> Result<Launcher, Problem> {
+    Ok(Launcher {
+        program: Session::program()?,
+        arguments: vec!["bench".to_owned(), "part".to_owned()],
+    })
+}
+
+impl Ceilings {
+    /// As long as the rows, up to a limit.
+    pub(super) fn new(
+        session: &Session,
+        time: &Time,
+        environment: Environment,
+    ) -> Result<Self, Problem> {
+        Ok(Self {
+            launcher: launcher()?,
+            folder: session.folder().to_owned(),
+            environment,
+            measure: time.duration.min(MEASURE_MAX),
+            repeat: time.repeat.min(REPEAT_MAX),
+            known: Vec::new(),
+        })
+    }
+
+    /// Commands per second; `None` if a bare program cannot do that.
+    pub(super) fn of(
+        &mut self,
+        value_bytes: usize,
+        window: u32,
+        durable: bool,
+        flush: Duration,
+    ) -> Result<Option<f64>, Problem> {
+        let shape = Shape {
+            value_bytes,
+            window,
+            durable,
+            // In memory nothing is flushed.
+            flush: if durable { flush } else { Duration::ZERO },
+        };
+        if let Some((_, row)) = self.known.iter().find(|(known, _)| *known == shape) {
+            return Ok(row.as_ref().map(|row| row.achieved_per_s));
+        }
+        let row = self.measure(shape)?;
+        let reached = row.as_ref().map(|row| row.achieved_per_s);
+        self.known.push((shape, row));
+        Ok(reached)
+    }
+
+    fn measure(&self, shape: Shape) -> Result<Option<Row>, Problem> {
+        if !shape.is_possible() {
+            return Ok(None);
+        }
+        let failed = |error| Problem::io("the bare program", &error);
+        let mut bare = Bare::start(&self.launcher, &self.folder, shape).map_err(failed)?;
+        let mut all = Vec::new();
+        for _ in 0..self.repeat {
+            let warmup = WARMUP.min(self.measure);
+            all.push(bare.repetition(warmup, self.measure).map_err(failed)?);
+        }
+        let row = Row::new(&shape.setting(), &self.environment, &all);
+        if let Some(row) = &row {
+            progress(&format!(
+                "bare program {}, {} B, {} outstanding: {:.0}/s, p50 {:.0} µs",
+                row.durability, row.value_bytes, shape.window, row.achieved_per_s, row.p50_us
+            ));
+        }
+        Ok(row)
+    }
+
+    /// All that were measured, in order.
+    pub(super) fn into_rows(self) -> impl Iterator<Item = Row> {
+        self.known.into_iter().filter_map(|(_, row)| row)
+    }
+}

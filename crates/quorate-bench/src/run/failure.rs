@@ -1,0 +1,366 @@
+//! The rate over time while a node is killed.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use quorate_core::record::Class;
+use quorate_testbed::progress;
+
+use crate::{
+    load::Offer,
+    report::Document,
+    row::{Repetition, Row, Setting, median, round},
+    samples::{BUCKET, Samples},
+    schedule::Nanos,
+};
+
+use super::{
+    Time,
+    ceilings::Ceilings,
+    experiment::Experiment,
+    measure::{Bench, cut_short, nanos, unreachable},
+    readings::{Readings, Spent},
+    session::{Cluster, Place, Session},
+};
+use crate::problem::{Kind, Problem};
+
+/// So long after the kill, the rate is neither that before nor that after.
+const SETTLING: Duration = Duration::from_secs(1);
+/// The rate after it is that of half a second at least.
+const DURATION_MIN: Duration = Duration::from_secs(3);
+
+/// Who is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Victim {
+    Follower,
+    Leader,
+}
+
+impl Victim {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Follower => "an acceptor",
+            Self::Leader => "the leader",
+        }
+    }
+}
+
+/// Whether the time is long enough for the rates before and after.
+pub(super) fn check(time: &Time) -> Result<(), Problem> {
+    if time.duration >= DURATION_MIN {
+        return Ok(());
+    }
+    let what = format_args!(
+        "--duration {:?}: too short to tell the rates before and after a kill",
+        time.duration
+    );
+    Err(Problem::usage(what).hint("at least 3s: half of it before the kill, and half of it after"))
+}
+
+/// One row for each victim, each repetition in a new cluster.
+pub(super) fn run(
+    experiment: &Experiment<'_>,
+    session: &mut Session,
+    document: &mut Document,
+) -> Result<(), Problem> {
+    let time = experiment.wish.time.usual();
+    let mut ceilings = Ceilings::new(session, &time, document.environment.clone())?;
+    let measured = rows(experiment, session, &mut ceilings, document);
+    document.rows.extend(ceilings.into_rows());
+    measured?;
+    session.end();
+    Ok(())
+}
+
+fn rows(
+    experiment: &Experiment<'_>,
+    session: &mut Session,
+    ceilings: &mut Ceilings,
+    document: &mut Document,
+) -> Result<(), Problem> {
+    for value_bytes in &experiment.run.value_bytes {
+        for victim in [Victim::Follower, Victim::Leader] {
+            row(
+                experiment,
+                session,
+                ceilings,
+                document,
+                *value_bytes,
+                victim,
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// All repetitions with one victim.
+fn row(
+    experiment: &Experiment<'_>,
+    session: &mut Session,
+    ceilings: &mut Ceilings,
+    document: &mut Document,
+    value_bytes: usize,
+    victim: Victim,
+) -> Result<(), Problem> {
+    let time = experiment.wish.time.usual();
+    let name = format!("{}: {} killed", experiment.scenario.name, victim.name());
+    let clients = experiment.run.clients.iter().copied().max().unwrap_or(1);
+    let offer = Offer::Closed {
+        outstanding: clients,
+    };
+    let setting = experiment.setting(&name, value_bytes, clients, offer);
+    let moments = Moments::of(&time);
+    let (mut all, mut stories) = (Vec::new(), Vec::new());
+    for number in 1..=time.repeat {
+        let measured = experiment
+            .bench(session)
+            .and_then(|bench| repetition(&bench, session, &setting, victim, moments));
+        let repetition = match measured {
+            Ok(repetition) => repetition,
+            Err(problem) => {
+                let environment = &document.environment;
+                let cut = cut_short(&setting, environment, &all, time.repeat, &problem);
+                document.rows.extend(cut);
+                return Err(problem);
+            }
+        };
+        let story = Story::of(&repetition.samples, moments);
+        progress(&format!("{name}, {number} of {}: {story}", time.repeat));
+        all.push(repetition);
+        stories.push(story);
+    }
+    let Some(mut row) = Row::new(&setting, &document.environment, &all) else {
+        return Ok(());
+    };
+    let gaps: Vec<f64> = stories.iter().map(|story| story.gap_ms).collect();
+    row.set_event(moments.kill.as_secs_f64(), &gaps);
+    let durable = experiment.run.durability == Class::Durable.name();
+    let flush = experiment.wish.disk_flush;
+    if let Some(per_second) = ceilings.of(value_bytes, clients, durable, flush)? {
+        row.set_ceiling(per_second);
+    }
+    document.rows.push(row);
+    document.notes.push(format!("{name}: {}", told(&stories)));
+    Ok(())
+}
+
+/// Half of the measured time before the kill, half of it after.
+fn repetition(
+    bench: &Bench,
+    session: &mut Session,
+    setting: &Setting,
+    victim: Victim,
+    moments: Moments,
+) -> Result<Repetition, Problem> {
+    let leader = bench.leader()?;
+    let cluster = bench.cluster.as_ref();
+    let members = || cluster.iter().flat_map(|cluster| &cluster.members);
+    let followers: Vec<&Place> = members().filter(|place| place.node != leader).collect();
+    let [survivor, other] = followers[..] else {
+        let what = "three nodes were started, and there are others";
+        return Err(Problem::new(Kind::Failed, "node_failed", what));
+    };
+    // Clients are connected to a follower that lives, with both victims.
+    let killed = match victim {
+        Victim::Follower => other.node,
+        Victim::Leader => leader,
+    };
+    let left = Cluster {
+        members: members()
+            .filter(|place| place.node != killed)
+            .cloned()
+            .collect(),
+    };
+    let running = bench.start(bench.plan(setting), setting, vec![survivor.client])?;
+    let Some(started) = running.started() else {
+        return Err(unreachable(running.finish().err()));
+    };
+    let sleep_to = |moment| {
+        thread::sleep((started + moment).saturating_duration_since(Instant::now()));
+    };
+    sleep_to(moments.begin);
+    let begin = Readings::take(cluster, running.completed());
+    sleep_to(moments.kill);
+    let before = Readings::take(cluster, running.completed());
+    session.kill(killed)?;
+    sleep_to(moments.end);
+    let end = Readings::take(Some(&left), running.completed());
+    let samples = running.finish().map_err(|error| unreachable(Some(error)))?;
+    let mut repetition = Repetition {
+        samples,
+        ..Repetition::default()
+    };
+    // Who leads at the end led since the kill; the short time without a leader is its own.
+    let next = left.leader().ok();
+    Spent::between(&begin, &before, Some(leader))
+        .then(Spent::between(&before.without(killed), &end, next))
+        .fill(&mut repetition);
+    Ok(repetition)
+}
+
+/// When what happens, from the start.
+#[derive(Clone, Copy, Debug)]
+struct Moments {
+    begin: Duration,
+    kill: Duration,
+    end: Duration,
+}
+
+impl Moments {
+    fn of(time: &Time) -> Self {
+        Self {
+            begin: time.warmup,
+            kill: time.warmup + time.duration / 2,
+            end: time.warmup + time.duration,
+        }
+    }
+}
+
+/// What the rate did: before, after, and how long there was none.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Story {
+    before: f64,
+    after: f64,
+    gap_ms: f64,
+}
+
+impl Story {
+    #[expect(clippy::cast_precision_loss, reason = "figures for people")]
+    fn of(samples: &Samples, moments: Moments) -> Self {
+        let bars = &samples.over_time;
+        // Whole bars only: what is left of one at either end would be a rate of less time.
+        let rate = |from: Nanos, to: Nanos| {
+            let bar = |index: Nanos| usize::try_from(index).unwrap_or(usize::MAX);
+            let (from, to) = (bar(from.div_ceil(BUCKET)), bar(to / BUCKET));
+            let wanted = to.saturating_sub(from);
+            // Bars are kept up to the last reply: behind it there was none.
+            let sum: u64 = bars
+                .iter()
+                .skip(from)
+                .take(wanted)
+                .copied()
+                .map(u64::from)
+                .sum();
+            sum as f64 * 10.0 / wanted.max(1) as f64
+        };
+        let (kill, end) = (nanos(moments.kill), nanos(moments.end));
+        let gap = samples.gaps.longest_after(kill).unwrap_or(0);
+        Self {
+            before: rate(nanos(moments.begin), kill),
+            after: rate(kill + nanos(SETTLING), end),
+            gap_ms: round(gap as f64 / 1e6),
+        }
+    }
+}
+
+impl std::fmt::Display for Story {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            before,
+            after,
+            gap_ms,
+        } = self;
+        write!(
+            f,
+            "{before:.0}/s before, {after:.0}/s from one second after it; at most {gap_ms} ms \
+             without any reply"
+        )
+    }
+}
+
+/// The medians, and each gap.
+fn told(stories: &[Story]) -> String {
+    let of = |figure: fn(&Story) -> f64| median(stories.iter().map(figure));
+    let story = Story {
+        before: of(|story| story.before),
+        after: of(|story| story.after),
+        gap_ms: round(of(|story| story.gap_ms)),
+    };
+    if stories.len() < 2 {
+        return story.to_string();
+    }
+    let gaps: Vec<String> = stories
+        .iter()
+        .map(|story| story.gap_ms.to_string())
+        .collect();
+    format!(
+        "{story} (medians of {}; each: {} ms)",
+        stories.len(),
+        gaps.join(", ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIME: Time = Time {
+        duration: Duration::from_secs(4),
+        warmup: Duration::from_millis(50),
+        repeat: 1,
+    };
+
+    /// A reply every millisecond; none from 2.090 s (the kill is at 2.050) to 2.273 s, and half of
+    /// them from 3 s. The last bar is a fragment of 50 ms.
+    fn samples() -> Samples {
+        let mut samples = Samples {
+            over_time: vec![0; 41],
+            ..Samples::default()
+        };
+        let silent = 2_090..2_273;
+        for at in (0..4_050).filter(|at| !silent.contains(at) && (*at < 3_000 || at % 2 == 0)) {
+            samples.gaps.end_at(at * 1_000_000);
+            samples.over_time[usize::try_from(at / 100).unwrap()] += 1;
+        }
+        samples
+    }
+
+    #[test]
+    fn the_story_tells_the_rates_and_the_silence_itself() {
+        let story = Story::of(&samples(), Moments::of(&TIME));
+        assert_eq!(
+            story.to_string(),
+            "1000/s before, 500/s from one second after it; at most 184 ms without any reply"
+        );
+    }
+
+    #[test]
+    fn silence_to_the_end_is_a_rate_of_nothing() {
+        let mut samples = samples();
+        samples.over_time.truncate(21);
+        let story = Story::of(&samples, Moments::of(&TIME));
+        assert_eq!(story.after, 0.0);
+    }
+
+    #[test]
+    fn repetitions_have_medians_and_each_its_gap() {
+        let story = |before, gap_ms| Story {
+            before,
+            after: 500.0,
+            gap_ms,
+        };
+        let all = [
+            story(1000.0, 183.2),
+            story(3000.0, 90.0),
+            story(2000.0, 201.0),
+        ];
+        assert_eq!(
+            told(&all),
+            "2000/s before, 500/s from one second after it; at most 183.2 ms without any reply \
+             (medians of 3; each: 183.2, 90, 201 ms)"
+        );
+    }
+
+    #[test]
+    fn a_time_without_a_tail_is_refused() {
+        assert!(check(&TIME).is_ok());
+        let short = Time {
+            duration: Duration::from_secs(2),
+            ..TIME
+        };
+        let problem = check(&short).unwrap_err();
+        assert!(problem.message.contains("2s") && problem.hint.contains("3s"));
+    }
+}

@@ -1,0 +1,377 @@
+//! Experiments with a fixed batch and window: a grid of both, or the windows around a model's best.
+
+use std::time::Duration;
+
+use quorate_testbed::progress;
+
+use crate::{
+    fit::{Parameters, Point as Seen, Predicted, errors},
+    load::Offer,
+    papers::{Kind, Point},
+    probe::Ceiling,
+    report::Document,
+    row::{Batching, Row, Setting, round},
+    wan::Measured,
+};
+
+use super::{
+    Time,
+    experiment::{Experiment, PaperTime},
+    session::Session,
+};
+use crate::problem::{Kind as Why, Problem};
+
+/// Batches in flight at most, whatever a model says: a node takes no more.
+const WINDOW_MAX: u32 = 64;
+/// Bytes that a command has in a batch besides its value.
+const ENTRY_BYTES: u64 = 5;
+/// About what a batch has besides its commands, headers of TCP included.
+const BATCH_HEADER: f64 = 230.0;
+/// The least `--batch` of a node.
+const BATCH_MIN: u64 = 64;
+/// Measured time at least, and at least so many batches of a full link: each one counts as a whole.
+const MEASURE: Duration = Duration::from_secs(4);
+const BATCHES: f64 = 40.0;
+/// Until TCP fills the link.
+const WARMUP: Duration = Duration::from_secs(3);
+/// A client waits about this long at most.
+const WAIT: Duration = Duration::from_secs(20);
+/// Windows that give this share of the greatest throughput are as good.
+const AS_GOOD: f64 = 0.97;
+/// What the comparison with the model should reach: median and worst.
+const TARGET: (f64, f64) = (0.15, 0.30);
+
+/// One setting of batch and window.
+#[derive(Clone, Copy, Debug)]
+struct Cell {
+    value_bytes: usize,
+    batching: Batching,
+}
+
+/// Runs the experiment.
+pub(super) fn run(
+    experiment: &Experiment<'_>,
+    session: &mut Session,
+    document: &mut Document,
+) -> Result<(), Problem> {
+    let Some(network) = session.network() else {
+        let what = "batches and windows are compared over an emulated network only";
+        return Err(Problem::new(Why::Failed, "not_ready", what));
+    };
+    let link = network.measure()?;
+    document.ceilings.extend(ceilings(link));
+    document.notes.push(network.profile().to_string());
+    let cells = match experiment.run.kind {
+        Kind::BestWindow => around_the_best(&points(experiment), link, experiment.wish.quick),
+        _ => grid(experiment),
+    };
+    for (number, cell) in (1..).zip(&cells) {
+        progress(&format!(
+            "{number} of {}: {} B, {} × {} B",
+            cells.len(),
+            cell.value_bytes,
+            cell.batching.window,
+            cell.batching.batch_bytes
+        ));
+        let row = measure(experiment, session, *cell, link, document)?;
+        document.rows.push(row);
+    }
+    session.end();
+    if experiment.run.kind == Kind::BestWindow {
+        compare(experiment, link, document);
+    }
+    Ok(())
+}
+
+/// What the links carry, as figures of the report.
+pub(super) fn ceilings(link: Measured) -> [Ceiling; 2] {
+    let ceiling = |name: &str, value: f64, unit: &str, p50_us| Ceiling {
+        name: name.to_owned(),
+        value: round(value),
+        unit: unit.to_owned(),
+        p50_us,
+        p99_us: None,
+        cpu_us_per_op: None,
+    };
+    let trip = link.round_trip_us;
+    [
+        ceiling(
+            "emulated link: 64 B there and back over TCP",
+            1e6 / trip,
+            "/s",
+            Some(round(trip)),
+        ),
+        ceiling(
+            "emulated link: bytes that one TCP connection carries",
+            link.bytes_per_s * 8e-6,
+            "Mbit/s",
+            None,
+        ),
+    ]
+}
+
+/// All of them, or the first and the last of each size.
+fn points(experiment: &Experiment<'_>) -> Vec<Point> {
+    let all = &experiment.scenario.point;
+    if !experiment.wish.quick {
+        return all.clone();
+    }
+    let ends = |point: &&Point| {
+        let same = || {
+            all.iter()
+                .filter(|other| other.value_bytes == point.value_bytes)
+        };
+        let batches = || same().map(|other| other.batch_bytes);
+        Some(point.batch_bytes) == batches().min() || Some(point.batch_bytes) == batches().max()
+    };
+    all.iter().filter(ends).copied().collect()
+}
+
+/// Half of the window that keeps the link busy, it, and twice as many.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "sizes, and a window that was bounded"
+)]
+fn around_the_best(points: &[Point], link: Measured, quick: bool) -> Vec<Cell> {
+    let cells = points.iter().flat_map(|point| {
+        let commands = point.commands() as f64;
+        let bytes = commands * (point.value_bytes as f64 + ENTRY_BYTES as f64) + BATCH_HEADER;
+        let sending = bytes / link.bytes_per_s * 1e6;
+        let best = ((sending + link.round_trip_us) / sending).ceil();
+        let best = best.clamp(1.0, f64::from(WINDOW_MAX)) as u32;
+        let tried = if quick {
+            vec![best]
+        } else {
+            vec![best.div_ceil(2), best, best * 2]
+        };
+        let mut windows: Vec<u32> = tried.into_iter().map(|w| w.min(WINDOW_MAX)).collect();
+        windows.dedup();
+        windows.into_iter().map(|window| Cell {
+            value_bytes: point.value_bytes,
+            batching: Batching {
+                batch_bytes: point.batch_bytes,
+                window,
+            },
+        })
+    });
+    cells.collect()
+}
+
+/// Every batch with every window.
+fn grid(experiment: &Experiment<'_>) -> Vec<Cell> {
+    let run = experiment.run;
+    let ends =
+        |index: usize, length: usize| !experiment.wish.quick || index == 0 || index + 1 == length;
+    let mut cells = Vec::new();
+    for value_bytes in &run.value_bytes {
+        for (index, batch_bytes) in run.batches.iter().enumerate() {
+            for (place, window) in run.windows.iter().enumerate() {
+                if ends(index, run.batches.len()) && ends(place, run.windows.len()) {
+                    cells.push(Cell {
+                        value_bytes: *value_bytes,
+                        batching: Batching {
+                            batch_bytes: *batch_bytes,
+                            window: *window,
+                        },
+                    });
+                }
+            }
+        }
+    }
+    cells
+}
+
+/// Three new nodes that were told batch and window, and a row of them.
+#[expect(clippy::cast_precision_loss, reason = "a size")]
+fn measure(
+    experiment: &Experiment<'_>,
+    session: &mut Session,
+    cell: Cell,
+    link: Measured,
+    document: &mut Document,
+) -> Result<Row, Problem> {
+    let Batching {
+        batch_bytes,
+        window,
+    } = cell.batching;
+    let size = cell.value_bytes as u64;
+    let commands = (batch_bytes / size.max(1)).max(1);
+    let bytes = (commands * (size + ENTRY_BYTES)).max(BATCH_MIN);
+    let (bytes, window) = (bytes.to_string(), window.to_string());
+    let flags = ["--tune", "off", "--batch", &bytes, "--window", &window];
+    let mut bench = experiment.bench_with(session, &flags)?;
+    bench.time = time(&experiment.wish.time, batch_bytes, link);
+    let most = experiment.run.clients.iter().copied().max().unwrap_or(1);
+    let clients = clients(most, cell, link);
+    let offer = Offer::Closed {
+        outstanding: clients,
+    };
+    let name = &experiment.scenario.name;
+    let setting = Setting {
+        batching: Some(cell.batching),
+        ..experiment.setting(name, cell.value_bytes, clients, offer)
+    };
+    let mut row = bench.row(&setting, document)?;
+    row.set_ceiling(link.bytes_per_s / cell.value_bytes.max(1) as f64);
+    Ok(row)
+}
+
+/// As many as the experiment has, unless they would wait longer than [`WAIT`]: more of them would
+/// only stand in a queue that is never empty, and what they get is the same.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "bounded by the number of clients"
+)]
+fn clients(most: u32, cell: Cell, link: Measured) -> u32 {
+    let Batching {
+        batch_bytes,
+        window,
+    } = cell.batching;
+    let commands = (batch_bytes / (cell.value_bytes as u64).max(1)).max(1) as f64;
+    let sending = batch_bytes as f64 / link.bytes_per_s;
+    let at_once = commands * f64::from(window);
+    let per_second = at_once / (sending + link.round_trip_us * 1e-6);
+    let enough = (per_second * WAIT.as_secs_f64()).max(at_once * 4.0);
+    (enough.min(f64::from(most)) as u32).max(1)
+}
+
+/// As it was given; otherwise as long as it takes.
+#[expect(clippy::cast_precision_loss, reason = "a size")]
+fn time(given: &PaperTime, batch_bytes: u64, link: Measured) -> Time {
+    let batches = Duration::from_secs_f64(BATCHES * batch_bytes as f64 / link.bytes_per_s);
+    Time {
+        duration: given.duration.unwrap_or(MEASURE.max(batches)),
+        warmup: given.warmup.unwrap_or(WARMUP),
+        repeat: given.repeat.unwrap_or(1),
+    }
+}
+
+/// The model with our parameters beside what we measured, at the best window of each point.
+#[expect(clippy::cast_precision_loss, reason = "a count")]
+fn compare(experiment: &Experiment<'_>, link: Measured, document: &mut Document) {
+    let seen: Vec<Seen> = document.rows.iter().filter_map(Seen::of).collect();
+    let Some(parameters) = Parameters::fit(link, &seen) else {
+        let note = "no row was a result with all counts, so the model has no parameters";
+        document.notes.push(note.to_owned());
+        return;
+    };
+    let clients = f64::from(experiment.run.clients.iter().copied().max().unwrap_or(1));
+    for point in &experiment.scenario.point {
+        let rows: Vec<&Row> = point.rows(&document.rows).collect();
+        let measured = rows.iter().map(|row| row.achieved_per_s);
+        let Some(measured) = measured.reduce(f64::max) else {
+            continue;
+        };
+        let (size, commands) = (point.value_bytes as f64, point.commands() as f64);
+        let windows = || rows.iter().filter_map(|row| row.window);
+        let predicted = windows()
+            .map(|window| {
+                let window = f64::from(window);
+                parameters
+                    .predict(size, commands, window, clients)
+                    .throughput
+            })
+            .fold(0.0, f64::max);
+        let instance = parameters.instance(size, commands);
+        let one = Predicted::new(point.name(), predicted, measured, &instance);
+        document.predictions.push(one);
+        let good = rows
+            .iter()
+            .filter(|row| row.achieved_per_s >= measured * AS_GOOD);
+        let least = good.filter_map(|row| row.window).min().unwrap_or(0);
+        let tried: Vec<u32> = windows().collect();
+        document.notes.push(format!(
+            "{}: least window with {:.0} % of the greatest: ours {least} of {tried:?}, theirs {}-{}",
+            point.name(),
+            AS_GOOD * 100.0,
+            point.w_from,
+            point.w_to
+        ));
+    }
+    document.notes.push(format!(
+        "the model's parameters here: {}",
+        parameters.describe()
+    ));
+    if let Some((median, worst)) = errors(&document.predictions) {
+        document.notes.push(format!(
+            "model against measurement, {} points: median error {:.1} %, worst {:.1} % (wanted: at \
+             most {:.0} % and {:.0} %)",
+            document.predictions.len(),
+            median * 100.0,
+            worst * 100.0,
+            TARGET.0 * 100.0,
+            TARGET.1 * 100.0
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINK: Measured = Measured {
+        round_trip_us: 100_000.0,
+        bytes_per_s: 1.2e6,
+    };
+
+    fn point(value_bytes: usize, batch_bytes: u64) -> Point {
+        Point {
+            value_bytes,
+            batch_bytes,
+            w_cpu: 1.0,
+            w_net: 1.0,
+            model: 1.0,
+            w_from: 1,
+            w_to: 1,
+            measured: 1.0,
+        }
+    }
+
+    #[test]
+    fn windows_around_the_one_that_keeps_the_link_busy_are_tried() {
+        let windows = |point, quick| -> Vec<u32> {
+            let cells = around_the_best(&[point], LINK, quick);
+            cells.iter().map(|cell| cell.batching.window).collect()
+        };
+        // 64 commands of 1029 bytes take 55 ms of the link, and 100 ms until they are decided.
+        assert_eq!(windows(point(1024, 65_536), false), [2, 3, 6]);
+        assert_eq!(windows(point(1024, 65_536), true), [3]);
+        assert_eq!(
+            windows(point(128, 128), false),
+            [32, 64],
+            "no node takes more"
+        );
+    }
+
+    #[test]
+    fn clients_that_would_only_queue_stay_at_home() {
+        let cell = |value_bytes, batch_bytes, window| Cell {
+            value_bytes,
+            batching: Batching {
+                batch_bytes,
+                window,
+            },
+        };
+        assert_eq!(clients(1200, cell(8192, 262_144, 2), LINK), 1200);
+        assert_eq!(clients(1200, cell(128, 128, 64), LINK), 1200);
+        // One batch of one command in 107 ms.
+        assert_eq!(clients(1200, cell(8192, 8192, 1), LINK), 187);
+    }
+
+    #[test]
+    fn a_large_batch_is_measured_longer_unless_the_time_was_given() {
+        let mut given = PaperTime {
+            duration: None,
+            warmup: None,
+            repeat: None,
+        };
+        assert_eq!(time(&given, 128, LINK).duration, MEASURE);
+        assert!(time(&given, 262_144, LINK).duration > MEASURE * 2);
+        given.duration = Some(Duration::from_secs(1));
+        assert_eq!(time(&given, 262_144, LINK).duration.as_secs(), 1);
+    }
+}

@@ -1,0 +1,234 @@
+//! What a running cluster says of itself: rows must not call it something else.
+
+use std::{
+    io::{self, Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    introduction::{self, BYTES_MAX, Introduction, QUESTION, Speaks},
+    protocol::Malformed,
+};
+
+use super::{measure::Service, session::resolve};
+use crate::problem::Problem;
+
+/// It answers within this time, or nothing is known.
+const WAIT: Duration = Duration::from_secs(3);
+/// One read.
+const READ_BYTES: usize = 16 << 10;
+
+/// Class, store and version, as far as they are known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Info {
+    pub(super) durability: Option<String>,
+    pub(super) store: Option<String>,
+    pub(super) version: Option<String>,
+}
+
+impl Info {
+    /// Asks every node. Somebody else's Redis does not say, and need not. Of a node that cannot be
+    /// reached, the load will tell.
+    pub(super) fn ask(service: Service, addresses: &[String]) -> Result<Self, Problem> {
+        let mut all = Vec::new();
+        for address in addresses {
+            let answer = ask(resolve(address)?).unwrap_or(Ok(None));
+            let answer = answer.map_err(|malformed| {
+                Problem::usage(format_args!("--connect {address}: {malformed}"))
+                    .hint("--connect takes client addresses, which nodes print as client=…")
+            })?;
+            if let Some(said) = answer {
+                check_service(service, address, said.speaks)?;
+                all.push((address.as_str(), said));
+            }
+        }
+        Self::of_all(&all)
+    }
+
+    /// What they agree on. Class and store are the cluster's; versions may differ for a while.
+    fn of_all(all: &[(&str, Introduction)]) -> Result<Self, Problem> {
+        Ok(Self {
+            durability: agreed(all, |said| said.durability.as_deref())?,
+            store: agreed(all, |said| said.store.as_deref())?,
+            version: agreed(all, |said| said.version.as_deref()).unwrap_or_default(),
+        })
+    }
+
+    /// A report names the commit of the bench; the nodes may be of any other.
+    pub(super) fn whose(&self) -> String {
+        let nodes = self.version.as_ref().map_or_else(
+            || "the nodes do not all say the same version, or none".to_owned(),
+            |version| format!("the nodes say that they are version {version}"),
+        );
+        format!("{nodes}; the commit of the report is that of the bench")
+    }
+
+    /// What a flag said must be what the cluster says.
+    pub(super) fn check(
+        flag: &str,
+        given: Option<&str>,
+        known: Option<&str>,
+    ) -> Result<(), Problem> {
+        match (given, known) {
+            (Some(given), Some(known)) if given != known => Err(Problem::usage(format_args!(
+                "--{flag} {given}: the cluster is {known}"
+            ))
+            .hint(format!("leave --{flag} out: the cluster knows"))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The protocols are not each other's: a reply would be waited for in vain.
+fn check_service(service: Service, address: &str, speaks: Speaks) -> Result<(), Problem> {
+    let (what, other) = match (service, speaks) {
+        (Service::Kv, Speaks::Resp) | (Service::Log, Speaks::Frames) => return Ok(()),
+        (Service::Kv, Speaks::Frames) => ("the log service answers there", Service::Log),
+        (Service::Log, Speaks::Resp) => (
+            "a key-value service answers there, in the Redis protocol",
+            Service::Kv,
+        ),
+    };
+    let hint = format!("quorate bench {} --connect {address}", other.name());
+    Err(Problem::usage(format_args!("--connect {address}: {what}")).hint(hint))
+}
+
+/// What all say that say something.
+fn agreed(
+    all: &[(&str, Introduction)],
+    of: impl Fn(&Introduction) -> Option<&str>,
+) -> Result<Option<String>, Problem> {
+    let mut words = all
+        .iter()
+        .filter_map(|(address, said)| Some((address, of(said)?)));
+    let Some((first, word)) = words.next() else {
+        return Ok(None);
+    };
+    match words.find(|(_, other)| *other != word) {
+        None => Ok(Some(word.to_owned())),
+        Some((address, other)) => Err(Problem::usage(format_args!(
+            "--connect: {first} is {word}, {address} is {other}"
+        ))
+        .hint("--connect takes the nodes of one cluster")),
+    }
+}
+
+/// The answer of one node; `None` if it closes the connection instead, or takes too long.
+fn ask(address: SocketAddr) -> io::Result<Result<Option<Introduction>, Malformed>> {
+    let until = Instant::now() + WAIT;
+    let mut socket = TcpStream::connect_timeout(&address, WAIT)?;
+    socket.set_write_timeout(Some(WAIT))?;
+    socket.write_all(QUESTION)?;
+    let mut answer = Vec::new();
+    let mut scratch = vec![0; READ_BYTES];
+    while answer.len() <= BYTES_MAX + READ_BYTES {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        socket.set_read_timeout(Some(left))?;
+        match socket.read(&mut scratch)? {
+            0 => break,
+            count => answer.extend_from_slice(&scratch[..count]),
+        }
+        match introduction::read(&answer) {
+            Ok(None) => {}
+            known => return Ok(known),
+        }
+    }
+    Ok(Ok(None))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{net::TcpListener, thread};
+
+    use super::*;
+
+    fn said(durability: &str, version: &str) -> Introduction {
+        Introduction {
+            speaks: Speaks::Frames,
+            durability: Some(durability.to_owned()),
+            store: Some("none".to_owned()),
+            version: Some(version.to_owned()),
+        }
+    }
+
+    /// Somebody who answers so to the first client.
+    fn answering(bytes: &'static [u8]) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        thread::spawn(move || {
+            let (mut client, _) = listener.accept().unwrap();
+            let mut question = [0; QUESTION.len()];
+            client.read_exact(&mut question).unwrap();
+            for byte in bytes {
+                client.write_all(&[*byte]).unwrap();
+            }
+        });
+        address
+    }
+
+    #[test]
+    fn class_store_and_version_are_found_or_unknown() {
+        let ask = |bytes| Info::ask(Service::Kv, &[answering(bytes)]);
+        let info = ask(b"$80\r\n# Server\r\nquorate_version:0.1.0\r\nquorate_store:lsm\r\nquorate_durability:durable\r\n\r\n");
+        let info = info.unwrap();
+        assert_eq!(info.durability.as_deref(), Some("durable"));
+        assert_eq!(info.store.as_deref(), Some("lsm"));
+        assert_eq!(info.version.as_deref(), Some("0.1.0"));
+        let redis = ask(b"$21\r\nredis_version:7.0.0\r\n\r\n");
+        assert_eq!(redis, Ok(Info::default()));
+        assert_eq!(ask(b""), Ok(Info::default()), "it closed the connection");
+        assert_eq!(ask(b"$9\r\nhalf"), Ok(Info::default()));
+    }
+
+    #[test]
+    fn who_cannot_be_reached_is_left_to_the_load() {
+        let nobody = "127.0.0.1:1".to_owned();
+        assert_eq!(Info::ask(Service::Log, &[nobody]), Ok(Info::default()));
+    }
+
+    #[test]
+    fn the_other_protocol_is_refused_with_the_right_command() {
+        let wrong = [
+            (Service::Kv, &b"\x01\0\0\0\x03"[..], "quorate bench log"),
+            (
+                Service::Log,
+                b"-NOAUTH Authentication required.\r\n",
+                "quorate bench kv",
+            ),
+            (Service::Kv, b"HTTP/1.1 400\r\n", "client addresses"),
+            (Service::Log, b"HTTP/1.1 400\r\n", "client addresses"),
+        ];
+        for (service, bytes, hint) in wrong {
+            let problem = Info::ask(service, &[answering(bytes)]).unwrap_err();
+            assert_eq!(problem.code, "bad_configuration");
+            assert!(problem.hint.contains(hint), "{problem}");
+        }
+    }
+
+    #[test]
+    fn nodes_of_two_clusters_are_refused_and_of_two_versions_not() {
+        let of = |other| Info::of_all(&[("a:1", said("durable", "0.1.0")), ("b:1", other)]);
+        let problem = of(said("volatile", "0.1.0")).unwrap_err();
+        assert_eq!(
+            problem.message,
+            "--connect: a:1 is durable, b:1 is volatile"
+        );
+        let info = of(said("durable", "0.2.0")).unwrap();
+        assert_eq!(
+            (info.durability.as_deref(), info.version),
+            (Some("durable"), None)
+        );
+    }
+
+    #[test]
+    fn a_flag_that_contradicts_the_cluster_is_refused() {
+        assert!(Info::check("store", Some("lsm"), Some("memory")).is_err());
+        assert!(Info::check("store", Some("lsm"), Some("lsm")).is_ok());
+        assert!(Info::check("store", Some("lsm"), None).is_ok());
+        assert!(Info::check("store", None, Some("lsm")).is_ok());
+    }
+}

@@ -1,0 +1,319 @@
+//! One row: the same load again and again, with a look at all counters before and after.
+
+use std::{
+    io::{self, IsTerminal as _, Write as _},
+    net::SocketAddr,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use quorate_testbed::progress;
+
+use crate::{
+    environment::Environment,
+    generator::Running,
+    listener::{self, Place},
+    load::{Offer, Plan},
+    protocol::{Protocol, framed::Framed, resp::Resp},
+    report::Document,
+    row::{Repetition, Row, Setting, round},
+    samples::Samples,
+};
+
+use super::{
+    Time,
+    network::Network,
+    readings::{Readings, Spent},
+    session::Cluster,
+    syscalls,
+};
+use crate::problem::{Kind, Problem};
+
+/// How long after the end a reply is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The same where the links are slow: what 1200 clients have under way takes them ten seconds.
+const PATIENCE_WAN: Duration = Duration::from_secs(60);
+/// Keys that are written and read.
+const KEYS: u64 = 100_000;
+/// Between two lines of progress on a terminal.
+const PROGRESS: Duration = Duration::from_millis(250);
+/// System calls are counted for so long at most, in a repetition of its own: counting costs time.
+const SYSCALLS: Duration = Duration::from_secs(1);
+
+/// Which service is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Service {
+    Kv,
+    Log,
+}
+
+impl Service {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Kv => "kv",
+            Self::Log => "log",
+        }
+    }
+}
+
+/// Whom, and for how long.
+#[derive(Clone, Debug)]
+pub(super) struct Bench {
+    pub(super) service: Service,
+    /// `None` if the nodes are not ours.
+    pub(super) cluster: Option<Cluster>,
+    /// The nodes to connect to, if they are not ours.
+    pub(super) addresses: Vec<SocketAddr>,
+    /// Their processes on this machine, as far as all of them can be told.
+    pub(super) connected: Option<Vec<u32>>,
+    pub(super) time: Time,
+    pub(super) environment: Environment,
+    /// Between our nodes, if it is an emulated one.
+    pub(super) network: Option<Arc<Network>>,
+}
+
+/// The processes of this machine that listen there; `None` if one of them cannot be told.
+pub(super) fn processes(addresses: &[SocketAddr]) -> Option<Vec<u32>> {
+    let mut processes = Vec::new();
+    for address in addresses {
+        match listener::place(*address) {
+            Place::Process(id) if !processes.contains(&id) => processes.push(id),
+            Place::Process(_) | Place::Elsewhere => {}
+            Place::Unknown => return None,
+        }
+    }
+    Some(processes)
+}
+
+impl Bench {
+    /// All repetitions of one setting. If one of them fails, those before it are put into the document: no result, but
+    /// not forgotten either.
+    pub(super) fn row(&self, setting: &Setting, document: &mut Document) -> Result<Row, Problem> {
+        let leader = self.leader()?;
+        let mut all = Vec::new();
+        if let Err(problem) = self.repetitions(setting, leader, &mut all) {
+            let cut = cut_short(setting, &self.environment, &all, self.time.repeat, &problem);
+            document.rows.extend(cut);
+            return Err(problem);
+        }
+        let row = Row::new(setting, &self.environment, &all);
+        let mut row = row.ok_or_else(|| Problem::usage("--repeat is at least 1"))?;
+        if row.valid {
+            match self.syscalls_per_command(setting, leader) {
+                Ok(each) => row.syscalls_per_op = each,
+                Err(problem) => {
+                    document.rows.push(row);
+                    return Err(problem);
+                }
+            }
+        }
+        Ok(row)
+    }
+
+    fn repetitions(
+        &self,
+        setting: &Setting,
+        leader: u32,
+        all: &mut Vec<Repetition>,
+    ) -> Result<(), Problem> {
+        let shown = shown(setting);
+        for number in 1..=self.time.repeat {
+            let head = format!("{shown}, {number} of {}", self.time.repeat);
+            let repetition = self.repetition(setting, leader, &head)?;
+            let samples = &repetition.samples;
+            progress(&format!(
+                "{head}: {:.0}/s, p50 {:.0} µs, p99 {:.0} µs{}",
+                samples.per_second(),
+                samples.latencies.quantile_us(0.5),
+                samples.latencies.quantile_us(0.99),
+                trouble(samples)
+            ));
+            all.push(repetition);
+        }
+        Ok(())
+    }
+
+    /// Which node leads; 0 if the nodes are not ours.
+    pub(super) fn leader(&self) -> Result<u32, Problem> {
+        self.cluster.as_ref().map_or(Ok(0), Cluster::leader)
+    }
+
+    /// Clients of our own nodes talk to the leader, as nothing is forwarded then.
+    fn targets(&self, leader: u32) -> Vec<SocketAddr> {
+        match &self.cluster {
+            Some(cluster) => cluster.client_of(leader).into_iter().collect(),
+            None => self.addresses.clone(),
+        }
+    }
+
+    pub(super) fn plan(&self, setting: &Setting) -> Plan {
+        Plan {
+            offer: setting.offer,
+            connections: setting.connections,
+            warmup: nanos(self.time.warmup),
+            measure: nanos(self.time.duration),
+            patience: nanos(match &self.network {
+                Some(_) => PATIENCE_WAN,
+                None => PATIENCE,
+            }),
+        }
+    }
+
+    fn repetition(
+        &self,
+        setting: &Setting,
+        leader: u32,
+        head: &str,
+    ) -> Result<Repetition, Problem> {
+        let plan = self.plan(setting);
+        let running = self.start(plan, setting, self.targets(leader))?;
+        let Some(started) = running.started() else {
+            return Err(unreachable(running.finish().err()));
+        };
+        let cluster = self.cluster.as_ref();
+        let from = started + self.time.warmup;
+        watch(&running, from, &format!("{head}: warming up"));
+        let dropped = || Some(self.network.as_ref()?.counts().dropped);
+        let dropped_before = dropped();
+        let connected = self.connected.as_deref();
+        let before = Readings::take(cluster, running.completed()).beside(connected);
+        watch(&running, from + self.time.duration, head);
+        let after = Readings::take(cluster, running.completed()).beside(connected);
+        let samples = running.finish().map_err(|error| unreachable(Some(error)))?;
+        let mut repetition = Repetition {
+            samples,
+            ..Repetition::default()
+        };
+        Spent::between(&before, &after, Some(leader)).fill(&mut repetition);
+        repetition.dropped = dropped().zip(dropped_before).map(|(now, then)| now - then);
+        Ok(repetition)
+    }
+
+    /// Starts a load in a thread of its own.
+    pub(super) fn start(
+        &self,
+        plan: Plan,
+        setting: &Setting,
+        targets: Vec<SocketAddr>,
+    ) -> Result<Running, Problem> {
+        fn start<P: Protocol + Send + 'static>(
+            plan: Plan,
+            targets: Vec<SocketAddr>,
+            protocol: P,
+        ) -> Result<Running, Problem> {
+            Running::start(plan, targets, protocol)
+                .map_err(|error| Problem::io("start the load generator", &error))
+        }
+        match self.service {
+            Service::Kv => {
+                let protocol = Resp::new(setting.value_bytes, KEYS, setting.reads_percent);
+                start(plan, targets, protocol)
+            }
+            Service::Log => start(plan, targets, Framed::new(setting.value_bytes)),
+        }
+    }
+
+    /// In a short repetition that counts for nothing else.
+    fn syscalls_per_command(&self, setting: &Setting, leader: u32) -> Result<Option<f64>, Problem> {
+        let Some(cluster) = &self.cluster else {
+            return Ok(None);
+        };
+        // Over slow links another run costs too much time.
+        if self.network.is_some() || !syscalls::available() {
+            return Ok(None);
+        }
+        let processes: Vec<u32> = cluster.members.iter().map(|place| place.process).collect();
+        let time = SYSCALLS.min(self.time.duration);
+        let plan = Plan {
+            warmup: 0,
+            // `perf` needs its own time to begin; the load is stopped when it is done.
+            measure: nanos(time + SYSCALLS * 3),
+            ..self.plan(setting)
+        };
+        let running = self.start(plan, setting, self.targets(leader))?;
+        if running.started().is_none() {
+            return Err(unreachable(running.finish().err()));
+        }
+        let before = running.completed();
+        let counted = syscalls::count(&processes, time);
+        let commands = running.completed().saturating_sub(before);
+        running.stop();
+        let _ = running.finish();
+        #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+        let each = counted.map(|counted| round(counted as f64 / commands.max(1) as f64));
+        Ok(each)
+    }
+}
+
+/// The row of the repetitions before something failed; `None` without any.
+pub(super) fn cut_short(
+    setting: &Setting,
+    environment: &Environment,
+    all: &[Repetition],
+    wanted: u32,
+    problem: &Problem,
+) -> Option<Row> {
+    let mut row = Row::new(setting, environment, all)?;
+    row.object(format!(
+        "only {} of {wanted} repetitions: {}",
+        all.len(),
+        problem.message
+    ));
+    Some(row)
+}
+
+/// Says on a terminal how it goes, until then.
+fn watch(running: &Running, until: Instant, head: &str) {
+    let terminal = io::stderr().is_terminal();
+    let mut before = running.completed();
+    while !running.is_finished() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        thread::sleep(left.min(PROGRESS));
+        let completed = running.completed();
+        if terminal && left > PROGRESS {
+            #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+            let rate = (completed - before) as f64 / PROGRESS.as_secs_f64();
+            let mut out = io::stderr().lock();
+            let _ = write!(out, "\r{head}: {rate:.0}/s\x1b[K\r");
+            let _ = out.flush();
+        }
+        before = completed;
+    }
+}
+
+fn shown(setting: &Setting) -> String {
+    let load = match setting.offer {
+        Offer::Open { per_second } => format!("{per_second}/s"),
+        Offer::Closed { outstanding } => format!("{outstanding} outstanding"),
+    };
+    format!(
+        "{} {}, {} B, {load}",
+        setting.scenario, setting.durability, setting.value_bytes
+    )
+}
+
+fn trouble(samples: &Samples) -> String {
+    if samples.errors + samples.lost == 0 {
+        return String::new();
+    }
+    let words = samples.first_error.as_deref().unwrap_or("no reason given");
+    format!(
+        "; NO RESULT: {} errors, {} replies lost ({words})",
+        samples.errors, samples.lost
+    )
+}
+
+pub(super) fn unreachable(error: Option<io::Error>) -> Problem {
+    let error = error.map_or_else(|| "no reason given".to_owned(), |error| error.to_string());
+    let what = format_args!("the load could not be offered: {error}");
+    Problem::new(Kind::Unreachable, "unreachable", what)
+        .hint("is it running? --connect takes client addresses")
+}
+
+pub(super) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,123 @@
+//! `quorate bench paper`: experiments of others on our TCP plane, their figures beside ours.
+
+use quorate_core::record::Class;
+
+use crate::{
+    load::Offer,
+    papers::{Kind, Paper},
+    report::Document,
+    row::Setting,
+};
+
+pub use super::experiment::{Experiment, PaperTime, Wish};
+use super::{
+    ceilings::Ceilings,
+    failure, grid,
+    measure::Bench,
+    series::{SHARES_PERCENT, greatest, share},
+    session::Session,
+};
+use crate::problem::Problem;
+
+impl Experiment<'_> {
+    /// Whether the time is long enough for it.
+    pub fn check(&self) -> Result<(), Problem> {
+        match self.run.kind {
+            Kind::Failure => failure::check(&self.wish.time.usual()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Measures; rows that were measured before something failed stay in the document.
+    pub fn run(&self, document: &mut Document) -> Result<(), Problem> {
+        let mut session = Session::over(self.network)?;
+        let measured = self.measure(&mut session, document);
+        measured.map_err(|problem| session.with_last_words(problem))?;
+        document.published = self.scenario.beside(self.paper, &document.rows);
+        let Paper { name, setup, .. } = self.paper;
+        document
+            .notes
+            .push(format!("{name}: {}", self.scenario.about));
+        document.notes.push(format!("theirs: {setup}"));
+        let ours = match self.network {
+            Some(_) => {
+                "ours: all processes on this one machine, and clients on the leader's fast link"
+            }
+            None => "ours: all processes and the clients on this one machine, over loopback TCP",
+        };
+        document.notes.push(ours.to_owned());
+        Ok(())
+    }
+
+    fn measure(&self, session: &mut Session, document: &mut Document) -> Result<(), Problem> {
+        if self.run.kind == Kind::Failure {
+            return failure::run(self, session, document);
+        }
+        if self.run.kind.fixes_batches() {
+            return grid::run(self, session, document);
+        }
+        let environment = document.environment.clone();
+        let mut ceilings = Ceilings::new(session, &self.wish.time.usual(), environment)?;
+        let measured = self.rows(session, &mut ceilings, document);
+        document.rows.extend(ceilings.into_rows());
+        measured?;
+        session.end();
+        Ok(())
+    }
+
+    fn rows(
+        &self,
+        session: &mut Session,
+        ceilings: &mut Ceilings,
+        document: &mut Document,
+    ) -> Result<(), Problem> {
+        for value_bytes in &self.run.value_bytes {
+            // The nodes are new for each size: what is in their logs is alike.
+            let bench = self.bench(session)?;
+            let first = document.rows.len();
+            for outstanding in &self.run.clients {
+                let offer = Offer::Closed {
+                    outstanding: *outstanding,
+                };
+                let setting = self.setting(&self.scenario.name, *value_bytes, *outstanding, offer);
+                self.row(&bench, ceilings, &setting, *outstanding, document)?;
+            }
+            if self.run.kind == Kind::Shares
+                && let Some(greatest) = greatest(&document.rows[first..])
+            {
+                for percent in SHARES_PERCENT {
+                    let offer = Offer::Open {
+                        per_second: share(greatest.per_second, percent),
+                    };
+                    let shown = u32::try_from(percent).expect("a percentage");
+                    let name = self.scenario.at_share(shown);
+                    let connections = self.run.clients.iter().copied().max().unwrap_or(1);
+                    let setting = self.setting(&name, *value_bytes, connections, offer);
+                    let window = greatest.window.unwrap_or(connections);
+                    self.row(&bench, ceilings, &setting, window, document)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A row, and right after it what a bare program with that window reaches.
+    fn row(
+        &self,
+        bench: &Bench,
+        ceilings: &mut Ceilings,
+        setting: &Setting,
+        window: u32,
+        document: &mut Document,
+    ) -> Result<(), Problem> {
+        let mut row = bench.row(setting, document)?;
+        let durable = self.run.durability == Class::Durable.name();
+        let flush = self.wish.disk_flush;
+        let ceiling = ceilings.of(row.value_bytes, window, durable, flush);
+        if let Ok(Some(per_second)) = ceiling {
+            row.set_ceiling(per_second);
+        }
+        document.rows.push(row);
+        ceiling.map(|_| ())
+    }
+}

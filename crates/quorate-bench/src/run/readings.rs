@@ -1,0 +1,295 @@
+//! What the nodes and the machine have used and done so far.
+
+use std::{process, time::Duration};
+
+use crate::row::{GENERATOR, Repetition, RoleUsage};
+use quorate_admin::client;
+use quorate_testbed::usage::{Machine, Usage};
+
+use super::session::Cluster;
+
+/// A node answers within this time.
+const WAIT: Duration = Duration::from_secs(3);
+
+/// One look at all counters.
+#[derive(Clone, Debug)]
+pub(super) struct Readings {
+    completed: u64,
+    /// Empty if they are not ours.
+    nodes: Vec<Node>,
+    /// Of the nodes of this machine that are not ours, if they can be told.
+    connected: Option<Usage>,
+    generator: Usage,
+    machine: Option<Machine>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    node: u32,
+    usage: Usage,
+    counts: Counts,
+}
+
+/// What a node says of itself, as far as it answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    writes: Option<u64>,
+    flushes: Option<u64>,
+    batches: Option<u64>,
+    peer_bytes: Option<u64>,
+}
+
+impl Counts {
+    fn of(metrics: &str) -> Self {
+        Self {
+            writes: counter(metrics, "quorate_disk_writes_total"),
+            flushes: counter(metrics, "quorate_disk_flushes_total"),
+            batches: counter(metrics, "quorate_batches_formed_total"),
+            peer_bytes: counter(metrics, "quorate_net_peer_bytes_out_total"),
+        }
+    }
+}
+
+impl Readings {
+    /// Now; no cluster if the nodes are not ours.
+    pub(super) fn take(cluster: Option<&Cluster>, completed: u64) -> Self {
+        let members = cluster.map_or(&[][..], |cluster| &cluster.members);
+        // What is quick to read comes first, close to the count.
+        let usages: Vec<Usage> = members
+            .iter()
+            .map(|place| Usage::of_processes(&[place.process]))
+            .collect();
+        let generator = Usage::of_processes(&[process::id()]);
+        let machine = Machine::now();
+        let nodes = members.iter().zip(usages).map(|(place, usage)| Node {
+            node: place.node,
+            usage,
+            counts: client::get(&place.admin, "/metrics", WAIT)
+                .map_or_else(|_| Counts::default(), |answer| Counts::of(&answer.body)),
+        });
+        Self {
+            completed,
+            nodes: nodes.collect(),
+            connected: None,
+            generator,
+            machine,
+        }
+    }
+
+    /// With what these processes have used: nodes that are not ours.
+    pub(super) fn beside(mut self, processes: Option<&[u32]>) -> Self {
+        self.connected = processes.map(Usage::of_processes);
+        self
+    }
+
+    /// The same, as if this node were not there.
+    pub(super) fn without(&self, node: u32) -> Self {
+        let mut others = self.clone();
+        others.nodes.retain(|other| other.node != node);
+        others
+    }
+}
+
+/// What was used and done between two looks.
+#[derive(Clone, Debug)]
+pub(super) struct Spent {
+    counted: u64,
+    /// Leader and followers, if they are ours.
+    nodes: Option<(Usage, Usage)>,
+    /// Nodes of this machine that are not ours.
+    connected: Option<Usage>,
+    generator: Usage,
+    /// The machine at the beginning and at the end.
+    machine: Option<(Machine, Machine)>,
+    writes: Option<u64>,
+    flushes: Option<u64>,
+    /// Of the leader alone.
+    batches: Option<u64>,
+    peer_bytes: Option<u64>,
+}
+
+impl Spent {
+    /// `leader` led meanwhile, if anybody did.
+    pub(super) fn between(before: &Readings, after: &Readings, leader: Option<u32>) -> Self {
+        let since = |node: &Node| {
+            let later = after.nodes.iter().find(|later| later.node == node.node);
+            later.map_or_else(Usage::default, |later| later.usage.since(node.usage))
+        };
+        let count = |node: &Node, count: fn(&Counts) -> Option<u64>| {
+            let later = after.nodes.iter().find(|later| later.node == node.node)?;
+            Some(count(&later.counts)?.saturating_sub(count(&node.counts)?))
+        };
+        let leads = |node: &&Node| Some(node.node) == leader;
+        let sum = |which: fn(&Counts) -> Option<u64>| {
+            let counts = before.nodes.iter().map(|node| count(node, which));
+            counts
+                .sum::<Option<u64>>()
+                .filter(|_| !before.nodes.is_empty())
+        };
+        let of_leader = |which| count(before.nodes.iter().find(leads)?, which);
+        let together = |nodes: &mut dyn Iterator<Item = &Node>| {
+            nodes.map(since).fold(Usage::default(), Usage::plus)
+        };
+        let leading = together(&mut before.nodes.iter().filter(leads));
+        let following = together(&mut before.nodes.iter().filter(|node| !leads(node)));
+        Self {
+            counted: after.completed.saturating_sub(before.completed),
+            nodes: (!before.nodes.is_empty()).then_some((leading, following)),
+            connected: (after.connected.zip(before.connected))
+                .map(|(after, before)| after.since(before)),
+            generator: after.generator.since(before.generator),
+            machine: before.machine.zip(after.machine),
+            writes: sum(|counts| counts.writes),
+            flushes: sum(|counts| counts.flushes),
+            batches: of_leader(|counts| counts.batches),
+            peer_bytes: of_leader(|counts| counts.peer_bytes),
+        }
+    }
+
+    /// This, and what followed at once.
+    pub(super) fn then(self, next: Self) -> Self {
+        let sum = |one: Option<u64>, other: Option<u64>| Some(one? + other?);
+        let nodes = self.nodes.zip(next.nodes);
+        let machine = self.machine.zip(next.machine);
+        Self {
+            counted: self.counted + next.counted,
+            nodes: nodes.map(|(one, other)| (one.0.plus(other.0), one.1.plus(other.1))),
+            connected: (self.connected.zip(next.connected)).map(|(one, other)| one.plus(other)),
+            generator: self.generator.plus(next.generator),
+            machine: machine.map(|((begin, _), (_, end))| (begin, end)),
+            writes: sum(self.writes, next.writes),
+            flushes: sum(self.flushes, next.flushes),
+            batches: sum(self.batches, next.batches),
+            peer_bytes: sum(self.peer_bytes, next.peer_bytes),
+        }
+    }
+
+    fn foreign_share(&self, own_s: f64) -> Option<f64> {
+        let (begin, end) = self.machine?;
+        Some(end.foreign_share(begin, own_s))
+    }
+
+    /// Puts it into a repetition.
+    pub(super) fn fill(&self, repetition: &mut Repetition) {
+        let role = |role: &str, usage: Usage| RoleUsage {
+            role: role.to_owned(),
+            usage,
+        };
+        repetition.counted = self.counted;
+        if let Some((leader, followers)) = self.nodes {
+            let own = leader.cpu_s() + followers.cpu_s() + self.generator.cpu_s();
+            repetition.roles = vec![
+                role("leader", leader),
+                role("followers", followers),
+                role(GENERATOR, self.generator),
+            ];
+            repetition.foreign_cpu = self.foreign_share(own);
+        } else if let Some(connected) = self.connected {
+            let own = connected.cpu_s() + self.generator.cpu_s();
+            repetition.foreign_cpu = self.foreign_share(own);
+        }
+        repetition.writes = self.writes;
+        repetition.flushes = self.flushes;
+        repetition.batches = self.batches;
+        repetition.peer_bytes = self.peer_bytes;
+    }
+}
+
+/// A counter in the text format of Prometheus.
+fn counter(text: &str, name: &str) -> Option<u64> {
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+    value.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_is_found_by_its_whole_name() {
+        let text = "# HELP a_total x\n# TYPE a_total counter\na_total_more 1\na_total 42\n";
+        assert_eq!(counter(text, "a_total"), Some(42));
+        assert_eq!(counter(text, "b_total"), None);
+    }
+
+    fn reading(completed: u64, nodes: &[(u32, f64, u64)]) -> Readings {
+        let node = |&(node, user_s, count): &(u32, f64, u64)| Node {
+            node,
+            usage: Usage {
+                user_s,
+                ..Usage::default()
+            },
+            counts: Counts {
+                writes: Some(count),
+                flushes: Some(count),
+                batches: Some(count),
+                peer_bytes: Some(count),
+            },
+        };
+        Readings {
+            completed,
+            nodes: nodes.iter().map(node).collect(),
+            connected: None,
+            generator: Usage::default(),
+            machine: None,
+        }
+    }
+
+    /// Who is gone counts up to its end, and who leads then is the leader from there on.
+    #[test]
+    fn a_killed_leader_and_the_next_one_are_one_role() {
+        let first = reading(0, &[(1, 1.0, 10), (2, 1.0, 10), (3, 1.0, 10)]);
+        let kill = reading(100, &[(1, 3.0, 30), (2, 1.5, 20), (3, 1.5, 20)]);
+        let last = reading(250, &[(2, 5.5, 60), (3, 1.75, 30)]);
+        let spent = Spent::between(&first, &kill, Some(1)).then(Spent::between(
+            &kill.without(1),
+            &last,
+            Some(2),
+        ));
+        let mut repetition = Repetition::default();
+        spent.fill(&mut repetition);
+        let cpu = |role: usize| repetition.roles[role].usage.cpu_s();
+        assert!((cpu(0) - 6.0).abs() < 1e-9, "2 of the first, 4 of the next");
+        assert!((cpu(1) - 1.25).abs() < 1e-9, "{repetition:?}");
+        assert_eq!(
+            (repetition.counted, repetition.writes, repetition.batches),
+            (250, Some(90), Some(60))
+        );
+    }
+
+    /// What nodes took that somebody else started is not foreign; of whom nothing is known, neither.
+    #[test]
+    fn nodes_that_are_only_connected_to_are_no_strangers() {
+        let machine = |busy_s| Machine {
+            busy_s,
+            total_s: busy_s * 2.0,
+        };
+        let at = |cpu_s: f64, known: bool| Readings {
+            connected: known.then_some(Usage {
+                user_s: cpu_s,
+                ..Usage::default()
+            }),
+            machine: Some(machine(cpu_s * 4.0)),
+            ..reading(0, &[])
+        };
+        let share = |known| {
+            let mut repetition = Repetition::default();
+            Spent::between(&at(1.0, known), &at(2.0, known), None).fill(&mut repetition);
+            repetition.foreign_cpu
+        };
+        // Of 8 seconds 4 were busy, and 1 of them the nodes'.
+        assert_eq!((share(true), share(false)), (Some(0.375), None));
+    }
+
+    #[test]
+    fn counts_of_a_node_that_does_not_answer_are_unknown() {
+        let first = reading(0, &[(1, 1.0, 10), (2, 1.0, 10)]);
+        let last = reading(9, &[(1, 3.0, 30)]);
+        let spent = Spent::between(&first, &last, Some(1));
+        assert_eq!((spent.writes, spent.batches), (None, Some(20)));
+        let nothing = Spent::between(&reading(0, &[]), &reading(9, &[]), None);
+        assert_eq!((nothing.writes, nothing.nodes), (None, None));
+    }
+}

@@ -1,0 +1,405 @@
+//! `quorate bench kv` and `quorate bench log`: one load, or a series that finds the maximum.
+
+use std::{net::SocketAddr, time::Duration};
+
+use quorate_core::record::Class;
+
+use crate::{
+    environment::{Commit, Environment},
+    load::Offer,
+    report::Document,
+    row::{Row, Setting},
+    wan::Profile,
+};
+
+use super::{
+    Time,
+    ceilings::Ceilings,
+    info::Info,
+    measure::{Bench, Service, processes},
+    session::{Session, resolve},
+};
+use crate::problem::Problem;
+
+/// Commands under way in the series.
+const OUTSTANDING: [u32; 5] = [1, 16, 64, 256, 1024];
+/// Shares of the greatest throughput at which latency is measured.
+pub(super) const SHARES_PERCENT: [u64; 3] = [25, 50, 75];
+
+/// What is asked, of whom.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// Client addresses of a running cluster; without them three nodes are started here.
+    pub connect: Vec<String>,
+    /// Commands per second, whatever becomes of them; without it a closed loop.
+    pub rate: Option<u64>,
+    /// Commands under way at any time; without either a series of both.
+    pub outstanding: Option<u32>,
+    /// Connections; never more than commands under way.
+    pub connections: u32,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// An emulated network between the nodes that are started here.
+    pub wan: Option<Profile>,
+    /// When something counts as done; without it what the cluster says, or durable.
+    pub durability: Option<Class>,
+    /// A flush takes at least this long, under probe and the nodes that are started here.
+    pub disk_flush: Duration,
+}
+
+/// One load, or a series that finds the maximum, against one service.
+#[derive(Debug)]
+pub struct Series {
+    service: Service,
+    /// What a cluster that runs says of itself.
+    info: Info,
+    load: Load,
+    time: Time,
+    store: &'static str,
+    store_given: Option<&'static str>,
+    reads_percent: u32,
+}
+
+impl Series {
+    /// Of the key-value service. A cluster that runs is asked what it is: no row may call it
+    /// something else.
+    pub fn kv(
+        load: Load,
+        time: Time,
+        store: Option<&'static str>,
+        reads_percent: u32,
+    ) -> Result<Self, Problem> {
+        let info = info(Service::Kv, &load)?;
+        Info::check("store", store, info.store.as_deref())?;
+        Ok(Self {
+            service: Service::Kv,
+            info,
+            load,
+            time,
+            store: store.unwrap_or("memory"),
+            store_given: store,
+            reads_percent,
+        })
+    }
+
+    /// Of replication alone, as [`Self::kv`].
+    pub fn log(load: Load, time: Time) -> Result<Self, Problem> {
+        let store = crate::log_service::STORE;
+        Ok(Self {
+            service: Service::Log,
+            info: info(Service::Log, &load)?,
+            load,
+            time,
+            store,
+            store_given: Some(store),
+            reads_percent: 0,
+        })
+    }
+
+    /// The network that has to be entered before ([`super::network::enter`]).
+    pub const fn network(&self) -> Option<Profile> {
+        self.load.wan
+    }
+
+    /// Measures; rows that were measured before something failed stay in the document.
+    pub fn run(&self, document: &mut Document) -> Result<(), Problem> {
+        let mut session = Session::over(self.load.wan)?;
+        let measured = self.measure(&mut session, document);
+        let measured = measured.map_err(|problem| session.with_last_words(problem));
+        session.end();
+        let has_ceiling = document.rows.iter().any(|row| row.ceiling.is_some());
+        if has_ceiling && self.reads_percent > 0 {
+            let note = "the ceiling is one of writes: reads need no flush, and can exceed it";
+            document.notes.push(note.to_owned());
+        }
+        measured
+    }
+
+    fn is_own(&self) -> bool {
+        self.load.connect.is_empty()
+    }
+
+    fn measure(&self, session: &mut Session, document: &mut Document) -> Result<(), Problem> {
+        let bench = self.bench(session)?;
+        let mut ceilings = Ceilings::new(session, &self.time, document.environment.clone())?;
+        let measured = self.rows(&bench, &mut ceilings, document);
+        document.rows.extend(ceilings.into_rows());
+        if !self.is_own() {
+            document.notes.push(self.info.whose());
+        }
+        measured?;
+        if let Some(network) = session.network() {
+            document.notes.push(network.profile().to_string());
+            document
+                .notes
+                .push("bare programs ran without that network".to_owned());
+        }
+        Ok(())
+    }
+
+    fn rows(
+        &self,
+        bench: &Bench,
+        ceilings: &mut Ceilings,
+        document: &mut Document,
+    ) -> Result<(), Problem> {
+        match (self.load.rate, self.load.outstanding) {
+            (Some(per_second), _) => {
+                // So many under way as it takes: no window of a bare program is like that.
+                self.row(bench, ceilings, Offer::Open { per_second }, None, document)
+            }
+            (None, Some(outstanding)) => {
+                let offer = Offer::Closed { outstanding };
+                self.row(bench, ceilings, offer, Some(outstanding), document)
+            }
+            (None, None) => self.whole_series(bench, ceilings, document),
+        }
+    }
+
+    /// The maximum first, then the latency well below it.
+    fn whole_series(
+        &self,
+        bench: &Bench,
+        ceilings: &mut Ceilings,
+        document: &mut Document,
+    ) -> Result<(), Problem> {
+        for outstanding in OUTSTANDING {
+            let offer = Offer::Closed { outstanding };
+            self.row(bench, ceilings, offer, Some(outstanding), document)?;
+        }
+        let Some(greatest) = greatest(&document.rows) else {
+            let note = "no closed loop gave a result, so no rate was tried";
+            document.notes.push(note.to_owned());
+            return Ok(());
+        };
+        for percent in SHARES_PERCENT {
+            let per_second = share(greatest.per_second, percent);
+            let offer = Offer::Open { per_second };
+            self.row(bench, ceilings, offer, greatest.window, document)?;
+        }
+        document.notes.push(format!(
+            "rows at a fixed rate: {SHARES_PERCENT:?} % of {:.0}/s, the greatest found, and beside its \
+             ceiling",
+            greatest.per_second
+        ));
+        Ok(())
+    }
+
+    /// A row, and right after it what a bare program reaches: what else the machine does changes
+    /// from minute to minute. Our nodes have nothing to do meanwhile. `window` is that of the bare
+    /// program; without one there is no ceiling.
+    fn row(
+        &self,
+        bench: &Bench,
+        ceilings: &mut Ceilings,
+        offer: Offer,
+        window: Option<u32>,
+        document: &mut Document,
+    ) -> Result<(), Problem> {
+        let mut row = bench.row(&self.setting(offer), document)?;
+        let mut measured = Ok(());
+        let here = self.is_own() || are_here(&bench.addresses);
+        let durable = is_durable(self.durability());
+        if let (true, Some(window), Some(durable)) = (here, window, durable) {
+            let flush = if self.is_own() {
+                self.load.disk_flush
+            } else {
+                Duration::ZERO
+            };
+            match ceilings.of(row.value_bytes, window, durable, flush) {
+                Ok(Some(per_second)) => row.set_ceiling(per_second),
+                Ok(None) => {}
+                Err(problem) => measured = Err(problem),
+            }
+        }
+        if !self.is_own() {
+            row.commit = Commit(self.info.version.clone());
+        }
+        document.rows.push(row);
+        measured
+    }
+
+    fn bench(&self, session: &mut Session) -> Result<Bench, Problem> {
+        let environment = Environment::now();
+        let (cluster, addresses) = if self.is_own() {
+            let flush = format!("{}", self.flush_ms());
+            let durability = self.durability();
+            let flags = [
+                "--durability",
+                durability,
+                "--store",
+                self.store,
+                "--disk-flush-ms",
+                &flush,
+            ];
+            (Some(session.boot(&flags)?), Vec::new())
+        } else {
+            let addresses = self.load.connect.iter().map(|address| resolve(address));
+            (None, addresses.collect::<Result<_, _>>()?)
+        };
+        Ok(Bench {
+            service: self.service,
+            cluster,
+            connected: processes(&addresses),
+            addresses,
+            time: self.time.clone(),
+            environment,
+            network: session.network(),
+        })
+    }
+
+    fn durability(&self) -> &str {
+        let durability = self.load.durability;
+        match (durability, self.is_own()) {
+            (Some(durability), _) => durability.name(),
+            (None, true) => Class::Durable.name(),
+            (None, false) => self.info.durability.as_deref().unwrap_or("unknown"),
+        }
+    }
+
+    fn flush_ms(&self) -> f64 {
+        self.load.disk_flush.as_secs_f64() * 1000.0
+    }
+
+    fn setting(&self, offer: Offer) -> Setting {
+        let store = if self.is_own() {
+            self.store
+        } else {
+            let known = self.info.store.as_deref();
+            self.store_given.or(known).unwrap_or("unknown")
+        };
+        Setting {
+            scenario: self.service.name().to_owned(),
+            system: "quorate".to_owned(),
+            durability: self.durability().to_owned(),
+            store: store.to_owned(),
+            value_bytes: self.load.value_bytes,
+            reads_percent: self.reads_percent,
+            connections: match offer {
+                Offer::Open { .. } => self.load.connections,
+                Offer::Closed { outstanding } => self.load.connections.min(outstanding),
+            },
+            offer,
+            disk_flush_ms: if self.is_own() { self.flush_ms() } else { 0.0 },
+            batching: None,
+            wan: self.load.wan.map(|profile| profile.name.to_owned()),
+        }
+    }
+}
+
+/// What the cluster says that runs, if it is one that runs; the class that was asked for is its class.
+fn info(service: Service, load: &Load) -> Result<Info, Problem> {
+    let info = Info::ask(service, &load.connect)?;
+    let durability = load.durability.map(Class::name);
+    Info::check("durability", durability, info.durability.as_deref())?;
+    Ok(info)
+}
+
+/// What [`greatest`] finds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Greatest {
+    pub(super) per_second: f64,
+    /// How many commands were under way.
+    pub(super) window: Option<u32>,
+}
+
+/// The greatest throughput of all results.
+pub(super) fn greatest(rows: &[Row]) -> Option<Greatest> {
+    let results = rows.iter().filter(|row| row.valid);
+    let best = results.max_by(|a, b| a.achieved_per_s.total_cmp(&b.achieved_per_s))?;
+    Some(Greatest {
+        per_second: best.achieved_per_s,
+        window: best.outstanding,
+    })
+}
+
+/// Whether all of them are on this machine, as a bare program is.
+fn are_here(addresses: &[SocketAddr]) -> bool {
+    let loopback = |address: &SocketAddr| address.ip().to_canonical().is_loopback();
+    !addresses.is_empty() && addresses.iter().all(loopback)
+}
+
+/// Whether that class flushes; `None` if it is unknown.
+fn is_durable(class: &str) -> Option<bool> {
+    match class {
+        _ if class == Class::Durable.name() => Some(true),
+        _ if class == Class::Volatile.name() => Some(false),
+        _ => None,
+    }
+}
+
+/// A share of a rate, at least one per second.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a rate is far below 2^53"
+)]
+pub(super) fn share(per_second: f64, percent: u64) -> u64 {
+    ((per_second * percent as f64 / 100.0) as u64).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::row::Repetition;
+
+    use super::*;
+
+    /// A row of the log service under this load.
+    fn setting(offer: Offer) -> Setting {
+        Setting {
+            scenario: "log".to_owned(),
+            system: "quorate".to_owned(),
+            durability: "durable".to_owned(),
+            store: "none".to_owned(),
+            value_bytes: 64,
+            reads_percent: 0,
+            connections: 1,
+            offer,
+            disk_flush_ms: 0.0,
+            batching: None,
+            wan: None,
+        }
+    }
+
+    fn row(outstanding: u32, completed: u64) -> Row {
+        let mut repetition = Repetition::default();
+        repetition.samples.completed = completed;
+        repetition.samples.measured = 1_000_000_000;
+        Row::new(
+            &setting(Offer::Closed { outstanding }),
+            &Environment::now(),
+            &[repetition],
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn the_greatest_row_lends_its_window() {
+        let mut rows = [row(1, 100), row(64, 900), row(256, 800), row(1024, 5000)];
+        rows[3].valid = false;
+        let wanted = Greatest {
+            per_second: 900.0,
+            window: Some(64),
+        };
+        assert_eq!(greatest(&rows), Some(wanted));
+        assert_eq!(greatest(&[]), None);
+    }
+
+    #[test]
+    fn only_loopback_is_this_machine_for_sure() {
+        let here = |texts: &[&str]| {
+            let addresses = texts.iter().map(|text| text.parse().unwrap());
+            are_here(&addresses.collect::<Vec<SocketAddr>>())
+        };
+        assert!(here(&["127.0.0.1:1", "127.9.9.9:2", "[::1]:3"]));
+        assert!(here(&["[::ffff:127.0.0.1]:1"]));
+        assert!(!here(&["127.0.0.1:1", "192.168.1.1:2"]) && !here(&[]));
+    }
+
+    #[test]
+    fn an_unknown_class_has_no_ceiling() {
+        let classes = ["durable", "volatile", "unknown"];
+        assert_eq!(classes.map(is_durable), [Some(true), Some(false), None]);
+    }
+}

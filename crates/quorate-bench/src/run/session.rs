@@ -1,0 +1,187 @@
+//! Nodes of our own for measurements; they and their folder are gone when the bench ends, however.
+
+use std::{
+    env, fs, io,
+    net::{SocketAddr, ToSocketAddrs as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use quorate_admin::{look::look, view::Answer};
+use quorate_testbed::{
+    nodes::Nodes,
+    process::{NodeProcess, cluster},
+};
+
+use super::network::Network;
+use crate::problem::{Kind, Problem};
+use crate::wan::Profile;
+
+const NODES: u32 = 3;
+/// A cluster has a leader within this time.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Between two looks at it.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A temporary folder, and what runs in it.
+pub(super) struct Session {
+    nodes: Nodes,
+    booted: u32,
+    /// Between the nodes, if they are not on loopback.
+    network: Option<Arc<Network>>,
+}
+
+/// Three running nodes.
+#[derive(Clone, Debug)]
+pub(super) struct Cluster {
+    pub(super) members: Vec<Place>,
+}
+
+/// Where a node is.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) node: u32,
+    pub(super) process: u32,
+    pub(super) client: SocketAddr,
+    pub(super) admin: String,
+}
+
+impl Session {
+    /// Nodes on loopback.
+    pub(super) fn new() -> Result<Self, Problem> {
+        Self::over(None)
+    }
+
+    /// Nodes with an emulated network between them; [`super::network::enter`] was called.
+    pub(super) fn over(profile: Option<Profile>) -> Result<Self, Problem> {
+        let nodes = Nodes::none("quorate-bench-")
+            .map_err(|error| Problem::io("make a temporary folder", &error))?;
+        let network = profile.map(|profile| Network::new(profile, NODES));
+        Ok(Self {
+            nodes,
+            booted: 0,
+            network: network.transpose()?.map(Arc::new),
+        })
+    }
+
+    /// The network between the nodes, if it is an emulated one.
+    pub(super) fn network(&self) -> Option<Arc<Network>> {
+        self.network.clone()
+    }
+
+    /// Where files may be made.
+    pub(super) fn folder(&self) -> &Path {
+        self.nodes.folder()
+    }
+
+    pub(super) fn program() -> Result<PathBuf, Problem> {
+        env::current_exe().map_err(|error| Problem::io("find this program", &error))
+    }
+
+    /// Ends the nodes that run, and starts three new ones in empty folders.
+    pub(super) fn boot(&mut self, flags: &[&str]) -> Result<Cluster, Problem> {
+        self.end();
+        self.booted += 1;
+        let folder = self.folder().join(format!("cluster-{}", self.booted));
+        fs::create_dir_all(&folder).map_err(|error| Problem::io("make a folder", &error))?;
+        let program = Self::program()?;
+        let specs = match &self.network {
+            Some(network) => network.specs(&program, &folder, flags),
+            None => cluster(&program, &folder, NODES, flags),
+        };
+        let started = specs.and_then(|specs| self.nodes.start(specs));
+        started.map_err(|error| not_started(&error))?;
+        let place = |node: &NodeProcess| {
+            Ok(Place {
+                node: node.ready.node,
+                process: node.id(),
+                client: resolve(&node.ready.client)?,
+                admin: node.ready.admin.clone(),
+            })
+        };
+        let cluster = Cluster {
+            members: self
+                .nodes
+                .all()
+                .iter()
+                .map(place)
+                .collect::<Result<_, Problem>>()?,
+        };
+        cluster.leader()?;
+        Ok(cluster)
+    }
+
+    /// SIGKILL.
+    pub(super) fn kill(&mut self, node: u32) -> Result<(), Problem> {
+        let killed = self.nodes.kill(&[node]);
+        killed.map_err(|error| Problem::io("kill a node", &error))
+    }
+
+    /// What the nodes logged last, added to what went wrong.
+    pub(super) fn with_last_words(&self, mut problem: Problem) -> Problem {
+        for node in self.nodes.all() {
+            let words = node.last_words();
+            if !words.is_empty() {
+                let said = format!("; node {} said: {words}", node.ready.node);
+                problem.message.push_str(&said);
+            }
+        }
+        problem
+    }
+
+    /// Ends the nodes and removes their folders.
+    pub(super) fn end(&mut self) {
+        self.nodes.end();
+        for number in 1..=self.booted {
+            let _ = fs::remove_dir_all(self.folder().join(format!("cluster-{number}")));
+        }
+    }
+}
+
+impl Cluster {
+    /// The node on which all agree that it leads; waits for that.
+    pub(super) fn leader(&self) -> Result<u32, Problem> {
+        let admins: Vec<String> = self
+            .members
+            .iter()
+            .map(|place| place.admin.clone())
+            .collect();
+        let began = Instant::now();
+        loop {
+            let view = look(&admins)?;
+            let nodes = || view.nodes.iter().filter_map(Answer::view);
+            let agreed = nodes().all(|node| node.leader == view.leader);
+            if let Some(leader) = view.leader.filter(|_| agreed) {
+                return Ok(leader);
+            }
+            if began.elapsed() > PATIENCE {
+                let what = "the nodes found no leader in time";
+                return Err(Problem::new(Kind::Unreachable, "no_leader", what));
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    pub(super) fn client_of(&self, node: u32) -> Option<SocketAddr> {
+        let place = self.members.iter().find(|place| place.node == node)?;
+        Some(place.client)
+    }
+}
+
+fn not_started(error: &io::Error) -> Problem {
+    let what = format_args!("a node did not start: {error}");
+    Problem::new(Kind::Failed, "node_failed", what)
+}
+
+/// The first address of a name.
+pub fn resolve(address: &str) -> Result<SocketAddr, Problem> {
+    let unknown = |why: String| {
+        Problem::usage(format_args!("{address}: {why}")).hint("an address is HOST:PORT")
+    };
+    let mut found = address
+        .to_socket_addrs()
+        .map_err(|error| unknown(error.to_string()))?;
+    found.next().ok_or_else(|| unknown("no address".to_owned()))
+}

@@ -1,0 +1,406 @@
+//! `--sweep`: every batch and window of a grid, measured one by one with a load of its own.
+//!
+//! Each setting is held on the node for a little longer than it is measured, so that the node goes
+//! back to its own choice by itself, whatever becomes of this process.
+
+use std::{io, net::SocketAddr, time::Duration};
+
+use crate::{
+    generator::Running,
+    load::{Offer, Plan},
+    protocol::{Protocol, framed::Framed, resp::Resp},
+    samples::Samples,
+};
+use quorate_admin::{
+    client,
+    tuning::{HoldRequest, HoldView, PointView, SettingView, TuningView, thousands},
+    view::{Answer, ClusterView, NodeView},
+};
+use serde::Serialize;
+
+use quorate_testbed::progress;
+
+use super::resolve;
+use crate::{
+    log_service,
+    problem::{Kind, Problem},
+};
+
+/// A node has this long to answer.
+const WAIT: Duration = Duration::from_secs(5);
+/// What is measured.
+const BATCHES: [usize; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
+const WINDOWS: [usize; 6] = [1, 2, 4, 8, 16, 64];
+/// Keys that are written.
+const KEYS: u64 = 100_000;
+/// A setting needs so long to show, and the load to begin; or as long as a point is measured.
+const WARMUP: Duration = Duration::from_millis(250);
+/// The node's own choice gets so many times as long: it learns what this load is like.
+const SETTLE: u32 = 16;
+/// The best point and the node's own choice are measured in turns, so often.
+const TURNS: usize = 5;
+/// How long after the end a reply is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Connecting, and asking the node.
+const SLACK_MS: u64 = 15_000;
+
+/// What was measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct SweepView {
+    outstanding: u32,
+    connections: u32,
+    value_bytes: u32,
+    measured: Vec<MeasuredPoint>,
+    /// The best point,
+    best: SettingView,
+    /// and its commands per second: the median of when it was measured again, in turns with
+    best_throughput: f64,
+    /// what the node chose by itself under the same load,
+    chosen: SettingView,
+    /// and its commands per second.
+    chosen_throughput: f64,
+    /// The median ratio of the two, turn by turn.
+    chosen_by_best: f64,
+    /// Of the model's predictions, in parts of what was measured; null if it predicted nothing.
+    model_error_median: Option<f64>,
+    model_error_max: Option<f64>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct MeasuredPoint {
+    batch_bytes: usize,
+    window: usize,
+    throughput: f64,
+    p50_us: f64,
+    p99_us: f64,
+    predicted: Option<f64>,
+}
+
+/// The load of a sweep.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Commands under way at any time.
+    pub outstanding: u32,
+    /// Connections that they are spread over.
+    pub connections: u32,
+    /// Bytes of a value.
+    pub value_bytes: u32,
+    /// Milliseconds for each point.
+    pub point_ms: u64,
+}
+
+/// Everything that is needed for it.
+#[derive(Debug)]
+pub struct Sweep<'a> {
+    load: Load,
+    admin: &'a str,
+    client: SocketAddr,
+    /// Whether the service has keys.
+    has_keys: bool,
+}
+
+impl<'a> Sweep<'a> {
+    /// Of the node that says this of itself, and answers at `admin`.
+    pub fn new(load: Load, admin: &'a str, view: &NodeView) -> Result<Self, Problem> {
+        let own = view.members.iter().find(|member| member.node == view.node);
+        let client = own.and_then(|member| member.client.as_deref());
+        let unknown = || {
+            let what = format_args!("node {} has no client address", view.node);
+            Problem::new(Kind::Failed, "no_client_address", what)
+        };
+        Ok(Self {
+            load,
+            admin,
+            client: resolve(client.ok_or_else(unknown)?)?,
+            has_keys: view.store != log_service::STORE,
+        })
+    }
+
+    /// About how many seconds it takes.
+    pub fn seconds(&self) -> u64 {
+        let points = (BATCHES.len() * WINDOWS.len()) as u64;
+        points * (self.load.point_ms + 400) / 1000 + 6
+    }
+
+    /// Measures, and lets the node choose for itself again.
+    pub fn run(&self) -> Result<SweepView, Problem> {
+        let measured = self.measure();
+        let released = release(self.admin);
+        let view = measured?;
+        released?;
+        Ok(view)
+    }
+
+    fn measure(&self) -> Result<SweepView, Problem> {
+        let measured = self.grid()?;
+        let best = measured
+            .iter()
+            .max_by(|a, b| a.throughput.total_cmp(&b.throughput))
+            .map(MeasuredPoint::setting)
+            .ok_or_else(|| Problem::new(Kind::Failed, "no_points", "nothing was measured"))?;
+        progress(&format!(
+            "{}, the best, and the node's own choice in turns",
+            best.shown()
+        ));
+        release(self.admin)?;
+        self.offer(self.warmup() * SETTLE)?;
+        // The greatest of many is partly luck: it has to do it again.
+        let mut turns = Vec::new();
+        for _ in 0..TURNS {
+            set(self.admin, Some((best, self.load.point_ms + SLACK_MS)))?;
+            let fixed = rate(&self.offer(self.warmup())?);
+            release(self.admin)?;
+            turns.push((fixed, rate(&self.offer(self.warmup())?)));
+        }
+        let errors = errors(&measured);
+        Ok(SweepView {
+            outstanding: self.load.outstanding,
+            connections: self.load.connections,
+            value_bytes: self.load.value_bytes,
+            best,
+            best_throughput: median(turns.iter().map(|(fixed, _)| *fixed)),
+            chosen: ask(self.admin)?.chosen,
+            chosen_throughput: median(turns.iter().map(|(_, own)| *own)),
+            chosen_by_best: median(turns.iter().map(|(fixed, own)| own / fixed.max(1.0))),
+            model_error_median: errors.get(errors.len() / 2).copied(),
+            model_error_max: errors.last().copied(),
+            measured,
+        })
+    }
+
+    fn warmup(&self) -> Duration {
+        WARMUP.min(Duration::from_millis(self.load.point_ms))
+    }
+
+    fn grid(&self) -> Result<Vec<MeasuredPoint>, Problem> {
+        let mut points = Vec::new();
+        for batch_bytes in BATCHES {
+            for window in WINDOWS {
+                let setting = SettingView {
+                    batch_bytes,
+                    window,
+                };
+                points.push(self.point(setting)?);
+            }
+        }
+        Ok(points)
+    }
+
+    fn point(&self, setting: SettingView) -> Result<MeasuredPoint, Problem> {
+        let held = set(self.admin, Some((setting, self.load.point_ms + SLACK_MS)))?;
+        if held.chosen != setting {
+            let what = format_args!(
+                "the node holds {} instead of {}",
+                held.chosen.shown(),
+                setting.shown()
+            );
+            return Err(Problem::new(Kind::Failed, "not_held", what));
+        }
+        let samples = self.offer(self.warmup())?;
+        // What the model says of this point, with what it has just learned under this load.
+        let predicted = ask(self.admin)?.predicted(setting);
+        let point = MeasuredPoint {
+            batch_bytes: setting.batch_bytes,
+            window: setting.window,
+            throughput: rate(&samples),
+            p50_us: samples.latencies.quantile_us(0.5),
+            p99_us: samples.latencies.quantile_us(0.99),
+            predicted,
+        };
+        progress(&format!(
+            "{}: {}/s, p99 {:.0} µs",
+            setting.shown(),
+            thousands(point.throughput),
+            point.p99_us
+        ));
+        Ok(point)
+    }
+
+    /// One closed loop against whatever is in force.
+    fn offer(&self, warmup: Duration) -> Result<Samples, Problem> {
+        fn run<P: Protocol + Send + 'static>(
+            plan: Plan,
+            client: SocketAddr,
+            protocol: P,
+        ) -> io::Result<Samples> {
+            Running::start(plan, vec![client], protocol)?.finish()
+        }
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let plan = Plan {
+            offer: Offer::Closed {
+                outstanding: self.load.outstanding,
+            },
+            connections: self.load.connections,
+            warmup: nanos(warmup),
+            measure: self.load.point_ms * 1_000_000,
+            patience: nanos(PATIENCE),
+        };
+        let size = self.load.value_bytes as usize;
+        let samples = match self.has_keys {
+            true => run(plan, self.client, Resp::new(size, KEYS, 0)),
+            false => run(plan, self.client, Framed::new(size)),
+        };
+        let failed = |why: &str| {
+            let what = format_args!("the load at {} failed: {why}", self.client);
+            Problem::new(Kind::Failed, "load_failed", what).hint("`quorate status` may say why")
+        };
+        let samples = samples.map_err(|error| failed(&error.to_string()))?;
+        match &samples.first_error {
+            Some(error) => Err(failed(error)),
+            None => Ok(samples),
+        }
+    }
+}
+
+impl MeasuredPoint {
+    const fn setting(&self) -> SettingView {
+        SettingView {
+            batch_bytes: self.batch_bytes,
+            window: self.window,
+        }
+    }
+}
+
+impl SweepView {
+    /// As a grid is shown.
+    pub fn points(&self) -> Vec<PointView> {
+        let point = |point: &MeasuredPoint| PointView {
+            batch_bytes: point.batch_bytes,
+            window: point.window,
+            throughput: point.throughput,
+            latency_us: point.p50_us,
+        };
+        self.measured.iter().map(point).collect()
+    }
+
+    /// For people.
+    pub fn summary(&self) -> String {
+        let mut text = format!(
+            "best: {} with {}/s; the node chose {} by itself, with {}/s: {:.0} % of it\n",
+            self.best.shown(),
+            thousands(self.best_throughput),
+            self.chosen.shown(),
+            thousands(self.chosen_throughput),
+            self.chosen_by_best * 100.0
+        );
+        if let (Some(median), Some(max)) = (self.model_error_median, self.model_error_max) {
+            text.push_str(&format!(
+                "the model is off by {:.0} % (median), {:.0} % at most\n",
+                median * 100.0,
+                max * 100.0
+            ));
+        }
+        text
+    }
+}
+
+/// Of the predictions, sorted.
+fn errors(measured: &[MeasuredPoint]) -> Vec<f64> {
+    let mut errors: Vec<f64> = measured
+        .iter()
+        .filter(|point| point.throughput > 0.0)
+        .filter_map(|point| Some((point.predicted? / point.throughput - 1.0).abs()))
+        .collect();
+    errors.sort_by(f64::total_cmp);
+    errors
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
+
+fn rate(samples: &Samples) -> f64 {
+    samples.per_second()
+}
+
+/// What the node at this address says of its tuner.
+pub fn ask(admin: &str) -> Result<TuningView, Problem> {
+    answer(admin, client::get(admin, "/tuning", WAIT))
+}
+
+/// The node chooses for itself again.
+pub fn release(admin: &str) -> Result<(), Problem> {
+    set(admin, None).map(drop)
+}
+
+/// Holds a setting for so many milliseconds, or ends that.
+fn set(admin: &str, hold: Option<(SettingView, u64)>) -> Result<TuningView, Problem> {
+    let hold = hold.map(|(setting, ms)| HoldView {
+        batch_bytes: setting.batch_bytes,
+        window: setting.window,
+        ms,
+    });
+    let body = serde_json::to_string(&HoldRequest { hold }).expect("plain data");
+    answer(admin, client::post(admin, "/tuning", &body, WAIT))
+}
+
+fn answer(
+    admin: &str,
+    response: Result<client::Response, client::Error>,
+) -> Result<TuningView, Problem> {
+    let response = response.map_err(|error| Problem::unreachable(admin, error))?;
+    response.json().map_err(|refusal| {
+        Problem::new(Kind::Unreachable, "tuning_failed", refusal.message).hint(refusal.hint)
+    })
+}
+
+/// Client connections of all nodes that answer.
+pub fn clients(cluster: &ClusterView) -> Result<u64, Problem> {
+    let views = cluster.nodes.iter().filter_map(Answer::view);
+    let mut count = 0;
+    for view in views {
+        let own = view.members.iter().find(|member| member.node == view.node);
+        let Some(admin) = own.and_then(|member| member.admin.as_deref()) else {
+            continue;
+        };
+        let metrics = client::get(admin, "/metrics", WAIT)
+            .map_err(|error| Problem::unreachable(admin, error))?
+            .body;
+        count += connections(&metrics);
+    }
+    Ok(count)
+}
+
+fn connections(metrics: &str) -> u64 {
+    let mut lines = metrics.lines();
+    let found = lines.find_map(|line| line.strip_prefix("quorate_connections "));
+    found.and_then(|count| count.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(throughput: f64, predicted: Option<f64>) -> MeasuredPoint {
+        MeasuredPoint {
+            batch_bytes: 4096,
+            window: 1,
+            throughput,
+            p50_us: 1.0,
+            p99_us: 2.0,
+            predicted,
+        }
+    }
+
+    #[test]
+    fn the_models_error_is_in_parts_of_what_was_measured() {
+        let points = [
+            point(100.0, Some(150.0)),
+            point(100.0, Some(90.0)),
+            point(100.0, None),
+            point(0.0, Some(5.0)),
+        ];
+        let errors = errors(&points);
+        assert_eq!(errors.len(), 2);
+        assert!((errors[0] - 0.1).abs() < 1e-9 && (errors[1] - 0.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn connections_are_read_from_the_metrics() {
+        let text = "# TYPE quorate_connections gauge\nquorate_connections 12\n";
+        assert_eq!(connections(text), 12);
+        assert_eq!(connections(""), 0);
+    }
+}

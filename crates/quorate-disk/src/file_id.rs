@@ -1,0 +1,157 @@
+//! What a file is called: its family, its number, and where the files of a family lie.
+
+use std::fmt;
+
+/// What a file holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    /// Segments of the log.
+    Log,
+    /// A second family, for tests of what families share.
+    #[cfg(test)]
+    Other,
+}
+
+/// What differs from family to family.
+struct Layout {
+    family: Family,
+    /// The folder of its files within the data folder.
+    folder: &'static str,
+    suffix: &'static str,
+    /// The small file that says which of its files was made last.
+    made: &'static str,
+    /// What people call one of its files.
+    one: &'static str,
+}
+
+/// In the order of [`Family`].
+const LAYOUTS: &[Layout] = &[
+    Layout {
+        family: Family::Log,
+        folder: "log",
+        suffix: ".segment",
+        made: "segments",
+        one: "segment",
+    },
+    #[cfg(test)]
+    Layout {
+        family: Family::Other,
+        folder: "other",
+        suffix: ".part",
+        made: "parts",
+        one: "part",
+    },
+];
+
+/// Files have smaller numbers than this; sums of them do not overflow.
+const NUMBER_MAX: u64 = 1 << 62;
+
+impl Family {
+    /// All families.
+    pub fn all() -> impl Iterator<Item = Self> {
+        LAYOUTS.iter().map(|layout| layout.family)
+    }
+
+    fn layout(self) -> &'static Layout {
+        let layout = &LAYOUTS[self as usize];
+        assert!(layout.family == self, "the layouts are in order");
+        layout
+    }
+
+    /// The folder within a node's data folder that holds its files.
+    pub fn folder(self) -> &'static str {
+        self.layout().folder
+    }
+
+    /// The small file beside that folder that says which of its files was made last.
+    pub fn made_file(self) -> &'static str {
+        self.layout().made
+    }
+
+    /// The file of this family with this name; `None` if no file of ours is called that.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn file_named(self, name: &str) -> Option<FileId> {
+        let digits = name.strip_suffix(self.layout().suffix)?;
+        let number = u64::from_str_radix(digits, 16).ok()?;
+        let file = FileId::new(self, number);
+        (number < NUMBER_MAX && file.name() == name).then_some(file)
+    }
+}
+
+/// A file of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId {
+    /// What it holds.
+    pub family: Family,
+    /// Its number within the family: its name. Numbers only grow.
+    pub number: u64,
+}
+
+impl FileId {
+    /// File `number` of `family`.
+    pub const fn new(family: Family, number: u64) -> Self {
+        Self { family, number }
+    }
+
+    /// A position in the file.
+    pub const fn at(self, offset: u64) -> Position {
+        Position { file: self, offset }
+    }
+
+    /// Its name in the folder of its family. Names sort as numbers do.
+    pub(crate) fn name(self) -> String {
+        format!("{:016x}{}", self.number, self.family.layout().suffix)
+    }
+}
+
+/// A position in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position {
+    /// The file.
+    pub file: FileId,
+    /// Bytes from its start.
+    pub offset: u64,
+}
+
+/// A file that exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileInfo {
+    /// Which.
+    pub file: FileId,
+    /// Its size.
+    pub bytes: u64,
+}
+
+impl fmt::Display for FileId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.family.layout().one, self.number)
+    }
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, offset {}", self.file, self.offset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_known_by_their_names_and_no_others_are() {
+        for family in Family::all() {
+            for number in [0, 1, 0xabc, NUMBER_MAX - 1] {
+                let file = FileId::new(family, number);
+                assert_eq!(family.file_named(&file.name()), Some(file));
+            }
+            let unknown = FileId::new(family, NUMBER_MAX).name();
+            for name in [&unknown, "", "1.segment", "0000000000000ABC.segment", "x"] {
+                assert_eq!(family.file_named(name), None, "{name}");
+            }
+        }
+        let name = FileId::new(Family::Log, 7).name();
+        assert_eq!(name, "0000000000000007.segment");
+        assert_eq!(Family::Other.file_named(&name), None);
+    }
+}

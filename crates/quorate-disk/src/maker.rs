@@ -1,0 +1,161 @@
+//! Threads that make new files and remove old ones: both take long.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread::{Builder, JoinHandle},
+};
+
+use crate::{
+    Completed, DataFolder, Family, FileId, Zeros,
+    folder::{Abilities, Folder, Home},
+    mailbox::Mailbox,
+    pace::Pace,
+};
+
+enum Job {
+    Prepare {
+        file: FileId,
+        bytes: u64,
+        zeros: Zeros,
+    },
+    Retire {
+        file: FileId,
+    },
+}
+
+/// One thread per family, so that none waits for another's files.
+#[derive(Debug)]
+pub(crate) struct Makers {
+    /// In the order of the families.
+    makers: Vec<Maker>,
+}
+
+impl Makers {
+    pub(crate) fn start(folder: &Folder, mailbox: &Mailbox<Completed>) -> io::Result<Self> {
+        let homes = folder.homes().iter();
+        let makers: io::Result<_> = Family::all()
+            .zip(homes)
+            .map(|(family, home)| Maker::start(family, home, folder, mailbox.clone()))
+            .collect();
+        Ok(Self { makers: makers? })
+    }
+
+    fn of(&self, family: Family) -> &Maker {
+        &self.makers[family as usize]
+    }
+
+    /// As [`crate::Disk::want_prepared`].
+    pub(crate) fn want(&self, family: Family, bytes: u64) {
+        self.of(family).pace.want(bytes);
+    }
+
+    /// As [`crate::Disk::hurry_prepare`].
+    pub(crate) fn hurry(&self, family: Family) {
+        self.of(family).pace.hurry();
+    }
+
+    /// As [`crate::Disk::start_prepare`].
+    pub(crate) fn prepare(&self, file: FileId, bytes: u64, zeros: Zeros) {
+        let maker = self.of(file.family);
+        maker.pace.relax();
+        maker.ask(Job::Prepare { file, bytes, zeros });
+    }
+
+    /// As [`crate::Disk::start_retire`].
+    pub(crate) fn retire(&self, file: FileId) {
+        self.of(file.family).ask(Job::Retire { file });
+    }
+}
+
+#[derive(Debug)]
+struct Maker {
+    pace: Arc<Pace>,
+    jobs: Option<Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Maker {
+    fn start(
+        family: Family,
+        home: &Home,
+        folder: &Folder,
+        mailbox: Mailbox<Completed>,
+    ) -> io::Result<Self> {
+        let (jobs, receiver) = channel();
+        let pace = Arc::new(Pace::default());
+        let worker = Worker {
+            jobs: receiver,
+            mailbox,
+            pace: Arc::clone(&pace),
+            data: folder.data().clone(),
+            home: home.clone(),
+            abilities: folder.abilities(),
+        };
+        let thread = Builder::new()
+            .name(family.made_file().into())
+            .spawn(move || worker.run())?;
+        Ok(Self {
+            pace,
+            jobs: Some(jobs),
+            thread: Some(thread),
+        })
+    }
+
+    fn ask(&self, job: Job) {
+        let jobs = self.jobs.as_ref().expect("taken only when dropped");
+        jobs.send(job)
+            .expect("the thread runs while it has a sender");
+    }
+}
+
+impl Drop for Maker {
+    fn drop(&mut self) {
+        self.jobs = None;
+        self.pace.hurry();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Worker {
+    jobs: Receiver<Job>,
+    mailbox: Mailbox<Completed>,
+    pace: Arc<Pace>,
+    data: DataFolder,
+    home: Home,
+    abilities: Abilities,
+}
+
+impl Worker {
+    fn run(mut self) {
+        while let Ok(job) = self.jobs.recv() {
+            let completed = self.work(job);
+            self.mailbox.put(completed);
+        }
+    }
+
+    fn work(&mut self, job: Job) -> Completed {
+        let Self {
+            pace,
+            data,
+            home,
+            abilities,
+            ..
+        } = self;
+        match job {
+            Job::Prepare { file, bytes, zeros } => {
+                let result = home.prepare(data, file, (bytes, zeros), *abilities, pace);
+                Completed::Prepared { file, result }
+            }
+            Job::Retire { file } => {
+                let result = home.retire(file);
+                Completed::Retired { file, result }
+            }
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! The disk in memory itself, shared by its handles: operations in flight, and how they end.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    fmt, io,
+};
+
+use quorate_dice::Dice;
+use rustix::io::Errno;
+
+use super::{Fault, small_files, stored::Stored, to_usize};
+use crate::{
+    BLOCK, Buffer, Completed, DiskCounters, DiskError, Durability, FileId, PendingKind, Position,
+    SmallFiles, made,
+};
+
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    pub(super) life: u64,
+    pub(super) stored: Stored,
+    pub(super) small_files: small_files::Folder,
+    pub(super) pending: BTreeMap<u64, Operation>,
+    pub(super) done: VecDeque<Completed>,
+    next_id: u64,
+    pub(super) manual: bool,
+    pub(super) read_only: bool,
+    pub(super) capacity: Option<u64>,
+    pub(super) faults: VecDeque<Fault>,
+    pub(super) unreadable: Vec<Position>,
+    /// No file can be opened; these are open.
+    pub(super) out_of_descriptors: bool,
+    pub(super) open: BTreeSet<FileId>,
+    pub(super) counters: DiskCounters,
+    /// Bytes that were wanted last of a file that is being made.
+    pub(super) wanted: u64,
+    /// Changes of what is stored, so far,
+    pub(super) steps: u64,
+    /// and how many more the process lives to make.
+    pub(super) steps_left: Option<u64>,
+}
+
+/// An operation in flight.
+#[derive(Debug)]
+pub(super) struct Operation {
+    pub(super) token: u64,
+    pub(super) at: Position,
+    pub(super) bytes: u64,
+    pub(super) task: Task,
+    /// Why the file of a write could not be opened when it was started; later it needs no other.
+    pub(super) not_opened: Option<DiskError>,
+}
+
+#[derive(Debug)]
+pub(super) enum Task {
+    Write {
+        buffer: Buffer,
+        durability: Durability,
+    },
+    Read {
+        buffer: Buffer,
+    },
+    Flush {
+        /// What was in doubt when it was started.
+        covers: u64,
+    },
+    Prepare,
+    Retire,
+}
+
+impl Operation {
+    pub(super) fn kind(&self) -> PendingKind {
+        match self.task {
+            Task::Write { .. } => PendingKind::Write,
+            Task::Read { .. } => PendingKind::Read,
+            Task::Flush { .. } => PendingKind::Flush,
+            Task::Prepare => PendingKind::Prepare,
+            Task::Retire => PendingKind::Retire,
+        }
+    }
+
+    /// What a write would have written.
+    pub(super) fn into_write(self) -> Option<(Position, Vec<u8>)> {
+        match self.task {
+            Task::Write { buffer, .. } => Some((self.at, buffer[..to_usize(self.bytes)].to_vec())),
+            _ => None,
+        }
+    }
+}
+
+/// What a fault can happen to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Target {
+    Write,
+    Read,
+    Flush,
+    Prepare,
+    Retire,
+    SmallFile,
+}
+
+impl Fault {
+    fn hits(self, target: Target) -> bool {
+        match self {
+            Self::WriteFails | Self::ShortWrite { .. } | Self::Misdirected { .. } => {
+                target == Target::Write
+            }
+            Self::FlushFails => matches!(target, Target::Write | Target::Flush),
+            Self::ReadFails => target == Target::Read,
+            Self::PrepareFails => target == Target::Prepare,
+            Self::RetireFails => target == Target::Retire,
+            Self::ReplaceFails { .. } => target == Target::SmallFile,
+        }
+    }
+}
+
+fn device_failed(action: &str, file: impl fmt::Display) -> DiskError {
+    DiskError::new(action, file, &io::Error::other("device failed"))
+}
+
+impl Shared {
+    pub(super) fn start(&mut self, operation: Operation) {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.pending.insert(id, operation);
+    }
+
+    /// Lets this operation end; false if there is none, or the process does not live to see it.
+    pub(super) fn complete(&mut self, id: u64) -> bool {
+        if self.steps_left == Some(0) {
+            return false;
+        }
+        let Some(operation) = self.pending.remove(&id) else {
+            return false;
+        };
+        let Operation {
+            token,
+            at,
+            bytes,
+            task,
+            not_opened,
+        } = operation;
+        let file = at.file;
+        let done = match task {
+            Task::Write { buffer, durability } => Completed::Written {
+                token,
+                file,
+                durability,
+                result: self.write(
+                    token,
+                    at,
+                    &buffer[..to_usize(bytes)],
+                    durability,
+                    not_opened,
+                ),
+                buffer,
+            },
+            Task::Read { mut buffer } => {
+                self.counters.reads += 1;
+                let failed = self.take_fault(Target::Read).is_some();
+                let result = self.fill(at, &mut buffer, to_usize(bytes), failed);
+                Completed::Read {
+                    token,
+                    file,
+                    buffer,
+                    result,
+                }
+            }
+            Task::Flush { covers } => Completed::Flushed {
+                token,
+                file,
+                result: self.flush(file, covers),
+            },
+            Task::Prepare => Completed::Prepared {
+                file,
+                result: self.prepare(file, bytes),
+            },
+            Task::Retire => Completed::Retired {
+                file,
+                result: self.retire(file),
+            },
+        };
+        self.done.push_back(done);
+        true
+    }
+
+    /// What is stored changes; false if the process does not live to make it.
+    fn step(&mut self) -> bool {
+        match &mut self.steps_left {
+            Some(0) => return false,
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        self.steps += 1;
+        true
+    }
+
+    /// The first fault in line that can happen to this.
+    fn take_fault(&mut self, target: Target) -> Option<Fault> {
+        let at = self.faults.iter().position(|fault| fault.hits(target))?;
+        self.faults.remove(at)
+    }
+
+    fn write(
+        &mut self,
+        token: u64,
+        at: Position,
+        bytes: &[u8],
+        durability: Durability,
+        not_opened: Option<DiskError>,
+    ) -> Result<(), DiskError> {
+        self.step();
+        self.counters.writes += 1;
+        self.counters.flushes += u64::from(durability == Durability::Flushed);
+        self.counters.write_bytes += bytes.len() as u64;
+        let fault = self.take_fault(Target::Write);
+        if self.read_only {
+            let error = io::ErrorKind::ReadOnlyFilesystem.into();
+            return Err(DiskError::new("write", at.file, &error));
+        }
+        if let Some(error) = not_opened {
+            return Err(error);
+        }
+        match fault {
+            None => {
+                match durability {
+                    Durability::Flushed => self.stored.write_durably(at, bytes),
+                    Durability::Later => self.stored.write_in_doubt(at, bytes, true),
+                }
+                Ok(())
+            }
+            Some(Fault::Misdirected { blocks }) => {
+                let at = at.file.at(at.offset + blocks * BLOCK as u64);
+                self.stored.write(at, bytes);
+                Ok(())
+            }
+            Some(Fault::FlushFails) => {
+                self.stored.write_in_doubt(at, bytes, false);
+                let error = io::Error::other("flush failed");
+                Err(DiskError::new("sync", at.file, &error))
+            }
+            Some(Fault::ShortWrite { bytes: short }) => {
+                let short = short.min(bytes.len());
+                self.stored.write(at, &bytes[..short]);
+                Err(DiskError::short("write", at.file, short, bytes.len()))
+            }
+            Some(_) => {
+                self.stored.tear(at, bytes, &mut Dice::new(token));
+                Err(device_failed("write", at.file))
+            }
+        }
+    }
+
+    fn flush(&mut self, file: FileId, covers: u64) -> Result<(), DiskError> {
+        self.step();
+        self.counters.flushes += 1;
+        self.stored_file("sync", file)?;
+        if self.take_fault(Target::Flush).is_some() {
+            self.stored.fail_flush(file, covers);
+            let error = io::Error::other("flush failed");
+            return Err(DiskError::new("sync", file, &error));
+        }
+        self.stored.flush(file, covers);
+        Ok(())
+    }
+
+    fn prepare(&mut self, file: FileId, bytes: u64) -> Result<(), DiskError> {
+        let failed = |error: io::Error| Err(DiskError::new("prepare", file, &error));
+        if self.read_only {
+            return failed(io::ErrorKind::ReadOnlyFilesystem.into());
+        }
+        if self.out_of_descriptors {
+            return failed(Errno::MFILE.into());
+        }
+        if self.take_fault(Target::Prepare).is_some() {
+            return Err(device_failed("prepare", file));
+        }
+        if self.free_bytes().is_some_and(|free| bytes > free) {
+            return failed(io::ErrorKind::StorageFull.into());
+        }
+        self.counters.prepared += 1;
+        self.step();
+        self.stored.create(file, bytes);
+        made::write(self, file)
+    }
+
+    fn retire(&mut self, file: FileId) -> Result<(), DiskError> {
+        self.step();
+        if self.read_only {
+            let error = io::ErrorKind::ReadOnlyFilesystem.into();
+            return Err(DiskError::new("remove", file, &error));
+        }
+        if self.take_fault(Target::Retire).is_some() {
+            return Err(device_failed("remove", file));
+        }
+        self.stored_file("remove", file)?;
+        self.stored.remove(file);
+        Ok(())
+    }
+
+    /// A file has to be there.
+    pub(super) fn stored_file(&self, action: &str, file: FileId) -> Result<(), DiskError> {
+        match self.stored.size(file) {
+            Some(_) => Ok(()),
+            None => Err(DiskError::new(
+                action,
+                file,
+                &io::ErrorKind::NotFound.into(),
+            )),
+        }
+    }
+
+    pub(super) fn fill(
+        &self,
+        at: Position,
+        buffer: &mut Buffer,
+        bytes: usize,
+        failed: bool,
+    ) -> Result<(), DiskError> {
+        self.open(at.file)?;
+        let end = at.offset + bytes as u64;
+        let bad = |place: &Position| {
+            place.file == at.file && at.offset < place.offset + BLOCK as u64 && place.offset < end
+        };
+        if failed || self.unreadable.iter().any(bad) {
+            return Err(device_failed("read", at));
+        }
+        if end > self.stored.size(at.file).unwrap_or(0) {
+            return Err(DiskError::short("read", at, 0, bytes));
+        }
+        buffer[..bytes].copy_from_slice(&self.stored.read(at, bytes));
+        Ok(())
+    }
+
+    /// Whether a file can be used.
+    pub(super) fn open(&self, file: FileId) -> Result<(), DiskError> {
+        if !self.out_of_descriptors || self.open.contains(&file) {
+            return Ok(());
+        }
+        Err(DiskError::new("open", file, &Errno::MFILE.into()))
+    }
+
+    /// Room for new files, if that is bounded.
+    pub(super) fn free_bytes(&self) -> Option<u64> {
+        let used: u64 = self.stored.sizes().map(|(_, bytes)| bytes).sum();
+        Some(self.capacity?.saturating_sub(used))
+    }
+}
+
+impl SmallFiles for Shared {
+    fn read(&self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
+        Ok(self.small_files.read(name).map(<[u8]>::to_vec))
+    }
+
+    fn replace(&mut self, name: &str, bytes: &[u8]) -> Result<(), DiskError> {
+        let failed = |action, error: io::Error| Err(DiskError::new(action, name, &error));
+        if self.read_only {
+            return failed("create", io::ErrorKind::ReadOnlyFilesystem.into());
+        }
+        if self.out_of_descriptors {
+            return failed("create", Errno::MFILE.into());
+        }
+        let fault = self.take_fault(Target::SmallFile);
+        if fault == Some(Fault::ReplaceFails { renamed: false }) {
+            return Err(device_failed("write", name));
+        }
+        if !self.step() {
+            return Err(dead("rename to", name));
+        }
+        self.small_files.rename(name, bytes);
+        if fault.is_some() {
+            return Err(device_failed("sync the folder of", name));
+        }
+        if !self.step() {
+            return Err(dead("sync the folder of", name));
+        }
+        self.small_files.sync();
+        Ok(())
+    }
+}
+
+/// What a dead process is told.
+pub(super) fn dead(action: &str, file: impl fmt::Display) -> DiskError {
+    DiskError::new(action, file, &io::Error::other("the process is dead"))
+}

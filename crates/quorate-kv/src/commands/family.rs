@@ -1,0 +1,59 @@
+//! A family of commands: what clients can ask for, and what every node does for each operation.
+
+use crate::{
+    command::Spec,
+    commands::state::{Reading, Writing},
+    encode::{Decoder, Fault},
+    op::Op,
+    resp::reply::Reply,
+};
+
+/// Commands that belong together.
+#[derive(Clone, Copy, Debug)]
+pub struct Family {
+    /// What clients can ask for.
+    pub commands: &'static [Spec],
+    /// What nodes do.
+    pub operations: &'static [Operation],
+}
+
+/// How an operation that only reads is executed: its arguments, the data, the reply.
+pub type Read = fn(&mut Decoder<'_>, &Reading<'_>, &mut Reply<'_>) -> Result<(), Fault>;
+/// How one that changes something is.
+pub type Write = fn(&mut Decoder<'_>, &mut Writing<'_>, &mut Reply<'_>) -> Result<(), Fault>;
+
+/// How an operation is executed.
+#[derive(Clone, Copy, Debug)]
+pub enum Run {
+    /// It changes nothing.
+    Read(Read),
+    /// It may change something.
+    Write(Write),
+}
+
+/// An operation, and what it does.
+#[derive(Clone, Copy, Debug)]
+pub struct Operation {
+    pub(super) op: Op,
+    pub(super) run: Run,
+}
+
+impl Operation {
+    /// An operation that changes nothing.
+    pub const fn read(op: Op, run: Read) -> Self {
+        assert!(op.is_read(), "a write");
+        Self {
+            op,
+            run: Run::Read(run),
+        }
+    }
+
+    /// One that may change something.
+    pub const fn write(op: Op, run: Write) -> Self {
+        assert!(!op.is_read(), "a read");
+        Self {
+            op,
+            run: Run::Write(run),
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! The lock record: a value of its own form, beside the strings.
+
+/// How the value of a lock record begins. Part of the store's format: a string that a client sets so
+/// is a lock record.
+const RECORD: &[u8] = b"\0\xffquorate-lock\x01";
+
+/// A lock of Redisson, taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Lock<'a> {
+    /// How often its holder took it.
+    pub(super) count: u64,
+    pub(super) holder: &'a [u8],
+}
+
+impl<'a> Lock<'a> {
+    pub(super) fn parse(value: &'a [u8]) -> Option<Self> {
+        let (count, holder) = value.strip_prefix(RECORD)?.split_first_chunk()?;
+        let count = u64::from_le_bytes(*count);
+        Some(Self { count, holder })
+    }
+
+    pub(super) fn value(self) -> Vec<u8> {
+        [RECORD, &self.count.to_le_bytes(), self.holder].concat()
+    }
+}
+
+/// Whether a value is a lock record and no string.
+pub(crate) fn is_lock(value: &[u8]) -> bool {
+    value.first() == Some(&0) && Lock::parse(value).is_some()
+}

@@ -1,0 +1,87 @@
+//! What an operation works on: the data, to be read or to be changed, and its reply.
+
+use quorate_core::slot::Slot;
+
+use super::{Budget, lock};
+use crate::{
+    key::Key,
+    op::REPLY_BYTES_MAX,
+    resp::reply::Reply,
+    store::{Entry, Store, Version},
+};
+
+/// The error for a command on strings and a key that is no string.
+pub const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+
+/// The reply says it already.
+pub(crate) struct WrongType;
+
+/// What a key has, for a command on strings.
+pub(crate) fn string<'s>(
+    store: &'s dyn Store,
+    key: Key<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<Option<Entry<'s>>, WrongType> {
+    let entry = store.get(key);
+    match &entry {
+        Some(found) if lock::is_lock(&found.value) => {
+            reply.error(WRONG_TYPE);
+            Err(WrongType)
+        }
+        _ => Ok(entry),
+    }
+}
+
+/// A message that a command leaves for those who listen: channel and text.
+pub type Notice = (Box<[u8]>, Box<[u8]>);
+
+/// What a read may see.
+#[derive(Clone, Copy)]
+pub struct Reading<'a> {
+    /// The data.
+    pub store: &'a dyn Store,
+    /// Every slot below is in it.
+    pub applied_to: Slot,
+    /// The asking node's clock. `None` in a replicated command, which brings its own time.
+    pub wall_ms: Option<u64>,
+}
+
+/// What a write may change.
+pub struct Writing<'a> {
+    /// The data.
+    pub store: &'a mut dyn Store,
+    /// Every slot below is in it.
+    pub applied_to: Slot,
+    /// The command, as the version of what it changes.
+    pub version: Version,
+    /// What the commands of its batch may still copy.
+    pub budget: &'a mut Budget,
+    /// What it tells others; no part of the data.
+    pub notices: &'a mut Vec<Notice>,
+}
+
+impl Writing<'_> {
+    /// Sets a key.
+    pub fn put(&mut self, key: Key<'_>, value: &[u8], deadline: Option<u64>) {
+        self.store.put(key, value, self.version, deadline);
+    }
+
+    /// The same state, for reading.
+    pub fn reading(&self) -> Reading<'_> {
+        Reading {
+            store: self.store,
+            applied_to: self.applied_to,
+            wall_ms: None,
+        }
+    }
+}
+
+/// Whether a reply that began at `start` has grown beyond its limit; if so it becomes an error.
+pub fn too_large(reply: &mut Reply<'_>, start: usize) -> bool {
+    let large = reply.0.len() - start > REPLY_BYTES_MAX;
+    if large {
+        reply.0.truncate(start);
+        reply.error("TOOBIG the reply would be larger than 32 MiB; ask for less at a time");
+    }
+    large
+}

@@ -1,0 +1,155 @@
+//! Answers that are the same for every connection: the table of commands, settings, scripts.
+
+use quorate_replica::front::Requests;
+
+use super::{shared::Shared, subcommands};
+use crate::{
+    command::{Local, NOT_AN_INTEGER, Spec},
+    commands::FAMILIES,
+    glob,
+    resp::{integer::parse_integer, reply::Reply, request::Arguments},
+    scripts::{self, Scripts},
+};
+
+/// COMMAND and its subcommands, from the table.
+pub(super) fn command(arguments: &Arguments<'_>, shared: &Shared, r: &mut Reply<'_>) {
+    let all = || FAMILIES.iter().flat_map(|family| family.commands);
+    let sub = arguments.at(1).to_ascii_lowercase();
+    match (&*sub, arguments.len()) {
+        (_, 1) | (b"info", 2) => {
+            r.array(all().count());
+            all().for_each(|spec| describe(spec, r));
+        }
+        (b"count", _) => r.count(all().count()),
+        (b"list", _) => {
+            r.array(all().count());
+            all().for_each(|spec| r.bulk(spec.name.as_bytes()));
+        }
+        (b"info", _) => {
+            r.array(arguments.len() - 2);
+            for name in arguments.from(2).iter() {
+                match shared.lookup(name) {
+                    Some(spec) => describe(spec, r),
+                    None => r.null(),
+                }
+            }
+        }
+        (b"docs", _) => r.map(0),
+        (b"getkeys", _) => get_keys(&arguments.from(2), shared, r),
+        _ => subcommands::help(Local::Command, r),
+    }
+}
+
+fn describe(spec: &Spec, r: &mut Reply<'_>) {
+    let (first, last, step) = spec.keys;
+    r.array(10);
+    r.bulk(spec.name.as_bytes());
+    r.integer(spec.arity.into());
+    r.array(spec.flags.len());
+    spec.flags.iter().for_each(|flag| r.simple(flag));
+    [first, last, step]
+        .into_iter()
+        .for_each(|place| r.integer(place.into()));
+    // Categories, tips, key specifications, subcommands.
+    (0..4).for_each(|_| r.array(0));
+}
+
+fn get_keys(command: &Arguments<'_>, shared: &Shared, r: &mut Reply<'_>) {
+    let Some(spec) = shared
+        .lookup(command.at(0))
+        .filter(|spec| spec.takes(command.len()))
+    else {
+        r.error("ERR Invalid command specified, or invalid number of arguments");
+        return;
+    };
+    let keys = spec.key_places(command.len());
+    if spec.keys.0 == 0 {
+        r.error("ERR The command has no key arguments");
+        return;
+    }
+    r.array(keys.clone().count());
+    keys.for_each(|at| r.bulk(command.at(at)));
+}
+
+/// The few settings that clients ask for.
+pub(super) fn config(arguments: &Arguments<'_>, requests: &dyn Requests, r: &mut Reply<'_>) {
+    let sub = arguments.at(1).to_ascii_lowercase();
+    let bytes_max = requests.command_bytes_max().to_string();
+    let settings = [
+        ("appendonly", "yes"),
+        ("databases", "1"),
+        ("maxmemory", "0"),
+        ("maxmemory-policy", "noeviction"),
+        ("proto-max-bulk-len", &*bytes_max),
+        ("save", ""),
+        ("timeout", "0"),
+    ];
+    match (&*sub, arguments.len()) {
+        (b"get", 3..) => {
+            let patterns: Vec<Vec<u8>> = arguments
+                .from(2)
+                .iter()
+                .take(64)
+                .map(<[u8]>::to_ascii_lowercase)
+                .collect();
+            let wanted = |name: &str| {
+                patterns
+                    .iter()
+                    .any(|pattern| glob::matches(pattern, name.as_bytes()))
+            };
+            let found = || settings.iter().filter(|(name, _)| wanted(name));
+            r.map(found().count());
+            for (name, value) in found() {
+                r.bulk(name.as_bytes());
+                r.bulk(value.as_bytes());
+            }
+        }
+        (b"resetstat", 2) => r.ok(),
+        (b"set", _) => r.error("ERR CONFIG SET is not supported: settings are flags of the node"),
+        _ => subcommands::help(Local::Config, r),
+    }
+}
+
+/// SCRIPT and its subcommands.
+pub(super) fn script(arguments: &Arguments<'_>, scripts: &mut Scripts, r: &mut Reply<'_>) {
+    let sub = arguments.at(1).to_ascii_lowercase();
+    match (&*sub, arguments.len()) {
+        (b"load", 3) => match scripts.learn(arguments.at(2)) {
+            Some(_) => r.bulk(scripts::hash_of(arguments.at(2)).as_bytes()),
+            None => r.error(scripts::UNKNOWN),
+        },
+        (b"exists", 3..) => {
+            r.array(arguments.len() - 2);
+            for hash in arguments.from(2).iter() {
+                r.integer(i64::from(scripts.find(hash).is_some()));
+            }
+        }
+        (b"flush", 2 | 3) => {
+            scripts.flush();
+            r.ok();
+        }
+        (b"kill", _) => r.error("NOTBUSY No scripts in execution right now."),
+        (b"flush", _) => r.error("ERR SCRIPT FLUSH only support SYNC|ASYNC option"),
+        _ => subcommands::help(Local::Script, r),
+    }
+}
+
+/// WAIT: what was acknowledged is at a quorum, so it reached the others of a majority.
+pub(super) fn wait(arguments: &Arguments<'_>, requests: &dyn Requests, r: &mut Reply<'_>) {
+    match (
+        parse_integer(arguments.at(1)),
+        parse_integer(arguments.at(2)),
+    ) {
+        (Some(_), Some(timeout)) if timeout >= 0 => {
+            let voters = requests
+                .status()
+                .peers
+                .iter()
+                .filter(|peer| peer.weight > 0)
+                .count();
+            r.count(voters / 2);
+        }
+        (Some(_), Some(_)) => r.error("ERR timeout is negative"),
+        _ => r.error(NOT_AN_INTEGER),
+    }
+}

@@ -1,0 +1,69 @@
+//! What a connection asked for that was not sent yet: reads, and writes.
+
+use quorate_replica::front::Sequenced;
+
+/// What becomes of a query's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Query {
+    /// It is the reply.
+    Reply,
+    /// It is what a WATCH of this epoch sees.
+    Watch(u64),
+    /// There is nothing to ask: the connection listens to this channel from now on,
+    Subscribe,
+    /// or not any more.
+    Unsubscribe,
+}
+
+/// A query that has not been answered.
+#[derive(Debug)]
+pub(super) struct Read {
+    pub(super) query: Vec<u8>,
+    pub(super) stale: bool,
+    /// It does not run between commands: it waits until none is open.
+    pub(super) alone: bool,
+    pub(super) what: Query,
+}
+
+impl Read {
+    /// One whose answer is the reply.
+    pub(super) const fn plain(query: Vec<u8>, stale: bool) -> Self {
+        Self {
+            query,
+            stale,
+            alone: false,
+            what: Query::Reply,
+        }
+    }
+}
+
+/// How a write is sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum How {
+    /// As it is, perhaps within a session.
+    Plain(Option<Sequenced>),
+    /// As a transaction of so many commands, with what was watched in this epoch.
+    Exec {
+        epoch: u64,
+        count: usize,
+        at: Option<Sequenced>,
+    },
+    /// As the registration of a session; there is no command.
+    Register,
+}
+
+/// A write that has not been sent.
+#[derive(Debug)]
+pub(super) struct Write {
+    pub(super) command: Vec<u8>,
+    pub(super) how: How,
+}
+
+impl Write {
+    pub(super) const fn plain(command: Vec<u8>) -> Self {
+        Self {
+            command,
+            how: How::Plain(None),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! CLIENT: who is connected, as a client is told.
+
+use quorate_replica::front::ConnectionId;
+
+use super::{
+    roster::{Guest, Seat, label},
+    shared::Shared,
+    subcommands,
+};
+use crate::{
+    command::{Local, SYNTAX},
+    resp::{integer::parse_integer, reply::Reply, request::Arguments},
+};
+
+/// CLIENT and its subcommands, for the connection on this seat, which has just signed.
+pub(super) fn client(
+    id: ConnectionId,
+    seat: Seat,
+    arguments: &Arguments<'_>,
+    shared: &mut Shared,
+    now_ms: u64,
+    r: &mut Reply<'_>,
+) {
+    match &*arguments.at(1).to_ascii_lowercase() {
+        b"id" => r.integer(i64::try_from(id.0).unwrap_or(i64::MAX)),
+        b"getname" => {
+            let name = shared.roster.guest(seat).map(|guest| guest.name.as_bytes());
+            r.optional(name.filter(|name| !name.is_empty()));
+        }
+        b"setname" => match shared.roster.set_name(seat, arguments.at(2)) {
+            Ok(()) => r.ok(),
+            Err(text) => r.error(text),
+        },
+        b"setinfo" => set_info(seat, arguments, shared, r),
+        b"no-evict" | b"no-touch" => r.ok(),
+        b"info" => {
+            let guest = shared.roster.guest(seat);
+            r.verbatim(&guest.map_or_else(String::new, |guest| guest.line(now_ms)));
+        }
+        b"list" => {
+            list(arguments, shared, now_ms, r);
+        }
+        _ => subcommands::help(Local::Client, r),
+    }
+}
+
+/// What the library says of itself.
+fn set_info(seat: Seat, arguments: &Arguments<'_>, shared: &mut Shared, r: &mut Reply<'_>) {
+    let Some(guest) = shared.roster.guest(seat) else {
+        return r.ok();
+    };
+    let option = arguments.at(2).to_ascii_lowercase();
+    let field = match &*option {
+        b"lib-name" => &mut guest.library,
+        b"lib-ver" => &mut guest.library_version,
+        _ => {
+            let option = arguments.at(2).escape_ascii();
+            return r.error(&format!("ERR Unrecognized option '{option}'"));
+        }
+    };
+    match label(arguments.at(3)) {
+        Some(text) => {
+            *field = text;
+            r.ok();
+        }
+        None => {
+            let option = String::from_utf8_lossy(&option);
+            r.error(&format!(
+                "ERR {option} cannot contain spaces, newlines or special characters."
+            ));
+        }
+    }
+}
+
+/// CLIENT LIST [TYPE normal|…] [ID id …].
+fn list(arguments: &Arguments<'_>, shared: &Shared, now_ms: u64, r: &mut Reply<'_>) {
+    let option = arguments.at(2).to_ascii_lowercase();
+    let mut ids = None;
+    let mut none = false;
+    match (&*option, arguments.len()) {
+        (_, 2) => {}
+        (b"type", 4) => match &*arguments.at(3).to_ascii_lowercase() {
+            b"normal" | b"pubsub" => {}
+            b"master" | b"replica" | b"slave" => none = true,
+            other => {
+                let other = other.escape_ascii();
+                return r.error(&format!("ERR Unknown client type '{other}'"));
+            }
+        },
+        (b"id", 4..) => {
+            let given: Option<Vec<i64>> = arguments.from(3).iter().map(parse_integer).collect();
+            match given {
+                Some(given) => ids = Some(given),
+                None => return r.error("ERR Invalid client ID"),
+            }
+        }
+        _ => return r.error(SYNTAX),
+    }
+    let listens = (option == b"type").then(|| arguments.at(3).eq_ignore_ascii_case(b"pubsub"));
+    let wanted = |guest: &&Guest| {
+        let id = i64::try_from(guest.id.0).unwrap_or(i64::MAX);
+        !none
+            && ids.as_ref().is_none_or(|ids| ids.contains(&id))
+            && listens.is_none_or(|listens| listens == (guest.channels > 0))
+    };
+    let guests = shared.roster.all();
+    let lines = guests
+        .into_iter()
+        .filter(wanted)
+        .map(|guest| guest.line(now_ms));
+    r.verbatim(&lines.collect::<String>());
+}

@@ -1,0 +1,317 @@
+//! What a connection answers by itself: greetings, its own settings, transactions' brackets.
+
+use quorate_replica::front::{Requests, Sequenced};
+
+use super::{Connection, session::Attached};
+use crate::{
+    command::{Local, NOT_AN_INTEGER, Refusal},
+    commands::transactions::encode_versions,
+    encode::Encoder,
+    front::{
+        answers,
+        asked::{How, Query, Read, Write},
+        channels, client, info,
+        info::REDIS_VERSION,
+        shared::{Shared, fresh},
+        subcommands,
+        transaction::Multi,
+    },
+    resp::{
+        integer::parse_integer,
+        reply::{Reply, Version},
+        request::Arguments,
+    },
+};
+
+const NO_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the \
+    default user. Are you sure your configuration is correct?";
+
+impl Connection {
+    /// A command that needs no data.
+    pub(super) fn local(
+        &mut self,
+        local: Local,
+        arguments: &Arguments<'_>,
+        shared: &mut Shared,
+        requests: &mut dyn Requests,
+    ) {
+        if self.multi.is_some() && Self::outside_multi(local) && !self.is_sequenced_exec(arguments)
+        {
+            self.not_in_multi(local, shared);
+            return;
+        }
+        if let Err(text) = subcommands::check(local, arguments) {
+            self.refuse(&text, shared);
+            return;
+        }
+        match local {
+            Local::Multi => {
+                self.multi = Some(Multi::default());
+                self.reply(shared, |r| r.ok());
+            }
+            Local::Exec => self.exec(None, shared),
+            Local::Discard => self.discard(shared),
+            Local::Watch => self.watch(arguments, shared),
+            Local::Quit => {
+                self.reply(shared, |r| r.ok());
+                self.end();
+            }
+            Local::Reset => self.reset(shared),
+            Local::Hello => self.hello(arguments, shared),
+            Local::Quorate => self.quorate(arguments, shared, requests),
+            Local::Subscribe => self.subscribe(arguments, shared),
+            Local::Unsubscribe => self.unsubscribe(arguments, shared),
+            _ => {
+                self.simple(local, arguments, shared, requests);
+                if self.multi.is_some() {
+                    self.queue_reply(shared, requests);
+                } else {
+                    self.answer(shared);
+                }
+            }
+        }
+    }
+
+    /// EXEC that cannot be: the transaction ends.
+    pub(super) fn abort_exec(&mut self, why: &str, shared: &mut Shared) {
+        if self.take_multi().is_some() {
+            self.watching.end_epoch();
+        }
+        let why = why.strip_prefix("ERR ").unwrap_or(why);
+        let text = format!("EXECABORT Transaction discarded because of: {why}");
+        self.reply(shared, |r| r.error(&text));
+    }
+
+    fn not_in_multi(&mut self, local: Local, shared: &mut Shared) {
+        match local {
+            // These two leave the transaction as it is, as in Redis.
+            Local::Multi => {
+                self.reply(shared, |r| r.error("ERR MULTI calls can not be nested"));
+            }
+            Local::Watch => {
+                self.reply(shared, |r| r.error("ERR WATCH inside MULTI is not allowed"));
+            }
+            _ => self.refuse("ERR Command not allowed inside a transaction", shared),
+        }
+    }
+
+    /// Leaves the reply in the scratch buffer; it may be wanted at once or in a transaction.
+    fn simple(
+        &mut self,
+        local: Local,
+        arguments: &Arguments<'_>,
+        shared: &mut Shared,
+        requests: &mut dyn Requests,
+    ) {
+        let mut reply = std::mem::take(&mut shared.reply);
+        fresh(&mut reply);
+        let r = &mut Reply(&mut reply);
+        match local {
+            Local::Ping => match arguments.len() {
+                1 | 2 if self.only_listens() => {
+                    r.array(2);
+                    r.bulk(b"pong");
+                    r.bulk(arguments.at(1));
+                }
+                1 => r.simple("PONG"),
+                2 => r.bulk(arguments.at(1)),
+                _ => r.error(&Refusal::Arity.text("ping")),
+            },
+            Local::Echo => r.bulk(arguments.at(1)),
+            Local::Select => match parse_integer(arguments.at(1)) {
+                Some(0) => r.ok(),
+                Some(_) => r.error("ERR DB index is out of range"),
+                None => r.error(NOT_AN_INTEGER),
+            },
+            Local::Auth => r.error(NO_PASSWORD),
+            Local::Client => {
+                let now_ms = requests.wall_ms();
+                self.sign(now_ms, shared);
+                client::client(self.id, self.seat, arguments, shared, now_ms, r);
+            }
+            Local::Command => answers::command(arguments, shared, r),
+            Local::Info => info::info(arguments, shared, requests, r),
+            Local::Config => answers::config(arguments, requests, r),
+            Local::ReadOnly | Local::ReadWrite => {
+                self.stale = local == Local::ReadOnly;
+                r.ok();
+            }
+            Local::Wait => answers::wait(arguments, requests, r),
+            Local::Time => {
+                let now = requests.wall_ms();
+                r.array(2);
+                r.bulk((now / 1000).to_string().as_bytes());
+                r.bulk((now % 1000 * 1000).to_string().as_bytes());
+            }
+            Local::Unwatch => {
+                self.watching.end_epoch();
+                r.ok();
+            }
+            Local::Script => answers::script(arguments, &mut shared.scripts, r),
+            Local::Multi
+            | Local::Exec
+            | Local::Discard
+            | Local::Watch
+            | Local::Quit
+            | Local::Reset
+            | Local::Hello
+            | Local::Subscribe
+            | Local::Unsubscribe
+            | Local::Quorate => r.error("ERR not a simple command"),
+        }
+        shared.reply = reply;
+    }
+
+    /// Ends the transaction: what was queued becomes one command.
+    pub(super) fn exec(&mut self, at: Option<Sequenced>, shared: &mut Shared) {
+        let Some(multi) = self.take_multi() else {
+            self.reply(shared, |r| r.error("ERR EXEC without MULTI"));
+            return;
+        };
+        let epoch = self.watching.end_epoch();
+        let Some((command, count)) = multi.take() else {
+            let text = "EXECABORT Transaction discarded because of previous errors.";
+            self.reply(shared, |r| r.error(text));
+            return;
+        };
+        let how = How::Exec { epoch, count, at };
+        let write = Write { command, how };
+        self.order.push_write(write, true, self.version);
+    }
+
+    fn discard(&mut self, shared: &mut Shared) {
+        if self.take_multi().is_none() {
+            self.reply(shared, |r| r.error("ERR DISCARD without MULTI"));
+            return;
+        }
+        self.watching.end_epoch();
+        self.reply(shared, |r| r.ok());
+    }
+
+    /// A linearizable read of versions, even on a connection that reads stale data.
+    fn watch(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) {
+        let keys = arguments.from(1);
+        let bytes = keys.iter().map(<[u8]>::len).sum();
+        if !self.watching.admit(keys.len(), bytes) {
+            let epoch = self.watching.epoch();
+            self.watching.failed(epoch);
+            self.refuse("ERR too many keys are watched", shared);
+            return;
+        }
+        let mut query = Vec::new();
+        encode_versions(keys.iter(), &mut Encoder(&mut query));
+        let read = Read {
+            query,
+            stale: false,
+            alone: true,
+            what: Query::Watch(self.watching.epoch()),
+        };
+        self.order.push_read(read, self.version);
+    }
+
+    fn reset(&mut self, shared: &mut Shared) {
+        self.take_multi();
+        self.watching.end_epoch();
+        self.version = Version::Resp2;
+        self.stale = false;
+        self.attached = Attached::default();
+        if let Some(guest) = shared.roster.guest(self.seat) {
+            guest.name.clear();
+        }
+        self.subscriptions.clear(self.id, &mut shared.channels);
+        self.reply(shared, |r| r.simple("RESET"));
+    }
+
+    fn hello(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) {
+        match self.greet(arguments, shared) {
+            Err(text) => self.reply(shared, |r| r.error(text)),
+            Ok(version) => {
+                self.version = version;
+                let id = i64::try_from(self.id.0).unwrap_or(i64::MAX);
+                self.reply(shared, |r| {
+                    r.map(7);
+                    for (name, value) in [("server", "quorate"), ("version", REDIS_VERSION)] {
+                        r.bulk(name.as_bytes());
+                        r.bulk(value.as_bytes());
+                    }
+                    r.bulk(b"proto");
+                    r.integer(if version == Version::Resp3 { 3 } else { 2 });
+                    r.bulk(b"id");
+                    r.integer(id);
+                    for (name, value) in [("mode", "standalone"), ("role", "master")] {
+                        r.bulk(name.as_bytes());
+                        r.bulk(value.as_bytes());
+                    }
+                    r.bulk(b"modules");
+                    r.array(0);
+                });
+            }
+        }
+    }
+
+    /// HELLO's arguments: the version, a name.
+    fn greet(
+        &self,
+        arguments: &Arguments<'_>,
+        shared: &mut Shared,
+    ) -> Result<Version, &'static str> {
+        let version = match arguments.at(1) {
+            b"" if arguments.len() == 1 => return Ok(self.version),
+            b"2" => Version::Resp2,
+            b"3" => Version::Resp3,
+            other if parse_integer(other).is_none() => {
+                return Err("ERR Protocol version is not an integer or out of range");
+            }
+            _ => return Err("NOPROTO unsupported protocol version"),
+        };
+        let mut at = 2;
+        while at < arguments.len() {
+            let word = arguments.at(at);
+            if word.eq_ignore_ascii_case(b"auth") && at + 2 < arguments.len() {
+                return Err(NO_PASSWORD);
+            } else if word.eq_ignore_ascii_case(b"setname") && at + 1 < arguments.len() {
+                shared.roster.set_name(self.seat, arguments.at(at + 1))?;
+                at += 2;
+            } else {
+                return Err("ERR Syntax error in HELLO option");
+            }
+        }
+        Ok(version)
+    }
+
+    /// Each channel has a reply of its own, so each is a request of its own.
+    fn subscribe(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) {
+        let names = arguments.from(1);
+        if !self.subscriptions.admits(&names) {
+            let text = "ERR a connection may listen to 1024 channels, with names of 1024 bytes";
+            return self.refuse(text, shared);
+        }
+        for name in names.iter() {
+            self.ask_about_channel(name, Query::Subscribe);
+        }
+    }
+
+    fn unsubscribe(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) {
+        let names = arguments.from(1);
+        if !names.is_empty() {
+            for name in names.iter() {
+                self.ask_about_channel(name, Query::Unsubscribe);
+            }
+        } else if self.subscriptions.is_empty() {
+            self.reply(shared, channels::nothing_left);
+        } else {
+            for name in self.subscriptions.names() {
+                self.ask_about_channel(&name, Query::Unsubscribe);
+            }
+        }
+    }
+
+    fn ask_about_channel(&mut self, name: &[u8], what: Query) {
+        let read = Read {
+            alone: true,
+            what,
+            ..Read::plain(name.to_vec(), false)
+        };
+        self.order.push_read(read, self.version);
+    }
+}

@@ -1,0 +1,218 @@
+//! QUORATE: numbered commands that are executed once over any number of connections, and state.
+
+use quorate_replica::front::{Requests, Sequenced, SessionId};
+
+use super::Connection;
+use crate::{
+    command::{Handler, Refusal, Request},
+    commands::server::encode_digest,
+    encode::Encoder,
+    front::{
+        asked::{How, Read, Write},
+        info,
+        shared::{Shared, fresh},
+    },
+    op::Kind,
+    resp::{integer::parse_integer, request::Arguments},
+};
+
+const HELP: [&str; 7] = [
+    "QUORATE SESSION -- register a session, attach this connection, return its id",
+    "QUORATE SESSION <id> -- attach this connection to a session",
+    "QUORATE SEQ <n> <command> -- execute once as number n of the session; EXEC too",
+    "QUORATE ACK <m> -- the replies to all numbers below m have arrived",
+    "QUORATE STATUS -- what this node is",
+    "QUORATE DIGEST -- applied position, fingerprint of all data there; reads everything",
+    "QUORATE HELP -- this",
+];
+
+const NO_SESSION: &str = "NOSESSION not executed now: this connection has no session; \
+    register one with QUORATE SESSION or attach one with QUORATE SESSION <id>";
+
+/// The session that a connection is attached to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Attached {
+    session: Option<SessionId>,
+    /// The replies to all numbers below have arrived.
+    acknowledged_below: u64,
+}
+
+impl Attached {
+    pub(super) fn to(&mut self, session: SessionId) {
+        *self = Self {
+            session: Some(session),
+            acknowledged_below: 0,
+        };
+    }
+
+    /// Never backwards: what was acknowledged may be forgotten already.
+    fn acknowledge(&mut self, below: u64) {
+        self.acknowledged_below = self.acknowledged_below.max(below);
+    }
+
+    /// A number of the session, if there is one.
+    fn at(&self, sequence: u64) -> Option<Sequenced> {
+        Some(Sequenced {
+            session: self.session?,
+            sequence,
+            acknowledged_below: self.acknowledged_below,
+        })
+    }
+}
+
+impl Connection {
+    /// Whether this is the one QUORATE command that belongs inside a transaction.
+    pub(super) fn is_sequenced_exec(&self, arguments: &Arguments<'_>) -> bool {
+        arguments.len() == 4
+            && arguments.at(0).eq_ignore_ascii_case(b"quorate")
+            && arguments.at(1).eq_ignore_ascii_case(b"seq")
+            && arguments.at(3).eq_ignore_ascii_case(b"exec")
+    }
+
+    pub(super) fn quorate(
+        &mut self,
+        arguments: &Arguments<'_>,
+        shared: &mut Shared,
+        requests: &mut dyn Requests,
+    ) {
+        let sub = arguments.at(1).to_ascii_lowercase();
+        match (&*sub, arguments.len()) {
+            (b"session", 2) => {
+                let write = Write {
+                    command: Vec::new(),
+                    how: How::Register,
+                };
+                self.order.push_write(write, false, self.version);
+            }
+            (b"session", 3) => self.attach(arguments.at(2), shared),
+            (b"seq", 4..) => self.sequenced(arguments, shared, requests),
+            (b"ack", 3) => self.acknowledge(arguments.at(2), shared),
+            (b"status", 2) => {
+                let mut text = String::new();
+                info::quorate(&mut text, &requests.status(), "", "\n")
+                    .expect("a string takes all text");
+                self.reply(shared, |r| r.verbatim(&text));
+            }
+            (b"digest", 2) => {
+                let mut query = Vec::new();
+                encode_digest(&mut Encoder(&mut query));
+                // It names the position up to which all is applied: between two commands of a batch
+                // there is none.
+                let read = Read {
+                    alone: true,
+                    ..Read::plain(query, self.stale)
+                };
+                self.order.push_read(read, self.version);
+            }
+            (b"help", 2) => self.reply(shared, |r| {
+                r.array(HELP.len());
+                HELP.iter().for_each(|line| r.simple(line));
+            }),
+            _ => {
+                let text = "ERR unknown subcommand or wrong number of arguments; \
+                    try QUORATE HELP";
+                self.reply(shared, |r| r.error(text));
+            }
+        }
+    }
+
+    fn attach(&mut self, id: &[u8], shared: &mut Shared) {
+        let Some(session) = parse_session(id) else {
+            self.reply(shared, |r| r.error("ERR a session id looks like 17.0"));
+            return;
+        };
+        self.attached.to(session);
+        self.reply(shared, |r| r.ok());
+    }
+
+    fn acknowledge(&mut self, below: &[u8], shared: &mut Shared) {
+        match parse_sequence(below) {
+            Some(below) => {
+                self.attached.acknowledge(below);
+                self.reply(shared, |r| r.ok());
+            }
+            None => self.reply(shared, |r| r.error(NOT_A_SEQUENCE)),
+        }
+    }
+
+    /// `QUORATE SEQ n command…`: through the log even if it only reads, so that a repetition gets
+    /// the same reply.
+    fn sequenced(
+        &mut self,
+        arguments: &Arguments<'_>,
+        shared: &mut Shared,
+        requests: &mut dyn Requests,
+    ) {
+        let Some(sequence) = parse_sequence(arguments.at(2)) else {
+            self.reply(shared, |r| r.error(NOT_A_SEQUENCE));
+            return;
+        };
+        let Some(at) = self.attached.at(sequence) else {
+            self.reply(shared, |r| r.error(NO_SESSION));
+            return;
+        };
+        if self.is_sequenced_exec(arguments) {
+            self.exec(Some(at), shared);
+            return;
+        }
+        match encode_inner(&arguments.from(3), shared, requests) {
+            Ok(()) => {
+                let returning = Kind::of(&shared.command) != Kind::Write;
+                let command = shared.command.clone();
+                let write = Write {
+                    command,
+                    how: How::Plain(Some(at)),
+                };
+                self.order.push_write(write, returning, self.version);
+            }
+            Err(text) => self.reply(shared, |r| r.error(&text)),
+        }
+    }
+}
+
+const NOT_A_SEQUENCE: &str = "ERR a sequence is a number from 1";
+
+fn parse_sequence(text: &[u8]) -> Option<u64> {
+    parse_integer(text)
+        .and_then(|n| u64::try_from(n).ok())
+        .filter(|&n| n > 0)
+}
+
+/// `slot.index`.
+fn parse_session(text: &[u8]) -> Option<SessionId> {
+    let (slot, index) = std::str::from_utf8(text).ok()?.split_once('.')?;
+    let number = |text: &str| parse_integer(text.as_bytes()).and_then(|n| u64::try_from(n).ok());
+    Some(SessionId {
+        slot: number(slot)?,
+        index: u32::try_from(number(index)?).ok()?,
+    })
+}
+
+/// Encodes the command behind `SEQ n` into the scratch buffer.
+fn encode_inner(
+    inner: &Arguments<'_>,
+    shared: &mut Shared,
+    requests: &mut dyn Requests,
+) -> Result<(), String> {
+    let spec = shared.lookup(inner.at(0));
+    let Some(spec) = spec.filter(|spec| spec.can_be_numbered()) else {
+        return Err("ERR only commands that read or write keys, and EXEC, can be numbered".into());
+    };
+    let text = |refusal: Refusal| refusal.text(spec.name).into_owned();
+    spec.check(inner).map_err(text)?;
+    let request = Request {
+        name: spec.name,
+        arguments: inner.from(1),
+        wall_ms: requests.wall_ms(),
+        value_bytes_max: requests.command_bytes_max(),
+    };
+    let encoded = match spec.handler {
+        Handler::Data(encode) => {
+            fresh(&mut shared.command);
+            encode(&request, &mut Encoder(&mut shared.command))
+        }
+        Handler::Script(by) => shared.encode_script(by, spec.name, inner, requests),
+        Handler::Local(_) => return Ok(()),
+    };
+    encoded.map_err(text)
+}

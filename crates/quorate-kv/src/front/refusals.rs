@@ -1,0 +1,36 @@
+//! What a client is told that does not get what it asked for.
+
+use quorate_replica::front::Failure;
+
+/// What a client is told when the memory for all of them is used up.
+pub(super) const FULL: &str = "BUSY not executed: replies and requests of all clients fill the memory that this \
+    node has for them (--client-memory)";
+
+/// What a client is told when there is no reply. The words in capitals are the contract.
+pub(super) fn failure_text(failure: Failure) -> &'static str {
+    match failure {
+        Failure::Busy => "BUSY not executed: too much is under way; try again later",
+        Failure::NoQuorum => "NOQUORUM not executed: no leader with a quorum was found in time",
+        Failure::TooBig => "TOOBIG not executed: the command is larger than --command-max",
+        Failure::Stopping => "NOQUORUM not executed: this node is stopping; use another one",
+        Failure::Unavailable => {
+            "NOQUORUM not executed: the store of this node cannot work; use another one"
+        }
+        Failure::Unknown => "UNKNOWN may have been executed, or may yet be; read before repeating",
+        Failure::NoSession => {
+            "NOSESSION not executed now: the session is unknown or has expired; \
+             a number that was sent before may have been executed then"
+        }
+        Failure::ReplyForgotten => {
+            "REPLYFORGOTTEN executed before; the reply was acknowledged and is gone"
+        }
+        Failure::SessionFull => {
+            "SESSIONFULL not executed: too many sequences are open; acknowledge some"
+        }
+    }
+}
+
+/// What a client is told that sends too large a command.
+pub(super) fn too_big(bytes_max: usize) -> String {
+    format!("TOOBIG not executed: a command may have {bytes_max} bytes (--command-max)")
+}

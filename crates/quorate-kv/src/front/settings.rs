@@ -1,0 +1,43 @@
+//! What the front says about its process, and may use of it.
+
+/// What the front says about its process, and may use of it.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Version of the binary.
+    pub version: String,
+    /// `lsm` or `memory`.
+    pub store: String,
+    /// With so many bytes held for all connections no read is answered, and no command queued for a
+    /// transaction. Who holds most is closed well before, at the end of a turn.
+    pub client_bytes_max: usize,
+    /// Where TCP clients connect; 0 if that is not known.
+    pub tcp_port: u16,
+    /// When the process started, Unix time in milliseconds; 0 if that is not known.
+    pub started_ms: u64,
+    /// What the process has of the machine's memory, when it is asked for.
+    pub memory: fn() -> Memory,
+}
+
+/// Memory as the system tells it, in bytes; 0 where it does not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// What the process has now,
+    pub resident_bytes: u64,
+    /// and what it had at most.
+    pub peak_bytes: u64,
+    /// What the machine has.
+    pub system_bytes: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            version: String::new(),
+            store: String::new(),
+            client_bytes_max: 1 << 30,
+            tcp_port: 0,
+            started_ms: 0,
+            memory: Memory::default,
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! What all connections have in common: the table of commands, scratch buffers, and the memory that
+//! is counted for all of them.
+
+use std::collections::VecDeque;
+
+use quorate_replica::{
+    front::{ConnectionId, Requests, Tag, Tags},
+    seldom::Seldom,
+};
+use rustc_hash::FxHashMap;
+
+use super::{channels::Channels, roster::Roster, settings::Settings};
+use crate::{
+    command::{Refusal, Request, ScriptBy, Spec},
+    commands::FAMILIES,
+    encode::Encoder,
+    resp::{reply::Reply, request::Arguments},
+    scripts::{self, Scripts},
+};
+
+/// Where the end of a request belongs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Owner {
+    pub(super) connection: ConnectionId,
+    pub(super) target: Target,
+}
+
+/// What of a connection a tag stands for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Target {
+    /// The request with this number.
+    Place(u64),
+    /// A run of reads.
+    Run,
+}
+
+/// What all connections have in common.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) tags: Tags<Owner>,
+    table: FxHashMap<&'static [u8], &'static Spec>,
+    /// The command being encoded; its memory is reused.
+    pub(super) command: Vec<u8>,
+    /// The neutral reply being made; its memory is reused.
+    pub(super) reply: Vec<u8>,
+    /// Memory of queries that were answered.
+    spare: Vec<Vec<u8>>,
+    pub(super) dirty: VecDeque<ConnectionId>,
+    pub(super) roster: Roster,
+    pub(super) settings: Settings,
+    /// Requests taken since the start.
+    pub(super) processed: u64,
+    /// Memory of all connections.
+    pub(super) held_bytes: usize,
+    /// Complaints about clients of another protocol.
+    pub(super) strangers: Seldom,
+    pub(super) scripts: Scripts,
+    pub(super) channels: Channels,
+}
+
+impl Shared {
+    pub(super) fn new(settings: Settings) -> Self {
+        let specs = FAMILIES.iter().flat_map(|family| family.commands);
+        Self {
+            tags: Tags::default(),
+            table: specs.map(|spec| (spec.name.as_bytes(), spec)).collect(),
+            command: Vec::new(),
+            reply: Vec::new(),
+            spare: Vec::new(),
+            dirty: VecDeque::new(),
+            roster: Roster::default(),
+            settings,
+            processed: 0,
+            held_bytes: 0,
+            strangers: Seldom::default(),
+            scripts: Scripts::default(),
+            channels: Channels::default(),
+        }
+    }
+
+    pub(super) fn tag(&mut self, connection: ConnectionId, target: Target) -> Tag {
+        self.tags.give(Owner { connection, target })
+    }
+
+    /// The command of this name, in any case.
+    pub(super) fn lookup(&self, name: &[u8]) -> Option<&'static Spec> {
+        let mut lower = [0; 16];
+        let lower = lower.get_mut(..name.len())?;
+        lower.copy_from_slice(name);
+        lower.make_ascii_lowercase();
+        self.table.get(&*lower).copied()
+    }
+
+    /// Encodes `EVAL text …` or `EVALSHA hash …` into the scratch buffer.
+    pub(super) fn encode_script(
+        &mut self,
+        by: ScriptBy,
+        name: &'static str,
+        words: &Arguments<'_>,
+        requests: &dyn Requests,
+    ) -> Result<(), Refusal> {
+        let meaning = match by {
+            ScriptBy::Text => self.scripts.learn(words.at(1)).ok_or(scripts::UNKNOWN),
+            ScriptBy::Hash => self.scripts.find(words.at(1)).ok_or(scripts::NO_SCRIPT),
+        };
+        let request = Request {
+            name,
+            arguments: words.from(2),
+            wall_ms: requests.wall_ms(),
+            value_bytes_max: requests.command_bytes_max(),
+        };
+        fresh(&mut self.command);
+        scripts::encode(meaning?, &request, &mut Encoder(&mut self.command))
+    }
+
+    /// A copy of the query in the scratch buffer.
+    pub(super) fn query(&mut self) -> Vec<u8> {
+        let mut query = self.spare.pop().unwrap_or_default();
+        query.extend_from_slice(&self.command);
+        query
+    }
+
+    /// Counts memory that something held before, and holds now.
+    pub(super) const fn recount(&mut self, counted: &mut usize, now: usize) {
+        self.held_bytes = self.held_bytes - *counted + now;
+        *counted = now;
+    }
+
+    /// Whether so many bytes more are too many.
+    pub(super) const fn is_full(&self, more: usize) -> bool {
+        self.held_bytes.saturating_add(more) > self.settings.client_bytes_max
+    }
+
+    /// Keeps the memory of a query that was answered, if it is small.
+    pub(super) fn reuse(&mut self, mut query: Vec<u8>) {
+        const SPARE_MAX: usize = 1024;
+        const SPARE_BYTES_MAX: usize = 256;
+        if self.spare.len() < SPARE_MAX && query.capacity() <= SPARE_BYTES_MAX {
+            query.clear();
+            self.spare.push(query);
+        }
+    }
+
+    /// The scratch for a reply, empty; a very large one is not kept.
+    pub(super) fn fresh_reply(&mut self) -> Reply<'_> {
+        fresh(&mut self.reply);
+        Reply(&mut self.reply)
+    }
+}
+
+/// Empties a scratch buffer without keeping much more memory than requests usually need.
+pub(super) fn fresh(buffer: &mut Vec<u8>) {
+    const KEPT_BYTES_MAX: usize = 256 * 1024;
+    buffer.clear();
+    buffer.shrink_to(KEPT_BYTES_MAX);
+}

@@ -1,0 +1,119 @@
+//! A transaction that a client is putting together: the commands since MULTI, and what WATCH saw.
+
+use crate::{commands::transactions::Watched, encode::Encoder, store};
+
+/// Most keys that a connection may watch.
+const WATCHED_MAX: usize = 4096;
+/// Most bytes of those keys.
+const WATCHED_BYTES_MAX: usize = 1024 * 1024;
+
+/// Commands between MULTI and EXEC.
+#[derive(Debug, Default)]
+pub(super) struct Multi {
+    /// Encoded, each with its length before it.
+    commands: Vec<u8>,
+    count: usize,
+    /// One of them was refused: EXEC will be too.
+    broken: bool,
+}
+
+impl Multi {
+    /// Keeps a command for EXEC.
+    pub(super) fn queue(&mut self, command: &[u8]) {
+        Encoder(&mut self.commands).bytes(command);
+        self.count += 1;
+    }
+
+    /// A command was refused.
+    pub(super) fn refuse(&mut self) {
+        self.broken = true;
+        self.commands = Vec::new();
+    }
+
+    /// How many commands are kept,
+    pub(super) const fn count(&self) -> usize {
+        self.count
+    }
+
+    /// and their bytes.
+    pub(super) const fn bytes(&self) -> usize {
+        self.commands.len()
+    }
+
+    /// Memory of them.
+    pub(super) const fn held_bytes(&self) -> usize {
+        self.commands.capacity()
+    }
+
+    /// The commands as one, and how many they are; `None` if one was refused.
+    pub(super) fn take(self) -> Option<(Vec<u8>, usize)> {
+        (!self.broken).then_some((self.commands, self.count))
+    }
+}
+
+/// What WATCH saw. EXEC, DISCARD and UNWATCH end an epoch: a WATCH that was sent before them may
+/// be answered after they were read, and must not count for what follows.
+#[derive(Debug, Default)]
+pub(super) struct Watching {
+    epoch: u64,
+    seen: Vec<(u64, Watched)>,
+    /// Keys asked for in this epoch, and their bytes.
+    asked: usize,
+    asked_bytes: usize,
+    /// The last epoch with a WATCH that got no answer.
+    failed: Option<u64>,
+}
+
+impl Watching {
+    /// What a WATCH belongs to that comes now.
+    pub(super) const fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Whether `count` more keys of `bytes` together can be watched.
+    pub(super) const fn admit(&mut self, count: usize, bytes: usize) -> bool {
+        self.asked += count;
+        self.asked_bytes += bytes;
+        self.asked <= WATCHED_MAX && self.asked_bytes <= WATCHED_BYTES_MAX
+    }
+
+    pub(super) fn saw(&mut self, epoch: u64, key: &[u8], version: store::Version) {
+        // Everything of earlier epochs is sent by now: a WATCH waits for it.
+        self.seen.retain(|(seen, _)| *seen >= epoch);
+        self.seen.push((
+            epoch,
+            Watched {
+                key: key.to_vec(),
+                version,
+            },
+        ));
+    }
+
+    pub(super) const fn failed(&mut self, epoch: u64) {
+        self.failed = Some(epoch);
+    }
+
+    /// Memory of the keys, those asked for included.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.asked_bytes + (self.asked + self.seen.capacity()) * size_of::<(u64, Watched)>()
+    }
+
+    /// Nothing seen so far counts for what follows.
+    pub(super) const fn end_epoch(&mut self) -> u64 {
+        let epoch = self.epoch;
+        self.epoch += 1;
+        (self.asked, self.asked_bytes) = (0, 0);
+        epoch
+    }
+
+    /// What was seen in an epoch that ended; `None` if a WATCH got no answer.
+    pub(super) fn take(&mut self, epoch: u64) -> Option<Vec<Watched>> {
+        let (taken, kept) = std::mem::take(&mut self.seen)
+            .into_iter()
+            .partition(|(seen, _)| *seen <= epoch);
+        self.seen = kept;
+        let taken: Vec<(u64, Watched)> = taken;
+        let of_epoch = taken.into_iter().filter(|(seen, _)| *seen == epoch);
+        (self.failed != Some(epoch)).then(|| of_epoch.map(|(_, watched)| watched).collect())
+    }
+}

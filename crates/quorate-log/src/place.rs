@@ -1,0 +1,61 @@
+//! Segments of the log and places in them: the log's own names for files of its family.
+
+use std::fmt;
+
+use quorate_disk::{DiskError, Family, FileId, FileInfo, Position, Source};
+
+/// A segment's number: its name, and its epoch ([disk-4]). Only grows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Segment(pub u64);
+
+/// A position in the log's files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// The segment.
+    pub segment: Segment,
+    /// Bytes from its start.
+    pub offset: u64,
+}
+
+impl From<Segment> for FileId {
+    fn from(segment: Segment) -> Self {
+        Self::new(Family::Log, segment.0)
+    }
+}
+
+impl From<Place> for Position {
+    fn from(place: Place) -> Self {
+        FileId::from(place.segment).at(place.offset)
+    }
+}
+
+/// A segment that exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentFile {
+    /// Its number.
+    pub(crate) segment: Segment,
+    /// Its size.
+    pub(crate) bytes: u64,
+}
+
+/// All segments, in order of their numbers.
+pub(crate) fn segments(source: &mut impl Source) -> Result<Vec<SegmentFile>, DiskError> {
+    let segment = |info: FileInfo| SegmentFile {
+        segment: Segment(info.file.number),
+        bytes: info.bytes,
+    };
+    let files = source.files(Family::Log)?;
+    Ok(files.into_iter().map(segment).collect())
+}
+
+impl fmt::Display for Segment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "segment {}, offset {}", self.segment, self.offset)
+    }
+}

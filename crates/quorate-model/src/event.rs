@@ -1,0 +1,111 @@
+//! What can happen in a world.
+
+use quorate_core::{node_id::NodeId, time::Time, value::Value};
+
+/// One thing that happens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// The message at this place of the soup arrives, with its bytes or without.
+    Deliver {
+        /// Which.
+        at: usize,
+        /// Whether its bytes arrive too, if it has any.
+        bytes: bool,
+    },
+    /// More records reach stable storage.
+    Persist {
+        /// Where.
+        site: usize,
+        /// How many.
+        count: usize,
+    },
+    /// The process ends; of the records that waited, some are there all the same.
+    Crash {
+        /// Where.
+        site: usize,
+        /// How many of them.
+        kept: usize,
+    },
+    /// The process ends after everything reached stable storage ([volatile-4]).
+    Stop {
+        /// Where.
+        site: usize,
+    },
+    /// A new process.
+    Start {
+        /// Where.
+        site: usize,
+        /// In a volatile group, after a crash: whether it forgot its votes and promises.
+        forget: bool,
+    },
+    /// Time passes, and a node notices.
+    Tick {
+        /// Where.
+        site: usize,
+        /// The time.
+        at: Time,
+    },
+    /// A value is offered.
+    Propose {
+        /// Where.
+        site: usize,
+        /// Which.
+        value: Value,
+        /// For how many slots.
+        slots: u64,
+    },
+    /// A read is asked.
+    Read {
+        /// Where.
+        site: usize,
+        /// By whom.
+        token: u64,
+    },
+    /// The oldest bytes looked for are found, or given up.
+    Fetch {
+        /// Where.
+        site: usize,
+        /// Whether they are looked for at somebody who has them.
+        found: bool,
+    },
+    /// The oldest question for decided values is answered.
+    Serve {
+        /// Where.
+        site: usize,
+    },
+    /// Two nodes can talk.
+    Connect {
+        /// One,
+        site: usize,
+        /// and what it sees.
+        peer: usize,
+    },
+    /// They cannot.
+    Disconnect {
+        /// One,
+        site: usize,
+        /// and what it loses.
+        peer: usize,
+    },
+    /// The log of a node fails.
+    StorageFails {
+        /// Where.
+        site: usize,
+    },
+    /// Records on stable storage cannot be read any more; the next process finds out.
+    Rot {
+        /// Where.
+        site: usize,
+        /// From which record on,
+        from: usize,
+        /// and how many.
+        count: usize,
+    },
+    /// Somebody wants another leader.
+    Transfer {
+        /// Where.
+        site: usize,
+        /// To whom.
+        to: Option<NodeId>,
+    },
+}

@@ -1,0 +1,367 @@
+//! What happens next in a random run: an event by the rates of its plan, or a few that belong together.
+
+use quorate_core::{
+    configuration::Change,
+    message::Message,
+    time::Time,
+    value::{BatchName, StreamName, Value},
+};
+
+use super::{Outcome, Run};
+use crate::{event::Event, observer::Violation, world::site_of};
+
+impl Run {
+    pub(super) fn choose(&mut self, shared: &std::cell::RefCell<Outcome>) -> Result<(), Violation> {
+        let r = self.plan.rates;
+        let site = self.dice.below(self.world.sites.len());
+        let peer = self.dice.below(self.world.sites.len());
+        let kinds = [
+            r.deliver, r.persist, r.campaign, r.tick, r.propose, r.change, r.crash, r.stop,
+            r.start, r.read, r.fetch, r.serve, r.connect, r.transfer, r.fail, r.burst, r.late,
+            r.rot,
+        ];
+        let mut roll = self.dice.next() % kinds.iter().sum::<u64>();
+        let kind = kinds.iter().position(|rate| {
+            let here = roll < *rate;
+            roll = roll.saturating_sub(*rate);
+            here
+        });
+        let event = match kind {
+            Some(0) => self.deliver(),
+            Some(1) => self.persist(site),
+            Some(2) => return self.campaign(site, shared),
+            Some(15) => return self.burst(site, shared),
+            Some(16) => return self.late_answers(shared),
+            Some(17) => self.rot(),
+            Some(3) => self.tick(site),
+            Some(4) => self.propose(),
+            Some(5) => self.change(),
+            Some(6) => {
+                let waiting = self.world.sites[site].disk.waiting();
+                let kept = self.dice.below(waiting + 1);
+                Some(Event::Crash { site, kept })
+            }
+            Some(7) => Some(Event::Stop { site }),
+            Some(8) => self.start(),
+            Some(9) => {
+                self.reads += 1;
+                let token = self.reads;
+                Some(Event::Read { site, token })
+            }
+            Some(10) => self.fetch(),
+            Some(11) => {
+                let sites = &self.world.sites;
+                let asked = (0..sites.len()).filter(|at| !sites[*at].serves.is_empty());
+                let asked: Vec<_> = asked.collect();
+                (!asked.is_empty()).then(|| Event::Serve {
+                    site: self.dice.pick(&asked),
+                })
+            }
+            Some(12) if site != peer => Some(if self.dice.percent(60) {
+                Event::Connect { site, peer }
+            } else {
+                Event::Disconnect { site, peer }
+            }),
+            Some(13) => {
+                let to = self.world.sites[peer].member.node;
+                let to = self.dice.percent(60).then_some(to);
+                let site = self.world.leader().unwrap_or(site);
+                Some(Event::Transfer { site, to })
+            }
+            Some(14) => Some(Event::StorageFails { site }),
+            _ => None,
+        };
+        match event {
+            Some(event) => self.apply(&event, shared),
+            None => Ok(()),
+        }
+    }
+
+    fn deliver(&mut self) -> Option<Event> {
+        let count = self.world.soup.len();
+        if count == 0 {
+            return None;
+        }
+        self.delivered.resize(count, false);
+        let recent = self.dice.percent(self.plan.rates.recent);
+        let mut at = 0;
+        // Something new rather than something old again.
+        for _ in 0..3 {
+            at = if recent {
+                count - 1 - self.dice.below(count.min(10))
+            } else {
+                self.dice.below(count)
+            };
+            if !self.delivered[at] {
+                break;
+            }
+        }
+        self.delivered[at] = true;
+        let bytes = !self.dice.percent(self.plan.rates.lose_bytes);
+        Some(Event::Deliver { at, bytes })
+    }
+
+    fn persist(&mut self, site: usize) -> Option<Event> {
+        let sites = &self.world.sites;
+        let busy = |at: &usize| sites[*at].disk.waiting() > 0 && sites[*at].node.is_some();
+        let site = (0..sites.len())
+            .map(|step| (site + step) % sites.len())
+            .find(busy)?;
+        self.persist_at(site)
+    }
+
+    fn persist_at(&mut self, site: usize) -> Option<Event> {
+        let waiting = self.world.sites[site].disk.waiting();
+        if waiting == 0 {
+            return None;
+        }
+        let count = if self.dice.percent(self.plan.rates.persist_all) {
+            waiting
+        } else {
+            1 + self.dice.below(waiting)
+        };
+        Some(Event::Persist { site, count })
+    }
+
+    /// A node's time-out passes; the others say what they think of it.
+    fn campaign(
+        &mut self,
+        site: usize,
+        shared: &std::cell::RefCell<Outcome>,
+    ) -> Result<(), Violation> {
+        if self.world.sites[site].node.is_none() || self.world.leads(site) {
+            return Ok(());
+        }
+        let mut seen = self.world.soup.len();
+        let at = self.world.due(site);
+        self.apply(&Event::Tick { site, at }, shared)?;
+        while seen < self.world.soup.len() {
+            let vote = matches!(
+                self.world.soup[seen].message,
+                Message::PreVote { .. } | Message::PreVoteReply { .. }
+            );
+            if vote && self.dice.percent(85) {
+                let at = seen;
+                self.apply(&Event::Deliver { at, bytes: true }, shared)?;
+            }
+            seen += 1;
+        }
+        if self.dice.percent(75) {
+            let count = self.world.sites[site].disk.waiting();
+            self.apply(&Event::Persist { site, count }, shared)?;
+        }
+        Ok(())
+    }
+
+    /// Some nodes have the network to themselves: what they say to each other arrives in order,
+    /// mostly, and reaches their disks, mostly. Decisions need that; two such groups in turn, that
+    /// share too little, are what a broken rule needs.
+    fn burst(
+        &mut self,
+        site: usize,
+        shared: &std::cell::RefCell<Outcome>,
+    ) -> Result<(), Violation> {
+        let inside: Vec<bool> = (0..self.world.sites.len())
+            .map(|at| at == site || self.dice.percent(45))
+            .collect();
+        if self.dice.percent(40) {
+            self.campaign(site, shared)?;
+        }
+        let mut next = self.world.soup.len().saturating_sub(self.dice.below(12));
+        for _ in 0..1 + self.dice.below(6) {
+            let end = self.world.soup.len();
+            self.delivered.resize(end, false);
+            for at in next..end {
+                let parcel = &self.world.soup[at];
+                let among = inside[site_of(parcel.from.node)] && inside[site_of(parcel.to)];
+                if among && !self.delivered[at] && self.dice.percent(95) {
+                    self.delivered[at] = true;
+                    self.apply(&Event::Deliver { at, bytes: true }, shared)?;
+                }
+            }
+            next = end;
+            for site in (0..inside.len()).filter(|at| inside[*at]) {
+                if self.dice.percent(80)
+                    && let Some(event) = self.persist_at(site)
+                {
+                    self.apply(&event, shared)?;
+                }
+            }
+            if self.dice.percent(30)
+                && let Some(event) = self.propose()
+            {
+                self.apply(&event, shared)?;
+            }
+            if self.dice.percent(15)
+                && let Some(event) = self.change()
+            {
+                self.apply(&event, shared)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A leader is asked to read, best one that others have replaced; what confirms it are answers to
+    /// heartbeats of before the question.
+    fn late_answers(&mut self, shared: &std::cell::RefCell<Outcome>) -> Result<(), Violation> {
+        let newest = self.world.leader();
+        let mut leaders: Vec<usize> = (0..self.world.sites.len())
+            .filter(|at| self.world.leads(*at))
+            .collect();
+        if leaders.len() > 1 {
+            leaders.retain(|at| Some(*at) != newest);
+        }
+        if leaders.is_empty() {
+            return Ok(());
+        }
+        let site = self.dice.pick(&leaders);
+        self.reads += 1;
+        let token = self.reads;
+        self.apply(&Event::Read { site, token }, shared)?;
+        let node = self.world.sites[site].member.node;
+        let answer = |at: &usize| {
+            let parcel = &self.world.soup[*at];
+            parcel.to == node && matches!(parcel.message, Message::HeartbeatReply(_))
+        };
+        let answers: Vec<usize> = (0..self.world.soup.len()).filter(answer).collect();
+        for _ in 0..self.dice.below(4) {
+            if !answers.is_empty() {
+                let at = self.dice.pick(&answers);
+                self.apply(&Event::Deliver { at, bytes: true }, shared)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Node 1 is the one whose log may rot.
+    fn rot(&mut self) -> Option<Event> {
+        let entries = self.world.sites[0].disk.persisted();
+        (entries > 1).then(|| Event::Rot {
+            site: 0,
+            from: self.dice.below(entries),
+            count: 1 + self.dice.below(3),
+        })
+    }
+
+    fn tick(&mut self, site: usize) -> Option<Event> {
+        let now = self.world.now;
+        let at = match self.dice.below(3) {
+            0 => Time(now.0 + 1),
+            1 => now.plus_ms(self.plan.setup.heartbeat_ms),
+            _ => self.world.due(site),
+        };
+        Some(Event::Tick { site, at })
+    }
+
+    /// Some site that leads, the newest leader more often than older ones.
+    fn some_leader(&mut self) -> Option<usize> {
+        if self.dice.percent(60) {
+            return self.world.leader();
+        }
+        let leaders = (0..self.world.sites.len()).filter(|at| self.world.leads(*at));
+        let leaders: Vec<_> = leaders.collect();
+        (!leaders.is_empty()).then(|| self.dice.pick(&leaders))
+    }
+
+    fn propose(&mut self) -> Option<Event> {
+        if self.values >= self.plan.values {
+            return None;
+        }
+        let site = self.some_leader()?;
+        self.values += 1;
+        let origin = self.world.sites[site].member.node;
+        let number = self.values;
+        let spans = self.dice.percent(self.plan.spans);
+        let slots = if spans { 1 + self.dice.next() % 3 } else { 1 };
+        let again = self.world.batches_at(site);
+        let value = match self.dice.below(8) {
+            0 if spans => Value::NoOp,
+            1..=4 if spans => {
+                let stream = StreamName {
+                    owner: origin,
+                    boot: 1,
+                    number: 1,
+                };
+                Value::Content {
+                    stream,
+                    offset: number,
+                }
+            }
+            5 => Value::RegisterSession {
+                origin,
+                boot: 1,
+                number,
+            },
+            6 if !again.is_empty() => self.dice.pick(&again),
+            _ => Value::Batch(BatchName {
+                origin,
+                boot: 1,
+                counter: number,
+                length: 1,
+                checksum: 0,
+            }),
+        };
+        let slots = if value.may_span() { slots } else { 1 };
+        Some(Event::Propose { site, value, slots })
+    }
+
+    fn change(&mut self) -> Option<Event> {
+        if self.changes >= self.plan.changes {
+            return None;
+        }
+        let site = self.some_leader()?;
+        let node = self.world.sites[site].node.as_ref()?;
+        let (era, current) = (node.era(), node.configuration().clone());
+        let members = self.world.members();
+        let member = self.dice.pick(&members);
+        let change = match self.dice.below(10) {
+            0..=4 => Change::Increment(member),
+            5..=7 => {
+                let inside = current.members();
+                Change::Decrement(inside[self.dice.below(inside.len())].member)
+            }
+            8 => Change::Multiply(2),
+            _ => Change::Divide(2),
+        };
+        let light = current
+            .changed(change)
+            .is_ok_and(|next| next.members().iter().all(|voter| voter.weight <= 4));
+        if !light {
+            return None;
+        }
+        self.changes += 1;
+        let value = Value::Reconfigure { era, change };
+        Some(Event::Propose {
+            site,
+            value,
+            slots: 1,
+        })
+    }
+
+    fn start(&mut self) -> Option<Event> {
+        let sites = &self.world.sites;
+        let down: Vec<_> = (0..sites.len())
+            .filter(|at| sites[*at].node.is_none())
+            .collect();
+        if down.is_empty() {
+            return None;
+        }
+        Some(Event::Start {
+            site: self.dice.pick(&down),
+            forget: self.dice.percent(70),
+        })
+    }
+
+    fn fetch(&mut self) -> Option<Event> {
+        let sites = &self.world.sites;
+        let asked = (0..sites.len()).filter(|at| !sites[*at].fetches.is_empty());
+        let asked: Vec<_> = asked.collect();
+        if asked.is_empty() {
+            return None;
+        }
+        Some(Event::Fetch {
+            site: self.dice.pick(&asked),
+            found: self.dice.percent(70),
+        })
+    }
+}

@@ -1,0 +1,53 @@
+//! How a world is set up: its nodes, their options, what a plane loses.
+
+use quorate_core::{configuration::Configuration, message::Message};
+
+/// How a world is set up.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Setup {
+    /// Number of nodes, members or not.
+    pub nodes: usize,
+    /// The founding configuration.
+    pub founding: Configuration,
+    /// Shape of the options of every node.
+    pub heartbeat_ms: u64,
+    /// Shortest election time-out.
+    pub election_min_ms: u64,
+    /// Longest.
+    pub election_max_ms: u64,
+    /// Most proposals in flight.
+    pub inflight_max: usize,
+    /// Slots that an acceptor holds.
+    pub window_slots: u64,
+    /// Seeds the nodes' own dice.
+    pub seed: u64,
+    /// Whether messages are kept sorted, so that equal soups are equal states.
+    pub sorted: bool,
+    /// Message kinds that never reach the soup.
+    pub silent: Silent,
+}
+
+/// Message kinds that a plane loses always, to keep a soup small.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Silent {
+    /// Heartbeats and their answers.
+    pub heartbeats: bool,
+    /// Refusals.
+    pub preempted: bool,
+    /// Announced decisions.
+    pub decided: bool,
+    /// Questions for, and answers with, decided values.
+    pub catchup: bool,
+}
+
+impl Silent {
+    pub(crate) fn loses(self, message: &Message) -> bool {
+        match message {
+            Message::Heartbeat(_) | Message::HeartbeatReply(_) => self.heartbeats,
+            Message::Preempted { .. } => self.preempted,
+            Message::Decided { .. } => self.decided,
+            Message::CatchupRequest { .. } | Message::Learn { .. } => self.catchup,
+            _ => false,
+        }
+    }
+}

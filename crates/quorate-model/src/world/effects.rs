@@ -1,0 +1,190 @@
+//! What a step of a node does to the world, and whether it may.
+
+use quorate_core::{
+    effect::{Effect, Effects},
+    input::Input,
+    invariants,
+    message::Message,
+    node::Node,
+    node_id::NodeId,
+    record::{Class, Record, RecordSeq},
+};
+
+use super::{Parcel, World};
+use crate::observer::{Property, Violation};
+
+impl World {
+    /// One input of one node, and everything that follows from it.
+    pub(super) fn step(&mut self, at: usize, input: Input) -> Result<(), Violation> {
+        let site = &mut self.sites[at];
+        let Some(node) = site.node.as_mut() else {
+            return Ok(());
+        };
+        let (era, promised) = (node.era(), node.acceptor().promised());
+        let appended = site.disk.entries().len();
+        let mut effects = Effects::default();
+        node.step(self.now, input, &mut effects);
+        let (era_after, promised_after) = (node.era(), node.acceptor().promised());
+        let hard = node.hard_state();
+        let list: Vec<Effect> = effects.drain().collect();
+        for effect in list {
+            self.carry_out(at, effect)?;
+        }
+        self.sites[at].disk.restate(appended, hard);
+        let verdict = invariants::eras_in_order(era, era_after);
+        self.observer.judge(Property::Eras, verdict)?;
+        let verdict = invariants::promise_is_kept(promised, promised_after);
+        self.observer.judge(Property::Promise, verdict)
+    }
+
+    fn carry_out(&mut self, at: usize, effect: Effect) -> Result<(), Violation> {
+        match effect {
+            Effect::Send { to, message } => to
+                .iter()
+                .try_for_each(|to| self.send(at, to, message.clone())),
+            Effect::Persist { seq, record } => self.append(at, seq, record),
+            Effect::Decided { range, value } => {
+                let site = &mut self.sites[at];
+                let before = site.decides(range, value);
+                let verdict = invariants::decided_in_order(before, range);
+                self.observer.judge(Property::DecidedInOrder, verdict)?;
+                let held = site.holds(&value, range);
+                let verdict = invariants::bytes_are_held(range.from, &value, held);
+                self.observer.decided(range, value)?;
+                self.observer.judge(Property::Bytes, verdict)
+            }
+            Effect::Fetch { value, range, .. } => {
+                let site = &mut self.sites[at];
+                if !site.fetches.contains(&(value, range)) {
+                    site.fetches.push((value, range));
+                }
+                Ok(())
+            }
+            Effect::Serve { to, range } => {
+                let site = &mut self.sites[at];
+                if !site.serves.contains(&(to, range)) {
+                    site.serves.push((to, range));
+                }
+                Ok(())
+            }
+            Effect::ReadReady { token, slot } => {
+                let asked = self.sites[at].end_read(token);
+                self.sites[at].confirmed = Some(token);
+                let verdict = match asked {
+                    Some(known) => invariants::read_is_fresh(known, slot),
+                    None => Err(format!("read {} was not waiting", token.0)),
+                };
+                self.observer.judge(Property::Reads, verdict)
+            }
+            Effect::ReadFailed { token } => {
+                self.sites[at].end_read(token);
+                Ok(())
+            }
+            Effect::WakeAt(time) => {
+                self.sites[at].wake = time;
+                Ok(())
+            }
+            Effect::Alarm(alarm) => self
+                .observer
+                .judge(Property::Alarm, Err(format!("{alarm:?}"))),
+            Effect::Refused { .. }
+            | Effect::TransferEnded(_)
+            | Effect::Role { .. }
+            | Effect::Explain(_) => Ok(()),
+        }
+    }
+
+    fn append(&mut self, at: usize, seq: RecordSeq, record: Record) -> Result<(), Violation> {
+        let class = self.class();
+        let site = &mut self.sites[at];
+        let member = site.member;
+        if let Record::Vote {
+            ballot,
+            range,
+            value,
+        } = record
+        {
+            let held = site.holds(&value, range);
+            let before = site.voted_before();
+            let verdict = invariants::bytes_are_held(range.from, &value, held);
+            self.observer.judge(Property::Bytes, verdict)?;
+            self.observer.casts(member, before, ballot, range, value)?;
+            if class == Class::Volatile {
+                self.observer.voted(member, ballot, range, value)?;
+            }
+        }
+        if let Record::Promise { ballot } = record {
+            let verdict = invariants::promise_is_kept(site.voted_before(), ballot);
+            self.observer.judge(Property::Promise, verdict)?;
+        }
+        let disk = &mut self.sites[at].disk;
+        disk.append(record);
+        assert_eq!(disk.appended_seq(), seq.0, "records are numbered in order");
+        Ok(())
+    }
+
+    fn send(&mut self, at: usize, to: NodeId, message: Message) -> Result<(), Violation> {
+        let site = &self.sites[at];
+        let (member, process) = (site.member, site.process);
+        let durable = self.class() == Class::Durable;
+        let era = site.node.as_ref().map(Node::era).unwrap_or_default();
+        match &message {
+            Message::Phase1a { ballot, .. } if era < ballot.era => {
+                let verdict = invariants::ballot_era_is_decided(era, *ballot);
+                self.observer.judge(Property::Eras, verdict)?;
+            }
+            Message::Phase1a { ballot, .. } if !site.disk.has_round(*ballot) => {
+                let seen = Err(format!("1A {ballot} before its round is durable"));
+                self.observer.judge(Property::Durable, seen)?;
+            }
+            Message::Phase1b(promise) => {
+                if durable && !site.disk.has_promise(promise.ballot) {
+                    let seen = Err(format!("1B {} before it is durable", promise.ballot));
+                    self.observer.judge(Property::Durable, seen)?;
+                }
+                let cast = site.cast();
+                self.observer.promises(member, promise, &cast)?;
+            }
+            Message::Phase2b(vote) => {
+                let verdict = invariants::vote_is_true(
+                    vote,
+                    |slot| site.disk.has_vote(vote.ballot, slot, false),
+                    |slot| site.disk.has_vote(vote.ballot, slot, true),
+                );
+                self.observer.judge(Property::Durable, verdict)?;
+            }
+            _ => {}
+        }
+        self.observer.says(member, process, &message)?;
+        let bytes = match &message {
+            Message::Phase2a(m) => m.with_bytes && self.sites[at].holds(&m.value, m.range),
+            _ => false,
+        };
+        self.post(at, to, message, bytes);
+        Ok(())
+    }
+
+    pub(super) fn post(&mut self, at: usize, to: NodeId, message: Message, bytes: bool) {
+        let known = (to.0 as usize) <= self.sites.len() && to != self.sites[at].member.node;
+        if self.setup.silent.loses(&message) || !known {
+            return;
+        }
+        let parcel = Parcel {
+            from: self.sites[at].member,
+            to,
+            message,
+            bytes,
+        };
+        if self.setup.sorted {
+            if let Err(place) = self.soup.binary_search(&parcel) {
+                self.soup.insert(place, parcel);
+            }
+            return;
+        }
+        // A repeat of something recent is no news.
+        let repeat = || self.soup.iter().rev().take(48).any(|old| *old == parcel);
+        if self.in_order || !repeat() {
+            self.soup.push(parcel);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! All properties of nodes together: what each hears of logs, processes, frames and services.
+
+use quorate_core::{
+    ballot::Era,
+    message::Message,
+    node_id::{Incarnation, Member, NodeId},
+    record::Record,
+    slot::Slot,
+};
+use quorate_replica::service::CommandId;
+use quorate_wire::Frame;
+
+use super::{
+    Verdict, agreement::Agreement, lives::Lives, prefix::Prefix, promises::Promises, rounds::Rounds,
+};
+use crate::disk::{Batch, Released};
+
+/// Who watches a run, and what of each node's log was told of.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    agreement: Agreement,
+    prefix: Prefix,
+    promises: Promises,
+    rounds: Rounds,
+    lives: Lives,
+    released: Vec<Released>,
+}
+
+impl Watch {
+    /// Nothing happened yet on these nodes.
+    pub(crate) fn new(nodes: usize) -> Self {
+        Self {
+            agreement: Agreement::new(nodes),
+            prefix: Prefix::default(),
+            promises: Promises::default(),
+            rounds: Rounds::default(),
+            lives: Lives::default(),
+            released: (0..nodes).map(|_| Released::new(1)).collect(),
+        }
+    }
+
+    /// Number of the first batch of a node's log that was not told of.
+    pub(crate) fn released_to(&self, node: usize) -> u64 {
+        self.released[node].next()
+    }
+
+    /// A process ended: what it wrote too early is nobody's.
+    pub(crate) fn ended(&mut self, node: usize) {
+        self.released[node] = Released::new(self.released[node].next());
+    }
+
+    /// The log of a node goes on with the batch of this number.
+    pub(crate) fn goes_on_at(&mut self, node: usize, next: u64) {
+        self.released[node] = Released::new(next);
+    }
+
+    /// The properties of a node's lives.
+    pub(crate) fn lives(&mut self) -> &mut Lives {
+        &mut self.lives
+    }
+
+    /// The properties of promises.
+    pub(crate) fn promises(&mut self) -> &mut Promises {
+        &mut self.promises
+    }
+
+    /// A batch is whole on a disk; with it, it and those that waited for it are released.
+    pub(crate) fn wrote(&mut self, node: usize, id: NodeId, batch: Batch) -> Verdict {
+        let released = self.released[node].complete(batch);
+        released
+            .iter()
+            .try_for_each(|batch| self.released(node, id, batch))
+    }
+
+    /// A batch of a node's log is on stable storage with all before it.
+    pub(crate) fn released(&mut self, node: usize, id: NodeId, batch: &Batch) -> Verdict {
+        let Batch {
+            incarnation,
+            records,
+            ..
+        } = batch;
+        let member = Member {
+            node: id,
+            incarnation: *incarnation,
+        };
+        for record in records {
+            match *record {
+                Record::Promise { ballot } => self.promises.wrote(member, ballot)?,
+                Record::Vote {
+                    ballot,
+                    range,
+                    value,
+                } => {
+                    self.promises.wrote(member, ballot)?;
+                    if *incarnation == Incarnation(0) {
+                        self.agreement.vote(node, ballot, range, value)?;
+                    }
+                }
+                Record::Decided { range, value } => self.agreement.learned(node, range, value)?,
+                Record::Round { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// A service executed a command.
+    pub(crate) fn executed(
+        &mut self,
+        node: usize,
+        id: CommandId,
+        command: u64,
+        reply: u64,
+    ) -> Verdict {
+        self.prefix.executed(node, id, command, reply)
+    }
+
+    /// Commands that were executed somewhere.
+    pub(crate) fn commands(&self) -> usize {
+        self.prefix.commands()
+    }
+
+    /// A service applied everything below `to`. `durable`: the group decides by durable votes.
+    pub(crate) fn applied(
+        &mut self,
+        node: usize,
+        to: Slot,
+        digest: Option<u128>,
+        durable: bool,
+    ) -> Verdict {
+        if durable {
+            self.agreement.applied(node, to)?;
+        }
+        if let Some(digest) = digest {
+            self.prefix.state(node, to, digest)?;
+        }
+        Ok(())
+    }
+
+    /// A process sent a frame.
+    pub(crate) fn sent(
+        &mut self,
+        node: usize,
+        life: u64,
+        member: Member,
+        frame: &Frame<'_>,
+    ) -> Verdict {
+        let Frame::Protocol { message, .. } = frame else {
+            return Ok(());
+        };
+        match message {
+            Message::Phase1a { ballot, .. } => self.rounds.used(node, life, *ballot),
+            Message::Phase2a(proposal) => self.rounds.used(node, life, proposal.ballot),
+            Message::Phase1b(promise) => {
+                self.promises.spoke(member, promise.ballot);
+                Ok(())
+            }
+            Message::Phase2b(vote) => {
+                self.promises.spoke(member, vote.ballot);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// How far a process is.
+    pub(crate) fn status(&mut self, node: usize, life: u64, era: Era, decided_to: Slot) -> Verdict {
+        self.rounds.status(node, life, era, decided_to)
+    }
+}

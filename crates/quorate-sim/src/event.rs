@@ -1,0 +1,110 @@
+//! What happens at a moment of a run, and the queue of all that is to come.
+
+use std::collections::BTreeMap;
+
+use quorate_core::time::Time;
+use quorate_replica::front::ConnectionId;
+
+use crate::network::Link;
+
+/// Something that happens at a moment.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    /// A node gets a turn.
+    Turn { node: usize, life: u64 },
+    /// A piece may have arrived.
+    Piece(Link),
+    /// Two nodes try to connect.
+    Dial(usize, usize),
+    /// A node hears that a connection is gone.
+    Down {
+        node: usize,
+        life: u64,
+        peer: usize,
+        connection: u64,
+    },
+    /// A disk operation ends.
+    Disk {
+        node: usize,
+        life: u64,
+        operation: u64,
+    },
+    /// A process starts.
+    Start(usize),
+    /// A paused process goes on.
+    Resume { node: usize, life: u64 },
+    /// Requests reach a node.
+    ToNode {
+        node: usize,
+        life: u64,
+        connection: ConnectionId,
+        bytes: Vec<u8>,
+    },
+    /// Replies reach a client.
+    ToClient {
+        client: usize,
+        connection: ConnectionId,
+        bytes: Vec<u8>,
+    },
+    /// A client hears that its connection is gone.
+    ClientDown {
+        client: usize,
+        connection: ConnectionId,
+    },
+    /// A client does something.
+    Client(usize),
+    /// Something goes wrong.
+    Fault(usize),
+    /// One direction between two nodes is blocked, or free again.
+    Block {
+        from: usize,
+        to: usize,
+        blocked: bool,
+    },
+    /// Somebody looks after a node whose disk failed.
+    Repair { node: usize, life: u64 },
+    /// In act two somebody looks after all nodes.
+    Rounds,
+    /// A disk is as fast as before.
+    DiskCalm(usize),
+    /// A disk has room again.
+    DiskRoom(usize),
+    /// Files can be opened again.
+    Descriptors(usize),
+    /// The disk of a service fails.
+    StoreFault,
+    /// It is sound again.
+    StoreCalm(usize),
+}
+
+/// What is to come, in order of time; of two things at one moment the one that was planned first.
+#[derive(Debug, Default)]
+pub(crate) struct Schedule {
+    events: BTreeMap<(Time, u64), Event>,
+    planned: u64,
+}
+
+impl Schedule {
+    /// Plans something.
+    pub(crate) fn plan(&mut self, at: Time, event: Event) {
+        self.planned += 1;
+        self.events.insert((at, self.planned), event);
+    }
+
+    /// When something happens next.
+    pub(crate) fn next_at(&self) -> Option<Time> {
+        let (&(at, _), _) = self.events.first_key_value()?;
+        Some(at)
+    }
+
+    /// What happens next, and when.
+    pub(crate) fn pop(&mut self) -> Option<(Time, Event)> {
+        let ((at, _), event) = self.events.pop_first()?;
+        Some((at, event))
+    }
+
+    /// These will not happen.
+    pub(crate) fn cancel(&mut self, wanted: impl Fn(&Event) -> bool) {
+        self.events.retain(|_, event| !wanted(event));
+    }
+}

@@ -1,0 +1,231 @@
+//! The acts of a run: anything goes, then everything must become whole again.
+
+use super::{Event, World};
+use crate::{
+    check::{Verdict, Violation, linearizable},
+    faults::Losses,
+    node::Running,
+    workload::Client,
+};
+
+/// Act two: the cluster must be whole again after this much virtual time.
+const HEAL_US: u64 = 60_000_000;
+/// And after this many events, should time stand still.
+const HEAL_EVENTS: u64 = 1_000_000;
+
+impl World {
+    // --- The acts.
+
+    /// Act one: everything may happen, for so many events.
+    ///
+    /// # Errors
+    /// A property is broken.
+    pub fn act_one(&mut self, events: u64) -> Verdict {
+        for _ in 0..events {
+            if !self.step()? {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Act two: nothing goes wrong any more; the cluster must be whole again, and hold every
+    /// acknowledged write.
+    ///
+    /// # Errors
+    /// A property is broken.
+    pub fn act_two(&mut self) -> Verdict {
+        self.heal();
+        if self.settings.losses == Losses::Beyond {
+            // Who is down learns at its start that it forgot.
+            self.run_for(1_000_000)?;
+            if self.lost_quorum() {
+                return self.stands_still();
+            }
+        }
+        let whole = self.becomes_whole();
+        let stuck = whole
+            .as_ref()
+            .is_err_and(|violation| violation.property == "convergence");
+        if stuck && self.settings.losses == Losses::Beyond && self.lost_quorum() {
+            // Damage that is found late makes forget late.
+            return self.stands_still();
+        }
+        if stuck && self.lost_value() {
+            return linearizable::verdict(self.books.history.operations());
+        }
+        whole
+    }
+
+    /// [disk-8] Whether a decided value is readable on no node, those who lost it say so, and the
+    /// others are fewer than a quorum: then waiting is all that can be done.
+    fn lost_value(&self) -> bool {
+        let replicas = || self.nodes.iter().filter_map(|node| node.running.as_ref());
+        let lost = |running: &&Running| running.replica().lost_value().is_some();
+        let first = replicas().filter_map(|running| running.replica().lost_value());
+        let Some((slot, _)) = first.min() else {
+            return false;
+        };
+        let whole = replicas().filter(|running| !lost(running));
+        let said = |running: &Running| {
+            let error = running.replica().error();
+            error.is_some_and(|error| error.contains("none of the other nodes has it"))
+        };
+        whole
+            .clone()
+            .all(|running| running.replica().node().decided_to() <= slot)
+            && whole.count() <= self.nodes.len() / 2
+            && replicas().filter(lost).all(said)
+    }
+
+    fn becomes_whole(&mut self) -> Verdict {
+        self.run_until("clients are answered", |world| {
+            world.clients.iter().all(|client| !client.is_busy())
+        })?;
+        let keys = self.books.exactly_once.keys();
+        let auditor = Client::audit(self.clients.len(), self.dice.fork(), keys);
+        self.clients.push(auditor);
+        self.after(1, Event::Client(self.clients.len() - 1));
+        self.run_until("the auditor has read every counter", |world| {
+            world.clients.iter().all(|client| !client.is_busy())
+        })?;
+        for node in 0..self.nodes.len() {
+            let visitor = Client::visit(self.clients.len(), self.dice.fork(), node);
+            self.clients.push(visitor);
+            self.after(1, Event::Client(self.clients.len() - 1));
+        }
+        self.run_until("every node has taken a write", |world| {
+            world.clients.iter().all(|client| !client.is_busy())
+        })?;
+        self.run_until("all nodes have applied the same", Self::is_level)?;
+        for node in &self.nodes {
+            let running = node.running.as_ref().expect("healed");
+            if running.replica().counters().alarms > 0 {
+                let detail = format!("node {}: {:?}", node.index + 1, running.replica().error());
+                return Err(Violation::new("alarm", detail));
+            }
+        }
+        self.final_checks()
+    }
+
+    pub(crate) fn final_checks(&mut self) -> Verdict {
+        let mut digests = Vec::new();
+        for node in &self.nodes {
+            let running = node.running.as_ref().expect("healed");
+            digests.push((
+                running.replica().service().digest(),
+                running.replica().sessions(),
+            ));
+        }
+        if let Some(odd) = digests.iter().position(|digest| *digest != digests[0]) {
+            let detail = format!("node {} differs from node 1 in the end", odd + 1);
+            return Err(Violation::new("prefix", detail));
+        }
+        linearizable::verdict(self.books.history.operations())
+    }
+
+    /// Whether every node has applied what the farthest one has decided.
+    pub fn is_level(&self) -> bool {
+        let farthest = self.nodes.iter().filter_map(|node| node.running.as_ref());
+        let farthest = farthest
+            .map(|running| running.replica().node().decided_to())
+            .max();
+        self.nodes.iter().all(|node| {
+            let running = node.running.as_ref();
+            running.is_some_and(|running| Some(running.replica().applied_to()) == farthest)
+        })
+    }
+
+    /// Lets things happen until a condition holds.
+    ///
+    /// # Errors
+    /// A property is broken, or the condition does not come to hold in time.
+    pub fn run_until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) -> Verdict {
+        let deadline = self.now.plus_us(HEAL_US);
+        for _ in 0..HEAL_EVENTS {
+            if holds(self) {
+                return Ok(());
+            }
+            if self.now > deadline || !self.step()? {
+                break;
+            }
+        }
+        let mut detail = format!("not in time: {what};");
+        for node in &self.nodes {
+            let state = match &node.running {
+                None => "down".to_owned(),
+                Some(running) => format!(
+                    "{:?} of {:?} in {}, decided {}, applied {}, {:?}; disk {:?}, reads idle {}, {:?}",
+                    running.replica().node().role(),
+                    running.replica().node().leader(),
+                    running.replica().node().ballot(),
+                    running.replica().node().decided_to(),
+                    running.replica().applied_to(),
+                    running.replica().error(),
+                    node.disk.pending(),
+                    running.replica().log().reads_idle(),
+                    running.replica().counters(),
+                ),
+            };
+            detail += &format!("\n    node {}: {state}", node.index + 1);
+        }
+        for client in self.clients.iter().filter(|client| client.is_busy()) {
+            detail += &format!(
+                "\n    client {} ({:?}) on {:?}",
+                client.index, client.kind, client.connection
+            );
+        }
+        Err(Violation::new("convergence", detail))
+    }
+
+    /// Whether fewer nodes than a quorum still know their votes.
+    fn lost_quorum(&self) -> bool {
+        let remember = self
+            .nodes
+            .iter()
+            .filter(|node| node.member().incarnation.0 == 0)
+            .count();
+        remember <= self.nodes.len() / 2
+    }
+
+    /// A volatile group without a quorum that remembers: it answers no write, and says why
+    /// ([class-5]). What it was asked before the loss may have been answered rightly.
+    fn stands_still(&mut self) -> Verdict {
+        self.run_for(2_000_000)?;
+        let answered = self.watch.commands();
+        self.run_for(3_000_000)?;
+        if self.watch.commands() != answered {
+            return Err(Violation::new(
+                "durability",
+                "a group that forgot goes on executing",
+            ));
+        }
+        for node in &self.nodes {
+            let running = node.running.as_ref().expect("healed");
+            let status = running.replica().status(node.time(self.now));
+            if node.member().incarnation.0 > 0 && status.role != quorate_core::effect::Role::Learner
+            {
+                let detail = format!(
+                    "node {} forgot votes and is {:?}",
+                    node.index + 1,
+                    status.role
+                );
+                return Err(Violation::new("durability", detail));
+            }
+        }
+        linearizable::verdict(self.books.history.operations())
+    }
+
+    /// Lets things happen for so long.
+    ///
+    /// # Errors
+    /// A property is broken.
+    pub fn run_for(&mut self, us: u64) -> Verdict {
+        let until = self.now.plus_us(us);
+        while self.schedule.next_at().is_some_and(|at| at <= until) {
+            self.step()?;
+        }
+        self.now = self.now.max(until);
+        Ok(())
+    }
+}

@@ -1,0 +1,128 @@
+//! What clients do, and what they hear.
+
+use quorate_core::time::Time;
+use quorate_replica::front::ConnectionId;
+
+use super::{Event, World};
+use crate::{check::Verdict, node::Arrival};
+
+impl World {
+    pub(super) fn client_acts(&mut self, client: usize) {
+        let now = self.now;
+        let Some((connection, node)) = self.clients[client].connection else {
+            return self.client_connects(client);
+        };
+        let asks = self.clients[client].asks_at.take_if(|at| *at <= now);
+        let pipelines = asks.is_some() && self.clients[client].may_pipeline();
+        if self.clients[client].is_waiting() && !pipelines {
+            if self.clients[client].patience_at.is_some_and(|at| at <= now) {
+                let life = self.nodes[node].life;
+                self.arrive(node, life, Arrival::Closed(connection));
+                self.client_down(client, connection);
+            }
+            return;
+        }
+        if self.clients[client].done && !self.clients[client].is_busy() {
+            return;
+        }
+        let bytes = self.clients[client].ask(&mut self.books);
+        if bytes.is_empty() {
+            return;
+        }
+        self.client_waits(client);
+        let life = self.nodes[node].life;
+        let at = self.client_delay(connection);
+        self.at(
+            at,
+            Event::ToNode {
+                node,
+                life,
+                connection,
+                bytes,
+            },
+        );
+    }
+
+    /// Plans what a client does that asked for something: it loses its patience, or asks for more.
+    fn client_waits(&mut self, client: usize) {
+        let patience = self.settings.client_timeout_ms * 2 + 200;
+        let patience_at = self.now.plus_ms(patience);
+        self.clients[client].patience_at = Some(patience_at);
+        self.at(patience_at, Event::Client(client));
+        if self.clients[client].may_pipeline() && self.clients[client].asks_at.is_none() {
+            let soon = self.clients[client].think(2_000);
+            let asks_at = self.now.plus_us(soon);
+            self.clients[client].asks_at = Some(asks_at);
+            self.at(asks_at, Event::Client(client));
+        }
+    }
+
+    /// When something sent now on a client's connection arrives: never before what was sent earlier.
+    pub(crate) fn client_delay(&mut self, connection: ConnectionId) -> Time {
+        let at = self.now.plus_us(self.dice.between(20, 200));
+        self.wires.arrival(connection, at)
+    }
+
+    fn client_connects(&mut self, client: usize) {
+        if self.clients[client].done && !self.clients[client].is_busy() {
+            return;
+        }
+        let count = self.nodes.len();
+        let node = self.clients[client].choose(count);
+        let process = &self.nodes[node];
+        let (up, life) = (process.running.is_some(), process.life);
+        let wait = if up {
+            100
+        } else {
+            self.dice.between(500, 20_000)
+        };
+        if up {
+            let connection = self.wires.open();
+            self.clients[client].connection = Some((connection, node));
+            self.arrive(node, life, Arrival::Opened(connection));
+        }
+        self.after(wait, Event::Client(client));
+    }
+
+    pub(super) fn client_heard(
+        &mut self,
+        client: usize,
+        connection: ConnectionId,
+        bytes: &[u8],
+    ) -> Verdict {
+        if self.clients[client]
+            .connection
+            .is_none_or(|(known, _)| known != connection)
+        {
+            return Ok(());
+        }
+        if self.trace.frames {
+            let text = String::from_utf8_lossy(bytes).replace("\r\n", " ");
+            self.line(&format!("c{}", client + 1), "hears", format_args!("{text}"));
+        }
+        self.clients[client].heard(bytes, &mut self.books)?;
+        if !self.clients[client].is_waiting() {
+            self.clients[client].patience_at = None;
+            let most = self.settings.think_us;
+            let wait = self.clients[client].think(most);
+            self.after(wait, Event::Client(client));
+        } else if self.clients[client].may_pipeline() {
+            // It is being answered.
+            self.client_waits(client);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn client_down(&mut self, client: usize, connection: ConnectionId) {
+        if self.clients[client]
+            .connection
+            .is_none_or(|(known, _)| known != connection)
+        {
+            return;
+        }
+        self.clients[client].disconnected(&mut self.books);
+        self.wires.close(connection);
+        let wait = self.dice.between(500, 20_000);
+        self.after(wait, Event::Client(client));
+    }
+}

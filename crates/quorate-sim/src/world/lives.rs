@@ -1,0 +1,325 @@
+//! The lives of processes: they start, write, connect to each other, and die.
+
+use quorate_node::host::PeerSide as _;
+
+use super::{Event, World, name};
+use crate::{
+    check::{Verdict, Violation},
+    disk::scan,
+    network::{Link, pair},
+    node::{Arrival, Node, Start, Started},
+};
+
+impl World {
+    /// A process starts.
+    pub(super) fn start(&mut self, node: usize) -> Verdict {
+        if self.nodes[node].running.is_some() {
+            return Ok(());
+        }
+        let dies = self.founder_dies();
+        let (founder, others) = self.nodes.split_at_mut(1);
+        let (starting, mut founder) = match node.checked_sub(1) {
+            None => (&mut founder[0], None),
+            Some(index) => (&mut others[index], founder.first_mut()),
+        };
+        let reachable = node > 0 && self.network.can_connect(0, node);
+        let ask = &mut |join| {
+            let founder = founder.as_mut().filter(|node| reachable && !node.paused)?;
+            let running = founder.running.as_mut()?;
+            if let Some(steps) = dies {
+                founder.disk.die_after(steps);
+            }
+            Some(running.host.admit(join))
+        };
+        let outcome = starting.start(self.now, &self.settings, &mut self.dice, ask);
+        self.bury(0);
+        match outcome {
+            Ok(Start::Runs(started)) => self.started(node, *started),
+            Ok(Start::Waits(what)) => {
+                self.line(&name(node), "waits", format_args!("for {what}"));
+                self.nodes[node].kill(&mut self.dice);
+                self.starts_within(node, 50_000);
+                Ok(())
+            }
+            Ok(Start::Died) => {
+                self.counts.start_kills += 1;
+                self.nodes[node].kill(&mut self.dice);
+                self.line(&name(node), "killed", format_args!("while it starts"));
+                self.arm_founding(node);
+                self.starts_within(node, 100_000);
+                Ok(())
+            }
+            Err(why) => {
+                let detail = format!("node {} does not start: {why}", node + 1);
+                Err(Violation::new("start", detail))
+            }
+        }
+    }
+
+    pub(crate) fn starts_within(&mut self, node: usize, us: u64) {
+        let wait = self.dice.between(500, us);
+        self.after(wait, Event::Start(node));
+    }
+
+    /// A process runs, with what its disk remembers.
+    fn started(&mut self, node: usize, started: Started) -> Verdict {
+        let before = self.watch.released_to(node);
+        let Started { recovery, lost } = started;
+        let identity = self.nodes[node]
+            .running
+            .as_ref()
+            .expect("just started")
+            .host
+            .identity();
+        let (member, boot) = (identity.member(), identity.boot());
+        let cluster = identity.founding().cluster;
+        let text = match member.incarnation.0 {
+            0 => "",
+            _ => ", as a learner: it may have forgotten votes",
+        };
+        self.line(
+            &name(node),
+            "start",
+            format_args!(
+                "boot {boot}, remembers promise {}, decided below {}, {} votes{text}",
+                recovery.hard.promised,
+                recovery.hard.decided_to,
+                recovery.votes.len()
+            ),
+        );
+        let next = recovery.next_seq;
+        let gone = before.saturating_sub(next);
+        self.watch.lives().belongs(node, cluster)?;
+        self.watch
+            .lives()
+            .opened(node, member, recovery.incarnation, gone)?;
+        if self.watch.lives().incarnation(node) != member.incarnation {
+            self.counts.forgot += 1;
+            if !self.chaos.may_forget(node) {
+                let detail = format!("node {} forgot votes without cause: {lost:?}", node + 1);
+                return Err(Violation::new("durability", detail));
+            }
+        }
+        self.watch.lives().started(node, boot, member.incarnation)?;
+        self.watch
+            .promises()
+            .recovered(member, recovery.hard.promised)?;
+        for batch in scan(&self.nodes[node].disk, before..next) {
+            self.watch.released(node, self.nodes[node].id(), &batch)?;
+        }
+        self.watch.goes_on_at(node, next.max(before));
+        if next < before {
+            let detail = format!("node {} lost batches {next}..{before} of its log", node + 1);
+            if self.chaos.may_forget(node) {
+                self.watch.goes_on_at(node, next);
+            } else {
+                return Err(Violation::new("durability", detail));
+            }
+        }
+        for peer in (0..self.nodes.len()).filter(|peer| *peer != node) {
+            let wait = self.dice.between(50, 3000);
+            self.after(wait, Event::Dial(node, peer));
+        }
+        self.plan_disk(node);
+        self.wake(node);
+        Ok(())
+    }
+
+    /// A process that died in the middle of a change of its disk is dead; it restarts soon.
+    pub(crate) fn bury(&mut self, node: usize) {
+        if self.nodes[node].running.is_some() && !self.nodes[node].disk.is_alive() {
+            self.kill(node, 100);
+            self.starts_within(node, 100_000);
+        }
+    }
+
+    pub(super) fn disk_done(&mut self, node: usize, life: u64, operation: u64) -> Verdict {
+        use quorate_disk::{Fault as DiskFault, PendingKind};
+        let process = &mut self.nodes[node];
+        if process.life != life || !process.planned.remove(&operation) {
+            return Ok(());
+        }
+        if !process.disk.is_alive() {
+            self.bury(node);
+            return Ok(());
+        }
+        let pending = process.disk.pending();
+        let Some(pending) = pending.iter().find(|pending| pending.id == operation) else {
+            return Ok(());
+        };
+        let write = pending.kind == PendingKind::Write;
+        let fails = write && std::mem::take(&mut process.disk_error);
+        if fails {
+            let fault = self.dice.pick(&[
+                DiskFault::WriteFails,
+                DiskFault::FlushFails,
+                DiskFault::ShortWrite { bytes: 512 },
+            ]);
+            process.disk.inject(fault);
+        }
+        process.disk.complete(operation);
+        if fails {
+            self.counts.disk_errors += 1;
+            self.line(
+                &name(node),
+                "disk",
+                format_args!("a write fails at {}", pending.at),
+            );
+        } else if write {
+            let batch = crate::disk::read(&self.nodes[node].disk, pending.at);
+            let detail = match &batch {
+                Some(batch) => format!(
+                    "batch {}, {} records, is on stable storage",
+                    batch.seq,
+                    batch.records.len()
+                ),
+                None => format!("wrote at {} what is no batch", pending.at),
+            };
+            self.line(&name(node), "disk", format_args!("{detail}"));
+            if let Some(batch) = batch {
+                self.watch.wrote(node, self.nodes[node].id(), batch)?;
+            }
+        }
+        self.bury(node);
+        self.wake(node);
+        Ok(())
+    }
+
+    /// Operations that a disk has been given since the last look get a time to end.
+    pub(crate) fn plan_disk(&mut self, node: usize) {
+        let (least, most) = self.settings.disk_us;
+        let process = &self.nodes[node];
+        let (life, factor) = (process.life, process.disk_factor);
+        let fresh: Vec<u64> = process
+            .disk
+            .pending()
+            .iter()
+            .map(|pending| pending.id)
+            .filter(|id| !process.planned.contains(id))
+            .collect();
+        for operation in fresh {
+            self.nodes[node].planned.insert(operation);
+            let wait = self.dice.between(least, most) * factor;
+            self.after(
+                wait,
+                Event::Disk {
+                    node,
+                    life,
+                    operation,
+                },
+            );
+        }
+    }
+
+    pub(super) fn dial(&mut self, a: usize, b: usize) {
+        if self.network.connection(a, b).is_some() {
+            return;
+        }
+        let ready = |node: &Node| node.running.is_some() && !node.paused;
+        if !ready(&self.nodes[a]) || !ready(&self.nodes[b]) || !self.network.can_connect(a, b) {
+            // Whoever comes back dials again; for blocked links and pauses somebody has to.
+            let wait = self.dice.between(5_000, 30_000);
+            if self.nodes[a].running.is_some() && self.nodes[b].running.is_some() {
+                self.after(wait, Event::Dial(a, b));
+            }
+            return;
+        }
+        let connection = self.network.connect(a, b);
+        for (node, peer) in [(a, b), (b, a)] {
+            let identity = self.nodes[peer]
+                .running
+                .as_ref()
+                .expect("ready")
+                .host
+                .identity();
+            let (member, boot) = (identity.member(), identity.boot());
+            let life = self.nodes[node].life;
+            self.arrive(
+                node,
+                life,
+                Arrival::PeerUp {
+                    peer,
+                    connection,
+                    member,
+                    boot,
+                },
+            );
+        }
+        self.line("net", "connect", format_args!("{} and {}", a + 1, b + 1));
+    }
+
+    /// A connection breaks. Both sides hear of it, sooner or later.
+    pub(crate) fn break_connection(&mut self, a: usize, b: usize, late_us: u64) {
+        let Some(connection) = self.network.connection(a, b) else {
+            return;
+        };
+        self.network.disconnect(a, b);
+        self.counts.resets += 1;
+        for (node, peer) in [(a, b), (b, a)] {
+            let life = self.nodes[node].life;
+            let wait = self.dice.below(late_us + 1);
+            self.after(
+                wait,
+                Event::Down {
+                    node,
+                    life,
+                    peer,
+                    connection,
+                },
+            );
+        }
+        let (a, b) = pair(a, b);
+        self.line("net", "reset", format_args!("{} and {}", a + 1, b + 1));
+        let wait = late_us + self.dice.between(1_000, 20_000);
+        self.after(wait, Event::Dial(a, b));
+    }
+
+    pub(super) fn block(&mut self, from: usize, to: usize, blocked: bool) {
+        self.network.set_blocked(from, to, blocked);
+        let word = if blocked { "blocked" } else { "free" };
+        self.line("net", word, format_args!("{} to {}", from + 1, to + 1));
+        if !blocked {
+            for lane in 0..2 {
+                let link = Link { from, to, lane };
+                if let Some(at) = self.network.next_arrival(link) {
+                    self.at(at, Event::Piece(link));
+                }
+            }
+        }
+    }
+
+    /// A process dies. Whoever was connected hears of it after up to `late_us`.
+    pub fn kill(&mut self, node: usize, late_us: u64) {
+        if self.nodes[node].running.is_none() {
+            return;
+        }
+        self.counts.kills += 1;
+        for peer in self.network.peers(node) {
+            self.break_connection(node, peer, late_us);
+        }
+        self.nodes[node].kill(&mut self.dice);
+        self.watch.ended(node);
+        self.line(&name(node), "killed", format_args!(""));
+        self.drop_clients(node);
+    }
+
+    /// Clients of this node hear that their connection is gone.
+    pub(crate) fn drop_clients(&mut self, node: usize) {
+        for client in 0..self.clients.len() {
+            if let Some((connection, at)) = self.clients[client].connection
+                && at == node
+            {
+                let wait = self.dice.between(50, 1000);
+                self.after(wait, Event::ClientDown { client, connection });
+            }
+        }
+    }
+
+    pub(super) fn resume(&mut self, node: usize, life: u64) {
+        if self.nodes[node].life == life && self.nodes[node].paused {
+            self.nodes[node].paused = false;
+            self.line(&name(node), "resumes", format_args!(""));
+            self.wake(node);
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! What goes wrong while clients work: processes that die or sleep, links that lose everything.
+
+use std::{
+    fmt, io,
+    str::FromStr,
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::{network::Network, nodes::Nodes};
+use quorate_dice::Dice;
+
+/// Milliseconds from the first fault of a step to the second.
+const SECOND_MS: (u64, u64) = (100, 500);
+/// Milliseconds that they last together: several election timeouts.
+const LASTS_MS: (u64, u64) = (500, 1300);
+
+/// Something that happens to processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Harm {
+    /// SIGKILL to the leader.
+    KillLeader,
+    /// SIGKILL to a follower.
+    KillFollower,
+    /// To the leader and a follower.
+    KillTwo,
+    /// To all at once.
+    KillAll,
+    /// SIGSTOP to the leader.
+    PauseLeader,
+    /// SIGSTOP to a follower.
+    PauseFollower,
+    /// To the leader and a follower.
+    PauseTwo,
+    /// SIGTERM to the leader.
+    StopLeader,
+    /// SIGTERM to a follower.
+    StopFollower,
+}
+
+/// Something that happens to the links between nodes; clients still reach all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rupture {
+    /// The leader and the others do not hear each other.
+    IsolateLeader,
+    /// The same of a follower.
+    IsolateFollower,
+    /// Nobody hears it,
+    MuteLeader,
+    /// or it hears nobody.
+    DeafenLeader,
+    /// The leader and one follower do not reach each other; the third reaches both.
+    OneLink,
+    /// No node hears another.
+    EveryLink,
+}
+
+const DURABLE: [Harm; 9] = [
+    Harm::KillLeader,
+    Harm::KillFollower,
+    Harm::KillTwo,
+    Harm::KillAll,
+    Harm::PauseLeader,
+    Harm::PauseFollower,
+    Harm::PauseTwo,
+    Harm::StopLeader,
+    Harm::StopFollower,
+];
+
+/// [volatile-1] A node that is killed has forgotten votes and does not get them back: no kills.
+const VOLATILE: [Harm; 5] = [
+    Harm::PauseLeader,
+    Harm::PauseFollower,
+    Harm::PauseTwo,
+    Harm::StopLeader,
+    Harm::StopFollower,
+];
+
+const RUPTURES: [Rupture; 6] = [
+    Rupture::IsolateLeader,
+    Rupture::IsolateFollower,
+    Rupture::MuteLeader,
+    Rupture::DeafenLeader,
+    Rupture::OneLink,
+    Rupture::EveryLink,
+];
+
+/// What happens together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Step {
+    harm: Option<Harm>,
+    rupture: Option<Rupture>,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.rupture, self.harm) {
+            (Some(rupture), Some(harm)) => write!(f, "{rupture:?} + {harm:?}"),
+            (Some(rupture), None) => write!(f, "{rupture:?}"),
+            (None, Some(harm)) => write!(f, "{harm:?}"),
+            (None, None) => write!(f, "nothing"),
+        }
+    }
+}
+
+impl Step {
+    /// Whether it leaves votes alone that are only in memory.
+    pub fn spares_memory(self) -> bool {
+        self.harm.is_none_or(|harm| VOLATILE.contains(&harm))
+    }
+}
+
+impl FromStr for Step {
+    type Err = io::Error;
+
+    /// As it is shown: one name, or two joined by `+`.
+    fn from_str(text: &str) -> io::Result<Self> {
+        let mut step = Self::default();
+        for name in text.split('+').map(str::trim) {
+            let harm = DURABLE.into_iter().find(|harm| format!("{harm:?}") == name);
+            let rupture = RUPTURES.into_iter().find(|one| format!("{one:?}") == name);
+            if harm.is_none() && rupture.is_none() {
+                return Err(io::Error::other(format!(
+                    "{name}: not a fault; there are {DURABLE:?} and {RUPTURES:?}"
+                )));
+            }
+            step.harm = step.harm.or(harm);
+            step.rupture = step.rupture.or(rupture);
+        }
+        Ok(step)
+    }
+}
+
+/// Steps without end: every fault comes before one is repeated.
+pub struct Plan {
+    harms: Vec<Harm>,
+    ruptures: Vec<Rupture>,
+    only: Option<Step>,
+    steps: usize,
+    dice: Dice,
+}
+
+impl Plan {
+    /// Without links that can be cut there are no ruptures.
+    pub fn new(durable: bool, links: bool, seed: u64) -> Self {
+        let mut dice = Dice::new(seed);
+        let mut harms = if durable {
+            DURABLE.to_vec()
+        } else {
+            VOLATILE.to_vec()
+        };
+        let mut ruptures = if links { RUPTURES.to_vec() } else { Vec::new() };
+        dice.shuffle(&mut harms);
+        dice.shuffle(&mut ruptures);
+        Self {
+            harms,
+            ruptures,
+            only: None,
+            steps: 0,
+            dice,
+        }
+    }
+
+    /// Nothing but this step, again and again.
+    pub const fn only(mut self, step: Option<Step>) -> Self {
+        self.only = step;
+        self
+    }
+
+    /// A harm, a rupture, both, and so on.
+    pub fn draw(&mut self) -> Step {
+        if let Some(step) = self.only {
+            return step;
+        }
+        let at = self.steps;
+        self.steps += 1;
+        let harm = |at: usize| self.harms.get(at % self.harms.len()).copied();
+        if self.ruptures.is_empty() {
+            return Step {
+                harm: harm(at),
+                rupture: None,
+            };
+        }
+        // Two of three steps have one.
+        let turn = at / 3 * 2 + usize::from(at % 3 == 2);
+        let rupture = self.ruptures[turn % self.ruptures.len()];
+        Step {
+            harm: (at % 3 != 1).then(|| harm(turn)).flatten(),
+            rupture: (!at.is_multiple_of(3)).then_some(rupture),
+        }
+    }
+
+    /// Lets a step happen; everything runs, is joined and serves again when it returns. Says how long
+    /// that took after the last fault.
+    pub fn play(
+        &mut self,
+        step: Step,
+        nodes: &mut Nodes,
+        network: Option<&Network>,
+    ) -> io::Result<Duration> {
+        let leader = nodes.leader()?;
+        let mut followers = nodes.ids();
+        followers.retain(|id| *id != leader);
+        self.dice.shuffle(&mut followers);
+        let roles = Roles { leader, followers };
+        if let (Some(rupture), Some(network)) = (step.rupture, network) {
+            network.cut(&roles.lost(rupture))?;
+            if step.harm.is_some() {
+                self.wait(SECOND_MS);
+            }
+        }
+        let harmed = step.harm.map(|harm| (harm, roles.harmed(harm)));
+        if let Some((harm, ids)) = &harmed {
+            begin(*harm, ids, nodes)?;
+        }
+        self.wait(LASTS_MS);
+        let heals_first = self.dice.chance(1, 2);
+        if heals_first && let Some(network) = network {
+            network.heal()?;
+            self.wait(SECOND_MS);
+        }
+        if let Some((harm, ids)) = &harmed {
+            end(*harm, ids, nodes)?;
+        }
+        if !heals_first && let Some(network) = network {
+            if harmed.is_some() {
+                self.wait(SECOND_MS);
+            }
+            network.heal()?;
+        }
+        let healed = Instant::now();
+        nodes.wait_until_all_serve()?;
+        Ok(healed.elapsed())
+    }
+
+    fn wait(&mut self, (low, high): (u64, u64)) {
+        thread::sleep(Duration::from_millis(self.dice.between(low, high - 1)));
+    }
+}
+
+struct Roles {
+    leader: u32,
+    followers: Vec<u32>,
+}
+
+impl Roles {
+    fn harmed(&self, harm: Harm) -> Vec<u32> {
+        let follower = self.followers[0];
+        match harm {
+            Harm::KillLeader | Harm::PauseLeader | Harm::StopLeader => vec![self.leader],
+            Harm::KillFollower | Harm::PauseFollower | Harm::StopFollower => vec![follower],
+            Harm::KillTwo | Harm::PauseTwo => vec![self.leader, follower],
+            Harm::KillAll => std::iter::once(self.leader)
+                .chain(self.followers.iter().copied())
+                .collect(),
+        }
+    }
+
+    /// Pairs whose first does not reach the second any more.
+    fn lost(&self, rupture: Rupture) -> Vec<(u32, u32)> {
+        let all = || std::iter::once(self.leader).chain(self.followers.iter().copied());
+        let from = |one: u32| {
+            all()
+                .filter(move |other| *other != one)
+                .map(move |other| (one, other))
+        };
+        let to = |one: u32| from(one).map(|(one, other)| (other, one));
+        match rupture {
+            Rupture::IsolateLeader => from(self.leader).chain(to(self.leader)).collect(),
+            Rupture::IsolateFollower => {
+                let follower = self.followers[0];
+                from(follower).chain(to(follower)).collect()
+            }
+            Rupture::MuteLeader => from(self.leader).collect(),
+            Rupture::DeafenLeader => to(self.leader).collect(),
+            Rupture::OneLink => {
+                let follower = self.followers[0];
+                vec![(self.leader, follower), (follower, self.leader)]
+            }
+            Rupture::EveryLink => all().flat_map(from).collect(),
+        }
+    }
+}
+
+fn begin(harm: Harm, ids: &[u32], nodes: &mut Nodes) -> io::Result<()> {
+    match harm {
+        Harm::KillLeader | Harm::KillFollower | Harm::KillTwo | Harm::KillAll => nodes.kill(ids),
+        Harm::PauseLeader | Harm::PauseFollower | Harm::PauseTwo => {
+            ids.iter().try_for_each(|id| nodes.pause(*id))
+        }
+        Harm::StopLeader | Harm::StopFollower => nodes.terminate(ids),
+    }
+}
+
+fn end(harm: Harm, ids: &[u32], nodes: &mut Nodes) -> io::Result<()> {
+    match harm {
+        Harm::PauseLeader | Harm::PauseFollower | Harm::PauseTwo => {
+            ids.iter().try_for_each(|id| nodes.resume(*id))
+        }
+        _ => nodes.restart(ids),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_fault_comes_in_the_first_steps() {
+        let mut plan = Plan::new(true, true, 1);
+        let steps: Vec<Step> = (0..14).map(|_| plan.draw()).collect();
+        for harm in DURABLE {
+            assert!(steps.iter().any(|step| step.harm == Some(harm)), "{harm:?}");
+        }
+        for rupture in RUPTURES {
+            assert!(
+                steps.iter().any(|step| step.rupture == Some(rupture)),
+                "{rupture:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_volatile_cluster_is_not_killed() {
+        let mut plan = Plan::new(false, false, 1);
+        assert!((0..50).all(|_| {
+            plan.draw()
+                .harm
+                .is_some_and(|harm| VOLATILE.contains(&harm))
+        }));
+    }
+
+    #[test]
+    fn steps_are_read_as_they_are_shown() {
+        for text in ["KillAll", "OneLink", "EveryLink + PauseTwo"] {
+            assert_eq!(text.parse::<Step>().unwrap().to_string(), text);
+        }
+        assert!("KillNobody".parse::<Step>().is_err());
+    }
+
+    #[test]
+    fn ruptures_cut_what_they_say() {
+        let roles = Roles {
+            leader: 2,
+            followers: vec![3, 1],
+        };
+        assert_eq!(roles.lost(Rupture::MuteLeader), [(2, 3), (2, 1)]);
+        assert_eq!(roles.lost(Rupture::DeafenLeader), [(3, 2), (1, 2)]);
+        assert_eq!(roles.lost(Rupture::OneLink), [(2, 3), (3, 2)]);
+        assert_eq!(roles.lost(Rupture::EveryLink).len(), 6);
+    }
+}
