@@ -114,16 +114,8 @@ impl Contents {
         }
     }
 
-    /// Keeps bytes that a peer sent for these slots, if they are the value's.
-    pub(crate) fn keep(
-        &mut self,
-        value: &Value,
-        range: SlotRange,
-        bytes: &[u8],
-    ) -> Result<(), Mismatched> {
-        if self.holds(value, range) {
-            return Ok(());
-        }
+    /// Keeps bytes that a peer sent, and that were not here, if they are the value's.
+    pub(crate) fn keep(&mut self, value: &Value, bytes: &[u8]) -> Result<(), Mismatched> {
         if !Self::matches(value, bytes) {
             return Err(Mismatched);
         }
@@ -284,10 +276,10 @@ mod tests {
     fn bytes_of_another_value_are_not_kept() {
         let mut contents = contents(100);
         let (value, range) = (batch(b"abc"), slots(5, 6));
-        assert_eq!(contents.keep(&value, range, b"abd"), Err(Mismatched));
-        assert_eq!(contents.keep(&CONTENT, range, b"abc"), Err(Mismatched));
+        assert_eq!(contents.keep(&value, b"abd"), Err(Mismatched));
+        assert_eq!(contents.keep(&CONTENT, b"abc"), Err(Mismatched));
         assert!(!contents.holds(&value, range));
-        assert_eq!(contents.keep(&value, range, b"abc"), Ok(()));
+        assert_eq!(contents.keep(&value, b"abc"), Ok(()));
         assert!(contents.holds(&value, range));
     }
 

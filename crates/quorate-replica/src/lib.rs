@@ -79,6 +79,7 @@ pub mod status;
 mod storing;
 pub mod testing;
 mod tuning;
+mod wake;
 
 pub use applying::sessions;
 pub use completions::Ended;

@@ -124,7 +124,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return Some(false);
         }
         if let Some(bytes) = bytes
-            && !self.keep(value, range, bytes)
+            && !self.keep(value, held, bytes)
         {
             return None;
         }
@@ -133,7 +133,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if near && range.from >= self.applying.applied_to() {
             self.contents.pin(&value, range);
         }
-        Some(self.contents.holds(&value, range))
+        // What was kept is held: it is the newest.
+        Some(held || bytes.is_some())
     }
 
     /// Proposals behind a gap wait for what fills it, so they may take only half of the room: they
@@ -155,9 +156,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Keeps bytes if they are the value's; tells the core if it waits for them.
-    fn keep(&mut self, value: Value, range: SlotRange, bytes: &[u8]) -> bool {
-        let kept = self.contents.keep(&value, range, bytes);
+    /// Keeps bytes that are not `held` yet, if they are the value's; tells the core if it waits for
+    /// them.
+    fn keep(&mut self, value: Value, held: bool, bytes: &[u8]) -> bool {
+        let kept = match held {
+            true => Ok(()),
+            false => self.contents.keep(&value, bytes),
+        };
         match kept {
             Ok(()) => self.found(value),
             Err(Mismatched) => self.counters.frames_mismatched += 1,
@@ -239,7 +244,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         };
         match bytes {
             Some(bytes) if self.contents.has_room(bytes.len()) => {
-                self.keep(value, range, bytes);
+                let held = self.contents.holds(&value, range);
+                self.keep(value, held, bytes);
             }
             Some(_) => self.counters.frames_overload += 1,
             None => self.contents.not_there(now, &value, self.peers.len()),
