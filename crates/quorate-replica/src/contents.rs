@@ -132,16 +132,8 @@ impl Contents {
         }
     }
 
-    /// Keeps bytes that a peer sent for these slots, if they are the value's.
-    pub(crate) fn keep(
-        &mut self,
-        value: &Value,
-        range: SlotRange,
-        brought: Brought<'_>,
-    ) -> Result<(), Mismatched> {
-        if self.holds(value, range) {
-            return Ok(());
-        }
+    /// Keeps bytes that a peer sent, and that were not here, if they are the value's.
+    pub(crate) fn keep(&mut self, value: &Value, brought: Brought<'_>) -> Result<(), Mismatched> {
         if !brought.is_of(value) {
             return Err(Mismatched);
         }
@@ -310,16 +302,10 @@ mod tests {
     fn bytes_of_another_value_are_not_kept() {
         let mut contents = contents(100);
         let (value, range) = (batch(b"abc"), slots(5, 6));
-        assert_eq!(
-            contents.keep(&value, range, brought(b"abd")),
-            Err(Mismatched)
-        );
-        assert_eq!(
-            contents.keep(&CONTENT, range, brought(b"abc")),
-            Err(Mismatched)
-        );
+        assert_eq!(contents.keep(&value, brought(b"abd")), Err(Mismatched));
+        assert_eq!(contents.keep(&CONTENT, brought(b"abc")), Err(Mismatched));
         assert!(!contents.holds(&value, range));
-        assert_eq!(contents.keep(&value, range, brought(b"abc")), Ok(()));
+        assert_eq!(contents.keep(&value, brought(b"abc")), Ok(()));
         assert!(contents.holds(&value, range));
     }
 

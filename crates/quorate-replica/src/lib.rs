@@ -81,6 +81,7 @@ pub mod status;
 mod storing;
 pub mod testing;
 mod tuning;
+mod wake;
 
 pub use applying::sessions;
 pub use completions::Ended;

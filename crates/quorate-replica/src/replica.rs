@@ -47,6 +47,7 @@ use crate::{
     status::Addresses,
     storing::Storing,
     tuning::Tuning,
+    wake::earliest,
 };
 
 /// One replica: core, log and service joined.
@@ -168,14 +169,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         let (read_at, short_retry) = (self.storing.read_at(now), self.storing.short_retry());
         if self.catching_up.unread_votes().is_some() {
-            let parts = [read_at, self.reading.probe_at(), short_retry];
-            return parts.into_iter().flatten().min();
+            return earliest([read_at, self.reading.probe_at(), short_retry]);
         }
         if self.has_work() {
             return Some(now);
         }
         let leading = self.protocol.leads().then_some(self.proposing.due_at());
-        let parts = [
+        earliest([
             Some(self.protocol.wake()),
             leading,
             self.proposing.own().wake_at(now),
@@ -189,8 +189,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.catching_up.retry_at(),
             self.catching_up.repair_at(),
             self.ending.deadline(),
-        ];
-        parts.into_iter().flatten().min()
+        ])
     }
 
     fn has_work(&self) -> bool {

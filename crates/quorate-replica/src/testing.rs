@@ -2,12 +2,14 @@
 //!
 //! Deterministic: equal seeds and equal calls give equal runs. Time moves from event to event.
 
+mod front;
+mod plane;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_core::{
     configuration::Configuration,
     node_id::{Incarnation, Member, NodeId},
-    node_set::NodeSet,
     record::Class,
     time::Time,
 };
@@ -15,17 +17,17 @@ use quorate_disk::MemoryDisk;
 use quorate_log::{Log, LogOptions};
 use quorate_wire::{BODY_BYTES_MAX, Decoded, Lane, decode};
 
+use self::{front::Ledger, plane::Buffers};
 use crate::{
     ReplicaOptions,
-    front::{
-        Completion, ConnectionId, Endpoints, Failure, Front, Requests, Sequenced, SessionId, State,
-        Tag,
-    },
-    plane::{Body, Plane, Received, TooLarge},
+    front::{Failure, Requests, Sequenced, Tag},
+    plane::{Plane, Received},
     replica::Replica,
     service::StateMachine,
     status::Addresses,
 };
+
+pub use self::front::Outcome;
 
 /// Unix time of the simulated start, in milliseconds.
 const WALL_START_MS: u64 = 1_700_000_000_000;
@@ -58,19 +60,6 @@ impl Default for Knobs {
             plane_bytes,
         }
     }
-}
-
-/// How a request ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Executed, with this reply.
-    Written(Vec<u8>),
-    /// The answer to a linearizable query.
-    Read(Vec<u8>),
-    /// A session was registered.
-    Registered(SessionId),
-    /// Not done, or not known to be.
-    Failed(Failure),
 }
 
 /// One node: what survives a crash, and what does not.
@@ -111,119 +100,6 @@ pub struct Cluster<S: StateMachine> {
     dice: u64,
 }
 
-/// A node's buffers towards its peers.
-struct Buffers {
-    to: BTreeMap<(NodeId, Lane), Vec<u8>>,
-    connected: BTreeSet<NodeId>,
-    bytes_max: usize,
-}
-
-impl Plane for Buffers {
-    fn has_room(&self, to: NodeId, lane: Lane, bytes: usize) -> bool {
-        let queued = self.to.get(&(to, lane)).map_or(0, Vec::len);
-        self.connected.contains(&to) && queued + bytes <= self.bytes_max
-    }
-
-    fn send(
-        &mut self,
-        to: NodeSet,
-        lane: Lane,
-        header: &[u8],
-        body: Body<'_>,
-    ) -> Result<NodeSet, TooLarge> {
-        let bytes = header.len() + body.bytes().len();
-        let sent = to.filtered(|node| self.has_room(node, lane, bytes));
-        for node in sent.iter() {
-            let buffer = self.to.entry((node, lane)).or_default();
-            buffer.extend_from_slice(header);
-            buffer.extend_from_slice(body.bytes());
-        }
-        Ok(sent)
-    }
-}
-
-/// A front without connections that writes down what it hears.
-#[derive(Default)]
-struct Ledger {
-    queries: BTreeMap<Tag, Vec<u8>>,
-    /// Answers of reads that ran between commands.
-    answers: BTreeMap<Tag, Result<Vec<u8>, Failure>>,
-    outcomes: BTreeMap<Tag, Outcome>,
-}
-
-impl Front for Ledger {
-    fn opened(&mut self, _: ConnectionId, _: Endpoints, _: &mut dyn Requests) {}
-
-    fn received(
-        &mut self,
-        _connection: ConnectionId,
-        bytes: &[u8],
-        _requests: &mut dyn Requests,
-    ) -> usize {
-        bytes.len()
-    }
-
-    fn ready(&self, _connection: ConnectionId) -> bool {
-        true
-    }
-
-    fn completed(&mut self, completion: Completion<'_>, requests: &mut dyn Requests) {
-        let (tag, outcome) = match completion {
-            Completion::Written(tag, reply) => (tag, Outcome::Written(reply.to_vec())),
-            Completion::Registered(tag, session) => (tag, Outcome::Registered(session)),
-            Completion::Failed(tag, failure) => (tag, Outcome::Failed(failure)),
-            Completion::Readable(tag) => {
-                let mut answer = Vec::new();
-                let query = self.queries.get(&tag).map_or(&[][..], Vec::as_slice);
-                match requests.query(query, &mut answer) {
-                    Ok(()) => (tag, Outcome::Read(answer)),
-                    Err(failure) => (tag, Outcome::Failed(failure)),
-                }
-            }
-            Completion::Read(tag) => {
-                let answer = self.answers.remove(&tag).expect("it ran before");
-                (tag, answer.map_or_else(Outcome::Failed, Outcome::Read))
-            }
-        };
-        let twice = self.outcomes.insert(tag, outcome);
-        assert!(twice.is_none(), "request {tag:?} ended twice");
-    }
-
-    fn read_now(&mut self, tag: Tag, state: &dyn State) {
-        let mut answer = Vec::new();
-        let query = self.queries.get(&tag).map_or(&[][..], Vec::as_slice);
-        let asked = state.query(query, &mut answer);
-        let twice = self.answers.insert(tag, asked.map(|()| answer));
-        assert!(twice.is_none(), "read {tag:?} ran twice");
-    }
-
-    fn next_dirty(&mut self) -> Option<ConnectionId> {
-        None
-    }
-
-    fn output(&mut self, _connection: ConnectionId) -> &mut Vec<u8> {
-        unreachable!("no connection was opened")
-    }
-
-    fn closing(&self, _connection: ConnectionId) -> bool {
-        false
-    }
-
-    fn closed(&mut self, _connection: ConnectionId, _requests: &mut dyn Requests) {}
-
-    fn is_busy(&self, _connection: ConnectionId) -> bool {
-        false
-    }
-
-    fn open_requests(&self) -> usize {
-        0
-    }
-
-    fn connections(&self) -> usize {
-        0
-    }
-}
-
 impl<S: StateMachine> Cluster<S> {
     /// Nodes 1 to `count`, all of them voters and running; `make` builds a service for each start.
     pub fn new(
@@ -256,17 +132,12 @@ impl<S: StateMachine> Cluster<S> {
         let seat = |node| {
             let disk = MemoryDisk::new();
             disk.set_manual(true);
-            let (to, connected) = (BTreeMap::new(), BTreeSet::new());
             let seat = Seat {
                 disk,
                 boot: 0,
                 incarnation: Incarnation(0),
                 replica: None,
-                plane: Buffers {
-                    to,
-                    connected,
-                    bytes_max: 0,
-                },
+                plane: Buffers::default(),
                 ledger: Ledger::default(),
                 disk_done: BTreeMap::new(),
                 dirty: false,
@@ -339,7 +210,7 @@ impl<S: StateMachine> Cluster<S> {
         seat.disk.crash(seed);
         seat.disk_done.clear();
         seat.ledger = Ledger::default();
-        seat.plane.to.clear();
+        seat.plane.clear();
         self.connect_all();
     }
 
@@ -377,7 +248,7 @@ impl<S: StateMachine> Cluster<S> {
         let nodes: Vec<_> = self.seats.keys().copied().collect();
         let bytes_max = self.knobs.plane_bytes;
         for &node in &nodes {
-            self.seat(node).plane.bytes_max = bytes_max;
+            self.seat(node).plane.set_bytes_max(bytes_max);
             for &peer in nodes.iter().filter(|peer| **peer != node) {
                 self.connect(node, peer);
             }
@@ -394,15 +265,9 @@ impl<S: StateMachine> Cluster<S> {
         let up = other.replica.is_some() && self.runs(node) && !self.cut.contains(&(node, peer));
         let now = self.now;
         let seat = self.seat(node);
-        let was = seat.plane.connected.contains(&peer);
-        if up {
-            seat.plane.connected.insert(peer);
-        } else {
-            seat.plane.connected.remove(&peer);
-            seat.plane.to.retain(|(to, _), _| *to != peer);
-        }
+        let was = seat.plane.set_connected(peer, up);
         let Some(replica) = &mut seat.replica else {
-            seat.plane.connected.clear();
+            seat.plane.disconnect_all();
             return;
         };
         seat.dirty = true;
@@ -487,7 +352,7 @@ impl<S: StateMachine> Cluster<S> {
         seat.dirty = true;
         let replica = seat.replica.as_mut().expect("the node runs");
         if let Err(failure) = ask(&mut replica.requests(now, wall_ms), tag) {
-            seat.ledger.outcomes.insert(tag, Outcome::Failed(failure));
+            seat.ledger.refused(tag, failure);
         }
         tag
     }
@@ -510,20 +375,20 @@ impl<S: StateMachine> Cluster<S> {
     /// A linearizable query through this node.
     pub fn read(&mut self, node: NodeId, query: &[u8]) -> Tag {
         let tag = self.request(node, |requests, tag| requests.read(tag));
-        self.seat(node).ledger.queries.insert(tag, query.to_vec());
+        self.seat(node).ledger.asks(tag, query);
         tag
     }
 
     /// A query through this node, between the writes asked for before and after it.
     pub fn read_in_order(&mut self, node: NodeId, query: &[u8]) -> Tag {
         let tag = self.request(node, |requests, tag| requests.read_in_order(tag));
-        self.seat(node).ledger.queries.insert(tag, query.to_vec());
+        self.seat(node).ledger.asks(tag, query);
         tag
     }
 
     /// How a request through this node ended, if it did.
     pub fn outcome(&self, node: NodeId, tag: Tag) -> Option<&Outcome> {
-        self.seats[&node].ledger.outcomes.get(&tag)
+        self.seats[&node].ledger.outcome(tag)
     }
 
     /// Lets things happen until `done`, for at most `ms` milliseconds. Whether it is done.
@@ -652,12 +517,7 @@ impl<S: StateMachine> Cluster<S> {
         replica.poll(now, wall_ms, &mut seat.plane, &mut seat.ledger);
         let told = replica.deliver(now, wall_ms, &mut seat.ledger);
         let boot = seat.boot;
-        let sent: Vec<_> = seat
-            .plane
-            .to
-            .iter_mut()
-            .map(|(to, bytes)| (*to, std::mem::take(bytes)))
-            .collect();
+        let sent = seat.plane.take();
         replica.submit(now);
         let wake = replica.end_turn(now);
         for pending in seat.disk.pending() {

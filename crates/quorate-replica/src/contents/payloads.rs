@@ -3,7 +3,7 @@
 //! A payload is pinned by each slot that it was proposed or decided in and that is not applied yet.
 //! Whatever is not pinned may go at any time, oldest first; the log still has what was voted for.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, hash_map::Entry};
 
 use quorate_core::{slot::Slot, value::BatchName};
 
@@ -71,33 +71,32 @@ impl Payloads {
     /// Keeps a payload whose name was checked. The newest unpinned payload always stays, however
     /// large: it is what the caller is about to vote for.
     pub(crate) fn insert(&mut self, name: BatchName, payload: Payload) {
-        if self.held.contains_key(&name) {
+        let Entry::Vacant(vacant) = self.held.entry(name) else {
             return;
-        }
-        let stamp = self.next_stamp();
+        };
+        self.stamp += 1;
+        let stamp = self.stamp;
         self.recent_bytes += payload.len();
         self.recent.insert(stamp, name);
-        self.held.insert(
-            name,
-            Held {
-                payload,
-                pins: 0,
-                stamp,
-            },
-        );
+        vacant.insert(Held {
+            payload,
+            pins: 0,
+            stamp,
+        });
         self.shrink();
     }
 
     /// An open slot may need this batch: it was proposed there. Ignored if the bytes are not here.
     pub(crate) fn pin(&mut self, slot: Slot, name: BatchName) {
+        // Each slot comes here two or three times; to look into the pins costs least.
+        let pinned = self.pins.get(&slot);
+        if pinned.is_some_and(|pinned| pinned.contains(&name)) {
+            return;
+        }
         let Some(held) = self.held.get_mut(&name) else {
             return;
         };
-        let pinned = self.pins.entry(slot).or_default();
-        if pinned.contains(&name) {
-            return;
-        }
-        pinned.push(name);
+        self.pins.entry(slot).or_default().push(name);
         if held.pins == 0 {
             self.recent.remove(&held.stamp);
             self.recent_bytes -= held.payload.len();
@@ -108,6 +107,9 @@ impl Payloads {
 
     /// This batch, or nothing with bytes, was decided in the slot: it needs no other any more.
     pub(crate) fn decided(&mut self, slot: Slot, name: Option<BatchName>) {
+        if self.pins.get(&slot).map(Vec::as_slice) == name.as_ref().map(std::slice::from_ref) {
+            return;
+        }
         for other in self.pins.remove(&slot).unwrap_or_default() {
             if Some(other) == name {
                 self.pins.insert(slot, vec![other]);

@@ -27,6 +27,7 @@ use crate::{
         registrations::Registrations,
     },
     tuning::moment,
+    wake::earliest,
 };
 
 /// What has been taken and formed since the start.
@@ -448,17 +449,14 @@ impl Origin {
             .then(|| self.progress_at.plus_ms(self.repeat_ms));
         let anticipated = self.anticipation.until();
         let anticipated = anticipated.map(|until| Time(until.0.div_ceil(1000)));
-        [
+        earliest([
             held,
             anticipated,
             silence,
             self.gather.deadline(),
             self.in_flight.deadline(),
             self.registrations.deadline(),
-        ]
-        .into_iter()
-        .flatten()
-        .min()
+        ])
     }
 }
 

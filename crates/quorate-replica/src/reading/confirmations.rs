@@ -7,6 +7,7 @@ use quorate_core::{input::ReadToken, slot::Slot, time::Time};
 use crate::{
     completions::Completions,
     front::{Failure, Tag},
+    wake::earliest,
 };
 
 type Waiting = VecDeque<(Tag, Time)>;
@@ -147,12 +148,15 @@ impl Reads {
             .as_ref()
             .map(|asked| asked.since.plus_ms(patience_ms));
         let retry = (!self.waiting.is_empty() && self.asked.is_none()).then_some(self.retry_at);
-        let tags = self.asked.iter().map(|asked| &asked.tags);
-        let tags = tags
-            .chain(self.confirmed.iter().map(|(_, tags)| tags))
-            .chain([&self.waiting]);
-        let deadline = tags.filter_map(|tags| Some(tags.front()?.1)).min();
-        [asked, retry, deadline].into_iter().flatten().min()
+        let first = |tags: &Waiting| tags.front().map(|(_, deadline)| *deadline);
+        let confirmed = self.confirmed.iter().filter_map(|(_, tags)| first(tags));
+        earliest([
+            asked,
+            retry,
+            self.asked.as_ref().and_then(|asked| first(&asked.tags)),
+            confirmed.min(),
+            first(&self.waiting),
+        ])
     }
 }
 

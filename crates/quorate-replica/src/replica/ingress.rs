@@ -140,7 +140,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return Some(false);
         }
         if let Some(brought) = brought
-            && !self.keep(value, range, brought)
+            && !self.keep(value, held, brought)
         {
             return None;
         }
@@ -149,7 +149,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if near && range.from >= self.applying.applied_to() {
             self.contents.pin(&value, range);
         }
-        Some(self.contents.holds(&value, range))
+        // What was kept is held: it is the newest.
+        Some(held || brought.is_some())
     }
 
     /// Proposals behind a gap wait for what fills it, so they may take only half of the room: they
@@ -171,9 +172,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Keeps bytes if they are the value's; tells the core if it waits for them.
-    fn keep(&mut self, value: Value, range: SlotRange, brought: Brought<'_>) -> bool {
-        let kept = self.contents.keep(&value, range, brought);
+    /// Keeps bytes that are not `held` yet, if they are the value's; tells the core if it waits for
+    /// them.
+    fn keep(&mut self, value: Value, held: bool, brought: Brought<'_>) -> bool {
+        let kept = match held {
+            true => Ok(()),
+            false => self.contents.keep(&value, brought),
+        };
         match kept {
             Ok(()) => self.found(value),
             Err(Mismatched) => self.counters.frames_mismatched += 1,
@@ -255,7 +260,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         };
         match brought {
             Some(brought) if self.contents.has_room(brought.bytes.len()) => {
-                self.keep(value, range, brought);
+                let held = self.contents.holds(&value, range);
+                self.keep(value, held, brought);
             }
             Some(_) => self.counters.frames_overload += 1,
             None => self.contents.not_there(now, &value, self.peers.len()),

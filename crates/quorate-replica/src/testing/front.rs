@@ -1,0 +1,119 @@
+//! A front without connections: it writes down how requests ended.
+
+use std::collections::BTreeMap;
+
+use crate::front::{
+    Completion, ConnectionId, Endpoints, Failure, Front, Requests, SessionId, State, Tag,
+};
+
+/// How a request ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Executed, with this reply.
+    Written(Vec<u8>),
+    /// The answer to a linearizable query.
+    Read(Vec<u8>),
+    /// A session was registered.
+    Registered(SessionId),
+    /// Not done, or not known to be.
+    Failed(Failure),
+}
+
+/// A front without connections that writes down what it hears.
+#[derive(Default)]
+pub(super) struct Ledger {
+    queries: BTreeMap<Tag, Vec<u8>>,
+    /// Answers of reads that ran between commands.
+    answers: BTreeMap<Tag, Result<Vec<u8>, Failure>>,
+    outcomes: BTreeMap<Tag, Outcome>,
+}
+
+impl Ledger {
+    /// The request was refused at once.
+    pub(super) fn refused(&mut self, tag: Tag, failure: Failure) {
+        self.outcomes.insert(tag, Outcome::Failed(failure));
+    }
+
+    /// What this read asks.
+    pub(super) fn asks(&mut self, tag: Tag, query: &[u8]) {
+        self.queries.insert(tag, query.to_vec());
+    }
+
+    /// How a request ended, if it did.
+    pub(super) fn outcome(&self, tag: Tag) -> Option<&Outcome> {
+        self.outcomes.get(&tag)
+    }
+}
+
+impl Front for Ledger {
+    fn opened(&mut self, _: ConnectionId, _: Endpoints, _: &mut dyn Requests) {}
+
+    fn received(
+        &mut self,
+        _connection: ConnectionId,
+        bytes: &[u8],
+        _requests: &mut dyn Requests,
+    ) -> usize {
+        bytes.len()
+    }
+
+    fn ready(&self, _connection: ConnectionId) -> bool {
+        true
+    }
+
+    fn completed(&mut self, completion: Completion<'_>, requests: &mut dyn Requests) {
+        let (tag, outcome) = match completion {
+            Completion::Written(tag, reply) => (tag, Outcome::Written(reply.to_vec())),
+            Completion::Registered(tag, session) => (tag, Outcome::Registered(session)),
+            Completion::Failed(tag, failure) => (tag, Outcome::Failed(failure)),
+            Completion::Readable(tag) => {
+                let mut answer = Vec::new();
+                let query = self.queries.get(&tag).map_or(&[][..], Vec::as_slice);
+                match requests.query(query, &mut answer) {
+                    Ok(()) => (tag, Outcome::Read(answer)),
+                    Err(failure) => (tag, Outcome::Failed(failure)),
+                }
+            }
+            Completion::Read(tag) => {
+                let answer = self.answers.remove(&tag).expect("it ran before");
+                (tag, answer.map_or_else(Outcome::Failed, Outcome::Read))
+            }
+        };
+        let twice = self.outcomes.insert(tag, outcome);
+        assert!(twice.is_none(), "request {tag:?} ended twice");
+    }
+
+    fn read_now(&mut self, tag: Tag, state: &dyn State) {
+        let mut answer = Vec::new();
+        let query = self.queries.get(&tag).map_or(&[][..], Vec::as_slice);
+        let asked = state.query(query, &mut answer);
+        let twice = self.answers.insert(tag, asked.map(|()| answer));
+        assert!(twice.is_none(), "read {tag:?} ran twice");
+    }
+
+    fn next_dirty(&mut self) -> Option<ConnectionId> {
+        None
+    }
+
+    fn output(&mut self, _connection: ConnectionId) -> &mut Vec<u8> {
+        unreachable!("no connection was opened")
+    }
+
+    fn closing(&self, _connection: ConnectionId) -> bool {
+        false
+    }
+
+    fn closed(&mut self, _connection: ConnectionId, _requests: &mut dyn Requests) {}
+
+    fn is_busy(&self, _connection: ConnectionId) -> bool {
+        false
+    }
+
+    fn open_requests(&self) -> usize {
+        0
+    }
+
+    fn connections(&self) -> usize {
+        0
+    }
+}

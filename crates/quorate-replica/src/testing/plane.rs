@@ -1,0 +1,74 @@
+//! A plane of buffers, which the cluster empties onto its links.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use quorate_core::{node_id::NodeId, node_set::NodeSet};
+use quorate_wire::Lane;
+
+use crate::plane::{Body, Plane, TooLarge};
+
+/// A node's buffers towards its peers.
+#[derive(Default)]
+pub(super) struct Buffers {
+    to: BTreeMap<(NodeId, Lane), Vec<u8>>,
+    connected: BTreeSet<NodeId>,
+    bytes_max: usize,
+}
+
+impl Buffers {
+    /// What fits into the buffer towards one peer and lane.
+    pub(super) fn set_bytes_max(&mut self, bytes_max: usize) {
+        self.bytes_max = bytes_max;
+    }
+
+    /// Connects a peer or not; says whether it was.
+    pub(super) fn set_connected(&mut self, peer: NodeId, up: bool) -> bool {
+        if up {
+            return !self.connected.insert(peer);
+        }
+        self.to.retain(|(to, _), _| *to != peer);
+        self.connected.remove(&peer)
+    }
+
+    /// The node is down: nobody is connected.
+    pub(super) fn disconnect_all(&mut self) {
+        self.connected.clear();
+    }
+
+    /// What was written is lost.
+    pub(super) fn clear(&mut self) {
+        self.to.clear();
+    }
+
+    /// Takes what was written, in order of peers and lanes; buffers stay.
+    pub(super) fn take(&mut self) -> Vec<((NodeId, Lane), Vec<u8>)> {
+        let buffers = self.to.iter_mut();
+        buffers
+            .map(|(to, bytes)| (*to, std::mem::take(bytes)))
+            .collect()
+    }
+}
+
+impl Plane for Buffers {
+    fn has_room(&self, to: NodeId, lane: Lane, bytes: usize) -> bool {
+        let queued = self.to.get(&(to, lane)).map_or(0, Vec::len);
+        self.connected.contains(&to) && queued + bytes <= self.bytes_max
+    }
+
+    fn send(
+        &mut self,
+        to: NodeSet,
+        lane: Lane,
+        header: &[u8],
+        body: Body<'_>,
+    ) -> Result<NodeSet, TooLarge> {
+        let bytes = header.len() + body.bytes().len();
+        let sent = to.filtered(|node| self.has_room(node, lane, bytes));
+        for node in sent.iter() {
+            let buffer = self.to.entry((node, lane)).or_default();
+            buffer.extend_from_slice(header);
+            buffer.extend_from_slice(body.bytes());
+        }
+        Ok(sent)
+    }
+}
