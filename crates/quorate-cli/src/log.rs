@@ -13,7 +13,7 @@ use quorate_disk::ReadOnlyFolder;
 use quorate_log::Place;
 use quorate_log::{
     LogError,
-    batch::{Header, Owner},
+    log_write::{Header, Owner},
     record::Stored,
     verify::{Inspected, Verified, inspect, verify},
 };

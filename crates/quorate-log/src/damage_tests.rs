@@ -12,8 +12,8 @@ use quorate_disk::{BLOCK, Disk as _, Family, MemoryDisk, Source as _};
 
 use crate::{
     Log, LogError, LogOptions,
-    batch::{Header, Owner, seal},
     log_tests::{ballot, hard, open, options, read_all, settle, value, vote},
+    log_write::{Header, Owner, seal},
     place::{Place, Segment},
     verify::{Inspected, inspect, verify},
 };
@@ -642,7 +642,7 @@ fn forged_headers_in_a_value_do_not_make_damage() {
         };
         let mut head = Vec::new();
         crate::record::encode(&record, 0, &mut head);
-        let lead = BLOCK - crate::batch::HEADER - head.len();
+        let lead = BLOCK - crate::log_write::HEADER - head.len();
         let mut bytes = vec![0; lead + BLOCK];
         bytes[lead..].copy_from_slice(&forged);
         log.append(RecordSeq(slot), &record, &bytes, hard(1, 2))

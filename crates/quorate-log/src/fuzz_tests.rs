@@ -9,8 +9,8 @@ use quorate_disk::{BLOCK, MemoryDisk};
 
 use crate::{
     Log, LogError, LogOptions,
-    batch::{HEADER, Header, Owner, seal},
     log_tests::{open, options, settle, value, vote},
+    log_write::{HEADER, Header, Owner, seal},
     place::{Place, Segment},
     record::Records,
     verify::{inspect, verify},

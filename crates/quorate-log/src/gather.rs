@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use quorate_core::record::{HardState, Record, RecordSeq};
 use quorate_disk::{BLOCK, Buffer, Disk};
 
-use crate::{batch::HEADER, index::Runs, record};
+use crate::{index::Runs, log_write::HEADER, record};
 
 /// One batch that grows, or waits.
 #[derive(Debug)]

@@ -11,10 +11,10 @@ use quorate_core::{
 use quorate_disk::{BLOCK, Completed, Disk, DiskCounters, DiskError, Lack, Zeros};
 
 use crate::{
-    batch::{BATCH_BYTES_MAX, HEADER, Owner},
     error::LogError,
     gather::Gather,
     index::Index,
+    log_write::{BATCH_BYTES_MAX, HEADER, Owner},
     mutant::{Mutant, planted},
     place::{Place, Segment},
     pool::Pool,

@@ -9,9 +9,9 @@ use quorate_core::{
 use quorate_disk::{BLOCK, Buffer, Disk, DiskError, Lack};
 
 use crate::{
-    batch::{self, Header},
     error::LogError,
     index::{Index, Span},
+    log_write::{self, Header},
     patience::Patience,
     place::Place,
     range_map::RangeMap,
@@ -320,7 +320,7 @@ impl Pieces {
             } else {
                 inside - base
             };
-            let from = start + batch::HEADER + within;
+            let from = start + log_write::HEADER + within;
             let piece = (range, value, from, stored.bytes.len());
             self.map.insert(range.intersect(run), piece);
         }
@@ -344,6 +344,6 @@ fn batch_at(at: Place, start: usize, bytes: &mut [u8]) -> Result<Header, LogErro
     if header.place != place || end > bytes.len() {
         return Err(damaged("another batch lies here"));
     }
-    batch::open(&header, &mut bytes[start..end]).map_err(|malformed| damaged(malformed.0))?;
+    log_write::open(&header, &mut bytes[start..end]).map_err(|malformed| damaged(malformed.0))?;
     Ok(header)
 }

@@ -13,10 +13,10 @@ use quorate_core::{
 use quorate_disk::{Disk, Family};
 
 use crate::{
-    batch::Header,
     error::LogError,
     index::{Index, Runs, Span},
     log::{DEPTH_MAX, LogOptions},
+    log_write::Header,
     mutant::{Mutant, planted},
     place::Segment,
     range_map::RangeMap,

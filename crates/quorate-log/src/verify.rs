@@ -4,8 +4,8 @@ use quorate_core::slot::{Slot, SlotRange};
 use quorate_disk::Source;
 
 use crate::{
-    batch::{Header, Owner},
     error::LogError,
+    log_write::{Header, Owner},
     place::Place,
     record::{Records, Stored},
     recover::Memory,

@@ -11,8 +11,8 @@ use std::ops::Range;
 use quorate_disk::{BLOCK, Buffer, DiskError, Lack, Source};
 
 use crate::{
-    batch::{self, Header, HeaderFault, Owner},
     error::LogError,
+    log_write::{self, Header, HeaderFault, Owner},
     mutant::{Mutant, planted},
     place::{Place, Segment, SegmentFile, segments},
 };
@@ -265,7 +265,7 @@ impl<S: Source> Walk<'_, S> {
         };
         match self.window.get(file, header.place.offset, length) {
             Err(unread) => fault(unread.reason()?, true),
-            Ok(bytes) => match batch::open(&header, bytes) {
+            Ok(bytes) => match log_write::open(&header, bytes) {
                 Ok(masked) => {
                     if masked {
                         self.window.forget(); // what is there is not what is on disk any more

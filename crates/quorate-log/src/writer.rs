@@ -6,9 +6,9 @@ use quorate_core::{node_id::Incarnation, record::RecordSeq};
 use quorate_disk::{Disk, Durability};
 
 use crate::{
-    batch::{self, Header, Owner},
     gather::Gathered,
     index::{Index, Runs, Span},
+    log_write::{self, Header, Owner},
     mutant::{Mutant, planted},
     place::{Place, SegmentFile},
 };
@@ -146,7 +146,7 @@ impl Writer {
             hard: batch.hard,
             checksum: 0,
         };
-        let header = batch::seal(header, batch.blocks());
+        let header = log_write::seal(header, batch.blocks());
         current.offset += length as u64;
         self.previous = header.checksum;
         self.next_seq += 1;

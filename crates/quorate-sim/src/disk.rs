@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use quorate_core::{node_id::Incarnation, record::Record};
 use quorate_disk::{BLOCK, MemoryDisk, Position};
 use quorate_log::{
-    batch::{self, Header},
+    log_write::{self, Header},
     record::Records,
 };
 
@@ -33,7 +33,7 @@ pub fn read(disk: &MemoryDisk, at: Position) -> Option<Batch> {
 fn parse(bytes: &[u8]) -> Option<Batch> {
     let header = Header::decode(bytes.get(..BLOCK)?).ok()?;
     let mut whole = bytes.get(..usize::try_from(header.length).ok()?)?.to_vec();
-    batch::open(&header, &mut whole).ok()?;
+    log_write::open(&header, &mut whole).ok()?;
     let records = Records::new(header.body_of(&whole));
     let records = records
         .map(|stored| stored.map(|stored| stored.record))

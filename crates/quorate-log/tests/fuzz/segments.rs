@@ -11,7 +11,7 @@ use quorate_disk::{BLOCK, MemoryDisk};
 use quorate_log::Segment;
 use quorate_log::{
     Log, LogOptions, Recovery,
-    batch::{HEADER, MAGIC},
+    log_write::{HEADER, MAGIC},
     verify::{inspect, verify},
 };
 
