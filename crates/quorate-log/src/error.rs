@@ -21,7 +21,7 @@ pub enum LogError {
     },
     /// The log was written by a newer program.
     Newer {
-        /// The version of the batch that was found.
+        /// The version of the log write that was found.
         version: u16,
         /// Where.
         place: Place,
@@ -40,7 +40,7 @@ pub enum LogError {
         /// What the disk said.
         detail: String,
     },
-    /// A record with its bytes is larger than a batch may be. It was not appended.
+    /// A record with its bytes is larger than a log write may be. It was not appended.
     TooLarge {
         /// Its size.
         bytes: usize,
