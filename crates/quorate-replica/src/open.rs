@@ -15,9 +15,9 @@ use crate::{applying::sessions::Unreadable, limits::Limits, status::Addresses};
 pub struct Timeouts {
     /// A leader speaks at least this often.
     pub heartbeat_ms: u64,
-    /// An election starts after a silence drawn from this range,
+    /// An election starts after a silence that is drawn at random: at least this long.
     pub election_min_ms: u64,
-    /// up to here.
+    /// At most this long.
     pub election_max_ms: u64,
 }
 

@@ -154,7 +154,7 @@ impl Proposing {
         out: &mut Outbox<'_>,
     ) {
         while let Some(bytes) = self.origin.next_bytes(now) {
-            // First the room, then the batch: one that was formed cannot be taken back.
+            // First the room, then the batch: one that was formed cannot be undone.
             let Some(room) = out.room(leader, Lane::Control, HEADER_BYTES + bytes) else {
                 self.origin.hold(now.plus_ms(RETRY_MS));
                 return;

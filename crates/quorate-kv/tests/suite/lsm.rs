@@ -313,8 +313,8 @@ fn a_journal_cut_anywhere_in_a_commit_is_at_the_commit_before_or_begun_anew() {
     assert!(begun_anew * 10 < to - from, "{begun_anew} of {}", to - from);
 }
 
-/// Whatever a disk does to the files of a stopped store: it is what it was, or at an earlier commit, or
-/// begun anew. Never a panic, and never something else.
+/// Whatever a disk does to the files of a stopped store: it is what it was, or at an earlier
+/// commit, or empty. Never a panic, and never something else.
 #[test]
 fn a_store_damaged_anywhere_is_itself_or_begun_anew() {
     const LAST: u64 = 820;

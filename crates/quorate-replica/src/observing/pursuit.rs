@@ -12,7 +12,7 @@ use crate::{
     status::{Activity, Progress},
 };
 
-/// What lasts for so long is told of; damage at once.
+/// What lasts this long is reported; damage at once.
 const TELL_AFTER_MS: u64 = 1_000;
 /// What lasts longer is told of again, so often.
 const TELL_EVERY_MS: u64 = 10_000;
