@@ -1,7 +1,7 @@
 //! The network between nodes: what was said arrives late, in pieces, or never.
 //!
 //! Two carriers. *Streams* are connections like TCP's: bytes arrive in order, in pieces of any
-//! size, or the connection breaks and what was under way is gone; a full connection pushes back.
+//! size, or the connection breaks and what was in flight is gone; a full connection pushes back.
 //! *Datagrams* lose, repeat and reorder single frames at will ([model-1]).
 
 use std::collections::{BTreeMap, VecDeque};
@@ -25,9 +25,9 @@ pub enum Carrier {
 pub struct Weather {
     /// How frames travel.
     pub carrier: Carrier,
-    /// Least time under way.
+    /// Least time in flight.
     pub delay_min_us: u64,
-    /// Most time under way, save for exceptions.
+    /// Most time in flight, save for exceptions.
     pub delay_max_us: u64,
     /// In how many of 1000 cases something takes ten times as long.
     pub late_of_1000: u64,
@@ -39,7 +39,7 @@ pub struct Weather {
     pub corrupt_of_100k: u64,
     /// Most bytes that wait on the sender's side of one lane.
     pub queue_bytes_max: usize,
-    /// Most bytes under way on one lane of a stream.
+    /// Most bytes in flight on one lane of a stream.
     pub window_bytes: usize,
 }
 
@@ -61,7 +61,7 @@ impl Link {
     }
 }
 
-/// Bytes under way.
+/// Bytes in flight.
 #[derive(Clone, Debug)]
 struct Piece {
     at: Time,
@@ -72,7 +72,7 @@ struct Piece {
 struct Pipe {
     /// Written by the sender in this turn; nobody has looked at it yet.
     fresh: Vec<u8>,
-    /// Written before, not yet under way.
+    /// Written before, not yet in flight.
     queue: Vec<u8>,
     under_way: VecDeque<Piece>,
     under_way_bytes: usize,
@@ -173,7 +173,7 @@ impl Network {
         self.next_connection
     }
 
-    /// Breaks a connection; all bytes under way are gone. Says whether there was one.
+    /// Breaks a connection; all bytes in flight are gone. Says whether there was one.
     pub fn disconnect(&mut self, a: usize, b: usize) -> bool {
         self.clear(a, b);
         self.connections.remove(&pair(a, b)).is_some()
@@ -216,7 +216,7 @@ impl Network {
         std::mem::take(&mut self.pipe(link).fresh)
     }
 
-    /// Queues whole frames, and sends what may be under way. Returns when pieces will arrive.
+    /// Queues whole frames, and sends what may be in flight. Returns when pieces will arrive.
     pub fn send(&mut self, now: Time, link: Link, frames: &[u8]) -> Vec<Time> {
         if self.connection(link.from, link.to).is_none() {
             return Vec::new();
@@ -330,7 +330,7 @@ impl Network {
             .map(|piece| piece.at)
     }
 
-    /// Bytes under way and waiting on this link.
+    /// Bytes in flight and waiting on this link.
     pub fn backlog(&self, link: Link) -> usize {
         let pipe = &self.pipes[&link];
         pipe.under_way_bytes + pipe.queue.len()
