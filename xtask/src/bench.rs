@@ -2,7 +2,6 @@
 
 mod cluster;
 mod core;
-mod json;
 mod kv;
 mod log;
 mod pipeline;
@@ -14,6 +13,8 @@ use std::{
 
 pub(crate) use self::core::{CASES as CORE_CASES, instructions_per_step};
 pub(crate) use self::log::{Commits, commits};
+use serde::Serialize;
+
 use crate::shell::{Failed, read, root};
 
 const USAGE: &str = "bench [cluster|core|log|kv|pipeline] [--quick] [--json]";
@@ -110,6 +111,29 @@ pub(crate) fn median(values: &[f64]) -> f64 {
 #[expect(clippy::cast_precision_loss, reason = "a report")]
 pub(crate) const fn float(count: u64) -> f64 {
     count as f64
+}
+
+/// One document on standard output: what was measured, and how it went.
+#[derive(Serialize)]
+struct Report<'a, R> {
+    bench: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instructions_by: Option<&'a str>,
+    runs: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value_bytes: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpus: Option<usize>,
+    load: String,
+    /// Figures that could not be measured are null.
+    rows: Vec<R>,
+}
+
+impl<R: Serialize> Report<'_, R> {
+    fn print(&self) {
+        let text = serde_json::to_string(self).expect("plain data");
+        println!("{text}");
+    }
 }
 
 /// How busy the machine is with other things: processes that want to run, over the last minute.

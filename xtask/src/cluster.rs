@@ -1,13 +1,8 @@
 //! Real processes under faults: clients record what they saw, and a checker judges it.
 
 mod check;
-mod client;
 mod failover;
-mod faults;
-mod history;
-mod load;
 mod round;
-mod session;
 mod stale;
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -15,11 +10,11 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use quorate_testbed::{
     interrupt,
     network::{self, Network},
+    trial::faults::{Plan, Step},
 };
 
 use crate::shell::{self, Failed, skip};
 use check::Checker;
-use faults::{Plan, Step};
 use round::{Setting, Stage, Sums};
 
 const USAGE: &str = "cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]] | cluster failover";

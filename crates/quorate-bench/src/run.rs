@@ -6,6 +6,7 @@
 //! ([`quorate_testbed::interrupt`]), says what is published, and where.
 
 mod ceilings;
+mod experiment;
 mod failure;
 mod grid;
 mod info;

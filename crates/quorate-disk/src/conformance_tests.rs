@@ -167,13 +167,19 @@ fn errors_name_the_operation_and_the_file() {
         };
         let error = result.unwrap_err();
         assert_eq!(error.kind, io::ErrorKind::NotFound);
-        assert!(error.detail.contains("0000000000000009.segment"), "{error}");
+        assert!(
+            error.to_string().contains("0000000000000009.segment"),
+            "{error}"
+        );
         disk.start_prepare(log(2), 1 << 60, Zeros::Written);
         let Completed::Prepared { result, .. } = wait(&mut disk) else {
             panic!()
         };
         let error = result.unwrap_err();
-        assert!(error.detail.contains("0000000000000002.segment"), "{error}");
+        assert!(
+            error.to_string().contains("0000000000000002.segment"),
+            "{error}"
+        );
         let names: Vec<_> = fs::read_dir(disk.path(Family::Log)).unwrap().collect();
         assert_eq!(
             names.len(),
@@ -188,7 +194,7 @@ fn a_second_opener_is_refused_and_leftovers_are_removed() {
     let folder = tempfile::tempdir().unwrap();
     let (disk, _) = open(folder.path(), Want::File).unwrap();
     let error = crate::ReadOnlyFolder::open(folder.path()).unwrap_err();
-    assert!(error.detail.contains("another process"), "{error}");
+    assert!(error.to_string().contains("another process"), "{error}");
     fs::write(
         disk.path(Family::Log).join("0000000000000005.segment.new"),
         "x",

@@ -1,18 +1,21 @@
 //! What a disk refused or failed to do.
 
-use std::{error::Error, fmt, io};
+use std::{fmt, io};
 
 use rustix::io::Errno;
+use thiserror::Error;
 
-/// Something that the disk refused or failed to do. Names the file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Something that the disk refused or failed to do. Names the file; what it says is for people, and
+/// `kind` and `lack` are for decisions.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{detail}")]
 pub struct DiskError {
     /// What the operating system called it.
     pub kind: io::ErrorKind,
-    /// Which operation on which file failed, and how.
-    pub detail: String,
     /// What there was too little of, if that is all.
     pub lack: Option<Lack>,
+    /// Which operation on which file failed, and how.
+    detail: String,
 }
 
 /// What a machine can run out of, and have again: nothing is broken, so a caller that can wait
@@ -63,11 +66,3 @@ pub const fn is_full(kind: io::ErrorKind) -> bool {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
     )
 }
-
-impl fmt::Display for DiskError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.detail)
-    }
-}
-
-impl Error for DiskError {}

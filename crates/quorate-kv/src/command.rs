@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::{
     encode::Encoder,
     key::{KEY_TOO_LONG, Key, TooLong},
-    resp::request::{Arguments, parse_integer},
+    resp::{integer::parse_integer, request::Arguments},
 };
 
 /// Why a request never becomes a command.

@@ -1,7 +1,7 @@
 //! The replicated key-value service and its Redis front.
 //!
 //! A client's bytes become arguments ([`resp::request`]), arguments become the bytes of a
-//! replicated command or of a query ([`command`], [`commands`]), the log orders commands, and
+//! replicated command or of a query ([`command`], [`op`], [`commands`]), the log orders commands, and
 //! every node executes them on its [`store`] ([`service`]). The reply travels in a form that
 //! belongs to no protocol version ([`resp::reply`]) and is rendered by the [`front`] for the
 //! connection that asked. Read in that order.

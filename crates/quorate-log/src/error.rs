@@ -1,25 +1,28 @@
 //! What can go wrong with the log: what, detail, hint.
 
-use std::{error::Error, fmt};
-
 use quorate_disk::{DiskError, Lack};
+use thiserror::Error;
 
 use crate::place::Place;
 
 /// Why the log cannot do what was asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LogError {
     /// [disk-9] A write or a sync failed: no record is released any more by this process. Reads
     /// still work. Every later call that could release says the same.
-    Failed(DiskError),
+    #[error("the log failed and takes no more records: {0}")]
+    Failed(#[source] DiskError),
     /// The log could not be opened or read.
-    Disk(DiskError),
+    #[error("log: {0}")]
+    Disk(#[source] DiskError),
     /// The log belongs to somebody else.
+    #[error("foreign log: {detail}")]
     Foreign {
         /// Whose log it is, and whose was expected.
         detail: String,
     },
     /// The log was written by a newer program.
+    #[error("{place}: format version {version} is newer than this program knows")]
     Newer {
         /// The version of the log write that was found.
         version: u16,
@@ -27,6 +30,7 @@ pub enum LogError {
         place: Place,
     },
     /// What was read is not what was written.
+    #[error("{place}: {reason}")]
     Damaged {
         /// Where.
         place: Place,
@@ -34,6 +38,7 @@ pub enum LogError {
         reason: String,
     },
     /// The end of the log cannot be read, so it is unknown whether records are missing.
+    #[error("{place}: the end of the log cannot be read: {detail}")]
     Unreadable {
         /// Where.
         place: Place,
@@ -41,6 +46,7 @@ pub enum LogError {
         detail: String,
     },
     /// A record with its bytes is larger than a log write may be. It was not appended.
+    #[error("a record of {bytes} bytes does not fit: at most {bytes_max}")]
     TooLarge {
         /// Its size.
         bytes: usize,
@@ -48,8 +54,10 @@ pub enum LogError {
         bytes_max: usize,
     },
     /// As many reads wait as may. Ask again when one is done.
+    #[error("too many reads of the log at once")]
     ReadsBusy,
     /// The options contradict each other.
+    #[error("log options: {0}")]
     Options(String),
 }
 
@@ -81,33 +89,3 @@ impl LogError {
         }
     }
 }
-
-impl fmt::Display for LogError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Failed(error) => write!(f, "the log failed and takes no more records: {error}"),
-            Self::Disk(error) => write!(f, "log: {error}"),
-            Self::Foreign { detail } => write!(f, "foreign log: {detail}"),
-            Self::Newer { version, place } => {
-                write!(
-                    f,
-                    "{place}: format version {version} is newer than this program knows"
-                )
-            }
-            Self::Damaged { place, reason } => write!(f, "{place}: {reason}"),
-            Self::Unreadable { place, detail } => {
-                write!(f, "{place}: the end of the log cannot be read: {detail}")
-            }
-            Self::TooLarge { bytes, bytes_max } => {
-                write!(
-                    f,
-                    "a record of {bytes} bytes does not fit: at most {bytes_max}"
-                )
-            }
-            Self::ReadsBusy => f.write_str("too many reads of the log at once"),
-            Self::Options(detail) => write!(f, "log options: {detail}"),
-        }
-    }
-}
-
-impl Error for LogError {}

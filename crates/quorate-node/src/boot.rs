@@ -33,11 +33,11 @@ pub enum Step<'a> {
     Disk(&'a str),
     /// The log is read, and that is how far it is.
     Reading(Reading),
-    /// The last stop was unclean, and votes may be forgotten: this is a new incarnation.
+    /// The last stop was unclean and votes may be forgotten, so the node starts in this new incarnation.
     Forgot(Incarnation),
     /// The log lost votes, in these places.
     Lost(&'a [String]),
-    /// For this reason it is a new incarnation that goes on.
+    /// As votes are lost, the node goes on in this new incarnation.
     Replaced(Incarnation),
     /// The log is open, and that is what it gave back.
     Recovered(&'a Recovery),

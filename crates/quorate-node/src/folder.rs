@@ -34,7 +34,7 @@ impl LockedFolder {
             .map_err(|error| failed("look for", &file, &error))
     }
 
-    /// Refuses a folder that can become nobody's, as it holds other things. Nothing is written.
+    /// Refuses a folder that cannot become a node's, as it holds other things. Nothing is written.
     pub fn refuse_foreign(folder: &Path) -> Result<(), IdentityError> {
         if folder.exists() {
             refuse_foreign(folder)?;
@@ -95,7 +95,7 @@ impl LockedFolder {
         Self { flush, ..self }
     }
 
-    /// Reads whose folder it is without locking or changing anything, for the offline tools.
+    /// Reads which node the folder belongs to, without locking or changing anything, for the offline tools.
     pub fn peek(folder: &Path) -> Result<Founding, IdentityError> {
         identity::peek(&DataFolder::new(folder), folder)
     }

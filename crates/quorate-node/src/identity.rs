@@ -1,4 +1,4 @@
-//! Whose a home is: one small file, replaced as a whole, never edited.
+//! Which node a home belongs to: one small file, replaced as a whole, never edited.
 //!
 //! It holds what must be durable before the first message of a process: the counters of
 //! [volatile-1], the mark of a clean stop [volatile-4], and whom the founder has admitted [era-11].
@@ -88,7 +88,7 @@ struct State {
 }
 
 impl<H: Home> Identity<H> {
-    /// Makes a home that is nobody's yet a node's.
+    /// Makes an unused home that of a node; `founding` says of which.
     pub fn create(mut home: H, founding: Founding) -> Result<Self, IdentityError> {
         check(&founding).map_err(|reason| IdentityError::Damaged {
             file: home.path().join(FILE),
@@ -116,7 +116,7 @@ impl<H: Home> Identity<H> {
         Ok(identity)
     }
 
-    /// Reads whose home it is, if it is the node's that was asked for.
+    /// Reads which node the home belongs to, and compares that with what was asked for.
     pub fn open(home: H, expected: &Expected) -> Result<Self, IdentityError> {
         let state = read(&home, home.path())?;
         let identity = Self { home, state };
@@ -260,7 +260,7 @@ impl<H: Home> Identity<H> {
     }
 }
 
-/// What a home that is perhaps in use says of its founding: for the offline tools. `folder` is its name in errors.
+/// What a home says of its founding, perhaps while a process uses it: for the offline tools. `folder` is its name in errors.
 pub fn peek(files: &impl SmallFiles, folder: &Path) -> Result<Founding, IdentityError> {
     Ok(read(files, folder)?.founding)
 }

@@ -4,7 +4,8 @@
 //! It knows the command line and the first line of `quorate start`, and nothing of how a node works.
 //! Reading order: [`process`] (one node), [`nodes`] (a cluster), [`interrupt`] (what is left behind:
 //! nothing), [`namespace`] and [`network`] (machines of their own, and cut links), [`resp`] (a client
-//! that never repeats anything), [`wait`], [`run`], [`usage`].
+//! that never repeats anything), [`trial`] (recording clients under faults), [`wait`], [`run`],
+//! [`usage`].
 #![forbid(unsafe_code)]
 
 pub mod interrupt;
@@ -14,6 +15,7 @@ pub mod nodes;
 pub mod process;
 pub mod resp;
 pub mod run;
+pub mod trial;
 pub mod usage;
 pub mod wait;
 

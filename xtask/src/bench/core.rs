@@ -2,7 +2,9 @@
 
 use std::{path::Path, process::Command};
 
-use super::{Wish, build, cpus, float, json::Object, load, median, number, numbers};
+use serde::Serialize;
+
+use super::{Report, Wish, build, cpus, float, load, median, number, numbers};
 use crate::{
     instructions::Counter,
     shell::{Failed, read},
@@ -19,6 +21,15 @@ pub(crate) const CASES: [(&str, f64); 6] = [
 ];
 const RUNS: usize = 5;
 
+/// One case.
+#[derive(Serialize)]
+struct Row {
+    case: &'static str,
+    instructions: f64,
+    nanoseconds: f64,
+    budget_nanoseconds: f64,
+}
+
 /// Runs the task.
 pub(super) fn run(wish: Wish) -> Result<(), Failed> {
     let program = build("quorate-core", "step")?;
@@ -34,24 +45,25 @@ pub(super) fn run(wish: Wish) -> Result<(), Failed> {
             Ok(counter) => instructions_per_step(counter, &program, case)?,
             Err(_) => f64::NAN,
         };
-        rows.push((case, budget, median(&times), instructions));
+        rows.push(Row {
+            case,
+            instructions,
+            nanoseconds: median(&times),
+            budget_nanoseconds: budget,
+        });
     }
     let counted = counter.map_or_else(|why| why.to_owned(), |counter| counter.name().to_owned());
     if wish.json {
-        let row = |(case, budget, nanos, instructions): &(&str, f64, f64, f64)| {
-            Object::default()
-                .text("case", case)
-                .number("instructions", *instructions)
-                .number("nanoseconds", *nanos)
-                .number("budget_nanoseconds", *budget)
+        let report = Report {
+            bench: "core",
+            instructions_by: Some(&counted),
+            runs,
+            value_bytes: None,
+            cpus: None,
+            load: load(),
+            rows,
         };
-        let report = Object::default()
-            .text("bench", "core")
-            .text("instructions_by", &counted)
-            .number("runs", float(runs as u64))
-            .text("load", &load())
-            .array("rows", rows.iter().map(row).collect());
-        println!("{}", report.end());
+        report.print();
         return Ok(());
     }
     if let Err(why) = counter {
@@ -69,8 +81,11 @@ pub(super) fn run(wish: Wish) -> Result<(), Failed> {
         "{:26} {:>12} {:>8} {:>8}",
         "", "instructions", "ns", "budget"
     );
-    for (case, budget, nanos, instructions) in rows {
-        println!("{case:26} {instructions:12.1} {nanos:8.1} {budget:8.0}");
+    for row in rows {
+        println!(
+            "{:26} {:12.1} {:8.1} {:8.0}",
+            row.case, row.instructions, row.nanoseconds, row.budget_nanoseconds
+        );
     }
     Ok(())
 }

@@ -11,8 +11,9 @@ use std::{
 };
 
 use quorate_testbed::resp::answers;
+use serde::Serialize;
 
-use super::{Wish, cpus, float, json::Object, load, median};
+use super::{Report, Wish, cpus, load, median};
 use crate::{
     nodes::{self, wait_for},
     shell::{self, Failed, has, read, skip},
@@ -118,20 +119,22 @@ pub(super) fn run(wish: Wish) -> Result<(), Failed> {
         }
         let rows = stage(wish, class, store, sync)?;
         if wish.json {
-            reports.extend(rows.iter().map(|row| object(class, store, row)));
+            reports.extend(rows.iter().map(|row| figures(class, store, row)));
         } else {
             table(class, store, sync, &rows);
         }
     }
     if wish.json {
-        let report = Object::default()
-            .text("bench", "kv")
-            .number("runs", float(runs(wish) as u64))
-            .number("value_bytes", f64::from(VALUE_BYTES))
-            .number("cpus", float(cpus() as u64))
-            .text("load", &load())
-            .array("rows", reports);
-        println!("{}", report.end());
+        let report = Report {
+            bench: "kv",
+            instructions_by: None,
+            runs: runs(wish),
+            value_bytes: Some(VALUE_BYTES),
+            cpus: Some(cpus()),
+            load: load(),
+            rows: reports,
+        };
+        report.print();
     } else {
         println!("{:.0} s", began.elapsed().as_secs_f64());
     }
@@ -314,20 +317,38 @@ fn table(class: &str, store: &str, sync: &[&str], rows: &[Row]) {
     println!("  load of the machine {}\n", load());
 }
 
-fn object(class: &str, store: &str, row: &Row) -> Object {
-    Object::default()
-        .text("durability", class)
-        .text("store", store)
-        .text("command", row.command)
-        .number("connections", f64::from(row.connections))
-        .number("pipeline", f64::from(row.pipeline))
-        .number("quorate_per_s", each(&row.ours, |run| run.per_second))
-        .number("quorate_p50_ms", each(&row.ours, |run| run.p50_ms))
-        .number("quorate_p99_ms", each(&row.ours, |run| run.p99_ms))
-        .number("redis_per_s", each(&row.theirs, |run| run.per_second))
-        .number("redis_p50_ms", each(&row.theirs, |run| run.p50_ms))
-        .number("redis_p99_ms", each(&row.theirs, |run| run.p99_ms))
-        .number("ratio", median(&row.ratios()))
+/// A row as JSON.
+#[derive(Serialize)]
+struct Figures {
+    durability: &'static str,
+    store: &'static str,
+    command: &'static str,
+    connections: u32,
+    pipeline: u32,
+    quorate_per_s: f64,
+    quorate_p50_ms: f64,
+    quorate_p99_ms: f64,
+    redis_per_s: f64,
+    redis_p50_ms: f64,
+    redis_p99_ms: f64,
+    ratio: f64,
+}
+
+fn figures(class: &'static str, store: &'static str, row: &Row) -> Figures {
+    Figures {
+        durability: class,
+        store,
+        command: row.command,
+        connections: row.connections,
+        pipeline: row.pipeline,
+        quorate_per_s: each(&row.ours, |run| run.per_second),
+        quorate_p50_ms: each(&row.ours, |run| run.p50_ms),
+        quorate_p99_ms: each(&row.ours, |run| run.p99_ms),
+        redis_per_s: each(&row.theirs, |run| run.per_second),
+        redis_p50_ms: each(&row.theirs, |run| run.p50_ms),
+        redis_p99_ms: each(&row.theirs, |run| run.p99_ms),
+        ratio: median(&row.ratios()),
+    }
 }
 
 /// A Redis of our own; ended when dropped.

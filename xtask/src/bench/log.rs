@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use super::{Wish, build, cpus, float, json::Object, load, median, number, numbers};
+use serde::Serialize;
+
+use super::{Report, Wish, build, cpus, float, load, median, number, numbers};
 use crate::{instructions::Calls, shell::Failed};
 
 const RUNS: usize = 5;
@@ -46,6 +48,20 @@ struct Row {
     last: Commits,
     per_second: f64,
     calls: f64,
+}
+
+/// A row as JSON.
+#[derive(Serialize)]
+struct Figures {
+    driver: &'static str,
+    window: u64,
+    depth: u64,
+    records_per_commit: f64,
+    writes_per_commit: f64,
+    flushes_per_commit: f64,
+    bytes_per_commit: f64,
+    syscalls_per_record: f64,
+    records_per_s: f64,
 }
 
 /// Runs the task.
@@ -146,25 +162,27 @@ fn syscalls_per_record(
 fn tell(wish: Wish, rows: &[Row], skipped: &[String], records: u64) {
     let per_commit = |count: u64, row: &Row| float(count) / float(row.last.commits);
     if wish.json {
-        let row = |row: &Row| {
-            Object::default()
-                .text("driver", row.driver)
-                .number("window", float(row.window))
-                .number("depth", float(row.depth))
-                .number("records_per_commit", per_commit(row.last.records, row))
-                .number("writes_per_commit", per_commit(row.last.writes, row))
-                .number("flushes_per_commit", per_commit(row.last.flushes, row))
-                .number("bytes_per_commit", per_commit(row.last.bytes, row))
-                .number("syscalls_per_record", row.calls)
-                .number("records_per_s", row.per_second)
+        let figures = |row: &Row| Figures {
+            driver: row.driver,
+            window: row.window,
+            depth: row.depth,
+            records_per_commit: per_commit(row.last.records, row),
+            writes_per_commit: per_commit(row.last.writes, row),
+            flushes_per_commit: per_commit(row.last.flushes, row),
+            bytes_per_commit: per_commit(row.last.bytes, row),
+            syscalls_per_record: row.calls,
+            records_per_s: row.per_second,
         };
-        let report = Object::default()
-            .text("bench", "log")
-            .number("runs", float(RUNS as u64))
-            .number("value_bytes", 64.0)
-            .text("load", &load())
-            .array("rows", rows.iter().map(row).collect());
-        println!("{}", report.end());
+        let report = Report {
+            bench: "log",
+            instructions_by: None,
+            runs: RUNS,
+            value_bytes: Some(64),
+            cpus: None,
+            load: load(),
+            rows: rows.iter().map(figures).collect(),
+        };
+        report.print();
         return;
     }
     for why in skipped {

@@ -6,9 +6,11 @@ use std::{
     process::Command,
 };
 
-use quorate_testbed::interrupt;
+use quorate_testbed::{
+    interrupt,
+    trial::history::{Lie, Operation, save},
+};
 
-use super::history::{Lie, Operation, save};
 use crate::shell::{self, Failed, read, root, skip};
 
 /// Exit codes of the checker.

@@ -9,9 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_testbed::{nodes::Nodes, resp::Link};
+use quorate_testbed::{nodes::Nodes, resp::Link, trial::client::is_ok};
 
-use super::client::is_ok;
 use crate::{
     nodes::{self, wait_for},
     shell::Failed,

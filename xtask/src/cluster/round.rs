@@ -7,15 +7,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_testbed::{network::Network, nodes::Nodes};
-
-use super::{
-    check::{Checker, Verdict, evidence},
-    client::{Client, Fate},
-    faults::Plan,
-    history::{Held, Operation, save},
-    load::{Load, Seen, Shared, TOTAL},
+use quorate_testbed::{
+    network::Network,
+    nodes::Nodes,
+    trial::{
+        client::{Client, Fate},
+        faults::Plan,
+        history::{Held, Operation, save},
+        load::{Load, Seen, Shared, TOTAL},
+    },
 };
+
+use super::check::{Checker, Verdict, evidence};
 use crate::{
     nodes::{self, wait_for},
     shell::Failed,
@@ -177,12 +180,12 @@ impl Stage<'_> {
     ) -> Result<(), Failed> {
         let begin = Instant::now();
         for _ in 0..setting.steps {
-            let step = plan.next();
+            let step = plan.draw();
             let before = load.known();
             let at = begin.elapsed().as_secs_f64();
             let recovery = plan
                 .play(step, nodes, self.network)
-                .map_err(|Failed(why)| Failed(format!("after {step}: {why}")))?;
+                .map_err(|why| Failed(format!("after {step}: {why}")))?;
             *recovered = (*recovered).max(recovery);
             // Clients go on before the next fault.
             let served = (Instant::now(), load.known());

@@ -1,11 +1,15 @@
 //! A wrong cluster, found wrong: reads that may be old, taken for reads that may not.
 
-use quorate_testbed::{network::Network, resp::Link};
-
-use super::{
-    check::{Checker, Verdict},
-    history::{Clock, Operation, What},
+use quorate_testbed::{
+    network::Network,
+    resp::Link,
+    trial::{
+        client::is_ok,
+        history::{Clock, Operation, What},
+    },
 };
+
+use super::check::{Checker, Verdict};
 use crate::{
     nodes::{self, wait_for},
     shell::Failed,
@@ -68,9 +72,7 @@ fn write(address: &str, value: &str, clock: Clock) -> Result<Operation, Failed> 
     let call = clock.now();
     wait_for("a write", || {
         let reply = Link::connect(address).and_then(|mut link| link.ask(&["SET", KEY, value]));
-        reply
-            .is_ok_and(|reply| super::client::is_ok(&reply))
-            .then_some(())
+        reply.is_ok_and(|reply| is_ok(&reply)).then_some(())
     })?;
     Ok(Operation {
         client: 0,

@@ -19,8 +19,8 @@ use crate::{
 use super::{
     Time,
     ceilings::Ceilings,
+    experiment::Experiment,
     measure::{Bench, cut_short, nanos, unreachable},
-    paper::Experiment,
     readings::{Readings, Spent},
     session::{Cluster, Place, Session},
 };

@@ -16,7 +16,7 @@ use crate::{
 
 use super::{
     Time,
-    paper::{Experiment, PaperTime},
+    experiment::{Experiment, PaperTime},
     session::Session,
 };
 use crate::problem::{Kind as Why, Problem};

@@ -6,7 +6,7 @@ use crate::{
     commands::state::{Writing, string},
     encode::{Decoder, Encoder, Fault},
     op::Op,
-    resp::{reply::Reply, request::parse_integer},
+    resp::{integer::parse_integer, reply::Reply},
 };
 
 /// The family.

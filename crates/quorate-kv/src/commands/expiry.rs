@@ -7,7 +7,7 @@ use crate::{
     encode::{Decoder, Encoder, Fault},
     key::Key,
     op::{Deadline, Op},
-    resp::{reply::Reply, request::parse_integer},
+    resp::{integer::parse_integer, reply::Reply},
 };
 
 /// The family.

@@ -14,7 +14,7 @@ use crate::{
     glob,
     key::Key,
     op::Op,
-    resp::{reply::Reply, request::parse_integer},
+    resp::{integer::parse_integer, reply::Reply},
     store::Position,
 };
 

@@ -16,7 +16,7 @@ use crate::{
     encode::{Decoder, Encoder, Fault, Malformed},
     key::Key,
     op::{Deadline, Op},
-    resp::{reply::Reply, request::parse_integer},
+    resp::{integer::parse_integer, reply::Reply},
     store::Store,
 };
 

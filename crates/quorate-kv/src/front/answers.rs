@@ -7,10 +7,7 @@ use crate::{
     command::{Local, NOT_AN_INTEGER, Spec},
     commands::FAMILIES,
     glob,
-    resp::{
-        reply::Reply,
-        request::{Arguments, parse_integer},
-    },
+    resp::{integer::parse_integer, reply::Reply, request::Arguments},
     scripts::{self, Scripts},
 };
 

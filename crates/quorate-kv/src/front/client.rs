@@ -9,10 +9,7 @@ use super::{
 };
 use crate::{
     command::{Local, SYNTAX},
-    resp::{
-        reply::Reply,
-        request::{Arguments, parse_integer},
-    },
+    resp::{integer::parse_integer, reply::Reply, request::Arguments},
 };
 
 /// CLIENT and its subcommands, for the connection on this seat, which has just signed.

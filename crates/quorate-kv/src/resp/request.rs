@@ -6,6 +6,13 @@
 
 use std::fmt;
 
+pub use super::arguments::Arguments;
+use super::{
+    arguments::Span,
+    integer::parse_integer,
+    words::{Unbalanced, split},
+};
+
 /// Most arguments of one request.
 pub const ARGUMENTS_MAX: usize = 256 * 1024;
 /// Longest request of one line.
@@ -50,66 +57,6 @@ impl fmt::Display for ProtocolError {
             Self::Quotes => write!(f, "unbalanced quotes in request"),
             Self::Tls => write!(f, "TLS is not spoken here"),
         }
-    }
-}
-
-/// Where an argument lies.
-#[derive(Clone, Copy, Debug)]
-struct Span {
-    from: usize,
-    to: usize,
-}
-
-/// The arguments of one request, the command's name first; never none.
-#[derive(Clone, Copy)]
-pub struct Arguments<'a> {
-    bytes: &'a [u8],
-    spans: &'a [Span],
-}
-
-impl<'a> Arguments<'a> {
-    /// How many, the name included.
-    pub const fn len(&self) -> usize {
-        self.spans.len()
-    }
-
-    /// Whether there are none.
-    pub const fn is_empty(&self) -> bool {
-        self.spans.is_empty()
-    }
-
-    /// One of them; beyond the end it is empty.
-    pub fn at(&self, index: usize) -> &'a [u8] {
-        self.spans
-            .get(index)
-            .map_or(&[], |span| &self.bytes[span.from..span.to])
-    }
-
-    /// Without the first `count`.
-    pub fn from(&self, count: usize) -> Self {
-        Self {
-            bytes: self.bytes,
-            spans: self.spans.get(count..).unwrap_or(&[]),
-        }
-    }
-
-    /// All of them.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
-        let bytes = self.bytes;
-        self.spans
-            .iter()
-            .map(move |span| &bytes[span.from..span.to])
-    }
-}
-
-impl fmt::Debug for Arguments<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list()
-            .entries(
-                self.iter()
-                    .map(|argument| argument.escape_ascii().to_string()),
-            )
-            .finish()
     }
 }
 
@@ -255,10 +202,7 @@ impl Parser {
             return Ok(Parsed::Nothing { used });
         }
         Ok(Parsed::Request {
-            arguments: Arguments {
-                bytes: input,
-                spans: &self.spans,
-            },
+            arguments: Arguments::new(input, &self.spans),
             used,
         })
     }
@@ -356,7 +300,8 @@ impl Parser {
         }
         let line = input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]);
         self.begin();
-        split_words(line, &mut self.words, &mut self.spans)?;
+        split(line, &mut self.words, &mut self.spans)
+            .map_err(|Unbalanced| ProtocolError::Quotes)?;
         self.restart();
         let used = end + 1;
         if self.words.len() > bytes_max {
@@ -366,10 +311,7 @@ impl Parser {
             return Ok(Parsed::Nothing { used });
         }
         Ok(Parsed::Request {
-            arguments: Arguments {
-                bytes: &self.words,
-                spans: &self.spans,
-            },
+            arguments: Arguments::new(&self.words, &self.spans),
             used,
         })
     }
@@ -421,90 +363,6 @@ impl Parser {
     }
 }
 
-/// Splits a line at blanks. Double quotes know `\n \r \t \b \a \xHH`, single quotes only `\'`.
-fn split_words(
-    line: &[u8],
-    words: &mut Vec<u8>,
-    spans: &mut Vec<Span>,
-) -> Result<(), ProtocolError> {
-    let mut at = 0;
-    loop {
-        while line.get(at).is_some_and(u8::is_ascii_whitespace) {
-            at += 1;
-        }
-        if at >= line.len() {
-            return Ok(());
-        }
-        let from = words.len();
-        while let Some(&byte) = line.get(at) {
-            match byte {
-                b'"' | b'\'' => {
-                    at = quoted(line, at + 1, byte, words)?;
-                    if line.get(at).is_some_and(|next| !next.is_ascii_whitespace()) {
-                        return Err(ProtocolError::Quotes);
-                    }
-                    break;
-                }
-                blank if blank.is_ascii_whitespace() => break,
-                other => words.push(other),
-            }
-            at += 1;
-        }
-        spans.push(Span {
-            from,
-            to: words.len(),
-        });
-    }
-}
-
-/// The inside of a quoted word; returns the place behind the closing quote.
-fn quoted(
-    line: &[u8],
-    mut at: usize,
-    quote: u8,
-    words: &mut Vec<u8>,
-) -> Result<usize, ProtocolError> {
-    loop {
-        match (line.get(at), line.get(at + 1)) {
-            (None, _) => return Err(ProtocolError::Quotes),
-            (Some(&byte), _) if byte == quote => return Ok(at + 1),
-            (Some(b'\\'), Some(b'x')) if quote == b'"' && hex(line, at + 2).is_some() => {
-                words.extend(hex(line, at + 2));
-                at += 4;
-            }
-            (Some(b'\\'), Some(&next)) if quote == b'"' || next == b'\'' => {
-                words.push(unescaped(next, quote));
-                at += 2;
-            }
-            (Some(&byte), _) => {
-                words.push(byte);
-                at += 1;
-            }
-        }
-    }
-}
-
-const fn unescaped(byte: u8, quote: u8) -> u8 {
-    match (quote, byte) {
-        (b'"', b'n') => b'\n',
-        (b'"', b'r') => b'\r',
-        (b'"', b't') => b'\t',
-        (b'"', b'b') => 8,
-        (b'"', b'a') => 7,
-        _ => byte,
-    }
-}
-
-/// Two hexadecimal digits.
-fn hex(line: &[u8], at: usize) -> Option<u8> {
-    let digits = std::str::from_utf8(line.get(at..at + 2)?).ok()?;
-    digits
-        .bytes()
-        .all(|digit| digit.is_ascii_hexdigit())
-        .then_some(())?;
-    u8::from_str_radix(digits, 16).ok()
-}
-
 /// One or two digits and CR LF, as most lengths are, with the bytes that it has.
 const fn short_number(line: &[u8]) -> Option<(i64, usize)> {
     match *line {
@@ -513,97 +371,5 @@ const fn short_number(line: &[u8]) -> Option<(i64, usize)> {
             Some((((tens - b'0') * 10 + (ones - b'0')) as i64, 4))
         }
         _ => None,
-    }
-}
-
-/// An integer as Redis reads it: no sign but `-`, no leading zeros, no blanks.
-pub fn parse_integer(text: &[u8]) -> Option<i64> {
-    let (negative, digits) = match text {
-        [b'-', digits @ ..] => (true, digits),
-        digits => (false, digits),
-    };
-    match digits {
-        [b'0'] if !negative => return Some(0),
-        [b'1'..=b'9', ..] => {}
-        _ => return None,
-    }
-    // Counted below zero, where there is room for one more.
-    let mut number = 0_i64;
-    for byte in digits {
-        let digit = byte.wrapping_sub(b'0');
-        if digit > 9 {
-            return None;
-        }
-        number = number.checked_mul(10)?.checked_sub(i64::from(digit))?;
-    }
-    if negative {
-        Some(number)
-    } else {
-        number.checked_neg()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What the state machine makes of a text is the same forever: this is what the log's commands
-    /// were executed with first.
-    fn first_parse_integer(text: &[u8]) -> Option<i64> {
-        let digits = text.strip_prefix(b"-").unwrap_or(text);
-        let plain = digits == b"0" && digits.len() == text.len();
-        let starts_well = matches!(digits.first(), Some(b'1'..=b'9'));
-        if !(plain || starts_well) || !digits.iter().all(u8::is_ascii_digit) {
-            return None;
-        }
-        std::str::from_utf8(text).ok()?.parse().ok()
-    }
-
-    #[test]
-    fn integers_are_read_as_they_always_were() {
-        let (least, most) = (i64::MIN.to_string(), i64::MAX.to_string());
-        let words = [
-            ("0", Some(0)),
-            ("-0", None),
-            ("00", None),
-            ("", None),
-            ("-", None),
-            ("--1", None),
-            ("+1", None),
-            (" 1", None),
-            ("1 ", None),
-            ("1a", None),
-            ("/", None),
-            (":", None),
-            (&least, Some(i64::MIN)),
-            (&most, Some(i64::MAX)),
-            ("9223372036854775808", None),
-            ("-9223372036854775809", None),
-            ("99999999999999999999", None),
-        ];
-        for (word, number) in words {
-            assert_eq!(parse_integer(word.as_bytes()), number, "{word}");
-            assert_eq!(first_parse_integer(word.as_bytes()), number, "{word}");
-        }
-        // Every short text of the bytes that matter, and every length of digits.
-        let alphabet = b"-+/0159: ";
-        for first in alphabet {
-            for second in alphabet {
-                for third in alphabet {
-                    let text = [*first, *second, *third];
-                    for length in 0..=3 {
-                        let text = &text[..length];
-                        assert_eq!(parse_integer(text), first_parse_integer(text), "{text:?}");
-                    }
-                }
-            }
-        }
-        let mut number = 1_i64;
-        for step in 0..400_i64 {
-            number = number.wrapping_mul(3).wrapping_sub(step);
-            let text = (number >> (step % 63)).to_string();
-            let (text, value) = (text.as_bytes(), number >> (step % 63));
-            assert_eq!(parse_integer(text), Some(value));
-        }
     }
 }

@@ -171,7 +171,7 @@ impl From<DiskError> for IdentityError {
     fn from(error: DiskError) -> Self {
         Self::Io {
             kind: error.kind,
-            detail: error.detail,
+            detail: error.to_string(),
         }
     }
 }

@@ -17,8 +17,9 @@ use crate::{
         transaction::Multi,
     },
     resp::{
+        integer::parse_integer,
         reply::{Reply, Version},
-        request::{Arguments, parse_integer},
+        request::Arguments,
     },
 };
 

@@ -13,7 +13,7 @@ use crate::{
         shared::{Shared, fresh},
     },
     op::Kind,
-    resp::request::{Arguments, parse_integer},
+    resp::{integer::parse_integer, request::Arguments},
 };
 
 const HELP: [&str; 7] = [

@@ -1,124 +1,121 @@
 //! What clients asked, when, what they were told: one JSON object a line, for the checker.
 
-use std::{fmt::Write as _, fs, path::Path, time::Instant};
+use std::{
+    fs,
+    io::{self, BufWriter, Write as _},
+    path::Path,
+    time::Instant,
+};
 
-use crate::shell::Failed;
+use serde::{Serialize, Serializer};
 
 /// What a key holds; `None` if it is absent.
-pub(crate) type Held = Option<String>;
+pub type Held = Option<String>;
 
 /// One operation of a client. What it found or gave means something only if it returned.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum What {
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "op", rename_all = "lowercase")]
+pub enum What {
+    /// Gives what is there.
     Read {
+        /// What was there.
+        #[serde(serialize_with = "held")]
         found: Held,
     },
+    /// Sets or deletes.
     Write {
+        /// What is there then.
+        #[serde(serialize_with = "held")]
         value: Held,
     },
     /// Writes, and gives what was there.
     Swap {
+        /// What is there then.
+        #[serde(serialize_with = "held")]
         value: Held,
+        /// What was there.
+        #[serde(serialize_with = "held")]
         found: Held,
     },
     /// Writes if the expected value is there.
     Cas {
+        /// What has to be there.
+        #[serde(serialize_with = "held")]
         expected: Held,
+        /// What is there then, if it was.
+        #[serde(serialize_with = "held")]
         value: Held,
+        /// Whether it was.
         done: bool,
     },
     /// Counts, and gives the sum.
     Add {
+        /// How much.
         by: i64,
+        /// The sum.
         result: i64,
     },
 }
 
 /// An operation on one key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Operation {
-    pub(crate) client: usize,
-    pub(crate) key: String,
-    pub(crate) what: What,
-    /// Nanoseconds on the clock of the history,
-    pub(crate) call: u64,
-    /// and at its reply. Without one it may take effect at any later time, or never.
-    pub(crate) end: Option<u64>,
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Operation {
+    /// Who asked.
+    pub client: usize,
+    /// For what.
+    pub key: String,
+    /// What was asked and found.
+    #[serde(flatten)]
+    pub what: What,
+    /// When, in nanoseconds on the clock of the history.
+    pub call: u64,
+    /// When the reply came. Without one it may take effect at any later time, or never.
+    #[serde(rename = "return")]
+    pub end: Option<u64>,
 }
 
-impl Operation {
-    fn line(&self) -> String {
-        let mut line = format!(r#"{{"client":{},"key":{}"#, self.client, quoted(&self.key));
-        let held = |held: &Held| held.as_deref().map_or_else(|| "null".to_owned(), quoted);
-        let what = match &self.what {
-            What::Read { found } => format!(r#""op":"read","found":{}"#, held(found)),
-            What::Write { value } => format!(r#""op":"write","value":{}"#, held(value)),
-            What::Swap { value, found } => {
-                format!(
-                    r#""op":"swap","value":{},"found":{}"#,
-                    held(value),
-                    held(found)
-                )
-            }
-            What::Cas {
-                expected,
-                value,
-                done,
-            } => format!(
-                r#""op":"cas","expected":{},"value":{},"done":{done}"#,
-                held(expected),
-                held(value)
-            ),
-            What::Add { by, result } => format!(r#""op":"add","by":{by},"result":{result}"#),
-        };
-        let end = self
-            .end
-            .map_or_else(|| "null".to_owned(), |end| end.to_string());
-        let _ = write!(line, r#",{what},"call":{},"return":{end}}}"#, self.call);
-        line
-    }
-}
-
-/// Values are words of this task; what else a broken node makes up stays valid JSON.
-fn quoted(text: &str) -> String {
+/// Values are words of the clients; what else a broken node makes up is none of the checker's.
+fn plain(text: &str) -> String {
     let plain = |letter: char| {
-        if letter.is_ascii_graphic() && letter != '"' && letter != '\\' {
-            letter
-        } else {
-            '?'
-        }
+        let is_plain = letter.is_ascii_graphic() && letter != '"' && letter != '\\';
+        if is_plain { letter } else { '?' }
     };
-    format!("\"{}\"", text.chars().map(plain).collect::<String>())
+    text.chars().map(plain).collect()
 }
 
-/// Writes all operations.
-pub(crate) fn save(operations: &[Operation], place: &Path) -> Result<(), Failed> {
-    let mut text = String::new();
+fn held<S: Serializer>(held: &Held, serializer: S) -> Result<S::Ok, S::Error> {
+    held.as_deref().map(plain).serialize(serializer)
+}
+
+/// Writes all operations, one a line.
+pub fn save(operations: &[Operation], place: &Path) -> io::Result<()> {
+    let mut lines = BufWriter::new(fs::File::create(place)?);
     for operation in operations {
-        text.push_str(&operation.line());
-        text.push('\n');
+        serde_json::to_writer(&mut lines, operation)?;
+        lines.write_all(b"\n")?;
     }
-    fs::write(place, text)?;
-    Ok(())
+    lines.flush()
 }
 
 /// One monotonic clock for all clients.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock(Instant);
+pub struct Clock(Instant);
 
 impl Clock {
-    pub(crate) fn start() -> Self {
+    /// It begins now.
+    pub fn start() -> Self {
         Self(Instant::now())
     }
 
-    pub(crate) fn now(self) -> u64 {
+    /// Nanoseconds since it began.
+    pub fn now(self) -> u64 {
         u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 }
 
 /// The same history with a lie at its end: a checker that takes it is worthless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lie {
+pub enum Lie {
     /// A read of a value that was overwritten before.
     StaleRead,
     /// An acknowledged write that the next read does not see.
@@ -128,10 +125,11 @@ pub(crate) enum Lie {
 }
 
 impl Lie {
-    pub(crate) const ALL: [Self; 3] = [Self::StaleRead, Self::LostWrite, Self::CountedOnce];
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::StaleRead, Self::LostWrite, Self::CountedOnce];
 
     /// `None` if the history has nothing that could be twisted this way.
-    pub(crate) fn told_in(self, operations: &[Operation]) -> Option<Vec<Operation>> {
+    pub fn told_in(self, operations: &[Operation]) -> Option<Vec<Operation>> {
         let last = operations
             .iter()
             .filter_map(|one| one.end.max(Some(one.call)))
@@ -247,7 +245,7 @@ mod tests {
             end: None,
         };
         assert_eq!(
-            operation.line(),
+            serde_json::to_string(&operation).unwrap(),
             r#"{"client":7,"key":"r1.2","op":"cas","expected":null,"value":"a?b?","done":true,"call":5,"return":null}"#
         );
     }

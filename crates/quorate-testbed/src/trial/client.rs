@@ -2,8 +2,8 @@
 
 use std::{sync::Arc, thread, time::Duration};
 
+use crate::resp::{Link, Reply};
 use quorate_dice::Dice;
-use quorate_testbed::resp::{Link, Reply};
 
 use super::{
     history::{Held, Operation, What},
@@ -15,17 +15,21 @@ const RETRY: Duration = Duration::from_millis(20);
 
 /// A key that is written once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Insert {
-    pub(crate) key: String,
-    pub(crate) fate: Fate,
+pub struct Insert {
+    /// The key.
+    pub key: String,
+    /// What became of it.
+    pub fate: Fate,
 }
 
 /// What is known of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub enum Fate {
+    /// It was executed.
     Acknowledged,
     /// Certainly not executed, now or ever.
     Refused,
+    /// It may have been executed, or may still be.
     Unknown,
 }
 
@@ -34,6 +38,7 @@ pub(crate) enum Fate {
 pub(crate) enum Outcome {
     Known(Reply),
     Refused,
+    /// It may have been executed, or may still be.
     Unknown,
     /// No rule allows it.
     Strange(String),
@@ -52,17 +57,20 @@ pub(crate) fn outcome(reply: Reply) -> Outcome {
 }
 
 /// Never repeats a command: what has no reply is unknown for ever.
-pub(crate) struct Client {
+#[derive(Debug)]
+pub struct Client {
     number: usize,
     node: usize,
     written: u64,
     link: Option<Link>,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) seen: Seen,
+    /// What it saw so far.
+    pub seen: Seen,
 }
 
 impl Client {
-    pub(crate) fn new(number: usize, node: usize, shared: Arc<Shared>) -> Self {
+    /// The client of this number, of one node.
+    pub fn new(number: usize, node: usize, shared: Arc<Shared>) -> Self {
         Self {
             number,
             node,
@@ -155,7 +163,7 @@ impl Client {
     }
 
     /// Whether it was answered.
-    pub(crate) fn try_read(&mut self, key: &str) -> bool {
+    pub fn try_read(&mut self, key: &str) -> bool {
         let call = self.shared.clock.now();
         let outcome = self.ask(&[&["GET", key]]);
         let answered = matches!(outcome, Outcome::Known(_));
@@ -316,7 +324,7 @@ impl Client {
     }
 
     /// Whether it was answered. A torn pair is a value that nobody wrote.
-    pub(crate) fn try_read_pair(&mut self, pair: &str) -> bool {
+    pub fn try_read_pair(&mut self, pair: &str) -> bool {
         let call = self.shared.clock.now();
         let outcome = self.ask(&[&["MGET", &format!("{pair}a"), &format!("{pair}b")]]);
         let answered = matches!(outcome, Outcome::Known(_));
@@ -362,7 +370,7 @@ impl Client {
     }
 
     /// Values of these keys, if they are told.
-    pub(crate) fn values(&mut self, keys: &[&str]) -> Option<Vec<Held>> {
+    pub fn values(&mut self, keys: &[&str]) -> Option<Vec<Held>> {
         let command: Vec<&str> = std::iter::once("MGET")
             .chain(keys.iter().copied())
             .collect();
@@ -373,7 +381,8 @@ impl Client {
     }
 }
 
-pub(crate) fn is_ok(reply: &Reply) -> bool {
+/// Whether it is `+OK`.
+pub fn is_ok(reply: &Reply) -> bool {
     *reply == Reply::Simple("OK".to_owned())
 }
 

@@ -7,10 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::{network::Network, nodes::Nodes};
 use quorate_dice::Dice;
-use quorate_testbed::{network::Network, nodes::Nodes};
-
-use crate::shell::Failed;
 
 /// Milliseconds from the first fault of a step to the second.
 const SECOND_MS: (u64, u64) = (100, 500);
@@ -19,22 +17,33 @@ const LASTS_MS: (u64, u64) = (500, 1300);
 
 /// Something that happens to processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Harm {
+pub enum Harm {
+    /// SIGKILL to the leader.
     KillLeader,
+    /// SIGKILL to a follower.
     KillFollower,
+    /// To the leader and a follower.
     KillTwo,
+    /// To all at once.
     KillAll,
+    /// SIGSTOP to the leader.
     PauseLeader,
+    /// SIGSTOP to a follower.
     PauseFollower,
+    /// To the leader and a follower.
     PauseTwo,
+    /// SIGTERM to the leader.
     StopLeader,
+    /// SIGTERM to a follower.
     StopFollower,
 }
 
 /// Something that happens to the links between nodes; clients still reach all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rupture {
+pub enum Rupture {
+    /// The leader and the others do not hear each other.
     IsolateLeader,
+    /// The same of a follower.
     IsolateFollower,
     /// Nobody hears it,
     MuteLeader,
@@ -42,6 +51,7 @@ pub(crate) enum Rupture {
     DeafenLeader,
     /// The leader and one follower do not reach each other; the third reaches both.
     OneLink,
+    /// No node hears another.
     EveryLink,
 }
 
@@ -77,7 +87,7 @@ const RUPTURES: [Rupture; 6] = [
 
 /// What happens together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Step {
+pub struct Step {
     harm: Option<Harm>,
     rupture: Option<Rupture>,
 }
@@ -95,22 +105,22 @@ impl fmt::Display for Step {
 
 impl Step {
     /// Whether it leaves votes alone that are only in memory.
-    pub(crate) fn spares_memory(self) -> bool {
+    pub fn spares_memory(self) -> bool {
         self.harm.is_none_or(|harm| VOLATILE.contains(&harm))
     }
 }
 
 impl FromStr for Step {
-    type Err = Failed;
+    type Err = io::Error;
 
     /// As it is shown: one name, or two joined by `+`.
-    fn from_str(text: &str) -> Result<Self, Failed> {
+    fn from_str(text: &str) -> io::Result<Self> {
         let mut step = Self::default();
         for name in text.split('+').map(str::trim) {
             let harm = DURABLE.into_iter().find(|harm| format!("{harm:?}") == name);
             let rupture = RUPTURES.into_iter().find(|one| format!("{one:?}") == name);
             if harm.is_none() && rupture.is_none() {
-                return Err(Failed(format!(
+                return Err(io::Error::other(format!(
                     "{name}: not a fault; there are {DURABLE:?} and {RUPTURES:?}"
                 )));
             }
@@ -122,7 +132,7 @@ impl FromStr for Step {
 }
 
 /// Steps without end: every fault comes before one is repeated.
-pub(crate) struct Plan {
+pub struct Plan {
     harms: Vec<Harm>,
     ruptures: Vec<Rupture>,
     only: Option<Step>,
@@ -132,7 +142,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// Without links that can be cut there are no ruptures.
-    pub(crate) fn new(durable: bool, links: bool, seed: u64) -> Self {
+    pub fn new(durable: bool, links: bool, seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let mut harms = if durable {
             DURABLE.to_vec()
@@ -152,13 +162,13 @@ impl Plan {
     }
 
     /// Nothing but this step, again and again.
-    pub(crate) const fn only(mut self, step: Option<Step>) -> Self {
+    pub const fn only(mut self, step: Option<Step>) -> Self {
         self.only = step;
         self
     }
 
     /// A harm, a rupture, both, and so on.
-    pub(crate) fn next(&mut self) -> Step {
+    pub fn draw(&mut self) -> Step {
         if let Some(step) = self.only {
             return step;
         }
@@ -182,12 +192,12 @@ impl Plan {
 
     /// Lets a step happen; everything runs, is joined and serves again when it returns. Says how long
     /// that took after the last fault.
-    pub(crate) fn play(
+    pub fn play(
         &mut self,
         step: Step,
         nodes: &mut Nodes,
         network: Option<&Network>,
-    ) -> Result<Duration, Failed> {
+    ) -> io::Result<Duration> {
         let leader = nodes.leader()?;
         let mut followers = nodes.ids();
         followers.retain(|id| *id != leader);
@@ -298,7 +308,7 @@ mod tests {
     #[test]
     fn every_fault_comes_in_the_first_steps() {
         let mut plan = Plan::new(true, true, 1);
-        let steps: Vec<Step> = (0..14).map(|_| plan.next()).collect();
+        let steps: Vec<Step> = (0..14).map(|_| plan.draw()).collect();
         for harm in DURABLE {
             assert!(steps.iter().any(|step| step.harm == Some(harm)), "{harm:?}");
         }
@@ -314,7 +324,7 @@ mod tests {
     fn a_volatile_cluster_is_not_killed() {
         let mut plan = Plan::new(false, false, 1);
         assert!((0..50).all(|_| {
-            plan.next()
+            plan.draw()
                 .harm
                 .is_some_and(|harm| VOLATILE.contains(&harm))
         }));

@@ -2,8 +2,8 @@
 
 use std::{sync::Arc, thread, time::Duration};
 
+use crate::resp::{Link, Reply};
 use quorate_dice::Dice;
-use quorate_testbed::resp::{Link, Reply};
 
 use super::{
     client::{Outcome, held, outcome},
@@ -17,7 +17,7 @@ const RETRY: Duration = Duration::from_millis(20);
 const LAST_ATTEMPTS: u32 = 100;
 
 /// Its commands are executed exactly once, whatever happens to nodes and connections.
-pub(crate) struct Session {
+pub(super) struct Session {
     client: usize,
     node: usize,
     id: Option<String>,
@@ -28,7 +28,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(client: usize, node: usize, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(client: usize, node: usize, shared: Arc<Shared>) -> Self {
         Self {
             client,
             node,
@@ -41,7 +41,7 @@ impl Session {
     }
 
     /// Works until the run ends.
-    pub(crate) fn run(mut self, mut dice: Dice) -> Seen {
+    pub(super) fn run(mut self, mut dice: Dice) -> Seen {
         while !self.shared.stopping() {
             let generation = self.shared.generation();
             match dice.below(10) {

@@ -1,6 +1,7 @@
 //! Clients that ask for everything at once, on few keys, while faults happen.
 
 use std::{
+    io,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -16,7 +17,6 @@ use super::{
     history::{Clock, Operation},
     session::Session,
 };
-use crate::shell::Failed;
 
 /// Clients per node: of everything on shared keys; that only read; of new keys; with a session.
 const MIXED: usize = 2;
@@ -32,11 +32,13 @@ const BETWEEN_READS: Duration = Duration::from_millis(4);
 const REGISTERS: u64 = 4;
 const COUNTERS: u64 = 2;
 /// The counter of all sessions, for the whole run.
-pub(crate) const TOTAL: &str = "total";
+pub const TOTAL: &str = "total";
 
 /// What clients share.
-pub(crate) struct Shared {
-    pub(crate) addresses: Vec<String>,
+#[derive(Debug)]
+pub struct Shared {
+    /// Where clients connect, per node.
+    pub addresses: Vec<String>,
     pub(crate) clock: Clock,
     stop: AtomicBool,
     strange: Mutex<Option<String>>,
@@ -45,7 +47,8 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(addresses: Vec<String>) -> Self {
+    /// For nodes at these addresses.
+    pub fn new(addresses: Vec<String>) -> Self {
         Self {
             addresses,
             clock: Clock::start(),
@@ -77,26 +80,31 @@ impl Shared {
 
 /// Increments of the counter of all sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Total {
-    pub(crate) acknowledged: u64,
-    pub(crate) unknown: u64,
+pub struct Total {
+    /// That were executed.
+    pub acknowledged: u64,
+    /// That may have been.
+    pub unknown: u64,
 }
 
 /// All that the clients saw.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
-    pub(crate) operations: Vec<Operation>,
-    pub(crate) inserts: Vec<Insert>,
-    pub(crate) total: Total,
+pub struct Seen {
+    /// On keys that clients share.
+    pub operations: Vec<Operation>,
+    /// Of keys that are written once.
+    pub inserts: Vec<Insert>,
+    /// Of the sessions.
+    pub total: Total,
     /// Requests that were certainly not executed.
-    pub(crate) refused: u64,
+    pub refused: u64,
     /// The first answer that no rule allows.
-    pub(crate) strange: Option<String>,
+    pub strange: Option<String>,
 }
 
 impl Seen {
     /// Inserts that ended so.
-    pub(crate) fn inserts(&self, fate: Fate) -> Vec<&str> {
+    pub fn inserts(&self, fate: Fate) -> Vec<&str> {
         let of = self.inserts.iter().filter(|one| one.fate == fate);
         of.map(|one| one.key.as_str()).collect()
     }
@@ -111,14 +119,16 @@ impl Seen {
 }
 
 /// Running clients.
-pub(crate) struct Load {
-    pub(crate) shared: Arc<Shared>,
+#[derive(Debug)]
+pub struct Load {
+    /// What the clients share.
+    pub shared: Arc<Shared>,
     clients: Vec<JoinHandle<Seen>>,
 }
 
 impl Load {
     /// Some of every kind on every node.
-    pub(crate) fn start(addresses: Vec<String>, seed: u64) -> Result<Self, Failed> {
+    pub fn start(addresses: Vec<String>, seed: u64) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(addresses));
         let mut load = Self {
             shared: Arc::clone(&shared),
@@ -144,17 +154,17 @@ impl Load {
     }
 
     /// Operations with a known outcome so far.
-    pub(crate) fn known(&self) -> u64 {
+    pub fn known(&self) -> u64 {
         self.shared.known.load(Ordering::Relaxed)
     }
 
     /// Ends the clients; what they sent before still gets its reply.
-    pub(crate) fn finish(mut self) -> Result<Seen, Failed> {
+    pub fn finish(mut self) -> io::Result<Seen> {
         self.stop();
         let mut all = Seen::default();
         for client in self.clients.drain(..) {
             let seen = client.join();
-            all.add(seen.map_err(|_| Failed("a client of this task panicked".to_owned()))?);
+            all.add(seen.map_err(|_| io::Error::other("a client of the load panicked"))?);
         }
         let mut strange = self
             .shared

@@ -1,0 +1,68 @@
+//! The arguments of a request, where they lie among its bytes.
+
+use std::fmt;
+
+/// Where an argument lies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    pub(super) from: usize,
+    pub(super) to: usize,
+}
+
+/// The arguments of one request, the command's name first; never none.
+#[derive(Clone, Copy)]
+pub struct Arguments<'a> {
+    bytes: &'a [u8],
+    spans: &'a [Span],
+}
+
+impl<'a> Arguments<'a> {
+    /// Those that lie in `bytes` at these places.
+    pub(super) const fn new(bytes: &'a [u8], spans: &'a [Span]) -> Self {
+        Self { bytes, spans }
+    }
+
+    /// How many, the name included.
+    pub const fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+
+    /// One of them; beyond the end it is empty.
+    pub fn at(&self, index: usize) -> &'a [u8] {
+        self.spans
+            .get(index)
+            .map_or(&[], |span| &self.bytes[span.from..span.to])
+    }
+
+    /// Without the first `count`.
+    pub fn from(&self, count: usize) -> Self {
+        Self {
+            bytes: self.bytes,
+            spans: self.spans.get(count..).unwrap_or(&[]),
+        }
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
+        let bytes = self.bytes;
+        self.spans
+            .iter()
+            .map(move |span| &bytes[span.from..span.to])
+    }
+}
+
+impl fmt::Debug for Arguments<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list()
+            .entries(
+                self.iter()
+                    .map(|argument| argument.escape_ascii().to_string()),
+            )
+            .finish()
+    }
+}

@@ -1,0 +1,257 @@
+//! What clients ask for, by kind.
+
+use super::{Books, Client, Kind, Waiting};
+use crate::{history::Act, node::COMMAND_BYTES_MAX, resp::request};
+
+impl Client {
+    /// The next requests, as bytes. Called when connected, and not waiting unless it pipelines.
+    pub fn ask(&mut self, books: &mut Books) -> Vec<u8> {
+        let mut out = Vec::new();
+        if !matches!(self.kind, Kind::Auditor | Kind::Visitor | Kind::Script)
+            && self.dice.chance(1, 200)
+        {
+            let big = vec![b'x'; COMMAND_BYTES_MAX * 2];
+            request(&[b"SET", b"big", &big], &mut out);
+            self.waiting.push_back(Waiting::TooBig);
+            return out;
+        }
+        match self.kind {
+            Kind::Register => self.ask_register(books, &mut out),
+            Kind::Counter => self.ask_counter(books, &mut out),
+            Kind::Session => self.ask_session(&mut out),
+            Kind::Swap => self.ask_swap(books, &mut out),
+            Kind::Own => self.ask_own(books, &mut out),
+            Kind::Expiring => self.ask_expiring(books, &mut out),
+            Kind::Pair => self.ask_pair(books, &mut out),
+            Kind::Auditor => self.ask_audit(&mut out),
+            Kind::Visitor => self.ask_visit(books, &mut out),
+            Kind::Script => {}
+        }
+        out
+    }
+
+    fn on_key(&mut self, books: &mut Books, key: String, act: Act) {
+        let called = books.history.moment();
+        self.waiting.push_back(Waiting::Key { key, act, called });
+    }
+
+    fn ask_register(&mut self, books: &mut Books, out: &mut Vec<u8>) {
+        for _ in 0..self.dice.between(1, 3) {
+            let key = books.key(0, &mut self.dice);
+            let act = match self.dice.below(8) {
+                0..3 => Act::Set(books.value()),
+                3 => Act::Delete,
+                _ => Act::Get,
+            };
+            match act {
+                Act::Set(value) => {
+                    request(&[b"SET", key.as_bytes(), value.to_string().as_bytes()], out)
+                }
+                Act::Delete => request(&[b"DEL", key.as_bytes()], out),
+                _ => request(&[b"GET", key.as_bytes()], out),
+            }
+            self.on_key(books, key, act);
+        }
+    }
+
+    fn ask_counter(&mut self, books: &mut Books, out: &mut Vec<u8>) {
+        let key = books.key(1, &mut self.dice);
+        let act = if self.dice.chance(3, 4) {
+            Act::Increment
+        } else {
+            Act::Get
+        };
+        let word: &[u8] = if act == Act::Increment {
+            b"INCR"
+        } else {
+            b"GET"
+        };
+        request(&[word, key.as_bytes()], out);
+        self.on_key(books, key, act);
+    }
+
+    pub(super) fn session_key(&self) -> String {
+        format!("s{}", self.index)
+    }
+
+    fn ask_session(&mut self, out: &mut Vec<u8>) {
+        let Some(session) = self.session.clone() else {
+            request(&[b"QUORATE", b"SESSION"], out);
+            self.waiting.push_back(Waiting::Session);
+            return;
+        };
+        if !self.attached {
+            request(&[b"QUORATE", b"SESSION", session.as_bytes()], out);
+            self.waiting.push_back(Waiting::Word);
+            self.attached = true;
+        }
+        if self.dice.chance(1, 4) && self.sequence > 1 {
+            request(
+                &[b"QUORATE", b"ACK", self.sequence.to_string().as_bytes()],
+                out,
+            );
+            self.waiting.push_back(Waiting::Word);
+        }
+        let (key, number) = (self.session_key(), self.sequence.to_string());
+        for _ in 0..self.dice.pick(&[1, 1, 1, 2]) {
+            request(
+                &[
+                    b"QUORATE",
+                    b"SEQ",
+                    number.as_bytes(),
+                    b"INCR",
+                    key.as_bytes(),
+                ],
+                out,
+            );
+            self.waiting.push_back(Waiting::Sequence(self.sequence));
+        }
+    }
+
+    fn ask_swap(&mut self, books: &mut Books, out: &mut Vec<u8>) {
+        if let Some((key, seen)) = self.seen.take() {
+            let new = books.value();
+            request(&[b"MULTI"], out);
+            request(&[b"SET", key.as_bytes(), new.to_string().as_bytes()], out);
+            request(&[b"EXEC"], out);
+            self.waiting.extend([Waiting::Word, Waiting::Word]);
+            let called = books.history.moment();
+            self.waiting.push_back(Waiting::Exec {
+                key,
+                seen,
+                new,
+                called,
+            });
+            return;
+        }
+        let key = books.key(3, &mut self.dice);
+        request(&[b"UNWATCH"], out);
+        request(&[b"WATCH", key.as_bytes()], out);
+        request(&[b"GET", key.as_bytes()], out);
+        self.waiting.extend([Waiting::Word, Waiting::Word]);
+        let called = books.history.moment();
+        self.waiting.push_back(Waiting::Look { key, called });
+    }
+
+    pub(super) fn own_key(&self) -> String {
+        format!("y{}.{}", self.index, self.own_generation)
+    }
+
+    fn ask_own(&mut self, books: &mut Books, out: &mut Vec<u8>) {
+        if self.stale && !self.attached {
+            request(&[b"READONLY"], out);
+            self.waiting.push_back(Waiting::Word);
+            self.attached = true;
+        }
+        let key = self.own_key();
+        for _ in 0..self.dice.between(1, 4) {
+            let value = books.value();
+            let bytes = value.to_string();
+            match self.dice.below(if self.stale { 6 } else { 9 }) {
+                0..3 => {
+                    request(&[b"SET", key.as_bytes(), bytes.as_bytes()], out);
+                    self.waiting.push_back(Waiting::OwnSet(value));
+                }
+                3..6 => {
+                    request(&[b"GET", key.as_bytes()], out);
+                    self.waiting.push_back(Waiting::OwnGet);
+                }
+                6 => {
+                    let shared = books.key(0, &mut self.dice);
+                    request(&[b"SET", shared.as_bytes(), bytes.as_bytes()], out);
+                    self.on_key(books, shared, Act::Set(value));
+                }
+                _ => {
+                    let shared = books.key(0, &mut self.dice);
+                    request(&[b"GET", shared.as_bytes()], out);
+                    self.on_key(books, shared, Act::Get);
+                }
+            }
+        }
+    }
+
+    /// What is known of its own key says nothing of what it will read.
+    pub(super) fn forsake_own_key(&mut self) {
+        self.own_generation += 1;
+        self.own_value = None;
+        // Replies still on their way are about the key before.
+        for waiting in &mut self.waiting {
+            if matches!(waiting, Waiting::OwnGet | Waiting::OwnSet(_)) {
+                *waiting = Waiting::PairSet;
+            }
+        }
+    }
+
+    fn ask_expiring(&mut self, books: &mut Books, out: &mut Vec<u8>) {
+        let key = books.key(2, &mut self.dice);
+        let act = match self.dice.below(6) {
+            0 | 1 => Act::SetExpiring(books.value()),
+            2 => Act::Set(books.value()),
+            _ => Act::Get,
+        };
+        match act {
+            Act::SetExpiring(value) => {
+                let (value, wait) = (value.to_string(), self.dice.between(1, 60).to_string());
+                request(
+                    &[
+                        b"SET",
+                        key.as_bytes(),
+                        value.as_bytes(),
+                        b"PX",
+                        wait.as_bytes(),
+                    ],
+                    out,
+                );
+            }
+            Act::Set(value) => {
+                request(&[b"SET", key.as_bytes(), value.to_string().as_bytes()], out)
+            }
+            _ => request(&[b"GET", key.as_bytes()], out),
+        }
+        self.on_key(books, key, act);
+    }
+
+    fn ask_pair(&mut self, books: &mut Books, out: &mut Vec<u8>) {
+        let value = books.value().to_string();
+        match self.dice.below(4) {
+            0 => {
+                request(
+                    &[b"MSET", b"pa", value.as_bytes(), b"pb", value.as_bytes()],
+                    out,
+                );
+                self.waiting.push_back(Waiting::PairSet);
+            }
+            1 => {
+                request(&[b"MULTI"], out);
+                request(&[b"SET", b"pa", value.as_bytes()], out);
+                request(&[b"SET", b"pb", value.as_bytes()], out);
+                request(&[b"EXEC"], out);
+                self.waiting.extend([
+                    Waiting::Word,
+                    Waiting::Word,
+                    Waiting::Word,
+                    Waiting::PairSet,
+                ]);
+            }
+            _ => {
+                request(&[b"MGET", b"pa", b"pb"], out);
+                self.waiting.push_back(Waiting::PairGet);
+            }
+        }
+    }
+
+    fn ask_audit(&mut self, out: &mut Vec<u8>) {
+        if let Some(key) = self.audits.front().cloned() {
+            request(&[b"GET", key.as_bytes()], out);
+            self.waiting.push_back(Waiting::Audit(key));
+        }
+    }
+
+    fn ask_visit(&mut self, books: &mut Books, out: &mut Vec<u8>) {
+        if !self.welcomed {
+            let (key, value) = (format!("v{}", self.index), books.value());
+            request(&[b"SET", key.as_bytes(), value.to_string().as_bytes()], out);
+            self.on_key(books, key, Act::Set(value));
+        }
+    }
+}

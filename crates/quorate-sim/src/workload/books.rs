@@ -1,0 +1,38 @@
+//! What all clients write down, to be judged together.
+
+use crate::{check::exactly_once::ExactlyOnce, dice::Dice, history::History};
+
+/// After this many operations a family of shared keys moves on to fresh names, so that histories
+/// stay short enough to be judged.
+const OPERATIONS_PER_KEY: u64 = 60;
+
+/// What all clients write down.
+#[derive(Debug, Default)]
+pub struct Books {
+    /// Operations on single keys.
+    pub history: History,
+    /// Increments.
+    pub exactly_once: ExactlyOnce,
+    /// Requests answered with what they asked for,
+    pub answered: u64,
+    /// refused for certain,
+    pub refused: u64,
+    /// or not known to be executed.
+    pub unknown: u64,
+    last_value: i64,
+    touched: [u64; 4],
+}
+
+impl Books {
+    pub(super) fn value(&mut self) -> i64 {
+        self.last_value += 1;
+        1_000_000 + self.last_value
+    }
+
+    pub(super) fn key(&mut self, family: usize, dice: &mut Dice) -> String {
+        self.touched[family] += 1;
+        let letter = ["r", "c", "e", "w"][family];
+        let epoch = self.touched[family] / OPERATIONS_PER_KEY;
+        format!("{letter}{}.{epoch}", dice.below(2))
+    }
+}
