@@ -410,7 +410,7 @@ fn other_protocols_are_closed_before_anything_is_executed() {
 }
 
 #[test]
-fn requests_under_way_are_bounded_and_go_on_when_there_is_room() {
+fn outstanding_requests_are_bounded_and_go_on_when_there_is_room() {
     let mut node = Node::memory();
     let client = node.connect();
     let many = b"INCR n\r\n".repeat(5000);
@@ -424,7 +424,7 @@ fn requests_under_way_are_bounded_and_go_on_when_there_is_room() {
 }
 
 #[test]
-fn bytes_under_way_are_bounded() {
+fn outstanding_bytes_are_bounded() {
     let mut node = Node::memory();
     let client = node.connect();
     let value = "x".repeat(100_000);
