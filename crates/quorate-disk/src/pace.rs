@@ -17,8 +17,8 @@ const REST_TIMES: u32 = 3;
 pub(super) const REST_MIN: Duration = Duration::from_micros(200);
 /// A disk that takes long over one piece is not left alone for minutes.
 pub(super) const REST_MAX: Duration = Duration::from_millis(100);
-/// Beside a busy log one looks ever more rarely whether it is quiet, but so often that what is wanted
-/// is not missed by more than a few pieces.
+/// Beside a busy log one looks ever more rarely whether it is quiet, but often enough not to miss
+/// what is wanted by more than a few pieces.
 const LOOK_MAX: Duration = Duration::from_millis(10);
 
 /// Shared by the thread that makes segments and the log that needs them.

@@ -20,7 +20,7 @@ use crate::{
 
 const ACTIVE_MAX: usize = 4;
 const WAITING_MAX: usize = 64;
-/// What the disk has failed to read so often in a row is taken for lost.
+/// What the disk has failed to read this often in a row is taken for lost.
 const FAILURES_MAX: u32 = 3;
 /// A read that found no descriptor lets at most this many calls pass before it is tried again.
 const SKIPS_MAX: u32 = 16;

@@ -74,8 +74,8 @@ struct Pipe {
     fresh: Vec<u8>,
     /// Written before, not yet in flight.
     queue: Vec<u8>,
-    under_way: VecDeque<Piece>,
-    under_way_bytes: usize,
+    in_flight: VecDeque<Piece>,
+    in_flight_bytes: usize,
     /// Nothing arrives while set.
     blocked: bool,
 }
@@ -185,8 +185,8 @@ impl Network {
                 let pipe = self.pipe(Link { from, to, lane });
                 pipe.fresh.clear();
                 pipe.queue.clear();
-                pipe.under_way.clear();
-                pipe.under_way_bytes = 0;
+                pipe.in_flight.clear();
+                pipe.in_flight_bytes = 0;
             }
         }
     }
@@ -250,7 +250,7 @@ impl Network {
         let mut times = Vec::new();
         loop {
             let pipe = self.pipe(link);
-            let room = window.saturating_sub(pipe.under_way_bytes);
+            let room = window.saturating_sub(pipe.in_flight_bytes);
             let waiting = pipe.queue.len();
             let most = waiting.min(room);
             if most == 0 {
@@ -265,14 +265,14 @@ impl Network {
             let damaged = self.dice.chance(self.weather.corrupt_of_100k, 100_000);
             let bit = self.dice.index(cut * 8);
             let pipe = self.pipe(link);
-            at = at.max(pipe.under_way.back().map_or(Time(0), |last| last.at));
+            at = at.max(pipe.in_flight.back().map_or(Time(0), |last| last.at));
             let rest = pipe.queue.split_off(cut);
             let mut bytes = std::mem::replace(&mut pipe.queue, rest);
             if damaged {
                 bytes[bit / 8] ^= 1 << (bit % 8);
             }
-            pipe.under_way_bytes += bytes.len();
-            pipe.under_way.push_back(Piece { at, bytes });
+            pipe.in_flight_bytes += bytes.len();
+            pipe.in_flight.push_back(Piece { at, bytes });
             times.push(at);
         }
     }
@@ -301,9 +301,9 @@ impl Network {
                     bytes[bit / 8] ^= 1 << (bit % 8);
                 }
                 let pipe = self.pipe(link);
-                let place = pipe.under_way.partition_point(|piece| piece.at <= at);
-                pipe.under_way_bytes += bytes.len();
-                pipe.under_way.insert(place, Piece { at, bytes });
+                let place = pipe.in_flight.partition_point(|piece| piece.at <= at);
+                pipe.in_flight_bytes += bytes.len();
+                pipe.in_flight.insert(place, Piece { at, bytes });
                 times.push(at);
             }
         }
@@ -316,15 +316,15 @@ impl Network {
         if pipe.blocked {
             return None;
         }
-        let piece = pipe.under_way.pop_front_if(|piece| piece.at <= now)?;
-        pipe.under_way_bytes -= piece.bytes.len();
+        let piece = pipe.in_flight.pop_front_if(|piece| piece.at <= now)?;
+        pipe.in_flight_bytes -= piece.bytes.len();
         Some(piece.bytes)
     }
 
     /// When the next piece arrives, if nothing blocks it.
     pub fn next_arrival(&self, link: Link) -> Option<Time> {
         let pipe = &self.pipes[&link];
-        pipe.under_way
+        pipe.in_flight
             .front()
             .filter(|_| !pipe.blocked)
             .map(|piece| piece.at)
@@ -333,6 +333,6 @@ impl Network {
     /// Bytes in flight and waiting on this link.
     pub fn backlog(&self, link: Link) -> usize {
         let pipe = &self.pipes[&link];
-        pipe.under_way_bytes + pipe.queue.len()
+        pipe.in_flight_bytes + pipe.queue.len()
     }
 }

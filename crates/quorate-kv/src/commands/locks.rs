@@ -43,7 +43,7 @@ const COMMANDS: &[Spec] = &[
 /// What a key has, as the scripts of Redisson see it.
 enum Held {
     Absent,
-    /// By the one who asks, so often.
+    /// Held by the caller, this many times.
     Own(u64),
     Other,
     /// It is no lock.
