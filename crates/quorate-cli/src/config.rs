@@ -11,9 +11,9 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use quorate_bench::log_service::STORE as STORE_NONE;
 use quorate_core::{configuration::MEMBERS_MAX, node_id::NodeId, record::Class};
 use quorate_kv::front::input_bytes_max;
-use quorate_replica::tuner::Settings as Tuning;
+use quorate_replica::{defaults, tuner::Settings as Tuning};
 
-use crate::output::Problem;
+use crate::{output::Problem, status::DEFAULT_ADMIN};
 
 mod tuning;
 
@@ -22,14 +22,37 @@ struct Setting {
     name: &'static str,
     value: &'static str,
     help: &'static str,
-    default: Option<&'static str>,
+    default: Preset,
+}
+
+/// What holds if nobody says anything.
+#[derive(Clone, Copy, Debug)]
+enum Preset {
+    /// Nothing, or what its help says.
+    Unset,
+    Text(&'static str),
+    Number(u64),
+    /// As `MIN-MAX`.
+    Range((u64, u64)),
+}
+
+impl Preset {
+    /// As it could have been given.
+    fn text(self) -> Option<String> {
+        match self {
+            Self::Unset => None,
+            Self::Text(text) => Some(text.to_owned()),
+            Self::Number(number) => Some(number.to_string()),
+            Self::Range((min, max)) => Some(format!("{min}-{max}")),
+        }
+    }
 }
 
 const fn setting(
     name: &'static str,
     value: &'static str,
     help: &'static str,
-    default: Option<&'static str>,
+    default: Preset,
 ) -> Setting {
     Setting {
         name,
@@ -51,135 +74,145 @@ const SETTINGS: [Setting; 24] = [
         "data",
         "DIR",
         "Data folder of this node; created at its first start",
-        None,
+        Preset::Unset,
     ),
     setting(
         "node",
         "N",
         "Id of this node; needed at the first start of a cluster",
-        None,
+        Preset::Unset,
     ),
     setting(
         "cluster",
         "1=HOST:PORT,…",
         "Peer addresses of all nodes; needed at the first start",
-        None,
+        Preset::Unset,
     ),
     setting(
         "client",
         "ADDR",
         "Where clients connect",
-        Some("127.0.0.1:7450"),
+        Preset::Text("127.0.0.1:7450"),
     ),
     setting(
         "peer",
         "ADDR",
         "Where peers connect [default: this node's in --cluster, or 127.0.0.1:7451]",
-        None,
+        Preset::Unset,
     ),
     setting(
         "admin",
         "ADDR",
         "Where operators connect",
-        Some("127.0.0.1:7452"),
+        Preset::Text(DEFAULT_ADMIN),
     ),
-    setting("client-socket", "PATH", "A Unix socket for clients", None),
+    setting(
+        "client-socket",
+        "PATH",
+        "A Unix socket for clients",
+        Preset::Unset,
+    ),
     setting(
         "durability",
         "CLASS",
         "durable or volatile; fixed at the first start [default: durable]",
-        None,
+        Preset::Unset,
     ),
     setting(
         "store",
         "STORE",
         "lsm or memory; fixed at the first start [default: lsm]",
-        None,
+        Preset::Unset,
     ),
     setting(
         "heartbeat-ms",
         "MS",
         "How often the leader speaks",
-        Some("20"),
+        Preset::Number(defaults::HEARTBEAT_MS),
     ),
     setting(
         "election-ms",
         "MIN-MAX",
         "Silence after which others take over",
-        Some("100-200"),
+        Preset::Range(defaults::ELECTION_MS),
     ),
     setting(
         "client-timeout-ms",
         "MS",
         "How long a command may take",
-        Some("5000"),
+        Preset::Number(defaults::CLIENT_TIMEOUT_MS),
     ),
-    setting("command-max", "BYTES", "Largest command", Some("8388608")),
+    setting(
+        "command-max",
+        "BYTES",
+        "Largest command",
+        Preset::Number(defaults::COMMAND_BYTES_MAX as u64),
+    ),
     setting(
         "client-memory",
         "BYTES",
         "Memory for the replies and requests of all clients",
-        Some("1073741824"),
+        Preset::Number(defaults::CLIENT_MEMORY_BYTES as u64),
     ),
     setting(
         "log-ready",
         "BYTES",
         "Log space made ahead of need, in quiet times, for bursts",
-        Some("67108864"),
+        Preset::Number(defaults::LOG_READY_BYTES),
     ),
     setting(
         "batch-max",
         "BYTES",
         "Largest batch that tuning may choose",
-        Some("1048576"),
+        Preset::Text("1048576"),
     ),
     setting(
         "window-max",
         "N",
         "Most batches in flight that tuning may choose",
-        Some("64"),
+        Preset::Text("64"),
     ),
     setting(
         "latency-goal",
         "TIME",
         "The largest batch that keeps the 99th percentile below this, such as 5ms",
-        None,
+        Preset::Unset,
     ),
     setting(
         "tune",
         "on|off",
         "Choose batch and window all the time, by measuring",
-        Some("on"),
+        Preset::Text("on"),
     ),
     setting(
         "batch",
         "BYTES",
         "Batches of this size, with --tune off [default: 262144]",
-        None,
+        Preset::Unset,
     ),
     setting(
         "window",
         "N",
         "So many batches in flight, with --tune off [default: 4]",
-        None,
+        Preset::Unset,
     ),
     setting(
         DISK_FLUSH_MS,
         "MS",
         "A flush of the log takes at least this long: for measurements",
-        Some("0"),
+        Preset::Text("0"),
     ),
     setting(
         LOG_SEGMENT,
         "BYTES",
         "Size of new segments of the log: for tests",
-        Some("67108864"),
+        Preset::Number(defaults::LOG_SEGMENT_BYTES),
     ),
     setting(
         CONFIG,
         "FILE",
         "A TOML file; its keys are the long flags",
-        None,
+        Preset::Unset,
     ),
 ];
 
@@ -193,7 +226,10 @@ pub(crate) struct StartArgs(BTreeMap<&'static str, String>);
 impl Args for StartArgs {
     fn augment_args(command: Command) -> Command {
         SETTINGS.iter().fold(command, |command, setting| {
-            let default = setting.default.map(|value| format!(" [default: {value}]"));
+            let default = setting
+                .default
+                .text()
+                .map(|value| format!(" [default: {value}]"));
             let variable = format!(" [env: {}]", variable(setting.name));
             command.arg(
                 Arg::new(setting.name)
@@ -362,7 +398,7 @@ impl Layers<'_> {
             return Some(given(text.clone(), Source::File(self.path.clone())));
         }
         let setting = SETTINGS.iter().find(|setting| setting.name == name)?;
-        Some(given(setting.default?.to_owned(), Source::Default))
+        Some(given(setting.default.text()?, Source::Default))
     }
 
     fn optional<T>(
@@ -679,6 +715,34 @@ mod tests {
             (5000, 8 << 20)
         );
         assert_eq!(config.log_ready, 64 << 20);
+    }
+
+    /// A node that a program embeds and one of the command line are alike.
+    #[test]
+    fn the_defaults_are_those_of_an_embedded_node() {
+        let settings = resolve(&["--data", "d"], &[]).unwrap().settings();
+        let embedded = quorate::Settings {
+            store_default: settings.store_default.clone(),
+            client_input_bytes_max: settings.client_input_bytes_max,
+            ..quorate::Settings::new("d")
+        };
+        assert_eq!(settings, embedded);
+    }
+
+    /// [docs/operate.md](../../../docs/operate.md) has a row of each, with its default.
+    #[test]
+    fn the_page_for_operators_says_the_defaults() {
+        let page = include_str!("../../../docs/operate.md");
+        let hidden = [DISK_FLUSH_MS, LOG_SEGMENT];
+        for setting in SETTINGS.iter().filter(|one| !hidden.contains(&one.name)) {
+            let flag = format!("`--{} {}`", setting.name, setting.value.replace('|', "\\|"));
+            let mut rows = page.lines().filter(|line| line.starts_with('|'));
+            let row = rows.find(|row| row.contains(&flag));
+            let row = row.unwrap_or_else(|| panic!("no row of {flag}"));
+            if let Some(default) = setting.default.text() {
+                assert!(row.contains(&format!("| {default} |")), "{row}");
+            }
+        }
     }
 
     #[test]

@@ -59,6 +59,7 @@ mod catching_up;
 mod completions;
 mod contents;
 pub mod counters;
+pub mod defaults;
 mod ending;
 pub mod front;
 pub mod limits;

@@ -8,7 +8,7 @@ use quorate_core::{
 };
 use quorate_tuner::Settings;
 
-use crate::{applying::sessions::Unreadable, limits::Limits, status::Addresses};
+use crate::{applying::sessions::Unreadable, defaults, limits::Limits, status::Addresses};
 
 /// How long nodes wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,9 +24,9 @@ pub struct Timeouts {
 impl Default for Timeouts {
     fn default() -> Self {
         Self {
-            heartbeat_ms: 20,
-            election_min_ms: 100,
-            election_max_ms: 200,
+            heartbeat_ms: defaults::HEARTBEAT_MS,
+            election_min_ms: defaults::ELECTION_MS.0,
+            election_max_ms: defaults::ELECTION_MS.1,
         }
     }
 }
@@ -71,8 +71,8 @@ impl ReplicaOptions {
             boot,
             timeouts: Timeouts::default(),
             seed: u64::from(member.node.0) << 32 | u64::from(boot),
-            command_bytes_max: 8 << 20,
-            client_timeout_ms: 5_000,
+            command_bytes_max: defaults::COMMAND_BYTES_MAX,
+            client_timeout_ms: defaults::CLIENT_TIMEOUT_MS,
             inflight_max: 256,
             window_slots: 4_096,
             limits: Limits::default(),

@@ -503,11 +503,7 @@ impl Starter for Simulated<'_> {
 
     fn choose_replica(&self, options: &mut ReplicaOptions) {
         let settings = self.settings;
-        options.timeouts = Timeouts {
-            heartbeat_ms: 20,
-            election_min_ms: 100,
-            election_max_ms: 200,
-        };
+        options.timeouts = Timeouts::default();
         options.command_bytes_max = COMMAND_BYTES_MAX;
         options.client_timeout_ms = settings.client_timeout_ms;
         options.inflight_max = settings.inflight_max;

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use quorate_core::{node_id::NodeId, record::Class};
 use quorate_node::{founding::Wanted, identity::Expected};
-use quorate_replica::tuner::Settings as Tuning;
+use quorate_replica::{defaults, tuner::Settings as Tuning};
 
 use crate::descriptors::Descriptors;
 
@@ -59,15 +59,15 @@ impl Settings {
             class: None,
             store: None,
             store_default: "embedded".to_owned(),
-            heartbeat_ms: 20,
-            election_ms: (100, 200),
-            client_timeout_ms: 5000,
-            command_bytes_max: 8 << 20,
-            log_ready_bytes: 64 << 20,
-            log_segment_bytes: 64 << 20,
+            heartbeat_ms: defaults::HEARTBEAT_MS,
+            election_ms: defaults::ELECTION_MS,
+            client_timeout_ms: defaults::CLIENT_TIMEOUT_MS,
+            command_bytes_max: defaults::COMMAND_BYTES_MAX,
+            log_ready_bytes: defaults::LOG_READY_BYTES,
+            log_segment_bytes: defaults::LOG_SEGMENT_BYTES,
             descriptors: Descriptors::default(),
             client_input_bytes_max: 0,
-            client_memory_bytes: 1 << 30,
+            client_memory_bytes: defaults::CLIENT_MEMORY_BYTES,
             tuning: Tuning::new(1),
             disk_flush: Duration::ZERO,
         }

@@ -1,0 +1,19 @@
+//! What a node is started with unless somebody says otherwise: the one table of these numbers.
+//!
+//! The command line, embedded nodes and the simulator take them from here; docs/operate.md is compared
+//! with them by a test of the command line.
+
+/// A leader speaks at least this often, in milliseconds.
+pub const HEARTBEAT_MS: u64 = 20;
+/// An election starts after a silence drawn from this range, in milliseconds.
+pub const ELECTION_MS: (u64, u64) = (100, 200);
+/// A request that is not done by then fails, in milliseconds.
+pub const CLIENT_TIMEOUT_MS: u64 = 5_000;
+/// Largest command taken, in bytes.
+pub const COMMAND_BYTES_MAX: usize = 8 << 20;
+/// Memory for the replies and requests of all clients, in bytes.
+pub const CLIENT_MEMORY_BYTES: usize = 1 << 30;
+/// Log space made ahead of need, in bytes.
+pub const LOG_READY_BYTES: u64 = 64 << 20;
+/// Size of new segments of the log, in bytes.
+pub const LOG_SEGMENT_BYTES: u64 = 64 << 20;
