@@ -45,7 +45,7 @@ pub struct Delays {
     pub room: Duration,
     /// After the first failure; it doubles with each further one.
     pub retry_min: Duration,
-    /// After a failure, at most.
+    /// It never waits longer than this after a failure.
     pub retry_max: Duration,
 }
 
