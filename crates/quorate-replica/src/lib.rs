@@ -29,7 +29,8 @@
 //! let tag = cluster.write(leader, &[3]);
 //! cluster.crash(leader);
 //! // The node that accepted it is gone, and with it the answer; another node takes the next one.
-//! let other = NodeId(1 + leader.0 % 3); let tag = cluster.write(other, &[4]);
+//! let other = NodeId(1 + leader.0 % 3);
+//! let tag = cluster.write(other, &[4]);
 //! assert!(cluster.run_until(5_000, |cluster| cluster.outcome(other, tag).is_some()));
 //! assert!(matches!(cluster.outcome(other, tag), Some(Outcome::Written(_))));
 //! ```

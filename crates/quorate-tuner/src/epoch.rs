@@ -11,8 +11,8 @@ const LEAST_NS: u64 = 12_000_000;
 /// together make the throughput of fewer uneven; where a batch takes long, fewer must do.
 const WALLS: (f64, f64) = (3.0, 16.0);
 const WALLS_NS: f64 = 60e6;
-/// Where the 99th percentile decides, an epoch has at least this many commands, or lasts as long as
-/// below: of fewer the percentile is the largest of them.
+/// Where the 99th percentile decides, an epoch has at least this many commands, or lasts
+/// `PERCENTILE_NS`: of fewer the percentile is the largest of them.
 const COMMANDS_OF_PERCENTILE: u64 = 200;
 const PERCENTILE_NS: u64 = 250_000_000;
 /// The part of the turns at whose end commands waited for a place in the window, from which on a

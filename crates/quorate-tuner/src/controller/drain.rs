@@ -47,11 +47,12 @@ pub(super) struct Drain {
     drained_most: Option<(Setting, f64)>,
     /// Times that it was cut back because of a queue, since the search began.
     cuts: u32,
-    /// The last sample of the channels' rates, and how many in a row saw too much in flight.
+    /// The number of the last sample of the channels' rates, and how many in a row saw too much in
+    /// flight.
     queue_seen: (u64, u32),
     /// Since when samples have seen too much in flight.
     over_since: Moment,
-    /// When what was in flight too much will have drained.
+    /// When the excess that was in flight will have drained.
     drains_until: Moment,
 }
 
