@@ -65,6 +65,17 @@ impl NodeSet {
         true
     }
 
+    /// Those of which this is true.
+    #[must_use]
+    pub fn filtered(&self, mut keep: impl FnMut(NodeId) -> bool) -> Self {
+        let mut kept = Self::default();
+        for node in self.iter().filter(|node| keep(*node)) {
+            kept.nodes[kept.len()] = node;
+            kept.len += 1;
+        }
+        kept
+    }
+
     /// The nodes, in order.
     pub fn as_slice(&self) -> &[NodeId] {
         &self.nodes[..self.len()]
@@ -122,6 +133,10 @@ mod tests {
         assert!(nodes.contains(NodeId(3)) && !nodes.contains(NodeId(0)));
         assert_eq!(NodeSet::one(NodeId(4)), set([4]));
         assert!(NodeSet::default().is_empty());
+        assert_eq!(
+            nodes.filtered(|node| node.0 % 2 == 1),
+            set([3, 7, u32::MAX])
+        );
     }
 
     #[test]

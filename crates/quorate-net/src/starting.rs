@@ -12,11 +12,13 @@ use std::{
 };
 
 use quorate_core::node_id::{Member, NodeId};
-use quorate_wire::{Decoded, Frame, HANDSHAKE_BODY_BYTES_MAX, Hello, RefusalCode, decode, encode};
+use quorate_replica::plane::Body;
+use quorate_wire::{Frame, HANDSHAKE_BODY_BYTES_MAX, Hello, RefusalCode, encode_parts};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::tcp::{
-    buffers::{Inbox, Outbox},
+    inbox::Inbox,
+    outbox::Outbox,
     socket::{self, Moved, Socket},
 };
 
@@ -192,29 +194,26 @@ impl Connection {
         }
         if self.answered {
             // Until it has read the answer and closes, or its time is up.
-            self.inbox.consume(self.inbox.unused().len());
+            self.inbox.discard();
             return true;
         }
-        let (code, reason) = match decode(self.inbox.unused(), HANDSHAKE_BODY_BYTES_MAX) {
-            Ok(Decoded::NeedMore(more)) => {
-                self.inbox.want(more);
-                return true;
-            }
-            Ok(Decoded::Frame {
-                frame: Frame::Hello(hello),
-                ..
-            }) => shared.refusal(Some(&hello)),
-            Ok(Decoded::Frame {
-                frame: Frame::Join(_),
-                ..
-            }) => shared.refusal(None),
-            Ok(Decoded::Frame { .. }) | Err(_) => return false,
+        let received = match self.inbox.next(HANDSHAKE_BODY_BYTES_MAX) {
+            Ok(None) => return true,
+            Ok(Some(received)) => received,
+            Err(_) => return false,
+        };
+        let (code, reason) = match &received.frame {
+            Frame::Hello(hello) => shared.refusal(Some(hello)),
+            Frame::Join(_) => shared.refusal(None),
+            _ => return false,
         };
         self.answered = true;
-        let frame = Frame::Refused(code, &reason);
-        if encode(Member::first(shared.node.0), &frame, self.outbox.tail()).is_err() {
+        let refusal = Frame::Refused(code, &reason);
+        let Ok(encoded) = encode_parts(Member::first(shared.node.0), &refusal) else {
             return false;
-        }
+        };
+        self.outbox
+            .push(&encoded.header, Body::Bytes(&encoded.body));
         // It is short, and the first thing that this socket sends: it fits.
         let sent = matches!(self.outbox.write(&mut self.socket), Moved::Some(_));
         self.socket.finish_writing();

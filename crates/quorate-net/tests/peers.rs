@@ -12,6 +12,7 @@ use std::{
 use common::{Bound, CLUSTER, Event, Node, Raw, Start, Task, batch, hello, lone, patient};
 use quorate_core::{message::Message, node_id::Member, node_id::NodeId};
 use quorate_net::{Limits, PeerAddress};
+use quorate_replica::Payload;
 use quorate_wire::{Frame, Hello, Lane, NO_CLUSTER, encode};
 
 fn run(bounds: Vec<Bound>) -> Vec<Node> {
@@ -356,6 +357,50 @@ fn a_peer_that_does_not_read_delays_nobody_and_its_queue_is_bounded() {
         "{queued} bytes wait for a peer that does not read"
     );
     assert_eq!(stats.drops_full, lost);
+}
+
+/// What goes to several is lost for those whose queues are full, and for nobody else; the bytes are
+/// released when nobody needs them any more.
+#[test]
+fn what_goes_to_several_reaches_all_that_have_room() {
+    const BODY: usize = 100_000;
+    let limits = Limits {
+        peer_control_bytes_max: 1 << 20,
+        ..Limits::default()
+    };
+    let node = lone(limits, &[2, 3, 4]);
+    let mut reader = Raw::greet(&node, hello(2));
+    let stuck = Raw::greet(&node, hello(3));
+    node.shared.wait_event(&Event::Up(NodeId(3), 1));
+    let payload = Payload::new(vec![7; BODY]);
+    let to = [2, 3, 4].map(NodeId);
+    let mut frames = 0;
+    while node
+        .shared
+        .lock()
+        .lost
+        .get(&NodeId(3))
+        .is_none_or(|lost| *lost < 20)
+    {
+        frames += 1;
+        let task = Task::Share(to.to_vec(), payload.clone());
+        node.shared.change(|world| world.tasks.push_back(task));
+        assert_eq!(reader.answer(), format!("forward of {BODY}"));
+    }
+    let world = node.shared.lock();
+    assert_eq!(world.taken[&NodeId(2)], frames);
+    assert_eq!(world.taken[&NodeId(3)] + 20, frames);
+    assert_eq!(world.lost[&NodeId(4)], frames, "it is not connected");
+    drop(world);
+    let stats = node.handle.metrics().unwrap().stats;
+    assert_eq!((stats.drops_full, stats.drops_unconnected), (20, frames));
+    assert!(
+        payload.holders() > 1,
+        "some wait for the one that does not read"
+    );
+    drop(stuck);
+    node.shared.wait_event(&Event::Down(NodeId(3)));
+    assert_eq!(payload.holders(), 1);
 }
 
 #[test]

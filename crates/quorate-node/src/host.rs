@@ -14,12 +14,12 @@ use quorate_core::{
 use quorate_replica::{
     Probed,
     front::{Front, Requests},
-    plane::{Plane, Turn},
+    plane::{Plane, Received, Turn},
     pressure::Pressure,
     status::{Addresses, Status, TuningReport},
     tuner::Setting,
 };
-use quorate_wire::{Frame, Join, Lane, RefusalCode};
+use quorate_wire::{Join, Lane, RefusalCode};
 
 /// The clocks of one turn. Read by the reactor only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,7 +83,7 @@ pub trait PeerSide {
     fn peer_down(&mut self, now: Now, node: NodeId);
 
     /// A frame from a peer whose handshake is done.
-    fn frame(&mut self, turn: &mut Turn<'_>, from: Member, lane: Lane, frame: Frame<'_>);
+    fn frame(&mut self, turn: &mut Turn<'_>, lane: Lane, received: Received<'_>);
 
     /// A node without a cluster asks for the founding record.
     fn admit(&mut self, join: Join) -> Result<Founded, Refused>;

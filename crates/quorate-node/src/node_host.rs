@@ -14,12 +14,12 @@ use quorate_replica::{
     Replica,
     events::Event,
     front::{Front, Requests},
-    plane::Turn,
+    plane::{Received, Turn},
     pressure::Pressure,
     service::StateMachine,
     status::{Status, TuningReport},
 };
-use quorate_wire::{Frame, Join, Lane};
+use quorate_wire::{Join, Lane};
 
 use crate::{
     admission::admit,
@@ -131,9 +131,9 @@ impl<H: Home, S: StateMachine, F: Front> PeerSide for NodeHost<H, S, F> {
         self.replica.peer_down(now.time, node);
     }
 
-    fn frame(&mut self, turn: &mut Turn<'_>, from: Member, _: Lane, frame: Frame<'_>) {
+    fn frame(&mut self, turn: &mut Turn<'_>, _: Lane, received: Received<'_>) {
         self.replica
-            .on_frame(turn.time, turn.wall_ms, from, frame, turn.plane);
+            .on_frame(turn.time, turn.wall_ms, received, turn.plane);
     }
 
     fn admit(&mut self, join: Join) -> Result<Founded, Refused> {

@@ -9,6 +9,7 @@ use quorate_core::{
     input::Input,
     message::Message,
     node_id::NodeId,
+    node_set::NodeSet,
     slot::{Slot, SlotRange},
     time::Time,
     value::Value,
@@ -24,6 +25,7 @@ use crate::{
     counters::Counters,
     limits::Limits,
     outbox::{Outbox, RETRY_MS},
+    payload::Payload,
     peers::Peers,
     protocol::Protocol,
     storing::{
@@ -206,9 +208,9 @@ impl CatchingUp {
         contents: &Contents,
         out: &mut Outbox<'_>,
     ) {
-        let bytes = match contents.bytes(&value, SlotRange::one(slot)) {
+        let payload = match contents.bytes(&value, SlotRange::one(slot)) {
             Bytes::None => None,
-            Bytes::Here(payload) => Some(&payload[..]),
+            Bytes::Here(payload) => Some(payload),
             Bytes::Missing if !Contents::serves(&value) => None,
             Bytes::Missing => {
                 if !self
@@ -220,7 +222,9 @@ impl CatchingUp {
                 return;
             }
         };
-        out.send(from, Lane::Bulk, &Frame::FetchReply { value, bytes });
+        let bytes = payload.map(|payload| &payload[..]);
+        let frame = Frame::FetchReply { value, bytes };
+        out.send_all(NodeSet::one(from), Lane::Bulk, &frame, payload);
     }
 
     /// This peer is gone: it will ask again.
@@ -281,12 +285,12 @@ impl CatchingUp {
             return Served::NotHere;
         };
         let range = SlotRange::new(slot, range.to);
-        let bytes = match contents.bytes(&value, range) {
+        let payload = match contents.bytes(&value, range) {
             Bytes::None => None,
-            Bytes::Here(payload) => Some(&payload[..]),
+            Bytes::Here(payload) => Some(payload),
             Bytes::Missing => return Served::NotHere,
         };
-        self.teach(to, range, value, bytes, out)
+        self.teach(to, range, value, payload, out)
     }
 
     /// Sends one decided value, as far as the peer is to be sent it.
@@ -295,7 +299,7 @@ impl CatchingUp {
         to: NodeId,
         range: SlotRange,
         value: Value,
-        bytes: Option<&[u8]>,
+        payload: Option<&Payload>,
         out: &mut Outbox<'_>,
     ) -> Served {
         let Some(wanted) = self.serving.range(to) else {
@@ -306,7 +310,10 @@ impl CatchingUp {
             return Served::NoRoom;
         }
         let message = Message::Learn { range, value };
-        if !out.send(to, Lane::Bulk, &Frame::Protocol { message, bytes }) {
+        let bytes = payload.map(|payload| &payload[..]);
+        let frame = Frame::Protocol { message, bytes };
+        let sent = out.send_all(NodeSet::one(to), Lane::Bulk, &frame, payload);
+        if sent.is_empty() {
             return Served::NoRoom;
         }
         out.counters.slots_served += range.len();
@@ -328,8 +335,8 @@ impl CatchingUp {
             self.serving.stop(to);
         }
         for (range, value, bytes) in values {
-            let bytes = value.has_bytes().then_some(bytes.as_slice());
-            match self.teach(to, range, value, bytes, out) {
+            let payload = value.has_bytes().then(|| Payload::new(bytes));
+            match self.teach(to, range, value, payload.as_ref(), out) {
                 Served::Sent(_) => {}
                 Served::NoRoom | Served::NotHere => return false,
             }

@@ -17,11 +17,9 @@ use quorate_core::{
 use quorate_wire::{Frame, Lane};
 
 use crate::{
-    contents::{
-        fetches::Fetches,
-        payloads::{Payload, Payloads},
-    },
+    contents::{fetches::Fetches, payloads::Payloads},
     outbox::Outbox,
+    payload::Payload,
     peers::Peers,
 };
 
@@ -34,6 +32,34 @@ pub(crate) enum Bytes<'a> {
     Here(&'a Payload),
     /// They are not in memory.
     Missing,
+}
+
+/// The bytes of a value, as a frame brought them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Brought<'a> {
+    pub(crate) bytes: &'a [u8],
+    /// Their checksum, if it is known.
+    pub(crate) check: Option<u32>,
+    /// The same bytes, if they can be kept without a copy.
+    pub(crate) body: Option<&'a Payload>,
+}
+
+impl Brought<'_> {
+    /// Whether these are the bytes of the value ([value-2]); if it has none, whether there are none.
+    pub(crate) fn is_of(&self, value: &Value) -> bool {
+        match value {
+            Value::Batch(name) => payloads::matches(name, self.bytes, self.check),
+            _ => self.bytes.is_empty(),
+        }
+    }
+
+    /// To be kept: shared if they can be, else copied.
+    pub(crate) fn to_payload(self) -> Payload {
+        match self.body {
+            Some(body) => body.clone(),
+            None => Payload::new(self.bytes.to_vec()),
+        }
+    }
 }
 
 /// Why bytes that came from elsewhere were not kept.
@@ -60,14 +86,6 @@ impl Contents {
     pub(crate) fn serves(value: &Value) -> bool {
         // Streams are not served by this version: there is nobody to hold their bytes.
         !matches!(value, Value::Content { .. })
-    }
-
-    /// Whether these are the bytes of the value ([value-2]); if it has none, whether there are none.
-    pub(crate) fn matches(value: &Value, bytes: &[u8]) -> bool {
-        match value {
-            Value::Batch(name) => payloads::matches(name, bytes),
-            _ => bytes.is_empty(),
-        }
     }
 
     /// Whether open slots may need `more` bytes.
@@ -119,15 +137,15 @@ impl Contents {
         &mut self,
         value: &Value,
         range: SlotRange,
-        bytes: &[u8],
+        brought: Brought<'_>,
     ) -> Result<(), Mismatched> {
         if self.holds(value, range) {
             return Ok(());
         }
-        if !Self::matches(value, bytes) {
+        if !brought.is_of(value) {
             return Err(Mismatched);
         }
-        self.insert(value, Payload::new(bytes.to_vec()));
+        self.insert(value, brought.to_payload());
         Ok(())
     }
 
@@ -232,6 +250,14 @@ mod tests {
 
     use super::*;
 
+    fn brought(bytes: &[u8]) -> Brought<'_> {
+        Brought {
+            bytes,
+            check: None,
+            body: None,
+        }
+    }
+
     const CONTENT: Value = Value::Content {
         stream: StreamName {
             owner: NodeId(1),
@@ -284,10 +310,16 @@ mod tests {
     fn bytes_of_another_value_are_not_kept() {
         let mut contents = contents(100);
         let (value, range) = (batch(b"abc"), slots(5, 6));
-        assert_eq!(contents.keep(&value, range, b"abd"), Err(Mismatched));
-        assert_eq!(contents.keep(&CONTENT, range, b"abc"), Err(Mismatched));
+        assert_eq!(
+            contents.keep(&value, range, brought(b"abd")),
+            Err(Mismatched)
+        );
+        assert_eq!(
+            contents.keep(&CONTENT, range, brought(b"abc")),
+            Err(Mismatched)
+        );
         assert!(!contents.holds(&value, range));
-        assert_eq!(contents.keep(&value, range, b"abc"), Ok(()));
+        assert_eq!(contents.keep(&value, range, brought(b"abc")), Ok(()));
         assert!(contents.holds(&value, range));
     }
 

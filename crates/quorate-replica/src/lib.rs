@@ -67,6 +67,7 @@ pub mod limits;
 mod observing;
 pub mod open;
 mod outbox;
+pub mod payload;
 mod peers;
 pub mod plane;
 pub mod pressure;
@@ -87,6 +88,7 @@ pub use front::{Front, Requests};
 pub use limits::Limits;
 pub use observing::events;
 pub use open::{OpenError, ReplicaOptions, Timeouts};
+pub use payload::Payload;
 pub use plane::Plane;
 /// How batch and window are chosen.
 pub use quorate_tuner as tuner;

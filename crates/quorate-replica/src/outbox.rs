@@ -1,9 +1,16 @@
 //! Frames on their way to the plane: what it has no room for is counted, and repeated by the protocol.
 
-use quorate_core::node_id::{Member, NodeId};
-use quorate_wire::{Frame, Lane, encode, encoded_len};
+use quorate_core::{
+    node_id::{Member, NodeId},
+    node_set::NodeSet,
+};
+use quorate_wire::{Frame, Lane, encode_parts};
 
-use crate::{counters::Counters, plane::Plane};
+use crate::{
+    counters::Counters,
+    payload::Payload,
+    plane::{Body, Plane},
+};
 
 /// After a refusal, what was refused waits this long. Long enough not to spin, short enough not to
 /// be felt: a slot frees within a disk write.
@@ -14,13 +21,6 @@ pub(crate) struct Outbox<'a> {
     from: Member,
     plane: &'a mut dyn Plane,
     pub(crate) counters: &'a mut Counters,
-}
-
-/// Room for one frame in the plane's buffer.
-pub(crate) struct Room<'a> {
-    from: Member,
-    buffer: &'a mut Vec<u8>,
-    counters: &'a mut Counters,
 }
 
 impl<'a> Outbox<'a> {
@@ -35,31 +35,126 @@ impl<'a> Outbox<'a> {
 
     /// Hands a frame to the plane; `false` if it had no room.
     pub(crate) fn send(&mut self, to: NodeId, lane: Lane, frame: &Frame<'_>) -> bool {
-        let out = self.plane.outgoing(to, lane, encoded_len(frame));
-        let sent = out.is_some_and(|out| encode(self.from, frame, out).is_ok());
-        self.counters.sends_dropped += u64::from(!sent);
-        sent
+        !self
+            .send_all(NodeSet::one(to), lane, frame, None)
+            .is_empty()
     }
 
-    /// Room for a frame of `bytes` that does not exist yet.
-    pub(crate) fn room(&mut self, to: NodeId, lane: Lane, bytes: usize) -> Option<Room<'_>> {
-        let Some(buffer) = self.plane.outgoing(to, lane, bytes) else {
-            self.counters.sends_dropped += 1;
-            return None;
+    /// Hands a frame to the plane for each of these nodes; those for which it had room. `payload` is
+    /// the same as the bytes in the frame, if those are shared.
+    pub(crate) fn send_all(
+        &mut self,
+        to: NodeSet,
+        lane: Lane,
+        frame: &Frame<'_>,
+        payload: Option<&Payload>,
+    ) -> NodeSet {
+        let Ok(encoded) = encode_parts(self.from, frame) else {
+            return self.dropped(to, NodeSet::default());
         };
-        Some(Room {
-            from: self.from,
-            buffer,
-            counters: self.counters,
-        })
+        let body = match payload {
+            Some(payload) => Body::Shared(payload),
+            None => Body::Bytes(&encoded.body),
+        };
+        assert_eq!(
+            body.bytes().len(),
+            encoded.body.len(),
+            "the payload of the frame"
+        );
+        let sent = self.plane.send(to, lane, &encoded.header, body);
+        // What a plane cannot carry at all is lost with it, as what it has no room for.
+        self.dropped(to, sent.unwrap_or_default())
+    }
+
+    /// Whether a frame of this length could be sent; that it could not is counted.
+    pub(crate) fn has_room(&mut self, to: NodeId, lane: Lane, bytes: usize) -> bool {
+        let room = self.plane.has_room(to, lane, bytes);
+        self.counters.sends_dropped += u64::from(!room);
+        room
+    }
+
+    fn dropped(&mut self, to: NodeSet, sent: NodeSet) -> NodeSet {
+        self.counters.sends_dropped += (to.len() - sent.len()) as u64;
+        sent
     }
 }
 
-impl Room<'_> {
-    /// Hands the frame to the plane.
-    pub(crate) fn send(self, frame: &Frame<'_>) {
-        if encode(self.from, frame, self.buffer).is_err() {
-            self.counters.sends_dropped += 1;
+#[cfg(test)]
+mod tests {
+    use quorate_core::value::{BatchName, Value};
+
+    use super::*;
+    use crate::plane::TooLarge;
+
+    /// A plane of packets: what is longer than one never fits, and node 3 has no room.
+    struct Packets(Vec<(NodeId, usize)>);
+
+    const PACKET_BYTES: usize = 1400;
+
+    impl Plane for Packets {
+        fn has_room(&self, to: NodeId, _: Lane, bytes: usize) -> bool {
+            to != NodeId(3) && bytes <= PACKET_BYTES
         }
+
+        fn send(
+            &mut self,
+            to: NodeSet,
+            _: Lane,
+            header: &[u8],
+            body: Body<'_>,
+        ) -> Result<NodeSet, TooLarge> {
+            let bytes = header.len() + body.bytes().len();
+            if bytes > PACKET_BYTES {
+                let bytes_max = PACKET_BYTES;
+                return Err(TooLarge { bytes_max });
+            }
+            let sent = to.filtered(|node| self.has_room(node, Lane::Control, bytes));
+            self.0.extend(sent.iter().map(|node| (node, bytes)));
+            Ok(sent)
+        }
+    }
+
+    fn send(plane: &mut Packets, counters: &mut Counters, length: usize) -> NodeSet {
+        let payload = Payload::new(vec![7; length]);
+        let value = Value::Batch(BatchName {
+            length: u32::try_from(length).unwrap(),
+            checksum: quorate_wire::checksum(&payload),
+            ..BatchName::default()
+        });
+        let bytes = &payload;
+        let frame = Frame::Forward { value, bytes };
+        let mut to = NodeSet::one(NodeId(2));
+        assert!(to.insert(NodeId(3)) && to.insert(NodeId(4)));
+        Outbox::new(Member::first(1), plane, counters).send_all(
+            to,
+            Lane::Control,
+            &frame,
+            Some(&payload),
+        )
+    }
+
+    #[test]
+    fn those_that_took_a_frame_are_told_and_the_others_counted() {
+        let (mut plane, mut counters) = (Packets(Vec::new()), Counters::default());
+        let sent = send(&mut plane, &mut counters, 1000);
+        assert_eq!(sent.as_slice(), [NodeId(2), NodeId(4)]);
+        assert_eq!(plane.0, [(NodeId(2), 1160), (NodeId(4), 1160)]);
+        assert_eq!(counters.sends_dropped, 1);
+    }
+
+    #[test]
+    fn a_frame_that_the_plane_never_carries_is_lost_for_all() {
+        let (mut plane, mut counters) = (Packets(Vec::new()), Counters::default());
+        assert!(send(&mut plane, &mut counters, 1400).is_empty());
+        assert!(plane.0.is_empty());
+        assert_eq!(counters.sends_dropped, 3);
+        assert!(
+            !send(&mut plane, &mut counters, 1240).is_empty(),
+            "it just fits"
+        );
+        let mut out = Outbox::new(Member::first(1), &mut plane, &mut counters);
+        assert!(!out.has_room(NodeId(2), Lane::Control, 1401));
+        assert!(out.has_room(NodeId(2), Lane::Control, 1400));
+        assert_eq!(counters.sends_dropped, 5);
     }
 }

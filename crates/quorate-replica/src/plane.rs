@@ -1,17 +1,93 @@
-//! The plane port: where a replica's frames for its peers go.
+//! The plane port: where a replica's frames for its peers go, and what comes by it.
 
 use std::fmt;
 
-use quorate_core::{node_id::NodeId, time::Time};
-use quorate_wire::Lane;
+use quorate_core::{
+    node_id::{Member, NodeId},
+    node_set::NodeSet,
+    time::Time,
+};
+use quorate_wire::{Frame, Lane};
+
+use crate::payload::Payload;
 
 /// Moves frames to peers. It may lose, delay, repeat and reorder them, and never invents one
 /// ([model-1]); it does not know what they mean.
 pub trait Plane {
-    /// The out buffer towards a peer, with room for `bytes` more: append exactly one whole frame
-    /// of at most that length. `None` if the peer is not connected or its queue is full: the
-    /// message is lost, and the protocol repeats it.
-    fn outgoing(&mut self, to: NodeId, lane: Lane, bytes: usize) -> Option<&mut Vec<u8>>;
+    /// Whether a frame of this length could be sent to the node now: for who would otherwise take it
+    /// from where it waits.
+    fn has_room(&self, to: NodeId, lane: Lane, bytes: usize) -> bool;
+
+    /// Sends one whole frame, its header and its body, to each of these nodes. Those that took it
+    /// come back; the others are not connected, or their queues are full: for them the message is
+    /// lost, and the protocol repeats it.
+    fn send(
+        &mut self,
+        to: NodeSet,
+        lane: Lane,
+        header: &[u8],
+        body: Body<'_>,
+    ) -> Result<NodeSet, TooLarge>;
+}
+
+/// What follows a frame's header.
+#[derive(Clone, Copy, Debug)]
+pub enum Body<'a> {
+    /// Bytes that the plane copies if it keeps them.
+    Bytes(&'a [u8]),
+    /// Bytes that the plane may keep by reference until all have them.
+    Shared(&'a Payload),
+}
+
+impl Body<'_> {
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Shared(payload) => payload,
+        }
+    }
+}
+
+/// This plane never carries a frame of this length, however empty its queues are. Nobody got it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLarge {
+    /// The longest frame that it carries, in bytes.
+    pub bytes_max: usize,
+}
+
+impl fmt::Display for TooLarge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { bytes_max } = self;
+        write!(f, "the plane carries frames of at most {bytes_max} bytes")
+    }
+}
+
+impl std::error::Error for TooLarge {}
+
+/// A frame as it arrived.
+#[derive(Clone, Debug)]
+pub struct Received<'a> {
+    /// Who says it.
+    pub from: Member,
+    /// What.
+    pub frame: Frame<'a>,
+    /// CRC-32C of the frame's body, if the receiver has compared it with the bytes.
+    pub body_check: Option<u32>,
+    /// The body, if it arrived in a buffer of its own: who keeps it need not copy it.
+    pub body: Option<&'a Payload>,
+}
+
+impl<'a> Received<'a> {
+    /// A frame of which nothing else is known.
+    pub const fn plain(from: Member, frame: Frame<'a>) -> Self {
+        Self {
+            from,
+            frame,
+            body_check: None,
+            body: None,
+        }
+    }
 }
 
 /// One moment in which a replica acts: what time it is, and how to speak.

@@ -7,13 +7,14 @@ mod in_flight;
 pub(crate) mod origin;
 mod registrations;
 
-use quorate_core::{ballot::Ballot, node_id::NodeId, time::Time, value::Value};
+use quorate_core::{ballot::Ballot, node_id::NodeId, node_set::NodeSet, time::Time, value::Value};
 use quorate_wire::{Frame, Lane, header::HEADER_BYTES};
 
 use crate::{
-    contents::{Contents, payloads::Payload},
+    contents::Contents,
     front::{Failure, Sequenced, Tag},
     outbox::{Outbox, RETRY_MS},
+    payload::Payload,
     pressure::Pressure,
     proposing::{
         batch::Entry,
@@ -155,17 +156,19 @@ impl Proposing {
     ) {
         while let Some(bytes) = self.origin.next_bytes(now) {
             // First the room, then the batch: one that was formed cannot be undone.
-            let Some(room) = out.room(leader, Lane::Control, HEADER_BYTES + bytes) else {
+            if !out.has_room(leader, Lane::Control, HEADER_BYTES + bytes) {
                 self.origin.hold(now.plus_ms(RETRY_MS));
                 return;
-            };
+            }
             let Some(Offer { value, payload }) = self.origin.take_offer(now) else {
                 return;
             };
-            room.send(&Frame::Forward {
+            let frame = Frame::Forward {
                 value,
                 bytes: payload.as_deref().unwrap_or_default(),
-            });
+            };
+            let to = NodeSet::one(leader);
+            out.send_all(to, Lane::Control, &frame, payload.as_ref());
             if let Some(payload) = payload {
                 // The leader's proposal may come without the bytes: they are from here.
                 contents.insert(&value, payload);

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use quorate_core::{
     configuration::Configuration,
     node_id::{Incarnation, Member, NodeId},
+    node_set::NodeSet,
     record::Class,
     time::Time,
 };
@@ -20,7 +21,7 @@ use crate::{
         Completion, ConnectionId, Endpoints, Failure, Front, Requests, Sequenced, SessionId, State,
         Tag,
     },
-    plane::Plane,
+    plane::{Body, Plane, Received, TooLarge},
     replica::Replica,
     service::StateMachine,
     status::Addresses,
@@ -118,12 +119,26 @@ struct Buffers {
 }
 
 impl Plane for Buffers {
-    fn outgoing(&mut self, to: NodeId, lane: Lane, bytes: usize) -> Option<&mut Vec<u8>> {
-        if !self.connected.contains(&to) {
-            return None;
+    fn has_room(&self, to: NodeId, lane: Lane, bytes: usize) -> bool {
+        let queued = self.to.get(&(to, lane)).map_or(0, Vec::len);
+        self.connected.contains(&to) && queued + bytes <= self.bytes_max
+    }
+
+    fn send(
+        &mut self,
+        to: NodeSet,
+        lane: Lane,
+        header: &[u8],
+        body: Body<'_>,
+    ) -> Result<NodeSet, TooLarge> {
+        let bytes = header.len() + body.bytes().len();
+        let sent = to.filtered(|node| self.has_room(node, lane, bytes));
+        for node in sent.iter() {
+            let buffer = self.to.entry((node, lane)).or_default();
+            buffer.extend_from_slice(header);
+            buffer.extend_from_slice(body.bytes());
         }
-        let buffer = self.to.entry((to, lane)).or_default();
-        (buffer.len() + bytes <= self.bytes_max).then_some(buffer)
+        Ok(sent)
     }
 }
 
@@ -596,7 +611,8 @@ impl<S: StateMachine> Cluster<S> {
                 panic!("a replica sent what nobody can read");
             };
             let replica = seat.replica.as_mut().expect("just checked");
-            replica.on_frame(now, wall_ms, from, frame, &mut seat.plane);
+            let received = Received::plain(from, frame);
+            replica.on_frame(now, wall_ms, received, &mut seat.plane);
             seat.dirty = true;
         }
     }

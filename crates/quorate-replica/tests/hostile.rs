@@ -6,12 +6,13 @@ use quorate_core::{
     effect::Refusal,
     message::{Message, Phase2a},
     node_id::{Member, NodeId},
+    node_set::NodeSet,
     record::Class,
     slot::{Slot, SlotRange},
     value::{BatchName, StreamName, Value},
 };
 use quorate_replica::{
-    plane::Plane,
+    plane::{Body, Plane, Received, TooLarge},
     service::{CommandId, StateMachine},
     testing::{Cluster, Outcome},
 };
@@ -30,13 +31,15 @@ impl StateMachine for Tally {
 }
 
 /// Swallows what is said.
-#[derive(Default)]
-struct Sink(Vec<u8>);
+struct Sink;
 
 impl Plane for Sink {
-    fn outgoing(&mut self, _to: NodeId, _lane: Lane, _bytes: usize) -> Option<&mut Vec<u8>> {
-        self.0.clear();
-        Some(&mut self.0)
+    fn has_room(&self, _: NodeId, _: Lane, _: usize) -> bool {
+        true
+    }
+
+    fn send(&mut self, to: NodeSet, _: Lane, _: &[u8], _: Body<'_>) -> Result<NodeSet, TooLarge> {
+        Ok(to)
     }
 }
 
@@ -53,7 +56,8 @@ fn name(origin: u32, bytes: &[u8]) -> BatchName {
 fn tell(cluster: &mut Cluster<Tally>, node: NodeId, from: u32, frame: Frame<'_>) {
     let now = cluster.now();
     let replica = cluster.replica_mut(node);
-    replica.on_frame(now, 0, Member::first(from), frame, &mut Sink::default());
+    let received = Received::plain(Member::first(from), frame);
+    replica.on_frame(now, 0, received, &mut Sink);
     // The cluster turns the node next.
     cluster.run_ms(0);
 }

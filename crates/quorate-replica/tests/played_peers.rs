@@ -11,13 +11,14 @@ use quorate_core::{
     leader::Leading,
     message::{Extent, Heartbeat, HeartbeatReply, Message, Phase1b, Phase2a, Phase2b},
     node_id::{Member, NodeId},
+    node_set::NodeSet,
     record::Class,
     slot::{Slot, SlotRange},
     value::{BatchName, Value},
 };
 use quorate_replica::{
     front::Tag,
-    plane::Plane,
+    plane::{Body, Plane, Received, TooLarge},
     service::{CommandId, Health, StateMachine},
     status::Addresses,
     testing::{Cluster, Outcome},
@@ -58,8 +59,22 @@ impl StateMachine for Count {
 struct Heard(Vec<u8>);
 
 impl Plane for Heard {
-    fn outgoing(&mut self, _to: NodeId, _lane: Lane, _bytes: usize) -> Option<&mut Vec<u8>> {
-        Some(&mut self.0)
+    fn has_room(&self, _: NodeId, _: Lane, _: usize) -> bool {
+        true
+    }
+
+    fn send(
+        &mut self,
+        to: NodeSet,
+        _: Lane,
+        header: &[u8],
+        body: Body<'_>,
+    ) -> Result<NodeSet, TooLarge> {
+        for _ in to.iter() {
+            self.0.extend_from_slice(header);
+            self.0.extend_from_slice(body.bytes());
+        }
+        Ok(to)
     }
 }
 
@@ -110,7 +125,8 @@ impl Stage {
     fn hears(&mut self, from: u32, frame: Frame<'_>) -> Heard {
         let (now, mut heard) = (self.0.now(), Heard::default());
         let replica = self.0.replica_mut(ONE);
-        replica.on_frame(now, 0, Member::first(from), frame, &mut heard);
+        let received = Received::plain(Member::first(from), frame);
+        replica.on_frame(now, 0, received, &mut heard);
         self.0.poll_over(ONE, &mut heard);
         heard
     }

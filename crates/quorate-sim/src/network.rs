@@ -198,17 +198,23 @@ impl Network {
             .collect()
     }
 
-    /// The sender's queue, if there is room for `bytes` more.
-    pub fn outgoing(&mut self, link: Link, bytes: usize) -> Option<&mut Vec<u8>> {
-        self.connection(link.from, link.to)?;
-        let max = self.weather.queue_bytes_max;
-        let pipe = self.pipes.get_mut(&link)?;
+    /// Whether the sender's queue has room for `bytes` more. One frame always fits an empty queue.
+    pub fn has_room(&self, link: Link, bytes: usize) -> bool {
+        let Some(pipe) = self.pipes.get(&link) else {
+            return false;
+        };
         let waiting = pipe.queue.len() + pipe.fresh.len();
-        if waiting > 0 && waiting + bytes > max {
-            return None;
-        }
-        self.queue_bytes_seen = self.queue_bytes_seen.max(waiting + bytes);
-        Some(&mut pipe.fresh)
+        let fits = waiting == 0 || waiting + bytes <= self.weather.queue_bytes_max;
+        fits && self.connection(link.from, link.to).is_some()
+    }
+
+    /// Puts a whole frame into the sender's queue, which has room for it.
+    pub fn write(&mut self, link: Link, header: &[u8], body: &[u8]) {
+        let pipe = self.pipe(link);
+        pipe.fresh.extend_from_slice(header);
+        pipe.fresh.extend_from_slice(body);
+        let waiting = pipe.queue.len() + pipe.fresh.len();
+        self.queue_bytes_seen = self.queue_bytes_seen.max(waiting);
     }
 
     /// What the sender wrote in this turn; give it back to [`Network::send`].

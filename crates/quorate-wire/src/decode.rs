@@ -98,7 +98,41 @@ pub fn decode(input: &[u8], body_bytes_max: usize) -> Result<Decoded<'_>, Malfor
         }
         return Ok(Decoded::NeedMore(HEADER_BYTES - input.len()));
     };
-    let header = Header::read(first).map_err(|distrust| match distrust {
+    let (header, length) = trusted(first, body_bytes_max)?;
+    let Some(body) = input[HEADER_BYTES..].get(..length) else {
+        return Ok(Decoded::NeedMore(HEADER_BYTES + length - input.len()));
+    };
+    Ok(Decoded::Frame {
+        from: header.sender,
+        frame: checked(&header, body)?,
+        used: HEADER_BYTES + length,
+    })
+}
+
+/// Reads a frame whose header and body were received apart; says who sent it, too.
+pub fn decode_parts<'a>(
+    header: &[u8; HEADER_BYTES],
+    body: &'a [u8],
+    body_bytes_max: usize,
+) -> Result<(Member, Frame<'a>), Malformed> {
+    let (header, length) = trusted(header, body_bytes_max)?;
+    if body.len() != length {
+        return Err(Malformed::Field("body_length"));
+    }
+    Ok((header.sender, checked(&header, body)?))
+}
+
+/// The checksum of a frame's body, as its header says: true of every frame that was decoded.
+pub fn body_check(header: &[u8; HEADER_BYTES]) -> u32 {
+    word32(header, 16)
+}
+
+/// The header, and the length of what follows it.
+fn trusted(
+    bytes: &[u8; HEADER_BYTES],
+    body_bytes_max: usize,
+) -> Result<(Header, usize), Malformed> {
+    let header = Header::read(bytes).map_err(|distrust| match distrust {
         Distrust::Magic => Malformed::Magic,
         Distrust::Version(version) => Malformed::Format(version),
         Distrust::Check => Malformed::HeaderCheck,
@@ -110,18 +144,15 @@ pub fn decode(input: &[u8], body_bytes_max: usize) -> Result<Decoded<'_>, Malfor
             max: body_bytes_max,
         });
     }
-    let Some(body) = input[HEADER_BYTES..].get(..length) else {
-        return Ok(Decoded::NeedMore(HEADER_BYTES + length - input.len()));
-    };
+    Ok((header, length))
+}
+
+/// The frame, if the body is what the header says.
+fn checked<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed> {
     if checksum(body) != header.body_check {
         return Err(Malformed::BodyCheck);
     }
-    let frame = frame(&header, body)?;
-    Ok(Decoded::Frame {
-        from: header.sender,
-        frame,
-        used: HEADER_BYTES + length,
-    })
+    frame(header, body)
 }
 
 fn frame<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed> {

@@ -1,6 +1,6 @@
 //! Frames to bytes, appended to a caller's buffer.
 
-use alloc::vec::Vec;
+use alloc::{borrow::Cow, vec::Vec};
 use core::fmt;
 
 use quorate_core::{
@@ -105,8 +105,24 @@ pub(crate) const HELLO_BYTES: usize = 28;
 /// Length of a `Founding`'s body before its texts.
 pub(crate) const FOUNDING_BYTES: usize = 20;
 
-/// Appends the frame, said by `from`.
-pub fn encode(from: Member, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), Unencodable> {
+/// A frame in two parts. Nothing in it depends on the receiver: what goes to several is encoded once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Encoded<'a> {
+    /// The header, its checksum and that of the body included.
+    pub header: [u8; HEADER_BYTES],
+    /// What follows it. The bytes of a value are borrowed from the frame.
+    pub body: Cow<'a, [u8]>,
+}
+
+impl Encoded<'_> {
+    /// Length of the whole frame.
+    pub fn bytes(&self) -> usize {
+        HEADER_BYTES + self.body.len()
+    }
+}
+
+/// The frame, said by `from`, without copying the bytes of a value.
+pub fn encode_parts<'a>(from: Member, frame: &Frame<'a>) -> Result<Encoded<'a>, Unencodable> {
     let length = encoded_len(frame) - HEADER_BYTES;
     if length > BODY_BYTES_MAX {
         return Err(Unencodable::TooLong);
@@ -115,29 +131,33 @@ pub fn encode(from: Member, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), 
         sender: from,
         ..Header::default()
     };
-    let bytes = fill(&mut header, frame)?;
-    header.body_length = u32::try_from(length).map_err(|_| Unencodable::TooLong)?;
-    let start = out.len();
-    out.reserve(HEADER_BYTES + length);
-    match bytes {
-        // The name of a batch says the checksum of its bytes already: one pass less per peer.
+    let body = match fill(&mut header, frame)? {
+        // The name of a batch says the checksum of its bytes already.
         Carried::Named(bytes, check) => {
             header.body_check = check;
-            out.extend_from_slice(&header.write());
-            out.extend_from_slice(bytes);
+            Cow::Borrowed(bytes)
         }
         Carried::Body => {
-            out.resize(start + HEADER_BYTES, 0);
-            body(frame, out);
-            header.body_check = checksum(&out[start + HEADER_BYTES..]);
-            out[start..start + HEADER_BYTES].copy_from_slice(&header.write());
+            let mut composed = Vec::with_capacity(length);
+            body(frame, &mut composed);
+            header.body_check = checksum(&composed);
+            Cow::Owned(composed)
         }
-    }
-    assert_eq!(
-        out.len() - start,
-        HEADER_BYTES + length,
-        "the length was computed before"
-    );
+    };
+    assert_eq!(body.len(), length, "the length was computed before");
+    header.body_length = u32::try_from(length).map_err(|_| Unencodable::TooLong)?;
+    Ok(Encoded {
+        header: header.write(),
+        body,
+    })
+}
+
+/// Appends the frame, said by `from`.
+pub fn encode(from: Member, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), Unencodable> {
+    let encoded = encode_parts(from, frame)?;
+    out.reserve(encoded.bytes());
+    out.extend_from_slice(&encoded.header);
+    out.extend_from_slice(&encoded.body);
     Ok(())
 }
 
@@ -145,7 +165,7 @@ pub fn encode(from: Member, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), 
 enum Carried<'a> {
     /// Bytes whose checksum is known.
     Named(&'a [u8], u32),
-    /// Whatever `body` appends.
+    /// What `body` appends; often nothing.
     Body,
 }
 

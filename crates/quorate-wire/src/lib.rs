@@ -30,8 +30,8 @@ pub mod frame;
 pub mod header;
 pub mod value;
 
-pub use decode::{Decoded, Malformed, decode};
-pub use encode::{Unencodable, encode, encoded_len};
+pub use decode::{Decoded, Malformed, body_check, decode, decode_parts};
+pub use encode::{Encoded, Unencodable, encode, encode_parts, encoded_len};
 pub use frame::{Founding, Frame, Hello, Join, Lane, NO_CLUSTER, RefusalCode};
 
 /// Longest body of a frame that this version sends, and the bound that receivers should pass to

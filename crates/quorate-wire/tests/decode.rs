@@ -14,8 +14,8 @@ use quorate_core::{
     value::{BatchName, Value},
 };
 use quorate_wire::{
-    BODY_BYTES_MAX, Decoded, Frame, Malformed, RefusalCode, Unencodable, checksum, decode, encode,
-    encoded_len, header::HEADER_BYTES,
+    BODY_BYTES_MAX, Decoded, Frame, Malformed, RefusalCode, Unencodable, body_check, checksum,
+    decode, decode_parts, encode, encode_parts, encoded_len, header::HEADER_BYTES,
 };
 
 const ROUNDS: u64 = 200;
@@ -46,6 +46,30 @@ fn every_frame_comes_back_as_it_was_sent() {
             used,
         };
         assert_eq!(decode(&bytes[3..], BODY_BYTES_MAX), Ok(expected));
+    });
+}
+
+/// A plane may send and receive header and body by different ways.
+#[test]
+fn a_frame_in_two_parts_is_the_same_frame() {
+    frames(|_, from, frame| {
+        let bytes = bytes_of(from, frame);
+        let parts = encode_parts(from, frame).unwrap();
+        assert_eq!(parts.bytes(), bytes.len());
+        assert_eq!([&parts.header[..], &parts.body[..]].concat(), bytes);
+        assert_eq!(body_check(&parts.header), checksum(&parts.body));
+        let decoded = decode_parts(&parts.header, &parts.body, BODY_BYTES_MAX);
+        assert_eq!(decoded, Ok((from, frame.clone())));
+        if let Some((last, less)) = parts.body.split_last() {
+            let short = decode_parts(&parts.header, less, BODY_BYTES_MAX);
+            assert_eq!(short, Err(Malformed::Field("body_length")));
+            let other = [less, &[last ^ 1]].concat();
+            let damaged = decode_parts(&parts.header, &other, BODY_BYTES_MAX);
+            assert_eq!(damaged, Err(Malformed::BodyCheck));
+            let bound = parts.body.len() - 1;
+            let long = decode_parts(&parts.header, &parts.body, bound);
+            assert!(matches!(long, Err(Malformed::TooLong { .. })));
+        }
     });
 }
 

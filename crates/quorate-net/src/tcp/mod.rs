@@ -5,9 +5,10 @@
 //! and lane and turn, however many messages; a follower that is slow or dead costs the bytes of its
 //! bounded queue and nothing else.
 
-pub(crate) mod buffers;
 pub(crate) mod foreign;
 pub mod handshake;
+pub(crate) mod inbox;
+pub(crate) mod outbox;
 pub mod peers;
 pub mod resolve;
 pub(crate) mod socket;

@@ -1,10 +1,10 @@
 //! A stream socket that never blocks: dial, accept, read, write, and what a dead peer means.
 //!
-//! All bytes of peers and clients pass through [`Socket::read`] and [`Socket::write`]. What changes
-//! bytes between the buffers and the network, such as TLS, belongs here.
+//! All bytes of peers and clients pass through the reads and writes of [`Socket`]. What changes bytes
+//! between the buffers and the network, such as TLS, belongs here.
 
 use std::{
-    io,
+    io::{self, IoSlice},
     net::SocketAddr,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     time::Duration,
@@ -12,10 +12,11 @@ use std::{
 
 use quorate_replica::front::Endpoints;
 use rustix::{
+    buffer::spare_capacity,
     io::Errno,
     net::{
-        AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketFlags, SocketType,
-        socket_with, sockopt,
+        AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketAddrAny,
+        SocketFlags, SocketType, socket_with, sockopt,
     },
 };
 
@@ -103,6 +104,16 @@ impl Socket {
         let _ = sockopt::set_tcp_keepintvl(&self.0, Duration::from_secs(20));
     }
 
+    /// One read into the spare capacity of a vector.
+    pub(crate) fn read_spare(&mut self, into: &mut Vec<u8>) -> Moved {
+        match rustix::net::recv(&self.0, spare_capacity(into), RecvFlags::empty()) {
+            Ok((0, _)) => Moved::Ended(None),
+            Ok((count, _)) => Moved::Some(count),
+            Err(Errno::AGAIN | Errno::INTR) => Moved::Blocked,
+            Err(error) => Moved::Ended(Some(error)),
+        }
+    }
+
     /// One read, of at most the buffer's length.
     pub(crate) fn read(&mut self, into: &mut [u8]) -> Moved {
         match rustix::net::recv(&self.0, into, RecvFlags::empty()) {
@@ -116,6 +127,16 @@ impl Socket {
     /// One write, as far as it goes.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Moved {
         match rustix::net::send(&self.0, bytes, SendFlags::NOSIGNAL) {
+            Ok(count) => Moved::Some(count),
+            Err(Errno::AGAIN | Errno::INTR) => Moved::Blocked,
+            Err(error) => Moved::Ended(Some(error)),
+        }
+    }
+
+    /// One write of several pieces in a row, as far as it goes.
+    pub(crate) fn write_all_of(&mut self, pieces: &[IoSlice<'_>]) -> Moved {
+        let mut control = SendAncillaryBuffer::default();
+        match rustix::net::sendmsg(&self.0, pieces, &mut control, SendFlags::NOSIGNAL) {
             Ok(count) => Moved::Some(count),
             Err(Errno::AGAIN | Errno::INTR) => Moved::Blocked,
             Err(error) => Moved::Ended(Some(error)),

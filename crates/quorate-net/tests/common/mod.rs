@@ -19,6 +19,7 @@ use quorate_core::{
     effect::{Refusal, Role},
     message::Message,
     node_id::{Member, NodeId},
+    node_set::NodeSet,
     record::Class,
     slot::Slot,
     time::Time,
@@ -29,15 +30,15 @@ use quorate_net::{
     Outcome, PeerAddress, PeerSide, PeerUp, Reactor, Refused, Settings,
 };
 use quorate_replica::{
-    Probed,
+    Payload, Probed,
     front::{Completion, ConnectionId, Endpoints, Failure, Front, Requests, Sequenced, Tag},
-    plane::{Plane, Turn},
+    plane::{Body, Plane, Received, TooLarge, Turn},
     pressure::Pressure,
     status::{Addresses, DiskUse, Status, TuningReport},
 };
 use quorate_wire::{
     BODY_BYTES_MAX, Decoded, Frame, Hello, Join, Lane, PROTOCOL_VERSION, RefusalCode, checksum,
-    decode, encode, encoded_len,
+    decode, encode, encode_parts,
 };
 
 /// Longer than anything here takes; only a failing test waits that long.
@@ -60,6 +61,8 @@ pub(crate) enum Event {
 pub(crate) enum Task {
     /// Send these bytes in a `Forward`.
     Forward(NodeId, Lane, Vec<u8>),
+    /// Send these bytes in one `Forward` to each, by reference.
+    Share(Vec<NodeId>, Payload),
     /// Send a `ReadRequest` with this id.
     Ask(NodeId, u64),
     /// The same, and run this in the `submit` of the same turn.
@@ -214,13 +217,39 @@ pub(crate) fn batch(bytes: &[u8]) -> Value {
 
 impl Fake {
     fn send(&self, to: NodeId, lane: Lane, frame: &Frame<'_>, plane: &mut dyn Plane) {
+        let encoded = encode_parts(self.member, frame).unwrap();
+        let body = Body::Bytes(&encoded.body);
+        self.count(
+            plane.send(NodeSet::one(to), lane, &encoded.header, body),
+            &[to],
+        );
+    }
+
+    /// Sends a batch to several by reference.
+    fn share(&self, to: &[NodeId], payload: &Payload, plane: &mut dyn Plane) {
+        let frame = Frame::Forward {
+            value: batch(payload),
+            bytes: payload,
+        };
+        let encoded = encode_parts(self.member, &frame).unwrap();
+        let mut set = NodeSet::default();
+        for node in to {
+            assert!(set.insert(*node));
+        }
+        let body = Body::Shared(payload);
+        self.count(plane.send(set, Lane::Control, &encoded.header, body), to);
+    }
+
+    fn count(&self, sent: Result<NodeSet, TooLarge>, to: &[NodeId]) {
+        let sent = sent.expect("streams carry frames of any length");
         let mut world = self.shared.lock();
-        match plane.outgoing(to, lane, encoded_len(frame)) {
-            Some(out) => {
-                encode(self.member, frame, out).unwrap();
-                *world.taken.entry(to).or_default() += 1;
-            }
-            None => *world.lost.entry(to).or_default() += 1,
+        for node in to {
+            let counts = if sent.contains(*node) {
+                &mut world.taken
+            } else {
+                &mut world.lost
+            };
+            *counts.entry(*node).or_default() += 1;
         }
     }
 
@@ -348,8 +377,9 @@ impl PeerSide for Fake {
         self.shared.event(Event::Down(node));
     }
 
-    fn frame(&mut self, _: &mut Turn<'_>, from: Member, lane: Lane, frame: Frame<'_>) {
-        match frame {
+    fn frame(&mut self, _: &mut Turn<'_>, lane: Lane, received: Received<'_>) {
+        let from = received.from;
+        match received.frame {
             Frame::Forward { bytes, .. } => {
                 self.shared
                     .event(Event::Forwarded(from.node, lane, bytes.to_vec()));
@@ -451,6 +481,7 @@ impl Host for Fake {
                     };
                     self.send(to, lane, &frame, turn.plane);
                 }
+                Task::Share(to, payload) => self.share(&to, &payload, turn.plane),
                 Task::Ask(to, id) => self.ask(to, id, turn.plane),
                 Task::AskThen(to, id, on_submit) => {
                     self.ask(to, id, turn.plane);

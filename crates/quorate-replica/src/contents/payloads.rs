@@ -3,36 +3,16 @@
 //! A payload is pinned by each slot that it was proposed or decided in and that is not applied yet.
 //! Whatever is not pinned may go at any time, oldest first; the log still has what was voted for.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    ops::Deref,
-    sync::Arc,
-};
+use std::collections::{BTreeMap, HashMap};
 
 use quorate_core::{slot::Slot, value::BatchName};
 
-/// The bytes of a batch, shared.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Payload(Arc<Vec<u8>>);
+use crate::payload::Payload;
 
-impl Payload {
-    pub(crate) fn new(bytes: Vec<u8>) -> Self {
-        Self(Arc::new(bytes))
-    }
-}
-
-impl Deref for Payload {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-/// Whether these are the bytes of that name ([value-2]).
-pub(crate) fn matches(name: &BatchName, bytes: &[u8]) -> bool {
+/// Whether these are the bytes of that name ([value-2]). `check` is their checksum, if it is known.
+pub(crate) fn matches(name: &BatchName, bytes: &[u8], check: Option<u32>) -> bool {
     usize::try_from(name.length) == Ok(bytes.len())
-        && name.checksum == quorate_wire::checksum(bytes)
+        && name.checksum == check.unwrap_or_else(|| quorate_wire::checksum(bytes))
 }
 
 struct Held {
@@ -204,16 +184,19 @@ mod tests {
     #[test]
     fn bytes_are_known_by_length_and_checksum() {
         let honest = name(1, b"abc");
-        assert!(matches(&honest, b"abc"));
-        assert!(!matches(&honest, b"abd"));
-        assert!(!matches(&honest, b"abcd"));
+        assert!(matches(&honest, b"abc", None));
+        assert!(!matches(&honest, b"abd", None));
+        assert!(!matches(&honest, b"abcd", None));
         assert!(!matches(
             &BatchName {
                 length: 4,
                 ..honest
             },
-            b"abc"
+            b"abc",
+            None
         ));
+        assert!(matches(&honest, b"abc", Some(honest.checksum)));
+        assert!(!matches(&honest, b"abc", Some(honest.checksum ^ 1)));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::{HashSet, VecDeque};
 
 use quorate_core::{ballot::Ballot, value::Value};
 
-use crate::{contents::payloads::Payload, limits::COMMAND_OVERHEAD_BYTES};
+use crate::{limits::COMMAND_OVERHEAD_BYTES, payload::Payload};
 
 /// The leader's queue. Empty unless leading.
 #[derive(Debug, Default)]

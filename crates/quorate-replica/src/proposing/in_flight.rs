@@ -6,8 +6,8 @@ use quorate_core::{time::Time, value::BatchName};
 
 use crate::{
     completions::Completions,
-    contents::payloads::Payload,
     front::Failure,
+    payload::Payload,
     proposing::{
         batch::{self, Batch, Entry},
         gather::{Item, Waiter},

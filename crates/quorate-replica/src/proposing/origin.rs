@@ -16,9 +16,9 @@ use quorate_tuner::Anticipation;
 
 use crate::{
     completions::Completions,
-    contents::payloads::Payload,
     front::{Failure, Tag},
     limits::{COMMAND_OVERHEAD_BYTES, Limits, OPEN_BATCHES_MAX},
+    payload::Payload,
     pressure,
     proposing::{
         batch::{self, Batch, Entry, Header},

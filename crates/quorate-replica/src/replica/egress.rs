@@ -6,6 +6,7 @@ use quorate_core::{
     input::Input,
     message::Message,
     node_id::NodeId,
+    node_set::NodeSet,
     record::{HardState, Record, RecordSeq},
     slot::SlotRange,
     time::Time,
@@ -46,11 +47,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             .count();
         for effect in effects.drain() {
             match effect {
-                Effect::Send { to, message } => {
-                    for to in to.iter() {
-                        self.send_message(now, to, message.clone(), plane);
-                    }
-                }
+                Effect::Send { to, message } => self.send_message(now, to, message, plane),
                 Effect::Persist { seq, record } => {
                     records -= 1;
                     self.persist(seq, record, before, records == 0);
@@ -76,7 +73,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    fn send_message(&mut self, now: Time, to: NodeId, message: Message, plane: &mut dyn Plane) {
+    fn send_message(&mut self, now: Time, to: NodeSet, message: Message, plane: &mut dyn Plane) {
         let (content, lane) = match &message {
             Message::Phase2a(proposal) if proposal.with_bytes => {
                 (Some((proposal.value, proposal.range)), Lane::Control)
@@ -85,17 +82,20 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             _ => (None, Lane::Control),
         };
         // Without them the receiver asks for the bytes, and gets them from the log.
-        let bytes = content.map(|(value, range)| self.contents.bytes(&value, range));
-        let bytes = match bytes {
-            Some(Bytes::Here(payload)) => Some(&payload[..]),
+        let payload = content.map(|(value, range)| self.contents.bytes(&value, range));
+        let payload = match payload {
+            Some(Bytes::Here(payload)) => Some(payload),
             Some(Bytes::None | Bytes::Missing) | None => None,
         };
+        let bytes = payload.map(|payload| &payload[..]);
         let frame = Frame::Protocol { message, bytes };
         let mut out = Outbox::new(self.member, plane, &mut self.counters);
-        if out.send(to, lane, &frame)
-            && let Frame::Protocol { message, .. } = &frame
-        {
-            self.tuning.on_sent(now, to, message, encoded_len(&frame));
+        let sent = out.send_all(to, lane, &frame, payload);
+        if let Frame::Protocol { message, .. } = &frame {
+            let length = encoded_len(&frame);
+            for node in sent.iter() {
+                self.tuning.on_sent(now, node, message, length);
+            }
         }
     }
 

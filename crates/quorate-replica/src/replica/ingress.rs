@@ -16,9 +16,9 @@ use quorate_wire::Frame;
 use super::{Replica, egress::origin_of};
 use crate::{
     applying::{digest::Claim, sessions::Turn},
-    contents::{Contents, Mismatched, payloads::Payload},
+    contents::{Brought, Contents, Mismatched},
     outbox::Outbox,
-    plane::Plane,
+    plane::{Plane, Received},
     proposing::batch::Batch,
     service::StateMachine,
 };
@@ -32,31 +32,45 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         &mut self,
         now: Time,
         _wall_ms: u64,
-        from: Member,
-        frame: Frame<'_>,
+        received: Received<'_>,
         plane: &mut dyn Plane,
     ) {
-        if from.node == self.member.node || self.is_silent() {
+        if received.from.node == self.member.node || self.is_silent() {
             self.counters.frames_overload += 1;
             return;
         }
         self.drain_inbox(now, plane);
-        self.take_frame(now, from, frame, plane);
+        self.take_frame(now, received, plane);
     }
 
-    fn take_frame(&mut self, now: Time, from: Member, frame: Frame<'_>, plane: &mut dyn Plane) {
+    fn take_frame(&mut self, now: Time, received: Received<'_>, plane: &mut dyn Plane) {
+        let Received {
+            from,
+            frame,
+            body_check,
+            body,
+        } = received;
+        let brought = |bytes| Brought {
+            bytes,
+            check: body_check,
+            body,
+        };
         match frame {
             Frame::Protocol { message, bytes } => {
-                self.on_protocol(now, from, message, bytes, plane)
+                self.on_protocol(now, from, message, bytes.map(brought), plane);
             }
-            Frame::Forward { value, bytes } => self.on_forward(now, from.node, value, bytes, plane),
+            Frame::Forward { value, bytes } => {
+                self.on_forward(now, from.node, value, brought(bytes), plane);
+            }
             Frame::NotTaken { value, .. } => self.on_not_taken(now, &value),
             Frame::FetchRequest { value, slot } => {
                 let mut out = Outbox::new(self.member, plane, &mut self.counters);
                 self.catching_up
                     .on_question(from.node, value, slot, &self.contents, &mut out);
             }
-            Frame::FetchReply { value, bytes } => self.on_fetch_reply(now, value, bytes),
+            Frame::FetchReply { value, bytes } => {
+                self.on_fetch_reply(now, value, bytes.map(brought));
+            }
             Frame::Applied { to, digest } => self.on_claim(from.node, Claim { to, digest }),
             // The reactor's own business; it does not hand these on.
             Frame::Hello(_)
@@ -72,19 +86,19 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         now: Time,
         from: Member,
         message: Message,
-        bytes: Option<&[u8]>,
+        brought: Option<Brought<'_>>,
         plane: &mut dyn Plane,
     ) {
         if let Message::Learn { range, value } = message
             && self.catching_up.wants(range)
         {
-            self.take_repair(range, value, bytes);
+            self.take_repair(range, value, brought);
             return;
         }
         self.tuning.on_message(now, from.node, &message);
         self.observing
             .heard(now, &message, self.protocol.node().era());
-        let Some(held) = self.admit(&message, bytes) else {
+        let Some(held) = self.admit(&message, brought) else {
             return;
         };
         self.step(
@@ -99,7 +113,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// Whether the bytes of the message's value are at hand; `None` if the frame is dropped.
-    fn admit(&mut self, message: &Message, bytes: Option<&[u8]>) -> Option<bool> {
+    fn admit(&mut self, message: &Message, brought: Option<Brought<'_>>) -> Option<bool> {
         let (range, value) = match message {
             Message::Phase2a(proposal) => (proposal.range, proposal.value),
             Message::Learn { range, value } => (*range, *value),
@@ -111,7 +125,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         // Admission: what would grow a queue without bound is as good as lost, and is repeated.
         let held = self.contents.holds(&value, range);
-        let more = bytes.filter(|_| !held).map_or(0, <[u8]>::len);
+        let more = brought
+            .filter(|_| !held)
+            .map_or(0, |brought| brought.bytes.len());
         if self.is_overloaded() || !self.has_room_for(message, range.from, more) {
             self.counters.frames_overload += 1;
             return None;
@@ -123,8 +139,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if !value.has_bytes() {
             return Some(false);
         }
-        if let Some(bytes) = bytes
-            && !self.keep(value, range, bytes)
+        if let Some(brought) = brought
+            && !self.keep(value, range, brought)
         {
             return None;
         }
@@ -156,8 +172,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// Keeps bytes if they are the value's; tells the core if it waits for them.
-    fn keep(&mut self, value: Value, range: SlotRange, bytes: &[u8]) -> bool {
-        let kept = self.contents.keep(&value, range, bytes);
+    fn keep(&mut self, value: Value, range: SlotRange, brought: Brought<'_>) -> bool {
+        let kept = self.contents.keep(&value, range, brought);
         match kept {
             Ok(()) => self.found(value),
             Err(Mismatched) => self.counters.frames_mismatched += 1,
@@ -178,7 +194,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         now: Time,
         from: NodeId,
         value: Value,
-        bytes: &[u8],
+        brought: Brought<'_>,
         plane: &mut dyn Plane,
     ) {
         // [value-2] Only an origin binds its names.
@@ -189,14 +205,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if self.protocol.node().role() != Role::Leader {
             return self.refuse(from, value, Refusal::NotLeader, plane);
         }
-        if self.proposing.knows(&value) || self.is_past(&value, bytes) {
+        if self.proposing.knows(&value) || self.is_past(&value, brought.bytes) {
             self.counters.forwards_repeated += 1;
             return;
         }
         let payload = if !value.has_bytes() {
             None
-        } else if Contents::matches(&value, bytes) {
-            Some(Payload::new(bytes.to_vec()))
+        } else if brought.is_of(&value) {
+            Some(brought.to_payload())
         } else {
             self.counters.frames_mismatched += 1;
             return;
@@ -233,13 +249,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    fn on_fetch_reply(&mut self, now: Time, value: Value, bytes: Option<&[u8]>) {
+    fn on_fetch_reply(&mut self, now: Time, value: Value, brought: Option<Brought<'_>>) {
         let Some(range) = self.contents.wanted(&value) else {
             return;
         };
-        match bytes {
-            Some(bytes) if self.contents.has_room(bytes.len()) => {
-                self.keep(value, range, bytes);
+        match brought {
+            Some(brought) if self.contents.has_room(brought.bytes.len()) => {
+                self.keep(value, range, brought);
             }
             Some(_) => self.counters.frames_overload += 1,
             None => self.contents.not_there(now, &value, self.peers.len()),
@@ -247,10 +263,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// A peer sent what the log here has lost: it is recorded as decided, again.
-    fn take_repair(&mut self, range: SlotRange, value: Value, bytes: Option<&[u8]>) {
-        let bytes = match bytes {
+    fn take_repair(&mut self, range: SlotRange, value: Value, brought: Option<Brought<'_>>) {
+        let bytes = match brought {
             _ if !value.has_bytes() => &[],
-            Some(bytes) if Contents::matches(&value, bytes) => bytes,
+            Some(brought) if brought.is_of(&value) => brought.bytes,
             _ => return,
         };
         let record = Record::Decided { range, value };

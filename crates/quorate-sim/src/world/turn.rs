@@ -2,17 +2,18 @@
 
 use std::mem::take;
 
-use quorate_core::{effect::Role, node_id::NodeId, record::Class, time::Time};
+use quorate_core::{effect::Role, node_id::NodeId, node_set::NodeSet, record::Class, time::Time};
 use quorate_node::host::{
     ClientSide as _, Host as _, Now, OperatorSide as _, Order, PeerSide as _, PeerUp,
 };
 use quorate_replica::{
     front::{ConnectionId, Endpoints, Front},
-    plane::Plane,
+    payload::Payload,
+    plane::{Body, Plane, Received, TooLarge},
     pressure::heaviest,
     status::Addresses,
 };
-use quorate_wire::{BODY_BYTES_MAX, Decoded, Lane, decode};
+use quorate_wire::{BODY_BYTES_MAX, Decoded, Lane, body_check, decode, header::HEADER_BYTES};
 
 use super::{Event, World, name};
 use crate::{
@@ -34,22 +35,43 @@ struct Outgoing<'a> {
     up: &'a std::collections::BTreeMap<usize, u64>,
 }
 
-impl Plane for Outgoing<'_> {
-    fn outgoing(&mut self, to: NodeId, lane: Lane, bytes: usize) -> Option<&mut Vec<u8>> {
+impl Outgoing<'_> {
+    /// The way to a node, if there is one.
+    fn link(&self, to: NodeId, lane: Lane) -> Option<Link> {
         let to = usize::try_from(to.0).ok()?.checked_sub(1)?;
         // A connection that this side has not heard of yet, or still believes in.
         let known = self.up.get(&to)?;
-        if self.network.connection(self.from, to) != Some(*known) {
-            return None;
+        let stands = self.network.connection(self.from, to) == Some(*known);
+        let link = Link {
+            from: self.from,
+            to,
+            lane: lane.index(),
+        };
+        stands.then_some(link)
+    }
+}
+
+impl Plane for Outgoing<'_> {
+    fn has_room(&self, to: NodeId, lane: Lane, bytes: usize) -> bool {
+        let link = self.link(to, lane);
+        link.is_some_and(|link| self.network.has_room(link, bytes))
+    }
+
+    fn send(
+        &mut self,
+        to: NodeSet,
+        lane: Lane,
+        header: &[u8],
+        body: Body<'_>,
+    ) -> Result<NodeSet, TooLarge> {
+        let bytes = header.len() + body.bytes().len();
+        let sent = to.filtered(|node| self.has_room(node, lane, bytes));
+        for node in sent.iter() {
+            if let Some(link) = self.link(node, lane) {
+                self.network.write(link, header, body.bytes());
+            }
         }
-        self.network.outgoing(
-            Link {
-                from: self.from,
-                to,
-                lane: lane.index(),
-            },
-            bytes,
-        )
+        Ok(sent)
     }
 }
 
@@ -492,9 +514,17 @@ impl Turn<'_> {
                             from: self.index,
                             up,
                         };
+                        // As from the reactor: some bodies come in a buffer of their own.
+                        let (header, body) = whole[used_to..used_to + used].split_at(HEADER_BYTES);
+                        let own = (body.len() % 2 == 1).then(|| Payload::new(body.to_vec()));
+                        let received = Received {
+                            from,
+                            frame,
+                            body_check: header.first_chunk().map(body_check),
+                            body: own.as_ref(),
+                        };
                         let turn = &mut self.now.turn(&mut plane);
-                        let lane = Lane::ALL[lane];
-                        host.frame(turn, from, lane, frame);
+                        host.frame(turn, Lane::ALL[lane], received);
                     }
                     used_to += used;
                 }

@@ -3,6 +3,7 @@
 use std::{collections::VecDeque, io};
 
 use quorate_core::time::Time;
+use quorate_replica::plane::Body;
 use slotmap::{SlotMap, new_key_type};
 
 use super::greeting::{Greeter, Stage};
@@ -10,7 +11,8 @@ use crate::{
     poller::Interest,
     sources::{Source, Sources, Token},
     tcp::{
-        buffers::{Inbox, Outbox},
+        inbox::Inbox,
+        outbox::Outbox,
         socket::{Moved, Socket},
     },
 };
@@ -103,14 +105,16 @@ impl Links {
         Some(link)
     }
 
-    /// Where to append what is to be sent; it is sent with the next flush.
-    pub(super) fn tail(&mut self, id: LinkId) -> Option<&mut Vec<u8>> {
-        let link = self.links.get_mut(id)?;
+    /// Queues a frame; it is sent with the next flush.
+    pub(super) fn queue(&mut self, id: LinkId, header: &[u8], body: Body<'_>) {
+        let Some(link) = self.links.get_mut(id) else {
+            return;
+        };
+        link.outbox.push(header, body);
         if !link.dirty {
             link.dirty = true;
             self.dirty.push(id);
         }
-        Some(link.outbox.tail())
     }
 
     /// Whether something was queued since the last flush.
@@ -227,10 +231,15 @@ impl Link {
         self.lost.as_deref()
     }
 
-    /// One read of at most `limit` bytes.
+    /// One read of at most `limit` bytes, or of what is missing of a long frame.
     pub(super) fn read(&mut self, limit: usize) -> Moved {
         let moved = self.inbox.read(&mut self.socket, limit);
         self.note_end(moved)
+    }
+
+    /// Whether another read should be made at once.
+    pub(super) const fn reads_on(&self) -> bool {
+        self.inbox.reads_on()
     }
 
     /// What came, lent out so that it can be read while this table is used; see [`Self::give_back`].

@@ -10,19 +10,22 @@ use std::sync::Arc;
 
 use quorate_core::{
     node_id::{Member, NodeId},
+    node_set::NodeSet,
     time::Time,
 };
-use quorate_replica::{plane::Plane, status::Addresses};
+use quorate_replica::{
+    plane::{Body, Plane, Received, TooLarge},
+    status::Addresses,
+};
 use quorate_wire::{
-    BODY_BYTES_MAX, Decoded, Frame, HANDSHAKE_BODY_BYTES_MAX, Lane, Malformed, RefusalCode, decode,
-    encode,
+    BODY_BYTES_MAX, Frame, HANDSHAKE_BODY_BYTES_MAX, Lane, Malformed, RefusalCode, encode_parts,
 };
 
 pub(crate) use self::link::LinkId;
 use self::{
     greeting::{Greeter, Stage, Verdict},
     journal::{Journal, News},
-    link::Links,
+    link::{Link, Links},
     table::{Need, Table, Was},
 };
 use super::{
@@ -241,21 +244,26 @@ impl Peers {
     // Bytes.
 
     fn read(&mut self, id: LinkId, cx: &mut PeerCx<'_>) {
-        let Some(link) = self.links.get_mut(id) else {
-            return;
-        };
-        let limit = match link.stage() {
-            Stage::Open { .. } => self.limits.read_turn_bytes,
+        let limit = match self.links.stage(id) {
+            Some(Stage::Open { .. }) => self.limits.read_turn_bytes,
             _ => STRANGER_READ_BYTES,
         };
-        self.stats.calls_peer_read += 1;
-        match link.read(limit) {
-            Moved::Some(count) => {
-                self.stats.peer_bytes_in += count as u64;
-                self.on_bytes(id, cx);
+        let mut left = limit;
+        while let Some(link) = self.links.get_mut(id) {
+            self.stats.calls_peer_read += 1;
+            match link.read(left) {
+                Moved::Some(count) => {
+                    self.stats.peer_bytes_in += count as u64;
+                    left = left.saturating_sub(count);
+                    self.on_bytes(id, cx);
+                }
+                Moved::Blocked => return,
+                Moved::Ended(_) => return self.close(id, cx),
             }
-            Moved::Blocked => {}
-            Moved::Ended(_) => self.close(id, cx),
+            let reads_on = self.links.get(id).is_some_and(Link::reads_on);
+            if left == 0 || !reads_on {
+                return;
+            }
         }
     }
 
@@ -271,27 +279,22 @@ impl Peers {
             let bound = match stage {
                 Stage::Open { .. } => BODY_BYTES_MAX,
                 Stage::Leaving { .. } => {
-                    inbox.consume(inbox.unused().len());
+                    inbox.discard();
                     break;
                 }
                 _ => HANDSHAKE_BODY_BYTES_MAX,
             };
-            match decode(inbox.unused(), bound) {
-                Ok(Decoded::NeedMore(more)) => {
-                    inbox.want(more);
-                    break;
-                }
-                Ok(Decoded::Frame { from, frame, used }) => {
-                    match self.on_frame(id, stage, from, frame, cx) {
-                        Verdict::GoOn => {
-                            inbox.consume(used);
-                            if matches!(stage, Stage::Open { .. } | Stage::Newcomer { .. }) {
-                                heard = Some(cx.now.time);
-                            }
+            match inbox.next(bound) {
+                Ok(None) => break,
+                Ok(Some(received)) => match self.on_frame(id, stage, received, cx) {
+                    Verdict::GoOn => {
+                        inbox.done();
+                        if matches!(stage, Stage::Open { .. } | Stage::Newcomer { .. }) {
+                            heard = Some(cx.now.time);
                         }
-                        Verdict::Close => return self.close(id, cx),
                     }
-                }
+                    Verdict::Close => return self.close(id, cx),
+                },
                 Err(malformed) if self.begins_long_frame(id, malformed, cx) => {}
                 Err(malformed) => return self.on_malformed(id, stage, malformed, cx),
             }
@@ -362,15 +365,16 @@ impl Peers {
         &mut self,
         id: LinkId,
         stage: Stage,
-        from: Member,
-        frame: Frame<'_>,
+        received: Received<'_>,
         cx: &mut PeerCx<'_>,
     ) -> Verdict {
         match stage {
-            Stage::Open { member, lane, .. } => self.on_peer_frame(member, lane, from, frame, cx),
-            Stage::Greeting { node, lane, .. } => self.on_answer(id, node, lane, frame, cx),
-            Stage::Stranger { .. } => self.on_stranger_frame(id, frame, cx),
-            Stage::Newcomer { .. } => self.on_newcomer_frame(id, from, frame, cx),
+            Stage::Open { member, lane, .. } => self.on_peer_frame(member, lane, received, cx),
+            Stage::Greeting { node, lane, .. } => {
+                self.on_answer(id, node, lane, received.frame, cx)
+            }
+            Stage::Stranger { .. } => self.on_stranger_frame(id, received.frame, cx),
+            Stage::Newcomer { .. } => self.on_newcomer_frame(id, received, cx),
             Stage::Dialling { .. } | Stage::Leaving { .. } => Verdict::Close,
         }
     }
@@ -379,14 +383,13 @@ impl Peers {
         &mut self,
         member: Member,
         lane: Lane,
-        from: Member,
-        frame: Frame<'_>,
+        received: Received<'_>,
         cx: &mut PeerCx<'_>,
     ) -> Verdict {
-        let complaint = if from != member {
-            format!("sent a frame in the name of node {from}")
+        let complaint = if received.from != member {
+            format!("sent a frame in the name of node {}", received.from)
         } else {
-            match frame {
+            match received.frame {
                 Frame::Protocol { .. }
                 | Frame::Forward { .. }
                 | Frame::NotTaken { .. }
@@ -394,7 +397,7 @@ impl Peers {
                 | Frame::FetchReply { .. }
                 | Frame::Applied { .. } => {
                     self.stats.frames_in += 1;
-                    cx.host.frame(&mut cx.now.turn(self), from, lane, frame);
+                    cx.host.frame(&mut cx.now.turn(self), lane, received);
                     return Verdict::GoOn;
                 }
                 Frame::Refused(code, reason) => {
@@ -412,12 +415,13 @@ impl Peers {
 
     /// Says something outside of the protocol.
     fn say(&mut self, id: LinkId, frame: &Frame<'_>) {
-        let Some(tail) = self.links.tail(id) else {
-            return;
-        };
-        if let Err(error) = encode(self.identity.member, frame, tail) {
+        match encode_parts(self.identity.member, frame) {
+            Ok(encoded) => {
+                let body = Body::Bytes(&encoded.body);
+                self.links.queue(id, &encoded.header, body);
+            }
             // The texts of this node are too long for a frame: its own configuration.
-            tracing::error!(%error, "cannot say a greeting");
+            Err(error) => tracing::error!(%error, "cannot say a greeting"),
         }
     }
 
@@ -476,8 +480,10 @@ impl Peers {
         let Some((node, lane)) = link.stage().lane() else {
             return;
         };
+        let why = link.lost().unwrap_or("this node closed it").to_owned();
+        // What its queues held is released before the host hears of it.
+        drop(link);
         if self.table.closed(node, lane, id, cx.now.time) == Some(Was::Open) {
-            let why = link.lost().unwrap_or("this node closed it").to_owned();
             tracing::debug!(peer = node.0, ?lane, "connection lost: {why}");
             if lane == Lane::Control && self.table.set_up(node, false) {
                 self.journal.tell(cx.now.time, News::Went { node, why });
@@ -487,23 +493,59 @@ impl Peers {
     }
 }
 
-impl Plane for Peers {
-    fn outgoing(&mut self, to: NodeId, lane: Lane, bytes: usize) -> Option<&mut Vec<u8>> {
+/// Why a frame cannot be queued.
+enum NoRoom {
+    NotConnected,
+    Full,
+}
+
+impl Peers {
+    /// The link that takes a frame of this length for a peer.
+    fn link_with_room(&self, to: NodeId, lane: Lane, bytes: usize) -> Result<LinkId, NoRoom> {
         let open = self.table.open(to, lane);
-        let Some((id, waiting)) = open.and_then(|id| Some((id, self.links.get(id)?.unsent())))
-        else {
-            self.stats.drops_unconnected += 1;
-            return None;
-        };
+        let link = open.and_then(|id| Some((id, self.links.get(id)?)));
+        let (id, link) = link.ok_or(NoRoom::NotConnected)?;
         let bound = match lane {
             Lane::Control => self.limits.peer_control_bytes_max,
             Lane::Bulk => self.limits.peer_bulk_bytes_max,
         };
+        let waiting = link.unsent();
         if waiting > 0 && waiting.saturating_add(bytes) > bound {
-            self.stats.drops_full += 1;
-            return None;
+            return Err(NoRoom::Full);
         }
-        self.stats.frames_out += 1;
-        self.links.tail(id)
+        Ok(id)
+    }
+}
+
+impl Plane for Peers {
+    fn has_room(&self, to: NodeId, lane: Lane, bytes: usize) -> bool {
+        self.link_with_room(to, lane, bytes).is_ok()
+    }
+
+    fn send(
+        &mut self,
+        to: NodeSet,
+        lane: Lane,
+        header: &[u8],
+        body: Body<'_>,
+    ) -> Result<NodeSet, TooLarge> {
+        let bytes = header.len() + body.bytes().len();
+        Ok(
+            to.filtered(|node| match self.link_with_room(node, lane, bytes) {
+                Ok(id) => {
+                    self.links.queue(id, header, body);
+                    self.stats.frames_out += 1;
+                    true
+                }
+                Err(NoRoom::NotConnected) => {
+                    self.stats.drops_unconnected += 1;
+                    false
+                }
+                Err(NoRoom::Full) => {
+                    self.stats.drops_full += 1;
+                    false
+                }
+            }),
+        )
     }
 }

@@ -6,7 +6,8 @@
 //! that lost power and is back does one or the other within that time; who holds a hello does
 //! neither.
 
-use quorate_core::node_id::{Member, NodeId};
+use quorate_core::node_id::NodeId;
+use quorate_replica::plane::Received;
 use quorate_wire::{BODY_BYTES_MAX, Frame, Lane, Malformed};
 
 use super::{
@@ -68,12 +69,11 @@ impl Peers {
     pub(super) fn on_newcomer_frame(
         &mut self,
         id: LinkId,
-        from: Member,
-        frame: Frame<'_>,
+        received: Received<'_>,
         cx: &mut PeerCx<'_>,
     ) -> Verdict {
         let greeting = matches!(
-            frame,
+            received.frame,
             Frame::Hello(_)
                 | Frame::Welcome(_)
                 | Frame::Join(_)
@@ -81,14 +81,15 @@ impl Peers {
                 | Frame::Refused(..)
         );
         let greeter = self.greeter(id);
-        let Some(greeter) = greeter.filter(|greeter| greeter.member == from && !greeting) else {
+        let Some(greeter) = greeter.filter(|greeter| greeter.member == received.from && !greeting)
+        else {
             return Verdict::Close;
         };
         let (member, lane) = (greeter.member, greeter.lane);
         if !self.take_in(id, cx) {
             return Verdict::Close;
         }
-        self.on_peer_frame(member, lane, from, frame, cx)
+        self.on_peer_frame(member, lane, received, cx)
     }
 
     /// Whether what a newcomer sends is the beginning of a frame that is longer than a greeting; it is

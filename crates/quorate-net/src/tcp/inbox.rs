@@ -1,0 +1,354 @@
+//! Bytes on their way in: what came and is not used yet. The body of a long frame arrives in a buffer of
+//! its own, so that it can be kept without a copy.
+
+use quorate_replica::{Payload, plane::Received};
+use quorate_wire::{Decoded, Malformed, body_check, decode, decode_parts, header::HEADER_BYTES};
+
+use super::socket::{Moved, Socket};
+
+/// Buffers above this are released when they are empty.
+const KEEP_BYTES: usize = 1 << 20;
+/// A body from this length on gets a buffer of its own: one more system call costs less than the copy.
+const LONG_BODY_BYTES: usize = 32 << 10;
+/// Read at once behind a long frame, where another may follow: its header, or some short frames.
+const BETWEEN_BYTES: usize = 4 << 10;
+
+/// Received bytes: `bytes[start..end]` are not used yet.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    bytes: Vec<u8>,
+    start: usize,
+    end: usize,
+    wanted: usize,
+    /// Length of the frame that [`Self::next`] showed.
+    shown: usize,
+    /// A long frame that is arriving, or was shown. The unused bytes are behind it.
+    long: Option<Long>,
+    /// The last frame was long.
+    after_long: bool,
+    /// The last read took all that it could: there may be more.
+    took_all: bool,
+}
+
+/// A frame whose body has a buffer of its own.
+#[derive(Debug)]
+struct Long {
+    header: [u8; HEADER_BYTES],
+    length: usize,
+    body: Body,
+}
+
+#[derive(Debug)]
+enum Body {
+    Arriving(Vec<u8>),
+    Whole(Payload),
+}
+
+impl Inbox {
+    /// The next whole frame; after it was used, call [`Self::done`]. `None`: more must come.
+    pub(crate) fn next(
+        &mut self,
+        body_bytes_max: usize,
+    ) -> Result<Option<Received<'_>>, Malformed> {
+        if self.long.is_some() {
+            let long = self.long.as_mut();
+            return long.map_or(Ok(None), |long| long.next(body_bytes_max));
+        }
+        let unused = &self.bytes[self.start..self.end];
+        match decode(unused, body_bytes_max)? {
+            Decoded::Frame { from, frame, used } => {
+                self.shown = used;
+                Ok(Some(Received {
+                    from,
+                    frame,
+                    body_check: unused.first_chunk().map(body_check),
+                    body: None,
+                }))
+            }
+            Decoded::NeedMore(more) => {
+                // The length was compared with the bound: only peers may send long frames.
+                let length = (unused.len() + more).saturating_sub(HEADER_BYTES);
+                if length >= LONG_BODY_BYTES
+                    && let Some((header, body)) = unused.split_first_chunk()
+                {
+                    self.long = Some(Long::begin(*header, length, body));
+                    (self.start, self.end, self.wanted) = (0, 0, 0);
+                } else {
+                    // The next reads make room for all of it at once, so that its beginning is moved
+                    // at most once.
+                    self.wanted = more;
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    /// The frame that was shown is done with.
+    pub(crate) fn done(&mut self) {
+        self.after_long = self.long.take().is_some();
+        if !self.after_long {
+            self.consume(self.shown);
+        }
+    }
+
+    /// Everything that came is done with.
+    pub(crate) fn discard(&mut self) {
+        self.long = None;
+        self.after_long = false;
+        self.wanted = 0;
+        self.consume(self.end - self.start);
+    }
+
+    /// Whether another read is likely to find something, and should be made at once: between the
+    /// parts of long frames.
+    pub(crate) const fn reads_on(&self) -> bool {
+        self.took_all && (self.after_long || self.long.is_some())
+    }
+
+    /// One read of at most `limit` bytes, or of what is missing of a long frame.
+    pub(crate) fn read(&mut self, from: &mut Socket, limit: usize) -> Moved {
+        if let Some(Long {
+            length,
+            body: Body::Arriving(body),
+            ..
+        }) = &mut self.long
+        {
+            let moved = from.read_spare(body);
+            self.took_all = body.len() >= *length;
+            // A vector may have more room than was asked for.
+            let rest = body.split_off(body.len().min(*length));
+            self.put(&rest);
+            return moved;
+        }
+        let limit = if self.after_long {
+            limit.min(BETWEEN_BYTES)
+        } else {
+            limit
+        };
+        self.make_room(self.wanted.max(limit));
+        let end = self.bytes.len().min(self.end + limit);
+        let moved = from.read(&mut self.bytes[self.end..end]);
+        if let Moved::Some(count) = moved {
+            self.took_all = self.end + count == end;
+            self.end += count;
+            self.wanted = self.wanted.saturating_sub(count);
+        }
+        moved
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        self.make_room(bytes.len());
+        self.bytes[self.end..self.end + bytes.len()].copy_from_slice(bytes);
+        self.end += bytes.len();
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.start += count;
+        debug_assert!(self.start <= self.end, "consumed what never came");
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+            if self.bytes.len() > KEEP_BYTES {
+                self.bytes = Vec::new();
+            }
+        }
+    }
+
+    fn make_room(&mut self, room: usize) {
+        if self.bytes.len() - self.end >= room {
+            return;
+        }
+        self.bytes.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, self.end - self.start);
+        if self.bytes.len() < self.end + room {
+            self.bytes.resize(self.end + room, 0);
+        }
+    }
+}
+
+impl Long {
+    fn begin(header: [u8; HEADER_BYTES], length: usize, first: &[u8]) -> Self {
+        let mut body = Vec::with_capacity(length);
+        body.extend_from_slice(first);
+        Self {
+            header,
+            length,
+            body: Body::Arriving(body),
+        }
+    }
+
+    /// The frame, once it is whole.
+    fn next(&mut self, body_bytes_max: usize) -> Result<Option<Received<'_>>, Malformed> {
+        if let Body::Arriving(body) = &mut self.body {
+            if body.len() < self.length {
+                return Ok(None);
+            }
+            self.body = Body::Whole(Payload::new(std::mem::take(body)));
+        }
+        let Body::Whole(body) = &self.body else {
+            return Ok(None);
+        };
+        let (from, frame) = decode_parts(&self.header, body, body_bytes_max)?;
+        Ok(Some(Received {
+            from,
+            frame,
+            body_check: Some(body_check(&self.header)),
+            body: Some(body),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::Write,
+        os::{fd::OwnedFd, unix::net::UnixStream},
+    };
+
+    use quorate_core::{
+        node_id::{Member, NodeId},
+        value::{BatchName, Value},
+    };
+    use quorate_wire::{BODY_BYTES_MAX, Frame, checksum, encode};
+
+    use super::*;
+
+    fn forward(byte: u8, length: usize) -> Vec<u8> {
+        let bytes = vec![byte; length];
+        let value = Value::Batch(BatchName {
+            origin: NodeId(2),
+            length: u32::try_from(length).unwrap(),
+            checksum: checksum(&bytes),
+            ..BatchName::default()
+        });
+        let mut out = Vec::new();
+        let frame = Frame::Forward {
+            value,
+            bytes: &bytes,
+        };
+        encode(Member::first(2), &frame, &mut out).unwrap();
+        out
+    }
+
+    /// What was received: byte and length of each body, and whether it can be kept without a copy.
+    fn take(inbox: &mut Inbox, seen: &mut Vec<(u8, usize, bool)>) {
+        while let Some(received) = inbox.next(BODY_BYTES_MAX).unwrap() {
+            let Frame::Forward { bytes, .. } = received.frame else {
+                panic!("{received:?}");
+            };
+            assert_eq!(received.from, Member::first(2));
+            assert_eq!(received.body_check, Some(checksum(bytes)));
+            assert!(received.body.is_none_or(|body| body[..] == *bytes));
+            assert!(bytes.iter().all(|byte| *byte == bytes[0]));
+            seen.push((bytes[0], bytes.len(), received.body.is_some()));
+            inbox.done();
+        }
+    }
+
+    fn between_long() -> Inbox {
+        Inbox {
+            after_long: true,
+            ..Inbox::default()
+        }
+    }
+
+    fn pair() -> (UnixStream, Socket) {
+        let (here, there) = UnixStream::pair().unwrap();
+        there.set_nonblocking(true).unwrap();
+        (here, Socket::from(OwnedFd::from(there)))
+    }
+
+    #[test]
+    fn frames_come_out_whole_however_the_bytes_arrive() {
+        const LONG: usize = LONG_BODY_BYTES;
+        let frames = [
+            (1, 10),
+            (2, LONG),
+            (3, LONG + 77),
+            (4, 20),
+            (5, LONG - 1),
+            (6, 3 * LONG),
+            (7, 1),
+        ];
+        let stream: Vec<u8> = frames
+            .iter()
+            .flat_map(|(byte, length)| forward(*byte, *length))
+            .collect();
+        for step in [1, 159, 160, 161, 4095, 50_001, stream.len()] {
+            let (mut here, mut there) = pair();
+            let (mut inbox, mut seen) = (Inbox::default(), Vec::new());
+            for part in stream.chunks(step.min(100_000)) {
+                here.write_all(part).unwrap();
+                while let Moved::Some(_) = inbox.read(&mut there, 64 << 10) {
+                    take(&mut inbox, &mut seen);
+                }
+            }
+            let came: Vec<_> = seen
+                .iter()
+                .map(|(byte, length, _)| (*byte, *length))
+                .collect();
+            assert_eq!(came, frames, "in steps of {step}");
+            for (_, length, apart) in seen {
+                assert!(
+                    length >= LONG || !apart,
+                    "a short frame needs no buffer of its own"
+                );
+            }
+            assert!(inbox.long.is_none() && inbox.start == inbox.end);
+            drop(here);
+            assert_eq!(inbox.read(&mut there, 5), Moved::Ended(None));
+        }
+    }
+
+    /// Behind a long frame only a little is read, so that the next body goes to its own buffer.
+    #[test]
+    fn bodies_of_long_frames_in_a_row_are_not_copied() {
+        let (mut here, mut there) = pair();
+        let (mut inbox, mut seen) = (between_long(), Vec::new());
+        for byte in 0..4 {
+            here.write_all(&forward(byte, LONG_BODY_BYTES)).unwrap();
+        }
+        let mut reads = 0;
+        while let Moved::Some(_) = inbox.read(&mut there, 256 << 10) {
+            reads += 1;
+            take(&mut inbox, &mut seen);
+            assert!(inbox.reads_on() || seen.len() == 4);
+        }
+        assert_eq!((seen.len(), reads), (4, 8));
+        assert!(seen.iter().all(|(.., apart)| *apart));
+    }
+
+    #[test]
+    fn a_body_that_is_kept_outlives_the_inbox() {
+        let (mut here, mut there) = pair();
+        let mut inbox = between_long();
+        here.write_all(&forward(7, LONG_BODY_BYTES)).unwrap();
+        let kept = loop {
+            assert!(matches!(inbox.read(&mut there, 1 << 20), Moved::Some(_)));
+            if let Some(received) = inbox.next(BODY_BYTES_MAX).unwrap() {
+                break received.body.unwrap().clone();
+            }
+        };
+        assert_eq!(kept.holders(), 2);
+        inbox.done();
+        assert_eq!((kept.holders(), kept.len()), (1, LONG_BODY_BYTES));
+    }
+
+    #[test]
+    fn a_long_body_that_was_damaged_is_malformed() {
+        let (mut here, mut there) = pair();
+        let mut inbox = between_long();
+        let mut frame = forward(7, LONG_BODY_BYTES);
+        *frame.last_mut().unwrap() ^= 1;
+        here.write_all(&frame).unwrap();
+        let malformed = loop {
+            assert!(matches!(inbox.read(&mut there, 1 << 20), Moved::Some(_)));
+            match inbox.next(BODY_BYTES_MAX) {
+                Ok(received) => assert!(received.is_none()),
+                Err(malformed) => break malformed,
+            }
+        };
+        assert_eq!(malformed, Malformed::BodyCheck);
+        inbox.discard();
+        assert!(inbox.next(BODY_BYTES_MAX).unwrap().is_none());
+    }
+}

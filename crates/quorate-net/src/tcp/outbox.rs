@@ -1,0 +1,303 @@
+//! Bytes on their way out: whole frames in a row, copied if they are short and shared if they are long.
+
+use std::{collections::VecDeque, io::IoSlice};
+
+use quorate_replica::{Payload, plane::Body};
+
+use super::socket::{Moved, Socket};
+
+/// Buffers above this are released when they are empty.
+const KEEP_BYTES: usize = 1 << 20;
+/// A shorter body is copied: another piece of a write costs the kernel about as much as the copy, and a
+/// reference keeps alive what its owner may have released.
+const SHARED_BYTES_MIN: usize = 4 << 10;
+/// Most pieces of one write.
+const PIECES_MAX: usize = 64;
+
+/// What waits to be sent.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    pieces: VecDeque<Piece>,
+    /// How much of the first piece is sent.
+    sent: usize,
+    /// How much waits, in all pieces.
+    len: usize,
+    /// A buffer that is not in use.
+    spare: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum Piece {
+    /// Frames, and beginnings of frames.
+    Copied(Vec<u8>),
+    /// A body that others may hold, too.
+    Shared(Payload),
+}
+
+impl Piece {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Copied(bytes) => bytes,
+            Self::Shared(payload) => payload,
+        }
+    }
+}
+
+impl Outbox {
+    /// How much waits, shared bytes included.
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Appends a frame.
+    pub(crate) fn push(&mut self, header: &[u8], body: Body<'_>) {
+        self.copy(header);
+        match body {
+            Body::Shared(payload) if payload.len() >= SHARED_BYTES_MIN => {
+                self.len += payload.len();
+                self.pieces.push_back(Piece::Shared(payload.clone()));
+            }
+            body => self.copy(body.bytes()),
+        }
+    }
+
+    fn copy(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.len += bytes.len();
+        let only = self.pieces.len() == 1;
+        if let Some(Piece::Copied(last)) = self.pieces.back_mut() {
+            // Moving is paid for by the bytes sent since the last time.
+            if only && self.sent > last.len() / 2 {
+                last.drain(..self.sent);
+                self.sent = 0;
+            }
+            last.extend_from_slice(bytes);
+        } else {
+            let mut piece = std::mem::take(&mut self.spare);
+            piece.extend_from_slice(bytes);
+            self.pieces.push_back(Piece::Copied(piece));
+        }
+    }
+
+    /// Writes everything, as far as it goes.
+    pub(crate) fn write(&mut self, to: &mut Socket) -> Moved {
+        let mut total = 0;
+        while !self.is_empty() {
+            let (moved, offered) = self.write_once(to);
+            match moved {
+                Moved::Some(count) => {
+                    self.consume(count);
+                    total += count;
+                    if count < offered {
+                        break;
+                    }
+                }
+                Moved::Blocked if total > 0 => break,
+                other => return other,
+            }
+        }
+        Moved::Some(total)
+    }
+
+    /// One call; with how many bytes were offered.
+    fn write_once(&self, to: &mut Socket) -> (Moved, usize) {
+        let first = self
+            .pieces
+            .front()
+            .map_or(&[][..], |piece| &piece.bytes()[self.sent..]);
+        if self.pieces.len() == 1 {
+            return (to.write(first), first.len());
+        }
+        let mut slices = [IoSlice::new(&[]); PIECES_MAX];
+        slices[0] = IoSlice::new(first);
+        let mut count = 1;
+        for (slice, piece) in slices[1..].iter_mut().zip(self.pieces.iter().skip(1)) {
+            *slice = IoSlice::new(piece.bytes());
+            count += 1;
+        }
+        let offered = slices[..count].iter().map(|slice| slice.len()).sum();
+        (to.write_all_of(&slices[..count]), offered)
+    }
+
+    /// These were sent: pieces that are through are released.
+    fn consume(&mut self, count: usize) {
+        self.len -= count;
+        self.sent += count;
+        while let Some(first) = self.pieces.front()
+            && self.sent >= first.bytes().len()
+        {
+            self.sent -= first.bytes().len();
+            if let Some(Piece::Copied(mut buffer)) = self.pieces.pop_front()
+                && buffer.capacity() <= KEEP_BYTES
+            {
+                buffer.clear();
+                self.spare = buffer;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::Read,
+        os::{fd::OwnedFd, unix::net::UnixStream},
+    };
+
+    use super::*;
+
+    fn pair() -> (Socket, UnixStream) {
+        let (here, there) = UnixStream::pair().unwrap();
+        here.set_nonblocking(true).unwrap();
+        (Socket::from(OwnedFd::from(here)), there)
+    }
+
+    fn payload(byte: u8, length: usize) -> Payload {
+        Payload::new(vec![byte; length])
+    }
+
+    #[test]
+    fn each_byte_is_sent_once_across_partial_writes() {
+        let (mut here, mut there) = pair();
+        let mut outbox = Outbox::default();
+        let (mut expected, mut received) = (Vec::new(), Vec::new());
+        for round in 0..60u8 {
+            let body = payload(round, 70_000);
+            expected.extend_from_slice(&[round; 160]);
+            expected.extend_from_slice(&body);
+            let shared = round % 3 == 0;
+            let body = if shared {
+                Body::Shared(&body)
+            } else {
+                Body::Bytes(&body)
+            };
+            outbox.push(&[round; 160], body);
+            let _ = outbox.write(&mut here);
+            let mut part = vec![0; 30_000];
+            there.read_exact(&mut part).unwrap();
+            received.extend_from_slice(&part);
+        }
+        let mut part = vec![0; 100_000];
+        while received.len() < expected.len() {
+            let _ = outbox.write(&mut here);
+            let count = there.read(&mut part).unwrap();
+            received.extend_from_slice(&part[..count]);
+        }
+        assert!(received == expected && outbox.is_empty());
+    }
+
+    /// The kernel may take any part of a write: what follows begins at the next byte.
+    #[test]
+    fn a_write_may_end_at_any_byte_of_header_or_body() {
+        let frames = [
+            ([1; 8], Some(payload(2, SHARED_BYTES_MIN))),
+            ([3; 8], None),
+            ([4; 8], Some(payload(5, 3))),
+            ([6; 8], Some(payload(7, SHARED_BYTES_MIN + 1))),
+        ];
+        let mut expected = Vec::new();
+        for (header, body) in &frames {
+            expected.extend_from_slice(header);
+            expected.extend(body.iter().flat_map(|body| body.iter()));
+        }
+        let fill = |outbox: &mut Outbox| {
+            for (header, body) in &frames {
+                let body = body.as_ref().map_or(Body::Bytes(&[]), Body::Shared);
+                outbox.push(header, body);
+            }
+        };
+        let edges = |at: usize| (at.saturating_sub(9)..at + 9).collect::<Vec<_>>();
+        let cuts = [
+            0,
+            8,
+            8 + SHARED_BYTES_MIN,
+            24 + SHARED_BYTES_MIN,
+            expected.len(),
+        ];
+        for cut in cuts
+            .into_iter()
+            .flat_map(edges)
+            .filter(|cut| *cut <= expected.len())
+        {
+            let mut outbox = Outbox::default();
+            fill(&mut outbox);
+            outbox.consume(cut);
+            assert_eq!(outbox.len(), expected.len() - cut);
+            let (mut here, mut there) = pair();
+            assert_eq!(outbox.write(&mut here), Moved::Some(expected.len() - cut));
+            let mut rest = vec![0; expected.len() - cut];
+            there.read_exact(&mut rest).unwrap();
+            assert!(rest == expected[cut..], "cut at {cut}");
+            assert!(
+                outbox.is_empty() && outbox.pieces.is_empty(),
+                "cut at {cut}"
+            );
+        }
+    }
+
+    #[test]
+    fn more_pieces_than_one_write_takes_leave_in_order() {
+        let (mut here, mut there) = pair();
+        let mut outbox = Outbox::default();
+        let mut expected = Vec::new();
+        // Short enough for a socket's buffer, and many pieces.
+        for round in 0..40u8 {
+            let body = payload(round, SHARED_BYTES_MIN);
+            outbox.push(&[round], Body::Shared(&body));
+            expected.push(round);
+            expected.extend_from_slice(&body);
+        }
+        assert!(outbox.pieces.len() > PIECES_MAX);
+        let mut received = vec![0; expected.len()];
+        let mut read_to = 0;
+        while !outbox.is_empty() {
+            let Moved::Some(count) = outbox.write(&mut here) else {
+                panic!("the other side reads all");
+            };
+            there
+                .read_exact(&mut received[read_to..read_to + count])
+                .unwrap();
+            read_to += count;
+        }
+        assert!(received == expected);
+    }
+
+    #[test]
+    fn a_payload_is_released_when_every_queue_has_sent_it_or_died() {
+        let body = payload(1, SHARED_BYTES_MIN);
+        let mut outboxes = [(); 3].map(|()| Outbox::default());
+        for outbox in &mut outboxes {
+            outbox.push(&[0; 160], Body::Shared(&body));
+            assert_eq!(
+                outbox.len(),
+                160 + SHARED_BYTES_MIN,
+                "shared bytes count for each"
+            );
+        }
+        assert_eq!(body.holders(), 4);
+        let [mut first, mut second, third] = outboxes;
+        let (mut here, _there) = pair();
+        first.write(&mut here);
+        assert_eq!(body.holders(), 3, "sent");
+        second.consume(160 + SHARED_BYTES_MIN - 1);
+        assert_eq!(body.holders(), 3, "not its last byte");
+        drop(third);
+        assert_eq!(body.holders(), 2, "a connection that died");
+        second.consume(1);
+        assert_eq!(body.holders(), 1);
+    }
+
+    #[test]
+    fn a_short_body_is_copied() {
+        let body = payload(1, SHARED_BYTES_MIN - 1);
+        let mut outbox = Outbox::default();
+        outbox.push(&[0; 160], Body::Shared(&body));
+        assert_eq!((body.holders(), outbox.pieces.len()), (1, 1));
+    }
+}
