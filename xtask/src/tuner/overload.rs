@@ -1,8 +1,8 @@
 //! `tuner overload`: what is served when up to four times as much is asked as can be.
 //!
 //! A closed loop finds how many outstanding commands give a running cluster its greatest
-//! throughput. Then come rounds: the closed loop, which gives M, and an open loop at M, 2 M and 4
-//! M; ratios are of one round each. The generator has a CPU for itself, and the nodes share the
+//! throughput. Then come rounds: the closed loop, which gives M, and an open loop at M, 2 M and
+//! 4 M; ratios are of one round each. The generator has a CPU for itself, and the nodes share the
 //! others, at every point alike: so offering more takes nothing from the nodes. If the generator
 //! itself had no CPU left, the point says so, and judges nobody.
 
