@@ -39,7 +39,7 @@ pub(crate) struct Seed {
 /// Runs `check` over all files of the corpus, and over `mutations` of them.
 ///
 /// The seeds are made from the real thing by the caller: what the corpus holds of them must be what
-/// the code writes today. `REWRITE=1` writes them anew.
+/// the code writes today. `REWRITE=1` writes them again.
 #[allow(
     clippy::disallowed_methods,
     reason = "how long to go on is asked of the clock; code under test has none"
@@ -110,7 +110,7 @@ fn compare(corpus: &Path, seeds: &[Seed]) {
         let name = file.display();
         assert!(
             held == seed.bytes,
-            "{name} is not what is written today; REWRITE=1 makes it anew"
+            "{name} is not what is written today; REWRITE=1 makes it again"
         );
     }
 }

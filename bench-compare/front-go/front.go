@@ -61,7 +61,7 @@ func ParseFlags() Flags {
 	return Flags{Node: *node, Peers: all, Client: *client, Folder: *folder, Durable: *class == "durable"}
 }
 
-// Future is a command under way.
+// Future is a command in flight.
 type Future interface {
 	// Wait returns the command's place in the log once it is committed and applied here.
 	Wait() (uint64, error)

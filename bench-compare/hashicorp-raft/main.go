@@ -20,7 +20,7 @@ import (
 )
 
 // Commands that are appended together. The library takes 64 without being asked and allows 1024;
-// this is what can be under way here.
+// this is what can be outstanding here.
 const appendEntriesMax = 256
 
 func main() {

@@ -1,11 +1,12 @@
 //! Notes the commit that the program is made of: every figure names it, wherever and whenever the program runs.
 //!
 //! It is noted when the program is built, since the source tree moves on. Without git, or outside of a repository of
-//! its own (a tarball, also one that lies within another repository), nothing is noted, unless whoever builds sets
-//! `QUORATE_COMMIT`. A commit whose files have not been changed gives the same program everywhere.
+//! its own (a tarball, also one that lies within another repository), nothing is noted, unless the
+//! builder sets `QUORATE_COMMIT`. A commit whose files have not been changed gives the same program
+//! everywhere.
 //!
 //! It runs again when the commit or a source file changes, not with the index: that changes by looking at it, and
-//! says nothing of what is built. Then this crate, the last one, is built anew, and no other.
+//! says nothing of what is built. Then this crate, the last one, is built again, and no other.
 #![allow(clippy::print_stdout, reason = "so Cargo is told")]
 
 use std::{
@@ -34,7 +35,7 @@ fn main() {
     let root = here.and_then(|here| Some(here.parent()?.parent()?.to_owned()));
     let root = root.and_then(|root| root.canonicalize().ok());
     println!("cargo::rerun-if-changed=build.rs");
-    // Otherwise whoever builds says it, and rustc looks at that itself.
+    // Otherwise the builder says it, and rustc looks at that itself.
     if let Some(root) = root
         && let Some(commit) = commit(&root)
     {

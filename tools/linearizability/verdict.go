@@ -28,7 +28,7 @@ func byKey(records []Record) map[string][]Record {
 	return keys
 }
 
-// judge checks each key for at most so long, on all processors.
+// judge checks each key for at most this long, on all processors.
 func judge(records []Record, limit time.Duration) verdict {
 	keys := byKey(records)
 	result := verdict{keys: len(keys), operations: len(records)}

@@ -33,7 +33,7 @@ const QUICK_CONNECTIONS: [u32; 3] = [1, 16, 256];
 /// How often a latency is measured in a turn at most: one of load that was sent late says nothing of
 /// the system.
 const ATTEMPTS: u32 = 3;
-/// Commands under way at any time.
+/// Commands outstanding at any time.
 const OUTSTANDING: u32 = 256;
 const VALUE_BYTES: usize = 64;
 

@@ -28,7 +28,7 @@ const (
 	keys = 100_000
 	// A put sent this much after its time is late.
 	late = time.Millisecond
-	// Puts under way in an open loop; further ones wait, and are late.
+	// Puts outstanding in an open loop; further ones wait, and are late.
 	underWayMax = 2048
 	// Puts of an open loop that wait to be sent.
 	queueMax = 1 << 20

@@ -30,7 +30,7 @@ const COMMAND_BYTES_MAX: usize = 1 << 20;
 const OPEN_MAX: usize = 4096;
 /// Replies that are gathered before they are written.
 const OUTPUT_BYTES: usize = 64 << 10;
-/// What can be under way in a comparison.
+/// What can be outstanding in a comparison.
 const COMMANDS_PER_ENTRY: usize = 256;
 const LENGTH_BYTES: usize = 4;
 const NUMBER_BYTES: usize = 8;

@@ -48,7 +48,7 @@ impl Done {
         match self {
             Self::Append(callback) => callback.log_io_completed(result),
             Self::Other(sender) => {
-                // Whoever asked may be gone.
+                // The caller may be gone.
                 let _ = sender.send(result);
             }
         }

@@ -14,11 +14,11 @@ use compare_front::{Applied, Commands, Flags};
 use openraft::{BasicNode, Config, Raft};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-/// Entries under way; commands that come meanwhile share the next one.
+/// Entries in flight; commands that come meanwhile share the next one.
 const ENTRIES_UNDER_WAY: usize = 4;
 /// The same if they do not share.
 const COMMANDS_UNDER_WAY: usize = 4096;
-/// Milliseconds. The defaults (50, 150 to 300) elect anew whenever a busy machine is late.
+/// Milliseconds. The defaults (50, 150 to 300) elect again whenever a busy machine is late.
 const HEARTBEAT: u64 = 500;
 const ELECTION: (u64, u64) = (1500, 3000);
 

@@ -41,7 +41,7 @@ use start::Start;
 
 /// Largest request body.
 const BODY_BYTES_MAX: usize = 4096;
-/// Longest time that batch and window are held: whoever asked may be gone.
+/// Longest time that batch and window are held: the client that asked may be gone.
 const HOLD_MS_MAX: u64 = 600_000;
 
 /// How far the node has come.
@@ -52,7 +52,7 @@ enum Phase {
     Running(Handle, &'static str),
 }
 
-/// What the requests look at, and whoever starts the node writes.
+/// What the requests look at, and the start of the node writes.
 #[derive(Clone, Debug)]
 pub struct Admin {
     phase: Arc<Mutex<Phase>>,

@@ -118,7 +118,7 @@ impl ProgressView {
         Self::new(progress.activity.name(), SLOTS, progress)
     }
 
-    /// Of a node that has read so much of its log in so long.
+    /// Of a node that has read its log as far as `reading` says, within `took`.
     pub fn of_log(reading: Reading, took: Duration) -> Self {
         let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         let rate = reading.read.saturating_mul(1000).checked_div(ms);

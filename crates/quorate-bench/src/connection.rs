@@ -13,7 +13,7 @@ const CONNECT_WAIT: Duration = Duration::from_secs(5);
 const READ_BYTES: usize = 256 << 10;
 /// Replies that were not taken from here yet; a reply is not longer.
 const INPUT_BYTES_MAX: usize = 513 << 20;
-/// With so much waiting to be sent, nothing is added.
+/// Above this many bytes waiting to be sent, nothing is added.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
 /// A socket with what is to be sent and what came.
@@ -108,7 +108,7 @@ impl Connection {
         &self.input[self.used..]
     }
 
-    /// Takes so much of it.
+    /// Takes `bytes` of it.
     pub fn take(&mut self, bytes: usize) {
         self.used += bytes;
     }
@@ -120,7 +120,7 @@ impl AsFd for Connection {
     }
 }
 
-/// Where reads land first; shared by all connections.
+/// Where reads go first; shared by all connections.
 #[derive(Debug)]
 pub struct Scratch(Vec<u8>);
 

@@ -162,8 +162,8 @@ impl Parameters {
         }
     }
 
-    /// Batches of up to so many commands, so many of them in parallel, in the paper's form. The one
-    /// addition: all that the clients have under way is the most that the batches can hold.
+    /// Batches of up to `commands`, `window` of them in parallel, in the paper's form. The one
+    /// addition: all that the clients have outstanding is the most that the batches can hold.
     pub fn predict(
         &self,
         value_bytes: f64,

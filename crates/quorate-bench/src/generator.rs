@@ -86,7 +86,7 @@ impl Running {
         self.thread.is_finished()
     }
 
-    /// Ends it early: what is under way counts as lost.
+    /// Ends it early: what is outstanding counts as lost.
     pub fn stop(&self) {
         self.shared.stop.store(true, Ordering::Relaxed);
     }

@@ -3,8 +3,9 @@
 //! It takes the time as an argument, so that tests run it in virtual time. An **open loop** sends at
 //! a fixed rate, and counts latency from the moment at which a command was *meant* to be sent: a
 //! system that stalls is charged for every command that would have come during the stall, not only
-//! for the few that were under way (coordinated omission). A **closed loop** keeps a number of
-//! commands under way and sends the next one when a reply comes; its latency begins at the sending.
+//! for the few that were outstanding (coordinated omission). A **closed loop** keeps a number of
+//! commands outstanding and sends the next one when a reply comes; its latency begins at the
+//! sending.
 
 use std::collections::VecDeque;
 
@@ -17,18 +18,18 @@ use crate::{
 pub const LATE: Nanos = 1_000_000;
 /// A row with more late commands than this is no result: the generator was too slow, not the system.
 pub const LATE_SHARE_MAX: f64 = 0.01;
-/// Commands under way in an open loop; further ones wait, and are late.
-const UNDER_WAY_MAX: usize = 1 << 20;
+/// Most commands outstanding in an open loop; further ones wait, and are late.
+const OUTSTANDING_MAX: usize = 1 << 20;
 
 /// How much is asked of the system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offer {
-    /// So many commands per second, whatever becomes of them.
+    /// A number of commands per second, whatever becomes of them.
     Open {
         /// Commands per second.
         per_second: u64,
     },
-    /// So many commands under way at any time.
+    /// A number of commands outstanding at any time.
     Closed {
         /// Commands.
         outstanding: u32,
@@ -51,7 +52,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Connections that have something to do: more than commands under way are never used.
+    /// Connections that have something to do: more than outstanding commands are never used.
     pub fn connections_used(&self) -> usize {
         let wanted = match self.offer {
             Offer::Open { .. } => self.connections,
@@ -60,7 +61,7 @@ impl Plan {
         usize::try_from(wanted.max(1)).expect("a count of sockets fits")
     }
 
-    /// Sending ends so long after the start.
+    /// How long after the start sending ends.
     pub fn sending(&self) -> Nanos {
         self.warmup.saturating_add(self.measure)
     }
@@ -102,8 +103,8 @@ pub struct Load {
     start: Nanos,
     source: Source,
     /// Per connection, oldest first (replies come in order): when latency begins.
-    under_way: Vec<VecDeque<Nanos>>,
-    under_way_total: usize,
+    outstanding: Vec<VecDeque<Nanos>>,
+    outstanding_total: usize,
     gone: Vec<bool>,
     issued: u64,
     samples: Samples,
@@ -131,8 +132,8 @@ impl Load {
             plan,
             start: now,
             source,
-            under_way: vec![VecDeque::new(); connections],
-            under_way_total: 0,
+            outstanding: vec![VecDeque::new(); connections],
+            outstanding_total: 0,
             gone: vec![false; connections],
             issued: 0,
             samples,
@@ -151,8 +152,8 @@ impl Load {
                 self.samples.lost += 1;
                 continue;
             }
-            self.under_way[connection].push_back(begins);
-            self.under_way_total += 1;
+            self.outstanding[connection].push_back(begins);
+            self.outstanding_total += 1;
             return Some(Issue { connection, number });
         }
     }
@@ -162,12 +163,12 @@ impl Load {
         let ends = self.start.saturating_add(self.plan.sending());
         match &mut self.source {
             Source::Rate { schedule, turn } => {
-                if self.under_way_total >= UNDER_WAY_MAX || schedule.peek() >= ends {
+                if self.outstanding_total >= OUTSTANDING_MAX || schedule.peek() >= ends {
                     return None;
                 }
                 let intended = schedule.take(now)?;
                 let connection = *turn;
-                *turn = (*turn + 1) % self.under_way.len();
+                *turn = (*turn + 1) % self.outstanding.len();
                 Some((connection, intended))
             }
             Source::Room(_) if now >= ends => None,
@@ -192,7 +193,7 @@ impl Load {
         match &self.source {
             Source::Rate { schedule, .. } if schedule.peek() < ends => {
                 // At the limit only a reply makes room.
-                if self.under_way_total >= UNDER_WAY_MAX {
+                if self.outstanding_total >= OUTSTANDING_MAX {
                     patience
                 } else {
                     schedule.peek()
@@ -204,12 +205,12 @@ impl Load {
 
     /// The reply to the oldest command on this connection.
     pub fn replied(&mut self, now: Nanos, connection: usize, answer: Answer<'_>) {
-        let Some(begins) = self.under_way[connection].pop_front() else {
+        let Some(begins) = self.outstanding[connection].pop_front() else {
             // A reply to nothing: the system miscounts.
             self.samples.error(b"a reply that nobody asked for");
             return;
         };
-        self.under_way_total -= 1;
+        self.outstanding_total -= 1;
         let since_start = now.saturating_sub(self.start);
         match answer {
             Answer::Done => self.samples.count_at(since_start),
@@ -225,14 +226,14 @@ impl Load {
         }
     }
 
-    /// This connection is gone, with all that was under way on it.
+    /// This connection is gone, with all that was outstanding on it.
     pub fn lost(&mut self, connection: usize, why: &str) {
         if std::mem::replace(&mut self.gone[connection], true) {
             return;
         }
-        let lost = self.under_way[connection].len();
-        self.under_way[connection].clear();
-        self.under_way_total -= lost;
+        let lost = self.outstanding[connection].len();
+        self.outstanding[connection].clear();
+        self.outstanding_total -= lost;
         self.samples.lost += lost as u64;
         if self.samples.first_error.is_none() {
             self.samples.first_error = Some(why.to_owned());
@@ -252,7 +253,7 @@ impl Load {
             Source::Rate { schedule, .. } => schedule.peek() >= ends,
             Source::Room(_) => now >= ends,
         };
-        (sent && now >= ends && self.under_way_total == 0)
+        (sent && now >= ends && self.outstanding_total == 0)
             || now >= ends.saturating_add(self.plan.patience)
     }
 
@@ -261,9 +262,9 @@ impl Load {
         self.samples.completed
     }
 
-    /// What was seen. What is still under way is lost.
+    /// What was seen. What is still outstanding is lost.
     pub fn finish(mut self) -> Samples {
-        self.samples.lost += self.under_way_total as u64;
+        self.samples.lost += self.outstanding_total as u64;
         // Silence to the end of the sending is one, too.
         self.samples.gaps.end_at(self.plan.sending());
         self.samples

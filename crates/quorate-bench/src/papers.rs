@@ -105,9 +105,9 @@ pub struct Point {
     pub w_net: f64,
     /// Commands per second, by their model.
     pub model: f64,
-    /// The least window at which their throughput was greatest: from …
+    /// The lower end of the range of windows at which their throughput was greatest.
     pub w_from: u32,
-    /// … to.
+    /// The upper end of that range.
     pub w_to: u32,
     /// Commands per second, as they measured them; approximate.
     pub measured: f64,
@@ -186,7 +186,7 @@ pub struct Figure {
     pub place: String,
     /// At this size.
     pub value_bytes: usize,
-    /// With so many clients; absent if it is the greatest (or least) of all.
+    /// With this many clients; absent if it is the greatest (or least) of all.
     pub clients: Option<u32>,
     /// At this share of the greatest throughput.
     pub percent: Option<u32>,

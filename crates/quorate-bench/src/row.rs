@@ -30,7 +30,7 @@ pub struct Setting {
     pub connections: u32,
     /// The load.
     pub offer: Offer,
-    /// The modelled time of a flush; 0 is the disk as it is.
+    /// The modelled time of a flush; 0 is this disk, unmodelled.
     pub disk_flush_ms: f64,
     /// Batch and window, if they were fixed.
     pub batching: Option<Batching>,
@@ -121,7 +121,7 @@ pub struct Row {
     pub value_bytes: usize,
     /// Connections.
     pub connections: u32,
-    /// Commands under way, in a closed loop.
+    /// Commands outstanding, in a closed loop.
     pub outstanding: Option<u32>,
     /// Commands per second asked for, in an open loop.
     pub offered_per_s: Option<u64>,
@@ -165,7 +165,7 @@ pub struct Row {
     pub deviation_us: f64,
     /// Share of commands that read.
     pub reads_percent: u32,
-    /// Modelled time of a flush; 0 is the disk as it is.
+    /// Modelled time of a flush; 0 is this disk, unmodelled.
     pub disk_flush_ms: f64,
     /// Least and greatest `achieved_per_s`.
     pub achieved_spread: Spread,

@@ -2,7 +2,7 @@
 //!
 //! Each subcommand of `quorate bench` has a file: [`series`] (`kv`, `log`), [`probe`], [`paper`] with
 //! its kinds of experiments, and [`network`] (`wan`); [`sweep`] is that of `quorate tune`. They share
-//! sessions, measuring, readings and ceilings. Whoever calls them cleans up at an interrupt
+//! sessions, measuring, readings and ceilings. The caller cleans up at an interrupt
 //! ([`quorate_testbed::interrupt`]), says what is published, and where.
 
 mod ceilings;

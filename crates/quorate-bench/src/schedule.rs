@@ -1,4 +1,4 @@
-//! When an open loop sends: a fixed rate, whatever the system under test does.
+//! When an open loop sends: at a fixed rate, whatever the system under test does.
 
 /// Nanoseconds, since whenever the clock of the caller began.
 pub type Nanos = u64;

@@ -36,7 +36,7 @@ pub struct Profile {
 impl Profile {
     /// The network of the JPaxos paper, §5: "connected point-to-point by a 10Mbits link with 50ms
     /// latency". The paper does not say how much its routers buffered; here it is 250 000 bytes,
-    /// 200 ms of the link, twice what is under way on it.
+    /// 200 ms of the link, twice what is in flight on it.
     pub const JPAXOS: Self = Self {
         name: "jpaxos",
         law: Law {

@@ -1,4 +1,5 @@
-//! Reports are compared with files. `UPDATE_GOLDEN=1 cargo test -p quorate-bench` writes them anew.
+//! Reports are compared with files. `UPDATE_GOLDEN=1 cargo test -p quorate-bench` writes them
+//! again.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::{env, fs, path::Path};

@@ -83,7 +83,7 @@ fn errors_are_counted_with_their_words() {
 }
 
 #[test]
-fn a_connection_that_breaks_loses_what_was_under_way() {
+fn a_connection_that_breaks_loses_what_was_outstanding() {
     let address = server(|number| (number <= 5).then_some(b"+OK\r\n"));
     let samples = run(address, Offer::Closed { outstanding: 8 }, 2);
     assert_eq!(samples.lost, 8);

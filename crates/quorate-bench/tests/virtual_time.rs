@@ -285,7 +285,7 @@ fn an_error_is_counted_with_its_words_and_not_as_done() {
 }
 
 #[test]
-fn a_broken_connection_loses_what_was_under_way_and_the_rest_goes_on() {
+fn a_broken_connection_loses_what_was_outstanding_and_the_rest_goes_on() {
     let mut load = Load::new(
         Plan {
             warmup: 0,

@@ -193,7 +193,7 @@ const SETTINGS: [Setting; 24] = [
     setting(
         "window",
         "N",
-        "So many batches in flight, with --tune off [default: 4]",
+        "Batches in flight, with --tune off [default: 4]",
         Preset::Unset,
     ),
     setting(

@@ -13,7 +13,7 @@ use quorate_disk::ReadOnlyFolder;
 use quorate_log::Place;
 use quorate_log::{
     LogError,
-    batch::{Header, Owner},
+    log_write::{Header, Owner},
     record::Stored,
     verify::{Inspected, Verified, inspect, verify},
 };
@@ -229,20 +229,25 @@ fn place_json(place: Place) -> (u64, u64) {
 
 fn item_json(item: &Inspected<'_>) -> Json {
     match item {
-        Inspected::Batch(header) => batch_json(header),
+        Inspected::Write(header) => write_json(header),
         Inspected::Record(stored) => record_json(stored),
         Inspected::Damage {
             place,
-            batches,
+            writes,
             reason,
         } => {
             let (segment, offset) = place_json(*place);
-            json!({"damage": {"segment": segment, "offset": offset, "batches": batches, "reason": reason}})
+            json!({"damage": {
+                "segment": segment,
+                "offset": offset,
+                "batches": writes,
+                "reason": reason,
+            }})
         }
     }
 }
 
-fn batch_json(header: &Header) -> Json {
+fn write_json(header: &Header) -> Json {
     let (segment, offset) = place_json(header.place);
     let hard = header.hard;
     json!({"batch": {
@@ -280,7 +285,7 @@ fn record_json(stored: &Stored<'_>) -> Json {
 
 fn item_text(item: &Inspected<'_>) -> String {
     match item {
-        Inspected::Batch(header) => format!(
+        Inspected::Write(header) => format!(
             "batch {} at {}: promised {}, decided below {}, voted below {}",
             header.seq,
             header.place,
@@ -291,10 +296,10 @@ fn item_text(item: &Inspected<'_>) -> String {
         Inspected::Record(stored) => format!("  {}", record_text(stored)),
         Inspected::Damage {
             place,
-            batches,
+            writes,
             reason,
         } => {
-            format!("DAMAGED {place}: {batches} batches are gone: {reason}")
+            format!("DAMAGED {place}: {writes} batches are gone: {reason}")
         }
     }
 }

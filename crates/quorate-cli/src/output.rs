@@ -168,7 +168,7 @@ pub(crate) fn is_off(text: &str) -> bool {
     off.contains(&text.to_ascii_lowercase().as_str())
 }
 
-/// A line on standard output. Whoever closed the pipe wants no more of it, which is no error.
+/// A line on standard output. A reader that closed the pipe wants no more of it, which is no error.
 pub(crate) fn print(line: &str) {
     let _ = is_read(line);
 }
@@ -179,7 +179,7 @@ pub(crate) fn is_read(line: &str) -> bool {
     writeln!(out, "{line}").and_then(|()| out.flush()).is_ok()
 }
 
-/// Waits for so long, or until nobody reads standard output any more; whether that is so.
+/// Waits for `wait`, or until nobody reads standard output any more; whether that is so.
 pub(crate) fn reader_goes_within(wait: Duration) -> bool {
     let out = io::stdout();
     // Nothing is waited for but the end: that is told of unasked.

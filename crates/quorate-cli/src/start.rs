@@ -33,7 +33,7 @@ use crate::{
 };
 
 const DEFAULT_PEER: &str = "127.0.0.1:7451";
-/// Set by whoever starts a node as a part of itself: the node dies with that process.
+/// Set by a process that starts a node as a part of itself: the node dies with that process.
 pub(crate) const PARENT_VARIABLE: &str = "QUORATE_DIES_WITH_PARENT";
 
 /// Runs the command.
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     );
     let mut announce = Announce(Some(ready));
     let mut waiting = |why: &str| {
-        // It listens; whoever starts nodes one after the other may start the founder now.
+        // It listens; a script that starts nodes one after the other may start the founder now.
         announce.now();
         admin.starting(why);
         progress(why);
@@ -239,8 +239,8 @@ fn stop_on_signal() -> Result<Stop<EndReactor>, Problem> {
     Ok(stop)
 }
 
-/// A replica that found itself wrong must not go on; other threads would wait for it for ever. Threads
-/// whose panics are caught, or noticed and got over, are left to themselves.
+/// A replica that found itself wrong must not go on; other threads would wait for it forever.
+/// Threads whose panics are caught, or noticed and got over, are left to themselves.
 fn end_on_panic() {
     const GOT_OVER: [&str; 3] = [server::THREAD, lsm::THREAD, lsm::TREE_THREAD];
     let report = std::panic::take_hook();
@@ -328,7 +328,7 @@ fn store_hint(why: &str) -> &'static str {
     }
 }
 
-/// Two flags for one place: whoever started it must be told both.
+/// Two flags for one place: the operator must be told both.
 fn check_places(places: &[(&str, &str)]) -> Result<(), Problem> {
     let resolved = |address: &str| -> Vec<SocketAddr> {
         // A name that means nothing is told of when it is to be listened on.

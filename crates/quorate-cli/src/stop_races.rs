@@ -40,7 +40,7 @@ fn a_signal_is_never_lost(tell: impl Fn(&Stop<Reactor>, Reactor)) {
         }),
     );
     signals.join().unwrap();
-    assert!(stopped.load(Ordering::SeqCst) > 0, "it runs for ever");
+    assert!(stopped.load(Ordering::SeqCst) > 0, "it runs forever");
 }
 
 #[test]

@@ -471,7 +471,7 @@ fn the_probe_finds_every_ceiling() {
         21,
         "seven shapes, durable with and without the model, and volatile"
     );
-    // With one command under way no device with flushes of 1 ms commits more than 1000 a second.
+    // With one command outstanding no device with flushes of 1 ms commits more than 1000 a second.
     let modelled = rows.iter().find(|row| {
         row["outstanding"] == 1 && row["disk_flush_ms"] == 1.0 && row["value_bytes"] == 64
     });

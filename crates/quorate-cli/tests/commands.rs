@@ -145,7 +145,7 @@ fn bad_usage_exits_with_2() {
     assert!(message.starts_with("QUORATE_LOG=loud: "), "{json}");
 }
 
-/// Whoever asks for help gets it, however it is asked for.
+/// Help is shown, however it is asked for.
 #[test]
 fn help_helps() {
     let plain = quorate(&["start", "--help"]).stdout;

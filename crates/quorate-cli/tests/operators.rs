@@ -101,7 +101,7 @@ fn standard_error_tells_why_leadership_moved_and_who_came_and_went() {
             &["INFO a peer came", &peer],
         );
     }
-    // Handed over: whoever led says to whom, and nobody is alarmed.
+    // Handed over: the old leader says to whom, and nobody is alarmed.
     let admin = cluster.node(new).ready.admin.clone();
     wait_for("a transfer", || {
         let (code, _) = quorate_json(&["transfer", "--admin", &admin, "--json"]);
@@ -120,8 +120,8 @@ fn standard_error_tells_why_leadership_moved_and_who_came_and_went() {
     }
 }
 
-/// [read-2] A leader whose followers are stopped believes in itself for a while: whoever would read
-/// from it would wait, so it is not ready, from the first moment on.
+/// [read-2] A leader whose followers are stopped believes in itself for a while: a client that
+/// reads from it would wait, so it is not ready, from the first moment on.
 #[test]
 fn a_leader_without_followers_is_not_ready_at_once() {
     let mut cluster = Cluster::start(3, &["--heartbeat-ms", "100", "--election-ms", "1000-1200"]);
@@ -213,7 +213,7 @@ fn serve(folder: &tempfile::TempDir) -> NodeProcess {
 
 /// `quorate status --watch | head -1`: it ends when nobody reads it any more, quietly.
 #[test]
-fn watching_ends_with_whoever_reads_it() {
+fn watching_ends_with_its_reader() {
     let folder = tempfile::tempdir().unwrap();
     let node = serve(&folder);
     let mut watching = Command::new(program())

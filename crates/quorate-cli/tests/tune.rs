@@ -61,7 +61,7 @@ fn a_setting_is_held_for_as_long_as_was_asked_and_no_longer() {
     assert_eq!(json["held"], false);
     assert_eq!(json["chosen"], json!({"batch_bytes": 8192, "window": 3}));
 
-    // Whoever asked may be gone.
+    // The client that asked may be gone.
     let (_, json) = post(&admin, &hold(4096, 7, 1));
     assert_eq!(json["held"], true);
     wait_for("the end of the hold", || {

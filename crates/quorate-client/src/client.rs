@@ -23,9 +23,9 @@ pub struct Options {
     pub deadline: Duration,
     /// Without a reply for this long, another node is tried.
     pub attempt: Duration,
-    /// The first wait after a failed attempt; doubled with each failure,
+    /// The first wait after a failed attempt; it doubles with each further failure.
     pub backoff_min: Duration,
-    /// up to this.
+    /// The longest wait after a failed attempt.
     pub backoff_max: Duration,
     /// Largest reply.
     pub reply_bytes_max: usize,

@@ -335,7 +335,7 @@ fn a_lost_session_is_told_and_not_papered_over() {
     assert_eq!(fake.executed(), 2);
 }
 
-/// [session-2] A number that was given up would fill the session for ever.
+/// [session-2] A number that was given up would fill the session forever.
 #[test]
 fn what_was_given_up_is_acknowledged() {
     let short = Options {

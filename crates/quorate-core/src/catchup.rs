@@ -40,9 +40,9 @@ impl Default for Catchup {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Asked {
-    /// Of the question, what is missing still,
+    /// The slots of the question that are still missing.
     range: SlotRange,
-    /// and how much of it arrived.
+    /// How many slots of it arrived.
     arrived: u64,
     /// When it was asked, or answered in part.
     at: Time,
@@ -131,7 +131,7 @@ impl Catchup {
         self.fruitless
     }
 
-    /// Counts anew: somebody else may answer.
+    /// Counts from zero again: somebody else may answer.
     pub fn start_over(&mut self) {
         self.fruitless = 0;
     }

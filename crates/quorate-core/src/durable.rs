@@ -33,9 +33,9 @@ pub struct Pending {
     promises: VecDeque<(RecordSeq, NodeId, Phase1b)>,
     votes: VecDeque<ParkedVote>,
     decided: VecDeque<(RecordSeq, Slot)>,
-    /// The lowest slot that records of the current step speak of,
+    /// The lowest slot that records of the current step speak of.
     spoken_of: Slot,
-    /// and what was decided when it began.
+    /// What was decided when the current step began.
     decided_before: Slot,
     /// [disk-9] After a failed write nothing is ever released again.
     failed: bool,

@@ -27,7 +27,7 @@ pub struct Election {
     told_at: Option<Time>,
     /// Failed attempts since a leader was last heard of.
     attempts: u32,
-    /// A pre-vote under way, and who granted it.
+    /// A pre-vote in progress, and who granted it.
     pre_vote: Option<(Ballot, Vec<Member>)>,
     /// The highest round that others told of, in the newest era seen.
     round_seen: (Era, u32),
@@ -127,7 +127,7 @@ impl Election {
         self.heard.is_some_and(|at| now.since_us(at) < self.min_us)
     }
 
-    /// The next time-out, drawn anew; longer after failed attempts ([live-3]).
+    /// Draws the next time-out; longer after failed attempts ([live-3]).
     pub fn rearm(&mut self, now: Time) {
         let spread = self.max_us - self.min_us;
         let mut wait = self.min_us;
@@ -185,7 +185,7 @@ impl Election {
         Some(by_now)
     }
 
-    /// Whether a pre-vote is under way.
+    /// Whether a pre-vote is in progress.
     pub fn is_asking(&self) -> bool {
         self.pre_vote.is_some()
     }

@@ -8,11 +8,11 @@ use crate::{ballot::Ballot, node_id::NodeId, slot::Slot};
 /// One thing about leadership that happened, with its cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Explanation {
-    /// The leader that this node followed is followed no more: it said nothing for so long.
+    /// The leader that this node followed is followed no more: it said nothing for `silent_us`.
     LeaderSilent {
         /// Who led.
         leader: NodeId,
-        /// For so long.
+        /// How long, in microseconds.
         silent_us: u64,
     },
     /// The leader that this node followed is followed no more: the connection to it broke.

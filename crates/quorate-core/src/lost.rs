@@ -138,7 +138,8 @@ mod tests {
         assert_eq!(learn(&mut lost, 31), (31, Vec::new()));
     }
 
-    /// What is lost later has its reconfigurations from whoever tells of it, not from the log.
+    /// What is lost later has its reconfigurations from the peer that tells of it, not from the
+    /// log.
     #[test]
     fn more_may_be_lost_while_the_first_is_learned() {
         let changes = [(7, 1), (12, 2)].map(|(slot, era)| (Slot(slot), change(era)));

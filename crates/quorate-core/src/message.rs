@@ -83,9 +83,10 @@ pub struct Phase2a {
     pub prefix: u64,
     /// Decisions ride on the next proposal ([decide-2]).
     pub decided_to: Slot,
-    /// The leader's own votes in this ballot: in memory up to here,
+    /// The leader's own votes in this ballot are in memory for all slots below this one.
     pub own_volatile_to: Slot,
-    /// and on stable storage up to here. Whoever counts, counts that and no more.
+    /// They are on stable storage for all slots below this one. A learner that counts durable votes
+    /// counts these and no more.
     pub own_durable_to: Slot,
     /// Whether the bytes should travel along. Without them the receiver looks for its own copy,
     /// and asks for one if it has none.

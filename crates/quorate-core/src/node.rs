@@ -52,9 +52,9 @@ pub struct Options {
     pub member: Member,
     /// A leader speaks at least this often.
     pub heartbeat_ms: u64,
-    /// An election starts after a silence drawn from this range,
+    /// The silence after which an election starts is drawn at random; it lasts at least this long.
     pub election_min_ms: u64,
-    /// up to here.
+    /// The silence after which an election starts lasts at most this long.
     pub election_max_ms: u64,
     /// Most proposals in flight.
     pub inflight_max: usize,

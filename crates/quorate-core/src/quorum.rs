@@ -52,11 +52,11 @@ pub enum Phase {
 /// Members of a configuration, as a rule sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Voting {
-    /// Who votes,
+    /// Who votes.
     pub set: MemberSet,
-    /// with which weight,
+    /// The weight of those who vote.
     pub weight: u64,
-    /// of the weight of all.
+    /// The weight of all members.
     pub weight_all: u64,
     /// How many members there are.
     pub members: usize,

@@ -27,7 +27,7 @@ pub enum Reader {
 pub struct Reads {
     /// Number of the last round started; rounds of one ballot never share a number.
     round: u64,
-    /// Reads that the round under way confirms, each with its index.
+    /// Reads that the round in progress confirms, each with its index.
     confirming: Vec<(Reader, Slot)>,
     /// Reads that arrived since it started.
     gathering: Vec<(Reader, Slot)>,
@@ -45,7 +45,7 @@ impl Reads {
         room
     }
 
-    /// Starts a round if reads wait and none is under way; its number goes out with heartbeats
+    /// Starts a round if reads wait and none is in progress; its number goes out with heartbeats
     /// that are sent after this ([read-2]).
     pub fn start(&mut self, own: Member) -> Option<u64> {
         if !self.confirming.is_empty() || self.gathering.is_empty() {
@@ -58,7 +58,7 @@ impl Reads {
         Some(self.round)
     }
 
-    /// The round under way; 0 for none.
+    /// The round in progress; 0 for none.
     pub fn round(&self) -> u64 {
         if self.confirming.is_empty() {
             0

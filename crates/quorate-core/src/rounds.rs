@@ -33,7 +33,7 @@ impl Rounds {
     }
 
     /// [ballot-2] A node that may have forgotten a round of its own stays above all of them. `None`
-    /// after so many incarnations that there are no rounds left.
+    /// once its incarnations have used up all rounds.
     fn forgotten(&self) -> Option<u32> {
         let incarnation = self.own.incarnation.0;
         incarnation.checked_mul(ROUNDS_PER_INCARNATION)

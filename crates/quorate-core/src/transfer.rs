@@ -30,7 +30,7 @@ pub struct Bounds {
     pub look_us: u64,
 }
 
-/// A transfer under way.
+/// A transfer in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Transfer {
     /// Who is to lead.

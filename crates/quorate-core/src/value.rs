@@ -1,6 +1,6 @@
 //! Values: small descriptors of what a slot decides. The bytes travel by other ways.
 //!
-//! [value-2] Equal descriptors mean equal bytes, for ever. The core compares descriptors, orders
+//! [value-2] Equal descriptors mean equal bytes, forever. The core compares descriptors, orders
 //! them, and looks inside just one: a reconfiguration, which is about the core itself.
 
 use core::fmt;
@@ -12,7 +12,7 @@ use crate::{ballot::Era, configuration::Change, node_id::NodeId, slot::SlotRange
 pub struct BatchName {
     /// The node that accepted the commands.
     pub origin: NodeId,
-    /// That node's process start ([volatile-1]); a counter begins anew with each.
+    /// That node's process start ([volatile-1]); the counter starts again with each.
     pub boot: u32,
     /// Counts this origin's batches within the boot.
     pub counter: u64,

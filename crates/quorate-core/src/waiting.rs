@@ -16,7 +16,7 @@ struct Waits {
     proposal: Phase2a,
     /// Its bytes are here for the slots below.
     held_to: Slot,
-    /// The slots below were given out to be voted for.
+    /// The slots below were released to be voted for.
     given_to: Slot,
 }
 
@@ -161,7 +161,7 @@ mod tests {
             .collect()
     }
 
-    /// A value without bytes waits only for its turn. It once waited for ever.
+    /// A value without bytes waits only for its turn. It once waited forever.
     #[test]
     fn value_without_bytes_goes_when_those_before_it_have_gone() {
         let mut waiting = Waiting::default();

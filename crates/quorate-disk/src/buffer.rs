@@ -14,9 +14,9 @@ use crate::BLOCK;
 pub struct Buffer {
     memory: Vec<u8>,
     start: usize,
-    /// Bytes in use, of
+    /// Bytes in use.
     bytes: usize,
-    /// those that there are.
+    /// Bytes that there are.
     capacity: usize,
     /// The driver's number of this memory, which is one of its pool.
     pooled: Option<Pooled>,

@@ -18,7 +18,8 @@ pub struct DiskError {
     detail: String,
 }
 
-/// What a machine can run out of, and have again: nothing is broken, so whoever can wait waits.
+/// What a machine can run out of, and have again: nothing is broken, so a caller that can wait
+/// waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
     /// Room on the disk.

@@ -81,7 +81,8 @@ impl Home {
     }
 
     /// [disk-10] Zeros, sync, rename, sync of the folder; then the number is written down in `data`.
-    /// After an error there may be a file of zeros, to be made anew; but never a number without a file.
+    /// After an error there may be a file of zeros, to be made again; but never a number without a
+    /// file.
     pub(crate) fn prepare(
         &self,
         data: &mut DataFolder,

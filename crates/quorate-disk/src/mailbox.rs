@@ -57,7 +57,7 @@ impl<T> Inbox<T> {
         if let Some(finished) = self.look() {
             return Some(finished);
         }
-        // Drained before the last look: what is put in later signals anew.
+        // Drained before the last look: what is put in later signals again.
         self.event.drain();
         self.look()
     }

@@ -69,7 +69,7 @@ pub enum PendingKind {
     Retire,
 }
 
-/// An operation in flight, for whoever decides when it completes.
+/// An operation in flight, for the test that decides when it completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pending {
     /// Give it to [`MemoryDisk::complete`].
@@ -125,8 +125,9 @@ impl MemoryDisk {
         self.lock().steps
     }
 
-    /// The process dies when it has changed what is stored so many times more: from then on all its calls
-    /// fail, and nothing that is in flight completes. [`Self::crash`] then settles what is stored.
+    /// The process dies when it has changed what is stored `steps` times more: from then on all its
+    /// calls fail, and nothing that is in flight completes. [`Self::crash`] then settles what is
+    /// stored.
     pub fn die_after(&self, steps: u64) {
         self.lock().steps_left = Some(steps);
     }
@@ -153,7 +154,7 @@ impl MemoryDisk {
         Err(dead(action, file))
     }
 
-    /// A live handle, for whoever starts after a crash.
+    /// A live handle, for the process that starts after a crash.
     pub fn attach(&self) -> Self {
         Self {
             shared: Arc::clone(&self.shared),
@@ -198,7 +199,7 @@ impl MemoryDisk {
         }
     }
 
-    /// Whoever used the disk closes it: what is in flight ends, and nobody hears of it.
+    /// The process that used the disk closes it: what is in flight ends, and nobody hears of it.
     pub fn close(&self) {
         self.complete_all();
         self.lock().done.clear();

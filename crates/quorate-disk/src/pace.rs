@@ -11,14 +11,14 @@ use super::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Zeros written at a time.
 pub(super) const PIECE_BYTES: usize = 256 << 10;
-/// A rest is so many times as long as the piece before it took; a log that writes nothing meanwhile
+/// A rest lasts this many times what the piece before it took; a log that writes nothing meanwhile
 /// is quiet.
 const REST_TIMES: u32 = 3;
 pub(super) const REST_MIN: Duration = Duration::from_micros(200);
 /// A disk that takes long over one piece is not left alone for minutes.
 pub(super) const REST_MAX: Duration = Duration::from_millis(100);
-/// Beside a busy log one looks ever more rarely whether it is quiet, but so often that what is wanted
-/// is not missed by more than a few pieces.
+/// Beside a busy log one looks ever more rarely whether it is quiet, but often enough not to miss
+/// what is wanted by more than a few pieces.
 const LOOK_MAX: Duration = Duration::from_millis(10);
 
 /// Shared by the thread that makes segments and the log that needs them.
@@ -38,14 +38,14 @@ pub(super) struct State {
 
 impl State {
     /// Whether the next piece may be written, `made` bytes being there and after a rest that began
-    /// when there had been so many writes.
+    /// when there had been `writes` writes.
     pub(super) fn goes_on(&self, made: u64, writes: u64) -> bool {
         self.wanted > made || self.writes == writes
     }
 }
 
 impl Pace {
-    /// The log writes, and so many bytes should be there by now. A rest that has begun goes on: it is
+    /// The log writes, and `bytes` should be there by now. A rest that has begun goes on: it is
     /// short, and waking somebody with every commit would cost more.
     pub(super) fn want(&self, bytes: u64) {
         let mut state = self.lock();
@@ -64,7 +64,7 @@ impl Pace {
         self.lock().wanted = 0;
     }
 
-    /// Leaves the disk to the log, after a piece that took so long, until more is wanted than is
+    /// Leaves the disk to the log, after a piece that took `took`, until more is wanted than is
     /// there, or nothing was written for a while.
     pub(super) fn rest(&self, made: u64, took: Duration) {
         self.rest_for(made, rest_after(took));
@@ -74,7 +74,7 @@ impl Pace {
         let mut state = self.lock();
         loop {
             let writes = state.writes;
-            // Woken early or late is no matter; a poisoned lock means that its holder is gone.
+            // Waking early or late does no harm; a poisoned lock means that its holder is gone.
             let enough = |state: &mut State| state.wanted <= made;
             let waited = self.changed.wait_timeout_while(state, quiet, enough);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;

@@ -33,7 +33,7 @@ struct Worker {
     jobs: Arc<Mutex<Receiver<Job>>>,
     mailbox: Mailbox<Completed>,
     abilities: Abilities,
-    /// Keep the folders locked for as long as anything may be under way.
+    /// Keep the folders locked for as long as anything may be in flight.
     _homes: Vec<Home>,
 }
 

@@ -312,7 +312,7 @@ impl Disk for Ring {
         if let Some(ready) = self.ready.pop_front() {
             return Some(ready);
         }
-        // Drained before the look: whatever ends later signals anew.
+        // Drained before the look: whatever ends later signals again.
         self.event.drain();
         if self.in_flight > 0 {
             let waits = {

@@ -146,7 +146,7 @@ pub type Keys = (i8, i8, i8);
 pub struct Spec {
     /// In lower case.
     pub name: &'static str,
-    /// Number of arguments with the name; negative: at least so many.
+    /// Number of arguments with the name. Negative: its magnitude is the minimum.
     pub arity: i8,
     /// As COMMAND INFO tells them.
     pub flags: &'static [&'static str],

@@ -28,7 +28,7 @@ impl Fault {
             Self::Malformed => "ERR malformed command",
             Self::KeyTooLong => KEY_TOO_LONG,
             Self::Budget => {
-                // Not BUSY: within a session this is the number's reply for ever.
+                // Not BUSY: within a session this is the number's reply forever.
                 "TOOBIG not executed: commands that are under way together may copy 256 MiB within \
                  the store; send fewer at a time"
             }

@@ -16,7 +16,7 @@ use crate::{
 
 /// Most proposals open at a time.
 const OPEN_MAX: usize = 4096;
-/// A proposal not applied after so long was lost.
+/// A proposal not applied after this long was lost.
 const RETRY_MS: u64 = 1000;
 
 /// Proposals by ⟨deadline, key⟩, with the time when they were made.
@@ -26,7 +26,7 @@ pub struct Proposals {
 }
 
 impl Proposals {
-    /// Passes at most `limit` deletions that are due and not under way to `each`.
+    /// Passes at most `limit` deletions that are due and not in flight to `each`.
     pub fn due(
         &mut self,
         store: &dyn Store,

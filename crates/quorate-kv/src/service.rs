@@ -22,7 +22,7 @@ pub struct Service {
     proposals: Proposals,
     budget: Budget,
     /// Kept for its memory.
-    foreseen: Vec<Position>,
+    prefetched: Vec<Position>,
     /// What commands told since the last look.
     notices: Vec<Notice>,
 }
@@ -35,7 +35,7 @@ impl Service {
             applied_to: Slot::FIRST,
             proposals: Proposals::default(),
             budget: Budget::default(),
-            foreseen: Vec::new(),
+            prefetched: Vec::new(),
             notices: Vec::new(),
         }
     }
@@ -52,11 +52,11 @@ impl Service {
 }
 
 impl StateMachine for Service {
-    fn foresee(&mut self, commands: &mut dyn Iterator<Item = &[u8]>) {
-        self.foreseen.clear();
+    fn prefetch(&mut self, commands: &mut dyn Iterator<Item = &[u8]>) {
+        self.prefetched.clear();
         let keys = commands.filter_map(first_key).map(Position::of);
-        self.foreseen.extend(keys);
-        self.store.foresee(&self.foreseen);
+        self.prefetched.extend(keys);
+        self.store.prefetch(&self.prefetched);
     }
 
     fn apply(&mut self, id: CommandId, command: &[u8], reply: &mut Vec<u8>) {

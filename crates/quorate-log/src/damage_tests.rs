@@ -12,13 +12,13 @@ use quorate_disk::{BLOCK, Disk as _, Family, MemoryDisk, Source as _};
 
 use crate::{
     Log, LogError, LogOptions,
-    batch::{Header, Owner, seal},
     log_tests::{ballot, hard, open, options, read_all, settle, value, vote},
+    log_write::{Header, Owner, seal},
     place::{Place, Segment},
     verify::{Inspected, inspect, verify},
 };
 
-/// A log of 20 votes, one batch each; of slots from `decided_from` on none is decided.
+/// A log of 20 votes, one write each; of slots from `decided_from` on none is decided.
 fn twenty(decided_to_max: u64) -> MemoryDisk {
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);
@@ -29,10 +29,10 @@ fn twenty(decided_to_max: u64) -> MemoryDisk {
     disk
 }
 
-fn batches(disk: &MemoryDisk) -> Vec<Header> {
+fn writes(disk: &MemoryDisk) -> Vec<Header> {
     let mut headers = Vec::new();
     inspect(&mut disk.attach(), None, &mut |item| {
-        if let Inspected::Batch(header) = item {
+        if let Inspected::Write(header) = item {
             headers.push(header);
         }
     })
@@ -50,11 +50,11 @@ fn lost_decided_values_are_named_and_can_be_repaired() {
     for bit in [8 * 200, 8 * 20] {
         // In the body, then in the header.
         let disk = twenty(100);
-        let sixth = batches(&disk)[5].place;
+        let sixth = writes(&disk)[5].place;
         assert!(disk.rot(sixth, bit));
         let (mut log, recovery) = open(&disk);
         let damage = recovery.damage.unwrap();
-        // The lost batch may have held a decision for slot 5, too, which was open before it.
+        // The lost write may have held a decision for slot 5, too, which was open before it.
         assert_eq!(
             (damage.ranges, damage.forgotten),
             (vec![slots(5, 7)], false)
@@ -91,7 +91,7 @@ fn lost_decided_values_are_named_and_can_be_repaired() {
 #[test]
 fn a_lost_undecided_vote_means_forgetting() {
     let disk = twenty(3);
-    assert!(disk.rot(batches(&disk)[5].place, 8 * 200));
+    assert!(disk.rot(writes(&disk)[5].place, 8 * 200));
     let (_, recovery) = open(&disk);
     assert!(recovery.damage.unwrap().forgotten);
     let (_, recovery) = open(&disk);
@@ -112,12 +112,13 @@ fn a_lost_undecided_vote_means_forgetting() {
     assert!(!recovery.damage.unwrap().forgotten);
 }
 
-/// [value-3], [catch-1] A vote says that its bytes are here: one whose record is gone is no vote any
-/// more, whoever the node is now. A follower would take it as decided, and wait for bytes for ever.
+/// [value-3], [catch-1] A vote says that its bytes are here: one whose record is gone is no vote
+/// any more, even under a new incarnation. A follower would take it as decided, and wait for bytes
+/// forever.
 #[test]
 fn votes_whose_records_are_lost_are_not_remembered() {
     let disk = twenty(3);
-    assert!(disk.rot(batches(&disk)[5].place, 8 * 200));
+    assert!(disk.rot(writes(&disk)[5].place, 8 * 200));
     for incarnation in [0, 1] {
         let options = LogOptions {
             incarnation: Incarnation(incarnation),
@@ -157,7 +158,7 @@ fn a_lost_decision_does_not_revive_the_vote_before_it() {
     vote(&mut log, 4, 100, 4);
     settle(&mut log);
     assert_eq!(read_all(&mut log, 1, 2), [(slots(1, 2), other, bytes)]);
-    assert!(disk.rot(batches(&disk)[1].place, 8 * 200));
+    assert!(disk.rot(writes(&disk)[1].place, 8 * 200));
     let (mut log, recovery) = open(&disk);
     assert_eq!(read_all(&mut log, 1, 2), []);
     // Slot 2 was never appended in this test.
@@ -200,7 +201,7 @@ fn missing_end_of_a_log_means_forgetting() {
         owns_up: true,
         ..used
     };
-    // Twenty batches in segments of 64 KiB, and a spare.
+    // Twenty writes in segments of 64 KiB, and a spare.
     for keep in [0, 1, 2] {
         let disk = twenty(100);
         assert_eq!(places(&disk, used), (false, vec![]));
@@ -317,7 +318,7 @@ fn a_torn_tail_is_cut_and_reported_as_such() {
 
 /// [disk-4] A segment's earlier life has another epoch.
 #[test]
-fn batches_of_an_earlier_life_of_a_segment_are_strangers() {
+fn writes_of_an_earlier_life_of_a_segment_are_strangers() {
     let disk = twenty(100);
     let old = disk.bytes(Segment(1)).unwrap();
     disk.set_bytes(Segment(9), &old);
@@ -349,7 +350,7 @@ fn a_misdirected_write_is_noticed() {
 #[test]
 fn an_unreadable_tail_is_refused_and_an_unreadable_middle_is_damage() {
     let disk = twenty(100);
-    let headers = batches(&disk);
+    let headers = writes(&disk);
     disk.set_unreadable(headers[5].place);
     let (_, recovery) = open(&disk);
     assert_eq!(recovery.damage.unwrap().ranges, [slots(5, 7)]);
@@ -458,7 +459,7 @@ fn verify_tells_damage_from_a_torn_tail() {
     );
     assert_eq!((whole.torn_tail_bytes, whole.damaged), (0, vec![]));
 
-    let headers = batches(&disk);
+    let headers = writes(&disk);
     assert!(disk.rot(headers[19].place, 8 * 200));
     let torn = verify(&mut disk.attach(), None).unwrap();
     assert_eq!(
@@ -474,7 +475,7 @@ fn verify_tells_damage_from_a_torn_tail() {
     assert!(place.reason.contains("checksum"), "{}", place.reason);
     let mut gaps = 0;
     inspect(&mut disk.attach(), None, &mut |item| {
-        gaps += u32::from(matches!(item, Inspected::Damage { batches: 1, .. }));
+        gaps += u32::from(matches!(item, Inspected::Damage { writes: 1, .. }));
     })
     .unwrap();
     assert_eq!(gaps, 1);
@@ -501,7 +502,7 @@ fn a_rotten_bit_anywhere_never_changes_a_value() {
     }
     // And the same after the log was opened: reads check what they read.
     let (mut log, _) = open(&disk);
-    let tenth = batches(&disk)[9].place;
+    let tenth = writes(&disk)[9].place;
     assert!(disk.rot(tenth, 8 * 170));
     log.start_read(1, slots(10, 11), 1 << 20).unwrap();
     log.poll().unwrap();
@@ -514,7 +515,7 @@ fn a_rotten_bit_anywhere_never_changes_a_value() {
 }
 
 /// [disk-8] Rot that is found while the log is in use costs what it must, and can be made good: what
-/// lies beside it in the same run of batches stays readable.
+/// lies beside it in the same run of writes stays readable.
 #[test]
 fn rot_found_by_a_read_is_named_and_can_be_repaired() {
     let read = |log: &mut Log<MemoryDisk>, from, to| {
@@ -525,10 +526,10 @@ fn rot_found_by_a_read_is_named_and_can_be_repaired() {
     for bit in [8 * 200, 8 * 20] {
         let disk = twenty(100);
         let (mut log, _) = open(&disk);
-        assert!(disk.rot(batches(&disk)[9].place, bit));
+        assert!(disk.rot(writes(&disk)[9].place, bit));
         let done = read(&mut log, 3, 6);
         assert_eq!(done.result.unwrap().len(), 3);
-        // The tenth batch may have held a decision for slot 9, too, which was open before it.
+        // The tenth write may have held a decision for slot 9, too, which was open before it.
         assert_eq!(done.lost, [slots(9, 11)]);
         assert_eq!(read(&mut log, 9, 12).result, Ok(Vec::new()));
         let done = read(&mut log, 11, 21);
@@ -545,20 +546,20 @@ fn rot_found_by_a_read_is_named_and_can_be_repaired() {
         settle(&mut log);
         assert_eq!(read_all(&mut log, 1, 21).len(), 20);
         // What was made good may rot again, although it speaks of what was decided long before.
-        let repaired = batches(&disk).pop().unwrap();
+        let repaired = writes(&disk).pop().unwrap();
         assert!(disk.rot(repaired.place, 8 * 200));
         assert_eq!(read(&mut log, 10, 11).lost, [slots(9, 11)]);
         assert_eq!(read(&mut log, 11, 21).result.unwrap().len(), 10);
     }
 }
 
-/// The first format is read for ever. `REWRITE=1` writes the fixture anew, for a format to come.
+/// The first format is read forever. `REWRITE=1` writes the fixture again, for a format to come.
 #[test]
 fn the_first_format_stays_readable() {
     let disk = MemoryDisk::new();
     let small = LogOptions {
         segment_bytes: 16 << 10,
-        batch_bytes_max: 8 << 10,
+        write_bytes_max: 8 << 10,
         ..options()
     };
     let (mut log, _) = Log::open(disk.attach(), small).unwrap();
@@ -610,7 +611,7 @@ fn the_first_format_stays_readable() {
     assert_eq!(recovery.votes[0].range, slots(3, 4));
 }
 
-/// [disk-1] A client's bytes are no headers, wherever they land.
+/// [disk-1] A client's bytes are no headers, wherever they lie.
 #[test]
 fn forged_headers_in_a_value_do_not_make_damage() {
     let disk = MemoryDisk::new();
@@ -618,9 +619,9 @@ fn forged_headers_in_a_value_do_not_make_damage() {
     vote(&mut log, 1, 10, 1);
     settle(&mut log);
     let mut forged = vec![0; BLOCK];
-    let real = batches(&disk)[0];
+    let real = writes(&disk)[0];
     for slot in 2..6 {
-        // Laid out so that the copy lies at the second block of its batch, and says so.
+        // Laid out so that the copy lies at the second block of its write, and says so.
         let at = log.position().unwrap();
         let place = Place {
             offset: at.offset + BLOCK as u64,
@@ -642,15 +643,15 @@ fn forged_headers_in_a_value_do_not_make_damage() {
         };
         let mut head = Vec::new();
         crate::record::encode(&record, 0, &mut head);
-        let lead = BLOCK - crate::batch::HEADER - head.len();
+        let lead = BLOCK - crate::log_write::HEADER - head.len();
         let mut bytes = vec![0; lead + BLOCK];
         bytes[lead..].copy_from_slice(&forged);
         log.append(RecordSeq(slot), &record, &bytes, hard(1, 2))
             .unwrap();
         settle(&mut log);
     }
-    // The last batch is torn, so that recovery looks for headers behind it.
-    let last = *batches(&disk).last().unwrap();
+    // The last write is torn, so that recovery looks for headers behind it.
+    let last = *writes(&disk).last().unwrap();
     assert!(disk.rot(last.place, 8 * 170));
     let (_, recovery) = open(&disk);
     assert_eq!((recovery.damage, recovery.records), (None, 4));

@@ -21,7 +21,7 @@ fn a_log_moves_between_drivers() {
         ..LogOptions::new(7, NodeId(1), Incarnation(0))
     };
     let options = LogOptions {
-        batch_bytes_max: 64 << 10,
+        write_bytes_max: 64 << 10,
         ..options
     };
     let mut slot = 1;

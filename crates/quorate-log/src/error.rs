@@ -24,7 +24,7 @@ pub enum LogError {
     /// The log was written by a newer program.
     #[error("{place}: format version {version} is newer than this program knows")]
     Newer {
-        /// The version of the batch that was found.
+        /// The version of the log write that was found.
         version: u16,
         /// Where.
         place: Place,
@@ -45,7 +45,7 @@ pub enum LogError {
         /// What the disk said.
         detail: String,
     },
-    /// A record with its bytes is larger than a batch may be. It was not appended.
+    /// A record with its bytes is larger than a log write may be. It was not appended.
     #[error("a record of {bytes} bytes does not fit: at most {bytes_max}")]
     TooLarge {
         /// Its size.

@@ -90,7 +90,7 @@ fn what_completes_behind_a_failed_write_is_not_released() {
     assert!(log.poll().is_err());
 }
 
-/// [disk-2] Natural group commit: while two writes are in flight, records gather in one batch.
+/// [disk-2] Natural group commit: while two writes are in flight, records gather in the next one.
 #[test]
 fn records_gather_while_writes_are_in_flight() {
     let disk = MemoryDisk::new();
@@ -171,8 +171,8 @@ fn who_has_a_clock_ends_the_wait() {
     }
 }
 
-/// Whoever takes all descriptors cannot end a log: it writes on in the segments that it has open, then
-/// waits, and goes on.
+/// A process that runs out of descriptors does not end its log: it writes on in the segments that
+/// it has open, then waits, and goes on.
 #[test]
 fn without_descriptors_the_log_uses_up_what_is_open_and_then_waits() {
     let disk = MemoryDisk::new();
@@ -414,7 +414,7 @@ fn reads_are_bounded() {
 }
 
 #[test]
-fn large_records_begin_a_batch_and_too_large_ones_are_refused() {
+fn large_records_begin_a_write_and_too_large_ones_are_refused() {
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);
     for slot in 1..=9 {
@@ -487,15 +487,15 @@ fn options_that_contradict_each_other_are_refused() {
             ..options()
         },
         LogOptions {
-            batch_bytes_max: 1 << 20,
+            write_bytes_max: 1 << 20,
             ..options()
         },
         LogOptions {
-            batch_bytes_max: 100,
+            write_bytes_max: 100,
             ..options()
         },
         LogOptions {
-            batch_bytes_max: 0,
+            write_bytes_max: 0,
             ..options()
         },
     ] {

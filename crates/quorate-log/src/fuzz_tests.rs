@@ -9,8 +9,8 @@ use quorate_disk::{BLOCK, MemoryDisk};
 
 use crate::{
     Log, LogError, LogOptions,
-    batch::{HEADER, Header, Owner, seal},
     log_tests::{open, options, settle, value, vote},
+    log_write::{HEADER, Header, Owner, seal},
     place::{Place, Segment},
     record::Records,
     verify::{inspect, verify},
@@ -120,7 +120,8 @@ fn sound_headers_full_of_nonsense_are_survived() {
             let mut seq = 1;
             while at < 12 * BLOCK {
                 let blocks = 1 + dice.below(3);
-                let batch = &mut bytes[at..at + blocks * BLOCK];
+                let length = blocks * BLOCK;
+                let blocks = &mut bytes[at..at + length];
                 let place = Place {
                     segment: Segment(segment),
                     offset: at as u64,
@@ -131,7 +132,7 @@ fn sound_headers_full_of_nonsense_are_survived() {
                     _ => usual,
                 };
                 let body = dice.below(200);
-                for byte in &mut batch[HEADER..HEADER + body] {
+                for byte in &mut blocks[HEADER..HEADER + body] {
                     *byte = dice.below(9) as u8;
                 }
                 let header = Header {
@@ -156,8 +157,8 @@ fn sound_headers_full_of_nonsense_are_survived() {
                     },
                     checksum: 0,
                 };
-                seal(header, batch);
-                at += blocks * BLOCK;
+                seal(header, blocks);
+                at += length;
                 seq += 1;
             }
             disk.set_bytes(Segment(segment), &bytes);
@@ -188,13 +189,13 @@ fn random_bytes_are_no_records() {
     }
 }
 
-/// A log with batches of a size that today's options would not write is read all the same.
+/// A log with writes of a size that today's options would not make is read all the same.
 #[test]
 fn sizes_may_change_between_starts() {
     let (disk, _) = sample();
     let larger = LogOptions {
         segment_bytes: 256 << 10,
-        batch_bytes_max: 128 << 10,
+        write_bytes_max: 128 << 10,
         ..options()
     };
     let (mut log, recovery) = Log::open(disk.attach(), larger).unwrap();

@@ -1,13 +1,13 @@
-//! Records that wait for their turn to be written, already laid out as batches.
+//! Records that wait for their turn to be written, already laid out as log writes.
 
 use std::collections::VecDeque;
 
 use quorate_core::record::{HardState, Record, RecordSeq};
 use quorate_disk::{BLOCK, Buffer, Disk};
 
-use crate::{batch::HEADER, index::Runs, record};
+use crate::{index::Runs, log_write::HEADER, record};
 
-/// One batch that grows, or waits.
+/// One log write that grows, or waits.
 #[derive(Debug)]
 pub(crate) struct Gathered {
     pub(crate) buffer: Buffer,
@@ -32,7 +32,7 @@ impl Gathered {
         self.used - HEADER
     }
 
-    /// The batch's bytes, zeros behind the records.
+    /// The write's bytes, zeros behind the records.
     pub(crate) fn blocks(&mut self) -> &mut [u8] {
         let length = self.length();
         self.buffer[self.used..length].fill(0);
@@ -40,10 +40,10 @@ impl Gathered {
     }
 }
 
-/// The batches that gather.
+/// The log writes that gather.
 #[derive(Debug)]
 pub(crate) struct Gather {
-    batch_bytes: usize,
+    write_bytes: usize,
     spare_max: usize,
     full: VecDeque<Gathered>,
     open: Option<Gathered>,
@@ -53,10 +53,10 @@ pub(crate) struct Gather {
 }
 
 impl Gather {
-    /// Batches of at most `batch_bytes`; `spare_max` buffers are kept for reuse.
-    pub(crate) fn new(batch_bytes: usize, spare_max: usize) -> Self {
+    /// Writes of at most `write_bytes`; `spare_max` buffers are kept for reuse.
+    pub(crate) fn new(write_bytes: usize, spare_max: usize) -> Self {
         Self {
-            batch_bytes,
+            write_bytes,
             spare_max,
             full: VecDeque::new(),
             open: None,
@@ -76,7 +76,7 @@ impl Gather {
         hard: HardState,
     ) {
         self.scratch.clear();
-        let length = u32::try_from(bytes.len()).expect("bounded by BATCH_BYTES_MAX");
+        let length = u32::try_from(bytes.len()).expect("bounded by WRITE_BYTES_MAX");
         record::encode(record, length, &mut self.scratch);
         let need = self.scratch.len() + bytes.len();
         if self
@@ -103,7 +103,7 @@ impl Gather {
         self.open = Some(open);
     }
 
-    /// A batch that restates `hard`, with whatever gathers anyway, or without a record.
+    /// Gathers a write that restates `hard`, with whatever gathers anyway, or without a record.
     pub(crate) fn restate<D: Disk>(&mut self, disk: &mut D, last: RecordSeq, hard: HardState) {
         let mut open = match self.open.take() {
             Some(open) => open,
@@ -114,8 +114,8 @@ impl Gather {
     }
 
     fn begin<D: Disk>(&mut self, disk: &mut D, need: usize) -> Gathered {
-        let bytes = (HEADER + need).max(self.batch_bytes);
-        let spare = if bytes == self.batch_bytes {
+        let bytes = (HEADER + need).max(self.write_bytes);
+        let spare = if bytes == self.write_bytes {
             self.spare.pop()
         } else {
             None
@@ -133,7 +133,7 @@ impl Gather {
         }
     }
 
-    /// Bytes on disk of the batch that is next, if there is one.
+    /// Bytes on disk of the write that is next, if there is one.
     pub(crate) fn next_length(&self) -> Option<usize> {
         self.full
             .front()
@@ -141,16 +141,16 @@ impl Gather {
             .map(Gathered::length)
     }
 
-    /// Takes the batch that is next.
+    /// Takes the log write that is next.
     pub(crate) fn take(&mut self) -> Option<Gathered> {
-        let batch = self.full.pop_front().or_else(|| self.open.take())?;
-        self.bytes -= batch.used;
-        Some(batch)
+        let next = self.full.pop_front().or_else(|| self.open.take())?;
+        self.bytes -= next.used;
+        Some(next)
     }
 
-    /// A written batch's memory comes back.
+    /// The memory of what was written comes back.
     pub(crate) fn reuse<D: Disk>(&mut self, disk: &mut D, buffer: Buffer) {
-        if buffer.len() == self.batch_bytes && self.spare.len() < self.spare_max {
+        if buffer.len() == self.write_bytes && self.spare.len() < self.spare_max {
             self.spare.push(buffer);
         } else {
             disk.release(buffer);

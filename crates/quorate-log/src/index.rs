@@ -1,36 +1,37 @@
-//! Where the last word on each slot lies: sparse, one entry for a run of slots and a run of batches.
+//! Where the last word on each slot lies: sparse, one entry for a run of slots and a run of log
+//! writes.
 
 use quorate_core::slot::{Slot, SlotRange};
 
 use crate::place::Place;
 use crate::range_map::RangeMap;
 
-/// An entry covers at most this many bytes of batches, so that reading one slot stays cheap.
+/// An entry covers at most this many bytes of writes, so that reading one slot stays cheap.
 const SPAN_BYTES_MAX: u64 = 256 << 10;
 
-/// Consecutive batches of one segment. Within it, the last record on a slot is the last word.
+/// Consecutive log writes of one segment. Within it, the last record on a slot is the last word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
-    /// Where the first batch begins.
+    /// Where the first write begins.
     pub(crate) at: Place,
     /// Their bytes.
     pub(crate) bytes: u64,
 }
 
-/// From slots to the batches that hold them.
+/// From slots to the writes that hold them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
     spans: RangeMap<Span>,
 }
 
 impl Index {
-    /// A batch at `at` says the last word on these slots.
-    pub(crate) fn insert(&mut self, range: SlotRange, batch: Span) {
+    /// A write at `at` says the last word on these slots.
+    pub(crate) fn insert(&mut self, range: SlotRange, write: Span) {
         if let Some((to, span)) = self.spans.ending_at(range.from) {
-            let same = span.at == batch.at;
+            let same = span.at == write.at;
             let end = span.at.offset + span.bytes;
-            let next = span.at.segment == batch.at.segment && end == batch.at.offset;
-            let grown = span.bytes + batch.bytes;
+            let next = span.at.segment == write.at.segment && end == write.at.offset;
+            let grown = span.bytes + write.bytes;
             if same || (next && grown <= SPAN_BYTES_MAX) {
                 let (from, widened) = (
                     *to,
@@ -51,7 +52,7 @@ impl Index {
                 return;
             }
         }
-        self.spans.insert(range, batch);
+        self.spans.insert(range, write);
     }
 
     /// These slots are not to be read any more.
@@ -59,8 +60,8 @@ impl Index {
         self.spans.remove(range);
     }
 
-    /// What lies in the batches at `at` cannot be read any more. Returns which of these slots are not
-    /// to be found elsewhere.
+    /// What lies in the log writes at `at` cannot be read any more. Returns which of these slots
+    /// are not to be found elsewhere.
     pub(crate) fn lose(&mut self, range: SlotRange, at: Place) -> Vec<SlotRange> {
         let there = |(_, span): &(SlotRange, &Span)| span.at == at;
         let runs = self.spans.within(range).filter(there);
@@ -87,7 +88,7 @@ impl Index {
     }
 }
 
-/// The contiguous runs of slots that a batch speaks of, in order of appearance.
+/// The contiguous runs of slots that a write speaks of, in order of appearance.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Runs {
     list: Vec<SlotRange>,
@@ -113,7 +114,7 @@ mod tests {
     use super::*;
     use crate::place::Segment;
 
-    fn batch(offset: u64) -> Span {
+    fn write(offset: u64) -> Span {
         Span {
             at: Place {
                 segment: Segment(1),
@@ -128,13 +129,13 @@ mod tests {
     }
 
     #[test]
-    fn consecutive_batches_share_an_entry() {
+    fn consecutive_writes_share_an_entry() {
         let mut index = Index::default();
         for count in 0..64 {
-            index.insert(slots(1 + count * 10, 11 + count * 10), batch(count * 4096));
+            index.insert(slots(1 + count * 10, 11 + count * 10), write(count * 4096));
         }
         assert_eq!(index.entries(), 1);
-        index.insert(slots(641, 651), batch(64 * 4096));
+        index.insert(slots(641, 651), write(64 * 4096));
         assert_eq!(index.entries(), 2, "an entry is bounded in bytes");
         assert_eq!(index.find(Slot(640)).unwrap().1.bytes, 256 << 10);
         assert_eq!(index.find(Slot(651)), None);
@@ -143,10 +144,10 @@ mod tests {
     #[test]
     fn a_later_vote_replaces_an_earlier_one() {
         let mut index = Index::default();
-        index.insert(slots(1, 10), batch(0));
-        index.insert(slots(10, 20), batch(4096));
-        index.insert(slots(5, 7), batch(8192));
-        index.insert(slots(7, 12), batch(12288));
+        index.insert(slots(1, 10), write(0));
+        index.insert(slots(10, 20), write(4096));
+        index.insert(slots(5, 7), write(8192));
+        index.insert(slots(7, 12), write(12288));
         assert_eq!(index.find(Slot(4)).unwrap().1.bytes, 8192);
         assert_eq!(index.find(Slot(6)).unwrap().1.at.offset, 8192);
         assert_eq!(
@@ -155,7 +156,7 @@ mod tests {
                 slots(5, 12),
                 Span {
                     bytes: 8192,
-                    ..batch(8192)
+                    ..write(8192)
                 }
             )
         );

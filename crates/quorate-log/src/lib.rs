@@ -1,9 +1,9 @@
 //! What a node must never forget, on disk.
 //!
-//! A [`Log`] is a sequence of batches in segments of fixed size: one write and one flush per batch,
-//! released in order. `docs/spec/log.md` has the format and the rules of recovery. Reading order:
-//! [`record`], [`batch`], `gather` and `writer` (append), `walk` and `recover` (restart), `index`
-//! and `read`. The files themselves are `quorate-disk`'s.
+//! A [`Log`] is a sequence of *log writes* in segments of fixed size: each is one write and one
+//! flush of the disk, released in order. `docs/spec/log.md` has the format and the rules of
+//! recovery. Reading order: [`record`], [`log_write`], `gather` and `writer` (append), `walk` and
+//! `recover` (restart), `index` and `read`. The files themselves are `quorate-disk`'s.
 //!
 //! ```
 //! use quorate_core::{
@@ -26,11 +26,11 @@
 #![deny(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::cast_possible_truncation))]
 
-pub mod batch;
 pub mod error;
 mod gather;
 mod index;
 mod log;
+pub mod log_write;
 mod mutant;
 mod patience;
 mod place;

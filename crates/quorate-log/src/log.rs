@@ -11,10 +11,10 @@ use quorate_core::{
 use quorate_disk::{BLOCK, Completed, Disk, DiskCounters, DiskError, Lack, Zeros};
 
 use crate::{
-    batch::{BATCH_BYTES_MAX, HEADER, Owner},
     error::LogError,
     gather::Gather,
     index::Index,
+    log_write::{HEADER, Owner, WRITE_BYTES_MAX},
     mutant::{Mutant, planted},
     place::{Place, Segment},
     pool::Pool,
@@ -44,8 +44,8 @@ pub struct LogOptions {
     pub segment_bytes: u64,
     /// Segments that wait beside the one in use: at least one.
     pub spare_segments: usize,
-    /// A batch takes no more records once it has this many bytes: whole blocks.
-    pub batch_bytes_max: usize,
+    /// A log write takes no more records once it has this many bytes: whole blocks.
+    pub write_bytes_max: usize,
     /// Writes in flight while records gather: 1 to [`DEPTH_MAX`].
     pub depth: usize,
     /// This node has run before, so that no segments mean a lost log, not a new one ([volatile-1]).
@@ -62,7 +62,8 @@ pub struct LogOptions {
 }
 
 impl LogOptions {
-    /// The usual sizes: segments of 64 MiB, one of them spare, batches of up to 1 MiB, two in flight.
+    /// The usual sizes: segments of 64 MiB, one of them spare, writes of up to 1 MiB, two of them
+    /// in flight.
     pub fn new(cluster: u128, node: NodeId, incarnation: Incarnation) -> Self {
         Self {
             cluster,
@@ -70,7 +71,7 @@ impl LogOptions {
             incarnation,
             segment_bytes: 64 << 20,
             spare_segments: 1,
-            batch_bytes_max: 1 << 20,
+            write_bytes_max: 1 << 20,
             depth: 2,
             used: false,
             owns_up: false,
@@ -103,12 +104,12 @@ impl LogOptions {
         if self.spare_segments == 0 {
             return wrong("at least one segment is spare");
         }
-        let batch = self.batch_bytes_max;
-        if !batch.is_multiple_of(BLOCK) || batch == 0 || batch > BATCH_BYTES_MAX {
-            return wrong("batches are whole blocks of 4096 bytes, up to 16 MiB");
+        let bytes = self.write_bytes_max;
+        if !bytes.is_multiple_of(BLOCK) || bytes == 0 || bytes > WRITE_BYTES_MAX {
+            return wrong("log writes are whole blocks of 4096 bytes, up to 16 MiB");
         }
-        if batch as u64 > self.segment_bytes {
-            return wrong("a batch must fit into a segment");
+        if bytes as u64 > self.segment_bytes {
+            return wrong("a log write must fit into a segment");
         }
         if !(1..=DEPTH_MAX).contains(&self.depth) {
             return wrong("one to four writes may be in flight");
@@ -170,7 +171,7 @@ impl<D: Disk> Log<D> {
             depth: options.depth,
             linger_bytes: options.linger_bytes,
             hurried: false,
-            gather: Gather::new(options.batch_bytes_max, options.depth + 2),
+            gather: Gather::new(options.write_bytes_max, options.depth + 2),
             writer,
             pool: Pool::new(
                 options.segment_bytes,
@@ -222,10 +223,10 @@ impl<D: Disk> Log<D> {
     /// Most bytes that the value of one record may have.
     pub fn record_bytes_max(&self) -> usize {
         let segment = usize::try_from(self.pool.segment_bytes()).unwrap_or(usize::MAX);
-        segment.min(BATCH_BYTES_MAX) - HEADER - RECORD_HEAD_MAX
+        segment.min(WRITE_BYTES_MAX) - HEADER - RECORD_HEAD_MAX
     }
 
-    /// Gathers a batch that restates the hard state even if there is no record, for a clean stop.
+    /// Gathers a write that restates the hard state even if there is no record, for a clean stop.
     /// It is complete when [`Self::is_idle`] is true again.
     pub fn checkpoint(&mut self, hard: HardState) {
         if self.error.is_none() {
@@ -258,10 +259,10 @@ impl<D: Disk> Log<D> {
                 self.pool.hurry(&mut self.disk);
                 return;
             }
-            let Some(batch) = self.gather.take() else {
+            let Some(gathered) = self.gather.take() else {
                 return;
             };
-            self.writer.write(&mut self.disk, batch);
+            self.writer.write(&mut self.disk, gathered);
             self.pool.keep_ahead(self.writer.used(), &mut self.disk);
         }
     }
@@ -369,7 +370,7 @@ impl<D: Disk> Log<D> {
         self.backlog_bytes() == 0
     }
 
-    /// Whether no read waits or is under way.
+    /// Whether no read waits or is in flight.
     pub fn reads_idle(&self) -> bool {
         self.reads.is_idle()
     }
@@ -417,12 +418,12 @@ impl<D: Disk> Log<D> {
         self.pool.files()
     }
 
-    /// Where the next batch goes, if a segment is in use.
+    /// Where the next write goes, if a segment is in use.
     pub fn position(&self) -> Option<Place> {
         self.writer.position()
     }
 
-    /// Number of the next batch.
+    /// Number of the next write.
     pub fn next_seq(&self) -> u64 {
         self.writer.next_seq()
     }
@@ -437,7 +438,7 @@ impl<D: Disk> Log<D> {
         self.disk.describe()
     }
 
-    /// What the disk did so far: one write and one flush per batch.
+    /// What the disk did so far: one write and one flush per log write.
     pub fn counters(&self) -> DiskCounters {
         self.disk.counters()
     }

@@ -14,7 +14,7 @@ use crate::{Log, LogOptions, Recovery};
 pub(crate) fn options() -> LogOptions {
     LogOptions {
         segment_bytes: 64 << 10,
-        batch_bytes_max: 16 << 10,
+        write_bytes_max: 16 << 10,
         ..LogOptions::new(7, NodeId(1), Incarnation(0))
     }
 }
@@ -112,7 +112,7 @@ fn what_was_appended_comes_back_after_a_restart() {
     assert_eq!(
         counters.writes,
         log.next_seq() - 1,
-        "one write and one flush per batch"
+        "one write and one flush per log write"
     );
 
     disk.crash(1);
@@ -137,7 +137,7 @@ fn what_was_appended_comes_back_after_a_restart() {
         );
     }
     assert_eq!(read_all(&mut log, 101, 200), []);
-    assert!(log.index_entries() < 20, "one entry for many batches");
+    assert!(log.index_entries() < 20, "one entry for many writes");
 }
 
 /// Votes for batches linger until there are enough of them, or until somebody is in a hurry; what is
@@ -213,7 +213,7 @@ fn spare_segments_are_made_up_to_their_number_and_found_again() {
     drop(log);
     let mut log = open();
     fill(&mut log);
-    assert_eq!(log.segments(), segments, "none is made anew");
+    assert_eq!(log.segments(), segments, "none is made again");
     assert_eq!(log.spare_bytes(), 3 * options.segment_bytes);
     // Spares take at most half of what is free.
     let small = MemoryDisk::new();
@@ -275,7 +275,7 @@ fn the_next_segment_keeps_ahead_of_the_one_in_use() {
     assert_eq!(log.counters().segment_waits, 2, "the third has time again");
 }
 
-/// Whoever waits for a start wants to know how far it is.
+/// An operator who waits for a start wants to know how far it is.
 #[test]
 fn opening_tells_how_much_was_read_up_to_all_of_it() {
     let disk = MemoryDisk::new();

@@ -36,10 +36,10 @@ struct Run {
     options: LogOptions,
     /// The round of the vote in each slot, from the first slot on.
     history: Vec<u32>,
-    /// So many of them must never be lost.
+    /// How many of them must never be lost.
     kept: usize,
     next_round: u32,
-    /// Most runs have batches of all sizes; some have equal ones, so that stale ones fit.
+    /// Most runs have writes of all sizes; some have equal ones, so that stale ones fit.
     sizes: u64,
 }
 
@@ -49,7 +49,7 @@ impl Run {
         disk.set_manual(true);
         let options = LogOptions {
             segment_bytes,
-            batch_bytes_max: 8 << 10,
+            write_bytes_max: 8 << 10,
             depth: 1 + (seed % 3) as usize,
             ..LogOptions::new(7, NodeId(1), Incarnation(0))
         };
@@ -179,7 +179,7 @@ fn broken(runs: u64, segment_bytes: u64, mutants: &[Mutant]) -> (u64, Option<(u6
     })
 }
 
-/// One or two batches fill a segment; five or so; all of them fit.
+/// One or two writes fill a segment; five or so; all of them fit.
 const SEGMENTS: [u64; 3] = [16 << 10, 32 << 10, 128 << 10];
 
 #[test]
@@ -202,10 +202,10 @@ fn releasing_out_of_order_loses_records() {
     }
 }
 
-/// [disk-3] In one segment that is written on behind a cut, the chain alone keeps stale batches
-/// out: with it no run breaks, without it stale batches come back.
+/// [disk-3] In one segment that is written on behind a cut, the chain alone keeps stale writes
+/// out: with it no run breaks, without it stale writes come back.
 #[test]
-fn without_the_chain_stale_batches_come_back() {
+fn without_the_chain_stale_writes_come_back() {
     let kept = Mutant::SegmentKeptAfterCut;
     assert_eq!(broken(300, 512 << 10, &[kept]).1, None);
     let (count, _) = broken(300, 512 << 10, &[kept, Mutant::ChainIgnored]);
@@ -213,7 +213,7 @@ fn without_the_chain_stale_batches_come_back() {
 }
 
 /// [disk-4] What later segments say of their beginning is a second guard, and it relies on fresh
-/// segments behind a cut: with them, stale batches stay out even without the chain.
+/// segments behind a cut: with them, stale writes stay out even without the chain.
 #[test]
 fn writing_on_behind_a_cut_loses_records() {
     for segment_bytes in SEGMENTS {
@@ -223,7 +223,7 @@ fn writing_on_behind_a_cut_loses_records() {
     assert!(count > 2, "{count} runs break");
 }
 
-/// A batch that was in flight at one crash, and was read, may be gone after the next.
+/// A write that was in flight at one crash, and was read, may be gone after the next.
 #[test]
 fn what_recovery_read_is_synced_before_it_is_built_on() {
     for segment_bytes in SEGMENTS {

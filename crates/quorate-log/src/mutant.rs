@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(test), allow(dead_code, reason = "planted by tests only"))]
 pub(crate) enum Mutant {
-    /// [disk-2] Releases what a batch holds although one before it is not complete.
+    /// [disk-2] Releases what a write holds although one before it is not complete.
     ReleaseOutOfOrder,
     /// [disk-3] Does not compare the checksum of the predecessor.
     ChainIgnored,

@@ -17,7 +17,7 @@ impl Patience {
         false
     }
 
-    /// It failed again; the next attempt waits for at most so many calls.
+    /// It failed again; the next attempt waits for at most `skips_max` calls.
     pub(crate) fn failed(&mut self, skips_max: u32) {
         self.skips = (1 << self.failures.min(10)).min(skips_max);
         self.failures += 1;

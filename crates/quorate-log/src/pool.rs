@@ -26,7 +26,7 @@ const OPEN_SKIPS_MAX: u32 = 16;
 pub(crate) struct Pool {
     segment_bytes: u64,
     zeros: Zeros,
-    /// So many spares are kept.
+    /// How many spares are kept.
     wanted: usize,
     spares: VecDeque<SegmentFile>,
     /// The spare whose file is open: it is written to next.
@@ -75,7 +75,7 @@ impl Pool {
     }
 
     /// A segment with room for `length` bytes and an open file, if one is ready. A spare that is too
-    /// small for the batch, which can only be after the segment size was raised, is passed over for
+    /// small for the write, which can only be after the segment size was raised, is passed over for
     /// good. An error is final.
     pub(crate) fn take<D: Disk>(
         &mut self,
@@ -163,7 +163,7 @@ impl Pool {
         may
     }
 
-    /// So many bytes of the segment in use are full. Without a spare, the one that is being made
+    /// `used` bytes of the segment in use are full. Without a spare, the one that is being made
     /// stays a quarter ahead, so that it is there before it is needed, however fast the log is, as
     /// long as the disk is fast enough.
     pub(crate) fn keep_ahead<D: Disk>(&self, used: u64, disk: &mut D) {

@@ -1,4 +1,4 @@
-//! Reads values with their bytes back, for catch-up and replay. Sees complete batches only.
+//! Reads values with their bytes back, for catch-up and replay. Sees complete log writes only.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,9 +9,9 @@ use quorate_core::{
 use quorate_disk::{BLOCK, Buffer, Disk, DiskError, Lack};
 
 use crate::{
-    batch::{self, Header},
     error::LogError,
     index::{Index, Span},
+    log_write::{self, Header},
     patience::Patience,
     place::Place,
     range_map::RangeMap,
@@ -20,9 +20,9 @@ use crate::{
 
 const ACTIVE_MAX: usize = 4;
 const WAITING_MAX: usize = 64;
-/// What the disk has failed to read so often in a row is taken for lost.
+/// What the disk has failed to read this often in a row is taken for lost.
 const FAILURES_MAX: u32 = 3;
-/// A read that found no descriptor lets so many calls pass before it is tried again.
+/// A read that found no descriptor lets at most this many calls pass before it is tried again.
 const SKIPS_MAX: u32 = 16;
 
 /// Slots with their value and its bytes, as the last record on them has it.
@@ -37,7 +37,7 @@ pub struct ReadDone {
     /// Empty if the first slot is not in the log.
     pub result: Result<Values, LogError>,
     /// Slots whose records turned out to be unreadable: the log holds them no more, until they are
-    /// appended anew.
+    /// appended again.
     pub lost: Vec<SlotRange>,
 }
 
@@ -52,7 +52,7 @@ struct Job {
     span: Option<(SlotRange, Span)>,
 }
 
-/// Reads that wait, are under way, or ended.
+/// Reads that wait, are in flight, or ended.
 #[derive(Debug, Default)]
 pub(crate) struct Reads {
     waiting: VecDeque<Job>,
@@ -140,7 +140,7 @@ impl Reads {
         self.refused.end();
     }
 
-    /// Batches were read.
+    /// A run of log writes was read.
     pub(crate) fn on_read<D: Disk>(
         &mut self,
         id: u64,
@@ -201,7 +201,8 @@ impl Reads {
     }
 }
 
-/// A piece of the batches that were read: the slots of its record, its value, where its bytes lie.
+/// A piece of the log writes that were read: the slots of its record, its value, where its bytes
+/// lie.
 type Piece = (SlotRange, Value, usize, usize);
 
 impl Job {
@@ -213,7 +214,7 @@ impl Job {
         }
     }
 
-    /// Takes these slots from the batches. Whether there is room for more.
+    /// Takes these slots from the writes. Whether there is room for more.
     fn take(
         &mut self,
         slots: SlotRange,
@@ -241,9 +242,9 @@ impl Job {
 }
 
 /// Every stream byte has a slot, so a part of such a run has a part of its bytes.
-fn cut<'a>(range: SlotRange, piece: &Piece, batches: &'a [u8]) -> (Value, &'a [u8]) {
+fn cut<'a>(range: SlotRange, piece: &Piece, bytes: &'a [u8]) -> (Value, &'a [u8]) {
     let (whole, value, start, length) = *piece;
-    let bytes = &batches[start..start + length];
+    let bytes = &bytes[start..start + length];
     if matches!(value, Value::Content { .. }) && bytes.len() as u64 == whole.len() {
         let offset = |slot: Slot| usize::try_from(slot.0 - whole.from.0).unwrap_or(usize::MAX);
         return (value, &bytes[offset(range.from)..offset(range.to)]);
@@ -251,18 +252,18 @@ fn cut<'a>(range: SlotRange, piece: &Piece, batches: &'a [u8]) -> (Value, &'a [u
     (value, bytes)
 }
 
-/// The last word on each slot in some batches.
+/// The last word on each slot in some writes.
 struct Pieces {
     map: RangeMap<Piece>,
-    /// What is wrong with the first batch that cannot be read any more.
+    /// What is wrong with the first write that cannot be read any more.
     damage: Option<LogError>,
 }
 
 impl Pieces {
-    /// Reads the batches that are there for the slots of `run`. Slots without a piece are lost.
+    /// Reads the writes that are there for the slots of `run`. Slots without a piece are lost.
     ///
     /// [disk-8] A vote is for no slot that was decided before it, nor for one that the next header
-    /// does not know as voted for: of what lies between, only what later batches say is known.
+    /// does not know as voted for: of what lies between, only what later writes say is known.
     fn read(run: SlotRange, at: Place, bytes: &mut [u8]) -> Result<Self, LogError> {
         let mut pieces = Self {
             map: RangeMap::default(),
@@ -270,7 +271,7 @@ impl Pieces {
         };
         let (mut decided_to, mut gap, mut start) = (run.from, None, 0);
         while start < bytes.len() {
-            let header = match batch_at(at, start, bytes) {
+            let header = match log_write_at(at, start, bytes) {
                 Ok(header) => header,
                 Err(error) => {
                     pieces.damage.get_or_insert(error);
@@ -295,15 +296,15 @@ impl Pieces {
         Ok(pieces)
     }
 
-    /// A batch that lies at `start` of what was read.
+    /// A log write that lies at `start` of what was read.
     fn take(
         &mut self,
         run: SlotRange,
         header: &Header,
         start: usize,
-        batch: &[u8],
+        blocks: &[u8],
     ) -> Result<(), LogError> {
-        let body = header.body_of(batch);
+        let body = header.body_of(blocks);
         // Positions, not slices: the bytes are cut out of the whole below.
         let base = body.as_ptr() as usize;
         for stored in Records::new(body) {
@@ -320,7 +321,7 @@ impl Pieces {
             } else {
                 inside - base
             };
-            let from = start + batch::HEADER + within;
+            let from = start + log_write::HEADER + within;
             let piece = (range, value, from, stored.bytes.len());
             self.map.insert(range.intersect(run), piece);
         }
@@ -328,8 +329,8 @@ impl Pieces {
     }
 }
 
-/// The batch that begins at `start` of what was read from `at`; opened.
-fn batch_at(at: Place, start: usize, bytes: &mut [u8]) -> Result<Header, LogError> {
+/// The log write that begins at `start` of what was read from `at`; opened.
+fn log_write_at(at: Place, start: usize, bytes: &mut [u8]) -> Result<Header, LogError> {
     let place = Place {
         offset: at.offset + start as u64,
         ..at
@@ -344,6 +345,6 @@ fn batch_at(at: Place, start: usize, bytes: &mut [u8]) -> Result<Header, LogErro
     if header.place != place || end > bytes.len() {
         return Err(damaged("another batch lies here"));
     }
-    batch::open(&header, &mut bytes[start..end]).map_err(|malformed| damaged(malformed.0))?;
+    log_write::open(&header, &mut bytes[start..end]).map_err(|malformed| damaged(malformed.0))?;
     Ok(header)
 }

@@ -9,7 +9,7 @@ use quorate_core::{
     value::{BatchName, StreamName, Value},
 };
 
-/// A record as it lies in a batch, with the bytes of its value.
+/// A record as it lies in a log write, with the bytes of its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stored<'a> {
     /// The record.
@@ -282,7 +282,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The records of a batch's body, in order. Ends after the first that is malformed.
+/// The records of a log write's body, in order. Ends after the first that is malformed.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     reader: Reader<'a>,

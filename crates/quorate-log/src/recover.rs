@@ -13,10 +13,10 @@ use quorate_core::{
 use quorate_disk::{Disk, Family};
 
 use crate::{
-    batch::Header,
     error::LogError,
     index::{Index, Runs, Span},
     log::{DEPTH_MAX, LogOptions},
+    log_write::Header,
     mutant::{Mutant, planted},
     place::Segment,
     range_map::RangeMap,
@@ -42,8 +42,8 @@ pub struct Damage {
 /// What the log gave back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovery {
-    /// As restated by the last batch; `decided_to` moved on over slots that are known as decided
-    /// by their records. Both positions start at [`Slot::FIRST`].
+    /// As restated by the last log write; `decided_to` moved on over slots that are known as
+    /// decided by their records. Both positions start at [`Slot::FIRST`].
     pub hard: HardState,
     /// Votes from `hard.decided_to` on, in slot order; the last, hence highest, ballot per slot.
     pub votes: Vec<Extent>,
@@ -55,9 +55,9 @@ pub struct Recovery {
     pub damage: Option<Damage>,
     /// How many records there are.
     pub records: u64,
-    /// Number of the batch that comes next; 1 in an empty log.
+    /// Number of the log write that comes next; 1 in an empty log.
     pub next_seq: u64,
-    /// The incarnation that the last batch was written in, if there is one.
+    /// The incarnation that the last of them was written in, if there is one.
     pub incarnation: Option<Incarnation>,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Opened {
     pub(crate) highest: Segment,
 }
 
-/// Reads the whole log and makes what was read durable: a batch that was in flight at a crash may
+/// Reads the whole log and makes what was read durable: a write that was in flight at a crash may
 /// have been read from a cache, and all that follows builds on it.
 pub(crate) fn recover<D: Disk>(
     disk: &mut D,
@@ -149,7 +149,7 @@ pub(crate) struct Memory {
     reconfigurations: BTreeMap<Slot, Value>,
     records: u64,
     last: Option<Header>,
-    /// Segments of the last batches; those in flight at a crash are among them.
+    /// Segments of the last writes; those in flight at a crash are among them.
     recent: VecDeque<Segment>,
     pub(crate) gaps: Vec<Judged>,
     open_gap: Option<Gap>,
@@ -167,7 +167,7 @@ pub(crate) struct Judged {
 }
 
 impl Visit for Memory {
-    fn batch(&mut self, header: &Header, batch: &[u8]) -> Result<(), LogError> {
+    fn log_write(&mut self, header: &Header, blocks: &[u8]) -> Result<(), LogError> {
         if let Some(gap) = self.open_gap.take() {
             self.close_gap(gap, Some(header));
         }
@@ -177,7 +177,7 @@ impl Visit for Memory {
         };
         let mut runs = Runs::default();
         let mut count = 0;
-        for stored in Records::new(header.body_of(batch)) {
+        for stored in Records::new(header.body_of(blocks)) {
             let stored = stored.map_err(|malformed| damaged(malformed.0))?;
             count += 1;
             self.record(&stored, &mut runs);
@@ -280,7 +280,7 @@ impl Memory {
         self.records
     }
 
-    /// The header of the last batch.
+    /// The header of the last write.
     pub(crate) fn last(&self) -> Option<&Header> {
         self.last.as_ref()
     }

@@ -4,8 +4,8 @@ use quorate_core::slot::{Slot, SlotRange};
 use quorate_disk::Source;
 
 use crate::{
-    batch::{Header, Owner},
     error::LogError,
+    log_write::{Header, Owner},
     place::Place,
     record::{Records, Stored},
     recover::Memory,
@@ -32,7 +32,7 @@ pub struct Verified {
     pub records: u64,
     /// The slot behind the highest that was voted for, or is known as decided.
     pub next: Slot,
-    /// Number of the batch that comes next.
+    /// Number of the write that comes next.
     pub next_seq: u64,
     /// Bytes behind the end that a crash left. Not damage: they were never released.
     pub torn_tail_bytes: u64,
@@ -85,16 +85,17 @@ pub fn verify<S: Source>(source: &mut S, owner: Option<Owner>) -> Result<Verifie
 /// One thing in a log, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Inspected<'a> {
-    /// A batch; its records follow.
-    Batch(Header),
+    /// A log write; its records follow. `quorate log` and the reasons of damage call it a batch,
+    /// which is its name in earlier output.
+    Write(Header),
     /// A record with the bytes of its value.
     Record(Stored<'a>),
-    /// Batches that are gone.
+    /// Log writes that are gone.
     Damage {
         /// Where the first should be.
         place: Place,
         /// How many.
-        batches: u64,
+        writes: u64,
         /// What is there instead.
         reason: String,
     },
@@ -114,9 +115,9 @@ struct Show<'a> {
 }
 
 impl Visit for Show<'_> {
-    fn batch(&mut self, header: &Header, batch: &[u8]) -> Result<(), LogError> {
-        (self.each)(Inspected::Batch(*header));
-        for stored in Records::new(header.body_of(batch)) {
+    fn log_write(&mut self, header: &Header, blocks: &[u8]) -> Result<(), LogError> {
+        (self.each)(Inspected::Write(*header));
+        for stored in Records::new(header.body_of(blocks)) {
             let stored = stored.map_err(|malformed| LogError::Damaged {
                 place: header.place,
                 reason: format!("batch {}: {}", header.seq, malformed.0),
@@ -129,7 +130,7 @@ impl Visit for Show<'_> {
     fn damage(&mut self, gap: &Gap) {
         (self.each)(Inspected::Damage {
             place: gap.place,
-            batches: gap.seqs.end - gap.seqs.start,
+            writes: gap.seqs.end - gap.seqs.start,
             reason: gap.reason.clone(),
         });
     }

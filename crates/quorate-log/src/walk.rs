@@ -1,7 +1,7 @@
-//! Reads a log from its first batch to its last, and judges what is not whole ([disk-3]).
+//! Reads a log from its first log write to its last, and judges what is not whole ([disk-3]).
 //!
 //! The walk follows numbers and checksums of predecessors through the segments. Where the next
-//! batch is missing, one of three things is true: it lies at the start of a later segment (the
+//! write is missing, one of three things is true: it lies at the start of a later segment (the
 //! writer moved on, or an earlier recovery cut here); nobody ever completed it (torn tail: the log
 //! ends here); or a later header says that it was complete (damage: the walk goes on behind it).
 //! Bytes are hostile: every length is checked, nothing here panics on what it reads.
@@ -11,8 +11,8 @@ use std::ops::Range;
 use quorate_disk::{BLOCK, Buffer, DiskError, Lack, Source};
 
 use crate::{
-    batch::{self, Header, HeaderFault, Owner},
     error::LogError,
+    log_write::{self, Header, HeaderFault, Owner},
     mutant::{Mutant, planted},
     place::{Place, Segment, SegmentFile, segments},
 };
@@ -20,16 +20,16 @@ use crate::{
 const WINDOW: usize = 1 << 20;
 const ZEROS: [u8; BLOCK] = [0; BLOCK];
 
-/// Sees every batch of the log, in order.
+/// Sees every log write, in order.
 pub(crate) trait Visit {
-    /// A whole batch, at its turn.
-    fn batch(&mut self, header: &Header, batch: &[u8]) -> Result<(), LogError>;
+    /// A whole log write, at its turn.
+    fn log_write(&mut self, header: &Header, blocks: &[u8]) -> Result<(), LogError>;
 
-    /// The batches from here on, up to the next that is visited, are gone.
+    /// The writes from here on, up to the next that is visited, are gone.
     fn damage(&mut self, damage: &Gap);
 }
 
-/// Complete batches that cannot be read any more.
+/// Complete log writes that cannot be read any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Gap {
     /// Where the first of them should be.
@@ -45,11 +45,11 @@ pub(crate) struct Gap {
 /// What the walk found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Walked {
-    /// Number of the batch that comes next.
+    /// Number of the write that comes next.
     pub(crate) next_seq: u64,
-    /// Checksum of the last whole batch; 0 if there is none.
+    /// Checksum of the last whole write; 0 if there is none.
     pub(crate) checksum: u32,
-    /// The last whole batch's segment, that segment's first number, and where the batch ends.
+    /// The last whole write's segment, that segment's first number, and where the write ends.
     pub(crate) tail: Option<(SegmentFile, u64, u64)>,
     /// Bytes of blocks behind the end that are not zero: never released, to be ignored.
     pub(crate) torn_tail_bytes: u64,
@@ -59,11 +59,11 @@ pub(crate) struct Walked {
     pub(crate) spares: Vec<SegmentFile>,
     /// All segments.
     pub(crate) files: Vec<SegmentFile>,
-    /// Whose log it is, as its batches say.
+    /// Whose log it is, as its writes say.
     pub(crate) owner: Option<Owner>,
 }
 
-/// Walks the log of `owner`, or of whoever wrote it.
+/// Walks the log of `owner`, or of the owner that its first header names.
 pub(crate) fn walk<S: Source>(
     source: &mut S,
     owner: Option<Owner>,
@@ -90,11 +90,11 @@ struct Walk<'a, S> {
     window: Window<'a, S>,
     owner: Option<Owner>,
     files: Vec<SegmentFile>,
-    /// Per segment: number of its first batch, if any header in it is sound.
+    /// Per segment: number of its first write, if any header in it is sound.
     firsts: Vec<Option<u64>>,
     next_seq: u64,
     checksum: u32,
-    /// Whether `checksum` is that of the batch before; not so behind damage.
+    /// Whether `checksum` is that of the write before; not so behind damage.
     chained: bool,
     tail: Option<(usize, u64)>,
     /// M of [disk-3], once it was needed.
@@ -103,8 +103,8 @@ struct Walk<'a, S> {
 
 /// What lies at a place.
 enum Found {
-    /// The batch that was looked for, whole.
-    Batch(Header),
+    /// The write that was looked for, whole.
+    Write(Header),
     /// Something else, or less.
     Fault {
         reason: String,
@@ -142,7 +142,7 @@ impl<S: Source> Walk<'_, S> {
         Ok(())
     }
 
-    /// Batches of this segment with this number or a higher one were cut off.
+    /// Writes of this segment with this number or a higher one were cut off.
     fn limit(&self, index: usize) -> u64 {
         self.firsts[index + 1..]
             .iter()
@@ -156,10 +156,10 @@ impl<S: Source> Walk<'_, S> {
     fn run(&mut self, visit: &mut impl Visit) -> Result<bool, LogError> {
         let (mut index, mut offset) = (0, 0);
         while index < self.files.len() {
-            let found = self.batch_at(index, offset)?;
+            let found = self.log_write_at(index, offset)?;
             let (reason, header, unreadable) = match found {
-                Found::Batch(header) => {
-                    visit.batch(&header, self.window.last(header.length as usize))?;
+                Found::Write(header) => {
+                    visit.log_write(&header, self.window.last(header.length as usize))?;
                     self.accept(index, &header);
                     offset += u64::from(header.length);
                     continue;
@@ -189,7 +189,7 @@ impl<S: Source> Walk<'_, S> {
                 return Ok(false);
             }
             let Some((resumed, at, seq)) = self.resume(index, offset)? else {
-                // Complete batches are missing, and nothing whole lies behind them.
+                // Complete writes are missing, and nothing whole lies behind them.
                 let seqs = self.next_seq..self.complete_to(index, offset)? + 1;
                 self.next_seq = seqs.end;
                 self.chained = false;
@@ -221,8 +221,8 @@ impl<S: Source> Walk<'_, S> {
         self.tail = Some((index, header.place.offset + u64::from(header.length)));
     }
 
-    /// The batch with the next number, if it lies here, whole, and follows the one before.
-    fn batch_at(&mut self, index: usize, offset: u64) -> Result<Found, LogError> {
+    /// The write with the next number, if it lies here, whole, and follows the one before.
+    fn log_write_at(&mut self, index: usize, offset: u64) -> Result<Found, LogError> {
         let file = self.files[index];
         if offset >= file.bytes {
             return Ok(Found::fault("the segment ends"));
@@ -265,12 +265,12 @@ impl<S: Source> Walk<'_, S> {
         };
         match self.window.get(file, header.place.offset, length) {
             Err(unread) => fault(unread.reason()?, true),
-            Ok(bytes) => match batch::open(&header, bytes) {
+            Ok(bytes) => match log_write::open(&header, bytes) {
                 Ok(masked) => {
                     if masked {
                         self.window.forget(); // what is there is not what is on disk any more
                     }
-                    Ok(Found::Batch(header))
+                    Ok(Found::Write(header))
                 }
                 Err(malformed) => fault(format!("batch {}: {}", header.seq, malformed.0), false),
             },
@@ -347,7 +347,7 @@ impl<S: Source> Walk<'_, S> {
         Ok(greatest)
     }
 
-    /// Behind damage: the next whole batch that was not cut off. Its predecessor is unknown, so
+    /// Behind damage: the next whole write that was not cut off. Its predecessor is unknown, so
     /// only its number, its place and what later segments say of theirs can be checked.
     fn resume(&mut self, index: usize, offset: u64) -> Result<Option<(usize, u64, u64)>, LogError> {
         let mut from = offset;
@@ -362,7 +362,7 @@ impl<S: Source> Walk<'_, S> {
                 if refused || header.seq < self.next_seq || header.seq >= self.limit(index) {
                     continue;
                 }
-                if let Found::Batch(header) = self.body_at(file, header)? {
+                if let Found::Write(header) = self.body_at(file, header)? {
                     return Ok(Some((index, at, header.seq)));
                 }
             }
@@ -384,7 +384,7 @@ impl<S: Source> Walk<'_, S> {
                 Some((tail, _)) if tail == index => tail_clean &= dirty == 0,
                 _ if dirty == 0 => spares.push(self.files[index]),
                 _ => {
-                    // Its batches are behind the cut, and so is every segment before it: numbers
+                    // Its writes are behind the cut, and so is every segment before it: numbers
                     // only grow, and what is written next must come after all that was.
                     tail_clean = false;
                     spares.clear();
@@ -501,7 +501,7 @@ impl<'a, S: Source> Window<'a, S> {
         &self.buffer[self.last..self.last + bytes]
     }
 
-    /// The next `get` reads anew.
+    /// The next `get` reads from the disk again.
     fn forget(&mut self) {
         self.segment = None;
     }

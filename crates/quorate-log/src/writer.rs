@@ -1,4 +1,4 @@
-//! Batches on their way to the disk: numbered, chained, and released in order.
+//! Log writes in flight: numbered, chained, and released in order.
 
 use std::collections::VecDeque;
 
@@ -6,9 +6,9 @@ use quorate_core::{node_id::Incarnation, record::RecordSeq};
 use quorate_disk::{Disk, Durability};
 
 use crate::{
-    batch::{self, Header, Owner},
     gather::Gathered,
     index::{Index, Runs, Span},
+    log_write::{self, Header, Owner},
     mutant::{Mutant, planted},
     place::{Place, SegmentFile},
 };
@@ -19,9 +19,9 @@ pub(crate) struct Writer {
     owner: Owner,
     pub(crate) incarnation: Incarnation,
     next_seq: u64,
-    /// Checksum of the batch before.
+    /// Checksum of the write before.
     previous: u32,
-    /// All batches up to this one are complete.
+    /// All log writes up to this one are complete.
     complete_to: u64,
     current: Option<Current>,
     in_flight: VecDeque<InFlight>,
@@ -46,8 +46,8 @@ struct InFlight {
 }
 
 impl Writer {
-    /// Goes on behind batch `next_seq − 1`, whose checksum is `previous`; in `tail` if that may be
-    /// written on: the segment, its first batch, where to go on.
+    /// Goes on behind write `next_seq − 1`, whose checksum is `previous`; in `tail` if that may be
+    /// written on: the segment, its first write, where to go on.
     pub(crate) fn new(
         owner: Owner,
         incarnation: Incarnation,
@@ -97,13 +97,13 @@ impl Writer {
         self.current.map(place)
     }
 
-    /// Number and bytes of each batch in flight.
+    /// Number and bytes of each write in flight.
     pub(crate) fn writes(&self) -> impl Iterator<Item = (u64, u64)> {
         let in_flight = self.in_flight.iter();
-        in_flight.map(|batch| (batch.seq, batch.span.bytes))
+        in_flight.map(|write| (write.seq, write.span.bytes))
     }
 
-    /// Whether the segment in use has room for a batch of this length.
+    /// Whether the segment in use has room for a write of this length.
     pub(crate) fn has_room(&self, length: usize) -> bool {
         self.current
             .is_some_and(|at| at.offset + length as u64 <= at.file.bytes)
@@ -114,7 +114,7 @@ impl Writer {
         self.current.map_or(0, |at| at.offset)
     }
 
-    /// From now on batches go into this segment, which is all zeros.
+    /// From now on writes go into this segment, which is all zeros.
     pub(crate) fn enter(&mut self, file: SegmentFile) {
         self.current = Some(Current {
             file,
@@ -123,9 +123,9 @@ impl Writer {
         });
     }
 
-    /// Starts the one write of a batch. There is room for it.
-    pub(crate) fn write<D: Disk>(&mut self, disk: &mut D, mut batch: Gathered) {
-        let length = batch.length();
+    /// Starts the disk's write of what gathered. There is room for it.
+    pub(crate) fn write<D: Disk>(&mut self, disk: &mut D, mut gathered: Gathered) {
+        let length = gathered.length();
         let current = self.current.as_mut().expect("a segment was entered");
         let place = Place {
             segment: current.file.segment,
@@ -139,52 +139,52 @@ impl Writer {
             seq: self.next_seq,
             complete_to: self.complete_to,
             previous: self.previous,
-            records: batch.records,
+            records: gathered.records,
             length: 0,
-            body: u32::try_from(batch.body()).expect("bounded by BATCH_BYTES_MAX"),
+            body: u32::try_from(gathered.body()).expect("bounded by WRITE_BYTES_MAX"),
             body_checksum: 0,
-            hard: batch.hard,
+            hard: gathered.hard,
             checksum: 0,
         };
-        let header = batch::seal(header, batch.blocks());
+        let header = log_write::seal(header, gathered.blocks());
         current.offset += length as u64;
         self.previous = header.checksum;
         self.next_seq += 1;
         self.bytes_in_flight += length;
         self.in_flight.push_back(InFlight {
             seq: header.seq,
-            last: batch.last,
+            last: gathered.last,
             span: Span {
                 at: place,
                 bytes: length as u64,
             },
-            runs: batch.runs,
+            runs: gathered.runs,
             done: false,
         });
         disk.start_write(
             header.seq,
             place.into(),
-            batch.buffer,
+            gathered.buffer,
             length,
             Durability::Flushed,
         );
     }
 
-    /// [disk-2] Batch `seq` is on stable storage. What it holds is released only if all before it
+    /// [disk-2] Write `seq` is on stable storage. What it holds is released only if all before it
     /// are, too.
     pub(crate) fn written(&mut self, seq: u64, index: &mut Index) {
-        if let Some(batch) = self.in_flight.iter_mut().find(|batch| batch.seq == seq) {
-            batch.done = true;
+        if let Some(write) = self.in_flight.iter_mut().find(|write| write.seq == seq) {
+            write.done = true;
             if planted(Mutant::ReleaseOutOfOrder) {
-                self.persisted_to = self.persisted_to.max(batch.last);
+                self.persisted_to = self.persisted_to.max(write.last);
             }
         }
-        while let Some(batch) = self.in_flight.pop_front_if(|batch| batch.done) {
-            self.complete_to = batch.seq;
-            self.persisted_to = self.persisted_to.max(batch.last);
-            self.bytes_in_flight -= usize::try_from(batch.span.bytes).expect("fitted a buffer");
-            for range in batch.runs.iter() {
-                index.insert(range, batch.span);
+        while let Some(write) = self.in_flight.pop_front_if(|write| write.done) {
+            self.complete_to = write.seq;
+            self.persisted_to = self.persisted_to.max(write.last);
+            self.bytes_in_flight -= usize::try_from(write.span.bytes).expect("fitted a buffer");
+            for range in write.runs.iter() {
+                index.insert(range, write.span);
             }
         }
     }

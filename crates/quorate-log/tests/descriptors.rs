@@ -47,7 +47,7 @@ impl Node {
         };
         let options = LogOptions {
             segment_bytes: 16 << 10,
-            batch_bytes_max: 4 << 10,
+            write_bytes_max: 4 << 10,
             ..LogOptions::new(7, NodeId(1), Incarnation(0))
         };
         let (log, recovery) = Log::open(disk, options).unwrap();

@@ -84,7 +84,7 @@ impl Disk {
         });
     }
 
-    /// So many entries from here on cannot be read any more; but never the last on stable storage
+    /// `count` entries from here on cannot be read any more; but never the last on stable storage
     /// ([model-3]).
     pub fn rot(&mut self, from: usize, count: usize) {
         let end = self.persisted.saturating_sub(1);

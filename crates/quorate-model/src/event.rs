@@ -75,16 +75,16 @@ pub enum Event {
     },
     /// Two nodes can talk.
     Connect {
-        /// One,
+        /// The node that notices it.
         site: usize,
-        /// and what it sees.
+        /// The node that it can talk to.
         peer: usize,
     },
     /// They cannot.
     Disconnect {
-        /// One,
+        /// The node that notices it.
         site: usize,
-        /// and what it loses.
+        /// The node that it cannot talk to.
         peer: usize,
     },
     /// The log of a node fails.
@@ -96,9 +96,9 @@ pub enum Event {
     Rot {
         /// Where.
         site: usize,
-        /// From which record on,
+        /// The first record that is lost.
         from: usize,
-        /// and how many.
+        /// How many records are lost.
         count: usize,
     },
     /// Somebody wants another leader.

@@ -1,7 +1,7 @@
 //! Every schedule within small bounds, by stateright over the production node.
 //!
 //! Time stands still, so that only the order of events makes states differ; a campaign, with its
-//! pre-votes, is one action. Messages stay in the soup for ever: each may arrive at any later point,
+//! pre-votes, is one action. Messages stay in the soup forever: each may arrive at any later point,
 //! again, or never, which is loss, repetition and reordering in one.
 
 use quorate_core::{

@@ -171,7 +171,7 @@ impl Act<'_> {
             if let (Some(value), Some(site)) = (wanted, leader)
                 && self.is_level()
             {
-                // Refused while a transfer is under way; then it is offered again.
+                // Refused during a transfer; then it is offered again.
                 let slots = 1;
                 self.apply(&Event::Propose { site, value, slots })?;
                 self.quiet()?;

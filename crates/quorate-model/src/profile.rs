@@ -40,9 +40,9 @@ pub struct Rates {
     pub deliver: u64,
     /// Of these, in percent, one of the newest.
     pub recent: u64,
-    /// Records reach the disk,
+    /// Records reach the disk.
     pub persist: u64,
-    /// in percent: all of them at once.
+    /// Of these times, in percent, all of them at once.
     pub persist_all: u64,
     /// A node tries to lead.
     pub campaign: u64,

@@ -27,7 +27,7 @@ use crate::{
 /// Nobody waits for this moment.
 pub const NEVER: Time = Time(u64::MAX);
 
-/// A message on its way, for ever.
+/// A message in the soup, where it stays forever.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Parcel {
     /// Who said it, in which incarnation.
@@ -132,7 +132,7 @@ impl World {
             }
             Event::Tick { site, at } => {
                 self.now = self.now.max(at);
-                // As the replica does: who is not told anew is never woken again.
+                // As the replica does: a node that asks for no new time is never woken again.
                 self.sites[site].wake = NEVER;
                 self.step(site, Input::Tick)?;
                 let asleep = self.sites[site].node.is_some() && self.sites[site].wake == NEVER;
@@ -314,7 +314,7 @@ impl World {
         if !found {
             return Ok(());
         }
-        // Whoever is up and has some of them gives them.
+        // A node that is up and has some of them gives them.
         let news: Vec<(Value, Slot)> = self
             .sites
             .iter()
@@ -389,7 +389,7 @@ impl World {
         }
     }
 
-    /// The current members of this world, whoever is up.
+    /// The current members of this world, up or not.
     pub fn members(&self) -> Vec<Member> {
         self.sites.iter().map(|site| site.member).collect()
     }

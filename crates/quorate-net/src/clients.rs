@@ -113,7 +113,7 @@ impl Clients {
         self.connections.len() >= self.limits.clients_max
     }
 
-    /// Takes whoever waits at the listener, as long as there is room.
+    /// Accepts the clients that wait at the listener, as long as there is room.
     pub(crate) fn accept(
         &mut self,
         listener: Listener<'_>,

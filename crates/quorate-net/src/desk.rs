@@ -22,7 +22,7 @@ pub(crate) struct Desk {
 }
 
 impl Desk {
-    /// At most so many wait for the end of a probe.
+    /// At most `waiting_max` callers wait for the end of a probe.
     pub(crate) const fn new(waiting_max: usize) -> Self {
         Self {
             waiting_max,

@@ -74,7 +74,7 @@ pub(crate) enum Command {
     Ask(Question),
     Probe(SyncSender<Result<Probed, Unanswered>>),
     Transfer(Option<NodeId>, SyncSender<Result<NodeId, Refusal>>),
-    /// For so many milliseconds; answered as [`Question::Tuning`].
+    /// Holds a setting for a number of milliseconds; answered as [`Question::Tuning`].
     Hold(Option<Setting>, u64, SyncSender<TuningReport>),
 }
 
@@ -114,7 +114,7 @@ impl Handle {
         self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Tuning(reply)))
     }
 
-    /// Holds batch and window at these values for so many milliseconds, or lets them go again.
+    /// Holds batch and window at these values for `ms` milliseconds, or lets them go again.
     pub fn hold(&self, setting: Option<Setting>, ms: u64) -> Result<TuningReport, Unanswered> {
         self.ask(ANSWER_WAIT, |reply| Command::Hold(setting, ms, reply))
     }

@@ -108,8 +108,8 @@ pub fn members_among(nodes: &[(NodeId, String)], me: NodeId, patience: Duration)
     members
 }
 
-/// Whether somebody there belongs to a cluster. Whoever knows none says so; any other answer is that
-/// of a node which runs, whatever it thinks of the question.
+/// Whether somebody there belongs to a cluster. A node that knows none says so; any other answer is
+/// that of a node which runs, whatever it thinks of the question.
 fn is_member(node: NodeId, address: &str, me: NodeId) -> bool {
     let hello = Hello {
         version: PROTOCOL_VERSION,

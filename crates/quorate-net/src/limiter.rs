@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(said, expected);
     }
 
-    /// Whoever reads only the last line must not be misled by it.
+    /// An operator who reads only the last line must not be misled by it.
     #[test]
     fn the_last_word_is_said_although_it_was_held() {
         let mut limiter = Limiter::new(1_000);

@@ -14,9 +14,9 @@ pub struct Limits {
     pub strangers_max: usize,
     /// A handshake, or the farewell after a refusal, takes no longer.
     pub handshake_ms: u64,
-    /// The first retry of a dial waits about this long; doubled with each failure,
+    /// The first retry of a dial waits about this long; it doubles with each further failure.
     pub dial_retry_min_ms: u64,
-    /// up to this.
+    /// A retry of a dial waits at most this long.
     pub dial_retry_max_ms: u64,
     /// A peer that acknowledges nothing, keep-alives included, is given up after this. TCP waits
     /// twice as long before each repetition, so a connection that outlives a partition needs about
@@ -26,8 +26,9 @@ pub struct Limits {
     pub clients_max: usize,
     /// Bytes of one client that its protocol has not used yet, such as part of a large command.
     pub client_backlog_bytes_max: usize,
-    /// Memory for all clients together: such bytes, and what the host holds for them. Above it nobody
-    /// is read; above three quarters of it, at the end of a turn, whoever holds most is closed.
+    /// Memory for all clients together: such bytes, and what the host holds for them. Above it
+    /// nobody is read; above three quarters of it, at the end of a turn, the client that holds most
+    /// is closed.
     pub clients_bytes_max: usize,
     /// Bytes that the kernel buffers towards or from a client that is being closed are discarded
     /// for this long, so that the last error reaches it.

@@ -120,7 +120,7 @@ impl Listeners {
         if !client_address.ip().is_loopback() {
             tracing::warn!(
                 address = %client_address,
-                "clients are not authenticated yet: whoever reaches this port can read and write"
+                "clients are not authenticated yet: anyone who reaches this port can read and write"
             );
         }
         listeners.client = Some(client);
@@ -135,7 +135,7 @@ impl Listeners {
         if !peer_address.ip().is_loopback() {
             tracing::warn!(
                 address = %peer_address,
-                "peers are not authenticated yet: whoever reaches this port can act as a member"
+                "peers are not authenticated yet: anyone who reaches this port can act as a member"
             );
         }
         Ok(Self {

@@ -83,7 +83,7 @@ impl<Q, N> Mailbox<Q, N> {
     }
 
     /// Takes everything, and makes the descriptor unreadable: first that, so that what comes in
-    /// between makes it readable anew.
+    /// between makes it readable again.
     pub(crate) fn take(&self) -> Mail<Q, N> {
         self.wake.drain();
         let mut state = self.state();

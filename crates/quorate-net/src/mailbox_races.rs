@@ -108,7 +108,7 @@ fn a_reactor_that_drains_late_is_found() {
     }));
 }
 
-/// Who asked while it ended waits for ever.
+/// Who asked while it ended waits forever.
 #[test]
 fn a_reactor_that_ends_without_a_word_is_found() {
     assert!(fails(|| everybody_hears(|mailbox| react(mailbox, |_| ()))));

@@ -109,7 +109,7 @@ impl Poller {
         )?)
     }
 
-    /// Waits for events, at most this long; `None` for ever. Puts them into `events`.
+    /// Waits for events, at most this long; `None`: forever. Puts them into `events`.
     pub(crate) fn wait(&self, us: Option<u64>, events: &mut Events) -> io::Result<()> {
         let Events { raw, ready } = events;
         raw.clear();

@@ -47,7 +47,7 @@ impl Sources {
         })
     }
 
-    /// Watches a descriptor. Whoever closes it removes the source.
+    /// Watches a descriptor. The caller that closes it removes the source.
     pub(crate) fn add(
         &mut self,
         fd: impl AsFd,

@@ -53,7 +53,7 @@ fn a_transfer_reports_its_end_and_a_second_one_is_refused_meanwhile() {
     );
 }
 
-/// Whoever asks while an attempt is under way shares it.
+/// A caller that asks while an attempt is in progress shares it.
 #[test]
 fn probes_share_an_attempt_and_all_hear_its_end() {
     let node = lone(Limits::default(), &[2]);

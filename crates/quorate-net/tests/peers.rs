@@ -230,7 +230,8 @@ fn nodes_of_two_clusters_never_connect() {
     }
 }
 
-/// Whoever says so in the name of a peer that is here is not that peer; who comes home is no stranger.
+/// A connection that says so in the name of a peer that is here is not that peer; a peer that comes
+/// home is no stranger.
 #[test]
 fn a_peer_of_our_own_cluster_is_never_called_foreign() {
     let node = lone(Limits::default(), &[2, 3]);

@@ -164,7 +164,7 @@ fn a_founder_finds_those_that_belong_to_a_cluster() {
     assert!(running.shared.lock().events.is_empty(), "nothing changed");
 }
 
-/// Somebody accepts, and says nothing or nonsense: a founder does not wait for ever.
+/// Somebody accepts, and says nothing or nonsense: a founder does not wait forever.
 #[test]
 fn a_founder_does_not_wait_for_who_does_not_answer() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();

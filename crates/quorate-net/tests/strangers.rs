@@ -78,7 +78,7 @@ fn a_hello_that_nothing_follows_replaces_no_connection_that_lives() {
     assert!(!node.shared.saw(&down), "the host heard nothing of it");
 }
 
-/// A peer that was away, for a moment or long, gets in whoever holds its place.
+/// A peer that was away, for a moment or long, gets in even if another connection holds its place.
 #[test]
 fn a_hello_that_is_held_keeps_nobody_out() {
     let node = lone(patient(), &[2]);

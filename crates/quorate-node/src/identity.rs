@@ -98,7 +98,7 @@ impl<H: Home> Identity<H> {
             let folder = home.path().to_owned();
             return Err(IdentityError::Exists { folder });
         }
-        // Whoever finds the identity knows by this that a log without segments is a new one.
+        // A start that finds the identity knows by this that a log without segments is a new one.
         for family in Family::all() {
             made::write(&mut home, FileId::new(family, 0))?;
         }

@@ -38,7 +38,7 @@ impl Alarm {
         Ok(Self(timer))
     }
 
-    /// Waits for events at most so long; zero only looks. The alarm itself is not among them.
+    /// Waits for events at most this long; zero only looks. The alarm itself is not among them.
     pub fn wait(
         &self,
         epoll: &OwnedFd,

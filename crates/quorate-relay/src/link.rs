@@ -39,7 +39,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// A link on which nothing is under way.
+    /// A link with nothing in flight.
     pub fn new(law: Law) -> Self {
         Self { law, free_at: 0 }
     }

@@ -19,10 +19,10 @@ pub struct Counts {
 }
 
 #[derive(Clone, Debug)]
-struct Way {
+struct Path {
     link: Link,
     /// Oldest first, with the time of arrival; bounded by the queue and the delay of the link.
-    under_way: VecDeque<(Nanos, Vec<u8>)>,
+    in_flight: VecDeque<(Nanos, Vec<u8>)>,
     counts: Counts,
 }
 
@@ -31,34 +31,34 @@ struct Way {
 pub struct Wire {
     nodes: usize,
     /// From each node to each node, itself included; that one is never used.
-    ways: Vec<Way>,
+    paths: Vec<Path>,
 }
 
 impl Wire {
     /// Equal links between all nodes.
     pub fn new(nodes: usize, law: Law) -> Self {
-        let way = Way {
+        let path = Path {
             link: Link::new(law),
-            under_way: VecDeque::new(),
+            in_flight: VecDeque::new(),
             counts: Counts::default(),
         };
         Self {
             nodes,
-            ways: vec![way; nodes * nodes],
+            paths: vec![path; nodes * nodes],
         }
     }
 
     /// A packet leaves a node, from 0, for another one. Calls come in the order of time.
     pub fn enter(&mut self, now: Nanos, from: usize, to: usize, packet: &[u8]) {
-        let way = &mut self.ways[from * self.nodes + to];
+        let path = &mut self.paths[from * self.nodes + to];
         let bytes = packet.len() as u64;
-        match way.link.take(now, bytes) {
+        match path.link.take(now, bytes) {
             Some(at) => {
-                way.counts.packets += 1;
-                way.counts.bytes += bytes;
-                way.under_way.push_back((at, packet.to_vec()));
+                path.counts.packets += 1;
+                path.counts.bytes += bytes;
+                path.in_flight.push_back((at, packet.to_vec()));
             }
-            None => way.counts.dropped += 1,
+            None => path.counts.dropped += 1,
         }
     }
 
@@ -68,7 +68,7 @@ impl Wire {
         if at > now {
             return None;
         }
-        let (_, packet) = self.ways[index].under_way.pop_front()?;
+        let (_, packet) = self.paths[index].in_flight.pop_front()?;
         Some((index % self.nodes, packet))
     }
 
@@ -78,19 +78,19 @@ impl Wire {
     }
 
     fn first(&self) -> Option<(Nanos, usize)> {
-        let heads = self.ways.iter().enumerate();
+        let heads = self.paths.iter().enumerate();
         heads
-            .filter_map(|(index, way)| Some((way.under_way.front()?.0, index)))
+            .filter_map(|(index, path)| Some((path.in_flight.front()?.0, index)))
             .min()
     }
 
     /// All links together.
     pub fn counts(&self) -> Counts {
         let mut all = Counts::default();
-        for way in &self.ways {
-            all.packets += way.counts.packets;
-            all.bytes += way.counts.bytes;
-            all.dropped += way.counts.dropped;
+        for path in &self.paths {
+            all.packets += path.counts.packets;
+            all.bytes += path.counts.bytes;
+            all.dropped += path.counts.dropped;
         }
         all
     }

@@ -104,7 +104,7 @@ impl<S: StateMachine> Applying<S> {
         }
     }
 
-    /// Whether so many decided entries wait that no more should be decided.
+    /// Whether the decided entries that wait are too many for more to be decided.
     pub(crate) fn is_full(&self) -> bool {
         self.applier.is_full()
     }

@@ -43,17 +43,17 @@ pub struct Counters {
     pub payloads_fetched: u64,
     /// Slots sent to peers that are behind.
     pub slots_served: u64,
-    /// Linearizable reads asked for,
+    /// Linearizable reads asked for.
     pub reads_asked: u64,
-    /// and the confirmations that they shared.
+    /// Confirmations that linearizable reads shared.
     pub reads_confirmed: u64,
     /// Reads that ran, or will run, between commands of their connection.
     pub reads_in_order: u64,
     /// Entries applied from the log instead of memory.
     pub applied_from_log: u64,
-    /// Decided slots that the log could not read back any more,
+    /// Decided slots that the log could not read back any more.
     pub slots_lost: u64,
-    /// and those that peers gave back.
+    /// Decided slots that peers gave back.
     pub slots_repaired: u64,
     /// Rules broken somewhere ([`quorate_core::effect::Alarm`]); each is worth a person's attention.
     pub alarms: u64,

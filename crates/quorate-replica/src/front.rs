@@ -152,7 +152,7 @@ pub trait Front {
         let _ = (tag, state);
     }
 
-    /// An applied command told this, for whoever listens to that subject.
+    /// An applied command told this, for the clients that listen to that subject.
     fn notice(&mut self, subject: &[u8], message: &[u8]) {
         let _ = (subject, message);
     }
@@ -223,12 +223,12 @@ impl<T> Tags<T> {
         Tag(self.owners.insert(owner).data().as_ffi())
     }
 
-    /// Whose tag it is. `None`: it was never given, or was taken back.
+    /// Whose tag it is. `None`: it was never allocated, or is released.
     pub fn get(&self, tag: Tag) -> Option<&T> {
         self.owners.get(KeyData::from_ffi(tag.0).into())
     }
 
-    /// Takes a tag back. `None`: it was never given, or was taken back before.
+    /// Releases a tag. `None`: it was never allocated, or was released before.
     pub fn take(&mut self, tag: Tag) -> Option<T> {
         self.owners.remove(KeyData::from_ffi(tag.0).into())
     }

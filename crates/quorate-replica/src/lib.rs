@@ -2,8 +2,8 @@
 //!
 //! A service is a [`StateMachine`]: commands in, replies out, the same on every node. A [`Replica`]
 //! orders the commands with its peers, keeps them on disk, and executes each exactly once. It has
-//! no sockets, no clock and no threads; whoever drives it brings those: the reactor in production,
-//! the simulator in tests, or [`testing::Cluster`], a whole group in one thread:
+//! no sockets, no clock and no threads; its driver brings those: the reactor in production, the
+//! simulator in tests, or [`testing::Cluster`], a whole group in one thread:
 //!
 //! ```
 //! use quorate_core::{node_id::NodeId, record::Class};
@@ -28,7 +28,7 @@
 //! let leader = cluster.leader().expect("just elected");
 //! let tag = cluster.write(leader, &[3]);
 //! cluster.crash(leader);
-//! // Whoever accepted it is gone, and with it the answer; another node takes the next one.
+//! // The node that accepted it is gone, and with it the answer; another node takes the next one.
 //! let other = NodeId(1 + leader.0 % 3);
 //! let tag = cluster.write(other, &[4]);
 //! assert!(cluster.run_until(5_000, |cluster| cluster.outcome(other, tag).is_some()));

@@ -15,9 +15,9 @@ use crate::{applying::sessions::Unreadable, defaults, limits::Limits, status::Ad
 pub struct Timeouts {
     /// A leader speaks at least this often.
     pub heartbeat_ms: u64,
-    /// An election starts after a silence drawn from this range,
+    /// The silence after which an election starts is drawn at random; it lasts at least this long.
     pub election_min_ms: u64,
-    /// up to here.
+    /// The silence after which an election starts lasts at most this long.
     pub election_max_ms: u64,
 }
 

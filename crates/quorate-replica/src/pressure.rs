@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 
 use crate::{front::ConnectionId, limits::Limits};
 
-/// Of the largest batch: so much may wait while one is being formed.
+/// This many of the largest batches may wait while one is being formed.
 const BATCHES: usize = 4;
 /// Small batches are no reason for a short queue.
 const BYTES_MIN: usize = 4 << 20;
@@ -24,7 +24,7 @@ pub enum Pressure {
 }
 
 impl Pressure {
-    /// of a queue with this much in it, with this bound.
+    /// The pressure of a queue that holds `waits` and is bounded by `bound`.
     pub(crate) fn of(waits: usize, bound: usize) -> Self {
         if waits > bound {
             Self::High

@@ -155,7 +155,7 @@ impl Proposing {
         out: &mut Outbox<'_>,
     ) {
         while let Some(bytes) = self.origin.next_bytes(now) {
-            // First the room, then the batch: one that was formed cannot be taken back.
+            // First the room, then the batch: one that was formed cannot be undone.
             if !out.has_room(leader, Lane::Control, HEADER_BYTES + bytes) {
                 self.origin.hold(now.plus_ms(RETRY_MS));
                 return;

@@ -92,7 +92,8 @@ impl Reading {
         self.reads.expire(now, completions)
     }
 
-    /// Begins an attempt to read, unless one is under way; where requests are `refused`, it has ended.
+    /// Begins an attempt to read, unless one is in flight; where requests are `refused`, it has
+    /// ended.
     pub(crate) fn probe(&mut self, now: Time, refused: Option<Probed>) {
         self.probe.begin(now, refused);
     }

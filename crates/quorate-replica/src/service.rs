@@ -28,7 +28,7 @@ pub struct CommandId {
 pub enum Health {
     /// It executes and answers.
     Well,
-    /// It executes and answers still, and will not for ever; why, for people.
+    /// It executes and answers still, and will not forever; why, for people.
     Strained(String),
     /// It answers, and takes no commands for a moment: its writing is behind.
     Behind,
@@ -62,7 +62,7 @@ pub enum Health {
 pub trait StateMachine {
     /// These commands will be applied next, unless a session has a reply for them already. A chance
     /// to bring what they need near; what the service holds must not change.
-    fn foresee(&mut self, commands: &mut dyn Iterator<Item = &[u8]>) {
+    fn prefetch(&mut self, commands: &mut dyn Iterator<Item = &[u8]>) {
         let _ = commands;
     }
 
@@ -109,8 +109,8 @@ pub trait StateMachine {
     }
 
     /// Takes what commands told since the last call, in their order: a subject and a message, for
-    /// whoever listens on this node. It is no part of the state, and is lost with the process. What a
-    /// service that went back tells once more is told to nobody.
+    /// the clients that listen on this node. It is no part of the state, and is lost with the
+    /// process. What a service that went back tells once more is told to nobody.
     fn take_notices(&mut self, each: &mut dyn FnMut(&[u8], &[u8])) {
         let _ = each;
     }

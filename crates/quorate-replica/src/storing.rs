@@ -176,7 +176,8 @@ impl<D: Disk> Storing<D> {
         self.log.is_idle() || self.failure.is_some()
     }
 
-    /// Reads as much of `range` back as the log can be trusted with, if no read for this is under way.
+    /// Reads as much of `range` back as the log can be trusted with, if no read for this is in
+    /// flight.
     pub(crate) fn read(&mut self, now: Time, purpose: Purpose, range: SlotRange) {
         let range = self.reads.readable(range);
         if !range.is_empty() && self.reads.may_start(now, purpose.kind()) {

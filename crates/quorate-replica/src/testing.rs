@@ -37,9 +37,9 @@ const TURNS_MAX: u32 = 10_000;
 /// How bad the world is.
 #[derive(Clone, Debug)]
 pub struct Knobs {
-    /// A frame takes at least this long,
+    /// A frame takes at least this long.
     pub delay_min_us: u64,
-    /// and at most this long. Frames of one lane between two nodes stay in order.
+    /// A frame takes at most this long. Frames of one lane between two nodes stay in order.
     pub delay_max_us: u64,
     /// How many frames of a thousand are lost.
     pub loss_per_mille: u64,
@@ -70,7 +70,7 @@ struct Seat<S: StateMachine> {
     replica: Option<Replica<MemoryDisk, S>>,
     plane: Buffers,
     ledger: Ledger,
-    /// Disk operations under way: when they complete, by id.
+    /// Disk operations in flight: when they complete, by id.
     disk_done: BTreeMap<u64, Time>,
     dirty: bool,
 }
@@ -186,7 +186,7 @@ impl<S: StateMachine> Cluster<S> {
         options.seed = u64::from(node.0) << 32 | u64::from(seat.boot);
         let mut log_options = LogOptions::new(options.cluster, node, seat.incarnation);
         // Small, so that starting a node is cheap; larger records get a batch of their own.
-        log_options.batch_bytes_max = 32 << 10;
+        log_options.write_bytes_max = 32 << 10;
         if options.founding.class() == Class::Volatile {
             log_options.linger_bytes = 2 << 10;
         }

@@ -27,7 +27,7 @@ pub(crate) struct Tuning {
     tuner: Tuner,
     possible: Bounds,
     class: Class,
-    /// Set from outside; in force until it is taken back, or until then.
+    /// Set from outside; in force until it is undone, or until then.
     held: Option<(Setting, Time)>,
     began: Option<Time>,
     totals: Totals,
@@ -64,7 +64,7 @@ impl Tuning {
         held.unwrap_or_else(|| self.tuner.setting())
     }
 
-    /// Holds a setting, for whoever measures what it does; `None` gives the tuner its way again.
+    /// Holds a setting, for a measurement of what it does; `None` lets the tuner decide again.
     pub(crate) fn hold(&mut self, now: Time, setting: Option<Setting>, until: Time) {
         self.held = setting.map(|setting| (self.possible.clamp(setting), until));
         match self.held {
@@ -153,7 +153,7 @@ impl Tuning {
         }
     }
 
-    /// When the oldest write under way began.
+    /// When the oldest write in flight began.
     pub(crate) fn oldest_write(&self) -> Option<Time> {
         self.writes.front().map(|write| write.began)
     }

@@ -50,7 +50,7 @@ fn slow() -> (Cluster<Echo>, NodeId) {
     (cluster, leader)
 }
 
-/// Eight clients, four of which begin while the first four are being written, send until so many
+/// Eight clients, four of which begin while the first four are being written, send until this many
 /// commands are done: how many batches that took.
 fn closed_loop(node: impl Fn(NodeId) -> NodeId) -> u64 {
     const COMMANDS: u32 = 400;
@@ -80,7 +80,7 @@ fn closed_loop(node: impl Fn(NodeId) -> NodeId) -> u64 {
 }
 
 #[test]
-fn two_halves_come_together_and_stay_together() {
+fn two_groups_in_lockstep_come_together_and_stay_together() {
     for node in [|leader| leader, |leader: NodeId| NodeId(leader.0 % 3 + 1)] {
         let batches = closed_loop(node);
         assert!(batches <= 55, "{batches} batches for 400 commands of 8");
@@ -98,9 +98,9 @@ fn who_does_not_come_back_delays_others_by_a_quarter() {
     let other = cluster.write(leader, b"other");
     assert!(cluster.run_until(100, |cluster| cluster.outcome(leader, gone[0]).is_some()));
     let took = cluster.now().0 - began.0;
-    let landed = cluster.now();
+    let completed = cluster.now();
     assert!(cluster.run_until(100, |cluster| cluster.outcome(leader, other).is_some()));
-    let waited = cluster.now().0 - landed.0;
+    let waited = cluster.now().0 - completed.0;
     let most = took + took / 4;
     assert!(
         waited > took * 9 / 10 + took / 4,

@@ -19,17 +19,17 @@ use quorate_replica::{
 #[derive(Default)]
 struct Book {
     pages: Vec<Vec<u8>>,
-    foreseen: VecDeque<Vec<u8>>,
+    prefetched: VecDeque<Vec<u8>>,
 }
 
 impl StateMachine for Book {
-    fn foresee(&mut self, commands: &mut dyn Iterator<Item = &[u8]>) {
-        self.foreseen.extend(commands.map(<[u8]>::to_vec));
+    fn prefetch(&mut self, commands: &mut dyn Iterator<Item = &[u8]>) {
+        self.prefetched.extend(commands.map(<[u8]>::to_vec));
     }
 
     fn apply(&mut self, _id: CommandId, command: &[u8], reply: &mut Vec<u8>) {
         // Those before it had their replies already.
-        while self.foreseen.pop_front().expect("it was foreseen") != command {}
+        while self.prefetched.pop_front().expect("it was prefetched") != command {}
         self.pages.push(command.to_vec());
         reply.extend_from_slice(self.pages.len().to_string().as_bytes());
     }
@@ -803,8 +803,8 @@ struct Chronicle {
 }
 
 impl StateMachine for Chronicle {
-    fn foresee(&mut self, commands: &mut dyn Iterator<Item = &[u8]>) {
-        self.book.foresee(commands);
+    fn prefetch(&mut self, commands: &mut dyn Iterator<Item = &[u8]>) {
+        self.book.prefetch(commands);
     }
 
     fn apply(&mut self, id: CommandId, command: &[u8], reply: &mut Vec<u8>) {
@@ -881,8 +881,8 @@ struct Clockwork {
 }
 
 impl StateMachine for Clockwork {
-    fn foresee(&mut self, commands: &mut dyn Iterator<Item = &[u8]>) {
-        self.book.foresee(commands);
+    fn prefetch(&mut self, commands: &mut dyn Iterator<Item = &[u8]>) {
+        self.book.prefetch(commands);
     }
 
     fn apply(&mut self, id: CommandId, command: &[u8], reply: &mut Vec<u8>) {

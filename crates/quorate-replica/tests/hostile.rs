@@ -279,8 +279,8 @@ fn impossible_frames_change_nothing() {
     assert_eq!(cluster.replica(leader).service().0, 1);
 }
 
-/// [ballot-4] A stranger's ballot of an era that does not exist cannot be refused, and is kept for ever:
-/// the node says so, also after a restart, and the others go on.
+/// [ballot-4] A stranger's ballot of an era that does not exist cannot be refused, and is kept
+/// forever: the node says so, also after a restart, and the others go on.
 #[test]
 fn promise_to_an_era_that_nobody_knows_is_told() {
     let (mut cluster, leader) = cluster();

@@ -297,7 +297,7 @@ fn forwarded_value_that_lost_its_slot_is_taken_again() {
 }
 
 /// A read that was confirmed waits for slots which the leader of that time had proposed. If that
-/// leader dies, nobody may ever propose so far: the next one is asked anew.
+/// leader dies, nobody may ever propose so far: the next one is asked again.
 #[test]
 fn confirmed_read_is_asked_again_when_another_leads() {
     let mut stage = Stage::new();

@@ -412,7 +412,7 @@ fn batch_that_fails_at_a_read_is_executed_whole_later() {
             assert_eq!(stage.end(N3, second), Outcome::Failed(Failure::Unknown));
             assert_eq!(stage.end(N3, third), unavailable());
         }
-        // Whoever heard of "b" is not shown a state without it.
+        // A client that heard of "b" is not shown a state without it.
         while stage.ask(N3).is_err() {
             let now = stage.cluster.now();
             stage.cluster.run_until(10, |cluster| cluster.now() > now);

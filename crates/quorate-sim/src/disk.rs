@@ -1,4 +1,5 @@
-//! What a god sees of the disks: every batch that became durable, read back in the order of the log.
+//! The global observer's view of the disks: every log write that became durable, read back in
+//! order.
 //!
 //! The disks themselves are `quorate_disk::MemoryDisk`, which the log's own tests use too; it
 //! keeps the promises of [model-3] and no other.
@@ -8,13 +9,13 @@ use std::collections::BTreeMap;
 use quorate_core::{node_id::Incarnation, record::Record};
 use quorate_disk::{BLOCK, MemoryDisk, Position};
 use quorate_log::{
-    batch::{self, Header},
+    log_write::{self, Header},
     record::Records,
 };
 
-/// A batch read back from a disk.
+/// A log write read back from a disk.
 #[derive(Clone, Debug)]
-pub struct Batch {
+pub struct LogWrite {
     /// Its number.
     pub seq: u64,
     /// In which incarnation it was written.
@@ -23,32 +24,32 @@ pub struct Batch {
     pub records: Vec<Record>,
 }
 
-/// Reads the batch at this place, if a whole one is there.
-pub fn read(disk: &MemoryDisk, at: Position) -> Option<Batch> {
+/// Reads the log write at this place, if a whole one is there.
+pub fn read(disk: &MemoryDisk, at: Position) -> Option<LogWrite> {
     let segment = disk.bytes(at.file)?;
     let from = usize::try_from(at.offset).ok()?;
     parse(segment.get(from..)?)
 }
 
-fn parse(bytes: &[u8]) -> Option<Batch> {
+fn parse(bytes: &[u8]) -> Option<LogWrite> {
     let header = Header::decode(bytes.get(..BLOCK)?).ok()?;
     let mut whole = bytes.get(..usize::try_from(header.length).ok()?)?.to_vec();
-    batch::open(&header, &mut whole).ok()?;
+    log_write::open(&header, &mut whole).ok()?;
     let records = Records::new(header.body_of(&whole));
     let records = records
         .map(|stored| stored.map(|stored| stored.record))
         .collect::<Result<_, _>>()
         .ok()?;
-    Some(Batch {
+    Some(LogWrite {
         seq: header.seq,
         incarnation: header.incarnation,
         records,
     })
 }
 
-/// Reads all whole batches with these numbers. Of two with one number the later segment's counts:
-/// the other was cut off ([disk-4]).
-pub fn scan(disk: &MemoryDisk, seqs: std::ops::Range<u64>) -> Vec<Batch> {
+/// Reads all whole log writes with these numbers. Of two with one number the later segment's
+/// counts: the other was cut off ([disk-4]).
+pub fn scan(disk: &MemoryDisk, seqs: std::ops::Range<u64>) -> Vec<LogWrite> {
     let mut found = BTreeMap::new();
     let mut segment = None;
     for place in disk.written_blocks() {
@@ -61,22 +62,22 @@ pub fn scan(disk: &MemoryDisk, seqs: std::ops::Range<u64>) -> Vec<Batch> {
             }
         };
         let from = usize::try_from(place.offset).expect("a disk in memory fits in memory");
-        if let Some(batch) = parse(&bytes[from..]).filter(|batch| seqs.contains(&batch.seq)) {
-            found.insert(batch.seq, batch);
+        if let Some(write) = parse(&bytes[from..]).filter(|write| seqs.contains(&write.seq)) {
+            found.insert(write.seq, write);
         }
     }
     found.into_values().collect()
 }
 
-/// What of a node's log is durable and released, batch by batch in order ([disk-2]).
+/// What of a node's log is durable and released, write by write in order ([disk-2]).
 #[derive(Debug, Default)]
 pub struct Released {
     next: u64,
-    early: BTreeMap<u64, Batch>,
+    early: BTreeMap<u64, LogWrite>,
 }
 
 impl Released {
-    /// Batches below `next` were told of.
+    /// Log writes below `next` were reported.
     pub fn new(next: u64) -> Self {
         Self {
             next,
@@ -84,18 +85,18 @@ impl Released {
         }
     }
 
-    /// Number of the next batch.
+    /// Number of the next log write.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// A batch is whole on the disk. Returns what is released by that, in order.
-    pub fn complete(&mut self, batch: Batch) -> Vec<Batch> {
-        self.early.insert(batch.seq, batch);
+    /// A log write is whole on the disk. Returns what is released by that, in order.
+    pub fn complete(&mut self, write: LogWrite) -> Vec<LogWrite> {
+        self.early.insert(write.seq, write);
         let mut out = Vec::new();
-        while let Some(batch) = self.early.remove(&self.next) {
+        while let Some(write) = self.early.remove(&self.next) {
             self.next += 1;
-            out.push(batch);
+            out.push(write);
         }
         out
     }

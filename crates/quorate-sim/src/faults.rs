@@ -17,7 +17,7 @@ pub enum Fault {
     CrashAll,
     /// A process is told to stop, does so, and restarts.
     CleanStop,
-    /// A process is down for so long that it falls far behind.
+    /// A process is down long enough to fall far behind.
     LongOutage,
     /// A process stands still, its connections open.
     Pause,

@@ -1,7 +1,7 @@
 //! The network between nodes: what was said arrives late, in pieces, or never.
 //!
 //! Two carriers. *Streams* are connections like TCP's: bytes arrive in order, in pieces of any
-//! size, or the connection breaks and what was under way is gone; a full connection pushes back.
+//! size, or the connection breaks and what was in flight is gone; a full connection pushes back.
 //! *Datagrams* lose, repeat and reorder single frames at will ([model-1]).
 
 use std::collections::{BTreeMap, VecDeque};
@@ -25,9 +25,9 @@ pub enum Carrier {
 pub struct Weather {
     /// How frames travel.
     pub carrier: Carrier,
-    /// Least time under way.
+    /// Least time in flight.
     pub delay_min_us: u64,
-    /// Most time under way, save for exceptions.
+    /// Most time in flight, save for exceptions.
     pub delay_max_us: u64,
     /// In how many of 1000 cases something takes ten times as long.
     pub late_of_1000: u64,
@@ -39,7 +39,7 @@ pub struct Weather {
     pub corrupt_of_100k: u64,
     /// Most bytes that wait on the sender's side of one lane.
     pub queue_bytes_max: usize,
-    /// Most bytes under way on one lane of a stream.
+    /// Most bytes in flight on one lane of a stream.
     pub window_bytes: usize,
 }
 
@@ -61,7 +61,7 @@ impl Link {
     }
 }
 
-/// Bytes under way.
+/// Bytes in flight.
 #[derive(Clone, Debug)]
 struct Piece {
     at: Time,
@@ -72,10 +72,10 @@ struct Piece {
 struct Pipe {
     /// Written by the sender in this turn; nobody has looked at it yet.
     fresh: Vec<u8>,
-    /// Written before, not yet under way.
+    /// Written before, not yet in flight.
     queue: Vec<u8>,
-    under_way: VecDeque<Piece>,
-    under_way_bytes: usize,
+    in_flight: VecDeque<Piece>,
+    in_flight_bytes: usize,
     /// Nothing arrives while set.
     blocked: bool,
 }
@@ -173,7 +173,7 @@ impl Network {
         self.next_connection
     }
 
-    /// Breaks a connection; all bytes under way are gone. Says whether there was one.
+    /// Breaks a connection; all bytes in flight are gone. Says whether there was one.
     pub fn disconnect(&mut self, a: usize, b: usize) -> bool {
         self.clear(a, b);
         self.connections.remove(&pair(a, b)).is_some()
@@ -185,8 +185,8 @@ impl Network {
                 let pipe = self.pipe(Link { from, to, lane });
                 pipe.fresh.clear();
                 pipe.queue.clear();
-                pipe.under_way.clear();
-                pipe.under_way_bytes = 0;
+                pipe.in_flight.clear();
+                pipe.in_flight_bytes = 0;
             }
         }
     }
@@ -222,7 +222,7 @@ impl Network {
         std::mem::take(&mut self.pipe(link).fresh)
     }
 
-    /// Queues whole frames, and sends what may be under way. Returns when pieces will arrive.
+    /// Queues whole frames, and sends what may be in flight. Returns when pieces will arrive.
     pub fn send(&mut self, now: Time, link: Link, frames: &[u8]) -> Vec<Time> {
         if self.connection(link.from, link.to).is_none() {
             return Vec::new();
@@ -256,7 +256,7 @@ impl Network {
         let mut times = Vec::new();
         loop {
             let pipe = self.pipe(link);
-            let room = window.saturating_sub(pipe.under_way_bytes);
+            let room = window.saturating_sub(pipe.in_flight_bytes);
             let waiting = pipe.queue.len();
             let most = waiting.min(room);
             if most == 0 {
@@ -271,14 +271,14 @@ impl Network {
             let damaged = self.dice.chance(self.weather.corrupt_of_100k, 100_000);
             let bit = self.dice.index(cut * 8);
             let pipe = self.pipe(link);
-            at = at.max(pipe.under_way.back().map_or(Time(0), |last| last.at));
+            at = at.max(pipe.in_flight.back().map_or(Time(0), |last| last.at));
             let rest = pipe.queue.split_off(cut);
             let mut bytes = std::mem::replace(&mut pipe.queue, rest);
             if damaged {
                 bytes[bit / 8] ^= 1 << (bit % 8);
             }
-            pipe.under_way_bytes += bytes.len();
-            pipe.under_way.push_back(Piece { at, bytes });
+            pipe.in_flight_bytes += bytes.len();
+            pipe.in_flight.push_back(Piece { at, bytes });
             times.push(at);
         }
     }
@@ -307,9 +307,9 @@ impl Network {
                     bytes[bit / 8] ^= 1 << (bit % 8);
                 }
                 let pipe = self.pipe(link);
-                let place = pipe.under_way.partition_point(|piece| piece.at <= at);
-                pipe.under_way_bytes += bytes.len();
-                pipe.under_way.insert(place, Piece { at, bytes });
+                let place = pipe.in_flight.partition_point(|piece| piece.at <= at);
+                pipe.in_flight_bytes += bytes.len();
+                pipe.in_flight.insert(place, Piece { at, bytes });
                 times.push(at);
             }
         }
@@ -322,23 +322,23 @@ impl Network {
         if pipe.blocked {
             return None;
         }
-        let piece = pipe.under_way.pop_front_if(|piece| piece.at <= now)?;
-        pipe.under_way_bytes -= piece.bytes.len();
+        let piece = pipe.in_flight.pop_front_if(|piece| piece.at <= now)?;
+        pipe.in_flight_bytes -= piece.bytes.len();
         Some(piece.bytes)
     }
 
     /// When the next piece arrives, if nothing blocks it.
     pub fn next_arrival(&self, link: Link) -> Option<Time> {
         let pipe = &self.pipes[&link];
-        pipe.under_way
+        pipe.in_flight
             .front()
             .filter(|_| !pipe.blocked)
             .map(|piece| piece.at)
     }
 
-    /// Bytes under way and waiting on this link.
+    /// Bytes in flight and waiting on this link.
     pub fn backlog(&self, link: Link) -> usize {
         let pipe = &self.pipes[&link];
-        pipe.under_way_bytes + pipe.queue.len()
+        pipe.in_flight_bytes + pipe.queue.len()
     }
 }

@@ -60,7 +60,7 @@ pub struct StoreDisk {
     pub full: bool,
     /// It cannot be opened.
     pub gone: bool,
-    /// So many commands are executed before it turns out that nothing can be read.
+    /// How many commands are executed before it turns out that nothing can be read.
     pub fails_after: Option<u32>,
 }
 
@@ -96,7 +96,7 @@ impl StateMachine for Tap {
             self.disk.set(disk);
         }
         if self.lost {
-            // Whoever believes this is caught.
+            // A node that believes this is caught.
             reply.extend_from_slice(b":-666\r\n");
             return;
         }
@@ -281,7 +281,7 @@ pub struct Node {
     pub disk_factor: u64,
     /// The next write fails.
     pub disk_error: bool,
-    /// The next process dies when it has changed its disk so many times.
+    /// The next process dies when it has changed its disk this many times.
     pub dies_after: Option<u64>,
     /// The disk of its service.
     pub store: Rc<Cell<StoreDisk>>,
@@ -493,7 +493,7 @@ struct Simulated<'a> {
 impl Starter for Simulated<'_> {
     fn choose_log(&self, options: &mut LogOptions, class: Class) {
         options.segment_bytes = self.settings.segment_bytes;
-        options.batch_bytes_max = 16 << 10;
+        options.write_bytes_max = 16 << 10;
         options.depth = self.settings.depth;
         options.spare_segments = self.settings.spare_segments();
         if class == Class::Volatile {

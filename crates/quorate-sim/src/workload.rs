@@ -18,7 +18,7 @@ use crate::{
     resp::{Reply, request},
 };
 
-/// A client that does not wait for replies stops asking at so many.
+/// A client that does not wait for replies stops asking at this many outstanding.
 const PIPELINE_MAX: usize = 12;
 
 /// What a client tries to see.
@@ -58,7 +58,7 @@ impl Kind {
         Self::Pair,
     ];
 
-    /// Clients take turns; who is first depends on the seed.
+    /// Kinds alternate from client to client; the first depends on the seed.
     pub fn of(index: usize, seed: u64) -> Self {
         let count = Self::ALL.len();
         let first = usize::try_from(seed % count as u64).unwrap_or_default();
@@ -120,7 +120,7 @@ pub struct Client {
     dice: Dice,
     input: Vec<u8>,
     waiting: VecDeque<Waiting>,
-    /// A swap under way: what GET saw.
+    /// A swap in progress: what GET saw.
     seen: Option<(String, Option<i64>)>,
     own_generation: u64,
     own_value: Option<i64>,

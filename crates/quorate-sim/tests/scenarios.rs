@@ -582,8 +582,9 @@ fn stop_waits_for_room_on_a_full_disk() -> Outcome {
     world.settle()
 }
 
-/// G23, again: all descriptors of all processes are taken, for so long that all open segments fill.
-/// A follower that comes back meanwhile is served from old segments as soon as they can be opened.
+/// G23, again: all descriptors of all processes are taken, long enough for all open segments to
+/// fill. A follower that comes back meanwhile is served from old segments as soon as they can be
+/// opened.
 #[test]
 fn g23_without_descriptors_logs_wait_and_go_on() -> Outcome {
     let mut settings = Settings::calm(24, 3, Class::Durable);

@@ -1,5 +1,5 @@
 //! The stories of `docs/stories/`: calm runs told line by line, compared on every test run.
-//! `REWRITE=1 cargo test -p quorate-sim` tells them anew.
+//! `REWRITE=1 cargo test -p quorate-sim` tells them again.
 
 use std::{env, fs, path::Path};
 
@@ -42,7 +42,7 @@ fn check(name: &str, title: &str, world: &World) {
     let told = fs::read_to_string(&file).unwrap_or_default();
     assert!(
         told == story,
-        "{name} is told differently now; REWRITE=1 tells it anew:\n{story}"
+        "{name} is told differently now; REWRITE=1 tells it again:\n{story}"
     );
 }
 

@@ -93,7 +93,7 @@ impl NodeProcess {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(stderr)
-            // A terminal's interrupt is for whoever started it, which then ends its nodes.
+            // A terminal's interrupt is for the process that started it, which then ends its nodes.
             .process_group(0);
         let child = command.spawn()?;
         Ok(Self {

@@ -1,17 +1,19 @@
-//! Waits a moment for the commands that answers bring.
+//! Anticipatory batching: the next batch waits a moment for the commands that answers bring.
 //!
-//! Clients that send their next command when the last one is answered fall into two halves under a
-//! slow disk: one half's commands are being written, the other half's gather. The first half is
-//! answered, and the disk begins at once with what gathered; a moment later the first half is back,
-//! and waits for a whole write. So it goes on, and every write carries half. An engine that
-//! waits for that moment after a batch has landed and nothing is in flight has both halves in its
-//! next batch.
+//! Clients in a closed loop form two groups in lockstep under a slow disk, a convoy: one group's
+//! commands are being written, the other group's gather. The first group is answered, and the disk
+//! begins at once with what gathered; a moment later the first group is back, and waits for a whole
+//! write. So it goes on, and every write carries half of the commands. An engine that waits for
+//! that moment after a batch has completed and nothing is in flight has both groups in its next
+//! batch.
 //!
 //! It waits until nearly as many commands came as were answered, for a part of what the
 //! batch took at most; and if that was in vain several times, ever more rarely: commands that come
 //! whatever is answered are not delayed by it.
 //!
-//! The same idea for reads of a disk: Iyer and Druschel, "Anticipatory scheduling", SOSP 2001.
+//! The idea and its name are from reads of a disk: Iyer and Druschel, "Anticipatory scheduling",
+//! SOSP 2001. Group commit knows the wait as a commit or batching delay; here it is bounded by what
+//! was measured.
 
 use crate::time::Moment;
 
@@ -25,7 +27,7 @@ const PATIENCE_MOST_NS: u64 = 25_000_000;
 const TRUST: u32 = 3;
 const DOUBT_MOST: u32 = TRUST + 7;
 
-/// A wait that is under way.
+/// A wait in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wait {
     /// Commands that must have gathered.
@@ -44,9 +46,9 @@ pub struct Anticipation {
 }
 
 impl Anticipation {
-    /// A batch of so many commands, formed then, has landed, and none is in flight. So many gathered
-    /// while it was.
-    pub fn on_landed(&mut self, now: Moment, formed: Moment, commands: usize, gathered: usize) {
+    /// A batch of `commands`, formed at `formed`, has completed, and none is in flight. `gathered`
+    /// commands waited by then.
+    pub fn on_completed(&mut self, now: Moment, formed: Moment, commands: usize, gathered: usize) {
         let (part, of) = EXPECTED;
         let returning = commands.saturating_mul(part).div_ceil(of);
         if returning == 0 {
@@ -63,7 +65,8 @@ impl Anticipation {
         });
     }
 
-    /// Ends a wait that is over, when so many have gathered. `full`: more have no room in a batch.
+    /// Ends a wait that is over, when `gathered` commands wait. `full`: more have no room in a
+    /// batch.
     pub fn look(&mut self, now: Moment, gathered: usize, full: bool) {
         let Some(wait) = self.wait else {
             return;
@@ -84,7 +87,7 @@ impl Anticipation {
         self.wait = None;
     }
 
-    /// When the wait that is under way ends at the latest. No batch is formed before
+    /// When the wait in progress ends at the latest. No batch is formed before
     /// [`Anticipation::look`] has ended it.
     pub fn until(&self) -> Option<Moment> {
         self.wait.map(|wait| wait.until)
@@ -96,28 +99,28 @@ mod tests {
     use super::*;
 
     const FORMED: Moment = Moment(1_000);
-    const LANDED: Moment = Moment(401_000);
+    const COMPLETED: Moment = Moment(401_000);
     const PATIENT_UNTIL: Moment = Moment(501_000);
 
-    fn landed(commands: usize, gathered: usize) -> Anticipation {
+    fn completed(commands: usize, gathered: usize) -> Anticipation {
         let mut anticipation = Anticipation::default();
-        anticipation.on_landed(LANDED, FORMED, commands, gathered);
+        anticipation.on_completed(COMPLETED, FORMED, commands, gathered);
         anticipation
     }
 
     #[test]
     fn waits_until_nearly_all_have_come_back() {
-        let mut anticipation = landed(100, 50);
+        let mut anticipation = completed(100, 50);
         assert_eq!(anticipation.until(), Some(PATIENT_UNTIL));
-        anticipation.look(LANDED, 139, false);
+        anticipation.look(COMPLETED, 139, false);
         assert!(anticipation.until().is_some());
-        anticipation.look(LANDED, 140, false);
+        anticipation.look(COMPLETED, 140, false);
         assert_eq!(anticipation.until(), None);
     }
 
     #[test]
     fn waits_for_a_quarter_of_what_the_batch_took_at_most() {
-        let mut anticipation = landed(100, 50);
+        let mut anticipation = completed(100, 50);
         anticipation.look(Moment(PATIENT_UNTIL.0 - 1), 60, false);
         assert!(anticipation.until().is_some());
         anticipation.look(PATIENT_UNTIL, 60, false);
@@ -126,17 +129,17 @@ mod tests {
 
     #[test]
     fn nobody_is_waited_for_in_a_full_batch_or_after_one_of_nothing() {
-        let mut anticipation = landed(100, 50);
-        anticipation.look(LANDED, 60, true);
+        let mut anticipation = completed(100, 50);
+        anticipation.look(COMPLETED, 60, true);
         assert_eq!(anticipation.until(), None);
-        assert_eq!(landed(0, 50).until(), None);
+        assert_eq!(completed(0, 50).until(), None);
     }
 
-    /// Batches that were waited for, of so many whose commands never come back.
+    /// How many of `batches` whose commands never come back were waited for.
     fn waited(anticipation: &mut Anticipation, batches: u32) -> u32 {
         let mut waited = 0;
         for _ in 0..batches {
-            anticipation.on_landed(LANDED, FORMED, 100, 0);
+            anticipation.on_completed(COMPLETED, FORMED, 100, 0);
             waited += u32::from(anticipation.until().is_some());
             anticipation.look(PATIENT_UNTIL, 0, false);
         }
@@ -151,22 +154,22 @@ mod tests {
         assert_eq!(waited(&mut anticipation, 1 + 1 + 2 + 1), 2);
         assert!(waited(&mut anticipation, 6_500) <= 106);
         while anticipation.until().is_none() {
-            anticipation.on_landed(LANDED, FORMED, 100, 0);
+            anticipation.on_completed(COMPLETED, FORMED, 100, 0);
         }
-        anticipation.look(LANDED, 90, false);
+        anticipation.look(COMPLETED, 90, false);
         assert_eq!(waited(&mut anticipation, 3), 3);
     }
 
     #[test]
     fn times_that_make_no_sense_wait_for_nothing_or_not_for_ever() {
         let mut anticipation = Anticipation::default();
-        anticipation.on_landed(FORMED, LANDED, 100, 0);
+        anticipation.on_completed(FORMED, COMPLETED, 100, 0);
         anticipation.look(FORMED, 0, false);
         assert_eq!(anticipation.until(), None);
-        anticipation.on_landed(Moment(u64::MAX), Moment(0), usize::MAX, usize::MAX);
+        anticipation.on_completed(Moment(u64::MAX), Moment(0), usize::MAX, usize::MAX);
         anticipation.look(Moment(u64::MAX), 0, false);
         assert_eq!(anticipation.until(), None);
-        anticipation.on_landed(Moment(1 << 60), Moment(0), 100, 0);
+        anticipation.on_completed(Moment(1 << 60), Moment(0), 100, 0);
         assert_eq!(anticipation.until(), Some(Moment((1 << 60) + 25_000_000)));
     }
 }

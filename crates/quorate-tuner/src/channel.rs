@@ -1,4 +1,4 @@
-//! A channel to one peer: how long its way is, and what it carries.
+//! A channel to one peer: its round-trip time, and what it carries.
 
 use std::collections::VecDeque;
 
@@ -10,13 +10,13 @@ use crate::{
 
 /// Batches towards a peer that are remembered.
 const RING: usize = 128;
-/// A rate is looked at over so long, or a round trip.
+/// A rate is measured over this long, or a round trip.
 const RATE_NS: u64 = 20_000_000;
-/// Looks at a rate before it is believed: the first one has the way there in it.
+/// Samples of a rate before it is believed: the first one has the delay of the link in it.
 const RATES: u64 = 2;
-/// Heartbeats on their way that are remembered.
+/// Heartbeats in flight that are remembered.
 const ASKED: usize = 64;
-/// On a shorter way, what is ahead may wait for the disk.
+/// With a shorter round trip, what is ahead may wait for the disk.
 const QUEUE_NS: f64 = 10e6;
 /// How long a least value holds.
 const FLOOR_NS: u64 = 5_000_000_000;
@@ -41,7 +41,7 @@ pub(crate) struct Channel {
     ring: VecDeque<(u64, u64)>,
     sent: u64,
     acknowledged: u64,
-    /// Heartbeats on their way: when they left, their mark, and how many bytes were ahead.
+    /// Heartbeats in flight: when they left, their mark, and how many bytes were ahead.
     asked: VecDeque<(Moment, u64, u64)>,
     trips: Line,
     /// Round trips with nothing ahead.
@@ -79,7 +79,7 @@ impl Channel {
 
     pub(crate) fn on_sent(&mut self, now: Moment, slot: u64, bytes: usize) {
         if self.ring.back().is_some_and(|&(last, _)| last >= slot) {
-            // Sent again after a loss, or by another leader: begin anew.
+            // Sent again after a loss, or by another leader: begin again.
             self.ring.clear();
             self.acknowledged = self.sent;
         }
@@ -171,7 +171,7 @@ impl Channel {
 
     fn trip(&self) -> Option<f64> {
         let least = self.least.least()?;
-        // All of the last ones are far above the least of before: the way has become longer.
+        // All of the last ones are far above the least of before: the round trip has become longer.
         let recent = self
             .recent_least
             .iter()
@@ -212,15 +212,15 @@ impl Channel {
         })
     }
 
-    /// On a long way, more is on its way all the time than delay and disk explain: it drains as
-    /// fast as it can.
+    /// On a link with a high round-trip time, more is in flight all the time than delay and disk
+    /// explain: it drains as fast as it can.
     fn by_queue(&self, flush_ns: f64) -> Option<Estimate> {
-        let way = self.least.least()?;
-        let explained = self.rate * (way + 2.0 * flush_ns) / 1e9;
-        let long = way > QUEUE_NS && self.rates > 4;
+        let round_trip = self.least.least()?;
+        let explained = self.rate * (round_trip + 2.0 * flush_ns) / 1e9;
+        let long = round_trip > QUEUE_NS && self.rates > 4;
         // Heartbeats do not wait for the disk, only for what is ahead of them.
-        let waits =
-            self.recent_least.len() == RECENT && (way * 1.3..way * 2.0).contains(&self.recent());
+        let waits = self.recent_least.len() == RECENT
+            && (round_trip * 1.3..round_trip * 2.0).contains(&self.recent());
         (long && (waits || self.queued > 1.4 * explained)).then_some(Estimate {
             value: self.rate,
             error: self.rate * 0.1,

@@ -30,7 +30,7 @@ pub(crate) const BATCHES: [usize; 11] = [
 const EQUAL: f64 = 0.98;
 /// The part of a window, beyond the first place, that is taken to be late.
 const SLACK: f64 = 0.3;
-/// What a batch has besides its commands on its way to a peer: its header and the frame's.
+/// What a batch has besides its commands when it is sent to a peer: its header and the frame's.
 const HEADERS: f64 = 145.0;
 /// Batches of less cost more headers than they are worth.
 const FITTING_LEAST: f64 = 8192.0;
@@ -117,7 +117,7 @@ impl Fitted {
         )
     }
 
-    /// Bytes that would be on their way at once.
+    /// Bytes that would be in flight at once.
     pub(crate) fn in_flight(&self, setting: Setting) -> f64 {
         let command = self.load.request.0;
         let most = self.load.outstanding.unwrap_or(f64::INFINITY) * command;
@@ -145,7 +145,7 @@ impl Fitted {
     }
 
     /// The point that the model prefers: the least in flight among those that are as good as the
-    /// best. `in_flight_max` bounds what is on its way.
+    /// best. `in_flight_max` bounds what is in flight.
     pub(crate) fn choose(&self, bounds: &Bounds, in_flight_max: f64) -> Option<Setting> {
         let least = self.load.request.0;
         let mut points = self.grid(bounds);

@@ -9,14 +9,14 @@
 //! 3. from the neighbours of the base, in steps of 4, 2 and 1.5, until none is better;
 //! 4. then rarely, and ever more rarely, from the neighbours again.
 //!
-//! A load that changed begins the search anew. Where the way is long, what is on its way is bounded
-//! by what the channel drains in one round trip, so that a link's buffer never overflows; what
-//! exceeds it is taken back at once.
+//! A load that changed begins the search again. On links with a high round-trip time, what is in
+//! flight is bounded by what the channel drains in one round trip, so that a link's buffer never
+//! overflows; a setting that exceeds it is undone at once.
 //!
 //! Here: which stage it is in. What is tried next is in `search`, what was measured of other settings
 //! in `record`, what a measurement means in `judge` with `noise`, whether there is anything to gain
-//! in `demand`, what long ways need in `drain`, how the first step is made in `start`, and what
-//! gathers after a change in `regroup`.
+//! in `demand`, what high round-trip times need in `drain`, how the first step is made in `start`,
+//! and what gathers after a change in `regroup`.
 //!
 //! Nothing here can harm safety: batch and window say only when a command leaves and with whom.
 
@@ -50,7 +50,7 @@ use crate::{
 
 /// A probe that seems this many times better asks for a second look at the base.
 const DOUBT: f64 = 1.3;
-/// On ways shorter than this measuring is quick enough.
+/// With a round trip shorter than this measuring is quick enough.
 const JUMP_NS: f64 = 3e6;
 /// Where a batch takes longer than this, an epoch is long.
 const VETO_NS: f64 = 30e6;
@@ -92,7 +92,9 @@ impl<'a> View<'a> {
     }
 
     fn round_trip_ns(&self) -> Option<f64> {
-        self.estimator.round_trip().map(|way| way.value)
+        self.estimator
+            .round_trip()
+            .map(|round_trip| round_trip.value)
     }
 
     fn drained(&self) -> Option<Drained> {
@@ -264,11 +266,11 @@ impl Controller {
         }
     }
 
-    /// Too much is on its way: back to what drains.
+    /// Too much is in flight: back to what drains.
     fn unqueue(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
         let wanted = self.wanted();
         let (to, excess) = self.drain.unqueue(now, wanted, &self.bounds, view)?;
-        self.search_anew();
+        self.search_again();
         self.move_to(now, to, Reason::Queue(excess))
     }
 

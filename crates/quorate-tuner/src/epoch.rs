@@ -1,18 +1,18 @@
 //! What a setting does, measured while it is in force.
 //!
 //! Only batches that were formed under the setting count, and the time runs from the end of the
-//! first of them: what the setting before left on its way does not mix in.
+//! first of them: what the setting before left in flight does not mix in.
 
 use crate::{setting::Setting, time::Moment};
 
-/// An epoch lasts at least so long after its first batch.
+/// An epoch lasts at least this long after its first batch.
 const LEAST_NS: u64 = 12_000_000;
-/// It lasts so many times what a batch takes: batches that go round together make the throughput
-/// of less uneven. On a long way fewer must do.
+/// An epoch lasts `WALLS_NS`, within these multiples of what a batch takes: batches that go round
+/// together make the throughput of fewer uneven; where a batch takes long, fewer must do.
 const WALLS: (f64, f64) = (3.0, 16.0);
 const WALLS_NS: f64 = 60e6;
-/// Where the 99th percentile decides, an epoch has so many commands, or lasts so long: of fewer it is
-/// the largest of them.
+/// Where the 99th percentile decides, an epoch has at least this many commands, or lasts
+/// `PERCENTILE_NS`: of fewer the percentile is the largest of them.
 const COMMANDS_OF_PERCENTILE: u64 = 200;
 const PERCENTILE_NS: u64 = 250_000_000;
 /// The part of the turns at whose end commands waited for a place in the window, from which on a
@@ -28,9 +28,9 @@ const BUCKETS: usize = 256;
 /// A batch that was executed here and answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// When its first command was accepted,
+    /// When its first command was accepted.
     pub accepted_first: Moment,
-    /// and its last.
+    /// When its last command was accepted.
     pub accepted_last: Moment,
     /// When the batch was formed.
     pub formed: Moment,
@@ -123,7 +123,7 @@ impl Epoch {
         }
     }
 
-    /// Begins anew without another allocation.
+    /// Begins again without another allocation.
     pub(crate) fn restart(&mut self, setting: Setting, since: Moment) {
         self.setting = setting;
         self.since = since;

@@ -47,9 +47,9 @@ pub struct Turn {
     pub wake_by: Option<Moment>,
     /// Commands taken from clients.
     pub commands: u32,
-    /// Own batches formed,
+    /// Own batches formed.
     pub batches: u32,
-    /// and their bytes.
+    /// Bytes of the own batches formed.
     pub batch_bytes: usize,
     /// Commands in them.
     pub batch_commands: u32,
@@ -128,7 +128,7 @@ impl Estimator {
         self.guard.stalls()
     }
 
-    /// Forgets what depends on who leads: channels start anew.
+    /// Forgets what depends on who leads: channels start again.
     pub(crate) fn forget_peers(&mut self) {
         self.channels.clear();
     }
@@ -192,7 +192,7 @@ impl Estimator {
     }
 
     pub(crate) fn on_flush(&mut self, began: Moment, now: Moment, bytes: usize) {
-        // A write that began while another one was under way waited for it first.
+        // A write that began while another one was in flight waited for it first.
         let alone = began.max(self.flushed_at.min(now));
         self.flushed_at = now;
         if self.guard.is_clean(began, now) && alone < now {
@@ -208,7 +208,7 @@ impl Estimator {
     }
 
     /// What the channels drain, in bytes per second, of the peer that completes a majority; how
-    /// much is on its way to it, and how many times that was looked at.
+    /// much is in flight to it, and how many times that was looked at.
     pub(crate) fn drained(&self) -> Option<Drained> {
         let drained = self.channels.iter().filter_map(Channel::drained);
         let mut by_rate: Vec<Drained> = drained.collect();
@@ -247,7 +247,7 @@ impl Estimator {
         trips.sort_by(|a, b| a.0.total_cmp(&b.0));
         let needed = self.channels.len().div_ceil(2);
         let (value, samples) = *trips.get(needed.checked_sub(1)?)?;
-        // The least of several is above the truth by about one part in so many.
+        // The least of n samples is above the truth by about one part in n.
         let error = value / samples.max(1.0) * 0.5;
         Some(Estimate {
             value,

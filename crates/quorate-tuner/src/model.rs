@@ -253,10 +253,10 @@ impl Model {
 
     /// How long the disk is busy with an instance, and how long an instance waits for it.
     ///
-    /// Group commit: whatever arrives while a flush is under way shares the next one, up to
-    /// `write_max`. Alone, an instance waits for its own flush. Among others, it arrives during one
-    /// that it cannot share, and waits for the rest of it: half, if it arrives at any time; all, if
-    /// clients wait for their replies, because those come when a flush ends and the next one begins.
+    /// Group commit: whatever arrives during a flush shares the next one, up to `write_max`. Alone,
+    /// an instance waits for its own flush. Among others, it arrives during one that it cannot
+    /// share, and waits for the rest of it: half, if it arrives at any time; all, if clients wait
+    /// for their replies, because those come when a flush ends and the next one begins.
     fn disk(&self, load: &Workload, proposal: Bytes, window: f64) -> (Micros, Micros) {
         let Some(disk) = self.disk else {
             return (Micros(0.0), Micros(0.0));

@@ -1,4 +1,4 @@
-//! What the tuner knows, predicts and chose, as plain data for whoever shows it.
+//! What the tuner knows, predicts and chose, as plain data to be shown.
 
 use crate::{
     choice::{Fitted, Point},

@@ -12,7 +12,7 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// Room for nearly any load on a short way.
+    /// Room for nearly any load with a short round trip.
     pub const ROOMY: Self = Self {
         batch_bytes: 256 << 10,
         window: 4,
@@ -55,7 +55,7 @@ impl Bounds {
 /// Why a setting was changed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reason {
-    /// The way is short: from the first small step to where it starts.
+    /// The round trip is short: from the first small step to where it starts.
     Short,
     /// The model predicts more there: parts of the predicted throughput of before.
     Model(f64),
@@ -73,7 +73,7 @@ pub enum Reason {
     TooFar,
     /// It may be too small for the load: [`Setting::ROOMY`].
     Room,
-    /// More was on its way than a round trip needs: it only waited. Parts of what is needed.
+    /// More was in flight than a round trip needs: it only waited. Parts of what is needed.
     Queue(f64),
 }
 
@@ -87,7 +87,7 @@ impl Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Short => f.write_str("the way is short"),
+            Self::Short => f.write_str("the round trip is short"),
             Self::Model(gain) => write!(f, "the model predicts {gain:.2} x the throughput"),
             Self::Probe => f.write_str("trying"),
             Self::Worse => f.write_str("tried, not better"),
@@ -97,7 +97,7 @@ impl fmt::Display for Reason {
             Self::TooFar => f.write_str("less came through than at an earlier step"),
             Self::Room => f.write_str("room for a load that came, or may come"),
             Self::Queue(over) => {
-                write!(f, "{over:.1} x what a round trip needs was on its way")
+                write!(f, "{over:.1} x what a round trip needs was in flight")
             }
         }
     }

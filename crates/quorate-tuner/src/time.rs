@@ -1,7 +1,6 @@
 //! Moments as the caller's clock tells them.
 
-/// Nanoseconds since some fixed moment. The tuner has no clock: whoever drives it says what time
-/// it is.
+/// Nanoseconds since some fixed moment. The tuner has no clock: its caller says what time it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(pub u64);
 

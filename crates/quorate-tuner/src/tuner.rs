@@ -20,12 +20,12 @@ pub struct Settings {
     pub bounds: Bounds,
     /// `--latency-goal` in nanoseconds: the largest batch that meets it at the 99th percentile.
     pub latency_goal_ns: Option<u64>,
-    /// `--tune off`: `start` stays in force. Estimates go on, for whoever asks.
+    /// `--tune off`: `start` stays in force. Estimates go on, for reports.
     pub fixed: bool,
 }
 
 impl Settings {
-    /// For a group of so many, with the defaults of a replica: it starts with 4 batches of 256 KiB,
+    /// For a group of `nodes`, with the defaults of a replica: it starts with 4 batches of 256 KiB,
     /// and may go up to 64 of 1 MiB.
     pub const fn new(nodes: usize) -> Self {
         Self {
@@ -122,7 +122,7 @@ impl Tuner {
         self.estimator.on_answered(now, peer, mark);
     }
 
-    /// Another leader, or connections that broke: what was on its way is not waited for.
+    /// Another leader, or connections that broke: what was in flight is not waited for.
     pub fn on_peers_changed(&mut self) {
         self.estimator.forget_peers();
     }

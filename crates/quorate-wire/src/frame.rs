@@ -201,9 +201,9 @@ pub enum Frame<'a> {
     },
     /// What the sender has applied, to be compared.
     Applied {
-        /// Everything below this slot
+        /// The sender has applied everything below this slot.
         to: Slot,
-        /// has this digest.
+        /// The digest of what it has applied.
         digest: u64,
     },
 }

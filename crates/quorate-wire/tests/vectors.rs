@@ -1,7 +1,7 @@
 //! Golden bytes: every reader, in whatever language, must agree on them.
 //!
-//! `REWRITE=1 cargo test -p quorate-wire` writes them anew; the difference is the review. A changed
-//! line is a changed format: it needs a new format version.
+//! `REWRITE=1 cargo test -p quorate-wire` writes them again; the difference is the review. A
+//! changed line is a changed format: it needs a new format version.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
@@ -69,7 +69,7 @@ fn check(file: &str, actual: &str) {
     let expected = fs::read_to_string(path(file)).unwrap();
     assert!(
         expected == actual,
-        "{file} differs; REWRITE=1 writes it anew\n{actual}"
+        "{file} differs; REWRITE=1 writes it again\n{actual}"
     );
 }
 

@@ -44,7 +44,7 @@ impl Default for Descriptors {
 }
 
 impl Descriptors {
-    /// Shares out `limit` of them in a node of a cluster of so many.
+    /// Shares out `limit` of them in a node of a cluster of `nodes`.
     pub fn share(limit: usize, nodes: usize) -> Result<Self, Error> {
         let peers = PER_PEER * nodes.saturating_sub(1);
         let fixed = OWN + LOG + ADMIN + STORE_AT_WORK + peers;

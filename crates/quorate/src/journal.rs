@@ -16,7 +16,7 @@ use quorate_node::listener::Listener;
 use quorate_replica::{events::Event, tuner::Change};
 use tracing::Level;
 
-/// Lines of one kind beyond their burst wait for so long.
+/// Lines of one kind beyond their burst wait for this long.
 const EVERY_MS: u64 = 10_000;
 /// An election is up to five lines; what happens again and again is no news.
 const LEADERSHIP_BURST: u32 = 20;

@@ -103,7 +103,7 @@ impl Front for LocalFront {
             }
         };
         if let Some(open) = self.open.remove(&tag) {
-            // A caller that gave up is no matter.
+            // A caller that gave up does not concern us.
             let _ = open.answer.try_send(result);
         }
     }

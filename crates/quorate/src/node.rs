@@ -87,7 +87,7 @@ impl BootStarter for Production<'_, '_> {
         }
         options.segment_bytes = self.settings.log_segment_bytes;
         let segment = usize::try_from(options.segment_bytes).unwrap_or(usize::MAX);
-        options.batch_bytes_max = options.batch_bytes_max.min(segment);
+        options.write_bytes_max = options.write_bytes_max.min(segment);
         let ready = self
             .settings
             .log_ready_bytes

@@ -8,7 +8,7 @@ use quorate_replica::{defaults, tuner::Settings as Tuning};
 
 use crate::descriptors::Descriptors;
 
-/// The settings of a node, whoever starts it.
+/// The settings of a node, from a command line or from a program that embeds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The data folder; made at the first start.

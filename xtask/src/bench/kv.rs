@@ -29,7 +29,7 @@ const LOADS: [(u32, u32); 6] = [(1, 1), (1, 16), (50, 1), (50, 16), (256, 1), (2
 const QUICK_LOADS: [(u32, u32); 3] = [(1, 1), (50, 1), (256, 16)];
 const COMMANDS: [&str; 2] = ["SET", "GET"];
 const VALUE_BYTES: u32 = 64;
-/// Keys are drawn from so many.
+/// Keys are drawn from this many.
 const KEYS: u32 = 100_000;
 /// Requests of a trial run.
 const TRIAL: u32 = 512;

@@ -17,9 +17,9 @@ use crate::{
 };
 
 const ROUNDS: usize = 7;
-/// A run lasts as long as its requests take; so many in each.
+/// A run lasts as long as its requests take; this many in each.
 const COMMANDS: usize = 40_000;
-/// Requests on their way. At 16 a client sends 16, waits for all, and sends again; at 256 it keeps
+/// Requests outstanding. At 16 a client sends 16, waits for all, and sends again; at 256 it keeps
 /// the line filled.
 const OUTSTANDING: [usize; 2] = [16, 256];
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -173,7 +173,7 @@ impl Line {
         Ok(self.stream.write_all(bytes)?)
     }
 
-    /// Whether so many bytes are there already.
+    /// Whether `bytes` are there already.
     fn has(&self, bytes: usize) -> bool {
         self.input.len() - self.used >= bytes
     }

@@ -27,9 +27,9 @@ use crate::{nodes::wait_for, shell::Failed};
 
 const PREFIX: &str = "quorate-compare-";
 const NODES: usize = 3;
-/// A process that was asked to end gets so long.
+/// A process that was asked to end gets this long.
 const END: Duration = Duration::from_secs(5);
-/// What is committed gets so long to be applied by those who only follow.
+/// What is committed gets this long to be applied by those who only follow.
 const SETTLE: Duration = Duration::from_millis(300);
 const QUESTION: Duration = Duration::from_secs(1);
 /// Bytes of a log that a message shows.

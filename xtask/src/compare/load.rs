@@ -19,13 +19,13 @@ use super::{
 use crate::shell::Failed;
 
 /// As with `nice`. Not a real-time priority: that keeps the kernel's own threads from finishing the
-/// writes of whoever is measured.
+/// writes of the system that is measured.
 const LOAD_PRIORITY: i32 = -10;
 
 /// How much is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offer {
-    /// Commands under way.
+    /// Commands outstanding.
     Closed(u32),
     /// Commands per second.
     Open(u64),
@@ -102,7 +102,7 @@ pub(super) fn run(
     Ok(measured)
 }
 
-/// Whoever measures must not be late because the measured take all CPUs. Where this is not allowed,
+/// The load must not be late because the measured systems take all CPUs. Where this is not allowed,
 /// late rows are no results, and say so.
 fn spawn_with_precedence(command: &mut Command) -> io::Result<Child> {
     // A child inherits it, and so do all its threads; set later, it would be that of one thread.

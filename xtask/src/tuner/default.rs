@@ -1,9 +1,9 @@
 //! `tuner default`: the node's own choice beside `--tune off` with the fixed batch and window.
 //!
 //! A search that went well once says little: each pair of clusters is started afresh, and each of
-//! both gets four seconds of load from its beginning. Then they take turns of half a second: what
-//! another program takes meanwhile changes within seconds, and turns that follow each other see the
-//! same. The table says within what the median of all turns is known.
+//! both gets four seconds of load from its beginning. Then they alternate in turns of half a
+//! second: what another program takes meanwhile changes within seconds, and turns that follow each
+//! other see the same. The table says within what the median of all turns is known.
 
 use std::time::Duration;
 
@@ -133,7 +133,7 @@ fn pair(scenario: &Scenario, own_first: bool) -> Result<Pair, Failed> {
     let mut fixed = start(scenario, "off")?;
     let mut turn = |warmup: Duration, duration: Duration, own_first: bool| {
         let load = |nodes: &mut Nodes| load(scenario, nodes, warmup, duration);
-        // Whoever comes first differs, in case it matters.
+        // Which comes first differs, in case it matters.
         if own_first {
             let seen = load(&mut own)?;
             Ok::<_, Failed>(Turn([seen, load(&mut fixed)?]))

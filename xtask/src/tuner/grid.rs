@@ -76,7 +76,7 @@ fn sweep(scenario: &Scenario, point_ms: &str) -> Result<Value, Failed> {
         .output()?;
     let json: Value = serde_json::from_slice(&output.stdout)
         .map_err(|error| Failed(format!("{name}: {error}")))?;
-    // The whole grid, for whoever wonders.
+    // The whole grid, to look at later.
     keep(name, &json)?;
     match &json["sweep"] {
         Value::Null => Err(Failed(format!("{name}: {json}"))),

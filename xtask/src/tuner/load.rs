@@ -21,7 +21,7 @@ pub(super) const WINDOWS_PER_SECOND: usize = 10;
 /// How much is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offer {
-    /// Commands under way.
+    /// Commands outstanding.
     Closed(u32),
     /// Commands per second.
     Open(u64),

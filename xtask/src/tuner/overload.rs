@@ -1,11 +1,10 @@
 //! `tuner overload`: what is served when up to four times as much is asked as can be.
 //!
-//! A closed loop finds how many commands under way give a running cluster its greatest throughput.
-//! Then come rounds: the closed loop, which gives M, and an open loop at M, 2 M and 4 M; ratios are
-//! of one round each. The generator has a
-//! CPU for itself, and the nodes share the others, at every point alike: so offering more takes
-//! nothing from the nodes. If the generator itself had no CPU left, the point says so, and judges
-//! nobody.
+//! A closed loop finds how many outstanding commands give a running cluster its greatest
+//! throughput. Then come rounds: the closed loop, which gives M, and an open loop at M, 2 M and
+//! 4 M; ratios are of one round each. The generator has a CPU for itself, and the nodes share the
+//! others, at every point alike: so offering more takes nothing from the nodes. If the generator
+//! itself had no CPU left, the point says so, and judges nobody.
 
 use std::time::Duration;
 
@@ -67,13 +66,13 @@ const fn scenario(
     }
 }
 
-/// Commands under way with which the maximum is looked for.
+/// Outstanding commands with which the maximum is looked for.
 const OUTSTANDING: [u32; 6] = [256, 1024, 4096, 16_384, 65_536, 262_144];
 /// Parts of the maximum that are offered.
 const TIMES: [u64; 3] = [1, 2, 4];
 /// What must be served of the maximum.
 const LEAST: f64 = 0.90;
-/// Above so much of it, it was none: the closed loop was disturbed, or too short of commands.
+/// Above this much of it, it was none: the closed loop was disturbed, or too short of commands.
 const MOST: f64 = 1.50;
 /// The greatest rate that the bench takes.
 const RATE_MAX: u64 = 10_000_000;
@@ -81,7 +80,7 @@ const RATE_MAX: u64 = 10_000_000;
 /// also if a third less is served.
 const WARMUP: Duration = Duration::from_millis(500);
 const DURATION: Duration = Duration::from_millis(1500);
-/// A generator that ran or waited for its CPU for so much of the time could not do more.
+/// A generator that ran or waited for its CPU for this part of the time could not do more.
 const GENERATOR_FULL: f64 = 0.90;
 /// Memory that may come although every queue has been full before: the second half of the last
 /// overload beside its first, the last round beside the first.

@@ -71,7 +71,7 @@ const IDLE: Duration = Duration::from_secs(1);
 const CONNECTIONS: u32 = 4;
 /// What a phase reaches is the mean of its last two seconds.
 const END: usize = 2 * WINDOWS_PER_SECOND;
-/// A part of it is reached when means of so many windows stay above it.
+/// A part of it is reached when means of this many windows stay above it.
 const SPAN: usize = 3;
 const LEAST: f64 = 0.90;
 /// Windows until then.

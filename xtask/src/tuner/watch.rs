@@ -14,9 +14,9 @@ pub(super) struct Point {
     pub(super) rss_mib: Vec<f64>,
     /// CPU of all nodes so far.
     pub(super) nodes_s: f64,
-    /// CPU of the generator so far,
+    /// CPU of the generator so far.
     pub(super) generator_s: f64,
-    /// and how long its threads were ready to run and had none.
+    /// How long the generator's threads were ready to run and had no CPU.
     pub(super) waited_s: f64,
 }
 

@@ -1,8 +1,8 @@
 //! Connections of the admin address: bounded in number, in idleness and in life.
 //!
-//! Whoever connects is served, however many others do nothing: when all places are taken, the oldest
-//! connection without a request under way makes room, or else the oldest. So there is always a place
-//! for the one who asks whether the node lives.
+//! Every client that connects is served, however many others do nothing: when all places are taken,
+//! the oldest connection without a request in flight makes room, or else the oldest. So there is
+//! always a place for the one who asks whether the node lives.
 
 use std::{
     collections::BTreeMap,
@@ -97,13 +97,13 @@ struct Table {
 
 #[derive(Debug, Default)]
 struct Taken {
-    /// Requests under way.
+    /// Requests in flight.
     busy: usize,
     task: Option<AbortHandle>,
 }
 
 impl Table {
-    /// Whoever makes room when none is left.
+    /// The connection that makes room when none is left.
     fn least_missed(&self) -> Option<u64> {
         let mut all = self.taken.iter();
         let idle = all.find(|(_, taken)| taken.busy == 0);
@@ -160,7 +160,7 @@ impl Drop for Place {
 }
 
 impl Place {
-    /// A request is under way until the answer is dropped.
+    /// A request is in flight until the answer is dropped.
     fn busy(&self) -> Busy {
         if let Some(taken) = self.places.table().taken.get_mut(&self.id) {
             taken.busy += 1;
@@ -248,7 +248,7 @@ mod tests {
             stream
         }
 
-        /// A request that is under way, as the `count`th of its kind.
+        /// A request in flight, as the `count`th of its kind.
         fn ask_slowly(&self, count: usize) -> TcpStream {
             let mut stream = self.connect();
             stream.write_all(b"GET /slow HTTP/1.0\r\n\r\n").unwrap();

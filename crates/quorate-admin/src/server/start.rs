@@ -8,7 +8,7 @@ use quorate_log::Reading;
 use super::failure::Failure;
 use crate::view::{ProgressView, STARTING};
 
-/// A start under way.
+/// A start in progress.
 #[derive(Clone, Debug)]
 pub(super) struct Start {
     /// What it waits for, or does.

@@ -36,8 +36,8 @@ const HEADER: usize = 8;
 const REPLY: usize = 8;
 /// Most bytes of a batch.
 const BATCH_BYTES_MAX: usize = 1 << 20;
-/// Most commands, and bytes, under way: the client writes without reading, and must not wait for a
-/// leader that waits for the client to read.
+/// Most commands, and bytes, outstanding: the client writes without reading, and must not wait for
+/// a leader that waits for the client to read.
 const WINDOW_MAX: u32 = 1 << 16;
 const WINDOW_BYTES_MAX: usize = 64 << 20;
 
@@ -46,11 +46,11 @@ const WINDOW_BYTES_MAX: usize = 64 << 20;
 pub struct Shape {
     /// Bytes of a command.
     pub value_bytes: usize,
-    /// Commands under way.
+    /// Commands outstanding.
     pub window: u32,
     /// Whether every batch is written and flushed on all three.
     pub durable: bool,
-    /// The modelled time of a flush; zero is the disk as it is.
+    /// The modelled time of a flush; zero is this disk, unmodelled.
     pub flush: Duration,
 }
 
@@ -223,7 +223,7 @@ impl Bare {
         ]
     }
 
-    /// Commits for so long; what came before `warmup` is over does not count.
+    /// Commits for `measure`; what came before `warmup` is over does not count.
     pub fn repetition(&mut self, warmup: Duration, measure: Duration) -> io::Result<Repetition> {
         self.commit(warmup)?;
         let before = (self.usages(), Machine::now());
@@ -247,7 +247,7 @@ impl Bare {
         })
     }
 
-    /// Keeps the window full, then waits for what is under way.
+    /// Keeps the window full, then waits for what is outstanding.
     fn commit(&mut self, time: Duration) -> io::Result<Samples> {
         let size = self.shape.value_bytes;
         let window = usize::try_from(self.shape.window.max(1)).expect("a window fits");
@@ -255,10 +255,10 @@ impl Bare {
         let mut replies = vec![0; window * REPLY];
         let mut samples = Samples::default();
         // How many were sent when, oldest first.
-        let mut under_way = VecDeque::new();
+        let mut outstanding = VecDeque::new();
         let began = Instant::now();
         self.client.write_all(&commands)?;
-        under_way.push_back((window, began));
+        outstanding.push_back((window, began));
         let (mut open, mut partial, mut last) = (window, 0, began);
         while open > 0 {
             let count = read(&mut self.client, &mut replies)?;
@@ -268,13 +268,13 @@ impl Bare {
             let now = Instant::now();
             let answered = (partial + count) / REPLY;
             partial = (partial + count) % REPLY;
-            record(&mut under_way, answered, now, &mut samples);
+            record(&mut outstanding, answered, now, &mut samples);
             open -= answered;
             if now - began < time {
                 last = now;
                 samples.completed += answered as u64;
                 self.client.write_all(&commands[..answered * size])?;
-                under_way.push_back((answered, now));
+                outstanding.push_back((answered, now));
                 open += answered;
             }
         }
@@ -286,13 +286,13 @@ impl Bare {
 
 /// The oldest `answered` commands got their replies.
 fn record(
-    under_way: &mut VecDeque<(usize, Instant)>,
+    outstanding: &mut VecDeque<(usize, Instant)>,
     mut answered: usize,
     now: Instant,
     samples: &mut Samples,
 ) {
     while answered > 0 {
-        let Some((count, sent)) = under_way.front_mut() else {
+        let Some((count, sent)) = outstanding.front_mut() else {
             return;
         };
         let done = answered.min(*count);
@@ -300,7 +300,7 @@ fn record(
         answered -= done;
         *count -= done;
         if *count == 0 {
-            under_way.pop_front();
+            outstanding.pop_front();
         }
     }
 }
@@ -339,11 +339,11 @@ mod tests {
     #[test]
     fn replies_belong_to_the_oldest_commands() {
         let now = Instant::now();
-        let mut under_way = VecDeque::from([(2, now), (3, now)]);
+        let mut outstanding = VecDeque::from([(2, now), (3, now)]);
         let mut samples = Samples::default();
-        record(&mut under_way, 4, now, &mut samples);
+        record(&mut outstanding, 4, now, &mut samples);
         assert_eq!(
-            (samples.latencies.count(), under_way),
+            (samples.latencies.count(), outstanding),
             (4, VecDeque::from([(1, now)]))
         );
         let mut nothing = VecDeque::new();

@@ -16,7 +16,7 @@ pub struct Framed {
 }
 
 impl Framed {
-    /// Commands of so many bytes.
+    /// Commands of `value_bytes`.
     pub fn new(value_bytes: usize) -> Self {
         let mut frame = Vec::new();
         frames::command(&vec![b'x'; value_bytes], &mut frame);

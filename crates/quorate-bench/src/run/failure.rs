@@ -26,7 +26,7 @@ use super::{
 };
 use crate::problem::{Kind, Problem};
 
-/// So long after the kill, the rate is neither that before nor that after.
+/// For this long after the kill, the rate is neither that before nor that after.
 const SETTLING: Duration = Duration::from_secs(1);
 /// The rate after it is that of half a second at least.
 const DURATION_MIN: Duration = Duration::from_secs(3);

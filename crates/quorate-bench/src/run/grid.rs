@@ -29,7 +29,8 @@ const ENTRY_BYTES: u64 = 5;
 const BATCH_HEADER: f64 = 230.0;
 /// The least `--batch` of a node.
 const BATCH_MIN: u64 = 64;
-/// Measured time at least, and at least so many batches of a full link: each one counts as a whole.
+/// Measured time at least. It also lasts for at least [`BATCHES`] batches of a full link: each one
+/// counts as a whole.
 const MEASURE: Duration = Duration::from_secs(4);
 const BATCHES: f64 = 40.0;
 /// Until TCP fills the link.

@@ -32,13 +32,13 @@ use crate::problem::{Kind, Problem};
 
 /// How long after the end a reply is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The same where the links are slow: what 1200 clients have under way takes them ten seconds.
+/// The same where the links are slow: what 1200 clients have outstanding takes them ten seconds.
 const PATIENCE_WAN: Duration = Duration::from_secs(60);
 /// Keys that are written and read.
 const KEYS: u64 = 100_000;
 /// Between two lines of progress on a terminal.
 const PROGRESS: Duration = Duration::from_millis(250);
-/// System calls are counted for so long at most, in a repetition of its own: counting costs time.
+/// System calls are counted for this long at most, in a repetition of its own: counting costs time.
 const SYSCALLS: Duration = Duration::from_secs(1);
 
 /// Which service is asked.

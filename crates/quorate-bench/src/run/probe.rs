@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{problem::Problem, report::Document};
 
-/// Bytes of a command, and how many are under way: the shapes of the commit.
+/// Bytes of a command, and how many are outstanding: the shapes of the commit.
 const SHAPES: [(usize, u32); 7] = [
     (64, 1),
     (64, 16),
@@ -58,7 +58,7 @@ pub fn run(wish: &Wish, document: &mut Document) -> Result<(), Problem> {
     }
     document.rows.extend(ceilings.into_rows());
     document.notes.push(
-        "durable figures are those of the disk as it answers; where it answers from a cache, \
+        "durable figures are those of this disk; where it answers from a cache, \
          --disk-flush-ms tells what an honest one would give"
             .to_owned(),
     );

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::problem::Problem;
 
-/// Commands under way in the series.
+/// Commands outstanding in the series.
 const OUTSTANDING: [u32; 5] = [1, 16, 64, 256, 1024];
 /// Shares of the greatest throughput at which latency is measured.
 pub(super) const SHARES_PERCENT: [u64; 3] = [25, 50, 75];
@@ -33,9 +33,9 @@ pub struct Load {
     pub connect: Vec<String>,
     /// Commands per second, whatever becomes of them; without it a closed loop.
     pub rate: Option<u64>,
-    /// Commands under way at any time; without either a series of both.
+    /// Commands outstanding at any time; without either a series of both.
     pub outstanding: Option<u32>,
-    /// Connections; never more than commands under way.
+    /// Connections; never more than outstanding commands.
     pub connections: u32,
     /// Bytes of a value.
     pub value_bytes: usize,
@@ -145,7 +145,8 @@ impl Series {
     ) -> Result<(), Problem> {
         match (self.load.rate, self.load.outstanding) {
             (Some(per_second), _) => {
-                // So many under way as it takes: no window of a bare program is like that.
+                // As many are outstanding as the rate takes: no window of a bare program is like
+                // that.
                 self.row(bench, ceilings, Offer::Open { per_second }, None, document)
             }
             (None, Some(outstanding)) => {
@@ -299,7 +300,7 @@ fn info(service: Service, load: &Load) -> Result<Info, Problem> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Greatest {
     pub(super) per_second: f64,
-    /// How many commands were under way.
+    /// How many commands were outstanding.
     pub(super) window: Option<u32>,
 }
 

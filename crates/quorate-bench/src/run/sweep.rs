@@ -33,11 +33,11 @@ const BATCHES: [usize; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
 const WINDOWS: [usize; 6] = [1, 2, 4, 8, 16, 64];
 /// Keys that are written.
 const KEYS: u64 = 100_000;
-/// A setting needs so long to show, and the load to begin; or as long as a point is measured.
+/// A setting needs this long to show, and the load to begin; or as long as a point is measured.
 const WARMUP: Duration = Duration::from_millis(250);
-/// The node's own choice gets so many times as long: it learns what this load is like.
+/// The node's own choice gets this many times as long: it learns what this load is like.
 const SETTLE: u32 = 16;
-/// The best point and the node's own choice are measured in turns, so often.
+/// The best point and the node's own choice are measured in turns, this often.
 const TURNS: usize = 5;
 /// How long after the end a reply is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -51,13 +51,14 @@ pub struct SweepView {
     connections: u32,
     value_bytes: u32,
     measured: Vec<MeasuredPoint>,
-    /// The best point,
+    /// The best point.
     best: SettingView,
-    /// and its commands per second: the median of when it was measured again, in turns with
+    /// Commands per second at the best point: the median of when it was measured again, in turns
+    /// with what the node chose.
     best_throughput: f64,
-    /// what the node chose by itself under the same load,
+    /// What the node chose by itself under the same load.
     chosen: SettingView,
-    /// and its commands per second.
+    /// Commands per second at what the node chose.
     chosen_throughput: f64,
     /// The median ratio of the two, turn by turn.
     chosen_by_best: f64,
@@ -79,7 +80,7 @@ struct MeasuredPoint {
 /// The load of a sweep.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Commands under way at any time.
+    /// Commands outstanding at any time.
     pub outstanding: u32,
     /// Connections that they are spread over.
     pub connections: u32,
@@ -325,7 +326,7 @@ pub fn release(admin: &str) -> Result<(), Problem> {
     set(admin, None).map(drop)
 }
 
-/// Holds a setting for so many milliseconds, or ends that.
+/// Holds a setting for a number of milliseconds, or ends that.
 fn set(admin: &str, hold: Option<(SettingView, u64)>) -> Result<TuningView, Problem> {
     let hold = hold.map(|(setting, ms)| HoldView {
         batch_bytes: setting.batch_bytes,

@@ -22,7 +22,7 @@ pub(super) fn available() -> bool {
     })
 }
 
-/// Counts for so long; `None` if that fails.
+/// Counts for `time`; `None` if that fails.
 pub(super) fn count(processes: &[u32], time: Duration) -> Option<u64> {
     let list: Vec<String> = processes.iter().map(ToString::to_string).collect();
     let output = Command::new("perf")

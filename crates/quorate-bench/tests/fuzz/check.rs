@@ -113,7 +113,7 @@ pub(crate) fn serve<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Seen {
     seen
 }
 
-/// What was understood of a part is not taken back when more comes, and is fit to be shown.
+/// What was understood of a part is not revoked when more comes, and is fit to be shown.
 fn answer(stream: &[u8], piece: usize) {
     let mut known = None;
     for end in (piece..stream.len()).step_by(piece).chain([stream.len()]) {

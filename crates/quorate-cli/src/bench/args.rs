@@ -18,7 +18,7 @@ use quorate_core::record::Class;
 const VALUE_BYTES_MAX: u64 = 8 << 20;
 /// More connections than a node takes make no sense.
 const CONNECTIONS_MAX: i64 = 10_000;
-/// Commands under way at most.
+/// Most commands outstanding.
 const OUTSTANDING_MAX: i64 = 1_000_000;
 /// Commands per second at most.
 const RATE_MAX: u64 = 10_000_000;

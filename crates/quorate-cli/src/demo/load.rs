@@ -49,11 +49,13 @@ struct Shared {
     stop: AtomicBool,
     acknowledged: AtomicU64,
     started: Instant,
-    /// Microseconds from the start to the kill,
+    /// Microseconds from the start to the kill.
     killed_us: AtomicU64,
-    /// to the moment from which the leader was certainly gone; 0 before it,
+    /// Microseconds from the start to the moment from which the leader was certainly gone; 0 before
+    /// it.
     gone_us: AtomicU64,
-    /// and to the first acknowledgement of a command sent after that.
+    /// Microseconds from the start to the first acknowledgement of a command sent after that
+    /// moment.
     first_us: AtomicU64,
 }
 

@@ -27,9 +27,9 @@ impl Node {
         let Some(ballot) = self.next_ballot() else {
             return;
         };
-        // [ballot-2] Whoever finds the round in the log must find its era there too, or it would
-        // start from round 1 when it gets there again. If this step's own votes began the era, the
-        // next step is early enough.
+        // [ballot-2] A node that finds the round in its log must find its era there too, or it
+        // would start from round 1 when it gets there again. If this step's own votes began the
+        // era, the next step is early enough.
         let decided_to = self.learner.decided_to();
         if self.pending.restates(decided_to) < decided_to {
             return;
@@ -162,7 +162,7 @@ impl Node {
     }
 
     /// A ballot of this node was refused. Phase 1 goes on as long as the others may be a quorum:
-    /// whoever has no weight, or comes back with a promise of long ago, must not stop it.
+    /// a node that has no weight, or comes back with a promise of long ago, must not stop it.
     pub(super) fn on_preempted(
         &mut self,
         now: Time,
@@ -251,7 +251,7 @@ impl Node {
                 .is_some_and(|vote| vote.value == value && vote.range.to >= range.to);
             let held = own_vote || !value.has_bytes();
             // [value-4] Nobody who promised has voted for it, and the bytes were never here: the
-            // slot is free, and waiting for them again would be for ever.
+            // slot is free, and waiting for them again would be forever.
             let (value, held) = match reporter {
                 None if !held => (Value::NoOp, true),
                 _ => (value, held),
@@ -266,7 +266,7 @@ impl Node {
         self.heartbeat(now, effects);
     }
 
-    /// Phase 1 of this node, if one is under way, comes to nothing.
+    /// Phase 1 of this node, if one is in progress, comes to nothing.
     pub(super) fn end_phase1(&mut self, why: End, effects: &mut Effects) {
         if let Some(Phase1 { ballot, .. }) = self.phase1.take() {
             effects.explain(Explanation::NotElected { ballot, why });

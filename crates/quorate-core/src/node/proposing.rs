@@ -50,7 +50,7 @@ impl Node {
         (casting || full).then_some(Refusal::Busy)
     }
 
-    /// [p2-3] Whether acceptors that are level with this leader have room for so many more slots.
+    /// [p2-3] Whether acceptors that are level with this leader have room for `slots` more.
     pub(super) fn has_room(&self, slots: u64) -> bool {
         let end = self.learner.decided_to().plus(self.options.window_slots);
         let next = self.leading.as_ref().map(|leading| leading.tally.next());

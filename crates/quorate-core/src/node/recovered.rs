@@ -16,19 +16,19 @@ use crate::{
 /// What the log gave back. [`Recovered::founded`] is a node that has never run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Recovered {
-    /// As restated by the last batch of the log. Below `hard.decided_to` everything was decided
-    /// here, and votes are forgotten.
+    /// As restated by the last log write. Below `hard.decided_to` everything was decided here, and
+    /// votes are forgotten.
     pub hard: HardState,
     /// Slots below are decided, and their values are here: `hard.decided_to`, or the first slot
     /// that is lost ([disk-8]).
     pub decided_to: Slot,
     /// What was decided here and must be learned again.
     pub lost: Lost,
-    /// The configuration in force at `decided_to`,
+    /// The configuration in force at `decided_to`.
     pub configuration: Configuration,
-    /// its era,
+    /// The era of that configuration.
     pub era: Era,
-    /// and the one before it, for ballots of that era.
+    /// The configuration before it, for ballots of the era before.
     pub previous: Option<Configuration>,
     /// Votes from `hard.decided_to` on, in slot order; the highest ballot per slot.
     pub votes: Vec<Extent>,

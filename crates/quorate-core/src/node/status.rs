@@ -118,7 +118,7 @@ impl Node {
         self.leading.as_ref()
     }
 
-    /// Phase 1 under way, for invariants.
+    /// Phase 1 in progress, for invariants.
     pub fn phase1(&self) -> Option<&Phase1> {
         self.phase1.as_ref()
     }

@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl Node {
-    /// [p1-2] "Promise me": whoever asks, member or not ([ballot-4]).
+    /// [p1-2] "Promise me", from any node, member or not ([ballot-4]).
     pub(super) fn on_phase1a(
         &mut self,
         now: Time,

@@ -35,7 +35,7 @@ struct Actor {
     /// All records of all its lives, and how many of them are on the disk.
     records: Vec<(Record, HardState)>,
     persisted: usize,
-    /// Records of earlier lives: the core counts anew with each start.
+    /// Records of earlier lives: the core counts from zero again with each start.
     base: usize,
     bytes: BTreeSet<Value>,
     decided: Vec<(SlotRange, Value)>,
@@ -118,7 +118,7 @@ impl Stage {
             ["join", node] => self.join(node_id(node), &mut out),
             // timeout 1 — time goes on to the moment that the node asked to be woken at
             ["timeout", node] => self.timeout(node_id(node), &mut out),
-            // beats 1 9 — so many heartbeats of a leader and their answers; nothing else arrives
+            // beats 1 9 — nine heartbeats of leader 1 and their answers; nothing else arrives
             ["beats", node, count] => {
                 let (node, quiet) = (node_id(node), &mut String::new());
                 for _ in 0..count.parse().expect("a number") {

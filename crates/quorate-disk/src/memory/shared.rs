@@ -33,9 +33,9 @@ pub(super) struct Shared {
     pub(super) counters: DiskCounters,
     /// Bytes that were wanted last of a file that is being made.
     pub(super) wanted: u64,
-    /// Changes of what is stored, so far,
+    /// Changes of what is stored, so far.
     pub(super) steps: u64,
-    /// and how many more the process lives to make.
+    /// How many more changes the process lives to make; `None` if it is not going to die.
     pub(super) steps_left: Option<u64>,
 }
 

@@ -79,7 +79,7 @@ fn build() -> io::Result<(IoUring, bool)> {
     }
 }
 
-/// Fails if the process may not lock so much memory; the ring works without.
+/// Fails if the process may not lock that much memory; the ring works without.
 fn register_buffers(ring: &IoUring, pool: &mut Pool) -> io::Result<()> {
     let vector = |bytes: &mut [u8]| libc::iovec {
         iov_base: bytes.as_mut_ptr().cast(),

@@ -7,7 +7,7 @@
 
 use crate::{encode::Fault, store::Entry};
 
-/// Most bytes that the commands of one batch may copy. Replicated: the same on every node, for ever.
+/// Most bytes that the commands of one batch may copy. Replicated: the same on every node, forever.
 pub const COPIED_BYTES_MAX: usize = 256 << 20;
 
 /// What is left for the commands of a batch. Follows from the batch and the state alone, so all nodes
@@ -40,7 +40,7 @@ impl Budget {
         }
     }
 
-    /// So many bytes are about to be copied.
+    /// `bytes` are about to be copied.
     pub fn take(&mut self, bytes: usize) -> Result<(), Fault> {
         self.left = self.left.checked_sub(bytes).ok_or(Fault::Budget)?;
         Ok(())

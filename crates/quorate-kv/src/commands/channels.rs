@@ -1,4 +1,4 @@
-//! Messages to whoever listens: PUBLISH is a command of the log that changes nothing, so every node
+//! Messages to subscribers: PUBLISH is a command of the log that changes nothing, so every node
 //! hears of it at the same place, and tells those who subscribed there ([`crate::front`]).
 
 use crate::{

@@ -54,7 +54,7 @@ const COMMANDS: &[Spec] = &[
 
 /// Most keys that one SCAN looks at, whatever COUNT says.
 const SCAN_COUNT_MAX: u64 = 10_000;
-/// A page with so many bytes is full.
+/// A page with this many bytes is full.
 const SCAN_PAGE_BYTES: usize = 1024 * 1024;
 
 fn encode_del(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {

@@ -43,7 +43,7 @@ const COMMANDS: &[Spec] = &[
 /// What a key has, as the scripts of Redisson see it.
 enum Held {
     Absent,
-    /// By the one who asks, so often.
+    /// Held by the caller, this many times.
     Own(u64),
     Other,
     /// It is no lock.
@@ -76,7 +76,7 @@ fn hold(state: &mut Writing<'_>, key: Key<'_>, lock: Lock<'_>, deadline: Deadlin
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NewDeadline {
     To(Deadline),
-    /// So many milliseconds behind the old one, if there is one.
+    /// This many milliseconds after the old one, if there is one.
     By(i64),
 }
 
@@ -422,7 +422,7 @@ pub(super) fn renew(
     Ok(())
 }
 
-/// Frees a lock, whoever holds it.
+/// Frees a lock, without regard to its holder.
 pub(crate) fn write_break(key: &[u8], tell: Option<Tell<'_>>, out: &mut Encoder<'_>) {
     out.byte(Op::BreakLock as u8).bytes(key);
     write_tell(tell, out);

@@ -9,9 +9,9 @@ pub(super) enum Query {
     Reply,
     /// It is what a WATCH of this epoch sees.
     Watch(u64),
-    /// There is nothing to ask: the connection listens to this channel from now on,
+    /// There is nothing to ask: the connection listens to this channel from now on.
     Subscribe,
-    /// or not any more.
+    /// There is nothing to ask: the connection listens to this channel no more.
     Unsubscribe,
 }
 
@@ -42,7 +42,7 @@ impl Read {
 pub(super) enum How {
     /// As it is, perhaps within a session.
     Plain(Option<Sequenced>),
-    /// As a transaction of so many commands, with what was watched in this epoch.
+    /// As a transaction of `count` commands, with what was watched in this epoch.
     Exec {
         epoch: u64,
         count: usize,

@@ -37,7 +37,7 @@ const PLACES_MAX: usize = 1024;
 const OPEN_BYTES_MAX: usize = 1024 * 1024;
 /// Most of them whose replies may be as large as a value, not counting reads.
 const RETURNING_MAX: usize = 8;
-/// With so many bytes of replies waiting, no more requests are taken.
+/// Above this many bytes of waiting replies, no more requests are taken.
 const OUTPUT_BYTES_SOFT: usize = 1024 * 1024;
 /// A client connection.
 #[derive(Debug)]

@@ -24,11 +24,11 @@ use crate::{
     resp::reply::{Reply, Version, render},
 };
 
-/// An idle connection keeps no more memory than this for its output,
+/// An idle connection keeps no more memory than this for its output.
 const IDLE_OUTPUT_BYTES: usize = 16 * 1024;
-/// and for so many places.
+/// An idle connection keeps memory for no more places than this.
 const IDLE_PLACES: usize = 64;
-/// With so many bytes of replies waiting, reads already taken are refused.
+/// Above this many bytes of waiting replies, reads already taken are refused.
 pub(super) const OUTPUT_BYTES_HARD: usize = 64 * 1024 * 1024;
 
 /// Asks the service: query, and where its answer goes.
@@ -76,9 +76,9 @@ pub(super) struct Order {
     first: u64,
     /// All places below have been sent or are done.
     cursor: u64,
-    /// Writes that are sent,
+    /// Writes in flight.
     open_writes: usize,
-    /// and reads between them.
+    /// Reads in flight between those writes.
     open_in_order: usize,
     /// Places of all writes that were sent are below.
     sent_below: u64,
@@ -95,7 +95,7 @@ pub(super) struct Order {
     kept_bytes: usize,
     /// Memory that is counted.
     counted: usize,
-    /// Writes under way whose replies may be large.
+    /// Writes in flight whose replies may be large.
     pub(super) returning: usize,
 }
 

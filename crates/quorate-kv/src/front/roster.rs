@@ -15,9 +15,9 @@ pub(super) struct Guest {
     /// What the client's library says of itself.
     pub(super) library: String,
     pub(super) library_version: String,
-    /// Unix time in milliseconds: when it came,
+    /// When it came: Unix time in milliseconds.
     pub(super) opened_ms: u64,
-    /// and when it was last heard.
+    /// When it was last heard: Unix time in milliseconds.
     pub(super) seen_ms: u64,
     /// Its last command.
     pub(super) command: &'static str,
@@ -28,9 +28,9 @@ pub(super) struct Guest {
     pub(super) stale: bool,
     /// Requests that are not answered.
     pub(super) waiting: usize,
-    /// Bytes of replies that were not sent,
+    /// Bytes of replies that were not sent.
     pub(super) output_bytes: usize,
-    /// and all memory that is held for it.
+    /// All memory that is held for it, in bytes.
     pub(super) held_bytes: usize,
 }
 

@@ -7,8 +7,9 @@ pub struct Settings {
     pub version: String,
     /// `lsm` or `memory`.
     pub store: String,
-    /// With so many bytes held for all connections no read is answered, and no command queued for a
-    /// transaction. Who holds most is closed well before, at the end of a turn.
+    /// Above this many bytes held for all connections no read is answered, and no command queued
+    /// for a transaction. The connection that holds most is closed well before, at the end of a
+    /// turn.
     pub client_bytes_max: usize,
     /// Where TCP clients connect; 0 if that is not known.
     pub tcp_port: u16,
@@ -21,9 +22,9 @@ pub struct Settings {
 /// Memory as the system tells it, in bytes; 0 where it does not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// What the process has now,
+    /// What the process has now.
     pub resident_bytes: u64,
-    /// and what it had at most.
+    /// What the process had at most.
     pub peak_bytes: u64,
     /// What the machine has.
     pub system_bytes: u64,

@@ -126,7 +126,7 @@ impl Shared {
         *counted = now;
     }
 
-    /// Whether so many bytes more are too many.
+    /// Whether `more` bytes are too many.
     pub(super) const fn is_full(&self, more: usize) -> bool {
         self.held_bytes.saturating_add(more) > self.settings.client_bytes_max
     }

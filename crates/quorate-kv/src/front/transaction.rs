@@ -30,12 +30,12 @@ impl Multi {
         self.commands = Vec::new();
     }
 
-    /// How many commands are kept,
+    /// How many commands are kept.
     pub(super) const fn count(&self) -> usize {
         self.count
     }
 
-    /// and their bytes.
+    /// Bytes of the commands that are kept.
     pub(super) const fn bytes(&self) -> usize {
         self.commands.len()
     }

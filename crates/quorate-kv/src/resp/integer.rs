@@ -31,7 +31,7 @@ pub fn parse_integer(text: &[u8]) -> Option<i64> {
 mod tests {
     use super::*;
 
-    /// What the state machine makes of a text is the same for ever: this is what the log's commands
+    /// What the state machine makes of a text is the same forever: this is what the log's commands
     /// were executed with first.
     fn first_parse_integer(text: &[u8]) -> Option<i64> {
         let digits = text.strip_prefix(b"-").unwrap_or(text);

@@ -49,7 +49,7 @@ pub enum Meaning {
     Renew,
     /// Renew several: `key…`, `ms holder…`. 1 or 0 each.
     RenewEach,
-    /// Free it, whoever holds it: `key channel`, `message`, perhaps `publish`. 1 or 0.
+    /// Free it, without regard to its holder: `key channel`, `message`, perhaps `publish`. 1 or 0.
     Break,
     /// The same for the spin lock: `key`.
     BreakSpin,

@@ -23,7 +23,7 @@
 //!
 //! **The disk.** The writer waits for room before the disk is full. A write that fails all the same, in
 //! the library's threads too, is final for a fjall database: the store is read as it is until the disk
-//! takes writes again, then its folder is opened anew, and the log replays what was not in it. The
+//! takes writes again, then its folder is opened again, and the log replays what was not in it. The
 //! replica hears of all that by [`Store::health`] (`trouble`), and goes on voting.
 
 mod changes;
@@ -120,9 +120,9 @@ impl From<Limits> for Options {
     }
 }
 
-/// With so many times the limit held, commits slow down.
+/// Above this many times the limit held, commits slow down.
 const SLOW: usize = 2;
-/// With so many, they stop.
+/// Above this many times the limit held, commits stop.
 const FULL: usize = 8;
 /// How long a commit waits for the tree when it should slow down.
 const BRAKE: Duration = Duration::from_millis(2);
@@ -445,7 +445,7 @@ impl Store for LsmStore {
         self.state.keys
     }
 
-    fn foresee(&self, keys: &[Position]) {
+    fn prefetch(&self, keys: &[Position]) {
         for layer in self.layers() {
             layer.data.touch(keys);
         }

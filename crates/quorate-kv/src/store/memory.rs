@@ -68,7 +68,7 @@ impl Store for MemoryStore {
         self.table.len()
     }
 
-    fn foresee(&self, keys: &[Position]) {
+    fn prefetch(&self, keys: &[Position]) {
         self.table.touch(keys);
     }
 

@@ -153,7 +153,7 @@ pub trait Store: Send {
 
     /// Commands that change these keys follow. Changes nothing: a chance to bring what stands
     /// there near, for all of them at once.
-    fn foresee(&self, keys: &[Position]) {
+    fn prefetch(&self, keys: &[Position]) {
         let _ = keys;
     }
 

@@ -2,8 +2,8 @@
 //!
 //! A position is a hash, so its upper bits say where an item stands: open addressing with linear
 //! probing, whose runs are kept sorted. Shards divide the positions, so that growing moves a small
-//! part at a time. Whoever chooses keys by their hashes could build runs without end; an item that
-//! would stand further than [`REACH`] from its place is spilled into a tree instead.
+//! part at a time. A client that chooses keys by their hashes could build runs without end; an item
+//! that would stand further than [`REACH`] from its place is spilled into a tree instead.
 
 mod record;
 
@@ -119,7 +119,7 @@ impl Table {
     }
 
     /// Brings what stands at `positions` into the caches. Each of the two loops consists of loads
-    /// that do not wait for each other, so the processor has many misses under way at once; one
+    /// that do not wait for each other, so the processor has many misses in flight at once; one
     /// command after another would wait for each of its own.
     pub(super) fn touch(&self, positions: &[Position]) {
         let place = |position: &Position| {
@@ -255,7 +255,8 @@ impl Shard {
         }
     }
 
-    /// What is spilled stays so: whoever chose those keys must not have them moved at will.
+    /// What is spilled stays so: a client that chose those keys must not be able to have them moved
+    /// at will.
     fn resize(&mut self, bits: u32) {
         let capacity = 1 << bits;
         self.bits = bits;

@@ -117,7 +117,7 @@ impl World {
         };
         self.log.push((id, command.to_vec()));
         let mut reply = Vec::new();
-        self.service.foresee(&mut std::iter::once(command));
+        self.service.prefetch(&mut std::iter::once(command));
         self.service.apply(id, command, &mut reply);
         self.slot += 1;
         self.service.commit(Slot(self.slot), &[]);

@@ -130,7 +130,7 @@ impl Side {
 }
 
 /// Every few commits go to the tree. A folder that was copied while a commit was written may have
-/// damage at its end; the store then begins anew.
+/// damage at its end; the store then starts empty.
 fn lsm(path: &Path) -> Service {
     let limits = Limits {
         held_bytes: 700,

@@ -81,7 +81,7 @@ fn deletions_are_proposed_once_and_again_if_lost() {
     let second = due(service, 1_005_001, 100);
     assert_eq!((first.len(), second.len()), (4, 6));
     assert!(first.iter().all(|command| !second.contains(command)));
-    assert_eq!(due(service, 1_005_500, 100).len(), 0, "under way");
+    assert_eq!(due(service, 1_005_500, 100).len(), 0, "in flight");
     assert_eq!(due(service, 1_006_000, 100).len(), 4, "the first were lost");
     assert_eq!(
         due(service, 1_000_100, 100).len(),

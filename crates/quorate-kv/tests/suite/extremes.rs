@@ -412,7 +412,7 @@ fn whatever_is_committed_every_store_survives_and_says_the_same() {
                 .collect();
             for side in &mut sides {
                 side.service
-                    .foresee(&mut commands.iter().map(Vec::as_slice));
+                    .prefetch(&mut commands.iter().map(Vec::as_slice));
             }
             for (index, command) in (0..).zip(&commands) {
                 let id = CommandId {
@@ -447,7 +447,7 @@ fn whatever_is_committed_every_store_survives_and_says_the_same() {
                 let text = Fault::KeyTooLong.text();
                 refused += usize::from(first.reply == format!("-{text}\r\n").into_bytes());
                 most = most.max(first.service.store().len());
-                // Nor does a reply break whoever renders it.
+                // Nor does a reply break what renders it.
                 for version in [Version::Resp2, Version::Resp3] {
                     render(&first.reply, version, &mut Vec::new());
                 }

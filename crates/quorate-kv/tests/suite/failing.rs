@@ -392,7 +392,7 @@ fn a_store_in_trouble_can_be_dropped() {
     }
 }
 
-/// What a store once removed it removes again, if it had to begin anew in between.
+/// What a store once removed it removes again, if it had to start empty in between.
 #[test]
 fn a_store_begun_anew_removes_what_was_flushed_again() {
     let folder = tempfile::tempdir().unwrap();

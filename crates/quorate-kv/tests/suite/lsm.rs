@@ -213,7 +213,7 @@ fn a_second_process_is_refused() {
 
 /// The journal is not synced, so a power loss can leave a hole in it.
 #[test]
-fn a_damaged_store_is_set_aside_and_begun_anew() {
+fn a_damaged_store_is_set_aside_and_begun_again() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kv");
     let mut store = open(&path);
@@ -230,7 +230,7 @@ fn a_damaged_store_is_set_aside_and_begun_anew() {
     let journal = journal(&path);
     let mut bytes = std::fs::read(&journal).unwrap();
     bytes.truncate(1024 * 1024);
-    let (mut begun_anew, mut shortened) = (0, 0);
+    let (mut begun_again, mut shortened) = (0, 0);
     for hole in (0..20).map(|n| 5000 + n * 9001) {
         let mut damaged = bytes.clone();
         damaged[hole..hole + 512].fill(0);
@@ -248,14 +248,14 @@ fn a_damaged_store_is_set_aside_and_begun_anew() {
                     note.contains("damaged-1") && applied_to == Slot::FIRST,
                     "{note}"
                 );
-                begun_anew += 1;
+                begun_again += 1;
             }
             None => shortened += 1,
         }
     }
     assert!(
-        begun_anew > 0,
-        "begun anew {begun_anew}, shortened {shortened}"
+        begun_again > 0,
+        "begun again {begun_again}, shortened {shortened}"
     );
 }
 
@@ -263,7 +263,7 @@ fn a_damaged_store_is_set_aside_and_begun_anew() {
 /// cut between the two lengths of an item once ended the next start, and each further one, with a
 /// failed assertion of the library.
 #[test]
-fn a_journal_cut_anywhere_in_a_commit_is_at_the_commit_before_or_begun_anew() {
+fn a_journal_cut_anywhere_in_a_commit_is_at_the_commit_before_or_begun_again() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kv");
     let mut store = open(&path);
@@ -285,7 +285,7 @@ fn a_journal_cut_anywhere_in_a_commit_is_at_the_commit_before_or_begun_anew() {
     drop(store);
     bytes.truncate(to + 4096);
     std::fs::write(&journal_path, &bytes).unwrap();
-    let mut begun_anew = 0;
+    let mut begun_again = 0;
     for cut in from..to {
         let other = folder.path().join("cut");
         copy(&path, &other);
@@ -302,7 +302,7 @@ fn a_journal_cut_anywhere_in_a_commit_is_at_the_commit_before_or_begun_anew() {
             Some(note) => {
                 assert!(note.contains("failed assertion"), "cut at {cut}: {note}");
                 assert_eq!((applied_to, store.len()), (Slot::FIRST, 0), "cut at {cut}");
-                begun_anew += 1;
+                begun_again += 1;
             }
         }
         drop(store);
@@ -310,13 +310,17 @@ fn a_journal_cut_anywhere_in_a_commit_is_at_the_commit_before_or_begun_anew() {
             let _ = std::fs::remove_dir_all(opened);
         }
     }
-    assert!(begun_anew * 10 < to - from, "{begun_anew} of {}", to - from);
+    assert!(
+        begun_again * 10 < to - from,
+        "{begun_again} of {}",
+        to - from
+    );
 }
 
-/// Whatever a disk does to the files of a stopped store: it is what it was, or at an earlier commit, or
-/// begun anew. Never a panic, and never something else.
+/// Whatever a disk does to the files of a stopped store: it is what it was, or at an earlier
+/// commit, or empty. Never a panic, and never something else.
 #[test]
-fn a_store_damaged_anywhere_is_itself_or_begun_anew() {
+fn a_store_damaged_anywhere_is_itself_or_begun_again() {
     const LAST: u64 = 820;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kv");
@@ -361,7 +365,7 @@ fn a_store_damaged_anywhere_is_itself_or_begun_anew() {
     drop(store);
     let files = files(&path);
     assert!(files.len() > 8, "{files:?}");
-    let (mut as_it_was, mut earlier, mut begun_anew) = (0, 0, 0);
+    let (mut as_it_was, mut earlier, mut begun_again) = (0, 0, 0);
     for round in 0..90 {
         let file = random.pick(&files).clone();
         // The library's list of tables has no checksum: a bit of it that flips may hide a table.
@@ -408,7 +412,7 @@ fn a_store_damaged_anywhere_is_itself_or_begun_anew() {
             as_it_was += 1;
         } else if applied_to == Slot::FIRST {
             assert_eq!(store.len(), 0, "{what}");
-            begun_anew += 1;
+            begun_again += 1;
         } else {
             assert_eq!(note, None, "{what}");
             assert_eq!(store.len(), applied_to.0 - 2, "{what}");
@@ -428,8 +432,8 @@ fn a_store_damaged_anywhere_is_itself_or_begun_anew() {
         }
     }
     assert!(
-        begun_anew > 20 && earlier > 0,
-        "{as_it_was} {earlier} {begun_anew}"
+        begun_again > 20 && earlier > 0,
+        "{as_it_was} {earlier} {begun_again}"
     );
 }
 

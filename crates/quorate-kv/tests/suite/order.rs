@@ -81,7 +81,7 @@ fn reads_among_writes_go_out_with_them_and_run_between_them() {
     }
 }
 
-/// One write does not make a stream of reads a burden on the log for ever.
+/// One write does not make a stream of reads a burden on the log forever.
 #[test]
 fn reads_behind_a_write_share_confirmations_again_once_it_is_done() {
     let mut node = Node::memory();
@@ -361,7 +361,7 @@ fn quit_waits_for_what_was_asked_before() {
     assert_eq!(node.input[&client], b"", "what follows is thrown away");
 }
 
-/// What a web page can make a browser send, and whoever speaks TLS: nothing of it is executed.
+/// What a web page can make a browser send, and what a TLS client sends: nothing of it is executed.
 #[test]
 fn other_protocols_are_closed_before_anything_is_executed() {
     let body = "\r\nSET a 1\r\n*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n";
@@ -410,7 +410,7 @@ fn other_protocols_are_closed_before_anything_is_executed() {
 }
 
 #[test]
-fn requests_under_way_are_bounded_and_go_on_when_there_is_room() {
+fn outstanding_requests_are_bounded_and_go_on_when_there_is_room() {
     let mut node = Node::memory();
     let client = node.connect();
     let many = b"INCR n\r\n".repeat(5000);
@@ -424,7 +424,7 @@ fn requests_under_way_are_bounded_and_go_on_when_there_is_room() {
 }
 
 #[test]
-fn bytes_under_way_are_bounded() {
+fn outstanding_bytes_are_bounded() {
     let mut node = Node::memory();
     let client = node.connect();
     let value = "x".repeat(100_000);

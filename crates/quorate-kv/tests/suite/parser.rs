@@ -124,7 +124,7 @@ fn hostile_lengths_are_refused_before_they_are_used() {
 
 #[test]
 fn very_many_arguments_in_single_bytes_take_no_time() {
-    // Looked at anew with each byte, this would be 10^11 steps.
+    // Looked at again with each byte, this would be 10^11 steps.
     let count = 100_000;
     let bytes = request(&vec![""; count]);
     assert_eq!(parse(bytes.chunks(5)).requests[0].len(), count);

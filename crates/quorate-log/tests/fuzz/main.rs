@@ -55,7 +55,7 @@ fn values() -> Vec<Value> {
     ]
 }
 
-/// A log of `records` votes of `length` bytes, `group` of them to a batch.
+/// A log of `records` votes of `length` bytes, `group` of them to a log write.
 fn votes(records: u64, length: usize, group: u64) -> MemoryDisk {
     let disk = MemoryDisk::new();
     let (mut log, _) = Log::open(disk.attach(), segments::options()).expect("an empty disk");

@@ -11,7 +11,7 @@ use quorate_disk::{BLOCK, MemoryDisk};
 use quorate_log::Segment;
 use quorate_log::{
     Log, LogOptions, Recovery,
-    batch::{HEADER, MAGIC},
+    log_write::{HEADER, MAGIC},
     verify::{inspect, verify},
 };
 
@@ -52,7 +52,7 @@ pub(crate) fn check(bytes: &[u8]) {
 pub(crate) fn options() -> LogOptions {
     LogOptions {
         segment_bytes: 4 * BLOCK as u64,
-        batch_bytes_max: 2 * BLOCK,
+        write_bytes_max: 2 * BLOCK,
         ..LogOptions::new(7, NodeId(1), Incarnation(0))
     }
 }
@@ -153,7 +153,7 @@ fn unpack(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     segments
 }
 
-/// Goes from batch to batch and makes both checksums right, and the link to the batch before.
+/// Goes from write to write and makes both checksums right, and the link to the write before.
 fn seal(segment: &mut [u8]) {
     let (mut at, mut previous) = (0, None);
     while at < segment.len() {

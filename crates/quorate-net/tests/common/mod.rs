@@ -41,7 +41,7 @@ use quorate_wire::{
     decode, encode, encode_parts,
 };
 
-/// Longer than anything here takes; only a failing test waits so long.
+/// Longer than anything here takes; only a failing test waits that long.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
 pub(crate) const CLUSTER: u128 = 0x0123_4567_89ab_cdef;

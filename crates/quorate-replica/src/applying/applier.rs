@@ -27,7 +27,7 @@ use crate::{
 
 /// Commands that the service is told of before it gets the first of them: enough that it can wait for
 /// memory once for many, few enough that what it fetched is still near when they come.
-const FORESEEN: usize = 64;
+const PREFETCHED: usize = 64;
 /// Where a persistent service keeps the digest of what was applied; no key of the sessions.
 const DIGEST_KEY: &[u8] = b"digest";
 
@@ -145,7 +145,7 @@ impl<S: StateMachine> Applier<S> {
         self.applied_to
     }
 
-    /// Whether so many decided entries wait that no more should be decided.
+    /// Whether the decided entries that wait are too many for more to be decided.
     pub(crate) fn is_full(&self) -> bool {
         self.queue.len() >= self.queued_max && !self.condition.is_stuck()
     }
@@ -340,9 +340,9 @@ impl<S: StateMachine> Applier<S> {
         let mut ahead = batch.entries();
         let mut failed = false;
         for (index, entry) in (0..).zip(batch.entries()) {
-            if !failed && (index as usize).is_multiple_of(FORESEEN) {
-                let group = ahead.by_ref().take(FORESEEN);
-                self.service.foresee(&mut group.map(|entry| entry.command));
+            if !failed && (index as usize).is_multiple_of(PREFETCHED) {
+                let group = ahead.by_ref().take(PREFETCHED);
+                self.service.prefetch(&mut group.map(|entry| entry.command));
             }
             let item = self.read_up_to_command(&mut items, &mut failed, to);
             let id = CommandId { slot, index };

@@ -1,4 +1,4 @@
-//! What an operator should hear of, as data: whoever drives a replica makes lines of it.
+//! What an operator should hear of, as data: the driver of the replica makes lines of it.
 
 use std::collections::VecDeque;
 
@@ -29,13 +29,13 @@ pub enum Event {
         /// The ballot that it leads or follows.
         ballot: Ballot,
     },
-    /// For so long no leader is known. Told again, less and less often.
+    /// No leader has been known for `for_ms`. Reported again, less and less often.
     NoLeader {
-        /// So long.
+        /// How long, in milliseconds.
         for_ms: u64,
-        /// Members that this node can talk to, itself included,
+        /// Members that this node can talk to, itself included.
         connected: usize,
-        /// of so many.
+        /// All members.
         members: usize,
     },
     /// The node is behind, and this has taken a while already.
@@ -56,7 +56,7 @@ pub enum Event {
     Level {
         /// Every slot below is applied.
         at: Slot,
-        /// So long after the start, or after falling behind.
+        /// How long that took since the start, or since falling behind, in milliseconds.
         ms: u64,
     },
     /// A segment for the log cannot be made.
@@ -69,7 +69,7 @@ pub enum Event {
     },
     /// Segments can be made again.
     SegmentsAgain {
-        /// After so long.
+        /// After how long, in milliseconds.
         ms: u64,
     },
     /// A write of the log took long.
@@ -79,9 +79,9 @@ pub enum Event {
         /// Its size.
         bytes: usize,
     },
-    /// A write of the log has not ended for so long.
+    /// A write of the log has not ended for `ms`.
     WriteHangs {
-        /// So long.
+        /// How long, in milliseconds.
         ms: u64,
     },
     /// [disk-9] The log failed for good.

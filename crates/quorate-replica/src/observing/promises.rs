@@ -1,9 +1,9 @@
 //! A promise to a ballot of an era that nobody knows.
 //!
-//! An acceptor answers whoever asks ([ballot-4]), also a leader of an era that it has not heard of: it
-//! may lag behind ([member-3]). So it cannot refuse a ballot that a stranger made up, and it keeps that
-//! promise for ever: no leader of this cluster gets a vote from it again. All that can be done is to
-//! notice, and to tell: whoever lives in an era speaks of it again and again.
+//! An acceptor answers every candidate ([ballot-4]), also a leader of an era that it has not heard
+//! of: it may lag behind ([member-3]). So it cannot refuse a ballot that a stranger made up, and it
+//! keeps that promise forever: no leader of this cluster gets a vote from it again. All that can be
+//! done is to notice, and to tell: nodes of an era speak of it again and again.
 
 use quorate_core::{
     ballot::{Ballot, Era},
@@ -191,7 +191,7 @@ mod tests {
         promises.look(at(0), ballot(7), Era(0));
         assert_eq!(promises.notice(at(999)), None);
         assert!(promises.notice(at(1000)).is_some());
-        // Another stranger's ballot begins anew.
+        // Another stranger's ballot starts the count again.
         promises.heard(at(2000), &asks(9), Era(0));
         promises.look(at(2000), ballot(9), Era(0));
         assert_eq!(promises.notice(at(2999)), None);

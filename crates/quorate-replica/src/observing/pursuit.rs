@@ -12,9 +12,9 @@ use crate::{
     status::{Activity, Progress},
 };
 
-/// What lasts for so long is told of; damage at once.
+/// What lasts this long is reported; damage at once.
 const TELL_AFTER_MS: u64 = 1_000;
-/// What lasts longer is told of again, so often.
+/// What lasts longer is reported again this often.
 const TELL_EVERY_MS: u64 = 10_000;
 /// The rate is that of the last two seconds.
 const PACE: (u64, usize) = (250, 8);

@@ -20,7 +20,7 @@ const SLOW_WRITE_MS: u64 = 200;
 /// A write that has not ended after this long is told of before it ends, and again after twice as
 /// long.
 const HANGING_WRITE_MS: u64 = 2_000;
-/// Without a leader for so long; then after ten seconds, and then each minute.
+/// Without a leader for this long; then after ten seconds, and then each minute.
 const NO_LEADER_MS: u64 = 1_000;
 const NO_LEADER_SECOND_MS: u64 = 10_000;
 const NO_LEADER_EVERY_MS: u64 = 60_000;
@@ -34,7 +34,7 @@ pub(crate) struct Sight<'a> {
     pub(crate) standing: Standing,
     /// Whether it is stopping.
     pub(crate) stops: bool,
-    /// When the oldest write of the log under way began.
+    /// When the log's oldest write in flight began.
     pub(crate) oldest_write: Option<Time>,
     /// Bytes that the log has written so far.
     pub(crate) written_bytes: u64,

@@ -82,7 +82,7 @@ impl Gather {
         });
     }
 
-    /// Whether a batch of so many bytes is filled.
+    /// Whether a batch of `batch_bytes` is filled.
     pub(crate) fn is_full(&self, batch_bytes: usize) -> bool {
         self.entry_bytes() >= batch_bytes
     }

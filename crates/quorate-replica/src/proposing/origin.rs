@@ -238,7 +238,7 @@ impl Origin {
     }
 
     /// The next thing to offer; it counts as offered. Only when there is room for it on the way: a
-    /// batch that was formed cannot be taken back.
+    /// batch that was formed cannot be undone.
     pub(crate) fn take_offer(&mut self, now: Time) -> Option<Offer> {
         self.next_bytes(now)?;
         self.progress_at = now;
@@ -347,7 +347,7 @@ impl Origin {
         if self.in_flight.is_empty() && self.limits.window_batches == 1 {
             let (formed, commands) = (moment(batch.formed), batch.commands);
             self.anticipation
-                .on_landed(moment(now), formed, commands, self.gather.len());
+                .on_completed(moment(now), formed, commands, self.gather.len());
         }
         let completed = self.completed(&batch);
         self.completed.push(completed);

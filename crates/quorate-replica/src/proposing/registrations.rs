@@ -27,9 +27,9 @@ enum Own {
 struct Waiting {
     tag: Tag,
     deadline: Time,
-    /// Offered to the present leader,
+    /// Offered to the present leader.
     offered: bool,
-    /// or to an earlier one: it may take effect.
+    /// Offered to this leader or to an earlier one: it may take effect.
     offered_once: bool,
 }
 

@@ -1,8 +1,8 @@
 //! Whether this node serves a linearizable read now: it tries one ([read-2]).
 //!
-//! That a leader is known is not enough: a node that is far behind knows it too, and whoever reads
-//! from it waits in vain. So a read without a question is asked for like any other, and waits until
-//! enough is applied; within a bound.
+//! That a leader is known is not enough: a node that is far behind knows it too, and a client that
+//! reads from it waits in vain. So a read without a question is asked for like any other, and waits
+//! until enough is applied; within a bound.
 
 use std::fmt;
 
@@ -29,9 +29,9 @@ pub enum Probed {
     Unconfirmed,
     /// It was confirmed, but in time this node did not apply everything that it has to show.
     Behind {
-        /// Every slot below is applied,
+        /// Every slot below this one is applied.
         applied_to: Slot,
-        /// and every slot below must be.
+        /// Every slot below this one must be applied.
         needed: Slot,
     },
 }
@@ -82,7 +82,7 @@ impl Probe {
         }
     }
 
-    /// Begins an attempt, unless one is under way; where requests are `refused`, it has ended.
+    /// Begins an attempt, unless one is in flight; where requests are `refused`, it has ended.
     pub(crate) fn begin(&mut self, now: Time, refused: Option<Probed>) {
         if refused.is_some() {
             self.stage = Stage::Idle;

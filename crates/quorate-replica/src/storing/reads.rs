@@ -25,7 +25,7 @@ pub(crate) enum Purpose {
     Payload(NodeId, Value, Slot),
 }
 
-/// What reads are for: of each kind, one is under way at a time.
+/// What reads are for: of each kind, one is in flight at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// As [`Purpose::Votes`].
@@ -50,7 +50,7 @@ impl Purpose {
     }
 }
 
-/// Reads under way; one of each kind at a time.
+/// Reads in flight; one of each kind at a time.
 #[derive(Debug, Default)]
 pub(crate) struct LogReads {
     /// Records that are not on disk yet: of these slots the log would tell an older story, such as

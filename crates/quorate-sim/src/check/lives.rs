@@ -64,11 +64,12 @@ impl Lives {
         Err(Violation::new("lives", detail))
     }
 
-    /// A process has opened its log: which incarnation it was written in last, and, if released batches
-    /// are gone, how many. Asked before [`Lives::started`].
+    /// A process has opened its log: which incarnation it was written in last, and, if released log
+    /// writes are gone, how many. Asked before [`Lives::started`].
     ///
     /// # Errors
-    /// It was written by a member that this node is not yet, or lost batches that this member released.
+    /// It was written by a member that this node is not yet, or lost log writes that this member
+    /// released.
     pub fn opened(
         &self,
         node: usize,
@@ -92,7 +93,7 @@ impl Lives {
             .is_some_and(|last| last.incarnation == member.incarnation);
         if lost > 0 && same {
             return broken(format!(
-                "lost {lost} batches of its log, and goes on as incarnation {}",
+                "lost {lost} writes of its log, and goes on as incarnation {}",
                 member.incarnation.0
             ));
         }

@@ -13,7 +13,7 @@ use quorate_wire::Frame;
 use super::{
     Verdict, agreement::Agreement, lives::Lives, prefix::Prefix, promises::Promises, rounds::Rounds,
 };
-use crate::disk::{Batch, Released};
+use crate::disk::{LogWrite, Released};
 
 /// Who watches a run, and what of each node's log was told of.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Watch {
         }
     }
 
-    /// Number of the first batch of a node's log that was not told of.
+    /// Number of the first log write of a node's log that was not told of.
     pub(crate) fn released_to(&self, node: usize) -> u64 {
         self.released[node].next()
     }
@@ -49,7 +49,7 @@ impl Watch {
         self.released[node] = Released::new(self.released[node].next());
     }
 
-    /// The log of a node goes on with the batch of this number.
+    /// The log of a node goes on with the log write of this number.
     pub(crate) fn goes_on_at(&mut self, node: usize, next: u64) {
         self.released[node] = Released::new(next);
     }
@@ -64,21 +64,21 @@ impl Watch {
         &mut self.promises
     }
 
-    /// A batch is whole on a disk; with it, it and those that waited for it are released.
-    pub(crate) fn wrote(&mut self, node: usize, id: NodeId, batch: Batch) -> Verdict {
-        let released = self.released[node].complete(batch);
+    /// A log write is whole on a disk; with it, it and those that waited for it are released.
+    pub(crate) fn wrote(&mut self, node: usize, id: NodeId, write: LogWrite) -> Verdict {
+        let released = self.released[node].complete(write);
         released
             .iter()
-            .try_for_each(|batch| self.released(node, id, batch))
+            .try_for_each(|write| self.released(node, id, write))
     }
 
-    /// A batch of a node's log is on stable storage with all before it.
-    pub(crate) fn released(&mut self, node: usize, id: NodeId, batch: &Batch) -> Verdict {
-        let Batch {
+    /// A log write of a node's log is on stable storage with all before it.
+    pub(crate) fn released(&mut self, node: usize, id: NodeId, write: &LogWrite) -> Verdict {
+        let LogWrite {
             incarnation,
             records,
             ..
-        } = batch;
+        } = write;
         let member = Member {
             node: id,
             incarnation: *incarnation,

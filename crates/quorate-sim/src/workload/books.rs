@@ -13,11 +13,11 @@ pub struct Books {
     pub history: History,
     /// Increments.
     pub exactly_once: ExactlyOnce,
-    /// Requests answered with what they asked for,
+    /// Requests answered with what they asked for.
     pub answered: u64,
-    /// refused for certain,
+    /// Requests refused for certain.
     pub refused: u64,
-    /// or not known to be executed.
+    /// Requests that may or may not have been executed.
     pub unknown: u64,
     last_value: i64,
     touched: [u64; 4],

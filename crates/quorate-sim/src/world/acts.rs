@@ -16,7 +16,7 @@ const HEAL_EVENTS: u64 = 1_000_000;
 impl World {
     // --- The acts.
 
-    /// Act one: everything may happen, for so many events.
+    /// Act one: everything may happen, for at most `events` events.
     ///
     /// # Errors
     /// A property is broken.
@@ -216,7 +216,7 @@ impl World {
         linearizable::verdict(self.books.history.operations())
     }
 
-    /// Lets things happen for so long.
+    /// Lets things happen for `us` microseconds.
     ///
     /// # Errors
     /// A property is broken.

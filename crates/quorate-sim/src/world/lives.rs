@@ -217,7 +217,7 @@ impl World {
         }
         let ready = |node: &Node| node.running.is_some() && !node.paused;
         if !ready(&self.nodes[a]) || !ready(&self.nodes[b]) || !self.network.can_connect(a, b) {
-            // Whoever comes back dials again; for blocked links and pauses somebody has to.
+            // A node that comes back dials again; for blocked links and pauses somebody has to.
             let wait = self.dice.between(5_000, 30_000);
             if self.nodes[a].running.is_some() && self.nodes[b].running.is_some() {
                 self.after(wait, Event::Dial(a, b));
@@ -288,7 +288,7 @@ impl World {
         }
     }
 
-    /// A process dies. Whoever was connected hears of it after up to `late_us`.
+    /// A process dies. Connected peers hear of it after up to `late_us`.
     pub fn kill(&mut self, node: usize, late_us: u64) {
         if self.nodes[node].running.is_none() {
             return;

@@ -64,7 +64,7 @@ impl World {
         index
     }
 
-    /// A client connects to a node, anew.
+    /// A client connects to a node, over a new connection.
     pub fn connect_client(&mut self, client: usize, node: usize) {
         let connection = self.wires.open();
         self.clients[client].connection = Some((connection, node));

@@ -56,7 +56,7 @@ pub(crate) fn outcome(reply: Reply) -> Outcome {
     }
 }
 
-/// Never repeats a command: what has no reply is unknown for ever.
+/// Never repeats a command: what has no reply is unknown forever.
 #[derive(Debug)]
 pub struct Client {
     number: usize,

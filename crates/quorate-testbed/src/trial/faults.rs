@@ -45,9 +45,9 @@ pub enum Rupture {
     IsolateLeader,
     /// The same of a follower.
     IsolateFollower,
-    /// Nobody hears it,
+    /// Nobody hears the leader.
     MuteLeader,
-    /// or it hears nobody.
+    /// The leader hears nobody.
     DeafenLeader,
     /// The leader and one follower do not reach each other; the third reaches both.
     OneLink,

@@ -55,8 +55,8 @@ impl Demand {
 
 impl Controller {
     /// Commands pile up where they did not: another load, even if no more of them come through. What
-    /// was best for a few may be far too small for many. On a long way more room would come on top of
-    /// what is there already.
+    /// was best for a few may be far too small for many. On a link with a high round-trip time more
+    /// room would come on top of what is there already.
     pub(super) fn on_crowd(&mut self, now: Moment, new: &Score, view: &View<'_>) -> Option<Change> {
         let crowd = new.piles() && self.score.is_some_and(|score| !score.piles());
         if !is_short(view) || !crowd || self.goal_ns.is_some() {
@@ -102,7 +102,8 @@ impl Controller {
     }
 }
 
-/// On a long way what is in flight has bounds of its own.
+/// With a high round-trip time what is in flight has bounds of its own.
 fn is_short(view: &View<'_>) -> bool {
-    view.round_trip_ns().is_some_and(|way| way < JUMP_NS)
+    view.round_trip_ns()
+        .is_some_and(|round_trip| round_trip < JUMP_NS)
 }

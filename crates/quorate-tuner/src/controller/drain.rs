@@ -1,4 +1,4 @@
-//! Where the way is long: jumps instead of steps, and never more on its way than drains.
+//! Links with a high round-trip time: jumps instead of steps, and never more in flight than drains.
 
 use super::{JUMP_NS, View};
 use crate::{
@@ -8,36 +8,36 @@ use crate::{
     time::Moment,
 };
 
-/// What may be on its way, in parts of what drains in one round trip.
+/// What may be in flight, in parts of what drains in one round trip.
 const QUEUE: f64 = 2.0;
-/// More than so many times that is taken back at once.
+/// More than this many times that is undone at once.
 const QUEUE_MOST: f64 = 1.6;
-/// Looks in a row.
+/// Samples in a row that must show it.
 const QUEUE_SEEN: u32 = 2;
 /// Round trips at least.
-const QUEUE_WAYS: f64 = 2.0;
-/// So many commands may be on their way in any case.
+const QUEUE_ROUND_TRIPS: f64 = 2.0;
+/// This many commands may be in flight in any case.
 const COMMANDS: f64 = 4.0;
-/// It is given so long to drain.
+/// The longest time that it is given to drain.
 const DRAIN_MOST_NS: f64 = 5e9;
-/// The model must predict so much more.
+/// The model must predict this many times the throughput.
 const JUMP_GAIN: f64 = 1.15;
 /// The part of what drained before that must drain after a jump.
 const TOO_FAR: f64 = 0.75;
-/// So often it is cut back before something else is thought of.
+/// It is cut back this often before something else is tried.
 const CUTS: u32 = 3;
-/// Ways shorter than this drain faster than anything can be decided about them.
+/// Links with a shorter round trip drain faster than anything can be decided about them.
 const LONG_NS: f64 = 1e6;
-/// What is on its way grows at most by this factor at a time.
+/// What is in flight grows at most by this factor at a time.
 const GROWTH: f64 = 4.0;
 
 /// Jumps in a row at most.
 const JUMPS: u32 = 10;
 
-/// What was on its way, and what became of it.
+/// What was in flight, and what became of it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Drain {
-    /// Most that was on its way and did no harm, in bytes.
+    /// Most that was in flight and did no harm, in bytes.
     grown: f64,
     /// Jumps to the model's choice since the search began.
     jumps: u32,
@@ -47,16 +47,17 @@ pub(super) struct Drain {
     drained_most: Option<(Setting, f64)>,
     /// Times that it was cut back because of a queue, since the search began.
     cuts: u32,
-    /// The last look at the channels' rates, and how many in a row saw too much on its way,
+    /// The number of the last sample of the channels' rates, and how many in a row saw too much in
+    /// flight.
     queue_seen: (u64, u32),
-    /// since when.
+    /// Since when samples have seen too much in flight.
     over_since: Moment,
-    /// What was on its way when it was too much has not drained before.
+    /// When the excess that was in flight will have drained.
     drains_until: Moment,
 }
 
 impl Drain {
-    /// Nothing was on its way; `start` is harmless.
+    /// Nothing was in flight; `start` is harmless.
     pub(super) fn new(start: Setting) -> Self {
         Self {
             grown: bytes(start),
@@ -70,7 +71,7 @@ impl Drain {
         }
     }
 
-    /// The search begins anew.
+    /// The search begins again.
     pub(super) fn forget(&mut self) {
         self.cuts = 0;
         self.jumps = 0;
@@ -86,7 +87,7 @@ impl Drain {
         self.jumps < JUMPS
     }
 
-    /// So much was on its way in an epoch.
+    /// An epoch had this much in flight.
     pub(super) fn learn(&mut self, view: &View<'_>, score: &Score) {
         let command = view.known().command_bytes.map_or(0.0, |bytes| bytes.value);
         let outstanding = view.outstanding * command;
@@ -94,10 +95,10 @@ impl Drain {
         self.grown = self.grown.max(used.min(outstanding));
     }
 
-    /// Before anything was measured, on a long way: the model's choice at once, because an epoch
-    /// takes several round trips. What is on its way may grow only by so much at a time, so there
-    /// may be several jumps, each when the one before shows in the rate. Returns where to, and the
-    /// gain that the model predicts.
+    /// Before anything was measured, with a high round-trip time: the model's choice at once,
+    /// because an epoch takes several round trips. What is in flight may grow only by a factor at a
+    /// time, so there may be several jumps, each when the one before shows in the rate. Returns
+    /// where to, and the gain that the model predicts.
     pub(super) fn jump(
         &mut self,
         base: Setting,
@@ -149,7 +150,7 @@ impl Drain {
         Some(setting)
     }
 
-    /// What is on its way beyond what drains in a round trip only waits, and may overflow a buffer.
+    /// What is in flight beyond what drains in a round trip only waits, and may overflow a buffer.
     /// Returns what to cut it back to, and how many times too much it was.
     pub(super) fn unqueue(
         &mut self,
@@ -175,7 +176,7 @@ impl Drain {
         }
         // A load that just came drains no sooner than a round trip later, and that shows in the rate
         // after another one.
-        let patience = QUEUE_WAYS * view.round_trip_ns()?;
+        let patience = QUEUE_ROUND_TRIPS * view.round_trip_ns()?;
         if over < QUEUE_SEEN || (now.since(self.over_since) as f64) < patience {
             return None;
         }
@@ -194,26 +195,31 @@ impl Drain {
         Some((chosen, excess * QUEUE))
     }
 
-    /// Most that may be on its way, in bytes.
+    /// Most that may be in flight, in bytes.
     pub(super) fn in_flight_max(&self, view: &View<'_>) -> f64 {
         match drains(view) {
             Some(drains) => drains.min(self.grown * GROWTH),
-            None if view.round_trip_ns().is_some_and(|way| way > LONG_NS) => self.grown,
+            None if view
+                .round_trip_ns()
+                .is_some_and(|round_trip| round_trip > LONG_NS) =>
+            {
+                self.grown
+            }
             None => self.grown * GROWTH,
         }
     }
 }
 
-/// What may be on its way where the way is long: what drains in a few round trips.
+/// What may be in flight where the round-trip time is high: what drains in a few round trips.
 fn drains(view: &View<'_>) -> Option<f64> {
     let drained = view.drained()?;
-    let way = view.round_trip_ns()?;
-    if way < LONG_NS {
+    let round_trip = view.round_trip_ns()?;
+    if round_trip < LONG_NS {
         return None;
     }
     let flush = view.known().flush_ns.map_or(0.0, |flush| flush.value);
     let command = view.known().command_bytes?.value;
-    Some((QUEUE * drained.rate * (way + 2.0 * flush) / 1e9).max(COMMANDS * command))
+    Some((QUEUE * drained.rate * (round_trip + 2.0 * flush) / 1e9).max(COMMANDS * command))
 }
 
 /// What a full window of full batches has.

@@ -8,10 +8,10 @@ use crate::{
 
 /// A gain of latency at equal throughput must be larger, or things would swing to and fro.
 const SOONER: f64 = 0.10;
-/// A base that changes by so much belongs to another load.
+/// A base that changes by this part belongs to another load.
 const SHIFT: f64 = 0.25;
-/// A setting that was left is tried again if it was so much better than the base is now, beyond
-/// what counts as a gain.
+/// A setting that was left is tried again if it was better than the base is now by this part,
+/// beyond what counts as a gain.
 const AGAIN: f64 = 0.02;
 const QUICK_NS: f64 = 4e6;
 
@@ -71,14 +71,14 @@ impl Controller {
         });
     }
 
-    /// Another load: the search begins anew.
+    /// Another load: the search begins again.
     pub(super) fn forget(&mut self) {
         self.drain.forget();
-        self.search_anew();
+        self.search_again();
     }
 
-    /// The search begins anew, and what is known of the way stays.
-    pub(super) fn search_anew(&mut self) {
+    /// The search begins again, and what is known of the round trip stays.
+    pub(super) fn search_again(&mut self) {
         self.shifted = 0;
         self.demand = Demand::default();
         self.record.forget_seen();
@@ -101,7 +101,7 @@ impl Controller {
         self.wall_ns < QUICK_NS && self.goal_ns.is_none()
     }
 
-    /// Two measurements of one setting, one right after the other, differ by so many parts.
+    /// Two measurements of one setting, one right after the other, differ by the part `off`.
     pub(super) fn hear(&mut self, off: f64) {
         let times = self.noise.hear(off, self.is_quick());
         self.epoch.stretch(times);

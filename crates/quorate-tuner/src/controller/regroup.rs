@@ -1,4 +1,4 @@
-//! Fewer batches in flight for a moment: what was split gathers again, or what was on its way before
+//! Fewer batches in flight for a moment: what was split gathers again, or what was in flight before
 //! makes room.
 
 use crate::{setting::Setting, time::Moment};
@@ -36,14 +36,14 @@ impl Regroup {
         }
     }
 
-    /// One batch at a time may leave for so long.
+    /// One batch at a time may leave for `for_ns`.
     pub(super) fn one_at_a_time(&mut self, now: Moment, for_ns: u64) {
         self.until = Some((Moment(now.0.saturating_add(for_ns)), 1));
     }
 
     /// Another setting is in force; a batch takes `wall_ns`. Commands that were `split` into small
-    /// batches come back in small groups, and would go on so for long with larger ones: for a moment,
-    /// one batch at a time may leave, so that the rest gathers.
+    /// batches come back in small groups, and would go on like that for long with larger ones: for
+    /// a moment, one batch at a time may leave, so that the rest gathers.
     pub(super) fn begin(
         &mut self,
         now: Moment,
@@ -52,8 +52,8 @@ impl Regroup {
         split: bool,
         wall_ns: f64,
     ) {
-        // The batches of before are still on their way: a wider window of smaller ones would come
-        // on top of them.
+        // The batches of before are still in flight: a wider window of smaller ones would come on
+        // top of them.
         let on_top = to.window > from.window && to.batch_bytes < from.batch_bytes;
         let until = |walls| now.later(wall_ns * walls);
         self.until = match () {

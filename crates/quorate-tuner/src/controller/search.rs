@@ -24,7 +24,7 @@ const STEPS: [f64; 3] = [4.0, 2.0, 1.5];
 const VETO_SHORT: f64 = 0.6;
 const VETO_LONG: f64 = 1.01;
 const VETO_DOUBT: f64 = 0.4;
-/// The model is trusted if the base reaches so much of what it predicts.
+/// The model is trusted if the base reaches this part of what it predicts.
 const TRUST: f64 = 0.85;
 const SHORT_NS: f64 = 10e6;
 /// The ends of the window are tried where an epoch is not too long.
@@ -32,7 +32,7 @@ const ENDS_NS: f64 = 45e6;
 /// The part of what a batch takes, from which on its flush counts.
 const FLUSH_LEAST: f64 = 0.25;
 
-/// Which way a probe went, to go on in case it helped.
+/// Which direction a probe went in, to go on in case it helped.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Candidate {
     pub(super) setting: Setting,
@@ -48,7 +48,7 @@ impl Candidate {
         }
     }
 
-    /// Whether going on the same way may help again.
+    /// Whether going on in the same direction may help again.
     pub(super) fn has_direction(&self) -> bool {
         self.step != (1.0, 1.0)
     }
@@ -73,7 +73,7 @@ impl Ground<'_> {
         self.drain.in_flight_max(self.view)
     }
 
-    /// Whether the model predicts so much less that an epoch would be wasted.
+    /// Whether the model predicts too little for an epoch to be worth it.
     fn is_vetoed(&self, setting: Setting) -> bool {
         let Some(score) = self.score else {
             return false;
@@ -84,8 +84,8 @@ impl Ground<'_> {
         };
         let base = fitted.predict(self.base).throughput;
         let trusted = score.rate > base * TRUST;
-        let way = self.view.round_trip_ns().unwrap_or(0.0);
-        let short = way < SHORT_NS && score.wall_ns < 10.0 * SHORT_NS;
+        let round_trip = self.view.round_trip_ns().unwrap_or(0.0);
+        let short = round_trip < SHORT_NS && score.wall_ns < 10.0 * SHORT_NS;
         let part = match () {
             () if score.wall_ns <= VETO_NS => VETO_SHORT,
             // What takes long there is a queue or a disk, and the model is no judge of those.
@@ -107,9 +107,9 @@ pub(super) struct Search {
     model_asked: bool,
     /// Probes since the base was measured.
     in_a_row: u32,
-    /// Epochs of the base between probes,
+    /// Epochs of the base between probes.
     rest: u32,
-    /// and how many of them are left.
+    /// How many of those epochs are left.
     rest_left: u32,
     /// Epochs of the base after the next probe that fails, where epochs are long.
     pause: u32,
@@ -132,7 +132,7 @@ impl Default for Search {
 }
 
 impl Search {
-    /// Begins anew. What the model would choose was tried, and is not asked for again.
+    /// Begins again. What the model would choose was tried, and is not asked for again.
     pub(super) fn forget(&mut self) {
         *self = Self {
             model_asked: self.model_asked,

@@ -1,17 +1,17 @@
-//! The first step: as small as on a long way, until it is known that the way is short.
+//! The first step: as small as a high round-trip time needs, until it is known that it is short.
 
 use super::{JUMP_NS, View};
 use crate::{setting::Setting, time::Moment};
 
-/// Batches before it is known how long the way is: a link with a small buffer survives them. It is
+/// Batches before the round-trip time is known: a link with a small buffer survives them. It is
 /// known with the first answer to a heartbeat; nobody waits for longer than this.
 const CAREFUL_BYTES: usize = 64 << 10;
 const CAREFUL_NS: u64 = 300_000_000;
 
-/// What is known of the way before anything is decided.
+/// What is known of the round trip before anything is decided.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Start {
-    /// Where to start in earnest, while it is not known how long the way is.
+    /// Where to start in earnest, while the round-trip time is not known.
     careful: Option<Setting>,
     began: Option<Moment>,
 }
@@ -19,12 +19,12 @@ pub(super) struct Start {
 /// What the first step comes to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Begin {
-    /// It is not known yet how long the way is.
+    /// The round-trip time is not known yet.
     Waits,
     /// There is nothing to change, or there was not before.
     Begun,
-    /// The way is short, or nobody answers: this is where to start. Commands came in small groups so
-    /// far, so batches regroup for this long.
+    /// The round trip is short, or nobody answers: this is where to start. Commands came in small
+    /// groups so far, so batches regroup for this long.
     With(Setting, u64),
 }
 
@@ -47,15 +47,18 @@ impl Start {
             return Begin::Begun;
         };
         let since = *self.began.get_or_insert(now);
-        let way = view.round_trip_ns();
-        if way.is_none() && now.since(since) < CAREFUL_NS {
+        let round_trip = view.round_trip_ns();
+        if round_trip.is_none() && now.since(since) < CAREFUL_NS {
             return Begin::Waits;
         }
         self.careful = None;
-        if way.is_some_and(|way| way >= JUMP_NS) || start == base {
+        if round_trip.is_some_and(|round_trip| round_trip >= JUMP_NS) || start == base {
             return Begin::Begun;
         }
         // No batch ended yet that would tell how long it takes.
-        Begin::With(start, way.map_or(0.0, |way| 3.0 * way) as u64)
+        Begin::With(
+            start,
+            round_trip.map_or(0.0, |round_trip| 3.0 * round_trip) as u64,
+        )
     }
 }

@@ -72,7 +72,7 @@ pub(crate) struct Link {
     pub(crate) buffer: f64,
     pub(crate) one_way: f64,
     free_at: f64,
-    /// A time-out is under way until then.
+    /// The link waits for a time-out until then.
     recovers_at: f64,
     last: u64,
 }
@@ -121,7 +121,7 @@ impl Link {
     }
 }
 
-/// A write on its way to the disk.
+/// A write in flight.
 #[derive(Clone, Copy, Debug)]
 struct Write {
     to: u64,

@@ -43,7 +43,7 @@ fn check(scenarios: &[Scenario], exceptions: &[(&str, f64)]) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// By hand: loopback, SSD, disk, thin links, long ways, the paper's network.
+/// By hand: loopback, SSD, disk, thin links, high round-trip times, the paper's network.
 #[test]
 fn chosen_scenarios_reach_95_percent_of_the_best_of_the_grid() {
     check(&scenario::chosen(), &[]);
@@ -53,7 +53,7 @@ fn chosen_scenarios_reach_95_percent_of_the_best_of_the_grid() {
 fn scenarios_drawn_by_seed_reach_95_percent_of_the_best_of_the_grid() {
     let exceptions = [
         // Closed loops that began as one lump, and stay one with every large bound. What a search has
-        // once spread does not come wholly together again where the way is long.
+        // once spread does not come wholly together again where the round-trip time is high.
         ("drawn 20:", 0.94),
         ("drawn 25:", 0.94),
         // 71 Mbit/s, 50 ms: three large batches fill it a little better than 24 small ones.

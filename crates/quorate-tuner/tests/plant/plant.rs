@@ -13,8 +13,8 @@ use crate::{
     scenario::{Demand, Scenario},
 };
 
-/// Whoever says how large batches may be and how many may be in flight, and watches. What the
-/// reactor of a real node would tell the tuner.
+/// What says how large batches may be and how many may be in flight, and watches. What the reactor
+/// of a real node would tell the tuner.
 pub(crate) trait Policy {
     /// Bytes of a batch, and batches in flight.
     fn setting(&self) -> (usize, usize);
@@ -108,7 +108,7 @@ enum Event {
 }
 
 #[derive(Clone, Debug)]
-struct Flight {
+struct InFlight {
     slot: u64,
     done: Done,
 }
@@ -190,7 +190,7 @@ pub(crate) struct Plant<P> {
     wake_due: bool,
     gathered: VecDeque<(u32, u64)>,
     waiting: u32,
-    flights: VecDeque<Flight>,
+    in_flight: VecDeque<InFlight>,
     flights_bytes: usize,
     /// As a node of the product has it.
     anticipation: Anticipation,
@@ -233,7 +233,7 @@ impl<P: Policy> Plant<P> {
             wake_due: false,
             gathered: VecDeque::new(),
             waiting: 0,
-            flights: VecDeque::new(),
+            in_flight: VecDeque::new(),
             flights_bytes: 0,
             anticipation: Anticipation::default(),
             next_slot: 0,
@@ -257,7 +257,7 @@ impl<P: Policy> Plant<P> {
         plant
     }
 
-    /// Links, processors and disks as the scenario says; what is on its way stays.
+    /// Links, processors and disks as the scenario says; what is in flight stays.
     fn build(&mut self) {
         let s = &self.scenario;
         let rate = s.mbit * 125e3 / 1e9;
@@ -301,7 +301,7 @@ impl<P: Policy> Plant<P> {
         }
     }
 
-    /// The leader's process stands still for so long.
+    /// The leader's process stands still for `ns`.
     pub(crate) fn pause(&mut self, ns: u64) {
         self.frozen_to = self.now + ns;
     }
@@ -311,7 +311,7 @@ impl<P: Policy> Plant<P> {
         self.events.push(Reverse((at, self.number, event)));
     }
 
-    /// Runs to this time, or until so many batches ended; says what happened.
+    /// Runs to this time, or until `batches` ended; says what happened.
     pub(crate) fn run(&mut self, to: u64, batches: u64) -> Measured {
         self.measured = Measured::default();
         self.measured_from = self.now;
@@ -491,16 +491,16 @@ impl<P: Policy> Plant<P> {
     fn apply(&mut self, began: u64) -> f64 {
         let decided = self.decided_to();
         let mut cost = 0.0;
-        while let Some(flight) = self.flights.pop_front_if(|flight| flight.slot < decided) {
-            let done = flight.done;
+        while let Some(batch) = self.in_flight.pop_front_if(|batch| batch.slot < decided) {
+            let done = batch.done;
             cost += self
                 .processor
                 .apply(f64::from(done.commands), done.bytes as f64);
             self.flights_bytes -= done.bytes;
-            if self.flights.is_empty() && self.policy.setting().1 == 1 {
-                let (landed, formed) = (Moment(began), Moment(done.formed));
-                self.anticipation.on_landed(
-                    landed,
+            if self.in_flight.is_empty() && self.policy.setting().1 == 1 {
+                let (completed, formed) = (Moment(began), Moment(done.formed));
+                self.anticipation.on_completed(
+                    completed,
                     formed,
                     done.commands as usize,
                     self.waiting as usize,
@@ -527,7 +527,9 @@ impl<P: Policy> Plant<P> {
             self.anticipation.cancel();
         }
         let mut cost = 0.0;
-        while self.flights.len() < window && self.waiting > 0 && self.anticipation.until().is_none()
+        while self.in_flight.len() < window
+            && self.waiting > 0
+            && self.anticipation.until().is_none()
         {
             let count = self.waiting.min(most);
             let (first, last) = self.take_gathered(count);
@@ -536,7 +538,7 @@ impl<P: Policy> Plant<P> {
             cost += self.processor.batch(
                 bytes as f64,
                 peers,
-                self.flights.len() as f64,
+                self.in_flight.len() as f64,
                 self.flights_bytes as f64,
             );
             let done = Done {
@@ -548,13 +550,13 @@ impl<P: Policy> Plant<P> {
             };
             let slot = self.next_slot;
             self.next_slot += 1;
-            self.flights.push_back(Flight { slot, done });
+            self.in_flight.push_back(InFlight { slot, done });
             self.outgoing.push((slot, bytes, count));
             self.turn.batches += 1;
             self.turn.batch_bytes += bytes;
             self.turn.batch_commands += count;
         }
-        self.most_in_flight = self.most_in_flight.max(self.flights.len());
+        self.most_in_flight = self.most_in_flight.max(self.in_flight.len());
         self.most_waiting_bytes = self.most_waiting_bytes.max(self.waiting as usize * size);
         cost
     }
@@ -613,7 +615,7 @@ impl<P: Policy> Plant<P> {
         self.turn.wake_by = self.heartbeat_at;
         self.turn.waiting = self.waiting;
         self.turn.waiting_bytes = self.waiting as usize * (self.scenario.size as usize + ENTRY);
-        self.turn.in_flight = self.flights.len();
+        self.turn.in_flight = self.in_flight.len();
         let turn = self.turn;
         self.policy.turn(&turn);
         let more = !self.inbox.is_empty() && self.turn.taken_bytes >= TURN_BYTES
@@ -630,11 +632,11 @@ impl<P: Policy> Plant<P> {
         self.policy.done(now, &done);
         self.measured.batches += 1;
         self.measured.commands += u64::from(done.commands);
-        let halves = [
+        let ends = [
             (done.accepted_first, done.commands.div_ceil(2)),
             (done.accepted_last, done.commands / 2),
         ];
-        for (accepted, count) in halves {
+        for (accepted, count) in ends {
             self.measured
                 .latencies
                 .push((now.saturating_sub(accepted), count));

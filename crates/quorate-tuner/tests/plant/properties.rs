@@ -119,7 +119,7 @@ fn a_window_or_batch_of_nothing_is_impossible() {
     );
 }
 
-/// In a world that does not change, it comes to rest; nothing waits for ever.
+/// In a world that does not change, it comes to rest; nothing waits forever.
 #[test]
 fn it_comes_to_rest_and_nobody_starves() {
     for scenario in scenario::drawn(99, 12) {

@@ -343,7 +343,7 @@ fn latency_goal_is_met_if_it_can_be() {
     assert!(p99 <= 5.0, "{p99} ms at {}", plant.policy.tuner.setting());
     assert!(measured.throughput() > 4_000.0 * 0.97);
     assert!(plant.policy.tuner.setting().batch_bytes >= 64 << 10);
-    // The load asks for so much and no more: what one epoch seems to gain is chance.
+    // The load asks for that and no more: what one epoch seems to gain is chance.
     let moves = plant.policy.tuner.moves();
     assert!(moves <= 12, "{moves} moves");
 }

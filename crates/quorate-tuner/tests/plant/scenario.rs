@@ -5,9 +5,9 @@ use crate::dice::Dice;
 /// Who asks for how much.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Demand {
-    /// So many commands are outstanding at any time.
+    /// This many commands are outstanding at any time.
     Closed(u32),
-    /// So many commands arrive per second, whatever happens.
+    /// This many commands arrive per second, whatever happens.
     Open(f64),
 }
 

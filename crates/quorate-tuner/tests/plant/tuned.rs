@@ -13,7 +13,7 @@ pub(crate) struct Tuned {
     answered: Vec<u64>,
     /// What the node's clock is ahead of the plant's.
     ahead_ns: i64,
-    /// The next turn is interrupted for so long.
+    /// The next turn is interrupted for this long.
     interruption_ns: i64,
 }
 

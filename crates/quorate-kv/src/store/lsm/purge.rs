@@ -94,7 +94,7 @@ mod tests {
         },
     };
 
-    /// Puts so many keys of a generation into the tree, each with a deadline.
+    /// Puts `keys` keys of a generation into the tree, each with a deadline.
     fn fill(tree: &Tree, generation: u64, keys: u64) {
         for number in 1..=keys {
             let key = number.to_be_bytes();

@@ -20,7 +20,7 @@ use super::{
 use crate::store::Position;
 
 /// Tables in memory that may wait to be written before another unit goes in. From four on the library
-/// waits by itself, and for ever if its threads have failed; each unit can add two.
+/// waits by itself, and forever if its threads have failed; each unit can add two.
 const WAITING_TABLES_MAX: usize = 1;
 /// The same of runs of tables on disk; the library waits from thirty on.
 const RUNS_MAX: usize = 20;

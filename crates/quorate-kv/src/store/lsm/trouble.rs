@@ -11,7 +11,7 @@ use super::{
     writer::Event,
 };
 
-/// After so many failed reads in one process the tree is not trusted any more.
+/// After this many failed reads in one process the tree is not trusted any more.
 const FAILED_READS_MAX: u32 = 2;
 
 /// How the store stands with its disk.

@@ -43,9 +43,9 @@ pub struct Delays {
     pub busy: Duration,
     /// For room.
     pub room: Duration,
-    /// After a failure, the first time; each further time twice as long,
+    /// After the first failure; it doubles with each further one.
     pub retry_min: Duration,
-    /// up to this.
+    /// It never waits longer than this after a failure.
     pub retry_max: Duration,
 }
 
@@ -157,7 +157,7 @@ impl Writer {
         self.events.try_recv().ok()
     }
 
-    /// The same, but waits so long for it.
+    /// The same, but waits at most this long for it.
     pub(super) fn event_within(&self, patience: Duration) -> Option<Event> {
         self.events.recv_timeout(patience).ok()
     }
@@ -190,7 +190,7 @@ enum Never {}
 enum Break {
     /// It ends.
     Gone,
-    /// The owner found the tree failing: it is opened again, for this reason anew.
+    /// The owner found the tree failing: it is opened again, for this reason.
     Reopen(Option<String>),
 }
 
@@ -321,7 +321,7 @@ impl Work {
         }
     }
 
-    /// Why there is too little room for so many bytes more, if that is so. What cannot be found out is
+    /// Why there is too little room for `bytes` more, if that is so. What cannot be found out is
     /// left to the write itself.
     fn lacks_room(&self, bytes: u64) -> Option<String> {
         let Room { free, total } = self.home.disk.room(&self.home.path).ok()?;

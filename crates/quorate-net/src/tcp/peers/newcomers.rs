@@ -1,9 +1,10 @@
 //! Connections in the name of a peer that is connected already.
 //!
-//! A hello proves nothing: whoever knows the cluster's id can say one. So a connection that lives is
-//! not given up for one that only said hello: the newcomer waits until it has sent a frame, or until
-//! the other one has been silent for as long as a handshake may take. A machine that lost power and is
-//! back does one or the other within that time; who holds a hello does neither.
+//! A hello proves nothing: anyone who knows the cluster's id can say one. So a connection that
+//! lives is not given up for one that only said hello: the newcomer waits until it has sent a
+//! frame, or until the other one has been silent for as long as a handshake may take. A machine
+//! that lost power and is back does one or the other within that time; who holds a hello does
+//! neither.
 
 use quorate_core::node_id::NodeId;
 use quorate_replica::plane::Received;

@@ -36,7 +36,7 @@ struct Peer {
 struct LaneState {
     /// The connection in use.
     open: Option<LinkId>,
-    /// A dial under way.
+    /// A dial in progress.
     attempt: Option<LinkId>,
     retry_at: Time,
     retry_ms: u64,
@@ -56,7 +56,7 @@ pub(super) enum Need {
 pub(super) enum Was {
     /// The one in use.
     Open,
-    /// A dial under way.
+    /// A dial in progress.
     Attempt,
     /// Another has taken its place.
     Replaced,
@@ -157,7 +157,7 @@ impl Table {
         true
     }
 
-    /// A dial of this lane is under way.
+    /// A dial of this lane is in progress.
     pub(super) fn dialling(&mut self, node: NodeId, lane: Lane, link: LinkId) {
         if let Some(peer) = self.peer_mut(node) {
             peer.lanes[lane.index()].attempt = Some(link);
@@ -282,7 +282,7 @@ mod tests {
         let node = NodeId(2);
         let looked_up = Some(Need::LookUp("a.name:9".to_owned()));
         assert_eq!(table.need(node, Lane::Control, NOW), looked_up);
-        assert_eq!(table.need(node, Lane::Bulk, NOW), None, "it is under way");
+        assert_eq!(table.need(node, Lane::Bulk, NOW), None, "it is in progress");
         let addresses = ["127.0.0.1:1", "127.0.0.1:2"].map(|text| text.parse().unwrap());
         assert!(table.resolved(node, addresses.to_vec()));
         assert!(!table.resolved(NodeId(9), addresses.to_vec()));

@@ -1,9 +1,11 @@
-//! The bytes of a batch: a header that fits one sector, then records, then zeros to a whole block.
+//! The bytes of a log write: a header that fits one sector, then records, then zeros to a whole
+//! block.
 //!
-//! [disk-1] The header names its cluster, node, segment and place, chains to the batch before it,
-//! and restates the hard state. It has a checksum of its own, so that damage in the body leaves it
-//! readable. A reader that looks for headers behind damage can trust what it finds: no block but
-//! the first of a batch begins with [`MAGIC`], whatever bytes clients send ([`seal`] sees to it).
+//! [disk-1] A log write is what the log writes and flushes at once. Its header names its cluster,
+//! node, segment and place, chains to the write before it, and restates the hard state. It has a
+//! checksum of its own, so that damage in the body leaves it readable. A reader that looks for
+//! headers behind damage can trust what it finds: no block but the first of a write begins with
+//! [`MAGIC`], whatever bytes clients send ([`seal`] sees to it).
 
 use std::fmt;
 
@@ -19,14 +21,14 @@ use crate::{
     record::{Malformed, Reader, put_ballot},
 };
 
-/// First bytes of every batch.
+/// First bytes of every log write.
 pub const MAGIC: [u8; 8] = *b"qrtebtch";
 /// The format that this program writes.
 pub const VERSION: u16 = 1;
 /// Length of the header.
 pub const HEADER: usize = 160;
-/// Largest batch, padding included. A value of the largest size fits with its record.
-pub const BATCH_BYTES_MAX: usize = 16 << 20;
+/// Largest log write, padding included. A value of the largest size fits with its record.
+pub const WRITE_BYTES_MAX: usize = 16 << 20;
 
 /// No honest log counts so far; sums of numbers below do not overflow.
 pub(crate) const NUMBER_MAX: u64 = 1 << 62;
@@ -50,27 +52,27 @@ impl fmt::Display for Owner {
     }
 }
 
-/// The header of a batch ([disk-1]).
+/// The header of a log write ([disk-1]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Whose log it is.
     pub owner: Owner,
-    /// The node's incarnation when the batch was written.
+    /// The node's incarnation when this was written.
     pub incarnation: Incarnation,
-    /// Where the batch lies. The segment's number is its epoch.
+    /// Where the write lies. The segment's number is its epoch.
     pub place: Place,
-    /// Number of the first batch of this segment. Batches with that number or a higher one that
+    /// Number of the first write of this segment. Writes with that number or a higher one that
     /// lie in earlier segments were cut off.
     pub first_seq: u64,
-    /// Number of this batch; the first of a log is 1.
+    /// Number of this write; the first of a log is 1.
     pub seq: u64,
-    /// All batches up to this one were complete when this batch was submitted.
+    /// All writes up to this one were complete when this write was submitted.
     pub complete_to: u64,
-    /// Checksum of the batch before.
+    /// Checksum of the write before.
     pub previous: u32,
     /// How many records.
     pub records: u32,
-    /// Bytes of the whole batch, padding included.
+    /// Bytes of the whole write, padding included.
     pub length: u32,
     /// Bytes of records.
     pub body: u32,
@@ -78,7 +80,7 @@ pub struct Header {
     pub body_checksum: u32,
     /// The hard state after the last record.
     pub hard: HardState,
-    /// CRC-32C of the header; stands for the whole batch, as the header holds the body's.
+    /// CRC-32C of the header; stands for the whole write, as the header holds the body's.
     pub checksum: u32,
 }
 
@@ -114,7 +116,7 @@ impl Header {
         }
         let length = header.length as usize;
         let sound = length.is_multiple_of(BLOCK)
-            && (BLOCK..=BATCH_BYTES_MAX).contains(&length)
+            && (BLOCK..=WRITE_BYTES_MAX).contains(&length)
             && header.body as usize <= length - HEADER
             && header.seq > header.complete_to
             && header.seq < NUMBER_MAX
@@ -155,9 +157,9 @@ impl Header {
         out
     }
 
-    /// The records' bytes within the bytes of the batch.
-    pub fn body_of<'a>(&self, batch: &'a [u8]) -> &'a [u8] {
-        &batch[HEADER..HEADER + self.body as usize]
+    /// The records' bytes within the bytes of the write.
+    pub fn body_of<'a>(&self, blocks: &'a [u8]) -> &'a [u8] {
+        &blocks[HEADER..HEADER + self.body as usize]
     }
 }
 
@@ -206,56 +208,56 @@ fn read(fields: &mut Reader<'_>) -> Result<(u16, Header), Malformed> {
     Ok((version, header))
 }
 
-/// Completes a batch in place: `batch` is whole blocks with the records behind room for the header
+/// Completes a log write in place: `blocks` are whole, with the records behind room for the header
 /// and zeros behind them. Returns the header as written.
-pub fn seal(mut header: Header, batch: &mut [u8]) -> Header {
-    let mask = mask_for(batch);
-    apply_mask(mask, batch);
-    header.length = u32::try_from(batch.len()).expect("bounded by BATCH_BYTES_MAX");
-    header.body_checksum = crc32c::crc32c(&batch[HEADER..]);
+pub fn seal(mut header: Header, blocks: &mut [u8]) -> Header {
+    let mask = mask_for(blocks);
+    apply_mask(mask, blocks);
+    header.length = u32::try_from(blocks.len()).expect("bounded by WRITE_BYTES_MAX");
+    header.body_checksum = crc32c::crc32c(&blocks[HEADER..]);
     let mut bytes = header.encode(mask);
     header.checksum = crc32c::crc32c(&bytes);
     bytes.extend_from_slice(&header.checksum.to_le_bytes());
-    batch[..HEADER].copy_from_slice(&bytes);
+    blocks[..HEADER].copy_from_slice(&bytes);
     header
 }
 
-/// Checks the whole batch against its header and makes its records readable in place. Says whether
+/// Checks the whole write against its header and makes its records readable in place. Says whether
 /// that changed anything.
-pub fn open(header: &Header, batch: &mut [u8]) -> Result<bool, Malformed> {
-    if batch.len() != header.length as usize {
+pub fn open(header: &Header, blocks: &mut [u8]) -> Result<bool, Malformed> {
+    if blocks.len() != header.length as usize {
         return Err(Malformed("batch is cut short"));
     }
-    if crc32c::crc32c(&batch[HEADER..]) != header.body_checksum {
+    if crc32c::crc32c(&blocks[HEADER..]) != header.body_checksum {
         return Err(Malformed("checksum of the body does not match"));
     }
-    let mask = u16::from_le_bytes([batch[MASK_AT], batch[MASK_AT + 1]]);
-    apply_mask(mask, batch);
+    let mask = u16::from_le_bytes([blocks[MASK_AT], blocks[MASK_AT + 1]]);
+    apply_mask(mask, blocks);
     Ok(mask != 0)
 }
 
-/// The smallest mask under which no block behind the first looks like the start of a batch. Zero
-/// unless somebody writes our magic on purpose; there are more masks than blocks.
-fn mask_for(batch: &[u8]) -> u16 {
-    let heads = || batch.chunks_exact(BLOCK).skip(1).map(|block| &block[..8]);
+/// The smallest mask under which no block behind the first looks like the start of a log write.
+/// Zero unless somebody writes our magic on purpose; there are more masks than blocks.
+fn mask_for(blocks: &[u8]) -> u16 {
+    let heads = || blocks.chunks_exact(BLOCK).skip(1).map(|block| &block[..8]);
     let free = |mask: &u16| {
         let word = u64::from_le_bytes(MAGIC) ^ spread(*mask);
         !heads().any(|head| head == word.to_le_bytes())
     };
     (0..=u16::MAX)
         .find(free)
-        .expect("a batch has fewer blocks than there are masks")
+        .expect("a log write has fewer blocks than there are masks")
 }
 
 fn spread(mask: u16) -> u64 {
     u64::from(mask) * 0x0001_0001_0001_0001
 }
 
-fn apply_mask(mask: u16, batch: &mut [u8]) {
+fn apply_mask(mask: u16, blocks: &mut [u8]) {
     if mask == 0 {
         return;
     }
-    for block in batch.chunks_exact_mut(BLOCK).skip(1) {
+    for block in blocks.chunks_exact_mut(BLOCK).skip(1) {
         for (byte, flip) in block.iter_mut().zip(spread(mask).to_le_bytes()) {
             *byte ^= flip;
         }
@@ -296,24 +298,24 @@ mod tests {
 
     #[test]
     fn a_header_comes_back() {
-        let mut batch = vec![0; 2 * BLOCK];
-        let written = seal(header(), &mut batch);
-        assert_eq!(Header::decode(&batch), Ok(written));
-        assert_eq!(open(&written, &mut batch), Ok(false));
+        let mut blocks = vec![0; 2 * BLOCK];
+        let written = seal(header(), &mut blocks);
+        assert_eq!(Header::decode(&blocks), Ok(written));
+        assert_eq!(open(&written, &mut blocks), Ok(false));
         assert_eq!(written.length as usize, 2 * BLOCK);
     }
 
     #[test]
     fn any_flipped_bit_is_noticed() {
-        let mut batch = vec![0; BLOCK];
-        let written = seal(header(), &mut batch);
+        let mut blocks = vec![0; BLOCK];
+        let written = seal(header(), &mut blocks);
         for bit in 0..BLOCK * 8 {
-            batch[bit / 8] ^= 1 << (bit % 8);
-            let whole = Header::decode(&batch).map(|header| open(&header, &mut batch));
+            blocks[bit / 8] ^= 1 << (bit % 8);
+            let whole = Header::decode(&blocks).map(|header| open(&header, &mut blocks));
             assert!(!matches!(whole, Ok(Ok(_))), "bit {bit}");
-            batch[bit / 8] ^= 1 << (bit % 8);
+            blocks[bit / 8] ^= 1 << (bit % 8);
         }
-        assert_eq!(Header::decode(&batch), Ok(written));
+        assert_eq!(Header::decode(&blocks), Ok(written));
     }
 
     /// A client that writes headers of its own must not raise what recovery believes.
@@ -328,33 +330,33 @@ mod tests {
             },
             &mut forged,
         );
-        let mut batch = vec![0; 5 * BLOCK];
-        batch[BLOCK..2 * BLOCK].copy_from_slice(&forged);
-        batch[2 * BLOCK..3 * BLOCK].copy_from_slice(&forged);
-        for (byte, flip) in batch[2 * BLOCK..].iter_mut().zip(spread(1).to_le_bytes()) {
+        let mut blocks = vec![0; 5 * BLOCK];
+        blocks[BLOCK..2 * BLOCK].copy_from_slice(&forged);
+        blocks[2 * BLOCK..3 * BLOCK].copy_from_slice(&forged);
+        for (byte, flip) in blocks[2 * BLOCK..].iter_mut().zip(spread(1).to_le_bytes()) {
             *byte ^= flip; // and one that would become a header under the first mask
         }
-        let plain = batch.clone();
-        let written = seal(header(), &mut batch);
-        for block in batch.chunks_exact(BLOCK).skip(1) {
+        let plain = blocks.clone();
+        let written = seal(header(), &mut blocks);
+        for block in blocks.chunks_exact(BLOCK).skip(1) {
             assert_eq!(Header::decode(block), Err(HeaderFault::Absent));
         }
-        assert_eq!(open(&written, &mut batch), Ok(true));
-        assert_eq!(batch[HEADER..], plain[HEADER..]);
+        assert_eq!(open(&written, &mut blocks), Ok(true));
+        assert_eq!(blocks[HEADER..], plain[HEADER..]);
     }
 
     #[test]
     fn a_later_format_is_told_from_garbage() {
-        let mut batch = vec![0; BLOCK];
-        seal(header(), &mut batch);
-        batch[8] = 2;
-        assert_eq!(Header::decode(&batch), Err(HeaderFault::Corrupt));
-        let sum = crc32c::crc32c(&batch[..CHECKSUM_AT]);
-        batch[CHECKSUM_AT..HEADER].copy_from_slice(&sum.to_le_bytes());
-        assert_eq!(Header::decode(&batch), Err(HeaderFault::Newer(2)));
+        let mut blocks = vec![0; BLOCK];
+        seal(header(), &mut blocks);
+        blocks[8] = 2;
+        assert_eq!(Header::decode(&blocks), Err(HeaderFault::Corrupt));
+        let sum = crc32c::crc32c(&blocks[..CHECKSUM_AT]);
+        blocks[CHECKSUM_AT..HEADER].copy_from_slice(&sum.to_le_bytes());
+        assert_eq!(Header::decode(&blocks), Err(HeaderFault::Newer(2)));
     }
 
-    /// What the pages say of a batch on disk is so.
+    /// What the pages say of a log write is so.
     #[test]
     fn documented_sizes_are_those_of_the_code() {
         let log = include_str!("../../../docs/spec/log.md");
@@ -368,7 +370,7 @@ mod tests {
                     CHECKSUM_AT - 1
                 ),
             ),
-            (log, format!("at most {} MiB |", BATCH_BYTES_MAX >> 20)),
+            (log, format!("at most {} MiB |", WRITE_BYTES_MAX >> 20)),
             (
                 performance,
                 format!("⌈({HEADER} + records with their batches) / {BLOCK}⌉ blocks"),
