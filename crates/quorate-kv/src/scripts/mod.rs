@@ -3,7 +3,7 @@
 //! There is no Lua here. A lock that SET takes is given back by a script in the libraries that everybody
 //! uses, since Redis had no other way; so those scripts are known by what they say: by the SHA-1 of
 //! their text (EVALSHA), or of their words, whatever blanks, comments and quotes are between and
-//! around them (EVAL, SCRIPT LOAD). What each means is in [`table`]. Everything else is refused.
+//! around them (EVAL, SCRIPT LOAD). What each means is in `table`. Everything else is refused.
 
 use std::fmt::Write as _;
 
