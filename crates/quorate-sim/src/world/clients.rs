@@ -30,6 +30,11 @@ impl World {
             return;
         }
         self.client_waits(client);
+        self.client_sends(node, connection, bytes);
+    }
+
+    /// Bytes of a client reach this life of a node after a while, or never.
+    pub(super) fn client_sends(&mut self, node: usize, connection: ConnectionId, bytes: Vec<u8>) {
         let life = self.nodes[node].life;
         let at = self.client_delay(connection);
         self.at(

@@ -91,17 +91,7 @@ impl World {
             );
         }
         let bytes = self.clients[client].say(words);
-        let life = self.nodes[node].life;
-        let at = self.client_delay(connection);
-        self.at(
-            at,
-            Event::ToNode {
-                node,
-                life,
-                connection,
-                bytes,
-            },
-        );
+        self.client_sends(node, connection, bytes);
     }
 
     /// The next reply of a client; `None` if its connection broke.
