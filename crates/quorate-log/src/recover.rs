@@ -15,9 +15,9 @@ use quorate_disk::{Disk, Family};
 use crate::{
     error::LogError,
     index::{Index, Runs, Span},
-    log::{DEPTH_MAX, LogOptions},
     log_write::Header,
     mutant::{Mutant, planted},
+    options::{DEPTH_MAX, LogOptions},
     place::Segment,
     range_map::RangeMap,
     record::{Records, Stored},
