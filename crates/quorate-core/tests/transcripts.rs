@@ -115,5 +115,6 @@ stories! {
     late_word_of_a_decision
     standing_leader_repeats_1a
     lost_decision_is_learned_again
+    node_that_lost_decisions_does_not_campaign
     inherited_changes_bind_reads
 }
