@@ -128,7 +128,11 @@ mod tests {
     #[test]
     fn threads_of_the_library_are_known() {
         let folder = tempfile::tempdir().unwrap();
-        let _database = fjall::Database::builder(folder.path()).open().unwrap();
+        let database = fjall::Database::builder(folder.path()).open().unwrap();
+        let tree = database.keyspace("kv", Default::default).unwrap();
+        tree.insert("key", "value").unwrap();
+        // A thread names itself when it first runs, and one of them has run when this is done.
+        tree.rotate_memtable_and_wait().unwrap();
         let tasks = std::fs::read_dir("/proc/self/task").unwrap();
         let names = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")));
         assert!(names.flatten().any(|name| name.trim() == "fjall:worker"));
