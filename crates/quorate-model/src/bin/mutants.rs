@@ -16,7 +16,8 @@ struct Workshop {
     crates: PathBuf,
 }
 
-const COPIED: [&str; 2] = ["quorate-core", "quorate-model"];
+/// The two that change, and what they are made of.
+const COPIED: [&str; 3] = ["quorate-core", "quorate-model", "quorate-dice"];
 
 impl Workshop {
     fn new() -> io::Result<Self> {
