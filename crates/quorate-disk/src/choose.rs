@@ -155,6 +155,10 @@ impl Source for FileDisk {
         either!(self, disk => disk.made(family))
     }
 
+    fn kept(&mut self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
+        either!(self, disk => disk.kept(name))
+    }
+
     fn read_now(
         &mut self,
         at: Position,
@@ -219,6 +223,18 @@ impl Disk for FileDisk {
 
     fn start_retire(&mut self, file: FileId) {
         either!(self, disk => disk.start_retire(file));
+    }
+
+    fn start_reuse(&mut self, from: FileId, to: FileId) {
+        either!(self, disk => disk.start_reuse(from, to));
+    }
+
+    fn start_keep(&mut self, token: u64, name: &'static str, bytes: Vec<u8>) {
+        either!(self, disk => disk.start_keep(token, name, bytes));
+    }
+
+    fn sync_names(&mut self) -> Result<(), DiskError> {
+        either!(self, disk => disk.sync_names())
     }
 
     fn descriptor(&mut self, file: FileId) -> Result<Option<BorrowedFd<'_>>, DiskError> {

@@ -139,6 +139,10 @@ impl Source for Modelled {
         self.inner.made(family)
     }
 
+    fn kept(&mut self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
+        self.inner.kept(name)
+    }
+
     fn read_now(
         &mut self,
         at: Position,
@@ -203,6 +207,18 @@ impl Disk for Modelled {
 
     fn start_retire(&mut self, file: FileId) {
         self.inner.start_retire(file);
+    }
+
+    fn start_reuse(&mut self, from: FileId, to: FileId) {
+        self.inner.start_reuse(from, to);
+    }
+
+    fn start_keep(&mut self, token: u64, name: &'static str, bytes: Vec<u8>) {
+        self.inner.start_keep(token, name, bytes);
+    }
+
+    fn sync_names(&mut self) -> Result<(), DiskError> {
+        self.inner.sync_names()
     }
 
     fn descriptor(&mut self, file: FileId) -> Result<Option<BorrowedFd<'_>>, DiskError> {
