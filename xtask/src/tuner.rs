@@ -4,7 +4,6 @@
 //! `quorate bench` or `quorate tune --sweep`. What is measured is a ratio of two loads that took
 //! turns: another program on the same machine slows down both.
 
-mod cpus;
 mod default;
 mod grid;
 mod load;

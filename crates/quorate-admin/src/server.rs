@@ -9,6 +9,7 @@ mod failure;
 mod start;
 
 use std::{
+    cell::Cell,
     io,
     net::{SocketAddr, TcpListener},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -78,10 +79,10 @@ impl Admin {
             node,
         };
         let state = admin.clone();
-        // Its name keeps a panic here from ending the node.
         thread::Builder::new()
-            .name(THREAD.to_owned())
+            .name("admin".to_owned())
             .spawn(move || {
+                SERVES.set(true);
                 if let Err(error) = serve(listener, state) {
                     tracing::error!(%error, "the admin address is not served any more");
                 }
@@ -165,8 +166,15 @@ fn detail(error: &io::Error) -> String {
     }
 }
 
-/// Name of the thread.
-pub const THREAD: &str = "admin";
+thread_local! {
+    static SERVES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the thread that calls this is the server's. A node lives on without it, so whoever ends the
+/// process at a panic spares this one.
+pub fn is_this_thread() -> bool {
+    SERVES.get()
+}
 
 fn serve(listener: TcpListener, admin: Admin) -> io::Result<()> {
     let limits = connections::Limits::default();

@@ -1,7 +1,8 @@
 //! Where a figure comes from: program, kernel, machine.
 
-use std::{fmt, fs, sync::OnceLock};
+use std::{fmt, sync::OnceLock};
 
+use quorate_testbed::machine::Machine;
 use serde::Serialize;
 
 /// What [`built_from`] was told.
@@ -40,40 +41,23 @@ pub struct Environment {
 impl Environment {
     /// Of this process.
     pub fn now() -> Self {
-        let uname = rustix::system::uname();
-        let kernel = format!(
-            "{} {}",
-            uname.sysname().to_string_lossy(),
-            uname.release().to_string_lossy()
-        );
-        let cpus = std::thread::available_parallelism().map_or(1, Into::into);
+        let Machine {
+            kernel,
+            cpus,
+            cpu_model,
+        } = Machine::now();
         Self {
             commit: BUILT_FROM.get().cloned().unwrap_or_default(),
             kernel,
             cpus,
-            cpu_model: cpu_model(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()),
+            cpu_model,
         }
     }
-}
-
-fn cpu_model(info: &str) -> String {
-    let line = info.lines().find(|line| line.starts_with("model name"));
-    let model = line.and_then(|line| line.split_once(':'));
-    model.map_or_else(|| "unknown".to_owned(), |(_, name)| name.trim().to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_model_of_the_cpu_is_found_or_unknown() {
-        assert_eq!(
-            cpu_model("processor: 0\nmodel name\t: Some CPU @ 2 GHz\n"),
-            "Some CPU @ 2 GHz"
-        );
-        assert_eq!(cpu_model(""), "unknown");
-    }
 
     #[test]
     fn the_environment_names_all_that_it_should() {

@@ -25,11 +25,3 @@ pub trait Protocol {
     /// The reply at the start of the input, and its length; `None` if it is not complete.
     fn reply<'a>(&self, input: &'a [u8]) -> Result<Option<(usize, Answer<'a>)>, Malformed>;
 }
-
-/// A number that looks random, the same for the same `n` (splitmix64).
-pub(crate) const fn scatter(n: u64) -> u64 {
-    let mut z = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}

@@ -4,7 +4,7 @@ use std::{
     env, io,
     net::{SocketAddr, ToSocketAddrs as _},
     path::Path,
-    process, thread,
+    process,
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -16,7 +16,7 @@ use quorate_kv::{
     service::Service,
     store::{
         Store as KvStore,
-        lsm::{self, Limits as StoreLimits, LsmStore},
+        lsm::{self, Failure, Limits as StoreLimits, LsmStore},
         memory::MemoryStore,
     },
 };
@@ -242,12 +242,10 @@ fn stop_on_signal() -> Result<Stop<EndReactor>, Problem> {
 /// A replica that found itself wrong must not go on; other threads would wait for it forever.
 /// Threads whose panics are caught, or noticed and got over, are left to themselves.
 fn end_on_panic() {
-    const GOT_OVER: [&str; 3] = [server::THREAD, lsm::THREAD, lsm::TREE_THREAD];
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         report(info);
-        let thread = thread::current();
-        if !thread.name().is_some_and(|name| GOT_OVER.contains(&name)) {
+        if !server::is_this_thread() && !lsm::gets_over_panics_here() {
             process::exit(Exit::Failed as i32);
         }
     }));
@@ -303,7 +301,7 @@ fn open_store(folder: &Path, store: Store, files_max: usize) -> Result<Box<dyn K
             };
             let opened = LsmStore::open_with(&folder.join("kv"), limits);
             let (opened, set_aside) = opened.map_err(|error| {
-                let hint = store_hint(&error.to_string());
+                let hint = store_hint(&error.failure);
                 Problem::new(Exit::Failed, "store", error).hint(hint)
             })?;
             if let Some(why) = set_aside {
@@ -315,16 +313,15 @@ fn open_store(folder: &Path, store: Store, files_max: usize) -> Result<Box<dyn K
 }
 
 /// What is damaged was set aside before; what is left is no reason to touch a file.
-fn store_hint(why: &str) -> &'static str {
-    let too_many_files = ["(os error 23)", "(os error 24)"];
-    if too_many_files.iter().any(|code| why.contains(code)) {
-        "raise the limit on open files (ulimit -n, LimitNOFILE=) and start again; nothing is lost, \
-         and no file needs to be moved"
-    } else if why.contains("this version knows") {
-        "start the version of the program that made it"
-    } else {
-        "check that the disk is there, has room, and may be written; nothing is lost: the log has \
-         everything that was acknowledged"
+fn store_hint(failure: &Failure) -> &'static str {
+    match failure {
+        Failure::Format(_) | Failure::LibraryVersion(_) => {
+            "start the version of the program that made it"
+        }
+        _ => {
+            "check that the disk is there, has room, and may be written; nothing is lost: the log has \
+             everything that was acknowledged"
+        }
     }
 }
 
@@ -379,15 +376,18 @@ mod tests {
         );
     }
 
-    /// Nobody is told to move or delete what the node needs, least of all for want of descriptors.
+    /// Nobody is told to move or delete what the node needs.
     #[test]
     fn a_store_that_does_not_open_is_left_alone() {
-        for (why, expected) in [
-            ("kv: Too many open files (os error 24)", "ulimit -n"),
-            ("kv: format 9, but this version knows 1 only", "version"),
-            ("kv: Input/output error (os error 5)", "nothing is lost"),
+        for (failure, expected) in [
+            (Failure::Format(9), "version"),
+            (
+                Failure::Disk(io::ErrorKind::Other.into()),
+                "nothing is lost",
+            ),
+            (Failure::InUse, "nothing is lost"),
         ] {
-            let hint = store_hint(why);
+            let hint = store_hint(&failure);
             assert!(hint.contains(expected), "{hint}");
             assert!(!hint.contains("aside"), "{hint}");
         }

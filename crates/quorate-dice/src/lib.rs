@@ -22,7 +22,7 @@ impl Dice {
 
     /// The next 64 bits.
     pub fn word(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.0 = self.0.wrapping_add(STEP);
         mix(self.0)
     }
 
@@ -65,9 +65,31 @@ impl Dice {
     }
 }
 
+/// How far the state of dice moves with each word.
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The word that dice of seed 0 give after `number` others: for draws in any order.
+pub const fn word_at(number: u64) -> u64 {
+    mix(number.wrapping_add(1).wrapping_mul(STEP))
+}
+
 /// Spreads every bit of a word.
 pub const fn mix(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     word ^ (word >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_the_same_in_a_row_and_by_number() {
+        let mut dice = Dice::new(0);
+        assert_eq!(word_at(0), 0xe220_a839_7b1d_cdaf);
+        for number in 0..100 {
+            assert_eq!(dice.word(), word_at(number));
+        }
+    }
 }

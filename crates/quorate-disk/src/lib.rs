@@ -16,6 +16,8 @@ mod choose;
 #[cfg(test)]
 #[cfg(target_os = "linux")]
 mod conformance_tests;
+#[cfg(target_os = "linux")]
+mod driver;
 mod error;
 #[cfg(target_os = "linux")]
 mod event;
@@ -63,7 +65,9 @@ use std::os::fd::BorrowedFd;
 
 pub use buffer::{Buffer, Buffers};
 #[cfg(target_os = "linux")]
-pub use choose::{FileDisk, Want, open, open_with};
+pub use choose::{Want, open, open_with};
+#[cfg(target_os = "linux")]
+pub use driver::FileDisk;
 pub use error::{DiskError, Lack, is_full};
 pub use file_id::{Family, FileId, FileInfo, Position};
 #[cfg(target_os = "linux")]

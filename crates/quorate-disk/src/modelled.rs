@@ -18,10 +18,7 @@ use rustix::{
     },
 };
 
-use crate::{
-    Buffer, Completed, Disk, DiskCounters, DiskError, Durability, Family, FileDisk, FileId,
-    FileInfo, Position, Source, Zeros, folder,
-};
+use crate::{Completed, Durability};
 
 const NANOS: u64 = 1_000_000_000;
 
@@ -63,10 +60,9 @@ pub fn device_time() -> u64 {
     seconds * NANOS + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
-/// The real disk, its completed writes held back.
+/// The completed writes of the real disk, held back.
 #[derive(Debug)]
-pub(super) struct Modelled {
-    inner: FileDisk,
+pub(crate) struct Modelled {
     model: FlushModel,
     /// Writes on their way to stable storage, the earliest first.
     held: VecDeque<(u64, Completed)>,
@@ -78,34 +74,59 @@ pub(super) struct Modelled {
 }
 
 impl Modelled {
-    pub(super) fn new(inner: FileDisk, flush: Duration) -> Result<Self, DiskError> {
-        let failed = |error: io::Error| {
-            folder::failed("model the device of", inner.path(Family::Log), &error)
-        };
+    /// In front of a disk whose news come by this event.
+    pub(crate) fn new(news: BorrowedFd<'_>, flush: Duration) -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        let timer =
-            timerfd_create(TimerfdClockId::Monotonic, flags).map_err(|e| failed(e.into()))?;
-        let either = epoll::create(CreateFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
-        let watch = |source: BorrowedFd<'_>| {
-            epoll::add(&either, source, EventData::new_u64(0), EventFlags::IN)
-                .map_err(|error| failed(error.into()))
-        };
-        watch(timer.as_fd())?;
-        if let Some(fd) = inner.wait_fd() {
-            watch(fd)?;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        let either = epoll::create(CreateFlags::CLOEXEC)?;
+        for source in [timer.as_fd(), news] {
+            epoll::add(&either, source, EventData::new_u64(0), EventFlags::IN)?;
         }
         Ok(Self {
             model: FlushModel::new(flush),
             held: VecDeque::new(),
             armed: None,
-            inner,
             timer,
             either,
         })
     }
 
-    pub(super) fn inner(&self) -> &FileDisk {
-        &self.inner
+    /// How long a flush takes.
+    pub(crate) fn flush(&self) -> Duration {
+        Duration::from_nanos(self.model.flush_ns)
+    }
+
+    /// The next thing that ended on the modelled device, where `real` says what ended on the real one.
+    pub(crate) fn poll(
+        &mut self,
+        mut real: impl FnMut() -> Option<Completed>,
+    ) -> Option<Completed> {
+        while let Some(completed) = real() {
+            match completed {
+                Completed::Written {
+                    result: Ok(()),
+                    durability: Durability::Flushed,
+                    ..
+                }
+                | Completed::Flushed { result: Ok(()), .. } => {
+                    let ends = self.model.ends(device_time());
+                    self.held.push_back((ends, completed));
+                }
+                // Reads, files that were made, kept or retired, and failures do not wait for a flush.
+                other => return Some(other),
+            }
+        }
+        if let Some((ends, _)) = self.held.front()
+            && *ends <= device_time()
+        {
+            return self.held.pop_front().map(|(_, completed)| completed);
+        }
+        self.arm();
+        None
+    }
+
+    pub(crate) fn wait_fd(&self) -> BorrowedFd<'_> {
+        self.either.as_fd()
     }
 
     /// The timer ends when the earliest write does. Setting it makes it unreadable.
@@ -130,153 +151,12 @@ impl Modelled {
     }
 }
 
-impl Source for Modelled {
-    fn files(&mut self, family: Family) -> Result<Vec<FileInfo>, DiskError> {
-        self.inner.files(family)
-    }
-
-    fn made(&mut self, family: Family) -> Result<Option<FileId>, DiskError> {
-        self.inner.made(family)
-    }
-
-    fn kept(&mut self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
-        self.inner.kept(name)
-    }
-
-    fn read_now(
-        &mut self,
-        at: Position,
-        buffer: &mut Buffer,
-        bytes: usize,
-    ) -> Result<(), DiskError> {
-        self.inner.read_now(at, buffer, bytes)
-    }
-}
-
-impl Disk for Modelled {
-    fn sync_now(&mut self, file: FileId) -> Result<(), DiskError> {
-        self.inner.sync_now(file)
-    }
-
-    fn allocate(&mut self, bytes: usize) -> Buffer {
-        self.inner.allocate(bytes)
-    }
-
-    fn release(&mut self, buffer: Buffer) {
-        self.inner.release(buffer);
-    }
-
-    fn start_write(
-        &mut self,
-        token: u64,
-        at: Position,
-        buffer: Buffer,
-        bytes: usize,
-        durability: Durability,
-    ) {
-        self.inner.start_write(token, at, buffer, bytes, durability);
-    }
-
-    fn start_read(&mut self, token: u64, at: Position, buffer: Buffer, bytes: usize) {
-        self.inner.start_read(token, at, buffer, bytes);
-    }
-
-    fn start_flush(&mut self, token: u64, file: FileId) {
-        self.inner.start_flush(token, file);
-    }
-
-    fn open_ahead(&mut self, file: FileId) -> Result<(), DiskError> {
-        self.inner.open_ahead(file)
-    }
-
-    fn note_made(&mut self, made: FileId) -> Result<(), DiskError> {
-        self.inner.note_made(made)
-    }
-
-    fn start_prepare(&mut self, file: FileId, bytes: u64, zeros: Zeros) {
-        self.inner.start_prepare(file, bytes, zeros);
-    }
-
-    fn want_prepared(&mut self, family: Family, bytes: u64) {
-        self.inner.want_prepared(family, bytes);
-    }
-
-    fn hurry_prepare(&mut self, family: Family) {
-        self.inner.hurry_prepare(family);
-    }
-
-    fn start_retire(&mut self, file: FileId) {
-        self.inner.start_retire(file);
-    }
-
-    fn start_reuse(&mut self, from: FileId, to: FileId) {
-        self.inner.start_reuse(from, to);
-    }
-
-    fn start_keep(&mut self, token: u64, name: &'static str, bytes: Vec<u8>) {
-        self.inner.start_keep(token, name, bytes);
-    }
-
-    fn sync_names(&mut self) -> Result<(), DiskError> {
-        self.inner.sync_names()
-    }
-
-    fn descriptor(&mut self, file: FileId) -> Result<Option<BorrowedFd<'_>>, DiskError> {
-        self.inner.descriptor(file)
-    }
-
-    fn poll(&mut self) -> Option<Completed> {
-        while let Some(completed) = self.inner.poll() {
-            match completed {
-                Completed::Written {
-                    result: Ok(()),
-                    durability: Durability::Flushed,
-                    ..
-                }
-                | Completed::Flushed { result: Ok(()), .. } => {
-                    let ends = self.model.ends(device_time());
-                    self.held.push_back((ends, completed));
-                }
-                // Reads, files that were made or retired, and failures do not wait for a flush.
-                other => return Some(other),
-            }
-        }
-        if let Some((ends, _)) = self.held.front()
-            && *ends <= device_time()
-        {
-            return self.held.pop_front().map(|(_, completed)| completed);
-        }
-        self.arm();
-        None
-    }
-
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.either.as_fd())
-    }
-
-    fn free_bytes(&self, family: Family) -> Option<u64> {
-        self.inner.free_bytes(family)
-    }
-
-    fn describe(&self) -> String {
-        let flush = Duration::from_nanos(self.model.flush_ns);
-        format!(
-            "{}; MODELLED: a flush takes {flush:?}",
-            self.inner.describe()
-        )
-    }
-
-    fn counters(&self) -> DiskCounters {
-        self.inner.counters()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use rustix::event::{PollFd, PollFlags, poll};
 
     use super::{
-        super::{BLOCK, Want, open},
+        super::{BLOCK, Disk as _, Family, FileDisk, FileId, Want, Zeros, open},
         *,
     };
 

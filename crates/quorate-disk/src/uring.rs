@@ -1,4 +1,4 @@
-//! The io_uring driver: writes and reads without a thread, completions in shared memory.
+//! The io_uring engine: writes and reads without a thread, completions in shared memory.
 //!
 //! **Why it is sound.** The kernel reads and writes the memory of operations in flight. Each such
 //! memory is a [`Buffer`] that was moved into this module with its operation and sits in `slots`
@@ -13,30 +13,20 @@
 mod entry;
 mod setup;
 
-use std::{
-    collections::VecDeque,
-    fmt,
-    fs::File,
-    io,
-    os::fd::{AsFd, BorrowedFd},
-    path::Path,
-    sync::Arc,
-};
+use std::{collections::VecDeque, fmt, fs::File, io, path::PathBuf, sync::Arc};
 
 use io_uring::IoUring;
 
 use crate::{
-    Buffer, Buffers, Completed, Disk, DiskCounters, DiskError, Durability, Family, FileId,
-    FileInfo, OPERATIONS_MAX, Position, Source, Zeros,
+    Buffers, Completed, DiskError, OPERATIONS_MAX,
     buffer::Pool,
     event::Event,
     folder::{self, Folder},
-    mailbox::{Inbox, Mailbox},
-    maker::Makers,
+    mailbox::Inbox,
     operation::Operation,
 };
 
-use setup::Parts;
+pub(crate) use setup::Parts;
 
 /// An operation in flight, with all that the kernel uses of it.
 #[derive(Debug)]
@@ -59,7 +49,7 @@ fn judge(operation: &Operation, result: i32) -> Result<(), DiskError> {
     }
 }
 
-/// Files served by a ring.
+/// Operations done by a ring.
 pub(crate) struct Ring {
     ring: IoUring,
     enabled: bool,
@@ -69,68 +59,49 @@ pub(crate) struct Ring {
     ready: VecDeque<Completed>,
     /// The ring does not answer any more.
     broken: Option<DiskError>,
-    /// Memory that the kernel knows in advance, if it took it.
-    pool: Pool,
-    folder: Folder,
-    makers: Makers,
     made: Inbox<Completed>,
     event: Arc<Event>,
     shape: String,
-    counters: DiskCounters,
+    /// The data folder, for messages.
+    place: PathBuf,
 }
 
 impl Ring {
-    /// Makes a ring for these folders, if this kernel has one that works.
-    pub(crate) fn open(folder: &Folder, buffers: Buffers) -> io::Result<Parts> {
+    /// Makes a ring for these folders, if this kernel has one that works; and memory that the kernel
+    /// knows in advance, if it took it.
+    pub(crate) fn open(folder: &Folder, buffers: Buffers) -> io::Result<(Parts, Pool)> {
         setup::open(folder, buffers)
     }
 
-    pub(crate) fn new(folder: Folder, parts: Parts) -> Result<Self, DiskError> {
-        let Parts {
-            ring,
-            pool,
-            event,
-            shape,
-        } = parts;
-        let (mailbox, made) = Mailbox::new(&event);
-        let makers = Makers::start(&folder, &mailbox)
-            .map_err(|error| folder::failed("start a thread for", folder.data().path(), &error))?;
-        Ok(Self {
+    /// Uses it for the files below `place`; what is made beside it comes through `made`.
+    pub(crate) fn new(parts: Parts, made: Inbox<Completed>, place: PathBuf) -> Self {
+        let Parts { ring, event, shape } = parts;
+        Self {
             ring,
             enabled: false,
             slots: (0..OPERATIONS_MAX).map(|_| None).collect(),
             in_flight: 0,
             ready: VecDeque::new(),
             broken: None,
-            pool,
-            folder,
-            makers,
             made,
             event,
             shape,
-            counters: DiskCounters::default(),
-        })
+            place,
+        }
     }
 
-    pub(crate) fn path(&self, family: Family) -> &Path {
-        self.folder.path(family)
+    /// What the kernel gave.
+    pub(crate) fn shape(&self) -> &str {
+        &self.shape
+    }
+
+    /// Why nothing can be started any more.
+    pub(crate) fn broken(&self) -> Option<&DiskError> {
+        self.broken.as_ref()
     }
 
     /// Hands an operation to the kernel.
-    fn start(&mut self, operation: Operation) {
-        operation.count(&mut self.counters);
-        if let Some(error) = &self.broken {
-            let error = error.clone();
-            self.refuse(operation, error);
-            return;
-        }
-        let file = match operation.open(&mut self.folder) {
-            Ok(file) => file,
-            Err(error) => {
-                self.refuse(operation, error);
-                return;
-            }
-        };
+    pub(crate) fn push(&mut self, operation: Operation, file: Arc<File>) {
         let free = self.slots.iter().position(Option::is_none);
         let index = free.expect("at most OPERATIONS_MAX operations are asked for at a time");
         let in_flight = self.slots[index].insert(InFlight { operation, file });
@@ -143,7 +114,7 @@ impl Ring {
         self.submit();
     }
 
-    fn refuse(&mut self, operation: Operation, error: DiskError) {
+    pub(crate) fn refuse(&mut self, operation: Operation, error: DiskError) {
         self.ready.push_back(operation.end(Err(error)));
         self.event.signal();
     }
@@ -174,7 +145,7 @@ impl Ring {
 
     /// Whatever is in flight may still be touched by the kernel: its memory is leaked.
     fn give_up(&mut self, error: &io::Error) {
-        let error = folder::failed("use the ring of", self.folder.data().path(), error);
+        let error = folder::failed("use the ring of", &self.place, error);
         for slot in &mut self.slots {
             if let Some(in_flight) = slot.take() {
                 let stub = in_flight.operation.without_memory();
@@ -199,6 +170,26 @@ impl Ring {
             self.ready.push_back(ended.operation.end(result));
         }
     }
+
+    /// The next thing that ended.
+    pub(crate) fn poll(&mut self) -> Option<Completed> {
+        if let Some(ready) = self.ready.pop_front() {
+            return Some(ready);
+        }
+        // Drained before the look: whatever ends later signals again.
+        self.event.drain();
+        if self.in_flight > 0 {
+            let waits = {
+                let queue = self.ring.submission();
+                queue.taskrun() || queue.cq_overflow() || !queue.is_empty()
+            };
+            if waits {
+                self.submit();
+            }
+            self.harvest();
+        }
+        self.ready.pop_front().or_else(|| self.made.look())
+    }
 }
 
 impl Drop for Ring {
@@ -220,143 +211,8 @@ impl fmt::Debug for Ring {
         write!(
             f,
             "Ring({}, {} in flight)",
-            self.folder.data().path().display(),
+            self.place.display(),
             self.in_flight
         )
-    }
-}
-
-impl Source for Ring {
-    fn files(&mut self, family: Family) -> Result<Vec<FileInfo>, DiskError> {
-        self.folder.files(family)
-    }
-
-    fn made(&mut self, family: Family) -> Result<Option<FileId>, DiskError> {
-        self.folder.made(family)
-    }
-
-    fn kept(&mut self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
-        self.folder.kept(name)
-    }
-
-    fn read_now(
-        &mut self,
-        at: Position,
-        buffer: &mut Buffer,
-        bytes: usize,
-    ) -> Result<(), DiskError> {
-        self.folder.read_now(at, buffer, bytes)
-    }
-}
-
-impl Disk for Ring {
-    fn sync_now(&mut self, file: FileId) -> Result<(), DiskError> {
-        self.folder.sync(file)
-    }
-
-    fn allocate(&mut self, bytes: usize) -> Buffer {
-        self.pool.allocate(bytes)
-    }
-
-    fn release(&mut self, buffer: Buffer) {
-        self.pool.release(buffer);
-    }
-
-    fn start_write(
-        &mut self,
-        token: u64,
-        at: Position,
-        buffer: Buffer,
-        bytes: usize,
-        durability: Durability,
-    ) {
-        self.start(Operation::write(token, at, buffer, bytes, durability));
-    }
-
-    fn start_read(&mut self, token: u64, at: Position, buffer: Buffer, bytes: usize) {
-        self.start(Operation::read(token, at, buffer, bytes));
-    }
-
-    fn start_flush(&mut self, token: u64, file: FileId) {
-        self.start(Operation::flush(token, file));
-    }
-
-    fn open_ahead(&mut self, file: FileId) -> Result<(), DiskError> {
-        self.folder.open_ahead(file)
-    }
-
-    fn note_made(&mut self, made: FileId) -> Result<(), DiskError> {
-        self.folder.note_made(made)
-    }
-
-    fn start_prepare(&mut self, file: FileId, bytes: u64, zeros: Zeros) {
-        self.counters.prepared += 1;
-        self.makers.prepare(file, bytes, zeros);
-    }
-
-    fn want_prepared(&mut self, family: Family, bytes: u64) {
-        self.makers.want(family, bytes);
-    }
-
-    fn hurry_prepare(&mut self, family: Family) {
-        self.counters.segment_waits += 1;
-        self.makers.hurry(family);
-    }
-
-    fn start_retire(&mut self, file: FileId) {
-        self.folder.close(file);
-        self.makers.retire(file);
-    }
-
-    fn start_reuse(&mut self, from: FileId, to: FileId) {
-        self.folder.close(from);
-        self.makers.reuse(from, to);
-    }
-
-    fn start_keep(&mut self, token: u64, name: &'static str, bytes: Vec<u8>) {
-        self.makers.keep(token, name, bytes);
-    }
-
-    fn sync_names(&mut self) -> Result<(), DiskError> {
-        self.folder.sync_names()
-    }
-
-    fn descriptor(&mut self, file: FileId) -> Result<Option<BorrowedFd<'_>>, DiskError> {
-        self.folder.lend(file).map(Some)
-    }
-
-    fn poll(&mut self) -> Option<Completed> {
-        if let Some(ready) = self.ready.pop_front() {
-            return Some(ready);
-        }
-        // Drained before the look: whatever ends later signals again.
-        self.event.drain();
-        if self.in_flight > 0 {
-            let waits = {
-                let queue = self.ring.submission();
-                queue.taskrun() || queue.cq_overflow() || !queue.is_empty()
-            };
-            if waits {
-                self.submit();
-            }
-            self.harvest();
-        }
-        self.ready.pop_front().or_else(|| self.made.look())
-    }
-
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.event.as_fd())
-    }
-
-    fn free_bytes(&self, family: Family) -> Option<u64> {
-        self.folder.free_bytes(family)
-    }
-
-    fn describe(&self) -> String {
-        format!("io_uring ({}), {}", self.shape, self.folder.abilities())
-    }
-
-    fn counters(&self) -> DiskCounters {
-        self.counters
     }
 }

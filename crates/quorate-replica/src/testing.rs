@@ -13,6 +13,7 @@ use quorate_core::{
     record::Class,
     time::Time,
 };
+use quorate_dice::Dice;
 use quorate_disk::MemoryDisk;
 use quorate_log::{Log, LogOptions};
 use quorate_wire::{BODY_BYTES_MAX, Decoded, Lane, decode};
@@ -97,7 +98,7 @@ pub struct Cluster<S: StateMachine> {
     now: Time,
     frames: u64,
     tags: u64,
-    dice: u64,
+    dice: Dice,
 }
 
 impl<S: StateMachine> Cluster<S> {
@@ -161,7 +162,7 @@ impl<S: StateMachine> Cluster<S> {
             now: Time(1_000_000),
             frames: 0,
             tags: 0,
-            dice: seed,
+            dice: Dice::new(seed),
         }
     }
 
@@ -280,10 +281,7 @@ impl<S: StateMachine> Cluster<S> {
 
     /// A number that the seed and the calls before decide.
     pub fn roll(&mut self) -> u64 {
-        self.dice = self.dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let word = (self.dice ^ (self.dice >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
+        self.dice.word()
     }
 
     /// The present.

@@ -5,10 +5,12 @@
 //! Reading order: [`process`] (one node), [`nodes`] (a cluster), [`interrupt`] (what is left behind:
 //! nothing), [`namespace`] and [`network`] (machines of their own, and cut links), [`resp`] (a client
 //! that never repeats anything), [`trial`] (recording clients under faults), [`wait`], [`run`],
-//! [`usage`].
+//! [`usage`], [`cpus`], [`machine`].
 #![forbid(unsafe_code)]
 
+pub mod cpus;
 pub mod interrupt;
+pub mod machine;
 pub mod namespace;
 pub mod network;
 pub mod nodes;

@@ -24,7 +24,7 @@ const ROUNDS: u64 = 200;
 fn frames(mut each: impl FnMut(&mut Random, Member, &Frame<'_>)) {
     for seed in 0..ROUNDS {
         for kind in 0..KINDS {
-            let mut random = Random(seed << 8 | kind);
+            let mut random = Random::new(seed << 8 | kind);
             let payload = random.payload();
             let (from, frame) = random.frame(kind, &payload);
             each(&mut random, from, &frame);
@@ -94,7 +94,7 @@ fn a_frame_cut_anywhere_asks_for_more_and_never_for_too_much() {
 #[test]
 fn every_single_bit_flip_is_caught() {
     for kind in 0..KINDS {
-        let mut random = Random(kind);
+        let mut random = Random::new(kind);
         let (from, frame) = random.frame(kind, b"some bytes");
         let mut bytes = bytes_of(from, &frame);
         for bit in 0..bytes.len() * 8 {
@@ -148,7 +148,7 @@ fn mutations_with_valid_checksums_never_panic_and_never_yield_a_frame_that_canno
 
 #[test]
 fn noise_never_panics() {
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     for _ in 0..20_000 {
         let mut noise = random.payload();
         noise.extend(random.payload());
@@ -338,7 +338,7 @@ fn a_value_of_one_slot_never_covers_two() {
 
 #[test]
 fn texts_are_bounded_and_must_be_utf8() {
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     let (from, hello) = random.frame(0, b"");
     let whole = bytes_of(from, &hello);
     let with_text = |text: &[u8]| {

@@ -40,7 +40,7 @@ fn name(frame: &Frame<'_>) -> String {
 
 /// One block per frame: name, what it says, header field by field, body.
 fn describe(seed: u64, kind: u64) -> String {
-    let mut random = Random(0x5eed_0000 + (seed << 8) + kind);
+    let mut random = Random::new(0x5eed_0000 + (seed << 8) + kind);
     let payload: &[u8] = b"SET key value";
     let (from, mut frame) = random.frame(kind, payload);
     // One of each pair has bytes, whatever chance says.
@@ -111,7 +111,7 @@ fn golden_bytes_decode_to_what_they_say() {
 #[test]
 fn values_have_their_golden_bytes() {
     let mut seen: Vec<(String, Value)> = Vec::new();
-    let mut random = Random(0x5eed);
+    let mut random = Random::new(0x5eed);
     while seen.len() < 11 {
         let (_, Frame::FetchRequest { value, .. }) = random.frame(7, b"SET key value") else {
             unreachable!("kind 7 is a fetch request");

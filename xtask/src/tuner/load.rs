@@ -7,10 +7,10 @@ use std::{
     time::Duration,
 };
 
-use quorate_testbed::nodes::Nodes;
+use quorate_testbed::{cpus::Cpus, nodes::Nodes};
 use serde_json::Value;
 
-use super::{cpus::Cpus, watch::Watch};
+use super::watch::Watch;
 use crate::{nodes::program, shell::Failed};
 
 /// Between two looks at the processes.
@@ -66,7 +66,7 @@ pub(super) fn run(
     ask: &Ask,
 ) -> Result<(Row, Watch), Failed> {
     let mut command = command(ask);
-    let mut start = || Ok(command.spawn()?);
+    let mut start = || command.spawn();
     let mut child = match cpus {
         Some(cpus) => cpus.of_generator(start)?,
         None => start()?,

@@ -8,11 +8,10 @@
 
 use std::time::Duration;
 
-use quorate_testbed::nodes::Nodes;
+use quorate_testbed::{cpus::Cpus, nodes::Nodes};
 use serde_json::{Value, json};
 
 use super::{
-    cpus::Cpus,
     is_wanted, keep,
     load::{self, Ask, Offer, Row},
     rounds,

@@ -1,6 +1,8 @@
 //! SET and GET over the Redis protocol.
 
-use super::{Malformed, Protocol, scatter};
+use quorate_dice::word_at;
+
+use super::{Malformed, Protocol};
 use crate::load::Answer;
 
 /// Digits of a key's number.
@@ -70,7 +72,7 @@ impl Resp {
 
 impl Protocol for Resp {
     fn request(&mut self, number: u64, out: &mut Vec<u8>) {
-        let random = scatter(number);
+        let random = word_at(number);
         let reads = (random >> 32) % 100 < self.reads_percent;
         let template = if reads { &self.get } else { &self.set };
         template.write(random % self.keys, out);

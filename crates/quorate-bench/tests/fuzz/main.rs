@@ -1,14 +1,12 @@
 //! Hostile frames: the corpus of the fuzz target `frames`, and mutations of it.
 
 mod check;
-#[path = "../../../../fuzz/driver.rs"]
-mod driver;
 
-use driver::Seed;
 use quorate_bench::{
     frames::{self, Status},
     introduction::{QUESTION, text},
 };
+use quorate_fuzz_driver::{self as driver, Seed};
 
 /// A name, the length of the pieces, and what is sent.
 fn seeds() -> Vec<Seed> {

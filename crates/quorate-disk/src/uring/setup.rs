@@ -17,12 +17,12 @@ const _: () = assert!(OPERATIONS_MAX < ENTRIES as usize);
 /// A ring that was never used yet.
 pub(crate) struct Parts {
     pub(super) ring: IoUring,
-    pub(super) pool: Pool,
-    pub(super) event: Arc<Event>,
+    /// Readable when something ended.
+    pub(crate) event: Arc<Event>,
     pub(super) shape: String,
 }
 
-pub(super) fn open(folder: &Folder, buffers: Buffers) -> io::Result<Parts> {
+pub(super) fn open(folder: &Folder, buffers: Buffers) -> io::Result<(Parts, Pool)> {
     let (ring, single) = build()?;
     let submitter = ring.submitter();
     let mut probe = Probe::new();
@@ -54,12 +54,7 @@ pub(super) fn open(folder: &Folder, buffers: Buffers) -> io::Result<Parts> {
         Err(error) => format!("no registered buffers: {error}"),
     };
     let shape = format!("{issuer}, {known}");
-    Ok(Parts {
-        ring,
-        pool,
-        event,
-        shape,
-    })
+    Ok((Parts { ring, event, shape }, pool))
 }
 
 /// Single issuer with deferred work is best; older kernels get a plain ring.

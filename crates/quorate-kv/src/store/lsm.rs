@@ -28,6 +28,7 @@
 
 mod changes;
 mod disk;
+mod failure;
 mod layout;
 mod merge;
 mod purge;
@@ -56,13 +57,14 @@ use self::{
         prefix,
     },
     merge::Merge,
-    tree::{Failure, Home, Opened, Tree},
+    tree::{Home, Opened, Tree},
     trouble::Condition,
     writer::Writer,
 };
 pub use self::{
     disk::{Access, Disk, RealDisk, Room},
-    writer::{Delays, THREAD, TREE_THREAD},
+    failure::{Failure, StoreError, gets_over_panics_here},
+    writer::Delays,
 };
 use super::{Entry, Metadata, Position, Store, Version, Visit, table::Record};
 use crate::key::Key;
@@ -126,21 +128,6 @@ const SLOW: usize = 2;
 const FULL: usize = 8;
 /// How long a commit waits for the tree when it should slow down.
 const BRAKE: Duration = Duration::from_millis(2);
-/// The store could not be opened.
-#[derive(Debug)]
-pub struct OpenError {
-    path: PathBuf,
-    detail: String,
-}
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "store {}: {}", self.path.display(), self.detail)
-    }
-}
-
-impl std::error::Error for OpenError {}
-
 /// Keys and values in an LSM tree.
 pub struct LsmStore {
     path: PathBuf,
@@ -188,7 +175,7 @@ impl LsmStore {
     ///
     /// If the disk has no room or fails, the store is there and down, and is opened when it can be:
     /// a node need not wait for that to vote.
-    pub fn open(path: &Path) -> Result<(Self, Option<String>), OpenError> {
+    pub fn open(path: &Path) -> Result<(Self, Option<String>), StoreError> {
         Self::open_with(path, Options::default())
     }
 
@@ -196,11 +183,11 @@ impl LsmStore {
     pub fn open_with(
         path: &Path,
         options: impl Into<Options>,
-    ) -> Result<(Self, Option<String>), OpenError> {
+    ) -> Result<(Self, Option<String>), StoreError> {
         let options = options.into();
-        let error = |detail: String| OpenError {
+        let error = |failure| StoreError {
             path: path.to_owned(),
-            detail,
+            failure,
         };
         let Options {
             limits,
@@ -215,7 +202,7 @@ impl LsmStore {
         let (opened, condition) = match Tree::open(&home, None) {
             Ok(opened) => (Some(opened), Condition::Well),
             Err(failure) if failure.may_pass() => (None, Condition::Closed(failure.to_string())),
-            Err(failure) => return Err(error(failure.to_string())),
+            Err(failure) => return Err(error(failure)),
         };
         let (tree, state, note) = match opened {
             Some(Opened { tree, state, note }) => (Some(tree), state, note),
@@ -223,7 +210,7 @@ impl LsmStore {
         };
         let given = tree.clone().map(|tree| (tree, state));
         let writer =
-            Writer::start(home, delays, given).map_err(|failed| error(failed.to_string()))?;
+            Writer::start(home, delays, given).map_err(|failed| error(Failure::Thread(failed)))?;
         let store = Self {
             path: path.to_owned(),
             tree,
@@ -246,15 +233,15 @@ impl LsmStore {
     }
 
     /// Puts everything that is committed on stable storage, if nothing is uncommitted.
-    pub fn persist(&mut self) -> Result<(), OpenError> {
+    pub fn persist(&mut self) -> Result<(), StoreError> {
         self.flush();
         let synced = match (&self.tree, &self.condition) {
-            (Some(tree), Condition::Well) => tree.sync().map_err(|failure| failure.to_string()),
-            (_, condition) => Err(condition.to_string()),
+            (Some(tree), Condition::Well) => tree.sync(),
+            (_, condition) => Err(Failure::Unwell(condition.to_string())),
         };
-        synced.map_err(|detail| OpenError {
+        synced.map_err(|failure| StoreError {
             path: self.path.clone(),
-            detail,
+            failure,
         })
     }
 
@@ -282,7 +269,7 @@ impl LsmStore {
         let key = data_key(self.state.generation, position, key);
         let found = match &self.tree {
             Some(tree) => tree.get(&key),
-            None => Err(Failure::Other("it is not open".to_owned())),
+            None => Err(Failure::NotOpen),
         };
         self.must_read(found)?
     }

@@ -1,10 +1,8 @@
 //! Hostile requests: the corpus of the fuzz target `resp`, and mutations of it.
 
 mod check;
-#[path = "../../../../fuzz/driver.rs"]
-mod driver;
 
-use driver::Seed;
+use quorate_fuzz_driver::{self as driver, Seed};
 
 /// What clients send, and some of what they should not: a name, the length of the pieces, the bytes.
 const REQUESTS: [(&str, u8, &[u8]); 30] = [

@@ -12,6 +12,7 @@ use quorate_core::{
     record::Class,
     slot::Slot,
 };
+use quorate_dice::Dice;
 use quorate_kv::{
     front::{RespFront, Settings},
     service::Service,
@@ -31,19 +32,19 @@ use quorate_replica::{
 };
 
 /// A small generator with a fixed seed.
-pub(crate) struct Random(pub u64);
+pub(crate) struct Random(Dice);
 
 impl Random {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self(Dice::new(seed))
+    }
+
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.word()
     }
 
     pub(crate) fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.next() % u64::try_from(bound).unwrap()).unwrap()
+        self.0.index(bound)
     }
 
     pub(crate) fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {

@@ -16,7 +16,7 @@ use crate::common::{Asked, Node, Random, copy};
 
 /// A log of commands as a front encodes them, from random requests.
 fn log(seed: u64, length: usize) -> Vec<Vec<Vec<u8>>> {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut node = Node::memory();
     let client = node.connect();
     let mut slots = Vec::new();
@@ -143,7 +143,7 @@ fn lsm(path: &Path) -> Service {
 #[test]
 fn memory_and_lsm_agree_whatever_restarts() {
     for seed in 0..12 {
-        let mut random = Random(1000 + seed);
+        let mut random = Random::new(1000 + seed);
         let slots = log(seed, 150);
         assert!(slots.len() > 100);
         let folder = tempfile::tempdir().unwrap();

@@ -397,7 +397,7 @@ fn short(bytes: &[u8]) -> String {
 #[test]
 fn whatever_is_committed_every_store_survives_and_says_the_same() {
     for seed in 0..6 {
-        let mut random = Random(4000 + seed);
+        let mut random = Random::new(4000 + seed);
         let folder = tempfile::tempdir().unwrap();
         let paths = [(0, 5_000), (1, 1 << 30)];
         let path = |number: usize| folder.path().join(format!("kv-{number}"));
@@ -601,7 +601,7 @@ fn one_batch_cannot_ask_for_more_memory_than_nodes_have() {
 #[test]
 fn a_log_full_of_poison_ends_no_node() {
     for seed in 0..4 {
-        let mut random = Random(5000 + seed);
+        let mut random = Random::new(5000 + seed);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_owned();
         // Two kinds of store in one cluster, which a real one has not: so they are compared, too.

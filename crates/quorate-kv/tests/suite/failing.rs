@@ -653,7 +653,7 @@ fn a_leader_whose_store_is_down_hands_over() {
 fn whatever_fails_when_all_nodes_agree_and_nothing_acknowledged_is_lost() {
     use io::ErrorKind::{InvalidData, Other, ReadOnlyFilesystem, StorageFull};
     for seed in 0..4 {
-        let mut random = Random(7000 + seed);
+        let mut random = Random::new(7000 + seed);
         let mut group = Group::new(100 + seed);
         let (mut acknowledged, mut refused) = (Vec::new(), 0);
         for number in 0..250 {

@@ -158,7 +158,7 @@ fn the_layers_are_one() {
         };
         let (mut store, _) = LsmStore::open_with(&path, limits).unwrap();
         let mut model = MemoryStore::new();
-        let mut random = Random(held_bytes as u64);
+        let mut random = Random::new(held_bytes as u64);
         for slot in 2..400u64 {
             for index in 0..4 {
                 let key = [b'k', random.below(30).to_le_bytes()[0]];
@@ -217,7 +217,7 @@ fn a_damaged_store_is_set_aside_and_begun_again() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kv");
     let mut store = open(&path);
-    let mut random = Random(5);
+    let mut random = Random::new(5);
     for slot in 2..40 {
         // Bytes that cannot be compressed.
         let value: Vec<u8> = (0..9000).map(|_| random.next().to_le_bytes()[0]).collect();
@@ -345,7 +345,7 @@ fn a_store_damaged_anywhere_is_itself_or_begun_again() {
         ..Options::default()
     };
     let (mut store, _) = LsmStore::open_with(&path, options()).unwrap();
-    let mut random = Random(11);
+    let mut random = Random::new(11);
     for slot in 2..800_u64 {
         // Bytes that cannot be compressed.
         let value: Vec<u8> = (0..800).map(|_| random.next().to_le_bytes()[0]).collect();

@@ -218,7 +218,7 @@ fn stale_reads_behind_failed_writes_are_answered() {
 #[test]
 fn a_connection_cannot_tell_a_slow_replica_from_an_instant_one() {
     for seed in 0..150 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let script: Vec<String> = (0..60).map(|_| any_command(&mut random)).collect();
         let mut instant = Node::memory();
         let client = instant.connect();
@@ -613,7 +613,7 @@ fn large_replies_of_writes_are_few_at_a_time() {
 #[test]
 fn two_connections_see_what_was_acknowledged_to_the_other() {
     for seed in 0..60 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut node = Node::memory();
         let clients: [ConnectionId; 2] = [node.connect(), node.connect()];
         let mut acknowledged = 0;

@@ -133,7 +133,7 @@ fn very_many_arguments_in_single_bytes_take_no_time() {
 #[test]
 fn mutated_requests_never_panic_and_never_overrun() {
     let clean = stream();
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     for _ in 0..20_000 {
         let mut bytes = clean.clone();
         for _ in 0..=random.below(4) {

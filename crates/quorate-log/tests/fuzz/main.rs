@@ -1,10 +1,7 @@
 //! Hostile disks: the corpus of the fuzz target `log`, and mutations of it.
 
-#[path = "../../../../fuzz/driver.rs"]
-mod driver;
 mod segments;
 
-use driver::Seed;
 use quorate_core::{
     ballot::{Ballot, Era},
     configuration::Change,
@@ -14,6 +11,7 @@ use quorate_core::{
     value::{BatchName, StreamName, Value},
 };
 use quorate_disk::{BLOCK, MemoryDisk};
+use quorate_fuzz_driver::{self as driver, Seed};
 use quorate_log::Log;
 use quorate_log::Segment;
 

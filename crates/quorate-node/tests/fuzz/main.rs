@@ -1,16 +1,14 @@
 //! Hostile identity files: the corpus of the fuzz target `identity`, and mutations of it.
 
-#[path = "../../../../fuzz/driver.rs"]
-mod driver;
 mod identity;
 
 use std::fs;
 
-use driver::Seed;
 use quorate_core::{
     node_id::{Incarnation, NodeId},
     record::Class,
 };
+use quorate_fuzz_driver::{self as driver, Seed};
 use quorate_node::{
     LockedFolder,
     identity::{Founding, Identity},

@@ -1,19 +1,16 @@
 //! The only source of chance of a run.
 
-/// Deterministic dice (splitmix64).
+/// Dice for quantities that are not whole.
 #[derive(Clone, Debug)]
-pub(crate) struct Dice(u64);
+pub(crate) struct Dice(quorate_dice::Dice);
 
 impl Dice {
     pub(crate) const fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(quorate_dice::Dice::new(seed))
     }
 
     pub(crate) fn word(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let word = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
+        self.0.word()
     }
 
     /// In 0..1.
@@ -40,6 +37,6 @@ impl Dice {
     }
 
     pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[(self.word() % from.len() as u64) as usize]
+        self.0.pick(from)
     }
 }

@@ -11,24 +11,26 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     value::{BatchName, StreamName, Value},
 };
+use quorate_dice::Dice;
 use quorate_wire::{Founding, Frame, Hello, Join, Lane, RefusalCode, checksum, encode};
 
-/// splitmix64.
-pub(crate) struct Random(pub(crate) u64);
+/// Frames and fields by chance.
+pub(crate) struct Random(Dice);
 
 /// Kinds that [`Random::frame`] knows.
 pub(crate) const KINDS: u64 = 25;
 
 impl Random {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self(Dice::new(seed))
+    }
+
     pub(crate) fn word(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let word = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
+        self.0.word()
     }
 
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.word() % bound
+        self.0.below(bound)
     }
 
     fn wide(&mut self) -> u64 {

@@ -3,10 +3,8 @@
 //! The seeds are the golden frames of `vectors/frames.txt`.
 
 mod check;
-#[path = "../../../../fuzz/driver.rs"]
-mod driver;
 
-use driver::Seed;
+use quorate_fuzz_driver::{self as driver, Seed};
 
 /// Hex joined is the frame.
 fn golden() -> Vec<Seed> {

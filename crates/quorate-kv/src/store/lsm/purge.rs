@@ -7,8 +7,9 @@ use std::sync::{
 };
 
 use super::{
+    failure::Failure,
     layout::{State, kind, prefix},
-    tree::{Failure, Tree},
+    tree::Tree,
 };
 
 /// Keys that are removed at a time.
@@ -136,6 +137,6 @@ mod tests {
         while !purge.is_done() {
             step(&mut purge);
         }
-        assert_eq!(tree.entries(), Ok(6), "what is not ended stays");
+        assert_eq!(tree.entries().unwrap(), 6, "what is not ended stays");
     }
 }

@@ -1,21 +1,20 @@
 //! The tree itself: opened, read and written, and why it cannot be.
 
 use std::{
-    fmt, fs, io,
+    fs, io,
     ops::Range,
     panic::{self, AssertUnwindSafe},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use fjall::{
-    AbstractTree as _, Database, Keyspace, KeyspaceCreateOptions, LsmError, PersistMode, Slice,
-};
+use fjall::{AbstractTree as _, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Slice};
 
 use super::{
     changes::Changes,
     disk::{Access, Disk},
-    layout::{FORMAT, State, data_key, deadline_key, kind, stored_value},
+    failure::Failure,
+    layout::{State, data_key, deadline_key, kind, stored_value},
 };
 use crate::store::Position;
 
@@ -28,72 +27,6 @@ const RUNS_MAX: usize = 20;
 const FILES_MIN: usize = 10;
 /// In every folder that is a whole tree.
 const MARKER: &str = "version";
-
-/// Why something was not done with the tree.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
-    /// There is no room.
-    Full(String),
-    /// The disk failed; it may recover.
-    Disk(String),
-    /// The contents are damaged; the log can rebuild them.
-    Damaged(String),
-    /// Anything else: another process, another version.
-    Other(String),
-}
-
-impl Failure {
-    pub(super) fn damaged(detail: &str) -> Self {
-        Self::Damaged(detail.to_owned())
-    }
-
-    /// Whether it may go away by itself, or with the help of somebody who looks after the disk.
-    pub(super) const fn may_pass(&self) -> bool {
-        matches!(self, Self::Full(_) | Self::Disk(_))
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full(detail)
-            | Self::Disk(detail)
-            | Self::Damaged(detail)
-            | Self::Other(detail) => f.write_str(detail),
-        }
-    }
-}
-
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                Self::Full(error.to_string())
-            }
-            // A file that is missing, too short, or not what it should be: then places in it are
-            // looked for where none can be.
-            io::ErrorKind::NotFound
-            | io::ErrorKind::UnexpectedEof
-            | io::ErrorKind::InvalidData
-            | io::ErrorKind::InvalidInput => Self::Damaged(error.to_string()),
-            _ => Self::Disk(error.to_string()),
-        }
-    }
-}
-
-impl From<fjall::Error> for Failure {
-    fn from(error: fjall::Error) -> Self {
-        match error {
-            fjall::Error::Io(error) | fjall::Error::Storage(LsmError::Io(error)) => error.into(),
-            fjall::Error::Locked => Self::Other("in use by another process".to_owned()),
-            fjall::Error::Poisoned => {
-                Self::Disk("an earlier write, or one in the background, failed".to_owned())
-            }
-            version @ fjall::Error::InvalidVersion(Some(_)) => Self::Other(version.to_string()),
-            damage => Self::Damaged(damage.to_string()),
-        }
-    }
-}
 
 /// Where a tree is, and how it is kept there.
 #[derive(Clone, Debug)]
@@ -127,7 +60,7 @@ impl Tree {
         let damage = match distrusted {
             Some(why) => why.to_owned(),
             None if path.try_exists()? => match Self::open_as_it_is(home) {
-                Err(Failure::Damaged(detail)) => detail,
+                Err(Failure::Damaged(detail)) => detail.to_string(),
                 opened => return opened,
             },
             None => return Self::make(home),
@@ -147,7 +80,7 @@ impl Tree {
             Failure::Damaged(detail) => {
                 // Nobody misses it, and the next attempt must not set it aside.
                 let _ = fs::remove_dir_all(&home.path);
-                Failure::Disk(format!("a new tree cannot be read: {detail}"))
+                Failure::NewIsDamaged(detail)
             }
             failure => failure,
         })
@@ -172,12 +105,8 @@ impl Tree {
         };
         let state = match tree.get(&[kind::STATE])? {
             None => State::EMPTY,
-            Some(bytes) => State::from_bytes(&bytes).ok_or_else(|| {
-                let format = bytes.first().copied().unwrap_or(0);
-                Failure::Other(format!(
-                    "format {format}, but this version knows {FORMAT} only"
-                ))
-            })?,
+            Some(bytes) => State::from_bytes(&bytes)
+                .ok_or_else(|| Failure::Format(bytes.first().copied().unwrap_or(0)))?,
         };
         Ok(Opened {
             tree,

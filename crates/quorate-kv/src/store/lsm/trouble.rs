@@ -4,12 +4,7 @@ use std::{cell::OnceCell, fmt, mem};
 
 use quorate_replica::service::Health;
 
-use super::{
-    FULL, LsmStore,
-    changes::Changes,
-    tree::{Failure, Opened},
-    writer::Event,
-};
+use super::{FULL, LsmStore, changes::Changes, failure::Failure, tree::Opened, writer::Event};
 
 /// After this many failed reads in one process the tree is not trusted any more.
 const FAILED_READS_MAX: u32 = 2;

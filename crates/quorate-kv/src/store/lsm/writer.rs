@@ -16,16 +16,11 @@ use std::{
 use super::{
     changes::Changes,
     disk::Room,
+    failure::{self, Failure},
     layout::State,
     purge::Purge,
-    tree::{Failure, Home, Opened, Tree},
+    tree::{Home, Opened, Tree},
 };
-
-/// Name of the thread. A panic of it is caught and told as a failure of the store.
-pub const THREAD: &str = "store";
-/// Name of the library's threads. After a panic of one of them the tree takes nothing more, which is a
-/// failure of the store as well.
-pub const TREE_THREAD: &str = "fjall:worker";
 
 /// Room that is left alone, for what the tree and the log do by themselves; less on a small disk.
 const RESERVE_BYTES: u64 = 64 << 20;
@@ -120,8 +115,9 @@ impl Writer {
             purge: Purge::new(state.generation, Arc::clone(&purged_below)),
         };
         let thread = thread::Builder::new()
-            .name(THREAD.to_owned())
+            .name("store".to_owned())
             .spawn(move || {
+                failure::catches_panics();
                 // The error says that the owner is gone.
                 let Err(Gone) = work.run();
             })?;
@@ -276,17 +272,17 @@ impl Work {
     }
 
     fn may_purge(&self) -> bool {
-        self.lacks_room(0).is_none() && self.guarded(Tree::is_free) != Ok(false)
+        self.lacks_room(0).is_none() && !matches!(self.guarded(Tree::is_free), Ok(false))
     }
 
     /// Something with the tree. A panic of the library is a failure like others: nothing of this
     /// process depends on what it left behind but the tree, and that is opened again.
     fn guarded<T>(&self, work: impl FnOnce(&Tree) -> Result<T, Failure>) -> Result<T, Failure> {
         let Some(tree) = &self.tree else {
-            return Err(Failure::Other("it is not open".to_owned()));
+            return Err(Failure::NotOpen);
         };
         panic::catch_unwind(AssertUnwindSafe(|| work(tree)))
-            .unwrap_or_else(|_| Err(Failure::Other("a failed assertion".to_owned())))
+            .unwrap_or_else(|_| Err(Failure::Panicked))
     }
 
     fn purge_some(&mut self) -> Result<(), Failure> {
@@ -354,7 +350,7 @@ impl Work {
 
     /// A failure here is met by the write that follows.
     fn wait_for_tree(&self) -> Result<(), Break> {
-        while self.guarded(Tree::is_free) == Ok(false) {
+        while matches!(self.guarded(Tree::is_free), Ok(false)) {
             self.pause(self.delays.busy)?;
         }
         Ok(())
@@ -421,7 +417,7 @@ impl Work {
         loop {
             let open = || Tree::open(&self.home, distrusted.as_deref());
             let opened = panic::catch_unwind(AssertUnwindSafe(open))
-                .unwrap_or_else(|_| Err(Failure::Other("a failed assertion".to_owned())));
+                .unwrap_or_else(|_| Err(Failure::Panicked));
             match opened {
                 Ok(opened) => {
                     self.tree = Some(opened.tree.clone());

@@ -3,13 +3,13 @@
 //! Otherwise a generator that offers more takes more of what it measures. Processes inherit the CPUs
 //! of the thread that starts them, so nothing of another process is changed.
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::io;
 
-use crate::shell::Failed;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// A division of the CPUs that this process may use.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cpus {
+pub struct Cpus {
     all: CpuSet,
     generator: CpuSet,
     nodes: CpuSet,
@@ -17,8 +17,8 @@ pub(super) struct Cpus {
 
 impl Cpus {
     /// Of this machine; on a single CPU all share it.
-    pub(super) fn divided() -> Result<Self, Failed> {
-        let all = sched_getaffinity(None).map_err(|error| refused(&error))?;
+    pub fn divided() -> io::Result<Self> {
+        let all = sched_getaffinity(None).map_err(refused)?;
         let (mut generator, mut nodes) = (CpuSet::new(), CpuSet::new());
         for cpu in (0..CpuSet::MAX_CPU).filter(|cpu| all.is_set(*cpu)) {
             if generator.count() == 0 {
@@ -38,30 +38,34 @@ impl Cpus {
     }
 
     /// What this starts runs where nodes do.
-    pub(super) fn of_nodes<T>(
+    pub fn of_nodes<T, E: From<io::Error>>(
         &self,
-        start: impl FnOnce() -> Result<T, Failed>,
-    ) -> Result<T, Failed> {
+        start: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
         self.on(&self.nodes, start)
     }
 
     /// What this starts runs where the generator does.
-    pub(super) fn of_generator<T>(
+    pub fn of_generator<T, E: From<io::Error>>(
         &self,
-        start: impl FnOnce() -> Result<T, Failed>,
-    ) -> Result<T, Failed> {
+        start: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
         self.on(&self.generator, start)
     }
 
-    fn on<T>(&self, cpus: &CpuSet, start: impl FnOnce() -> Result<T, Failed>) -> Result<T, Failed> {
-        sched_setaffinity(None, cpus).map_err(|error| refused(&error))?;
+    fn on<T, E: From<io::Error>>(
+        &self,
+        cpus: &CpuSet,
+        start: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        sched_setaffinity(None, cpus).map_err(refused)?;
         let started = start();
-        sched_setaffinity(None, &self.all).map_err(|error| refused(&error))?;
+        sched_setaffinity(None, &self.all).map_err(refused)?;
         started
     }
 
     /// In words.
-    pub(super) fn shown(&self) -> String {
+    pub fn shown(&self) -> String {
         if self.all.count() < 2 {
             return "one CPU for nodes and generator".to_owned();
         }
@@ -72,6 +76,7 @@ impl Cpus {
     }
 }
 
-fn refused(error: &rustix::io::Errno) -> Failed {
-    Failed(format!("divide the CPUs: {error}"))
+fn refused(error: rustix::io::Errno) -> io::Error {
+    let error = io::Error::from(error);
+    io::Error::new(error.kind(), format!("divide the CPUs: {error}"))
 }

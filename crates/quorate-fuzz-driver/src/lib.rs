@@ -3,6 +3,7 @@
 //! `cargo test` does a fixed number of mutations, the same ones each time. With
 //! `QUORATE_FUZZ_SECONDS` set it goes on for that long, with a new seed. An input that fails is kept
 //! in `fuzz/artifacts`; put it into the corpus once the fault is repaired.
+#![forbid(unsafe_code)]
 
 use std::{
     env, fs,
@@ -10,6 +11,8 @@ use std::{
     path::{Path, PathBuf},
     time::{Duration, Instant, SystemTime},
 };
+
+use quorate_dice::Dice;
 
 /// Longest input that is made.
 const BYTES_MAX: usize = 16 << 10;
@@ -30,10 +33,11 @@ const EDGES: [u64; 12] = [
 ];
 
 /// One input that tests everything from there on.
-pub(crate) struct Seed {
+pub struct Seed {
     /// Of the file, without `seed-`.
-    pub(crate) name: String,
-    pub(crate) bytes: Vec<u8>,
+    pub name: String,
+    /// What it is.
+    pub bytes: Vec<u8>,
 }
 
 /// Runs `check` over all files of the corpus, and over `mutations` of them.
@@ -44,7 +48,7 @@ pub(crate) struct Seed {
     clippy::disallowed_methods,
     reason = "how long to go on is asked of the clock; code under test has none"
 )]
-pub(crate) fn run(target: &str, seeds: &[Seed], mutations: u64, check: fn(&[u8])) {
+pub fn run(target: &str, seeds: &[Seed], mutations: u64, check: fn(&[u8])) {
     let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");
     let corpus = fuzz.join("corpus").join(target);
     compare(&corpus, seeds);
@@ -125,29 +129,17 @@ fn read(corpus: &Path) -> Vec<Vec<u8>> {
     files.iter().map(read).collect()
 }
 
-/// splitmix64.
-struct Dice(u64);
-
-impl Dice {
-    fn word(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let word = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
-    }
-
-    /// Below `bound`, which may be zero.
-    fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.word() % (bound.max(1) as u64)).expect("below a usize")
-    }
+/// An index below `bound`; 0 if `bound` is.
+fn below(dice: &mut Dice, bound: usize) -> usize {
+    dice.index(bound.max(1))
 }
 
 fn mutated(inputs: &[Vec<u8>], seed: u64) -> Vec<u8> {
-    let mut dice = Dice(seed);
-    let mut bytes = inputs[dice.below(inputs.len())].clone();
+    let mut dice = Dice::new(seed);
+    let mut bytes = inputs[below(&mut dice, inputs.len())].clone();
     // One change more often than not: texts rarely survive two.
-    for _ in 0..=dice.below(5) * dice.below(2) {
-        let other = &inputs[dice.below(inputs.len())];
+    for _ in 0..=below(&mut dice, 5) * below(&mut dice, 2) {
+        let other = &inputs[below(&mut dice, inputs.len())];
         mutate(&mut bytes, other, &mut dice);
     }
     bytes.truncate(BYTES_MAX);
@@ -155,33 +147,33 @@ fn mutated(inputs: &[Vec<u8>], seed: u64) -> Vec<u8> {
 }
 
 fn mutate(bytes: &mut Vec<u8>, other: &[u8], dice: &mut Dice) {
-    let at = dice.below(bytes.len());
-    let length = dice.below(1 + (bytes.len() - at).min(64));
-    match dice.below(8) {
-        0 if !bytes.is_empty() => bytes[at] ^= 1 << dice.below(8),
+    let at = below(dice, bytes.len());
+    let length = below(dice, 1 + (bytes.len() - at).min(64));
+    match below(dice, 8) {
+        0 if !bytes.is_empty() => bytes[at] ^= 1 << below(dice, 8),
         1 if !bytes.is_empty() => bytes[at] = dice.word().to_le_bytes()[0],
         2 => {
-            let edge = EDGES[dice.below(EDGES.len())].to_le_bytes();
-            let width = (1 << dice.below(4)).min(bytes.len() - at);
+            let edge = EDGES[below(dice, EDGES.len())].to_le_bytes();
+            let width = (1 << below(dice, 4)).min(bytes.len() - at);
             bytes[at..at + width].copy_from_slice(&edge[..width]);
         }
         3 => bytes.truncate(at),
         4 => drop(bytes.drain(at..at + length)),
         5 => {
             let copy = bytes[at..at + length].to_vec();
-            let to = dice.below(bytes.len() + 1);
+            let to = below(dice, bytes.len() + 1);
             bytes.splice(to..to, copy);
         }
         6 => {
-            let from = dice.below(other.len());
+            let from = below(dice, other.len());
             let tail = &other[from..];
-            let length = dice.below(tail.len() + 1);
+            let length = below(dice, tail.len() + 1);
             bytes.splice(at..at, tail[..length].iter().copied());
         }
         // A number in text.
         _ => {
-            let edge = EDGES[dice.below(EDGES.len())].to_string();
-            let replaced = length.min(dice.below(3));
+            let edge = EDGES[below(dice, EDGES.len())].to_string();
+            let replaced = length.min(below(dice, 3));
             bytes.splice(at..at + replaced, edge.into_bytes());
         }
     }

@@ -1,0 +1,140 @@
+//! Why the store cannot use its tree, and which panics around the tree it gets over.
+
+use std::{cell::Cell, error::Error as StdError, io, path::PathBuf, thread};
+
+use fjall::LsmError;
+use thiserror::Error;
+
+use super::layout::FORMAT;
+
+/// The store could not be opened, or made durable.
+#[derive(Debug, Error)]
+#[error("store {}: {failure}", path.display())]
+pub struct StoreError {
+    /// Its folder.
+    pub path: PathBuf,
+    /// What was in the way.
+    #[source]
+    pub failure: Failure,
+}
+
+/// Why something was not done with the tree.
+#[derive(Debug, Error)]
+pub enum Failure {
+    /// There is no room.
+    #[error("{0}")]
+    Full(#[source] io::Error),
+    /// The disk failed; it may recover.
+    #[error("{0}")]
+    Disk(#[source] io::Error),
+    /// The library takes no more writes: one of its own failed, or one of its threads panicked. It may
+    /// do better when it is opened again.
+    #[error("an earlier write, or one in the background, failed")]
+    Poisoned,
+    /// What was written just now is damaged: so the disk is what failed.
+    #[error("a new tree cannot be read: {0}")]
+    NewIsDamaged(#[source] Box<dyn StdError + Send + Sync>),
+    /// The contents are damaged; the log can rebuild them.
+    #[error("{0}")]
+    Damaged(#[source] Box<dyn StdError + Send + Sync>),
+    /// Another process has it.
+    #[error("in use by another process")]
+    InUse,
+    /// Another version of the library made it.
+    #[error("{0}")]
+    LibraryVersion(#[source] fjall::Error),
+    /// Another version of this program made it.
+    #[error("format {0}, but this version knows {FORMAT} only")]
+    Format(u8),
+    /// It is being opened, or set aside.
+    #[error("it is not open")]
+    NotOpen,
+    /// The store is not well, for the reason that it gives.
+    #[error("{0}")]
+    Unwell(String),
+    /// The library panicked.
+    #[error("a failed assertion")]
+    Panicked,
+    /// There is no thread to write with.
+    #[error("{0}")]
+    Thread(#[source] io::Error),
+}
+
+impl Failure {
+    pub(super) fn damaged(detail: &str) -> Self {
+        Self::Damaged(detail.into())
+    }
+
+    /// Whether it may go away by itself, or with the help of somebody who looks after the disk.
+    pub(super) const fn may_pass(&self) -> bool {
+        matches!(
+            self,
+            Self::Full(_) | Self::Disk(_) | Self::Poisoned | Self::NewIsDamaged(_)
+        )
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full(error),
+            // A file that is missing, too short, or not what it should be: then places in it are
+            // looked for where none can be.
+            io::ErrorKind::NotFound
+            | io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::InvalidData
+            | io::ErrorKind::InvalidInput => Self::Damaged(error.into()),
+            _ => Self::Disk(error),
+        }
+    }
+}
+
+impl From<fjall::Error> for Failure {
+    fn from(error: fjall::Error) -> Self {
+        match error {
+            fjall::Error::Io(error) | fjall::Error::Storage(LsmError::Io(error)) => error.into(),
+            fjall::Error::Locked => Self::InUse,
+            fjall::Error::Poisoned => Self::Poisoned,
+            version @ fjall::Error::InvalidVersion(Some(_)) => Self::LibraryVersion(version),
+            damage => Self::Damaged(damage.into()),
+        }
+    }
+}
+
+thread_local! {
+    static PANICS_ARE_CAUGHT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The thread that calls this catches the panics of all that it does, and tells them as failures.
+pub(super) fn catches_panics() {
+    PANICS_ARE_CAUGHT.set(true);
+}
+
+/// Whether the store gets over a panic of the thread that calls this: for who ends the process at others.
+///
+/// A panic of one of the library's threads reaches the store as [`Failure::Poisoned`], with the next
+/// write. But a hook for panics decides before that, on the thread that panics, and the library starts
+/// its threads itself, without a word to us: their name is all there is to know them by.
+pub fn gets_over_panics_here() -> bool {
+    const LIBRARY_THREAD: &str = "fjall:worker";
+    PANICS_ARE_CAUGHT.get() || thread::current().name() == Some(LIBRARY_THREAD)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Should the library call its threads otherwise, a panic there would end the node again.
+    #[test]
+    fn threads_of_the_library_are_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let _database = fjall::Database::builder(folder.path()).open().unwrap();
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let names = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")));
+        assert!(names.flatten().any(|name| name.trim() == "fjall:worker"));
+        assert!(!gets_over_panics_here());
+        let of_the_library = thread::Builder::new().name("fjall:worker".to_owned());
+        let known = of_the_library.spawn(gets_over_panics_here).unwrap();
+        assert!(known.join().unwrap());
+    }
+}

@@ -1,0 +1,138 @@
+//! What we want to reach beside the others, and how far we are.
+
+use super::super::{
+    figures::{Results, Spread},
+    systems::System,
+};
+
+/// What throughput is held to: ours, the others (the best of them counts), the factor.
+struct Target {
+    ours: &'static str,
+    others: &'static [&'static str],
+    factor: f64,
+}
+
+const TARGETS: &[Target] = &[
+    Target {
+        ours: "quorate-kv-memory/durable",
+        others: &["etcd/durable"],
+        factor: 20.0,
+    },
+    Target {
+        ours: "quorate-kv-memory/durable",
+        others: &["redis/durable"],
+        factor: 2.0,
+    },
+    Target {
+        ours: "quorate-kv-lsm/durable",
+        others: &["etcd/durable"],
+        factor: 8.0,
+    },
+    Target {
+        ours: "quorate-log/durable",
+        others: &[
+            "hashicorp-raft/durable",
+            "dragonboat/durable",
+            "openraft/durable",
+            "omnipaxos/durable",
+        ],
+        factor: 3.0,
+    },
+    // The libraries by themselves, and behind batches that we put in front of two of them.
+    Target {
+        ours: "quorate-log/volatile",
+        others: &[
+            "hashicorp-raft/volatile",
+            "openraft-plain/volatile",
+            "omnipaxos-plain/volatile",
+        ],
+        factor: 3.0,
+    },
+    Target {
+        ours: "quorate-log/volatile",
+        others: &[
+            "hashicorp-raft/volatile",
+            "openraft/volatile",
+            "omnipaxos/volatile",
+        ],
+        factor: 3.0,
+    },
+];
+/// Microseconds of CPU per command of all processes, in memory, and of which system.
+const CPU_TARGET: (&str, f64) = ("quorate-log/volatile", 1.8);
+
+/// A target, and how far we are.
+pub(super) struct Verdict {
+    pub(super) what: String,
+    pub(super) wanted: String,
+    pub(super) found: Spread,
+    pub(super) reached: Option<bool>,
+}
+
+pub(super) fn verdicts(systems: &[&System], results: &Results) -> Vec<Verdict> {
+    let mut all = Vec::new();
+    for target in TARGETS {
+        let others: Vec<String> = target.others.iter().map(|one| (*one).to_owned()).collect();
+        let found = results.ratios(target.ours, &others);
+        let versus = match others.as_slice() {
+            [one] => one.clone(),
+            more => format!("the best of {}", more.join(", ")),
+        };
+        all.push(Verdict {
+            what: format!("throughput of {} by that of {versus}", target.ours),
+            wanted: format!("≥ {}", target.factor),
+            reached: found.median().map(|median| median >= target.factor),
+            found,
+        });
+    }
+    let (system, most) = CPU_TARGET;
+    let found = results.at_maximum(system, |measured| measured.cpu_us);
+    all.push(Verdict {
+        what: format!("CPU per command of {system}, µs"),
+        wanted: format!("≤ {most}"),
+        reached: found.median().map(|median| median <= most),
+        found,
+    });
+    for (ours, peer) in pairs(systems) {
+        let found = results.latency_ratios(&ours.id(), &peer.id());
+        all.push(Verdict {
+            what: format!(
+                "p99 of {} by that of {}, both at half of the latter's maximum",
+                ours.id(),
+                peer.id()
+            ),
+            wanted: "< 1".to_owned(),
+            reached: found.median().map(|median| median < 1.0),
+            found,
+        });
+    }
+    all.retain(|verdict| verdict.found.count() > 0);
+    all
+}
+
+/// (ours, the other)
+pub(super) fn pairs<'a>(systems: &[&'a System]) -> Vec<(&'a System, &'a System)> {
+    let ours = systems.iter().filter(|system| system.is_ours());
+    ours.flat_map(|ours| {
+        let beside = systems.iter().filter(|peer| peer.stands_beside(ours));
+        beside.map(|peer| (*ours, *peer))
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::systems::SYSTEMS;
+
+    #[test]
+    fn targets_name_systems_that_exist() {
+        let ids: Vec<String> = SYSTEMS.iter().map(System::id).collect();
+        for target in TARGETS {
+            for id in target.others.iter().chain([&target.ours]) {
+                assert!(ids.iter().any(|known| known == id), "{id}");
+            }
+        }
+        assert!(ids.iter().any(|known| known == CPU_TARGET.0));
+    }
+}
