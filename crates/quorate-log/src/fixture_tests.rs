@@ -13,11 +13,12 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     value::Value,
 };
-use quorate_disk::{FileDisk, Want, open};
+use quorate_disk::{FileDisk, ReadOnlyFolder, Want, open};
 
 use crate::{
-    Log, LogOptions, Recovery,
+    Base, Log, LogOptions, Recovery,
     log_tests::{ballot, hard, value},
+    verify::verify,
 };
 
 fn options() -> LogOptions {
@@ -58,35 +59,61 @@ const CHANGE: Value = Value::Reconfigure {
 };
 
 #[test]
-#[ignore = "makes the fixture"]
-fn make() {
-    let folder = Path::new(concat!(
+fn a_folder_of_before_there_was_a_base_is_opened_and_gone_on_with() {
+    let fixture = Path::new(concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/testdata/formats/v1-folder"
     ));
-    fs::create_dir_all(folder).unwrap();
-    let (mut log, _) = open_in(folder);
-    let range = SlotRange::one(Slot(1));
-    let record = Record::Decided {
-        range,
-        value: CHANGE,
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("log")).unwrap();
+    for entry in fs::read_dir(fixture.join("log")).unwrap() {
+        let entry = entry.unwrap();
+        let copy = folder.path().join("log").join(entry.file_name());
+        fs::write(copy, fs::read(entry.path()).unwrap()).unwrap();
+    }
+    fs::copy(fixture.join("segments"), folder.path().join("segments")).unwrap();
+    {
+        // It can be looked at before it is opened.
+        let mut source = ReadOnlyFolder::open(folder.path()).unwrap();
+        let verified = verify(&mut source, None).unwrap();
+        assert_eq!((verified.records, verified.start), (12, Slot(1)));
+        assert_eq!((verified.next, verified.damaged), (Slot(13), vec![]));
+    }
+    let (mut log, recovery) = open_in(folder.path());
+    assert_eq!(recovery.base, Base::default());
+    assert_eq!((recovery.records, recovery.next_seq), (12, 13));
+    assert_eq!((recovery.damage, recovery.torn_tail_bytes), (None, 0));
+    assert_eq!(recovery.hard, hard(11, 13));
+    assert_eq!(recovery.reconfigurations, [(Slot(1), CHANGE)]);
+    let read = |log: &mut Log<FileDisk>, from| {
+        let range = SlotRange::new(Slot(from), Slot(100));
+        log.start_read(1, range, 1 << 20).unwrap();
+        while !log.reads_idle() {
+            log.poll().unwrap();
+        }
+        log.next_read().unwrap().result.unwrap()
     };
-    log.append(RecordSeq(1), &record, &[], hard(2, 1)).unwrap();
-    settle(&mut log);
-    for slot in 2..=6 {
+    assert_eq!(read(&mut log, 1).len(), 12);
+    for slot in 13..60 {
         vote(&mut log, slot, slot - 1);
+        if slot > 20 {
+            log.rebase(Slot(slot - 5), b"note".to_vec());
+        }
     }
-    // The seventh write is torn: its body is not there.
-    vote(&mut log, 7, 6);
-    let at = log.position().unwrap();
+    while log.start() < Slot(54) {
+        log.poll().unwrap();
+    }
     drop(log);
-    let segment = folder.join(format!("log/{:016x}.segment", at.segment.0));
-    let mut bytes = fs::read(&segment).unwrap();
-    bytes[at.offset as usize - 4096 + 512..at.offset as usize].fill(0);
-    fs::write(&segment, bytes).unwrap();
-    let (mut log, recovery) = open_in(folder);
-    assert_eq!(recovery.torn_tail_bytes, 4096);
-    for slot in 7..=12 {
-        vote(&mut log, slot, slot - 1);
+    let (mut log, recovery) = open_in(folder.path());
+    assert_eq!((recovery.damage, recovery.torn_tail_bytes), (None, 0));
+    assert_eq!(recovery.base.start, Slot(54));
+    assert_eq!(
+        (recovery.hard, recovery.reconfigurations),
+        (hard(58, 60), vec![])
+    );
+    for (range, found, bytes) in read(&mut log, 54) {
+        assert_eq!((found, bytes), value(range.from.0, 600));
     }
+    let made = log.counters().prepared;
+    assert_eq!(made, 0, "all that was needed was there");
 }

@@ -61,6 +61,10 @@ mod fuzz_tests;
 mod log_tests;
 #[cfg(test)]
 mod model_tests;
+#[cfg(test)]
+mod recycle_tests;
+#[cfg(test)]
+mod trim_tests;
 
 pub use base::{Base, NOTE_BYTES_MAX};
 pub use error::LogError;
