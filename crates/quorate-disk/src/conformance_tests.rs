@@ -473,6 +473,31 @@ fn a_file_that_is_used_again_has_another_name_and_its_old_contents() {
     });
 }
 
+/// The number could not be written down, as the disk was full.
+#[test]
+fn a_file_that_has_its_new_name_already_can_be_asked_for_again() {
+    on_each_driver(|folder, want| {
+        let (mut disk, _) = open(folder, want).unwrap();
+        prepare(&mut disk, log(1));
+        write(&mut disk, log(1).at(0), 7, Durability::Flushed);
+        let ended = |disk: &mut dyn Disk| {
+            disk.start_reuse(log(1), log(2));
+            let Completed::Prepared { result, .. } = wait(disk) else {
+                panic!()
+            };
+            result
+        };
+        // In the way of the temporary file.
+        let temporary = folder.join("segments.new");
+        fs::create_dir(&temporary).unwrap();
+        ended(&mut disk).unwrap_err();
+        fs::remove_dir(&temporary).unwrap();
+        assert_eq!(ended(&mut disk), Ok(()));
+        assert_eq!(disk.made(Family::Log), Ok(Some(log(2))));
+        assert_eq!(read(&mut disk, log(2).at(0)), Ok(7));
+    });
+}
+
 /// Also while a file is made that takes its time.
 #[test]
 fn a_small_file_is_kept_as_a_whole_and_waits_for_no_segment() {

@@ -118,7 +118,11 @@ impl Home {
         to: FileId,
     ) -> Result<(), DiskError> {
         let (old, new) = (self.path.join(from.name()), self.path.join(to.name()));
-        fs::rename(&old, &new).map_err(|error| failed("rename to", &new, &error))?;
+        match fs::rename(&old, &new) {
+            // An earlier attempt got as far as that.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && new.exists() => {}
+            renamed => renamed.map_err(|error| failed("rename to", &new, &error))?,
+        }
         self.sync()?;
         made::write(data, to)
     }

@@ -288,7 +288,8 @@ pub trait Disk: Source {
     /// Gives a file that nobody needs any more the name of a new one of its family: rename, sync of the
     /// folder ([disk-10]); then the number is written down. It ends as [`Completed::Prepared`] with `to`.
     /// Size and contents stay: whoever reads it must know them from what was written to it under its
-    /// new name. What is in flight for `from` ends as if it were there.
+    /// new name. What is in flight for `from` ends as if it were there. After an error the same can be
+    /// asked for again, however far it got.
     fn start_reuse(&mut self, from: FileId, to: FileId);
 
     /// Makes these bytes, at most [`KEPT_BYTES_MAX`], the contents of a small file, durably: old or new

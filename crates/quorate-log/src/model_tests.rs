@@ -331,7 +331,7 @@ impl Run {
             known.history.truncate(count);
             known.durable = recovery.base.start.0;
             known.asked = known.durable;
-            let mut other = Run {
+            let mut other = Self {
                 disk: disk.clone(),
                 dice: Dice(self.dice.0),
                 known,

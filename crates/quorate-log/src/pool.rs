@@ -152,8 +152,11 @@ impl Pool {
         if self.spares.len() >= self.wanted || self.preparing.is_some() {
             return;
         }
-        if let Some(free) = self.take_free() {
-            self.prepare(disk, Some(free));
+        if let Some(at) = self.free.iter().position(|free| self.fits(free)) {
+            if self.not_made.is_none() || self.making.may_try() {
+                let free = self.free.remove(at);
+                self.prepare(disk, free);
+            }
             return;
         }
         if !self.spares.is_empty() && !self.may_take_more(disk) {
@@ -188,13 +191,12 @@ impl Pool {
     /// Segments were trimmed: a durable base says that nothing in them is needed.
     pub(crate) fn free(&mut self, trimmed: impl Iterator<Item = SegmentFile>) {
         self.free.extend(trimmed);
+        self.making.end();
     }
 
-    /// A segment to be used again: of the size of new ones.
-    fn take_free(&mut self) -> Option<SegmentFile> {
-        let fits = |free: &SegmentFile| free.bytes == self.segment_bytes;
-        let at = self.free.iter().position(fits)?;
-        self.free.remove(at)
+    /// Whether a free segment can be used again: it has the size of new ones.
+    fn fits(&self, free: &SegmentFile) -> bool {
+        free.bytes == self.segment_bytes
     }
 
     /// Removes a free segment that will not be used again; one at a time.
@@ -203,8 +205,7 @@ impl Pool {
             return;
         }
         let missing = self.wanted.saturating_sub(self.spares.len());
-        let odd = |free: &SegmentFile| free.bytes != self.segment_bytes;
-        let at = match self.free.iter().position(odd) {
+        let at = match self.free.iter().position(|free| !self.fits(free)) {
             None if self.free.len() > FREE_MAX + missing => Some(0),
             at => at,
         };
@@ -226,8 +227,7 @@ impl Pool {
             }
             _ => {
                 self.removing.succeeded();
-                self.files -= 1;
-                self.bytes -= file.bytes;
+                self.forget(file);
             }
         }
     }
@@ -274,6 +274,12 @@ impl Pool {
         }
     }
 
+    /// It turned out to be gone, or was removed.
+    fn forget(&mut self, file: SegmentFile) {
+        self.files -= 1;
+        self.bytes -= file.bytes;
+    }
+
     /// A segment was made, or could not be made.
     pub(crate) fn prepared(&mut self, segment: Segment, result: Result<(), DiskError>) {
         if self.preparing == Some(segment) {
@@ -294,10 +300,18 @@ impl Pool {
                 self.not_made = None;
                 self.making.succeeded();
             }
-            // Nobody knows its name until the next start. Another one is used, or made, under the same
-            // number, and takes its place if it has that.
-            Err(_) if reused.is_some() => {}
+            Err(error) if reused.is_some() && error.lack.is_none() => {
+                // Nobody knows its name until the next start. Another one is used, or made, under the
+                // same number, and takes its place if it has that.
+                if let Some(file) = reused.filter(|_| error.kind == ErrorKind::NotFound) {
+                    self.forget(file);
+                }
+            }
             Err(error) => {
+                // What lacked room or a descriptor may have its new name already; it is asked for again.
+                if let Some(file) = reused {
+                    self.free.push_front(file);
+                }
                 self.making.failed(match error.lack {
                     Some(Lack::Descriptors) => OPEN_SKIPS_MAX,
                     Some(Lack::Room) | None => SKIPS_MAX,

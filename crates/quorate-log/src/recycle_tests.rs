@@ -165,6 +165,37 @@ fn a_segment_that_cannot_be_used_again_is_left_alone() {
     }
 }
 
+/// No descriptor, or no room for the number, is no failure: the log waits, and then it goes on.
+#[test]
+fn a_segment_that_lacks_a_descriptor_is_used_later() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    write(&mut log, 1, 60, None);
+    log.rebase(Slot(55), Vec::new());
+    idle(&mut log);
+    let made = log.counters().prepared;
+    disk.set_out_of_descriptors(true);
+    for slot in 60..120 {
+        vote(&mut log, slot, 100, slot);
+        log.submit();
+        log.poll().unwrap();
+    }
+    idle(&mut log);
+    let busy = log.busy_reason().unwrap();
+    assert!(busy.contains("no descriptor"), "{busy}");
+    assert!(!log.is_idle());
+    disk.set_out_of_descriptors(false);
+    log.try_again();
+    settle(&mut log);
+    assert_eq!(log.busy_reason(), None);
+    write(&mut log, 120, 130, None);
+    assert_eq!(log.segments(), numbers(&disk).len());
+    assert!(log.counters().prepared <= made + 2);
+    let (mut log, recovery) = open(&disk);
+    assert_eq!(recovery.damage, None);
+    assert_eq!(read_all(&mut log, 55, 200).len(), 75);
+}
+
 #[test]
 fn a_segment_that_cannot_be_removed_is_tried_again() {
     let disk = MemoryDisk::new();
@@ -175,14 +206,29 @@ fn a_segment_that_cannot_be_removed_is_tried_again() {
     idle(&mut log);
     assert_eq!(log.segments(), 26, "each attempt has failed");
     disk.clear_faults();
-    // Somebody else removes one meanwhile.
-    disk.remove(Segment(3));
     for _ in 0..40 {
         log.try_again();
         idle(&mut log);
     }
-    assert_eq!(log.segments(), numbers(&disk).len());
-    assert_eq!(log.segments(), 6);
+    assert_eq!((log.segments(), numbers(&disk).len()), (6, 6));
+}
+
+/// Somebody else has removed it: to be removed, or to be used again.
+#[test]
+fn a_free_segment_that_is_gone_is_not_counted() {
+    for gone in [1, 22] {
+        let disk = MemoryDisk::new();
+        let (mut log, _) = open(&disk);
+        write(&mut log, 1, 400, None);
+        disk.remove(Segment(gone));
+        log.rebase(Slot(390), Vec::new());
+        idle(&mut log);
+        write(&mut log, 400, 500, None);
+        assert_eq!(log.segments(), numbers(&disk).len(), "segment {gone}");
+        let bytes = log.segments() as u64 * SEGMENT;
+        assert_eq!(log.size_bytes(), bytes);
+        assert_eq!(open(&disk).1.damage, None);
+    }
 }
 
 /// [disk-10] A rename that was stopped half-way: the old name, the new one, or both.

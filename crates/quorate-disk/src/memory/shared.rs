@@ -335,11 +335,14 @@ impl Shared {
         if fault == Some(Fault::ReuseFails { renamed: false }) {
             return Err(device_failed("rename to", to));
         }
-        self.stored_file("rename", from)?;
-        if !self.step() {
-            return Err(dead("rename to", to));
+        // An earlier attempt may have got as far as that.
+        if self.stored.size(from).is_some() || self.stored.size(to).is_none() {
+            self.stored_file("rename", from)?;
+            if !self.step() {
+                return Err(dead("rename to", to));
+            }
+            self.stored.rename_in_doubt(from, to);
         }
-        self.stored.rename_in_doubt(from, to);
         if fault.is_some() {
             return Err(device_failed("sync the folder of", to));
         }
