@@ -343,7 +343,6 @@ fn a_small_file_in_flight_is_old_or_new_and_a_second_crash_may_change_it() {
             result(&mut disk).unwrap();
             disk.set_manual(true);
             keep(&mut disk, b"new");
-            let mut disk = disk;
             // This seed keeps the new one.
             for crash in 0..crashes {
                 disk.crash(if crash + 1 < crashes { 1 } else { seed });
