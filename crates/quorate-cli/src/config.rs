@@ -1,273 +1,23 @@
-//! The settings of a node: flag, then environment, then file, then default.
+//! What a node is started with: every setting found, understood, and held against the others.
 
-use std::{
-    collections::BTreeMap,
-    fmt, fs,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+mod layers;
+mod settings;
+mod tuning;
 
-use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+
 use quorate_bench::log_service::STORE as STORE_NONE;
 use quorate_core::{configuration::MEMBERS_MAX, node_id::NodeId, record::Class};
 use quorate_kv::front::input_bytes_max;
-use quorate_replica::{defaults, tuner::Settings as Tuning};
+use quorate_replica::tuner::Settings as Tuning;
 
-use crate::{output::Problem, status::DEFAULT_ADMIN};
-
-mod tuning;
-
-/// One setting: `--name`, `QUORATE_NAME`, and the key `name` of the file.
-struct Setting {
-    name: &'static str,
-    value: &'static str,
-    help: &'static str,
-    default: Preset,
-}
-
-/// What holds if nobody says anything.
-#[derive(Clone, Copy, Debug)]
-enum Preset {
-    /// Nothing, or what its help says.
-    Unset,
-    Text(&'static str),
-    Number(u64),
-    /// As `MIN-MAX`.
-    Range((u64, u64)),
-}
-
-impl Preset {
-    /// As it could have been given.
-    fn text(self) -> Option<String> {
-        match self {
-            Self::Unset => None,
-            Self::Text(text) => Some(text.to_owned()),
-            Self::Number(number) => Some(number.to_string()),
-            Self::Range((min, max)) => Some(format!("{min}-{max}")),
-        }
-    }
-}
-
-const fn setting(
-    name: &'static str,
-    value: &'static str,
-    help: &'static str,
-    default: Preset,
-) -> Setting {
-    Setting {
-        name,
-        value,
-        help,
-        default,
-    }
-}
-
-const CONFIG: &str = "config";
-/// Not shown in the help: nobody wants it but `quorate bench`.
-const DISK_FLUSH_MS: &str = "disk-flush-ms";
-/// Not shown either: small segments are for tests, which want many of them.
-const LOG_SEGMENT: &str = "log-segment";
-
-/// All settings of `quorate start`, in the order of its help.
-const SETTINGS: [Setting; 24] = [
-    setting(
-        "data",
-        "DIR",
-        "Data folder of this node; created at its first start",
-        Preset::Unset,
-    ),
-    setting(
-        "node",
-        "N",
-        "Id of this node; needed at the first start of a cluster",
-        Preset::Unset,
-    ),
-    setting(
-        "cluster",
-        "1=HOST:PORT,…",
-        "Peer addresses of all nodes; needed at the first start",
-        Preset::Unset,
-    ),
-    setting(
-        "client",
-        "ADDR",
-        "Where clients connect",
-        Preset::Text("127.0.0.1:7450"),
-    ),
-    setting(
-        "peer",
-        "ADDR",
-        "Where peers connect [default: this node's in --cluster, or 127.0.0.1:7451]",
-        Preset::Unset,
-    ),
-    setting(
-        "admin",
-        "ADDR",
-        "Where operators connect",
-        Preset::Text(DEFAULT_ADMIN),
-    ),
-    setting(
-        "client-socket",
-        "PATH",
-        "A Unix socket for clients",
-        Preset::Unset,
-    ),
-    setting(
-        "durability",
-        "CLASS",
-        "durable or volatile; fixed at the first start [default: durable]",
-        Preset::Unset,
-    ),
-    setting(
-        "store",
-        "STORE",
-        "lsm or memory; fixed at the first start [default: lsm]",
-        Preset::Unset,
-    ),
-    setting(
-        "heartbeat-ms",
-        "MS",
-        "How often the leader speaks",
-        Preset::Number(defaults::HEARTBEAT_MS),
-    ),
-    setting(
-        "election-ms",
-        "MIN-MAX",
-        "Silence after which others take over",
-        Preset::Range(defaults::ELECTION_MS),
-    ),
-    setting(
-        "client-timeout-ms",
-        "MS",
-        "How long a command may take",
-        Preset::Number(defaults::CLIENT_TIMEOUT_MS),
-    ),
-    setting(
-        "command-max",
-        "BYTES",
-        "Largest command",
-        Preset::Number(defaults::COMMAND_BYTES_MAX as u64),
-    ),
-    setting(
-        "client-memory",
-        "BYTES",
-        "Memory for the replies and requests of all clients",
-        Preset::Number(defaults::CLIENT_MEMORY_BYTES as u64),
-    ),
-    setting(
-        "log-ready",
-        "BYTES",
-        "Log space made ahead of need, in quiet times, for bursts",
-        Preset::Number(defaults::LOG_READY_BYTES),
-    ),
-    setting(
-        "batch-max",
-        "BYTES",
-        "Largest batch that tuning may choose",
-        Preset::Text("1048576"),
-    ),
-    setting(
-        "window-max",
-        "N",
-        "Most batches in flight that tuning may choose",
-        Preset::Text("64"),
-    ),
-    setting(
-        "latency-goal",
-        "TIME",
-        "The largest batch that keeps the 99th percentile below this, such as 5ms",
-        Preset::Unset,
-    ),
-    setting(
-        "tune",
-        "on|off",
-        "Choose batch and window all the time, by measuring",
-        Preset::Text("on"),
-    ),
-    setting(
-        "batch",
-        "BYTES",
-        "Batches of this size, with --tune off [default: 262144]",
-        Preset::Unset,
-    ),
-    setting(
-        "window",
-        "N",
-        "Batches in flight, with --tune off [default: 4]",
-        Preset::Unset,
-    ),
-    setting(
-        DISK_FLUSH_MS,
-        "MS",
-        "A flush of the log takes at least this long: for measurements",
-        Preset::Text("0"),
-    ),
-    setting(
-        LOG_SEGMENT,
-        "BYTES",
-        "Size of new segments of the log: for tests",
-        Preset::Number(defaults::LOG_SEGMENT_BYTES),
-    ),
-    setting(
-        CONFIG,
-        "FILE",
-        "A TOML file; its keys are the long flags",
-        Preset::Unset,
-    ),
-];
+use crate::output::Problem;
+use layers::Layers;
+pub(crate) use settings::StartArgs;
+use settings::{DISK_FLUSH_MS, LOG_SEGMENT};
 
 /// Largest `--command-max`: what one batch can carry, with room to spare.
 const COMMAND_MAX_LIMIT: usize = 64 << 20;
-
-/// The flags of `quorate start` as they were given.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct StartArgs(BTreeMap<&'static str, String>);
-
-impl Args for StartArgs {
-    fn augment_args(command: Command) -> Command {
-        SETTINGS.iter().fold(command, |command, setting| {
-            let default = setting
-                .default
-                .text()
-                .map(|value| format!(" [default: {value}]"));
-            let variable = format!(" [env: {}]", variable(setting.name));
-            command.arg(
-                Arg::new(setting.name)
-                    .long(setting.name)
-                    .value_name(setting.value)
-                    .hide(matches!(setting.name, DISK_FLUSH_MS | LOG_SEGMENT))
-                    .help(format!(
-                        "{}{}{variable}",
-                        setting.help,
-                        default.unwrap_or_default()
-                    )),
-            )
-        })
-    }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        Self::augment_args(command)
-    }
-}
-
-impl FromArgMatches for StartArgs {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let given = |setting: &Setting| {
-            let value = matches.get_one::<String>(setting.name)?;
-            Some((setting.name, value.clone()))
-        };
-        Ok(Self(SETTINGS.iter().filter_map(given).collect()))
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
-
-fn variable(name: &str) -> String {
-    format!("QUORATE_{}", name.to_uppercase().replace('-', "_"))
-}
 
 /// What a node is started with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -344,104 +94,13 @@ impl Store {
     }
 }
 
-/// Where a value came from, for its error.
-#[derive(Clone, Debug)]
-enum Source {
-    Flag,
-    Variable,
-    File(PathBuf),
-    Default,
-}
-
-/// A value with the name under which it was given.
-struct Given {
-    name: &'static str,
-    text: String,
-    source: Source,
-}
-
-impl fmt::Display for Given {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, text, source } = self;
-        match source {
-            Source::Flag | Source::Default => write!(f, "--{name} {text}"),
-            Source::Variable => write!(f, "{}={text}", variable(name)),
-            Source::File(file) => write!(f, "{}: {name} = {text}", file.display()),
-        }
-    }
-}
-
-impl Given {
-    fn parse<T>(self, what: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T, Problem> {
-        parse(&self.text).ok_or_else(|| Problem::usage(format_args!("{self}: not {what}")))
-    }
-}
-
-/// The layers above the defaults.
-struct Layers<'a> {
-    flags: &'a StartArgs,
-    environment: &'a dyn Fn(&str) -> Option<String>,
-    file: BTreeMap<String, String>,
-    path: PathBuf,
-}
-
-impl Layers<'_> {
-    fn find(&self, name: &'static str) -> Option<Given> {
-        let given = |text: String, source| Given { name, text, source };
-        if let Some(text) = self.flags.0.get(name) {
-            return Some(given(text.clone(), Source::Flag));
-        }
-        if let Some(text) = (self.environment)(&variable(name)).filter(|text| !text.is_empty()) {
-            return Some(given(text, Source::Variable));
-        }
-        if let Some(text) = self.file.get(name) {
-            return Some(given(text.clone(), Source::File(self.path.clone())));
-        }
-        let setting = SETTINGS.iter().find(|setting| setting.name == name)?;
-        Some(given(setting.default.text()?, Source::Default))
-    }
-
-    fn optional<T>(
-        &self,
-        name: &'static str,
-        what: &str,
-        parse: impl FnOnce(&str) -> Option<T>,
-    ) -> Result<Option<T>, Problem> {
-        self.find(name)
-            .map(|given| given.parse(what, parse))
-            .transpose()
-    }
-
-    fn required<T>(
-        &self,
-        name: &'static str,
-        what: &str,
-        parse: impl FnOnce(&str) -> Option<T>,
-    ) -> Result<T, Problem> {
-        let missing = || {
-            Problem::usage(format_args!("--{name} is missing"))
-                .hint(format!("give --{name}, or set {}", variable(name)))
-        };
-        self.find(name).ok_or_else(missing)?.parse(what, parse)
-    }
-}
-
 impl StartConfig {
     /// Looks through the layers.
     pub(crate) fn resolve(
         flags: &StartArgs,
         environment: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, Problem> {
-        let mut layers = Layers {
-            flags,
-            environment,
-            file: BTreeMap::new(),
-            path: PathBuf::new(),
-        };
-        if let Some(given) = layers.find(CONFIG) {
-            layers.path = PathBuf::from(given.text);
-            layers.file = read_file(&layers.path)?;
-        }
+        let layers = Layers::read(flags, environment)?;
         let path = |text: &str| (!text.is_empty()).then(|| PathBuf::from(text));
         let address = "HOST:PORT";
         let ms = "a number of milliseconds, at least 1";
@@ -515,74 +174,6 @@ impl StartConfig {
         }
         Ok(())
     }
-}
-
-fn read_file(path: &Path) -> Result<BTreeMap<String, String>, Problem> {
-    let shown = path.display();
-    let text = fs::read_to_string(path)
-        .map_err(|error| Problem::usage(format_args!("--config {shown}: {error}")))?;
-    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
-        Problem::usage(format_args!("{shown}: {}", error.to_string().trim_end()))
-    })?;
-    let entry = |(key, value): (String, toml::Value)| {
-        let known = SETTINGS.iter().any(|setting| setting.name == key) && key != CONFIG;
-        if !known {
-            let hint = match value {
-                toml::Value::Table(_) => "keys stand alone, without sections",
-                _ => "keys are the long flags of `quorate start`",
-            };
-            return Err(Problem::usage(format_args!("{shown}: unknown key {key}")).hint(hint));
-        }
-        match value {
-            toml::Value::String(text) => Ok((key, text)),
-            toml::Value::Integer(number) => Ok((key, number.to_string())),
-            toml::Value::Float(number) => Ok((key, number.to_string())),
-            other => {
-                let what = format_args!("{shown}: {key} is {}, not text", kind(&other));
-                Err(Problem::usage(what).hint(format!("write {key} = {:?}", as_text(&key, &other))))
-            }
-        }
-    };
-    table.into_iter().map(entry).collect()
-}
-
-/// What a value of a TOML file is, for people.
-const fn kind(value: &toml::Value) -> &'static str {
-    match value {
-        toml::Value::Boolean(_) => "true or false",
-        toml::Value::Array(_) => "a list",
-        toml::Value::Table(_) => "a section",
-        toml::Value::Datetime(_) => "a date",
-        toml::Value::String(_) | toml::Value::Integer(_) | toml::Value::Float(_) => "a value",
-    }
-}
-
-/// The text that was probably meant, else what the text looks like.
-fn as_text(key: &str, value: &toml::Value) -> String {
-    let meant = match value {
-        toml::Value::Boolean(true) => Some("on".to_owned()),
-        toml::Value::Boolean(false) => Some("off".to_owned()),
-        toml::Value::Array(entries) => {
-            let entries = entries.iter().map(|entry| entry.as_str());
-            entries.collect::<Option<Vec<_>>>().map(|all| all.join(","))
-        }
-        toml::Value::Table(table) => {
-            let entry = |(node, address): (&String, &toml::Value)| {
-                Some(format!("{node}={}", address.as_str()?))
-            };
-            let entries: Option<Vec<String>> = table.iter().map(entry).collect();
-            entries.map(|all| all.join(","))
-        }
-        _ => None,
-    };
-    let setting = SETTINGS.iter().find(|setting| setting.name == key);
-    let fits = |text: &String| match key {
-        "tune" => ["on", "off"].contains(&text.as_str()),
-        "cluster" => parse_cluster(text).is_some(),
-        _ => false,
-    };
-    let example = setting.map_or("", |setting| setting.value);
-    meant.filter(fits).unwrap_or_else(|| example.to_owned())
 }
 
 fn parse_node(text: &str) -> Option<NodeId> {
@@ -671,9 +262,11 @@ fn parse_log_ready(text: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use clap::Parser;
 
-    use super::*;
+    use super::{settings::SETTINGS, *};
 
     #[derive(Parser)]
     struct Line {

@@ -13,6 +13,7 @@ mod sync {
     };
 }
 
+// By its path, since it is compiled a second time: `super::sync` is the one above here.
 #[path = "stop.rs"]
 #[allow(clippy::duplicate_mod, reason = "over other primitives")]
 mod stop;

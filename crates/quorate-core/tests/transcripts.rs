@@ -113,7 +113,9 @@ stories! {
     one_refusal_does_not_end_phase_1
     refusal_tells_of_an_era
     late_word_of_a_decision
+    leader_steps_down_when_another_value_was_decided
     standing_leader_repeats_1a
     lost_decision_is_learned_again
+    node_that_lost_decisions_does_not_campaign
     inherited_changes_bind_reads
 }

@@ -42,6 +42,7 @@ mod event {
     }
 }
 
+// By its path, since it is compiled a second time: `super::sync` is the one above here.
 #[path = "mailbox.rs"]
 #[allow(clippy::duplicate_mod, reason = "over other primitives")]
 mod mailbox;

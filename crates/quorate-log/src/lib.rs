@@ -34,6 +34,7 @@ mod index;
 mod log;
 pub mod log_write;
 mod mutant;
+mod options;
 mod patience;
 mod place;
 mod pool;
@@ -68,7 +69,8 @@ mod trim_tests;
 
 pub use base::{Base, NOTE_BYTES_MAX};
 pub use error::LogError;
-pub use log::{DEPTH_MAX, LINGER_BYTES, Log, LogOptions};
+pub use log::Log;
+pub use options::{DEPTH_MAX, LINGER_BYTES, LogOptions};
 pub use place::{Place, Segment};
 pub use read::{ReadDone, Values};
 pub use recover::{Damage, Recovery};

@@ -39,8 +39,10 @@ pub struct Mutant {
     pub seconds: u64,
     /// Whether the second act is played.
     pub heal: bool,
-    /// A unit test of the core that catches it, where blind search does not.
+    /// A unit test of the core that catches it, where blind search does not, or not soon.
     pub unit: Option<String>,
+    /// The same, a transcript.
+    pub transcript: Option<String>,
     /// What is changed.
     pub edits: Vec<Edit>,
 }
@@ -104,6 +106,7 @@ fn parse(name: String, table: &Table) -> Result<Mutant, &'static str> {
             .ok_or("seconds")?,
         heal: table.get("heal").and_then(Value::as_bool).unwrap_or(false),
         unit: text("unit").ok(),
+        transcript: text("transcript").ok(),
         edits: edits
             .iter()
             .map(edit)

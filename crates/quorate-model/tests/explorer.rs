@@ -95,5 +95,9 @@ fn every_mutant_applies() {
         assert!(!files.expect("it applies").is_empty(), "{}", mutant.name);
         let known = Profile::named(&mutant.profile).is_some() || mutant.profile == "all";
         assert!(known, "{}: profile {}", mutant.name, mutant.profile);
+        if let Some(name) = mutant.transcript {
+            let file = format!("quorate-core/tests/testdata/{name}.txt");
+            assert!(mutant::crates().join(&file).is_file(), "no {file}");
+        }
     }
 }

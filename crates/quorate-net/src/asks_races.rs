@@ -11,6 +11,7 @@ mod sync {
 
 use crate::races::wake;
 
+// By its path, since it is compiled a second time: `super::sync` is the one above here.
 #[path = "asks.rs"]
 #[allow(clippy::duplicate_mod, reason = "over other primitives")]
 #[allow(unreachable_pub, reason = "the crate exports it, this module does not")]

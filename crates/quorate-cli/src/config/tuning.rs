@@ -7,7 +7,7 @@ use quorate_replica::{
     tuner::{Setting, Settings as Tuning},
 };
 
-use super::Layers;
+use super::layers::Layers;
 use crate::output::Problem;
 
 /// Smallest and largest `--batch-max` and `--batch`.

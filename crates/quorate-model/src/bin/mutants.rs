@@ -71,6 +71,23 @@ impl Workshop {
             .output()
     }
 
+    /// Runs one test of the core: it must fail where the mutant is planted.
+    fn test(&self, kind: &str, name: &str, place: &[&str]) -> Result<Judgement, String> {
+        let started = Instant::now();
+        let words = [&["test", "--package", "quorate-core"], place, &[name]].concat();
+        let output = self.cargo(&words).map_err(|e| e.to_string())?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let ran = text.contains(name) || text.contains("1 passed");
+        if !ran {
+            return Err(format!("{kind} {name} did not run\n{text}"));
+        }
+        Ok(Judgement {
+            caught: !output.status.success(),
+            report: format!("{kind} {name}"),
+            seconds: started.elapsed().as_secs_f64(),
+        })
+    }
+
     /// Plants a mutant and looks for it.
     fn judge(&self, mutant: &Mutant) -> Result<Judgement, String> {
         let changed = mutant.changed(&self.crates)?;
@@ -79,20 +96,13 @@ impl Workshop {
             let path = self.folder.join("crates").join(file);
             write(&path, text).map_err(|e| e.to_string())?;
         }
-        let started = Instant::now();
-        if let Some(unit) = &mutant.unit {
-            let output = self.cargo(&["test", "--package", "quorate-core", "--lib", unit]);
-            let output = output.map_err(|e| e.to_string())?;
-            let text = String::from_utf8_lossy(&output.stdout);
-            let ran = text.contains(unit.as_str()) || text.contains("1 passed");
-            if !ran {
-                return Err(format!("unit test {unit} did not run\n{text}"));
-            }
-            return Ok(Judgement {
-                caught: !output.status.success(),
-                report: format!("unit test {unit}"),
-                seconds: started.elapsed().as_secs_f64(),
-            });
+        let test = match (&mutant.unit, &mutant.transcript) {
+            (Some(name), _) => Some(("unit test", name, &["--lib"][..])),
+            (None, Some(name)) => Some(("transcript", name, &["--test", "transcripts"][..])),
+            (None, None) => None,
+        };
+        if let Some((kind, name, place)) = test {
+            return self.test(kind, name, place);
         }
         let output = self.cargo(&[
             "build",

@@ -1,0 +1,181 @@
+//! Where a setting is found: flag, then environment, then file, then default.
+
+use std::{
+    collections::BTreeMap,
+    fmt, fs,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    parse_cluster,
+    settings::{CONFIG, SETTINGS, StartArgs, variable},
+};
+use crate::output::Problem;
+
+/// Where a value came from, for its error.
+#[derive(Clone, Debug)]
+enum Source {
+    Flag,
+    Variable,
+    File(PathBuf),
+    Default,
+}
+
+/// A value with the name under which it was given.
+struct Given {
+    name: &'static str,
+    text: String,
+    source: Source,
+}
+
+impl fmt::Display for Given {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, text, source } = self;
+        match source {
+            Source::Flag | Source::Default => write!(f, "--{name} {text}"),
+            Source::Variable => write!(f, "{}={text}", variable(name)),
+            Source::File(file) => write!(f, "{}: {name} = {text}", file.display()),
+        }
+    }
+}
+
+impl Given {
+    fn parse<T>(self, what: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T, Problem> {
+        parse(&self.text).ok_or_else(|| Problem::usage(format_args!("{self}: not {what}")))
+    }
+}
+
+/// The layers above the defaults.
+pub(super) struct Layers<'a> {
+    flags: &'a StartArgs,
+    environment: &'a dyn Fn(&str) -> Option<String>,
+    file: BTreeMap<String, String>,
+    path: PathBuf,
+}
+
+impl<'a> Layers<'a> {
+    /// With the file that one of them names, if one does.
+    pub(super) fn read(
+        flags: &'a StartArgs,
+        environment: &'a dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, Problem> {
+        let mut layers = Self {
+            flags,
+            environment,
+            file: BTreeMap::new(),
+            path: PathBuf::new(),
+        };
+        if let Some(given) = layers.find(CONFIG) {
+            layers.path = PathBuf::from(given.text);
+            layers.file = read_file(&layers.path)?;
+        }
+        Ok(layers)
+    }
+
+    fn find(&self, name: &'static str) -> Option<Given> {
+        let given = |text: String, source| Given { name, text, source };
+        if let Some(text) = self.flags.0.get(name) {
+            return Some(given(text.clone(), Source::Flag));
+        }
+        if let Some(text) = (self.environment)(&variable(name)).filter(|text| !text.is_empty()) {
+            return Some(given(text, Source::Variable));
+        }
+        if let Some(text) = self.file.get(name) {
+            return Some(given(text.clone(), Source::File(self.path.clone())));
+        }
+        let setting = SETTINGS.iter().find(|setting| setting.name == name)?;
+        Some(given(setting.default.text()?, Source::Default))
+    }
+
+    pub(super) fn optional<T>(
+        &self,
+        name: &'static str,
+        what: &str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>, Problem> {
+        self.find(name)
+            .map(|given| given.parse(what, parse))
+            .transpose()
+    }
+
+    pub(super) fn required<T>(
+        &self,
+        name: &'static str,
+        what: &str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<T, Problem> {
+        let missing = || {
+            Problem::usage(format_args!("--{name} is missing"))
+                .hint(format!("give --{name}, or set {}", variable(name)))
+        };
+        self.find(name).ok_or_else(missing)?.parse(what, parse)
+    }
+}
+
+fn read_file(path: &Path) -> Result<BTreeMap<String, String>, Problem> {
+    let shown = path.display();
+    let text = fs::read_to_string(path)
+        .map_err(|error| Problem::usage(format_args!("--config {shown}: {error}")))?;
+    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+        Problem::usage(format_args!("{shown}: {}", error.to_string().trim_end()))
+    })?;
+    let entry = |(key, value): (String, toml::Value)| {
+        let known = SETTINGS.iter().any(|setting| setting.name == key) && key != CONFIG;
+        if !known {
+            let hint = match value {
+                toml::Value::Table(_) => "keys stand alone, without sections",
+                _ => "keys are the long flags of `quorate start`",
+            };
+            return Err(Problem::usage(format_args!("{shown}: unknown key {key}")).hint(hint));
+        }
+        match value {
+            toml::Value::String(text) => Ok((key, text)),
+            toml::Value::Integer(number) => Ok((key, number.to_string())),
+            toml::Value::Float(number) => Ok((key, number.to_string())),
+            other => {
+                let what = format_args!("{shown}: {key} is {}, not text", kind(&other));
+                Err(Problem::usage(what).hint(format!("write {key} = {:?}", as_text(&key, &other))))
+            }
+        }
+    };
+    table.into_iter().map(entry).collect()
+}
+
+/// What a value of a TOML file is, for people.
+const fn kind(value: &toml::Value) -> &'static str {
+    match value {
+        toml::Value::Boolean(_) => "true or false",
+        toml::Value::Array(_) => "a list",
+        toml::Value::Table(_) => "a section",
+        toml::Value::Datetime(_) => "a date",
+        toml::Value::String(_) | toml::Value::Integer(_) | toml::Value::Float(_) => "a value",
+    }
+}
+
+/// The text that was probably meant, else what the text looks like.
+fn as_text(key: &str, value: &toml::Value) -> String {
+    let meant = match value {
+        toml::Value::Boolean(true) => Some("on".to_owned()),
+        toml::Value::Boolean(false) => Some("off".to_owned()),
+        toml::Value::Array(entries) => {
+            let entries = entries.iter().map(|entry| entry.as_str());
+            entries.collect::<Option<Vec<_>>>().map(|all| all.join(","))
+        }
+        toml::Value::Table(table) => {
+            let entry = |(node, address): (&String, &toml::Value)| {
+                Some(format!("{node}={}", address.as_str()?))
+            };
+            let entries: Option<Vec<String>> = table.iter().map(entry).collect();
+            entries.map(|all| all.join(","))
+        }
+        _ => None,
+    };
+    let setting = SETTINGS.iter().find(|setting| setting.name == key);
+    let fits = |text: &String| match key {
+        "tune" => ["on", "off"].contains(&text.as_str()),
+        "cluster" => parse_cluster(text).is_some(),
+        _ => false,
+    };
+    let example = setting.map_or("", |setting| setting.value);
+    meant.filter(fits).unwrap_or_else(|| example.to_owned())
+}

@@ -1,0 +1,258 @@
+//! What can be said about a node: the settings, and the flags of `quorate start`.
+
+use std::collections::BTreeMap;
+
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+use quorate_replica::defaults;
+
+use crate::status::DEFAULT_ADMIN;
+
+/// One setting: `--name`, `QUORATE_NAME`, and the key `name` of the file.
+pub(super) struct Setting {
+    pub(super) name: &'static str,
+    pub(super) value: &'static str,
+    help: &'static str,
+    pub(super) default: Preset,
+}
+
+/// What holds if nobody says anything.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Preset {
+    /// Nothing, or what its help says.
+    Unset,
+    Text(&'static str),
+    Number(u64),
+    /// As `MIN-MAX`.
+    Range((u64, u64)),
+}
+
+impl Preset {
+    /// As it could have been given.
+    pub(super) fn text(self) -> Option<String> {
+        match self {
+            Self::Unset => None,
+            Self::Text(text) => Some(text.to_owned()),
+            Self::Number(number) => Some(number.to_string()),
+            Self::Range((min, max)) => Some(format!("{min}-{max}")),
+        }
+    }
+}
+
+const fn setting(
+    name: &'static str,
+    value: &'static str,
+    help: &'static str,
+    default: Preset,
+) -> Setting {
+    Setting {
+        name,
+        value,
+        help,
+        default,
+    }
+}
+
+pub(super) const CONFIG: &str = "config";
+/// Not shown in the help: nobody wants it but `quorate bench`.
+pub(super) const DISK_FLUSH_MS: &str = "disk-flush-ms";
+/// Not shown either: small segments are for tests, which want many of them.
+pub(super) const LOG_SEGMENT: &str = "log-segment";
+
+/// All settings of `quorate start`, in the order of its help.
+pub(super) const SETTINGS: [Setting; 24] = [
+    setting(
+        "data",
+        "DIR",
+        "Data folder of this node; created at its first start",
+        Preset::Unset,
+    ),
+    setting(
+        "node",
+        "N",
+        "Id of this node; needed at the first start of a cluster",
+        Preset::Unset,
+    ),
+    setting(
+        "cluster",
+        "1=HOST:PORT,…",
+        "Peer addresses of all nodes; needed at the first start",
+        Preset::Unset,
+    ),
+    setting(
+        "client",
+        "ADDR",
+        "Where clients connect",
+        Preset::Text("127.0.0.1:7450"),
+    ),
+    setting(
+        "peer",
+        "ADDR",
+        "Where peers connect [default: this node's in --cluster, or 127.0.0.1:7451]",
+        Preset::Unset,
+    ),
+    setting(
+        "admin",
+        "ADDR",
+        "Where operators connect",
+        Preset::Text(DEFAULT_ADMIN),
+    ),
+    setting(
+        "client-socket",
+        "PATH",
+        "A Unix socket for clients",
+        Preset::Unset,
+    ),
+    setting(
+        "durability",
+        "CLASS",
+        "durable or volatile; fixed at the first start [default: durable]",
+        Preset::Unset,
+    ),
+    setting(
+        "store",
+        "STORE",
+        "lsm or memory; fixed at the first start [default: lsm]",
+        Preset::Unset,
+    ),
+    setting(
+        "heartbeat-ms",
+        "MS",
+        "How often the leader speaks",
+        Preset::Number(defaults::HEARTBEAT_MS),
+    ),
+    setting(
+        "election-ms",
+        "MIN-MAX",
+        "Silence after which others take over",
+        Preset::Range(defaults::ELECTION_MS),
+    ),
+    setting(
+        "client-timeout-ms",
+        "MS",
+        "How long a command may take",
+        Preset::Number(defaults::CLIENT_TIMEOUT_MS),
+    ),
+    setting(
+        "command-max",
+        "BYTES",
+        "Largest command",
+        Preset::Number(defaults::COMMAND_BYTES_MAX as u64),
+    ),
+    setting(
+        "client-memory",
+        "BYTES",
+        "Memory for the replies and requests of all clients",
+        Preset::Number(defaults::CLIENT_MEMORY_BYTES as u64),
+    ),
+    setting(
+        "log-ready",
+        "BYTES",
+        "Log space made ahead of need, in quiet times, for bursts",
+        Preset::Number(defaults::LOG_READY_BYTES),
+    ),
+    setting(
+        "batch-max",
+        "BYTES",
+        "Largest batch that tuning may choose",
+        Preset::Text("1048576"),
+    ),
+    setting(
+        "window-max",
+        "N",
+        "Most batches in flight that tuning may choose",
+        Preset::Text("64"),
+    ),
+    setting(
+        "latency-goal",
+        "TIME",
+        "The largest batch that keeps the 99th percentile below this, such as 5ms",
+        Preset::Unset,
+    ),
+    setting(
+        "tune",
+        "on|off",
+        "Choose batch and window all the time, by measuring",
+        Preset::Text("on"),
+    ),
+    setting(
+        "batch",
+        "BYTES",
+        "Batches of this size, with --tune off [default: 262144]",
+        Preset::Unset,
+    ),
+    setting(
+        "window",
+        "N",
+        "Batches in flight, with --tune off [default: 4]",
+        Preset::Unset,
+    ),
+    setting(
+        DISK_FLUSH_MS,
+        "MS",
+        "A flush of the log takes at least this long: for measurements",
+        Preset::Text("0"),
+    ),
+    setting(
+        LOG_SEGMENT,
+        "BYTES",
+        "Size of new segments of the log: for tests",
+        Preset::Number(defaults::LOG_SEGMENT_BYTES),
+    ),
+    setting(
+        CONFIG,
+        "FILE",
+        "A TOML file; its keys are the long flags",
+        Preset::Unset,
+    ),
+];
+
+/// The flags of `quorate start` as they were given.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StartArgs(pub(super) BTreeMap<&'static str, String>);
+
+impl Args for StartArgs {
+    fn augment_args(command: Command) -> Command {
+        SETTINGS.iter().fold(command, |command, setting| {
+            let default = setting
+                .default
+                .text()
+                .map(|value| format!(" [default: {value}]"));
+            let variable = format!(" [env: {}]", variable(setting.name));
+            command.arg(
+                Arg::new(setting.name)
+                    .long(setting.name)
+                    .value_name(setting.value)
+                    .hide(matches!(setting.name, DISK_FLUSH_MS | LOG_SEGMENT))
+                    .help(format!(
+                        "{}{}{variable}",
+                        setting.help,
+                        default.unwrap_or_default()
+                    )),
+            )
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for StartArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let given = |setting: &Setting| {
+            let value = matches.get_one::<String>(setting.name)?;
+            Some((setting.name, value.clone()))
+        };
+        Ok(Self(SETTINGS.iter().filter_map(given).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// The environment's name of a setting.
+pub(super) fn variable(name: &str) -> String {
+    format!("QUORATE_{}", name.to_uppercase().replace('-', "_"))
+}
