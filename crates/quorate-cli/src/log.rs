@@ -8,7 +8,10 @@ use std::{
 
 use clap::{Args, Subcommand};
 use quorate_admin::error::error_json;
-use quorate_core::{record::Record, slot::SlotRange};
+use quorate_core::{
+    record::Record,
+    slot::{Slot, SlotRange},
+};
 use quorate_disk::ReadOnlyFolder;
 use quorate_log::Place;
 use quorate_log::{
@@ -79,6 +82,9 @@ fn open(data: &Path) -> Result<(ReadOnlyFolder, Owner), Problem> {
 /// What `verify` found.
 #[derive(Clone, Debug, Serialize)]
 struct Report {
+    /// Below this slot the log holds nothing; left out while it begins with the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    start: Option<u64>,
     records: u64,
     next: u64,
     torn_tail_bytes: u64,
@@ -118,6 +124,7 @@ impl From<Verified> for Report {
             reason: damaged.reason,
         });
         Self {
+            start: (verified.start > Slot::FIRST).then_some(verified.start.0),
             records: verified.records,
             next: verified.next.0,
             torn_tail_bytes: verified.torn_tail_bytes,
@@ -128,7 +135,14 @@ impl From<Verified> for Report {
 
 fn run_verify(data: &Path, output: Output) -> Result<Exit, Problem> {
     let (mut folder, owner) = open(data)?;
-    let verified = verify(&mut folder, Some(owner)).map_err(quorate::Error::from)?;
+    let verified = verify(&mut folder, Some(owner)).map_err(|error| {
+        let violated = matches!(error, LogError::BaseDamaged { .. });
+        let mut problem = Problem::from(quorate::Error::from(error));
+        if violated {
+            problem.exit = Exit::Violation;
+        }
+        problem
+    })?;
     let report = Report::from(verified);
     output.result(&report, || human(&report));
     Ok(if report.damaged.is_empty() {
@@ -140,6 +154,11 @@ fn run_verify(data: &Path, output: Output) -> Result<Exit, Problem> {
 
 fn human(report: &Report) -> String {
     let mut text = format!("{} records, next slot {}\n", report.records, report.next);
+    if let Some(start) = report.start {
+        text.push_str(&format!(
+            "begins with slot {start}: a snapshot has the rest\n"
+        ));
+    }
     if report.torn_tail_bytes > 0 {
         let bytes = report.torn_tail_bytes;
         text.push_str(&format!(
@@ -180,7 +199,9 @@ fn run_inspect(data: &Path, output: Output) -> Result<Exit, Problem> {
         printer.item(&item);
     });
     let exit = match &outcome {
-        Err(LogError::Damaged { .. } | LogError::Unreadable { .. }) => Exit::Violation,
+        Err(
+            LogError::Damaged { .. } | LogError::BaseDamaged { .. } | LogError::Unreadable { .. },
+        ) => Exit::Violation,
         Err(_) => Exit::Failed,
         Ok(()) if damaged => Exit::Violation,
         Ok(()) => Exit::Done,
@@ -229,6 +250,17 @@ fn place_json(place: Place) -> (u64, u64) {
 
 fn item_json(item: &Inspected<'_>) -> Json {
     match item {
+        Inspected::Base {
+            start,
+            segment,
+            seq,
+            note_bytes,
+        } => json!({"base": {
+            "start": start.0,
+            "segment": segment.0,
+            "seq": seq,
+            "note_bytes": note_bytes,
+        }}),
         Inspected::Write(header) => write_json(header),
         Inspected::Record(stored) => record_json(stored),
         Inspected::Damage {
@@ -285,6 +317,15 @@ fn record_json(stored: &Stored<'_>) -> Json {
 
 fn item_text(item: &Inspected<'_>) -> String {
     match item {
+        Inspected::Base {
+            start,
+            segment,
+            seq,
+            note_bytes,
+        } => format!(
+            "begins with slot {}, batch {seq} in segment {segment}; a note of {note_bytes} bytes",
+            start.0
+        ),
         Inspected::Write(header) => format!(
             "batch {} at {}: promised {}, decided below {}, voted below {}",
             header.seq,

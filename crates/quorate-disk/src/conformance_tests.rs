@@ -226,7 +226,7 @@ fn a_file_system_in_memory_is_served() {
     assert_eq!(result, Ok(()));
 }
 
-const OTHER: FileId = FileId::new(Family::Other, 1);
+const OTHER: FileId = FileId::new(Family::Snapshot, 1);
 
 /// Writes a block of this byte.
 fn write(disk: &mut dyn Disk, at: Position, byte: u8, durability: Durability) {
@@ -313,13 +313,13 @@ fn families_share_a_disk_and_nothing_else() {
         assert_eq!(read(disk, OTHER.at(0)), Ok(2));
         let made = |disk: &mut dyn Disk, family| disk.made(family).unwrap().unwrap();
         assert_eq!(made(disk, Family::Log), log(2));
-        assert_eq!(made(disk, Family::Other), OTHER);
+        assert_eq!(made(disk, Family::Snapshot), OTHER);
         let files = |disk: &mut dyn Disk, family| {
             let files = disk.files(family).unwrap();
             files.iter().map(|info| info.file).collect::<Vec<_>>()
         };
         assert_eq!(files(disk, Family::Log), [log(1), log(2)]);
-        assert_eq!(files(disk, Family::Other), [OTHER]);
+        assert_eq!(files(disk, Family::Snapshot), [OTHER]);
     });
 }
 
@@ -425,4 +425,165 @@ fn buffers_are_as_many_as_wanted_and_the_kernel_s_refusal_is_told() {
             assert_eq!(read(&mut disk, log(1).at(0)), Ok(5));
         });
     }
+}
+
+/// [disk-10]
+#[test]
+fn a_file_that_is_used_again_has_another_name_and_its_old_contents() {
+    on_each_disk(|disk| {
+        prepare(disk, log(1));
+        prepare(disk, log(2));
+        disk.open_ahead(log(1)).unwrap();
+        for block in 0..3 {
+            write(
+                disk,
+                log(1).at(block * BLOCK as u64),
+                7,
+                Durability::Flushed,
+            );
+        }
+        assert_eq!(read(disk, log(1).at(0)), Ok(7));
+        let _ = disk.descriptor(log(1)).unwrap();
+        let prepared = disk.counters().prepared;
+        disk.start_reuse(log(1), log(3));
+        match wait(disk) {
+            Completed::Prepared { file, result } => assert_eq!((file, result), (log(3), Ok(()))),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(disk.counters().prepared, prepared, "none was made");
+        let files = disk.files(Family::Log).unwrap();
+        let files: Vec<_> = files.iter().map(|info| (info.file, info.bytes)).collect();
+        let bytes = 16 * BLOCK as u64;
+        assert_eq!(files, [(log(2), bytes), (log(3), bytes)]);
+        assert_eq!(disk.made(Family::Log).unwrap(), Some(log(3)));
+        assert!(read(disk, log(1).at(0)).is_err(), "the old name is gone");
+        assert!(disk.open_ahead(log(1)).is_err());
+        assert!(!matches!(disk.descriptor(log(1)), Ok(Some(_))));
+        disk.open_ahead(log(3)).unwrap();
+        write(disk, log(3).at(BLOCK as u64), 8, Durability::Flushed);
+        let found = [0, 1, 2].map(|block| read(disk, log(3).at(block * BLOCK as u64)));
+        assert_eq!(found, [Ok(7), Ok(8), Ok(7)]);
+        disk.start_reuse(log(1), log(4));
+        let Completed::Prepared { file, result } = wait(disk) else {
+            panic!()
+        };
+        let error = result.unwrap_err();
+        assert_eq!((file, error.kind), (log(4), io::ErrorKind::NotFound));
+        assert_eq!(disk.made(Family::Log).unwrap(), Some(log(3)));
+    });
+}
+
+/// The number could not be written down, as the disk was full.
+#[test]
+fn a_file_that_has_its_new_name_already_can_be_asked_for_again() {
+    on_each_driver(|folder, want| {
+        let (mut disk, _) = open(folder, want).unwrap();
+        prepare(&mut disk, log(1));
+        write(&mut disk, log(1).at(0), 7, Durability::Flushed);
+        let ended = |disk: &mut dyn Disk| {
+            disk.start_reuse(log(1), log(2));
+            let Completed::Prepared { result, .. } = wait(disk) else {
+                panic!()
+            };
+            result
+        };
+        // In the way of the temporary file.
+        let temporary = folder.join("segments.new");
+        fs::create_dir(&temporary).unwrap();
+        ended(&mut disk).unwrap_err();
+        fs::remove_dir(&temporary).unwrap();
+        assert_eq!(ended(&mut disk), Ok(()));
+        assert_eq!(disk.made(Family::Log), Ok(Some(log(2))));
+        assert_eq!(read(&mut disk, log(2).at(0)), Ok(7));
+    });
+}
+
+/// Also while a file is made that takes its time.
+#[test]
+fn a_small_file_is_kept_as_a_whole_and_waits_for_no_segment() {
+    on_each_disk(|disk| {
+        assert_eq!(disk.kept("base"), Ok(None));
+        disk.start_prepare(log(1), 64 << 20, Zeros::Written);
+        let mut made = false;
+        for (token, contents) in [(5, &b"long contents"[..]), (6, b""), (7, b"short")] {
+            disk.start_keep(token, "base", contents.to_vec());
+            disk.want_prepared(Family::Log, 0);
+            loop {
+                match wait(disk) {
+                    Completed::Kept {
+                        token: kept,
+                        name,
+                        result,
+                    } => {
+                        assert_eq!((kept, name, result), (token, "base", Ok(())));
+                        break;
+                    }
+                    Completed::Prepared { result, .. } => {
+                        result.unwrap();
+                        made = true;
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+            assert_eq!(disk.kept("base").unwrap().unwrap(), contents);
+        }
+        assert_eq!(disk.kept("other"), Ok(None));
+        assert_eq!(disk.sync_names(), Ok(()));
+        disk.hurry_prepare(Family::Log);
+        if !made {
+            assert!(matches!(wait(disk), Completed::Prepared { .. }));
+        }
+    });
+}
+
+#[test]
+fn a_small_file_that_cannot_be_kept_says_so() {
+    on_each_driver(|folder, want| {
+        let (mut disk, _) = open(folder, want).unwrap();
+        fs::create_dir(folder.join("base")).unwrap();
+        disk.start_keep(1, "base", b"x".to_vec());
+        let Completed::Kept { token, result, .. } = wait(&mut disk) else {
+            panic!()
+        };
+        let error = result.unwrap_err();
+        assert_eq!(token, 1);
+        assert!(error.to_string().starts_with("rename to "), "{error}");
+        assert!(disk.kept("base").is_err());
+    });
+}
+
+/// A rename of two steps that was stopped between them: the old name goes, as both are one file.
+#[test]
+fn of_two_names_of_one_file_the_newer_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut disk, _) = open(folder.path(), Want::File).unwrap();
+    for number in 1..=3 {
+        prepare(&mut disk, log(number));
+    }
+    let name = |number: u64| {
+        disk.path(Family::Log)
+            .join(format!("{number:016x}.segment"))
+    };
+    fs::hard_link(name(1), name(9)).unwrap();
+    // Somebody's copy elsewhere is none of ours.
+    fs::hard_link(name(2), folder.path().join("copy")).unwrap();
+    drop(disk);
+    let (mut disk, _) = open(folder.path(), Want::File).unwrap();
+    let files = disk.files(Family::Log).unwrap();
+    let files: Vec<_> = files.iter().map(|info| info.file.number).collect();
+    assert_eq!(files, [2, 3, 9]);
+}
+
+/// `quorate log` on the folder of an earlier version.
+#[test]
+fn a_folder_without_snapshots_can_be_looked_at() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(open(folder.path(), Want::File).unwrap());
+    fs::remove_dir(folder.path().join(Family::Snapshot.folder())).unwrap();
+    let mut looked = crate::ReadOnlyFolder::open(folder.path()).unwrap();
+    assert_eq!(looked.files(Family::Snapshot), Ok(vec![]));
+    assert_eq!(looked.files(Family::Log), Ok(vec![]));
+    assert_eq!(looked.kept("base"), Ok(None));
+    fs::remove_dir(folder.path().join(Family::Log.folder())).unwrap();
+    assert!(crate::ReadOnlyFolder::open(folder.path()).is_err());
 }

@@ -190,6 +190,10 @@ impl Source for FileDisk {
         self.folder.made(family)
     }
 
+    fn kept(&mut self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
+        self.folder.kept(name)
+    }
+
     fn read_now(
         &mut self,
         at: Position,
@@ -203,6 +207,10 @@ impl Source for FileDisk {
 impl Disk for FileDisk {
     fn sync_now(&mut self, file: FileId) -> Result<(), DiskError> {
         self.folder.sync(file)
+    }
+
+    fn sync_names(&mut self) -> Result<(), DiskError> {
+        self.folder.sync_names()
     }
 
     fn allocate(&mut self, bytes: usize) -> Buffer {
@@ -257,6 +265,15 @@ impl Disk for FileDisk {
     fn start_retire(&mut self, file: FileId) {
         self.folder.close(file);
         self.makers.retire(file);
+    }
+
+    fn start_reuse(&mut self, from: FileId, to: FileId) {
+        self.folder.close(from);
+        self.makers.reuse(from, to);
+    }
+
+    fn start_keep(&mut self, token: u64, name: &'static str, bytes: Vec<u8>) {
+        self.makers.keep(token, name, bytes);
     }
 
     fn descriptor(&mut self, file: FileId) -> Result<Option<BorrowedFd<'_>>, DiskError> {

@@ -7,9 +7,8 @@ use std::fmt;
 pub enum Family {
     /// Segments of the log.
     Log,
-    /// A second family, for tests of what families share.
-    #[cfg(test)]
-    Other,
+    /// Parts of snapshots.
+    Snapshot,
 }
 
 /// What differs from family to family.
@@ -33,13 +32,12 @@ const LAYOUTS: &[Layout] = &[
         made: "segments",
         one: "segment",
     },
-    #[cfg(test)]
     Layout {
-        family: Family::Other,
-        folder: "other",
+        family: Family::Snapshot,
+        folder: "snapshot",
         suffix: ".part",
         made: "parts",
-        one: "part",
+        one: "snapshot part",
     },
 ];
 
@@ -152,6 +150,6 @@ mod tests {
         }
         let name = FileId::new(Family::Log, 7).name();
         assert_eq!(name, "0000000000000007.segment");
-        assert_eq!(Family::Other.file_named(&name), None);
+        assert_eq!(Family::Snapshot.file_named(&name), None);
     }
 }

@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn each_family_has_files_that_it_writes_to() {
-        let other = |number| FileId::new(Family::Other, number);
+        let other = |number| FileId::new(Family::Snapshot, number);
         let mut files = Files::default();
         for file in [log(7), other(1), log(8), other(2)] {
             files.open_ahead(file, null).unwrap();

@@ -2,10 +2,14 @@
 //! only.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     fs::{self, File},
     io::{self, IoSlice},
-    os::fd::{AsFd, BorrowedFd},
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::fs::MetadataExt as _,
+    },
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -18,8 +22,8 @@ use rustix::{
 };
 
 use crate::{
-    BLOCK, Buffer, DataFolder, DiskError, Durability, Family, FileId, FileInfo, Position, Source,
-    Zeros, device_time,
+    BLOCK, Buffer, DataFolder, DiskError, Durability, Family, FileId, FileInfo, Position,
+    SmallFiles as _, Source, Zeros, device_time,
     files::Files,
     made,
     pace::{PIECE_BYTES, Pace},
@@ -72,6 +76,7 @@ impl Home {
         }
         let handle = lock(&path, FlockOperation::NonBlockingLockExclusive, LOCK_TRIES)?;
         remove_temporaries(&path)?;
+        remove_second_names(&path, family)?;
         let handle = Arc::new(handle);
         Ok(Self { path, handle })
     }
@@ -103,6 +108,23 @@ impl Home {
             let _ = fs::remove_file(&temporary);
         }
         made
+    }
+
+    /// [disk-10] Rename, sync of the folder; then the number is written down in `data`.
+    pub(crate) fn reuse(
+        &self,
+        data: &mut DataFolder,
+        from: FileId,
+        to: FileId,
+    ) -> Result<(), DiskError> {
+        let (old, new) = (self.path.join(from.name()), self.path.join(to.name()));
+        match fs::rename(&old, &new) {
+            // An earlier attempt got as far as that.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && new.exists() => {}
+            renamed => renamed.map_err(|error| failed("rename to", &new, &error))?,
+        }
+        self.sync()?;
+        made::write(data, to)
     }
 
     /// Removes a file, durably.
@@ -164,7 +186,7 @@ impl Folder {
         &self.homes
     }
 
-    fn home(&self, family: Family) -> &Home {
+    pub(crate) fn home(&self, family: Family) -> &Home {
         &self.homes[family as usize]
     }
 
@@ -225,6 +247,12 @@ impl Folder {
             .map_err(|error| failed("sync", &path, &error))
     }
 
+    /// As [`crate::Disk::sync_names`].
+    pub(crate) fn sync_names(&self) -> Result<(), DiskError> {
+        self.homes.iter().try_for_each(Home::sync)?;
+        self.data.sync()
+    }
+
     /// What an unprivileged process may still use.
     pub(crate) fn free_bytes(&self, family: Family) -> Option<u64> {
         let stat = fstatvfs(self.home(family).handle()).ok()?;
@@ -239,6 +267,10 @@ impl Source for Folder {
 
     fn made(&mut self, family: Family) -> Result<Option<FileId>, DiskError> {
         made::read(&self.data, family)
+    }
+
+    fn kept(&mut self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
+        self.data.read(name)
     }
 
     fn read_now(
@@ -263,14 +295,18 @@ pub struct ReadOnlyFolder {
 impl ReadOnlyFolder {
     /// Opens the folders below `data`. Refused while a node runs on them.
     pub fn open(data: &Path) -> Result<Self, DiskError> {
-        let look = |family: Family| {
+        let mut locks = Vec::new();
+        for family in Family::all() {
             let path = data.join(family.folder());
-            lock(&path, FlockOperation::NonBlockingLockShared, LOOK_TRIES)
-        };
-        let locks: Result<_, _> = Family::all().map(look).collect();
+            // A folder of before there were snapshots has none of them, and nobody who looks makes one.
+            if family == Family::Log || path.exists() {
+                let how = FlockOperation::NonBlockingLockShared;
+                locks.push(lock(&path, how, LOOK_TRIES)?);
+            }
+        }
         Ok(Self {
             data: DataFolder::new(data),
-            _locks: locks?,
+            _locks: locks,
             last: None,
         })
     }
@@ -282,11 +318,19 @@ impl ReadOnlyFolder {
 
 impl Source for ReadOnlyFolder {
     fn files(&mut self, family: Family) -> Result<Vec<FileInfo>, DiskError> {
-        list(&self.path(family), family)
+        let path = self.path(family);
+        match family != Family::Log && !path.exists() {
+            true => Ok(Vec::new()),
+            false => list(&path, family),
+        }
     }
 
     fn made(&mut self, family: Family) -> Result<Option<FileId>, DiskError> {
         made::read(&self.data, family)
+    }
+
+    fn kept(&mut self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
+        self.data.read(name)
     }
 
     fn read_now(
@@ -361,6 +405,21 @@ fn remove_temporaries(path: &Path) -> Result<(), DiskError> {
         {
             let file = entry.path();
             fs::remove_file(&file).map_err(|error| failed("remove", &file, &error))?;
+        }
+    }
+    Ok(())
+}
+
+/// A file system that renames in two steps may be stopped between them. Two names would be one file,
+/// and what is written to the new one must not be written over by way of the old one.
+fn remove_second_names(path: &Path, family: Family) -> Result<(), DiskError> {
+    let mut newest = BTreeMap::new();
+    for info in list(path, family)?.into_iter().rev() {
+        let name = path.join(info.file.name());
+        let looked = fs::metadata(&name).map_err(|error| failed("look at", &name, &error))?;
+        let inode = (looked.dev(), looked.ino());
+        if looked.nlink() > 1 && newest.insert(inode, info.file).is_some() {
+            fs::remove_file(&name).map_err(|error| failed("remove", &name, &error))?;
         }
     }
     Ok(())

@@ -72,7 +72,7 @@ pub use error::{DiskError, Lack, is_full};
 pub use file_id::{Family, FileId, FileInfo, Position};
 #[cfg(target_os = "linux")]
 pub use folder::ReadOnlyFolder;
-pub use memory::{CrashReport, Fault, MemoryDisk, Pending, PendingKind};
+pub use memory::{CrashReport, Fates, Fault, MemoryDisk, Pending, PendingKind};
 #[cfg(target_os = "linux")]
 pub use modelled::{FlushModel, device_time};
 pub use small_files::{DataFolder, SmallFiles, temporary};
@@ -83,6 +83,9 @@ pub const BLOCK: usize = 4096;
 pub const SECTOR: usize = 512;
 /// Most writes, reads and flushes together that a disk is asked for at a time, by all families.
 pub const OPERATIONS_MAX: usize = 16;
+
+/// Most bytes of a small file that is kept; of a longer one only the beginning could be read.
+pub const KEPT_BYTES_MAX: usize = small_files::BYTES_MAX;
 
 /// Files that can be read at leisure: what recovery and the offline tools need.
 pub trait Source {
@@ -98,6 +101,13 @@ pub trait Source {
     /// # Errors
     /// What was written down cannot be read.
     fn made(&mut self, family: Family) -> Result<Option<FileId>, DiskError>;
+
+    /// The small file of this name, beside the folders of the families; `None` if there is none. See
+    /// [`Disk::start_keep`].
+    ///
+    /// # Errors
+    /// It may be there, but cannot be read.
+    fn kept(&mut self, name: &str) -> Result<Option<Vec<u8>>, DiskError>;
 
     /// Fills the buffer, now. Offset and length are whole blocks within the file.
     ///
@@ -172,7 +182,18 @@ pub enum Completed {
     Prepared {
         /// Which.
         file: FileId,
-        /// How it went. After an error there is no such file, or one of zeros.
+        /// How it went. After an error there is no such file, or one of zeros, or the one that was to be
+        /// used again; a later attempt to make the same file replaces it.
+        result: Result<(), DiskError>,
+    },
+    /// A small file was replaced, or not.
+    Kept {
+        /// As given to [`Disk::start_keep`].
+        token: u64,
+        /// Its name.
+        name: &'static str,
+        /// How it went. After an error it is the old one or the new one, and the next crash may change
+        /// which: only a later one that succeeds makes it known.
         result: Result<(), DiskError>,
     },
     /// A file is gone, or could not be removed.
@@ -201,8 +222,8 @@ pub struct DiskCounters {
     pub segment_waits: u64,
 }
 
-/// A disk. All calls but those of [`Source`], [`Disk::sync_now`], [`Disk::note_made`] and those that open
-/// a file return at once.
+/// A disk. All calls but those of [`Source`], [`Disk::sync_now`], [`Disk::sync_names`],
+/// [`Disk::note_made`] and those that open a file return at once.
 pub trait Disk: Source {
     /// Makes what a file holds durable, now. Only at start: what recovery read may still be on its way
     /// to the device.
@@ -210,6 +231,13 @@ pub trait Disk: Source {
     /// # Errors
     /// It is unknown what is durable.
     fn sync_now(&mut self, file: FileId) -> Result<(), DiskError>;
+
+    /// Makes durable, now, which files there are and what small files hold. Only at start: what is seen
+    /// after a crash, the next one could undo.
+    ///
+    /// # Errors
+    /// It is unknown what is durable.
+    fn sync_names(&mut self) -> Result<(), DiskError>;
 
     /// Memory for a write, of `bytes` bytes in whole blocks and with any contents; a driver may hand
     /// out memory that it knows in advance.
@@ -256,6 +284,17 @@ pub trait Disk: Source {
     /// Makes a new file: zeros, sync, rename, sync of the folder ([disk-10]); then its number is
     /// written down.
     fn start_prepare(&mut self, file: FileId, bytes: u64, zeros: Zeros);
+
+    /// Gives a file that nobody needs any more the name of a new one of its family: rename, sync of the
+    /// folder ([disk-10]); then the number is written down. It ends as [`Completed::Prepared`] with `to`.
+    /// Size and contents stay: whoever reads it must know them from what was written to it under its
+    /// new name. What is in flight for `from` ends as if it were there. After an error the same can be
+    /// asked for again, however far it got.
+    fn start_reuse(&mut self, from: FileId, to: FileId);
+
+    /// Makes these bytes, at most [`KEPT_BYTES_MAX`], the contents of a small file, durably: old or new
+    /// after a crash, never mixed.
+    fn start_keep(&mut self, token: u64, name: &'static str, bytes: Vec<u8>);
 
     /// A write begins, and `bytes` bytes of the family's file that is being made should be there by
     /// now. Beyond that it is made when nothing is written, so that commits do not wait for it.

@@ -1,4 +1,4 @@
-//! Threads that make new files and remove old ones: both take long.
+//! Threads that make new files, rename and remove old ones, and replace small ones: all of it takes long.
 
 use std::{
     io,
@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    Completed, DataFolder, Family, FileId, Zeros,
+    Completed, DataFolder, Family, FileId, SmallFiles as _, Zeros,
     folder::{Abilities, Folder, Home},
     mailbox::Mailbox,
     pace::Pace,
@@ -25,13 +25,24 @@ enum Job {
     Retire {
         file: FileId,
     },
+    Reuse {
+        from: FileId,
+        to: FileId,
+    },
+    Keep {
+        token: u64,
+        name: &'static str,
+        bytes: Vec<u8>,
+    },
 }
 
-/// One thread per family, so that none waits for another's files.
+/// One thread per family, so that none waits for another's files; and one for small files, as a file
+/// that is made leaves the disk to the log for as long as that writes.
 #[derive(Debug)]
 pub(crate) struct Makers {
     /// In the order of the families.
     makers: Vec<Maker>,
+    keeper: Maker,
 }
 
 impl Makers {
@@ -39,9 +50,13 @@ impl Makers {
         let homes = folder.homes().iter();
         let makers: io::Result<_> = Family::all()
             .zip(homes)
-            .map(|(family, home)| Maker::start(family, home, folder, mailbox.clone()))
+            .map(|(family, home)| Maker::start(family.made_file(), home, folder, mailbox.clone()))
             .collect();
-        Ok(Self { makers: makers? })
+        let any = folder.home(Family::Log);
+        Ok(Self {
+            makers: makers?,
+            keeper: Maker::start("small files", any, folder, mailbox.clone())?,
+        })
     }
 
     fn of(&self, family: Family) -> &Maker {
@@ -69,6 +84,16 @@ impl Makers {
     pub(crate) fn retire(&self, file: FileId) {
         self.of(file.family).ask(Job::Retire { file });
     }
+
+    /// As [`crate::Disk::start_reuse`].
+    pub(crate) fn reuse(&self, from: FileId, to: FileId) {
+        self.of(to.family).ask(Job::Reuse { from, to });
+    }
+
+    /// As [`crate::Disk::start_keep`].
+    pub(crate) fn keep(&self, token: u64, name: &'static str, bytes: Vec<u8>) {
+        self.keeper.ask(Job::Keep { token, name, bytes });
+    }
 }
 
 #[derive(Debug)]
@@ -80,7 +105,7 @@ struct Maker {
 
 impl Maker {
     fn start(
-        family: Family,
+        name: &str,
         home: &Home,
         folder: &Folder,
         mailbox: Mailbox<Completed>,
@@ -96,7 +121,7 @@ impl Maker {
             abilities: folder.abilities(),
         };
         let thread = Builder::new()
-            .name(family.made_file().into())
+            .name(name.into())
             .spawn(move || worker.run())?;
         Ok(Self {
             pace,
@@ -155,6 +180,18 @@ impl Worker {
             Job::Retire { file } => {
                 let result = home.retire(file);
                 Completed::Retired { file, result }
+            }
+            Job::Reuse { from, to } => {
+                let result = home.reuse(data, from, to);
+                Completed::Prepared { file: to, result }
+            }
+            Job::Keep { token, name, bytes } => {
+                let result = data.replace(name, &bytes);
+                Completed::Kept {
+                    token,
+                    name,
+                    result,
+                }
             }
         }
     }

@@ -3,7 +3,8 @@
 //! It keeps the promises of [model-3] and no other: what was made durable survives a crash; a write in
 //! flight is kept, lost or torn by sectors, as the seed of the crash decides, and so is one that waits
 //! for a later flush; and one that was kept may still be lost by the next crash, unless somebody synced
-//! it in between.
+//! it in between. The same holds for a small file that is replaced, and for a file that gets a new name:
+//! until the folder is synced, the old one may come back.
 
 mod shared;
 mod small_files;
@@ -46,6 +47,12 @@ pub enum Fault {
     PrepareFails,
     /// Removing a file fails, and it stays.
     RetireFails,
+    /// A file does not get a new name.
+    ReuseFails {
+        /// Whether it fails behind the rename: the new name is seen, and the next crash keeps it or
+        /// brings back the old one.
+        renamed: bool,
+    },
     /// A small file is not replaced.
     ReplaceFails {
         /// Whether it fails behind the rename: the new contents are seen, and the next crash keeps them
@@ -67,6 +74,10 @@ pub enum PendingKind {
     Prepare,
     /// Removes a file.
     Retire,
+    /// Gives a file a new name.
+    Reuse,
+    /// Replaces a small file.
+    Keep,
 }
 
 /// An operation in flight, for the test that decides when it completes.
@@ -76,7 +87,7 @@ pub struct Pending {
     pub id: u64,
     /// What it does.
     pub kind: PendingKind,
-    /// Where.
+    /// Where; of a small file nothing is said.
     pub at: Position,
     /// How much.
     pub bytes: u64,
@@ -91,6 +102,25 @@ pub struct CrashReport {
     pub torn: u32,
     /// Never arrived.
     pub lost: u32,
+}
+
+/// Decides what a crash keeps.
+pub trait Fates {
+    /// Which of `of` things happens.
+    fn choose(&mut self, of: usize) -> usize;
+
+    /// Whether this sector of a torn write, which has `of` of them, is on the disk.
+    fn arrives(&mut self, sector: usize, of: usize) -> bool;
+}
+
+impl Fates for Dice {
+    fn choose(&mut self, of: usize) -> usize {
+        self.index(of)
+    }
+
+    fn arrives(&mut self, _: usize, _: usize) -> bool {
+        self.below(2) == 0
+    }
 }
 
 /// A handle to a disk in memory. Clones share the disk; the handles of before a crash are dead.
@@ -234,26 +264,29 @@ impl MemoryDisk {
     /// Power fails, or the process dies. What was made durable is kept; each write in flight is kept,
     /// torn by sectors or lost, as `seed` decides; so is each that completed for a later flush, and each
     /// that an earlier crash had kept without anybody syncing it since. A file that is being removed is
-    /// there or not. Handles of before are dead.
+    /// there or not, one that gets a new name has the old or the new one, a small file is the old or the
+    /// new one. Handles of before are dead.
     pub fn crash(&self, seed: u64) -> CrashReport {
-        let mut shared = self.lock();
-        let mut dice = Dice::new(seed);
-        shared.life += 1;
-        shared.steps_left = None;
-        shared.open.clear();
-        shared.done.clear();
-        let pending = std::mem::take(&mut shared.pending).into_values();
-        let (retired, pending): (Vec<_>, Vec<_>) =
-            pending.partition(|operation| operation.kind() == PendingKind::Retire);
-        let writes = pending.into_iter().filter_map(Operation::into_write);
-        let report = shared.stored.crash(writes, &mut dice);
-        for operation in retired {
-            if dice.below(2) == 0 {
-                shared.stored.remove(operation.at.file);
-            }
+        self.crash_as(&mut Dice::new(seed))
+    }
+
+    /// The same, as `fates` decide: for who wants to see all that can happen.
+    pub fn crash_as(&self, fates: &mut dyn Fates) -> CrashReport {
+        self.lock().crash(fates)
+    }
+
+    /// Another disk with the same contents and the same operations in flight, which knows nothing of
+    /// this one.
+    pub fn copy(&self) -> Self {
+        Self {
+            shared: Arc::new(Mutex::new(self.lock().copy())),
+            life: self.life,
         }
-        shared.small_files.crash(&mut dice);
-        report
+    }
+
+    /// As a driver that forgets to sync the folder when a file gets a new name ([disk-10]).
+    pub fn set_names_unsynced(&self, unsynced: bool) {
+        self.lock().names_unsynced = unsynced;
     }
 
     /// Flips one bit of what is stored; false if nothing was ever written there.
@@ -337,6 +370,10 @@ impl Source for MemoryDisk {
         made::read(self, family)
     }
 
+    fn kept(&mut self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
+        SmallFiles::read(self, name)
+    }
+
     fn read_now(
         &mut self,
         at: Position,
@@ -352,6 +389,15 @@ impl Disk for MemoryDisk {
         let mut shared = self.lock_alive("sync", file)?;
         let covers = shared.stored.flush_covers();
         shared.stored.flush(file, covers);
+        Ok(())
+    }
+
+    fn sync_names(&mut self) -> Result<(), DiskError> {
+        let mut shared = self.lock_alive("sync", "the folders")?;
+        shared.small_files.sync();
+        for family in Family::all() {
+            shared.stored.sync_names(family);
+        }
         Ok(())
     }
 
@@ -417,6 +463,17 @@ impl Disk for MemoryDisk {
     fn start_retire(&mut self, file: FileId) {
         self.lock().open.remove(&file);
         self.start(0, file.at(0), 0, Task::Retire);
+    }
+
+    fn start_reuse(&mut self, from: FileId, to: FileId) {
+        self.lock().open.remove(&from);
+        self.start(0, to.at(0), 0, Task::Reuse { from });
+    }
+
+    fn start_keep(&mut self, token: u64, name: &'static str, bytes: Vec<u8>) {
+        let nowhere = FileId::new(Family::Log, 0).at(0);
+        let length = bytes.len() as u64;
+        self.start(token, nowhere, length, Task::Keep { name, bytes });
     }
 
     fn descriptor(&mut self, _: FileId) -> Result<Option<BorrowedFd<'_>>, DiskError> {

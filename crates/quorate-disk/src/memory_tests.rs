@@ -7,7 +7,7 @@ use crate::{
     Position, SECTOR, Source as _, Zeros,
 };
 
-const FILE: FileId = FileId::new(Family::Other, 1);
+const FILE: FileId = FileId::new(Family::Snapshot, 1);
 const SEEDS: u64 = 300;
 
 /// A disk with a file of zeros.
@@ -34,7 +34,8 @@ fn result(disk: &mut MemoryDisk) -> Result<(), DiskError> {
         | Completed::Read { result, .. }
         | Completed::Flushed { result, .. }
         | Completed::Prepared { result, .. }
-        | Completed::Retired { result, .. } => result,
+        | Completed::Retired { result, .. }
+        | Completed::Kept { result, .. } => result,
     }
 }
 
@@ -60,7 +61,11 @@ enum Found {
 use Found::{Kept, Lost, Torn};
 
 fn found(disk: &MemoryDisk, block: usize) -> Found {
-    let bytes = disk.bytes(FILE).unwrap();
+    found_in(disk, FILE, block)
+}
+
+fn found_in(disk: &MemoryDisk, file: FileId, block: usize) -> Found {
+    let bytes = disk.bytes(file).unwrap();
     let sectors = bytes[block * BLOCK..][..BLOCK].chunks(SECTOR);
     let mut kept = 0;
     for sector in sectors {
@@ -183,7 +188,7 @@ fn a_file_that_is_being_retired_is_there_or_not_and_then_gone() {
             disk.start_retire(FILE);
             assert_eq!(disk.poll().is_some(), complete);
             disk.crash(seed);
-            let files = disk.attach().files(Family::Other).unwrap();
+            let files = disk.attach().files(Family::Snapshot).unwrap();
             !files.is_empty()
         })
     };
@@ -219,7 +224,7 @@ fn each_change_of_a_file_is_a_step_and_the_dead_change_nothing() {
     disk.start_retire(FILE);
     assert!(disk.pending().is_empty() && disk.poll().is_none());
     assert!(disk.sync_now(FILE).is_err() && disk.open_ahead(FILE).is_err());
-    assert!(disk.files(Family::Other).is_err() && disk.made(Family::Other).is_err());
+    assert!(disk.files(Family::Snapshot).is_err() && disk.made(Family::Snapshot).is_err());
     disk.crash(0);
     assert!(disk.attach().is_alive());
 }
@@ -237,4 +242,143 @@ fn what_is_in_flight_when_the_process_dies_is_settled_by_the_crash() {
     };
     assert_eq!(after_crash(0, dies), [Kept].into());
     assert_eq!(after_crash(1, dies), [Kept, Torn, Lost].into());
+}
+
+const AGAIN: FileId = FileId::new(Family::Snapshot, 2);
+
+/// Which names there are after a crash, and whether block 0 is there under the new one.
+fn names_after(before: impl Fn(&mut MemoryDisk)) -> BTreeSet<(Vec<u64>, Found)> {
+    let run = |seed| {
+        let mut disk = disk();
+        before(&mut disk);
+        disk.crash(seed);
+        let mut disk = disk.attach();
+        let files = disk.files(Family::Snapshot).unwrap();
+        let files: Vec<_> = files.iter().map(|info| info.file).collect();
+        let found = found_in(&disk, files[0], 0);
+        (files.iter().map(|file| file.number).collect(), found)
+    };
+    (0..SEEDS).map(run).collect()
+}
+
+/// [disk-10]
+#[test]
+fn a_file_that_gets_a_new_name_has_one_of_both_until_the_folder_is_synced() {
+    let write = |disk: &mut MemoryDisk, file: FileId| {
+        start_write(disk, file.at(0), 7, Durability::Flushed);
+        result(disk).unwrap();
+    };
+    let (old, new) = (vec![1], vec![2]);
+    let either = BTreeSet::from([(old.clone(), Kept), (new.clone(), Kept)]);
+    let in_flight = |disk: &mut MemoryDisk| {
+        write(disk, FILE);
+        disk.set_manual(true);
+        disk.start_reuse(FILE, AGAIN);
+    };
+    assert_eq!(names_after(in_flight), either);
+    let failed = |disk: &mut MemoryDisk| {
+        write(disk, FILE);
+        disk.inject(Fault::ReuseFails { renamed: true });
+        disk.start_reuse(FILE, AGAIN);
+        result(disk).unwrap_err();
+    };
+    assert_eq!(names_after(failed), either);
+    let unsynced = |disk: &mut MemoryDisk| {
+        disk.set_names_unsynced(true);
+        disk.start_reuse(FILE, AGAIN);
+        result(disk).unwrap();
+        // Durable, under whichever name.
+        write(disk, AGAIN);
+    };
+    assert_eq!(names_after(unsynced), either);
+    let synced = |disk: &mut MemoryDisk| {
+        failed(disk);
+        disk.sync_names().unwrap();
+    };
+    assert_eq!(names_after(synced), [(new.clone(), Kept)].into());
+    let reused = |disk: &mut MemoryDisk| {
+        disk.start_reuse(FILE, AGAIN);
+        result(disk).unwrap();
+        write(disk, AGAIN);
+    };
+    assert_eq!(names_after(reused), [(new, Kept)].into());
+    let refused = |disk: &mut MemoryDisk| {
+        disk.inject(Fault::ReuseFails { renamed: false });
+        disk.start_reuse(FILE, AGAIN);
+        result(disk).unwrap_err();
+        disk.set_read_only(true);
+        disk.start_reuse(FILE, AGAIN);
+        result(disk).unwrap_err();
+    };
+    assert_eq!(names_after(refused), [(old, Lost)].into());
+}
+
+#[test]
+fn what_a_reused_file_held_stays_until_it_is_overwritten_sector_by_sector() {
+    let torn = |disk: &mut MemoryDisk| {
+        disk.start_reuse(FILE, AGAIN);
+        result(disk).unwrap();
+        for block in 0..2 {
+            start_write(disk, AGAIN.at(block * BLOCK as u64), 7, Durability::Flushed);
+            result(disk).unwrap();
+        }
+        disk.start_reuse(AGAIN, FILE);
+        result(disk).unwrap();
+        disk.set_manual(true);
+        start_write(disk, FILE.at(0), 0, Durability::Flushed);
+    };
+    assert_eq!(after_crash(0, torn), [Kept, Torn, Lost].into());
+    assert_eq!(after_crash(1, torn), [Kept].into());
+}
+
+#[test]
+fn a_small_file_in_flight_is_old_or_new_and_a_second_crash_may_change_it() {
+    let keep = |disk: &mut MemoryDisk, contents: &[u8]| {
+        disk.start_keep(3, "base", contents.to_vec());
+    };
+    let after = |crashes: u64, synced: bool| {
+        let run = |seed: u64| {
+            let mut disk = disk();
+            keep(&mut disk, b"old");
+            result(&mut disk).unwrap();
+            disk.set_manual(true);
+            keep(&mut disk, b"new");
+            // This seed keeps the new one.
+            for crash in 0..crashes {
+                disk.crash(if crash + 1 < crashes { 1 } else { seed });
+                disk = disk.attach();
+                if crash + 1 < crashes {
+                    assert_eq!(disk.kept("base").unwrap().unwrap(), b"new");
+                    if synced {
+                        disk.sync_names().unwrap();
+                    }
+                }
+            }
+            disk.kept("base").unwrap().unwrap()
+        };
+        (0..SEEDS).map(run).collect::<BTreeSet<_>>()
+    };
+    let (old, new) = (b"old".to_vec(), b"new".to_vec());
+    assert_eq!(after(1, false), [old.clone(), new.clone()].into());
+    assert_eq!(after(2, false), [old, new.clone()].into());
+    assert_eq!(after(2, true), [new].into());
+}
+
+#[test]
+fn a_copy_of_a_disk_has_the_same_fate_and_a_life_of_its_own() {
+    let mut disk = disk();
+    disk.set_manual(true);
+    start_write(&mut disk, FILE.at(0), 7, Durability::Flushed);
+    disk.start_keep(1, "base", b"new".to_vec());
+    let mut outcomes = BTreeSet::new();
+    for seed in 0..SEEDS {
+        let (one, two) = (disk.copy(), disk.copy());
+        assert_eq!(one.crash(seed), two.crash(seed));
+        let base = one.attach().kept("base").unwrap();
+        assert_eq!(base, two.attach().kept("base").unwrap());
+        assert_eq!(one.bytes(FILE), two.bytes(FILE));
+        outcomes.insert((found(&one, 0), base.is_some()));
+    }
+    assert_eq!(outcomes.len(), 6);
+    assert_eq!((found(&disk, 0), disk.pending().len()), (Lost, 2));
 }

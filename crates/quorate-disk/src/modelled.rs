@@ -112,7 +112,7 @@ impl Modelled {
                     let ends = self.model.ends(device_time());
                     self.held.push_back((ends, completed));
                 }
-                // Reads, files that were made or retired, and failures do not wait for a flush.
+                // Reads, files that were made, kept or retired, and failures do not wait for a flush.
                 other => return Some(other),
             }
         }

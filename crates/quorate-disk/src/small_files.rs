@@ -13,7 +13,7 @@ use std::{
 use crate::DiskError;
 
 /// Far more than any honest file of this kind has.
-const BYTES_MAX: u64 = 1 << 20;
+pub(crate) const BYTES_MAX: usize = 1 << 20;
 /// What the name of a temporary file adds to that of the file it is to become.
 const TEMPORARY: &str = ".new";
 
@@ -55,13 +55,20 @@ impl DataFolder {
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    /// Makes durable what was renamed in it.
+    pub(crate) fn sync(&self) -> Result<(), DiskError> {
+        let sync = || File::open(&self.path)?.sync_all();
+        sync().map_err(|error| DiskError::new("sync", self.path.display(), &error))
+    }
 }
 
 impl SmallFiles for DataFolder {
     fn read(&self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
         let file = self.path.join(name);
         let mut bytes = Vec::new();
-        let read = File::open(&file).and_then(|open| open.take(BYTES_MAX).read_to_end(&mut bytes));
+        let read =
+            File::open(&file).and_then(|open| open.take(BYTES_MAX as u64).read_to_end(&mut bytes));
         match read {
             Ok(_) => Ok(Some(bytes)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -79,7 +86,6 @@ impl SmallFiles for DataFolder {
         new.write_all(bytes).map_err(failed("write", &temporary))?;
         new.sync_all().map_err(failed("sync", &temporary))?;
         fs::rename(&temporary, &file).map_err(failed("rename to", &file))?;
-        let sync = || File::open(&self.path)?.sync_all();
-        sync().map_err(failed("sync", &self.path))
+        self.sync()
     }
 }

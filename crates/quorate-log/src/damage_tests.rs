@@ -316,7 +316,8 @@ fn a_torn_tail_is_cut_and_reported_as_such() {
     assert_eq!(read_all(&mut log, 1, 30).len(), 21);
 }
 
-/// [disk-4] A segment's earlier life has another epoch.
+/// [disk-3] [disk-4] A segment's earlier life has another epoch: what was written then is neither read
+/// nor taken for a cut, and the segment is used as if it were new.
 #[test]
 fn writes_of_an_earlier_life_of_a_segment_are_strangers() {
     let disk = twenty(100);
@@ -324,11 +325,81 @@ fn writes_of_an_earlier_life_of_a_segment_are_strangers() {
     disk.set_bytes(Segment(9), &old);
     let (mut log, recovery) = open(&disk);
     assert_eq!((recovery.records, recovery.damage), (20, None));
+    assert_eq!(recovery.torn_tail_bytes, 0);
     vote(&mut log, 21, 10, 21);
     settle(&mut log);
-    assert!(log.position().unwrap().segment > Segment(9));
-    let (_, recovery) = open(&disk);
-    assert_eq!((recovery.records, recovery.damage), (21, None));
+    assert_eq!(log.position().unwrap().segment, Segment(2), "no cut");
+    for slot in 22..=55 {
+        vote(&mut log, slot, 10, slot);
+        settle(&mut log);
+        let (mut again, recovery) = open(&disk);
+        let found = (recovery.records, recovery.damage, recovery.torn_tail_bytes);
+        assert_eq!(found, (slot, None, 0));
+        assert_eq!(read_all(&mut again, 1, 60).len() as u64, slot);
+    }
+    assert_eq!(log.position().unwrap().segment, Segment(9));
+}
+
+/// [disk-3] The epoch is looked at before the owner, the version, and what a header says of others.
+#[test]
+fn whatever_an_earlier_life_says_is_noise() {
+    let disk = twenty(100);
+    let mut stale = disk.bytes(Segment(1)).unwrap();
+    let header = Header::decode(&stale).unwrap();
+    for (block, at) in stale.chunks_mut(BLOCK).zip(0..) {
+        let mut odd = Header {
+            complete_to: 1 << 39,
+            seq: 1 << 40,
+            first_seq: 1,
+            place: Place {
+                segment: Segment(1),
+                offset: at * BLOCK as u64,
+            },
+            ..header
+        };
+        odd.owner.node.0 += u32::from(at % 3 == 1);
+        seal(odd, block);
+        if at % 3 == 2 {
+            block[8] = 2; // a later version
+            let sum = crc32c::crc32c(&block[..156]);
+            block[156..160].copy_from_slice(&sum.to_le_bytes());
+        }
+    }
+    // A segment that waits, and the rest of the one in use.
+    disk.set_bytes(Segment(3), &stale);
+    let mut tail = disk.bytes(Segment(2)).unwrap();
+    tail[4 * BLOCK..].copy_from_slice(&stale[4 * BLOCK..]);
+    disk.set_bytes(Segment(2), &tail);
+    let (mut log, recovery) = open(&disk);
+    let found = (recovery.records, recovery.damage, recovery.torn_tail_bytes);
+    assert_eq!(found, (20, None, 0));
+    let whole = verify(&mut disk.attach(), None).unwrap();
+    assert_eq!((whole.records, whole.damaged), (20, vec![]));
+    for slot in 21..=40 {
+        vote(&mut log, slot, 10, slot);
+        settle(&mut log);
+        let (_, recovery) = open(&disk);
+        assert_eq!((recovery.records, recovery.damage), (slot, None));
+    }
+    // Of its own epoch, the same is what it says.
+    let place = |segment| Place {
+        segment: Segment(segment),
+        offset: 8 * BLOCK as u64,
+    };
+    let put = |odd: Header| {
+        let mut bytes = disk.bytes(odd.place.segment).unwrap();
+        let at = odd.place.offset as usize;
+        seal(odd, &mut bytes[at..at + BLOCK]);
+        disk.set_bytes(odd.place.segment, &bytes);
+    };
+    let mut odd = Header {
+        place: place(3),
+        ..header
+    };
+    odd.owner.node.0 += 1;
+    put(odd);
+    let error = Log::open(disk.attach(), options()).unwrap_err();
+    assert!(matches!(error, LogError::Foreign { .. }), "{error}");
 }
 
 #[test]

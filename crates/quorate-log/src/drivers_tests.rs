@@ -58,6 +58,55 @@ fn a_log_moves_between_drivers() {
     }
 }
 
+/// Trimmed all the while, killed and restarted: the files that there are go round.
+#[test]
+fn a_log_that_is_trimmed_goes_round_in_its_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = LogOptions {
+        segment_bytes: 64 << 10,
+        write_bytes_max: 16 << 10,
+        ..LogOptions::new(7, NodeId(1), Incarnation(0))
+    };
+    let mut slot = 1;
+    let mut made = 0;
+    for want in [Want::Auto, Want::File, Want::Auto, Want::File] {
+        let (disk, _) = open(folder.path(), want).unwrap();
+        let (mut log, recovery) = Log::open(disk, options).unwrap();
+        assert_eq!((recovery.damage, recovery.torn_tail_bytes), (None, 0));
+        let start = recovery.base.start.0;
+        assert_eq!(recovery.base.start, Slot(slot.max(51) - 50));
+        log.start_read(1, SlotRange::new(Slot(start), Slot(slot)), usize::MAX)
+            .unwrap();
+        wait_for(&mut log, |log| log.reads_idle());
+        let values = log.next_read().unwrap().result.unwrap();
+        assert_eq!(values.len() as u64, slot - start);
+        for (range, value, bytes) in values {
+            assert_eq!((value, bytes), log_tests::value(range.from.0, 3000));
+        }
+        for seq in 1..=200 {
+            let (value, bytes) = log_tests::value(slot, 3000);
+            let record = Record::Vote {
+                ballot: log_tests::ballot(1),
+                range: SlotRange::one(Slot(slot)),
+                value,
+            };
+            slot += 1;
+            let hard = log_tests::hard(slot - 1, slot);
+            log.append(RecordSeq(seq), &record, &bytes, hard).unwrap();
+            wait_for(&mut log, |log| log.is_idle());
+            log.rebase(Slot(slot.max(51) - 50), Vec::new());
+        }
+        let last = Slot(slot - 50);
+        wait_for(&mut log, |log| log.start() == last);
+        let counters = log.counters();
+        assert_eq!((counters.writes, counters.flushes), (200, 200));
+        made += counters.prepared;
+        assert!(log.segments() <= 16, "{}", log.segments());
+    }
+    // 800 writes, 16 to a segment.
+    assert!(made < 25, "{made} segments were made");
+}
+
 fn wait_for(log: &mut Log<FileDisk>, done: impl Fn(&Log<FileDisk>) -> bool) {
     loop {
         log.submit();

@@ -1,5 +1,6 @@
 //! What can go wrong with the log: what, detail, hint.
 
+use quorate_core::slot::Slot;
 use quorate_disk::{DiskError, Lack};
 use thiserror::Error;
 
@@ -29,6 +30,19 @@ pub enum LogError {
         /// Where.
         place: Place,
     },
+    /// The base was written by a newer program.
+    #[error("the log's base has format version {version}, which is newer than this program knows")]
+    NewerBase {
+        /// The version that was found.
+        version: u16,
+    },
+    /// The file that says where the log begins is not what was written. It is only ever replaced as a
+    /// whole, so no crash does that.
+    #[error("the file `base` of the data folder is damaged: {reason}")]
+    BaseDamaged {
+        /// What is wrong with it.
+        reason: String,
+    },
     /// What was read is not what was written.
     #[error("{place}: {reason}")]
     Damaged {
@@ -52,6 +66,12 @@ pub enum LogError {
         bytes: usize,
         /// What fits.
         bytes_max: usize,
+    },
+    /// The log holds nothing of slots below its start any more: a snapshot does ([snap-3]).
+    #[error("the log begins with slot {start}")]
+    BelowStart {
+        /// Where it begins.
+        start: Slot,
     },
     /// As many reads wait as may. Ask again when one is done.
     #[error("too many reads of the log at once")]
@@ -77,8 +97,14 @@ impl LogError {
             }) => "raise the limit on open files (ulimit -n, LimitNOFILE=); nothing is lost",
             Self::Disk(_) => "check that the data folder exists, is readable and writable",
             Self::Foreign { .. } => "point --data at this node's own folder",
-            Self::Newer { .. } => "start the newer version of the program",
+            Self::Newer { .. } | Self::NewerBase { .. } => "start the newer version of the program",
             Self::Damaged { .. } => "run `quorate log verify` on the folder of the stopped node",
+            Self::BaseDamaged { .. } => {
+                "the disk lost what was durable: check it. Without that file nobody knows where the log \
+                 begins, nor what the node was part of: put back the very file if you have it, and else \
+                 treat the node as one whose disk is lost"
+            }
+            Self::BelowStart { .. } => "ask for a snapshot",
             Self::Unreadable { .. } => {
                 "the device fails to read: a copy without what it hides would have forgotten votes; \
                  keep the folder, and let the others go on without this node until it reads again"

@@ -9,6 +9,11 @@ use crate::range_map::RangeMap;
 /// An entry covers at most this many bytes of writes, so that reading one slot stays cheap.
 const SPAN_BYTES_MAX: u64 = 256 << 10;
 
+/// What of a range is not below `start`.
+pub(crate) fn above(range: SlotRange, start: Slot) -> SlotRange {
+    SlotRange::new(range.from.max(start), range.to.max(start))
+}
+
 /// Consecutive log writes of one segment. Within it, the last record on a slot is the last word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
@@ -22,11 +27,35 @@ pub(crate) struct Span {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
     spans: RangeMap<Span>,
+    /// Nothing is said of slots below ([snap-3]).
+    start: Slot,
 }
 
 impl Index {
+    /// An index that begins with this slot.
+    pub(crate) fn new(start: Slot) -> Self {
+        Self {
+            spans: RangeMap::default(),
+            start,
+        }
+    }
+
+    pub(crate) fn start(&self) -> Slot {
+        self.start
+    }
+
+    /// From now on nothing is said of slots below `start`.
+    pub(crate) fn trim(&mut self, start: Slot) {
+        self.start = start;
+        self.spans.remove(SlotRange::new(Slot(0), start));
+    }
+
     /// A write at `at` says the last word on these slots.
     pub(crate) fn insert(&mut self, range: SlotRange, write: Span) {
+        let range = above(range, self.start);
+        if range.is_empty() {
+            return;
+        }
         if let Some((to, span)) = self.spans.ending_at(range.from) {
             let same = span.at == write.at;
             let end = span.at.offset + span.bytes;
@@ -92,11 +121,13 @@ impl Index {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Runs {
     list: Vec<SlotRange>,
+    to: Slot,
 }
 
 impl Runs {
     /// One more range. Steady state is one run that grows.
     pub(crate) fn push(&mut self, range: SlotRange) {
+        self.to = self.to.max(range.to);
         match self.list.last_mut() {
             Some(last) if last.to == range.from => last.to = range.to,
             Some(last) if last.from <= range.from && range.to <= last.to => {}
@@ -106,6 +137,11 @@ impl Runs {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = SlotRange> {
         self.list.iter().copied()
+    }
+
+    /// No run reaches this slot.
+    pub(crate) fn to(&self) -> Slot {
+        self.to
     }
 }
 
@@ -139,6 +175,20 @@ mod tests {
         assert_eq!(index.entries(), 2, "an entry is bounded in bytes");
         assert_eq!(index.find(Slot(640)).unwrap().1.bytes, 256 << 10);
         assert_eq!(index.find(Slot(651)), None);
+    }
+
+    /// [snap-3]
+    #[test]
+    fn nothing_is_said_of_what_was_trimmed() {
+        let mut index = Index::new(Slot(5));
+        index.insert(slots(1, 4), write(0));
+        index.insert(slots(4, 9), write(4096));
+        assert_eq!(index.find(Slot(4)), None);
+        assert_eq!(index.find(Slot(5)).unwrap().0, slots(5, 9));
+        index.trim(Slot(7));
+        index.insert(slots(1, 7), write(8192));
+        assert_eq!((index.entries(), index.find(Slot(6))), (1, None));
+        assert_eq!(index.find(Slot(7)).unwrap().0, slots(7, 9));
     }
 
     #[test]

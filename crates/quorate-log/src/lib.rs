@@ -3,7 +3,7 @@
 //! A [`Log`] is a sequence of *log writes* in segments of fixed size: each is one write and one
 //! flush of the disk, released in order. `docs/spec/log.md` has the format and the rules of
 //! recovery. Reading order: [`record`], [`log_write`], `gather` and `writer` (append), `walk` and
-//! `recover` (restart), `index` and `read`. The files themselves are `quorate-disk`'s.
+//! `recover` (restart), `index` and `read`; `base`, `holdings` and `rebase` (trim). The files themselves are `quorate-disk`'s.
 //!
 //! ```
 //! use quorate_core::{
@@ -26,8 +26,10 @@
 #![deny(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::cast_possible_truncation))]
 
+mod base;
 pub mod error;
 mod gather;
+mod holdings;
 mod index;
 mod log;
 pub mod log_write;
@@ -38,6 +40,7 @@ mod place;
 mod pool;
 mod range_map;
 mod read;
+mod rebase;
 pub mod record;
 mod recover;
 mod told;
@@ -52,12 +55,19 @@ mod drivers_tests;
 #[cfg(test)]
 mod failure_tests;
 #[cfg(test)]
+mod fixture_tests;
+#[cfg(test)]
 mod fuzz_tests;
 #[cfg(test)]
 mod log_tests;
 #[cfg(test)]
 mod model_tests;
+#[cfg(test)]
+mod recycle_tests;
+#[cfg(test)]
+mod trim_tests;
 
+pub use base::{Base, NOTE_BYTES_MAX};
 pub use error::LogError;
 pub use log::Log;
 pub use options::{DEPTH_MAX, LINGER_BYTES, LogOptions};

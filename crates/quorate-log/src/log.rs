@@ -1,17 +1,19 @@
 //! The log of one node: append, submit, poll, read.
 
-use std::os::fd::BorrowedFd;
+use std::{collections::VecDeque, os::fd::BorrowedFd};
 
 use quorate_core::{
     record::{HardState, Record, RecordSeq},
-    slot::SlotRange,
+    slot::{Slot, SlotRange},
     value::Value,
 };
-use quorate_disk::{Completed, Disk, DiskCounters, DiskError, Lack};
+use quorate_disk::{Completed, Disk, DiskCounters, DiskError, Family, Lack};
 
 use crate::{
+    base::BASE_FILE,
     error::LogError,
     gather::Gather,
+    holdings::Holdings,
     index::Index,
     log_write::{HEADER, WRITE_BYTES_MAX},
     mutant::{Mutant, planted},
@@ -19,11 +21,24 @@ use crate::{
     place::{Place, Segment},
     pool::Pool,
     read::{ReadDone, Reads},
+    rebase::Rebase,
     record::RECORD_HEAD_MAX,
     recover::{Recovery, recover},
     told::Reading,
     writer::Writer,
 };
+
+/// Whether it was the log that asked for this.
+fn is_ours(completed: &Completed) -> bool {
+    match completed {
+        Completed::Written { file, .. }
+        | Completed::Read { file, .. }
+        | Completed::Flushed { file, .. }
+        | Completed::Prepared { file, .. }
+        | Completed::Retired { file, .. } => file.family == Family::Log,
+        Completed::Kept { name, .. } => *name == BASE_FILE,
+    }
+}
 
 /// The log of one node. It has no clock and no thread: it moves when it is called.
 ///
@@ -40,7 +55,11 @@ pub struct Log<D> {
     writer: Writer,
     pool: Pool,
     index: Index,
+    holdings: Holdings,
+    rebase: Rebase,
     reads: Reads,
+    /// What operations came to that are not the log's.
+    others: VecDeque<Completed>,
     /// [disk-9] Final.
     error: Option<LogError>,
 }
@@ -85,10 +104,12 @@ impl<D: Disk> Log<D> {
                 options.zeros(),
                 options.spare_segments,
                 opened.highest,
-                &walked.files,
-                &walked.spares,
+                &walked,
             ),
+            rebase: Rebase::new(options.owner(), opened.index.start()),
             index: opened.index,
+            holdings: opened.holdings,
+            others: VecDeque::new(),
             reads: Reads::default(),
             error: None,
             disk,
@@ -169,7 +190,8 @@ impl<D: Disk> Log<D> {
             let Some(gathered) = self.gather.take() else {
                 return;
             };
-            self.writer.write(&mut self.disk, gathered);
+            self.writer
+                .write(&mut self.disk, gathered, &mut self.holdings);
             self.pool.keep_ahead(self.writer.used(), &mut self.disk);
         }
     }
@@ -179,6 +201,7 @@ impl<D: Disk> Log<D> {
         match self.pool.take(length, &mut self.disk) {
             Ok(Some(spare)) => {
                 self.writer.enter(spare);
+                self.holdings.enter(spare);
                 self.pool.tend(&mut self.disk);
                 true
             }
@@ -195,6 +218,7 @@ impl<D: Disk> Log<D> {
     pub fn poll(&mut self) -> Result<RecordSeq, LogError> {
         while let Some(completed) = self.disk.poll() {
             match completed {
+                other if !is_ours(&other) => self.others.push_back(other),
                 Completed::Written {
                     token,
                     buffer,
@@ -213,10 +237,15 @@ impl<D: Disk> Log<D> {
                 Completed::Prepared { file, result } => {
                     self.pool.prepared(Segment(file.number), result);
                 }
+                Completed::Retired { file, result } => {
+                    self.pool.retired(Segment(file.number), result);
+                }
+                Completed::Kept { result, .. } => self.rebased_to(result),
                 // Not asked for by the log.
-                Completed::Flushed { .. } | Completed::Retired { .. } => {}
+                Completed::Flushed { .. } => {}
             }
         }
+        self.pump_base();
         if self.error.is_none() {
             self.pool.tend(&mut self.disk);
         }
@@ -232,10 +261,61 @@ impl<D: Disk> Log<D> {
         self.gather.reuse(&mut self.disk, buffer);
         match result {
             // Whatever completes behind a failure is not released any more.
-            Ok(()) if self.error.is_none() => self.writer.written(seq, &mut self.index),
+            Ok(()) if self.error.is_none() => {
+                self.writer
+                    .written(seq, &mut self.index, &mut self.holdings);
+            }
             Ok(()) => {}
             Err(error) => self.fail(error),
         }
+    }
+
+    /// From now on the log is to begin with `start`, below which a snapshot has everything, durably; it
+    /// never begins earlier again, whatever is asked for. `note` is the replica's, and comes back with
+    /// [`Recovery::base`]. One change is in flight at a time, and the newest waits: [`Self::rebased`]
+    /// tells. What lies before is used again, or removed, when that is durable ([trim-3]).
+    ///
+    /// # Panics
+    /// The note has more than [`crate::NOTE_BYTES_MAX`] bytes.
+    pub fn rebase(&mut self, start: Slot, note: Vec<u8>) {
+        self.rebase.want(start, note);
+        self.pump_base();
+    }
+
+    fn pump_base(&mut self) {
+        if self.error.is_some() {
+            return;
+        }
+        let complete_to = self.writer.complete_to();
+        let begun = self
+            .rebase
+            .pump(&mut self.disk, &self.holdings, complete_to);
+        if let Some(file) = begun.filter(|_| planted(Mutant::BaseAfterOverwrite)) {
+            self.pool.free(self.holdings.trim(file.anchor));
+        }
+    }
+
+    fn rebased_to(&mut self, result: Result<(), DiskError>) {
+        if let Some(file) = self.rebase.kept(result) {
+            self.index.trim(file.base.start);
+            self.pool.free(self.holdings.trim(file.anchor));
+        }
+    }
+
+    /// News, once: a base with this start is durable.
+    pub fn rebased(&mut self) -> Option<Slot> {
+        self.rebase.news()
+    }
+
+    /// Where the log begins, durably: below, nothing is indexed, read or served ([snap-3]).
+    pub fn start(&self) -> Slot {
+        self.index.start()
+    }
+
+    /// What the disk said when the base could not be replaced; gone once it can be. Until then the log
+    /// keeps everything.
+    pub fn rebase_failure(&self) -> Option<&DiskError> {
+        self.rebase.failure()
     }
 
     /// Number and bytes of each write that has begun and is not known to be on stable storage.
@@ -249,7 +329,7 @@ impl<D: Disk> Log<D> {
         self.error.get_or_insert(LogError::Failed(error));
     }
 
-    /// Asks for the values of these slots. About `bytes_max` bytes are read, one value at least.
+    /// Asks for the values of these slots; refused below [`Self::start`]. About `bytes_max` bytes are read, one value at least.
     /// [`Self::next_read`] has the answer after some [`Self::poll`].
     pub fn start_read(
         &mut self,
@@ -257,7 +337,7 @@ impl<D: Disk> Log<D> {
         range: SlotRange,
         bytes_max: usize,
     ) -> Result<(), LogError> {
-        self.reads.start(token, range, bytes_max)?;
+        self.reads.start(token, range, bytes_max, &self.index)?;
         self.reads.pump(&mut self.disk, &self.index);
         Ok(())
     }
@@ -296,13 +376,15 @@ impl<D: Disk> Log<D> {
     /// Whether something is too short: room, or descriptors. It is tried again after some calls of
     /// [`Self::poll`]; the log has no clock.
     pub fn is_short(&self) -> bool {
-        self.pool.failure().is_some() || self.reads.is_short()
+        let rebase = self.rebase.failure().is_some();
+        rebase || self.pool.failure().is_some() || self.reads.is_short()
     }
 
     /// Enough time has passed since the last attempt: the next [`Self::poll`] tries again.
     pub fn try_again(&mut self) {
         self.pool.try_again();
         self.reads.try_again();
+        self.rebase.try_again();
     }
 
     /// What the disk said when a segment could not be made; gone once one can be made again.
@@ -310,7 +392,12 @@ impl<D: Disk> Log<D> {
         self.pool.failure()
     }
 
-    /// Bytes of all segments on disk, the spare one included.
+    /// Bytes of segments that hold something that is needed: neither spares nor what was trimmed.
+    pub fn used_bytes(&self) -> u64 {
+        self.holdings.bytes()
+    }
+
+    /// Bytes of all segments on disk, those that wait to be used included.
     pub fn size_bytes(&self) -> u64 {
         self.pool.bytes()
     }
@@ -353,6 +440,19 @@ impl<D: Disk> Log<D> {
     /// The disk.
     pub fn disk(&self) -> &D {
         &self.disk
+    }
+
+    /// The disk, for operations on files of other families, and on small files other than `base`. What
+    /// they come to is told by [`Self::next_other`]; the log itself has up to eight operations in flight
+    /// of those that a disk takes.
+    pub fn disk_mut(&mut self) -> &mut D {
+        &mut self.disk
+    }
+
+    /// What an operation came to that was not the log's, in order. [`Self::poll`] finds it, also when it
+    /// says that the log has failed.
+    pub fn next_other(&mut self) -> Option<Completed> {
+        self.others.pop_front()
     }
 
     #[cfg(test)]

@@ -35,6 +35,7 @@ pub(crate) const NUMBER_MAX: u64 = 1 << 62;
 
 const CHECKSUM_AT: usize = HEADER - 4;
 const MASK_AT: usize = 10;
+const SEGMENT_AT: usize = 40;
 const _: () = assert!(HEADER <= SECTOR, "a torn write must not mix two headers");
 
 /// Whose log it is.
@@ -126,6 +127,16 @@ impl Header {
         } else {
             Err(HeaderFault::Corrupt)
         }
+    }
+
+    /// The segment that a sound header at the start of this block was written to, of whatever version:
+    /// later formats keep the place of the number.
+    pub fn segment_of(block: &[u8]) -> Option<Segment> {
+        let (covered, sum) = block.get(..HEADER)?.split_last_chunk::<4>()?;
+        let sound =
+            covered.starts_with(&MAGIC) && crc32c::crc32c(covered) == u32::from_le_bytes(*sum);
+        let number = covered.get(SEGMENT_AT..)?.first_chunk()?;
+        sound.then_some(Segment(u64::from_le_bytes(*number)))
     }
 
     fn encode(&self, mask: u16) -> Vec<u8> {
@@ -354,6 +365,9 @@ mod tests {
         let sum = crc32c::crc32c(&blocks[..CHECKSUM_AT]);
         blocks[CHECKSUM_AT..HEADER].copy_from_slice(&sum.to_le_bytes());
         assert_eq!(Header::decode(&blocks), Err(HeaderFault::Newer(2)));
+        assert_eq!(Header::segment_of(&blocks), Some(Segment(3)));
+        blocks[50] ^= 1;
+        assert_eq!(Header::segment_of(&blocks), None);
     }
 
     /// What the pages say of a log write is so.

@@ -2,8 +2,9 @@
 //!
 //! A run appends records, submits, lets writes complete in any order, crashes, recovers, four times
 //! over. What recovery gives back must be a beginning of what was appended in this history, and
-//! must hold everything that was ever released or recovered. The rules are then left out one by
-//! one: each time some run must notice.
+//! must hold everything that was ever released or recovered. In some runs the log is trimmed all the
+//! while, and goes on in segments that it had before. The rules are then left out one by one: each
+//! time some run must notice.
 
 use quorate_core::{
     ballot::Ballot,
@@ -12,10 +13,11 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     value::Value,
 };
-use quorate_disk::MemoryDisk;
+use quorate_disk::{Fates, MemoryDisk, Pending, PendingKind};
 
 use crate::{
-    Log, LogOptions,
+    Log, LogError, LogOptions, Recovery,
+    log_tests::{read_all, settle},
     mutant::{Mutant, with},
 };
 
@@ -34,13 +36,161 @@ struct Run {
     disk: MemoryDisk,
     dice: Dice,
     options: LogOptions,
+    known: Known,
+    next_round: u32,
+    /// Whether the log is trimmed.
+    trims: bool,
+    /// Whether all is tried that a crash could do at each moment.
+    explores: bool,
+    seen: Seen,
+    /// Most runs have writes of all sizes; some have equal ones, so that stale ones fit.
+    sizes: u64,
+}
+
+/// What there is to be known of a log.
+#[derive(Clone, Default)]
+struct Known {
     /// The round of the vote in each slot, from the first slot on.
     history: Vec<u32>,
     /// How many of them must never be lost.
     kept: usize,
-    next_round: u32,
-    /// Most runs have writes of all sizes; some have equal ones, so that stale ones fit.
-    sizes: u64,
+    /// The greatest start that was asked for, and the one that was said to be durable.
+    asked: u64,
+    durable: u64,
+}
+
+/// What happened in runs, so that a test shows that it tested something.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    rebased: u64,
+    reused: u64,
+    crashes: u64,
+    /// Crashes with this in flight.
+    keeping: u64,
+    reusing: u64,
+}
+
+/// The length of the value of a vote, which its round tells.
+fn length_of(round: u32) -> usize {
+    [0, 0, 0, 5000, 9000][(round >> 28) as usize]
+}
+
+fn value_of(round: u32) -> Vec<u8> {
+    vec![round as u8 | 1; length_of(round)]
+}
+
+impl Known {
+    /// What recovery gave back must be this, and no more than was ever appended. How many votes it
+    /// knows.
+    fn check(&self, recovery: &Recovery) -> Result<usize, String> {
+        if let Some(damage) = &recovery.damage {
+            return Err(format!("false damage: {damage:?}"));
+        }
+        let start = recovery.base.start.0;
+        let (durable, asked) = (self.durable.max(1), self.asked.max(1));
+        if !(durable..=asked).contains(&start) {
+            return Err(format!("starts at {start}, not {durable} to {asked}"));
+        }
+        let note = if start == 1 { Vec::new() } else { note(start) };
+        if recovery.base.note != note && start != 1 {
+            return Err(format!("another note: {:?}", recovery.base.note));
+        }
+        let found: Vec<_> = recovery
+            .votes
+            .iter()
+            .map(|vote| vote.ballot.round)
+            .collect();
+        let below = start as usize - 1;
+        let count = below + found.len();
+        if count < self.kept {
+            return Err(format!(
+                "{count} of {} released records are there",
+                self.kept
+            ));
+        }
+        let appended = self.history.get(below..).unwrap_or_default();
+        if found[..] != appended[..found.len().min(appended.len())] {
+            return Err(format!("recovered {found:?}, appended {appended:?}"));
+        }
+        let hard = recovery.hard;
+        let promised = match count {
+            0 => 0,
+            count => self.history[count - 1],
+        };
+        if hard.voted_to != Slot(count as u64 + 1) || hard.promised.round != promised {
+            return Err(format!("hard state {hard:?} after {count} records"));
+        }
+        if hard.decided_to != recovery.base.start {
+            return Err(format!("hard state {hard:?} from {start} on"));
+        }
+        Ok(count)
+    }
+
+    /// Everything from the start on can be read, and nothing below.
+    fn check_reads(&self, log: &mut Log<MemoryDisk>, count: usize) -> Result<(), String> {
+        let start = log.start().0;
+        let refused = log.start_read(1, SlotRange::new(Slot(start - 1), Slot(start)), 1);
+        if refused != Err(LogError::BelowStart { start: Slot(start) }) {
+            return Err(format!("slot {} can be read", start - 1));
+        }
+        let values = read_all(log, start, count as u64 + 9);
+        let expected = self.history[start as usize - 1..count].iter();
+        let expected = expected.map(|round| value_of(*round));
+        if !expected.eq(values.into_iter().map(|(_, _, bytes)| bytes)) {
+            return Err("other values are read than were written".to_owned());
+        }
+        Ok(())
+    }
+}
+
+fn note(start: u64) -> Vec<u8> {
+    format!("a snapshot of {start}").into_bytes()
+}
+
+/// All that a crash could do, one after the other.
+#[derive(Default)]
+struct Odometer {
+    /// What was chosen, of how many.
+    chosen: Vec<(usize, usize)>,
+    at: usize,
+    pattern: usize,
+}
+
+impl Odometer {
+    /// False when all was tried.
+    fn next(&mut self) -> bool {
+        self.at = 0;
+        while let Some((chosen, of)) = self.chosen.pop() {
+            if chosen + 1 < of {
+                self.chosen.push((chosen + 1, of));
+                return true;
+            }
+        }
+        false
+    }
+}
+
+impl Fates for Odometer {
+    fn choose(&mut self, of: usize) -> usize {
+        if self.at == self.chosen.len() {
+            self.chosen.push((0, of));
+        }
+        self.at += 1;
+        self.chosen[self.at - 1].0
+    }
+
+    /// A write is torn in three ways: without its header, without its last sector, and every other
+    /// sector is there.
+    fn arrives(&mut self, sector: usize, of: usize) -> bool {
+        if sector == 0 {
+            self.pattern = self.choose(3);
+        }
+        match self.pattern {
+            0 => sector > 0,
+            1 => sector + 1 < of,
+            _ => sector.is_multiple_of(2),
+        }
+    }
 }
 
 impl Run {
@@ -58,9 +208,11 @@ impl Run {
             disk,
             dice,
             options,
-            history: Vec::new(),
-            kept: 0,
+            known: Known::default(),
             next_round: 1,
+            trims: false,
+            explores: false,
+            seen: Seen::default(),
             sizes: [5, 5, 3][(seed / 3 % 3) as usize],
         }
     }
@@ -68,71 +220,71 @@ impl Run {
     fn life(&mut self) -> Result<(), String> {
         let opened = Log::open(self.disk.attach(), self.options).map_err(|e| e.to_string())?;
         let (mut log, recovery) = opened;
-        if let Some(damage) = recovery.damage {
-            return Err(format!("false damage: {damage:?}"));
-        }
-        let found: Vec<_> = recovery
-            .votes
-            .iter()
-            .map(|vote| vote.ballot.round)
-            .collect();
-        if found.len() < self.kept {
-            return Err(format!(
-                "{} of {} released records are there",
-                found.len(),
-                self.kept
-            ));
-        }
-        if found[..] != self.history[..found.len().min(self.history.len())] {
-            return Err(format!("recovered {found:?}, appended {:?}", self.history));
-        }
-        let hard = recovery.hard;
-        let promised = found.last().copied().unwrap_or(0);
-        if hard.voted_to != Slot(found.len() as u64 + 1) || hard.promised.round != promised {
-            return Err(format!("hard state {hard:?} after {} records", found.len()));
-        }
+        let count = self.known.check(&recovery)?;
         // From here on the node acts on what it remembers.
-        self.history = found;
-        self.kept = self.history.len();
-        let base = self.kept;
-        for _ in 0..self.dice.below(50) {
-            self.event(&mut log, base)?;
+        self.known.history.truncate(count);
+        self.known.kept = count;
+        self.known.durable = recovery.base.start.0;
+        self.known.asked = recovery.base.start.0;
+        let events = if self.trims { 120 } else { 50 };
+        for _ in 0..self.dice.below(events) {
+            self.event(&mut log, count)?;
+            if self.explores {
+                self.explore()?;
+            }
         }
         Ok(())
     }
 
     fn event(&mut self, log: &mut Log<MemoryDisk>, base: usize) -> Result<(), String> {
-        match self.dice.below(7) {
+        match self.dice.below(if self.trims { 12 } else { 7 }) {
+            7 | 8 => {
+                let kept = self.known.kept as u64;
+                let start = (kept + 1).saturating_sub(self.dice.below(4)).max(1);
+                if start > self.known.asked.max(1) {
+                    log.rebase(Slot(start), note(start));
+                    self.known.asked = start;
+                }
+            }
             0 | 1 => {
                 for _ in 0..=self.dice.below(2) {
                     self.append(log, base);
                 }
             }
             2..=4 => log.submit(),
-            5 => {
+            5 | 9 | 10 => {
                 let pending = self.disk.pending();
                 if !pending.is_empty() {
                     let choice = self.dice.below(pending.len() as u64);
-                    self.disk.complete(pending[choice as usize].id);
+                    let Pending { id, kind, .. } = pending[choice as usize];
+                    self.disk.complete(id);
+                    self.seen.reused += u64::from(kind == PendingKind::Reuse);
                 }
             }
             _ => {
                 let released = log.poll().map_err(|error| error.to_string())?;
-                self.kept = self.kept.max(base + released.0 as usize);
+                self.known.kept = self.known.kept.max(base + released.0 as usize);
+                if let Some(start) = log.rebased() {
+                    self.known.durable = start.0;
+                    self.seen.rebased += 1;
+                    assert_eq!(log.start(), start);
+                }
             }
         }
         Ok(())
     }
 
     fn append(&mut self, log: &mut Log<MemoryDisk>, base: usize) {
+        let length = self.dice.below(self.sizes) as u32;
+        let round = self.next_round | length << 28;
         let ballot = Ballot {
-            round: self.next_round,
+            round,
             node: NodeId(1),
             ..Ballot::ZERO
         };
-        self.history.push(self.next_round);
+        self.known.history.push(round);
         self.next_round += 1;
-        let slot = Slot(self.history.len() as u64);
+        let slot = Slot(self.known.history.len() as u64);
         let record = Record::Vote {
             ballot,
             range: SlotRange::one(slot),
@@ -144,15 +296,58 @@ impl Run {
             decided_to: Slot::FIRST,
             ..HardState::default()
         };
-        let length = [0, 0, 0, 5000, 9000][self.dice.below(self.sizes) as usize];
-        let bytes = vec![self.next_round as u8 | 1; length];
-        log.append(
-            RecordSeq((self.history.len() - base) as u64),
-            &record,
-            &bytes,
-            hard,
-        )
-        .unwrap();
+        let seq = RecordSeq((self.known.history.len() - base) as u64);
+        log.append(seq, &record, &value_of(round), hard).unwrap();
+    }
+
+    /// Whatever a crash does now, nothing is lost; and what is written behind it is there after the
+    /// next one.
+    fn explore(&mut self) -> Result<(), String> {
+        let pending = self.disk.pending();
+        let flies = |kind| u64::from(pending.iter().any(|pending| pending.kind == kind));
+        self.seen.keeping += flies(PendingKind::Keep);
+        self.seen.reusing += flies(PendingKind::Reuse);
+        let mut fates = Odometer::default();
+        loop {
+            let disk = self.disk.copy();
+            disk.crash_as(&mut fates);
+            disk.set_manual(false);
+            self.seen.crashes += 1;
+            self.go_on(&disk)
+                .map_err(|why| format!("{why}; fates {:?}", fates.chosen))?;
+            if !fates.next() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn go_on(&self, disk: &MemoryDisk) -> Result<(), String> {
+        let mut known = self.known.clone();
+        for life in 0..2 {
+            let opened = Log::open(disk.attach(), self.options).map_err(|e| e.to_string())?;
+            let (mut log, recovery) = opened;
+            let count = known.check(&recovery)?;
+            known.check_reads(&mut log, count)?;
+            known.history.truncate(count);
+            known.durable = recovery.base.start.0;
+            known.asked = known.durable;
+            let mut other = Self {
+                disk: disk.clone(),
+                dice: Dice(self.dice.0),
+                known,
+                next_round: self.next_round + 100 * life,
+                seen: self.seen,
+                ..*self
+            };
+            for _ in 0..3 {
+                other.append(&mut log, count);
+                settle(&mut log);
+            }
+            known = other.known;
+            known.kept = known.history.len();
+            disk.crash(self.dice.0);
+        }
+        Ok(())
     }
 
     fn all(&mut self) -> Result<(), String> {
@@ -161,22 +356,48 @@ impl Run {
             let seed = self.dice.below(u64::MAX);
             self.disk.crash(seed);
         }
-        self.life()
+        self.life()?;
+        self.disk.crash(1);
+        self.disk.set_manual(false);
+        self.go_on(&self.disk)
     }
 }
 
 /// How many of the runs break, and the first that does.
 fn broken(runs: u64, segment_bytes: u64, mutants: &[Mutant]) -> (u64, Option<(u64, String)>) {
+    let (count, first, _) = broken_of(runs, mutants, |seed| Run::new(seed, segment_bytes));
+    (count, first)
+}
+
+fn broken_of(
+    runs: u64,
+    mutants: &[Mutant],
+    run: impl Fn(u64) -> Run,
+) -> (u64, Option<(u64, String)>, Seen) {
     with(mutants, || {
-        let (mut count, mut first) = (0, None);
+        let (mut count, mut first, mut seen) = (0, None, Seen::default());
         for seed in 0..runs {
-            if let Err(why) = Run::new(seed, segment_bytes).all() {
+            let mut run = run(seed);
+            if let Err(why) = run.all() {
                 count += 1;
                 first.get_or_insert((seed, why));
             }
+            seen.rebased += run.seen.rebased;
+            seen.reused += run.seen.reused;
+            seen.crashes += run.seen.crashes;
+            seen.keeping += run.seen.keeping;
+            seen.reusing += run.seen.reusing;
         }
-        (count, first)
+        (count, first, seen)
     })
+}
+
+/// A run in which the log is trimmed, and goes on in segments that it had before.
+fn trimmed(seed: u64, segment_bytes: u64) -> Run {
+    Run {
+        trims: true,
+        ..Run::new(seed, segment_bytes)
+    }
 }
 
 /// One or two writes fill a segment; five or so; all of them fit.
@@ -230,4 +451,82 @@ fn what_recovery_read_is_synced_before_it_is_built_on() {
         let (count, _) = broken(300, segment_bytes, &[Mutant::RecoveryUnsynced]);
         assert!(count > 2, "{count} runs break");
     }
+}
+
+/// [trim-3]
+#[test]
+fn a_log_that_is_trimmed_and_recycled_loses_nothing_and_makes_up_no_damage() {
+    for segment_bytes in SEGMENTS {
+        let (_, first, seen) = broken_of(1_000, &[], |seed| trimmed(seed, segment_bytes));
+        assert_eq!(first, None, "segments of {segment_bytes}");
+        println!("{seen:?}");
+        assert!(seen.rebased > 1_000, "{seen:?}");
+        assert!(segment_bytes > 64 << 10 || seen.reused > 500, "{seen:?}");
+    }
+}
+
+/// Every prefix and subset of the writes of a run that the disk could have kept, with names and the
+/// base in flight beside them.
+#[test]
+fn whatever_a_crash_keeps_of_a_trimmed_log_nothing_is_lost() {
+    let explored = |seed| Run {
+        explores: true,
+        ..trimmed(seed, 16 << 10)
+    };
+    let (_, first, seen) = broken_of(6, &[], explored);
+    assert_eq!(first, None);
+    println!("{seen:?}");
+    assert!(seen.crashes > 3_000 && seen.reused > 5, "{seen:?}");
+    assert!(seen.keeping > 20 && seen.reusing > 20, "{seen:?}");
+}
+
+/// How many of the trimmed runs break with a rule left out.
+fn trimmed_broken(mutant: Mutant) -> (u64, Option<(u64, String)>) {
+    let (count, first, _) = broken_of(400, &[mutant], |seed| trimmed(seed, 16 << 10));
+    (count, first)
+}
+
+/// [trim-3]
+#[test]
+fn a_segment_that_is_written_over_before_the_base_is_durable_is_missed() {
+    let (count, first) = trimmed_broken(Mutant::BaseAfterOverwrite);
+    assert!(count > 2, "{count} runs break");
+    println!("{first:?}");
+}
+
+/// [trim-3]
+#[test]
+fn without_the_last_complete_write_the_hard_state_is_lost() {
+    let (count, first) = trimmed_broken(Mutant::HardStateTrimmed);
+    assert!(count > 2, "{count} runs break");
+    println!("{first:?}");
+}
+
+/// [disk-3]
+#[test]
+fn headers_of_an_earlier_life_are_believed_if_their_epoch_is_ignored() {
+    let (count, first) = trimmed_broken(Mutant::EpochIgnored);
+    assert!(count > 2, "{count} runs break");
+    println!("{first:?}");
+}
+
+/// [disk-10] [trim-3] What recovery saw of names and of the base must be durable before it is built on.
+#[test]
+fn names_and_the_base_are_synced_at_start() {
+    let (count, first) = trimmed_broken(Mutant::NamesUnsynced);
+    assert!(count > 2, "{count} runs break");
+    println!("{first:?}");
+}
+
+/// [disk-10]
+#[test]
+fn a_name_that_is_not_synced_loses_what_was_written_under_it() {
+    let unsynced = |seed| {
+        let run = trimmed(seed, 16 << 10);
+        run.disk.set_names_unsynced(true);
+        run
+    };
+    let (count, first, _) = broken_of(400, &[], unsynced);
+    assert!(count > 2, "{count} runs break");
+    println!("{first:?}");
 }

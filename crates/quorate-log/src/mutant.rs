@@ -12,6 +12,20 @@ pub(crate) enum Mutant {
     SegmentKeptAfterCut,
     /// Does not sync what recovery read before building on it.
     RecoveryUnsynced,
+    /// The same of the names of files, and of the base.
+    NamesUnsynced,
+    /// [disk-3] Takes headers of a segment's earlier life for its own.
+    EpochIgnored,
+    /// [disk-3] Looks whose a header is before it looks at its epoch.
+    OwnerBeforeEpoch,
+    /// [trim-3] Hands segments out for reuse before the base is durable.
+    BaseAfterOverwrite,
+    /// [trim-3] Lets go of the last complete write, whose header restates the hard state.
+    HardStateTrimmed,
+    /// [snap-3] Counts what is missing from the first slot on, not from the start of the log.
+    GapsFromFirst,
+    /// [disk-8] Forgets what the base says was complete.
+    BaseSaysNothing,
 }
 
 #[cfg(test)]

@@ -1,5 +1,9 @@
 //! Segments made ahead of need, off the path of a commit ([disk-10]).
 //!
+//! A segment that was trimmed is used again: it gets the next number, and keeps its contents until they
+//! are written over. A few wait for that; of more than those, and of those that have another size than
+//! new ones, one after the other is removed.
+//!
 //! One spare waits while the log writes, or as many as are asked for: a burst that they hold finds the
 //! disk free of zeros. When a spare cannot be made the log goes on in the segment
 //! that it has. Once that is full too:
@@ -8,19 +12,22 @@
 //!   lasts, and never becomes an error: nothing was promised that is not kept.
 //! - anything else (EIO, EROFS) is an **error** and final, as a failed write is ([disk-9]).
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, io::ErrorKind};
 
 use quorate_disk::{Disk, DiskError, Family, Lack, Zeros};
 
 use crate::{
     patience::Patience,
     place::{Segment, SegmentFile},
+    walk::Walked,
 };
 
 /// Calls between two attempts to make a segment, at most.
 const SKIPS_MAX: u32 = 1024;
 /// The same if a file cannot be opened: to ask again costs one call that ends at once.
 const OPEN_SKIPS_MAX: u32 = 16;
+/// Trimmed segments that wait to be used again, beside those that make up for missing spares.
+const FREE_MAX: usize = 4;
 
 #[derive(Debug)]
 pub(crate) struct Pool {
@@ -32,6 +39,13 @@ pub(crate) struct Pool {
     /// The spare whose file is open: it is written to next.
     ahead: Option<Segment>,
     preparing: Option<Segment>,
+    /// The trimmed segment that becomes `preparing`, if that is not made from nothing.
+    reusing: Option<SegmentFile>,
+    /// Trimmed: nothing in them is needed, and a durable base says so.
+    free: VecDeque<SegmentFile>,
+    retiring: Option<SegmentFile>,
+    /// After segments that could not be removed.
+    removing: Patience,
     /// The disk knows that it is waited for.
     hurried: bool,
     /// The highest number in use; numbers are epochs and only grow ([disk-4]).
@@ -53,9 +67,15 @@ impl Pool {
         zeros: Zeros,
         wanted: usize,
         highest: Segment,
-        files: &[SegmentFile],
-        spares: &[SegmentFile],
+        walked: &Walked,
     ) -> Self {
+        let Walked {
+            files,
+            spares,
+            trimmed,
+            ..
+        } = walked;
+        let all = || files.iter().chain(trimmed);
         Self {
             segment_bytes,
             zeros,
@@ -63,20 +83,24 @@ impl Pool {
             spares: spares.iter().copied().collect(),
             ahead: None,
             preparing: None,
+            reusing: None,
+            free: trimmed.iter().copied().collect(),
+            retiring: None,
+            removing: Patience::default(),
             hurried: false,
             highest,
             not_made: None,
             making: Patience::default(),
             not_opened: None,
             opening: Patience::default(),
-            files: files.len(),
-            bytes: files.iter().map(|file| file.bytes).sum(),
+            files: all().count(),
+            bytes: all().map(|file| file.bytes).sum(),
         }
     }
 
     /// A segment with room for `length` bytes and an open file, if one is ready. A spare that is too
-    /// small for the write, which can only be after the segment size was raised, is passed over for
-    /// good. An error is final.
+    /// small for the write, which can only be after the segment size was raised, is free for good. An
+    /// error is final.
     pub(crate) fn take<D: Disk>(
         &mut self,
         length: usize,
@@ -85,7 +109,7 @@ impl Pool {
         while let Some(spare) = self.spares.front()
             && spare.bytes < length as u64
         {
-            self.spares.pop_front();
+            self.free.extend(self.spares.pop_front());
         }
         if self.open_ahead(disk) {
             return Ok(self.spares.pop_front());
@@ -124,7 +148,15 @@ impl Pool {
     /// What is needed next is opened, or made if there are too few. Called with every poll.
     pub(crate) fn tend<D: Disk>(&mut self, disk: &mut D) {
         self.open_ahead(disk);
+        self.retire(disk);
         if self.spares.len() >= self.wanted || self.preparing.is_some() {
+            return;
+        }
+        if let Some(at) = self.free.iter().position(|free| self.fits(free)) {
+            if self.not_made.is_none() || self.making.may_try() {
+                let free = self.free.remove(at);
+                self.prepare(disk, free);
+            }
             return;
         }
         if !self.spares.is_empty() && !self.may_take_more(disk) {
@@ -141,10 +173,63 @@ impl Pool {
                 return;
             }
         }
+        self.prepare(disk, None);
+    }
+
+    /// The segment with the next number comes to be.
+    fn prepare<D: Disk>(&mut self, disk: &mut D, free: Option<SegmentFile>) {
         let next = Segment(self.highest.0 + 1);
         self.preparing = Some(next);
+        self.reusing = free;
         self.hurried = false;
-        disk.start_prepare(next.into(), self.segment_bytes, self.zeros);
+        match free {
+            Some(free) => disk.start_reuse(free.segment.into(), next.into()),
+            None => disk.start_prepare(next.into(), self.segment_bytes, self.zeros),
+        }
+    }
+
+    /// Segments were trimmed: a durable base says that nothing in them is needed.
+    pub(crate) fn free(&mut self, trimmed: impl Iterator<Item = SegmentFile>) {
+        self.free.extend(trimmed);
+        self.making.end();
+    }
+
+    /// Whether a free segment can be used again: it has the size of new ones.
+    fn fits(&self, free: &SegmentFile) -> bool {
+        free.bytes == self.segment_bytes
+    }
+
+    /// Removes a free segment that will not be used again; one at a time.
+    fn retire<D: Disk>(&mut self, disk: &mut D) {
+        if self.free.is_empty() || self.retiring.is_some() || !self.removing.may_try() {
+            return;
+        }
+        let missing = self.wanted.saturating_sub(self.spares.len());
+        let at = match self.free.iter().position(|free| !self.fits(free)) {
+            None if self.free.len() > FREE_MAX + missing => Some(0),
+            at => at,
+        };
+        self.retiring = at.and_then(|at| self.free.remove(at));
+        if let Some(retiring) = self.retiring {
+            disk.start_retire(retiring.segment.into());
+        }
+    }
+
+    /// A segment was removed, or not.
+    pub(crate) fn retired(&mut self, segment: Segment, result: Result<(), DiskError>) {
+        let Some(file) = self.retiring.take_if(|file| file.segment == segment) else {
+            return;
+        };
+        match result {
+            Err(error) if error.kind != ErrorKind::NotFound => {
+                self.removing.failed(SKIPS_MAX);
+                self.free.push_back(file);
+            }
+            _ => {
+                self.removing.succeeded();
+                self.forget(file);
+            }
+        }
     }
 
     /// Whether the disk has room for a spare beyond the first: spares leave others, such as the
@@ -153,7 +238,8 @@ impl Pool {
         if !self.making.may_try() {
             return false;
         }
-        let wanted = self.spare_bytes() + 2 * self.segment_bytes;
+        let spare_bytes: u64 = self.spares.iter().map(|spare| spare.bytes).sum();
+        let wanted = spare_bytes + 2 * self.segment_bytes;
         let may = disk
             .free_bytes(Family::Log)
             .is_none_or(|free| free >= wanted);
@@ -173,9 +259,11 @@ impl Pool {
         }
     }
 
-    /// Bytes of the spares.
+    /// Bytes of the spares, and of segments that will be.
     pub(crate) fn spare_bytes(&self) -> u64 {
-        self.spares.iter().map(|spare| spare.bytes).sum()
+        let waiting = self.spares.iter().chain(&self.free);
+        let waiting = waiting.chain(&self.reusing).chain(&self.retiring);
+        waiting.map(|file| file.bytes).sum()
     }
 
     /// There is no segment to write to: the one that is being made is waited for.
@@ -186,11 +274,18 @@ impl Pool {
         }
     }
 
+    /// It turned out to be gone, or was removed.
+    fn forget(&mut self, file: SegmentFile) {
+        self.files -= 1;
+        self.bytes -= file.bytes;
+    }
+
     /// A segment was made, or could not be made.
     pub(crate) fn prepared(&mut self, segment: Segment, result: Result<(), DiskError>) {
         if self.preparing == Some(segment) {
             self.preparing = None;
         }
+        let reused = self.reusing.take();
         match result {
             Ok(()) => {
                 self.highest = self.highest.max(segment);
@@ -198,12 +293,25 @@ impl Pool {
                     segment,
                     bytes: self.segment_bytes,
                 });
-                self.files += 1;
-                self.bytes += self.segment_bytes;
+                if reused.is_none() {
+                    self.files += 1;
+                    self.bytes += self.segment_bytes;
+                }
                 self.not_made = None;
                 self.making.succeeded();
             }
+            Err(error) if reused.is_some() && error.lack.is_none() => {
+                // Nobody knows its name until the next start. Another one is used, or made, under the
+                // same number, and takes its place if it has that.
+                if let Some(file) = reused.filter(|_| error.kind == ErrorKind::NotFound) {
+                    self.forget(file);
+                }
+            }
             Err(error) => {
+                // What lacked room or a descriptor may have its new name already; it is asked for again.
+                if let Some(file) = reused {
+                    self.free.push_front(file);
+                }
                 self.making.failed(match error.lack {
                     Some(Lack::Descriptors) => OPEN_SKIPS_MAX,
                     Some(Lack::Room) | None => SKIPS_MAX,
@@ -217,6 +325,7 @@ impl Pool {
     pub(crate) const fn try_again(&mut self) {
         self.making.end();
         self.opening.end();
+        self.removing.end();
     }
 
     /// Why the log will soon lack a segment, or does: one could not be made, or not be opened.

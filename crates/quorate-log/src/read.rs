@@ -72,7 +72,9 @@ impl Reads {
         token: u64,
         range: SlotRange,
         bytes_max: usize,
+        index: &Index,
     ) -> Result<(), LogError> {
+        below_start(range, index)?;
         if self.waiting.len() >= WAITING_MAX {
             return Err(LogError::ReadsBusy);
         }
@@ -111,6 +113,10 @@ impl Reads {
 
     /// The next piece of a job, or its end.
     fn advance<D: Disk>(&mut self, mut job: Job, disk: &mut D, index: &Index) {
+        if let Err(error) = below_start(job.range, index) {
+            self.done.push_back(job.done(Some(error)));
+            return;
+        }
         let found = if job.range.is_empty() {
             None
         } else {
@@ -153,6 +159,12 @@ impl Reads {
             return;
         };
         let (run, span) = job.span.take().expect("set when the read was started");
+        if let Err(error) = below_start(job.range, index) {
+            // The log was trimmed meanwhile; the segment may hold anything by now.
+            self.spare = Some(buffer);
+            self.done.push_back(job.done(Some(error)));
+            return;
+        }
         if let Err(error) = &result
             && error.lack == Some(Lack::Descriptors)
         {
@@ -198,6 +210,15 @@ impl Reads {
         };
         self.failing = Some((at, times));
         times >= FAILURES_MAX
+    }
+}
+
+/// [snap-3] What lies below the start of the log is not read.
+fn below_start(range: SlotRange, index: &Index) -> Result<(), LogError> {
+    let start = index.start();
+    match !range.is_empty() && range.from < start {
+        true => Err(LogError::BelowStart { start }),
+        false => Ok(()),
     }
 }
 

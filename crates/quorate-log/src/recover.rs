@@ -13,12 +13,14 @@ use quorate_core::{
 use quorate_disk::{Disk, Family};
 
 use crate::{
+    base::{Anchor, Base, BaseFile},
     error::LogError,
-    index::{Index, Runs, Span},
+    holdings::{Held, Holdings},
+    index::{Index, Runs, Span, above},
     log_write::Header,
     mutant::{Mutant, planted},
     options::{DEPTH_MAX, LogOptions},
-    place::Segment,
+    place::{Segment, SegmentFile},
     range_map::RangeMap,
     record::{Records, Stored},
     told::{Reading, Told},
@@ -42,18 +44,20 @@ pub struct Damage {
 /// What the log gave back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovery {
-    /// As restated by the last log write; `decided_to` moved on over slots that are known as
-    /// decided by their records. Both positions start at [`Slot::FIRST`].
+    /// Where the log begins.
+    pub base: Base,
+    /// As restated by the last log write; `decided_to` moved on to the start of the log, and over slots
+    /// that are known as decided by their records. Both positions start at [`Slot::FIRST`].
     pub hard: HardState,
     /// Votes from `hard.decided_to` on, in slot order; the last, hence highest, ballot per slot.
     pub votes: Vec<Extent>,
-    /// Reconfigurations below `hard.decided_to`, in order.
+    /// Reconfigurations from the start of the log on and below `hard.decided_to`, in order.
     pub reconfigurations: Vec<(Slot, Value)>,
     /// Bytes behind the end that were written but never released, and are ignored.
     pub torn_tail_bytes: u64,
     /// What is damaged, if anything is. A torn tail is not.
     pub damage: Option<Damage>,
-    /// How many records there are.
+    /// How many records there are, in what is read of the log.
     pub records: u64,
     /// Number of the log write that comes next; 1 in an empty log.
     pub next_seq: u64,
@@ -66,6 +70,7 @@ pub(crate) struct Opened {
     pub(crate) recovery: Recovery,
     pub(crate) walked: Walked,
     pub(crate) index: Index,
+    pub(crate) holdings: Holdings,
     /// The highest number that a segment ever had.
     pub(crate) highest: Segment,
 }
@@ -77,12 +82,16 @@ pub(crate) fn recover<D: Disk>(
     options: &LogOptions,
     tell: &mut dyn FnMut(Reading),
 ) -> Result<Opened, LogError> {
-    let mut memory = Memory::default();
-    let walked = walk(
-        &mut Told::new(disk, tell),
-        Some(options.owner()),
-        &mut memory,
-    )?;
+    // What is seen of names and of the base is built on, too.
+    if !planted(Mutant::NamesUnsynced) {
+        disk.sync_names().map_err(LogError::Disk)?;
+    }
+    let owner = options.owner();
+    let (base, _) = BaseFile::read(disk, Some(owner))?;
+    let mut memory = Memory::new(base.base.start);
+    let first = base.anchor.segment;
+    let mut told = Told::new(disk, first, tell);
+    let walked = walk(&mut told, Some(owner), &base, &mut memory)?;
     let made = disk.made(Family::Log).map_err(LogError::Disk)?;
     let made = made.map(|file| Segment(file.number));
     if !planted(Mutant::RecoveryUnsynced) {
@@ -90,10 +99,13 @@ pub(crate) fn recover<D: Disk>(
             disk.sync_now(segment.into()).map_err(LogError::Disk)?;
         }
     }
-    let last = walked.files.last().map(|file| file.segment);
+    let last = walked.files.last().or(walked.trimmed.last());
+    let last = last.map(|file| file.segment);
     let lost = lost_segments(last, made, options.used);
     let highest = last.max(made).unwrap_or_default();
-    let (mut recovery, index) = memory.into_recovery(&walked, options.incarnation);
+    memory.end();
+    let holdings = memory.holdings(base.anchor, &walked);
+    let (mut recovery, index) = memory.into_recovery(&walked, base.base, options.incarnation);
     let whole = recovery.damage.is_none();
     let lost = lost.or_else(|| lost_end(&recovery, &index, options.stored_to).filter(|_| whole));
     if let Some(place) = lost {
@@ -113,6 +125,7 @@ pub(crate) fn recover<D: Disk>(
         recovery,
         walked,
         index,
+        holdings,
         highest,
     })
 }
@@ -143,7 +156,10 @@ fn lost_end(recovery: &Recovery, index: &Index, stored_to: Slot) -> Option<Strin
 /// What a walk leaves behind.
 #[derive(Default)]
 pub(crate) struct Memory {
+    /// Nothing is remembered of slots below ([snap-3]).
+    start: Slot,
     index: Index,
+    held: BTreeMap<Segment, Held>,
     votes: RangeMap<(Ballot, Value)>,
     decided: RangeMap<()>,
     reconfigurations: BTreeMap<Slot, Value>,
@@ -192,6 +208,13 @@ impl Visit for Memory {
         for range in runs.iter() {
             self.index.insert(range, span);
         }
+        let first = Anchor {
+            segment: header.place.segment,
+            seq: header.seq,
+            previous: header.previous,
+        };
+        let held = self.held.entry(header.place.segment).or_default();
+        held.wrote((header.place.offset == 0).then_some(first), runs.to());
         self.records += u64::from(count);
         let decided = SlotRange::new(Slot(0), header.hard.decided_to);
         self.votes.remove(decided);
@@ -212,11 +235,32 @@ impl Visit for Memory {
 }
 
 impl Memory {
+    /// Of a log that begins with this slot.
+    pub(crate) fn new(start: Slot) -> Self {
+        Self {
+            start,
+            index: Index::new(start),
+            ..Self::default()
+        }
+    }
+
+    /// What the segments hold that were written to.
+    fn holdings(&self, anchor: Anchor, walked: &Walked) -> Holdings {
+        let used = |file: &&SegmentFile| !walked.spares.contains(file);
+        let files = walked.files.iter().filter(used).copied();
+        let complete = self.last.map(|header| header.place.segment);
+        Holdings::new(anchor, files, &self.held, complete)
+    }
+
     fn record(&mut self, stored: &Stored<'_>, runs: &mut Runs) {
         let Some((range, value)) = stored.slots() else {
             return;
         };
         runs.push(range);
+        let range = above(range, self.start);
+        if range.is_empty() {
+            return;
+        }
         while let Some((&slot, _)) = self.reconfigurations.range(range.from..range.to).next() {
             self.reconfigurations.remove(&slot);
         }
@@ -236,7 +280,8 @@ impl Memory {
         let own = gap.header.filter(|_| gap.seqs.end - gap.seqs.start <= 1);
         let before = self
             .last
-            .map_or(Slot::FIRST, |header| header.hard.decided_to);
+            .map_or(Slot::FIRST, |header| header.hard.decided_to)
+            .max(self.start);
         let bound = own.as_ref().or(after);
         // Nothing was voted for above what a later header says, so nothing older can come back.
         let to = bound.map_or(Slot(u64::MAX), |header| {
@@ -254,8 +299,12 @@ impl Memory {
         let known = bound.or(self.last.as_ref()).map_or(before, |header| {
             header.hard.decided_to.max(header.hard.voted_to)
         });
+        let slots = SlotRange::new(before, known.max(before));
+        // While the damage is there to be seen, so are the slots that are missing by it.
+        let held = self.held.entry(gap.place.segment).or_default();
+        held.wrote(None, slots.to);
         self.gaps.push(Judged {
-            slots: SlotRange::new(before, known.max(before)),
+            slots,
             // Without a later header nothing restates what was promised.
             voted_to: after.and(bound).map(|header| header.hard.voted_to),
             incarnation: incarnation.map_or(Incarnation(0), |header| header.incarnation),
@@ -285,18 +334,23 @@ impl Memory {
         self.last.as_ref()
     }
 
-    fn into_recovery(mut self, walked: &Walked, incarnation: Incarnation) -> (Recovery, Index) {
-        self.end();
+    fn into_recovery(
+        self,
+        walked: &Walked,
+        base: Base,
+        incarnation: Incarnation,
+    ) -> (Recovery, Index) {
         let mut hard = self
             .last
             .map_or_else(HardState::default, |header| header.hard);
+        hard.decided_to = hard.decided_to.max(base.start);
         let damage = self.judge(hard.decided_to, incarnation);
-        hard.decided_to = hard.decided_to.max(Slot::FIRST);
         while let Some((run, ())) = self.decided.find(hard.decided_to) {
             hard.decided_to = run.to;
         }
         hard.voted_to = hard.voted_to.max(Slot::FIRST);
-        self.votes.remove(SlotRange::new(Slot(0), hard.decided_to));
+        let mut votes = self.votes;
+        votes.remove(SlotRange::new(Slot(0), hard.decided_to));
         let extent = |(range, (ballot, value)): (SlotRange, &(Ballot, Value))| Extent {
             range,
             ballot: *ballot,
@@ -304,7 +358,8 @@ impl Memory {
             class: Class::Durable,
         };
         let recovery = Recovery {
-            votes: self.votes.iter().map(extent).collect(),
+            base,
+            votes: votes.iter().map(extent).collect(),
             reconfigurations: self
                 .reconfigurations
                 .range(..hard.decided_to)
@@ -344,8 +399,12 @@ impl Memory {
                 seqs.start, seqs.end
             )
         };
+        let start = match planted(Mutant::GapsFromFirst) {
+            true => Slot::FIRST,
+            false => self.start,
+        };
         Some(Damage {
-            ranges: self.index.gaps(SlotRange::new(Slot::FIRST, decided_to)),
+            ranges: self.index.gaps(SlotRange::new(start, decided_to)),
             forgotten: self.gaps.iter().any(forgotten),
             places: self.gaps.iter().map(describe).collect(),
         })

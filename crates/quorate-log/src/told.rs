@@ -2,26 +2,31 @@
 
 use quorate_disk::{Buffer, DiskError, Family, FileId, FileInfo, Position, Source};
 
+use crate::place::Segment;
+
 /// How far the reading of a log is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
     /// Bytes that were read.
     pub read: u64,
-    /// Bytes that all segments have.
+    /// Bytes that all segments have that are to be read.
     pub of: u64,
 }
 
 /// Another source, and who hears of each read.
 pub(crate) struct Told<'a, S> {
     source: &'a mut S,
+    /// Segments before this one are not read.
+    first: Segment,
     reading: Reading,
     tell: &'a mut dyn FnMut(Reading),
 }
 
 impl<'a, S: Source> Told<'a, S> {
-    pub(crate) fn new(source: &'a mut S, tell: &'a mut dyn FnMut(Reading)) -> Self {
+    pub(crate) fn new(source: &'a mut S, first: Segment, tell: &'a mut dyn FnMut(Reading)) -> Self {
         Self {
             source,
+            first,
             reading: Reading::default(),
             tell,
         }
@@ -31,12 +36,17 @@ impl<'a, S: Source> Told<'a, S> {
 impl<S: Source> Source for Told<'_, S> {
     fn files(&mut self, family: Family) -> Result<Vec<FileInfo>, DiskError> {
         let files = self.source.files(family)?;
-        self.reading.of = files.iter().map(|file| file.bytes).sum();
+        let read = |info: &&FileInfo| info.file.number >= self.first.0;
+        self.reading.of = files.iter().filter(read).map(|file| file.bytes).sum();
         Ok(files)
     }
 
     fn made(&mut self, family: Family) -> Result<Option<FileId>, DiskError> {
         self.source.made(family)
+    }
+
+    fn kept(&mut self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
+        self.source.kept(name)
     }
 
     fn read_now(

@@ -4,9 +4,10 @@ use quorate_core::slot::{Slot, SlotRange};
 use quorate_disk::Source;
 
 use crate::{
+    base::BaseFile,
     error::LogError,
     log_write::{Header, Owner},
-    place::Place,
+    place::{Place, Segment},
     record::{Records, Stored},
     recover::Memory,
     walk::{Gap, Visit, walk},
@@ -28,6 +29,8 @@ pub struct DamagedPlace {
 pub struct Verified {
     /// Whose log it is, unless it is empty.
     pub owner: Option<Owner>,
+    /// Where it begins: below, a snapshot has everything.
+    pub start: Slot,
     /// How many records can be read.
     pub records: u64,
     /// The slot behind the highest that was voted for, or is known as decided.
@@ -42,8 +45,10 @@ pub struct Verified {
 
 /// Reads the whole log and says what is wrong with it. Changes nothing.
 pub fn verify<S: Source>(source: &mut S, owner: Option<Owner>) -> Result<Verified, LogError> {
-    let mut memory = Memory::default();
-    let (walked, broken) = match walk(source, owner, &mut memory) {
+    let (base, owner) = BaseFile::read(source, owner)?;
+    let start = base.base.start;
+    let mut memory = Memory::new(start);
+    let (walked, broken) = match walk(source, owner, &base, &mut memory) {
         Ok(walked) => (Some(walked), None),
         Err(LogError::Damaged { place, reason }) => (None, Some((place, reason))),
         Err(LogError::Unreadable { place, detail }) => (None, Some((place, detail))),
@@ -65,17 +70,19 @@ pub fn verify<S: Source>(source: &mut S, owner: Option<Owner>) -> Result<Verifie
         .collect();
     if let Some((place, reason)) = broken {
         let from = last.map_or(Slot::FIRST, |header| header.hard.decided_to);
+        let from = from.max(start);
         damaged.push(DamagedPlace {
             place,
             slots: SlotRange::new(from, from.max(next)),
             reason,
         });
     }
-    let seq = last.map_or(1, |header| header.seq + 1);
+    let seq = last.map_or(base.anchor.seq, |header| header.seq + 1);
     Ok(Verified {
         owner: walked.as_ref().map_or(owner, |walked| walked.owner),
+        start,
         records: memory.records(),
-        next: next.max(Slot::FIRST),
+        next: next.max(start),
         next_seq: walked.as_ref().map_or(seq, |walked| walked.next_seq),
         torn_tail_bytes: walked.map_or(0, |walked| walked.torn_tail_bytes),
         damaged,
@@ -85,6 +92,17 @@ pub fn verify<S: Source>(source: &mut S, owner: Option<Owner>) -> Result<Verifie
 /// One thing in a log, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Inspected<'a> {
+    /// The log was trimmed: what it says of its beginning.
+    Base {
+        /// A snapshot has everything below this slot.
+        start: Slot,
+        /// The segment that the log begins with; those before it are free.
+        segment: Segment,
+        /// Number of the first log write in it.
+        seq: u64,
+        /// How many bytes the replica keeps with that.
+        note_bytes: usize,
+    },
     /// A log write; its records follow. `quorate log` and the reasons of damage call it a batch,
     /// which is its name in earlier output.
     Write(Header),
@@ -107,7 +125,16 @@ pub fn inspect<S: Source>(
     owner: Option<Owner>,
     each: &mut dyn FnMut(Inspected<'_>),
 ) -> Result<(), LogError> {
-    walk(source, owner, &mut Show { each }).map(|_| ())
+    let (base, owner) = BaseFile::read(source, owner)?;
+    if base != BaseFile::default() {
+        each(Inspected::Base {
+            start: base.base.start,
+            segment: base.anchor.segment,
+            seq: base.anchor.seq,
+            note_bytes: base.base.note.len(),
+        });
+    }
+    walk(source, owner, &base, &mut Show { each }).map(|_| ())
 }
 
 struct Show<'a> {

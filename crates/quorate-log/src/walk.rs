@@ -4,6 +4,8 @@
 //! write is missing, one of three things is true: it lies at the start of a later segment (the
 //! writer moved on, or an earlier recovery cut here); nobody ever completed it (torn tail: the log
 //! ends here); or a later header says that it was complete (damage: the walk goes on behind it).
+//! It begins where the base says. Segments are used again: a header that was written to a segment
+//! under another number, its epoch, is noise, whatever else it says.
 //! Bytes are hostile: every length is checked, nothing here panics on what it reads.
 
 use std::ops::Range;
@@ -11,6 +13,7 @@ use std::ops::Range;
 use quorate_disk::{BLOCK, Buffer, DiskError, Lack, Source};
 
 use crate::{
+    base::{Anchor, BaseFile},
     error::LogError,
     log_write::{self, Header, HeaderFault, Owner},
     mutant::{Mutant, planted},
@@ -18,7 +21,6 @@ use crate::{
 };
 
 const WINDOW: usize = 1 << 20;
-const ZEROS: [u8; BLOCK] = [0; BLOCK];
 
 /// Sees every log write, in order.
 pub(crate) trait Visit {
@@ -51,34 +53,49 @@ pub(crate) struct Walked {
     pub(crate) checksum: u32,
     /// The last whole write's segment, that segment's first number, and where the write ends.
     pub(crate) tail: Option<(SegmentFile, u64, u64)>,
-    /// Bytes of blocks behind the end that are not zero: never released, to be ignored.
+    /// Bytes of log writes behind the end whose headers are there: never released, to be ignored.
     pub(crate) torn_tail_bytes: u64,
-    /// Whether the tail segment is all zeros behind the end, so that it can be written on.
+    /// Whether the tail segment has no such write, so that it can be written on.
     pub(crate) tail_clean: bool,
-    /// Segments behind the tail that were never written to.
+    /// Segments behind the tail that were never written to under their numbers.
     pub(crate) spares: Vec<SegmentFile>,
-    /// All segments.
+    /// All segments from the one on that the log begins with.
     pub(crate) files: Vec<SegmentFile>,
+    /// The segments before it: nothing in them is needed.
+    pub(crate) trimmed: Vec<SegmentFile>,
     /// Whose log it is, as its writes say.
     pub(crate) owner: Option<Owner>,
 }
 
-/// Walks the log of `owner`, or of the owner that its first header names.
+/// Walks the log of `owner`, or of the owner that its first header names, from its base on.
 pub(crate) fn walk<S: Source>(
     source: &mut S,
     owner: Option<Owner>,
+    base: &BaseFile,
     visit: &mut impl Visit,
 ) -> Result<Walked, LogError> {
+    let Anchor {
+        segment: first,
+        seq,
+        previous,
+    } = base.anchor;
     let files = segments(source).map_err(LogError::Disk)?;
+    let (trimmed, files) = files.into_iter().partition(|file| file.segment < first);
     let mut walk = Walk {
         window: Window::new(source),
         owner,
+        first,
+        trimmed,
         files,
-        firsts: Vec::new(),
-        next_seq: 1,
-        checksum: 0,
+        scanned: Vec::new(),
+        next_seq: seq,
+        checksum: previous,
         chained: true,
         tail: None,
+        told_complete_to: match planted(Mutant::BaseSaysNothing) {
+            true => 0,
+            false => base.complete_to,
+        },
         complete_to: None,
     };
     walk.find_firsts()?;
@@ -89,16 +106,30 @@ pub(crate) fn walk<S: Source>(
 struct Walk<'a, S> {
     window: Window<'a, S>,
     owner: Option<Owner>,
+    /// The segment that the log begins with.
+    first: Segment,
+    trimmed: Vec<SegmentFile>,
     files: Vec<SegmentFile>,
-    /// Per segment: number of its first write, if any header in it is sound.
-    firsts: Vec<Option<u64>>,
+    /// What each segment says of itself.
+    scanned: Vec<Scanned>,
     next_seq: u64,
     checksum: u32,
     /// Whether `checksum` is that of the write before; not so behind damage.
     chained: bool,
     tail: Option<(usize, u64)>,
+    /// What the base says was complete.
+    told_complete_to: u64,
     /// M of [disk-3], once it was needed.
     complete_to: Option<u64>,
+}
+
+/// What the first look at a segment has found.
+#[derive(Debug, Default)]
+struct Scanned {
+    /// Number of its first write; `None` if no header in it is sound and of its epoch.
+    first: Option<u64>,
+    /// A block before that which cannot be read, and why.
+    unreadable: Option<(Place, String)>,
 }
 
 /// What lies at a place.
@@ -127,27 +158,38 @@ impl<S: Source> Walk<'_, S> {
     /// Reads what each segment says of its own beginning: what lies behind a cut is known by that.
     fn find_firsts(&mut self) -> Result<(), LogError> {
         for index in 0..self.files.len() {
-            let mut first = None;
-            let mut offset = 0;
-            while offset < self.files[index].bytes && first.is_none() {
-                first = self
-                    .header_at(index, offset)?
-                    .map(|header| header.first_seq);
-                // An unused segment is known by its first block and by what the end of the walk
-                // reads; a lost first block makes it worth looking further.
-                offset += BLOCK as u64;
+            let file = self.files[index];
+            let mut scanned = Scanned::default();
+            // A lost first block makes it worth looking further. A segment that was never written to
+            // under its number is looked through once, here.
+            for offset in (0..file.bytes).step_by(BLOCK) {
+                match self.look(index, offset)? {
+                    Ok(header) => {
+                        scanned.first = Some(header.first_seq);
+                        break;
+                    }
+                    Err(Found::Fault {
+                        reason,
+                        unreadable: true,
+                        ..
+                    }) => {
+                        let segment = file.segment;
+                        let place = Place { segment, offset };
+                        scanned.unreadable.get_or_insert((place, reason));
+                    }
+                    Err(_) => {}
+                }
             }
-            self.firsts.push(first);
+            self.scanned.push(scanned);
         }
         Ok(())
     }
 
     /// Writes of this segment with this number or a higher one were cut off.
     fn limit(&self, index: usize) -> u64 {
-        self.firsts[index + 1..]
+        self.scanned[index + 1..]
             .iter()
-            .flatten()
-            .copied()
+            .filter_map(|scanned| scanned.first)
             .min()
             .unwrap_or(u64::MAX)
     }
@@ -211,7 +253,23 @@ impl<S: Source> Walk<'_, S> {
             self.chained = false;
             (index, offset) = (resumed, at);
         }
-        Ok(false)
+        // There is no segment at all.
+        let missing = self.next_seq..self.told_complete_to + 1;
+        if missing.is_empty() {
+            return Ok(false);
+        }
+        self.next_seq = missing.end;
+        self.chained = false;
+        visit.damage(&Gap {
+            place: Place {
+                segment: self.first,
+                offset: 0,
+            },
+            seqs: missing,
+            reason: "no segment is there".to_owned(),
+            header: None,
+        });
+        Ok(true)
     }
 
     fn accept(&mut self, index: usize, header: &Header) {
@@ -300,27 +358,45 @@ impl<S: Source> Walk<'_, S> {
             Err(HeaderFault::Corrupt) => {
                 return Ok(Err(Found::fault("checksum of the header does not match")));
             }
-            Err(HeaderFault::Newer(version)) => return Err(LogError::Newer { version, place }),
-        };
-        match self.owner {
-            None => self.owner = Some(header.owner),
-            Some(owner) if owner != header.owner => {
-                let detail = format!("{place} was written by {}, not by {owner}", header.owner);
-                return Err(LogError::Foreign { detail });
+            Err(HeaderFault::Newer(version)) => {
+                return match Header::segment_of(block) {
+                    Some(segment) if segment == place.segment => {
+                        Err(LogError::Newer { version, place })
+                    }
+                    _ => Ok(Err(Found::fault("batch of another segment"))),
+                };
             }
-            Some(_) => {}
+        };
+        // [disk-3] Of an earlier life of the segment, or written to the wrong place: noise, before
+        // anything else of it is looked at.
+        if planted(Mutant::OwnerBeforeEpoch) {
+            self.check_owner(place, header.owner)?;
         }
-        if header.place.segment != place.segment {
+        if header.place.segment != place.segment && !planted(Mutant::EpochIgnored) {
             return Ok(Err(Found::fault(format!(
                 "batch of segment {}",
                 header.place.segment
             ))));
         }
+        self.check_owner(place, header.owner)?;
         if header.place.offset != offset {
             let reason = format!("batch that belongs to offset {}", header.place.offset);
             return Ok(Err(Found::fault(reason)));
         }
         Ok(Ok(header))
+    }
+
+    fn check_owner(&mut self, place: Place, found: Owner) -> Result<(), LogError> {
+        match self.owner {
+            Some(owner) if owner != found => {
+                let detail = format!("{place} was written by {found}, not by {owner}");
+                Err(LogError::Foreign { detail })
+            }
+            _ => {
+                self.owner = Some(found);
+                Ok(())
+            }
+        }
     }
 
     fn header_at(&mut self, index: usize, offset: u64) -> Result<Option<Header>, LogError> {
@@ -333,9 +409,13 @@ impl<S: Source> Walk<'_, S> {
         if let Some(known) = self.complete_to {
             return Ok(known);
         }
-        let mut greatest = 0;
+        let mut greatest = self.told_complete_to;
         let mut from = offset;
         for index in index..self.files.len() {
+            if self.scanned[index].first.is_none() {
+                from = 0;
+                continue;
+            }
             for at in (from..self.files[index].bytes).step_by(BLOCK) {
                 if let Some(header) = self.header_at(index, at)? {
                     greatest = greatest.max(header.complete_to);
@@ -354,6 +434,10 @@ impl<S: Source> Walk<'_, S> {
         let damaged = (index, offset);
         for index in index..self.files.len() {
             let file = self.files[index];
+            if self.scanned[index].first.is_none() {
+                from = 0;
+                continue;
+            }
             for at in (from..file.bytes).step_by(BLOCK) {
                 let Some(header) = self.header_at(index, at)? else {
                     continue;
@@ -378,11 +462,11 @@ impl<S: Source> Walk<'_, S> {
         let tail = self.tail;
         let mut from = tail.map_or(0, |(_, offset)| offset);
         for index in tail.map_or(0, |(index, _)| index)..self.files.len() {
-            let dirty = self.dirty_bytes(index, from)?;
-            torn_tail_bytes += dirty;
+            let torn = self.torn_bytes(index, from)?;
+            torn_tail_bytes += torn;
             match tail {
-                Some((tail, _)) if tail == index => tail_clean &= dirty == 0,
-                _ if dirty == 0 => spares.push(self.files[index]),
+                Some((tail, _)) if tail == index => tail_clean &= torn == 0,
+                _ if torn == 0 => spares.push(self.files[index]),
                 _ => {
                     // Its writes are behind the cut, and so is every segment before it: numbers
                     // only grow, and what is written next must come after all that was.
@@ -395,7 +479,7 @@ impl<S: Source> Walk<'_, S> {
         let tail = tail.map(|(index, offset)| {
             (
                 self.files[index],
-                self.firsts[index].unwrap_or(self.next_seq),
+                self.scanned[index].first.unwrap_or(self.next_seq),
                 offset,
             )
         });
@@ -407,28 +491,48 @@ impl<S: Source> Walk<'_, S> {
             tail_clean,
             spares,
             files: self.files,
+            trimmed: self.trimmed,
             owner: self.owner,
         })
     }
 
-    fn dirty_bytes(&mut self, index: usize, from: u64) -> Result<u64, LogError> {
+    /// Bytes of log writes of this segment's epoch from `from` on. What else is there was left by its
+    /// earlier lives, or by writes that did not even get as far as a header: both are written over, and
+    /// no reader will take them for ours.
+    fn torn_bytes(&mut self, index: usize, from: u64) -> Result<u64, LogError> {
         let file = self.files[index];
-        let mut dirty = 0;
+        if self.scanned[index].first.is_none() {
+            let unreadable = self.scanned[index].unreadable.clone();
+            return match unreadable {
+                Some((place, detail)) => Err(LogError::Unreadable { place, detail }),
+                None => Ok(0),
+            };
+        }
+        let (mut torn, mut counted_to) = (0, from);
         for offset in (from..file.bytes).step_by(BLOCK) {
-            match self.window.get(file, offset, BLOCK) {
-                Ok(block) if *block == ZEROS => {}
-                Ok(_) => dirty += BLOCK as u64,
-                Err(unread) => {
-                    let place = Place {
-                        segment: file.segment,
-                        offset,
-                    };
-                    let detail = unread.reason()?;
-                    return Err(LogError::Unreadable { place, detail });
+            match self.look(index, offset)? {
+                Ok(header) => {
+                    let to = (offset + u64::from(header.length)).min(file.bytes);
+                    torn += to.saturating_sub(offset.max(counted_to));
+                    counted_to = counted_to.max(to);
                 }
+                Err(Found::Fault {
+                    reason,
+                    unreadable: true,
+                    ..
+                }) => {
+                    return Err(LogError::Unreadable {
+                        place: Place {
+                            segment: file.segment,
+                            offset,
+                        },
+                        detail: reason,
+                    });
+                }
+                Err(_) => {}
             }
         }
-        Ok(dirty)
+        Ok(torn)
     }
 }
 

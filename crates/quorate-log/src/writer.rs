@@ -6,7 +6,9 @@ use quorate_core::{node_id::Incarnation, record::RecordSeq};
 use quorate_disk::{Disk, Durability};
 
 use crate::{
+    base::Anchor,
     gather::Gathered,
+    holdings::Holdings,
     index::{Index, Runs, Span},
     log_write::{self, Header, Owner},
     mutant::{Mutant, planted},
@@ -114,7 +116,12 @@ impl Writer {
         self.current.map_or(0, |at| at.offset)
     }
 
-    /// From now on writes go into this segment, which is all zeros.
+    /// All log writes up to this one are complete.
+    pub(crate) fn complete_to(&self) -> u64 {
+        self.complete_to
+    }
+
+    /// From now on writes go into this segment, in which no write has its number.
     pub(crate) fn enter(&mut self, file: SegmentFile) {
         self.current = Some(Current {
             file,
@@ -124,7 +131,12 @@ impl Writer {
     }
 
     /// Starts the disk's write of what gathered. There is room for it.
-    pub(crate) fn write<D: Disk>(&mut self, disk: &mut D, mut gathered: Gathered) {
+    pub(crate) fn write<D: Disk>(
+        &mut self,
+        disk: &mut D,
+        mut gathered: Gathered,
+        holdings: &mut Holdings,
+    ) {
         let length = gathered.length();
         let current = self.current.as_mut().expect("a segment was entered");
         let place = Place {
@@ -146,6 +158,12 @@ impl Writer {
             hard: gathered.hard,
             checksum: 0,
         };
+        let first = Anchor {
+            segment: place.segment,
+            seq: header.seq,
+            previous: header.previous,
+        };
+        holdings.wrote(first, gathered.runs.to());
         let header = log_write::seal(header, gathered.blocks());
         current.offset += length as u64;
         self.previous = header.checksum;
@@ -172,7 +190,7 @@ impl Writer {
 
     /// [disk-2] Write `seq` is on stable storage. What it holds is released only if all before it
     /// are, too.
-    pub(crate) fn written(&mut self, seq: u64, index: &mut Index) {
+    pub(crate) fn written(&mut self, seq: u64, index: &mut Index, holdings: &mut Holdings) {
         if let Some(write) = self.in_flight.iter_mut().find(|write| write.seq == seq) {
             write.done = true;
             if planted(Mutant::ReleaseOutOfOrder) {
@@ -181,6 +199,7 @@ impl Writer {
         }
         while let Some(write) = self.in_flight.pop_front_if(|write| write.done) {
             self.complete_to = write.seq;
+            holdings.completed(write.span.at.segment);
             self.persisted_to = self.persisted_to.max(write.last);
             self.bytes_in_flight -= usize::try_from(write.span.bytes).expect("fitted a buffer");
             for range in write.runs.iter() {

@@ -28,11 +28,15 @@ pub struct LogWrite {
 pub fn read(disk: &MemoryDisk, at: Position) -> Option<LogWrite> {
     let segment = disk.bytes(at.file)?;
     let from = usize::try_from(at.offset).ok()?;
-    parse(segment.get(from..)?)
+    parse(at, segment.get(from..)?)
 }
 
-fn parse(bytes: &[u8]) -> Option<LogWrite> {
+/// A write of the segment's epoch: what its earlier lives left is not read.
+fn parse(at: Position, bytes: &[u8]) -> Option<LogWrite> {
     let header = Header::decode(bytes.get(..BLOCK)?).ok()?;
+    if Position::from(header.place) != at {
+        return None;
+    }
     let mut whole = bytes.get(..usize::try_from(header.length).ok()?)?.to_vec();
     log_write::open(&header, &mut whole).ok()?;
     let records = Records::new(header.body_of(&whole));
@@ -62,7 +66,8 @@ pub fn scan(disk: &MemoryDisk, seqs: std::ops::Range<u64>) -> Vec<LogWrite> {
             }
         };
         let from = usize::try_from(place.offset).expect("a disk in memory fits in memory");
-        if let Some(write) = parse(&bytes[from..]).filter(|write| seqs.contains(&write.seq)) {
+        if let Some(write) = parse(place, &bytes[from..]).filter(|write| seqs.contains(&write.seq))
+        {
             found.insert(write.seq, write);
         }
     }

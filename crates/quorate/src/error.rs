@@ -76,8 +76,8 @@ impl From<LogError> for Error {
     fn from(error: LogError) -> Self {
         let code = match error {
             LogError::Foreign { .. } => "foreign_folder",
-            LogError::Newer { .. } => "newer_format",
-            LogError::Damaged { .. } => "damaged_log",
+            LogError::Newer { .. } | LogError::NewerBase { .. } => "newer_format",
+            LogError::Damaged { .. } | LogError::BaseDamaged { .. } => "damaged_log",
             _ => "log",
         };
         Self::new(code, &error).hint(error.hint())

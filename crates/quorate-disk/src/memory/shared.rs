@@ -8,7 +8,7 @@ use std::{
 use quorate_dice::Dice;
 use rustix::io::Errno;
 
-use super::{Fault, small_files, stored::Stored, to_usize};
+use super::{CrashReport, Fates, Fault, small_files, stored::Stored, to_usize};
 use crate::{
     BLOCK, Buffer, Completed, DiskCounters, DiskError, Durability, FileId, PendingKind, Position,
     SmallFiles, made,
@@ -24,6 +24,8 @@ pub(super) struct Shared {
     next_id: u64,
     pub(super) manual: bool,
     pub(super) read_only: bool,
+    /// The folder is not synced when a file gets a new name.
+    pub(super) names_unsynced: bool,
     pub(super) capacity: Option<u64>,
     pub(super) faults: VecDeque<Fault>,
     pub(super) unreadable: Vec<Position>,
@@ -65,6 +67,41 @@ pub(super) enum Task {
     },
     Prepare,
     Retire,
+    Reuse {
+        from: FileId,
+    },
+    Keep {
+        name: &'static str,
+        bytes: Vec<u8>,
+    },
+}
+
+impl Task {
+    /// The same, in memory of its own.
+    fn copy(&self) -> Self {
+        let copy = |buffer: &Buffer| {
+            let mut copy = Buffer::new(buffer.len());
+            copy.copy_from_slice(buffer);
+            copy
+        };
+        match self {
+            Self::Write { buffer, durability } => Self::Write {
+                buffer: copy(buffer),
+                durability: *durability,
+            },
+            Self::Read { buffer } => Self::Read {
+                buffer: copy(buffer),
+            },
+            Self::Flush { covers } => Self::Flush { covers: *covers },
+            Self::Prepare => Self::Prepare,
+            Self::Retire => Self::Retire,
+            Self::Reuse { from } => Self::Reuse { from: *from },
+            Self::Keep { name, bytes } => Self::Keep {
+                name,
+                bytes: bytes.clone(),
+            },
+        }
+    }
 }
 
 impl Operation {
@@ -75,14 +112,8 @@ impl Operation {
             Task::Flush { .. } => PendingKind::Flush,
             Task::Prepare => PendingKind::Prepare,
             Task::Retire => PendingKind::Retire,
-        }
-    }
-
-    /// What a write would have written.
-    pub(super) fn into_write(self) -> Option<(Position, Vec<u8>)> {
-        match self.task {
-            Task::Write { buffer, .. } => Some((self.at, buffer[..to_usize(self.bytes)].to_vec())),
-            _ => None,
+            Task::Reuse { .. } => PendingKind::Reuse,
+            Task::Keep { .. } => PendingKind::Keep,
         }
     }
 }
@@ -95,6 +126,7 @@ enum Target {
     Flush,
     Prepare,
     Retire,
+    Reuse,
     SmallFile,
 }
 
@@ -108,6 +140,7 @@ impl Fault {
             Self::ReadFails => target == Target::Read,
             Self::PrepareFails => target == Target::Prepare,
             Self::RetireFails => target == Target::Retire,
+            Self::ReuseFails { .. } => target == Target::Reuse,
             Self::ReplaceFails { .. } => target == Target::SmallFile,
         }
     }
@@ -177,6 +210,15 @@ impl Shared {
             Task::Retire => Completed::Retired {
                 file,
                 result: self.retire(file),
+            },
+            Task::Reuse { from } => Completed::Prepared {
+                file,
+                result: self.reuse(from, file),
+            },
+            Task::Keep { name, bytes } => Completed::Kept {
+                token,
+                name,
+                result: self.replace(name, &bytes),
             },
         };
         self.done.push_back(done);
@@ -280,7 +322,37 @@ impl Shared {
         self.counters.prepared += 1;
         self.step();
         self.stored.create(file, bytes);
+        self.stored.sync_names(file.family);
         made::write(self, file)
+    }
+
+    fn reuse(&mut self, from: FileId, to: FileId) -> Result<(), DiskError> {
+        if self.read_only {
+            let error = io::ErrorKind::ReadOnlyFilesystem.into();
+            return Err(DiskError::new("rename to", to, &error));
+        }
+        let fault = self.take_fault(Target::Reuse);
+        if fault == Some(Fault::ReuseFails { renamed: false }) {
+            return Err(device_failed("rename to", to));
+        }
+        // An earlier attempt may have got as far as that.
+        if self.stored.size(from).is_some() || self.stored.size(to).is_none() {
+            self.stored_file("rename", from)?;
+            if !self.step() {
+                return Err(dead("rename to", to));
+            }
+            self.stored.rename_in_doubt(from, to);
+        }
+        if fault.is_some() {
+            return Err(device_failed("sync the folder of", to));
+        }
+        if !self.step() {
+            return Err(dead("sync the folder of", to));
+        }
+        if !self.names_unsynced {
+            self.stored.sync_names(to.family);
+        }
+        made::write(self, to)
     }
 
     fn retire(&mut self, file: FileId) -> Result<(), DiskError> {
@@ -294,7 +366,72 @@ impl Shared {
         }
         self.stored_file("remove", file)?;
         self.stored.remove(file);
+        self.stored.sync_names(file.family);
         Ok(())
+    }
+
+    /// As [`super::MemoryDisk::crash_as`].
+    pub(super) fn crash(&mut self, fates: &mut dyn Fates) -> CrashReport {
+        self.life += 1;
+        self.steps_left = None;
+        self.open.clear();
+        self.done.clear();
+        let (mut writes, mut retired) = (Vec::new(), Vec::new());
+        for operation in std::mem::take(&mut self.pending).into_values() {
+            let Operation {
+                at, bytes, task, ..
+            } = operation;
+            match task {
+                Task::Write { buffer, .. } => {
+                    writes.push((at, buffer[..to_usize(bytes)].to_vec()));
+                }
+                Task::Retire => retired.push(at.file),
+                // Begun, so that what is in doubt is settled with all else.
+                Task::Reuse { from } => self.stored.rename_in_doubt(from, at.file),
+                Task::Keep { name, bytes } => self.small_files.rename(name, &bytes),
+                Task::Read { .. } | Task::Flush { .. } | Task::Prepare => {}
+            }
+        }
+        let report = self.stored.crash(writes.into_iter(), fates);
+        for file in retired {
+            if fates.choose(2) == 0 {
+                self.stored.remove(file);
+            }
+        }
+        self.small_files.crash(fates);
+        report
+    }
+
+    /// What is stored, and what is in flight, for another disk.
+    pub(super) fn copy(&self) -> Self {
+        let operation = |(id, operation): (&u64, &Operation)| {
+            let copy = Operation {
+                task: operation.task.copy(),
+                not_opened: operation.not_opened.clone(),
+                ..*operation
+            };
+            (*id, copy)
+        };
+        Self {
+            life: self.life,
+            stored: self.stored.clone(),
+            small_files: self.small_files.clone(),
+            pending: self.pending.iter().map(operation).collect(),
+            done: VecDeque::new(),
+            next_id: self.next_id,
+            manual: self.manual,
+            read_only: self.read_only,
+            names_unsynced: self.names_unsynced,
+            capacity: self.capacity,
+            faults: self.faults.clone(),
+            unreadable: self.unreadable.clone(),
+            out_of_descriptors: self.out_of_descriptors,
+            open: self.open.clone(),
+            counters: self.counters,
+            wanted: self.wanted,
+            steps: self.steps,
+            steps_left: self.steps_left,
+        }
     }
 
     /// A file has to be there.

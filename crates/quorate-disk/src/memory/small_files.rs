@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use quorate_dice::Dice;
+use super::Fates;
 
 /// The folder, a step at a time. A file that was renamed is in doubt until the folder is synced, also
 /// after a crash: it can be read, and be the old one again when power fails.
 ///
 /// Temporary files are not kept: nobody reads them, and the next change begins with a new one.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Folder {
     files: BTreeMap<String, Vec<u8>>,
     /// What else a file may be after a crash; `None` is no file.
@@ -38,9 +38,9 @@ impl Folder {
     }
 
     /// Each file becomes one of those that it may be.
-    pub(super) fn crash(&mut self, dice: &mut Dice) {
+    pub(super) fn crash(&mut self, fates: &mut dyn Fates) {
         for (name, others) in &mut self.doubtful {
-            let choice = dice.index(others.len() + 1);
+            let choice = fates.choose(others.len() + 1);
             if let Some(other) = others.get_mut(choice) {
                 let seen = self.files.remove(name);
                 if let Some(other) = std::mem::replace(other, seen) {

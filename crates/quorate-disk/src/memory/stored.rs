@@ -2,28 +2,28 @@
 
 use std::collections::BTreeMap;
 
-use quorate_dice::Dice;
-
-use super::to_usize;
-use crate::{BLOCK, CrashReport, FileId, Position, SECTOR};
+use super::{Fates, to_usize};
+use crate::{BLOCK, CrashReport, Family, FileId, Position, SECTOR};
 
 /// The files, and what is in doubt.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Stored {
     files: BTreeMap<FileId, Contents>,
     doubts: Vec<Doubt>,
     next_doubt: u64,
+    /// Names that the next crash may undo, as the folder was not synced: new name, old name.
+    renames: Vec<(FileId, FileId)>,
 }
 
 /// Blocks that were never written are zeros and take no memory.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Contents {
     bytes: u64,
     blocks: BTreeMap<u64, Box<[u8]>>,
 }
 
 /// A write that the next crash may undo.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Doubt {
     /// A flush makes durable what was in doubt before it: smaller numbers than its own.
     number: u64,
@@ -44,6 +44,46 @@ impl Stored {
     pub(super) fn remove(&mut self, file: FileId) -> bool {
         self.doubts.retain(|doubt| doubt.at.file != file);
         self.files.remove(&file).is_some()
+    }
+
+    /// The file has another name from now on, and what is in doubt of it stays so. A file that had the
+    /// name is gone.
+    pub(super) fn rename(&mut self, from: FileId, to: FileId) {
+        if !self.files.contains_key(&from) {
+            return;
+        }
+        self.remove(to);
+        if let Some(contents) = self.files.remove(&from) {
+            self.files.insert(to, contents);
+        }
+        for doubt in &mut self.doubts {
+            if doubt.at.file == from {
+                doubt.at.file = to;
+            }
+        }
+    }
+
+    /// The same, until the folder is synced.
+    pub(super) fn rename_in_doubt(&mut self, from: FileId, to: FileId) {
+        self.rename(from, to);
+        self.renames.push((to, from));
+    }
+
+    /// All names of a family are durable.
+    pub(super) fn sync_names(&mut self, family: Family) {
+        self.renames.retain(|(to, _)| to.family != family);
+    }
+
+    /// A crash undoes what was renamed last, or keeps it, and then all before it: the folder is changed
+    /// in order.
+    fn settle_names(&mut self, fates: &mut dyn Fates) {
+        while let Some((to, from)) = self.renames.last().copied() {
+            if fates.choose(2) == 1 {
+                return;
+            }
+            self.renames.pop();
+            self.rename(to, from);
+        }
     }
 
     /// The size of a file, if it is there.
@@ -108,10 +148,12 @@ impl Stored {
     }
 
     /// Some sectors arrive, some do not.
-    pub(super) fn tear(&mut self, at: Position, bytes: &[u8], dice: &mut Dice) {
+    pub(super) fn tear(&mut self, at: Position, bytes: &[u8], fates: &mut dyn Fates) {
         let mut mixed = self.read(at, bytes.len());
-        for (old, new) in mixed.chunks_mut(SECTOR).zip(bytes.chunks(SECTOR)) {
-            if dice.below(2) == 0 {
+        let sectors = bytes.len().div_ceil(SECTOR);
+        let pairs = mixed.chunks_mut(SECTOR).zip(bytes.chunks(SECTOR));
+        for (sector, (old, new)) in pairs.enumerate() {
+            if fates.arrives(sector, sectors) {
                 old.copy_from_slice(new);
             }
         }
@@ -171,22 +213,22 @@ impl Stored {
     pub(super) fn crash(
         &mut self,
         writes: impl Iterator<Item = (Position, Vec<u8>)>,
-        dice: &mut Dice,
+        fates: &mut dyn Fates,
     ) -> CrashReport {
         let mut report = CrashReport::default();
         for doubt in std::mem::take(&mut self.doubts).into_iter().rev() {
-            self.settle(doubt, dice);
+            self.settle(doubt, fates);
         }
         self.doubts.reverse();
         for (at, new) in writes {
             let old = self.read(at, new.len());
-            match dice.below(3) {
+            match fates.choose(3) {
                 0 => {
                     report.lost += 1;
                     continue;
                 }
                 1 => {
-                    self.tear(at, &new, dice);
+                    self.tear(at, &new, fates);
                     report.torn += 1;
                 }
                 _ => {
@@ -196,18 +238,19 @@ impl Stored {
             }
             self.doubt(at, old, false);
         }
+        self.settle_names(fates);
         report
     }
 
-    fn settle(&mut self, doubt: Doubt, dice: &mut Dice) {
+    fn settle(&mut self, doubt: Doubt, fates: &mut dyn Fates) {
         let Doubt { at, old, later, .. } = doubt;
-        match (later, dice.below(if later { 3 } else { 2 })) {
-            (false, 0) => self.tear(at, &old, dice),
+        match (later, fates.choose(if later { 3 } else { 2 })) {
+            (false, 0) => self.tear(at, &old, fates),
             (false, _) => {}
             (true, 0) => self.write(at, &old),
             (true, choice) => {
                 if choice == 1 {
-                    self.tear(at, &old, dice);
+                    self.tear(at, &old, fates);
                 }
                 // What is there still waits for its flush.
                 self.doubt(at, old, true);

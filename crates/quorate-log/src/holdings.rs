@@ -1,0 +1,191 @@
+//! What each segment holds, and from which one on the log is needed ([trim-3]).
+
+use std::collections::{BTreeMap, VecDeque};
+
+use quorate_core::slot::Slot;
+
+use crate::{
+    base::Anchor,
+    mutant::{Mutant, planted},
+    place::{Segment, SegmentFile},
+};
+
+/// What was written to a segment under its number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// The log can begin here: its first log write, whole, and that write's predecessor.
+    first: Option<Anchor>,
+    /// No vote and no decided record in it is about this slot or a later one.
+    slots_to: Slot,
+}
+
+impl Held {
+    /// One more log write, which has records of slots below `slots_to`; `first` if it is the
+    /// segment's first one.
+    pub(crate) fn wrote(&mut self, first: Option<Anchor>, slots_to: Slot) {
+        self.first = self.first.or(first);
+        self.slots_to = self.slots_to.max(slots_to);
+    }
+}
+
+/// The segments that hold what is needed, in order of their numbers.
+#[derive(Debug)]
+pub(crate) struct Holdings {
+    anchor: Anchor,
+    segments: VecDeque<(SegmentFile, Held)>,
+    /// Where the last complete log write lies: its header restates the hard state.
+    complete: Option<Segment>,
+    bytes: u64,
+}
+
+impl Holdings {
+    /// `files` without those that nothing was written to; what they hold; where the last complete write
+    /// lies.
+    pub(crate) fn new(
+        anchor: Anchor,
+        files: impl Iterator<Item = SegmentFile>,
+        held: &BTreeMap<Segment, Held>,
+        complete: Option<Segment>,
+    ) -> Self {
+        let held = |file: SegmentFile| {
+            let held = held.get(&file.segment).copied().unwrap_or_default();
+            (file, held)
+        };
+        let segments: VecDeque<_> = files.map(held).collect();
+        Self {
+            anchor,
+            bytes: segments.iter().map(|(file, _)| file.bytes).sum(),
+            segments,
+            complete,
+        }
+    }
+
+    /// The log is written to this segment from now on.
+    pub(crate) fn enter(&mut self, file: SegmentFile) {
+        self.bytes += file.bytes;
+        self.segments.push_back((file, Held::default()));
+    }
+
+    /// A log write of the segment in use begins.
+    pub(crate) fn wrote(&mut self, at: Anchor, slots_to: Slot) {
+        if let Some((_, held)) = self.segments.back_mut() {
+            held.wrote(Some(at), slots_to);
+        }
+    }
+
+    /// A log write in this segment, and all before it, are complete.
+    pub(crate) fn completed(&mut self, segment: Segment) {
+        self.complete = Some(segment);
+    }
+
+    /// Where the log can begin if it is to hold everything from `start` on, and the last complete
+    /// write.
+    pub(crate) fn anchor_for(&self, start: Slot) -> Anchor {
+        let Some(complete) = self.complete else {
+            return self.anchor;
+        };
+        let mut anchor = self.anchor;
+        for (file, held) in &self.segments {
+            anchor = held.first.unwrap_or(anchor);
+            let last = file.segment >= complete && !planted(Mutant::HardStateTrimmed);
+            if last || held.slots_to > start {
+                break;
+            }
+        }
+        anchor
+    }
+
+    /// The log begins here now. What lies before is free.
+    pub(crate) fn trim(&mut self, anchor: Anchor) -> impl Iterator<Item = SegmentFile> {
+        self.anchor = anchor;
+        let kept = |(file, _): &(SegmentFile, Held)| file.segment >= anchor.segment;
+        let free = self.segments.iter().position(kept);
+        let free = free.unwrap_or(self.segments.len());
+        let free: Vec<_> = self.segments.drain(..free).map(|(file, _)| file).collect();
+        self.bytes -= free.iter().map(|file| file.bytes).sum::<u64>();
+        free.into_iter()
+    }
+
+    /// Bytes of these segments.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(number: u64) -> SegmentFile {
+        SegmentFile {
+            segment: Segment(number),
+            bytes: 100,
+        }
+    }
+
+    fn first(number: u64) -> Anchor {
+        Anchor {
+            segment: Segment(number),
+            seq: number * 10,
+            previous: 7,
+        }
+    }
+
+    /// Segments 1 to 5: of slots below 10, 20, 15, 40, 50.
+    fn five() -> Holdings {
+        let mut held = BTreeMap::new();
+        for (number, slots_to) in [(1, 10), (2, 20), (3, 15), (4, 40)] {
+            let mut of = Held::default();
+            of.wrote(Some(first(number)), Slot(slots_to));
+            held.insert(Segment(number), of);
+        }
+        let files = (1..=4).map(file);
+        let complete = Some(Segment(4));
+        let mut holdings = Holdings::new(Anchor::FIRST, files, &held, complete);
+        holdings.enter(file(5));
+        holdings.wrote(first(5), Slot(50));
+        holdings
+    }
+
+    #[test]
+    fn a_segment_is_needed_while_any_slot_in_it_or_before_it_is() {
+        let holdings = five();
+        let begins = |start| holdings.anchor_for(Slot(start)).segment.0;
+        let found = [1, 9, 10, 19, 20, 39].map(begins);
+        assert_eq!(found, [1, 1, 2, 2, 4, 4], "segment 3 waits for segment 2");
+    }
+
+    #[test]
+    fn the_last_complete_write_stays() {
+        let mut holdings = five();
+        assert_eq!(holdings.anchor_for(Slot(1000)), first(4));
+        holdings.completed(Segment(5));
+        assert_eq!(holdings.anchor_for(Slot(1000)), first(5));
+        let free: Vec<_> = holdings.trim(first(4)).collect();
+        assert_eq!(free, [file(1), file(2), file(3)]);
+        assert_eq!(holdings.bytes(), 200);
+        assert_eq!(holdings.anchor_for(Slot(1)), first(4));
+        assert_eq!(holdings.trim(first(4)).count(), 0);
+    }
+
+    #[test]
+    fn the_log_begins_with_a_write_that_is_whole() {
+        let mut held = BTreeMap::new();
+        for number in 1..=4 {
+            let mut of = Held::default();
+            let whole = number != 3;
+            of.wrote(whole.then_some(first(number)), Slot(number * 10));
+            held.insert(Segment(number), of);
+        }
+        let complete = Some(Segment(4));
+        let holdings = Holdings::new(first(1), (1..=4).map(file), &held, complete);
+        assert_eq!(
+            holdings.anchor_for(Slot(20)),
+            first(2),
+            "not with the third"
+        );
+        assert_eq!(holdings.anchor_for(Slot(30)), first(4));
+        let empty = Holdings::new(Anchor::FIRST, std::iter::empty(), &held, None);
+        assert_eq!(empty.anchor_for(Slot(9)), Anchor::FIRST);
+    }
+}

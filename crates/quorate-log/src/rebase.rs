@@ -1,0 +1,105 @@
+//! Moves the beginning of the log on: the base is replaced, one change at a time, and only then are the
+//! segments before it free ([trim-3]).
+
+use quorate_core::slot::Slot;
+use quorate_disk::{Disk, DiskError};
+
+use crate::{
+    base::{BASE_FILE, Base, BaseFile, NOTE_BYTES_MAX},
+    holdings::Holdings,
+    log_write::Owner,
+    patience::Patience,
+};
+
+/// Calls between two attempts, at most.
+const SKIPS_MAX: u32 = 1024;
+
+#[derive(Debug)]
+pub(crate) struct Rebase {
+    owner: Owner,
+    /// What was asked for last: never lowers.
+    start: Slot,
+    /// The newest that was asked for and is not in flight.
+    wanted: Option<Base>,
+    in_flight: Option<BaseFile>,
+    news: Option<Slot>,
+    failure: Option<DiskError>,
+    patience: Patience,
+}
+
+impl Rebase {
+    pub(crate) fn new(owner: Owner, start: Slot) -> Self {
+        Self {
+            owner,
+            start,
+            wanted: None,
+            in_flight: None,
+            news: None,
+            failure: None,
+            patience: Patience::default(),
+        }
+    }
+
+    pub(crate) fn want(&mut self, start: Slot, note: Vec<u8>) {
+        assert!(
+            note.len() <= NOTE_BYTES_MAX,
+            "a note has at most {NOTE_BYTES_MAX} bytes"
+        );
+        self.start = self.start.max(start);
+        let start = self.start;
+        self.wanted = Some(Base { start, note });
+    }
+
+    /// Starts what waits, if nothing is in flight. `complete_to` is the last complete log write.
+    pub(crate) fn pump<D: Disk>(
+        &mut self,
+        disk: &mut D,
+        holdings: &Holdings,
+        complete_to: u64,
+    ) -> Option<&BaseFile> {
+        if self.in_flight.is_some() || self.wanted.is_none() || !self.patience.may_try() {
+            return None;
+        }
+        let base = self.wanted.take()?;
+        let file = BaseFile {
+            anchor: holdings.anchor_for(base.start),
+            base,
+            complete_to,
+        };
+        disk.start_keep(0, BASE_FILE, file.encode(self.owner));
+        Some(self.in_flight.insert(file))
+    }
+
+    /// It is durable, or was not replaced. What is in force now, if that is new.
+    pub(crate) fn kept(&mut self, result: Result<(), DiskError>) -> Option<BaseFile> {
+        let file = self.in_flight.take()?;
+        match result {
+            Ok(()) => {
+                self.failure = None;
+                self.patience.succeeded();
+                self.news = Some(file.base.start);
+                Some(file)
+            }
+            Err(error) => {
+                // Old or new: both are true, as nothing was built on the new one.
+                self.failure = Some(error);
+                self.patience.failed(SKIPS_MAX);
+                self.wanted.get_or_insert(file.base);
+                None
+            }
+        }
+    }
+
+    pub(crate) const fn news(&mut self) -> Option<Slot> {
+        self.news.take()
+    }
+
+    /// Why the base could not be replaced, until it can be.
+    pub(crate) const fn failure(&self) -> Option<&DiskError> {
+        self.failure.as_ref()
+    }
+
+    pub(crate) const fn try_again(&mut self) {
+        self.patience.end();
+    }
+}

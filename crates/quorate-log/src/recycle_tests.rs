@@ -1,0 +1,336 @@
+//! Segments that the log does not need any more: used again under the next number, or removed
+//! ([disk-10]).
+
+use quorate_core::slot::Slot;
+use quorate_disk::{Family, Fault, FileId, MemoryDisk, PendingKind, Source as _};
+
+use crate::{
+    Log, LogError, LogOptions,
+    log_tests::{open, options, read_all, settle, vote},
+    mutant::{Mutant, with},
+    place::Segment,
+};
+
+const SEGMENT: u64 = 64 << 10;
+
+/// Votes, one write each, sixteen to a segment; trimmed all the while, if `behind` says how far.
+fn write(log: &mut Log<MemoryDisk>, from: u64, to: u64, behind: Option<u64>) {
+    for slot in from..to {
+        vote(log, slot, 100, slot);
+        settle(log);
+        if let Some(behind) = behind.filter(|behind| slot > *behind) {
+            log.rebase(Slot(slot - behind), Vec::new());
+        }
+    }
+    idle(log);
+}
+
+fn idle(log: &mut Log<MemoryDisk>) {
+    (0..40).for_each(|_| assert!(log.poll().is_ok()));
+}
+
+fn numbers(disk: &MemoryDisk) -> Vec<u64> {
+    let files = disk.attach().files(Family::Log).unwrap();
+    files.iter().map(|info| info.file.number).collect()
+}
+
+/// No segment is made of zeros any more, and a write costs what it costs in a new one.
+#[test]
+fn a_log_that_is_trimmed_makes_no_more_segments() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    write(&mut log, 1, 200, Some(20));
+    let made = log.counters().prepared;
+    let waits = log.counters().segment_waits;
+    write(&mut log, 200, 2000, Some(20));
+    let counters = log.counters();
+    assert_eq!((counters.prepared, counters.segment_waits), (made, waits));
+    assert!(made <= 6, "{made}");
+    assert_eq!(counters.writes, counters.flushes);
+    assert_eq!(counters.writes, log.next_seq() - 1, "one each");
+    assert_eq!(counters.write_bytes, 4096 * counters.writes);
+    assert_eq!(log.segments() as u64 * SEGMENT, log.size_bytes());
+    assert_eq!(log.size_bytes(), log.used_bytes() + log.spare_bytes());
+    assert!(log.used_bytes() <= 3 * SEGMENT);
+    let made_last = disk.attach().made(Family::Log).unwrap().unwrap();
+    assert_eq!(made_last.number, *numbers(&disk).last().unwrap());
+    assert!(made_last.number > 120, "numbers only grow");
+    let (mut log, recovery) = open(&disk);
+    assert_eq!((recovery.damage, recovery.torn_tail_bytes), (None, 0));
+    assert_eq!(log.segments(), numbers(&disk).len());
+    assert_eq!(read_all(&mut log, 1990, 3000).len(), 10);
+}
+
+/// Many at once: a few wait for their next use, the others go, one after the other.
+#[test]
+fn what_is_more_than_will_be_needed_is_removed() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    write(&mut log, 1, 400, None);
+    let before = log.segments();
+    assert_eq!(before, 26);
+    disk.set_manual(true);
+    log.rebase(Slot(390), Vec::new());
+    let mut most = 0;
+    for _ in 0..200 {
+        (0..3).for_each(|_| assert!(log.poll().is_ok()));
+        let pending = disk.pending();
+        let retiring = |pending: &&quorate_disk::Pending| pending.kind == PendingKind::Retire;
+        most = most.max(pending.iter().filter(retiring).count());
+        disk.complete_all();
+        log.poll().unwrap();
+    }
+    assert_eq!(most, 1);
+    assert_eq!(log.segments(), 1 + 1 + 4, "in use, spare, and free");
+    assert_eq!(log.used_bytes(), SEGMENT);
+    assert_eq!(log.spare_bytes(), 5 * SEGMENT);
+    assert_eq!(numbers(&disk).len(), 6);
+    disk.set_manual(false);
+    // What waits is found again, and used first.
+    let (mut log, _) = open(&disk);
+    let made = log.counters().prepared;
+    write(&mut log, 400, 460, None);
+    assert_eq!(log.counters().prepared, made);
+    assert_eq!(numbers(&disk).len(), 6);
+}
+
+/// A crash between the base and what was to follow leaves more than a few.
+#[test]
+fn a_start_finds_what_is_free() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    write(&mut log, 1, 400, None);
+    disk.set_manual(true);
+    log.rebase(Slot(390), Vec::new());
+    disk.complete_all();
+    drop(log);
+    disk.crash(0);
+    disk.set_manual(false);
+    let (mut log, recovery) = open(&disk);
+    assert_eq!((recovery.base.start, recovery.damage), (Slot(390), None));
+    assert_eq!((log.segments(), log.used_bytes()), (26, SEGMENT));
+    let mut told = Vec::new();
+    let tell = &mut |reading: crate::Reading| told.push(reading);
+    drop(Log::open_telling(disk.attach(), options(), tell).unwrap());
+    assert_eq!(told.last().unwrap().of, 2 * SEGMENT, "they are not read");
+    (0..10).for_each(|_| idle(&mut log));
+    assert_eq!(log.segments(), 6);
+}
+
+#[test]
+fn only_segments_of_the_size_of_new_ones_are_used_again() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    write(&mut log, 1, 100, None);
+    drop(log);
+    let larger = LogOptions {
+        segment_bytes: 2 * SEGMENT,
+        ..options()
+    };
+    let (mut log, _) = Log::open(disk.attach(), larger).unwrap();
+    write(&mut log, 100, 200, Some(10));
+    let sizes = disk.attach().files(Family::Log).unwrap();
+    assert!(
+        sizes.iter().all(|info| info.bytes == 2 * SEGMENT),
+        "{sizes:?}"
+    );
+    let bytes: u64 = sizes.iter().map(|info| info.bytes).sum();
+    assert_eq!((log.size_bytes(), log.segments()), (bytes, sizes.len()));
+    let (mut log, recovery) = Log::open(disk.attach(), options()).unwrap();
+    assert_eq!(recovery.damage, None);
+    assert_eq!(read_all(&mut log, 190, 300).len(), 10);
+}
+
+/// Another one is taken, or made: the log waits for nothing that failed.
+#[test]
+fn a_segment_that_cannot_be_used_again_is_left_alone() {
+    for renamed in [false, true] {
+        let disk = MemoryDisk::new();
+        let (mut log, _) = open(&disk);
+        write(&mut log, 1, 60, None);
+        for _ in 0..3 {
+            disk.inject(Fault::ReuseFails { renamed });
+        }
+        write(&mut log, 60, 300, Some(5));
+        assert_eq!(log.busy_reason(), None);
+        let crashed = disk.copy();
+        for disk in [disk, crashed] {
+            disk.crash(u64::from(renamed));
+            let (mut log, recovery) = open(&disk);
+            assert_eq!(recovery.damage, None);
+            let start = log.start().0;
+            assert_eq!(read_all(&mut log, start, 400).len() as u64, 300 - start);
+            write(&mut log, 300, 400, Some(5));
+            assert!(numbers(&disk).len() <= 8);
+        }
+    }
+}
+
+/// No descriptor, or no room for the number, is no failure: the log waits, and then it goes on.
+#[test]
+fn a_segment_that_lacks_a_descriptor_is_used_later() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    write(&mut log, 1, 60, None);
+    log.rebase(Slot(55), Vec::new());
+    idle(&mut log);
+    let made = log.counters().prepared;
+    disk.set_out_of_descriptors(true);
+    for slot in 60..120 {
+        vote(&mut log, slot, 100, slot);
+        log.submit();
+        log.poll().unwrap();
+    }
+    idle(&mut log);
+    let busy = log.busy_reason().unwrap();
+    assert!(busy.contains("no descriptor"), "{busy}");
+    assert!(!log.is_idle());
+    disk.set_out_of_descriptors(false);
+    log.try_again();
+    settle(&mut log);
+    assert_eq!(log.busy_reason(), None);
+    write(&mut log, 120, 130, None);
+    assert_eq!(log.segments(), numbers(&disk).len());
+    assert!(log.counters().prepared <= made + 2);
+    let (mut log, recovery) = open(&disk);
+    assert_eq!(recovery.damage, None);
+    assert_eq!(read_all(&mut log, 55, 200).len(), 75);
+}
+
+#[test]
+fn a_segment_that_cannot_be_removed_is_tried_again() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    write(&mut log, 1, 400, None);
+    (0..9).for_each(|_| disk.inject(Fault::RetireFails));
+    log.rebase(Slot(390), Vec::new());
+    idle(&mut log);
+    assert_eq!(log.segments(), 26, "each attempt has failed");
+    disk.clear_faults();
+    for _ in 0..40 {
+        log.try_again();
+        idle(&mut log);
+    }
+    assert_eq!((log.segments(), numbers(&disk).len()), (6, 6));
+}
+
+/// Somebody else has removed it: to be removed, or to be used again.
+#[test]
+fn a_free_segment_that_is_gone_is_not_counted() {
+    for gone in [1, 22] {
+        let disk = MemoryDisk::new();
+        let (mut log, _) = open(&disk);
+        write(&mut log, 1, 400, None);
+        disk.remove(Segment(gone));
+        log.rebase(Slot(390), Vec::new());
+        idle(&mut log);
+        write(&mut log, 400, 500, None);
+        assert_eq!(log.segments(), numbers(&disk).len(), "segment {gone}");
+        let bytes = log.segments() as u64 * SEGMENT;
+        assert_eq!(log.size_bytes(), bytes);
+        assert_eq!(open(&disk).1.damage, None);
+    }
+}
+
+/// [disk-10] A rename that was stopped half-way: the old name, the new one, or both.
+#[test]
+fn whichever_name_a_segment_has_after_a_crash_the_log_goes_on() {
+    for names in [&[1][..], &[99], &[1, 99]] {
+        let disk = MemoryDisk::new();
+        let (mut log, _) = open(&disk);
+        write(&mut log, 1, 100, None);
+        disk.set_manual(true);
+        log.rebase(Slot(95), Vec::new());
+        disk.complete_all();
+        drop(log);
+        disk.crash(0);
+        disk.set_manual(false);
+        let bytes = disk.bytes(Segment(1)).unwrap();
+        disk.remove(Segment(1));
+        for number in names {
+            disk.set_bytes(Segment(*number), &bytes);
+        }
+        let (mut log, recovery) = open(&disk);
+        assert_eq!((recovery.damage, recovery.torn_tail_bytes), (None, 0));
+        for slot in 100..300 {
+            vote(&mut log, slot, 100, slot);
+            settle(&mut log);
+            log.rebase(Slot(slot - 4), Vec::new());
+            if slot % 7 == 0 {
+                disk.crash(slot);
+                let (again, recovery) = open(&disk);
+                assert_eq!(recovery.damage, None, "{names:?}, slot {slot}");
+                log = again;
+                assert_eq!(read_all(&mut log, slot, 400).len(), 1);
+            }
+        }
+    }
+}
+
+/// [disk-3] What lies in a recycled segment from another node's days, as after a restore under a new
+/// identity, is nobody's business.
+#[test]
+fn whose_an_earlier_life_was_does_not_matter() {
+    let other = LogOptions {
+        cluster: 8,
+        ..options()
+    };
+    let foreign = MemoryDisk::new();
+    let (mut log, _) = Log::open(foreign.attach(), other).unwrap();
+    write(&mut log, 1, 20, None);
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    write(&mut log, 1, 3, None);
+    disk.set_bytes(Segment(7), &foreign.bytes(Segment(1)).unwrap());
+    let opened = || Log::open(disk.attach(), options()).map(|(_, recovery)| recovery.records);
+    assert_eq!(opened(), Ok(2));
+    let judged = with(&[Mutant::OwnerBeforeEpoch], opened);
+    assert!(
+        matches!(judged, Err(LogError::Foreign { .. })),
+        "the fault is noticed"
+    );
+}
+
+/// A full disk that holds what is not needed is not full.
+#[test]
+fn trimming_makes_room() {
+    let disk = MemoryDisk::new();
+    disk.set_capacity(Some(6 * SEGMENT));
+    let (mut log, _) = open(&disk);
+    for slot in 1..120 {
+        vote(&mut log, slot, 100, slot);
+        log.submit();
+        let _ = log.poll();
+    }
+    idle(&mut log);
+    assert!(log.busy_reason().is_some() && !log.is_idle());
+    log.rebase(Slot(80), Vec::new());
+    settle(&mut log);
+    idle(&mut log);
+    assert_eq!(log.busy_reason(), None);
+    assert_eq!(read_all(&mut log, 80, 200).len(), 40);
+    write(&mut log, 120, 500, Some(30));
+    assert!(numbers(&disk).len() <= 6);
+}
+
+/// A spare that is too small after the size was raised never holds anything: it goes at once.
+#[test]
+fn a_spare_that_is_too_small_is_removed() {
+    let disk = MemoryDisk::new();
+    drop(open(&disk).0);
+    disk.close();
+    let spare: FileId = Segment(1).into();
+    assert_eq!(disk.attach().files(Family::Log).unwrap()[0].file, spare);
+    let larger = LogOptions {
+        segment_bytes: 4 * SEGMENT,
+        write_bytes_max: 2 * SEGMENT as usize,
+        ..options()
+    };
+    let (mut log, _) = Log::open(disk.attach(), larger).unwrap();
+    vote(&mut log, 1, 100_000, 1);
+    settle(&mut log);
+    idle(&mut log);
+    assert_eq!(numbers(&disk).first(), Some(&2));
+    let (_, recovery) = Log::open(disk.attach(), larger).unwrap();
+    assert_eq!((recovery.records, recovery.damage), (1, None));
+}

@@ -1,0 +1,492 @@
+//! A log that begins later than with its first slot: what it remembers, what it refuses, what it says
+//! of damage.
+
+use quorate_core::{
+    ballot::Era,
+    configuration::Change,
+    node_id::Member,
+    record::{HardState, Record, RecordSeq},
+    slot::{Slot, SlotRange},
+    value::Value,
+};
+use quorate_disk::{BLOCK, Disk as _, Fault, MemoryDisk, Pending, PendingKind, SmallFiles as _};
+
+use crate::{
+    Log, LogError,
+    base::BASE_FILE,
+    log_tests::{ballot, hard, open, options, read_all, settle, value, vote},
+    mutant::{Mutant, with},
+    place::Segment,
+    verify::{Inspected, inspect, verify},
+};
+
+fn slots(from: u64, to: u64) -> SlotRange {
+    SlotRange::new(Slot(from), Slot(to))
+}
+
+/// Moves the start, and waits until that is durable.
+fn rebase(log: &mut Log<MemoryDisk>, start: u64) {
+    log.rebase(Slot(start), format!("note of {start}").into_bytes());
+    while log.rebased() != Some(Slot(start)) {
+        log.poll().unwrap();
+    }
+}
+
+/// Votes, one write each, sixteen to a segment; all decided but the last.
+fn write(log: &mut Log<MemoryDisk>, from: u64, to: u64) {
+    for slot in from..to {
+        vote(log, slot, 100, slot);
+        settle(log);
+    }
+}
+
+/// A hundred votes, trimmed to slot 70.
+fn trimmed() -> MemoryDisk {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    write(&mut log, 1, 101);
+    rebase(&mut log, 70);
+    disk
+}
+
+/// [snap-3]
+#[test]
+fn below_its_start_a_log_neither_remembers_nor_reads_anything() {
+    let disk = MemoryDisk::new();
+    let (mut log, recovery) = open(&disk);
+    assert_eq!(
+        (recovery.base.start, recovery.base.note.len()),
+        (Slot(1), 0)
+    );
+    assert_eq!((log.start(), log.used_bytes()), (Slot(1), 0));
+    write(&mut log, 1, 101);
+    let before = log.used_bytes();
+    assert_eq!(before, 7 * options().segment_bytes);
+    rebase(&mut log, 70);
+    for log in [&mut log, &mut open(&disk).0] {
+        assert_eq!((log.start(), log.rebased()), (Slot(70), None));
+        // Slots 65 to 80 are in the fifth segment.
+        assert_eq!(log.used_bytes(), 3 * options().segment_bytes);
+        for from in [0, 1, 69] {
+            let refused = log.start_read(1, slots(from, 71), 1 << 20);
+            assert_eq!(refused, Err(LogError::BelowStart { start: Slot(70) }));
+        }
+        assert_eq!(read_all(log, 70, 200).len(), 31);
+        assert!(log.start_read(1, slots(5, 5), 1).is_ok(), "nothing at all");
+        log.poll().unwrap();
+        assert_eq!(log.next_read().unwrap().result, Ok(vec![]));
+    }
+    let (_, recovery) = open(&disk);
+    assert_eq!(recovery.base.note, b"note of 70");
+    assert_eq!((recovery.damage, recovery.hard), (None, hard(100, 101)));
+    assert_eq!((recovery.votes.len(), recovery.next_seq), (1, 101));
+}
+
+#[test]
+fn a_start_never_falls_and_the_newest_change_waits() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    write(&mut log, 1, 51);
+    log.poll().unwrap();
+    disk.set_manual(true);
+    for start in [20, 30, 40, 35] {
+        log.rebase(Slot(start), vec![start as u8]);
+    }
+    let keeps = || {
+        let keep = |pending: &Pending| pending.kind == PendingKind::Keep;
+        disk.pending().into_iter().filter(keep).count()
+    };
+    assert_eq!(
+        (keeps(), log.start()),
+        (1, Slot(1)),
+        "nothing is durable yet"
+    );
+    disk.set_manual(false);
+    let mut news = Vec::new();
+    for _ in 0..20 {
+        log.poll().unwrap();
+        news.extend(log.rebased());
+        assert!(keeps() <= 1);
+    }
+    assert_eq!(news, [Slot(20), Slot(40)]);
+    let (_, recovery) = open(&disk);
+    assert_eq!(recovery.base.start, Slot(40), "never lower");
+    assert_eq!(recovery.base.note, [35], "the newest");
+    // The note alone may change.
+    rebase(&mut log, 40);
+    assert_eq!(open(&disk).1.base.note, b"note of 40");
+}
+
+/// A snapshot of a peer's takes the place of everything.
+#[test]
+fn a_start_above_everything_keeps_the_hard_state() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    write(&mut log, 1, 101);
+    rebase(&mut log, 5000);
+    assert_eq!(log.used_bytes(), options().segment_bytes);
+    let (mut log, recovery) = open(&disk);
+    assert_eq!(recovery.hard, hard(5000, 101));
+    assert_eq!((recovery.votes, recovery.damage), (vec![], None));
+    assert_eq!(read_all(&mut log, 5000, 6000), []);
+    // A vote from before that was in flight says nothing any more.
+    vote(&mut log, 101, 100, 101);
+    vote(&mut log, 5000, 100, 5000);
+    settle(&mut log);
+    assert_eq!(read_all(&mut log, 5000, 6000).len(), 1);
+    let (_, recovery) = open(&disk);
+    assert_eq!((recovery.votes.len(), recovery.damage), (1, None));
+}
+
+#[test]
+fn an_empty_log_may_begin_anywhere() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    rebase(&mut log, 300);
+    let (mut log, recovery) = open(&disk);
+    assert_eq!((recovery.records, recovery.damage), (0, None));
+    assert_eq!(recovery.hard.decided_to, Slot(300));
+    write(&mut log, 300, 340);
+    rebase(&mut log, 330);
+    let (mut log, recovery) = open(&disk);
+    assert_eq!((recovery.damage, recovery.next_seq), (None, 41));
+    assert_eq!(read_all(&mut log, 330, 400).len(), 10);
+}
+
+/// [snap-3] Also where a record speaks of slots on both sides.
+#[test]
+fn replay_begins_with_the_start() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    let change = |era, node| Value::Reconfigure {
+        era: Era(era),
+        change: Change::Increment(Member::first(node)),
+    };
+    let decided = |from, to, value| Record::Decided {
+        range: slots(from, to),
+        value,
+    };
+    let records = [
+        decided(1, 2, change(0, 4)),
+        decided(2, 9, Value::NoOp),
+        decided(9, 10, change(1, 5)),
+    ];
+    for (record, seq) in records.iter().zip(1..) {
+        let hard = hard(1, 10);
+        log.append(RecordSeq(seq), record, &[], hard).unwrap();
+    }
+    settle(&mut log);
+    rebase(&mut log, 5);
+    let (mut log, recovery) = open(&disk);
+    assert_eq!(recovery.reconfigurations, [(Slot(9), change(1, 5))]);
+    assert_eq!(recovery.hard.decided_to, Slot(10));
+    let read: Vec<_> = read_all(&mut log, 5, 20)
+        .into_iter()
+        .map(|(range, ..)| range)
+        .collect();
+    assert_eq!(read, [slots(5, 9), slots(9, 10)]);
+}
+
+#[test]
+fn a_read_in_flight_is_refused_when_the_log_is_trimmed() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    write(&mut log, 1, 201);
+    while log.poll().is_ok() && !disk.pending().is_empty() {}
+    disk.set_manual(true);
+    for token in 0..6 {
+        log.start_read(token, slots(10 + token, 90), 1 << 20)
+            .unwrap();
+    }
+    let reads = disk.pending();
+    assert!(reads.iter().all(|read| read.kind == PendingKind::Read));
+    log.rebase(Slot(170), Vec::new());
+    // The base first; then the first segments are removed before the reads end.
+    for _ in 0..40 {
+        let later = disk
+            .pending()
+            .into_iter()
+            .find(|other| !reads.contains(other));
+        later.map(|other| disk.complete(other.id));
+        log.poll().unwrap();
+    }
+    assert_eq!((log.start(), disk.bytes(Segment(1))), (Slot(170), None));
+    disk.set_manual(false);
+    let mut refused = 0;
+    for _ in 0..20 {
+        log.poll().unwrap();
+        while let Some(done) = log.next_read() {
+            assert_eq!(done.result, Err(LogError::BelowStart { start: Slot(170) }));
+            assert_eq!(done.lost, []);
+            refused += 1;
+        }
+    }
+    assert_eq!(refused, 6);
+    assert_eq!(read_all(&mut log, 170, 300).len(), 31);
+}
+
+/// [snap-3] [disk-8]
+#[test]
+fn gaps_are_counted_from_the_start_of_the_log() {
+    let disk = trimmed();
+    let mut writes = Vec::new();
+    inspect(&mut disk.attach(), None, &mut |item| {
+        if let Inspected::Write(header) = item {
+            writes.push(header);
+        }
+    })
+    .unwrap();
+    assert_eq!(writes[0].seq, 65);
+    assert!(disk.rot(writes[20].place, 8 * 200));
+    let ranges = || open(&disk).1.damage.unwrap().ranges;
+    assert_eq!(ranges(), [slots(84, 86)]);
+    let counted = with(&[Mutant::GapsFromFirst], ranges);
+    assert_eq!(
+        counted,
+        [slots(1, 70), slots(84, 86)],
+        "the fault is noticed"
+    );
+    // Nothing is missing of what is below the start.
+    assert!(disk.rot(writes[0].place, 8 * 200));
+    assert_eq!(ranges(), [slots(84, 86)]);
+    let (_, recovery) = open(&disk);
+    assert!(!recovery.damage.unwrap().forgotten);
+}
+
+/// While damage is seen, so are the slots that it took: nobody else would ask for them again.
+#[test]
+fn a_damaged_segment_stays_until_what_it_lost_is_below_the_start() {
+    let disk = trimmed();
+    let mut place = None;
+    inspect(&mut disk.attach(), None, &mut |item| match item {
+        Inspected::Write(header) if header.seq == 80 => place = Some(header.place),
+        _ => {}
+    })
+    .unwrap();
+    // The last write of its segment: slot 80.
+    assert!(disk.rot(place.unwrap(), 8 * 200));
+    let (mut log, recovery) = open(&disk);
+    assert_eq!(recovery.damage.unwrap().ranges, [slots(79, 81)]);
+    rebase(&mut log, 80);
+    let (mut log, recovery) = open(&disk);
+    assert_eq!(recovery.damage.unwrap().ranges, [slots(80, 81)]);
+    rebase(&mut log, 82);
+    assert_eq!(open(&disk).1.damage, None);
+}
+
+/// [disk-3] M is not less than what the base says: a log whose end is gone is no shorter log.
+#[test]
+fn what_was_complete_when_the_base_was_written_is_missed() {
+    let disk = trimmed();
+    let (mut log, _) = open(&disk);
+    rebase(&mut log, 98);
+    drop(log);
+    let files = [6, 7, 8];
+    for number in files {
+        if let Some(bytes) = disk.bytes(Segment(number)) {
+            disk.set_bytes(Segment(number), &vec![0; bytes.len()]);
+        }
+    }
+    let damage = open(&disk).1.damage.unwrap();
+    assert!(damage.forgotten, "{damage:?}");
+    let silent = with(&[Mutant::BaseSaysNothing], || open(&disk).1.damage);
+    assert_eq!(silent, None, "the fault is noticed");
+    let damaged = verify(&mut disk.attach(), None).unwrap().damaged;
+    assert_eq!(damaged.len(), 1, "{damaged:?}");
+    let gone = MemoryDisk::new();
+    let mut attached = gone.attach();
+    let base = disk.read(BASE_FILE).unwrap().unwrap();
+    attached.replace(BASE_FILE, &base).unwrap();
+    let damage = open(&gone).1.damage.unwrap();
+    assert!(damage.forgotten && damage.places[0].contains("no segment"));
+}
+
+/// Only rot does that: the file is replaced as a whole. Nothing is guessed.
+#[test]
+fn a_damaged_base_is_refused_by_all_who_read_it() {
+    let disk = trimmed();
+    let mut bytes = disk.read(BASE_FILE).unwrap().unwrap();
+    bytes[40] ^= 1;
+    disk.attach().replace(BASE_FILE, &bytes).unwrap();
+    let expected = LogError::BaseDamaged {
+        reason: "its checksum does not match".to_owned(),
+    };
+    let opened = Log::open(disk.attach(), options());
+    assert_eq!(opened.unwrap_err(), expected);
+    assert_eq!(verify(&mut disk.attach(), None).unwrap_err(), expected);
+    let shown = inspect(&mut disk.attach(), None, &mut |_| {});
+    assert_eq!(shown, Err(expected));
+}
+
+#[test]
+fn offline_tools_say_where_the_log_begins() {
+    let disk = trimmed();
+    let verified = verify(&mut disk.attach(), None).unwrap();
+    assert_eq!((verified.start, verified.next), (Slot(70), Slot(101)));
+    assert_eq!((verified.records, verified.damaged), (36, vec![]));
+    let mut first = None;
+    inspect(&mut disk.attach(), None, &mut |item| {
+        if let (
+            None,
+            Inspected::Base {
+                start,
+                segment,
+                seq,
+                note_bytes,
+            },
+        ) = (&first, item)
+        {
+            first = Some((start, segment, seq, note_bytes));
+        }
+    })
+    .unwrap();
+    assert_eq!(first, Some((Slot(70), Segment(5), 65, 10)));
+}
+
+/// The base is what it was before, and the log keeps everything, until the disk takes it.
+#[test]
+fn a_base_that_cannot_be_replaced_is_tried_again() {
+    for renamed in [false, true] {
+        let disk = MemoryDisk::new();
+        let (mut log, _) = open(&disk);
+        write(&mut log, 1, 101);
+        disk.inject(Fault::ReplaceFails { renamed });
+        log.rebase(Slot(70), Vec::new());
+        while log.rebase_failure().is_none() {
+            log.poll().unwrap();
+        }
+        assert_eq!((log.start(), log.rebased()), (Slot(1), None));
+        assert!(log.is_short());
+        write(&mut log, 101, 110);
+        // Old or new, nothing is missing.
+        let crashed = disk.copy();
+        crashed.crash(u64::from(renamed));
+        let (mut again, recovery) = open(&crashed);
+        assert_eq!(recovery.damage, None);
+        let start = again.start().0;
+        assert_eq!(read_all(&mut again, start, 200).len() as u64, 110 - start);
+        log.try_again();
+        while log.rebased().is_none() {
+            log.poll().unwrap();
+        }
+        assert_eq!(log.rebase_failure(), None);
+        assert_eq!(open(&disk).1.base.start, Slot(70));
+    }
+}
+
+/// [disk-9] A log that has failed changes nothing any more.
+#[test]
+fn a_failed_log_is_not_trimmed() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    write(&mut log, 1, 101);
+    disk.inject(Fault::WriteFails);
+    vote(&mut log, 101, 100, 101);
+    log.submit();
+    log.poll().unwrap_err();
+    log.rebase(Slot(70), Vec::new());
+    for _ in 0..50 {
+        log.poll().unwrap_err();
+    }
+    assert_eq!((log.start(), log.rebased()), (Slot(1), None));
+    assert_eq!(disk.read(BASE_FILE), Ok(None));
+}
+
+/// A cut before the trim, and the trim right behind it: nothing of the cut comes back.
+#[test]
+fn a_cut_and_a_trim_do_not_disturb_each_other() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    write(&mut log, 1, 21);
+    disk.set_manual(true);
+    for slot in 21..23 {
+        vote(&mut log, slot, 100, slot);
+        log.submit();
+    }
+    // The second of both is kept, the first is lost.
+    let pending = disk.pending();
+    let write_of = |pending: &&Pending| pending.kind == PendingKind::Write;
+    let last = pending.iter().rfind(write_of).unwrap();
+    disk.complete(last.id);
+    let seed = (0..).find(|seed| disk.copy().crash(*seed).lost == 1);
+    disk.crash(seed.unwrap());
+    disk.set_manual(false);
+    let (mut log, recovery) = open(&disk);
+    assert_eq!(
+        (recovery.torn_tail_bytes, recovery.damage),
+        (BLOCK as u64, None)
+    );
+    for slot in 21..200 {
+        vote(&mut log, slot, 100, slot);
+        settle(&mut log);
+        rebase(&mut log, slot - 3);
+        let (mut again, recovery) = open(&disk);
+        assert_eq!(
+            (
+                recovery.torn_tail_bytes * u64::from(slot > 23),
+                recovery.damage
+            ),
+            (0, None)
+        );
+        assert_eq!(read_all(&mut again, slot - 3, 300).len(), 4);
+    }
+    assert!(log.size_bytes() <= 8 * options().segment_bytes);
+}
+
+/// What the log does not know is somebody else's, and arrives in order.
+#[test]
+fn other_families_share_the_disk() {
+    use quorate_disk::{Buffer, Completed, Durability, Family, FileId, Zeros};
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    let part = FileId::new(Family::Snapshot, 1);
+    log.disk_mut()
+        .start_prepare(part, 4 * BLOCK as u64, Zeros::Written);
+    write(&mut log, 1, 3);
+    let block = Buffer::new(BLOCK);
+    log.disk_mut()
+        .start_write(7, part.at(0), block, BLOCK, Durability::Later);
+    log.disk_mut().start_flush(8, part);
+    log.disk_mut().start_keep(0, "other", b"x".to_vec());
+    log.disk_mut().start_retire(part);
+    rebase(&mut log, 2);
+    for _ in 0..9 {
+        log.poll().unwrap();
+    }
+    let kind = |completed| match completed {
+        Completed::Prepared { file, .. } if file == part => 'p',
+        Completed::Written { token: 7, .. } => 'w',
+        Completed::Flushed { token: 8, .. } => 'f',
+        Completed::Kept { name: "other", .. } => 'k',
+        Completed::Retired { file, .. } if file == part => 'r',
+        other => panic!("{other:?}"),
+    };
+    let others: String = std::iter::from_fn(|| log.next_other()).map(kind).collect();
+    assert_eq!(others, "pwfkr");
+    assert_eq!(open(&disk).1.records, 2);
+}
+
+/// The hard state of a log that was never written to is that of a new node, at its start.
+#[test]
+fn what_is_trimmed_whole_is_restated_by_the_write_that_stays() {
+    let disk = trimmed();
+    let (mut log, _) = open(&disk);
+    let promise = Record::Promise { ballot: ballot(9) };
+    let promised = HardState {
+        promised: ballot(9),
+        ..hard(101, 101)
+    };
+    log.append(RecordSeq(1), &promise, &[], promised).unwrap();
+    settle(&mut log);
+    rebase(&mut log, 101);
+    let (mut log, recovery) = open(&disk);
+    assert_eq!(recovery.hard, promised);
+    let (again, bytes) = value(101, 100);
+    let record = Record::Decided {
+        range: slots(101, 102),
+        value: again,
+    };
+    log.append(RecordSeq(1), &record, &bytes, promised).unwrap();
+    settle(&mut log);
+    assert_eq!(open(&disk).1.hard.promised, ballot(9));
+}
