@@ -182,6 +182,7 @@ fn leader(stream: bool, class: Class, idle: bool) -> Round {
         ballot,
         from: Slot::FIRST,
         floor: Slot::FIRST,
+        log_start: Slot::FIRST,
         decided_to: Slot::FIRST,
         extents: Vec::new(),
     };

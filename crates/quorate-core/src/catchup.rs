@@ -24,6 +24,10 @@ pub struct Catchup {
     chunk: u64,
     /// Questions for the same slot without an answer.
     fruitless: u32,
+    /// Somebody's log starts above what is missing here: where, and when it said so last.
+    start: Option<(Slot, Time)>,
+    /// When a snapshot was asked for last.
+    snapshot_asked: Option<Time>,
 }
 
 impl Default for Catchup {
@@ -34,6 +38,8 @@ impl Default for Catchup {
             asked: None,
             chunk: CHUNK_SLOTS_MAX,
             fruitless: 0,
+            start: None,
+            snapshot_asked: None,
         }
     }
 }
@@ -124,6 +130,34 @@ impl Catchup {
             at: now,
         });
         Some((self.source, range))
+    }
+
+    /// Somebody's log starts at `log_start`, above what is missing here. Returns whether to ask for a
+    /// snapshot: not more often than a question is repeated.
+    pub fn starts_at(&mut self, now: Time, log_start: Slot, retry_us: u64) -> bool {
+        self.start = Some((log_start, now));
+        let asked = self.snapshot_asked;
+        let due = asked.is_none_or(|at| now.since_us(at) >= retry_us);
+        if due {
+            self.snapshot_asked = Some(now);
+        }
+        due
+    }
+
+    /// [p1-5] Whether somebody said within the last `within_us` that only a snapshot tells what is
+    /// missing at `decided_to`.
+    pub fn needs_snapshot(&self, now: Time, decided_to: Slot, within_us: u64) -> bool {
+        let lately = |at: Time| now.since_us(at) <= within_us;
+        self.start
+            .is_some_and(|(start, at)| start > decided_to && lately(at))
+    }
+
+    /// A snapshot stands for what was asked for.
+    pub fn installed(&mut self) {
+        self.asked = None;
+        self.start = None;
+        self.snapshot_asked = None;
+        self.fruitless = 0;
     }
 
     /// How many questions for the same slot nobody answered.

@@ -7,6 +7,7 @@ use crate::{
     class::Class,
     node_id::{Member, NodeId},
     quorum::{MemberSet, Phase, QuorumRule, Voting},
+    slot::Slot,
 };
 
 /// Most members of a configuration; what the exact quorum check can enumerate.
@@ -34,17 +35,20 @@ pub struct Configuration {
     class: Class,
 }
 
-/// What a reconfiguration does ([era-4]): one member's weight by one, or all weights by a factor.
+/// What a reconfiguration does ([era-4]): one member's weight by one, or all weights by a factor; or
+/// it takes a node out for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Change {
     /// Weight + 1; a node that is no member enters with weight 1.
     Increment(Member),
-    /// Weight − 1; at zero it leaves.
+    /// Weight − 1; at zero it leaves, and may come back ([member-1]).
     Decrement(Member),
     /// All weights × k.
     Multiply(u32),
     /// All weights ÷ k, exactly.
     Divide(u32),
+    /// A node without weight is removed: its id is spent ([member-1]). No weight changes.
+    Remove(NodeId),
 }
 
 /// Why a configuration or a change is invalid.
@@ -62,6 +66,14 @@ pub enum Invalid {
     Unknown(NodeId),
     /// Division with remainder, or a factor of zero.
     Factor,
+    /// Only a node without weight can be removed.
+    HasWeight(NodeId),
+    /// A node with this id was removed ([member-1]).
+    Spent(NodeId),
+    /// A later incarnation of the node had weight ([member-1]).
+    Forgotten(Member),
+    /// What is told of eras contradicts itself.
+    Eras,
     /// Quorums would not meet, or could never be formed.
     Quorums,
 }
@@ -126,7 +138,8 @@ impl Configuration {
         Ok(())
     }
 
-    /// The configuration after `change`, if that is valid under this one ([era-4]).
+    /// The configuration after `change`, if that is valid under this one ([era-4]). Which node ids may
+    /// have weight is for [`crate::reconfigure::Eras::changed`] to say.
     pub fn changed(&self, change: Change) -> Result<Self, Invalid> {
         let mut members = self.members.clone();
         match change {
@@ -162,6 +175,11 @@ impl Configuration {
                         return Err(Invalid::Factor);
                     }
                     voter.weight /= factor;
+                }
+            }
+            Change::Remove(node) => {
+                if self.member_of(node).is_some() {
+                    return Err(Invalid::HasWeight(node));
                 }
             }
         }
@@ -239,6 +257,29 @@ impl Configuration {
         self.rule.satisfied(phase, voting)
     }
 
+    /// The greatest slot below which members that form a quorum for the phase have everything, where
+    /// `to` says how far each of them is; slot 0 if there is none.
+    pub fn reached(&self, phase: Phase, to: impl Fn(&Voter) -> Slot) -> Slot {
+        // Members by how far they are, farthest first; a handful, so insertion is enough.
+        let mut reach = [(Slot(0), 0usize); MEMBERS_MAX];
+        for (index, voter) in self.members.iter().enumerate() {
+            let (slot, mut at) = (to(voter), index);
+            while at > 0 && reach[at - 1].0 < slot {
+                reach[at] = reach[at - 1];
+                at -= 1;
+            }
+            reach[at] = (slot, index);
+        }
+        let mut set = MemberSet::default();
+        for (slot, index) in &reach[..self.members.len()] {
+            set = set.with(*index);
+            if self.is_quorum(phase, set) {
+                return *slot;
+            }
+        }
+        Slot(0)
+    }
+
     /// Whether these members meet every phase-1 quorum: nobody can have been promised past them.
     pub fn blocks_phase1(&self, set: MemberSet) -> bool {
         let rest = MemberSet(self.everybody().0 & !set.0);
@@ -277,6 +318,7 @@ impl Change {
             Self::Decrement(m) => [2, (m.node.0 as u64) | (m.incarnation.0 as u64) << 32, 0],
             Self::Multiply(factor) => [3, 0, factor as u64],
             Self::Divide(factor) => [4, 0, factor as u64],
+            Self::Remove(node) => [5, node.0 as u64, 0],
         }
     }
 }
@@ -288,6 +330,7 @@ impl fmt::Display for Change {
             Self::Decrement(member) => write!(f, "{member} - 1"),
             Self::Multiply(factor) => write!(f, "* {factor}"),
             Self::Divide(factor) => write!(f, "/ {factor}"),
+            Self::Remove(node) => write!(f, "remove {node}"),
         }
     }
 }

@@ -42,8 +42,11 @@ pub enum Refusal {
     Busy,
     /// Leadership is being handed over.
     Transferring,
-    /// The change is invalid here and now ([era-4], [era-8]).
+    /// The change is invalid here and now ([era-4], [era-8], [member-1]).
     InvalidChange,
+    /// Too few members are known to hold what is older than the era in force ([era-12]). To be asked
+    /// again when they have caught up.
+    NotHeld,
     /// No such follower, or it is this node.
     NoTarget,
     /// The target did not get level in time; this node goes on leading.
@@ -117,7 +120,8 @@ pub enum Effect {
         record: Record,
     },
     /// These slots are decided. In slot order, each slot once per process, without gaps: but for
-    /// what the log of a damaged node holds behind a range that it lost ([disk-8]).
+    /// what the log of a damaged node holds behind a range that it lost ([disk-8]), and what a snapshot
+    /// that was installed stands for ([snap-2]).
     Decided {
         /// The slots.
         range: SlotRange,
@@ -140,6 +144,14 @@ pub enum Effect {
         to: NodeId,
         /// Which slots; all of them are decided here.
         range: SlotRange,
+    },
+    /// Of what this node lacks, a peer's log has nothing any more: get a snapshot, of this peer or of
+    /// any, and report with `Input::Installed` ([catch-2]). Repeated while that is so.
+    NeedSnapshot {
+        /// Who said so.
+        from: NodeId,
+        /// Where that peer's log starts.
+        log_start: Slot,
     },
     /// The read may run once everything below `slot` is applied.
     ReadReady {
@@ -195,6 +207,8 @@ pub struct SlowPaths {
     pub rewinds: u64,
     /// Decided values were asked for.
     pub catchups: u64,
+    /// A snapshot was needed.
+    pub snapshots: u64,
 }
 
 /// The list that `step` fills and the caller drains; reused, so that the hot path allocates nothing.

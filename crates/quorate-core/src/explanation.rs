@@ -97,6 +97,11 @@ pub enum End {
         /// The slot.
         slot: Slot,
     },
+    /// A snapshot stands for slots that this node had not decided ([snap-2]).
+    Installed {
+        /// It stands for what is below.
+        to: Slot,
+    },
     /// The log failed ([disk-9]).
     StorageFailed,
     /// This node is no member that may lead ([aux-3]), or the ballot's era counts no more.
@@ -137,6 +142,9 @@ impl fmt::Display for End {
             }
             Self::OtherDecision { slot } => {
                 write!(f, "slot {slot} is decided with another value")
+            }
+            Self::Installed { to } => {
+                write!(f, "a snapshot of everything below slot {to} was installed")
             }
             Self::StorageFailed => f.write_str("the log failed"),
             Self::NoMember => f.write_str("this node is no member that may lead"),

@@ -8,8 +8,10 @@ use alloc::vec::Vec;
 use crate::{
     ballot::Ballot,
     configuration::Configuration,
+    message::Held,
     node_id::{Member, NodeId},
     quorum::{MemberSet, Phase},
+    reconfigure::Eras,
     slot::Slot,
     time::Time,
 };
@@ -34,6 +36,9 @@ pub struct Peer {
     pub voted_to: Slot,
     /// Slots below are decided, and held there.
     pub decided_to: Slot,
+    /// Slots below are decided, and held there at the class of the group, as this incarnation said to
+    /// this ballot; slot 0 for nothing said.
+    pub held_to: Slot,
 }
 
 /// All other nodes, in order of their ids.
@@ -112,10 +117,16 @@ impl Peers {
                 sent_to: Slot(0),
                 voted_to: Slot(0),
                 decided_to: Slot(0),
+                held_to: Slot(0),
             };
             self.list.insert(at, peer);
         }
         let peer = &mut self.list[at];
+        if peer.member != member {
+            // Another incarnation: what the one before held may be gone ([volatile-1]).
+            peer.decided_to = Slot(0);
+            peer.held_to = Slot(0);
+        }
         peer.member = member;
         peer.connected = true;
         Some(peer)
@@ -136,7 +147,37 @@ impl Peers {
             peer.promised = Ballot::ZERO;
             peer.sent_to = from;
             peer.voted_to = Slot(0);
+            peer.held_to = Slot(0);
         }
+    }
+
+    /// [trim-1] What the others hold, and this node up to `own_to`: by what each incarnation said to
+    /// this ballot. A member that has said nothing holds nothing.
+    pub fn held(&self, eras: &Eras, own: Member, own_to: Slot) -> Held {
+        let configuration = eras.current();
+        let of = |member: Member| {
+            if member == own {
+                return own_to;
+            }
+            let peer = self.list.iter().find(|peer| peer.member == member);
+            peer.map_or(Slot(0), |peer| peer.held_to)
+        };
+        let members = configuration.members().iter();
+        let mut all = members
+            .map(|voter| of(voter.member))
+            .fold(own_to, Slot::min);
+        for peer in &self.list {
+            // A learner counts while it is there, and once it has said what it holds.
+            let gone = eras.identity(peer.member.node).is_some_and(|id| id.spent);
+            if !gone && (peer.connected || peer.held_to > Slot(0)) {
+                all = all.min(peer.held_to);
+            }
+        }
+        let quorum = configuration.reached(Phase::Two, |voter| {
+            let full = !voter.auxiliary;
+            if full { of(voter.member) } else { Slot(0) }
+        });
+        Held { all, quorum }
     }
 
     /// The members for which `holds` is true, and this node itself.
@@ -167,5 +208,81 @@ impl Peers {
     ) -> bool {
         let lately = |peer: &Peer| peer.heard.is_some_and(|at| now.since_us(at) <= within_us);
         configuration.is_quorum(Phase::Two, self.set(configuration, own, lately))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{class::Class, configuration::Voter, node_id::Incarnation, quorum::QuorumRule};
+
+    const OWN: Member = Member::first(1);
+
+    fn eras(auxiliary: u32) -> Eras {
+        let voter = |node| Voter {
+            member: Member::first(node),
+            weight: 1,
+            auxiliary: node == auxiliary,
+        };
+        let voters = (1..=3).map(voter).collect();
+        let founding = Configuration::new(voters, QuorumRule::Majority, Class::Durable);
+        Eras::founded(founding.expect("three members"))
+    }
+
+    fn peers(held: &[(u32, u64)]) -> Peers {
+        let mut peers = Peers::new(Slot::FIRST);
+        for (node, to) in held {
+            let peer = peers.connect(Member::first(*node)).expect("room");
+            peer.held_to = Slot(*to);
+        }
+        peers
+    }
+
+    fn held(peers: &Peers, eras: &Eras) -> (u64, u64) {
+        let Held { all, quorum } = peers.held(eras, OWN, Slot(10));
+        (all.0, quorum.0)
+    }
+
+    #[test]
+    fn held_is_what_the_slowest_and_what_a_quorum_holds() {
+        let eras = eras(0);
+        assert_eq!(held(&peers(&[(2, 7), (3, 4)]), &eras), (4, 7));
+        assert_eq!(
+            held(&peers(&[(2, 12), (3, 4)]), &eras),
+            (4, 10),
+            "own is 10"
+        );
+        assert_eq!(
+            held(&peers(&[(2, 7)]), &eras),
+            (0, 7),
+            "node 3 has said nothing"
+        );
+        // A learner counts while it is there, and when it has said something.
+        assert_eq!(held(&peers(&[(2, 7), (3, 4), (4, 2)]), &eras), (2, 7));
+        let mut with_learner = peers(&[(2, 7), (3, 4), (4, 2)]);
+        with_learner.disconnect(NodeId(4));
+        assert_eq!(held(&with_learner, &eras), (2, 7));
+        // In the next ballot of this leader nothing is known before it is said again.
+        with_learner.restart(Time(0), Slot(10));
+        assert_eq!(held(&with_learner, &eras), (0, 0));
+    }
+
+    /// [trim-1] A member is who said it: another incarnation has said nothing.
+    #[test]
+    fn another_incarnation_holds_nothing() {
+        let mut peers = peers(&[(2, 7), (3, 4)]);
+        let again = Member {
+            incarnation: Incarnation(1),
+            ..Member::first(2)
+        };
+        peers.connect(again);
+        assert_eq!(held(&peers, &eras(0)), (0, 4));
+    }
+
+    /// [trim-1] What an auxiliary says to hold is hearsay: no full replica may forget for its sake.
+    #[test]
+    fn auxiliary_holds_nothing_for_others() {
+        assert_eq!(held(&peers(&[(2, 7), (3, 4)]), &eras(2)), (4, 4));
+        assert_eq!(held(&peers(&[(2, 7), (3, 4)]), &eras(3)), (4, 7));
     }
 }

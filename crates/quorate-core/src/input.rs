@@ -3,6 +3,7 @@
 use crate::{
     message::Message,
     node_id::{Member, NodeId},
+    reconfigure::Eras,
     record::RecordSeq,
     slot::{Slot, SlotRange},
     value::Value,
@@ -49,6 +50,17 @@ pub enum Input {
     /// The first slot that was decided in this process and whose value cannot be read back any more,
     /// until it is here again ([disk-8]).
     Missing(Option<Slot>),
+    /// A snapshot was installed, durably: its state stands for everything below `to`, and the log
+    /// starts there ([snap-2]). To be checked with [`crate::node::Node::may_install`] before.
+    Installed {
+        /// The first slot that the snapshot does not cover.
+        to: Slot,
+        /// The eras there.
+        eras: Eras,
+    },
+    /// The log starts here now, durably: a snapshot of this node's own stands for what was below
+    /// ([trim-3]).
+    Trimmed(Slot),
     /// A peer can be talked to.
     Connected(Member),
     /// It cannot be talked to any more.

@@ -165,6 +165,15 @@ pub fn proposal_is_behind_its_era(ballot: Ballot, slot: Slot, begun: Option<Slot
     })
 }
 
+/// [era-12], [trim-1] No phase-1 quorum is without a holder of a chosen value; `without` are those who
+/// lack it. For the majority rule only, as [`is_chosen`].
+pub fn quorum_has_holder(configuration: &Configuration, slot: Slot, without: &[Member]) -> Verdict {
+    let (era, ballot) = (Era::default(), Ballot::ZERO);
+    hold(!is_chosen(configuration, era, ballot, without), || {
+        format!("slot {slot}: a quorum of {configuration} does not hold what was chosen there")
+    })
+}
+
 /// [read-1] A read's index covers every slot whose decision anybody knew when it was asked.
 pub fn read_is_fresh(known_to: Slot, index: Slot) -> Verdict {
     hold(index >= known_to, || {

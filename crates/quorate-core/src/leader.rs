@@ -52,11 +52,20 @@ pub struct Phase1 {
     pub stage: Stage,
     /// Slots below are decided, and forgotten by somebody who promised.
     pub floor: Slot,
-    /// Who said so: the one to catch up from.
+    /// The one to catch up from: who said so, or somebody else who promised and has it in its log.
     pub floor_at: NodeId,
+    /// Whose log goes how far back, of those who promised with this floor or one below.
+    teachers: Vec<Teacher>,
     promises: Vec<Member>,
     refusals: Vec<Member>,
     reports: Vec<Report<NodeId>>,
+}
+
+/// A member that promised, and has decided slots in its log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Teacher {
+    node: NodeId,
+    log: SlotRange,
 }
 
 /// What a new leader proposes again.
@@ -80,6 +89,7 @@ impl Phase1 {
             stage: Stage::Recording(record),
             floor: from,
             floor_at: ballot.node,
+            teachers: Vec::new(),
             promises: Vec::new(),
             refusals: Vec::new(),
             reports: Vec::new(),
@@ -109,11 +119,34 @@ impl Phase1 {
         let theirs: Vec<_> = promise.extents.iter().map(report).collect();
         self.reports = highest(&self.reports, &theirs)?;
         self.promises.push(from);
-        if promise.floor > self.floor {
-            self.floor = promise.floor;
-            self.floor_at = from.node;
+        if promise.floor > self.from {
+            let log = SlotRange::new(promise.log_start, promise.floor);
+            let node = from.node;
+            self.teachers.push(Teacher { node, log });
+        }
+        self.floor = self.floor.max(promise.floor);
+        // The farthest of those whose log reaches back to where this leader is; else the farthest.
+        let use_of = |teacher: &&Teacher| (teacher.log.from <= self.from, teacher.log.to);
+        if let Some(best) = self.teachers.iter().max_by_key(use_of) {
+            self.floor_at = best.node;
         }
         Ok(())
+    }
+
+    /// [p1-5] Whether nobody who promised has in its log what this leader lacks at `decided_to`: where
+    /// the log of who has most starts.
+    pub fn unreachable(&self, decided_to: Slot) -> Option<Slot> {
+        let behind = |teacher: &&Teacher| teacher.log.to > decided_to;
+        let teaches = |teacher: &Teacher| teacher.log.from <= decided_to;
+        let mut able = self.teachers.iter().filter(behind);
+        if decided_to >= self.floor || able.any(teaches) {
+            return None;
+        }
+        let best = self
+            .teachers
+            .iter()
+            .find(|teacher| teacher.node == self.floor_at)?;
+        Some(best.log.from)
     }
 
     /// Whether this member promised.

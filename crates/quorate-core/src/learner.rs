@@ -231,6 +231,8 @@ impl Tally {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Learner {
     decided_to: Slot,
+    /// Slots below are told by a snapshot, not by the log.
+    log_start: Slot,
     eras: Eras,
     lost: Lost,
     /// Decided in this process, and not readable any more: the first such slot.
@@ -239,9 +241,14 @@ pub struct Learner {
 
 impl Learner {
     /// As recovered: `decided_to` is the first of the `lost` slots, if there are any.
-    pub fn new(decided_to: Slot, eras: Eras, lost: Lost) -> Self {
+    pub fn new(log_start: Slot, decided_to: Slot, eras: Eras, lost: Lost) -> Self {
+        assert!(
+            log_start <= decided_to,
+            "the log starts at {log_start}, decided to {decided_to}"
+        );
         Self {
             decided_to,
+            log_start,
             eras,
             lost,
             missing: None,
@@ -251,6 +258,39 @@ impl Learner {
     /// Slots below are decided, and their values are here.
     pub fn decided_to(&self) -> Slot {
         self.decided_to
+    }
+
+    /// [snap-3] Slots below are told by a snapshot: what the log may hold of them is not decided
+    /// values.
+    pub fn log_start(&self) -> Slot {
+        self.log_start
+    }
+
+    /// [trim-3] The log starts here now.
+    pub fn trim(&mut self, log_start: Slot) {
+        assert!(
+            log_start <= self.decided_to,
+            "trimmed to {log_start}, decided to {}",
+            self.decided_to
+        );
+        self.log_start = self.log_start.max(log_start);
+        self.missing = self.missing.map(|first| first.max(log_start));
+    }
+
+    /// [snap-2] A snapshot stands for everything below `to`. What a damaged log has lost there needs
+    /// not be learned again; behind it the log holds what it held.
+    pub fn install(&mut self, to: Slot, eras: Eras) {
+        assert!(
+            to > self.decided_to,
+            "installed {to}, decided to {}",
+            self.decided_to
+        );
+        self.eras = eras;
+        let Self { lost, eras, .. } = self;
+        self.decided_to = lost.learned(to, |slot, value| {
+            eras.decide(slot, value);
+        });
+        self.trim(to);
     }
 
     /// The configurations in force.
@@ -293,7 +333,8 @@ impl Learner {
     fn decide(&mut self, range: SlotRange, value: Value, each: &mut impl FnMut(SlotRange, Value)) {
         assert_eq!(range.from, self.decided_to, "slots are decided in order");
         self.decided_to = range.to;
-        self.eras.decide(&value);
+        // Of values that change an era, none spans slots.
+        self.eras.decide(range.from, &value);
         each(range, value);
     }
 
@@ -367,8 +408,8 @@ impl Learner {
         self.decide(range, value, each);
         // [disk-8] Behind a gap the log may hold what is decided: known, and not told again.
         let Self { lost, eras, .. } = self;
-        self.decided_to = lost.learned(range.to, |value| {
-            eras.decide(value);
+        self.decided_to = lost.learned(range.to, |slot, value| {
+            eras.decide(slot, value);
         });
         Some(range)
     }
@@ -377,7 +418,7 @@ impl Learner {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::value::Value;
+    use crate::{ballot::Era, configuration::Change, value::Value};
 
     /// [disk-8] A member that lost decided slots votes from there on again, in the same ballot: its votes of
     /// before and of now count together.
@@ -419,5 +460,70 @@ mod tests {
             Slot(3),
             "apart from it: not counted"
         );
+    }
+
+    fn changed(times: u32) -> Eras {
+        let members = [1, 2, 3].map(Member::first);
+        let founding = Configuration::simple(members, Class::Durable).expect("three members");
+        let mut eras = Eras::founded(founding);
+        for era in 0..times {
+            eras.decide(Slot(u64::from(era) + 1), &change(era));
+        }
+        eras
+    }
+
+    fn change(era: u32) -> Value {
+        Value::Reconfigure {
+            era: Era(era),
+            change: Change::Multiply(2),
+        }
+    }
+
+    /// [snap-2], [disk-8] What a damaged log has lost below a snapshot need not be learned again; what
+    /// it holds behind counts, with its changes.
+    #[test]
+    fn snapshot_stands_for_what_was_lost() {
+        let slots = |from, to| SlotRange::new(Slot(from), Slot(to));
+        let ranges = [slots(5, 7), slots(10, 12), slots(20, 21)].to_vec();
+        let changes = [(8, 1), (15, 2), (25, 3)].map(|(slot, era)| (Slot(slot), change(era)));
+        let lost = Lost::new(ranges, changes.to_vec(), Slot(30));
+        let mut learner = Learner::new(Slot::FIRST, Slot(5), changed(1), lost);
+        learner.install(Slot(9), changed(2));
+        assert_eq!(learner.decided_to(), Slot(10), "up to the next loss");
+        assert_eq!(learner.log_start(), Slot(9));
+        assert_eq!(
+            learner.eras().era(),
+            Era(2),
+            "the change in slot 8 is in the snapshot"
+        );
+        assert_eq!(learner.lost().slots(), 2 + 1);
+        learner.install(Slot(11), changed(2));
+        assert_eq!(learner.decided_to(), Slot(11));
+        learner.learn(slots(11, 12), Value::NoOp, &mut |_, _| {});
+        assert_eq!(learner.decided_to(), Slot(20));
+        assert_eq!(
+            (learner.eras().era(), learner.eras().since()),
+            (Era(3), Slot(16))
+        );
+        learner.install(Slot(22), changed(3));
+        assert_eq!(learner.decided_to(), Slot(30));
+        assert_eq!(
+            (learner.eras().era(), learner.eras().since()),
+            (Era(4), Slot(26))
+        );
+        assert!(learner.is_whole());
+    }
+
+    /// What cannot be read back is below the snapshot, or is told anew.
+    #[test]
+    fn missing_values_are_not_held() {
+        let mut learner = Learner::new(Slot::FIRST, Slot(9), changed(0), Lost::default());
+        learner.miss(Some(Slot(4)));
+        assert_eq!(learner.holds_to(), Slot(4));
+        learner.trim(Slot(6));
+        assert_eq!(learner.holds_to(), Slot(6));
+        assert!(!learner.is_whole());
+        learner.miss(None);
+        assert_eq!((learner.holds_to(), learner.is_whole()), (Slot(9), true));
     }
 }

@@ -69,7 +69,7 @@ impl Lost {
 
     /// Slots below `decided_to` were learned. If that closes the first gap, everything is known up
     /// to the slot returned, and each reconfiguration on the way is passed to `each`.
-    pub fn learned(&mut self, decided_to: Slot, mut each: impl FnMut(&Value)) -> Slot {
+    pub fn learned(&mut self, decided_to: Slot, mut each: impl FnMut(Slot, &Value)) -> Slot {
         let mut known_to = decided_to;
         while self
             .ranges
@@ -79,7 +79,7 @@ impl Lost {
             let next = self.ranges.front().map_or(self.end, |range| range.from);
             while let Some((slot, value)) = self.changes.pop_front_if(|(slot, _)| *slot < next) {
                 if slot >= known_to {
-                    each(&value);
+                    each(slot, &value);
                 }
             }
             known_to = known_to.max(next);
@@ -109,7 +109,7 @@ mod tests {
 
     fn learn(lost: &mut Lost, decided_to: u64) -> (u64, Vec<u32>) {
         let mut eras = Vec::new();
-        let to = lost.learned(Slot(decided_to), |value| {
+        let to = lost.learned(Slot(decided_to), |_, value| {
             if let Value::Reconfigure { era, .. } = value {
                 eras.push(era.0);
             }

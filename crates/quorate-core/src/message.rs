@@ -12,6 +12,7 @@
 //! | `PreVote`, `PreVoteReply` | would-be candidate ↔ everybody | would you promise? |
 //! | `Transfer` | leader → follower | lead at once |
 //! | `CatchupRequest`, `Learn` | who is behind ↔ who has it | decided values |
+//! | `BelowStart` | who was asked → who is behind | my log starts behind that: take a snapshot |
 //! | `ReadRequest`, `ReadReply` | follower ↔ leader | wait for this slot, then read |
 //!
 //! A plane may lose, delay, repeat, reorder and merge messages; it never invents one ([model-1]).
@@ -48,6 +49,8 @@ pub struct Phase1b {
     pub from: Slot,
     /// Slots below are decided, and their votes forgotten here ([p1-5]).
     pub floor: Slot,
+    /// Slots from here to `floor` are served from the log; below, only a snapshot is.
+    pub log_start: Slot,
     /// Slots below are decided, as far as this acceptor knows.
     pub decided_to: Slot,
     /// Every vote from `max(from, floor)` on, in slot order.
@@ -120,6 +123,20 @@ pub struct Heartbeat {
     pub sent_to: Slot,
     /// Which round of read confirmations this asks for; 0 for none.
     pub read_round: u64,
+    /// As [`Held::all`]; slot 0 while it is not known.
+    pub held_by_all: Slot,
+    /// As [`Held::quorum`]; slot 0 while it is not known.
+    pub held_by_quorum: Slot,
+}
+
+/// How much of the log others hold: decided, bytes included, at the class of the group. What a policy
+/// of trimming goes by ([trim-1]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Held {
+    /// Every member, and every learner that the leader has heard of, holds all slots below.
+    pub all: Slot,
+    /// Members that are no auxiliaries, and form a phase-2 quorum, hold all slots below.
+    pub quorum: Slot,
 }
 
 /// The answer; also what keeps a leader leading ([live-2]).
@@ -131,6 +148,8 @@ pub struct HeartbeatReply {
     pub promised: Ballot,
     /// Slots below are decided and held here, bytes included.
     pub decided_to: Slot,
+    /// So are these, at the class of the group.
+    pub held_to: Slot,
     /// Votes of the run in `ballot`, or slot 0 for none.
     pub voted_to: Slot,
     /// Echo.
@@ -203,6 +222,11 @@ pub enum Message {
         range: SlotRange,
         /// Their value.
         value: Value,
+    },
+    /// A question for decided values begins below the first slot of the log here ([catch-2]).
+    BelowStart {
+        /// What is below, only a snapshot tells.
+        log_start: Slot,
     },
     /// A follower has reads waiting ([read-3]).
     ReadRequest {

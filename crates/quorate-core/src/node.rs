@@ -4,10 +4,11 @@
 //! `voting` answers proposers; `phase1` and `proposing` talk to acceptors; `leading` keeps a leader
 //! in office, `moving` takes it to the next era, `handover` hands leadership on; `following` learns
 //! from a leader; `reading` is both sides of a read; `timing` is what happens when nothing happens.
-//! `recovered` is what a node begins with, `status` what can be asked of it.
+//! `installing` is what a snapshot does; `recovered` is what a node begins with, `status` what can be asked of it.
 
 mod following;
 mod handover;
+mod installing;
 mod leading;
 mod moving;
 mod phase1;
@@ -33,10 +34,9 @@ use crate::{
     input::Input,
     leader::{Leading, Phase1},
     learner::Learner,
-    message::Message,
+    message::{Held, Message},
     node_id::Member,
     reads::{Asked, Reads},
-    reconfigure::Eras,
     rounds::Rounds,
     time::Time,
     transfer::Transfer,
@@ -86,6 +86,7 @@ pub struct Node {
     transfer: Option<Transfer>,
     timers: Timers,
     told: Told,
+    held: Held,
 }
 
 impl Node {
@@ -93,14 +94,13 @@ impl Node {
     pub fn new(options: Options, recovered: Recovered) -> Self {
         let Recovered {
             hard,
+            log_start,
             decided_to,
             lost,
-            configuration,
-            era,
-            previous,
+            eras,
             votes,
         } = recovered;
-        let class = configuration.class();
+        let class = eras.current().class();
         let mut durable_to = decided_to;
         for vote in &votes {
             if vote.range.from <= durable_to {
@@ -130,7 +130,7 @@ impl Node {
         Self {
             acceptor,
             pending: Pending::new(class, options.inflight_max + 2),
-            learner: Learner::new(decided_to, Eras::new(era, configuration, previous), lost),
+            learner: Learner::new(log_start, decided_to, eras, lost),
             voted: Voted::new(durable_to),
             rounds: Rounds::new(options.member, hard.spoken),
             phase1: None,
@@ -145,6 +145,7 @@ impl Node {
             transfer: None,
             timers: Timers::default(),
             told: Told::default(),
+            held: Held::default(),
             options,
         }
     }
@@ -166,6 +167,8 @@ impl Node {
             Input::StorageFailed => self.on_storage_failed(now, effects),
             Input::Lost(range) => self.on_lost(range),
             Input::Missing(first) => self.learner.miss(first),
+            Input::Installed { to, eras } => self.on_installed(now, to, eras, effects),
+            Input::Trimmed(log_start) => self.learner.trim(log_start),
             Input::Connected(member) => self.on_connected(member, effects),
             Input::Disconnected(node) => self.on_disconnected(now, node, effects),
             Input::Read(token) => self.on_read(now, token, effects),
@@ -211,6 +214,9 @@ impl Node {
                 self.on_catchup_request(from.node, range, effects);
             }
             Message::Learn { range, value } => self.on_learn(now, range, value, held, effects),
+            Message::BelowStart { log_start } => {
+                self.on_below_start(now, from.node, log_start, effects);
+            }
             Message::ReadRequest { id } => self.on_read_request(from.node, id),
             Message::ReadReply { id, slot } => self.on_read_reply(id, slot, effects),
         }

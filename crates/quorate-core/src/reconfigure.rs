@@ -1,33 +1,102 @@
 //! Eras taking effect: a pure function of the decided prefix ([era-2]).
 
+use alloc::vec::Vec;
+
 use crate::{
     ballot::{Ballot, Era},
-    configuration::Configuration,
+    configuration::{Change, Configuration, Invalid},
+    node_id::{Incarnation, Member, NodeId},
     slot::Slot,
     value::Value,
 };
 
-/// The configurations that still judge anything: the one in force, and the one before it.
+/// What the log remembers of a node that had weight, or was removed ([member-1]). Never forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Identity {
+    /// The node.
+    pub node: NodeId,
+    /// Its highest incarnation that ever had weight.
+    pub incarnation: Incarnation,
+    /// It was removed: nobody gets weight under this id again.
+    pub spent: bool,
+}
+
+/// The configurations that still judge anything: the one in force, and the one before it. With the
+/// ids that were ever used, this is all that decides what the next change may be.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Eras {
     era: Era,
+    since: Slot,
     current: Configuration,
     previous: Option<Configuration>,
+    ids: Vec<Identity>,
 }
 
 impl Eras {
-    /// As recovered.
-    pub fn new(era: Era, current: Configuration, previous: Option<Configuration>) -> Self {
+    /// Before the first change: the founding configuration from the first slot on.
+    pub fn founded(founding: Configuration) -> Self {
+        let identity = |member: Member| Identity {
+            node: member.node,
+            incarnation: member.incarnation,
+            spent: false,
+        };
+        // A configuration keeps its members in order of their ids.
+        let members = founding.members().iter();
         Self {
+            era: Era(0),
+            since: Slot::FIRST,
+            ids: members.map(|voter| identity(voter.member)).collect(),
+            current: founding,
+            previous: None,
+        }
+    }
+
+    /// As written down with a trimmed log or a snapshot ([snap-1]). Fails where the parts
+    /// contradict each other.
+    pub fn restored(
+        era: Era,
+        since: Slot,
+        current: Configuration,
+        previous: Option<Configuration>,
+        ids: Vec<Identity>,
+    ) -> Result<Self, Invalid> {
+        let first = era == Era(0);
+        let begun = previous.is_none() == first && (since == Slot::FIRST) == first;
+        let class = previous
+            .as_ref()
+            .is_none_or(|previous| previous.class() == current.class());
+        let in_order = ids.windows(2).all(|pair| pair[0].node < pair[1].node);
+        let eras = Self {
             era,
+            since,
             current,
             previous,
+            ids,
+        };
+        let known = |member: Member| {
+            let identity = eras.identity(member.node);
+            identity.is_some_and(|id| id.incarnation >= member.incarnation && !id.spent)
+        };
+        let members_known = eras
+            .current
+            .members()
+            .iter()
+            .all(|voter| known(voter.member));
+        if begun && class && in_order && since >= Slot::FIRST && members_known {
+            Ok(eras)
+        } else {
+            Err(Invalid::Eras)
         }
     }
 
     /// The slot era of the first undecided slot ([era-3]).
     pub fn era(&self) -> Era {
         self.era
+    }
+
+    /// The first slot of that era: one past the reconfiguration that began it.
+    pub fn since(&self) -> Slot {
+        self.since
     }
 
     /// The configuration of that era.
@@ -38,6 +107,17 @@ impl Eras {
     /// The configuration of the era before, while it is remembered.
     pub fn previous(&self) -> Option<&Configuration> {
         self.previous.as_ref()
+    }
+
+    /// Every node that ever had weight or was removed, in order of their ids ([member-1]).
+    pub fn ids(&self) -> &[Identity] {
+        &self.ids
+    }
+
+    /// What is remembered of a node.
+    pub fn identity(&self, node: NodeId) -> Option<&Identity> {
+        let at = self.ids.binary_search_by_key(&node, |id| id.node).ok()?;
+        Some(&self.ids[at])
     }
 
     /// C(era), if it is in force or was until the last change.
@@ -57,32 +137,190 @@ impl Eras {
         ballot.era == self.era || ballot.era.next() == self.era
     }
 
-    /// [era-2] A value is decided in the first undecided slot. Returns whether an era begins
-    /// behind it. An invalid change, or one that names another era, is a no-op.
-    pub fn decide(&mut self, value: &Value) -> bool {
+    /// The configuration after `change`, if that is valid here and now ([era-4], [member-1]).
+    pub fn changed(&self, change: Change) -> Result<Configuration, Invalid> {
+        let identity = |node| self.identity(node).copied();
+        match change {
+            Change::Increment(member) if self.current.position(member).is_none() => {
+                match identity(member.node) {
+                    Some(id) if id.spent => return Err(Invalid::Spent(member.node)),
+                    // A later incarnation had weight: this one may have forgotten votes of its own.
+                    Some(id) if id.incarnation > member.incarnation => {
+                        return Err(Invalid::Forgotten(member));
+                    }
+                    Some(_) | None => {}
+                }
+            }
+            Change::Remove(node) if identity(node).is_some_and(|id| id.spent) => {
+                return Err(Invalid::Spent(node));
+            }
+            Change::Increment(_)
+            | Change::Decrement(_)
+            | Change::Multiply(_)
+            | Change::Divide(_)
+            | Change::Remove(_) => {}
+        }
+        self.current.changed(change)
+    }
+
+    /// [era-2] A value is decided in the first undecided slot, this one. Returns whether an era
+    /// begins behind it. An invalid change, or one that names another era, is a no-op.
+    pub fn decide(&mut self, slot: Slot, value: &Value) -> bool {
         let Value::Reconfigure { era, change } = *value else {
             return false;
         };
         if era != self.era {
             return false;
         }
-        let Ok(next) = self.current.changed(change) else {
+        let Ok(next) = self.changed(change) else {
             return false;
         };
+        self.remember(change);
         self.previous = Some(core::mem::replace(&mut self.current, next));
         self.era = self.era.next();
+        self.since = slot.next();
         true
+    }
+
+    /// [member-1] What a valid change says of a node id, for all time.
+    fn remember(&mut self, change: Change) {
+        let (node, incarnation, spent) = match change {
+            Change::Increment(member) => (member.node, member.incarnation, false),
+            Change::Remove(node) => (node, Incarnation(0), true),
+            Change::Decrement(_) | Change::Multiply(_) | Change::Divide(_) => return,
+        };
+        match self.ids.binary_search_by_key(&node, |id| id.node) {
+            Ok(at) => {
+                let known = &mut self.ids[at];
+                known.incarnation = known.incarnation.max(incarnation);
+                known.spent |= spent;
+            }
+            Err(at) => self.ids.insert(
+                at,
+                Identity {
+                    node,
+                    incarnation,
+                    spent,
+                },
+            ),
+        }
     }
 }
 
-/// The eras of a whole log, from its decided reconfigurations; used by recovery.
-pub fn replay<'a>(
-    founding: Configuration,
-    decided: impl IntoIterator<Item = &'a (Slot, Value)>,
-) -> Eras {
-    let mut eras = Eras::new(Era(0), founding, None);
-    for (_, value) in decided {
-        eras.decide(value);
+/// The eras at the end of a decided part of the log, from those at its beginning ([snap-3]); used by
+/// recovery.
+pub fn replay<'a>(mut base: Eras, decided: impl IntoIterator<Item = &'a (Slot, Value)>) -> Eras {
+    for (slot, value) in decided {
+        base.decide(*slot, value);
     }
-    eras
+    base
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::class::Class;
+
+    fn member(node: u32, incarnation: u32) -> Member {
+        Member {
+            node: NodeId(node),
+            incarnation: Incarnation(incarnation),
+        }
+    }
+
+    fn founded() -> Eras {
+        let members = [1, 2, 3].map(Member::first);
+        Eras::founded(Configuration::simple(members, Class::Durable).expect("three members"))
+    }
+
+    fn decide(eras: &mut Eras, slot: u64, change: Change) -> bool {
+        let era = eras.era();
+        eras.decide(Slot(slot), &Value::Reconfigure { era, change })
+    }
+
+    #[test]
+    fn era_begins_behind_its_change() {
+        let mut eras = founded();
+        assert_eq!((eras.era(), eras.since()), (Era(0), Slot::FIRST));
+        assert!(decide(&mut eras, 7, Change::Multiply(2)));
+        assert_eq!((eras.era(), eras.since()), (Era(1), Slot(8)));
+        let stale = Value::Reconfigure {
+            era: Era(0),
+            change: Change::Multiply(2),
+        };
+        assert!(!eras.decide(Slot(9), &stale), "[era-2] it names era 0");
+        assert_eq!((eras.era(), eras.since()), (Era(1), Slot(8)));
+    }
+
+    /// [member-1] Who may have forgotten votes gets weight only under a name that had none.
+    #[test]
+    fn wiped_node_gets_no_weight_under_its_old_name() {
+        let mut eras = founded();
+        assert!(decide(&mut eras, 1, Change::Decrement(member(3, 0))));
+        assert!(
+            decide(&mut eras, 2, Change::Increment(member(3, 2))),
+            "a new incarnation"
+        );
+        assert!(decide(&mut eras, 3, Change::Decrement(member(3, 2))));
+        assert_eq!(
+            eras.changed(Change::Increment(member(3, 1))),
+            Err(Invalid::Forgotten(member(3, 1)))
+        );
+        assert!(!decide(&mut eras, 4, Change::Increment(member(3, 0))));
+        assert!(
+            decide(&mut eras, 5, Change::Increment(member(3, 2))),
+            "demotion does not spend the id"
+        );
+    }
+
+    /// [member-1] A decided removal spends the node id, in every incarnation.
+    #[test]
+    fn removed_node_never_gets_weight_again() {
+        let mut eras = founded();
+        let with_weight = eras.changed(Change::Remove(NodeId(3)));
+        assert_eq!(with_weight, Err(Invalid::HasWeight(NodeId(3))));
+        assert!(decide(&mut eras, 1, Change::Decrement(member(3, 0))));
+        let before = eras.current().clone();
+        assert!(decide(&mut eras, 2, Change::Remove(NodeId(3))));
+        assert_eq!(eras.current(), &before, "no weight changes");
+        assert_eq!((eras.era(), eras.since()), (Era(2), Slot(3)));
+        for incarnation in [0, 1, 9] {
+            let change = Change::Increment(member(3, incarnation));
+            assert_eq!(eras.changed(change), Err(Invalid::Spent(NodeId(3))));
+            assert!(!decide(&mut eras, 3, change));
+        }
+        assert!(!decide(&mut eras, 3, Change::Remove(NodeId(3))), "once");
+        // A learner that never had weight can be removed as well.
+        assert!(decide(&mut eras, 4, Change::Remove(NodeId(9))));
+        assert!(!decide(&mut eras, 5, Change::Increment(member(9, 0))));
+    }
+
+    /// [snap-1] What is written down says all: the same changes are valid afterwards.
+    #[test]
+    fn eras_come_back_as_they_were_written_down() {
+        let mut eras = founded();
+        decide(&mut eras, 3, Change::Decrement(member(3, 0)));
+        decide(&mut eras, 5, Change::Remove(NodeId(3)));
+        let again = Eras::restored(
+            eras.era(),
+            eras.since(),
+            eras.current().clone(),
+            eras.previous().cloned(),
+            eras.ids().to_vec(),
+        );
+        assert_eq!(again, Ok(eras.clone()));
+        let without = |era, since, previous: Option<&Configuration>, ids: &[Identity]| {
+            let current = eras.current().clone();
+            Eras::restored(era, since, current, previous.cloned(), ids.to_vec())
+        };
+        let (previous, ids) = (eras.previous(), eras.ids());
+        let wrong = Err(Invalid::Eras);
+        assert_eq!(without(Era(2), Slot(6), None, ids), wrong);
+        assert_eq!(without(Era(0), Slot(1), previous, ids), wrong);
+        assert_eq!(without(Era(2), Slot(1), previous, ids), wrong);
+        assert_eq!(without(Era(2), Slot(6), previous, &ids[1..]), wrong);
+        let mut reversed = ids.to_vec();
+        reversed.reverse();
+        assert_eq!(without(Era(2), Slot(6), previous, &reversed), wrong);
+    }
 }

@@ -118,4 +118,13 @@ stories! {
     lost_decision_is_learned_again
     node_that_lost_decisions_does_not_campaign
     inherited_changes_bind_reads
+    lagging_learner_needs_a_snapshot
+    candidate_installs_first
+    leader_installs_and_steps_down
+    grow_from_one_to_five
+    replace
+    two_operators_at_once
+    removed_for_good
+    change_waits_for_holders
+    inherited_change_holds_back_the_next
 }

@@ -140,6 +140,7 @@ fn put_change(out: &mut Vec<u8>, change: Change) {
         Change::Decrement(member) => (2, member.node.0, member.incarnation.0),
         Change::Multiply(factor) => (3, factor, 0),
         Change::Divide(factor) => (4, factor, 0),
+        Change::Remove(node) => (5, node.0, 0),
     };
     out.push(kind);
     put32(out, first);
@@ -277,6 +278,7 @@ impl<'a> Reader<'a> {
             2 => Change::Decrement(member),
             3 => Change::Multiply(first),
             4 => Change::Divide(first),
+            5 if second == 0 => Change::Remove(member.node),
             _ => return Err(Malformed("unknown kind of change")),
         })
     }
@@ -387,6 +389,7 @@ mod tests {
             Change::Decrement(member),
             Change::Multiply(2),
             Change::Divide(3),
+            Change::Remove(NodeId(8)),
         ] {
             values.push(Value::Reconfigure {
                 era: Era(7),

@@ -7,6 +7,7 @@ use quorate_core::{
     configuration::Configuration,
     message::Extent,
     node::Recovered,
+    reconfigure::Eras,
     record::{Class, HardState, Record},
     slot::{Slot, SlotRange},
     value::Value,
@@ -33,6 +34,9 @@ pub struct Disk {
     base: usize,
     /// Losses among entries before this were owned up to, by a new incarnation.
     owned_to: usize,
+    /// Where the log starts, and the eras there: a durable snapshot stands for what is below. Entries
+    /// about slots below stay, as they do in a segment that is not used again yet ([snap-3]).
+    rebased: Option<(Slot, Eras)>,
 }
 
 /// What a restarted node finds.
@@ -52,6 +56,66 @@ impl Disk {
     /// Entries of all processes so far.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
+    }
+
+    /// [trim-3], [snap-2] The one durable switch.
+    pub fn rebase(&mut self, start: Slot, eras: Eras) {
+        self.rebased = Some((start, eras));
+    }
+
+    /// The snapshot that stands for what is below the log.
+    pub fn snapshot(&self) -> Option<&(Slot, Eras)> {
+        self.rebased.as_ref()
+    }
+
+    /// The first slot of the log.
+    pub fn log_start(&self) -> Slot {
+        self.rebased
+            .as_ref()
+            .map_or(Slot::FIRST, |(start, _)| *start)
+    }
+
+    /// The eras at the first slot of the log.
+    pub fn base(&self, founding: &Configuration) -> Eras {
+        let founded = || Eras::founded(founding.clone());
+        self.rebased
+            .as_ref()
+            .map_or_else(founded, |(_, eras)| eras.clone())
+    }
+
+    /// What the last record about this slot says, on stable storage or not.
+    pub fn last_word(&self, slot: Slot) -> Option<Value> {
+        self.entries
+            .iter()
+            .rev()
+            .find_map(|entry| match entry.record {
+                Record::Vote { range, value, .. } | Record::Decided { range, value }
+                    if range.contains(slot) && !entry.lost =>
+                {
+                    Some(value)
+                }
+                _ => None,
+            })
+    }
+
+    /// Whether this value is on stable storage for this slot, bytes included, whatever for; or a
+    /// snapshot stands for the slot.
+    pub fn holds(&self, slot: Slot, value: &Value) -> bool {
+        let same = |entry: &Entry| match entry.record {
+            Record::Vote {
+                range, value: held, ..
+            }
+            | Record::Decided { range, value: held } => {
+                range.contains(slot) && held == *value && !entry.lost
+            }
+            Record::Round { .. } | Record::Promise { .. } => false,
+        };
+        slot < self.log_start() || self.entries[..self.persisted].iter().any(same)
+    }
+
+    /// Whether something on stable storage cannot be read any more.
+    pub fn is_damaged(&self) -> bool {
+        self.entries.iter().any(|entry| entry.lost)
     }
 
     /// How many entries are on stable storage.
@@ -160,6 +224,7 @@ impl Disk {
         let mut last: BTreeMap<Slot, (Option<Ballot>, Value)> = BTreeMap::new();
         let mut excused: BTreeSet<Slot> = BTreeSet::new();
         let mut forgotten = false;
+        let log_start = self.log_start();
         let (mut decided_before, mut gap) = (Slot::FIRST, None);
         for (at, entry) in self.entries.iter().enumerate() {
             if entry.lost {
@@ -188,15 +253,17 @@ impl Disk {
                 last.insert(Slot(slot), (ballot, value));
             }
         }
-        hard.decided_to = hard.decided_to.max(Slot::FIRST);
+        hard.decided_to = hard.decided_to.max(log_start);
         hard.voted_to = hard.voted_to.max(Slot::FIRST);
         while let Some((None, _)) = last.get(&hard.decided_to) {
             hard.decided_to = hard.decided_to.next();
         }
-        let below = (Slot::FIRST.0..hard.decided_to.0).map(Slot);
+        let below = (log_start.0..hard.decided_to.0).map(Slot);
         let (held, lost): (Vec<Slot>, Vec<Slot>) = below.partition(|slot| last.contains_key(slot));
         let decided: Vec<(Slot, Value)> = held.iter().map(|slot| (*slot, last[slot].1)).collect();
-        let changes = decided.iter().copied();
+        // [snap-3] All that the log holds: what is below its start is for the core to ignore.
+        let all = last.range(..hard.decided_to);
+        let changes = all.map(|(slot, (_, value))| (*slot, *value));
         let changes = changes.filter(|(_, value)| matches!(value, Value::Reconfigure { .. }));
         let vote = |(slot, (ballot, value)): (&Slot, &(Option<Ballot>, Value))| {
             ballot.map(|ballot| Extent {
@@ -208,7 +275,8 @@ impl Disk {
         };
         let recovered = Recovered::replayed(
             *hard,
-            founding.clone(),
+            log_start,
+            self.base(founding),
             changes.collect(),
             ranges(&lost),
             last.range(hard.decided_to..).filter_map(vote).collect(),

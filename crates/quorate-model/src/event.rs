@@ -1,6 +1,6 @@
 //! What can happen in a world.
 
-use quorate_core::{node_id::NodeId, time::Time, value::Value};
+use quorate_core::{node_id::NodeId, slot::Slot, time::Time, value::Value};
 
 /// One thing that happens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -100,6 +100,25 @@ pub enum Event {
         from: usize,
         /// How many records are lost.
         count: usize,
+    },
+    /// A snapshot of a node's own stands for everything below a slot, and its log starts there.
+    Trim {
+        /// Where.
+        site: usize,
+        /// The slot.
+        to: Slot,
+    },
+    /// A node installs the snapshot of another.
+    Install {
+        /// Where.
+        site: usize,
+        /// Whose.
+        from: usize,
+    },
+    /// A node that was removed is given a new disk, and joins again under its old name.
+    Wipe {
+        /// Which.
+        site: usize,
     },
     /// Somebody wants another leader.
     Transfer {

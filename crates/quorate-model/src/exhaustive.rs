@@ -202,6 +202,7 @@ impl Model for Bounds {
                 decided: false,
                 catchup: true,
             },
+            holders: false,
         };
         let world = World::new(setup, Watched::ALL).expect("nothing has happened yet");
         vec![State {

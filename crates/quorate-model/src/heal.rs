@@ -242,6 +242,10 @@ impl Act<'_> {
                 for _ in 0..self.world.sites[site].fetches.len() {
                     self.apply(&Event::Fetch { site, found: true })?;
                 }
+                if let Some(from) = self.snapshot_for(site) {
+                    moved = true;
+                    self.apply(&Event::Install { site, from })?;
+                }
                 while !self.world.sites[site].serves.is_empty() {
                     moved = true;
                     self.apply(&Event::Serve { site })?;
@@ -263,6 +267,19 @@ impl Act<'_> {
                 return Ok(());
             }
         }
+    }
+
+    /// Who has a snapshot for a node that needs one.
+    fn snapshot_for(&self, site: usize) -> Option<usize> {
+        let sites = &self.world.sites;
+        let node = sites[site].node.as_ref()?;
+        sites[site].needs?;
+        let helps = |at: &usize| {
+            let snapshot = sites[*at].disk.snapshot();
+            sites[*at].node.is_some()
+                && snapshot.is_some_and(|(to, eras)| node.may_install(*to, eras))
+        };
+        (0..sites.len()).find(helps)
     }
 
     /// Time passes to the next moment that somebody waits for.

@@ -73,6 +73,8 @@ properties! {
     Alarm = "alarm",
     /// An assertion of the core failed.
     Assertion = "assertion",
+    /// Whoever could be promised something knows a holder of every chosen value.
+    Holders = "holders",
     /// After faults end, the group must get somewhere.
     Liveness = "liveness",
 }
@@ -144,7 +146,7 @@ impl Observer {
             watched,
             slots: Vec::new(),
             chosen_to: Slot::FIRST,
-            eras: Eras::new(Era(0), founding.clone(), None),
+            eras: Eras::founded(founding.clone()),
             begun: vec![(Slot::FIRST, founding.clone())],
             proposed: BTreeMap::new(),
             used: BTreeMap::new(),
@@ -179,6 +181,16 @@ impl Observer {
     /// The configuration of that era.
     pub fn configuration(&self) -> &Configuration {
         self.eras.current()
+    }
+
+    /// What the chosen prefix leads to.
+    pub fn eras(&self) -> &Eras {
+        &self.eras
+    }
+
+    /// [member-1] This member was removed and its machine given away: it has promised nothing.
+    pub(crate) fn forget(&mut self, member: Member) {
+        self.told.remove(&member);
     }
 
     /// Every slot below was known to be decided by somebody.
@@ -235,7 +247,7 @@ impl Observer {
                 break;
             };
             self.chosen_to = slot.next();
-            if self.eras.decide(&value) {
+            if self.eras.decide(slot, &value) {
                 self.begun.push((slot.next(), self.eras.current().clone()));
             }
         }

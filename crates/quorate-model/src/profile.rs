@@ -31,6 +31,8 @@ pub enum Profile {
     Bytes,
     /// One log rots, among changes of configuration.
     Damage,
+    /// Logs are trimmed, snapshots installed, members come and go for good.
+    Lifecycle,
 }
 
 /// How often a thing happens, relative to the others.
@@ -76,6 +78,12 @@ pub struct Rates {
     pub fail: u64,
     /// Records of the one log that may rot do so.
     pub rot: u64,
+    /// A node trims its log.
+    pub trim: u64,
+    /// A node installs the snapshot of another, asked for or not.
+    pub install: u64,
+    /// A node that was removed comes back with an empty disk.
+    pub wipe: u64,
     /// In percent: bytes get lost on the way.
     pub lose_bytes: u64,
 }
@@ -95,11 +103,13 @@ pub struct Plan {
     pub changes: u64,
     /// In percent: a value takes more than one slot.
     pub spans: u64,
+    /// In percent: a node is among those that have the network to themselves.
+    pub inside: u64,
 }
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Mixed,
         Self::Duel,
         Self::Eras,
@@ -108,6 +118,7 @@ impl Profile {
         Self::Reads,
         Self::Bytes,
         Self::Damage,
+        Self::Lifecycle,
     ];
 
     /// The name on command lines.
@@ -121,6 +132,7 @@ impl Profile {
             Self::Reads => "reads",
             Self::Bytes => "bytes",
             Self::Damage => "damage",
+            Self::Lifecycle => "lifecycle",
         }
     }
 
@@ -136,21 +148,25 @@ impl Profile {
         swarm(&mut rates, &mut dice);
         let class = match self {
             Self::Volatile => Class::Volatile,
+            Self::Lifecycle => Class::Durable,
             _ if dice.percent(12) => Class::Volatile,
             _ => Class::Durable,
         };
         let nodes = match self {
             Self::Duel => 2 + dice.below(2),
             Self::Casting | Self::Reads | Self::Damage => 3 + dice.below(2),
+            Self::Lifecycle => 5,
             _ => 2 + dice.below(3),
         };
         let (values, changes) = match self {
             Self::Duel => (2 + dice.next() % 3, 0),
             Self::Eras | Self::Casting | Self::Damage => (2 + dice.next() % 4, 2 + dice.next() % 5),
+            Self::Lifecycle => (2 + dice.next() % 3, 2 + dice.next() % 6),
             _ => (2 + dice.next() % 5, dice.next() % 3),
         };
         let events = match self {
             Self::Duel => 40 + dice.below(160),
+            Self::Lifecycle => 100 + dice.below(400),
             _ => 60 + dice.below(340),
         };
         let setup = Setup {
@@ -164,11 +180,13 @@ impl Profile {
             seed: dice.next(),
             sorted: false,
             silent: Silent {
-                heartbeats: self != Self::Reads && dice.percent(50),
+                // A leader knows by them what the others hold ([era-12]).
+                heartbeats: !matches!(self, Self::Reads | Self::Lifecycle) && dice.percent(50),
                 preempted: dice.percent(50),
                 decided: dice.percent(25),
                 catchup: false,
             },
+            holders: self == Self::Lifecycle,
         };
         Plan {
             setup,
@@ -177,13 +195,14 @@ impl Profile {
             values,
             changes,
             spans: dice.pick(&[0, 10, 40]),
+            inside: if self == Self::Lifecycle { 60 } else { 45 },
         }
     }
 
     fn founding(self, nodes: usize, class: Class, dice: &mut Dice) -> Configuration {
         let members = match self {
             Self::Duel => nodes,
-            Self::Casting | Self::Damage => nodes.min(3),
+            Self::Casting | Self::Damage | Self::Lifecycle => nodes.min(3),
             _ => 1 + dice.below(nodes),
         };
         let heavy = match self {
@@ -191,9 +210,12 @@ impl Profile {
             Self::Casting => 80,
             _ => 30,
         };
+        let first = 1 + u32::from(self == Self::Lifecycle && dice.percent(50));
         let voter = |node: usize| Voter {
             member: Member::first(u32::try_from(node).expect("few") + 1),
-            weight: if dice.percent(heavy) {
+            weight: if self == Self::Lifecycle {
+                if node == 0 { first } else { 1 }
+            } else if dice.percent(heavy) {
                 1 + u32::try_from(dice.below(3)).expect("few")
             } else {
                 1
@@ -226,6 +248,9 @@ impl Profile {
             transfer: 3,
             fail: 1,
             rot: 0,
+            trim: 0,
+            install: 0,
+            wipe: 0,
             lose_bytes: 10,
         };
         match self {
@@ -254,6 +279,17 @@ impl Profile {
                 late: 30,
                 campaign: 40,
                 tick: 80,
+                ..base
+            },
+            Self::Lifecycle => Rates {
+                change: 50,
+                trim: 30,
+                install: 15,
+                wipe: 8,
+                burst: 90,
+                tick: 40,
+                rot: 2,
+                crash: 15,
                 ..base
             },
             Self::Damage => Rates {
@@ -296,6 +332,12 @@ fn swarm(rates: &mut Rates, dice: &mut Dice) {
     turn(&mut rates.connect, true);
     turn(&mut rates.transfer, true);
     turn(&mut rates.fail, true);
+    if rates.trim > 0 {
+        turn(&mut rates.trim, false);
+        turn(&mut rates.install, true);
+        turn(&mut rates.wipe, true);
+        turn(&mut rates.rot, true);
+    }
     rates.recent = dice.pick(&[30, 65, 85, 95]);
     rates.persist_all = dice.pick(&[30, 60, 95]);
 }

@@ -25,6 +25,8 @@ pub struct Setup {
     pub sorted: bool,
     /// Message kinds that never reach the soup.
     pub silent: Silent,
+    /// Whether every chosen value must be held where every phase-1 quorum finds it ([era-12]).
+    pub holders: bool,
 }
 
 /// Message kinds that a plane loses always, to keep a soup small.
@@ -46,7 +48,9 @@ impl Silent {
             Message::Heartbeat(_) | Message::HeartbeatReply(_) => self.heartbeats,
             Message::Preempted { .. } => self.preempted,
             Message::Decided { .. } => self.decided,
-            Message::CatchupRequest { .. } | Message::Learn { .. } => self.catchup,
+            Message::CatchupRequest { .. } | Message::Learn { .. } | Message::BelowStart { .. } => {
+                self.catchup
+            }
             _ => false,
         }
     }

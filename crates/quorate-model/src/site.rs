@@ -7,6 +7,7 @@ use quorate_core::{
     input::ReadToken,
     node::Node,
     node_id::{Member, NodeId},
+    reconfigure::Eras,
     record::Record,
     slot::{Slot, SlotRange},
     time::Time,
@@ -37,6 +38,8 @@ pub struct Site {
     pub fetches: Vec<(Value, SlotRange)>,
     /// Decided values that a peer asked for.
     pub serves: Vec<(NodeId, SlotRange)>,
+    /// Who said that only a snapshot tells what it lacks.
+    pub needs: Option<NodeId>,
     /// Whether its log has failed.
     pub failed: bool,
     /// The sites that it can talk to, as it was told.
@@ -62,6 +65,7 @@ impl Site {
             decided_to: Slot::FIRST,
             fetches: Vec::new(),
             serves: Vec::new(),
+            needs: None,
             failed: false,
             connected: BTreeSet::new(),
             wake: Time(0),
@@ -76,6 +80,7 @@ impl Site {
         self.connected.clear();
         self.fetches.clear();
         self.serves.clear();
+        self.needs = None;
         self.reads.clear();
     }
 
@@ -102,6 +107,36 @@ impl Site {
     /// Slots below are decided here.
     pub(crate) fn decided_to(&self) -> Slot {
         self.decided_to
+    }
+
+    /// The values from the log's start to `to`, in slot order, if all are known.
+    pub(crate) fn history(&self, to: Slot) -> Option<Vec<(Slot, Value)>> {
+        let value = |slot: Slot| {
+            let run = self.decided.iter().find(|(range, _)| range.contains(slot));
+            run.map(|(_, value)| (slot, *value))
+        };
+        (self.disk.log_start().0..to.0)
+            .map(|at| value(Slot(at)))
+            .collect()
+    }
+
+    /// A snapshot stands for everything below its log now.
+    pub(crate) fn rebase(&mut self, start: Slot, eras: Eras) {
+        self.disk.rebase(start, eras);
+        for (range, _) in &mut self.decided {
+            range.from = range.from.max(start);
+        }
+        self.decided.retain(|(range, _)| !range.is_empty());
+        self.decided_to = self.decided_to.max(start);
+        self.needs = None;
+    }
+
+    /// The machine is given away: nothing of it is left, and a learner starts under its name.
+    pub(crate) fn wipe(&mut self) {
+        *self = Self {
+            process: self.process,
+            ..Self::new(self.member)
+        };
     }
 
     /// The node here says that a range is decided. Returns how far it was before.
@@ -182,7 +217,8 @@ impl Site {
         let Some(node) = &self.node else { return false };
         let vote = node.acceptor().vote(slot);
         let voted = vote.is_some_and(|vote| vote.value == *value);
-        (voted || self.knows(slot)) && self.holds(value, SlotRange::one(slot))
+        let told = (voted || self.knows(slot)) && self.holds(value, SlotRange::one(slot));
+        told || slot < self.disk.log_start()
     }
 
     /// The highest ballot that this member remembers to have promised.

@@ -8,9 +8,11 @@ use quorate_core::{
     ballot::{Ballot, Era},
     effect::Role,
     input::{Input, ReadToken},
+    invariants,
     message::Message,
     node::{Node, Options},
     node_id::{Member, NodeId},
+    reconfigure,
     record::{Class, Record, RecordSeq},
     slot::{Slot, SlotRange},
     time::Time,
@@ -55,6 +57,8 @@ pub struct World {
     pub now: Time,
     /// Whether every message counts, repeats too: in the second act.
     pub in_order: bool,
+    /// Who holds what was judged when this era had begun, and slots below this one were chosen.
+    judged: (Era, Slot),
     processes: u64,
 }
 
@@ -76,6 +80,7 @@ impl World {
             observer,
             now: Time(1),
             in_order: false,
+            judged: (Era(0), Slot::FIRST),
             processes: 0,
         };
         for at in 0..world.sites.len() {
@@ -168,7 +173,81 @@ impl World {
                 Ok(())
             }
             Event::Transfer { site, to } => self.step(site, Input::Transfer { to }),
+            Event::Trim { site, to } => self.trim(site, to),
+            Event::Install { site, from } => self.install(site, from),
+            Event::Wipe { site } => self.wipe(site),
+        }?;
+        self.judge_holders()
+    }
+
+    /// A snapshot of its own stands for everything below `to`: of what this node has decided, and has.
+    fn trim(&mut self, at: usize, to: Slot) -> Result<(), Violation> {
+        let site = &mut self.sites[at];
+        let Some(node) = site.node.as_ref().filter(|_| !site.failed) else {
+            return Ok(());
+        };
+        let news = to > node.log_start() && to <= node.decided_to();
+        let Some(history) = site.history(to).filter(|_| news) else {
+            return Ok(());
+        };
+        let eras = reconfigure::replay(site.disk.base(&self.setup.founding), &history);
+        site.rebase(to, eras);
+        self.step(at, Input::Trimmed(to))
+    }
+
+    /// The snapshot that stands below the log of one node comes to another, leading or not.
+    fn install(&mut self, at: usize, from: usize) -> Result<(), Violation> {
+        let source = &self.sites[from];
+        let snapshot = source.disk.snapshot().filter(|_| source.node.is_some());
+        let Some((to, eras)) = snapshot.cloned() else {
+            return Ok(());
+        };
+        let site = &mut self.sites[at];
+        let usable = |node: &Node| node.may_install(to, &eras);
+        if site.failed || !site.node.as_ref().is_some_and(usable) {
+            return Ok(());
         }
+        site.rebase(to, eras.clone());
+        self.step(at, Input::Installed { to, eras })
+    }
+
+    /// [member-1] Nobody needs the machine of a node that was removed. Under its old name it may come
+    /// back, and never gets weight again.
+    fn wipe(&mut self, at: usize) -> Result<(), Violation> {
+        let member = self.sites[at].member;
+        let eras = self.observer.eras();
+        let identity = eras.identity(member.node);
+        if eras.current().member_of(member.node).is_some() || !identity.is_some_and(|id| id.spent) {
+            return Ok(());
+        }
+        self.crash(at, 0)?;
+        self.sites[at].wipe();
+        self.observer.forget(member);
+        self.start(at, false)
+    }
+
+    /// [era-12], [trim-1] No phase-1 quorum of the members that may promise is without a holder of
+    /// any chosen value. A node that has noticed damage promises nothing that it lost ([disk-8]).
+    fn judge_holders(&mut self) -> Result<(), Violation> {
+        let now = (self.observer.era(), self.observer.chosen_to());
+        if !self.setup.holders || self.judged == now {
+            return Ok(());
+        }
+        self.judged = now;
+        let configuration = self.observer.configuration();
+        for slot in (Slot::FIRST.0..now.1.0).map(Slot) {
+            let value = self.observer.chosen(slot).expect("below what is chosen");
+            let lacks = |site: &&Site| !site.disk.is_damaged() && !site.disk.holds(slot, value);
+            let without: Vec<Member> = self
+                .sites
+                .iter()
+                .filter(lacks)
+                .map(|site| site.member)
+                .collect();
+            let verdict = invariants::quorum_has_holder(configuration, slot, &without);
+            self.observer.judge(Property::Holders, verdict)?;
+        }
+        Ok(())
     }
 
     fn deliver(&mut self, at: usize, bytes: bool) -> Result<(), Violation> {
@@ -340,10 +419,15 @@ impl World {
         }
         let (to, wanted) = self.sites[at].serves.remove(0);
         let site = &self.sites[at];
-        let parts: Vec<(SlotRange, Value, bool)> = site
-            .decided()
-            .iter()
-            .map(|(range, value)| (range.intersect(wanted), *value))
+        // [snap-3] Were a node to serve below its log's start, this is what it would find there.
+        let below = SlotRange::new(Slot::FIRST, site.disk.log_start()).intersect(wanted);
+        let stale = (below.from.0..below.to.0).map(Slot);
+        let stale =
+            stale.filter_map(|slot| Some((SlotRange::one(slot), site.disk.last_word(slot)?)));
+        let decided = site.decided().iter();
+        let decided = decided.map(|(range, value)| (range.intersect(wanted), *value));
+        let parts: Vec<(SlotRange, Value, bool)> = stale
+            .chain(decided)
             .filter(|(range, _)| !range.is_empty())
             .map(|(range, value)| (range, value, site.holds(&value, range)))
             .collect();

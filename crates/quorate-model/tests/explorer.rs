@@ -65,6 +65,11 @@ fn nobody_votes_without_bytes() {
     explore(Profile::Bytes, 3000);
 }
 
+#[test]
+fn trimmed_logs_and_snapshots_lose_nothing() {
+    explore(Profile::Lifecycle, 2000);
+}
+
 /// One seed is one run, to the last event.
 #[test]
 fn a_seed_replays() {

@@ -50,7 +50,7 @@ impl fmt::Display for TransferError {
             Self::Refused(Refusal::TimedOut) => {
                 f.write_str("the target did not get level in time; this node goes on leading")
             }
-            Self::Refused(Refusal::Busy | Refusal::InvalidChange) => {
+            Self::Refused(Refusal::Busy | Refusal::InvalidChange | Refusal::NotHeld) => {
                 f.write_str("the transfer was refused")
             }
         }

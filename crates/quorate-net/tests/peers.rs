@@ -164,10 +164,10 @@ fn strangers_are_refused_with_a_reason() {
     );
     check(
         Hello {
-            version: 2,
+            version: 3,
             ..hello(2)
         },
-        "Version: node 2 speaks protocol version 2, node 1 speaks 1",
+        "Version: node 2 speaks protocol version 3, node 1 speaks 2",
     );
     check(
         Hello {

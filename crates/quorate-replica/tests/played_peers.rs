@@ -142,6 +142,7 @@ impl Stage {
             ballot: of,
             promised,
             decided_to,
+            held_to: decided_to,
             voted_to: Slot(0),
             sent_to: Slot(0),
             read_round: 0,
@@ -167,6 +168,7 @@ impl Stage {
             ballot,
             from: at,
             floor: at,
+            log_start: Slot::FIRST,
             decided_to: at,
             extents,
         };
@@ -307,6 +309,8 @@ fn confirmed_read_is_asked_again_when_another_leads() {
             decided_to,
             sent_to: decided_to,
             read_round: 0,
+            held_by_all: Slot(0),
+            held_by_quorum: Slot(0),
         })
     };
     let question = |heard: &Heard| {

@@ -1,6 +1,10 @@
 //! Frames in words, for traces.
 
-use quorate_core::{message::Message, slot::SlotRange, value::Value};
+use quorate_core::{
+    message::Message,
+    slot::{Slot, SlotRange},
+    value::Value,
+};
 use quorate_wire::Frame;
 
 /// What a frame says.
@@ -24,6 +28,19 @@ pub fn frame(frame: &Frame<'_>) -> String {
         Frame::Applied { to, digest } => {
             format!("everything applied below {to} has digest {digest:016x}")
         }
+        Frame::SnapshotAsk { at, .. } if *at == Slot(0) => "which snapshot is there?".to_owned(),
+        Frame::SnapshotAsk { at, offset, .. } => {
+            format!("please send the snapshot of slots below {at}, from byte {offset} on")
+        }
+        Frame::SnapshotOffer { at, bytes, .. } => {
+            format!("a snapshot of slots below {at}, {bytes} bytes")
+        }
+        Frame::SnapshotPiece {
+            at, offset, bytes, ..
+        } => format!(
+            "{} bytes of the snapshot of slots below {at}, from byte {offset} on",
+            bytes.len()
+        ),
         other => format!("{other:?}"),
     }
 }
@@ -88,6 +105,7 @@ fn message_words(message: &Message) -> String {
         Message::Transfer { ballot } => format!("lead instead of {ballot}"),
         Message::CatchupRequest { range } => format!("please teach slots {range}"),
         Message::Learn { range, value } => format!("learn {}", at(*range, value)),
+        Message::BelowStart { log_start } => format!("the log starts at slot {log_start} here"),
         Message::ReadRequest { id } => format!("read {id}: up to where?"),
         Message::ReadReply { id, slot } => format!("read {id}: below slot {slot}"),
     }

@@ -16,11 +16,12 @@ use crate::{
     checksum,
     encode::{EXTENT_BYTES, FOUNDING_BYTES, HELLO_BYTES, kind},
     frame::{
-        FOUNDING_MEMBERS_MAX, Founding, Frame, Hello, Join, Lane, RefusalCode, TEXT_BYTES_MAX,
+        FOUNDING_MEMBERS_MAX, Founding, Frame, Hello, Join, Lane, RefusalCode,
+        SNAPSHOT_PIECE_BYTES_MAX, TEXT_BYTES_MAX,
     },
     header::{
-        Distrust, FLAG_BYTES, FLAG_GRANTED, FLAG_WITH_BYTES, FORMAT_VERSION, HEADER_BYTES, Header,
-        MAGIC, ballot, word32, word64,
+        Distrust, FLAG_BUSY, FLAG_BYTES, FLAG_GRANTED, FLAG_WITH_BYTES, FORMAT_VERSION,
+        HEADER_BYTES, Header, MAGIC, ballot, word32, word64,
     },
     value::value_from_bytes,
 };
@@ -213,8 +214,40 @@ fn frame<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed> {
             to: Slot(header.to),
             digest: header.check,
         }),
+        kind::SNAPSHOT_ASK => no_body(body).map(|()| Frame::SnapshotAsk {
+            at: Slot(header.from),
+            digest: digest(header),
+            offset: header.sent_to,
+        }),
+        kind::SNAPSHOT_OFFER => no_body(body).map(|()| Frame::SnapshotOffer {
+            at: Slot(header.from),
+            digest: digest(header),
+            bytes: header.sent_to,
+            log_start: Slot(header.to),
+            busy: header.flags & FLAG_BUSY != 0,
+        }),
+        kind::SNAPSHOT_PIECE => {
+            let length = body.len() as u64;
+            if body.len() > SNAPSHOT_PIECE_BYTES_MAX {
+                return Err(Malformed::Field("body_length"));
+            }
+            if header.sent_to.checked_add(length).is_none() {
+                return Err(Malformed::Field("offset"));
+            }
+            Ok(Frame::SnapshotPiece {
+                at: Slot(header.from),
+                digest: digest(header),
+                offset: header.sent_to,
+                bytes: body,
+            })
+        }
         _ => protocol(header, body),
     }
+}
+
+/// Of a snapshot.
+fn digest(header: &Header) -> u128 {
+    u128::from(header.number) | u128::from(header.check) << 64
 }
 
 /// The messages of the core.
@@ -254,6 +287,8 @@ fn protocol<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed>
                     decided_to: Slot(header.decided_to),
                     sent_to: Slot(header.sent_to),
                     read_round: header.number,
+                    held_by_all: Slot(header.volatile_to),
+                    held_by_quorum: Slot(header.durable_to),
                 }),
                 kind::HEARTBEAT_REPLY => Message::HeartbeatReply(heartbeat_reply(header)),
                 kind::PRE_VOTE => Message::PreVote { ballot },
@@ -265,6 +300,9 @@ fn protocol<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed>
                 kind::TRANSFER => Message::Transfer { ballot },
                 kind::CATCHUP_REQUEST => Message::CatchupRequest {
                     range: range(header)?,
+                },
+                kind::BELOW_START => Message::BelowStart {
+                    log_start: Slot(header.from),
                 },
                 kind::READ_REQUEST => Message::ReadRequest { id: header.number },
                 kind::READ_REPLY => Message::ReadReply {
@@ -283,6 +321,7 @@ fn phase1b(header: &Header, body: &[u8]) -> Result<Phase1b, Malformed> {
         ballot: header.ballot,
         from: Slot(header.from),
         floor: Slot(header.to),
+        log_start: Slot(header.durable_to),
         decided_to: Slot(header.decided_to),
         extents: extents(header.number, body)?,
     })
@@ -317,6 +356,7 @@ fn heartbeat_reply(header: &Header) -> HeartbeatReply {
         ballot: header.ballot,
         promised: header.promised,
         decided_to: Slot(header.decided_to),
+        held_to: Slot(header.durable_to),
         voted_to: Slot(header.volatile_to),
         sent_to: Slot(header.sent_to),
         read_round: header.number,
@@ -497,6 +537,7 @@ const fn refusal(number: u32) -> Option<Refusal> {
         4 => Refusal::InvalidChange,
         5 => Refusal::NoTarget,
         6 => Refusal::TimedOut,
+        7 => Refusal::NotHeld,
         _ => return None,
     })
 }

@@ -8,13 +8,18 @@ use quorate_core::{
     message::{Extent, Heartbeat, HeartbeatReply, Message, Phase1b, Phase2a, Phase2b},
     node_id::Member,
     record::Class,
+    slot::Slot,
     value::Value,
 };
 
 use crate::{
     BODY_BYTES_MAX, checksum,
-    frame::{FOUNDING_MEMBERS_MAX, Frame, Hello, Join, Lane, TEXT_BYTES_MAX},
-    header::{FLAG_BYTES, FLAG_GRANTED, FLAG_WITH_BYTES, HEADER_BYTES, Header, ballot_bytes},
+    frame::{
+        FOUNDING_MEMBERS_MAX, Frame, Hello, Join, Lane, SNAPSHOT_PIECE_BYTES_MAX, TEXT_BYTES_MAX,
+    },
+    header::{
+        FLAG_BUSY, FLAG_BYTES, FLAG_GRANTED, FLAG_WITH_BYTES, HEADER_BYTES, Header, ballot_bytes,
+    },
     value::{VALUE_BYTES, value_to_bytes},
 };
 
@@ -43,11 +48,15 @@ pub(crate) mod kind {
     pub(crate) const READ_REQUEST: u8 = 28;
     pub(crate) const READ_REPLY: u8 = 29;
     pub(crate) const DECIDED: u8 = 30;
+    pub(crate) const BELOW_START: u8 = 31;
     pub(crate) const FORWARD: u8 = 48;
     pub(crate) const NOT_TAKEN: u8 = 49;
     pub(crate) const FETCH_REQUEST: u8 = 50;
     pub(crate) const FETCH_REPLY: u8 = 51;
     pub(crate) const APPLIED: u8 = 52;
+    pub(crate) const SNAPSHOT_ASK: u8 = 53;
+    pub(crate) const SNAPSHOT_OFFER: u8 = 54;
+    pub(crate) const SNAPSHOT_PIECE: u8 = 55;
 }
 
 /// A frame that no receiver would take. Nothing was appended.
@@ -91,11 +100,13 @@ pub fn encoded_len(frame: &Frame<'_>) -> usize {
         Frame::Protocol { bytes, .. } | Frame::FetchReply { bytes, .. } => {
             bytes.map_or(0, <[u8]>::len)
         }
-        Frame::Forward { bytes, .. } => bytes.len(),
+        Frame::Forward { bytes, .. } | Frame::SnapshotPiece { bytes, .. } => bytes.len(),
         Frame::Join(_)
         | Frame::NotTaken { .. }
         | Frame::FetchRequest { .. }
-        | Frame::Applied { .. } => 0,
+        | Frame::Applied { .. }
+        | Frame::SnapshotAsk { .. }
+        | Frame::SnapshotOffer { .. } => 0,
     };
     HEADER_BYTES + body
 }
@@ -239,7 +250,50 @@ fn fill<'a>(header: &mut Header, frame: &Frame<'a>) -> Result<Carried<'a>, Unenc
             header.check = *digest;
             Ok(Carried::Body)
         }
+        Frame::SnapshotAsk { at, digest, offset } => {
+            header.kind = kind::SNAPSHOT_ASK;
+            fill_snapshot(header, *at, *digest, *offset);
+            Ok(Carried::Body)
+        }
+        Frame::SnapshotOffer {
+            at,
+            digest,
+            bytes,
+            log_start,
+            busy,
+        } => {
+            header.kind = kind::SNAPSHOT_OFFER;
+            fill_snapshot(header, *at, *digest, *bytes);
+            header.to = log_start.0;
+            header.flags = if *busy { FLAG_BUSY } else { 0 };
+            Ok(Carried::Body)
+        }
+        Frame::SnapshotPiece {
+            at,
+            digest,
+            offset,
+            bytes,
+        } => {
+            header.kind = kind::SNAPSHOT_PIECE;
+            fill_snapshot(header, *at, *digest, *offset);
+            if bytes.len() > SNAPSHOT_PIECE_BYTES_MAX {
+                return Err(Unencodable::TooLong);
+            }
+            Ok(Carried::Named(bytes, checksum(bytes)))
+        }
     }
+}
+
+/// Which snapshot, and a position or a length in it.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the two halves of a digest"
+)]
+fn fill_snapshot(header: &mut Header, at: Slot, digest: u128, bytes: u64) {
+    header.from = at.0;
+    header.number = digest as u64;
+    header.check = (digest >> 64) as u64;
+    header.sent_to = bytes;
 }
 
 fn text_fits(text: &str) -> Result<(), Unencodable> {
@@ -291,6 +345,7 @@ fn fill_message(header: &mut Header, message: &Message) -> Option<Value> {
             ballot,
             from,
             floor,
+            log_start,
             decided_to,
             ref extents,
         }) => {
@@ -298,6 +353,7 @@ fn fill_message(header: &mut Header, message: &Message) -> Option<Value> {
             header.ballot = ballot;
             header.from = from.0;
             header.to = floor.0;
+            header.durable_to = log_start.0;
             header.decided_to = decided_to.0;
             header.number = extents.len() as u64;
         }
@@ -331,8 +387,12 @@ fn fill_message(header: &mut Header, message: &Message) -> Option<Value> {
             decided_to,
             sent_to,
             read_round,
+            held_by_all,
+            held_by_quorum,
         }) => {
             header.kind = kind::HEARTBEAT;
+            header.volatile_to = held_by_all.0;
+            header.durable_to = held_by_quorum.0;
             header.ballot = ballot;
             header.decided_to = decided_to.0;
             header.sent_to = sent_to.0;
@@ -368,6 +428,10 @@ fn fill_message(header: &mut Header, message: &Message) -> Option<Value> {
             header.to = range.to.0;
             header.value = value_to_bytes(&value);
             about = Some(value);
+        }
+        Message::BelowStart { log_start } => {
+            header.kind = kind::BELOW_START;
+            header.from = log_start.0;
         }
         Message::ReadRequest { id } => {
             header.kind = kind::READ_REQUEST;
@@ -406,6 +470,7 @@ fn fill_heartbeat_reply(header: &mut Header, reply: HeartbeatReply) {
     header.promised = reply.promised;
     header.decided_to = reply.decided_to.0;
     header.volatile_to = reply.voted_to.0;
+    header.durable_to = reply.held_to.0;
     header.sent_to = reply.sent_to.0;
     header.number = reply.read_round;
 }
@@ -418,6 +483,7 @@ pub(crate) const fn refusal_number(why: Refusal) -> u32 {
         Refusal::InvalidChange => 4,
         Refusal::NoTarget => 5,
         Refusal::TimedOut => 6,
+        Refusal::NotHeld => 7,
     }
 }
 
@@ -473,7 +539,10 @@ fn body(frame: &Frame<'_>, out: &mut Vec<u8>) {
         | Frame::NotTaken { .. }
         | Frame::FetchRequest { .. }
         | Frame::FetchReply { .. }
-        | Frame::Applied { .. } => {}
+        | Frame::Applied { .. }
+        | Frame::SnapshotAsk { .. }
+        | Frame::SnapshotOffer { .. }
+        | Frame::SnapshotPiece { .. } => {}
     }
 }
 

@@ -13,6 +13,8 @@ use quorate_core::{
 
 /// Longest address or reason, in bytes.
 pub const TEXT_BYTES_MAX: usize = 1024;
+/// Most bytes of a snapshot in one frame.
+pub const SNAPSHOT_PIECE_BYTES_MAX: usize = 256 << 10;
 /// The cluster of a node that has none, in a hello: it asks whether there is one before it founds one.
 pub const NO_CLUSTER: u128 = 0;
 
@@ -24,7 +26,7 @@ pub const FOUNDING_MEMBERS_MAX: usize = 64;
 pub enum Lane {
     /// The protocol.
     Control,
-    /// `Learn`, fetched bytes, whatever else repairs.
+    /// `Learn`, fetched bytes, snapshots, whatever else repairs.
     Bulk,
 }
 
@@ -205,5 +207,38 @@ pub enum Frame<'a> {
         to: Slot,
         /// The digest of what it has applied.
         digest: u64,
+    },
+    /// Please send the snapshot ⟨`at`, `digest`⟩ from this offset on ([snap-4]).
+    SnapshotAsk {
+        /// The first slot that it does not cover; slot 0: which one is there?
+        at: Slot,
+        /// Of its whole stream of bytes.
+        digest: u128,
+        /// Bytes below are there already.
+        offset: u64,
+    },
+    /// This snapshot is here; also the answer to a question for another.
+    SnapshotOffer {
+        /// The first slot that it does not cover; slot 0: there is none yet, one is being made.
+        at: Slot,
+        /// Of its whole stream of bytes.
+        digest: u128,
+        /// How long that is.
+        bytes: u64,
+        /// Where the log of the sender starts.
+        log_start: Slot,
+        /// It is sent to others at the moment: ask again later.
+        busy: bool,
+    },
+    /// A part of a snapshot. Parts of two are never mixed.
+    SnapshotPiece {
+        /// The first slot that the snapshot does not cover.
+        at: Slot,
+        /// Of its whole stream of bytes.
+        digest: u128,
+        /// Where in it these bytes are.
+        offset: u64,
+        /// At most [`SNAPSHOT_PIECE_BYTES_MAX`].
+        bytes: &'a [u8],
     },
 }

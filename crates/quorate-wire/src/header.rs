@@ -24,6 +24,8 @@ pub const FLAG_BYTES: u16 = 1;
 pub const FLAG_WITH_BYTES: u16 = 2;
 /// `PreVoteReply::granted`.
 pub const FLAG_GRANTED: u16 = 4;
+/// `SnapshotOffer`: busy.
+pub const FLAG_BUSY: u16 = 8;
 
 /// Name, offset and length of each field; `docs/spec/wire.md` shows this table.
 pub const FIELDS: [(&str, usize, usize); 22] = [

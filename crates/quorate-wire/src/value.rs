@@ -69,6 +69,11 @@ impl Columns {
                 wide: u64::from(factor),
                 ..columns
             },
+            Change::Remove(node) => Self {
+                change: 5,
+                node: node.0,
+                ..columns
+            },
         }
     }
 
@@ -165,6 +170,7 @@ impl Columns {
             2 => Change::Decrement(member),
             3 => Change::Multiply(factor),
             4 => Change::Divide(factor),
+            5 => Change::Remove(member.node),
             _ => return None,
         })
     }

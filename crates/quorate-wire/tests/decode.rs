@@ -15,7 +15,8 @@ use quorate_core::{
 };
 use quorate_wire::{
     BODY_BYTES_MAX, Decoded, Frame, Malformed, RefusalCode, Unencodable, body_check, checksum,
-    decode, decode_parts, encode, encode_parts, encoded_len, header::HEADER_BYTES,
+    decode, decode_parts, encode, encode_parts, encoded_len, frame::SNAPSHOT_PIECE_BYTES_MAX,
+    header::HEADER_BYTES,
 };
 
 const ROUNDS: u64 = 200;
@@ -305,6 +306,7 @@ fn extents_out_of_order_are_refused() {
             ballot: Ballot::ZERO,
             from: Slot(1),
             floor: Slot(1),
+            log_start: Slot(1),
             decided_to: Slot(1),
             extents,
         }),
@@ -322,6 +324,42 @@ fn extents_out_of_order_are_refused() {
     );
     assert_eq!(read(vec![extent(2, 2)]), Err(Malformed::Field("range")));
     assert_eq!(read(vec![extent(0, 2)]), Err(Malformed::Field("range")));
+}
+
+/// A piece of a snapshot is bounded before anybody makes room for it, and lies within what a number of
+/// 64 bits can say.
+#[test]
+fn a_piece_of_a_snapshot_is_bounded() {
+    let bytes = vec![7; SNAPSHOT_PIECE_BYTES_MAX + 1];
+    let piece = |offset, bytes| Frame::SnapshotPiece {
+        at: Slot(9),
+        digest: 1 << 100,
+        offset,
+        bytes,
+    };
+    let from = Member::first(1);
+    let mut out = Vec::new();
+    let refused = encode(from, &piece(0, &bytes), &mut out);
+    assert_eq!((refused, out.len()), (Err(Unencodable::TooLong), 0));
+    let whole = bytes_of(from, &piece(0, &bytes[1..]));
+    assert!(decode(&whole, BODY_BYTES_MAX).is_ok());
+    // One byte more, by somebody who does not ask the encoder.
+    let mut longer = whole[..HEADER_BYTES].to_vec();
+    let length = u32::try_from(bytes.len()).expect("a small number");
+    longer[12..16].copy_from_slice(&length.to_le_bytes());
+    longer[16..20].copy_from_slice(&checksum(&bytes).to_le_bytes());
+    let sealed = [&longer[..8], &longer[12..]].concat();
+    longer[8..12].copy_from_slice(&checksum(&sealed).to_le_bytes());
+    longer.extend_from_slice(&bytes);
+    assert_eq!(
+        decode(&longer, BODY_BYTES_MAX),
+        Err(Malformed::Field("body_length"))
+    );
+    let beyond = bytes_of(from, &piece(u64::MAX - 2, &bytes[..3]));
+    assert_eq!(
+        decode(&beyond, BODY_BYTES_MAX),
+        Err(Malformed::Field("offset"))
+    );
 }
 
 #[test]

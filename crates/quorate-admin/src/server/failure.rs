@@ -89,7 +89,7 @@ impl Failure {
                 "look at the lag of the target, and try again",
             ),
             TransferError::Refused(
-                Refusal::Transferring | Refusal::Busy | Refusal::InvalidChange,
+                Refusal::Transferring | Refusal::Busy | Refusal::InvalidChange | Refusal::NotHeld,
             ) => refused("refused", "try again later"),
         }
     }

@@ -7,7 +7,7 @@ use crate::{
     ballot::Ballot,
     effect::{Effect, Effects},
     explanation::End,
-    message::{Heartbeat, HeartbeatReply, Message},
+    message::{Heartbeat, HeartbeatReply, Held, Message},
     node_id::NodeId,
     record::Record,
     slot::{Slot, SlotRange},
@@ -107,6 +107,8 @@ impl Node {
         }
         if beat.ballot >= self.acceptor.promised() {
             self.follow_leader(now, beat.ballot, effects);
+            let (all, quorum) = (beat.held_by_all, beat.held_by_quorum);
+            self.note_held(Held { all, quorum });
         }
         if self.voted.run().voted_to(beat.ballot) > beat.decided_to {
             // The leader does not know yet what this node voted for: the answer may be lost, and
@@ -117,6 +119,7 @@ impl Node {
             ballot: beat.ballot,
             promised: self.acceptor.promised(),
             decided_to: self.learner.holds_to(),
+            held_to: self.held_to(),
             voted_to: self.voted.run().voted_to(beat.ballot),
             sent_to: beat.sent_to,
             read_round: beat.read_round,
@@ -161,7 +164,8 @@ impl Node {
         let record = self
             .pending
             .append(Record::Decided { range, value }, effects);
-        self.pending.park_decided(record, range.to);
+        // What the log holds behind a gap that this closed was on stable storage before.
+        self.pending.park_decided(record, self.learner.decided_to());
         self.drop_decided();
     }
 
@@ -176,8 +180,14 @@ impl Node {
         wanted: SlotRange,
         effects: &mut Effects,
     ) {
-        // Below the floor everything is decided, and what is not lost is in the log.
-        let here = SlotRange::new(Slot::FIRST, self.acceptor.floor());
+        // [snap-3] Below its start the log tells nothing, whatever is left of it. Below the floor
+        // everything is decided, and what is not lost is in the log.
+        let log_start = self.learner.log_start();
+        if wanted.from < log_start {
+            effects.send(from, Message::BelowStart { log_start });
+            return;
+        }
+        let here = SlotRange::new(log_start, self.acceptor.floor());
         let range = wanted.intersect(here);
         if !range.is_empty() {
             effects.push(Effect::Serve { to: from, range });

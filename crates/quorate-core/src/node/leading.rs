@@ -5,7 +5,7 @@ use crate::{
     effect::{Effect, Effects},
     explanation::{Campaign, End, Explanation},
     leader::{Asked, Stage},
-    message::{Heartbeat, HeartbeatReply, Message},
+    message::{Heartbeat, HeartbeatReply, Held, Message},
     node_id::Member,
     quorum::Phase,
     reads::Reader,
@@ -21,12 +21,19 @@ impl Node {
         let (ballot, decided_to) = (leading.ballot(), self.learner.decided_to());
         self.peers.announced(decided_to);
         let read_round = self.reads.round();
+        let held = self
+            .peers
+            .held(self.learner.eras(), self.options.member, self.held_to());
+        self.note_held(held);
+        let Held { all, quorum } = self.held;
         for peer in self.peers.iter().filter(|peer| peer.connected) {
             let beat = Heartbeat {
                 ballot,
                 decided_to,
                 sent_to: peer.sent_to,
                 read_round,
+                held_by_all: all,
+                held_by_quorum: quorum,
             };
             effects.send(peer.member.node, Message::Heartbeat(beat));
         }
@@ -54,6 +61,7 @@ impl Node {
         peer.heard = Some(now);
         peer.promised = peer.promised.max(reply.promised);
         peer.decided_to = peer.decided_to.max(reply.decided_to);
+        peer.held_to = peer.held_to.max(reply.held_to);
         // A follower that learned of a decision from the leader before this one does not vote for
         // it again: this leader learns it too.
         self.catchup.note(reply.decided_to, from.node);
@@ -92,6 +100,8 @@ impl Node {
                 decided_to,
                 sent_to,
                 read_round,
+                held_by_all: self.held.all,
+                held_by_quorum: self.held.quorum,
             };
             effects.send(member.node, Message::Heartbeat(beat));
         }

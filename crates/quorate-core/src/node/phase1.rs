@@ -110,6 +110,11 @@ impl Node {
                 phase1.stage = Stage::CatchingUp;
                 let (floor, at) = (phase1.floor, phase1.floor_at);
                 self.catchup.note(floor, at);
+                // [p1-5] Who needs a snapshot installs first, and campaigns then.
+                let log_start = phase1.unreachable(self.learner.decided_to());
+                if let Some(log_start) = log_start {
+                    self.need_snapshot(now, at, log_start, effects);
+                }
                 true
             }
             Stage::CatchingUp => {

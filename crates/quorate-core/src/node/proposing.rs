@@ -5,11 +5,14 @@ use alloc::vec::Vec;
 use super::Node;
 use crate::{
     class::Class,
+    configuration::Configuration,
     effect::{Alarm, Effect, Effects, Refusal},
     leader::Leading,
     learner::Proposal,
     message::{Message, Phase2a, Phase2b},
     node_id::{Member, NodeId},
+    quorum::MemberSet,
+    slot::Slot,
     time::Time,
     value::Value,
 };
@@ -57,7 +60,9 @@ impl Node {
         next.is_some_and(|next| next.plus(slots) <= end)
     }
 
-    /// [era-8] At most one reconfiguration per ballot, naming its era, and valid as things stand.
+    /// [era-8] One reconfiguration at a time, naming the era of this ballot and of everything
+    /// undecided in it, valid as things stand; and [era-12] nothing may depend on those alone whom it
+    /// takes weight from.
     fn change_refusal(&self, value: &Value) -> Option<Refusal> {
         let Value::Reconfigure { era, change } = *value else {
             return None;
@@ -68,8 +73,33 @@ impl Node {
             && era == eras.era()
             && leading.changing.is_none()
             && self.phase1.is_none();
-        let valid = in_order && eras.current().changed(change).is_ok();
-        (!valid).then_some(Refusal::InvalidChange)
+        let Some(next) = eras.changed(change).ok().filter(|_| in_order) else {
+            return Some(Refusal::InvalidChange);
+        };
+        (!self.is_held_past(&next, eras.since())).then_some(Refusal::NotHeld)
+    }
+
+    /// [era-12] Whether full replicas that meet every phase-1 quorum of `next` hold everything below
+    /// `since`, the first slot of the era in force. Votes of that era's quorums are met by quorums of the
+    /// era after it, not by those of the next but one.
+    fn is_held_past(&self, next: &Configuration, since: Slot) -> bool {
+        if since <= Slot::FIRST {
+            return true;
+        }
+        let own = self.options.member;
+        let holders = next.members().iter().enumerate().filter(|(_, voter)| {
+            let held_to = if voter.member == own {
+                self.held_to()
+            } else {
+                let peer = self.peers.peer(voter.member.node);
+                let peer = peer.filter(|peer| peer.member == voter.member);
+                peer.map_or(Slot(0), |peer| peer.held_to)
+            };
+            // [trim-1] What an auxiliary says to hold is hearsay.
+            held_to >= since && !voter.auxiliary
+        });
+        let holders = holders.fold(MemberSet::default(), |set, (at, _)| set.with(at));
+        next.blocks_phase1(holders)
     }
 
     /// Binds the next slots of this ballot to a value, and asks everybody for votes: first the
@@ -154,6 +184,7 @@ impl Node {
 
     pub(super) fn on_phase2b(&mut self, from: Member, vote: Phase2b, effects: &mut Effects) {
         let class = self.pending.class();
+        let decided_to = self.learner.decided_to();
         let Some(leading) = self.leading.as_mut() else {
             return;
         };
@@ -177,6 +208,11 @@ impl Node {
                 vote.durable_to
             };
             peer.voted_to = peer.voted_to.max(to);
+            // [value-3], [decide-2] It voted for what this ballot proposed, bytes included, and what
+            // of that is decided was decided so.
+            if peer.member == from && vote.from <= peer.held_to {
+                peer.held_to = peer.held_to.max(to.min(decided_to));
+            }
         }
     }
 

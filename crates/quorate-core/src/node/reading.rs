@@ -11,7 +11,6 @@ use crate::{
     reads::Reader,
     slot::Slot,
     time::Time,
-    value::Value,
 };
 
 impl Node {
@@ -94,19 +93,11 @@ impl Node {
         // Changes that this ballot proposed may be decided, one after the other, and be used for
         // phase 1 by a node that knows it, before this leader does. It proposes one at a time, and may
         // have inherited several.
-        let (mut era, mut coming) = (eras.era(), eras.current().clone());
+        let mut coming = eras.clone();
         for proposal in leading.tally.proposals_from(self.learner.decided_to()) {
             // [era-4] What names another era, or is invalid, will change nothing.
-            let Value::Reconfigure { era: named, change } = proposal.value else {
-                continue;
-            };
-            if named == era
-                && let Ok(next) = coming.changed(change)
-            {
-                if !blocks(&next) {
-                    return false;
-                }
-                (era, coming) = (era.next(), next);
+            if coming.decide(proposal.range.from, &proposal.value) && !blocks(coming.current()) {
+                return false;
             }
         }
         true

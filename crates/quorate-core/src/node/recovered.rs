@@ -3,11 +3,10 @@
 use alloc::vec::Vec;
 
 use crate::{
-    ballot::Era,
     configuration::Configuration,
     lost::Lost,
     message::Extent,
-    reconfigure,
+    reconfigure::{self, Eras},
     record::HardState,
     slot::{Slot, SlotRange},
     value::Value,
@@ -19,41 +18,50 @@ pub struct Recovered {
     /// As restated by the last log write. Below `hard.decided_to` everything was decided here, and
     /// votes are forgotten.
     pub hard: HardState,
+    /// The first slot of the log; a snapshot stands for what is below.
+    pub log_start: Slot,
     /// Slots below are decided, and their values are here: `hard.decided_to`, or the first slot
     /// that is lost ([disk-8]).
     pub decided_to: Slot,
     /// What was decided here and must be learned again.
     pub lost: Lost,
-    /// The configuration in force at `decided_to`.
-    pub configuration: Configuration,
-    /// The era of that configuration.
-    pub era: Era,
-    /// The configuration before it, for ballots of the era before.
-    pub previous: Option<Configuration>,
+    /// The configuration in force at `decided_to`, its era, and the one before it.
+    pub eras: Eras,
     /// Votes from `hard.decided_to` on, in slot order; the highest ballot per slot.
     pub votes: Vec<Extent>,
 }
 
 impl Recovered {
-    /// What a log from the founding on leads to: `changes` are the reconfigurations that it holds
+    /// What a log from `log_start` on leads to. `base` are the eras there: of the founding, or of the
+    /// snapshot that stands for what is below. `changes` are the reconfigurations that the log holds
     /// below `hard.decided_to`, in order; `lost` the slots there that it has lost.
+    ///
+    /// [snap-3] Whatever is told of slots below `log_start` is ignored. A node that crashed when it
+    /// had just installed a snapshot finds a hard state of before: the snapshot counts.
     pub fn replayed(
-        hard: HardState,
-        founding: Configuration,
-        changes: Vec<(Slot, Value)>,
+        mut hard: HardState,
+        log_start: Slot,
+        base: Eras,
+        mut changes: Vec<(Slot, Value)>,
         lost: Vec<SlotRange>,
         votes: Vec<Extent>,
     ) -> Self {
+        hard.decided_to = hard.decided_to.max(log_start);
+        changes.retain(|(slot, _)| *slot >= log_start);
+        let log = SlotRange::new(log_start, hard.decided_to);
+        let lost: Vec<SlotRange> = lost
+            .into_iter()
+            .map(|range| range.intersect(log))
+            .filter(|range| !range.is_empty())
+            .collect();
         let decided_to = lost.first().map_or(hard.decided_to, |range| range.from);
         let before = changes.iter().filter(|(slot, _)| *slot < decided_to);
-        let eras = reconfigure::replay(founding, before);
         Self {
             hard,
+            log_start,
             decided_to,
+            eras: reconfigure::replay(base, before),
             lost: Lost::new(lost, changes, hard.decided_to),
-            configuration: eras.current().clone(),
-            era: eras.era(),
-            previous: eras.previous().cloned(),
             votes,
         }
     }
@@ -67,12 +75,51 @@ impl Recovered {
         };
         Self {
             hard,
+            log_start: Slot::FIRST,
             decided_to: Slot::FIRST,
             lost: Lost::default(),
-            configuration,
-            era: Era(0),
-            previous: None,
+            eras: Eras::founded(configuration),
             votes: Vec::new(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ballot::Era, class::Class, configuration::Change, node_id::Member};
+
+    /// [snap-3] A node crashed when it had just installed a snapshot: its log tells of before.
+    #[test]
+    fn snapshot_counts_whatever_the_log_says_of_before() {
+        let change = |era| Value::Reconfigure {
+            era: Era(era),
+            change: Change::Multiply(2),
+        };
+        let founding = Configuration::simple([1, 2, 3].map(Member::first), Class::Durable);
+        let mut base = Eras::founded(founding.expect("three members"));
+        base.decide(Slot(20), &change(0));
+        base.decide(Slot(30), &change(1));
+        let hard = |to| HardState {
+            decided_to: Slot(to),
+            ..HardState::default()
+        };
+        let slots = |from, to| SlotRange::new(Slot(from), Slot(to));
+        // The change of era 2 is below the snapshot, undecided, and was never decided there.
+        let changes = [(Slot(40), change(2)), (Slot(60), change(2))];
+        let (start, of) = (Slot(50), |to, lost| {
+            let changes = changes.to_vec();
+            Recovered::replayed(hard(to), Slot(50), base.clone(), changes, lost, Vec::new())
+        });
+        let before = of(10, [slots(4, 6)].to_vec());
+        assert_eq!((before.hard.decided_to, before.decided_to), (start, start));
+        assert_eq!(before.eras.era(), Era(2));
+        assert!(before.lost.is_empty());
+        let behind = of(70, [slots(45, 52)].to_vec());
+        assert_eq!((behind.decided_to, behind.eras.era()), (start, Era(2)));
+        assert_eq!(behind.lost.slots(), 2);
+        let whole = of(70, Vec::new());
+        assert_eq!((whole.decided_to, whole.eras.era()), (Slot(70), Era(3)));
+        assert_eq!(whole.eras.since(), Slot(61));
     }
 }

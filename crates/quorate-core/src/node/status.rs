@@ -6,11 +6,14 @@ use super::Node;
 use crate::{
     acceptor::Acceptor,
     ballot::{Ballot, Era},
+    class::Class,
     configuration::Configuration,
     effect::Role,
     flow::Peer,
     leader::{Leading, Phase1},
+    message::Held,
     node_id::NodeId,
+    reconfigure::Eras,
     record::{HardState, RecordSeq},
     slot::Slot,
     time::Time,
@@ -74,6 +77,36 @@ impl Node {
     /// Every slot below is decided, and its value with bytes is here.
     pub fn decided_to(&self) -> Slot {
         self.learner.decided_to()
+    }
+
+    /// The first slot that is told by the log; a snapshot stands for what is below ([snap-3]).
+    pub fn log_start(&self) -> Slot {
+        self.learner.log_start()
+    }
+
+    /// The eras at `decided_to`. A snapshot takes its own from what was applied, not from here
+    /// ([snap-1]).
+    pub fn eras(&self) -> &Eras {
+        self.learner.eras()
+    }
+
+    /// What the others hold, as far as this node knows. Never falls while the node runs.
+    pub fn held(&self) -> Held {
+        self.held
+    }
+
+    /// Slots below are decided, and held here at the class of the group, bytes included.
+    pub fn held_to(&self) -> Slot {
+        match self.pending.class() {
+            Class::Volatile => self.learner.holds_to(),
+            Class::Durable => self.learner.holds_to().min(self.voted.durable_to()),
+        }
+    }
+
+    /// More is known of what the others hold.
+    pub(super) fn note_held(&mut self, held: Held) {
+        self.held.all = self.held.all.max(held.all);
+        self.held.quorum = self.held.quorum.max(held.quorum);
     }
 
     /// How many slots [`Node::relearning`] speaks of. The first may have been learned in part.

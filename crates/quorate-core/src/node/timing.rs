@@ -12,6 +12,10 @@ use crate::{
     time::Time,
 };
 
+/// A node that needs a snapshot leaves the field to others for as many questions: by then nobody leads
+/// who could send it one, or nobody has it, and votes may tell what the log does not.
+const QUESTIONS_IN_VAIN: u32 = 32;
+
 impl Node {
     pub(super) fn on_tick(&mut self, now: Time, effects: &mut Effects) {
         self.told.woken();
@@ -104,6 +108,14 @@ impl Node {
         }
         self.election.attempt(now);
         if !self.may_lead() || !self.learner.is_whole() {
+            return;
+        }
+        let (decided_to, lately_us) = (self.learner.decided_to(), 2 * self.catchup_retry_us());
+        if self.catchup.fruitless() < QUESTIONS_IN_VAIN
+            && self.catchup.needs_snapshot(now, decided_to, lately_us)
+        {
+            // [p1-5] It could not propose before it has installed it: others go first. While who said
+            // so is there, it says so again and again.
             return;
         }
         if self.leads_alone() {

@@ -60,6 +60,7 @@ impl Node {
             ballot,
             from,
             floor: self.acceptor.floor(),
+            log_start: self.learner.log_start(),
             decided_to: self.learner.decided_to(),
             extents: self.acceptor.report(from, self.pending.persisted_to()),
         };
@@ -177,6 +178,11 @@ impl Node {
         };
         let record = self.pending.append(record, effects);
         effects.slow.rewrites += u64::from(self.acceptor.cast(m.ballot, range, m.value, record));
+        if run.from > self.voted.durable_to() && run.from <= self.learner.decided_to() {
+            // A run apart from what is known to be on stable storage: everything before it is decided
+            // here, and once this record is there, so are those of all that.
+            self.pending.park_decided(record, run.from);
+        }
         self.voted.cast(run);
         self.pending.park_vote(record, run);
         if self.pending.class() == Class::Volatile {

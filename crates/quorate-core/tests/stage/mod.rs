@@ -15,6 +15,7 @@ use quorate_core::{
     node::{Node, Options, Recovered},
     node_id::{Incarnation, Member, NodeId},
     quorum::QuorumRule,
+    reconfigure::{Eras, replay},
     record::{Class, HardState, Record, RecordSeq},
     slot::{Slot, SlotRange},
     time::Time,
@@ -39,6 +40,9 @@ struct Actor {
     base: usize,
     bytes: BTreeSet<Value>,
     decided: Vec<(SlotRange, Value)>,
+    /// Where its log starts, and the eras there: of the founding, or of a snapshot.
+    log_start: Slot,
+    eras: Eras,
 }
 
 /// Everything on stage.
@@ -94,6 +98,7 @@ fn kind(message: &Message) -> &'static str {
         Message::Transfer { .. } => "transfer",
         Message::CatchupRequest { .. } => "catch-up",
         Message::Learn { .. } => "learn",
+        Message::BelowStart { .. } => "below-start",
         Message::ReadRequest { .. } => "read",
         Message::ReadReply { .. } => "read-reply",
     }
@@ -131,8 +136,27 @@ impl Stage {
             ["elect", node] => self.elect(node_id(node), &mut out),
             // propose 1 x — a value by any name; `no-op*5` for a range
             ["propose", node, name] => self.propose(node_id(node), name, &mut out),
-            // change 1 +4 | -4 | *2 | /2 — a reconfiguration of the node's era
-            ["change", node, change] => self.change(node_id(node), change, &mut out),
+            // change 1 +4 | -4 | *2 | /2 | !4 [era 0] — a reconfiguration of the node's era, or of another;
+            // `!` removes
+            ["change", node, change] => self.change(node_id(node), change, None, &mut out),
+            ["change", node, change, "era", era] => {
+                let era = Era(era.parse().expect("an era"));
+                self.change(node_id(node), change, Some(era), &mut out);
+            }
+            // trim 1 7 — its own snapshot stands for everything below slot 7: the log starts there
+            ["trim", node, slot] => {
+                let slot = Slot(slot.parse().expect("a slot"));
+                self.trim(node_id(node), slot, &mut out);
+            }
+            // install 3 1 — the first gets the snapshot that stands below the log of the second
+            ["install", node, from] => self.install(node_id(node), node_id(from), &mut out),
+            // held — what each node knows that the others hold
+            ["held"] => {
+                for (id, actor) in &self.actors {
+                    let held = actor.node.as_ref().map(Node::held).unwrap_or_default();
+                    let _ = writeln!(out, "{id}: all {}, quorum {}", held.all, held.quorum);
+                }
+            }
             // persist 1 — all its records are on stable storage
             ["persist", node] => self.persist(node_id(node), &mut out),
             // deliver 1->2 [kind] — in order; `*` stands for everybody
@@ -251,6 +275,8 @@ impl Stage {
             base: 0,
             bytes: BTreeSet::new(),
             decided: Vec::new(),
+            log_start: Slot::FIRST,
+            eras: Eras::founded(self.founding.clone()),
         };
         self.actors.insert(node, actor);
         self.restart(node, false, out);
@@ -291,7 +317,7 @@ impl Stage {
         let below = |slot: u64| slot < hard.decided_to.0;
         let decided: Vec<(Slot, Value)> = slots
             .iter()
-            .filter(|(slot, _)| below(**slot))
+            .filter(|(slot, _)| below(**slot) && **slot >= actor.log_start.0)
             .map(|(slot, (_, value))| (Slot(*slot), *value))
             .collect();
         let votes = slots.iter().filter(|(slot, _)| !below(**slot));
@@ -307,10 +333,11 @@ impl Stage {
         let votes = votes.collect();
         let changes = decided.iter().copied();
         let changes = changes.filter(|(_, value)| matches!(value, Value::Reconfigure { .. }));
-        let lost = (1..hard.decided_to.0).filter(|slot| !slots.contains_key(slot));
+        let lost = (actor.log_start.0..hard.decided_to.0).filter(|slot| !slots.contains_key(slot));
         let recovered = Recovered::replayed(
             hard,
-            self.founding.clone(),
+            actor.log_start,
+            actor.eras.clone(),
             changes.collect(),
             lost.map(|slot| SlotRange::one(Slot(slot))).collect(),
             votes,
@@ -388,7 +415,39 @@ impl Stage {
         self.step(node, Input::Propose { value, slots }, out);
     }
 
-    fn change(&mut self, node: NodeId, change: &str, out: &mut String) {
+    /// The decided values of a node from its log's start to `to`, and the eras there.
+    fn eras_at(&self, node: NodeId, to: Slot) -> Eras {
+        let actor = &self.actors[&node];
+        let slots = actor
+            .decided
+            .iter()
+            .map(|(range, value)| (range.from, *value));
+        let below: Vec<(Slot, Value)> = slots.filter(|(slot, _)| *slot < to).collect();
+        replay(actor.eras.clone(), &below)
+    }
+
+    /// The durable switch: a snapshot stands for what is below.
+    fn rebase(&mut self, node: NodeId, to: Slot, eras: Eras) {
+        let actor = self.actors.get_mut(&node).expect("on stage");
+        actor.log_start = to;
+        actor.eras = eras;
+        actor.decided.retain(|(range, _)| range.from >= to);
+    }
+
+    fn trim(&mut self, node: NodeId, to: Slot, out: &mut String) {
+        let eras = self.eras_at(node, to);
+        self.rebase(node, to, eras);
+        self.step(node, Input::Trimmed(to), out);
+    }
+
+    fn install(&mut self, node: NodeId, from: NodeId, out: &mut String) {
+        let source = &self.actors[&from];
+        let (to, eras) = (source.log_start, source.eras.clone());
+        self.rebase(node, to, eras.clone());
+        self.step(node, Input::Installed { to, eras }, out);
+    }
+
+    fn change(&mut self, node: NodeId, change: &str, era: Option<Era>, out: &mut String) {
         let (sign, amount) = change.split_at(1);
         let number: u32 = amount.parse().expect("a number");
         let member = || self.actors[&NodeId(number)].member;
@@ -396,9 +455,11 @@ impl Stage {
             "+" => Change::Increment(member()),
             "-" => Change::Decrement(member()),
             "*" => Change::Multiply(number),
+            "!" => Change::Remove(NodeId(number)),
             _ => Change::Divide(number),
         };
-        let era = self.actors[&node].node.as_ref().expect("running").era();
+        let own = self.actors[&node].node.as_ref().expect("running").era();
+        let era = era.unwrap_or(own);
         self.step(
             node,
             Input::Propose {
@@ -618,6 +679,9 @@ impl Stage {
                 )
             }
             Effect::Serve { to, range } => format!("serve {range} to {to}"),
+            Effect::NeedSnapshot { from, log_start } => {
+                format!("needs a snapshot: the log of {from} starts at {log_start}")
+            }
             Effect::ReadReady { token, slot } => {
                 format!("read {} waits for everything below {slot}", token.0)
             }
@@ -648,6 +712,9 @@ impl Stage {
                 let mut line = format!("{kind} {}", m.ballot);
                 if m.floor > m.from {
                     let _ = write!(line, ", decided below {}", m.floor);
+                }
+                if m.log_start > Slot::FIRST {
+                    let _ = write!(line, ", log from {}", m.log_start);
                 }
                 for extent in &m.extents {
                     let name = self.name(&extent.value);
@@ -700,6 +767,7 @@ impl Stage {
             Message::Transfer { ballot } => format!("{kind} of {ballot}"),
             Message::CatchupRequest { range } => format!("{kind} {range}"),
             Message::Learn { range, value } => format!("{kind} {range} = {}", self.name(value)),
+            Message::BelowStart { log_start } => format!("{kind} {log_start}"),
             Message::ReadRequest { id } => format!("{kind} {id}"),
             Message::ReadReply { id, slot } => format!("{kind} {id}, slot {slot}"),
         }

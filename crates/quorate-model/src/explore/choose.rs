@@ -3,6 +3,7 @@
 use quorate_core::{
     configuration::Change,
     message::Message,
+    slot::Slot,
     time::Time,
     value::{BatchName, StreamName, Value},
 };
@@ -18,7 +19,7 @@ impl Run {
         let kinds = [
             r.deliver, r.persist, r.campaign, r.tick, r.propose, r.change, r.crash, r.stop,
             r.start, r.read, r.fetch, r.serve, r.connect, r.transfer, r.fail, r.burst, r.late,
-            r.rot,
+            r.rot, r.trim, r.install, r.wipe,
         ];
         let mut roll = self.dice.next() % kinds.iter().sum::<u64>();
         let kind = kinds.iter().position(|rate| {
@@ -69,6 +70,9 @@ impl Run {
                 Some(Event::Transfer { site, to })
             }
             Some(14) => Some(Event::StorageFails { site }),
+            Some(18) => self.trim(site),
+            Some(19) => self.install(),
+            Some(20) => Some(Event::Wipe { site }),
             _ => None,
         };
         match event {
@@ -162,7 +166,7 @@ impl Run {
         shared: &std::cell::RefCell<Outcome>,
     ) -> Result<(), Violation> {
         let inside: Vec<bool> = (0..self.world.sites.len())
-            .map(|at| at == site || self.dice.percent(45))
+            .map(|at| at == site || self.dice.percent(self.plan.inside))
             .collect();
         if self.dice.percent(40) {
             self.campaign(site, shared)?;
@@ -323,6 +327,12 @@ impl Run {
             8 => Change::Multiply(2),
             _ => Change::Divide(2),
         };
+        let removes = self.plan.rates.wipe > 0 && self.dice.percent(15);
+        let change = if removes {
+            Change::Remove(member.node)
+        } else {
+            change
+        };
         let light = current
             .changed(change)
             .is_ok_and(|next| next.members().iter().all(|voter| voter.weight <= 4));
@@ -336,6 +346,38 @@ impl Run {
             value,
             slots: 1,
         })
+    }
+
+    fn trim(&mut self, site: usize) -> Option<Event> {
+        let (from, to) = {
+            let node = self.world.sites[site].node.as_ref()?;
+            (node.log_start().0, node.decided_to().0)
+        };
+        let some = usize::try_from(to - from).ok().filter(|some| *some > 0)?;
+        let to = Slot(from + 1 + self.dice.below(some) as u64);
+        Some(Event::Trim { site, to })
+    }
+
+    /// Mostly where one is needed; at times anywhere.
+    fn install(&mut self) -> Option<Event> {
+        let sites = &self.world.sites;
+        let up = |at: &usize| sites[*at].node.is_some();
+        let wanting: Vec<usize> = (0..sites.len())
+            .filter(|at| up(at) && sites[*at].needs.is_some())
+            .collect();
+        let having: Vec<usize> = (0..sites.len())
+            .filter(|at| up(at) && sites[*at].disk.snapshot().is_some())
+            .collect();
+        if having.is_empty() {
+            return None;
+        }
+        let site = if wanting.is_empty() || self.dice.percent(30) {
+            self.dice.below(self.world.sites.len())
+        } else {
+            self.dice.pick(&wanting)
+        };
+        let from = self.dice.pick(&having);
+        Some(Event::Install { site, from })
     }
 
     fn start(&mut self) -> Option<Event> {

@@ -67,6 +67,10 @@ impl World {
                 }
                 Ok(())
             }
+            Effect::NeedSnapshot { from, .. } => {
+                self.sites[at].needs = Some(from);
+                Ok(())
+            }
             Effect::ReadReady { token, slot } => {
                 let asked = self.sites[at].end_read(token);
                 self.sites[at].confirmed = Some(token);

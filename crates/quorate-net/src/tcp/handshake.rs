@@ -144,8 +144,8 @@ mod tests {
     #[test]
     fn a_newer_peer_is_refused() {
         check(
-            |hello, _| hello.version = 2,
-            "Version: node 3 speaks protocol version 2, node 2 speaks 1",
+            |hello, _| hello.version = PROTOCOL_VERSION + 1,
+            "Version: node 3 speaks protocol version 3, node 2 speaks 2",
         );
     }
 

@@ -57,6 +57,7 @@ impl Promises {
             | Message::PreVoteReply { .. }
             | Message::CatchupRequest { .. }
             | Message::Learn { .. }
+            | Message::BelowStart { .. }
             | Message::ReadRequest { .. }
             | Message::ReadReply { .. } => return,
         };

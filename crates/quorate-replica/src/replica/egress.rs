@@ -55,6 +55,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 Effect::Decided { range, value } => self.on_decided(range, value),
                 Effect::Fetch { from, value, range } => self.on_fetch(now, from, value, range),
                 Effect::Serve { to, range } => self.catching_up.start_serving(to, range),
+                // Nobody trims its log yet, so nobody says that it starts anywhere but at the first
+                // slot. The part that fetches snapshots takes this up.
+                Effect::NeedSnapshot { .. } => {}
                 Effect::ReadReady { token, slot } => {
                     if self.reading.confirmed(token, slot) {
                         self.counters.reads_confirmed += 1;

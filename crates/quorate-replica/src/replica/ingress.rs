@@ -72,6 +72,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 self.on_fetch_reply(now, value, bytes.map(brought));
             }
             Frame::Applied { to, digest } => self.on_claim(from.node, Claim { to, digest }),
+            // Nothing is trimmed yet, and nobody has a snapshot: who asks, asks again.
+            Frame::SnapshotAsk { .. }
+            | Frame::SnapshotOffer { .. }
+            | Frame::SnapshotPiece { .. } => self.counters.frames_mismatched += 1,
             // The reactor's own business; it does not hand these on.
             Frame::Hello(_)
             | Frame::Welcome(_)

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use quorate_core::{
     message::Extent,
     node::{Node, Options, Recovered},
-    slot::SlotRange,
+    reconfigure::Eras,
+    slot::{Slot, SlotRange},
     time::Time,
 };
 use quorate_disk::Disk;
@@ -64,13 +65,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let unread_votes = with_bytes(&recovery.votes);
         let recovered = Recovered::replayed(
             recovery.hard,
-            options.founding,
+            Slot::FIRST,
+            Eras::founded(options.founding),
             recovery.reconfigurations,
             damage.ranges,
             recovery.votes,
         );
-        let class = recovered.configuration.class();
-        let voters = recovered.configuration.members().len();
+        let class = recovered.eras.current().class();
+        let voters = recovered.eras.current().members().len();
         let node_options = Options {
             member,
             heartbeat_ms: timeouts.heartbeat_ms,

@@ -18,7 +18,7 @@ use quorate_wire::{Founding, Frame, Hello, Join, Lane, RefusalCode, checksum, en
 pub(crate) struct Random(Dice);
 
 /// Kinds that [`Random::frame`] knows.
-pub(crate) const KINDS: u64 = 25;
+pub(crate) const KINDS: u64 = 29;
 
 impl Random {
     pub(crate) const fn new(seed: u64) -> Self {
@@ -109,11 +109,12 @@ impl Random {
     }
 
     fn change(&mut self) -> Change {
-        match self.below(4) {
+        match self.below(5) {
             0 => Change::Increment(self.member()),
             1 => Change::Decrement(self.member()),
             2 => Change::Multiply(self.small()),
-            _ => Change::Divide(self.small()),
+            3 => Change::Divide(self.small()),
+            _ => Change::Remove(NodeId(self.small())),
         }
     }
 
@@ -228,9 +229,31 @@ impl Random {
                 to: self.slot(),
                 digest: self.wide(),
             },
+            25 => Frame::SnapshotAsk {
+                at: self.slot(),
+                digest: self.digest(),
+                offset: self.wide(),
+            },
+            26 => Frame::SnapshotOffer {
+                at: self.slot(),
+                digest: self.digest(),
+                bytes: self.wide(),
+                log_start: self.slot(),
+                busy: self.below(2) == 0,
+            },
+            27 => Frame::SnapshotPiece {
+                at: self.slot(),
+                digest: self.digest(),
+                offset: self.wide() >> 1,
+                bytes: payload,
+            },
             kind => return (from, self.protocol(kind, value, bytes)),
         };
         (from, frame)
+    }
+
+    fn digest(&mut self) -> u128 {
+        u128::from(self.wide()) | u128::from(self.wide()) << 64
     }
 
     fn refusal(&mut self) -> Refusal {
@@ -241,8 +264,9 @@ impl Random {
             Refusal::InvalidChange,
             Refusal::NoTarget,
             Refusal::TimedOut,
+            Refusal::NotHeld,
         ];
-        all[usize::try_from(self.below(6)).unwrap()]
+        all[usize::try_from(self.below(7)).unwrap()]
     }
 
     fn protocol<'a>(&mut self, kind: u64, value: Value, bytes: Option<&'a [u8]>) -> Frame<'a> {
@@ -257,6 +281,7 @@ impl Random {
                 ballot,
                 from: self.slot(),
                 floor: self.slot(),
+                log_start: self.slot(),
                 decided_to: self.slot(),
                 extents: self.extents(),
             }),
@@ -293,11 +318,14 @@ impl Random {
                 decided_to: self.slot(),
                 sent_to: self.slot(),
                 read_round: self.wide(),
+                held_by_all: self.slot(),
+                held_by_quorum: self.slot(),
             }),
             16 => Message::HeartbeatReply(HeartbeatReply {
                 ballot,
                 promised: self.ballot(),
                 decided_to: self.slot(),
+                held_to: self.slot(),
                 voted_to: self.slot(),
                 sent_to: self.slot(),
                 read_round: self.wide(),
@@ -319,6 +347,9 @@ impl Random {
                 };
                 return Frame::Protocol { message, bytes };
             }
+            28 => Message::BelowStart {
+                log_start: self.slot(),
+            },
             22 => Message::ReadRequest { id: self.wide() },
             _ => Message::ReadReply {
                 id: self.wide(),

@@ -395,7 +395,10 @@ impl Peers {
                 | Frame::NotTaken { .. }
                 | Frame::FetchRequest { .. }
                 | Frame::FetchReply { .. }
-                | Frame::Applied { .. } => {
+                | Frame::Applied { .. }
+                | Frame::SnapshotAsk { .. }
+                | Frame::SnapshotOffer { .. }
+                | Frame::SnapshotPiece { .. } => {
                     self.stats.frames_in += 1;
                     cx.host.frame(&mut cx.now.turn(self), lane, received);
                     return Verdict::GoOn;

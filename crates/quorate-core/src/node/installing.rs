@@ -1,0 +1,78 @@
+//! A snapshot that stands for what this node lacks: who says that one is needed, and what it changes.
+
+use super::Node;
+use crate::{
+    effect::{Effect, Effects},
+    explanation::End,
+    node_id::NodeId,
+    reconfigure::Eras,
+    slot::Slot,
+    time::Time,
+};
+
+impl Node {
+    /// [catch-2] What this node lacks is not in the log of `from` any more.
+    pub(super) fn on_below_start(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        log_start: Slot,
+        effects: &mut Effects,
+    ) {
+        let decided_to = self.learner.decided_to();
+        if log_start > decided_to && self.catchup.is_behind(decided_to) {
+            self.need_snapshot(now, from, log_start, effects);
+        }
+    }
+
+    /// Asks the caller for a snapshot, as often as catch-up repeats a question.
+    pub(super) fn need_snapshot(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        log_start: Slot,
+        effects: &mut Effects,
+    ) {
+        let retry_us = self.catchup_retry_us();
+        if !self.pending.failed() && self.catchup.starts_at(now, log_start, retry_us) {
+            effects.slow.snapshots += 1;
+            effects.push(Effect::NeedSnapshot { from, log_start });
+        }
+    }
+
+    /// Whether a snapshot that stands for everything below `to`, with these eras there, is of any use
+    /// to this node, and does not contradict what it knows. To be asked before the durable switch.
+    pub fn may_install(&self, to: Slot, eras: &Eras) -> bool {
+        let own = self.learner.eras();
+        let later = eras.era() > own.era() || (eras.era() == own.era() && eras == own);
+        to > self.learner.decided_to()
+            && to < Slot(u64::MAX)
+            && eras.since() <= to
+            && eras.current().class() == own.current().class()
+            && later
+    }
+
+    /// [snap-2] The switch is durable: the snapshot stands for everything below `to`. The promise, and
+    /// votes from there on, stay as they are.
+    ///
+    /// A leader that went on would announce in its ballot what it did not propose in it ([decide-2]);
+    /// a candidate would fill with no-ops what it believes undecided.
+    pub(super) fn on_installed(&mut self, now: Time, to: Slot, eras: Eras, effects: &mut Effects) {
+        if to <= self.learner.decided_to() {
+            // Catch-up was faster. The log starts there all the same.
+            return self.learner.trim(to);
+        }
+        assert!(
+            self.may_install(to, &eras),
+            "a snapshot at {to} that contradicts what is known here was installed"
+        );
+        self.step_down(now, End::Installed { to }, effects);
+        self.election.end_pre_vote();
+        self.learner.install(to, eras);
+        self.acceptor.advance_floor(self.learner.decided_to());
+        // The snapshot is on stable storage, and so is what the log holds behind it.
+        self.voted.decisions_persisted(self.learner.decided_to());
+        self.voted.join_run();
+        self.catchup.installed();
+    }
+}
