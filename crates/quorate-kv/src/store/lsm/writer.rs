@@ -13,6 +13,8 @@ use std::{
     time::Duration,
 };
 
+use quorate_core::slot::Slot;
+
 use super::{
     changes::Changes,
     disk::Room,
@@ -64,6 +66,8 @@ impl Default for Delays {
 enum Job {
     /// One atomic unit.
     Write(Arc<Changes>),
+    /// All that is in the tree is to survive a loss of power; this is its position.
+    Sync(Slot),
     /// Only to give its memory back: that takes time, too.
     Free(Arc<Changes>),
     /// The owner has let go of the tree: it is to be opened again, or set aside first for this
@@ -75,6 +79,8 @@ enum Job {
 pub(super) enum Event {
     /// The changes are in the tree.
     Written,
+    /// The tree returns to at least this position after any loss of power.
+    Synced(Slot),
     /// They are not yet; the thread goes on by itself.
     Waiting(String),
     /// The tree takes nothing any more. It can be read.
@@ -103,21 +109,24 @@ impl Writer {
     pub(super) fn start(
         home: Home,
         delays: Delays,
-        tree: Option<(Tree, State)>,
+        tree: Option<(Tree, State, u64)>,
     ) -> io::Result<Self> {
         let (jobs, asked) = channel();
         let (tell, events) = channel();
-        let state = tree.as_ref().map_or(State::EMPTY, |(_, state)| *state);
+        let (state, newest) = tree
+            .as_ref()
+            .map_or((State::EMPTY, 0), |(_, state, newest)| (*state, *newest));
         let purged_below = Arc::new(AtomicU64::new(state.oldest));
         let mut work = Work {
             home,
             delays,
-            tree: tree.map(|(tree, _)| tree),
+            tree: tree.map(|(tree, ..)| tree),
             needed: 0,
             failures: 0,
+            doubts: false,
             asked,
             tell,
-            purge: Purge::new(state.generation, Arc::clone(&purged_below)),
+            purge: Purge::new(state.generation, newest, Arc::clone(&purged_below)),
         };
         let thread = thread::Builder::new()
             .name(THREAD.to_owned())
@@ -135,6 +144,10 @@ impl Writer {
 
     pub(super) fn write(&self, changes: Arc<Changes>) {
         self.ask(Job::Write(changes));
+    }
+
+    pub(super) fn sync(&self, to: Slot) {
+        self.ask(Job::Sync(to));
     }
 
     pub(super) fn free(&self, changes: Arc<Changes>) {
@@ -209,6 +222,9 @@ struct Work {
     needed: u64,
     /// Since the last success.
     failures: u32,
+    /// Something failed since everything was last written into new files. What a system could not
+    /// write it may take for written, and a later sync of the same file says nothing of it.
+    doubts: bool,
     asked: Receiver<Job>,
     tell: Sender<Event>,
     purge: Purge,
@@ -249,6 +265,10 @@ impl Work {
                     drop(changes);
                     self.say(Event::Written)?;
                 }
+                Ok(Job::Sync(to)) => match self.sync() {
+                    Ok(()) => self.say(Event::Synced(to))?,
+                    Err(failure) => return Ok(failure),
+                },
                 Ok(Job::Free(changes)) => drop(changes),
                 Ok(Job::Reopen(distrusted)) => return Err(Break::Reopen(distrusted)),
                 Err(RecvTimeoutError::Timeout) => {
@@ -289,6 +309,19 @@ impl Work {
             .unwrap_or_else(|_| Err(Failure::Other("a failed assertion".to_owned())))
     }
 
+    /// Brings all that is in the tree to where no loss of power reaches it.
+    fn sync(&mut self) -> Result<(), Failure> {
+        self.guarded(Tree::sync)?;
+        if self.doubts {
+            self.guarded(Tree::start_tables)?;
+            while !self.guarded(Tree::has_tables)? {
+                thread::sleep(self.delays.busy);
+            }
+            self.doubts = false;
+        }
+        Ok(())
+    }
+
     fn purge_some(&mut self) -> Result<(), Failure> {
         let last = self.guarded(|tree| self.purge.step(tree))?;
         self.purge.went(last);
@@ -307,8 +340,9 @@ impl Work {
                 Ok(())
             }
             Ok(Job::Reopen(distrusted)) => Err(Break::Reopen(distrusted)),
-            // One unit is on its way at a time.
-            Ok(Job::Write(_)) | Err(RecvTimeoutError::Timeout) => Ok(()),
+            // One unit is on its way at a time, and what is asked for of a failed tree is asked for
+            // again.
+            Ok(Job::Write(_) | Job::Sync(_)) | Err(RecvTimeoutError::Timeout) => Ok(()),
             Err(RecvTimeoutError::Disconnected) => Err(Break::Gone),
         }
     }
@@ -363,6 +397,7 @@ impl Work {
     /// Waits until it may help to open the tree again, and until the owner has let go of it; says
     /// why it is set aside first, if it is.
     fn recover_from(&mut self, failure: &Failure) -> Result<Option<String>, Gone> {
+        self.doubts = true;
         if let Failure::Full(_) = failure {
             self.needs_more();
         }
@@ -379,7 +414,7 @@ impl Work {
                     let damaged = matches!(failure, Failure::Damaged(_));
                     return Ok(distrusted.or(damaged.then(|| failure.to_string())));
                 }
-                Ok(Job::Write(_) | Job::Free(_)) => {}
+                Ok(Job::Write(_) | Job::Sync(_) | Job::Free(_)) => {}
                 Err(_) => return Err(Gone),
             }
         }
@@ -425,7 +460,7 @@ impl Work {
             match opened {
                 Ok(opened) => {
                     self.tree = Some(opened.tree.clone());
-                    self.purge.restart(opened.state);
+                    self.purge.restart(opened.state, opened.newest_generation);
                     return self.say(Event::Opened(opened));
                 }
                 Err(failure) => {
