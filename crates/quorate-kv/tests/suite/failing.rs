@@ -147,7 +147,7 @@ fn open(path: &Path, disk: &Arc<Moody>) -> LsmStore {
 }
 
 /// Waits for what threads of stores bring about.
-fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let (_alive, never) = channel::<()>();
     for _ in 0..LOOKS {
         if let Some(met) = condition() {

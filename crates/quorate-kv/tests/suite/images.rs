@@ -1,6 +1,6 @@
 //! Images of both stores, and loads into both: equal items, equal states, whatever goes on meanwhile.
 
-use std::{collections::BTreeMap, io, ops::ControlFlow, path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, io, ops::ControlFlow, path::Path, sync::Arc};
 
 use quorate_core::slot::Slot;
 use quorate_kv::{
@@ -19,6 +19,7 @@ use quorate_replica::service::{
 use crate::{
     common::{Random, copy},
     differential::log,
+    failing::until,
 };
 
 fn small() -> Limits {
@@ -75,9 +76,7 @@ fn take_items(service: &mut Service, bytes: usize, items: &mut Vec<Vec<u8>>) -> 
 fn load(service: &mut Service, items: &[Vec<u8>], at: Slot, meta: &[MetaChange]) {
     service.begin_load().unwrap();
     for item in items {
-        while service.health() != Health::Well {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        until("room", || (service.health() == Health::Well).then_some(()));
         service.load(item).unwrap();
     }
     service.finish_load(at, meta).unwrap();
@@ -305,9 +304,7 @@ fn a_load_is_whole_or_was_not() {
     };
     service.begin_load().unwrap();
     for item in &new {
-        while service.health() != Health::Well {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        until("room", || (service.health() == Health::Well).then_some(()));
         service.load(item).unwrap();
         if random.below(60) == 0 {
             keep(&mut copies);
@@ -350,14 +347,9 @@ fn a_load_is_whole_or_was_not() {
             .filter(|(.., deadline)| deadline.is_some())
             .count();
         let expected = 4 + contents(&store).len() + deadlines;
-        let patience = std::time::Instant::now();
-        while store.stored_entries() > expected {
-            assert!(
-                patience.elapsed() < Duration::from_secs(20),
-                "copy {number}"
-            );
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        until("what is left to be removed", || {
+            (store.stored_entries() <= expected).then_some(())
+        });
         store.clear();
         store.put(b"only".into(), b"1", Version { slot: 9, index: 0 }, None);
         store.commit(Slot(10), &[]);
@@ -395,9 +387,7 @@ fn a_flush_after_a_load_that_ended_early_is_empty() {
     let mut service = Service::new(Box::new(lsm(&path)));
     service.begin_load().unwrap();
     for item in &items[..items.len() - 1] {
-        while service.health() != Health::Well {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        until("room", || (service.health() == Health::Well).then_some(()));
         service.load(item).unwrap();
     }
     drop(service);

@@ -5,7 +5,8 @@ use std::{
     collections::BTreeMap,
     ops::ControlFlow,
     path::{Path, PathBuf},
-    time::{Duration, Instant},
+    sync::mpsc::channel,
+    time::Duration,
 };
 
 use quorate_core::slot::Slot;
@@ -17,7 +18,10 @@ use quorate_kv::{
     },
 };
 
-use crate::common::{Random, copy};
+use crate::{
+    common::{Random, copy},
+    failing::until,
+};
 
 fn limits() -> Limits {
     Limits {
@@ -57,14 +61,17 @@ fn step(store: &mut LsmStore, random: &mut Random, slot: u64) {
 
 fn sync(store: &mut LsmStore, to: Slot) {
     store.start_sync();
-    let patience = Instant::now();
-    while store.synced_to() < Some(to) {
-        // As every turn of a replica does.
+    // As every turn of a replica does.
+    until("a sync", || {
         store.health();
-        assert!(patience.elapsed() < Duration::from_secs(20));
-        std::thread::sleep(Duration::from_millis(1));
-    }
+        (store.synced_to() >= Some(to)).then_some(())
+    });
     assert_eq!(store.synced_to(), Some(to));
+}
+
+fn pause(ms: u64) {
+    let (_alive, never) = channel::<()>();
+    let _ = never.recv_timeout(Duration::from_millis(ms));
 }
 
 fn newest_journal(path: &Path) -> PathBuf {
@@ -142,7 +149,7 @@ fn lose_power_after_syncs(seed: u64, table_bytes: u64) -> (u32, u32, u32) {
             digests.insert(slot, digest(&store));
         }
         // The library's threads stand still, or a copy is of no moment.
-        std::thread::sleep(Duration::from_millis(60));
+        pause(60);
         let whole = folder.path().join("whole");
         copy(&path, &whole);
         if newest_journal(&whole).file_name() != journal.file_name() {
@@ -222,7 +229,7 @@ fn what_the_log_does_not_have_yet_is_synced_later() {
     for _ in 0..50 {
         store.health();
         assert!(store.synced_to() <= Some(Slot(5)));
-        std::thread::sleep(Duration::from_millis(1));
+        pause(1);
     }
     store.logged(Slot(9));
     sync(&mut store, Slot(9));

@@ -124,6 +124,7 @@ impl Writer {
             needed: 0,
             failures: 0,
             doubts: false,
+            rewriting: None,
             asked,
             tell,
             purge: Purge::new(state.generation, newest, Arc::clone(&purged_below)),
@@ -225,6 +226,8 @@ struct Work {
     /// Something failed since everything was last written into new files. What a system could not
     /// write it may take for written, and a later sync of the same file says nothing of it.
     doubts: bool,
+    /// It is being written into new files; then this position is synced.
+    rewriting: Option<Slot>,
     asked: Receiver<Job>,
     tell: Sender<Event>,
     purge: Purge,
@@ -252,6 +255,9 @@ impl Work {
     /// Does what is asked for until the tree fails.
     fn serve(&mut self) -> Result<Failure, Break> {
         loop {
+            if let Err(failure) = self.look_after_tables()? {
+                return Ok(failure);
+            }
             match self.next_job() {
                 Ok(Job::Write(changes)) => {
                     self.wait_for_room(changes.held as u64)?;
@@ -266,11 +272,13 @@ impl Work {
                     self.say(Event::Written)?;
                 }
                 Ok(Job::Sync(to)) => match self.sync() {
+                    Ok(()) if self.doubts => self.rewriting = Some(to),
                     Ok(()) => self.say(Event::Synced(to))?,
                     Err(failure) => return Ok(failure),
                 },
                 Ok(Job::Free(changes)) => drop(changes),
                 Ok(Job::Reopen(distrusted)) => return Err(Break::Reopen(distrusted)),
+                Err(RecvTimeoutError::Timeout) if self.rewriting.is_some() => {}
                 Err(RecvTimeoutError::Timeout) => {
                     if let Err(failure) = self.purge_some() {
                         return Ok(failure);
@@ -283,6 +291,9 @@ impl Work {
 
     /// What is asked for next; a timeout if there is time to purge.
     fn next_job(&self) -> Result<Job, RecvTimeoutError> {
+        if self.rewriting.is_some() {
+            return self.asked.recv_timeout(self.delays.busy);
+        }
         let mut patience = Duration::ZERO;
         while !self.purge.is_done() {
             match self.asked.recv_timeout(patience) {
@@ -309,17 +320,30 @@ impl Work {
             .unwrap_or_else(|_| Err(Failure::Other("a failed assertion".to_owned())))
     }
 
-    /// Brings all that is in the tree to where no loss of power reaches it.
-    fn sync(&mut self) -> Result<(), Failure> {
+    /// Brings all that is in the tree to where no loss of power reaches it; in doubt that is only
+    /// begun here.
+    fn sync(&self) -> Result<(), Failure> {
         self.guarded(Tree::sync)?;
         if self.doubts {
             self.guarded(Tree::start_tables)?;
-            while !self.guarded(Tree::has_tables)? {
-                thread::sleep(self.delays.busy);
-            }
-            self.doubts = false;
         }
         Ok(())
+    }
+
+    /// Whether everything is in new files by now, if that is what it waits for.
+    fn look_after_tables(&mut self) -> Result<Result<(), Failure>, Gone> {
+        let Some(to) = self.rewriting else {
+            return Ok(Ok(()));
+        };
+        match self.guarded(Tree::has_tables) {
+            Ok(false) => {}
+            Ok(true) => {
+                (self.doubts, self.rewriting) = (false, None);
+                self.say(Event::Synced(to))?;
+            }
+            Err(failure) => return Ok(Err(failure)),
+        }
+        Ok(Ok(()))
     }
 
     fn purge_some(&mut self) -> Result<(), Failure> {
@@ -452,7 +476,7 @@ impl Work {
     /// Opens the tree, however long that takes. Nobody else has it.
     fn open(&mut self, mut distrusted: Option<String>) -> Result<(), Gone> {
         // Its threads end here.
-        self.tree = None;
+        (self.tree, self.rewriting) = (None, None);
         loop {
             let open = || Tree::open(&self.home, distrusted.as_deref());
             let opened = panic::catch_unwind(AssertUnwindSafe(open))
