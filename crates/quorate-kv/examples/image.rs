@@ -2,6 +2,11 @@
 //!
 //! Prints the time of an image, the longest turn of it, and what it adds to the process's memory, for
 //! several numbers of writes between two turns of the image.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "a measurement, and its result"
+)]
 
 use std::{
     env, fs,
