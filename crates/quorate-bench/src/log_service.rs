@@ -4,9 +4,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use quorate_core::slot::Slot;
 use quorate_replica::{
     front::{Completion, ConnectionId, Endpoints, Failure, Front, Requests, Tags},
-    service::{CommandId, StateMachine},
+    service::{CommandId, Imaged, LoadError, MetaChange, StateMachine},
 };
 
 use crate::{
@@ -33,6 +34,27 @@ impl StateMachine for NoState {
     }
 
     fn query(&self, _: &[u8], _: u64, _: &mut Vec<u8>) {}
+
+    fn begin_image(&mut self) -> bool {
+        true
+    }
+
+    /// No state, no items.
+    fn next_image(&mut self, _: usize, _: &mut dyn FnMut(&[u8])) -> Imaged {
+        Imaged::End
+    }
+
+    fn begin_load(&mut self) -> Result<(), LoadError> {
+        Ok(())
+    }
+
+    fn load(&mut self, _: &[u8]) -> Result<(), LoadError> {
+        Err(LoadError::Malformed("a service without state has no items"))
+    }
+
+    fn finish_load(&mut self, _: Slot, _: &[MetaChange]) -> Result<(), LoadError> {
+        Ok(())
+    }
 }
 
 /// How a command ended.

@@ -1,7 +1,7 @@
 //! The service: executes commands in the order of the log, answers queries.
 
 use quorate_core::slot::Slot;
-use quorate_replica::service::{CommandId, Health, MetaChange, StateMachine};
+use quorate_replica::service::{CommandId, Health, Imaged, LoadError, MetaChange, StateMachine};
 
 use crate::{
     commands::{
@@ -12,7 +12,10 @@ use crate::{
     expiry::Proposals,
     op::Op,
     resp::reply::Reply,
-    store::{self, Metadata, Position, Store},
+    store::{
+        self, Metadata, Position, Store,
+        image::{Items, Loaded, encode_head, encode_key},
+    },
 };
 
 /// The key-value state machine on any store.
@@ -25,6 +28,12 @@ pub struct Service {
     prefetched: Vec<Position>,
     /// What commands told since the last look.
     notices: Vec<Notice>,
+    /// Something was executed since the last commit.
+    uncommitted: bool,
+    /// How many keys the image that was begun has; `None`: its head has been given.
+    head: Option<u64>,
+    /// The image that comes in.
+    loading: Option<Items>,
 }
 
 impl Service {
@@ -37,12 +46,23 @@ impl Service {
             budget: Budget::default(),
             prefetched: Vec::new(),
             notices: Vec::new(),
+            uncommitted: false,
+            head: None,
+            loading: None,
         }
     }
 
     /// A fingerprint of all contents, to compare nodes at equal positions. Reads everything.
     pub fn digest(&self) -> u128 {
         store::digest(&*self.store)
+    }
+
+    /// It goes on from here.
+    fn stands_at(&mut self, applied_to: Slot) {
+        self.applied_to = applied_to;
+        self.budget = Budget::default();
+        self.uncommitted = false;
+        self.loading = None;
     }
 
     /// The data.
@@ -62,6 +82,7 @@ impl StateMachine for Service {
     fn apply(&mut self, id: CommandId, command: &[u8], reply: &mut Vec<u8>) {
         let start = reply.len();
         let mut decoder = Decoder(command);
+        self.uncommitted = true;
         self.budget.enter(id.slot.0);
         let mut state = Writing {
             store: &mut *self.store,
@@ -104,12 +125,12 @@ impl StateMachine for Service {
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]) {
         self.store.commit(applied_to, meta);
         self.applied_to = applied_to;
+        self.uncommitted = false;
     }
 
     fn recovered(&mut self) -> (Slot, Metadata) {
         let (applied_to, meta) = self.store.recovered();
-        self.applied_to = applied_to;
-        self.budget = Budget::default();
+        self.stands_at(applied_to);
         (applied_to, meta)
     }
 
@@ -134,5 +155,70 @@ impl StateMachine for Service {
 
     fn due(&mut self, wall_ms: u64, limit: usize, each: &mut dyn FnMut(&[u8])) {
         self.proposals.due(&*self.store, wall_ms, limit, each);
+    }
+
+    fn begin_image(&mut self) -> bool {
+        self.store.end_image();
+        self.head = None;
+        // Nothing but the keys is replicated: the budget is of one batch, which a commit ends, and
+        // proposals, notices and what was brought near are this node's own.
+        if !self.uncommitted && self.loading.is_none() {
+            self.head = self.store.begin_image();
+        }
+        self.head.is_some()
+    }
+
+    fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8])) -> Imaged {
+        let mut item = Vec::new();
+        if let Some(keys) = self.head.take() {
+            encode_head(keys, &mut item);
+            each(&item);
+        }
+        self.store.next_image(bytes, &mut |key, entry| {
+            encode_key(key, entry, &mut item);
+            each(&item);
+        })
+    }
+
+    fn end_image(&mut self) {
+        self.head = None;
+        self.store.end_image();
+    }
+
+    fn begin_load(&mut self) -> Result<(), LoadError> {
+        self.store.end_image();
+        self.loading = None;
+        self.store.begin_load()?;
+        self.loading = Some(Items::default());
+        Ok(())
+    }
+
+    fn load(&mut self, item: &[u8]) -> Result<(), LoadError> {
+        // It is back only if all went well.
+        let mut items = self.loading.take().ok_or(LoadError::NotLoading)?;
+        if let Some(Loaded { key, entry }) = items.take(item)? {
+            self.store
+                .load(key, &entry.value, entry.version, entry.deadline)?;
+        }
+        self.loading = Some(items);
+        Ok(())
+    }
+
+    fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError> {
+        let items = self.loading.take().ok_or(LoadError::NotLoading)?;
+        items.end(at)?;
+        self.store.finish_load(at, meta)?;
+        self.proposals = Proposals::default();
+        self.notices.clear();
+        self.stands_at(at);
+        Ok(())
+    }
+
+    fn synced_to(&mut self) -> Option<Slot> {
+        self.store.synced_to()
+    }
+
+    fn start_sync(&mut self) {
+        self.store.start_sync();
     }
 }

@@ -1,5 +1,7 @@
 //! The service port: a deterministic state machine fed by the log.
 
+use std::fmt;
+
 use quorate_core::slot::Slot;
 
 /// One change to what a persistent service keeps for the replica (its sessions), next to its data.
@@ -42,6 +44,46 @@ pub enum Health {
     Back(Option<String>),
 }
 
+/// What is left of an image after some of its items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Imaged {
+    /// More items follow.
+    More,
+    /// That was the last one, or there was none. The image is over.
+    End,
+    /// The rest cannot be had: the image is over, and what it gave is of no use. Another one may be
+    /// begun.
+    Failed,
+}
+
+/// Why an image was not loaded. The load is over then; what was loaded is of no use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LoadError {
+    /// This service cannot be loaded at all.
+    Unsupported,
+    /// No load is going on: none was begun, or the service went back meanwhile, as
+    /// [`Health::Back`] says. It can be begun again.
+    NotLoading,
+    /// The items do not make an image: damage, or another program's. Why, for people.
+    Malformed(&'static str),
+    /// This node's storage is in the way, as [`StateMachine::health`] says too. It can be begun
+    /// again when that is over.
+    Storage(String),
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unsupported => f.write_str("the service cannot load an image"),
+            Self::NotLoading => f.write_str("no load is going on"),
+            Self::Malformed(why) => write!(f, "the image makes no sense: {why}"),
+            Self::Storage(why) => write!(f, "the image cannot be stored: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for LoadError {}
+
 /// A replicated service. Equal commands in equal order give equal states and equal replies on
 /// every node: no clock, no randomness, no iteration order of a hash map may reach either.
 ///
@@ -59,6 +101,12 @@ pub enum Health {
 /// **Sizes.** A reply may be as large as memory allows; it goes to one client and to no peer. Replies
 /// to commands of sessions are kept until they are acknowledged, 64 MiB of all sessions together; one
 /// that is larger is forgotten at once, and a repetition of its command is told so.
+///
+/// **Images.** An image is the state as a sequence of items, each some bytes, which another node's
+/// service, or this one after a restart, is loaded from. Equal states give equal items in equal order
+/// on every node, whatever the service keeps them in: the digest of a snapshot rests on it ([snap-1]).
+/// Everything that later commands and queries depend on is in it, or follows from it and the
+/// position. A service without state has no items, and still says that it can be imaged.
 pub trait StateMachine {
     /// These commands will be applied next, unless a session has a reply for them already. A chance
     /// to bring what they need near; what the service holds must not change.
@@ -120,6 +168,72 @@ pub trait StateMachine {
     fn due(&mut self, wall_ms: u64, limit: usize, each: &mut dyn FnMut(&[u8])) {
         let _ = (wall_ms, limit, each);
     }
+
+    /// Begins an image of the state as of the last commit; what is applied afterwards is not in it.
+    /// There is one at a time: a new one ends the one before. `false`: it cannot, ever or now; so it
+    /// is while something was applied and not committed.
+    ///
+    /// It takes no time, and copies nothing that stays as it is. Commands go on being applied. What
+    /// they overwrite is kept for the image, and bounded: when that is too much, the service is
+    /// [`Health::Behind`] until [`StateMachine::next_image`] has moved on, and if one run of commands
+    /// overwrites more than may be kept at all, the image has failed. So the caller goes on asking for
+    /// items, also while the service is behind, or ends the image.
+    fn begin_image(&mut self) -> bool {
+        false
+    }
+
+    /// Passes the next items to `each`: about `bytes` of them, and at least one if any is left. An item
+    /// that is larger comes alone. [`Imaged::Failed`] also if no image is going on.
+    fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8])) -> Imaged {
+        let _ = (bytes, each);
+        Imaged::Failed
+    }
+
+    /// Ends the image, if one is going on, and frees what was kept for it.
+    fn end_image(&mut self) {}
+
+    /// An image comes in, to become the state; a load or image that was going on ends.
+    ///
+    /// The old state may be given up at once. From here on until [`StateMachine::finish_load`] has
+    /// succeeded nothing is applied, asked, committed or imaged, whatever fails in between; the way on
+    /// is another load. A persistent service may go back by itself ([`Health::Back`]), and then stands
+    /// where [`StateMachine::recovered`] says. After a crash within a load, `recovered` says the old
+    /// position, or an earlier one; never a state that is neither.
+    ///
+    /// The caller asks for [`StateMachine::health`] in every turn, and gives no items while it is not
+    /// [`Health::Well`]: [`Health::Behind`] says that its writing is behind, as ever.
+    fn begin_load(&mut self) -> Result<(), LoadError> {
+        Err(LoadError::Unsupported)
+    }
+
+    /// The next item of the image, as [`StateMachine::next_image`] gave it elsewhere. Any bytes may
+    /// come in.
+    fn load(&mut self, item: &[u8]) -> Result<(), LoadError> {
+        let _ = item;
+        Err(LoadError::Unsupported)
+    }
+
+    /// That was the last item: the image is the state now, and every slot below `at` is in it. A
+    /// persistent service makes the items, this position and `meta`, which replaces all the metadata
+    /// that it had, one atomic unit.
+    ///
+    /// After it the service goes on as if it had applied every slot below `at` itself.
+    fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError> {
+        let _ = (at, meta);
+        Err(LoadError::Unsupported)
+    }
+
+    /// A persistent service returns to at least this position after any loss of power ([store-1]), so
+    /// no slot below is needed for its sake. `None`: it is in memory, and every slot is needed.
+    ///
+    /// It never falls in the life of a process, but for [`Health::Back`] and for a load.
+    fn synced_to(&mut self) -> Option<Slot> {
+        None
+    }
+
+    /// Brings [`StateMachine::synced_to`] up to the last commit, soon, and without waiting for it.
+    /// Asked for while one is under way, it is done once more for what was committed since.
+    fn start_sync(&mut self) {}
 }
 
 /// Where the service goes on, and its metadata; `None`: it failed over saying so, and is not believed.

@@ -11,7 +11,7 @@ use quorate_core::{node_id::NodeId, record::Class, slot::Slot};
 use quorate_replica::{
     front::{Failure, Requests, Sequenced, SessionId, Tag},
     pressure::Pressure,
-    service::{CommandId, MetaChange, StateMachine},
+    service::{CommandId, Imaged, LoadError, MetaChange, StateMachine},
     testing::{Cluster, Outcome},
 };
 
@@ -20,6 +20,8 @@ use quorate_replica::{
 struct Book {
     pages: Vec<Vec<u8>>,
     prefetched: VecDeque<Vec<u8>>,
+    /// What an image still has to give.
+    image: Option<VecDeque<Vec<u8>>>,
 }
 
 impl StateMachine for Book {
@@ -36,6 +38,45 @@ impl StateMachine for Book {
 
     fn query(&self, _query: &[u8], _wall_ms: u64, reply: &mut Vec<u8>) {
         reply.extend_from_slice(&self.pages.join(&b' '));
+    }
+
+    fn begin_image(&mut self) -> bool {
+        self.image = Some(self.pages.clone().into());
+        true
+    }
+
+    fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8])) -> Imaged {
+        let Some(image) = &mut self.image else {
+            return Imaged::Failed;
+        };
+        let mut given = 0;
+        while let Some(page) = image.pop_front() {
+            each(&page);
+            given += page.len();
+            if given >= bytes {
+                return Imaged::More;
+            }
+        }
+        self.image = None;
+        Imaged::End
+    }
+
+    fn end_image(&mut self) {
+        self.image = None;
+    }
+
+    fn begin_load(&mut self) -> Result<(), LoadError> {
+        *self = Self::default();
+        Ok(())
+    }
+
+    fn load(&mut self, item: &[u8]) -> Result<(), LoadError> {
+        self.pages.push(item.to_vec());
+        Ok(())
+    }
+
+    fn finish_load(&mut self, _: Slot, _: &[MetaChange]) -> Result<(), LoadError> {
+        Ok(())
     }
 }
 
@@ -832,6 +873,36 @@ impl StateMachine for Chronicle {
         let kept = self.kept.borrow();
         self.book.pages = kept.pages.clone();
         (kept.applied_to, kept.meta.clone().into_iter().collect())
+    }
+
+    fn begin_image(&mut self) -> bool {
+        self.book.begin_image()
+    }
+
+    fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8])) -> Imaged {
+        self.book.next_image(bytes, each)
+    }
+
+    fn end_image(&mut self) {
+        self.book.end_image();
+    }
+
+    fn begin_load(&mut self) -> Result<(), LoadError> {
+        self.book.begin_load()
+    }
+
+    fn load(&mut self, item: &[u8]) -> Result<(), LoadError> {
+        self.book.load(item)
+    }
+
+    fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError> {
+        self.kept.borrow_mut().meta.clear();
+        self.commit(at, meta);
+        Ok(())
+    }
+
+    fn synced_to(&mut self) -> Option<Slot> {
+        Some(self.kept.borrow().applied_to)
     }
 }
 

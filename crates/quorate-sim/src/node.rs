@@ -34,7 +34,7 @@ use quorate_replica::{
     limits::Limits,
     open::{ReplicaOptions, Timeouts},
     replica::Replica,
-    service::{CommandId, Health, MetaChange, StateMachine},
+    service::{CommandId, Health, Imaged, LoadError, MetaChange, StateMachine},
     tuner::Change,
 };
 use quorate_wire::{Join, RefusalCode};
@@ -164,9 +164,54 @@ impl StateMachine for Tap {
     fn due(&mut self, wall_ms: u64, limit: usize, each: &mut dyn FnMut(&[u8])) {
         self.service.due(wall_ms, limit, each);
     }
+
+    fn begin_image(&mut self) -> bool {
+        !self.lost && self.service.begin_image()
+    }
+
+    fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8])) -> Imaged {
+        if self.lost {
+            return Imaged::Failed;
+        }
+        self.service.next_image(bytes, each)
+    }
+
+    fn end_image(&mut self) {
+        self.service.end_image();
+    }
+
+    fn begin_load(&mut self) -> Result<(), LoadError> {
+        self.may_load()?;
+        self.service.begin_load()
+    }
+
+    fn load(&mut self, item: &[u8]) -> Result<(), LoadError> {
+        self.may_load()?;
+        self.service.load(item)
+    }
+
+    fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError> {
+        self.may_load()?;
+        self.service.finish_load(at, meta)
+    }
+
+    fn synced_to(&mut self) -> Option<Slot> {
+        self.service.synced_to()
+    }
+
+    fn start_sync(&mut self) {
+        self.service.start_sync();
+    }
 }
 
 impl Tap {
+    fn may_load(&self) -> Result<(), LoadError> {
+        if self.lost {
+            return Err(LoadError::Storage("its disk is gone".to_owned()));
+        }
+        Ok(())
+    }
+
     /// Fingerprint of the whole state.
     pub fn digest(&self) -> u128 {
         self.service.digest()

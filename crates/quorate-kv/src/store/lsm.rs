@@ -13,13 +13,18 @@
 //! memtables are flushed apart, and after a power loss, with the journal's tail gone, one could be
 //! ahead of the other.
 //!
-//! **Durability.** The replica's log has everything; after a crash the store is at an earlier
-//! position, and the log replays from there. [`Limits`] bound how much. Data and position are never
-//! apart.
+//! **Durability.** After a crash the store is at an earlier position, and the log replays from
+//! there. [`Limits`] bound how much. Data and position are never apart. The log keeps what is behind
+//! the position that was synced last ([store-1], `syncing`).
 //!
 //! **Damage.** An unsynced journal may come back from a power loss with a hole in it, which fjall
-//! reports as damage. The log is the truth, so the folder is then set aside, and an empty one begun,
-//! which says so; at the start, and just so when damage is found while the store runs.
+//! reports as damage. What is behind its last whole batch is then cut off (`journal`); nothing that
+//! was synced is there. A tree that is damaged elsewhere has rotted: its folder is set aside, and an
+//! empty one begun, which says so; at the start, and just so when damage is found while the store
+//! runs.
+//!
+//! **Images.** The library's own snapshot, and the layers above it as they were (`image`). A load
+//! (`loading`) writes another generation, which the last unit of it makes the present one.
 //!
 //! **The disk.** The writer waits for room before the disk is full. A write that fails all the same, in
 //! the library's threads too, is final for a fjall database: the store is read as it is until the disk
@@ -29,9 +34,12 @@
 mod changes;
 mod disk;
 mod failure;
+mod image;
+mod journal;
 mod layout;
-mod merge;
+mod loading;
 mod purge;
+mod syncing;
 mod tree;
 mod trouble;
 mod writer;
@@ -39,6 +47,7 @@ mod writer;
 use std::{
     borrow::Cow,
     cell::{Cell, OnceCell},
+    collections::VecDeque,
     fmt, iter, mem,
     ops::{ControlFlow, Range},
     path::{Path, PathBuf},
@@ -48,15 +57,16 @@ use std::{
 
 use fjall::Slice;
 use quorate_core::slot::Slot;
-use quorate_replica::service::{Health, MetaChange};
+use quorate_replica::service::{Health, Imaged, LoadError, MetaChange};
 
 use self::{
     changes::Changes,
+    image::Image,
     layout::{
         State, data_key, deadline_key, entry, header, kind, parse_data_key, parse_deadline_key,
         prefix,
     },
-    merge::Merge,
+    loading::Load,
     tree::{Home, Opened, Tree},
     trouble::Condition,
     writer::Writer,
@@ -66,7 +76,12 @@ pub use self::{
     failure::{Failure, StoreError, gets_over_panics_here},
     writer::Delays,
 };
-use super::{Entry, Metadata, Position, Store, Version, Visit, table::Record};
+use super::{
+    Entry, Metadata, Position, Store, Version, Visit,
+    image::{Cursor, records},
+    merge::Merge,
+    table::Record,
+};
 use crate::key::Key;
 
 /// How much may be held back from the tree.
@@ -134,11 +149,17 @@ pub struct LsmStore {
     /// `None` while it is being opened.
     tree: Option<Tree>,
     state: State,
+    /// What the tree says when that is written which is on its way.
+    sent: State,
+    /// No later generation was ever begun.
+    newest_generation: u64,
     /// No position above goes to the tree.
     logged_to: Slot,
     limits: Limits,
     /// Not on its way to the tree yet.
     active: Changes,
+    /// Will be next on its way, the oldest first: an image needed it as it was.
+    waiting: VecDeque<Arc<Changes>>,
     /// On its way.
     frozen: Option<Arc<Changes>>,
     /// The last that arrived. Still looked at before the tree: what is written often was written
@@ -152,6 +173,16 @@ pub struct LsmStore {
     failed_reads: u32,
     /// The tree was opened again, and nobody was told.
     back: Option<Option<String>>,
+    /// The one that is going on.
+    image: Option<Image>,
+    /// The one that is going on. Nothing is read or committed then.
+    loading: Option<Load>,
+    /// What survives a loss of power; `None`: there was no tree yet.
+    synced: Option<Slot>,
+    /// What is to survive one.
+    wanted: Slot,
+    /// The writer was asked for it.
+    syncing: bool,
     /// Something changed since the last commit.
     dirty: bool,
     /// There is something to purge.
@@ -204,20 +235,30 @@ impl LsmStore {
             Err(failure) if failure.may_pass() => (None, Condition::Closed(failure.to_string())),
             Err(failure) => return Err(error(failure)),
         };
-        let (tree, state, note) = match opened {
-            Some(Opened { tree, state, note }) => (Some(tree), state, note),
-            None => (None, State::EMPTY, None),
+        let (tree, state, newest_generation, note) = match opened {
+            Some(Opened {
+                tree,
+                state,
+                newest_generation,
+                note,
+            }) => (Some(tree), state, newest_generation, note),
+            None => (None, State::EMPTY, 0, None),
         };
-        let given = tree.clone().map(|tree| (tree, state));
+        let given = tree.clone().map(|tree| (tree, state, newest_generation));
+        // The library syncs its journal before it reads it.
+        let synced = tree.is_some().then_some(state.applied_to);
         let writer =
             Writer::start(home, delays, given).map_err(|failed| error(Failure::Thread(failed)))?;
         let store = Self {
             path: path.to_owned(),
             tree,
             state,
+            sent: state,
+            newest_generation,
             logged_to: Slot(u64::MAX),
             limits,
             active: Changes::new(state),
+            waiting: VecDeque::new(),
             frozen: None,
             settled: None,
             writer,
@@ -225,6 +266,11 @@ impl LsmStore {
             misread: OnceCell::new(),
             failed_reads: 0,
             back: None,
+            image: None,
+            loading: None,
+            synced,
+            wanted: Slot::FIRST,
+            syncing: false,
             dirty: false,
             cleared: false,
             earliest: Cell::new(0),
@@ -254,10 +300,15 @@ impl LsmStore {
 
     /// What is above the tree, uppermost first.
     fn layers(&self) -> impl Iterator<Item = &Changes> {
+        iter::once(&self.active).chain(self.still_layers().map(|layer| &**layer))
+    }
+
+    /// Those of them that nothing changes any more.
+    fn still_layers(&self) -> impl Iterator<Item = &Arc<Changes>> {
         let below = [&self.frozen, &self.settled].into_iter().flatten();
+        let below = self.waiting.iter().rev().chain(below);
         // Changes of a generation that ended are not seen.
-        let seen = below.filter(|layer| layer.state.generation == self.state.generation);
-        iter::once(&self.active).chain(seen.map(|layer| &**layer))
+        below.filter(|layer| layer.generation == self.state.generation)
     }
 
     fn above(&self, position: Position, key: &[u8]) -> Option<&Record> {
@@ -327,21 +378,34 @@ impl LsmStore {
     /// Gives all that is committed to the tree and waits for it, unless the disk is in the way.
     fn flush(&mut self) {
         self.thaw();
-        if self.can_write() && !self.dirty && self.active.written > 0 {
+        while self.can_write()
+            && (!self.waiting.is_empty() || (!self.dirty && self.active.written > 0))
+        {
             self.freeze();
             self.thaw();
         }
     }
 
-    /// Sends the changes to the tree; none are on their way, and all are committed.
-    fn freeze(&mut self) {
-        debug_assert!(self.frozen.is_none() && !self.dirty);
+    /// The changes as they are, all of them committed.
+    fn still(&mut self) -> Arc<Changes> {
+        debug_assert!(!self.dirty);
         self.state.oldest = self.state.oldest.max(self.writer.purged_below());
-        self.active.state = self.state;
-        let full = mem::replace(&mut self.active, Changes::new(self.state));
-        let full = Arc::new(full);
-        self.frozen = Some(Arc::clone(&full));
+        let mut full = mem::replace(&mut self.active, Changes::new(self.state));
+        full.state = self.state;
+        full.generation = self.state.generation;
         self.cleared = false;
+        Arc::new(full)
+    }
+
+    /// Sends the oldest changes to the tree; none are on their way.
+    fn freeze(&mut self) {
+        debug_assert!(self.frozen.is_none());
+        let full = match self.waiting.pop_front() {
+            Some(full) => full,
+            None => self.still(),
+        };
+        self.sent = full.state;
+        self.frozen = Some(Arc::clone(&full));
         self.writer.write(full);
     }
 
@@ -359,7 +423,8 @@ impl LsmStore {
     /// Whether changes may be sent to the tree.
     fn can_write(&self) -> bool {
         let takes = matches!(self.condition, Condition::Well | Condition::Waiting(_));
-        let logged = self.state.applied_to <= self.logged_to;
+        let next = self.waiting.front().map_or(&self.state, |next| &next.state);
+        let logged = next.applied_to <= self.logged_to;
         takes && logged && self.frozen.is_none() && self.misread.get().is_none()
     }
 
@@ -367,22 +432,30 @@ impl LsmStore {
     fn drain(&mut self) {
         self.hear();
         let held = self.held();
-        if held >= SLOW
-            && self.frozen.is_some()
+        if held >= SLOW {
+            self.brake();
+        }
+        let full = held > 0 || self.active.written >= self.limits.written_bytes;
+        if self.can_write() && (full || self.cleared || !self.waiting.is_empty()) {
+            self.freeze();
+        }
+        self.go_on_syncing();
+    }
+
+    /// Waits for the tree for a moment, if it is busy.
+    fn brake(&mut self) {
+        if self.frozen.is_some()
             && self.condition == Condition::Well
             && let Some(event) = self.writer.event_within(BRAKE)
         {
             self.on_event(event);
         }
-        let full = held > 0 || self.active.written >= self.limits.written_bytes;
-        if self.can_write() && (full || self.cleared) {
-            self.freeze();
-        }
     }
 
     /// What is held, in units of the limit.
     fn held(&self) -> usize {
-        self.active.held / self.limits.held_bytes.max(1)
+        let waiting: usize = self.waiting.iter().map(|layer| layer.held).sum();
+        (self.active.held + waiting) / self.limits.held_bytes.max(1)
     }
 }
 
@@ -423,7 +496,8 @@ impl Store for LsmStore {
         self.active.clear();
         self.dirty = true;
         self.cleared = true;
-        self.state.generation += 1;
+        self.newest_generation += 1;
+        self.state.generation = self.newest_generation;
         self.state.keys = 0;
         self.earliest.set(0);
     }
@@ -442,10 +516,7 @@ impl Store for LsmStore {
         let generation = self.state.generation;
         let mut merge = Merge::new();
         for layer in self.layers() {
-            merge.add(layer.data.from(from).map(|(position, record)| {
-                let key = (position, Cow::Borrowed(record.key()));
-                (key, (!record.is_absent()).then(|| record.entry()))
-            }));
+            merge.add(records(&layer.data, from));
         }
         let (first, before) = (
             data_key(generation, from, b""),
@@ -503,7 +574,7 @@ impl Store for LsmStore {
     }
 
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]) {
-        if self.has_failed() {
+        if self.has_failed() || self.loading.is_some() {
             return;
         }
         self.state.applied_to = applied_to;
@@ -529,6 +600,66 @@ impl Store for LsmStore {
     fn has_failed(&self) -> bool {
         // Nor does anything count before somebody knows where the store goes on.
         self.misread.get().is_some() || self.tree.is_none() || self.back.is_some()
+    }
+
+    fn begin_image(&mut self) -> Option<u64> {
+        self.image = None;
+        if self.has_failed() || self.dirty || self.loading.is_some() {
+            return None;
+        }
+        if self.active.data.len() > 0 {
+            let still = self.still();
+            self.waiting.push_back(still);
+        }
+        self.image = Some(Image {
+            tree: self.tree.as_ref()?.past(),
+            layers: self.still_layers().cloned().collect(),
+            generation: self.state.generation,
+            cursor: Cursor::default(),
+        });
+        Some(self.state.keys)
+    }
+
+    fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8], &Entry<'_>)) -> Imaged {
+        let Some(image) = &mut self.image else {
+            return Imaged::Failed;
+        };
+        let left = image.next(bytes, each);
+        if !matches!(left, Ok(Imaged::More)) {
+            self.image = None;
+        }
+        self.must_read(left).unwrap_or(Imaged::Failed)
+    }
+
+    fn end_image(&mut self) {
+        self.image = None;
+    }
+
+    fn begin_load(&mut self) -> Result<(), LoadError> {
+        self.start_load()
+    }
+
+    fn load(
+        &mut self,
+        key: Key<'_>,
+        value: &[u8],
+        version: Version,
+        deadline: Option<u64>,
+    ) -> Result<(), LoadError> {
+        self.load_key(key, value, version, deadline)
+    }
+
+    fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError> {
+        self.end_load(at, meta)
+    }
+
+    fn synced_to(&mut self) -> Option<Slot> {
+        self.hear();
+        Some(self.synced.unwrap_or(Slot::FIRST))
+    }
+
+    fn start_sync(&mut self) {
+        self.want_sync();
     }
 }
 

@@ -1,10 +1,13 @@
-//! The store in memory, rebuilt from the log after a restart.
+//! The store in memory, rebuilt from a snapshot and the log after a restart.
 
-use std::{collections::BTreeSet, ops::ControlFlow};
+mod image;
+
+use std::{collections::BTreeSet, mem, ops::ControlFlow};
 
 use quorate_core::slot::Slot;
-use quorate_replica::service::MetaChange;
+use quorate_replica::service::{Health, Imaged, LoadError, MetaChange};
 
+use self::image::Image;
 use super::{
     Entry, Metadata, Position, Store, Version, Visit,
     table::{Record, Table},
@@ -16,6 +19,8 @@ use crate::key::Key;
 pub struct MemoryStore {
     table: Table,
     deadlines: BTreeSet<(u64, Box<[u8]>)>,
+    /// The one that is going on.
+    image: Option<Box<Image>>,
 }
 
 impl MemoryStore {
@@ -35,6 +40,16 @@ impl MemoryStore {
             self.deadlines.insert((new, key.into()));
         }
     }
+
+    /// A key is about to change, and an image is going on.
+    #[cold]
+    fn keep_for_image(&mut self, position: Position, key: &[u8]) {
+        if let Some(image) = &mut self.image
+            && !image.keep(&self.table, position, key)
+        {
+            self.image = None;
+        }
+    }
 }
 
 impl Store for MemoryStore {
@@ -45,15 +60,21 @@ impl Store for MemoryStore {
 
     fn put(&mut self, key: Key<'_>, value: &[u8], version: Version, deadline: Option<u64>) {
         let key = key.bytes();
-        let old = self
-            .table
-            .put(Position::of(key), key, value, version, deadline);
+        let position = Position::of(key);
+        if self.image.is_some() {
+            self.keep_for_image(position, key);
+        }
+        let old = self.table.put(position, key, value, version, deadline);
         self.set_deadline(key, old, deadline);
     }
 
     fn remove(&mut self, key: Key<'_>) -> bool {
         let key = key.bytes();
-        let Some(record) = self.table.remove(Position::of(key), key) else {
+        let position = Position::of(key);
+        if self.image.is_some() {
+            self.keep_for_image(position, key);
+        }
+        let Some(record) = self.table.remove(position, key) else {
             return false;
         };
         self.set_deadline(key, record.deadline(), None);
@@ -61,7 +82,11 @@ impl Store for MemoryStore {
     }
 
     fn clear(&mut self) {
-        *self = Self::default();
+        let table = mem::take(&mut self.table);
+        self.deadlines = BTreeSet::new();
+        if let Some(image) = &mut self.image {
+            image.keep_all(table);
+        }
     }
 
     fn len(&self) -> u64 {
@@ -96,5 +121,178 @@ impl Store for MemoryStore {
 
     fn recovered(&mut self) -> (Slot, Metadata) {
         (Slot::FIRST, Vec::new())
+    }
+
+    fn health(&mut self) -> Health {
+        if self.image.as_ref().is_some_and(|image| image.is_behind()) {
+            Health::Behind
+        } else {
+            Health::Well
+        }
+    }
+
+    fn begin_image(&mut self) -> Option<u64> {
+        self.image = Some(Box::new(Image::of(&self.table)));
+        Some(self.len())
+    }
+
+    fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8], &Entry<'_>)) -> Imaged {
+        let Some(image) = &mut self.image else {
+            return Imaged::Failed;
+        };
+        let left = image.next(&self.table, bytes, each);
+        if left == Imaged::End {
+            self.image = None;
+        }
+        left
+    }
+
+    fn end_image(&mut self) {
+        self.image = None;
+    }
+
+    fn begin_load(&mut self) -> Result<(), LoadError> {
+        *self = Self::default();
+        Ok(())
+    }
+
+    fn load(
+        &mut self,
+        key: Key<'_>,
+        value: &[u8],
+        version: Version,
+        deadline: Option<u64>,
+    ) -> Result<(), LoadError> {
+        self.put(key, value, version, deadline);
+        Ok(())
+    }
+
+    fn finish_load(&mut self, _at: Slot, _meta: &[MetaChange]) -> Result<(), LoadError> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    const VERSION: Version = Version { slot: 1, index: 0 };
+    const KEYS: u64 = 20_000;
+    const VALUE: [u8; 1000] = [b'v'; 1000];
+
+    fn filled() -> MemoryStore {
+        let mut store = MemoryStore::new();
+        for number in 0..KEYS {
+            store.put((&number.to_le_bytes()).into(), &VALUE, VERSION, None);
+        }
+        store
+    }
+
+    /// Keys in the order of the store.
+    fn in_order() -> Vec<[u8; 8]> {
+        let mut keys: Vec<_> = (0..KEYS).map(u64::to_le_bytes).collect();
+        keys.sort_by_key(|key| Position::of(key));
+        keys
+    }
+
+    /// Bytes that are kept, counted one by one.
+    fn kept(store: &MemoryStore) -> usize {
+        let image = store.image.as_ref().expect("an image is going on");
+        assert!(image.kept_bytes() >= image.count_kept());
+        image.kept_bytes()
+    }
+
+    /// Writes that go where the image comes last, as fast as the store takes them.
+    #[test]
+    fn a_storm_of_writes_before_an_image_keeps_no_more_than_it_may() {
+        const MAX: usize = 1 << 20;
+        let mut store = filled();
+        assert!(store.begin_image().is_some());
+        store.image = Some(Box::new(Image::within(MAX)));
+        let mut last_first = in_order();
+        last_first.reverse();
+        let mut last_first = last_first.into_iter().cycle();
+        let (mut seen, mut most, mut waited, mut fresh) = (BTreeMap::new(), 0, 0, KEYS);
+        let mut left = Imaged::More;
+        while left == Imaged::More {
+            // A run of commands.
+            for number in 0..100 {
+                let key = last_first.next().expect("it never ends");
+                match number % 4 {
+                    0 => drop(store.remove((&key).into())),
+                    1 => {
+                        fresh += 1;
+                        store.put((&fresh.to_le_bytes()).into(), b"new", VERSION, None);
+                    }
+                    _ => store.put((&key).into(), b"changed", VERSION, Some(7)),
+                }
+            }
+            most = most.max(kept(&store));
+            // It moves on slowly by itself.
+            let mut bytes = 1 << 10;
+            while left == Imaged::More {
+                left = store.next_image(bytes, &mut |key, entry| {
+                    seen.insert(key.to_vec(), entry.value.to_vec());
+                });
+                if store.health() == Health::Well {
+                    break;
+                }
+                bytes = 1 << 14;
+                waited += 1;
+            }
+        }
+        assert_eq!(left, Imaged::End);
+        assert!(
+            waited > 100 && most > MAX / 2 && most <= MAX,
+            "{waited} {most}"
+        );
+        assert_eq!(seen.len() as u64, KEYS);
+        assert!(seen.values().all(|value| *value == VALUE));
+        assert_eq!(store.health(), Health::Well);
+    }
+
+    #[test]
+    fn a_run_that_overwrites_more_than_may_be_kept_ends_the_image() {
+        let mut store = filled();
+        assert!(store.begin_image().is_some());
+        for number in 0..KEYS {
+            let key = number.to_le_bytes();
+            store.put((&key).into(), b"", VERSION, None);
+        }
+        assert_eq!(store.next_image(1, &mut |_, _| {}), Imaged::Failed);
+        assert_eq!(
+            store.health(),
+            Health::Well,
+            "nothing holds it back any more"
+        );
+    }
+
+    #[test]
+    fn what_the_image_has_passed_is_written_for_nothing() {
+        let mut store = filled();
+        store.begin_image();
+        let keys = in_order();
+        let mut passed = 0;
+        while passed < KEYS / 2 {
+            store.next_image(10_000, &mut |_, _| passed += 1);
+        }
+        for key in &keys[..usize::try_from(passed).expect("a small number")] {
+            store.put(key.into(), b"new", VERSION, None);
+        }
+        assert_eq!(kept(&store), 0);
+        // Nor is anything kept twice, or after a flush.
+        for _ in 0..3 {
+            store.put(keys.last().expect("a key").into(), b"new", VERSION, None);
+        }
+        let once = kept(&store);
+        assert!(once > VALUE.len() && once < 2 * VALUE.len(), "{once}");
+        store.clear();
+        store.put((&keys[20_000 - 2]).into(), b"new", VERSION, None);
+        assert_eq!(kept(&store), once);
+        let mut rest = 0;
+        while store.next_image(10_000, &mut |_, _| rest += 1) == Imaged::More {}
+        assert_eq!(passed + rest, KEYS);
     }
 }

@@ -3,13 +3,15 @@
 use std::ops::{ControlFlow, Deref};
 
 use quorate_core::slot::Slot;
-use quorate_replica::service::{CommandId, Health, MetaChange};
+use quorate_replica::service::{CommandId, Health, Imaged, LoadError, MetaChange};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::key::Key;
 
+pub mod image;
 pub mod lsm;
 pub mod memory;
+mod merge;
 mod table;
 
 /// The command that changed a key last; `None` in its place means that the key is absent.
@@ -185,6 +187,42 @@ pub trait Store: Send {
     fn has_failed(&self) -> bool {
         false
     }
+
+    /// Begins an image of all keys as they are, everything being committed, and says how many they
+    /// are; as [`StateMachine::begin_image`](quorate_replica::service::StateMachine::begin_image).
+    fn begin_image(&mut self) -> Option<u64>;
+
+    /// Passes the next keys of the image, in the order of the store; as
+    /// [`StateMachine::next_image`](quorate_replica::service::StateMachine::next_image).
+    fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8], &Entry<'_>)) -> Imaged;
+
+    /// Ends the image, if one is going on.
+    fn end_image(&mut self);
+
+    /// Other keys come in, to be all that there is; as
+    /// [`StateMachine::begin_load`](quorate_replica::service::StateMachine::begin_load).
+    fn begin_load(&mut self) -> Result<(), LoadError>;
+
+    /// One of them; each comes once.
+    fn load(
+        &mut self,
+        key: Key<'_>,
+        value: &[u8],
+        version: Version,
+        deadline: Option<u64>,
+    ) -> Result<(), LoadError>;
+
+    /// That was all; as
+    /// [`StateMachine::finish_load`](quorate_replica::service::StateMachine::finish_load).
+    fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError>;
+
+    /// As [`StateMachine::synced_to`](quorate_replica::service::StateMachine::synced_to).
+    fn synced_to(&mut self) -> Option<Slot> {
+        None
+    }
+
+    /// As [`StateMachine::start_sync`](quorate_replica::service::StateMachine::start_sync).
+    fn start_sync(&mut self) {}
 }
 
 /// A fingerprint of all keys, values, versions and deadlines: equal stores, equal digests,

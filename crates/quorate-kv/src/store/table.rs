@@ -24,6 +24,10 @@ const TAIL: usize = 4;
 const FULL: (usize, usize) = (5, 8);
 /// Items per slot below which it halves.
 const HOLLOW: (usize, usize) = (1, 8);
+/// Keys, about, whose bytes are counted to find out how many bytes there are.
+const COUNTED_MAX: u64 = 1 << 16;
+/// At least every shard of that many is counted.
+const STEP_MAX: u64 = 64;
 
 /// All keys.
 #[derive(Debug)]
@@ -116,6 +120,39 @@ impl Table {
             .expect("every position has a shard");
         let rest = rest.iter().flat_map(|shard| shard.from(Position::START));
         first.from(from).chain(rest)
+    }
+
+    /// Bytes of all records, about: a large table looks at some of its shards, whose positions are
+    /// hashes and so say what the others are like.
+    pub(super) fn bytes_about(&self) -> u64 {
+        let step = (self.keys / COUNTED_MAX).clamp(1, STEP_MAX);
+        let looked_at = self
+            .shards
+            .iter()
+            .step_by(usize::try_from(step).unwrap_or(1));
+        let bytes: usize = looked_at.flat_map(Shard::records).map(Record::bytes).sum();
+        (bytes as u64).saturating_mul(step)
+    }
+
+    /// Shards that lie before `position` wholly.
+    pub(super) const fn shards_before(position: Position) -> usize {
+        shard_of(position)
+    }
+
+    /// Frees the records of those shards, but for the first `freed`; says how many records they were,
+    /// and of how many bytes.
+    pub(super) fn forget_before(&mut self, position: Position, freed: usize) -> (usize, usize) {
+        let (mut records, mut bytes) = (0, 0);
+        let passed = freed..Self::shards_before(position).max(freed);
+        for shard in &mut self.shards[passed] {
+            let shard = mem::take(shard);
+            for record in shard.records() {
+                records += 1;
+                bytes += record.bytes();
+            }
+        }
+        self.keys = self.keys.saturating_sub(records as u64);
+        (records, bytes)
     }
 
     /// Brings what stands at `positions` into the caches. Each of the two loops consists of loads
@@ -245,6 +282,12 @@ impl Shard {
             self.resize(self.bits - 1);
         }
         removed.map(|item| item.record)
+    }
+
+    /// In any order.
+    fn records(&self) -> impl Iterator<Item = &Record> {
+        let slots = self.slots.iter().flatten().map(|item| &item.record);
+        slots.chain(self.spilled.values().flat_map(BTreeMap::values))
     }
 
     fn capacity(&self) -> usize {

@@ -15,7 +15,7 @@ use quorate_replica::service::{CommandId, MetaChange, StateMachine as _};
 use crate::common::{Asked, Node, Random, copy};
 
 /// A log of commands as a front encodes them, from random requests.
-fn log(seed: u64, length: usize) -> Vec<Vec<Vec<u8>>> {
+pub(crate) fn log(seed: u64, length: usize) -> Vec<Vec<Vec<u8>>> {
     let mut random = Random::new(seed);
     let mut node = Node::memory();
     let client = node.connect();

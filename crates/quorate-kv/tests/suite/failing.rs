@@ -24,7 +24,7 @@ use quorate_kv::{
 };
 use quorate_replica::{
     front::Failure,
-    service::Health,
+    service::{Health, Imaged, LoadError},
     testing::{Cluster, Outcome},
 };
 
@@ -147,7 +147,7 @@ fn open(path: &Path, disk: &Arc<Moody>) -> LsmStore {
 }
 
 /// Waits for what threads of stores bring about.
-fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let (_alive, never) = channel::<()>();
     for _ in 0..LOOKS {
         if let Some(met) = condition() {
@@ -318,6 +318,132 @@ fn a_failed_read_is_survived_and_the_second_one_begins_anew() {
         replay(&mut store, 40);
         assert_eq!(digest(&store), digest(&model), "{attempt}");
     }
+}
+
+/// [store-1] A failure may have taken what a sync of the same file would say is there: what is synced
+/// afterwards is in new files.
+#[test]
+fn what_was_synced_stays_so_and_more_is_synced_after_a_failure() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, disk) = (folder.path().join("kv"), Arc::new(Moody::default()));
+    let (mut store, mut model) = (open(&path, &disk), MemoryStore::new());
+    let sync = |store: &mut LsmStore, to: Slot| {
+        store.start_sync();
+        until("a sync", || {
+            store.health();
+            (store.synced_to() == Some(to)).then_some(())
+        });
+    };
+    let tables = || {
+        let kinds = std::fs::read_dir(path.join("keyspaces/1/tables")).unwrap();
+        kinds.count()
+    };
+    for slot in 1..40 {
+        step(&mut store, &mut model, slot);
+    }
+    sync(&mut store, Slot(40));
+    assert_eq!(tables(), 0, "a sync of the journal is enough");
+    disk.seal(Some(io::ErrorKind::Other));
+    let mut slot = 40;
+    while !matches!(store.health(), Health::Stuck(_)) {
+        step(&mut store, &mut model, slot);
+        slot += 1;
+    }
+    store.start_sync();
+    assert_eq!(store.synced_to(), Some(Slot(40)));
+    disk.heal();
+    until_health(&mut store, |health| matches!(health, Health::Back(_)));
+    assert_eq!(store.synced_to(), Some(Slot(40)));
+    replay(&mut store, slot);
+    sync(&mut store, Slot(slot));
+    assert!(tables() > 0, "all of it is in new files");
+    assert_eq!(digest(&store), digest(&model));
+}
+
+#[test]
+fn a_load_that_the_disk_ends_is_begun_again() {
+    let version = Version { slot: 1, index: 0 };
+    let keys: Vec<_> = (0..100_u32).map(u32::to_be_bytes).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let (path, disk) = (folder.path().join("kv"), Arc::new(Moody::default()));
+    let (mut store, mut model) = (open(&path, &disk), MemoryStore::new());
+    for slot in 1..40 {
+        step(&mut store, &mut model, slot);
+    }
+    store.persist().unwrap();
+    store.begin_load().unwrap();
+    for (number, key) in keys.iter().enumerate() {
+        if number == 50 {
+            disk.seal(Some(io::ErrorKind::Other));
+        }
+        match store.health() {
+            Health::Well => store.load(key.into(), b"new", version, None).unwrap(),
+            Health::Behind => {}
+            Health::Stuck(_) => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    until_health(&mut store, |health| matches!(health, Health::Stuck(_)));
+    disk.heal();
+    until_health(&mut store, |health| matches!(health, Health::Back(_)));
+    let load = store.load(b"a".into(), b"new", version, None);
+    assert_eq!(load, Err(LoadError::NotLoading));
+    assert_eq!(store.finish_load(Slot(50), &[]), Err(LoadError::NotLoading));
+    assert_eq!(store.recovered().0, Slot(40));
+    assert_eq!(digest(&store), digest(&model));
+    store.begin_load().unwrap();
+    let mut loaded = MemoryStore::new();
+    for key in &keys {
+        until_health(&mut store, |health| *health == Health::Well);
+        store.load(key.into(), b"new", version, None).unwrap();
+        loaded.put(key.into(), b"new", version, None);
+    }
+    store.finish_load(Slot(50), &[]).unwrap();
+    assert_eq!(digest(&store), digest(&loaded));
+    store.persist().unwrap();
+    drop(store);
+    let mut store = open(&path, &disk);
+    assert_eq!(store.recovered().0, Slot(50));
+    assert_eq!(digest(&store), digest(&loaded));
+}
+
+#[test]
+fn an_image_fails_with_the_tree_and_another_one_is_begun() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, disk) = (folder.path().join("kv"), Arc::new(Moody::default()));
+    let (mut store, mut model) = (open(&path, &disk), MemoryStore::new());
+    for slot in 1..200 {
+        until_health(&mut store, |health| *health == Health::Well);
+        step(&mut store, &mut model, slot);
+    }
+    store.persist().unwrap();
+    let next = |store: &mut LsmStore| store.next_image(1, &mut |_, _| {});
+    assert_eq!(store.begin_image(), Some(199));
+    assert_eq!(next(&mut store), Imaged::More);
+    disk.fail(Access::Read, io::ErrorKind::Other);
+    assert_eq!(next(&mut store), Imaged::Failed);
+    assert!(store.has_failed());
+    assert_eq!(next(&mut store), Imaged::Failed);
+    assert_eq!(store.begin_image(), None);
+    disk.heal();
+    until_health(&mut store, |health| matches!(health, Health::Back(None)));
+    assert_eq!(next(&mut store), Imaged::Failed);
+    // It holds the tree open, which has to be opened again.
+    assert_eq!(store.begin_image(), Some(199));
+    disk.seal(Some(io::ErrorKind::Other));
+    let mut slot = 200;
+    while !matches!(store.health(), Health::Stuck(_)) {
+        step(&mut store, &mut model, slot);
+        slot += 1;
+    }
+    disk.heal();
+    until_health(&mut store, |health| matches!(health, Health::Back(None)));
+    assert_eq!(next(&mut store), Imaged::Failed);
+    replay(&mut store, slot);
+    assert_eq!(store.begin_image(), Some(slot - 1));
+    let mut keys = 0;
+    while store.next_image(300, &mut |_, _| keys += 1) == Imaged::More {}
+    assert_eq!(keys, slot - 1);
 }
 
 #[test]

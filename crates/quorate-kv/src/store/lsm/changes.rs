@@ -18,6 +18,8 @@ const ENTRY_BYTES: usize = 64;
 pub(super) struct Changes {
     /// What the tree will say with them.
     pub(super) state: State,
+    /// Where the keys are; in a load that is not the generation that the tree says.
+    pub(super) generation: u64,
     /// [`Version::ABSENT`] stands for a key that was removed.
     pub(super) data: Table,
     /// Whether the deadline is there, or was removed.
@@ -33,11 +35,20 @@ impl Changes {
     pub(super) fn new(state: State) -> Self {
         Self {
             state,
+            generation: state.generation,
             data: Table::default(),
             deadlines: BTreeMap::new(),
             meta: BTreeMap::new(),
             held: 0,
             written: 0,
+        }
+    }
+
+    /// Some keys of a load, with which the tree says what it said.
+    pub(super) fn of_load(state: State, generation: u64) -> Self {
+        Self {
+            generation,
+            ..Self::new(state)
         }
     }
 

@@ -16,6 +16,12 @@ pub(super) mod kind {
     pub(in crate::store::lsm) const DATA: u8 = 3;
 }
 
+/// The stored key of what the last commit says.
+pub(super) const STATE_KEY: [u8; 1] = [kind::STATE];
+/// The stored key of the newest generation that a load began, if one did. What the state does not
+/// reach of it is left over.
+pub(super) const NEWEST_KEY: [u8; 2] = [kind::STATE, 1];
+
 /// Version of this layout.
 pub(super) const FORMAT: u8 = 1;
 /// Bytes of a stored value before the client's: slot, index, deadline.

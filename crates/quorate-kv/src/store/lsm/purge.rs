@@ -1,5 +1,5 @@
-//! The removal of generations that FLUSHALL ended: little by little, and nobody sees them, so it needs no
-//! atomicity.
+//! The removal of generations that FLUSHALL or a load ended, and of what a load left that came to
+//! nothing: little by little, and nobody sees them, so it needs no atomicity.
 
 use std::sync::{
     Arc,
@@ -21,20 +21,24 @@ pub(super) struct Purge {
     from: Vec<u8>,
     /// Generations below this one are ended.
     below: u64,
+    /// The last one of those that a load left, if one did; they are behind the present one.
+    left: Option<u64>,
     purged_below: Arc<AtomicU64>,
 }
 
 impl Purge {
-    pub(super) fn new(below: u64, purged_below: Arc<AtomicU64>) -> Self {
+    /// In a tree that is at this generation, and in which none behind `newest` was ever begun.
+    pub(super) fn new(generation: u64, newest: u64, purged_below: Arc<AtomicU64>) -> Self {
         Self {
             from: Vec::new(),
-            below,
+            below: generation,
+            left: (newest > generation).then_some(newest),
             purged_below,
         }
     }
 
     pub(super) fn is_done(&self) -> bool {
-        self.purged_below.load(Ordering::Acquire) >= self.below
+        self.left.is_none() && self.purged_below.load(Ordering::Acquire) >= self.below
     }
 
     /// Generations below this one have ended by now. What ended since the last time lies before where
@@ -47,23 +51,37 @@ impl Purge {
     }
 
     /// Another tree was opened.
-    pub(super) fn restart(&mut self, state: State) {
+    pub(super) fn restart(&mut self, state: State, newest: u64) {
         self.from.clear();
         self.below = state.generation;
+        self.left = (newest > state.generation).then_some(newest);
         self.purged_below.store(state.oldest, Ordering::Release);
     }
 
     /// Removes some; says where to go on, or that nothing is left.
     pub(super) fn step(&self, tree: &Tree) -> Result<Option<Vec<u8>>, Failure> {
         let mut keys = Vec::with_capacity(PURGED_MAX);
-        for kind in [kind::DEADLINE, kind::DATA] {
-            let from = prefix(kind, 0).max(self.from.clone());
-            let before = prefix(kind, self.below);
+        let behind = self.below + 1;
+        // In the order of the tree.
+        for (kind, generations) in [
+            (kind::DEADLINE, 0..self.below),
+            (
+                kind::DEADLINE,
+                behind..self.left.map_or(behind, |left| left + 1),
+            ),
+            (kind::DATA, 0..self.below),
+            (
+                kind::DATA,
+                behind..self.left.map_or(behind, |left| left + 1),
+            ),
+        ] {
+            let from = prefix(kind, generations.start).max(self.from.clone());
+            let before = prefix(kind, generations.end);
             if from >= before {
                 continue;
             }
-            let left = PURGED_MAX - keys.len();
-            for key in tree.keys(from..before).take(left) {
+            let room = PURGED_MAX - keys.len();
+            for key in tree.keys(from..before).take(room) {
                 keys.push(key?);
             }
         }
@@ -77,6 +95,7 @@ impl Purge {
             Some(key) => self.from = key,
             None => {
                 self.from.clear();
+                self.left = None;
                 self.purged_below.store(self.below, Ordering::Release);
             }
         }
@@ -121,7 +140,7 @@ mod tests {
             panic!("a new folder can be opened")
         };
         let tree = opened.tree;
-        let mut purge = Purge::new(1, Arc::default());
+        let mut purge = Purge::new(1, 1, Arc::default());
         let step = |purge: &mut Purge| {
             let last = purge.step(&tree).unwrap();
             purge.went(last);

@@ -8,13 +8,17 @@ use std::{
     sync::Arc,
 };
 
-use fjall::{AbstractTree as _, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Slice};
+use fjall::{
+    AbstractTree as _, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable as _,
+    Slice, Snapshot,
+};
 
 use super::{
     changes::Changes,
     disk::{Access, Disk},
     failure::Failure,
-    layout::{State, data_key, deadline_key, kind, stored_value},
+    journal,
+    layout::{NEWEST_KEY, STATE_KEY, State, data_key, deadline_key, kind, stored_value},
 };
 use crate::store::Position;
 
@@ -49,18 +53,24 @@ pub(super) struct Tree {
 pub(super) struct Opened {
     pub(super) tree: Tree,
     pub(super) state: State,
-    /// What had to be set aside.
+    /// No later generation was ever begun.
+    pub(super) newest_generation: u64,
+    /// What had to be cut off or set aside.
     pub(super) note: Option<String>,
 }
 
 impl Tree {
-    /// Opens the tree there, or starts one. What is damaged, or `distrusted`, is set aside.
+    /// Opens the tree there, or starts one. What a loss of power left behind the journal's last whole
+    /// batch is cut off; a tree that is damaged otherwise, or `distrusted`, is set aside.
     pub(super) fn open(home: &Home, distrusted: Option<&str>) -> Result<Opened, Failure> {
         let path = &home.path;
         let damage = match distrusted {
             Some(why) => why.to_owned(),
             None if path.try_exists()? => match Self::open_as_it_is(home) {
-                Err(Failure::Damaged(detail)) => detail.to_string(),
+                Err(Failure::Damaged(detail)) => match Self::open_cut(home, detail.to_string()) {
+                    Err(Failure::Damaged(detail)) => detail.to_string(),
+                    opened => return opened,
+                },
                 opened => return opened,
             },
             None => return Self::make(home),
@@ -71,6 +81,16 @@ impl Tree {
             let aside = aside.display();
             format!("{damage}; moved to {aside}, to be rebuilt from the log")
         });
+        Ok(Opened { note, ..opened })
+    }
+
+    /// [store-1] Opens a tree that is damaged, if the damage is at the end of its journal.
+    fn open_cut(home: &Home, damage: String) -> Result<Opened, Failure> {
+        let Some(cut) = journal::cut(&home.path)? else {
+            return Err(Failure::Damaged(damage.into()));
+        };
+        let opened = Self::open_as_it_is(home)?;
+        let note = Some(format!("{damage}; {cut}"));
         Ok(Opened { note, ..opened })
     }
 
@@ -103,14 +123,17 @@ impl Tree {
             keyspace,
             disk: Arc::clone(disk),
         };
-        let state = match tree.get(&[kind::STATE])? {
+        let state = match tree.get(&STATE_KEY)? {
             None => State::EMPTY,
             Some(bytes) => State::from_bytes(&bytes)
                 .ok_or_else(|| Failure::Format(bytes.first().copied().unwrap_or(0)))?,
         };
+        let begun = tree.get(&NEWEST_KEY)?;
+        let begun = begun.and_then(|bytes| Some(u64::from_le_bytes(*bytes.first_chunk()?)));
         Ok(Opened {
             tree,
             state,
+            newest_generation: state.generation.max(begun.unwrap_or(0)),
             note: None,
         })
     }
@@ -156,11 +179,14 @@ impl Tree {
     /// Brings changes in, as one atomic unit.
     pub(super) fn write(&self, changes: &Changes) -> Result<(), Failure> {
         self.disk.allows(Access::Write)?;
-        let generation = changes.state.generation;
+        let generation = changes.generation;
         let mut batch = self.database.batch();
         // In the order of the tree.
         let state = changes.state.to_bytes();
-        batch.insert(&self.keyspace, [kind::STATE], state);
+        batch.insert(&self.keyspace, STATE_KEY, state);
+        if generation != changes.state.generation {
+            batch.insert(&self.keyspace, NEWEST_KEY, generation.to_le_bytes());
+        }
         for (key, value) in &changes.meta {
             let key = [&[kind::META], &**key].concat();
             match value {
@@ -207,9 +233,52 @@ impl Tree {
         Ok(self.database.persist(PersistMode::SyncAll)?)
     }
 
+    /// Begins to write what the library holds in memory into tables, beside the journal.
+    pub(super) fn start_tables(&self) -> Result<(), Failure> {
+        self.keyspace.rotate_memtable()?;
+        Ok(())
+    }
+
+    /// Whether it has; an error if its threads have failed.
+    pub(super) fn has_tables(&self) -> Result<bool, Failure> {
+        self.database.persist(PersistMode::Buffer)?;
+        Ok(self.keyspace.tree.sealed_memtable_count() == 0)
+    }
+
+    /// The tree as it is now, whatever is written to it later. It holds the tree open.
+    pub(super) fn past(&self) -> Past {
+        Past {
+            snapshot: self.database.snapshot(),
+            keyspace: self.keyspace.clone(),
+            disk: Arc::clone(&self.disk),
+        }
+    }
+
     /// Number of entries of all kinds. Reads everything.
     pub(super) fn entries(&self) -> Result<usize, Failure> {
         Ok(self.keyspace.len()?)
+    }
+}
+
+/// A tree as it was.
+pub(super) struct Past {
+    snapshot: Snapshot,
+    keyspace: Keyspace,
+    disk: Arc<dyn Disk>,
+}
+
+impl Past {
+    /// Keys with their values, in order.
+    pub(super) fn range(
+        &self,
+        range: Range<Vec<u8>>,
+    ) -> impl Iterator<Item = Result<(Slice, Slice), Failure>> + 'static {
+        let disk = Arc::clone(&self.disk);
+        let found = self.snapshot.range::<Vec<u8>, _>(&self.keyspace, range);
+        found.map(move |guard| {
+            disk.allows(Access::Read)?;
+            Ok(guard.into_inner()?)
+        })
     }
 }
 

@@ -4,7 +4,9 @@ use std::{cell::OnceCell, fmt, mem};
 
 use quorate_replica::service::Health;
 
-use super::{FULL, LsmStore, changes::Changes, failure::Failure, tree::Opened, writer::Event};
+use super::{
+    FULL, LsmStore, SLOW, changes::Changes, failure::Failure, tree::Opened, writer::Event,
+};
 
 /// After this many failed reads in one process the tree is not trusted any more.
 const FAILED_READS_MAX: u32 = 2;
@@ -41,7 +43,9 @@ impl LsmStore {
         if let Some(note) = self.back.take() {
             return Health::Back(note);
         }
-        let full = self.held() >= FULL;
+        self.go_on_syncing();
+        let much = if self.loading.is_some() { SLOW } else { FULL };
+        let full = self.held() >= much;
         match &self.condition {
             condition if self.tree.is_none() => Health::Down(condition.to_string()),
             Condition::Well if full && self.frozen.is_some() => Health::Behind,
@@ -68,6 +72,7 @@ impl LsmStore {
                     self.writer.free(outdated);
                 }
             }
+            Event::Synced(to) => self.on_synced(to),
             Event::Waiting(why) => match &mut self.condition {
                 Condition::Failed(known) => *known = why,
                 condition => *condition = Condition::Waiting(why),
@@ -79,7 +84,7 @@ impl LsmStore {
             // It has been let go of already, for another reason.
             Event::LetGo => {}
             Event::Closed(why) => {
-                self.tree = None;
+                self.forget_tree();
                 self.condition = Condition::Closed(why);
             }
             Event::Opened(opened) => self.begin_anew(opened),
@@ -88,16 +93,38 @@ impl LsmStore {
 
     /// Only the writer has the tree from here on, and opens it again.
     fn let_go(&mut self, why: String, distrusted: Option<String>) {
-        self.tree = None;
+        self.forget_tree();
         self.condition = Condition::Closed(why);
         self.writer.reopen(distrusted);
     }
 
-    /// What was held here is in the log.
-    fn begin_anew(&mut self, Opened { tree, state, note }: Opened) {
+    /// Nothing here holds it open.
+    fn forget_tree(&mut self) {
+        (self.tree, self.image) = (None, None);
+    }
+
+    /// What was held here is in the log, or in the snapshot that was being loaded.
+    fn begin_anew(&mut self, opened: Opened) {
+        let Opened {
+            tree,
+            state,
+            newest_generation,
+            note,
+        } = opened;
+        self.forget_tree();
         self.tree = Some(tree);
-        self.state = state;
+        (self.state, self.sent) = (state, state);
+        self.newest_generation = newest_generation;
+        // The library syncs its journal before it reads it. After a failure that says little of what
+        // was written before: some systems then take for written what is not.
+        self.synced = Some(match self.synced {
+            None => state.applied_to,
+            Some(synced) => synced.min(state.applied_to),
+        });
+        (self.wanted, self.syncing) = (self.wanted.min(state.applied_to), false);
+        self.loading = None;
         self.active = Changes::new(state);
+        self.waiting.clear();
         (self.frozen, self.settled) = (None, None);
         (self.dirty, self.cleared) = (false, false);
         self.misread = OnceCell::new();

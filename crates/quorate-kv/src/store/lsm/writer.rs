@@ -13,6 +13,8 @@ use std::{
     time::Duration,
 };
 
+use quorate_core::slot::Slot;
+
 use super::{
     changes::Changes,
     disk::Room,
@@ -59,6 +61,8 @@ impl Default for Delays {
 enum Job {
     /// One atomic unit.
     Write(Arc<Changes>),
+    /// All that is in the tree is to survive a loss of power; this is its position.
+    Sync(Slot),
     /// Only to give its memory back: that takes time, too.
     Free(Arc<Changes>),
     /// The owner has let go of the tree: it is to be opened again, or set aside first for this
@@ -70,6 +74,8 @@ enum Job {
 pub(super) enum Event {
     /// The changes are in the tree.
     Written,
+    /// The tree returns to at least this position after any loss of power.
+    Synced(Slot),
     /// They are not yet; the thread goes on by itself.
     Waiting(String),
     /// The tree takes nothing any more. It can be read.
@@ -98,21 +104,25 @@ impl Writer {
     pub(super) fn start(
         home: Home,
         delays: Delays,
-        tree: Option<(Tree, State)>,
+        tree: Option<(Tree, State, u64)>,
     ) -> io::Result<Self> {
         let (jobs, asked) = channel();
         let (tell, events) = channel();
-        let state = tree.as_ref().map_or(State::EMPTY, |(_, state)| *state);
+        let (state, newest) = tree
+            .as_ref()
+            .map_or((State::EMPTY, 0), |(_, state, newest)| (*state, *newest));
         let purged_below = Arc::new(AtomicU64::new(state.oldest));
         let mut work = Work {
             home,
             delays,
-            tree: tree.map(|(tree, _)| tree),
+            tree: tree.map(|(tree, ..)| tree),
             needed: 0,
             failures: 0,
+            doubts: false,
+            rewriting: None,
             asked,
             tell,
-            purge: Purge::new(state.generation, Arc::clone(&purged_below)),
+            purge: Purge::new(state.generation, newest, Arc::clone(&purged_below)),
         };
         let thread = thread::Builder::new()
             .name("store".to_owned())
@@ -131,6 +141,10 @@ impl Writer {
 
     pub(super) fn write(&self, changes: Arc<Changes>) {
         self.ask(Job::Write(changes));
+    }
+
+    pub(super) fn sync(&self, to: Slot) {
+        self.ask(Job::Sync(to));
     }
 
     pub(super) fn free(&self, changes: Arc<Changes>) {
@@ -205,6 +219,11 @@ struct Work {
     needed: u64,
     /// Since the last success.
     failures: u32,
+    /// Something failed since everything was last written into new files. What a system could not
+    /// write it may take for written, and a later sync of the same file says nothing of it.
+    doubts: bool,
+    /// It is being written into new files; then this position is synced.
+    rewriting: Option<Slot>,
     asked: Receiver<Job>,
     tell: Sender<Event>,
     purge: Purge,
@@ -232,6 +251,9 @@ impl Work {
     /// Does what is asked for until the tree fails.
     fn serve(&mut self) -> Result<Failure, Break> {
         loop {
+            if let Err(failure) = self.look_after_tables()? {
+                return Ok(failure);
+            }
             match self.next_job() {
                 Ok(Job::Write(changes)) => {
                     self.wait_for_room(changes.held as u64)?;
@@ -245,8 +267,14 @@ impl Work {
                     drop(changes);
                     self.say(Event::Written)?;
                 }
+                Ok(Job::Sync(to)) => match self.sync() {
+                    Ok(()) if self.doubts => self.rewriting = Some(to),
+                    Ok(()) => self.say(Event::Synced(to))?,
+                    Err(failure) => return Ok(failure),
+                },
                 Ok(Job::Free(changes)) => drop(changes),
                 Ok(Job::Reopen(distrusted)) => return Err(Break::Reopen(distrusted)),
+                Err(RecvTimeoutError::Timeout) if self.rewriting.is_some() => {}
                 Err(RecvTimeoutError::Timeout) => {
                     if let Err(failure) = self.purge_some() {
                         return Ok(failure);
@@ -259,6 +287,9 @@ impl Work {
 
     /// What is asked for next; a timeout if there is time to purge.
     fn next_job(&self) -> Result<Job, RecvTimeoutError> {
+        if self.rewriting.is_some() {
+            return self.asked.recv_timeout(self.delays.busy);
+        }
         let mut patience = Duration::ZERO;
         while !self.purge.is_done() {
             match self.asked.recv_timeout(patience) {
@@ -285,6 +316,32 @@ impl Work {
             .unwrap_or_else(|_| Err(Failure::Panicked))
     }
 
+    /// Brings all that is in the tree to where no loss of power reaches it; in doubt that is only
+    /// begun here.
+    fn sync(&self) -> Result<(), Failure> {
+        self.guarded(Tree::sync)?;
+        if self.doubts {
+            self.guarded(Tree::start_tables)?;
+        }
+        Ok(())
+    }
+
+    /// Whether everything is in new files by now, if that is what it waits for.
+    fn look_after_tables(&mut self) -> Result<Result<(), Failure>, Gone> {
+        let Some(to) = self.rewriting else {
+            return Ok(Ok(()));
+        };
+        match self.guarded(Tree::has_tables) {
+            Ok(false) => {}
+            Ok(true) => {
+                (self.doubts, self.rewriting) = (false, None);
+                self.say(Event::Synced(to))?;
+            }
+            Err(failure) => return Ok(Err(failure)),
+        }
+        Ok(Ok(()))
+    }
+
     fn purge_some(&mut self) -> Result<(), Failure> {
         let last = self.guarded(|tree| self.purge.step(tree))?;
         self.purge.went(last);
@@ -303,8 +360,9 @@ impl Work {
                 Ok(())
             }
             Ok(Job::Reopen(distrusted)) => Err(Break::Reopen(distrusted)),
-            // One unit is on its way at a time.
-            Ok(Job::Write(_)) | Err(RecvTimeoutError::Timeout) => Ok(()),
+            // One unit is on its way at a time, and what is asked for of a failed tree is asked for
+            // again.
+            Ok(Job::Write(_) | Job::Sync(_)) | Err(RecvTimeoutError::Timeout) => Ok(()),
             Err(RecvTimeoutError::Disconnected) => Err(Break::Gone),
         }
     }
@@ -359,6 +417,7 @@ impl Work {
     /// Waits until it may help to open the tree again, and until the owner has let go of it; says
     /// why it is set aside first, if it is.
     fn recover_from(&mut self, failure: &Failure) -> Result<Option<String>, Gone> {
+        self.doubts = true;
         if let Failure::Full(_) = failure {
             self.needs_more();
         }
@@ -375,7 +434,7 @@ impl Work {
                     let damaged = matches!(failure, Failure::Damaged(_));
                     return Ok(distrusted.or(damaged.then(|| failure.to_string())));
                 }
-                Ok(Job::Write(_) | Job::Free(_)) => {}
+                Ok(Job::Write(_) | Job::Sync(_) | Job::Free(_)) => {}
                 Err(_) => return Err(Gone),
             }
         }
@@ -413,7 +472,7 @@ impl Work {
     /// Opens the tree, however long that takes. Nobody else has it.
     fn open(&mut self, mut distrusted: Option<String>) -> Result<(), Gone> {
         // Its threads end here.
-        self.tree = None;
+        (self.tree, self.rewriting) = (None, None);
         loop {
             let open = || Tree::open(&self.home, distrusted.as_deref());
             let opened = panic::catch_unwind(AssertUnwindSafe(open))
@@ -421,7 +480,7 @@ impl Work {
             match opened {
                 Ok(opened) => {
                     self.tree = Some(opened.tree.clone());
-                    self.purge.restart(opened.state);
+                    self.purge.restart(opened.state, opened.newest_generation);
                     return self.say(Event::Opened(opened));
                 }
                 Err(failure) => {

@@ -86,6 +86,11 @@ impl Record {
         self.0.len()
     }
 
+    /// What a record of these would take.
+    pub(in crate::store) const fn bytes_of(key: &[u8], value: &[u8]) -> usize {
+        HEAD + key.len() + value.len()
+    }
+
     /// Reads a byte of each line of a record of usual size, so that it is in the caches.
     pub(in crate::store) fn touch(&self) -> u8 {
         let last = self.0.len() - 1;

@@ -1,0 +1,185 @@
+//! The library's journal after a loss of power: what stands behind its last whole batch is cut off.
+//!
+//! Read in fjall 3.1: a batch is a start with its number of items, the items, and an end with a
+//! checksum of the items. At a start the library reads the journals, and drops a last batch without
+//! an end by itself; but a batch that has its end and not all between, which a loss of power can
+//! leave in what was not synced, is an error to it. All but the newest journal were synced as a whole
+//! before the next one was begun, so only the newest can have such a tail; whatever comes before a
+//! sync is whole there. Whole batches of it are exactly the ones that are read here.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, BufReader, Read},
+    path::{Path, PathBuf},
+};
+
+use xxhash_rust::xxh3::Xxh3;
+
+/// First bytes of what a journal consists of.
+mod tag {
+    pub(super) const START: u8 = 1;
+    pub(super) const ITEM: u8 = 2;
+    pub(super) const END: u8 = 3;
+    pub(super) const CLEAR: u8 = 4;
+}
+
+/// Behind every batch.
+const TRAILER: [u8; 4] = [b'F', b'J', b'L', 3];
+/// Behind the tag of a start: number of items, sequence number.
+const START_BYTES: usize = 4 + 8;
+/// Behind the tag of an item: type, compression, keyspace, lengths of key, value and stored value.
+const ITEM_BYTES: usize = 1 + 1 + 8 + 2 + 4 + 4;
+/// Where its lengths are.
+const KEY_LENGTH: usize = 10;
+const VALUE_LENGTH: usize = 16;
+const CLEAR_BYTES: usize = 8;
+const CHUNK_BYTES: u64 = 64 << 10;
+
+/// Cuts the newest journal in this folder behind its last whole batch; says what was cut off, if
+/// anything was but prepared zeros.
+pub(super) fn cut(folder: &Path) -> io::Result<Option<String>> {
+    let Some(path) = newest(folder)? else {
+        return Ok(None);
+    };
+    let (whole, used) = measure(File::open(&path)?)?;
+    if used <= whole {
+        return Ok(None);
+    }
+    let file = OpenOptions::new().write(true).open(&path)?;
+    file.set_len(whole)?;
+    file.sync_all()?;
+    let bytes = used - whole;
+    Ok(Some(format!(
+        "{bytes} bytes behind the last whole batch of its journal were cut off"
+    )))
+}
+
+/// The journal that is written to.
+fn newest(folder: &Path) -> io::Result<Option<PathBuf>> {
+    let mut newest = None;
+    for file in fs::read_dir(folder)? {
+        let path = file?.path();
+        let number = path
+            .file_name()
+            .and_then(|name| name.to_str()?.strip_suffix(".jnl")?.parse::<u64>().ok());
+        newest = newest.max(number.map(|number| (number, path)));
+    }
+    Ok(newest.map(|(_, path)| path))
+}
+
+/// Where the last whole batch ends, and the last byte that is not zero.
+fn measure(file: File) -> io::Result<(u64, u64)> {
+    let mut from = Reader {
+        file: BufReader::new(file),
+        at: 0,
+        used: 0,
+    };
+    let mut whole = 0;
+    while from.batch()? {
+        whole = from.at;
+    }
+    from.rest()?;
+    Ok((whole, from.used))
+}
+
+/// Reads on.
+struct Reader<R> {
+    file: R,
+    at: u64,
+    /// Behind the last byte so far that is not zero.
+    used: u64,
+}
+
+impl<R: Read> Reader<R> {
+    /// Whether a whole batch is next; it is read then.
+    fn batch(&mut self) -> io::Result<bool> {
+        let Some([tag::START]) = self.bytes()? else {
+            return Ok(false);
+        };
+        let Some(start) = self.bytes::<START_BYTES>()? else {
+            return Ok(false);
+        };
+        let mut items = u32::from_le_bytes([start[0], start[1], start[2], start[3]]);
+        let mut checksum = Xxh3::new();
+        loop {
+            match self.bytes()? {
+                Some([tag::ITEM]) if items > 0 => {
+                    let Some(head) = self.bytes::<ITEM_BYTES>()? else {
+                        return Ok(false);
+                    };
+                    checksum.update(&[tag::ITEM]);
+                    checksum.update(&head);
+                    let key = u16::from_le_bytes([head[KEY_LENGTH], head[KEY_LENGTH + 1]]);
+                    let [.., a, b, c, d] = head;
+                    let value = u32::from_le_bytes([a, b, c, d]);
+                    if !self.many(u64::from(key) + u64::from(value), &mut checksum)? {
+                        return Ok(false);
+                    }
+                }
+                Some([tag::CLEAR]) if items > 0 => {
+                    let Some(keyspace) = self.bytes::<CLEAR_BYTES>()? else {
+                        return Ok(false);
+                    };
+                    checksum.update(&[tag::CLEAR]);
+                    checksum.update(&keyspace);
+                }
+                Some([tag::END]) if items == 0 => {
+                    let (said, trailer) = (self.bytes()?, self.bytes()?);
+                    let said = said.map(u64::from_le_bytes);
+                    return Ok(said == Some(checksum.digest()) && trailer == Some(TRAILER));
+                }
+                _ => return Ok(false),
+            }
+            items -= 1;
+        }
+    }
+
+    /// The next bytes; `None`: there are fewer.
+    fn bytes<const BYTES: usize>(&mut self) -> io::Result<Option<[u8; BYTES]>> {
+        let mut bytes = [0; BYTES];
+        let read = self.fill(&mut bytes)?;
+        Ok((read == BYTES).then_some(bytes))
+    }
+
+    /// Reads so many bytes into the checksum; whether there are so many.
+    fn many(&mut self, mut count: u64, checksum: &mut Xxh3) -> io::Result<bool> {
+        let mut chunk = vec![0; usize::try_from(count.min(CHUNK_BYTES)).unwrap_or(0)];
+        while count > 0 {
+            let wanted = usize::try_from(count.min(CHUNK_BYTES)).unwrap_or(chunk.len());
+            let read = self.fill(&mut chunk[..wanted])?;
+            checksum.update(&chunk[..read]);
+            if read < wanted {
+                return Ok(false);
+            }
+            count -= read as u64;
+        }
+        Ok(true)
+    }
+
+    /// Fills as much as there is.
+    fn fill(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < into.len() {
+            match self.file.read(&mut into[filled..]) {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if let Some(last) = into[..filled].iter().rposition(|byte| *byte != 0) {
+            self.used = self.at + last as u64 + 1;
+        }
+        self.at += filled as u64;
+        Ok(filled)
+    }
+
+    /// Reads all that is left, which is no batch.
+    fn rest(&mut self) -> io::Result<()> {
+        let mut chunk = vec![0; 1 << 16];
+        while self.fill(&mut chunk)? > 0 {}
+        Ok(())
+    }
+}
+
+const _: () = assert!(VALUE_LENGTH + 4 == ITEM_BYTES);

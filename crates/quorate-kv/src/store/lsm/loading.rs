@@ -1,0 +1,126 @@
+//! A load: keys of another store go into the tree under a generation of their own, unseen, and one
+//! last unit makes them the state.
+//!
+//! Until that unit is in the tree it says what it said before: so after a crash the store is where it
+//! was, and what was loaded is removed. The generation is marked as used with the first keys of it,
+//! so nothing else ever begins in what a crash left of it.
+
+use std::{collections::BTreeSet, mem, sync::Arc};
+
+use quorate_core::slot::Slot;
+use quorate_replica::service::{LoadError, MetaChange};
+
+use super::{
+    LsmStore, SLOW,
+    changes::Changes,
+    layout::{State, kind},
+    trouble::Condition,
+};
+use crate::{
+    key::Key,
+    store::{Position, Version},
+};
+
+/// What is known of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Load {
+    generation: u64,
+    keys: u64,
+}
+
+impl LsmStore {
+    pub(super) fn start_load(&mut self) -> Result<(), LoadError> {
+        self.loading = None;
+        self.hear();
+        self.must_be_open()?;
+        self.image = None;
+        self.newest_generation += 1;
+        let generation = self.newest_generation;
+        // What is here alone is given up; what is on its way to the tree is the old state.
+        self.waiting.clear();
+        self.state = self.sent;
+        self.wanted = self.wanted.min(self.sent.applied_to);
+        self.active = Changes::of_load(self.sent, generation);
+        (self.cleared, self.dirty) = (false, true);
+        self.earliest.set(0);
+        self.loading = Some(Load {
+            generation,
+            keys: 0,
+        });
+        Ok(())
+    }
+
+    pub(super) fn load_key(
+        &mut self,
+        key: Key<'_>,
+        value: &[u8],
+        version: Version,
+        deadline: Option<u64>,
+    ) -> Result<(), LoadError> {
+        let load = self.loading.as_mut().ok_or(LoadError::NotLoading)?;
+        load.keys += 1;
+        let key = key.bytes();
+        self.active
+            .put(Position::of(key), key, value, version, deadline);
+        if let Some(deadline) = deadline {
+            self.active.set_deadline(key, deadline, true);
+        }
+        if self.held() == 0 {
+            return Ok(());
+        }
+        self.hear();
+        if self.held() >= SLOW {
+            self.brake();
+        }
+        let load = self.loading.ok_or(LoadError::NotLoading)?;
+        let takes = matches!(self.condition, Condition::Well | Condition::Waiting(_));
+        if takes && self.frozen.is_none() {
+            // The tree goes on saying what it says.
+            let next = Changes::of_load(self.sent, load.generation);
+            let full = Arc::new(mem::replace(&mut self.active, next));
+            self.frozen = Some(Arc::clone(&full));
+            self.writer.write(full);
+        }
+        Ok(())
+    }
+
+    pub(super) fn end_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError> {
+        self.hear();
+        let load = self.loading.take().ok_or(LoadError::NotLoading)?;
+        self.must_be_open()?;
+        // None of the old metadata may stay. What is on its way to the tree may have some, too.
+        let stored = self.tree_range(vec![kind::META]..vec![kind::DEADLINE]);
+        let mut old: BTreeSet<_> = stored.map(|(key, _)| key[1..].to_vec()).collect();
+        self.must_be_open()?;
+        old.extend(
+            self.frozen
+                .iter()
+                .flat_map(|layer| layer.meta.keys().cloned()),
+        );
+        let gone = old.into_iter().map(|key| MetaChange { key, value: None });
+        self.active.commit(&gone.collect::<Vec<_>>());
+        self.active.commit(meta);
+        self.state = State {
+            applied_to: at,
+            keys: load.keys,
+            generation: load.generation,
+            oldest: self.sent.oldest,
+        };
+        self.synced = self.synced.map(|synced| synced.min(at));
+        self.wanted = self.wanted.min(at);
+        // The old state has ended, and takes room.
+        (self.cleared, self.dirty) = (true, false);
+        self.drain();
+        Ok(())
+    }
+
+    fn must_be_open(&self) -> Result<(), LoadError> {
+        match self.misread.get() {
+            Some(failure) => Err(LoadError::Storage(failure.to_string())),
+            None if self.tree.is_none() || self.back.is_some() => {
+                Err(LoadError::Storage(self.condition.to_string()))
+            }
+            None => Ok(()),
+        }
+    }
+}

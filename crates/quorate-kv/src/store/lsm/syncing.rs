@@ -1,0 +1,40 @@
+//! What is safe from a loss of power ([store-1]), and how more becomes so.
+//!
+//! A unit in the tree is in its journal; the journal is synced when somebody asks for it. Changes
+//! that are not on their way to the tree yet go there first.
+
+use quorate_core::slot::Slot;
+
+use super::LsmStore;
+
+impl LsmStore {
+    /// Everything that is committed is to be synced.
+    pub(super) fn want_sync(&mut self) {
+        if self.loading.is_none() {
+            self.wanted = self.wanted.max(self.state.applied_to);
+        }
+        self.hear();
+        self.go_on_syncing();
+    }
+
+    /// Does what can be done for it now; there is something if more is wanted than is synced.
+    pub(super) fn go_on_syncing(&mut self) {
+        let synced = self.synced.unwrap_or(Slot::FIRST);
+        if self.wanted <= synced || self.syncing || self.frozen.is_some() || self.tree.is_none() {
+            return;
+        }
+        if self.sent.applied_to >= self.wanted {
+            self.syncing = true;
+            self.writer.sync(self.sent.applied_to);
+        } else if self.can_write() && !(self.waiting.is_empty() && self.dirty) {
+            self.freeze();
+        }
+    }
+
+    /// The writer has synced it.
+    pub(super) fn on_synced(&mut self, to: Slot) {
+        self.syncing = false;
+        // None is known while there is no tree.
+        self.synced = self.synced.map(|synced| synced.max(to));
+    }
+}
