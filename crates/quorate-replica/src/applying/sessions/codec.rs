@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt};
 use quorate_core::node_id::NodeId;
 
 use super::{clients::ClientSession, nodes::NodeSession};
-use crate::front::SessionId;
+use crate::{fields::Fields, front::SessionId};
 
 /// Keys under which a persistent service keeps the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -113,22 +113,7 @@ impl ClientSession {
     }
 }
 
-/// Takes big-endian fields off the front.
-struct Fields<'a>(&'a [u8]);
-
 impl Fields<'_> {
-    fn u32(&mut self) -> Option<u32> {
-        let (word, rest) = self.0.split_first_chunk::<4>()?;
-        self.0 = rest;
-        Some(u32::from_be_bytes(*word))
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        let (word, rest) = self.0.split_first_chunk::<8>()?;
-        self.0 = rest;
-        Some(u64::from_be_bytes(*word))
-    }
-
     fn session(&mut self) -> Option<SessionId> {
         Some(SessionId {
             slot: self.u64()?,

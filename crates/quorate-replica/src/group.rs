@@ -1,0 +1,462 @@
+//! Who belongs to the group: the ids that were given out, where nodes listen, which plan is under way.
+//! Replicated: it follows from the log alone, and is part of every snapshot ([snap-1], [member-2]).
+//!
+//! Weights are the core's, by reconfigurations. Everything else about a member is here, changed by commands
+//! (`command`) that travel in batches as those of clients do, and are executed by every node alike. A plan
+//! names the weights that are wanted; whoever leads goes towards them, a step at a time (`steering`,
+//! `planner`).
+
+mod codec;
+pub mod command;
+pub mod planner;
+
+use std::collections::BTreeMap;
+
+use quorate_core::{
+    ballot::Era,
+    configuration::Configuration,
+    node_id::{Member, NodeId},
+    slot::Slot,
+};
+
+pub use self::command::{Command, Denied, Granted, Reply};
+use self::planner::Goal;
+
+/// Most ids that are given out and not removed, founding members included. Bounds what strangers who may
+/// join can make every node hold.
+pub const NODES_MAX: usize = 64;
+/// Longest address.
+pub const ADDRESS_BYTES_MAX: usize = 256;
+
+/// What a node is to become.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum As {
+    /// It votes.
+    #[default]
+    Voter,
+    /// It learns, without weight.
+    Learner,
+    /// It votes, and gets no values while it is not needed ([aux-1]).
+    Auxiliary,
+}
+
+impl As {
+    /// As it stands on command lines and in documents.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Voter => "voter",
+            Self::Learner => "learner",
+            Self::Auxiliary => "auxiliary",
+        }
+    }
+
+    /// Which of them has this name.
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Voter, Self::Learner, Self::Auxiliary]
+            .into_iter()
+            .find(|role| role.name() == name)
+    }
+}
+
+/// A node that has an id in this group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// Tells the folder that joined under this id from others ([join-2]); `None`: the id is kept for a node
+    /// that has not come yet, or is a founding member's.
+    pub nonce: Option<u64>,
+    /// Where it listens for peers.
+    pub peer: String,
+    /// What it is to become, or is.
+    pub role: As,
+    /// Who leads, if several could: the highest.
+    pub priority: u32,
+    /// It was there at the founding.
+    pub founding: bool,
+}
+
+/// Weights that are wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The slot of the command that made it.
+    pub id: u64,
+    /// The weights.
+    pub goal: Goal,
+    /// These leave the group when they have no weight: their ids are spent ([member-1]).
+    pub leaving: Vec<NodeId>,
+    /// What the operator asked for, for people.
+    pub what: String,
+}
+
+/// The table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Group {
+    nodes: BTreeMap<NodeId, Known>,
+    /// The next id that was never given out.
+    next: u32,
+    plan: Option<Plan>,
+    /// The plan that ended last, and whether it reached its goal.
+    ended: Option<(u64, bool)>,
+    changed: bool,
+}
+
+impl Group {
+    /// The group as it was founded.
+    pub fn founded(members: impl IntoIterator<Item = (NodeId, String)>) -> Self {
+        let known = |(node, peer)| {
+            let known = Known {
+                peer,
+                founding: true,
+                ..Known::default()
+            };
+            (node, known)
+        };
+        let nodes: BTreeMap<NodeId, Known> = members.into_iter().map(known).collect();
+        let last = nodes.last_key_value().map_or(0, |(node, _)| node.0);
+        Self {
+            nodes,
+            next: last.saturating_add(1),
+            ..Self::default()
+        }
+    }
+
+    /// Nodes that have an id, in order.
+    pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &Known)> {
+        self.nodes.iter().map(|(node, known)| (*node, known))
+    }
+
+    /// What is known of a node; `None`: its id was never given out, or was removed.
+    pub fn known(&self, node: NodeId) -> Option<&Known> {
+        self.nodes.get(&node)
+    }
+
+    /// The plan that is under way.
+    pub fn plan(&self) -> Option<&Plan> {
+        self.plan.as_ref()
+    }
+
+    /// The plan that ended last, and whether it reached its goal.
+    pub fn ended(&self) -> Option<(u64, bool)> {
+        self.ended
+    }
+
+    /// Executes a command that was decided in `slot`, with this configuration in force. Deterministic; what
+    /// cannot be done is a reply.
+    pub fn execute(
+        &mut self,
+        slot: Slot,
+        command: &[u8],
+        era: Era,
+        configuration: &Configuration,
+    ) -> Reply {
+        let Some(command) = Command::decode(command) else {
+            return Err(Denied::Malformed);
+        };
+        let reply = match command {
+            Command::Allocate {
+                nonce,
+                node,
+                peer,
+                role,
+            } => self.allocate(nonce, node, peer, role),
+            Command::Address { node, peer } => self.readdress(node, peer),
+            Command::Priority { node, priority } => self.prioritise(node, priority),
+            Command::Plan {
+                era: named,
+                goal,
+                leaving,
+                what,
+            } => {
+                let plan = Plan {
+                    id: slot.0,
+                    goal,
+                    leaving,
+                    what,
+                };
+                self.adopt(plan, named, era, configuration)
+            }
+            Command::Cancel { plan } => self.cancel(plan),
+        };
+        self.changed |= reply.is_ok();
+        reply
+    }
+
+    fn allocate(
+        &mut self,
+        nonce: Option<u64>,
+        node: Option<NodeId>,
+        peer: String,
+        role: As,
+    ) -> Reply {
+        if peer.len() > ADDRESS_BYTES_MAX || peer.is_empty() {
+            return Err(Denied::Address);
+        }
+        let by_nonce = |(_, known): &(&NodeId, &mut Known)| nonce.is_some() && known.nonce == nonce;
+        if let Some((node, known)) = self.nodes.iter_mut().find(by_nonce) {
+            // The same folder asks again: perhaps from elsewhere.
+            known.peer = peer;
+            return Ok(Granted::Node(*node));
+        }
+        if let Some(node) = node {
+            let known = self.nodes.get_mut(&node).ok_or(Denied::UnknownNode(node))?;
+            if known.nonce.is_some() || known.founding || nonce.is_none() {
+                return Err(Denied::Taken(node));
+            }
+            known.nonce = nonce;
+            known.peer = peer;
+            return Ok(Granted::Node(node));
+        }
+        if self.nodes.len() >= NODES_MAX {
+            return Err(Denied::Full);
+        }
+        let node = NodeId(self.next);
+        self.next = self.next.checked_add(1).ok_or(Denied::Full)?;
+        let known = Known {
+            nonce,
+            peer,
+            role,
+            ..Known::default()
+        };
+        self.nodes.insert(node, known);
+        Ok(Granted::Node(node))
+    }
+
+    fn readdress(&mut self, node: NodeId, peer: String) -> Reply {
+        if peer.len() > ADDRESS_BYTES_MAX || peer.is_empty() {
+            return Err(Denied::Address);
+        }
+        let known = self.nodes.get_mut(&node).ok_or(Denied::UnknownNode(node))?;
+        known.peer = peer;
+        Ok(Granted::Done)
+    }
+
+    fn prioritise(&mut self, node: NodeId, priority: u32) -> Reply {
+        let known = self.nodes.get_mut(&node).ok_or(Denied::UnknownNode(node))?;
+        known.priority = priority;
+        Ok(Granted::Done)
+    }
+
+    /// Two operators at once: the second one's plan was made for another state of things.
+    fn adopt(&mut self, plan: Plan, named: Era, era: Era, configuration: &Configuration) -> Reply {
+        if let Some(other) = &self.plan {
+            return Err(Denied::UnderWay(other.id));
+        }
+        if named != era {
+            return Err(Denied::OtherEra(era));
+        }
+        let unknown = plan.goal.keys().map(|member| member.node);
+        let unknown = unknown.chain(plan.leaving.iter().copied());
+        if let Some(node) = unknown
+            .into_iter()
+            .find(|node| !self.nodes.contains_key(node))
+        {
+            return Err(Denied::UnknownNode(node));
+        }
+        if planner::plan(configuration, &plan.goal, None).is_err() {
+            return Err(Denied::Impossible);
+        }
+        let id = plan.id;
+        self.plan = Some(plan);
+        self.look(configuration);
+        Ok(Granted::Plan(id))
+    }
+
+    fn cancel(&mut self, id: u64) -> Reply {
+        match self.plan.take_if(|plan| plan.id == id) {
+            Some(_) => {
+                self.ended = Some((id, false));
+                Ok(Granted::Done)
+            }
+            None => Err(Denied::NoSuchPlan),
+        }
+    }
+
+    /// This configuration came into force, or is: a plan that it fulfils has ended.
+    pub fn look(&mut self, configuration: &Configuration) {
+        let reached = |plan: &mut Plan| {
+            let members = configuration.members();
+            let wanted = plan.goal.iter().filter(|(_, weight)| **weight > 0);
+            wanted.clone().count() == members.len()
+                && wanted.into_iter().all(|(member, weight)| {
+                    configuration
+                        .position(*member)
+                        .is_some_and(|at| members[at].weight == *weight)
+                })
+        };
+        let Some(plan) = self.plan.take_if(reached) else {
+            return;
+        };
+        for node in &plan.leaving {
+            self.nodes.remove(node);
+        }
+        self.ended = Some((plan.id, true));
+        self.changed = true;
+    }
+
+    /// The bytes of the table, if it changed since the last call.
+    pub fn take_changed(&mut self) -> Option<Vec<u8>> {
+        std::mem::take(&mut self.changed).then(|| self.encode())
+    }
+}
+
+/// Every member of the configuration with its weight: what a plan begins with.
+pub fn goal_of(configuration: &Configuration) -> Goal {
+    let members = configuration.members().iter();
+    members.map(|voter| (voter.member, voter.weight)).collect()
+}
+
+/// The weights with one member replaced, removed or added.
+pub fn with(mut goal: Goal, member: Member, weight: u32) -> Goal {
+    goal.insert(member, weight);
+    goal.retain(|_, weight| *weight > 0);
+    goal
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_core::class::Class;
+
+    use super::*;
+
+    fn group() -> (Group, Configuration) {
+        let members = (1..=3).map(|node| (NodeId(node), format!("n{node}:1")));
+        let voters = (1..=3).map(Member::first);
+        let configuration = Configuration::simple(voters, Class::Durable).unwrap();
+        (Group::founded(members), configuration)
+    }
+
+    fn run(group: &mut Group, slot: u64, command: &Command) -> Reply {
+        let (_, configuration) = self::group();
+        group.execute(Slot(slot), &command.encode(), Era(0), &configuration)
+    }
+
+    fn allocate(nonce: Option<u64>, node: Option<u32>) -> Command {
+        Command::Allocate {
+            nonce,
+            node: node.map(NodeId),
+            peer: "here:1".to_owned(),
+            role: As::Voter,
+        }
+    }
+
+    /// [join-2] Asked again, the same folder gets the same id; another one another.
+    #[test]
+    fn an_id_is_given_out_once_per_nonce_and_never_again() {
+        let (mut group, _) = group();
+        let four = Ok(Granted::Node(NodeId(4)));
+        assert_eq!(run(&mut group, 1, &allocate(Some(7), None)), four);
+        assert_eq!(run(&mut group, 2, &allocate(Some(7), None)), four);
+        let five = Ok(Granted::Node(NodeId(5)));
+        assert_eq!(run(&mut group, 3, &allocate(Some(8), None)), five);
+        let six = Ok(Granted::Node(NodeId(6)));
+        assert_eq!(
+            run(&mut group, 4, &allocate(None, None)),
+            six,
+            "kept for somebody"
+        );
+        assert_eq!(run(&mut group, 5, &allocate(Some(9), Some(6))), six);
+        assert_eq!(
+            run(&mut group, 6, &allocate(Some(9), Some(6))),
+            six,
+            "again"
+        );
+        for (nonce, node) in [(Some(10), 6), (Some(10), 1), (None, 6)] {
+            let taken = Err(Denied::Taken(NodeId(node)));
+            assert_eq!(run(&mut group, 7, &allocate(nonce, Some(node))), taken);
+        }
+        let unknown = Err(Denied::UnknownNode(NodeId(9)));
+        assert_eq!(run(&mut group, 8, &allocate(Some(11), Some(9))), unknown);
+    }
+
+    #[test]
+    fn ids_are_bounded() {
+        let (mut group, _) = group();
+        for nonce in 0..NODES_MAX as u64 - 3 {
+            assert!(run(&mut group, nonce, &allocate(Some(nonce), None)).is_ok());
+        }
+        assert_eq!(
+            run(&mut group, 99, &allocate(Some(99), None)),
+            Err(Denied::Full)
+        );
+    }
+
+    /// Two operators at once: one wins, the other is told.
+    #[test]
+    fn there_is_one_plan_at_a_time_and_it_is_for_the_era_it_was_made_for() {
+        let (mut group, configuration) = group();
+        run(&mut group, 1, &allocate(Some(7), None)).unwrap();
+        let goal = with(goal_of(&configuration), Member::first(4), 1);
+        let plan = |era, goal: &Goal| Command::Plan {
+            era: Era(era),
+            goal: goal.clone(),
+            leaving: vec![],
+            what: "add node 4".to_owned(),
+        };
+        let late = run(&mut group, 2, &plan(3, &goal));
+        assert_eq!(late, Err(Denied::OtherEra(Era(0))));
+        assert_eq!(run(&mut group, 3, &plan(0, &goal)), Ok(Granted::Plan(3)));
+        assert_eq!(
+            run(&mut group, 4, &plan(0, &goal)),
+            Err(Denied::UnderWay(3))
+        );
+        assert_eq!(
+            run(&mut group, 5, &Command::Cancel { plan: 4 }),
+            Err(Denied::NoSuchPlan)
+        );
+        let after = configuration
+            .changed(quorate_core::configuration::Change::Increment(
+                Member::first(4),
+            ))
+            .unwrap();
+        group.look(&configuration);
+        assert!(group.plan().is_some());
+        group.look(&after);
+        assert_eq!((group.plan(), group.ended()), (None, Some((3, true))));
+        let stranger = with(goal, Member::first(9), 1);
+        let unknown = Err(Denied::UnknownNode(NodeId(9)));
+        assert_eq!(run(&mut group, 6, &plan(0, &stranger)), unknown);
+        assert_eq!(
+            run(&mut group, 7, &plan(0, &Goal::new())),
+            Err(Denied::Impossible)
+        );
+    }
+
+    #[test]
+    fn the_table_comes_back_from_its_bytes() {
+        let (mut group, configuration) = group();
+        run(&mut group, 1, &allocate(Some(7), None)).unwrap();
+        run(&mut group, 2, &allocate(None, None)).unwrap();
+        let priority = Command::Priority {
+            node: NodeId(2),
+            priority: 9,
+        };
+        run(&mut group, 3, &priority).unwrap();
+        let plan = Command::Plan {
+            era: Era(0),
+            goal: with(goal_of(&configuration), Member::first(4), 2),
+            leaving: vec![NodeId(3)],
+            what: "x".to_owned(),
+        };
+        run(&mut group, 4, &plan).unwrap();
+        let bytes = group.take_changed().expect("it changed");
+        assert_eq!(group.take_changed(), None);
+        assert_eq!(Group::decode(&bytes), Some(group));
+        for cut in 0..bytes.len() {
+            assert_eq!(Group::decode(&bytes[..cut]), None, "cut at {cut}");
+        }
+        assert_eq!(Group::decode(&[&bytes[..], &[0]].concat()), None);
+    }
+
+    #[test]
+    fn nonsense_is_denied() {
+        let (mut group, configuration) = group();
+        for bytes in [&b""[..], b"x", &[1, 2, 3], &[255; 40]] {
+            let denied = group.execute(Slot(1), bytes, Era(0), &configuration);
+            assert_eq!(denied, Err(Denied::Malformed));
+        }
+        let long = Command::Address {
+            node: NodeId(1),
+            peer: "x".repeat(ADDRESS_BYTES_MAX + 1),
+        };
+        assert_eq!(run(&mut group, 1, &long), Err(Denied::Address));
+    }
+}

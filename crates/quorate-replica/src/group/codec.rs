@@ -1,0 +1,90 @@
+//! The group's table as bytes: how a service keeps it, and how it lies in a snapshot.
+
+use quorate_core::node_id::NodeId;
+
+use super::{
+    Group, Known, NODES_MAX, Plan,
+    command::{
+        put_goal, put_nodes, put_nonce, put_text, put32, role_number, role_numbered, take_goal,
+        take_nodes, take_nonce, take_text,
+    },
+};
+use crate::fields::Fields;
+
+const FORMAT: u8 = 1;
+
+impl Group {
+    /// The whole table.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![FORMAT];
+        put32(self.next, &mut out);
+        let count = u32::try_from(self.nodes.len()).expect("bounded by NODES_MAX");
+        put32(count, &mut out);
+        for (node, known) in &self.nodes {
+            put32(node.0, &mut out);
+            put_nonce(known.nonce, &mut out);
+            put_text(&known.peer, &mut out);
+            out.push(role_number(known.role));
+            put32(known.priority, &mut out);
+            out.push(u8::from(known.founding));
+        }
+        out.push(u8::from(self.plan.is_some()));
+        if let Some(plan) = &self.plan {
+            out.extend_from_slice(&plan.id.to_be_bytes());
+            put_goal(&plan.goal, &mut out);
+            put_nodes(&plan.leaving, &mut out);
+            put_text(&plan.what, &mut out);
+        }
+        out.push(u8::from(self.ended.is_some()));
+        if let Some((id, reached)) = self.ended {
+            out.extend_from_slice(&id.to_be_bytes());
+            out.push(u8::from(reached));
+        }
+        out
+    }
+
+    /// `None`: it is of a later version, or nonsense.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut fields = Fields(bytes);
+        if fields.u8()? != FORMAT {
+            return None;
+        }
+        let next = fields.u32()?;
+        let count = usize::try_from(fields.u32()?).ok()?;
+        if count > NODES_MAX {
+            return None;
+        }
+        let flag = |fields: &mut Fields<'_>| match fields.u8()? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        };
+        let mut group = Self {
+            next,
+            ..Self::default()
+        };
+        for _ in 0..count {
+            let node = NodeId(fields.u32()?);
+            let known = Known {
+                nonce: take_nonce(&mut fields)?,
+                peer: take_text(&mut fields)?,
+                role: role_numbered(fields.u8()?)?,
+                priority: fields.u32()?,
+                founding: flag(&mut fields)?,
+            };
+            group.nodes.insert(node, known);
+        }
+        if flag(&mut fields)? {
+            group.plan = Some(Plan {
+                id: fields.u64()?,
+                goal: take_goal(&mut fields)?,
+                leaving: take_nodes(&mut fields)?,
+                what: take_text(&mut fields)?,
+            });
+        }
+        if flag(&mut fields)? {
+            group.ended = Some((fields.u64()?, flag(&mut fields)?));
+        }
+        fields.0.is_empty().then_some(group)
+    }
+}

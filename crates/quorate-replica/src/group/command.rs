@@ -1,0 +1,359 @@
+//! What is asked of the group's table, and what it answers; as bytes.
+//!
+//! Big-endian; texts and lists have their length before them. The first byte says which command.
+
+use std::fmt;
+
+use quorate_core::{
+    ballot::Era,
+    node_id::{Incarnation, Member, NodeId},
+};
+
+use super::{As, planner::Goal};
+use crate::fields::Fields;
+
+/// A change of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Give out an id.
+    Allocate {
+        /// The folder that asks; `None` keeps an id for one that comes later.
+        nonce: Option<u64>,
+        /// The id that was kept for it.
+        node: Option<NodeId>,
+        /// Where it listens for peers.
+        peer: String,
+        /// What it is to become.
+        role: As,
+    },
+    /// A node listens elsewhere.
+    Address {
+        /// Which.
+        node: NodeId,
+        /// Where it listens for peers.
+        peer: String,
+    },
+    /// Who leads, if several could.
+    Priority {
+        /// Which.
+        node: NodeId,
+        /// The highest leads.
+        priority: u32,
+    },
+    /// Go to these weights.
+    Plan {
+        /// The era that it was made for.
+        era: Era,
+        /// The weights.
+        goal: Goal,
+        /// These leave the group when they have none.
+        leaving: Vec<NodeId>,
+        /// What the operator asked for.
+        what: String,
+    },
+    /// Stay where the plan has led so far.
+    Cancel {
+        /// Which plan.
+        plan: u64,
+    },
+}
+
+/// What was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Granted {
+    /// It is done.
+    Done,
+    /// This id.
+    Node(NodeId),
+    /// The plan is under way, under this id.
+    Plan(u64),
+}
+
+/// Why nothing was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// The command makes no sense to this version.
+    Malformed,
+    /// The address is empty or too long.
+    Address,
+    /// The id was never given out, or was removed.
+    UnknownNode(NodeId),
+    /// Another folder has this id.
+    Taken(NodeId),
+    /// As many ids are given out as there may be.
+    Full,
+    /// Another plan is under way.
+    UnderWay(u64),
+    /// The plan was made for another era: somebody else changed the members meanwhile.
+    OtherEra(Era),
+    /// No valid steps lead there.
+    Impossible,
+    /// That plan is not under way.
+    NoSuchPlan,
+}
+
+/// The answer to a command.
+pub type Reply = Result<Granted, Denied>;
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed => f.write_str("this version does not understand the request"),
+            Self::Address => f.write_str("the address is empty or too long"),
+            Self::UnknownNode(node) => write!(f, "there is no node {node}"),
+            Self::Taken(node) => write!(f, "another folder is node {node} already"),
+            Self::Full => f.write_str("no more ids can be given out: remove nodes that are gone"),
+            Self::UnderWay(plan) => write!(f, "plan {plan} is under way"),
+            Self::OtherEra(era) => {
+                write!(
+                    f,
+                    "somebody else changed the members meanwhile: it is era {era} now"
+                )
+            }
+            Self::Impossible => f.write_str(
+                "no valid steps lead there: quorums would not meet, or weights overflow",
+            ),
+            Self::NoSuchPlan => f.write_str("that plan is not under way"),
+        }
+    }
+}
+
+const ALLOCATE: u8 = 1;
+const ADDRESS: u8 = 2;
+const PRIORITY: u8 = 3;
+const PLAN: u8 = 4;
+const CANCEL: u8 = 5;
+
+impl Command {
+    /// As bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self {
+            Self::Allocate {
+                nonce,
+                node,
+                peer,
+                role,
+            } => {
+                out.push(ALLOCATE);
+                put_nonce(*nonce, &mut out);
+                put32(node.map_or(0, |node| node.0), &mut out);
+                put_text(peer, &mut out);
+                out.push(role_number(*role));
+            }
+            Self::Address { node, peer } => {
+                out.push(ADDRESS);
+                put32(node.0, &mut out);
+                put_text(peer, &mut out);
+            }
+            Self::Priority { node, priority } => {
+                out.push(PRIORITY);
+                put32(node.0, &mut out);
+                put32(*priority, &mut out);
+            }
+            Self::Plan {
+                era,
+                goal,
+                leaving,
+                what,
+            } => {
+                out.push(PLAN);
+                put32(era.0, &mut out);
+                put_goal(goal, &mut out);
+                put_nodes(leaving, &mut out);
+                put_text(what, &mut out);
+            }
+            Self::Cancel { plan } => {
+                out.push(CANCEL);
+                out.extend_from_slice(&plan.to_be_bytes());
+            }
+        }
+        out
+    }
+
+    /// The reverse; `None` for what this version does not understand.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut fields = Fields(bytes);
+        let command = match fields.u8()? {
+            ALLOCATE => Self::Allocate {
+                nonce: take_nonce(&mut fields)?,
+                node: Some(NodeId(fields.u32()?)).filter(|node| node.0 > 0),
+                peer: take_text(&mut fields)?,
+                role: role_numbered(fields.u8()?)?,
+            },
+            ADDRESS => Self::Address {
+                node: NodeId(fields.u32()?),
+                peer: take_text(&mut fields)?,
+            },
+            PRIORITY => Self::Priority {
+                node: NodeId(fields.u32()?),
+                priority: fields.u32()?,
+            },
+            PLAN => Self::Plan {
+                era: Era(fields.u32()?),
+                goal: take_goal(&mut fields)?,
+                leaving: take_nodes(&mut fields)?,
+                what: take_text(&mut fields)?,
+            },
+            CANCEL => Self::Cancel {
+                plan: fields.u64()?,
+            },
+            _ => return None,
+        };
+        fields.0.is_empty().then_some(command)
+    }
+}
+
+/// A reply as bytes: `replies.rs` of no crate needs more than a kind and a number.
+pub fn encode_reply(reply: &Reply, out: &mut Vec<u8>) {
+    let (kind, number) = match *reply {
+        Ok(Granted::Done) => (0, 0),
+        Ok(Granted::Node(node)) => (1, u64::from(node.0)),
+        Ok(Granted::Plan(plan)) => (2, plan),
+        Err(Denied::Malformed) => (16, 0),
+        Err(Denied::Address) => (17, 0),
+        Err(Denied::UnknownNode(node)) => (18, u64::from(node.0)),
+        Err(Denied::Taken(node)) => (19, u64::from(node.0)),
+        Err(Denied::Full) => (20, 0),
+        Err(Denied::UnderWay(plan)) => (21, plan),
+        Err(Denied::OtherEra(era)) => (22, u64::from(era.0)),
+        Err(Denied::Impossible) => (23, 0),
+        Err(Denied::NoSuchPlan) => (24, 0),
+    };
+    out.push(kind);
+    out.extend_from_slice(&u64::to_be_bytes(number));
+}
+
+/// The reverse.
+pub fn decode_reply(bytes: &[u8]) -> Option<Reply> {
+    let mut fields = Fields(bytes);
+    let (kind, number) = (fields.u8()?, fields.u64()?);
+    let small = u32::try_from(number).unwrap_or(u32::MAX);
+    Some(match kind {
+        0 => Ok(Granted::Done),
+        1 => Ok(Granted::Node(NodeId(small))),
+        2 => Ok(Granted::Plan(number)),
+        16 => Err(Denied::Malformed),
+        17 => Err(Denied::Address),
+        18 => Err(Denied::UnknownNode(NodeId(small))),
+        19 => Err(Denied::Taken(NodeId(small))),
+        20 => Err(Denied::Full),
+        21 => Err(Denied::UnderWay(number)),
+        22 => Err(Denied::OtherEra(Era(small))),
+        23 => Err(Denied::Impossible),
+        24 => Err(Denied::NoSuchPlan),
+        _ => return None,
+    })
+}
+
+pub(super) fn put32(number: u32, out: &mut Vec<u8>) {
+    out.extend_from_slice(&number.to_be_bytes());
+}
+
+pub(super) fn put_text(text: &str, out: &mut Vec<u8>) {
+    // What is longer than any honest text is cut: it is refused by who executes it.
+    let bytes = &text.as_bytes()[..text.len().min(usize::from(u16::MAX))];
+    let length = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
+    out.extend_from_slice(&length.to_be_bytes());
+    out.extend_from_slice(bytes);
+}
+
+pub(super) fn take_text(fields: &mut Fields<'_>) -> Option<String> {
+    let length = fields.u16()?;
+    let bytes = fields.bytes(usize::from(length))?;
+    String::from_utf8(bytes.to_vec()).ok()
+}
+
+pub(super) fn put_nonce(nonce: Option<u64>, out: &mut Vec<u8>) {
+    out.push(u8::from(nonce.is_some()));
+    out.extend_from_slice(&nonce.unwrap_or(0).to_be_bytes());
+}
+
+pub(super) fn take_nonce(fields: &mut Fields<'_>) -> Option<Option<u64>> {
+    match (fields.u8()?, fields.u64()?) {
+        (0, 0) => Some(None),
+        (1, nonce) => Some(Some(nonce)),
+        _ => None,
+    }
+}
+
+pub(super) fn put_goal(goal: &Goal, out: &mut Vec<u8>) {
+    let count = u8::try_from(goal.len()).unwrap_or(u8::MAX);
+    out.push(count);
+    for (member, weight) in goal.iter().take(usize::from(count)) {
+        put32(member.node.0, out);
+        put32(member.incarnation.0, out);
+        put32(*weight, out);
+    }
+}
+
+pub(super) fn take_goal(fields: &mut Fields<'_>) -> Option<Goal> {
+    let count = fields.u8()?;
+    let one = |_| {
+        let member = Member {
+            node: NodeId(fields.u32()?),
+            incarnation: Incarnation(fields.u32()?),
+        };
+        Some((member, fields.u32()?))
+    };
+    (0..count).map(one).collect()
+}
+
+pub(super) fn put_nodes(nodes: &[NodeId], out: &mut Vec<u8>) {
+    let count = u8::try_from(nodes.len()).unwrap_or(u8::MAX);
+    out.push(count);
+    for node in nodes.iter().take(usize::from(count)) {
+        put32(node.0, out);
+    }
+}
+
+pub(super) fn take_nodes(fields: &mut Fields<'_>) -> Option<Vec<NodeId>> {
+    let count = fields.u8()?;
+    (0..count).map(|_| fields.u32().map(NodeId)).collect()
+}
+
+pub(super) const fn role_number(role: As) -> u8 {
+    match role {
+        As::Voter => 0,
+        As::Learner => 1,
+        As::Auxiliary => 2,
+    }
+}
+
+pub(super) const fn role_numbered(number: u8) -> Option<As> {
+    match number {
+        0 => Some(As::Voter),
+        1 => Some(As::Learner),
+        2 => Some(As::Auxiliary),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reply_comes_back() {
+        let node = NodeId(7);
+        for reply in [
+            Ok(Granted::Done),
+            Ok(Granted::Node(node)),
+            Ok(Granted::Plan(1 << 40)),
+            Err(Denied::Malformed),
+            Err(Denied::Address),
+            Err(Denied::UnknownNode(node)),
+            Err(Denied::Taken(node)),
+            Err(Denied::Full),
+            Err(Denied::UnderWay(1 << 40)),
+            Err(Denied::OtherEra(Era(3))),
+            Err(Denied::Impossible),
+            Err(Denied::NoSuchPlan),
+        ] {
+            let mut bytes = Vec::new();
+            encode_reply(&reply, &mut bytes);
+            assert_eq!(decode_reply(&bytes), Some(reply));
+            assert_eq!(decode_reply(&bytes[..8]), None);
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! From the configuration in force to the one that is wanted, one valid step after another ([era-4],
+//! [cast-6]).
+//!
+//! Each step is computed anew from the configuration in force, so whoever leads goes on with a plan. Among
+//! the ways that there are, one is taken on which every configuration survives the loss of any single
+//! member, if those at its ends do, and lets the leader move to the next era without a pause
+//! ([cast-1]); of those the shortest.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BinaryHeap},
+};
+
+use quorate_core::{
+    configuration::{Change, Configuration, MEMBERS_MAX},
+    leader::split,
+    node_id::Member,
+    quorum::{MemberSet, Phase},
+};
+
+/// Configurations that are looked at, at most; beyond, weights are raised first and lowered then.
+const LOOKED_AT_MAX: usize = 2000;
+/// With more members than this on the way nothing is searched: the checks take too long for a reactor.
+const SEARCHED_MAX: usize = 7;
+/// What a configuration that does not survive the loss of a member costs, in steps.
+const FRAGILE: u32 = 10_000;
+/// What a configuration costs in which a leader pauses to move on, in steps.
+const PAUSES: u32 = 100;
+/// Factors that are tried.
+const FACTORS: [u32; 2] = [2, 3];
+
+/// The weights that are wanted; who is not named has none.
+pub type Goal = BTreeMap<Member, u32>;
+
+/// What a plan consists of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Steps {
+    /// In order; empty if the goal is reached.
+    pub changes: Vec<Change>,
+    /// How many configurations on the way do not survive the loss of a single member, although those at the
+    /// ends do.
+    pub fragile: usize,
+    /// In how many configurations on the way the leader pauses for a round trip to move on ([cast-5]).
+    pub pauses: usize,
+}
+
+/// There is no way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoWay {
+    /// Nobody would vote.
+    Empty,
+    /// More than [`MEMBERS_MAX`] members on the way.
+    TooMany,
+    /// Quorums would not meet, or weights be out of bounds, on every way that was tried.
+    Invalid,
+}
+
+/// The weights of all that have one at either end, in order.
+type Weights = Vec<u32>;
+
+struct Search<'a> {
+    from: &'a Configuration,
+    members: Vec<Member>,
+    goal: Weights,
+    leader: Option<Member>,
+    /// Whether to mind that a single loss is survived.
+    tolerant: bool,
+    weight_max: u32,
+}
+
+/// Plans the way from `from` to `goal`, for a leader if there is one.
+pub fn plan(from: &Configuration, goal: &Goal, leader: Option<Member>) -> Result<Steps, NoWay> {
+    let mut members: Vec<Member> = from.members().iter().map(|voter| voter.member).collect();
+    members.extend(
+        goal.iter()
+            .filter(|(_, w)| **w > 0)
+            .map(|(member, _)| *member),
+    );
+    members.sort_unstable();
+    members.dedup();
+    if goal.values().all(|weight| *weight == 0) {
+        return Err(NoWay::Empty);
+    }
+    if members.len() > MEMBERS_MAX {
+        return Err(NoWay::TooMany);
+    }
+    let weights = |of: &dyn Fn(Member) -> u32| members.iter().map(|m| of(*m)).collect::<Weights>();
+    let start = weights(&|member| weight_in(from, member));
+    let end = weights(&|member| goal.get(&member).copied().unwrap_or(0));
+    let most = start.iter().chain(&end).copied().max().unwrap_or(1);
+    let mut search = Search {
+        from,
+        members: members.clone(),
+        goal: end.clone(),
+        leader,
+        tolerant: false,
+        weight_max: most.saturating_mul(2).saturating_add(1),
+    };
+    // At the end too, if it can be formed at all.
+    let last = search.configuration(&end);
+    search.tolerant = survives_losses(from) && last.as_ref().is_some_and(survives_losses);
+    let way = search.best(&start).or_else(|| search.plain(&start));
+    let way = way.ok_or(NoWay::Invalid)?;
+    Ok(search.steps(&start, way))
+}
+
+fn weight_in(configuration: &Configuration, member: Member) -> u32 {
+    let at = configuration.position(member);
+    at.map_or(0, |at| configuration.members()[at].weight)
+}
+
+/// Whether a quorum of both kinds is left, whoever is lost.
+pub fn survives_losses(configuration: &Configuration) -> bool {
+    let everybody = configuration.everybody();
+    (0..configuration.members().len()).all(|lost| {
+        let rest = MemberSet(everybody.0 & !(1 << lost));
+        configuration.is_quorum(Phase::One, rest) && configuration.is_quorum(Phase::Two, rest)
+    })
+}
+
+impl Search<'_> {
+    /// The configuration with these weights, with rule, class and roles as they are.
+    fn configuration(&self, weights: &Weights) -> Option<Configuration> {
+        let voters = self.members.iter().zip(weights);
+        let voters = voters.filter(|(_, weight)| **weight > 0);
+        let voters = voters.map(|(member, weight)| {
+            let auxiliary = self
+                .from
+                .position(*member)
+                .is_some_and(|at| self.from.members()[at].auxiliary);
+            quorate_core::configuration::Voter {
+                member: *member,
+                weight: *weight,
+                auxiliary,
+            }
+        });
+        Configuration::new(voters.collect(), self.from.rule(), self.from.class()).ok()
+    }
+
+    /// What is one step away.
+    fn neighbours(&self, at: &Weights) -> Vec<(Change, Weights)> {
+        let mut out = Vec::new();
+        for (index, member) in self.members.iter().enumerate() {
+            let mut more = at.clone();
+            more[index] += 1;
+            if more[index] <= self.weight_max {
+                out.push((Change::Increment(*member), more));
+            }
+            if at[index] > 0 {
+                let mut less = at.clone();
+                less[index] -= 1;
+                out.push((Change::Decrement(*member), less));
+            }
+        }
+        for factor in FACTORS {
+            let more: Weights = at.iter().map(|weight| weight * factor).collect();
+            if more.iter().all(|weight| *weight <= self.weight_max) {
+                out.push((Change::Multiply(factor), more));
+            }
+            if at.iter().all(|weight| weight % factor == 0) {
+                let less = at.iter().map(|weight| weight / factor).collect();
+                out.push((Change::Divide(factor), less));
+            }
+        }
+        out
+    }
+
+    fn cost(&self, configuration: &Configuration) -> u32 {
+        let fragile = self.tolerant && !survives_losses(configuration);
+        1 + u32::from(fragile) * FRAGILE + u32::from(self.pauses(configuration)) * PAUSES
+    }
+
+    fn pauses(&self, configuration: &Configuration) -> bool {
+        self.leader
+            .is_some_and(|leader| split(configuration, leader, |_| true).is_none())
+    }
+
+    /// The cheapest way, if it is found in time.
+    fn best(&self, start: &Weights) -> Option<Vec<Change>> {
+        let mut known: BTreeMap<Weights, (u32, Option<(Weights, Change)>)> = BTreeMap::new();
+        let mut queue = BinaryHeap::from([Reverse((0, start.clone()))]);
+        known.insert(start.clone(), (0, None));
+        let mut looked_at = 0;
+        if self.members.len() > SEARCHED_MAX {
+            return None;
+        }
+        while let Some(Reverse((cost, at))) = queue.pop() {
+            if at == self.goal {
+                return Some(trace(&known, at));
+            }
+            if known.get(&at).is_some_and(|(best, _)| *best < cost) {
+                continue;
+            }
+            looked_at += 1;
+            if looked_at > LOOKED_AT_MAX {
+                return None;
+            }
+            let here = self.configuration(&at)?;
+            for (change, next) in self.neighbours(&at) {
+                let Ok(configuration) = here.changed(change) else {
+                    continue;
+                };
+                let cost = cost + self.cost(&configuration);
+                if known.get(&next).is_none_or(|(best, _)| cost < *best) {
+                    known.insert(next.clone(), (cost, Some((at.clone(), change))));
+                    queue.push(Reverse((cost, next)));
+                }
+            }
+        }
+        None
+    }
+
+    /// Weights are raised first, then lowered.
+    fn plain(&self, start: &Weights) -> Option<Vec<Change>> {
+        let mut changes = Vec::new();
+        for (index, member) in self.members.iter().enumerate() {
+            let missing = self.goal[index].saturating_sub(start[index]) as usize;
+            changes.extend(std::iter::repeat_n(Change::Increment(*member), missing));
+        }
+        for (index, member) in self.members.iter().enumerate() {
+            let surplus = start[index].saturating_sub(self.goal[index]) as usize;
+            changes.extend(std::iter::repeat_n(Change::Decrement(*member), surplus));
+        }
+        let mut at = self.from.clone();
+        for change in &changes {
+            at = at.changed(*change).ok()?;
+        }
+        Some(changes)
+    }
+
+    fn steps(&self, start: &Weights, changes: Vec<Change>) -> Steps {
+        let (mut fragile, mut pauses) = (0, 0);
+        let mut at = self.configuration(start);
+        for change in &changes {
+            at = at.and_then(|at| at.changed(*change).ok());
+            if let Some(at) = &at {
+                fragile += usize::from(self.tolerant && !survives_losses(at));
+                pauses += usize::from(self.pauses(at));
+            }
+        }
+        Steps {
+            changes,
+            fragile,
+            pauses,
+        }
+    }
+}
+
+/// How this was reached.
+fn trace(
+    known: &BTreeMap<Weights, (u32, Option<(Weights, Change)>)>,
+    mut at: Weights,
+) -> Vec<Change> {
+    let mut changes = Vec::new();
+    while let Some((_, Some((before, change)))) = known.get(&at) {
+        changes.push(*change);
+        at = before.clone();
+    }
+    changes.reverse();
+    changes
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_core::{class::Class, configuration::Voter, quorum::QuorumRule};
+
+    use super::*;
+
+    fn weighted(weights: &[u32]) -> Configuration {
+        let voter = |(node, weight): (u32, &u32)| Voter {
+            member: Member::first(node),
+            weight: *weight,
+            auxiliary: false,
+        };
+        let voters = (1..).zip(weights).filter(|(_, w)| **w > 0).map(voter);
+        Configuration::new(voters.collect(), QuorumRule::Majority, Class::Durable).unwrap()
+    }
+
+    fn goal(weights: &[u32]) -> Goal {
+        let goal = (1..).zip(weights).filter(|(_, weight)| **weight > 0);
+        goal.map(|(node, weight)| (Member::first(node), *weight))
+            .collect()
+    }
+
+    fn follow(from: &[u32], to: &[u32], leader: Option<u32>) -> Steps {
+        let steps = plan(&weighted(from), &goal(to), leader.map(Member::first)).unwrap();
+        let mut at = weighted(from);
+        for change in &steps.changes {
+            at = at.changed(*change).unwrap();
+        }
+        assert_eq!(at, weighted(to), "{from:?} to {to:?}");
+        steps
+    }
+
+    /// [cast-6] The worked example of §4: no pause and no fragile configuration on the way.
+    #[test]
+    fn a_member_is_replaced_without_pause_or_risk() {
+        let steps = follow(&[1, 1, 1], &[1, 1, 0, 1], Some(1));
+        assert_eq!((steps.fragile, steps.pauses), (0, 0), "{steps:?}");
+        assert!(steps.changes.len() <= 8, "{steps:?}");
+        // What is plain has both.
+        let plain = [
+            Change::Increment(Member::first(4)),
+            Change::Decrement(Member::first(3)),
+        ];
+        assert_ne!(steps.changes, plain);
+    }
+
+    #[test]
+    fn a_cluster_grows_and_shrinks() {
+        for (from, to) in [
+            (&[1][..], &[1, 1, 1][..]),
+            (&[1, 1, 1], &[1, 1, 1, 1, 1]),
+            (&[1, 1, 1, 1, 1], &[1, 1, 1]),
+            (&[1, 1, 1], &[1]),
+            (&[1, 1, 1], &[3, 1, 1]),
+            (&[1, 1, 1, 1, 1, 1, 1], &[0, 1, 1, 1, 1, 1, 1, 1]),
+        ] {
+            follow(from, to, Some(2).filter(|_| to.len() > 1));
+        }
+        assert!(follow(&[1, 1, 1], &[1, 1, 1], None).changes.is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let from = weighted(&[1, 1, 1]);
+        assert_eq!(plan(&from, &Goal::new(), None), Err(NoWay::Empty));
+        let many = goal(&[1; 17]);
+        assert_eq!(plan(&from, &many, None), Err(NoWay::TooMany));
+        let rule = QuorumRule::Flexible {
+            phase1: 2,
+            phase2: 2,
+        };
+        let flexible = Configuration::new(from.members().to_vec(), rule, Class::Durable).unwrap();
+        let five = goal(&[1, 1, 1, 1, 1]);
+        assert_eq!(plan(&flexible, &five, None), Err(NoWay::Invalid));
+    }
+
+    /// A leader whose members are many still gets its plan, at once.
+    #[test]
+    fn a_large_change_is_planned_plainly() {
+        let from = [1; 9];
+        let mut to = [1; 12];
+        to[0] = 0;
+        follow(&from, &to, Some(2));
+    }
+}
