@@ -95,6 +95,14 @@ impl Holdings {
         anchor
     }
 
+    /// Bytes of the segments that would be free if the log began with `start`.
+    pub(crate) fn freed_by(&self, start: Slot) -> u64 {
+        let anchor = self.anchor_for(start);
+        let files = self.segments.iter().map(|(file, _)| file);
+        let free = files.take_while(|file| file.segment < anchor.segment);
+        free.map(|file| file.bytes).sum()
+    }
+
     /// The log begins here now. What lies before is free.
     pub(crate) fn trim(&mut self, anchor: Anchor) -> impl Iterator<Item = SegmentFile> {
         self.anchor = anchor;

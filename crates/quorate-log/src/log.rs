@@ -307,6 +307,11 @@ impl<D: Disk> Log<D> {
         self.rebase.news()
     }
 
+    /// Bytes of the segments that [`Self::rebase`] would free, if it began with `start` now.
+    pub fn freed_by(&self, start: Slot) -> u64 {
+        self.holdings.freed_by(start)
+    }
+
     /// Where the log begins, durably: below, nothing is indexed, read or served ([snap-3]).
     pub fn start(&self) -> Slot {
         self.index.start()

@@ -155,6 +155,12 @@ fn counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String)
         reads_confirmed: "Confirmations that the reads shared.",
         reads_in_order: "Reads that ran between commands of their connection, without a confirmation.",
         applied_from_log: "Entries applied from the log instead of memory.",
+        snapshots_taken: "Snapshots of this node's state that became whole.",
+        snapshots_installed: "Snapshots of peers that took the place of what this node lacked.",
+        snapshots_loaded: "Snapshots that the service took in.",
+        snapshot_bytes_sent: "Bytes of snapshots sent to peers.",
+        snapshot_bytes_received: "Bytes of snapshots received from peers.",
+        trims: "How often the log was made to begin later.",
         alarms: "Rules of the protocol found broken; each needs a person.",
     });
     gauge(
@@ -163,6 +169,28 @@ fn counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String)
         "Log space made ahead of need.",
         replica.log().spare_bytes(),
     );
+    gauge(
+        out,
+        "log_start_slots",
+        "The log begins with this slot; a snapshot has what lies below.",
+        replica.log().start().0,
+    );
+    gauge(
+        out,
+        "log_used_bytes",
+        "Bytes of the log that are needed.",
+        replica.log().used_bytes(),
+    );
+    if let Some((at, bytes)) = replica.snapshot() {
+        let help = "This node's snapshot has everything below this slot.";
+        gauge(out, "snapshot_slots", help, at.0);
+        gauge(
+            out,
+            "snapshot_bytes",
+            "Size of this node's snapshot.",
+            bytes,
+        );
+    }
     totals!(out, "disk_", replica.log().counters(), {
         writes: "Writes into log segments; one per commit.",
         flushes: "Flushes of log segments; one per commit.",
@@ -179,6 +207,7 @@ fn counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String)
         missing_bytes: "Proposals that came without their bytes.",
         rewinds: "Times that a leader went back to send again.",
         catchups: "Times that decided values were asked for.",
+        snapshots: "Times that a snapshot was asked for.",
     });
 }
 

@@ -26,7 +26,7 @@ use crate::{
     front::{Failure, Front},
     limits::Limits,
     observing::events::Event,
-    service::StateMachine,
+    service::{Metadata, StateMachine},
 };
 
 /// What the apply budget is charged for a value without bytes.
@@ -111,6 +111,36 @@ impl<S: StateMachine> Applying<S> {
 
     pub(crate) fn service(&self) -> &S {
         self.applier.service()
+    }
+
+    pub(crate) fn service_mut(&mut self) -> &mut S {
+        self.applier.service_mut()
+    }
+
+    /// Whether the service has everything below [`Applying::applied_to`], committed, and works.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.condition().takes() && self.applier.is_committed()
+    }
+
+    /// What this crate keeps beside the service's state, as of the last commit.
+    pub(crate) fn metadata(&self) -> Metadata {
+        self.applier.metadata()
+    }
+
+    /// Whether the service itself, loading or not, said that it takes something.
+    pub(crate) fn service_takes(&self) -> bool {
+        self.condition().said_takes()
+    }
+
+    /// The service takes in a snapshot, or waits for one; until [`Applying::loaded`] it is down.
+    pub(crate) fn set_loading(&mut self, why: String) {
+        self.applier.condition_mut().set_loading(why);
+    }
+
+    /// The service is now the state behind all slots below `at`, and `meta` belongs to it.
+    pub(crate) fn loaded(&mut self, at: Slot, meta: Metadata) {
+        self.applier.go_on_at(at, meta);
+        self.history = History::default();
     }
 
     pub(crate) fn sessions(&self) -> &Sessions {

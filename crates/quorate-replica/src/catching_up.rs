@@ -178,6 +178,12 @@ impl CatchingUp {
         protocol.later(Input::Missing(self.repair.first()));
     }
 
+    /// The log begins with `start` now: what was lost below it is needed no more.
+    pub(crate) fn begins_at(&mut self, start: Slot, protocol: &mut Protocol) {
+        self.repair.repaired(SlotRange::new(Slot::FIRST, start));
+        protocol.later(Input::Missing(self.repair.first()));
+    }
+
     /// Asks a peer for what was lost, if a question is due.
     pub(crate) fn ask(&mut self, now: Time, peers: &Peers, out: &mut Outbox<'_>) {
         if self.repair.wake_at().is_none_or(|at| at > now) {

@@ -55,6 +55,18 @@ pub struct Counters {
     pub slots_lost: u64,
     /// Decided slots that peers gave back.
     pub slots_repaired: u64,
+    /// Snapshots of this node's state that became whole.
+    pub snapshots_taken: u64,
+    /// Peers' snapshots that took the place of what this node lacked.
+    pub snapshots_installed: u64,
+    /// Snapshots that the service took in.
+    pub snapshots_loaded: u64,
+    /// Bytes of snapshots sent to peers.
+    pub snapshot_bytes_sent: u64,
+    /// Bytes of snapshots received from peers.
+    pub snapshot_bytes_received: u64,
+    /// How often the log was made to begin later.
+    pub trims: u64,
     /// Rules broken somewhere ([`quorate_core::effect::Alarm`]); each is worth a person's attention.
     pub alarms: u64,
 }

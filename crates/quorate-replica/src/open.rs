@@ -6,9 +6,13 @@ use quorate_core::{
     configuration::Configuration,
     node_id::{Member, NodeId},
 };
+use quorate_disk::DiskError;
 use quorate_tuner::Settings;
 
-use crate::{applying::sessions::Unreadable, defaults, limits::Limits, status::Addresses};
+use crate::{
+    applying::sessions::Unreadable, defaults, limits::Limits, snapshots::trimming::SnapshotOptions,
+    status::Addresses,
+};
 
 /// How long nodes wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +62,8 @@ pub struct ReplicaOptions {
     pub addresses: BTreeMap<NodeId, Addresses>,
     /// How batch and window are chosen. Without it they stay as `limits` has them.
     pub tuning: Option<Settings>,
+    /// When snapshots are taken and the log is trimmed.
+    pub snapshots: SnapshotOptions,
     /// The founding configuration ([era-11]).
     pub founding: Configuration,
 }
@@ -78,6 +84,7 @@ impl ReplicaOptions {
             limits: Limits::default(),
             addresses: BTreeMap::new(),
             tuning: None,
+            snapshots: SnapshotOptions::default(),
             founding,
         }
     }
@@ -93,6 +100,10 @@ pub enum OpenError {
     },
     /// The service's metadata cannot be read.
     Metadata(Unreadable),
+    /// What the replica wrote into the base of the log cannot be read.
+    Base,
+    /// The files of snapshots cannot be looked at.
+    Snapshots(DiskError),
 }
 
 impl fmt::Display for OpenError {
@@ -102,6 +113,10 @@ impl fmt::Display for OpenError {
                 write!(f, "the log lost votes or promises: {}", places.join("; "))
             }
             Self::Metadata(unreadable) => unreadable.fmt(f),
+            Self::Base => f.write_str(
+                "the base of the log was written by a later version, or makes no sense: start that version",
+            ),
+            Self::Snapshots(error) => error.fmt(f),
         }
     }
 }

@@ -44,6 +44,7 @@ use crate::{
     reading::{Reading, probe::Probed},
     replica::{requests::Requester, start::largest_command},
     service::StateMachine,
+    snapshots::{Snapshots, turn::Around},
     status::Addresses,
     storing::Storing,
     tuning::Tuning,
@@ -68,6 +69,7 @@ pub struct Replica<D: Disk, S: StateMachine> {
     // Beside it.
     reading: Reading,
     catching_up: CatchingUp,
+    snapshots: Snapshots,
     ending: Ending,
     observing: Observing,
     tuning: Tuning,
@@ -94,6 +96,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     pub fn peer_down(&mut self, _now: Time, node: NodeId) {
         if self.peers.disconnect(node) {
             self.catching_up.stop_serving(node);
+            self.snapshots.lose(node);
             self.tuning.on_peers_changed();
             self.protocol.later(Input::Disconnected(node));
         }
@@ -124,6 +127,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.apply(now, wall_ms, front);
         self.reading.settle_probe(now, self.applying.applied_to());
         self.help_peers(now, plane);
+        self.keep_snapshots(now, plane);
         self.compare_histories(now, plane);
         self.advance_stop(now);
     }
@@ -188,6 +192,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.reading.probe_at(),
             self.catching_up.retry_at(),
             self.catching_up.repair_at(),
+            self.snapshots.wake_at(now),
             self.ending.deadline(),
         ])
     }
@@ -391,6 +396,23 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let from = (self.applying.history(), &self.contents);
         self.catching_up
             .serve(now, &self.peers, from, &mut self.storing, &mut out);
+    }
+
+    /// Snapshots are taken, sent, received and loaded; the log is trimmed.
+    fn keep_snapshots(&mut self, now: Time, plane: &mut dyn Plane) {
+        let mut out = Outbox::new(self.member, plane, &mut self.counters);
+        self.snapshots.advance(&mut Around {
+            now,
+            storing: &mut self.storing,
+            applying: &mut self.applying,
+            origin: self.proposing.origin(),
+            completions: &mut self.completions,
+            catching_up: &mut self.catching_up,
+            protocol: &mut self.protocol,
+            peers: &self.peers,
+            observing: &mut self.observing,
+            out: &mut out,
+        });
     }
 
     /// Nodes that have applied different values must not go on in silence.

@@ -63,6 +63,11 @@ impl<D: Disk> Storing<D> {
         &self.log
     }
 
+    /// The log, for what only it can do: its beginning, and the disk that it shares.
+    pub(crate) fn log_mut(&mut self) -> &mut Log<D> {
+        &mut self.log
+    }
+
     /// Why the log failed for good, if it did: then nothing is appended any more.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
@@ -212,6 +217,10 @@ impl<D: Disk> Storing<D> {
             self.read_failure = None;
             return None;
         };
+        if matches!(error, LogError::BelowStart { .. }) {
+            // It was trimmed meanwhile: a snapshot has it.
+            return None;
+        }
         let lost = !done.lost.is_empty();
         let news = self.read_failure.is_none() || lost;
         // What is lost is repaired; anything else may succeed the next time.

@@ -1,7 +1,10 @@
 //! What goes wrong in a run: each seed draws a subset of faults with very different rates.
 
 use quorate_core::record::Class;
-use quorate_replica::tuner::{Bounds, Setting, Settings as Tuning};
+use quorate_replica::{
+    SnapshotOptions,
+    tuner::{Bounds, Setting, Settings as Tuning},
+};
 
 use crate::{
     dice::Dice,
@@ -137,6 +140,8 @@ pub struct Settings {
     pub faults: Vec<(Fault, u64)>,
     /// Mean time between two failures of a service's own disk.
     pub store_faults_us: Option<u64>,
+    /// When snapshots are taken, and how large the log may get.
+    pub snapshots: SnapshotOptions,
 }
 
 impl Settings {
@@ -179,6 +184,7 @@ impl Settings {
             skew_ms: dice.pick(&[0, 20, 5000]),
             faults,
             store_faults_us: draw_store_faults(seed),
+            snapshots: draw_snapshots(seed),
         }
     }
 
@@ -213,6 +219,7 @@ impl Settings {
             skew_ms: 0,
             faults: Vec::new(),
             store_faults_us: None,
+            snapshots: SnapshotOptions::default(),
         }
     }
 
@@ -242,6 +249,26 @@ fn draw_store_faults(seed: u64) -> Option<u64> {
     let dice = &mut Dice::new(seed ^ 0x5374_6f72_6564_6965);
     let mean_ms = dice.pick(&[40, 150, 600]);
     dice.chance(1, 4).then_some(mean_ms * 1000)
+}
+
+/// From dice of their own, too. Files of snapshots are as small as they can be, so that each has many.
+fn draw_snapshots(seed: u64) -> SnapshotOptions {
+    let dice = &mut Dice::new(seed ^ 0x536e_6170_7368_6f74);
+    let (log_bytes_min, ratio) = (
+        dice.pick(&[16 << 10, 48 << 10, 160 << 10]),
+        dice.pick(&[0, 2]),
+    );
+    let log_bytes_max = dice.pick(&[0, 96 << 10, 1 << 30]);
+    let transfer_bytes_per_second = dice.pick(&[None, Some(64 << 10), Some(4 << 20)]);
+    let chunks = dice.pick(&[1, 2, 8]);
+    let mut options = SnapshotOptions::default();
+    if dice.chance(1, 4) {
+        return options;
+    }
+    (options.ratio, options.log_bytes_min) = (ratio, log_bytes_min);
+    options.log_bytes_max = log_bytes_max;
+    options.transfer_bytes_per_second = transfer_bytes_per_second;
+    options.in_files_of(4 << 10, chunks)
 }
 
 fn draw_weather(dice: &mut Dice) -> Weather {

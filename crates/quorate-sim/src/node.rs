@@ -29,6 +29,7 @@ use quorate_node::{
     listener::Listener,
 };
 use quorate_replica::{
+    counters::Counters,
     events::Event,
     front::ConnectionId,
     limits::Limits,
@@ -192,7 +193,10 @@ impl StateMachine for Tap {
 
     fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError> {
         self.may_load()?;
-        self.service.finish_load(at, meta)
+        self.service.finish_load(at, meta)?;
+        let digest = Some(self.service.digest());
+        self.told.borrow_mut().push(Told::Applied(at, digest));
+        Ok(())
     }
 
     fn synced_to(&mut self) -> Option<Slot> {
@@ -300,6 +304,8 @@ pub struct Seen {
     pub ballot: Ballot,
     /// Decided prefix.
     pub decided_to: Slot,
+    /// What its replica counts.
+    pub counters: Counters,
     /// Why it does not serve.
     pub error: Option<String>,
 }
@@ -555,6 +561,7 @@ impl Starter for Simulated<'_> {
         options.window_slots = settings.window_slots;
         options.limits = limits(settings);
         options.tuning = settings.tuning;
+        options.snapshots = settings.snapshots;
     }
 
     fn hear(&mut self, step: Step<'_>) {

@@ -65,7 +65,8 @@ impl fmt::Display for Report {
             return write!(
                 f,
                 "all properties held: {} events, {} ms, {answered} requests answered, {refused} refused, \
-                 {unknown} unknown, {} elections, {} kills, {} stops, {} resets, {} disk errors, {} shed",
+                 {unknown} unknown, {} elections, {} kills, {} stops, {} resets, {} disk errors, {} shed, \
+                 {} snapshots, {} installed, {} trims",
                 counts.events,
                 self.virtual_ms,
                 counts.elections,
@@ -73,7 +74,10 @@ impl fmt::Display for Report {
                 counts.stops,
                 counts.resets,
                 counts.disk_errors,
-                counts.shed
+                counts.shed,
+                counts.snapshots,
+                counts.installs,
+                counts.trims
             );
         };
         let names: Vec<String> = settings

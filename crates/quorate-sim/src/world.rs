@@ -56,6 +56,14 @@ pub struct Counts {
     pub store_faults: u64,
     /// Clients closed because they held too much.
     pub shed: u64,
+    /// Snapshots that nodes took.
+    pub snapshots: u64,
+    /// Snapshots of peers that took the place of what a node lacked.
+    pub installs: u64,
+    /// Snapshots that services took in.
+    pub loads: u64,
+    /// How often a log was made to begin later.
+    pub trims: u64,
 }
 
 /// A running simulation.

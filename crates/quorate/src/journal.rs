@@ -210,6 +210,19 @@ impl Journal {
             Event::ServiceBack { why } => {
                 line(Level::WARN, format!("the service begins again: {why}"))
             }
+            Event::SnapshotTaken { at, bytes } => line(
+                Level::INFO,
+                format!("snapshot: taken at slot {at}, {bytes} bytes"),
+            ),
+            Event::SnapshotInstalled { at } => line(
+                Level::INFO,
+                format!("snapshot: a peer's takes the place of all slots below {at}"),
+            ),
+            Event::SnapshotLoaded { at } => line(
+                Level::INFO,
+                format!("snapshot: the service goes on at slot {at}"),
+            ),
+            Event::SnapshotFailed { why } => line(Level::WARN, format!("snapshot: {why}")),
             Event::Alarm(alarm) => line(
                 Level::ERROR,
                 format!(
@@ -331,6 +344,10 @@ const fn kind(event: &Event) -> (&'static str, u32) {
         Event::WriteHangs { .. } => ("write hangs", 1),
         Event::LogFailed { .. } => ("log failed", 1),
         Event::Unreadable { .. } => ("unreadable", 1),
+        Event::SnapshotTaken { .. }
+        | Event::SnapshotInstalled { .. }
+        | Event::SnapshotLoaded { .. } => ("snapshot", 2),
+        Event::SnapshotFailed { .. } => ("snapshot failed", 1),
         Event::ServiceTrouble { .. } | Event::ServiceWell | Event::ServiceBack { .. } => {
             ("service", 4)
         }

@@ -124,20 +124,49 @@ impl<S: StateMachine> Applier<S> {
 
     /// The service is at an earlier position, and the sessions with it. What is between is in the log.
     fn go_back(&mut self) {
-        let Some((applied_to, mut meta)) = position(&mut self.service) else {
+        let Some((applied_to, meta)) = position(&mut self.service) else {
             // It could not read all, and will come back once more.
             return self.condition.fail(self.applied_to);
         };
         self.condition.hear(self.applied_to);
-        let applied_to = applied_to.max(Slot::FIRST);
-        self.digest = Digest::new(applied_to, take_digest(applied_to, &mut meta));
+        self.restart_at(applied_to.max(Slot::FIRST), meta);
+    }
+
+    /// The service took in a snapshot: it is the state behind all slots below `at`.
+    pub(crate) fn go_on_at(&mut self, at: Slot, meta: Metadata) {
+        self.condition.set_loaded();
+        self.restart_at(at, meta);
+        while self
+            .queue
+            .pop_front_if(|(range, _)| range.to <= at)
+            .is_some()
+        {}
+    }
+
+    fn restart_at(&mut self, at: Slot, mut meta: Metadata) {
+        self.digest = Digest::new(at, take_digest(at, &mut meta));
         match Sessions::restore(meta) {
             Ok(sessions) => self.sessions = sessions,
             Err(unreadable) => self.condition.set_unreadable(unreadable.to_string()),
         }
-        self.applied_to = applied_to;
-        self.committed_to = applied_to;
+        self.applied_to = at;
+        self.committed_to = at;
         self.condition.set(Health::Well);
+    }
+
+    /// Whether everything that was applied is committed.
+    pub(crate) fn is_committed(&self) -> bool {
+        self.committed_to == self.applied_to
+    }
+
+    /// What is kept beside the service's state.
+    pub(crate) fn metadata(&self) -> Metadata {
+        let digest = self.digest.now().map(u64::to_le_bytes);
+        let digest = digest.map(|digest| (DIGEST_KEY.to_vec(), digest.to_vec()));
+        digest
+            .into_iter()
+            .chain(self.sessions.canonical())
+            .collect()
     }
 
     /// Every slot below is applied.

@@ -15,8 +15,12 @@ const FAILED: &str = "the service failed";
 #[derive(Debug)]
 pub(crate) struct Condition {
     health: Health,
+    /// Whether it said itself that it takes something.
+    said_takes: bool,
     /// It came back with what cannot be understood.
     unreadable: Option<String>,
+    /// It takes in a snapshot, or waits for one: how far that is.
+    loading: Option<String>,
     /// What was applied below was told to clients: after the service has gone back, they must not be
     /// shown an older state.
     heard_to: Slot,
@@ -29,7 +33,9 @@ impl Condition {
     pub(super) fn new() -> Self {
         Self {
             health: Health::Well,
+            said_takes: true,
             unreadable: None,
+            loading: None,
             heard_to: Slot::FIRST,
             told: 0,
             hand_over_at: Time(0),
@@ -38,10 +44,22 @@ impl Condition {
 
     /// What the service said when it was asked.
     pub(super) fn set(&mut self, health: Health) {
-        self.health = match &self.unreadable {
+        self.said_takes = matches!(health, Health::Well | Health::Strained(_));
+        self.health = match self.unreadable.as_ref().or(self.loading.as_ref()) {
             Some(why) => Health::Down(why.clone()),
             None => health,
         };
+    }
+
+    /// The service takes in a snapshot, or waits for one.
+    pub(crate) fn set_loading(&mut self, why: String) {
+        self.health = Health::Down(why.clone());
+        self.loading = Some(why);
+    }
+
+    /// It has taken it in.
+    pub(super) fn set_loaded(&mut self) {
+        self.loading = None;
     }
 
     /// The service failed, or could not come back; what it executed up to this slot may have been told.
@@ -58,6 +76,11 @@ impl Condition {
     /// The service came back with what cannot be understood: it is down for good.
     pub(super) fn set_unreadable(&mut self, why: String) {
         self.unreadable = Some(why);
+    }
+
+    /// Whether the service said itself that it takes something: a snapshot, if it is loading one.
+    pub(super) fn said_takes(&self) -> bool {
+        self.said_takes
     }
 
     /// Whether commands may be applied.

@@ -106,6 +106,28 @@ pub enum Event {
         /// What.
         why: String,
     },
+    /// A snapshot of this node's state is whole.
+    SnapshotTaken {
+        /// It is the state behind all slots below.
+        at: Slot,
+        /// Bytes of its stream.
+        bytes: u64,
+    },
+    /// A peer's snapshot takes the place of what this node lacked.
+    SnapshotInstalled {
+        /// It is the state behind all slots below.
+        at: Slot,
+    },
+    /// The service took in a snapshot.
+    SnapshotLoaded {
+        /// It is the state behind all slots below.
+        at: Slot,
+    },
+    /// A snapshot could not be taken, received, read or loaded; it is tried again.
+    SnapshotFailed {
+        /// Why.
+        why: String,
+    },
     /// A rule of the protocol was found broken.
     Alarm(Alarm),
 }

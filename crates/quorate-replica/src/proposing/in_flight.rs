@@ -9,7 +9,7 @@ use crate::{
     front::Failure,
     payload::Payload,
     proposing::{
-        batch::{self, Batch, Entry},
+        batch::{self, Batch, Entry, Header},
         gather::{Item, Waiter},
     },
 };
@@ -65,6 +65,16 @@ impl InFlightBatch {
         })
     }
 
+    /// Its place in this node's order.
+    fn header(&self) -> Header {
+        Batch::header(&self.payload).expect("formed here")
+    }
+
+    /// Ends all requests that wait for it: it was executed, and nobody here knows with which replies.
+    pub(super) fn end_all(&mut self, completions: &mut Completions) {
+        self.expire(Time(u64::MAX), completions);
+    }
+
     /// Ends the requests whose time is up; says how many.
     fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let mut expired = 0;
@@ -115,6 +125,19 @@ impl InFlight {
     /// Whether something was offered to the present leader.
     pub(super) fn is_offered(&self) -> bool {
         self.offered > 0
+    }
+
+    /// Takes out the batches that are executed, from the first on.
+    pub(super) fn take_past(
+        &mut self,
+        is_past: impl Fn(&BatchName, Header) -> bool,
+    ) -> Vec<InFlightBatch> {
+        let past = self.batches.iter();
+        let past = past
+            .take_while(|batch| is_past(&batch.name, batch.header()))
+            .count();
+        self.offered = self.offered.saturating_sub(past);
+        self.batches.drain(..past).collect()
     }
 
     pub(super) fn contains(&self, name: &BatchName) -> bool {

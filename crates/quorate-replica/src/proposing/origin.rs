@@ -15,6 +15,7 @@ use quorate_core::{
 use quorate_tuner::Anticipation;
 
 use crate::{
+    applying::sessions::{Sessions, Turn},
     completions::Completions,
     front::{Failure, Tag},
     limits::{COMMAND_OVERHEAD_BYTES, Limits, OPEN_BATCHES_MAX},
@@ -374,6 +375,35 @@ impl Origin {
             commands: u32::try_from(batch.commands).unwrap_or(u32::MAX),
             bytes: batch.payload.len(),
         }
+    }
+
+    /// The service took in a snapshot in place of slots that this node did not apply. What of them was this
+    /// node's own, the table of sessions says; of replies nothing is known here ([snap-2]).
+    pub(crate) fn on_skipped(
+        &mut self,
+        now: Time,
+        sessions: &Sessions,
+        completions: &mut Completions,
+    ) {
+        self.progress_at = now;
+        for number in self.registrations.open() {
+            let (node, boot) = (self.node, self.boot);
+            let client = || Some(sessions.client_session(node, boot, number)?.slot);
+            let slot = sessions.node_session(node, boot, number).or_else(client);
+            if let Some(slot) = slot {
+                self.registrations.on_registered(number, slot, completions);
+            }
+        }
+        let is_past = |name: &BatchName, header| sessions.turn(name, header) == Turn::Past;
+        for mut batch in self.in_flight.take_past(is_past) {
+            for (item, entry) in batch.entries() {
+                if item.waiter == Waiter::Service {
+                    self.due.remove(entry.command);
+                }
+            }
+            batch.end_all(completions);
+        }
+        self.repeat_all();
     }
 
     /// A batch of this process was decided out of its order, and executed nowhere.

@@ -178,6 +178,14 @@ impl Registrations {
         }
     }
 
+    /// Numbers of the registrations that have not taken effect, as far as is known here.
+    pub(super) fn open(&self) -> Vec<u64> {
+        let own = matches!(self.own, Own::Asked { .. }).then(|| self.own_number());
+        own.into_iter()
+            .chain(self.clients.keys().copied())
+            .collect()
+    }
+
     /// Ends clients' registrations that ran out of time; says how many.
     pub(super) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let mut expired = 0;

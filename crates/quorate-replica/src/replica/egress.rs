@@ -55,9 +55,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 Effect::Decided { range, value } => self.on_decided(range, value),
                 Effect::Fetch { from, value, range } => self.on_fetch(now, from, value, range),
                 Effect::Serve { to, range } => self.catching_up.start_serving(to, range),
-                // Nobody trims its log yet, so nobody says that it starts anywhere but at the first
-                // slot. The part that fetches snapshots takes this up.
-                Effect::NeedSnapshot { .. } => {}
+                Effect::NeedSnapshot { log_start, .. } => self.snapshots.need(log_start),
                 Effect::ReadReady { token, slot } => {
                     if self.reading.confirmed(token, slot) {
                         self.counters.reads_confirmed += 1;
@@ -149,6 +147,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.proposing.decided(&value);
         self.contents.decided(&value, range);
         self.applying.decided(range, value);
+        self.snapshots.decided(range.from, value);
     }
 
     fn on_fetch(&mut self, now: Time, from: NodeId, value: Value, range: SlotRange) {

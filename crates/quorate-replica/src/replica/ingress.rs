@@ -11,7 +11,7 @@ use quorate_core::{
     value::Value,
 };
 use quorate_disk::Disk;
-use quorate_wire::Frame;
+use quorate_wire::{Frame, Lane};
 
 use super::{Replica, egress::origin_of};
 use crate::{
@@ -21,6 +21,10 @@ use crate::{
     plane::{Plane, Received},
     proposing::batch::Batch,
     service::StateMachine,
+    snapshots::{
+        fetching::Offer,
+        turn::{Around, offer_frame},
+    },
 };
 
 /// A leader that has no room, or a node that does not lead, is not asked again before.
@@ -72,10 +76,30 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 self.on_fetch_reply(now, value, bytes.map(brought));
             }
             Frame::Applied { to, digest } => self.on_claim(from.node, Claim { to, digest }),
-            // Nothing is trimmed yet, and nobody has a snapshot: who asks, asks again.
-            Frame::SnapshotAsk { .. }
-            | Frame::SnapshotOffer { .. }
-            | Frame::SnapshotPiece { .. } => self.counters.frames_mismatched += 1,
+            Frame::SnapshotAsk { at, digest, offset } => {
+                self.on_snapshot_ask(now, from.node, (at, digest, offset), plane);
+            }
+            Frame::SnapshotOffer {
+                at,
+                digest,
+                bytes,
+                busy,
+                ..
+            } => {
+                let offer = Offer {
+                    at,
+                    digest,
+                    bytes,
+                    busy,
+                };
+                self.snapshots.on_offer(now, from.node, offer);
+            }
+            Frame::SnapshotPiece {
+                at,
+                digest,
+                offset,
+                bytes,
+            } => self.on_snapshot_piece(now, from.node, (at, digest, offset), bytes, plane),
             // The reactor's own business; it does not hand these on.
             Frame::Hello(_)
             | Frame::Welcome(_)
@@ -98,6 +122,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         {
             self.take_repair(range, value, brought);
             return;
+        }
+        if let Message::BelowStart { log_start } = message
+            && let Some((lost, _)) = self.catching_up.lost_value()
+            && lost < log_start
+        {
+            self.snapshots.need_for_lost(log_start);
         }
         self.tuning.on_message(now, from.node, &message);
         self.observing
@@ -286,6 +316,48 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         self.catching_up
             .repaired(range, &mut self.protocol, &mut self.counters);
+    }
+
+    /// A peer needs a snapshot, or more of one.
+    fn on_snapshot_ask(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        asked: (Slot, u128, u64),
+        plane: &mut dyn Plane,
+    ) {
+        let (at, _, offset) = asked;
+        if at > Slot(0) && self.snapshots.on_ask(now, from, asked) {
+            return;
+        }
+        let needed = if at > Slot(0) { at } else { Slot(offset) };
+        let start = self.storing.log().start();
+        let frame = offer_frame(self.snapshots.offer(start, needed), start);
+        Outbox::new(self.member, plane, &mut self.counters).send(from, Lane::Bulk, &frame);
+    }
+
+    fn on_snapshot_piece(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        place: (Slot, u128, u64),
+        bytes: &[u8],
+        plane: &mut dyn Plane,
+    ) {
+        let mut out = Outbox::new(self.member, plane, &mut self.counters);
+        let mut around = Around {
+            now,
+            storing: &mut self.storing,
+            applying: &mut self.applying,
+            origin: self.proposing.origin(),
+            completions: &mut self.completions,
+            catching_up: &mut self.catching_up,
+            protocol: &mut self.protocol,
+            peers: &self.peers,
+            observing: &mut self.observing,
+            out: &mut out,
+        };
+        self.snapshots.on_piece(from, place, bytes, &mut around);
     }
 
     fn on_claim(&mut self, from: NodeId, claim: Claim) {

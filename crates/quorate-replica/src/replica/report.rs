@@ -249,6 +249,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
+    /// This node's snapshot, if it has one: its slot, and the bytes of its stream.
+    pub fn snapshot(&self) -> Option<(Slot, u64)> {
+        self.snapshots.own()
+    }
+
     /// What the core counts of its slow paths.
     pub fn slow_paths(&self) -> SlowPaths {
         self.protocol.slow_paths()

@@ -6,7 +6,7 @@ use quorate_core::{
     message::Extent,
     node::{Node, Options, Recovered},
     reconfigure::Eras,
-    slot::{Slot, SlotRange},
+    slot::SlotRange,
     time::Time,
 };
 use quorate_disk::Disk;
@@ -30,6 +30,7 @@ use crate::{
     protocol::Protocol,
     reading::Reading,
     service::StateMachine,
+    snapshots::{self, Snapshots},
     storing::Storing,
     tuning::Tuning,
 };
@@ -39,7 +40,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// [`Replica::poll`].
     pub fn open(
         options: ReplicaOptions,
-        log: Log<D>,
+        mut log: Log<D>,
         recovery: Recovery,
         service: S,
         now: Time,
@@ -63,11 +64,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let applier =
             Applier::new(member.node, boot, &limits, service).map_err(OpenError::Metadata)?;
         let unread_votes = with_bytes(&recovery.votes);
+        let founding = options.founding;
+        let begun = snapshots::begin(&recovery.base.note, || Eras::founded(founding))
+            .map_err(|_| OpenError::Base)?;
         let recovered = Recovered::replayed(
             recovery.hard,
-            Slot::FIRST,
-            Eras::founded(options.founding),
-            recovery.reconfigurations,
+            recovery.base.start,
+            begun.eras.clone(),
+            recovery.reconfigurations.clone(),
             damage.ranges,
             recovery.votes,
         );
@@ -102,6 +106,16 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         );
         let (timeout_ms, election_ms) = (options.client_timeout_ms, timeouts.election_max_ms);
         let fetch_ms = timeouts.election_min_ms;
+        let snapshots = Snapshots::new(
+            now,
+            options.snapshots,
+            options.cluster,
+            begun,
+            recovery.reconfigurations,
+            fetch_ms,
+            &mut log,
+        )
+        .map_err(OpenError::Snapshots)?;
         Ok(Self {
             cluster: options.cluster,
             member,
@@ -116,6 +130,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             completions: Completions::default(),
             reading: Reading::new(timeout_ms, repeat_ms, &limits),
             catching_up: CatchingUp::new(unread_votes, fetch_ms, &limits),
+            snapshots,
             ending: Ending::new(timeout_ms, election_ms),
             observing: Observing::new(now, pursuit, election_ms),
             tuning: Tuning::new(tuning, possible, class),

@@ -2,7 +2,9 @@
 
 use std::mem::take;
 
-use quorate_core::{effect::Role, node_id::NodeId, node_set::NodeSet, record::Class, time::Time};
+use quorate_core::{
+    effect::Role, node_id::NodeId, node_set::NodeSet, record::Class, slot::Slot, time::Time,
+};
 use quorate_node::host::{
     ClientSide as _, Host as _, Now, OperatorSide as _, Order, PeerSide as _, PeerUp,
 };
@@ -315,6 +317,37 @@ impl World {
         if core.decided_to() != seen.decided_to {
             seen.decided_to = core.decided_to();
             lines.push(("decided", format!("every slot below {}", seen.decided_to)));
+        }
+        let now = host.replica().counters();
+        let before = std::mem::replace(&mut seen.counters, now);
+        let own = host.replica().snapshot().map_or(Slot(0), |(at, _)| at);
+        let start = host.replica().log().start();
+        let counts = &mut self.counts;
+        for (count, more, what, slot) in [
+            (
+                &mut counts.snapshots,
+                now.snapshots_taken - before.snapshots_taken,
+                "takes",
+                own,
+            ),
+            (
+                &mut counts.installs,
+                now.snapshots_installed - before.snapshots_installed,
+                "installs",
+                own,
+            ),
+            (
+                &mut counts.loads,
+                now.snapshots_loaded - before.snapshots_loaded,
+                "loads",
+                own,
+            ),
+            (&mut counts.trims, now.trims - before.trims, "trims", start),
+        ] {
+            *count += more;
+            if more > 0 {
+                lines.push((what, format!("everything below slot {slot}")));
+            }
         }
         let error = host.replica().error();
         if error != seen.error {

@@ -1,0 +1,328 @@
+//! Snapshots of this node's state, and what follows from them: the log's beginning is trimmed, a restart
+//! reads a snapshot and a tail, a peer that is far behind is sent one ([snap-1], [trim-1]).
+//!
+//! A snapshot is a stream (`stream`, `header`), cut into chunks (`layout`) that lie in files of their own;
+//! `writing` and `reading` are the way there and back. It is of this node's state (`taking`), or a peer's
+//! (`fetching`, `receiving`). What is durable and whole counts when the base of the log names it (`note`):
+//! that is the one switch ([snap-2], [trim-3]). Then the service takes it in (`loading`), peers are sent it
+//! (`serving`), and the log is trimmed (`trimming`).
+//!
+//! A service in memory is loaded from its node's snapshot at a start. One that keeps itself on a disk has no
+//! need of one for itself: the log is trimmed up to where that is synced ([store-1]), and a snapshot is
+//! made when a peer wants one.
+
+mod allowance;
+mod eras;
+pub(crate) mod fetching;
+mod header;
+mod layout;
+mod loading;
+mod manifest;
+mod note;
+mod reading;
+mod receiving;
+mod serving;
+mod stream;
+mod taking;
+pub(crate) mod trimming;
+pub(crate) mod turn;
+mod writing;
+
+use std::collections::VecDeque;
+
+use quorate_core::{
+    node_id::NodeId,
+    reconfigure::{Eras, replay},
+    slot::Slot,
+    time::Time,
+    value::Value,
+};
+use quorate_disk::{Disk, DiskError, Family, FileId};
+use quorate_log::Log;
+
+use self::{
+    allowance::Allowance,
+    fetching::{Fetching, Offer},
+    header::Header,
+    loading::Loading,
+    manifest::Manifest,
+    note::Note,
+    reading::Reads,
+    receiving::Receiving,
+    serving::Serving,
+    taking::Taking,
+    trimming::SnapshotOptions,
+    writing::Writer,
+};
+
+/// After a failure this is waited for before the next attempt.
+const PAUSE_MS: u64 = 10_000;
+
+/// Files that are removed in one turn.
+const RETIRED_MAX: usize = 4;
+
+/// The snapshot that is being written.
+enum Job {
+    Taking(Taking),
+    Receiving(Box<Receiving>),
+}
+
+impl Job {
+    fn writer(&self) -> &Writer {
+        match self {
+            Self::Taking(taking) => &taking.writer,
+            Self::Receiving(receiving) => &receiving.writer,
+        }
+    }
+
+    fn writer_mut(&mut self) -> &mut Writer {
+        match self {
+            Self::Taking(taking) => &mut taking.writer,
+            Self::Receiving(receiving) => &mut receiving.writer,
+        }
+    }
+}
+
+/// A base of the log that is on its way to the disk.
+struct Switch {
+    start: Slot,
+    note: Note,
+    /// A peer's snapshot becomes this node's state, if it is still ahead of it.
+    install: Option<Header>,
+    /// The log begins later than before.
+    trims: bool,
+}
+
+/// This node's snapshots.
+pub(crate) struct Snapshots {
+    options: SnapshotOptions,
+    cluster: u128,
+    /// The eras where the log begins.
+    eras: Eras,
+    /// Reconfigurations that were decided from there on, and applied.
+    changes: VecDeque<(Slot, Value)>,
+    /// The snapshot that the base of the log names.
+    own: Option<Manifest>,
+    /// The number of the next part; no number is ever used twice.
+    next_part: u64,
+    job: Option<Job>,
+    /// A snapshot whose files were begun by an earlier process: it is looked through first.
+    resuming: Option<Box<Receiving>>,
+    /// Given up, with operations in flight.
+    ending: Vec<Writer>,
+    switch: Option<Switch>,
+    fetching: Fetching,
+    serving: Serving,
+    reads: Reads,
+    loading: Option<Loading>,
+    /// A peer's log begins behind what this one's has lost: there.
+    for_lost: Option<Slot>,
+    /// Somebody asked for a snapshot at this slot or behind it.
+    wanted: Option<Slot>,
+    /// Files that nothing needs.
+    idle: VecDeque<FileId>,
+    allowance: Allowance,
+    /// After a failure.
+    not_before: Time,
+    /// Nothing is loaded before.
+    load_at: Time,
+    /// Bytes that the log had written when the last snapshot was begun.
+    written_then: u64,
+}
+
+/// What the base of a log says to a replica that starts from it.
+pub(crate) struct Begun {
+    pub(crate) eras: Eras,
+    own: Option<Manifest>,
+}
+
+/// The base of the log makes no sense to this version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BadNote;
+
+/// Reads the note of the base. Without one, everything begins with the founding.
+pub(crate) fn begin(note: &[u8], founding: impl FnOnce() -> Eras) -> Result<Begun, BadNote> {
+    if note.is_empty() {
+        let eras = founding();
+        return Ok(Begun { eras, own: None });
+    }
+    let Note { eras, snapshot } = Note::decode(note).ok_or(BadNote)?;
+    Ok(Begun {
+        eras,
+        own: snapshot,
+    })
+}
+
+impl Snapshots {
+    /// Goes on from what the base said. Files that nothing names are removed; a transfer that an earlier
+    /// process began is gone on with.
+    pub(crate) fn new<D: Disk>(
+        now: Time,
+        options: SnapshotOptions,
+        cluster: u128,
+        begun: Begun,
+        reconfigurations: Vec<(Slot, Value)>,
+        retry_ms: u64,
+        log: &mut Log<D>,
+    ) -> Result<Self, DiskError> {
+        let start = log.start();
+        let disk = log.disk_mut();
+        let files = disk.files(Family::Snapshot)?;
+        let made = disk.made(Family::Snapshot)?;
+        let incoming = disk.kept(receiving::FILE)?;
+        let resuming = incoming.and_then(|bytes| Receiving::decode(&bytes));
+        let resuming = resuming.filter(|receiving| receiving.target.at > start);
+        let mut needed: Vec<FileId> = begun.own.iter().flat_map(Manifest::parts).collect();
+        if let Some(receiving) = &resuming {
+            needed.extend(receiving.as_manifest().parts());
+        }
+        let files = files.iter().map(|info| info.file);
+        let idle = files
+            .clone()
+            .filter(|file| !needed.contains(file))
+            .collect();
+        let last = files.chain(made).map(|file| file.number).max();
+        Ok(Self {
+            options,
+            cluster,
+            eras: begun.eras,
+            changes: reconfigurations.into(),
+            own: begun.own,
+            next_part: last.unwrap_or(0) + 1,
+            job: None,
+            resuming: resuming.map(Box::new),
+            ending: Vec::new(),
+            switch: None,
+            fetching: Fetching::new(retry_ms),
+            serving: Serving::default(),
+            reads: Reads::default(),
+            loading: None,
+            for_lost: None,
+            wanted: None,
+            idle,
+            allowance: Allowance::new(now, options.transfer_bytes_per_second),
+            not_before: now,
+            load_at: now,
+            written_then: 0,
+        })
+    }
+
+    /// A value was decided; what matters of it here is whether it is a reconfiguration. After damage
+    /// that may be one of long ago.
+    pub(crate) fn decided(&mut self, slot: Slot, value: Value) {
+        if !matches!(value, Value::Reconfigure { .. }) {
+            return;
+        }
+        let at = self.changes.partition_point(|(known, _)| *known < slot);
+        if self.changes.get(at).is_none_or(|(known, _)| *known > slot) {
+            self.changes.insert(at, (slot, value));
+        }
+    }
+
+    /// This node's snapshot, if it has one: its slot, and the bytes of its stream.
+    pub(crate) fn own(&self) -> Option<(Slot, u64)> {
+        self.own.map(|own| (own.at, own.bytes))
+    }
+
+    /// The eras at a slot that the log has, and that is applied.
+    fn eras_at(&self, slot: Slot) -> Eras {
+        let below = self.changes.iter().filter(|(at, _)| *at < slot);
+        replay(self.eras.clone(), below)
+    }
+
+    /// A snapshot at this slot or behind it is needed here: nobody's log has what is missing ([catch-2]).
+    pub(crate) fn need(&mut self, from: Slot) {
+        self.fetching.need(from);
+    }
+
+    /// The same, for slots that were decided here and that the log has lost ([disk-8]).
+    pub(crate) fn need_for_lost(&mut self, from: Slot) {
+        self.for_lost = self.for_lost.max(Some(from));
+        self.fetching.need(from);
+    }
+
+    /// An operator wants one.
+    pub(crate) fn ask(&mut self, applied_to: Slot) {
+        self.wanted = Some(applied_to);
+        self.not_before = Time(0);
+    }
+
+    /// A peer is gone.
+    pub(crate) fn lose(&mut self, node: NodeId) {
+        self.serving.stop(node);
+        self.fetching.lose(node);
+    }
+
+    /// What a peer that needs a snapshot at `needed` or behind it can get here, if it can get something.
+    pub(crate) fn offer(&mut self, start: Slot, needed: Slot) -> Offer {
+        let useful = |own: &&Manifest| own.at >= start && own.at >= needed;
+        match self.own.as_ref().filter(useful) {
+            Some(own) => Offer {
+                at: own.at,
+                digest: own.digest,
+                bytes: own.bytes,
+                busy: self.serving.is_full(),
+            },
+            None => {
+                self.wanted = self.wanted.max(Some(needed));
+                Offer {
+                    at: Slot(0),
+                    digest: 0,
+                    bytes: 0,
+                    busy: true,
+                }
+            }
+        }
+    }
+
+    /// A peer has everything below `offset` of that snapshot. `false`: it cannot have more of it here.
+    pub(crate) fn on_ask(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        (at, digest, offset): (Slot, u128, u64),
+    ) -> bool {
+        let have = self
+            .own
+            .is_some_and(|own| (own.at, own.digest) == (at, digest));
+        have && self.serving.ask(now, from, at, digest, offset)
+    }
+
+    /// A peer says what it has.
+    pub(crate) fn on_offer(&mut self, now: Time, from: NodeId, offer: Offer) {
+        self.fetching.on_offer(now, from, offer);
+    }
+
+    /// When something is due here.
+    pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
+        let moves = matches!(self.job, Some(Job::Taking(_))) || self.serving.len() > 0;
+        let moves = moves.then(|| self.allowance.wake_at().map_or(now, |at| at.max(now)));
+        let later = |at: Time| Some(at).filter(|at| *at > now);
+        crate::wake::earliest([
+            moves,
+            later(self.not_before),
+            later(self.load_at),
+            self.fetching.wake_at(),
+        ])
+    }
+
+    /// A snapshot will not be finished: its files go when nothing uses them.
+    fn abandon(&mut self, writer: Writer) {
+        self.next_part = self.next_part.max(writer.parts_end());
+        self.ending.push(writer);
+    }
+
+    /// Removes files that nothing needs, as far as nothing reads them.
+    fn sweep<D: Disk>(&mut self, disk: &mut D) {
+        let ended = self.ending.extract_if(.., |writer| !writer.is_busy());
+        for writer in ended {
+            self.idle.extend(writer.parts());
+        }
+        if !self.reads.is_idle() {
+            return;
+        }
+        for file in self.idle.drain(..self.idle.len().min(RETIRED_MAX)) {
+            disk.start_retire(file);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! How many bytes may be moved now, so that what nobody waits for leaves room for what somebody does.
+
+use quorate_core::time::Time;
+
+/// What was not used may be used later, for that long.
+const SAVED_MS: u64 = 100;
+
+/// A rate, and what of it is left.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Allowance {
+    /// `None`: as fast as it goes.
+    bytes_per_second: Option<u64>,
+    /// Below zero: what was moved too early, and is paid for by waiting.
+    left: i64,
+    at: Time,
+}
+
+impl Allowance {
+    pub(crate) fn new(now: Time, bytes_per_second: Option<u64>) -> Self {
+        Self {
+            bytes_per_second: bytes_per_second.map(|rate| rate.max(1)),
+            left: 0,
+            at: now,
+        }
+    }
+
+    /// Whether something may be moved now, of whatever size.
+    pub(crate) fn may(&mut self, now: Time) -> bool {
+        let Some(rate) = self.bytes_per_second else {
+            return true;
+        };
+        let earned = u128::from(rate) * u128::from(now.since_us(self.at)) / 1_000_000;
+        // Too short a time to earn anything is not forgotten.
+        if earned > 0 {
+            self.at = now;
+            let most = i64::try_from(rate / (1000 / SAVED_MS)).unwrap_or(i64::MAX);
+            let earned = i64::try_from(earned).unwrap_or(i64::MAX);
+            self.left = self.left.saturating_add(earned).min(most.max(1));
+        }
+        self.left > 0
+    }
+
+    /// That much was moved.
+    pub(crate) fn spend(&mut self, bytes: usize) {
+        if self.bytes_per_second.is_some() {
+            let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+            self.left = self.left.saturating_sub(bytes);
+        }
+    }
+
+    /// When something may be moved again, if not now.
+    pub(crate) fn wake_at(&self) -> Option<Time> {
+        let rate = self.bytes_per_second?;
+        let missing = u128::try_from(1 - self.left)
+            .ok()
+            .filter(|missing| *missing > 0)?;
+        let us = u64::try_from(missing * 1_000_000 / u128::from(rate)).unwrap_or(u64::MAX);
+        Some(self.at.plus_us(us.saturating_add(1)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn over_seconds_a_rate_is_kept_whatever_the_pieces() {
+        for piece in [100, 4096, 300_000] {
+            let mut allowance = Allowance::new(Time(0), Some(1_000_000));
+            let mut moved = 0;
+            for us in (0..10_000_000).step_by(50) {
+                if allowance.may(Time(us)) {
+                    allowance.spend(piece);
+                    moved += piece;
+                } else {
+                    let at = allowance.wake_at().expect("it waits for something");
+                    assert!(
+                        at > Time(us) && at < Time(us + 400_000),
+                        "{piece}: {at:?} at {us}"
+                    );
+                }
+            }
+            let rate = moved / 10;
+            assert!((900_000..1_100_000).contains(&rate), "{piece}: {rate}");
+        }
+    }
+
+    #[test]
+    fn without_a_rate_nothing_waits() {
+        let mut allowance = Allowance::new(Time(0), None);
+        allowance.spend(usize::MAX);
+        assert!(allowance.may(Time(0)));
+        assert_eq!(allowance.wake_at(), None);
+    }
+}

@@ -1,0 +1,323 @@
+//! This node needs a peer's snapshot: who has which, and what was received of it.
+//!
+//! Everybody is asked; the best of those that answered is taken: not busy, with the newest snapshot, and
+//! not the leader if there is another. One that goes silent is replaced by any that has the same one.
+
+use std::collections::BTreeMap;
+
+use quorate_core::{node_id::NodeId, slot::Slot, time::Time};
+
+/// A snapshot that a peer has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Offer {
+    /// Its slot.
+    pub(crate) at: Slot,
+    /// Of its stream.
+    pub(crate) digest: u128,
+    /// Of its stream.
+    pub(crate) bytes: u64,
+    /// The peer has as many to serve as it can.
+    pub(crate) busy: bool,
+}
+
+/// Which snapshot is being received, from whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) at: Slot,
+    pub(crate) digest: u128,
+    pub(crate) bytes: u64,
+}
+
+impl From<Offer> for Target {
+    fn from(offer: Offer) -> Self {
+        Self {
+            at: offer.at,
+            digest: offer.digest,
+            bytes: offer.bytes,
+        }
+    }
+}
+
+/// What is to be said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Question {
+    /// To everybody: what have you?
+    Offers,
+    /// To this node: go on from here.
+    More(NodeId, Target, u64),
+}
+
+/// Offers are gathered for this long after the first.
+const GATHER_MS: u64 = 20;
+/// After so many questions without an answer another peer is asked.
+const FRUITLESS_MAX: u32 = 3;
+/// Bytes after which a peer is told what was received.
+const TOLD_BYTES: u64 = 1 << 20;
+
+/// The search for a snapshot, and its transfer.
+#[derive(Debug)]
+pub(crate) struct Fetching {
+    retry_ms: u64,
+    /// A snapshot is needed at this slot or behind it.
+    needed: Option<Slot>,
+    offers: BTreeMap<NodeId, Offer>,
+    first_offer: Option<Time>,
+    /// What is received, and from whom.
+    receiving: Option<(NodeId, Target)>,
+    /// What was received below this was told.
+    told: u64,
+    asked: Option<Time>,
+    fruitless: u32,
+}
+
+impl Fetching {
+    /// Questions are repeated after `retry_ms`.
+    pub(crate) fn new(retry_ms: u64) -> Self {
+        Self {
+            retry_ms: retry_ms.max(1),
+            needed: None,
+            offers: BTreeMap::new(),
+            first_offer: None,
+            receiving: None,
+            told: 0,
+            asked: None,
+            fruitless: 0,
+        }
+    }
+
+    /// A snapshot at this slot or a later one is needed.
+    pub(crate) fn need(&mut self, from: Slot) {
+        self.needed = Some(self.needed.map_or(from, |needed| needed.max(from)));
+    }
+
+    /// None is needed, or not any more.
+    pub(crate) fn stop(&mut self) {
+        *self = Self::new(self.retry_ms);
+    }
+
+    /// At which slot or behind it a snapshot is needed.
+    pub(crate) fn needed(&self) -> Option<Slot> {
+        self.needed
+    }
+
+    /// What is received now.
+    pub(crate) fn target(&self) -> Option<Target> {
+        self.receiving.map(|(_, target)| target)
+    }
+
+    /// From whom.
+    pub(crate) fn source(&self) -> Option<NodeId> {
+        self.receiving.map(|(source, _)| source)
+    }
+
+    /// A peer has this, or none yet.
+    pub(crate) fn on_offer(&mut self, now: Time, from: NodeId, offer: Offer) {
+        let Some(needed) = self.needed else { return };
+        if offer.at < needed {
+            self.offers.remove(&from);
+            if self.source() == Some(from) {
+                // It has another one now, or lost it.
+                self.receiving = None;
+                self.asked = None;
+            }
+            return;
+        }
+        self.offers.insert(from, offer);
+        if self.source() == Some(from) && self.target() != Some(offer.into()) {
+            self.receiving = None;
+            self.asked = None;
+        }
+        self.first_offer.get_or_insert(now);
+    }
+
+    /// A peer is gone.
+    pub(crate) fn lose(&mut self, node: NodeId) {
+        self.offers.remove(&node);
+        if self.source() == Some(node) {
+            self.receiving = None;
+            self.asked = None;
+        }
+    }
+
+    /// Whether these bytes are the next; they count as received.
+    pub(crate) fn takes(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        (at, digest, offset): (Slot, u128, u64),
+        received: u64,
+    ) -> bool {
+        let wanted = self.receiving.is_some_and(|(source, target)| {
+            source == from && (target.at, target.digest) == (at, digest)
+        });
+        let next = wanted && offset == received;
+        if next {
+            self.asked = Some(now);
+            self.fruitless = 0;
+        }
+        next
+    }
+
+    /// What is to be asked now. `received`: what is here of the target's stream, or of that of an earlier
+    /// process, `known`, which is gone on with if somebody has it.
+    pub(crate) fn question(
+        &mut self,
+        now: Time,
+        leader: Option<NodeId>,
+        known: Option<Target>,
+        received: u64,
+    ) -> Option<Question> {
+        self.needed?;
+        if let Some((source, target)) = self.receiving {
+            if received >= target.bytes {
+                return None;
+            }
+            let silent = self
+                .asked
+                .is_none_or(|at| now.since_us(at) >= self.retry_ms * 1000);
+            let more = received >= self.told + TOLD_BYTES;
+            if !silent && !more {
+                return None;
+            }
+            if silent && self.asked.is_some() {
+                self.fruitless += 1;
+                if self.fruitless > FRUITLESS_MAX {
+                    self.lose(source);
+                    return None;
+                }
+            }
+            self.asked = Some(now);
+            self.told = received;
+            return Some(Question::More(source, target, received));
+        }
+        if let Some(first) = self.first_offer
+            && now.since_us(first) >= GATHER_MS * 1000
+        {
+            self.first_offer = None;
+            if let Some((source, offer)) = self.best(leader, known) {
+                self.receiving = Some((source, offer.into()));
+                (self.asked, self.fruitless) = (None, 0);
+                return self.question(now, leader, known, received_of(offer, known, received));
+            }
+        }
+        let due = self
+            .asked
+            .is_none_or(|at| now.since_us(at) >= self.retry_ms * 1000);
+        due.then(|| {
+            self.asked = Some(now);
+            Question::Offers
+        })
+    }
+
+    fn best(&self, leader: Option<NodeId>, known: Option<Target>) -> Option<(NodeId, Offer)> {
+        let rank = |(node, offer): &(NodeId, Offer)| {
+            let begun = known == Some(Target::from(*offer));
+            (!offer.busy, begun, Some(*node) != leader, offer.at)
+        };
+        let offers = self.offers.iter().map(|(node, offer)| (*node, *offer));
+        offers.max_by_key(rank)
+    }
+
+    /// When the next question is due.
+    pub(crate) fn wake_at(&self) -> Option<Time> {
+        self.needed?;
+        let retry = self.asked.map_or(Time(0), |at| at.plus_ms(self.retry_ms));
+        let gathered = self.first_offer.map(|first| first.plus_ms(GATHER_MS));
+        match (self.receiving, gathered) {
+            (None, Some(gathered)) => Some(retry.min(gathered)),
+            _ => Some(retry),
+        }
+    }
+}
+
+/// What of the offered one is here.
+fn received_of(offer: Offer, known: Option<Target>, received: u64) -> u64 {
+    if known == Some(offer.into()) {
+        received
+    } else {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEADER: NodeId = NodeId(1);
+
+    fn offer(at: u64, busy: bool) -> Offer {
+        Offer {
+            at: Slot(at),
+            digest: u128::from(at),
+            bytes: 3 << 20,
+            busy,
+        }
+    }
+
+    fn fetching(offers: &[(u32, Offer)]) -> (Fetching, Option<Question>) {
+        let mut fetching = Fetching::new(100);
+        assert_eq!(
+            fetching.question(Time(0), None, None, 0),
+            None,
+            "nothing is needed"
+        );
+        fetching.need(Slot(10));
+        let asked = fetching.question(Time(0), Some(LEADER), None, 0);
+        assert_eq!(asked, Some(Question::Offers));
+        for (node, offer) in offers {
+            fetching.on_offer(Time(0), NodeId(*node), *offer);
+        }
+        assert_eq!(fetching.question(Time(1), Some(LEADER), None, 0), None);
+        let then = fetching.question(Time(20_000), Some(LEADER), None, 0);
+        (fetching, then)
+    }
+
+    #[test]
+    fn the_newest_that_is_not_the_leaders_nor_of_a_busy_node_is_taken() {
+        let offers = [
+            (1, offer(30, false)),
+            (2, offer(20, false)),
+            (3, offer(40, true)),
+            (4, offer(9, false)),
+        ];
+        let (_, question) = fetching(&offers);
+        let target = offer(20, false).into();
+        assert_eq!(question, Some(Question::More(NodeId(2), target, 0)));
+        let (_, question) = fetching(&offers[..1]);
+        let target = offer(30, false).into();
+        assert_eq!(question, Some(Question::More(LEADER, target, 0)));
+        let (_, question) = fetching(&offers[3..]);
+        assert_eq!(question, None, "too old, and nobody else");
+    }
+
+    #[test]
+    fn progress_is_told_and_a_silent_source_replaced() {
+        let same = offer(20, false);
+        let (mut fetching, _) = fetching(&[(2, same), (3, same)]);
+        let place = |offset| (Slot(20), 20, offset);
+        let source = fetching.source().unwrap();
+        let other = NodeId(5 - source.0);
+        assert!(
+            !fetching.takes(Time(20_100), other, place(0), 0),
+            "of another"
+        );
+        assert!(fetching.takes(Time(20_100), source, place(0), 0));
+        assert!(!fetching.takes(Time(20_200), source, place(9), 5), "a gap");
+        let known = Some(same.into());
+        assert_eq!(fetching.question(Time(20_300), None, known, 5), None);
+        let told = fetching.question(Time(20_400), None, known, 1 << 20);
+        assert_eq!(told, Some(Question::More(source, same.into(), 1 << 20)));
+        let mut now = 20_400;
+        for _ in 0..FRUITLESS_MAX {
+            now += 100_000;
+            let again = fetching.question(Time(now), None, known, 1 << 20);
+            assert_eq!(again, Some(Question::More(source, same.into(), 1 << 20)));
+        }
+        now += 100_000;
+        fetching.question(Time(now), None, known, 1 << 20);
+        assert_eq!(fetching.source(), None);
+        fetching.on_offer(Time(now), other, same);
+        let next = fetching.question(Time(now + 20_000), None, known, 1 << 20);
+        assert_eq!(next, Some(Question::More(other, same.into(), 1 << 20)));
+    }
+}

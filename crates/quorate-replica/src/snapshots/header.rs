@@ -1,0 +1,43 @@
+//! The first item of a snapshot: of which cluster it is, where it stands, and who votes from there on.
+
+use quorate_core::{reconfigure::Eras, slot::Slot};
+
+use super::eras::{put_eras, take_eras};
+use crate::fields::Fields;
+
+const FORMAT: u16 = 1;
+
+/// What a snapshot is of ([snap-1]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// The group.
+    pub(crate) cluster: u128,
+    /// It is the state behind all slots below.
+    pub(crate) at: Slot,
+    /// The eras there.
+    pub(crate) eras: Eras,
+}
+
+impl Header {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = FORMAT.to_be_bytes().to_vec();
+        out.extend_from_slice(&self.cluster.to_be_bytes());
+        out.extend_from_slice(&self.at.0.to_be_bytes());
+        put_eras(&self.eras, &mut out);
+        out
+    }
+
+    /// `None`: it is of a later version, or nonsense.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut fields = Fields(bytes);
+        if fields.u16()? != FORMAT {
+            return None;
+        }
+        let header = Self {
+            cluster: fields.u128()?,
+            at: Slot(fields.u64()?),
+            eras: take_eras(&mut fields)?,
+        };
+        fields.0.is_empty().then_some(header)
+    }
+}

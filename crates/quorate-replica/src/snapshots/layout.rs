@@ -1,0 +1,200 @@
+//! Where the bytes of a snapshot lie: a stream, cut into chunks, which lie in files of fixed size.
+//!
+//! | bytes of a chunk | what |
+//! |---|---|
+//! | 8 | [`MAGIC`] |
+//! | 4 | CRC-32C of everything behind, to the end of the content |
+//! | 4 | length of the content |
+//! | 8 | the snapshot's slot |
+//! | 8 | where the content begins in the stream |
+//! | 8 | number of the snapshot's first part: which of all snapshots that this node ever wrote |
+//! | 24 | zeros |
+//! | length | content; then zeros to a whole block |
+
+use quorate_core::slot::Slot;
+use quorate_disk::{BLOCK, Family, FileId, Position};
+
+/// First bytes of every chunk.
+const MAGIC: [u8; 8] = *b"qrtesnap";
+/// Bytes before a chunk's content.
+pub(crate) const HEAD: usize = 64;
+const COVERED_FROM: usize = 12;
+
+/// How a snapshot is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    /// Bytes of a chunk on disk, head included: whole blocks.
+    pub(crate) chunk_bytes: u32,
+    /// Chunks in a part.
+    pub(crate) part_chunks: u32,
+}
+
+impl Layout {
+    /// Chunks of 256 KiB in parts of 64 MiB.
+    pub(crate) const USUAL: Self = Self {
+        chunk_bytes: 256 << 10,
+        part_chunks: 256,
+    };
+    const CHUNK_BYTES_MAX: u32 = 16 << 20;
+    const PART_BYTES_MAX: u64 = 1 << 40;
+
+    /// A layout that was read from a disk, if it can be worked with.
+    pub(crate) fn checked(chunk_bytes: u32, part_chunks: u32) -> Option<Self> {
+        let layout = Self {
+            chunk_bytes,
+            part_chunks,
+        };
+        let whole = (chunk_bytes as usize).is_multiple_of(BLOCK) && chunk_bytes > 0;
+        let bounded = chunk_bytes <= Self::CHUNK_BYTES_MAX && part_chunks > 0;
+        (whole && bounded && layout.part_bytes() <= Self::PART_BYTES_MAX).then_some(layout)
+    }
+
+    /// Bytes of a part.
+    pub(crate) fn part_bytes(self) -> u64 {
+        u64::from(self.chunk_bytes) * u64::from(self.part_chunks)
+    }
+
+    /// Bytes of the stream in a full chunk.
+    pub(crate) fn content_bytes(self) -> usize {
+        self.chunk_bytes as usize - HEAD
+    }
+
+    /// How many chunks a stream of that length has.
+    pub(crate) fn chunks(self, bytes: u64) -> u64 {
+        bytes.div_ceil(self.content_bytes() as u64)
+    }
+
+    /// How many parts it has.
+    pub(crate) fn parts(self, bytes: u64) -> u64 {
+        self.chunks(bytes).div_ceil(u64::from(self.part_chunks))
+    }
+
+    /// Which chunk holds this place of the stream, and where that chunk's content begins.
+    pub(crate) fn chunk_at(self, offset: u64) -> (u64, u64) {
+        let content = self.content_bytes() as u64;
+        let chunk = offset / content;
+        (chunk, chunk * content)
+    }
+
+    /// Where a chunk lies, if the snapshot's first part is `first_part`.
+    pub(crate) fn place(self, first_part: u64, chunk: u64) -> Position {
+        let chunks = u64::from(self.part_chunks);
+        let file = FileId::new(Family::Snapshot, first_part + chunk / chunks);
+        file.at(chunk % chunks * u64::from(self.chunk_bytes))
+    }
+}
+
+/// What the head of a chunk says besides its checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    /// The snapshot's slot.
+    pub(crate) at: Slot,
+    /// Where the content begins in the stream.
+    pub(crate) offset: u64,
+    /// Number of the snapshot's first part.
+    pub(crate) first_part: u64,
+}
+
+/// Bytes of a chunk on disk with that much content, in whole blocks.
+pub(crate) fn blocks(content: usize) -> usize {
+    (HEAD + content).next_multiple_of(BLOCK)
+}
+
+/// Completes a chunk in place: `content` bytes of the stream stand behind the head. Gives how many
+/// bytes are to be written, in whole blocks; what is behind the content is made zeros.
+pub(crate) fn seal(head: Head, chunk: &mut [u8], content: usize) -> usize {
+    let used = HEAD + content;
+    let blocks = blocks(content);
+    chunk[used..blocks].fill(0);
+    chunk[..HEAD].fill(0);
+    chunk[..8].copy_from_slice(&MAGIC);
+    let length = u32::try_from(content).expect("a chunk is bounded");
+    chunk[12..16].copy_from_slice(&length.to_le_bytes());
+    chunk[16..24].copy_from_slice(&head.at.0.to_le_bytes());
+    chunk[24..32].copy_from_slice(&head.offset.to_le_bytes());
+    chunk[32..40].copy_from_slice(&head.first_part.to_le_bytes());
+    let sum = quorate_wire::checksum(&chunk[COVERED_FROM..used]);
+    chunk[8..12].copy_from_slice(&sum.to_le_bytes());
+    blocks
+}
+
+/// The content of a chunk, if it is whole and the one that `head` says.
+pub(crate) fn open(head: Head, chunk: &[u8]) -> Option<&[u8]> {
+    let word = |at: usize| {
+        let bytes = chunk.get(at..at + 8)?;
+        Some(u64::from_le_bytes(bytes.try_into().ok()?))
+    };
+    let half = |at: usize| {
+        let bytes = chunk.get(at..at + 4)?;
+        Some(u32::from_le_bytes(bytes.try_into().ok()?))
+    };
+    let right = chunk.get(..8)? == MAGIC
+        && word(16)? == head.at.0
+        && word(24)? == head.offset
+        && word(32)? == head.first_part;
+    let length = half(12)? as usize;
+    let covered = chunk.get(COVERED_FROM..HEAD.checked_add(length)?)?;
+    let sound = right && quorate_wire::checksum(covered) == half(8)?;
+    sound.then(|| &chunk[HEAD..HEAD + length])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: Head = Head {
+        at: Slot(7),
+        offset: 8128,
+        first_part: 3,
+    };
+
+    #[test]
+    fn a_chunk_comes_back_and_any_flipped_bit_is_noticed() {
+        let mut chunk = vec![9; 2 * BLOCK];
+        let content = BLOCK - HEAD + 5;
+        assert_eq!(seal(HERE, &mut chunk, content), 2 * BLOCK);
+        assert_eq!(open(HERE, &chunk), Some(&vec![9; content][..]));
+        for bit in 0..(HEAD + content) * 8 {
+            chunk[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(open(HERE, &chunk), None, "bit {bit}");
+            chunk[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    #[test]
+    fn a_chunk_of_elsewhere_is_refused() {
+        let mut chunk = vec![9; BLOCK];
+        seal(HERE, &mut chunk, 100);
+        for other in [
+            Head {
+                at: Slot(8),
+                ..HERE
+            },
+            Head { offset: 0, ..HERE },
+            Head {
+                first_part: 4,
+                ..HERE
+            },
+        ] {
+            assert_eq!(open(other, &chunk), None);
+        }
+        assert_eq!(open(HERE, &chunk[..HEAD + 99]), None);
+        assert_eq!(open(HERE, &[]), None);
+    }
+
+    #[test]
+    fn chunks_fill_parts_in_order() {
+        let layout = Layout::checked(2 * BLOCK as u32, 3).unwrap();
+        let content = layout.content_bytes() as u64;
+        assert_eq!(layout.chunk_at(content), (1, content));
+        assert_eq!(layout.chunk_at(content - 1), (0, 0));
+        let part = |number| FileId::new(Family::Snapshot, number);
+        assert_eq!(layout.place(5, 2), part(5).at(4 * BLOCK as u64));
+        assert_eq!(layout.place(5, 3), part(6).at(0));
+        assert_eq!((layout.parts(0), layout.parts(3 * content)), (0, 1));
+        assert_eq!(layout.parts(3 * content + 1), 2);
+        assert_eq!(Layout::checked(100, 3), None);
+        assert_eq!(Layout::checked(0, 3), None);
+        assert_eq!(Layout::checked(BLOCK as u32, 0), None);
+    }
+}

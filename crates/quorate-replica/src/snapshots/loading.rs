@@ -1,0 +1,131 @@
+//! The service takes in this node's own snapshot: after a start, or after a peer's has become its own.
+
+use quorate_disk::Disk;
+
+use super::{
+    header::Header,
+    manifest::Manifest,
+    reading::{Chunk, Purpose, Reads, Unread},
+    stream::{Item, Items, Malformed, meta_change},
+};
+use crate::service::{LoadError, MetaChange, Metadata, StateMachine};
+
+/// A snapshot on its way into the service.
+pub(crate) struct Loading {
+    manifest: Manifest,
+    items: Items,
+    /// Bytes of the stream that are in.
+    bytes: u64,
+    meta: Metadata,
+    header: bool,
+}
+
+/// Why a snapshot cannot be loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Failed {
+    /// It cannot be read at the moment.
+    NotNow,
+    /// It is damaged: another one is needed.
+    Snapshot(String),
+    /// The service cannot take it now.
+    Service(String),
+}
+
+impl From<Malformed> for Failed {
+    fn from(Malformed(what): Malformed) -> Self {
+        Self::Snapshot(what.to_owned())
+    }
+}
+
+impl From<LoadError> for Failed {
+    fn from(error: LoadError) -> Self {
+        Self::Service(error.to_string())
+    }
+}
+
+impl Loading {
+    /// The service gives up what it has for this.
+    pub(crate) fn begin<S: StateMachine>(
+        manifest: Manifest,
+        service: &mut S,
+    ) -> Result<Self, LoadError> {
+        service.begin_load()?;
+        Ok(Self {
+            manifest,
+            items: Items::default(),
+            bytes: 0,
+            meta: Metadata::new(),
+            header: false,
+        })
+    }
+
+    /// What is loaded.
+    pub(crate) fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Bytes of the stream that are in.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Reads on, if nothing is being read.
+    pub(crate) fn read<D: Disk>(&self, reads: &mut Reads, disk: &mut D) {
+        let reading = reads.has(|purpose| purpose == Purpose::Load);
+        if self.bytes < self.manifest.bytes && !reading {
+            reads.start(Purpose::Load, self.manifest, self.bytes, disk);
+        }
+    }
+
+    /// A chunk was read. The metadata of the snapshot, once the service has all of it.
+    pub(crate) fn on_chunk<S: StateMachine>(
+        &mut self,
+        cluster: u128,
+        chunk: Chunk,
+        service: &mut S,
+    ) -> Result<Option<Metadata>, Failed> {
+        if chunk.offset != self.bytes || chunk.manifest != self.manifest {
+            return Ok(None);
+        }
+        let content = chunk.content.map_err(|unread| match unread {
+            Unread::NotNow => Failed::NotNow,
+            Unread::Damaged(why) => Failed::Snapshot(why),
+        })?;
+        let Self {
+            items,
+            meta,
+            header,
+            manifest,
+            ..
+        } = self;
+        items.feed(&content, |item| match item {
+            Item::Header(bytes) => {
+                let right = |header: &Header| header.cluster == cluster && header.at == manifest.at;
+                let known = Header::decode(bytes).filter(right);
+                *header = known.is_some();
+                known.map(drop).ok_or(Failed::Snapshot(
+                    "its header is not that of this node's snapshot".to_owned(),
+                ))
+            }
+            Item::Meta(key, value) => {
+                meta.push((key.to_vec(), value.to_vec()));
+                Ok(())
+            }
+            Item::Service(bytes) => Ok(service.load(bytes)?),
+        })?;
+        self.bytes += content.len() as u64;
+        if self.bytes < self.manifest.bytes {
+            return Ok(None);
+        }
+        if !self.header || !self.items.is_between_items() {
+            return Err(Failed::Snapshot("it ends in the middle".to_owned()));
+        }
+        let changes: Vec<MetaChange> = self
+            .meta
+            .iter()
+            .map(|(key, value)| meta_change(key, value))
+            .collect();
+        service.finish_load(self.manifest.at, &changes)?;
+        Ok(Some(std::mem::take(&mut self.meta)))
+    }
+}

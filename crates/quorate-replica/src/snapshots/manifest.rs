@@ -1,0 +1,53 @@
+//! What is said of a whole snapshot: where it lies, and what it is.
+
+use quorate_core::slot::Slot;
+use quorate_disk::{Family, FileId};
+
+use super::layout::Layout;
+use crate::fields::Fields;
+
+/// A snapshot on this node's disk, whole and durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Manifest {
+    /// It is the state behind all slots below.
+    pub(crate) at: Slot,
+    /// How it is cut.
+    pub(crate) layout: Layout,
+    /// Number of its first part.
+    pub(crate) first_part: u64,
+    /// Bytes of its stream.
+    pub(crate) bytes: u64,
+    /// XXH3-128 of its stream: equal on all nodes that have a snapshot at this slot.
+    pub(crate) digest: u128,
+}
+
+impl Manifest {
+    /// The files that it lies in.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = FileId> + use<> {
+        let parts = self.layout.parts(self.bytes);
+        let numbers = self.first_part..self.first_part.saturating_add(parts);
+        numbers.map(|number| FileId::new(Family::Snapshot, number))
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        for word in [self.at.0, self.first_part, self.bytes] {
+            out.extend_from_slice(&word.to_be_bytes());
+        }
+        out.extend_from_slice(&self.layout.chunk_bytes.to_be_bytes());
+        out.extend_from_slice(&self.layout.part_chunks.to_be_bytes());
+        out.extend_from_slice(&self.digest.to_be_bytes());
+    }
+
+    pub(super) fn decode(fields: &mut Fields<'_>) -> Option<Self> {
+        let (at, first_part, bytes) = (Slot(fields.u64()?), fields.u64()?, fields.u64()?);
+        let layout = Layout::checked(fields.u32()?, fields.u32()?)?;
+        let digest = fields.u128()?;
+        Some(Self {
+            at,
+            layout,
+            first_part,
+            bytes,
+            digest,
+        })
+    }
+}

@@ -1,0 +1,48 @@
+//! What the replica writes into the base of its log: who votes where the log begins, and which snapshot
+//! this node has.
+
+use quorate_core::reconfigure::Eras;
+
+use super::{
+    eras::{put_eras, take_eras},
+    manifest::Manifest,
+};
+use crate::fields::Fields;
+
+const FORMAT: u16 = 1;
+
+/// The note of a base.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Note {
+    /// The eras at the slot where the log begins.
+    pub(crate) eras: Eras,
+    /// This node's snapshot, if it has one.
+    pub(crate) snapshot: Option<Manifest>,
+}
+
+impl Note {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = FORMAT.to_be_bytes().to_vec();
+        put_eras(&self.eras, &mut out);
+        out.push(u8::from(self.snapshot.is_some()));
+        if let Some(manifest) = &self.snapshot {
+            manifest.encode(&mut out);
+        }
+        out
+    }
+
+    /// `None`: it is of a later version, or nonsense.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut fields = Fields(bytes);
+        if fields.u16()? != FORMAT {
+            return None;
+        }
+        let eras = take_eras(&mut fields)?;
+        let snapshot = match fields.u8()? {
+            0 => None,
+            1 => Some(Manifest::decode(&mut fields)?),
+            _ => return None,
+        };
+        fields.0.is_empty().then_some(Self { eras, snapshot })
+    }
+}

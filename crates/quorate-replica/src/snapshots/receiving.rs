@@ -1,0 +1,155 @@
+//! A peer's snapshot while it arrives. What lies on the disk of it outlives this process.
+
+use quorate_core::slot::Slot;
+use quorate_disk::Disk;
+
+use super::{
+    fetching::Target,
+    header::Header,
+    layout::Layout,
+    manifest::Manifest,
+    stream::{Item, Items, Malformed},
+    writing::Writer,
+};
+use crate::fields::Fields;
+
+/// The small file that says what is being received.
+pub(crate) const FILE: &str = "incoming";
+const FORMAT: u16 = 1;
+
+/// A snapshot that is being received.
+pub(crate) struct Receiving {
+    pub(crate) target: Target,
+    pub(crate) writer: Writer,
+    layout: Layout,
+    first_part: u64,
+    items: Items,
+    header: Option<Header>,
+}
+
+/// It is not what was offered, or no snapshot of this group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wrong(pub(crate) &'static str);
+
+impl From<Malformed> for Wrong {
+    fn from(Malformed(what): Malformed) -> Self {
+        Self(what)
+    }
+}
+
+impl Receiving {
+    /// Nothing of it is here yet.
+    pub(crate) fn new(target: Target, layout: Layout, first_part: u64) -> Self {
+        Self {
+            target,
+            writer: Writer::new(target.at, layout, first_part),
+            layout,
+            first_part,
+            items: Items::default(),
+            header: None,
+        }
+    }
+
+    /// What the small file says of it.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = FORMAT.to_be_bytes().to_vec();
+        self.as_manifest().encode(&mut out);
+        let sum = quorate_wire::checksum(&out);
+        out.extend_from_slice(&sum.to_be_bytes());
+        out
+    }
+
+    /// One that an earlier process began; `None` if there is none that can be gone on with.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (bytes, sum) = bytes.split_last_chunk()?;
+        if quorate_wire::checksum(bytes) != u32::from_be_bytes(*sum) {
+            return None;
+        }
+        let mut fields = Fields(bytes);
+        if fields.u16()? != FORMAT {
+            return None;
+        }
+        let Manifest {
+            at,
+            layout,
+            first_part,
+            bytes,
+            digest,
+        } = Manifest::decode(&mut fields)?;
+        let target = Target { at, digest, bytes };
+        Some(Self::new(target, layout, first_part))
+    }
+
+    /// Where it will lie when it is whole.
+    pub(crate) fn as_manifest(&self) -> Manifest {
+        Manifest {
+            at: self.target.at,
+            layout: self.layout,
+            first_part: self.first_part,
+            bytes: self.target.bytes,
+            digest: self.target.digest,
+        }
+    }
+
+    /// A chunk that an earlier process received.
+    pub(crate) fn have(&mut self, cluster: u128, content: &[u8]) -> Result<(), Wrong> {
+        self.look(cluster, content)?;
+        self.writer.have(content);
+        Ok(())
+    }
+
+    /// The next bytes of its stream.
+    pub(crate) fn push<D: Disk>(
+        &mut self,
+        cluster: u128,
+        bytes: &[u8],
+        disk: &mut D,
+    ) -> Result<(), Wrong> {
+        let left = self.target.bytes - self.writer.bytes();
+        if bytes.len() as u64 > left {
+            return Err(Wrong("it is longer than it was said to be"));
+        }
+        self.look(cluster, bytes)?;
+        self.writer.push(bytes, disk);
+        if self.writer.bytes() == self.target.bytes {
+            self.writer.finish(disk);
+        }
+        Ok(())
+    }
+
+    /// Bytes are a peer's, so nothing in them is believed; the header has to be right at once.
+    fn look(&mut self, cluster: u128, bytes: &[u8]) -> Result<(), Wrong> {
+        let (at, known) = (self.target.at, &mut self.header);
+        self.items.feed(bytes, |item| match (item, &known) {
+            (Item::Header(bytes), None) => {
+                let header = Header::decode(bytes).ok_or(Wrong("its header makes no sense"))?;
+                check(&header, cluster, at)?;
+                *known = Some(header);
+                Ok(())
+            }
+            (Item::Header(_), Some(_)) => Err(Wrong("it has two headers")),
+            (_, None) => Err(Wrong("it does not begin with a header")),
+            (Item::Meta(..) | Item::Service(_), Some(_)) => Ok(()),
+        })
+    }
+
+    /// What was received, once all of it is durable and is what was offered.
+    pub(crate) fn done(&self) -> Option<Result<(Manifest, Header), Wrong>> {
+        let manifest = self.writer.done()?;
+        if manifest.digest != self.target.digest || !self.items.is_between_items() {
+            return Some(Err(Wrong("its digest is another than was offered")));
+        }
+        let header = self.header.clone();
+        Some(header.map_or(Err(Wrong("it is empty")), |header| Ok((manifest, header))))
+    }
+}
+
+fn check(header: &Header, cluster: u128, at: Slot) -> Result<(), Wrong> {
+    if header.cluster != cluster {
+        return Err(Wrong("it is of another cluster"));
+    }
+    if header.at != at {
+        return Err(Wrong("it is of another slot than was offered"));
+    }
+    Ok(())
+}

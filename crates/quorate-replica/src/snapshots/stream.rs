@@ -1,0 +1,200 @@
+//! What the stream of a snapshot says: items, each with its kind and its length before it.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 1 | kind: 1 header, 2 metadata, 3 item of the service |
+//! | 4 | length |
+//! | length | content |
+//!
+//! The header comes first, then the metadata in the order of their keys, then what the service gave.
+
+use crate::service::MetaChange;
+
+const HEADER: u8 = 1;
+const META: u8 = 2;
+const SERVICE: u8 = 3;
+
+/// Bytes before an item's content.
+const HEAD: usize = 5;
+/// Longest item: a value of the largest size fits, with its key and what else is said of it.
+const ITEM_BYTES_MAX: usize = 64 << 20;
+
+/// One item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Item<'a> {
+    /// What the snapshot is of: `header.rs`.
+    Header(&'a [u8]),
+    /// A key of the replica's, with its value.
+    Meta(&'a [u8], &'a [u8]),
+    /// The service's own.
+    Service(&'a [u8]),
+}
+
+/// These bytes are no stream of a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Malformed(pub(crate) &'static str);
+
+fn put(kind: u8, parts: &[&[u8]], out: &mut Vec<u8>) {
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    out.push(kind);
+    let length = u32::try_from(length).expect("items are bounded");
+    out.extend_from_slice(&length.to_le_bytes());
+    for part in parts {
+        out.extend_from_slice(part);
+    }
+}
+
+impl Item<'_> {
+    /// Appends the item's bytes.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Header(bytes) => put(HEADER, &[bytes], out),
+            Self::Meta(key, value) => {
+                let length = u32::try_from(key.len()).expect("keys are short");
+                put(META, &[&length.to_le_bytes(), key, value], out);
+            }
+            Self::Service(bytes) => put(SERVICE, &[bytes], out),
+        }
+    }
+}
+
+impl<'a> Item<'a> {
+    fn decode(kind: u8, content: &'a [u8]) -> Result<Self, Malformed> {
+        match kind {
+            HEADER => Ok(Self::Header(content)),
+            META => {
+                let cut = || {
+                    let (length, rest) = content.split_first_chunk()?;
+                    let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
+                    rest.split_at_checked(length)
+                };
+                let (key, value) = cut().ok_or(Malformed("a key is longer than its item"))?;
+                Ok(Self::Meta(key, value))
+            }
+            SERVICE => Ok(Self::Service(content)),
+            _ => Err(Malformed("an item of an unknown kind")),
+        }
+    }
+}
+
+/// Takes the stream in pieces, and gives its items.
+#[derive(Debug, Default)]
+pub(crate) struct Items {
+    /// Of an item that is not whole yet.
+    rest: Vec<u8>,
+}
+
+impl Items {
+    /// The next bytes of the stream. Each item that they complete goes to `each`.
+    pub(crate) fn feed<E: From<Malformed>>(
+        &mut self,
+        mut bytes: &[u8],
+        mut each: impl FnMut(Item<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        while !bytes.is_empty() {
+            if self.rest.is_empty()
+                && let Some((kind, content, behind)) = split(bytes)?
+            {
+                each(Item::decode(kind, content)?)?;
+                bytes = behind;
+                continue;
+            }
+            let need = needed(&self.rest)?;
+            let taken = bytes.len().min(need - self.rest.len());
+            let (now, behind) = bytes.split_at(taken);
+            self.rest.extend_from_slice(now);
+            bytes = behind;
+            if let Some((kind, content, _)) = split(&self.rest)? {
+                each(Item::decode(kind, content)?)?;
+                self.rest.clear();
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the stream may end here.
+    pub(crate) fn is_between_items(&self) -> bool {
+        self.rest.is_empty()
+    }
+}
+
+/// The first item, and what follows it, if it is whole.
+fn split(bytes: &[u8]) -> Result<Option<(u8, &[u8], &[u8])>, Malformed> {
+    let need = needed(bytes)?;
+    if bytes.len() < HEAD.max(need) {
+        return Ok(None);
+    }
+    let (item, behind) = bytes.split_at(need);
+    Ok(Some((item[0], &item[HEAD..], behind)))
+}
+
+/// How many bytes the first item has, or its head if that is not whole.
+fn needed(bytes: &[u8]) -> Result<usize, Malformed> {
+    let Some((_, length)) = bytes.get(..HEAD).and_then(|head| head.split_first()) else {
+        return Ok(HEAD);
+    };
+    let length = length.try_into().map_or(0, u32::from_le_bytes);
+    match usize::try_from(length) {
+        Ok(length) if length <= ITEM_BYTES_MAX => Ok(HEAD + length),
+        _ => Err(Malformed("an item is longer than any honest one")),
+    }
+}
+
+/// Metadata for who keeps it.
+pub(crate) fn meta_change(key: &[u8], value: &[u8]) -> MetaChange {
+    MetaChange {
+        key: key.to_vec(),
+        value: Some(value.to_vec()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn items_come_back_however_the_stream_is_cut() {
+        let large = vec![7; 1000];
+        let items = [
+            Item::Header(b"header"),
+            Item::Meta(b"key", b""),
+            Item::Meta(b"", b"value"),
+            Item::Service(b""),
+            Item::Service(&large),
+            Item::Service(b"x"),
+        ];
+        let mut stream = Vec::new();
+        items.iter().for_each(|item| item.encode(&mut stream));
+        for piece in [1, 2, 3, 5, 7, 64, 999, stream.len()] {
+            let (mut reader, mut count) = (Items::default(), 0);
+            for bytes in stream.chunks(piece) {
+                let fed: Result<(), Malformed> = reader.feed(bytes, |item| {
+                    assert_eq!(item, items[count]);
+                    count += 1;
+                    Ok(())
+                });
+                fed.unwrap();
+            }
+            assert_eq!((count, reader.is_between_items()), (items.len(), true));
+        }
+    }
+
+    #[test]
+    fn a_stream_cut_short_is_noticed_and_nonsense_refused() {
+        let mut stream = Vec::new();
+        Item::Service(b"abc").encode(&mut stream);
+        let mut items = Items::default();
+        let none = |_: Item<'_>| -> Result<(), Malformed> { panic!("no item is whole") };
+        items.feed(&stream[..7], none).unwrap();
+        assert!(!items.is_between_items());
+        for bytes in [
+            &[9, 0, 0, 0, 0][..],
+            &[SERVICE, 0, 0, 0, 255],
+            &[META, 2, 0, 0, 0, 1, 1],
+            &[META, 5, 0, 0, 0, 2, 0, 0, 0, 1],
+        ] {
+            let refused: Result<(), Malformed> = Items::default().feed(bytes, |_| Ok(()));
+            assert!(refused.is_err(), "{bytes:?}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! How far the log is trimmed, and when a new snapshot is due.
+
+use quorate_core::slot::Slot;
+
+/// What an operator chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SnapshotOptions {
+    /// A snapshot is taken when the log has grown by so many times the last one's size.
+    pub ratio: u32,
+    /// And by at least this many bytes.
+    pub log_bytes_min: u64,
+    /// Above this size the log is not kept for nodes that are behind: they get a snapshot ([trim-1]).
+    pub log_bytes_max: u64,
+    /// Most bytes per second of snapshots, written and sent together; `None`: as fast as it goes.
+    pub transfer_bytes_per_second: Option<u64>,
+    /// Bytes of a chunk on disk, and how many of them a file has.
+    pub(crate) layout: super::layout::Layout,
+}
+
+impl Default for SnapshotOptions {
+    fn default() -> Self {
+        Self {
+            ratio: 2,
+            log_bytes_min: 64 << 20,
+            log_bytes_max: 8 << 30,
+            transfer_bytes_per_second: None,
+            layout: super::layout::Layout::USUAL,
+        }
+    }
+}
+
+impl SnapshotOptions {
+    /// Whether another snapshot is due, if the log grew by `log_bytes` since the last one of
+    /// `snapshot_bytes`.
+    pub(crate) fn is_due(&self, log_bytes: u64, snapshot_bytes: u64) -> bool {
+        let wanted = snapshot_bytes.saturating_mul(u64::from(self.ratio));
+        log_bytes >= wanted.max(self.log_bytes_min)
+    }
+
+    /// Files of another size, for tests and simulation; whole blocks.
+    #[must_use]
+    pub fn in_files_of(mut self, chunk_bytes: u32, chunks: u32) -> Self {
+        if let Some(layout) = super::layout::Layout::checked(chunk_bytes, chunks) {
+            self.layout = layout;
+        }
+        self
+    }
+}
+
+/// What others hold durably, as far as this node knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HeldByOthers {
+    /// Every node that has to have it.
+    pub(crate) all: Slot,
+    /// Full replicas that form a quorum.
+    pub(crate) quorum: Slot,
+}
+
+/// [trim-1] Where the log may begin. Safety is `own`: below it this node's durable state says everything. The
+/// rest is policy: peers that are behind a little learn from the log, unless that has grown too large for it.
+pub(crate) fn trim_to(
+    own: Slot,
+    held: HeldByOthers,
+    log_bytes: u64,
+    options: &SnapshotOptions,
+) -> Slot {
+    let wanted = match log_bytes <= options.log_bytes_max {
+        true => held.all.min(held.quorum),
+        false => held.quorum,
+    };
+    own.min(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_is_kept_for_who_is_behind_until_it_is_too_large() {
+        let options = SnapshotOptions {
+            log_bytes_max: 1000,
+            ..SnapshotOptions::default()
+        };
+        let held = HeldByOthers {
+            all: Slot(5),
+            quorum: Slot(50),
+        };
+        assert_eq!(trim_to(Slot(100), held, 1000, &options), Slot(5));
+        assert_eq!(trim_to(Slot(100), held, 1001, &options), Slot(50));
+        assert_eq!(trim_to(Slot(20), held, 1001, &options), Slot(20));
+        let none = HeldByOthers::default();
+        assert_eq!(trim_to(Slot(20), none, 9999, &options), Slot(0));
+    }
+
+    #[test]
+    fn a_snapshot_is_due_by_ratio_but_not_for_a_small_log() {
+        let options = SnapshotOptions {
+            log_bytes_min: 100,
+            ..SnapshotOptions::default()
+        };
+        assert!(!options.is_due(99, 0));
+        assert!(options.is_due(100, 50));
+        assert!(!options.is_due(199, 100));
+        assert!(options.is_due(200, 100));
+    }
+}

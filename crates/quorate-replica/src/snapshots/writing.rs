@@ -1,0 +1,341 @@
+//! Writes the stream of a snapshot into its parts, a few chunks at a time, and makes it durable.
+//!
+//! Nobody waits for these writes: they are flushed at the end. Whoever pushes asks first whether there is
+//! room. Nothing speaks of a snapshot before its last flush is done ([trim-3]).
+
+use std::collections::{BTreeSet, VecDeque};
+
+use quorate_core::slot::Slot;
+use quorate_disk::{Buffer, Completed, Disk, DiskError, Durability, Family, FileId, Zeros};
+use xxhash_rust::xxh3::Xxh3;
+
+use super::{
+    layout::{HEAD, Head, Layout, seal},
+    manifest::Manifest,
+};
+
+/// Most chunks that wait or are in flight before the caller has to pause.
+const CHUNKS_MAX: usize = 3;
+
+/// Writes one snapshot.
+pub(crate) struct Writer {
+    at: Slot,
+    layout: Layout,
+    first_part: u64,
+    /// Bytes of the stream so far.
+    bytes: u64,
+    digest: Xxh3,
+    /// The chunk that grows, and how much of the stream is in it.
+    open: Option<(Buffer, usize)>,
+    /// Sealed, and waiting for its part: number, buffer, bytes.
+    sealed: VecDeque<(u64, Buffer, usize)>,
+    in_flight: usize,
+    /// Buffers that came back.
+    spare: Vec<Buffer>,
+    /// Parts below this number are there.
+    parts_ready: u64,
+    preparing: bool,
+    /// The part that is open for writing.
+    part_open: Option<u64>,
+    /// No more is pushed.
+    finished: bool,
+    /// Parts that are still to be flushed, or being flushed.
+    unflushed: BTreeSet<u64>,
+    flushing: Option<u64>,
+}
+
+impl Writer {
+    /// A snapshot at `at`, in parts from `first_part` on, which no snapshot ever had.
+    pub(crate) fn new(at: Slot, layout: Layout, first_part: u64) -> Self {
+        Self {
+            at,
+            layout,
+            first_part,
+            bytes: 0,
+            digest: Xxh3::new(),
+            open: None,
+            sealed: VecDeque::new(),
+            in_flight: 0,
+            spare: Vec::new(),
+            parts_ready: first_part,
+            preparing: false,
+            part_open: None,
+            finished: false,
+            unflushed: BTreeSet::new(),
+            flushing: None,
+        }
+    }
+
+    /// Bytes of the stream so far.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The number behind the last part that was asked for.
+    pub(crate) fn parts_end(&self) -> u64 {
+        self.parts_ready + u64::from(self.preparing)
+    }
+
+    /// The parts that there are or may be.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = FileId> + use<> {
+        (self.first_part..self.parts_end()).map(|number| FileId::new(Family::Snapshot, number))
+    }
+
+    /// Whether more may be pushed now.
+    pub(crate) fn has_room(&self) -> bool {
+        self.sealed.len() + self.in_flight < CHUNKS_MAX
+    }
+
+    /// Goes on behind bytes that lie in the parts already, as an earlier process left them: they are
+    /// pushed once more, and not written.
+    pub(crate) fn resume(&mut self, parts_ready: u64) {
+        self.parts_ready = parts_ready;
+    }
+
+    /// A chunk that lies in its part already.
+    pub(crate) fn have(&mut self, content: &[u8]) {
+        debug_assert!(self.open.is_none(), "resumed before anything is pushed");
+        let (chunk, _) = self.layout.chunk_at(self.bytes);
+        let place = self.layout.place(self.first_part, chunk);
+        // It may have come from a cache.
+        self.unflushed.insert(place.file.number);
+        self.digest.update(content);
+        self.bytes += content.len() as u64;
+    }
+
+    /// The next bytes of the stream.
+    pub(crate) fn push<D: Disk>(&mut self, mut bytes: &[u8], disk: &mut D) {
+        self.digest.update(bytes);
+        while !bytes.is_empty() {
+            let (mut buffer, used) = match self.open.take() {
+                Some(open) => open,
+                None => (self.buffer(disk), 0),
+            };
+            let taken = bytes.len().min(self.layout.content_bytes() - used);
+            let (now, rest) = bytes.split_at(taken);
+            buffer[HEAD + used..HEAD + used + taken].copy_from_slice(now);
+            bytes = rest;
+            self.bytes += taken as u64;
+            self.open = Some((buffer, used + taken));
+            if used + taken == self.layout.content_bytes() {
+                self.seal();
+            }
+        }
+        self.advance(disk);
+    }
+
+    /// The stream ends here.
+    pub(crate) fn finish<D: Disk>(&mut self, disk: &mut D) {
+        self.finished = true;
+        self.seal();
+        self.advance(disk);
+    }
+
+    fn buffer<D: Disk>(&mut self, disk: &mut D) -> Buffer {
+        let spare = self.spare.pop();
+        spare.unwrap_or_else(|| disk.allocate(self.layout.chunk_bytes as usize))
+    }
+
+    fn seal(&mut self) {
+        let Some((mut buffer, used)) = self.open.take() else {
+            return;
+        };
+        let offset = self.bytes - used as u64;
+        let (chunk, _) = self.layout.chunk_at(offset);
+        let head = Head {
+            at: self.at,
+            offset,
+            first_part: self.first_part,
+        };
+        let blocks = seal(head, &mut buffer, used);
+        self.sealed.push_back((chunk, buffer, blocks));
+    }
+
+    /// Starts what can be started.
+    fn advance<D: Disk>(&mut self, disk: &mut D) {
+        while let Some((chunk, ..)) = self.sealed.front() {
+            let place = self.layout.place(self.first_part, *chunk);
+            let part = place.file.number;
+            if part >= self.parts_ready {
+                return self.prepare(disk);
+            }
+            if self.part_open != Some(part) {
+                // A part that cannot be opened now is tried again with the next completion or push.
+                if disk.open_ahead(place.file).is_err() {
+                    return;
+                }
+                self.part_open = Some(part);
+            }
+            let Some((chunk, buffer, blocks)) = self.sealed.pop_front() else {
+                return;
+            };
+            self.in_flight += 1;
+            self.unflushed.insert(part);
+            disk.start_write(chunk, place, buffer, blocks, Durability::Later);
+        }
+        if self.finished && self.in_flight == 0 && self.flushing.is_none() {
+            self.flushing = self.unflushed.first().copied();
+            if let Some(part) = self.flushing {
+                disk.start_flush(part, FileId::new(Family::Snapshot, part));
+            }
+        }
+    }
+
+    fn prepare<D: Disk>(&mut self, disk: &mut D) {
+        if self.preparing {
+            return;
+        }
+        self.preparing = true;
+        let part = FileId::new(Family::Snapshot, self.parts_ready);
+        disk.start_prepare(part, self.layout.part_bytes(), Zeros::Reserved);
+        // Nobody waits for a commit because of it, and it is not made of zeros.
+        disk.hurry_prepare(Family::Snapshot);
+    }
+
+    /// An operation of this snapshot ended. An error is final for it.
+    pub(crate) fn on_completed<D: Disk>(
+        &mut self,
+        completed: Completed,
+        disk: &mut D,
+    ) -> Result<(), DiskError> {
+        match completed {
+            Completed::Written { buffer, result, .. } => {
+                self.in_flight -= 1;
+                self.spare.push(buffer);
+                result?;
+            }
+            Completed::Prepared { result, .. } => {
+                self.preparing = false;
+                result?;
+                self.parts_ready += 1;
+            }
+            Completed::Flushed { token, result, .. } => {
+                self.flushing = None;
+                result?;
+                self.unflushed.remove(&token);
+            }
+            Completed::Read { .. } | Completed::Retired { .. } | Completed::Kept { .. } => {}
+        }
+        self.advance(disk);
+        Ok(())
+    }
+
+    /// Tries again what could not be started.
+    pub(crate) fn tend<D: Disk>(&mut self, disk: &mut D) {
+        self.advance(disk);
+    }
+
+    /// Whether operations of it are in flight: until they end its parts stay.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.in_flight > 0 || self.preparing || self.flushing.is_some()
+    }
+
+    /// What was written, once all of it is durable.
+    pub(crate) fn done(&self) -> Option<Manifest> {
+        let written = self.finished && self.sealed.is_empty() && !self.is_busy();
+        (written && self.unflushed.is_empty()).then(|| Manifest {
+            at: self.at,
+            layout: self.layout,
+            first_part: self.first_part,
+            bytes: self.bytes,
+            digest: self.digest.digest128(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_disk::{BLOCK, MemoryDisk, Source as _};
+
+    use super::*;
+    use crate::snapshots::reading::{Purpose, Reads, Unread};
+
+    fn layout() -> Layout {
+        Layout::checked(2 * BLOCK as u32, 3).unwrap()
+    }
+
+    fn bytes(count: usize) -> Vec<u8> {
+        (0..count).map(|at| (at * 7 % 251) as u8).collect()
+    }
+
+    fn drive(writer: &mut Writer, disk: &mut MemoryDisk) {
+        while let Some(completed) = disk.poll() {
+            writer.on_completed(completed, disk).unwrap();
+        }
+    }
+
+    /// Writes all of it, as fast as there is room.
+    fn write(stream: &[u8], first_part: u64, disk: &mut MemoryDisk) -> Manifest {
+        let mut writer = Writer::new(Slot(5), layout(), first_part);
+        for piece in stream.chunks(1000) {
+            writer.push(piece, disk);
+            assert!(writer.done().is_none(), "it is not finished");
+            while !writer.has_room() {
+                drive(&mut writer, disk);
+            }
+        }
+        writer.finish(disk);
+        while writer.is_busy() {
+            drive(&mut writer, disk);
+        }
+        writer.done().expect("all is written and flushed")
+    }
+
+    fn read(manifest: Manifest, disk: &mut MemoryDisk) -> Result<Vec<u8>, Unread> {
+        let (mut reads, mut out) = (Reads::default(), Vec::new());
+        while (out.len() as u64) < manifest.bytes {
+            reads.start(Purpose::Load, manifest, out.len() as u64, disk);
+            while !reads.is_idle() {
+                if let Some(Completed::Read {
+                    token,
+                    buffer,
+                    result,
+                    ..
+                }) = disk.poll()
+                {
+                    let chunk = reads.ended(token, buffer, result, disk).unwrap();
+                    assert_eq!(chunk.offset, out.len() as u64);
+                    out.extend(chunk.content?);
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    #[test]
+    fn what_is_written_survives_a_crash_and_comes_back() {
+        for count in [0, 1, layout().content_bytes(), 100_000] {
+            let (stream, mut disk) = (bytes(count), MemoryDisk::new());
+            let manifest = write(&stream, 7, &mut disk);
+            assert_eq!((manifest.at, manifest.bytes), (Slot(5), count as u64));
+            disk.crash(3);
+            let mut disk = disk.attach();
+            assert_eq!(read(manifest, &mut disk).as_ref(), Ok(&stream));
+            let files = disk.files(Family::Snapshot).unwrap();
+            let parts: Vec<_> = manifest.parts().collect();
+            assert_eq!(
+                files.iter().map(|info| info.file).collect::<Vec<_>>(),
+                parts
+            );
+        }
+    }
+
+    #[test]
+    fn equal_streams_have_equal_digests_wherever_they_lie() {
+        let mut disk = MemoryDisk::new();
+        let digest = |bytes: &[u8], first, disk: &mut _| write(bytes, first, disk).digest;
+        let one = digest(&bytes(50_000), 1, &mut disk);
+        assert_eq!(one, digest(&bytes(50_000), 100, &mut disk));
+        assert_ne!(one, digest(&bytes(50_001), 200, &mut disk));
+    }
+
+    #[test]
+    fn a_chunk_that_was_not_written_or_rotted_is_noticed() {
+        let mut disk = MemoryDisk::new();
+        let manifest = write(&bytes(100_000), 1, &mut disk);
+        let place = layout().place(1, 4);
+        assert!(disk.rot(place.file.at(place.offset), 100 * 8));
+        let error = read(manifest, &mut disk).unwrap_err();
+        assert!(matches!(error, Unread::Damaged(_)), "{error:?}");
+    }
+}
