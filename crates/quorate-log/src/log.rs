@@ -402,6 +402,11 @@ impl<D: Disk> Log<D> {
         self.holdings.bytes()
     }
 
+    /// Bytes that this process has begun to write to the log.
+    pub fn written_bytes(&self) -> u64 {
+        self.writer.written_bytes()
+    }
+
     /// Bytes of all segments on disk, those that wait to be used included.
     pub fn size_bytes(&self) -> u64 {
         self.pool.bytes()

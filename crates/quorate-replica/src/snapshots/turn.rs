@@ -285,7 +285,7 @@ impl Snapshots {
         }
         let (start, used, written) = {
             let log = around.log();
-            (log.start(), log.used_bytes(), log.counters().write_bytes)
+            (log.start(), log.used_bytes(), log.written_bytes())
         };
         let grown = match self.written_then == 0 {
             true => used,
@@ -317,7 +317,9 @@ impl Snapshots {
         let decided_to = around.protocol.node().decided_to();
         let to = trim_to(own, held, used, &self.options).min(decided_to);
         if to > start && around.log().freed_by(to) > 0 {
-            self.rebase(to, self.own, None, around);
+            // A snapshot below it would be of no use to anybody.
+            let snapshot = self.own.filter(|own| own.at >= to);
+            self.rebase(to, snapshot, None, around);
         }
     }
 
