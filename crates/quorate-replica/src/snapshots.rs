@@ -58,12 +58,14 @@ use self::{
 /// After a failure this is waited for before the next attempt.
 const PAUSE_MS: u64 = 10_000;
 
+/// By then a node knows whether it needs a snapshot.
+const RESUME_MS: u64 = 30_000;
 /// Files that are removed in one turn.
 const RETIRED_MAX: usize = 4;
 
 /// The snapshot that is being written.
 enum Job {
-    Taking(Taking),
+    Taking(Box<Taking>),
     Receiving(Box<Receiving>),
 }
 
@@ -124,8 +126,12 @@ pub(crate) struct Snapshots {
     allowance: Allowance,
     /// After a failure.
     not_before: Time,
+    /// What an earlier process received is kept until then, should it be needed.
+    resume_until: Time,
     /// Nothing is loaded before.
     load_at: Time,
+    /// What waits for its turn or its allowance goes on then.
+    go_on_at: Option<Time>,
     /// Bytes that the log had written when the last snapshot was begun.
     written_then: u64,
 }
@@ -202,7 +208,9 @@ impl Snapshots {
             idle,
             allowance: Allowance::new(now, options.transfer_bytes_per_second),
             not_before: now,
+            resume_until: now.plus_ms(RESUME_MS),
             load_at: now,
+            go_on_at: None,
             written_then: 0,
         })
     }
@@ -295,14 +303,12 @@ impl Snapshots {
 
     /// When something is due here.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
-        let moves = matches!(self.job, Some(Job::Taking(_))) || self.serving.len() > 0;
-        let moves = moves.then(|| self.allowance.wake_at().map_or(now, |at| at.max(now)));
         let later = |at: Time| Some(at).filter(|at| *at > now);
         crate::wake::earliest([
-            moves,
+            self.go_on_at,
             later(self.not_before),
             later(self.load_at),
-            self.fetching.wake_at(),
+            self.fetching.wake_at().and_then(later),
         ])
     }
 

@@ -82,6 +82,7 @@ impl Serving {
     }
 
     /// How many peers are served.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.transfers.len()
     }

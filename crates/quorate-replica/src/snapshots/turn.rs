@@ -22,7 +22,7 @@ use crate::{
     catching_up::CatchingUp,
     completions::Completions,
     observing::{Observing, events::Event},
-    outbox::Outbox,
+    outbox::{Outbox, RETRY_MS},
     peers::Peers,
     proposing::origin::Origin,
     protocol::Protocol,
@@ -64,6 +64,7 @@ impl<D: Disk, S: StateMachine> Around<'_, '_, D, S> {
 impl Snapshots {
     /// A turn. What was applied in it is committed.
     pub(crate) fn advance<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
+        self.go_on_at = None;
         while let Some(completed) = around.log().next_other() {
             self.on_completed(completed, around);
         }
@@ -77,6 +78,11 @@ impl Snapshots {
         self.serve(around);
         self.load(around);
         self.sweep(around.disk());
+        // What could not be started, for want of descriptors, tells nobody when it can be.
+        if self.job.as_ref().is_some_and(|job| !job.writer().is_busy()) {
+            let at = around.now.plus_ms(SHORT_MS);
+            self.go_on_at = crate::wake::earliest([self.go_on_at, Some(at)]);
+        }
     }
 
     fn on_completed<D: Disk, S: StateMachine>(
@@ -354,27 +360,29 @@ impl Snapshots {
         };
         let meta = around.applying.metadata();
         let taking = Taking::new(&header, meta, self.options.layout, self.next_part);
-        self.job = Some(Job::Taking(taking));
+        self.job = Some(Job::Taking(Box::new(taking)));
     }
 
     fn take<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
-        let mut failed = false;
-        while let Some(Job::Taking(taking)) = &mut self.job
-            && !taking.is_imaged()
-            && taking.writer.has_room()
-            && (self.allowance.may(around.now) || !around.applying.service_takes())
-        {
-            let disk = around.storing.log_mut().disk_mut();
-            match taking.step(around.applying.service_mut(), disk) {
-                Ok(bytes) => self.allowance.spend(bytes),
-                Err(_) => {
-                    failed = true;
-                    break;
-                }
-            }
+        let Some(Job::Taking(taking)) = &mut self.job else {
+            return;
+        };
+        if taking.is_imaged() || !taking.writer.has_room() {
+            return;
         }
-        if failed {
-            self.fail_job("the service could not be read".to_owned(), around);
+        // A service that is behind because of its image is not made to wait for it longer.
+        if !self.allowance.may(around.now) && around.applying.service_takes() {
+            self.go_on_at = self.allowance.wake_at();
+            return;
+        }
+        let disk = around.storing.log_mut().disk_mut();
+        match taking.step(around.applying.service_mut(), disk) {
+            Ok(bytes) => {
+                self.allowance.spend(bytes);
+                // One step a turn, so that nobody waits for a snapshot.
+                self.go_on_at = Some(around.now);
+            }
+            Err(_) => self.fail_job("the service could not be read".to_owned(), around),
         }
     }
 
@@ -402,6 +410,14 @@ impl Snapshots {
                 self.give_up(job, around);
             }
         }
+        // What an earlier process received, and nobody needs after all.
+        let unneeded = self.fetching.needed().is_none() && around.now >= self.resume_until;
+        if unneeded
+            && matches!(self.job, Some(Job::Receiving(_)))
+            && let Some(job) = self.job.take()
+        {
+            self.give_up(job, around);
+        }
         if self.switch.is_some() || matches!(self.job, Some(Job::Taking(_))) {
             return;
         }
@@ -410,7 +426,7 @@ impl Snapshots {
             Some(Job::Receiving(receiving)) => (Some(receiving.target), receiving.writer.bytes()),
             _ => (None, 0),
         };
-        if self.resuming.is_some() {
+        if self.resuming.is_some() || around.now < self.not_before {
             return;
         }
         let leader = around.protocol.node().leader();
@@ -558,15 +574,24 @@ impl Snapshots {
         let reading = self
             .reads
             .has(|purpose| matches!(purpose, Purpose::Serve(_)));
-        if reading || !self.allowance.may(around.now) {
+        if reading {
             return;
         }
-        if let Some((to, offset)) = self.serving.next(around.now, &own) {
-            let room = super::layout::blocks(own.layout.content_bytes());
-            if around.out.has_room(to, Lane::Bulk, room) {
-                self.reads
-                    .start(Purpose::Serve(to), own, offset, around.disk());
-            }
+        let Some((to, offset)) = self.serving.next(around.now, &own) else {
+            return;
+        };
+        if !self.allowance.may(around.now) {
+            let at = self.allowance.wake_at();
+            self.go_on_at = crate::wake::earliest([self.go_on_at, at]);
+            return;
+        }
+        let room = super::layout::blocks(own.layout.content_bytes());
+        if around.out.has_room(to, Lane::Bulk, room) {
+            self.reads
+                .start(Purpose::Serve(to), own, offset, around.disk());
+        } else {
+            let at = around.now.plus_ms(RETRY_MS);
+            self.go_on_at = crate::wake::earliest([self.go_on_at, Some(at)]);
         }
     }
 
