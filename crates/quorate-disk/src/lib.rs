@@ -208,18 +208,51 @@ pub enum Completed {
 /// What a disk was asked to do so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskCounters {
-    /// Writes into files; of the log one per batch.
+    /// Writes into files; of the log one per commit.
     pub writes: u64,
-    /// Flushes; of the log one per batch.
+    /// Flushes; of the log one per commit.
     pub flushes: u64,
     /// Bytes of those writes.
     pub write_bytes: u64,
+    /// Of the writes: those into files of other families than the log's.
+    pub other_writes: u64,
+    /// Of the flushes: those of such files.
+    pub other_flushes: u64,
+    /// Of the bytes: those of such writes.
+    pub other_bytes: u64,
     /// Reads after start.
     pub reads: u64,
     /// Files prepared.
     pub prepared: u64,
     /// How many of them a write had to wait for.
     pub segment_waits: u64,
+}
+
+impl DiskCounters {
+    /// A write of a family's file.
+    pub(crate) fn wrote(&mut self, family: Family, bytes: u64) {
+        self.writes += 1;
+        self.write_bytes += bytes;
+        if family != Family::Log {
+            self.other_writes += 1;
+            self.other_bytes += bytes;
+        }
+    }
+
+    /// A flush of a family's file.
+    pub(crate) fn flushed(&mut self, family: Family) {
+        self.flushes += 1;
+        self.other_flushes += u64::from(family != Family::Log);
+    }
+
+    /// Only what was done with files of the log.
+    #[must_use]
+    pub fn of_the_log(mut self) -> Self {
+        self.writes -= std::mem::take(&mut self.other_writes);
+        self.flushes -= std::mem::take(&mut self.other_flushes);
+        self.write_bytes -= std::mem::take(&mut self.other_bytes);
+        self
+    }
 }
 
 /// A disk. All calls but those of [`Source`], [`Disk::sync_now`], [`Disk::sync_names`],

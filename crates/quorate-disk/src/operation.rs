@@ -82,16 +82,18 @@ impl Operation {
     }
 
     pub(crate) fn count(&self, counters: &mut DiskCounters) {
+        let family = self.at.file.family;
         match &self.task {
             Task::Write {
                 bytes, durability, ..
             } => {
-                counters.writes += 1;
-                counters.write_bytes += *bytes as u64;
-                counters.flushes += u64::from(*durability == Durability::Flushed);
+                counters.wrote(family, *bytes as u64);
+                if *durability == Durability::Flushed {
+                    counters.flushed(family);
+                }
             }
             Task::Read { .. } => counters.reads += 1,
-            Task::Flush => counters.flushes += 1,
+            Task::Flush => counters.flushed(family),
         }
     }
 

@@ -402,11 +402,6 @@ impl<D: Disk> Log<D> {
         self.holdings.bytes()
     }
 
-    /// Bytes that this process has begun to write to the log.
-    pub fn written_bytes(&self) -> u64 {
-        self.writer.written_bytes()
-    }
-
     /// Bytes of all segments on disk, those that wait to be used included.
     pub fn size_bytes(&self) -> u64 {
         self.pool.bytes()
@@ -442,9 +437,9 @@ impl<D: Disk> Log<D> {
         self.disk.describe()
     }
 
-    /// What the disk did so far: one write and one flush per log write.
+    /// What the disk did so far for the log: one write and one flush per log write.
     pub fn counters(&self) -> DiskCounters {
-        self.disk.counters()
+        self.disk.counters().of_the_log()
     }
 
     /// The disk.

@@ -28,8 +28,6 @@ pub(crate) struct Writer {
     current: Option<Current>,
     in_flight: VecDeque<InFlight>,
     bytes_in_flight: usize,
-    /// Bytes of all writes that this process began.
-    written_bytes: u64,
     persisted_to: RecordSeq,
 }
 
@@ -73,17 +71,12 @@ impl Writer {
             current: tail.map(current),
             in_flight: VecDeque::new(),
             bytes_in_flight: 0,
-            written_bytes: 0,
             persisted_to: RecordSeq(0),
         }
     }
 
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight.len()
-    }
-
-    pub(crate) fn written_bytes(&self) -> u64 {
-        self.written_bytes
     }
 
     pub(crate) fn bytes_in_flight(&self) -> usize {
@@ -176,7 +169,6 @@ impl Writer {
         self.previous = header.checksum;
         self.next_seq += 1;
         self.bytes_in_flight += length;
-        self.written_bytes += length as u64;
         self.in_flight.push_back(InFlight {
             seq: header.seq,
             last: gathered.last,

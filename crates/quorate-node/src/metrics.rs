@@ -192,9 +192,9 @@ fn counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String)
         );
     }
     totals!(out, "disk_", replica.log().counters(), {
-        writes: "Writes into files; of the log one per commit.",
-        flushes: "Flushes of files; of the log one per commit.",
-        write_bytes: "Bytes written into files.",
+        writes: "Writes into log segments; one per commit.",
+        flushes: "Flushes of log segments; one per commit.",
+        write_bytes: "Bytes written into log segments.",
         reads: "Reads of the log after the start.",
         prepared: "Segments prepared.",
         segment_waits: "Of those, how many a write had to wait for.",

@@ -456,7 +456,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             standing: self.standing(),
             stops: self.ending.is_requested(),
             oldest_write: self.tuning.oldest_write(),
-            written_bytes: log.written_bytes(),
+            written_bytes: log.counters().write_bytes,
             segment_failure: log.segment_failure(),
             reachable: self.peers.reachable(self.member, configuration),
         };

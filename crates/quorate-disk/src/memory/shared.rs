@@ -251,9 +251,10 @@ impl Shared {
         not_opened: Option<DiskError>,
     ) -> Result<(), DiskError> {
         self.step();
-        self.counters.writes += 1;
-        self.counters.flushes += u64::from(durability == Durability::Flushed);
-        self.counters.write_bytes += bytes.len() as u64;
+        self.counters.wrote(at.file.family, bytes.len() as u64);
+        if durability == Durability::Flushed {
+            self.counters.flushed(at.file.family);
+        }
         let fault = self.take_fault(Target::Write);
         if self.read_only {
             let error = io::ErrorKind::ReadOnlyFilesystem.into();
@@ -294,7 +295,7 @@ impl Shared {
 
     fn flush(&mut self, file: FileId, covers: u64) -> Result<(), DiskError> {
         self.step();
-        self.counters.flushes += 1;
+        self.counters.flushed(file.family);
         self.stored_file("sync", file)?;
         if self.take_fault(Target::Flush).is_some() {
             self.stored.fail_flush(file, covers);

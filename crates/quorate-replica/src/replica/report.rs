@@ -59,7 +59,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// What room the log has, and how fast it needs it.
     fn disk_use(&self, now: Time) -> DiskUse {
         let log = self.storing.log();
-        let written = log.written_bytes();
+        let written = log.counters().write_bytes;
         DiskUse {
             free_bytes: log.disk().free_bytes(Family::Log),
             log_bytes_per_second: self.observing.log_growth(now, written),

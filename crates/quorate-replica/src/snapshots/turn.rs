@@ -291,7 +291,7 @@ impl Snapshots {
         }
         let (start, used, written) = {
             let log = around.log();
-            (log.start(), log.used_bytes(), log.written_bytes())
+            (log.start(), log.used_bytes(), log.counters().write_bytes)
         };
         let grown = match self.written_then == 0 {
             true => used,
