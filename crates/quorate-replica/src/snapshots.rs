@@ -47,7 +47,7 @@ use self::{
     loading::Loading,
     manifest::Manifest,
     note::Note,
-    reading::Reads,
+    reading::{Purpose, Reads},
     receiving::Receiving,
     serving::Serving,
     taking::Taking,
@@ -126,6 +126,10 @@ pub(crate) struct Snapshots {
     not_before: Time,
     /// Nothing is loaded before.
     load_at: Time,
+    /// Nothing is sent before.
+    serve_at: Time,
+    /// The service has a part of a snapshot that turned out to be damaged.
+    spoiled: bool,
     /// Bytes that the log had written when the last snapshot was begun.
     written_then: u64,
 }
@@ -172,14 +176,31 @@ impl Snapshots {
         let incoming = disk.kept(receiving::FILE)?;
         let resuming = incoming.and_then(|bytes| Receiving::decode(&bytes));
         let resuming = resuming.filter(|receiving| receiving.target.at > start);
-        let mut needed: Vec<FileId> = begun.own.iter().flat_map(Manifest::parts).collect();
-        if let Some(receiving) = &resuming {
-            needed.extend(receiving.as_manifest().parts());
-        }
         let files = files.iter().map(|info| info.file);
+        let own_end = begun.own.as_ref().map_or(0, Manifest::parts_end);
+        // Numbers only grow. What is of an earlier transfer than the files are is of no use.
+        let resuming = resuming.filter(|receiving| {
+            let first = receiving.as_manifest().first_part;
+            let behind = files
+                .clone()
+                .map(|file| file.number)
+                .filter(|number| *number >= first);
+            let mut numbers: Vec<u64> = behind.collect();
+            numbers.sort_unstable();
+            first >= own_end
+                && numbers
+                    .into_iter()
+                    .zip(first..)
+                    .all(|(number, next)| number == next)
+        });
+        let of_own = |file: &FileId| begun.own.is_some_and(|own| own.has_part(*file));
+        let of_resuming = |file: &FileId| {
+            let manifest = resuming.as_ref().map(Receiving::as_manifest);
+            manifest.is_some_and(|manifest| manifest.has_part(*file))
+        };
         let idle = files
             .clone()
-            .filter(|file| !needed.contains(file))
+            .filter(|file| !of_own(file) && !of_resuming(file))
             .collect();
         let last = files.chain(made).map(|file| file.number).max();
         Ok(Self {
@@ -203,6 +224,8 @@ impl Snapshots {
             allowance: Allowance::new(now, options.transfer_bytes_per_second),
             not_before: now,
             load_at: now,
+            serve_at: now,
+            spoiled: false,
             written_then: 0,
         })
     }
@@ -254,7 +277,8 @@ impl Snapshots {
     }
 
     /// What a peer that needs a snapshot at `needed` or behind it can get here, if it can get something.
-    pub(crate) fn offer(&mut self, start: Slot, needed: Slot) -> Offer {
+    /// One behind what is applied here cannot be made: the peer will ask again.
+    pub(crate) fn offer(&mut self, start: Slot, applied_to: Slot, needed: Slot) -> Offer {
         let useful = |own: &&Manifest| own.at >= start && own.at >= needed;
         match self.own.as_ref().filter(useful) {
             Some(own) => Offer {
@@ -264,7 +288,9 @@ impl Snapshots {
                 busy: self.serving.is_full(),
             },
             None => {
-                self.wanted = self.wanted.max(Some(needed));
+                self.wanted = self
+                    .wanted
+                    .max(Some(needed).filter(|needed| *needed <= applied_to));
                 Offer {
                     at: Slot(0),
                     digest: 0,
@@ -295,15 +321,28 @@ impl Snapshots {
 
     /// When something is due here.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
-        let moves = matches!(self.job, Some(Job::Taking(_))) || self.serving.len() > 0;
-        let moves = moves.then(|| self.allowance.wake_at().map_or(now, |at| at.max(now)));
+        let (takes, received) = match &self.job {
+            Some(Job::Taking(taking)) => (!taking.is_imaged() && taking.writer.has_room(), 0),
+            Some(Job::Receiving(receiving)) => (false, receiving.writer.bytes()),
+            None => (false, 0),
+        };
+        let reads = |purpose| matches!(purpose, Purpose::Serve(_));
+        let serves =
+            self.own.is_some_and(|own| self.serving.has_next(&own)) && !self.reads.has(reads);
+        let serves = serves.then(|| self.serve_at.max(now));
+        // What waits for the disk is woken by it.
+        let moves = takes.then_some(now).into_iter().chain(serves).min();
+        let moves = moves.map(|at| {
+            self.allowance
+                .wake_at()
+                .map_or(at, |allowed| allowed.max(at))
+        });
         let later = |at: Time| Some(at).filter(|at| *at > now);
-        crate::wake::earliest([
-            moves,
-            later(self.not_before),
-            later(self.load_at),
-            self.fetching.wake_at(),
-        ])
+        let asks = self.switch.is_none()
+            && self.resuming.is_none()
+            && !matches!(self.job, Some(Job::Taking(_)));
+        let asks = asks.then(|| self.fetching.wake_at(received)).flatten();
+        crate::wake::earliest([moves, later(self.not_before), later(self.load_at), asks])
     }
 
     /// A snapshot will not be finished: its files go when nothing uses them.
