@@ -265,6 +265,7 @@ impl Snapshots {
     }
 
     /// An operator wants one.
+    #[allow(dead_code, reason = "what operators say does not come here yet")]
     pub(crate) fn ask(&mut self, applied_to: Slot) {
         self.wanted = Some(applied_to);
         self.not_before = Time(0);

@@ -315,6 +315,33 @@ mod tests {
     }
 
     #[test]
+    fn offers_that_cannot_be_true_are_not_taken_and_who_disappointed_comes_last() {
+        let lies = [
+            (50, 0),
+            (50, OFFER_BYTES_MAX + 1),
+            (50, u64::MAX),
+            (u64::MAX, 100),
+        ];
+        for (at, bytes) in lies {
+            let lie = Offer {
+                bytes,
+                ..offer(at, false)
+            };
+            let (fetching, question) = fetching(&[(3, lie)]);
+            assert_eq!((fetching.source(), question), (None, None), "{lie:?}");
+        }
+        let offers = [(2, offer(20, false)), (3, offer(99, false))];
+        let (mut fetching, _) = fetching(&offers);
+        assert_eq!(fetching.source(), Some(NodeId(3)));
+        fetching.disappoint(NodeId(3));
+        for (node, offer) in offers {
+            fetching.on_offer(Time(30_000), NodeId(node), offer);
+        }
+        fetching.question(Time(60_000), Some(LEADER), None, 0);
+        assert_eq!(fetching.source(), Some(NodeId(2)));
+    }
+
+    #[test]
     fn progress_is_told_and_a_silent_source_replaced() {
         let same = offer(20, false);
         let (mut fetching, _) = fetching(&[(2, same), (3, same)]);

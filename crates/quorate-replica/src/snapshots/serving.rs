@@ -194,6 +194,8 @@ mod tests {
         );
         ask(&mut serving, ONE, 10 << 20);
         assert_eq!(serving.next(Time(0), &all), None, "all is there");
+        ask(&mut serving, ONE, u64::MAX);
+        assert_eq!(serving.next(Time(0), &all), None, "more than there is");
     }
 
     #[test]
