@@ -63,7 +63,7 @@ const RETIRED_MAX: usize = 4;
 
 /// The snapshot that is being written.
 enum Job {
-    Taking(Taking),
+    Taking(Box<Taking>),
     Receiving(Box<Receiving>),
 }
 

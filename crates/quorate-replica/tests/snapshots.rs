@@ -698,6 +698,10 @@ fn a_node_that_was_offered_too_much_starts_again() {
 #[test]
 fn a_snapshot_that_is_not_what_was_offered_is_not_installed() {
     let mut cluster = shelves_with(small(), 4);
+    // The last item, which nothing overwrites.
+    let through = led(&mut cluster);
+    let last = cluster.write(through, &[200; PAGE]);
+    done(&mut cluster, through, last);
     let (away, leader, liar) = left_behind(&mut cluster);
     let (at, mut bytes) = stream(&cluster, leader);
     *bytes.last_mut().unwrap() ^= 1;

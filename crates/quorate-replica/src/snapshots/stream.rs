@@ -118,8 +118,11 @@ impl Items {
     }
 }
 
+/// An item's kind, its content, and what follows it.
+type Split<'a> = (u8, &'a [u8], &'a [u8]);
+
 /// The first item, and what follows it, if it is whole.
-fn split(bytes: &[u8]) -> Result<Option<(u8, &[u8], &[u8])>, Malformed> {
+fn split(bytes: &[u8]) -> Result<Option<Split<'_>>, Malformed> {
     let need = needed(bytes)?;
     if bytes.len() < HEAD.max(need) {
         return Ok(None);

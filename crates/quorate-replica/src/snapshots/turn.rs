@@ -363,7 +363,7 @@ impl Snapshots {
         };
         let meta = around.applying.metadata();
         let taking = Taking::new(&header, meta, self.options.layout, self.next_part);
-        self.job = Some(Job::Taking(taking));
+        self.job = Some(Job::Taking(Box::new(taking)));
     }
 
     fn take<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
