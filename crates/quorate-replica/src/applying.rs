@@ -26,7 +26,7 @@ use crate::{
     front::{Failure, Front},
     limits::Limits,
     observing::events::Event,
-    service::{Metadata, StateMachine},
+    service::{LoadError, Metadata, StateMachine},
 };
 
 /// What the apply budget is charged for a value without bytes.
@@ -141,6 +141,16 @@ impl<S: StateMachine> Applying<S> {
     pub(crate) fn loaded(&mut self, at: Slot, meta: Metadata) {
         self.applier.go_on_at(at, meta);
         self.history = History::default();
+    }
+
+    /// The service has a part of a snapshot that cannot be read to its end: it becomes empty.
+    pub(crate) fn begin_again(&mut self) -> Result<(), LoadError> {
+        let service = self.applier.service_mut();
+        service.begin_load()?;
+        service.finish_load(Slot::FIRST, &[])?;
+        self.applier.begin_again();
+        self.history = History::default();
+        Ok(())
     }
 
     pub(crate) fn sessions(&self) -> &Sessions {

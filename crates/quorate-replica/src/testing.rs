@@ -48,6 +48,8 @@ pub struct Knobs {
     pub disk_us: u64,
     /// What fits into a node's buffer towards one peer and lane.
     pub plane_bytes: usize,
+    /// How long a segment of a log is, where it is not as usual: for starts from here on.
+    pub segment_bytes: Option<u64>,
 }
 
 impl Default for Knobs {
@@ -59,6 +61,7 @@ impl Default for Knobs {
             loss_per_mille: 0,
             disk_us: 100,
             plane_bytes,
+            segment_bytes: None,
         }
     }
 }
@@ -173,7 +176,7 @@ impl<S: StateMachine> Cluster<S> {
     /// Starts a node: its next boot.
     pub fn start(&mut self, node: NodeId) {
         let service = (self.make)(node);
-        let now = self.now;
+        let (now, segment_bytes) = (self.now, self.knobs.segment_bytes);
         let mut options = self.options.clone();
         let seat = self.seat(node);
         assert!(seat.replica.is_none(), "node {node} runs already");
@@ -188,6 +191,7 @@ impl<S: StateMachine> Cluster<S> {
         let mut log_options = LogOptions::new(options.cluster, node, seat.incarnation);
         // Small, so that starting a node is cheap; larger records get a batch of their own.
         log_options.write_bytes_max = 32 << 10;
+        log_options.segment_bytes = segment_bytes.unwrap_or(log_options.segment_bytes);
         if options.founding.class() == Class::Volatile {
             log_options.linger_bytes = 2 << 10;
         }
@@ -203,12 +207,22 @@ impl<S: StateMachine> Cluster<S> {
         self.seat(node).incarnation.0 += 1;
     }
 
-    /// Ends a node's process: writes in flight are kept, torn or lost.
+    /// Cuts a node's power: writes that were not flushed are kept, torn or lost.
     pub fn crash(&mut self, node: NodeId) {
         let seed = self.roll();
+        self.seat(node).disk.crash(seed);
+        self.end(node);
+    }
+
+    /// Ends a node's process alone: what it wrote is kept.
+    pub fn kill(&mut self, node: NodeId) {
+        self.seat(node).disk.complete_all();
+        self.end(node);
+    }
+
+    fn end(&mut self, node: NodeId) {
         let seat = self.seat(node);
         seat.replica = None;
-        seat.disk.crash(seed);
         seat.disk_done.clear();
         seat.ledger = Ledger::default();
         seat.plane.clear();

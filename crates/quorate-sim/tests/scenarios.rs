@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use quorate_core::{effect::Role, record::Class, slot::Slot};
+use quorate_disk::{Family, Source as _};
 use quorate_node::host::ClientSide as _;
 use quorate_replica::front::Front as _;
 use quorate_sim::{
@@ -935,6 +936,61 @@ fn a_node_dies_between_its_new_incarnation_and_its_log() -> Outcome {
             let incarnation = world.nodes[node].member().incarnation.0;
             assert!((1..=3).contains(&incarnation), "{incarnation}");
         }
+    }
+    Ok(())
+}
+
+/// A month of writes to the same keys, by volume: what was overwritten is kept nowhere ([trim-1], [snap-1]).
+/// A node's folder stays as small as the ratio, the pool of segments and the data say.
+#[test]
+fn a_month_of_writes_to_the_same_keys_does_not_fill_the_disk() -> Outcome {
+    const KEYS: usize = 30;
+    const DATA: u64 = 30 << 10;
+    for (seed, ratio) in [(1, 0), (2, 2), (3, 4)] {
+        let mut settings = Settings::calm(seed, 3, Class::Durable);
+        settings.segment_bytes = 32 << 10;
+        settings.snapshots.ratio = ratio;
+        settings.snapshots.log_bytes_min = 48 << 10;
+        settings.snapshots = settings.snapshots.in_files_of(4 << 10, 2);
+        // Segments: the one in use, those that wait, one that begins before the log does.
+        let pool = (settings.spare_segments() as u64 + 3) * settings.segment_bytes;
+        let mut world = World::elected(settings)?;
+        let value = "v".repeat(1 << 10);
+        let (mut largest, mut taken) = (0, 0);
+        for round in 0..60 {
+            let client = world.client(round % 3);
+            for key in 0..KEYS {
+                let key = format!("key{key}");
+                world.say(client, &[b"SET", key.as_bytes(), value.as_bytes()]);
+            }
+            for _ in 0..KEYS {
+                assert_eq!(world.reply(client)?, Some(ok()));
+            }
+            // What others hold is heard with heartbeats.
+            world.run_for(200_000)?;
+            for node in &mut world.nodes {
+                let mut files = |family| {
+                    let files = node.disk.files(family).unwrap_or_default();
+                    files.iter().map(|info| info.bytes).sum::<u64>()
+                };
+                let (log, parts) = (files(Family::Log), files(Family::Snapshot));
+                let replica = node.running.as_ref().expect("it runs").replica();
+                taken = taken.max(replica.counters().snapshots_taken);
+                // The old snapshot stays until the new one is whole.
+                let snapshot = replica.snapshot().map_or(0, |(_, bytes)| bytes.max(DATA));
+                let due = (snapshot * u64::from(ratio)).max(48 << 10);
+                let most = 2 * due + pool + 3 * snapshot;
+                assert!(
+                    log + parts <= most.max(2 * DATA + pool),
+                    "{log} + {parts} > {most}"
+                );
+                largest = largest.max(log + parts);
+            }
+        }
+        let written = 60 * DATA;
+        assert!(largest < written / 2, "{largest} of {written}");
+        assert!(taken > 3, "{taken} snapshots");
+        world.settle()?;
     }
     Ok(())
 }

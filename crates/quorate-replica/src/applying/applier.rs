@@ -143,6 +143,13 @@ impl<S: StateMachine> Applier<S> {
         {}
     }
 
+    /// The service was made empty.
+    pub(crate) fn begin_again(&mut self) {
+        self.condition.hear(self.applied_to);
+        self.condition.set_loaded();
+        self.restart_at(Slot::FIRST, Metadata::new());
+    }
+
     fn restart_at(&mut self, at: Slot, mut meta: Metadata) {
         self.digest = Digest::new(at, take_digest(at, &mut meta));
         match Sessions::restore(meta) {

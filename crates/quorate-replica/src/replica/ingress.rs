@@ -332,7 +332,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         let needed = if at > Slot(0) { at } else { Slot(offset) };
         let start = self.storing.log().start();
-        let frame = offer_frame(self.snapshots.offer(start, needed), start);
+        let frame = offer_frame(
+            self.snapshots
+                .offer(start, self.applying.applied_to(), needed),
+            start,
+        );
         Outbox::new(self.member, plane, &mut self.counters).send(from, Lane::Bulk, &frame);
     }
 

@@ -51,6 +51,8 @@ pub(crate) enum Question {
 const GATHER_MS: u64 = 20;
 /// After so many questions without an answer another peer is asked.
 const FRUITLESS_MAX: u32 = 3;
+/// Nothing larger is believed to be a snapshot: 4 TiB.
+const OFFER_BYTES_MAX: u64 = 4 << 40;
 /// Bytes after which a peer is told what was received.
 const TOLD_BYTES: u64 = 1 << 20;
 
@@ -62,6 +64,8 @@ pub(crate) struct Fetching {
     needed: Option<Slot>,
     offers: BTreeMap<NodeId, Offer>,
     first_offer: Option<Time>,
+    /// Peers whose snapshots were refused or that went silent, and how often: others come first.
+    fruitless_peers: BTreeMap<NodeId, u32>,
     /// What is received, and from whom.
     receiving: Option<(NodeId, Target)>,
     /// What was received below this was told.
@@ -78,6 +82,7 @@ impl Fetching {
             needed: None,
             offers: BTreeMap::new(),
             first_offer: None,
+            fruitless_peers: BTreeMap::new(),
             receiving: None,
             told: 0,
             asked: None,
@@ -113,7 +118,8 @@ impl Fetching {
     /// A peer has this, or none yet.
     pub(crate) fn on_offer(&mut self, now: Time, from: NodeId, offer: Offer) {
         let Some(needed) = self.needed else { return };
-        if offer.at < needed {
+        let possible = (1..=OFFER_BYTES_MAX).contains(&offer.bytes) && offer.at < Slot(u64::MAX);
+        if offer.at < needed || !possible {
             self.offers.remove(&from);
             if self.source() == Some(from) {
                 // It has another one now, or lost it.
@@ -128,6 +134,12 @@ impl Fetching {
             self.asked = None;
         }
         self.first_offer.get_or_insert(now);
+    }
+
+    /// What this peer sent was refused, or nothing came: another one is better.
+    pub(crate) fn disappoint(&mut self, node: NodeId) {
+        *self.fruitless_peers.entry(node).or_default() += 1;
+        self.lose(node);
     }
 
     /// A peer is gone.
@@ -182,7 +194,7 @@ impl Fetching {
             if silent && self.asked.is_some() {
                 self.fruitless += 1;
                 if self.fruitless > FRUITLESS_MAX {
-                    self.lose(source);
+                    self.disappoint(source);
                     return None;
                 }
             }
@@ -212,15 +224,27 @@ impl Fetching {
     fn best(&self, leader: Option<NodeId>, known: Option<Target>) -> Option<(NodeId, Offer)> {
         let rank = |(node, offer): &(NodeId, Offer)| {
             let begun = known == Some(Target::from(*offer));
-            (!offer.busy, begun, Some(*node) != leader, offer.at)
+            let failed = self.fruitless_peers.get(node).copied().unwrap_or_default();
+            let few_failures = u32::MAX - failed;
+            (
+                !offer.busy,
+                few_failures,
+                begun,
+                Some(*node) != leader,
+                offer.at,
+            )
         };
         let offers = self.offers.iter().map(|(node, offer)| (*node, *offer));
         offers.max_by_key(rank)
     }
 
-    /// When the next question is due.
-    pub(crate) fn wake_at(&self) -> Option<Time> {
+    /// When the next question is due, if that much of the target is here.
+    pub(crate) fn wake_at(&self, received: u64) -> Option<Time> {
         self.needed?;
+        if self.target().is_some_and(|target| received >= target.bytes) {
+            // The disk has the rest to do.
+            return None;
+        }
         let retry = self.asked.map_or(Time(0), |at| at.plus_ms(self.retry_ms));
         let gathered = self.first_offer.map(|first| first.plus_ms(GATHER_MS));
         match (self.receiving, gathered) {
@@ -288,6 +312,33 @@ mod tests {
         assert_eq!(question, Some(Question::More(LEADER, target, 0)));
         let (_, question) = fetching(&offers[3..]);
         assert_eq!(question, None, "too old, and nobody else");
+    }
+
+    #[test]
+    fn offers_that_cannot_be_true_are_not_taken_and_who_disappointed_comes_last() {
+        let lies = [
+            (50, 0),
+            (50, OFFER_BYTES_MAX + 1),
+            (50, u64::MAX),
+            (u64::MAX, 100),
+        ];
+        for (at, bytes) in lies {
+            let lie = Offer {
+                bytes,
+                ..offer(at, false)
+            };
+            let (fetching, question) = fetching(&[(3, lie)]);
+            assert_eq!((fetching.source(), question), (None, None), "{lie:?}");
+        }
+        let offers = [(2, offer(20, false)), (3, offer(99, false))];
+        let (mut fetching, _) = fetching(&offers);
+        assert_eq!(fetching.source(), Some(NodeId(3)));
+        fetching.disappoint(NodeId(3));
+        for (node, offer) in offers {
+            fetching.on_offer(Time(30_000), NodeId(node), offer);
+        }
+        fetching.question(Time(60_000), Some(LEADER), None, 0);
+        assert_eq!(fetching.source(), Some(NodeId(2)));
     }
 
     #[test]

@@ -22,10 +22,21 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
+    /// The number behind that of its last part.
+    pub(crate) fn parts_end(&self) -> u64 {
+        self.first_part
+            .saturating_add(self.layout.parts(self.bytes))
+    }
+
+    /// Whether it lies in this file, among others.
+    pub(crate) fn has_part(&self, file: FileId) -> bool {
+        file.family == Family::Snapshot
+            && (self.first_part..self.parts_end()).contains(&file.number)
+    }
+
     /// The files that it lies in.
     pub(crate) fn parts(&self) -> impl Iterator<Item = FileId> + use<> {
-        let parts = self.layout.parts(self.bytes);
-        let numbers = self.first_part..self.first_part.saturating_add(parts);
+        let numbers = self.first_part..self.parts_end();
         numbers.map(|number| FileId::new(Family::Snapshot, number))
     }
 

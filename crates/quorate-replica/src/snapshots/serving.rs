@@ -26,6 +26,16 @@ struct Transfer {
     heard: Time,
 }
 
+impl Transfer {
+    /// What lies below may be sent now, if this is the snapshot that the peer wants.
+    fn end(&self, manifest: &Manifest) -> u64 {
+        let this = (self.at, self.digest) == (manifest.at, manifest.digest);
+        // The peer may say that it has whatever it likes.
+        let end = manifest.bytes.min(self.asked.saturating_add(WINDOW_BYTES));
+        if this { end } else { 0 }
+    }
+}
+
 /// All transfers from this node.
 #[derive(Debug, Default)]
 pub(crate) struct Serving {
@@ -92,13 +102,17 @@ impl Serving {
         self.transfers.len() >= PEERS_MAX
     }
 
+    /// Whether somebody can be sent more of this snapshot now.
+    pub(crate) fn has_next(&self, manifest: &Manifest) -> bool {
+        let mut transfers = self.transfers.values();
+        transfers.any(|transfer| transfer.next < transfer.end(manifest))
+    }
+
     /// Whose turn it is, and from where on; only those who want this snapshot.
     pub(crate) fn next(&mut self, now: Time, manifest: &Manifest) -> Option<(NodeId, u64)> {
         self.forget_silent(now);
         let wants = |(node, transfer): (&NodeId, &Transfer)| {
-            let this = (transfer.at, transfer.digest) == (manifest.at, manifest.digest);
-            let end = manifest.bytes.min(transfer.asked + WINDOW_BYTES);
-            (this && transfer.next < end).then_some((*node, transfer.next))
+            (transfer.next < transfer.end(manifest)).then_some((*node, transfer.next))
         };
         let behind = NodeId(self.last.0.saturating_add(1))..;
         let mut turns = self.transfers.range(behind).chain(&self.transfers);
@@ -180,6 +194,8 @@ mod tests {
         );
         ask(&mut serving, ONE, 10 << 20);
         assert_eq!(serving.next(Time(0), &all), None, "all is there");
+        ask(&mut serving, ONE, u64::MAX);
+        assert_eq!(serving.next(Time(0), &all), None, "more than there is");
     }
 
     #[test]

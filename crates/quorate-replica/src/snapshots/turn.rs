@@ -254,7 +254,7 @@ impl Snapshots {
         if let Some(source) = self.fetching.source() {
             let why = format!("node {source}'s snapshot was refused: {why}");
             around.observing.tell(Event::SnapshotFailed { why });
-            self.fetching.lose(source);
+            self.fetching.disappoint(source);
         }
         if let Some(job) = self.job.take() {
             self.give_up(job, around);
@@ -304,8 +304,12 @@ impl Snapshots {
             around.applying.service_mut().start_sync();
             self.written_then = written.max(1);
         }
-        let wanted = self.wanted.is_some() || (due && synced.is_none());
-        if wanted {
+        let applied_to = around.applying.applied_to();
+        let asked = self.wanted.is_some_and(|wanted| wanted <= applied_to);
+        // Who is being sent this node's snapshot would have to begin again with another.
+        let sends = used <= self.options.log_bytes_max
+            && self.own.is_some_and(|own| self.serving.uses(&own));
+        if (asked || (due && synced.is_none())) && !sends {
             self.begin_taking(written, around);
         }
         let own = synced.or(self.own.map(|own| own.at)).unwrap_or(Slot(0));
@@ -334,13 +338,20 @@ impl Snapshots {
         written: u64,
         around: &mut Around<'_, '_, D, S>,
     ) {
+        if let Some(Job::Receiving(_)) = self.job
+            && self.fetching.needed().is_none()
+            && let Some(job) = self.job.take()
+        {
+            // An earlier process began with it, and nobody needs it any more.
+            self.give_up(job, around);
+        }
         let ready = self.job.is_none()
             && self.resuming.is_none()
             && self.loading.is_none()
             && around.now >= self.not_before
             && around.applying.is_whole();
         let at = around.applying.applied_to();
-        if !ready || self.wanted.is_some_and(|wanted| at < wanted) || at == Slot::FIRST {
+        if !ready || at == Slot::FIRST {
             return;
         }
         if self.own.is_some_and(|own| own.at >= at) {
@@ -609,7 +620,10 @@ impl Snapshots {
         } = chunk;
         let content = match content {
             Ok(content) => content,
-            Err(Unread::NotNow) => return,
+            Err(Unread::NotNow) => {
+                self.go_on_at = Some(around.now.plus_ms(SHORT_MS));
+                return;
+            }
             Err(Unread::Damaged(why)) => return self.lose_own(manifest, &why, around),
         };
         let Some((offset, bytes)) = self.serving.piece(to, &manifest, offset, &content) else {
@@ -669,6 +683,19 @@ impl Snapshots {
     fn load<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
         if self.switch.is_some() {
             return;
+        }
+        if self.spoiled {
+            if around.now < self.load_at {
+                return;
+            }
+            // What it had before is given up already: it begins with the log, or with another snapshot.
+            if let Err(error) = around.applying.begin_again() {
+                self.load_at = around.now.plus_ms(SHORT_MS);
+                let why = error.to_string();
+                around.observing.tell(Event::SnapshotFailed { why });
+                return;
+            }
+            self.spoiled = false;
         }
         if self.loading.is_none() {
             let start = around.log().start();
@@ -749,6 +776,7 @@ impl Snapshots {
             Err(Failed::Snapshot(why)) => {
                 let manifest = *loading.manifest();
                 self.loading = None;
+                self.spoiled = true;
                 self.lose_own(manifest, &why, around);
             }
             Err(Failed::Service(why)) => {
