@@ -12,6 +12,7 @@
 //! made when a peer wants one.
 
 mod allowance;
+mod asking;
 mod eras;
 pub(crate) mod fetching;
 mod header;
@@ -42,6 +43,7 @@ use quorate_log::Log;
 
 use self::{
     allowance::Allowance,
+    asking::Asking,
     fetching::{Fetching, Offer},
     header::Header,
     loading::Loading,
@@ -54,6 +56,7 @@ use self::{
     trimming::SnapshotOptions,
     writing::Writer,
 };
+use crate::status::Snapshot;
 
 /// After a failure this is waited for before the next attempt.
 const PAUSE_MS: u64 = 10_000;
@@ -63,7 +66,7 @@ const RETIRED_MAX: usize = 4;
 
 /// The snapshot that is being written.
 enum Job {
-    Taking(Taking),
+    Taking(Box<Taking>),
     Receiving(Box<Receiving>),
 }
 
@@ -119,6 +122,8 @@ pub(crate) struct Snapshots {
     for_lost: Option<Slot>,
     /// Somebody asked for a snapshot at this slot or behind it.
     wanted: Option<Slot>,
+    /// What an operator wants, and how that ended.
+    asking: Asking,
     /// Files that nothing needs.
     idle: VecDeque<FileId>,
     allowance: Allowance,
@@ -199,6 +204,7 @@ impl Snapshots {
             loading: None,
             for_lost: None,
             wanted: None,
+            asking: Asking::default(),
             idle,
             allowance: Allowance::new(now, options.transfer_bytes_per_second),
             not_before: now,
@@ -219,9 +225,12 @@ impl Snapshots {
         }
     }
 
-    /// This node's snapshot, if it has one: its slot, and the bytes of its stream.
-    pub(crate) fn own(&self) -> Option<(Slot, u64)> {
-        self.own.map(|own| (own.at, own.bytes))
+    /// This node's snapshot, if it has one.
+    pub(crate) fn own(&self) -> Option<Snapshot> {
+        self.own.map(|own| Snapshot {
+            at: own.at,
+            bytes: own.bytes,
+        })
     }
 
     /// The eras at a slot that the log has, and that is applied.
@@ -241,10 +250,31 @@ impl Snapshots {
         self.fetching.need(from);
     }
 
-    /// An operator wants one.
-    pub(crate) fn ask(&mut self, applied_to: Slot) {
-        self.wanted = Some(applied_to);
-        self.not_before = Time(0);
+    /// An operator wants one at this slot or behind it, which is applied. The end of it:
+    /// [`Snapshots::take_answer`].
+    pub(crate) fn ask(&mut self, at: Slot) {
+        self.asking.ask(at);
+        if self.job.is_none() {
+            self.not_before = Time(0);
+        }
+    }
+
+    /// An operator wants one, and cannot have it.
+    pub(crate) fn refuse_ask(&mut self, why: String) {
+        self.asking.fail(why);
+    }
+
+    /// How it ended, once.
+    pub(crate) fn take_answer(&mut self) -> Option<Result<Snapshot, String>> {
+        self.asking.take_answer()
+    }
+
+    /// The snapshot that is being taken: its slot, and the bytes of its stream so far.
+    pub(crate) fn taking(&self) -> Option<Snapshot> {
+        match &self.job {
+            Some(Job::Taking(taking)) => Some(taking.writer.so_far()),
+            _ => None,
+        }
     }
 
     /// A peer is gone.

@@ -177,7 +177,7 @@ impl Search<'_> {
 
     /// The cheapest way, if it is found in time.
     fn best(&self, start: &Weights) -> Option<Vec<Change>> {
-        let mut known: BTreeMap<Weights, (u32, Option<(Weights, Change)>)> = BTreeMap::new();
+        let mut known: Known = BTreeMap::new();
         let mut queue = BinaryHeap::from([Reverse((0, start.clone()))]);
         known.insert(start.clone(), (0, None));
         let mut looked_at = 0;
@@ -246,11 +246,11 @@ impl Search<'_> {
     }
 }
 
+/// What was reached, at which cost, and from where by which change.
+type Known = BTreeMap<Weights, (u32, Option<(Weights, Change)>)>;
+
 /// How this was reached.
-fn trace(
-    known: &BTreeMap<Weights, (u32, Option<(Weights, Change)>)>,
-    mut at: Weights,
-) -> Vec<Change> {
+fn trace(known: &Known, mut at: Weights) -> Vec<Change> {
     let mut changes = Vec::new();
     while let Some((_, Some((before, change)))) = known.get(&at) {
         changes.push(*change);

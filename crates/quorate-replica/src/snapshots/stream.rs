@@ -118,8 +118,11 @@ impl Items {
     }
 }
 
-/// The first item, and what follows it, if it is whole.
-fn split(bytes: &[u8]) -> Result<Option<(u8, &[u8], &[u8])>, Malformed> {
+/// The kind and content of an item, and what follows it.
+type Cut<'a> = (u8, &'a [u8], &'a [u8]);
+
+/// The first item, if it is whole.
+fn split(bytes: &[u8]) -> Result<Option<Cut<'_>>, Malformed> {
     let need = needed(bytes)?;
     if bytes.len() < HEAD.max(need) {
         return Ok(None);

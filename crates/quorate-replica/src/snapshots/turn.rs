@@ -71,6 +71,11 @@ impl Snapshots {
             self.on_rebased(start, around);
         }
         self.end_job(around);
+        if self.switch.is_none()
+            && let Some(own) = self.own()
+        {
+            self.asking.have(own);
+        }
         self.decide(around);
         self.take(around);
         self.fetch(around);
@@ -262,6 +267,11 @@ impl Snapshots {
         around: &mut Around<'_, '_, D, S>,
     ) {
         self.not_before = around.now.plus_ms(PAUSE_MS);
+        if let Some(Job::Taking(_)) = self.job
+            && self.asking.wanted().is_some()
+        {
+            self.asking.fail(why.clone());
+        }
         around.observing.tell(Event::SnapshotFailed { why });
         if let Some(job) = self.job.take() {
             self.give_up(job, around);
@@ -298,7 +308,8 @@ impl Snapshots {
             around.applying.service_mut().start_sync();
             self.written_then = written.max(1);
         }
-        let wanted = self.wanted.is_some() || (due && synced.is_none());
+        let asked = self.asking.wanted().is_some();
+        let wanted = asked || self.wanted.is_some() || (due && synced.is_none());
         if wanted {
             self.begin_taking(written, around);
         }
@@ -332,7 +343,8 @@ impl Snapshots {
             && around.now >= self.not_before
             && around.applying.is_whole();
         let at = around.applying.applied_to();
-        if !ready || self.wanted.is_some_and(|wanted| at < wanted) || at == Slot::FIRST {
+        let from = self.wanted.max(self.asking.wanted());
+        if !ready || from.is_some_and(|from| at < from) || at == Slot::FIRST {
             return;
         }
         if self.own.is_some_and(|own| own.at >= at) {
@@ -340,6 +352,10 @@ impl Snapshots {
             return;
         }
         if !around.applying.service_mut().begin_image() {
+            if self.asking.wanted().is_some() {
+                let why = "the service gives no image of its state, or not now";
+                self.asking.fail(why.to_owned());
+            }
             self.not_before = around.now.plus_ms(PAUSE_MS);
             return;
         }
@@ -352,7 +368,7 @@ impl Snapshots {
         };
         let meta = around.applying.metadata();
         let taking = Taking::new(&header, meta, self.options.layout, self.next_part);
-        self.job = Some(Job::Taking(taking));
+        self.job = Some(Job::Taking(Box::new(taking)));
     }
 
     fn take<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
