@@ -325,7 +325,10 @@ impl Snapshots {
 
     /// When something is due here.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
-        let moves = matches!(self.job, Some(Job::Taking(_))) || self.serving.len() > 0;
+        // What is waited for otherwise is the disk, which wakes by itself.
+        let takes = |taking: &Taking| !taking.is_imaged() && taking.writer.has_room();
+        let takes = matches!(&self.job, Some(Job::Taking(taking)) if takes(taking));
+        let moves = takes || self.serving.len() > 0;
         let moves = moves.then(|| self.allowance.wake_at().map_or(now, |at| at.max(now)));
         let later = |at: Time| Some(at).filter(|at| *at > now);
         crate::wake::earliest([
