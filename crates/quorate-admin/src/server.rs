@@ -1,4 +1,4 @@
-//! The admin address: health, readiness, status, metrics and transfer over HTTP.
+//! The admin address: health, readiness, status, metrics, transfer and snapshots over HTTP.
 //!
 //! It has a thread of its own and talks to the reactor through its [`Handle`] only, so that nothing
 //! that happens here can hold up the protocol.
@@ -27,14 +27,14 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use quorate_core::{effect::Role, node_id::NodeId};
+use quorate_core::{effect::Role, node_id::NodeId, slot::Slot};
 use quorate_log::Reading;
 use quorate_net::Handle;
 use quorate_replica::{Probed, status::Status, tuner::Setting};
 
 use crate::{
     tuning::{HoldRequest, TuningView},
-    view::{NodeView, ProgressView, TransferRequest, Transferred},
+    view::{NodeView, ProgressView, SnapshotRequest, SnapshotView, TransferRequest, Transferred},
 };
 
 use failure::{Body, Failure};
@@ -198,6 +198,7 @@ fn router(admin: Admin) -> Router {
         .route("/status", get(status))
         .route("/metrics", get(metrics))
         .route("/transfer", post(transfer))
+        .route("/snapshot", post(snapshot))
         .route("/tuning", get(tuning).post(hold))
         .fallback(|| async {
             Failure::new(StatusCode::NOT_FOUND, "not_found", "no such page", PAGES)
@@ -230,7 +231,7 @@ async fn only_own_pages(request: Request, next: Next) -> Result<Response, Failur
     ))
 }
 
-const PAGES: &str = "GET /health /ready /status /metrics /tuning, POST /transfer /tuning";
+const PAGES: &str = "GET /health /ready /status /metrics /tuning, POST /transfer /snapshot /tuning";
 
 async fn ready(State(admin): State<Admin>) -> Result<&'static str, Failure> {
     let (status, _) = admin.status().await?;
@@ -310,6 +311,18 @@ async fn transfer(
     let outcome = admin.ask(move |handle, _| handle.transfer(to)).await?;
     let leader = outcome.map_err(Failure::transfer)?;
     Ok(Json(Transferred { leader: leader.0 }))
+}
+
+/// As for `transfer`, no page in a browser can send this unasked. Ends while the snapshot goes on, so that no
+/// connection is held for as long as a large one takes.
+async fn snapshot(
+    State(admin): State<Admin>,
+    Body(request): Body<SnapshotRequest>,
+) -> Result<Json<SnapshotView>, Failure> {
+    let at = request.at.map(Slot);
+    let outcome = admin.ask(move |handle, _| handle.snapshot(at)).await?;
+    let snapshot = outcome.map_err(Failure::snapshot)?;
+    Ok(Json(SnapshotView::new(snapshot)))
 }
 
 async fn tuning(State(admin): State<Admin>) -> Result<Json<TuningView>, Failure> {
@@ -445,7 +458,7 @@ mod tests {
     #[test]
     fn pages_of_other_sites_change_nothing() {
         let (_admin, address) = starting();
-        for path in ["/transfer", "/tuning"] {
+        for path in ["/transfer", "/snapshot", "/tuning"] {
             let host = format!("evil.example\r\nOrigin: http://evil.example\r\nX: {address}");
             let text = post_as(&address, path, &host);
             assert!(text.starts_with("HTTP/1.0 403"), "{text}");
@@ -500,6 +513,9 @@ mod tests {
             durable_to: Slot(1),
             class: Class::Durable,
             log_bytes: 0,
+            log_start: Slot::FIRST,
+            snapshot: None,
+            snapshot_taking: None,
             disk: DiskUse::default(),
             progress: None,
             error: error.map(str::to_owned),

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 use quorate_core::{effect::Role, node_id::NodeId};
 use quorate_log::Reading;
-use quorate_replica::status::{Activity, DiskUse, Peer, Progress, Status};
+use quorate_replica::status::{Activity, DiskUse, Peer, Progress, Snapshot, Status};
 use serde::{Deserialize, Serialize};
 
 use crate::units::{bytes, span};
@@ -36,6 +36,15 @@ pub struct NodeView {
     pub store: String,
     /// Bytes of the log on disk.
     pub log_bytes: u64,
+    /// The log begins with this slot.
+    #[serde(default)]
+    pub log_start: u64,
+    /// This node's snapshot, if it has one.
+    #[serde(default)]
+    pub snapshot: Option<SnapshotView>,
+    /// The one that is being taken, as far as it is.
+    #[serde(default)]
+    pub snapshot_taking: Option<SnapshotView>,
     /// The disk under it.
     #[serde(default)]
     pub disk: DiskView,
@@ -83,6 +92,36 @@ impl DiskView {
         }
     }
 }
+
+/// A snapshot; also the answer of `POST /snapshot`, and the result of `quorate snapshot`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotView {
+    /// It is the state behind all slots below.
+    pub slot: u64,
+    /// Its size.
+    pub bytes: u64,
+}
+
+impl SnapshotView {
+    /// Of a snapshot of the node that says this.
+    pub fn new(snapshot: Snapshot) -> Self {
+        Self {
+            slot: snapshot.at.0,
+            bytes: snapshot.bytes,
+        }
+    }
+}
+
+/// Body of `POST /snapshot`.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SnapshotRequest {
+    /// A snapshot at this slot or behind it; without it, at what is applied now.
+    pub at: Option<u64>,
+}
+
+/// Code of the error with which `POST /snapshot` ends while the snapshot goes on.
+pub const STILL_TAKING: &str = "still_taking";
 
 /// Code of the error with which a node answers that does not run yet.
 pub const STARTING: &str = "starting";
@@ -293,6 +332,9 @@ impl NodeView {
             durability: status.class.name().to_owned(),
             store: store.to_owned(),
             log_bytes: status.log_bytes,
+            log_start: status.log_start.0,
+            snapshot: status.snapshot.map(SnapshotView::new),
+            snapshot_taking: status.snapshot_taking.map(SnapshotView::new),
             disk: DiskView::new(status.disk),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             error: status.error.clone(),
@@ -399,6 +441,12 @@ mod tests {
             durable_to: Slot(10),
             class: Class::Durable,
             log_bytes: 4096,
+            log_start: Slot(3),
+            snapshot: Some(Snapshot {
+                at: Slot(5),
+                bytes: 900,
+            }),
+            snapshot_taking: None,
             disk: DiskUse {
                 free_bytes: Some(8000),
                 log_bytes_per_second: Some(100),
@@ -435,7 +483,10 @@ mod tests {
             "durability": "durable",
             "store": "lsm",
             "log_bytes": 4096,
-            "disk": {"free_bytes": 8000, "log_bytes_per_second": 100, "full_in_seconds": 80},
+            "log_start": 3,
+                "snapshot": {"slot": 5, "bytes": 900},
+                "snapshot_taking": null,
+                "disk": {"free_bytes": 8000, "log_bytes_per_second": 100, "full_in_seconds": 80},
             "version": env!("CARGO_PKG_VERSION"),
             "error": null,
             "progress": {"doing": "catching_up", "unit": "slots", "from": 1, "at": 8, "to": 15,

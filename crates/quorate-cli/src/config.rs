@@ -39,6 +39,9 @@ pub(crate) struct StartConfig {
     pub(crate) client_memory: usize,
     pub(crate) log_ready: u64,
     pub(crate) log_segment: u64,
+    pub(crate) snapshot_ratio: u32,
+    pub(crate) log_max: u64,
+    pub(crate) transfer_limit: Option<u64>,
     pub(crate) tuning: Tuning,
     pub(crate) disk_flush: Duration,
 }
@@ -58,6 +61,9 @@ impl StartConfig {
             command_bytes_max: self.command_max,
             log_ready_bytes: self.log_ready,
             log_segment_bytes: self.log_segment,
+            snapshot_ratio: self.snapshot_ratio,
+            log_bytes_max: self.log_max,
+            transfer_bytes_per_second: self.transfer_limit,
             client_input_bytes_max: input_bytes_max(self.command_max),
             client_memory_bytes: self.client_memory,
             tuning: self.tuning,
@@ -131,6 +137,9 @@ impl StartConfig {
             )?,
             log_ready: layers.required("log-ready", "0 … 1099511627776 bytes", parse_log_ready)?,
             log_segment: layers.required(LOG_SEGMENT, SEGMENT, parse_segment)?,
+            snapshot_ratio: layers.required("snapshot-ratio", "1 … 1000", parse_ratio)?,
+            log_max: layers.required("log-max", LOG_MAX, parse_log_max)?,
+            transfer_limit: layers.optional("transfer-limit", TRANSFER_LIMIT, parse_transfer)?,
             tuning: tuning::resolve(&layers)?,
             disk_flush: layers.required(DISK_FLUSH_MS, "0 … 1000 milliseconds", parse_flush)?,
         };
@@ -260,6 +269,25 @@ fn parse_log_ready(text: &str) -> Option<u64> {
     text.parse().ok().filter(|bytes| *bytes <= LOG_READY_LIMIT)
 }
 
+fn parse_ratio(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|ratio| (1..=1000).contains(ratio))
+}
+
+/// What `parse_log_max` takes: room for two segments and a spare one, and what a person can mean.
+const LOG_MAX: &str = "268435456 … 1125899906842624 bytes";
+
+fn parse_log_max(text: &str) -> Option<u64> {
+    let bytes = text.parse().ok();
+    bytes.filter(|bytes| (256 << 20..=1 << 50).contains(bytes))
+}
+
+/// What `parse_transfer` takes. With less a snapshot takes longer than the log takes to grow.
+const TRANSFER_LIMIT: &str = "at least 65536 bytes per second";
+
+fn parse_transfer(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|bytes| *bytes >= 64 << 10)
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -308,6 +336,8 @@ mod tests {
             (5000, 8 << 20)
         );
         assert_eq!(config.log_ready, 64 << 20);
+        let snapshots = (config.snapshot_ratio, config.log_max, config.transfer_limit);
+        assert_eq!(snapshots, (2, 8 << 30, None));
     }
 
     /// A node that a program embeds and one of the command line are alike.
@@ -320,6 +350,18 @@ mod tests {
             ..quorate::Settings::new("d")
         };
         assert_eq!(settings, embedded);
+    }
+
+    #[test]
+    fn what_is_said_of_snapshots_reaches_the_node() {
+        let flags = "--data d --snapshot-ratio 5 --log-max 1073741824 --transfer-limit 1000000";
+        let flags: Vec<&str> = flags.split(' ').collect();
+        let settings = resolve(&flags, &[]).unwrap().settings();
+        assert_eq!(
+            (settings.snapshot_ratio, settings.log_bytes_max),
+            (5, 1 << 30)
+        );
+        assert_eq!(settings.transfer_bytes_per_second, Some(1_000_000));
     }
 
     /// [docs/operate.md](../../../docs/operate.md) has a row of each, with its default.
@@ -367,6 +409,13 @@ mod tests {
         check_refused(&["--node", "0"], &[], "--node 0: not a node id (1, 2, …)");
         let limits = "--log-ready 2TB: not 0 … 1099511627776 bytes";
         check_refused(&["--log-ready", "2TB"], &[], limits);
+        let limits = "--snapshot-ratio 0: not 1 … 1000";
+        check_refused(&["--snapshot-ratio", "0"], &[], limits);
+        let limits = "--log-max 8GiB: not 268435456 … 1125899906842624 bytes";
+        check_refused(&["--log-max", "8GiB"], &[], limits);
+        let variables = [("QUORATE_TRANSFER_LIMIT", "1000")];
+        let limits = "QUORATE_TRANSFER_LIMIT=1000: not at least 65536 bytes per second";
+        check_refused(&[], &variables, limits);
         let variables = [("QUORATE_STORE", "tape")];
         check_refused(&[], &variables, "QUORATE_STORE=tape: not lsm or memory");
         let file = file("durability = 'none'\n");

@@ -10,6 +10,7 @@ mod memory;
 mod output;
 mod signals;
 mod sim;
+mod snapshot;
 mod start;
 mod status;
 mod stop;
@@ -47,6 +48,8 @@ enum Command {
     Status(status::StatusArgs),
     /// Hand leadership to another node
     Transfer(transfer::TransferArgs),
+    /// Have a node take a snapshot now
+    Snapshot(snapshot::SnapshotArgs),
     /// How commands are batched, and why
     Tune(tune::TuneArgs),
     /// Look at the log of a stopped node
@@ -118,6 +121,7 @@ fn run(command: Command, output: Output) -> Result<Exit, Problem> {
         Command::Demo(args) => demo::run(&args, output),
         Command::Status(args) => status::run(&args, output),
         Command::Transfer(args) => transfer::run(&args, output),
+        Command::Snapshot(args) => snapshot::run(&args, output),
         Command::Tune(args) => tune::run(&args, output),
         Command::Log(command) => log::run(&command, output),
         Command::Sim(args) => sim::run(&args, output),

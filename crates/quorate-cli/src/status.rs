@@ -105,7 +105,7 @@ fn headline(cluster: &ClusterView) -> String {
     format!("cluster {id}{}: {leader}", settings.unwrap_or_default())
 }
 
-const HEAD: [&str; 11] = [
+const HEAD: [&str; 13] = [
     "node",
     "role",
     "ballot",
@@ -113,6 +113,8 @@ const HEAD: [&str; 11] = [
     "applied",
     "durable",
     "lag",
+    "snapshot",
+    "log from",
     "log",
     "grows",
     "disk full in",
@@ -132,6 +134,10 @@ fn row(view: &NodeView, cluster: &ClusterView) -> Vec<String> {
         view.applied.to_string(),
         view.durable.to_string(),
         lag(view.node, cluster).map_or_else(String::new, |lag| lag.to_string()),
+        view.snapshot.map_or_else(String::new, |snapshot| {
+            format!("{}, {}", snapshot.slot, bytes(snapshot.bytes))
+        }),
+        view.log_start.to_string(),
         bytes(view.log_bytes),
         rate.map_or_else(String::new, |rate| format!("{}/s", bytes(rate))),
         view.disk.full_in_seconds.map_or_else(String::new, span),
@@ -150,7 +156,7 @@ fn lag(node: u32, cluster: &ClusterView) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quorate_admin::view::{DiskView, MemberView, ProgressView};
+    use quorate_admin::view::{DiskView, MemberView, ProgressView, SnapshotView};
 
     fn view(node: u32) -> NodeView {
         let member = |node, lag| MemberView {
@@ -180,6 +186,9 @@ mod tests {
             durability: "durable".to_owned(),
             store: "lsm".to_owned(),
             log_bytes: 128 << 20,
+            log_start: 1,
+            snapshot: None,
+            snapshot_taking: None,
             disk: DiskView::default(),
             version: "0".to_owned(),
             error: None,
@@ -192,6 +201,11 @@ mod tests {
     #[test]
     fn a_cluster_is_a_table_with_notes() {
         let mut first = view(1);
+        first.log_start = 60;
+        first.snapshot = Some(SnapshotView {
+            slot: 70,
+            bytes: 5 << 20,
+        });
         first.disk = DiskView {
             free_bytes: Some(40 << 30),
             log_bytes_per_second: Some(1 << 20),
@@ -224,9 +238,9 @@ mod tests {
         let expected = "\
 cluster ab (durable, store lsm, era 0): node 1 leads
 
-node  role         ballot  decided  applied  durable  lag  log      grows    disk full in  client
-1     leader       0.3.1   90       80       95            128 MiB  1 MiB/s  11 h          h:1
-2     follower     0.3.1   90       80       95       7    128 MiB                         h:2
+node  role         ballot  decided  applied  durable  lag  snapshot   log from  log      grows    disk full in  client
+1     leader       0.3.1   90       80       95            70, 5 MiB  60        128 MiB  1 MiB/s  11 h          h:1
+2     follower     0.3.1   90       80       95       7               1         128 MiB                         h:2
 3     starting
 4     unreachable
 

@@ -167,7 +167,7 @@ fn help_helps() {
 fn nobody_there_exits_with_3_and_an_error_document() {
     let port = common::free_port();
     let address = format!("127.0.0.1:{port}");
-    for command in ["status", "transfer"] {
+    for command in ["status", "transfer", "snapshot"] {
         let (code, json) = quorate_json(&[command, "--admin", &address, "--json"]);
         assert_eq!(code, 3);
         assert_eq!(json["error"]["code"], "unreachable");

@@ -2,13 +2,19 @@
 
 use std::sync::mpsc::SyncSender;
 
-use quorate_core::{effect::Refusal, node_id::NodeId};
-use quorate_replica::{Probed, status::Status};
+use quorate_core::{effect::Refusal, node_id::NodeId, time::Time};
+use quorate_replica::{
+    Probed,
+    status::{Snapshot, Status},
+};
 
 use crate::{
-    handle::{Command, Metrics, Question, Unanswered},
+    handle::{Command, Metrics, Question, SNAPSHOT_WAIT, SnapshotError, Unanswered},
     host::{Now, OperatorSide, Order, Outcome},
 };
+
+/// An asker for a snapshot has gone after this: a little more than it waits.
+const SNAPSHOT_MS: u64 = SNAPSHOT_WAIT.as_millis() as u64 + 1000;
 
 /// Those who asked, until they are answered. Askers that have gone are passed over.
 #[derive(Debug)]
@@ -17,17 +23,20 @@ pub(crate) struct Desk {
     transfer: Option<SyncSender<Result<NodeId, Refusal>>>,
     /// Askers for the end of a probe: all share one attempt.
     probes: Vec<SyncSender<Result<Probed, Unanswered>>>,
+    /// Askers for a snapshot, and when they go: all share one attempt.
+    snapshots: Vec<(Time, SyncSender<Result<Snapshot, SnapshotError>>)>,
     /// To be answered at the end of the turn.
     questions: Vec<Question>,
 }
 
 impl Desk {
-    /// At most `waiting_max` callers wait for the end of a probe.
+    /// At most `waiting_max` callers wait for the end of a probe, and as many for a snapshot.
     pub(crate) const fn new(waiting_max: usize) -> Self {
         Self {
             waiting_max,
             transfer: None,
             probes: Vec::new(),
+            snapshots: Vec::new(),
             questions: Vec::new(),
         }
     }
@@ -47,6 +56,16 @@ impl Desk {
                 }
                 self.transfer = Some(reply);
                 host.order(now, Order::Transfer(to));
+            }
+            Command::Snapshot(at, reply) => {
+                self.snapshots.retain(|(gone_at, _)| now.time < *gone_at);
+                if self.snapshots.len() == self.waiting_max {
+                    let busy = SnapshotError::Unanswered(Unanswered::Busy);
+                    let _ = reply.try_send(Err(busy));
+                    return;
+                }
+                self.snapshots.push((now.time.plus_ms(SNAPSHOT_MS), reply));
+                host.order(now, Order::Snapshot(at));
             }
             Command::Probe(reply) => {
                 if self.probes.len() == self.waiting_max {
@@ -71,6 +90,12 @@ impl Desk {
                 Outcome::Probed(probed) => {
                     for reply in self.probes.drain(..) {
                         let _ = reply.try_send(Ok(probed));
+                    }
+                }
+                Outcome::Snapshot(result) => {
+                    let result = result.map_err(SnapshotError::Failed);
+                    for (_, reply) in self.snapshots.drain(..) {
+                        let _ = reply.try_send(result.clone());
                     }
                 }
                 Outcome::Transferred(result) => {

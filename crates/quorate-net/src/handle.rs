@@ -6,10 +6,10 @@ use std::{
     time::Duration,
 };
 
-use quorate_core::{effect::Refusal, node_id::NodeId};
+use quorate_core::{effect::Refusal, node_id::NodeId, slot::Slot};
 use quorate_replica::{
     Probed,
-    status::{Status, TuningReport},
+    status::{Snapshot, Status, TuningReport},
     tuner::Setting,
 };
 
@@ -22,6 +22,9 @@ const ANSWER_WAIT: Duration = Duration::from_secs(2);
 const PROBE_WAIT: Duration = Duration::from_secs(8);
 /// How long a transfer may take; the core gives up before.
 const TRANSFER_WAIT: Duration = Duration::from_secs(10);
+
+/// How long a snapshot is waited for at a time: it may take much longer, and is asked for again.
+pub(crate) const SNAPSHOT_WAIT: Duration = Duration::from_secs(5);
 
 /// Talks to a running reactor from any thread.
 #[derive(Clone, Debug)]
@@ -59,6 +62,26 @@ impl fmt::Display for TransferError {
 
 impl std::error::Error for TransferError {}
 
+/// Why there is no snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SnapshotError {
+    /// It is being taken, or nothing is known of it.
+    Unanswered(Unanswered),
+    /// It was not begun, or it failed: why.
+    Failed(String),
+}
+
+impl fmt::Display for SnapshotError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unanswered(unanswered) => unanswered.fmt(f),
+            Self::Failed(why) => write!(f, "no snapshot was taken: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for SnapshotError {}
+
 /// What is counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metrics {
@@ -74,6 +97,7 @@ pub(crate) enum Command {
     Ask(Question),
     Probe(SyncSender<Result<Probed, Unanswered>>),
     Transfer(Option<NodeId>, SyncSender<Result<NodeId, Refusal>>),
+    Snapshot(Option<Slot>, SyncSender<Result<Snapshot, SnapshotError>>),
     /// Holds a setting for a number of milliseconds; answered as [`Question::Tuning`].
     Hold(Option<Setting>, u64, SyncSender<TuningReport>),
 }
@@ -124,6 +148,13 @@ impl Handle {
         self.ask(TRANSFER_WAIT, |reply| Command::Transfer(to, reply))
             .map_err(TransferError::Unanswered)?
             .map_err(TransferError::Refused)
+    }
+
+    /// Takes a snapshot at this slot or behind it, or at what is applied now. Whoever asks again for the same
+    /// slot, because that took longer than a question may, asks for the same snapshot.
+    pub fn snapshot(&self, at: Option<Slot>) -> Result<Snapshot, SnapshotError> {
+        self.ask(SNAPSHOT_WAIT, |reply| Command::Snapshot(at, reply))
+            .map_err(SnapshotError::Unanswered)?
     }
 
     /// Asks the reactor to finish what was accepted and to stop. Returns at once.

@@ -7,9 +7,10 @@ use common::{Task, lone};
 use quorate_core::{
     effect::Refusal,
     node_id::{Member, NodeId},
+    slot::Slot,
 };
-use quorate_net::{Limits, TransferError, Unanswered};
-use quorate_replica::Probed;
+use quorate_net::{Limits, SnapshotError, TransferError, Unanswered};
+use quorate_replica::{Probed, status::Snapshot};
 
 #[test]
 fn questions_are_answered_from_any_thread() {
@@ -54,6 +55,34 @@ fn a_transfer_reports_its_end_and_a_second_one_is_refused_meanwhile() {
 }
 
 /// A caller that asks while an attempt is in progress shares it.
+#[test]
+fn all_who_ask_for_a_snapshot_hear_its_end() {
+    let node = lone(Limits::default(), &[]);
+    let ask = |at: Option<u64>| {
+        let handle = node.handle.clone();
+        std::thread::spawn(move || handle.snapshot(at.map(Slot)))
+    };
+    let asked = [ask(None), ask(Some(7))];
+    node.shared
+        .wait("the orders", |world| world.snapshots.len() == 2);
+    let taken = Snapshot {
+        at: Slot(9),
+        bytes: 100,
+    };
+    node.shared
+        .change(|world| world.tasks.push_back(Task::EndSnapshot(Ok(taken))));
+    for thread in asked {
+        assert_eq!(thread.join().unwrap(), Ok(taken));
+    }
+    let again = ask(None);
+    node.shared
+        .wait("the next order", |world| world.snapshots.len() == 3);
+    let why = || "no room".to_owned();
+    node.shared
+        .change(|world| world.tasks.push_back(Task::EndSnapshot(Err(why()))));
+    assert_eq!(again.join().unwrap(), Err(SnapshotError::Failed(why())));
+}
+
 #[test]
 fn probes_share_an_attempt_and_all_hear_its_end() {
     let node = lone(Limits::default(), &[2]);

@@ -9,6 +9,7 @@ use quorate_core::{
     effect::Refusal,
     node_id::{Member, NodeId},
     record::Class,
+    slot::Slot,
     time::Time,
 };
 use quorate_replica::{
@@ -16,7 +17,7 @@ use quorate_replica::{
     front::{Front, Requests},
     plane::{Plane, Received, Turn},
     pressure::Pressure,
-    status::{Addresses, Status, TuningReport},
+    status::{Addresses, Snapshot, Status, TuningReport},
     tuner::Setting,
 };
 use quorate_wire::{Join, Lane, RefusalCode};
@@ -117,17 +118,22 @@ pub enum Order {
     /// Hand leadership to this node, or to the most advanced follower; ends with
     /// [`Outcome::Transferred`].
     Transfer(Option<NodeId>),
+    /// Take a snapshot at this slot or behind it, or at what is applied now; ends with
+    /// [`Outcome::Snapshot`]. Ordered again before its end, it is the same attempt.
+    Snapshot(Option<Slot>),
     /// Hold batch and window at these values until then; `None` ends that. Takes effect at once.
     Hold(Option<Setting>, Time),
 }
 
 /// How an [`Order`] ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// What the attempt to read met.
     Probed(Probed),
     /// The new leader, or why leadership stayed.
     Transferred(Result<NodeId, Refusal>),
+    /// The snapshot that this node has, or why it has none.
+    Snapshot(Result<Snapshot, String>),
 }
 
 /// The side of a host that its operators see.

@@ -4,7 +4,11 @@ use std::fmt::{Display, Write as _};
 
 use quorate_core::effect::Role;
 use quorate_disk::Disk;
-use quorate_replica::{Replica, service::StateMachine, status::Status};
+use quorate_replica::{
+    Replica,
+    service::StateMachine,
+    status::{Snapshot, Status},
+};
 
 /// Appends everything that a replica says about itself.
 pub(crate) fn render<D: Disk, S: StateMachine>(
@@ -181,7 +185,7 @@ fn counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String)
         "Bytes of the log that are needed.",
         replica.log().used_bytes(),
     );
-    if let Some((at, bytes)) = replica.snapshot() {
+    if let Some(Snapshot { at, bytes }) = replica.snapshot() {
         let help = "This node's snapshot has everything below this slot.";
         gauge(out, "snapshot_slots", help, at.0);
         gauge(

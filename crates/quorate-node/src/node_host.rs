@@ -186,16 +186,17 @@ impl<H: Home, S: StateMachine, F: Front> OperatorSide for NodeHost<H, S, F> {
         match order {
             Order::Probe => self.replica.probe(now.time),
             Order::Transfer(to) => self.replica.transfer(now.time, to),
+            Order::Snapshot(at) => self.replica.snapshot_now(at),
             Order::Hold(setting, until) => self.replica.hold_setting(now.time, setting, until),
         }
     }
 
     fn next_outcome(&mut self) -> Option<Outcome> {
-        let probed = self.replica.take_probe().map(Outcome::Probed);
-        probed.or_else(|| {
-            let transferred = self.replica.take_transfer_result();
-            transferred.map(Outcome::Transferred)
-        })
+        let replica = &mut self.replica;
+        let probed = replica.take_probe().map(Outcome::Probed);
+        probed
+            .or_else(|| replica.take_transfer_result().map(Outcome::Transferred))
+            .or_else(|| replica.take_snapshot_answer().map(Outcome::Snapshot))
     }
 }
 

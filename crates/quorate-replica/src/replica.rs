@@ -21,6 +21,7 @@ use quorate_core::{
     input::Input,
     node_id::{Member, NodeId},
     record::Class,
+    slot::Slot,
     time::Time,
 };
 use quorate_disk::Disk;
@@ -45,7 +46,7 @@ use crate::{
     replica::{requests::Requester, start::largest_command},
     service::StateMachine,
     snapshots::{Snapshots, turn::Around},
-    status::Addresses,
+    status::{Addresses, Snapshot},
     storing::Storing,
     tuning::Tuning,
     wake::earliest,
@@ -530,6 +531,33 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// How a transfer ended, once.
     pub fn take_transfer_result(&mut self) -> Option<Result<NodeId, Refusal>> {
         self.ending.take_transfer_result()
+    }
+
+    /// Takes a snapshot at this slot or behind it, or at what is applied now; also where the service keeps
+    /// itself on a disk. The end of it: [`Replica::take_snapshot_answer`].
+    pub fn snapshot_now(&mut self, at: Option<Slot>) {
+        let applied_to = self.applying.applied_to();
+        let refused = if self.ending.is_requested() {
+            Some("this node stops".to_owned())
+        } else if let Some(error) = self.storing.failure() {
+            Some(format!("the log failed: {error}"))
+        } else if applied_to == Slot::FIRST {
+            Some("nothing is applied here yet".to_owned())
+        } else {
+            None
+        };
+        match refused {
+            Some(why) => self.snapshots.refuse_ask(why),
+            None => {
+                let at = at.map_or(applied_to, |at| at.min(applied_to));
+                self.snapshots.ask(at);
+            }
+        }
+    }
+
+    /// How that ended, once: the snapshot is whole and named by the base of the log, or why there is none.
+    pub fn take_snapshot_answer(&mut self) -> Option<Result<Snapshot, String>> {
+        self.snapshots.take_answer()
     }
 
     /// Holds batch and window at these values until then, or at the nearest that work, whatever the

@@ -12,6 +12,7 @@
 //! made when a peer wants one.
 
 mod allowance;
+mod asking;
 mod eras;
 pub(crate) mod fetching;
 mod header;
@@ -42,6 +43,7 @@ use quorate_log::Log;
 
 use self::{
     allowance::Allowance,
+    asking::Asking,
     fetching::{Fetching, Offer},
     header::Header,
     loading::Loading,
@@ -54,6 +56,7 @@ use self::{
     trimming::SnapshotOptions,
     writing::Writer,
 };
+use crate::status::Snapshot;
 
 /// After a failure this is waited for before the next attempt.
 const PAUSE_MS: u64 = 10_000;
@@ -121,6 +124,8 @@ pub(crate) struct Snapshots {
     for_lost: Option<Slot>,
     /// Somebody asked for a snapshot at this slot or behind it.
     wanted: Option<Slot>,
+    /// What an operator wants, and how that ended.
+    asking: Asking,
     /// Files that nothing needs.
     idle: VecDeque<FileId>,
     allowance: Allowance,
@@ -130,6 +135,8 @@ pub(crate) struct Snapshots {
     resume_until: Time,
     /// Nothing is loaded before.
     load_at: Time,
+    /// What is due is looked for then.
+    look_at: Time,
     /// What waits for its turn or its allowance goes on then.
     go_on_at: Option<Time>,
     /// The service has a part of a snapshot that turned out to be damaged.
@@ -224,11 +231,13 @@ impl Snapshots {
             loading: None,
             for_lost: None,
             wanted: None,
+            asking: Asking::default(),
             idle,
             allowance: Allowance::new(now, options.transfer_bytes_per_second),
             not_before: now,
             resume_until: now.plus_ms(RESUME_MS),
             load_at: now,
+            look_at: now,
             go_on_at: None,
             spoiled: false,
             written_then: 0,
@@ -247,9 +256,12 @@ impl Snapshots {
         }
     }
 
-    /// This node's snapshot, if it has one: its slot, and the bytes of its stream.
-    pub(crate) fn own(&self) -> Option<(Slot, u64)> {
-        self.own.map(|own| (own.at, own.bytes))
+    /// This node's snapshot, if it has one.
+    pub(crate) fn own(&self) -> Option<Snapshot> {
+        self.own.map(|own| Snapshot {
+            at: own.at,
+            bytes: own.bytes,
+        })
     }
 
     /// The eras at a slot that the log has, and that is applied.
@@ -269,11 +281,31 @@ impl Snapshots {
         self.fetching.need(from);
     }
 
-    /// An operator wants one.
-    #[allow(dead_code, reason = "what operators say does not come here yet")]
-    pub(crate) fn ask(&mut self, applied_to: Slot) {
-        self.wanted = Some(applied_to);
-        self.not_before = Time(0);
+    /// An operator wants one at this slot or behind it, which is applied. The end of it:
+    /// [`Snapshots::take_answer`].
+    pub(crate) fn ask(&mut self, at: Slot) {
+        self.asking.ask(at);
+        if self.job.is_none() {
+            self.not_before = Time(0);
+        }
+    }
+
+    /// An operator wants one, and cannot have it.
+    pub(crate) fn refuse_ask(&mut self, why: String) {
+        self.asking.fail(why);
+    }
+
+    /// How it ended, once.
+    pub(crate) fn take_answer(&mut self) -> Option<Result<Snapshot, String>> {
+        self.asking.take_answer()
+    }
+
+    /// The snapshot that is being taken: its slot, and the bytes of its stream so far.
+    pub(crate) fn taking(&self) -> Option<Snapshot> {
+        match &self.job {
+            Some(Job::Taking(taking)) => Some(taking.writer.so_far()),
+            _ => None,
+        }
     }
 
     /// A peer is gone.
@@ -323,6 +355,19 @@ impl Snapshots {
     /// A peer says what it has.
     pub(crate) fn on_offer(&mut self, now: Time, from: NodeId, offer: Offer) {
         self.fetching.on_offer(now, from, offer);
+    }
+
+    /// Whether nothing is under way or asked for.
+    fn is_quiet(&self) -> bool {
+        let works = self.job.is_some()
+            || self.resuming.is_some()
+            || self.switch.is_some()
+            || self.loading.is_some();
+        let wanted = self.fetching.needed().is_some()
+            || self.wanted.is_some()
+            || self.asking.wanted().is_some();
+        let left = !self.ending.is_empty() || !self.idle.is_empty() || !self.serving.is_empty();
+        !works && !wanted && !left
     }
 
     /// When something is due here.

@@ -166,6 +166,15 @@ impl DiskUse {
     }
 }
 
+/// A snapshot: the state behind all slots below one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// It has everything below.
+    pub at: Slot,
+    /// Bytes of its stream.
+    pub bytes: u64,
+}
+
 /// A node's view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
@@ -191,6 +200,12 @@ pub struct Status {
     pub class: Class,
     /// Size of the log on disk.
     pub log_bytes: u64,
+    /// The log begins with this slot; a snapshot, or the service's own disk, has what lies below.
+    pub log_start: Slot,
+    /// This node's snapshot, if it has one.
+    pub snapshot: Option<Snapshot>,
+    /// The one that is being taken, as far as it is.
+    pub snapshot_taking: Option<Snapshot>,
     /// What room the log has.
     pub disk: DiskUse,
     /// What keeps it from being level with the others, if it is not.

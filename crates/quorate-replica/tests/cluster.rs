@@ -12,6 +12,7 @@ use quorate_replica::{
     front::{Failure, Requests, Sequenced, SessionId, Tag},
     pressure::Pressure,
     service::{CommandId, Imaged, LoadError, MetaChange, StateMachine},
+    status::Snapshot,
     testing::{Cluster, Outcome},
 };
 
@@ -97,6 +98,48 @@ fn written(text: &str) -> Outcome {
 
 fn read(text: &str) -> Outcome {
     Outcome::Read(text.as_bytes().to_vec())
+}
+
+/// How a snapshot that an operator asks for ends.
+#[track_caller]
+fn snapshot(cluster: &mut Cluster<Book>, at: Option<Slot>) -> Result<Snapshot, String> {
+    cluster.replica_mut(N1).snapshot_now(at);
+    let mut answer = None;
+    assert!(cluster.run_until(5_000, |cluster| {
+        answer = cluster.replica_mut(N1).take_snapshot_answer();
+        answer.is_some()
+    }));
+    answer.unwrap()
+}
+
+#[test]
+fn a_snapshot_is_taken_when_it_is_asked_for() {
+    let mut cluster = books(1, Class::Durable, 3);
+    let refused = snapshot(&mut cluster, None).unwrap_err();
+    assert_eq!(refused, "nothing is applied here yet");
+    let tag = cluster.write(N1, b"one");
+    assert_eq!(done(&mut cluster, N1, tag), written("1"));
+    let applied_to = cluster.replica(N1).applied_to();
+    let first = snapshot(&mut cluster, None).unwrap();
+    assert_eq!(first.at, applied_to);
+    assert_eq!(cluster.replica(N1).snapshot(), Some(first));
+    let taken = cluster.replica(N1).counters().snapshots_taken;
+    let again = snapshot(&mut cluster, Some(first.at)).unwrap();
+    let now = cluster.replica(N1).counters().snapshots_taken;
+    assert_eq!((again, now), (first, taken), "the same one");
+
+    // Nobody waits for a slot that may never come.
+    let tag = cluster.write(N1, b"two");
+    assert_eq!(done(&mut cluster, N1, tag), written("2"));
+    let applied_to = cluster.replica(N1).applied_to();
+    let later = snapshot(&mut cluster, Some(Slot(1_000_000))).unwrap();
+    assert_eq!(later.at, applied_to);
+
+    let tag = cluster.write(N1, b"three");
+    assert_eq!(done(&mut cluster, N1, tag), written("3"));
+    cluster.replica_mut(N1).stop(quorate_core::time::Time(0));
+    let refused = snapshot(&mut cluster, None).unwrap_err();
+    assert_eq!(refused, "this node stops");
 }
 
 #[test]

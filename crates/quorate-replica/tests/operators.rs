@@ -74,6 +74,22 @@ fn events(cluster: &mut Cluster<Counter>, node: NodeId) -> Vec<Event> {
     std::iter::from_fn(|| replica.next_event()).collect()
 }
 
+/// It is told why there is none, and not left waiting.
+#[test]
+fn service_without_images_gives_no_snapshot() {
+    let mut cluster = Cluster::new(1, Class::Durable, 5, |_| Counter::default());
+    let node = led(&mut cluster);
+    write(&mut cluster, node, 1);
+    cluster.replica_mut(node).snapshot_now(None);
+    let mut answer = None;
+    assert!(cluster.run_until(5_000, |cluster| {
+        answer = cluster.replica_mut(node).take_snapshot_answer();
+        answer.is_some()
+    }));
+    let why = answer.unwrap().unwrap_err();
+    assert!(why.contains("no image"), "{why}");
+}
+
 /// A follower that was away knows the leader long before it has what its readers ask for.
 #[test]
 fn node_that_is_behind_is_not_ready_and_says_how_far_it_is() {

@@ -16,6 +16,7 @@ use quorate_replica::{
     front::{Failure, Tag},
     plane::{Body, Plane, Received, TooLarge},
     service::{CommandId, Imaged, LoadError, MetaChange, StateMachine},
+    status::Snapshot,
     testing::{Cluster, Outcome},
 };
 use quorate_wire::{Frame, Lane};
@@ -348,7 +349,7 @@ fn a_transfer_goes_on_after_the_receiver_has_restarted() {
         cluster.start(away);
         level(&mut cluster);
         let counters = cluster.replica(away).counters();
-        let (_, bytes) = cluster.replica(away).snapshot().unwrap();
+        let bytes = cluster.replica(away).snapshot().unwrap().bytes;
         let total = before + counters.snapshot_bytes_received;
         assert_eq!(counters.snapshots_installed, 1);
         assert!(total < 2 * bytes, "{total} of {bytes}");
@@ -373,7 +374,7 @@ fn a_transfer_goes_on_after_the_source_has_restarted() {
         cluster.run_ms(300);
         cluster.start(source);
         level(&mut cluster);
-        let (_, bytes) = cluster.replica(away).snapshot().unwrap();
+        let bytes = cluster.replica(away).snapshot().unwrap().bytes;
         let total = received(&cluster, away);
         assert!(total < 2 * bytes, "{total} of {bytes}");
     }
@@ -481,7 +482,7 @@ fn a_snapshot_that_rotted_is_not_sent_but_another_one_taken() {
 
 /// The bytes of a node's snapshot, as they lie in its parts.
 fn stream(cluster: &Shelves, node: NodeId) -> (Slot, Vec<u8>) {
-    let (at, bytes) = cluster.replica(node).snapshot().unwrap();
+    let Snapshot { at, bytes } = cluster.replica(node).snapshot().unwrap();
     let mut disk = cluster.disk(node).clone();
     let (mut stream, mut filled) = (vec![0; bytes as usize], 0);
     for info in disk.files(Family::Snapshot).unwrap() {
@@ -589,7 +590,7 @@ fn absurd_questions_are_answered_and_forgotten() {
     let other = 1 + leader.0 % 3;
     fill(&mut cluster, leader, 200);
     cluster.run_ms(1_000);
-    let (at, bytes) = cluster.replica(leader).snapshot().unwrap();
+    let Snapshot { at, bytes } = cluster.replica(leader).snapshot().unwrap();
     for at in [0, 1, at.0, u64::MAX] {
         for offset in [0, 1, bytes, u64::MAX / 2, u64::MAX - 1, u64::MAX] {
             tell(&mut cluster, leader, other, ask(at, 0, offset));
@@ -602,7 +603,7 @@ fn absurd_questions_are_answered_and_forgotten() {
         cluster.run_ms(300);
     }
     assert!(
-        cluster.replica(leader).snapshot().unwrap().0 > at,
+        cluster.replica(leader).snapshot().unwrap().at > at,
         "another one is taken"
     );
     assert!(cluster.replica(leader).counters().trims > trims);

@@ -977,7 +977,7 @@ fn a_month_of_writes_to_the_same_keys_does_not_fill_the_disk() -> Outcome {
                 let replica = node.running.as_ref().expect("it runs").replica();
                 taken = taken.max(replica.counters().snapshots_taken);
                 // The old snapshot stays until the new one is whole.
-                let snapshot = replica.snapshot().map_or(0, |(_, bytes)| bytes.max(DATA));
+                let snapshot = replica.snapshot().map_or(0, |own| own.bytes.max(DATA));
                 let due = (snapshot * u64::from(ratio)).max(48 << 10);
                 let most = 2 * due + pool + 3 * snapshot;
                 assert!(

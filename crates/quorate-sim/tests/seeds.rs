@@ -32,7 +32,6 @@ fn check(seeds: impl Iterator<Item = u64>) -> Counts {
 
 fn check_half(odd: bool) {
     let all = check(SEEDS.filter(|seed| (seed % 2 == 1) == odd));
-    eprintln!("{all:?}");
     assert!(all.start_kills > 100, "{all:?}");
     assert!(
         all.snapshots > 100 && all.loads > 100 && all.trims > 100,

@@ -35,6 +35,12 @@ pub struct Settings {
     /// Log space made ahead of need, beside the segment in use: a burst that it holds finds the disk
     /// free. One segment of 64 MiB at least.
     pub log_ready_bytes: u64,
+    /// A snapshot is taken when the log has grown by so many times the last one's size.
+    pub snapshot_ratio: u32,
+    /// Above this size the log is not kept for nodes that are behind: they get a snapshot.
+    pub log_bytes_max: u64,
+    /// Most bytes per second of snapshots, written and sent together; `None`: as fast as it goes.
+    pub transfer_bytes_per_second: Option<u64>,
     /// Size of a new segment of the log.
     pub log_segment_bytes: u64,
     /// How many files and connections may be open.
@@ -64,6 +70,9 @@ impl Settings {
             client_timeout_ms: defaults::CLIENT_TIMEOUT_MS,
             command_bytes_max: defaults::COMMAND_BYTES_MAX,
             log_ready_bytes: defaults::LOG_READY_BYTES,
+            snapshot_ratio: defaults::SNAPSHOT_RATIO,
+            log_bytes_max: defaults::LOG_BYTES_MAX,
+            transfer_bytes_per_second: None,
             log_segment_bytes: defaults::LOG_SEGMENT_BYTES,
             descriptors: Descriptors::default(),
             client_input_bytes_max: 0,

@@ -8,10 +8,13 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use quorate_core::{effect::Refusal, node_id::NodeId};
-use quorate_net::{TransferError, Unanswered};
+use quorate_net::{SnapshotError, TransferError, Unanswered};
 use serde::de::DeserializeOwned;
 
-use crate::{error::ErrorDocument, view::ProgressView};
+use crate::{
+    error::ErrorDocument,
+    view::{ProgressView, STILL_TAKING},
+};
 
 /// An answer that is no success.
 #[derive(Debug)]
@@ -69,6 +72,24 @@ impl Failure {
             Unanswered::TimedOut => "timed_out",
         };
         Self::unavailable(code, &why.to_string())
+    }
+
+    pub(super) fn snapshot(error: SnapshotError) -> Self {
+        match error {
+            SnapshotError::Unanswered(Unanswered::TimedOut) => Self::new(
+                StatusCode::GATEWAY_TIMEOUT,
+                STILL_TAKING,
+                "the snapshot is not whole yet; it goes on",
+                "ask again with the same \"at\"; GET /status shows snapshot_taking",
+            ),
+            SnapshotError::Unanswered(why) => Self::unanswered(why),
+            SnapshotError::Failed(_) => Self::new(
+                StatusCode::CONFLICT,
+                "snapshot_failed",
+                &error.to_string(),
+                "the node's log lines and `quorate status` say more",
+            ),
+        }
     }
 
     pub(super) fn transfer(error: TransferError) -> Self {

@@ -41,7 +41,9 @@ impl fmt::Display for Given {
 
 impl Given {
     fn parse<T>(self, what: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T, Problem> {
-        parse(&self.text).ok_or_else(|| Problem::usage(format_args!("{self}: not {what}")))
+        let hint = "`quorate help start` says what the flag, variable or key of that name is for";
+        parse(&self.text)
+            .ok_or_else(|| Problem::usage(format_args!("{self}: not {what}")).hint(hint))
     }
 }
 

@@ -59,7 +59,7 @@ pub(super) const DISK_FLUSH_MS: &str = "disk-flush-ms";
 pub(super) const LOG_SEGMENT: &str = "log-segment";
 
 /// All settings of `quorate start`, in the order of its help.
-pub(super) const SETTINGS: [Setting; 24] = [
+pub(super) const SETTINGS: [Setting; 27] = [
     setting(
         "data",
         "DIR",
@@ -149,6 +149,24 @@ pub(super) const SETTINGS: [Setting; 24] = [
         "BYTES",
         "Log space made ahead of need, in quiet times, for bursts",
         Preset::Number(defaults::LOG_READY_BYTES),
+    ),
+    setting(
+        "snapshot-ratio",
+        "N",
+        "A snapshot is taken when the log has grown by so many times the last one's size",
+        Preset::Number(defaults::SNAPSHOT_RATIO as u64),
+    ),
+    setting(
+        "log-max",
+        "BYTES",
+        "A log above this size is not kept for nodes that are behind",
+        Preset::Number(defaults::LOG_BYTES_MAX),
+    ),
+    setting(
+        "transfer-limit",
+        "BYTES",
+        "Most bytes of snapshots in a second, written and sent [default: no limit]",
+        Preset::Unset,
     ),
     setting(
         "batch-max",

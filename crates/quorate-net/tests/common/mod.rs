@@ -34,7 +34,7 @@ use quorate_replica::{
     front::{Completion, ConnectionId, Endpoints, Failure, Front, Requests, Sequenced, Tag},
     plane::{Body, Plane, Received, TooLarge, Turn},
     pressure::Pressure,
-    status::{Addresses, DiskUse, Status, TuningReport},
+    status::{Addresses, DiskUse, Snapshot, Status, TuningReport},
 };
 use quorate_wire::{
     BODY_BYTES_MAX, Decoded, Frame, Hello, Join, Lane, PROTOCOL_VERSION, RefusalCode, checksum,
@@ -69,6 +69,7 @@ pub(crate) enum Task {
     AskThen(NodeId, u64, OnSubmit),
     EndTransfer(Result<NodeId, Refusal>),
     EndProbe(Probed),
+    EndSnapshot(Result<Snapshot, String>),
 }
 
 /// Called once, in `submit`.
@@ -96,6 +97,7 @@ pub(crate) struct World {
     pub(crate) received: usize,
     pub(crate) transfers: Vec<Option<NodeId>>,
     pub(crate) probes: usize,
+    pub(crate) snapshots: Vec<Option<Slot>>,
 }
 
 pub(crate) struct Shared {
@@ -438,6 +440,9 @@ impl OperatorSide for Fake {
             durable_to: Slot::FIRST,
             class: Class::Durable,
             log_bytes: 0,
+            log_start: Slot::FIRST,
+            snapshot: None,
+            snapshot_taking: None,
             disk: DiskUse::default(),
             progress: None,
             error: None,
@@ -458,6 +463,7 @@ impl OperatorSide for Fake {
         match order {
             Order::Probe => self.shared.lock().probes += 1,
             Order::Transfer(to) => self.shared.lock().transfers.push(to),
+            Order::Snapshot(at) => self.shared.lock().snapshots.push(at),
             Order::Hold(..) => unreachable!("nobody asks"),
         }
         self.shared.changed.notify_all();
@@ -490,6 +496,7 @@ impl Host for Fake {
                 Task::EndTransfer(outcome) => {
                     self.outcomes.push_back(Outcome::Transferred(outcome));
                 }
+                Task::EndSnapshot(end) => self.outcomes.push_back(Outcome::Snapshot(end)),
                 Task::EndProbe(probed) => self.outcomes.push_back(Outcome::Probed(probed)),
             }
         }

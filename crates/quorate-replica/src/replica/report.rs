@@ -18,7 +18,7 @@ use crate::{
     counters::Counters,
     observing::{events::Event, pursuit::Standing},
     service::{Metadata, StateMachine},
-    status::{DiskUse, Peer, Status, TuningReport},
+    status::{DiskUse, Peer, Snapshot, Status, TuningReport},
 };
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
@@ -36,6 +36,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             durable_to: self.protocol.node().durable_to(),
             class: self.protocol.node().configuration().class(),
             log_bytes: self.storing.log().size_bytes(),
+            log_start: self.storing.log().start(),
+            snapshot: self.snapshots.own(),
+            snapshot_taking: self.snapshots.taking(),
             disk: self.disk_use(now),
             progress: self.observing.progress(now, &self.standing()),
             error: self.error(),
@@ -249,8 +252,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// This node's snapshot, if it has one: its slot, and the bytes of its stream.
-    pub fn snapshot(&self) -> Option<(Slot, u64)> {
+    /// This node's snapshot, if it has one.
+    pub fn snapshot(&self) -> Option<Snapshot> {
         self.snapshots.own()
     }
 

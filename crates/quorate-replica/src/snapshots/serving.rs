@@ -97,15 +97,14 @@ impl Serving {
         self.transfers.len()
     }
 
+    /// Whether nobody is served.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.transfers.is_empty()
+    }
+
     /// Whether no other peer can be served now.
     pub(crate) fn is_full(&self) -> bool {
         self.transfers.len() >= PEERS_MAX
-    }
-
-    /// Whether somebody can be sent more of this snapshot now.
-    pub(crate) fn has_next(&self, manifest: &Manifest) -> bool {
-        let mut transfers = self.transfers.values();
-        transfers.any(|transfer| transfer.next < transfer.end(manifest))
     }
 
     /// Whose turn it is, and from where on; only those who want this snapshot.

@@ -2,6 +2,8 @@
 
 use quorate_core::slot::Slot;
 
+use crate::defaults;
+
 /// What an operator chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotOptions {
@@ -20,9 +22,9 @@ pub struct SnapshotOptions {
 impl Default for SnapshotOptions {
     fn default() -> Self {
         Self {
-            ratio: 2,
+            ratio: defaults::SNAPSHOT_RATIO,
             log_bytes_min: 64 << 20,
-            log_bytes_max: 8 << 30,
+            log_bytes_max: defaults::LOG_BYTES_MAX,
             transfer_bytes_per_second: None,
             layout: super::layout::Layout::USUAL,
         }

@@ -30,6 +30,8 @@ use crate::{
     storing::Storing,
 };
 
+/// While nothing is under way, what is due is looked for this often, if there are turns.
+const LOOK_MS: u64 = 5;
 /// What cannot be read or taken at the moment is tried again after this.
 const SHORT_MS: u64 = 100;
 /// A service that is behind with its writing is given more after this.
@@ -71,7 +73,19 @@ impl Snapshots {
         if let Some(start) = around.log().rebased() {
             self.on_rebased(start, around);
         }
+        // Nothing is under way: what may begin is looked for now and then only.
+        if self.is_quiet() {
+            if around.now < self.look_at {
+                return;
+            }
+            self.look_at = around.now.plus_ms(LOOK_MS);
+        }
         self.end_job(around);
+        if self.switch.is_none()
+            && let Some(own) = self.own()
+        {
+            self.asking.have(own);
+        }
         self.decide(around);
         self.take(around);
         self.fetch(around);
@@ -268,6 +282,11 @@ impl Snapshots {
         around: &mut Around<'_, '_, D, S>,
     ) {
         self.not_before = around.now.plus_ms(PAUSE_MS);
+        if let Some(Job::Taking(_)) = self.job
+            && self.asking.wanted().is_some()
+        {
+            self.asking.fail(why.clone());
+        }
         around.observing.tell(Event::SnapshotFailed { why });
         if let Some(job) = self.job.take() {
             self.give_up(job, around);
@@ -305,7 +324,8 @@ impl Snapshots {
             self.written_then = written.max(1);
         }
         let applied_to = around.applying.applied_to();
-        let asked = self.wanted.is_some_and(|wanted| wanted <= applied_to);
+        let wanted = [self.wanted, self.asking.wanted()];
+        let asked = wanted.into_iter().flatten().any(|at| at <= applied_to);
         // Who is being sent this node's snapshot would have to begin again with another.
         let sends = used <= self.options.log_bytes_max
             && self.own.is_some_and(|own| self.serving.uses(&own));
@@ -359,6 +379,10 @@ impl Snapshots {
             return;
         }
         if !around.applying.service_mut().begin_image() {
+            if self.asking.wanted().is_some() {
+                let why = "the service gives no image of its state, or not now";
+                self.asking.fail(why.to_owned());
+            }
             self.not_before = around.now.plus_ms(PAUSE_MS);
             return;
         }

@@ -13,6 +13,7 @@ use super::{
     layout::{HEAD, Head, Layout, seal},
     manifest::Manifest,
 };
+use crate::status::Snapshot;
 
 /// Most chunks that wait or are in flight before the caller has to pause.
 const CHUNKS_MAX: usize = 3;
@@ -69,6 +70,14 @@ impl Writer {
     /// Bytes of the stream so far.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// What there is of it so far.
+    pub(crate) fn so_far(&self) -> Snapshot {
+        Snapshot {
+            at: self.at,
+            bytes: self.bytes,
+        }
     }
 
     /// The number behind the last part that was asked for.

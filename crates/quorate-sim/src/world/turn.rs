@@ -320,7 +320,7 @@ impl World {
         }
         let now = host.replica().counters();
         let before = std::mem::replace(&mut seen.counters, now);
-        let own = host.replica().snapshot().map_or(Slot(0), |(at, _)| at);
+        let own = host.replica().snapshot().map_or(Slot(0), |own| own.at);
         let start = host.replica().log().start();
         let counts = &mut self.counts;
         for (count, more, what, slot) in [

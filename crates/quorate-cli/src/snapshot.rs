@@ -1,0 +1,109 @@
+//! `quorate snapshot`: has a node take a snapshot of its state now.
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use quorate_admin::{
+    client,
+    units::bytes,
+    view::{NodeView, STARTING, STILL_TAKING, SnapshotRequest, SnapshotView},
+};
+
+use crate::{
+    config::address_argument,
+    output::{Exit, Output, Problem, progress},
+    status::DEFAULT_ADMIN,
+};
+
+/// Longer than a node lets one request wait for a snapshot.
+const WAIT: Duration = Duration::from_secs(15);
+/// A node that only goes on without more of a snapshot for this long does not take one.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Flags.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct SnapshotArgs {
+    /// Admin address of the node
+    #[arg(long, env = "QUORATE_ADMIN", value_name = "ADDR", default_value = DEFAULT_ADMIN, value_parser = address_argument)]
+    admin: String,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &SnapshotArgs, output: Output) -> Result<Exit, Problem> {
+    let applied = status(&args.admin)?.applied;
+    let request = SnapshotRequest { at: Some(applied) };
+    let body = serde_json::to_string(&request).expect("plain data");
+    let mut last = None;
+    let mut moved = Instant::now();
+    loop {
+        let response = client::post(&args.admin, "/snapshot", &body, WAIT)
+            .map_err(|error| Problem::unreachable(&args.admin, error))?;
+        let refusal = match response.json::<SnapshotView>() {
+            Ok(taken) => {
+                output.result(&taken, || human(taken));
+                return Ok(Exit::Done);
+            }
+            Err(refusal) => refusal,
+        };
+        if refusal.code != STILL_TAKING {
+            return Err(failed(response.status, refusal));
+        }
+        let taking = status(&args.admin)?.snapshot_taking;
+        if taking != last {
+            (last, moved) = (taking, Instant::now());
+        } else if moved.elapsed() > PATIENCE {
+            let what = "the node does not get on with a snapshot";
+            return Err(Problem::new(Exit::Unreachable, "timed_out", what)
+                .hint("`quorate status` says what it is busy with"));
+        }
+        progress(&waiting(taking));
+    }
+}
+
+fn human(taken: SnapshotView) -> String {
+    format!("snapshot at slot {}, {}", taken.slot, bytes(taken.bytes))
+}
+
+fn waiting(taking: Option<SnapshotView>) -> String {
+    match taking {
+        Some(taking) => {
+            let so_far = bytes(taking.bytes);
+            format!("taking a snapshot at slot {}: {so_far} so far", taking.slot)
+        }
+        None => "waiting for the node to begin a snapshot".to_owned(),
+    }
+}
+
+fn status(address: &str) -> Result<NodeView, Problem> {
+    let response = client::get(address, "/status", WAIT)
+        .map_err(|error| Problem::unreachable(address, error))?;
+    let view = response.json();
+    view.map_err(|refusal| failed(response.status, refusal))
+}
+
+fn failed(status: u16, refusal: client::Refusal) -> Problem {
+    let (exit, code) = match status {
+        _ if refusal.code == STARTING => (Exit::Unreachable, STARTING),
+        500.. => (Exit::Unreachable, "unavailable"),
+        _ => (Exit::Failed, "snapshot_failed"),
+    };
+    Problem::new(exit, code, refusal.message).hint(refusal.hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_read_slots_and_sizes() {
+        let view = SnapshotView {
+            slot: 9,
+            bytes: 3 << 20,
+        };
+        assert_eq!(human(view), "snapshot at slot 9, 3 MiB");
+        assert_eq!(
+            waiting(Some(view)),
+            "taking a snapshot at slot 9: 3 MiB so far"
+        );
+    }
+}
