@@ -206,7 +206,10 @@ impl StateMachine for Service {
 
     fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError> {
         let items = self.loading.take().ok_or(LoadError::NotLoading)?;
-        items.end(at)?;
+        // Before the first slot there is no state, and no image of it.
+        if at != Slot::FIRST || !items.is_empty() {
+            items.end(at)?;
+        }
         self.store.finish_load(at, meta)?;
         self.proposals = Proposals::default();
         self.notices.clear();

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use quorate_core::{node_id::Incarnation, record::Record};
-use quorate_disk::{BLOCK, MemoryDisk, Position};
+use quorate_disk::{BLOCK, Family, MemoryDisk, Position};
 use quorate_log::{
     log_write::{self, Header},
     record::Records,
@@ -72,6 +72,43 @@ pub fn scan(disk: &MemoryDisk, seqs: std::ops::Range<u64>) -> Vec<LogWrite> {
         }
     }
     found.into_values().collect()
+}
+
+/// Blocks that may rot ([model-3]): of the log those before its newest `newest` writes, and all of other
+/// files. What lies behind the newest write is of an earlier life of its segment, or of none.
+pub fn old_blocks(disk: &MemoryDisk, newest: usize) -> Vec<Position> {
+    let blocks = disk.written_blocks();
+    let mut segment = None;
+    let mut writes = Vec::new();
+    for place in blocks
+        .iter()
+        .filter(|place| place.file.family == Family::Log)
+    {
+        let bytes = match &mut segment {
+            Some((file, bytes)) if *file == place.file => bytes,
+            _ => {
+                &mut segment
+                    .insert((place.file, disk.bytes(place.file).unwrap_or_default()))
+                    .1
+            }
+        };
+        let from = usize::try_from(place.offset).expect("a disk in memory fits in memory");
+        let header = Header::decode(&bytes[from..]).ok();
+        writes.extend(
+            header
+                .filter(|header| Position::from(header.place) == *place)
+                .map(|_| *place),
+        );
+    }
+    let Some(end) = writes
+        .len()
+        .checked_sub(newest)
+        .and_then(|at| writes.get(at))
+    else {
+        return Vec::new();
+    };
+    let old = |place: &Position| place.file.family != Family::Log || place < end;
+    blocks.into_iter().filter(old).collect()
 }
 
 /// What of a node's log is durable and released, write by write in order ([disk-2]).

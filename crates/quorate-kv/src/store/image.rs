@@ -133,6 +133,11 @@ impl From<Malformed> for LoadError {
 }
 
 impl Items {
+    /// Whether nothing came in.
+    pub fn is_empty(&self) -> bool {
+        self.keys_left.is_none()
+    }
+
     /// The next item; `None`: it was the head.
     pub fn take<'a>(&mut self, item: &'a [u8]) -> Result<Option<Loaded<'a>>, LoadError> {
         let mut from = Decoder(item);

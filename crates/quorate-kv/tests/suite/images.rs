@@ -82,6 +82,26 @@ fn load(service: &mut Service, items: &[Vec<u8>], at: Slot, meta: &[MetaChange])
     service.finish_load(at, meta).unwrap();
 }
 
+/// What a damaged snapshot left behind is given up: a service begins with the log again.
+#[test]
+fn a_load_of_nothing_before_the_first_slot_leaves_an_empty_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let stores: [Box<dyn Store>; 2] = [Box::new(MemoryStore::new()), Box::new(lsm(folder.path()))];
+    for store in stores {
+        let mut service = Service::new(store);
+        let slots = log(3, 60);
+        run(&mut service, &slots, 0, slots.len());
+        assert!(service.store().len() > 0);
+        service.begin_load().unwrap();
+        let nothing = service.finish_load(Slot(2), &[]);
+        assert!(nothing.is_err(), "that is no image of a state");
+        load(&mut service, &[], Slot::FIRST, &[]);
+        assert_eq!(service.store().len(), 0);
+        run(&mut service, &slots, 0, slots.len());
+        assert!(service.store().len() > 0, "it goes on");
+    }
+}
+
 /// Both stores are imaged in the middle of a log; each image is loaded into both; the rest of the log
 /// is executed everywhere.
 #[test]

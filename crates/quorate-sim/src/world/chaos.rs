@@ -6,9 +6,13 @@ use quorate_disk::{Family, Source as _};
 use super::{Event, World, name};
 use crate::{
     dice::Dice,
+    disk::old_blocks,
     faults::{Fault, Losses, Settings},
     node::{Arrival, StoreDisk},
 };
+
+/// Log writes that do not rot: more than can be in flight ([model-3]).
+const NEWEST_WRITES: usize = 8;
 
 /// What may go wrong.
 pub(super) struct Chaos {
@@ -341,11 +345,14 @@ impl World {
     /// [model-3] Completed data may rot, but not one of the last D batches together with a crash:
     /// the damage is done to an old block of a node that may forget, and found at its next start.
     fn rot(&mut self, node: usize) {
-        let blocks = self.nodes[node].disk.written_blocks();
-        if !self.chaos.may_forget(node) || self.settings.budget() == 0 || blocks.len() < 20 {
+        if !self.chaos.may_forget(node) || self.settings.budget() == 0 {
             return;
         }
-        let at = blocks[self.dice.index(blocks.len() - 12)];
+        let blocks = old_blocks(&self.nodes[node].disk, NEWEST_WRITES);
+        if blocks.is_empty() {
+            return;
+        }
+        let at = blocks[self.dice.index(blocks.len())];
         let bit = self.dice.below(4096 * 8);
         if self.nodes[node].disk.rot(at, bit) {
             self.counts.rotted += 1;
