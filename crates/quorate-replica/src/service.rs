@@ -217,7 +217,8 @@ pub trait StateMachine {
     /// persistent service makes the items, this position and `meta`, which replaces all the metadata
     /// that it had, one atomic unit.
     ///
-    /// After it the service goes on as if it had applied every slot below `at` itself.
+    /// After it the service goes on as if it had applied every slot below `at` itself. At the first slot,
+    /// without an item: it is empty, and begins with the log.
     fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError> {
         let _ = (at, meta);
         Err(LoadError::Unsupported)

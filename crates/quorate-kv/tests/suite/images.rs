@@ -91,14 +91,14 @@ fn a_load_of_nothing_before_the_first_slot_leaves_an_empty_store() {
         let mut service = Service::new(store);
         let slots = log(3, 60);
         run(&mut service, &slots, 0, slots.len());
-        assert!(service.store().len() > 0);
+        assert!(!service.store().is_empty());
         service.begin_load().unwrap();
         let nothing = service.finish_load(Slot(2), &[]);
         assert!(nothing.is_err(), "that is no image of a state");
         load(&mut service, &[], Slot::FIRST, &[]);
         assert_eq!(service.store().len(), 0);
         run(&mut service, &slots, 0, slots.len());
-        assert!(service.store().len() > 0, "it goes on");
+        assert!(!service.store().is_empty(), "it goes on");
     }
 }
 
