@@ -401,8 +401,18 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Snapshots are taken, sent, received and loaded; the log is trimmed.
     fn keep_snapshots(&mut self, now: Time, plane: &mut dyn Plane) {
+        self.with_snapshots(now, plane, |snapshots, around| snapshots.advance(around));
+    }
+
+    /// Lends snapshots what they look at and act on.
+    fn with_snapshots(
+        &mut self,
+        now: Time,
+        plane: &mut dyn Plane,
+        act: impl FnOnce(&mut Snapshots, &mut Around<'_, '_, D, S>),
+    ) {
         let mut out = Outbox::new(self.member, plane, &mut self.counters);
-        self.snapshots.advance(&mut Around {
+        let mut around = Around {
             now,
             storing: &mut self.storing,
             applying: &mut self.applying,
@@ -413,7 +423,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             peers: &self.peers,
             observing: &mut self.observing,
             out: &mut out,
-        });
+        };
+        act(&mut self.snapshots, &mut around);
     }
 
     /// Nodes that have applied different values must not go on in silence.

@@ -21,10 +21,7 @@ use crate::{
     plane::{Plane, Received},
     proposing::batch::Batch,
     service::StateMachine,
-    snapshots::{
-        fetching::Offer,
-        turn::{Around, offer_frame},
-    },
+    snapshots::{fetching::Offer, turn::offer_frame},
 };
 
 /// A leader that has no room, or a node that does not lead, is not asked again before.
@@ -348,20 +345,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         bytes: &[u8],
         plane: &mut dyn Plane,
     ) {
-        let mut out = Outbox::new(self.member, plane, &mut self.counters);
-        let mut around = Around {
-            now,
-            storing: &mut self.storing,
-            applying: &mut self.applying,
-            origin: self.proposing.origin(),
-            completions: &mut self.completions,
-            catching_up: &mut self.catching_up,
-            protocol: &mut self.protocol,
-            peers: &self.peers,
-            observing: &mut self.observing,
-            out: &mut out,
-        };
-        self.snapshots.on_piece(from, place, bytes, &mut around);
+        self.with_snapshots(now, plane, |snapshots, around| {
+            snapshots.on_piece(from, place, bytes, around);
+        });
     }
 
     fn on_claim(&mut self, from: NodeId, claim: Claim) {

@@ -1,6 +1,6 @@
 //! How far the log is trimmed, and when a new snapshot is due.
 
-use quorate_core::slot::Slot;
+use quorate_core::{message::Held, slot::Slot};
 
 use crate::defaults;
 
@@ -49,23 +49,9 @@ impl SnapshotOptions {
     }
 }
 
-/// What others hold durably, as far as this node knows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct HeldByOthers {
-    /// Every node that has to have it.
-    pub(crate) all: Slot,
-    /// Full replicas that form a quorum.
-    pub(crate) quorum: Slot,
-}
-
 /// [trim-1] Where the log may begin. Safety is `own`: below it this node's durable state says everything. The
 /// rest is policy: peers that are behind a little learn from the log, unless that has grown too large for it.
-pub(crate) fn trim_to(
-    own: Slot,
-    held: HeldByOthers,
-    log_bytes: u64,
-    options: &SnapshotOptions,
-) -> Slot {
+pub(crate) fn trim_to(own: Slot, held: Held, log_bytes: u64, options: &SnapshotOptions) -> Slot {
     let wanted = match log_bytes <= options.log_bytes_max {
         true => held.all.min(held.quorum),
         false => held.quorum,
@@ -83,14 +69,14 @@ mod tests {
             log_bytes_max: 1000,
             ..SnapshotOptions::default()
         };
-        let held = HeldByOthers {
+        let held = Held {
             all: Slot(5),
             quorum: Slot(50),
         };
         assert_eq!(trim_to(Slot(100), held, 1000, &options), Slot(5));
         assert_eq!(trim_to(Slot(100), held, 1001, &options), Slot(50));
         assert_eq!(trim_to(Slot(20), held, 1001, &options), Slot(20));
-        let none = HeldByOthers::default();
+        let none = Held::default();
         assert_eq!(trim_to(Slot(20), none, 9999, &options), Slot(0));
     }
 

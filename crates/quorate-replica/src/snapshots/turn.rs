@@ -15,7 +15,7 @@ use super::{
     reading::{Chunk, Purpose, Unread},
     receiving::{self, Receiving},
     taking::Taking,
-    trimming::{HeldByOthers, trim_to},
+    trimming::trim_to,
 };
 use crate::{
     applying::Applying,
@@ -303,6 +303,15 @@ impl Snapshots {
         }
     }
 
+    /// What is being received, if something is, is not needed.
+    fn give_up_receiving<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
+        if matches!(self.job, Some(Job::Receiving(_)))
+            && let Some(job) = self.job.take()
+        {
+            self.give_up(job, around);
+        }
+    }
+
     /// Begins what is due: a snapshot, or a new beginning of the log.
     fn decide<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
         if self.switch.is_some() {
@@ -339,10 +348,6 @@ impl Snapshots {
             _ => own,
         };
         let held = around.protocol.node().held();
-        let held = HeldByOthers {
-            all: held.all,
-            quorum: held.quorum,
-        };
         // A log that lost its end may know less than the snapshot; it learns again.
         let decided_to = around.protocol.node().decided_to();
         let to = trim_to(own, held, used, &self.options).min(decided_to);
@@ -358,12 +363,9 @@ impl Snapshots {
         written: u64,
         around: &mut Around<'_, '_, D, S>,
     ) {
-        if let Some(Job::Receiving(_)) = self.job
-            && self.fetching.needed().is_none()
-            && let Some(job) = self.job.take()
-        {
+        if self.fetching.needed().is_none() {
             // An earlier process began with it, and nobody needs it any more.
-            self.give_up(job, around);
+            self.give_up_receiving(around);
         }
         let ready = self.job.is_none()
             && self.resuming.is_none()
@@ -439,19 +441,11 @@ impl Snapshots {
         {
             // It learned what was missing in another way.
             self.fetching.stop();
-            if let Some(Job::Receiving(_)) = self.job
-                && let Some(job) = self.job.take()
-            {
-                self.give_up(job, around);
-            }
+            self.give_up_receiving(around);
         }
         // What an earlier process received, and nobody needs after all.
-        let unneeded = self.fetching.needed().is_none() && around.now >= self.resume_until;
-        if unneeded
-            && matches!(self.job, Some(Job::Receiving(_)))
-            && let Some(job) = self.job.take()
-        {
-            self.give_up(job, around);
+        if self.fetching.needed().is_none() && around.now >= self.resume_until {
+            self.give_up_receiving(around);
         }
         if self.switch.is_some() || matches!(self.job, Some(Job::Taking(_))) {
             return;
