@@ -266,6 +266,8 @@ fn every_node_is_replaced_under_load_and_nothing_is_lost() {
                     members.last.is_some_and(|last| last.settled)
                 })
             }));
+            let waited = cluster.replica(NodeId(old)).counters().slots_waited_for_era;
+            assert_eq!(waited, 0, "[cast-1] no command waits for a configuration");
             cluster.kill(NodeId(old));
             let again = carry_out(&mut cluster, &ask);
             assert_eq!(again, Ok(()), "repeated it is harmless");
@@ -274,6 +276,13 @@ fn every_node_is_replaced_under_load_and_nothing_is_lost() {
         assert_eq!(weights(&cluster, leader), equal_weights(&[4, 5, 6]));
         assert_same(&mut cluster, &[4, 5, 6]);
         let journal = &cluster.replica(leader).service().0;
+        for node in [4, 5, 6] {
+            let waited = cluster
+                .replica(NodeId(node))
+                .counters()
+                .slots_waited_for_era;
+            assert_eq!(waited, 0, "[cast-1] no command waits for a configuration");
+        }
         assert!(executed.len() > 50, "there was load: {}", executed.len());
         let journal: BTreeSet<&Vec<u8>> = journal.iter().collect();
         assert!(executed.iter().all(|text| journal.contains(text)));
