@@ -1,20 +1,29 @@
 //! The operators' desk: who waits for which answer of this node.
 
-use std::sync::mpsc::SyncSender;
+use std::{collections::BTreeMap, sync::mpsc::SyncSender};
 
 use quorate_core::{effect::Refusal, node_id::NodeId, time::Time};
 use quorate_replica::{
     Probed,
+    group::asking::Answer,
     status::{Snapshot, Status},
 };
 
 use crate::{
-    handle::{Command, Metrics, Question, SNAPSHOT_WAIT, SnapshotError, Unanswered},
+    handle::{
+        Command, GROUP_WAIT, GroupError, Metrics, Question, SNAPSHOT_WAIT, SnapshotError,
+        Unanswered,
+    },
     host::{Now, OperatorSide, Order, Outcome},
 };
 
 /// An asker for a snapshot has gone after this: a little more than it waits.
 const SNAPSHOT_MS: u64 = SNAPSHOT_WAIT.as_millis() as u64 + 1000;
+/// The same for what is asked of the group.
+const GROUP_MS: u64 = GROUP_WAIT.as_millis() as u64 + 1000;
+
+/// Who waits for an answer of the group, and when they go.
+type GroupAsker = (Time, SyncSender<Result<Answer, GroupError>>);
 
 /// Those who asked, until they are answered. Askers that have gone are passed over.
 #[derive(Debug)]
@@ -25,18 +34,25 @@ pub(crate) struct Desk {
     probes: Vec<SyncSender<Result<Probed, Unanswered>>>,
     /// Askers for a snapshot, and when they go: all share one attempt.
     snapshots: Vec<(Time, SyncSender<Result<Snapshot, SnapshotError>>)>,
+    /// Askers of the group, by the number of what they asked.
+    group: BTreeMap<u64, GroupAsker>,
+    /// Numbers up to this one were given out; none is used again.
+    asked: u64,
     /// To be answered at the end of the turn.
     questions: Vec<Question>,
 }
 
 impl Desk {
-    /// At most `waiting_max` callers wait for the end of a probe, and as many for a snapshot.
+    /// At most `waiting_max` callers wait for the end of a probe, as many for a snapshot, and as many for
+    /// the group.
     pub(crate) const fn new(waiting_max: usize) -> Self {
         Self {
             waiting_max,
             transfer: None,
             probes: Vec::new(),
             snapshots: Vec::new(),
+            group: BTreeMap::new(),
+            asked: 0,
             questions: Vec::new(),
         }
     }
@@ -75,6 +91,23 @@ impl Desk {
                 self.probes.push(reply);
                 host.order(now, Order::Probe);
             }
+            Command::Group(ask, dry_run, reply) => {
+                self.group.retain(|_, (gone_at, _)| now.time < *gone_at);
+                if self.group.len() == self.waiting_max {
+                    let _ = reply.try_send(Err(GroupError::Unanswered(Unanswered::Busy)));
+                    return;
+                }
+                self.asked += 1;
+                let asked = self.asked;
+                self.group
+                    .insert(asked, (now.time.plus_ms(GROUP_MS), reply));
+                let order = Order::Group {
+                    asked,
+                    ask,
+                    dry_run,
+                };
+                host.order(now, order);
+            }
         }
     }
 
@@ -98,6 +131,11 @@ impl Desk {
                         let _ = reply.try_send(result.clone());
                     }
                 }
+                Outcome::Group(asked, result) => {
+                    if let Some((_, reply)) = self.group.remove(&asked) {
+                        let _ = reply.try_send(result.map_err(GroupError::Refused));
+                    }
+                }
                 Outcome::Transferred(result) => {
                     if let Some(reply) = self.transfer.take() {
                         let _ = reply.try_send(result);
@@ -109,6 +147,7 @@ impl Desk {
             match question {
                 Question::Status(reply) => drop(reply.try_send(completed(host.status()))),
                 Question::Tuning(reply) => drop(reply.try_send(host.tuning())),
+                Question::Members(reply) => drop(reply.try_send(host.members())),
                 Question::Metrics(reply) => {
                     let mut text = String::new();
                     host.metrics(&mut text);

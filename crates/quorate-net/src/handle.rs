@@ -9,6 +9,7 @@ use std::{
 use quorate_core::{effect::Refusal, node_id::NodeId, slot::Slot};
 use quorate_replica::{
     Probed,
+    group::asking::{Answer, Ask, Members, Refused},
     status::{Snapshot, Status, TuningReport},
     tuner::Setting,
 };
@@ -25,6 +26,10 @@ const TRANSFER_WAIT: Duration = Duration::from_secs(10);
 
 /// How long a snapshot is waited for at a time: it may take much longer, and is asked for again.
 pub(crate) const SNAPSHOT_WAIT: Duration = Duration::from_secs(5);
+
+/// How long something asked of the group may take; the replica gives up before, unless its clients are
+/// given more time than this.
+pub(crate) const GROUP_WAIT: Duration = Duration::from_secs(10);
 
 /// Talks to a running reactor from any thread.
 #[derive(Clone, Debug)]
@@ -82,6 +87,26 @@ impl fmt::Display for SnapshotError {
 
 impl std::error::Error for SnapshotError {}
 
+/// Why nothing came of something that was asked of the group, as far as is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GroupError {
+    /// It was not taken, or the outcome is not known.
+    Unanswered(Unanswered),
+    /// It was refused.
+    Refused(Refused),
+}
+
+impl fmt::Display for GroupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unanswered(unanswered) => unanswered.fmt(f),
+            Self::Refused(refused) => f.write_str(&refused.message),
+        }
+    }
+}
+
+impl std::error::Error for GroupError {}
+
 /// What is counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metrics {
@@ -100,6 +125,8 @@ pub(crate) enum Command {
     Snapshot(Option<Slot>, SyncSender<Result<Snapshot, SnapshotError>>),
     /// Holds a setting for a number of milliseconds; answered as [`Question::Tuning`].
     Hold(Option<Setting>, u64, SyncSender<TuningReport>),
+    /// Something asked of the group, and whether a plan is only to be shown.
+    Group(Ask, bool, SyncSender<Result<Answer, GroupError>>),
 }
 
 /// What the end of a turn answers.
@@ -108,6 +135,7 @@ pub(crate) enum Question {
     Status(SyncSender<Status>),
     Metrics(SyncSender<Metrics>),
     Tuning(SyncSender<TuningReport>),
+    Members(SyncSender<Members>),
 }
 
 /// What both sides see. At most one look-up of a name per peer runs, so the news are bounded.
@@ -155,6 +183,17 @@ impl Handle {
     pub fn snapshot(&self, at: Option<Slot>) -> Result<Snapshot, SnapshotError> {
         self.ask(SNAPSHOT_WAIT, |reply| Command::Snapshot(at, reply))
             .map_err(SnapshotError::Unanswered)?
+    }
+
+    /// Everything about the members, as the node has applied it.
+    pub fn members(&self) -> Result<Members, Unanswered> {
+        self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Members(reply)))
+    }
+
+    /// Asks this of the group. With `dry_run` a plan is only shown, and nothing is done.
+    pub fn group(&self, ask: Ask, dry_run: bool) -> Result<Answer, GroupError> {
+        self.ask(GROUP_WAIT, |reply| Command::Group(ask, dry_run, reply))
+            .map_err(GroupError::Unanswered)?
     }
 
     /// Asks the reactor to finish what was accepted and to stop. Returns at once.

@@ -34,7 +34,7 @@ mod sync;
 mod wake;
 
 pub use asks::{Asked, Asks, asks};
-pub use handle::{Handle, Metrics, SnapshotError, TransferError, Unanswered};
+pub use handle::{GroupError, Handle, Metrics, SnapshotError, TransferError, Unanswered};
 pub use identity::{Identity, PeerAddress};
 pub use join::{FOUNDER_PATIENCE, JoinError, join, members_among};
 pub use limiter::Limiter;

@@ -9,8 +9,12 @@ use quorate_core::{
     node_id::{Member, NodeId},
     slot::Slot,
 };
-use quorate_net::{Limits, SnapshotError, TransferError, Unanswered};
-use quorate_replica::{Probed, status::Snapshot};
+use quorate_net::{GroupError, Limits, SnapshotError, TransferError, Unanswered};
+use quorate_replica::{
+    Probed,
+    group::asking::{Answer, Ask, Refused},
+    status::Snapshot,
+};
 
 #[test]
 fn questions_are_answered_from_any_thread() {
@@ -81,6 +85,64 @@ fn all_who_ask_for_a_snapshot_hear_its_end() {
     node.shared
         .change(|world| world.tasks.push_back(Task::EndSnapshot(Err(why()))));
     assert_eq!(again.join().unwrap(), Err(SnapshotError::Failed(why())));
+}
+
+/// Each hears the end of what it asked itself, whatever the order; an answer that nobody waits for is passed
+/// over.
+#[test]
+fn everybody_who_asks_the_group_hears_what_came_of_it() {
+    let limits = Limits {
+        commands_max: 2,
+        ..Limits::default()
+    };
+    let node = lone(limits, &[]);
+    let ask = |ask: Ask, dry_run| {
+        let handle = node.handle.clone();
+        std::thread::spawn(move || handle.group(ask, dry_run))
+    };
+    let first = ask(Ask::Cancel, false);
+    node.shared
+        .wait("the first order", |world| world.asked.len() == 1);
+    let second = ask(Ask::Promote(NodeId(4)), true);
+    node.shared
+        .wait("the second order", |world| world.asked.len() == 2);
+    let busy = Err(GroupError::Unanswered(Unanswered::Busy));
+    assert_eq!(node.handle.group(Ask::Cancel, false), busy);
+    let numbers: Vec<u64> = {
+        let world = node.shared.lock();
+        let asks = world.asked.iter().map(|(_, ask, dry)| (ask.clone(), *dry));
+        let expected = [(Ask::Cancel, false), (Ask::Promote(NodeId(4)), true)];
+        assert!(asks.eq(expected), "the third is not ordered");
+        world.asked.iter().map(|(asked, ..)| *asked).collect()
+    };
+    assert_ne!(numbers[0], numbers[1]);
+    let refused = || Refused::new("not_leader", "node 2 leads", "ask it");
+    node.shared.change(|world| {
+        let ends = [
+            (numbers[1], Err(refused())),
+            (777, Ok(Answer::Already)),
+            (numbers[0], Ok(Answer::Done)),
+            (numbers[0], Ok(Answer::Already)),
+        ];
+        for (asked, end) in ends {
+            world.tasks.push_back(Task::EndGroup(asked, end));
+        }
+    });
+    let refused = Err(GroupError::Refused(refused()));
+    assert_eq!(second.join().unwrap(), refused);
+    assert_eq!(first.join().unwrap(), Ok(Answer::Done));
+    // There is room again, and no number comes twice.
+    let third = ask(Ask::Cancel, false);
+    node.shared
+        .wait("the third order", |world| world.asked.len() == 3);
+    let number = node.shared.lock().asked[2].0;
+    assert!(!numbers.contains(&number));
+    node.shared.change(|world| {
+        let end = Task::EndGroup(number, Ok(Answer::Node(NodeId(5))));
+        world.tasks.push_back(end);
+    });
+    assert_eq!(third.join().unwrap(), Ok(Answer::Node(NodeId(5))));
+    assert_eq!(node.handle.members().unwrap().removed, [NodeId(9)]);
 }
 
 #[test]

@@ -15,6 +15,7 @@ use quorate_core::{
 use quorate_replica::{
     Probed,
     front::{Front, Requests},
+    group::asking::{self, Answer, Ask, Members},
     plane::{Plane, Received, Turn},
     pressure::Pressure,
     status::{Addresses, Snapshot, Status, TuningReport},
@@ -110,7 +111,7 @@ pub trait ClientSide {
 }
 
 /// Something that an operator wants done.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Order {
     /// Try whether a linearizable read is served here now; ends with [`Outcome::Probed`]. One
     /// attempt at a time: ordered again before its end, it is the same attempt.
@@ -123,6 +124,15 @@ pub enum Order {
     Snapshot(Option<Slot>),
     /// Hold batch and window at these values until then; `None` ends that. Takes effect at once.
     Hold(Option<Setting>, Time),
+    /// Ask this of the group; ends with [`Outcome::Group`].
+    Group {
+        /// A number that was never used before.
+        asked: u64,
+        /// What is wanted.
+        ask: Ask,
+        /// A plan is only shown, and nothing is done.
+        dry_run: bool,
+    },
 }
 
 /// How an [`Order`] ended.
@@ -134,6 +144,8 @@ pub enum Outcome {
     Transferred(Result<NodeId, Refusal>),
     /// The snapshot that this node has, or why it has none.
     Snapshot(Result<Snapshot, String>),
+    /// What came of [`Order::Group`] with this number.
+    Group(u64, Result<Answer, asking::Refused>),
 }
 
 /// The side of a host that its operators see.
@@ -143,6 +155,9 @@ pub trait OperatorSide {
 
     /// What batch and window are, and why.
     fn tuning(&self) -> TuningReport;
+
+    /// Everything about the members, as this node has applied it.
+    fn members(&self) -> Members;
 
     /// Appends the host's metrics in the text format of Prometheus.
     fn metrics(&self, out: &mut String);

@@ -32,6 +32,7 @@ use quorate_net::{
 use quorate_replica::{
     Payload, Probed,
     front::{Completion, ConnectionId, Endpoints, Failure, Front, Requests, Sequenced, Tag},
+    group::asking::{Answer, Ask, Members, Refused as Denied},
     plane::{Body, Plane, Received, TooLarge, Turn},
     pressure::Pressure,
     status::{Addresses, DiskUse, Snapshot, Status, TuningReport},
@@ -70,6 +71,7 @@ pub(crate) enum Task {
     EndTransfer(Result<NodeId, Refusal>),
     EndProbe(Probed),
     EndSnapshot(Result<Snapshot, String>),
+    EndGroup(u64, Result<Answer, Denied>),
 }
 
 /// Called once, in `submit`.
@@ -98,6 +100,7 @@ pub(crate) struct World {
     pub(crate) transfers: Vec<Option<NodeId>>,
     pub(crate) probes: usize,
     pub(crate) snapshots: Vec<Option<Slot>>,
+    pub(crate) asked: Vec<(u64, Ask, bool)>,
 }
 
 pub(crate) struct Shared {
@@ -455,6 +458,16 @@ impl OperatorSide for Fake {
         unreachable!("nobody asks")
     }
 
+    fn members(&self) -> Members {
+        Members {
+            era: Era(7),
+            nodes: Vec::new(),
+            plan: None,
+            last: None,
+            removed: vec![NodeId(9)],
+        }
+    }
+
     fn metrics(&self, out: &mut String) {
         out.push_str("fake_host 1\n");
     }
@@ -465,6 +478,11 @@ impl OperatorSide for Fake {
             Order::Transfer(to) => self.shared.lock().transfers.push(to),
             Order::Snapshot(at) => self.shared.lock().snapshots.push(at),
             Order::Hold(..) => unreachable!("nobody asks"),
+            Order::Group {
+                asked,
+                ask,
+                dry_run,
+            } => self.shared.lock().asked.push((asked, ask, dry_run)),
         }
         self.shared.changed.notify_all();
     }
@@ -496,6 +514,7 @@ impl Host for Fake {
                 Task::EndTransfer(outcome) => {
                     self.outcomes.push_back(Outcome::Transferred(outcome));
                 }
+                Task::EndGroup(asked, end) => self.outcomes.push_back(Outcome::Group(asked, end)),
                 Task::EndSnapshot(end) => self.outcomes.push_back(Outcome::Snapshot(end)),
                 Task::EndProbe(probed) => self.outcomes.push_back(Outcome::Probed(probed)),
             }
