@@ -15,6 +15,7 @@ use quorate_core::{
 use quorate_replica::{
     Probed,
     front::{Front, Requests},
+    group::PeerTable,
     plane::{Plane, Received, Turn},
     pressure::Pressure,
     status::{Addresses, Snapshot, Status, TuningReport},
@@ -88,6 +89,9 @@ pub trait PeerSide {
 
     /// A node without a cluster asks for the founding record.
     fn admit(&mut self, join: Join) -> Result<Founded, Refused>;
+
+    /// Who has an id and where they listen, if that has changed since the last call. Asked in each turn.
+    fn take_table(&mut self) -> Option<PeerTable>;
 }
 
 /// The side of a host that clients see: its front.

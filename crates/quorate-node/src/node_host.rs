@@ -14,6 +14,7 @@ use quorate_replica::{
     Replica,
     events::Event,
     front::{Front, Requests},
+    group::{NODES_MAX, PeerTable},
     plane::{Received, Turn},
     pressure::Pressure,
     service::StateMachine,
@@ -94,6 +95,15 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         }
     }
 
+    /// Whoever has the cluster's id may say any node's: only members are remembered longer than they stay.
+    fn forget_strangers(&mut self) {
+        if self.incarnations.len() > NODES_MAX {
+            let configuration = self.replica.node().configuration();
+            self.incarnations
+                .retain(|node, _| configuration.member_of(*node).is_some());
+        }
+    }
+
     /// Why no leader can ever be elected, if that is so: too many members came back without their
     /// votes ([volatile-1]), and the quorum that remains cannot decide to take them in again.
     fn lost_quorum(&self, status: &Status) -> Option<String> {
@@ -123,6 +133,7 @@ impl<H: Home, S: StateMachine, F: Front> PeerSide for NodeHost<H, S, F> {
     fn peer_up(&mut self, now: Now, peer: &PeerUp) {
         let Member { node, incarnation } = peer.member;
         self.incarnations.insert(node, incarnation);
+        self.forget_strangers();
         self.replica
             .peer_up(now.time, peer.member, peer.boot, peer.addresses.clone());
     }
@@ -138,6 +149,10 @@ impl<H: Home, S: StateMachine, F: Front> PeerSide for NodeHost<H, S, F> {
 
     fn admit(&mut self, join: Join) -> Result<Founded, Refused> {
         admit(&mut self.identity, join)
+    }
+
+    fn take_table(&mut self) -> Option<PeerTable> {
+        self.replica.take_peer_table()
     }
 }
 

@@ -130,6 +130,7 @@ pub(crate) fn join_refused(code: RefusalCode, reason: &str) -> Error {
         RefusalCode::NotFounder => "the lowest id of --cluster must be the node that founded it",
         RefusalCode::DuplicateNode => "bring back this node's own folder, or use another id",
         RefusalCode::Version => "run the same version on all nodes",
+        RefusalCode::Removed => "use an empty folder, and join under a new id",
         RefusalCode::ForeignCluster
         | RefusalCode::WrongNode
         | RefusalCode::NotFounded

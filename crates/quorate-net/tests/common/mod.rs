@@ -32,6 +32,7 @@ use quorate_net::{
 use quorate_replica::{
     Payload, Probed,
     front::{Completion, ConnectionId, Endpoints, Failure, Front, Requests, Sequenced, Tag},
+    group::PeerTable,
     plane::{Body, Plane, Received, TooLarge, Turn},
     pressure::Pressure,
     status::{Addresses, DiskUse, Snapshot, Status, TuningReport},
@@ -98,6 +99,8 @@ pub(crate) struct World {
     pub(crate) transfers: Vec<Option<NodeId>>,
     pub(crate) probes: usize,
     pub(crate) snapshots: Vec<Option<Slot>>,
+    /// Told to the reactor in the next turn.
+    pub(crate) table: Option<PeerTable>,
 }
 
 pub(crate) struct Shared {
@@ -394,6 +397,10 @@ impl PeerSide for Fake {
             }
             other => panic!("unexpected {other:?}"),
         }
+    }
+
+    fn take_table(&mut self) -> Option<PeerTable> {
+        self.shared.lock().table.take()
     }
 
     fn admit(&mut self, _: Join) -> Result<Founded, Refused> {
