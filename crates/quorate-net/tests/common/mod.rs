@@ -400,7 +400,11 @@ impl PeerSide for Fake {
     }
 
     fn take_table(&mut self) -> Option<PeerTable> {
-        self.shared.lock().table.take()
+        let table = self.shared.lock().table.take();
+        if table.is_some() {
+            self.shared.changed.notify_all();
+        }
+        table
     }
 
     fn admit(&mut self, _: Join) -> Result<Founded, Refused> {
