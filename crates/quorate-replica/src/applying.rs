@@ -4,6 +4,7 @@ pub(crate) mod applier;
 pub(crate) mod digest;
 mod health;
 pub(crate) mod history;
+pub(crate) mod membership;
 pub mod sessions;
 
 use quorate_core::{
@@ -19,6 +20,7 @@ use crate::{
         digest::Digest,
         health::Condition,
         history::History,
+        membership::Membership,
         sessions::Sessions,
     },
     completions::Completions,
@@ -151,6 +153,11 @@ impl<S: StateMachine> Applying<S> {
         self.applier.begin_again();
         self.history = History::default();
         Ok(())
+    }
+
+    /// Table and eras of the group, behind what was applied.
+    pub(crate) fn membership(&self) -> &Membership {
+        self.applier.membership()
     }
 
     pub(crate) fn sessions(&self) -> &Sessions {

@@ -1,8 +1,13 @@
-//! What the front is to hear: ended requests, their replies in one buffer, in order.
+//! What the front is to hear: ended requests, their replies in one buffer, in order. And what operators are
+//! to hear, who are few.
 
 use std::collections::{BTreeSet, VecDeque};
 
-use crate::front::{Completion, Failure, SessionId, Tag};
+use crate::{
+    front::{Completion, Failure, SessionId, Tag},
+    group::Reply,
+    proposing::gather::Waiter,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
@@ -67,6 +72,8 @@ pub(crate) struct Completions {
     open: usize,
     /// A part of the queue was taken out and is being told.
     telling: bool,
+    /// What operators asked of the group, by its number, and what came of it.
+    group: VecDeque<(u64, Result<Reply, Failure>)>,
 }
 
 impl Completions {
@@ -115,6 +122,26 @@ impl Completions {
             self.ended.list.push_back((tag, Outcome::Read));
         }
         wanted
+    }
+
+    /// What an operator asked was executed.
+    pub(crate) fn granted(&mut self, asked: u64, reply: Reply) {
+        self.group.push_back((asked, Ok(reply)));
+    }
+
+    /// What came of something that an operator asked, each once.
+    pub(crate) fn take_group(&mut self) -> Option<(u64, Result<Reply, Failure>)> {
+        self.group.pop_front()
+    }
+
+    /// Whoever waits hears that there will be no reply; `false`: nobody waits.
+    pub(crate) fn fail(&mut self, waiter: Waiter, failure: Failure) -> bool {
+        match waiter {
+            Waiter::Front(tag) => self.failed(tag, failure),
+            Waiter::Operator(asked) => self.group.push_back((asked, Err(failure))),
+            Waiter::Service | Waiter::Gone => return false,
+        }
+        true
     }
 
     pub(crate) fn failed(&mut self, tag: Tag, failure: Failure) {

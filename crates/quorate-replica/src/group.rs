@@ -6,6 +6,7 @@
 //! names the weights that are wanted; whoever leads goes towards them, a step at a time (`steering`,
 //! `planner`).
 
+pub mod asking;
 mod codec;
 pub mod command;
 pub mod planner;
@@ -16,17 +17,20 @@ use quorate_core::{
     ballot::Era,
     configuration::Configuration,
     node_id::{Member, NodeId},
+    reconfigure::Eras,
     slot::Slot,
 };
 
 pub use self::command::{Command, Denied, Granted, Reply};
-use self::planner::Goal;
+pub use self::planner::Goal;
 
 /// Most ids that are given out and not removed, founding members included. Bounds what strangers who may
 /// join can make every node hold.
 pub const NODES_MAX: usize = 64;
 /// Longest address.
 pub const ADDRESS_BYTES_MAX: usize = 256;
+/// Longest text that says what a plan is for.
+const WHAT_BYTES_MAX: usize = 256;
 
 /// Who has an id, and where they listen for peers: what the network has to know of the table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -96,6 +100,17 @@ pub struct Plan {
     pub what: String,
 }
 
+/// How a plan ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Its number.
+    pub id: u64,
+    /// Whether it reached what was wanted.
+    pub reached: bool,
+    /// The slot of what ended it: its last change, or the command that cancelled it.
+    pub at: Slot,
+}
+
 /// The table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Group {
@@ -103,9 +118,7 @@ pub struct Group {
     /// The next id that was never given out.
     next: u32,
     plan: Option<Plan>,
-    /// The plan that ended last, and whether it reached its goal.
-    ended: Option<(u64, bool)>,
-    changed: bool,
+    ended: Option<Ended>,
 }
 
 impl Group {
@@ -143,24 +156,18 @@ impl Group {
         self.plan.as_ref()
     }
 
-    /// The plan that ended last, and whether it reached its goal.
-    pub fn ended(&self) -> Option<(u64, bool)> {
+    /// The plan that ended last.
+    pub fn ended(&self) -> Option<Ended> {
         self.ended
     }
 
-    /// Executes a command that was decided in `slot`, with this configuration in force. Deterministic; what
+    /// Executes a command that was decided in `slot`, with these eras in front of it. Deterministic; what
     /// cannot be done is a reply.
-    pub fn execute(
-        &mut self,
-        slot: Slot,
-        command: &[u8],
-        era: Era,
-        configuration: &Configuration,
-    ) -> Reply {
+    pub fn execute(&mut self, slot: Slot, command: &[u8], eras: &Eras) -> Reply {
         let Some(command) = Command::decode(command) else {
             return Err(Denied::Malformed);
         };
-        let reply = match command {
+        match command {
             Command::Allocate {
                 nonce,
                 node,
@@ -181,12 +188,10 @@ impl Group {
                     leaving,
                     what,
                 };
-                self.adopt(plan, named, era, configuration)
+                self.adopt(slot, plan, named, eras)
             }
-            Command::Cancel { plan } => self.cancel(plan),
-        };
-        self.changed |= reply.is_ok();
-        reply
+            Command::Cancel { plan } => self.cancel(slot, plan),
+        }
     }
 
     fn allocate(
@@ -245,12 +250,15 @@ impl Group {
     }
 
     /// Two operators at once: the second one's plan was made for another state of things.
-    fn adopt(&mut self, plan: Plan, named: Era, era: Era, configuration: &Configuration) -> Reply {
+    fn adopt(&mut self, slot: Slot, plan: Plan, named: Era, eras: &Eras) -> Reply {
         if let Some(other) = &self.plan {
             return Err(Denied::UnderWay(other.id));
         }
-        if named != era {
-            return Err(Denied::OtherEra(era));
+        if plan.what.len() > WHAT_BYTES_MAX {
+            return Err(Denied::Malformed);
+        }
+        if named != eras.era() {
+            return Err(Denied::OtherEra(eras.era()));
         }
         let unknown = plan.goal.keys().map(|member| member.node);
         let unknown = unknown.chain(plan.leaving.iter().copied());
@@ -260,51 +268,51 @@ impl Group {
         {
             return Err(Denied::UnknownNode(node));
         }
-        if planner::plan(configuration, &plan.goal, None).is_err() {
+        // Whether there is a way does not hang on who looks for it, or on a search that may grow better.
+        let last = planner::reached_by(eras.current(), &plan.goal);
+        let keeps_leaving = plan.leaving.iter().any(|node| {
+            let weight = |(member, weight): (&Member, &u32)| member.node == *node && *weight > 0;
+            plan.goal.iter().any(weight)
+        });
+        if last.is_err() || keeps_leaving {
             return Err(Denied::Impossible);
         }
         let id = plan.id;
         self.plan = Some(plan);
-        self.look(configuration);
+        self.look(slot, eras);
         Ok(Granted::Plan(id))
     }
 
-    fn cancel(&mut self, id: u64) -> Reply {
+    fn cancel(&mut self, at: Slot, id: u64) -> Reply {
         match self.plan.take_if(|plan| plan.id == id) {
             Some(_) => {
-                self.ended = Some((id, false));
+                let reached = false;
+                self.ended = Some(Ended { id, reached, at });
                 Ok(Granted::Done)
             }
             None => Err(Denied::NoSuchPlan),
         }
     }
 
-    /// This configuration came into force, or is: a plan that it fulfils has ended.
-    pub fn look(&mut self, configuration: &Configuration) {
+    /// The eras behind this slot are these: who was removed leaves the table, a plan that is fulfilled has
+    /// ended.
+    pub fn look(&mut self, at: Slot, eras: &Eras) {
+        let spent = |node: NodeId| eras.identity(node).is_some_and(|id| id.spent);
+        self.nodes.retain(|node, _| !spent(*node));
         let reached = |plan: &mut Plan| {
-            let members = configuration.members();
-            let wanted = plan.goal.iter().filter(|(_, weight)| **weight > 0);
-            wanted.clone().count() == members.len()
-                && wanted.into_iter().all(|(member, weight)| {
-                    configuration
-                        .position(*member)
-                        .is_some_and(|at| members[at].weight == *weight)
-                })
+            is_reached(eras.current(), &plan.goal) && plan.leaving.iter().all(|node| spent(*node))
         };
-        let Some(plan) = self.plan.take_if(reached) else {
-            return;
-        };
-        for node in &plan.leaving {
-            self.nodes.remove(node);
+        if let Some(Plan { id, .. }) = self.plan.take_if(reached) {
+            let reached = true;
+            self.ended = Some(Ended { id, reached, at });
         }
-        self.ended = Some((plan.id, true));
-        self.changed = true;
     }
+}
 
-    /// The bytes of the table, if it changed since the last call.
-    pub fn take_changed(&mut self) -> Option<Vec<u8>> {
-        std::mem::take(&mut self.changed).then(|| self.encode())
-    }
+/// Whether the weights are those that are wanted.
+pub fn is_reached(configuration: &Configuration, goal: &Goal) -> bool {
+    let wanted = goal.iter().filter(|(_, weight)| **weight > 0);
+    goal_of(configuration).iter().eq(wanted)
 }
 
 /// Every member of the configuration with its weight: what a plan begins with.
@@ -322,7 +330,7 @@ pub fn with(mut goal: Goal, member: Member, weight: u32) -> Goal {
 
 #[cfg(test)]
 mod tests {
-    use quorate_core::class::Class;
+    use quorate_core::{class::Class, configuration::Change, value::Value};
 
     use super::*;
 
@@ -335,7 +343,7 @@ mod tests {
 
     fn run(group: &mut Group, slot: u64, command: &Command) -> Reply {
         let (_, configuration) = self::group();
-        group.execute(Slot(slot), &command.encode(), Era(0), &configuration)
+        group.execute(Slot(slot), &command.encode(), &Eras::founded(configuration))
     }
 
     fn allocate(nonce: Option<u64>, node: Option<u32>) -> Command {
@@ -411,15 +419,24 @@ mod tests {
             run(&mut group, 5, &Command::Cancel { plan: 4 }),
             Err(Denied::NoSuchPlan)
         );
-        let after = configuration
-            .changed(quorate_core::configuration::Change::Increment(
-                Member::first(4),
-            ))
-            .unwrap();
-        group.look(&configuration);
+        let mut eras = Eras::founded(configuration.clone());
+        group.look(Slot(6), &eras);
         assert!(group.plan().is_some());
-        group.look(&after);
-        assert_eq!((group.plan(), group.ended()), (None, Some((3, true))));
+        let change = Change::Increment(Member::first(4));
+        assert!(eras.decide(
+            Slot(7),
+            &Value::Reconfigure {
+                era: Era(0),
+                change
+            }
+        ));
+        group.look(Slot(7), &eras);
+        let ended = Ended {
+            id: 3,
+            reached: true,
+            at: Slot(7),
+        };
+        assert_eq!((group.plan(), group.ended()), (None, Some(ended)));
         let stranger = with(goal, Member::first(9), 1);
         let unknown = Err(Denied::UnknownNode(NodeId(9)));
         assert_eq!(run(&mut group, 6, &plan(0, &stranger)), unknown);
@@ -442,12 +459,11 @@ mod tests {
         let plan = Command::Plan {
             era: Era(0),
             goal: with(goal_of(&configuration), Member::first(4), 2),
-            leaving: vec![NodeId(3)],
+            leaving: vec![NodeId(5)],
             what: "x".to_owned(),
         };
         run(&mut group, 4, &plan).unwrap();
-        let bytes = group.take_changed().expect("it changed");
-        assert_eq!(group.take_changed(), None);
+        let bytes = group.encode();
         assert_eq!(Group::decode(&bytes), Some(group));
         for cut in 0..bytes.len() {
             assert_eq!(Group::decode(&bytes[..cut]), None, "cut at {cut}");
@@ -459,7 +475,7 @@ mod tests {
     fn nonsense_is_denied() {
         let (mut group, configuration) = group();
         for bytes in [&b""[..], b"x", &[1, 2, 3], &[255; 40]] {
-            let denied = group.execute(Slot(1), bytes, Era(0), &configuration);
+            let denied = group.execute(Slot(1), bytes, &Eras::founded(configuration.clone()));
             assert_eq!(denied, Err(Denied::Malformed));
         }
         let long = Command::Address {

@@ -81,6 +81,7 @@ pub mod seldom;
 pub mod service;
 mod snapshots;
 pub mod status;
+mod steering;
 mod storing;
 pub mod testing;
 mod tuning;

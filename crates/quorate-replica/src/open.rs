@@ -60,6 +60,8 @@ pub struct ReplicaOptions {
     pub limits: Limits,
     /// Where the founding members listen, as far as that is known; this node included.
     pub addresses: BTreeMap<NodeId, Addresses>,
+    /// Where the founding members were to listen, as every node of the group was told.
+    pub founding_peers: BTreeMap<NodeId, String>,
     /// How batch and window are chosen. Without it they stay as `limits` has them.
     pub tuning: Option<Settings>,
     /// When snapshots are taken and the log is trimmed.
@@ -83,6 +85,7 @@ impl ReplicaOptions {
             window_slots: 4_096,
             limits: Limits::default(),
             addresses: BTreeMap::new(),
+            founding_peers: BTreeMap::new(),
             tuning: None,
             snapshots: SnapshotOptions::default(),
             founding,

@@ -76,6 +76,11 @@ impl Peers {
         self.connected.contains_key(&node)
     }
 
+    /// The incarnation of this node that is connected.
+    pub(crate) fn member(&self, node: NodeId) -> Option<Member> {
+        self.connected.get(&node).copied()
+    }
+
     /// In order of ids.
     pub(crate) fn ids(&self) -> Vec<NodeId> {
         self.connected.keys().copied().collect()

@@ -17,7 +17,7 @@ use crate::{
     payload::Payload,
     pressure::Pressure,
     proposing::{
-        batch::Entry,
+        batch::{Entry, Kind},
         forwarded::Forwarded,
         origin::{Offer, Origin},
     },
@@ -81,7 +81,8 @@ impl Proposing {
         if command.len() > self.command_bytes_max {
             return Err(Failure::TooBig);
         }
-        self.origin.accept(now, tag, &Entry { at, command })
+        let kind = at.map_or(Kind::Plain, Kind::Sequenced);
+        self.origin.accept(now, tag, &Entry { kind, command })
     }
 
     /// How full the queue of commands is.

@@ -12,6 +12,7 @@
 mod disk;
 mod egress;
 mod ingress;
+mod members;
 mod report;
 pub(crate) mod requests;
 mod start;
@@ -47,6 +48,7 @@ use crate::{
     service::StateMachine,
     snapshots::{Snapshots, turn::Around},
     status::{Addresses, Snapshot},
+    steering::Steering,
     storing::Storing,
     tuning::Tuning,
     wake::earliest,
@@ -71,6 +73,7 @@ pub struct Replica<D: Disk, S: StateMachine> {
     reading: Reading,
     catching_up: CatchingUp,
     snapshots: Snapshots,
+    steering: Steering,
     ending: Ending,
     observing: Observing,
     tuning: Tuning,
@@ -121,6 +124,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.expire(now);
         self.apply(now, wall_ms, front);
         self.take_due(now, wall_ms);
+        self.steer(now, plane);
         self.propose(now, plane);
         self.ask_reads(now, plane);
         self.drain_inbox(now, plane);
@@ -194,6 +198,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.catching_up.retry_at(),
             self.catching_up.repair_at(),
             self.snapshots.wake_at(now),
+            self.steer_at(),
             self.ending.deadline(),
         ])
     }

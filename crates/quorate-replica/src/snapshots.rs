@@ -13,7 +13,7 @@
 
 mod allowance;
 mod asking;
-mod eras;
+pub(crate) mod eras;
 pub(crate) mod fetching;
 mod header;
 mod layout;

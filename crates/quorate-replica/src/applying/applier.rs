@@ -13,13 +13,14 @@ use crate::{
     applying::{
         digest::Digest,
         health::Condition,
+        membership::Membership,
         sessions::{Sessions, Turn, Unreadable, Verdict},
     },
     completions::Completions,
     counters::Counters,
     front::{Failure, Front, State, Tag},
     limits::Limits,
-    proposing::batch::{Batch, Entry},
+    proposing::batch::{Batch, Entry, Kind},
     proposing::gather::{Item, Waiter},
     proposing::origin::Origin,
     service::{CommandId, Health, MetaChange, Metadata, StateMachine, position},
@@ -62,6 +63,7 @@ pub(crate) struct Applier<S> {
     boot: u32,
     service: S,
     sessions: Sessions,
+    membership: Membership,
     digest: Digest,
     applied_to: Slot,
     committed_to: Slot,
@@ -83,17 +85,20 @@ impl<S: StateMachine> Applier<S> {
         node: NodeId,
         boot: u32,
         limits: &Limits,
+        mut membership: Membership,
         mut service: S,
     ) -> Result<Self, Unreadable> {
         // One that could not read all will come back.
         let (applied_to, mut meta) = position(&mut service).unwrap_or_default();
         let applied_to = applied_to.max(Slot::FIRST);
         let digest = take_digest(applied_to, &mut meta);
+        membership.restore(&mut meta)?;
         Ok(Self {
             node,
             boot,
             service,
             sessions: Sessions::restore(meta)?,
+            membership,
             digest: Digest::new(applied_to, digest),
             applied_to,
             committed_to: applied_to,
@@ -152,7 +157,8 @@ impl<S: StateMachine> Applier<S> {
 
     fn restart_at(&mut self, at: Slot, mut meta: Metadata) {
         self.digest = Digest::new(at, take_digest(at, &mut meta));
-        match Sessions::restore(meta) {
+        let membership = self.membership.restore(&mut meta);
+        match membership.and_then(|()| Sessions::restore(meta)) {
             Ok(sessions) => self.sessions = sessions,
             Err(unreadable) => self.condition.set_unreadable(unreadable.to_string()),
         }
@@ -172,6 +178,7 @@ impl<S: StateMachine> Applier<S> {
         let digest = digest.map(|digest| (DIGEST_KEY.to_vec(), digest.to_vec()));
         digest
             .into_iter()
+            .chain([self.membership.entry()])
             .chain(self.sessions.canonical())
             .collect()
     }
@@ -188,6 +195,11 @@ impl<S: StateMachine> Applier<S> {
 
     pub(crate) fn sessions(&self) -> &Sessions {
         &self.sessions
+    }
+
+    /// Table and eras of the group.
+    pub(crate) fn membership(&self) -> &Membership {
+        &self.membership
     }
 
     /// The digest of everything that was applied.
@@ -269,11 +281,11 @@ impl<S: StateMachine> Applier<S> {
                 self.apply_registration(range.from, origin, boot, number, to);
             }
             Value::ExpireSession { session } => self.sessions.expire(session),
-            // The core itself acts on a reconfiguration; streams are not served by this version.
+            Value::Reconfigure { .. } => self.membership.decided(range.from, value),
+            // Streams are not served by this version.
             Value::NoOp
             | Value::Content { .. }
             | Value::CloseStream(_)
-            | Value::Reconfigure { .. }
             | Value::AllocateNode { .. } => {}
         }
         if !done {
@@ -377,24 +389,29 @@ impl<S: StateMachine> Applier<S> {
         let mut failed = false;
         for (index, entry) in (0..).zip(batch.entries()) {
             if !failed && (index as usize).is_multiple_of(PREFETCHED) {
-                let group = ahead.by_ref().take(PREFETCHED);
-                self.service.prefetch(&mut group.map(|entry| entry.command));
+                let next = ahead.by_ref().take(PREFETCHED);
+                let of_service = next.filter(|entry| entry.kind != Kind::Group);
+                self.service
+                    .prefetch(&mut of_service.map(|entry| entry.command));
             }
             let item = self.read_up_to_command(&mut items, &mut failed, to);
             let id = CommandId { slot, index };
+            let waiter = item.map_or(Waiter::Gone, |item| item.waiter);
             let outcome = if failed {
                 Err(Failure::Unknown)
             } else {
                 to.counters.commands_applied += 1;
-                self.execute_one(id, &entry)
+                self.execute_one(id, &entry, waiter, to)
             };
             // Other nodes execute it, and this one will: nobody knows yet with which reply.
             failed |= outcome == Err(Failure::Unknown);
             if outcome.is_ok() {
                 self.digest.executed(id, &self.reply);
             }
-            if let Some(Waiter::Front(tag)) = item.map(|item| item.waiter) {
-                self.tell(tag, outcome, to);
+            match (waiter, outcome) {
+                (Waiter::Front(tag), outcome) => self.tell(tag, outcome, to),
+                (Waiter::Operator(_), Err(failure)) => drop(to.completions.fail(waiter, failure)),
+                (Waiter::Operator(_), Ok(())) | (Waiter::Service | Waiter::Gone, _) => {}
             }
         }
         self.read_up_to_command(&mut items, &mut failed, to);
@@ -449,10 +466,25 @@ impl<S: StateMachine> Applier<S> {
 
     /// Executes one command, or finds what it once replied; the reply is in `self.reply`. An unknown
     /// outcome says that the service failed.
-    fn execute_one(&mut self, id: CommandId, entry: &Entry<'_>) -> Result<(), Failure> {
+    fn execute_one(
+        &mut self,
+        id: CommandId,
+        entry: &Entry<'_>,
+        waiter: Waiter,
+        to: &mut Listeners<'_>,
+    ) -> Result<(), Failure> {
         self.reply.clear();
-        let Some(at) = entry.at else {
-            return self.ask_service(id, entry.command);
+        let at = match entry.kind {
+            Kind::Plain => return self.ask_service(id, entry.command),
+            Kind::Group => {
+                let membership = &mut self.membership;
+                let granted = membership.execute(id.slot, entry.command, &mut self.reply);
+                if let Waiter::Operator(asked) = waiter {
+                    to.completions.granted(asked, granted);
+                }
+                return Ok(());
+            }
+            Kind::Sequenced(at) => at,
         };
         match self.sessions.verdict(id.slot, at) {
             Verdict::Execute => {
@@ -488,6 +520,7 @@ impl<S: StateMachine> Applier<S> {
                 value: Some(digest.to_le_bytes().to_vec()),
             });
         }
+        self.changes.extend(self.membership.take_change());
         self.service.commit(self.applied_to, &self.changes);
         self.changes.clear();
         self.committed_to = self.applied_to;

@@ -1,9 +1,9 @@
 //! The group's table as bytes: how a service keeps it, and how it lies in a snapshot.
 
-use quorate_core::node_id::NodeId;
+use quorate_core::{node_id::NodeId, slot::Slot};
 
 use super::{
-    Group, Known, NODES_MAX, Plan,
+    Ended, Group, Known, NODES_MAX, Plan,
     command::{
         put_goal, put_nodes, put_nonce, put_text, put32, role_number, role_numbered, take_goal,
         take_nodes, take_nonce, take_text,
@@ -36,9 +36,10 @@ impl Group {
             put_text(&plan.what, &mut out);
         }
         out.push(u8::from(self.ended.is_some()));
-        if let Some((id, reached)) = self.ended {
+        if let Some(Ended { id, reached, at }) = self.ended {
             out.extend_from_slice(&id.to_be_bytes());
             out.push(u8::from(reached));
+            out.extend_from_slice(&at.0.to_be_bytes());
         }
         out
     }
@@ -83,7 +84,11 @@ impl Group {
             });
         }
         if flag(&mut fields)? {
-            group.ended = Some((fields.u64()?, flag(&mut fields)?));
+            group.ended = Some(Ended {
+                id: fields.u64()?,
+                reached: flag(&mut fields)?,
+                at: Slot(fields.u64()?),
+            });
         }
         fields.0.is_empty().then_some(group)
     }

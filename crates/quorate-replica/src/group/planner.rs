@@ -12,7 +12,7 @@ use std::{
 };
 
 use quorate_core::{
-    configuration::{Change, Configuration, MEMBERS_MAX},
+    configuration::{Change, Configuration, Invalid, MEMBERS_MAX, Voter},
     leader::split,
     node_id::Member,
     quorum::{MemberSet, Phase},
@@ -70,6 +70,19 @@ struct Search<'a> {
     weight_max: u32,
 }
 
+/// The configuration that is wanted, with rule, class and parts as they are.
+pub fn reached_by(from: &Configuration, goal: &Goal) -> Result<Configuration, Invalid> {
+    let voters = goal.iter().filter(|(_, weight)| **weight > 0);
+    let voters = voters.map(|(member, weight)| Voter {
+        member: *member,
+        weight: *weight,
+        auxiliary: from
+            .position(*member)
+            .is_some_and(|at| from.members()[at].auxiliary),
+    });
+    Configuration::new(voters.collect(), from.rule(), from.class())
+}
+
 /// Plans the way from `from` to `goal`, for a leader if there is one.
 pub fn plan(from: &Configuration, goal: &Goal, leader: Option<Member>) -> Result<Steps, NoWay> {
     let mut members: Vec<Member> = from.members().iter().map(|voter| voter.member).collect();
@@ -123,20 +136,8 @@ pub fn survives_losses(configuration: &Configuration) -> bool {
 impl Search<'_> {
     /// The configuration with these weights, with rule, class and roles as they are.
     fn configuration(&self, weights: &Weights) -> Option<Configuration> {
-        let voters = self.members.iter().zip(weights);
-        let voters = voters.filter(|(_, weight)| **weight > 0);
-        let voters = voters.map(|(member, weight)| {
-            let auxiliary = self
-                .from
-                .position(*member)
-                .is_some_and(|at| self.from.members()[at].auxiliary);
-            quorate_core::configuration::Voter {
-                member: *member,
-                weight: *weight,
-                auxiliary,
-            }
-        });
-        Configuration::new(voters.collect(), self.from.rule(), self.from.class()).ok()
+        let goal = self.members.iter().copied().zip(weights.iter().copied());
+        reached_by(self.from, &goal.collect()).ok()
     }
 
     /// What is one step away.
@@ -261,7 +262,7 @@ fn trace(known: &Reached, mut at: Weights) -> Vec<Change> {
 
 #[cfg(test)]
 mod tests {
-    use quorate_core::{class::Class, configuration::Voter, quorum::QuorumRule};
+    use quorate_core::{class::Class, quorum::QuorumRule};
 
     use super::*;
 

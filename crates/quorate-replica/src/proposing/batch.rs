@@ -4,6 +4,7 @@
 //! format u8 = 1 | session u64 | sequence u64 | entry…
 //! entry: kind u8 = 0 | length u32 | command
 //!        kind u8 = 1 | length u32 | slot u64 | index u32 | sequence u64 | acknowledged u64 | command
+//!        kind u8 = 2 | length u32 | command of the group
 //! ```
 //! Little-endian. A batch is checked as a whole before any of it is executed, so that every node
 //! executes all of it or nothing.
@@ -22,6 +23,7 @@ const SEQUENCED_BYTES: usize = 28;
 pub(crate) const OVERHEAD_BYTES: usize = HEADER_BYTES + ENTRY_BYTES + SEQUENCED_BYTES;
 const PLAIN: u8 = 0;
 const SEQUENCED: u8 = 1;
+const GROUP: u8 = 2;
 
 /// The place of a batch in its origin's order ([session-1], one level up): the origin's node
 /// session, and the batch's number in it. Numbers start at 1.
@@ -33,21 +35,32 @@ pub(crate) struct Header {
     pub(crate) sequence: u64,
 }
 
+/// Who executes a command, and how often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The service.
+    Plain,
+    /// The service, once in this place of a client's session.
+    Sequenced(Sequenced),
+    /// The group's table ([member-2]).
+    Group,
+}
+
 /// One command of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry<'a> {
-    /// Its place in a client's session, if it has one.
-    pub(crate) at: Option<Sequenced>,
-    /// What the service gets.
+    /// Whom it is for.
+    pub(crate) kind: Kind,
+    /// What they get.
     pub(crate) command: &'a [u8],
 }
 
 impl Entry<'_> {
     /// Length of the entry, its head included.
     pub(crate) const fn encoded_bytes(&self) -> usize {
-        let head = match self.at {
-            Some(_) => ENTRY_BYTES + SEQUENCED_BYTES,
-            None => ENTRY_BYTES,
+        let head = match self.kind {
+            Kind::Sequenced(_) => ENTRY_BYTES + SEQUENCED_BYTES,
+            Kind::Plain | Kind::Group => ENTRY_BYTES,
         };
         head + self.command.len()
     }
@@ -55,10 +68,14 @@ impl Entry<'_> {
     /// Appends the entry. The command is shorter than `u32::MAX`; the caller bounded it.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let length = u32::try_from(self.command.len()).expect("bounded by command_bytes_max");
-        let kind = if self.at.is_some() { SEQUENCED } else { PLAIN };
+        let kind = match self.kind {
+            Kind::Plain => PLAIN,
+            Kind::Sequenced(_) => SEQUENCED,
+            Kind::Group => GROUP,
+        };
         let [a, b, c, d] = length.to_le_bytes();
         out.extend_from_slice(&[kind, a, b, c, d]);
-        if let Some(at) = self.at {
+        if let Kind::Sequenced(at) = self.kind {
             out.extend_from_slice(&at.session.slot.to_le_bytes());
             out.extend_from_slice(&at.session.index.to_le_bytes());
             out.extend_from_slice(&at.sequence.to_le_bytes());
@@ -133,27 +150,26 @@ impl<'a> Iterator for Entries<'a> {
 fn take_entry(bytes: &[u8]) -> Option<(Entry<'_>, &[u8])> {
     let (kind, rest) = bytes.split_first()?;
     let (length, rest) = take_u32(rest)?;
-    let (at, rest) = match *kind {
-        PLAIN => (None, rest),
+    let (kind, rest) = match *kind {
+        PLAIN => (Kind::Plain, rest),
+        GROUP => (Kind::Group, rest),
         SEQUENCED => {
             let (slot, rest) = take_u64(rest)?;
             let (index, rest) = take_u32(rest)?;
             let (sequence, rest) = take_u64(rest)?;
             let (acknowledged_below, rest) = take_u64(rest)?;
             let session = SessionId { slot, index };
-            (
-                Some(Sequenced {
-                    session,
-                    sequence,
-                    acknowledged_below,
-                }),
-                rest,
-            )
+            let at = Sequenced {
+                session,
+                sequence,
+                acknowledged_below,
+            };
+            (Kind::Sequenced(at), rest)
         }
         _ => return None,
     };
     let (command, rest) = rest.split_at_checked(usize::try_from(length).ok()?)?;
-    Some((Entry { at, command }, rest))
+    Some((Entry { kind, command }, rest))
 }
 
 fn take_u64(bytes: &[u8]) -> Option<(u64, &[u8])> {
@@ -178,17 +194,17 @@ mod tests {
         };
         let mut entries = Vec::new();
         Entry {
-            at: None,
+            kind: Kind::Plain,
             command: b"set\0a",
         }
         .encode(&mut entries);
         Entry {
-            at: Some(at),
+            kind: Kind::Group,
             command: b"",
         }
         .encode(&mut entries);
         Entry {
-            at: Some(at),
+            kind: Kind::Sequenced(at),
             command: b"incr",
         }
         .encode(&mut entries);
@@ -215,11 +231,11 @@ mod tests {
         );
         let commands: Vec<_> = batch.entries().map(|entry| entry.command).collect();
         assert_eq!(commands, [&b"set\0a"[..], b"", b"incr"]);
-        let places: Vec<_> = batch
-            .entries()
-            .map(|entry| entry.at.map(|at| at.sequence))
-            .collect();
-        assert_eq!(places, [None, Some(3), Some(3)]);
+        let kinds: Vec<_> = batch.entries().map(|entry| entry.kind).collect();
+        assert!(matches!(
+            kinds[..],
+            [Kind::Plain, Kind::Group, Kind::Sequenced(at)] if at.sequence == 3
+        ));
         let length: usize = batch.entries().map(|entry| entry.encoded_bytes()).sum();
         assert_eq!(length + HEADER_BYTES, bytes.len());
     }

@@ -12,7 +12,9 @@ use crate::{front::Tag, limits::COMMAND_OVERHEAD_BYTES, proposing::batch::Entry}
 pub(crate) enum Waiter {
     /// A front.
     Front(Tag),
-    /// A front that was told "unknown" when time ran out.
+    /// An operator, by the number of what was asked.
+    Operator(u64),
+    /// One who was told "unknown" when time ran out.
     Gone,
     /// Nobody: the service itself asked for it.
     Service,
@@ -171,12 +173,16 @@ impl Gather {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proposing::batch::Kind;
 
     fn push(gather: &mut Gather, tag: u64, command: &[u8]) {
         gather.push(
             Waiter::Front(Tag(tag)),
             Time(tag),
-            &Entry { at: None, command },
+            &Entry {
+                kind: Kind::Plain,
+                command,
+            },
         );
     }
 

@@ -82,15 +82,14 @@ impl InFlightBatch {
             && item.deadline <= now
         {
             self.expired += 1;
-            if let Waiter::Front(tag) = item.waiter {
+            // A command left this node, or may have; a read never does.
+            let failure = if item.is_read() {
+                Failure::NoQuorum
+            } else {
+                Failure::Unknown
+            };
+            if completions.fail(item.waiter, failure) {
                 item.waiter = Waiter::Gone;
-                // A command left this node, or may have; a read never does.
-                let failure = if item.is_read() {
-                    Failure::NoQuorum
-                } else {
-                    Failure::Unknown
-                };
-                completions.failed(tag, failure);
                 expired += 1;
             }
         }

@@ -22,7 +22,7 @@ use crate::{
     payload::Payload,
     pressure,
     proposing::{
-        batch::{self, Batch, Entry, Header},
+        batch::{self, Batch, Entry, Header, Kind},
         gather::{Gather, Item, Waiter},
         in_flight::{InFlight, InFlightBatch},
         registrations::Registrations,
@@ -182,11 +182,31 @@ impl Origin {
         if self.due.contains(command) {
             return true;
         }
-        let taken = self.push(now, Waiter::Service, &Entry { at: None, command });
+        let taken = self.push(
+            now,
+            Waiter::Service,
+            &Entry {
+                kind: Kind::Plain,
+                command,
+            },
+        );
         if taken {
             self.due.insert(command.to_vec());
         }
         taken
+    }
+
+    /// Takes a command of the group, or says that there is no room.
+    pub(crate) fn accept_group(
+        &mut self,
+        now: Time,
+        waiter: Waiter,
+        command: &[u8],
+    ) -> Result<(), Failure> {
+        let kind = Kind::Group;
+        self.push(now, waiter, &Entry { kind, command })
+            .then_some(())
+            .ok_or(Failure::Busy)
     }
 
     fn push(&mut self, now: Time, waiter: Waiter, entry: &Entry<'_>) -> bool {
@@ -435,12 +455,8 @@ impl Origin {
         let mut expired = 0;
         while let Some((item, encoded)) = self.gather.expire(now) {
             match item.waiter {
-                Waiter::Front(tag) => {
-                    completions.failed(tag, Failure::NoQuorum);
-                    expired += 1;
-                }
                 Waiter::Service => self.forget_due(&encoded),
-                Waiter::Gone => {}
+                waiter => expired += u64::from(completions.fail(waiter, Failure::NoQuorum)),
             }
         }
         expired
@@ -451,9 +467,7 @@ impl Origin {
     /// Ends everything: this process stops.
     pub(crate) fn expire_all(&mut self, completions: &mut Completions) {
         while let Some((item, _)) = self.gather.expire(Time(u64::MAX)) {
-            if let Waiter::Front(tag) = item.waiter {
-                completions.failed(tag, Failure::Stopping);
-            }
+            completions.fail(item.waiter, Failure::Stopping);
         }
         self.expire(Time(u64::MAX), completions);
     }
@@ -519,7 +533,14 @@ mod tests {
     fn write(origin: &mut Origin, completions: &mut Completions, tag: u64, command: &[u8]) {
         completions.opened();
         origin
-            .accept(Time(0), Tag(tag), &Entry { at: None, command })
+            .accept(
+                Time(0),
+                Tag(tag),
+                &Entry {
+                    kind: Kind::Plain,
+                    command,
+                },
+            )
             .unwrap();
     }
 
@@ -734,7 +755,7 @@ mod tests {
                 Time(1),
                 Tag(1),
                 &Entry {
-                    at: None,
+                    kind: Kind::Plain,
                     command: b"a",
                 },
             )
@@ -759,7 +780,7 @@ mod tests {
     fn queue_is_bounded_in_bytes() {
         let mut origin = origin();
         let entry = Entry {
-            at: None,
+            kind: Kind::Plain,
             command: b"",
         };
         let taken = (0..100)

@@ -187,6 +187,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.tuning.on_peers_changed();
         self.tuning.set_nodes(node.configuration().members().len());
         let newly = role == Role::Leader && !led;
+        if newly {
+            self.steering.restart(now);
+        }
         self.proposing.on_role(now, leader, newly);
         if leader.is_some() {
             self.reading.on_new_ballot();

@@ -159,7 +159,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         ))
     }
 
-    fn known_peers(&self, now: Time) -> Vec<Peer> {
+    pub(super) fn known_peers(&self, now: Time) -> Vec<Peer> {
         let mut peers = BTreeMap::new();
         for voter in self.protocol.node().configuration().members() {
             let peer = self.peer(voter.member, voter.weight, voter.auxiliary);

@@ -1,10 +1,11 @@
 //! How a replica starts: from what the log and the service remember, its parts.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use quorate_core::{
     message::Extent,
     node::{Node, Options, Recovered},
+    node_id::NodeId,
     reconfigure::Eras,
     slot::SlotRange,
     time::Time,
@@ -16,12 +17,13 @@ use quorate_wire::BODY_BYTES_MAX;
 
 use super::Replica;
 use crate::{
-    applying::{Applying, applier::Applier},
+    applying::{Applying, applier::Applier, membership::Membership},
     catching_up::CatchingUp,
     completions::Completions,
     contents::Contents,
     counters::Counters,
     ending::Ending,
+    group::Group,
     limits::{Limits, OPEN_BATCHES_MAX},
     observing::{Observing, pursuit::Pursuit},
     open::{OpenError, ReplicaOptions},
@@ -31,9 +33,13 @@ use crate::{
     reading::Reading,
     service::StateMachine,
     snapshots::{self, Snapshots},
+    steering::Steering,
     storing::Storing,
     tuning::Tuning,
 };
+
+/// Election time-outs in which leadership stays where it is, if nobody asks.
+const BOUNCE_TIMEOUTS: u64 = 10;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Goes on from what the log and the service remember. Nothing is sent before the first
@@ -61,12 +67,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let limits = options
             .limits
             .at_least(command_bytes_max + batch::OVERHEAD_BYTES);
-        let applier =
-            Applier::new(member.node, boot, &limits, service).map_err(OpenError::Metadata)?;
+        let founding = Eras::founded(options.founding);
+        let membership = founded(founding.clone(), &options.founding_peers);
+        let applier = Applier::new(member.node, boot, &limits, membership, service)
+            .map_err(OpenError::Metadata)?;
         let unread_votes = with_bytes(&recovery.votes);
-        let founding = options.founding;
-        let begun = snapshots::begin(&recovery.base.note, || Eras::founded(founding))
-            .map_err(|_| OpenError::Base)?;
+        let begun =
+            snapshots::begin(&recovery.base.note, || founding).map_err(|_| OpenError::Base)?;
         let recovered = Recovered::replayed(
             recovery.hard,
             recovery.base.start,
@@ -131,12 +138,23 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             reading: Reading::new(timeout_ms, repeat_ms, &limits),
             catching_up: CatchingUp::new(unread_votes, fetch_ms, &limits),
             snapshots,
+            steering: Steering::new(election_ms.saturating_mul(BOUNCE_TIMEOUTS)),
             ending: Ending::new(timeout_ms, election_ms),
             observing: Observing::new(now, pursuit, election_ms),
             tuning: Tuning::new(tuning, possible, class),
             counters: Counters::default(),
         })
     }
+}
+
+/// The group as every node of it was told at its founding.
+fn founded(eras: Eras, peers: &BTreeMap<NodeId, String>) -> Membership {
+    let members = eras.current().members().iter();
+    let known = members.map(|voter| {
+        let node = voter.member.node;
+        (node, peers.get(&node).cloned().unwrap_or_default())
+    });
+    Membership::new(Group::founded(known), eras)
 }
 
 /// Within what is possible. Without a wish, what `limits` says stays in force.

@@ -18,7 +18,7 @@ pub(super) enum Key {
 /// Metadata of a service that this version does not understand, or that contradicts itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
-    pub(super) key: Vec<u8>,
+    pub(crate) key: Vec<u8>,
 }
 
 impl fmt::Display for Unreadable {

@@ -1,0 +1,182 @@
+//! The group as it is behind the slots that were applied: its table, and the eras. Both follow from the log
+//! alone, are kept beside the service's state, and are part of every snapshot ([snap-1], [member-2]).
+
+use quorate_core::{reconfigure::Eras, slot::Slot, value::Value};
+
+use crate::{
+    applying::sessions::Unreadable,
+    fields::Fields,
+    group::{Group, Reply, command::encode_reply},
+    service::{MetaChange, Metadata},
+    snapshots::eras::{put_eras, take_eras},
+};
+
+/// Where a persistent service keeps it; no key of the sessions.
+const KEY: &[u8] = b"group";
+
+/// Table and eras.
+#[derive(Clone, Debug)]
+pub(crate) struct Membership {
+    founded: (Group, Eras),
+    table: Group,
+    eras: Eras,
+    /// The service has not kept it as it is now.
+    unsaved: bool,
+    /// Counts what may have changed it.
+    version: u64,
+}
+
+impl Membership {
+    /// As founded.
+    pub(crate) fn new(table: Group, eras: Eras) -> Self {
+        Self {
+            founded: (table.clone(), eras.clone()),
+            table,
+            eras,
+            unsaved: true,
+            version: 0,
+        }
+    }
+
+    /// As a service kept it: takes that out of its metadata. A service that has none is of a time in which
+    /// nothing could change the group.
+    pub(crate) fn restore(&mut self, meta: &mut Metadata) -> Result<(), Unreadable> {
+        self.version += 1;
+        let kept = meta.extract_if(.., |(key, _)| key == KEY).next();
+        let Some((key, value)) = kept else {
+            (self.table, self.eras) = self.founded.clone();
+            self.unsaved = true;
+            return Ok(());
+        };
+        (self.table, self.eras) = decode(&value).ok_or(Unreadable { key })?;
+        self.unsaved = false;
+        Ok(())
+    }
+
+    /// Ids, addresses, the plan.
+    pub(crate) fn table(&self) -> &Group {
+        &self.table
+    }
+
+    /// The eras behind what was applied.
+    pub(crate) fn eras(&self) -> &Eras {
+        &self.eras
+    }
+
+    /// Grows with each change.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Executes a command of the group; appends its reply as bytes.
+    pub(crate) fn execute(&mut self, slot: Slot, command: &[u8], reply: &mut Vec<u8>) -> Reply {
+        let done = self.table.execute(slot, command, &self.eras);
+        if done.is_ok() {
+            self.note_change();
+        }
+        encode_reply(&done, reply);
+        done
+    }
+
+    /// [era-2] This value was decided in the next slot.
+    pub(crate) fn decided(&mut self, slot: Slot, value: &Value) {
+        if self.eras.decide(slot, value) {
+            self.table.look(slot, &self.eras);
+            self.note_change();
+        }
+    }
+
+    fn note_change(&mut self) {
+        self.unsaved = true;
+        self.version += 1;
+    }
+
+    /// What a service is to keep, if it has not.
+    pub(crate) fn take_change(&mut self) -> Option<MetaChange> {
+        let unsaved = std::mem::take(&mut self.unsaved);
+        let (key, value) = unsaved.then(|| self.entry())?;
+        let value = Some(value);
+        Some(MetaChange { key, value })
+    }
+
+    /// As it lies in a snapshot: equal on all nodes that applied the same slots.
+    pub(crate) fn entry(&self) -> (Vec<u8>, Vec<u8>) {
+        let table = self.table.encode();
+        let length = u32::try_from(table.len()).expect("ids and texts are bounded");
+        let mut out = length.to_be_bytes().to_vec();
+        out.extend_from_slice(&table);
+        put_eras(&self.eras, &mut out);
+        (KEY.to_vec(), out)
+    }
+}
+
+fn decode(bytes: &[u8]) -> Option<(Group, Eras)> {
+    let mut fields = Fields(bytes);
+    let length = usize::try_from(fields.u32()?).ok()?;
+    let table = Group::decode(fields.bytes(length)?)?;
+    let eras = take_eras(&mut fields)?;
+    fields.0.is_empty().then_some((table, eras))
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_core::{
+        class::Class,
+        configuration::{Change, Configuration},
+        node_id::{Member, NodeId},
+    };
+
+    use super::*;
+    use crate::group::{As, Command};
+
+    fn founded() -> Membership {
+        let members = [1, 2, 3].map(Member::first);
+        let founding = Configuration::simple(members, Class::Durable).unwrap();
+        let peers = (1..=3).map(|node| (NodeId(node), format!("n{node}:1")));
+        Membership::new(Group::founded(peers), Eras::founded(founding))
+    }
+
+    /// [snap-1] Table and eras are one unit, whatever they went through.
+    #[test]
+    fn it_comes_back_as_it_was_kept() {
+        let mut membership = founded();
+        let join = Command::Allocate {
+            nonce: Some(7),
+            node: None,
+            peer: "n4:1".to_owned(),
+            role: As::Learner,
+        };
+        assert!(
+            membership
+                .execute(Slot(1), &join.encode(), &mut Vec::new())
+                .is_ok()
+        );
+        let change = Change::Increment(Member::first(4));
+        let era = membership.eras().era();
+        membership.decided(Slot(2), &Value::Reconfigure { era, change });
+        let kept = membership.take_change().unwrap();
+        assert_eq!(membership.take_change(), None, "it is kept");
+        let mut meta = vec![(kept.key, kept.value.unwrap()), (b"other".to_vec(), vec![])];
+        let mut again = founded();
+        again.restore(&mut meta).unwrap();
+        assert_eq!(meta, [(b"other".to_vec(), vec![])]);
+        assert_eq!(again.entry(), membership.entry());
+        assert_eq!(again.eras(), membership.eras());
+        assert_eq!(again.table(), membership.table());
+    }
+
+    #[test]
+    fn damaged_bytes_are_refused_and_without_any_it_is_as_founded() {
+        let mut membership = founded();
+        let (key, value) = membership.entry();
+        for cut in 0..value.len() {
+            let mut meta = vec![(key.clone(), value[..cut].to_vec())];
+            assert!(membership.restore(&mut meta).is_err(), "cut at {cut}");
+        }
+        let before = membership.version();
+        membership.restore(&mut Metadata::new()).unwrap();
+        assert!(membership.version() > before);
+        assert_eq!(membership.entry(), founded().entry());
+        assert!(membership.take_change().is_some(), "it is to be kept");
+    }
+}

@@ -1,0 +1,588 @@
+//! Who belongs to the group: what operators and joiners ask of it, and how a leader brings it about
+//! ([era-8], [join-1], [member-2], [volatile-2]).
+
+use quorate_core::{
+    configuration::{Change, Configuration},
+    input::Input,
+    node_id::{Member, NodeId},
+    quorum::{MemberSet, Phase},
+    time::Time,
+    value::Value,
+};
+use quorate_disk::Disk;
+
+use super::Replica;
+use crate::{
+    group::{
+        Command, Goal, Group, Plan,
+        asking::{Answer, Ask, LastPlan, Listed, Members, PeerTable, Refused, Underway},
+        goal_of, is_reached, planner, with,
+    },
+    plane::Plane,
+    proposing::gather::Waiter,
+    service::StateMachine,
+    steering::{HAND_OVER_MS, LOOK_MS, goal_text, shown},
+};
+
+/// What a plan asks for.
+struct Wanted {
+    goal: Goal,
+    leaving: Vec<NodeId>,
+    what: String,
+    /// Who gets more weight: they must be caught up.
+    rising: Vec<Member>,
+}
+
+impl<D: Disk, S: StateMachine> Replica<D, S> {
+    /// Somebody wants something of the group; `asked` is a number that was never used before. The end of
+    /// it: [`Replica::take_group_answer`]. With `dry_run` a plan is only shown, and nothing is done.
+    pub fn ask_group(&mut self, now: Time, asked: u64, ask: Ask, dry_run: bool) {
+        if let Err(refused) = self.begin_ask(now, asked, ask, dry_run) {
+            self.steering.answer(asked, Err(refused));
+        }
+    }
+
+    /// What came of something that was asked, each once.
+    pub fn take_group_answer(&mut self) -> Option<(u64, Result<Answer, Refused>)> {
+        while let Some((asked, ended)) = self.completions.take_group() {
+            self.steering.on_ended(asked, ended);
+        }
+        self.steering.take_answer()
+    }
+
+    /// Ids, addresses and the plan, behind the slots that were applied here.
+    pub fn group(&self) -> &Group {
+        self.applying.membership().table()
+    }
+
+    /// Whether this node applied its own removal ([member-1]).
+    pub fn is_removed(&self) -> bool {
+        self.is_spent(self.member.node)
+    }
+
+    fn is_spent(&self, node: NodeId) -> bool {
+        let identity = self.applying.membership().eras().identity(node);
+        identity.is_some_and(|identity| identity.spent)
+    }
+
+    /// Which nodes there are and where, if that is not what was told last.
+    pub fn take_peer_table(&mut self) -> Option<PeerTable> {
+        let membership = self.applying.membership();
+        if self.steering.told == Some(membership.version()) {
+            return None;
+        }
+        self.steering.told = Some(membership.version());
+        let known = membership.table().nodes();
+        let spent = membership.eras().ids().iter().filter(|id| id.spent);
+        Some(PeerTable {
+            peers: known
+                .map(|(node, known)| (node, known.peer.clone()))
+                .collect(),
+            removed: spent.map(|id| id.node).collect(),
+        })
+    }
+
+    /// Everything about the members, as this node has applied it.
+    pub fn members(&self, now: Time) -> Members {
+        let membership = self.applying.membership();
+        let (table, eras) = (membership.table(), membership.eras());
+        let peers = self.known_peers(now);
+        let listed = |(node, known): (NodeId, &crate::group::Known)| {
+            let peer = peers.iter().find(|peer| peer.member.node == node);
+            let voter = eras.current().member_of(node);
+            Listed {
+                node,
+                known: known.clone(),
+                member: voter.map_or_else(
+                    || peer.map_or(Member::first(node.0), |peer| peer.member),
+                    |voter| voter.member,
+                ),
+                weight: voter.map_or(0, |voter| voter.weight),
+                auxiliary: voter.is_some_and(|voter| voter.auxiliary),
+                connected: peer.is_some_and(|peer| peer.connected),
+                lag: peer.and_then(|peer| peer.lag),
+            }
+        };
+        let underway = |plan: &Plan| {
+            let steps = planner::plan(eras.current(), &plan.goal, Some(self.member));
+            let changes = steps.map_or_else(|_| Vec::new(), |steps| steps.changes);
+            let left = plan.leaving.iter().copied();
+            let left: Vec<NodeId> = left.filter(|node| !self.is_spent(*node)).collect();
+            Underway {
+                id: plan.id,
+                what: plan.what.clone(),
+                steps: shown(eras.current(), &changes, &left),
+                waits: self.steering.waits().map(ToOwned::to_owned),
+            }
+        };
+        let held = self.protocol.node().held().quorum;
+        Members {
+            era: eras.era(),
+            nodes: table.nodes().map(listed).collect(),
+            plan: table.plan().map(underway),
+            last: table.ended().map(|ended| LastPlan {
+                ended,
+                settled: held > ended.at,
+            }),
+            removed: {
+                let spent = eras.ids().iter().filter(|id| id.spent);
+                spent.map(|id| id.node).collect()
+            },
+        }
+    }
+
+    fn begin_ask(&mut self, now: Time, asked: u64, ask: Ask, dry_run: bool) -> Result<(), Refused> {
+        self.takes_requests()?;
+        self.applying.takes_commands()?;
+        let command = match ask {
+            Ask::Join {
+                nonce,
+                node,
+                peer,
+                role,
+            } => Command::Allocate {
+                nonce: Some(nonce),
+                node,
+                peer,
+                role,
+            },
+            Ask::Reserve { peer, role } => Command::Allocate {
+                nonce: None,
+                node: None,
+                peer,
+                role,
+            },
+            Ask::Priority(node, priority) => Command::Priority { node, priority },
+            Ask::Address(node, peer) => Command::Address { node, peer },
+            Ask::Cancel => match self.group().plan() {
+                Some(plan) => Command::Cancel { plan: plan.id },
+                None => {
+                    self.steering.answer(asked, Ok(Answer::Already));
+                    return Ok(());
+                }
+            },
+            other => return self.begin_plan(now, asked, &other, dry_run),
+        };
+        if dry_run {
+            // Only a plan has something to show.
+            self.steering
+                .answer(asked, Ok(Answer::Planned(None, Vec::new())));
+            return Ok(());
+        }
+        self.propose_command(now, Waiter::Operator(asked), &command)
+    }
+
+    fn propose_command(
+        &mut self,
+        now: Time,
+        waiter: Waiter,
+        command: &Command,
+    ) -> Result<(), Refused> {
+        let origin = self.proposing.origin();
+        Ok(origin.accept_group(now, waiter, &command.encode())?)
+    }
+
+    fn begin_plan(
+        &mut self,
+        now: Time,
+        asked: u64,
+        ask: &Ask,
+        dry_run: bool,
+    ) -> Result<(), Refused> {
+        if !self.protocol.leads() {
+            let leader = self.protocol.node().leader();
+            let message = match leader {
+                Some(leader) => format!("node {leader} leads, not this one"),
+                None => "no leader with a quorum is known".to_owned(),
+            };
+            return Err(Refused::new("not_leader", message, "ask the leader"));
+        }
+        let Some(wanted) = self.wanted(ask)? else {
+            self.steering.answer(asked, Ok(Answer::Already));
+            return Ok(());
+        };
+        if let Some(plan) = self.group().plan() {
+            // The same again: it is under way already.
+            if (&plan.goal, &plan.leaving) == (&wanted.goal, &wanted.leaving) {
+                let (id, current) = (plan.id, self.applying.membership().eras().current());
+                let steps = planner::plan(current, &plan.goal, Some(self.member));
+                let steps = steps.map_or_else(|_| Vec::new(), |steps| steps.changes);
+                let steps = shown(current, &steps, &plan.leaving);
+                self.steering
+                    .answer(asked, Ok(Answer::Planned(Some(id), steps)));
+                return Ok(());
+            }
+            return Err(crate::group::Denied::UnderWay(plan.id).into());
+        }
+        for member in &wanted.rising {
+            self.check_level(now, *member)?;
+        }
+        let membership = self.applying.membership();
+        let (era, current) = (membership.eras().era(), membership.eras().current());
+        let steps = planner::plan(current, &wanted.goal, Some(self.member)).map_err(no_way)?;
+        self.check_alive(now, current, &steps.changes)?;
+        let steps = shown(current, &steps.changes, &wanted.leaving);
+        if dry_run {
+            self.steering
+                .answer(asked, Ok(Answer::Planned(None, steps)));
+            return Ok(());
+        }
+        let command = Command::Plan {
+            era,
+            goal: wanted.goal,
+            leaving: wanted.leaving,
+            what: wanted.what,
+        };
+        self.propose_command(now, Waiter::Operator(asked), &command)?;
+        self.steering.wait(asked, steps);
+        Ok(())
+    }
+
+    /// The weights that somebody asks for; `None` if they are in force.
+    fn wanted(&self, ask: &Ask) -> Result<Option<Wanted>, Refused> {
+        let current = self.applying.membership().eras().current();
+        let goal = goal_of(current);
+        let weight = |node| current.member_of(node).map_or(0, |voter| voter.weight);
+        let mut rising = Vec::new();
+        let mut leaving = Vec::new();
+        let (goal, what) = match *ask {
+            Ask::Promote(node) if weight(node) > 0 => return Ok(None),
+            Ask::Promote(node) => {
+                let member = self.met(node)?;
+                rising.push(member);
+                (with(goal, member, 1), format!("promote node {node}"))
+            }
+            Ask::Weight(node, 0) | Ask::Demote(node) if weight(node) == 0 => {
+                self.check_known(node)?;
+                return Ok(None);
+            }
+            Ask::Weight(node, 0) | Ask::Demote(node) => {
+                (without(goal, node), format!("demote node {node}"))
+            }
+            Ask::Weight(node, wanted) if weight(node) == wanted => return Ok(None),
+            Ask::Weight(node, wanted) => {
+                let member = self.met(node)?;
+                if weight(node) < wanted {
+                    rising.push(member);
+                }
+                let what = format!("give node {node} the weight {wanted}");
+                (with(goal, member, wanted), what)
+            }
+            Ask::Remove(node) => {
+                if self.is_spent(node) {
+                    return Ok(None);
+                }
+                self.check_known(node)?;
+                leaving.push(node);
+                (without(goal, node), format!("remove node {node}"))
+            }
+            Ask::Replace { old, new } => {
+                if self.is_spent(old) && weight(new) > 0 {
+                    return Ok(None);
+                }
+                self.check_known(old)?;
+                if old == new {
+                    return Err(Refused::new(
+                        "bad_request",
+                        "a node cannot take its own place",
+                        "name the node that leaves, then the one that comes",
+                    ));
+                }
+                let member = self.met(new)?;
+                let gets = weight(old).max(weight(new)).max(1);
+                if weight(new) < gets {
+                    rising.push(member);
+                }
+                leaving.push(old);
+                let goal = with(without(goal, old), member, gets);
+                (goal, format!("replace node {old} by node {new}"))
+            }
+            Ask::Join { .. }
+            | Ask::Reserve { .. }
+            | Ask::Priority(..)
+            | Ask::Address(..)
+            | Ask::Cancel => return Ok(None),
+        };
+        if goal.is_empty() {
+            return Err(Refused::new(
+                "last_voter",
+                "nobody would be left who votes",
+                "promote another node first",
+            ));
+        }
+        Ok(Some(Wanted {
+            goal,
+            leaving,
+            what,
+            rising,
+        }))
+    }
+
+    fn check_known(&self, node: NodeId) -> Result<(), Refused> {
+        match self.group().known(node) {
+            Some(_) => Ok(()),
+            None => Err(crate::group::Denied::UnknownNode(node).into()),
+        }
+    }
+
+    /// A node in the incarnation that has weight, or in which it is here now.
+    fn met(&self, node: NodeId) -> Result<Member, Refused> {
+        self.check_known(node)?;
+        let current = self.applying.membership().eras().current();
+        if let Some(voter) = current.member_of(node) {
+            return Ok(voter.member);
+        }
+        if node == self.member.node {
+            return Ok(self.member);
+        }
+        self.peers.member(node).ok_or_else(|| {
+            Refused::new(
+                "not_connected",
+                format!("node {node} is not connected"),
+                "start it, and wait until `quorate member list` shows it",
+            )
+        })
+    }
+
+    /// [join-1] Weight is for those who are within a window of what is decided.
+    fn check_level(&self, now: Time, member: Member) -> Result<(), Refused> {
+        match self.lag(now, member) {
+            Some(lag) if lag <= self.window_slots => Ok(()),
+            Some(lag) => Err(Refused::new(
+                "not_caught_up",
+                format!("node {} is {lag} slots behind", member.node),
+                "wait until it is level; `quorate status` shows how far it is",
+            )),
+            None => Err(Refused::new(
+                "not_caught_up",
+                format!("node {} is not connected", member.node),
+                "start it, and wait until it is level",
+            )),
+        }
+    }
+
+    /// How far behind a node is that this leader hears of.
+    fn lag(&self, now: Time, member: Member) -> Option<u64> {
+        if member == self.member {
+            return Some(0);
+        }
+        let met = self.peers.member(member.node) == Some(member);
+        let followers = self.protocol.node().followers(now);
+        let mut followers = followers.into_iter();
+        let follower = followers.find(|(node, heard, _)| *node == member.node && *heard && met);
+        follower.map(|(_, _, lag)| lag)
+    }
+
+    /// The members that this leader hears of, in this configuration.
+    fn living(&self, now: Time, configuration: &Configuration) -> MemberSet {
+        let members = configuration.members().iter().enumerate();
+        let heard = members.filter(|(_, voter)| self.lag(now, voter.member).is_some());
+        heard.fold(MemberSet::default(), |set, (at, _)| set.with(at))
+    }
+
+    fn is_alive(&self, now: Time, configuration: &Configuration) -> bool {
+        let living = self.living(now, configuration);
+        configuration.is_quorum(Phase::One, living) && configuration.is_quorum(Phase::Two, living)
+    }
+
+    /// No step may leave fewer living voters than a quorum.
+    fn check_alive(
+        &self,
+        now: Time,
+        from: &Configuration,
+        changes: &[Change],
+    ) -> Result<(), Refused> {
+        let mut at = from.clone();
+        for change in changes {
+            at = at
+                .changed(*change)
+                .map_err(|_| Refused::from(crate::group::Denied::Impossible))?;
+            if !self.is_alive(now, &at) {
+                return Err(Refused::new(
+                    "too_few_alive",
+                    format!(
+                        "after {change} too few of the voters would be alive to form a quorum ({})",
+                        goal_text(&goal_of(&at))
+                    ),
+                    "start the nodes that are down, or remove them first",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// A leader goes on with the plan, takes back who forgot, and hands over to who should lead.
+    pub(super) fn steer(&mut self, now: Time, plane: &mut dyn Plane) {
+        if !self.protocol.leads() || self.ending.is_requested() {
+            return;
+        }
+        if self.is_plan_due(now) {
+            self.follow_plan(now, plane);
+        }
+        if now >= self.steering.look_at {
+            self.steering.look_at = now.plus_ms(LOOK_MS);
+            self.take_back(now);
+            self.hand_over(now);
+        }
+    }
+
+    /// Whether the plan's next change is to be tried: a while after the last one, or when that is in force.
+    fn is_plan_due(&self, now: Time) -> bool {
+        let era = self.protocol.node().era();
+        self.group().plan().is_some() && self.steering.is_due(now, era)
+    }
+
+    /// When a leader steers next.
+    pub(super) fn steer_at(&self) -> Option<Time> {
+        if !self.protocol.leads() {
+            return None;
+        }
+        let planned = self.group().plan().map(|_| self.steering.try_at());
+        planned.into_iter().chain([self.steering.look_at]).min()
+    }
+
+    fn follow_plan(&mut self, now: Time, plane: &mut dyn Plane) {
+        self.steering.tried(now, self.protocol.node().era());
+        match self.change_wanted(now) {
+            Ok(Some(change)) => {
+                let era = self.protocol.node().era();
+                let value = Value::Reconfigure { era, change };
+                self.steering.set_waits(None);
+                self.step(now, Input::Propose { value, slots: 1 }, plane);
+            }
+            Ok(None) => {}
+            Err(why) => self.steering.set_waits(Some(why)),
+        }
+    }
+
+    /// The change that the plan wants now; `Err`: what it waits for.
+    fn change_wanted(&mut self, now: Time) -> Result<Option<Change>, String> {
+        let membership = self.applying.membership();
+        let era = membership.eras().era();
+        if era != self.protocol.node().era() {
+            // What was decided is not applied yet.
+            return Ok(None);
+        }
+        let Some(plan) = membership.table().plan().cloned() else {
+            return Ok(None);
+        };
+        let current = membership.eras().current().clone();
+        if is_reached(&current, &plan.goal) {
+            let left = plan.leaving.iter().find(|node| !self.is_spent(**node));
+            return Ok(left.map(|node| Change::Remove(*node)));
+        }
+        if let Some(heir) = self.heir(now, &current, &plan.goal) {
+            self.transfer_to(now, heir);
+            return Err(format!("node {} is to lead on", heir.node));
+        }
+        let Some(change) = self.steering.next(&plan, era, &current, self.member) else {
+            return Err("there is no way any more; cancel it".to_owned());
+        };
+        if let Change::Increment(member) = change {
+            self.check_level(now, member)
+                .map_err(|refused| refused.message)?;
+        }
+        let next = current
+            .changed(change)
+            .map_err(|_| format!("{change} is invalid"))?;
+        if !self.is_alive(now, &next) {
+            return Err(format!(
+                "after {change} too few of the voters would be alive"
+            ));
+        }
+        Ok(Some(change))
+    }
+
+    /// Who leads on, where the plan takes this leader's weight away and another one can lead.
+    fn heir(&self, now: Time, current: &Configuration, goal: &Goal) -> Option<Member> {
+        if goal.get(&self.member).is_some_and(|weight| *weight > 0) {
+            return None;
+        }
+        let others = current.members().iter().filter(|voter| {
+            let stays = goal.get(&voter.member).is_some_and(|weight| *weight > 0);
+            stays && voter.member != self.member && !voter.auxiliary
+        });
+        let level = others.filter_map(|voter| {
+            let lag = self.lag(now, voter.member)?;
+            (lag <= self.window_slots).then_some((lag, voter.member))
+        });
+        level.min().map(|(_, member)| member)
+    }
+
+    fn transfer_to(&mut self, now: Time, to: Member) {
+        if now >= self.steering.hand_over_at {
+            self.steering.hand_over_at = now.plus_ms(HAND_OVER_MS);
+            self.ending.transfer(Some(to.node), &mut self.protocol);
+        }
+    }
+
+    /// [volatile-2] A member that forgot is here again, as another one: the old one's weight goes to the new
+    /// one, unasked.
+    fn take_back(&mut self, now: Time) {
+        if self.group().plan().is_some() {
+            return;
+        }
+        let eras = self.applying.membership().eras();
+        let current = eras.current();
+        let forgot = current.members().iter().find_map(|voter| {
+            let old = voter.member;
+            let met = self.peers.member(old.node)?;
+            let lag = self.lag(now, met)?;
+            let newer = met.incarnation > old.incarnation && lag <= self.window_slots;
+            newer.then_some((old, met, voter.weight))
+        });
+        let Some((old, new, weight)) = forgot else {
+            return;
+        };
+        let goal = with(without(goal_of(current), old.node), new, weight);
+        let alive = planner::plan(current, &goal, Some(self.member))
+            .is_ok_and(|steps| self.check_alive(now, current, &steps.changes).is_ok());
+        if !alive {
+            return;
+        }
+        let command = Command::Plan {
+            era: eras.era(),
+            goal,
+            leaving: Vec::new(),
+            what: format!("take node {} back, which forgot its votes", old.node),
+        };
+        // Not taken: the next look tries again. Proposed twice, the second is denied.
+        let _ = self.propose_command(now, Waiter::Service, &command);
+    }
+
+    /// Leadership goes towards the highest priority that is level.
+    fn hand_over(&mut self, now: Time) {
+        if now < self.steering.hand_over_at || self.group().plan().is_some() {
+            return;
+        }
+        let table = self.group();
+        let priority = |node| table.known(node).map_or(0, |known| known.priority);
+        let own = priority(self.member.node);
+        let members = self.protocol.node().configuration().members().iter();
+        let better = members.filter(|voter| !voter.auxiliary && priority(voter.member.node) > own);
+        let level = better.filter(|voter| {
+            let lag = self.lag(now, voter.member);
+            lag.is_some_and(|lag| lag <= self.window_slots)
+        });
+        let best = level.max_by_key(|voter| priority(voter.member.node));
+        if let Some(to) = best.map(|voter| voter.member) {
+            self.transfer_to(now, to);
+        }
+    }
+}
+
+fn without(mut goal: Goal, node: NodeId) -> Goal {
+    goal.retain(|member, _| member.node != node);
+    goal
+}
+
+fn no_way(why: planner::NoWay) -> Refused {
+    let message = match why {
+        planner::NoWay::Empty => "nobody would be left who votes",
+        planner::NoWay::TooMany => "a cluster has at most 16 voters",
+        planner::NoWay::Invalid => {
+            "quorums would not meet, or weights overflow, on every way there"
+        }
+    };
+    Refused::new("impossible", message, "choose other weights")
+}

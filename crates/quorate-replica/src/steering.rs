@@ -1,0 +1,256 @@
+//! Towards the members that are wanted: what operators asked and is not answered yet, and what a leader does
+//! for a plan, one change after another ([member-2], [cast-6]).
+//!
+//! Only the state: each step is computed from the configuration in force (`group/planner`), so that whoever
+//! leads goes on with what another one began. The replica asks and steps (`replica/members`).
+
+use std::collections::{BTreeMap, VecDeque};
+
+use quorate_core::{
+    ballot::Era,
+    configuration::{Change, Configuration},
+    node_id::{Member, NodeId},
+    time::Time,
+};
+
+use crate::{
+    front::Failure,
+    group::{
+        Denied, Granted, Plan, Reply,
+        asking::{Answer, Refused, Step},
+        planner::{self, Goal},
+    },
+};
+
+/// A change that was proposed is tried again after this, if nothing came of it.
+const RETRY_MS: u64 = 20;
+/// Leadership is handed over for a plan, or for a priority, this often at most.
+pub(crate) const HAND_OVER_MS: u64 = 2_000;
+/// How often a leader looks whether somebody else should lead, or be taken back.
+pub(crate) const LOOK_MS: u64 = 250;
+
+/// The way of a plan, as computed for one era.
+#[derive(Debug)]
+struct Way {
+    plan: u64,
+    era: Era,
+    changes: VecDeque<Change>,
+}
+
+/// What is under way.
+#[derive(Debug, Default)]
+pub(crate) struct Steering {
+    /// Operators that wait, by the number of what they asked, and the steps that they are to be shown.
+    asked: BTreeMap<u64, Vec<Step>>,
+    answers: VecDeque<(u64, Result<Answer, Refused>)>,
+    way: Option<Way>,
+    /// Nothing more is proposed in that era before.
+    tried: (Era, Time),
+    /// Leadership stays at least this long where it is, if nobody asks.
+    bounce_ms: u64,
+    /// Nothing is looked at before.
+    pub(crate) look_at: Time,
+    /// Leadership is not handed over before.
+    pub(crate) hand_over_at: Time,
+    /// What the plan waits for, for people.
+    waits: Option<String>,
+    /// The version of the group that was told as a table of peers.
+    pub(crate) told: Option<u64>,
+}
+
+impl Steering {
+    /// Leadership stays for `bounce_ms` where it is, if nobody asks.
+    pub(crate) fn new(bounce_ms: u64) -> Self {
+        Self {
+            bounce_ms,
+            ..Self::default()
+        }
+    }
+
+    /// Whether the next change is to be tried in this era.
+    pub(crate) fn is_due(&self, now: Time, era: Era) -> bool {
+        era != self.tried.0 || now >= self.tried.1
+    }
+
+    /// Something is tried in this era, or something is in its way.
+    pub(crate) fn tried(&mut self, now: Time, era: Era) {
+        self.tried = (era, now.plus_ms(RETRY_MS));
+    }
+
+    /// When something is tried again.
+    pub(crate) fn try_at(&self) -> Time {
+        self.tried.1
+    }
+
+    /// This operator waits for the answer to a command.
+    pub(crate) fn wait(&mut self, asked: u64, steps: Vec<Step>) {
+        self.asked.insert(asked, steps);
+    }
+
+    /// This is answered at once.
+    pub(crate) fn answer(&mut self, asked: u64, answer: Result<Answer, Refused>) {
+        self.answers.push_back((asked, answer));
+    }
+
+    /// A command of the group that an operator asked for was executed, or was not.
+    pub(crate) fn on_ended(&mut self, asked: u64, ended: Result<Reply, Failure>) {
+        let steps = self.asked.remove(&asked).unwrap_or_default();
+        let answer = match ended {
+            Ok(Ok(Granted::Done)) => Ok(Answer::Done),
+            Ok(Ok(Granted::Node(node))) => Ok(Answer::Node(node)),
+            Ok(Ok(Granted::Plan(plan))) => Ok(Answer::Planned(Some(plan), steps)),
+            Ok(Err(denied)) => Err(denied.into()),
+            Err(failure) => Err(failure.into()),
+        };
+        self.answer(asked, answer);
+    }
+
+    /// What came of something that was asked, each once.
+    pub(crate) fn take_answer(&mut self) -> Option<(u64, Result<Answer, Refused>)> {
+        self.answers.pop_front()
+    }
+
+    /// What the plan waits for, as far as this node leads.
+    pub(crate) fn waits(&self) -> Option<&str> {
+        self.waits.as_deref()
+    }
+
+    /// The plan goes on, or waits for this.
+    pub(crate) fn set_waits(&mut self, why: Option<String>) {
+        self.waits = why;
+    }
+
+    /// This node begins to lead: nothing that was computed before matters.
+    pub(crate) fn restart(&mut self, now: Time) {
+        self.way = None;
+        self.waits = None;
+        self.tried = (Era(0), now);
+        self.look_at = now;
+        self.hand_over_at = now.plus_ms(self.bounce_ms);
+    }
+
+    /// The next change of this plan in this era.
+    pub(crate) fn next(
+        &mut self,
+        plan: &Plan,
+        era: Era,
+        configuration: &Configuration,
+        leader: Member,
+    ) -> Option<Change> {
+        let known = |way: &Way| (way.plan, way.era) == (plan.id, era);
+        if !self.way.as_ref().is_some_and(known) {
+            let changes = self.changes(plan, era, configuration, leader);
+            self.way = Some(Way {
+                plan: plan.id,
+                era,
+                changes,
+            });
+        }
+        self.way.as_ref()?.changes.front().copied()
+    }
+
+    /// The rest of the way that was computed for the era before, if it led here; else a new one.
+    fn changes(
+        &mut self,
+        plan: &Plan,
+        era: Era,
+        configuration: &Configuration,
+        leader: Member,
+    ) -> VecDeque<Change> {
+        let before = self.way.take().filter(|way| way.plan == plan.id);
+        let rest = before.filter(|way| way.era.next() == era).map(|mut way| {
+            way.changes.pop_front();
+            way.changes
+        });
+        let leads_there = |rest: &VecDeque<Change>| {
+            let mut at = Ok(configuration.clone());
+            for change in rest {
+                at = at.and_then(|at| at.changed(*change));
+            }
+            at.is_ok_and(|at| crate::group::is_reached(&at, &plan.goal))
+        };
+        rest.filter(leads_there).unwrap_or_else(|| {
+            let steps = planner::plan(configuration, &plan.goal, Some(leader));
+            steps.map_or_else(|_| VecDeque::new(), |steps| steps.changes.into())
+        })
+    }
+}
+
+/// What somebody sees of a plan: its changes with the weights behind each, then who leaves.
+pub(crate) fn shown(
+    configuration: &Configuration,
+    changes: &[Change],
+    leaving: &[NodeId],
+) -> Vec<Step> {
+    let mut at = configuration.clone();
+    let mut steps = Vec::new();
+    let removals = leaving.iter().map(|node| Change::Remove(*node));
+    for change in changes.iter().copied().chain(removals) {
+        let Ok(next) = at.changed(change) else {
+            break;
+        };
+        at = next;
+        let members = at.members().iter();
+        steps.push(Step {
+            change: change.to_string(),
+            weights: members.map(|voter| (voter.member, voter.weight)).collect(),
+        });
+    }
+    steps
+}
+
+/// The weights of a goal as a text, such as `1:1 2:1 4:1`.
+pub(crate) fn goal_text(goal: &Goal) -> String {
+    let weights = goal.iter().filter(|(_, weight)| **weight > 0);
+    let weights = weights.map(|(member, weight)| format!("{}:{weight}", member.node));
+    weights.collect::<Vec<_>>().join(" ")
+}
+
+impl From<Denied> for Refused {
+    fn from(denied: Denied) -> Self {
+        let (code, hint) = match denied {
+            Denied::Malformed => ("malformed", "use the same version on all nodes"),
+            Denied::Address => ("bad_address", "give HOST:PORT, at most 256 bytes"),
+            Denied::UnknownNode(_) => ("unknown_node", "`quorate member list` shows who there is"),
+            Denied::Taken(_) => ("taken", "reserve another id with `quorate member add`"),
+            Denied::Full => (
+                "full",
+                "`quorate member remove` frees the ids of nodes that are gone",
+            ),
+            Denied::UnderWay(_) => (
+                "under_way",
+                "wait until it ends, or end it where it is with `quorate member cancel`",
+            ),
+            Denied::OtherEra(_) => ("other_era", "look again with `quorate member list`"),
+            Denied::Impossible => ("impossible", "choose other weights"),
+            Denied::NoSuchPlan => ("no_plan", "`quorate member list` shows the plan under way"),
+        };
+        Self::new(code, denied.to_string(), hint)
+    }
+}
+
+impl From<Failure> for Refused {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Unknown | Failure::ReplyForgotten => Self::new(
+                "unknown_outcome",
+                "it may have been done, or may yet be",
+                "look with `quorate member list`; asking again is harmless",
+            ),
+            Failure::Stopping => Self::new("stopping", "this node stops", "ask another node"),
+            Failure::Busy => Self::new("busy", "too much waits here", "try again"),
+            Failure::Unavailable => Self::new(
+                "unavailable",
+                "the service of this node cannot work at the moment",
+                "ask another node",
+            ),
+            Failure::NoQuorum | Failure::TooBig | Failure::NoSession | Failure::SessionFull => {
+                Self::new(
+                    "no_quorum",
+                    "no leader with a quorum took it in time; nothing was done",
+                    "`quorate status` shows who is missing",
+                )
+            }
+        }
+    }
+}
