@@ -1,20 +1,27 @@
 //! The operators' desk: who waits for which answer of this node.
 
-use std::sync::mpsc::SyncSender;
+use std::{collections::BTreeMap, sync::mpsc::SyncSender};
 
 use quorate_core::{effect::Refusal, node_id::NodeId, time::Time};
 use quorate_replica::{
     Probed,
+    group::asking::Answer,
     status::{Snapshot, Status},
 };
 
 use crate::{
-    handle::{Command, Metrics, Question, SNAPSHOT_WAIT, SnapshotError, Unanswered},
+    handle::{
+        Command, GROUP_WAIT, GroupError, Metrics, Question, SNAPSHOT_WAIT, SnapshotError,
+        Unanswered,
+    },
     host::{Now, OperatorSide, Order, Outcome},
 };
 
 /// An asker for a snapshot has gone after this: a little more than it waits.
 const SNAPSHOT_MS: u64 = SNAPSHOT_WAIT.as_millis() as u64 + 1000;
+
+/// The same of who asked something of the group.
+const GROUP_MS: u64 = GROUP_WAIT.as_millis() as u64 + 1000;
 
 /// Those who asked, until they are answered. Askers that have gone are passed over.
 #[derive(Debug)]
@@ -25,18 +32,24 @@ pub(crate) struct Desk {
     probes: Vec<SyncSender<Result<Probed, Unanswered>>>,
     /// Askers for a snapshot, and when they go: all share one attempt.
     snapshots: Vec<(Time, SyncSender<Result<Snapshot, SnapshotError>>)>,
+    /// Askers for something of the group, by the number of what they asked, and when they go.
+    group: BTreeMap<u64, (Time, SyncSender<Result<Answer, GroupError>>)>,
+    group_last: u64,
     /// To be answered at the end of the turn.
     questions: Vec<Question>,
 }
 
 impl Desk {
-    /// At most `waiting_max` callers wait for the end of a probe, and as many for a snapshot.
+    /// At most `waiting_max` callers wait for the end of a probe, as many for a snapshot, and as many for the
+    /// group.
     pub(crate) const fn new(waiting_max: usize) -> Self {
         Self {
             waiting_max,
             transfer: None,
             probes: Vec::new(),
             snapshots: Vec::new(),
+            group: BTreeMap::new(),
+            group_last: 0,
             questions: Vec::new(),
         }
     }
@@ -66,6 +79,17 @@ impl Desk {
                 }
                 self.snapshots.push((now.time.plus_ms(SNAPSHOT_MS), reply));
                 host.order(now, Order::Snapshot(at));
+            }
+            Command::Group(ask, dry_run, reply) => {
+                self.group.retain(|_, (gone_at, _)| now.time < *gone_at);
+                if self.group.len() == self.waiting_max {
+                    let _ = reply.try_send(Err(GroupError::Unanswered(Unanswered::Busy)));
+                    return;
+                }
+                self.group_last += 1;
+                let gone_at = now.time.plus_ms(GROUP_MS);
+                self.group.insert(self.group_last, (gone_at, reply));
+                host.order(now, Order::Group(self.group_last, ask, dry_run));
             }
             Command::Probe(reply) => {
                 if self.probes.len() == self.waiting_max {
@@ -98,6 +122,11 @@ impl Desk {
                         let _ = reply.try_send(result.clone());
                     }
                 }
+                Outcome::Group(asked, result) => {
+                    if let Some((_, reply)) = self.group.remove(&asked) {
+                        let _ = reply.try_send(result.map_err(GroupError::Refused));
+                    }
+                }
                 Outcome::Transferred(result) => {
                     if let Some(reply) = self.transfer.take() {
                         let _ = reply.try_send(result);
@@ -108,6 +137,8 @@ impl Desk {
         for question in std::mem::take(&mut self.questions) {
             match question {
                 Question::Status(reply) => drop(reply.try_send(completed(host.status()))),
+                Question::Charter(reply) => drop(reply.try_send(host.charter())),
+                Question::Members(reply) => drop(reply.try_send(host.members())),
                 Question::Tuning(reply) => drop(reply.try_send(host.tuning())),
                 Question::Metrics(reply) => {
                     let mut text = String::new();

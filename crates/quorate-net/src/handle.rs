@@ -9,12 +9,13 @@ use std::{
 use quorate_core::{effect::Refusal, node_id::NodeId, slot::Slot};
 use quorate_replica::{
     Probed,
+    group::asking::{self, Answer, Ask, Members},
     status::{Snapshot, Status, TuningReport},
     tuner::Setting,
 };
 
 pub use crate::mailbox::Unanswered;
-use crate::{mailbox::Mailbox, stats::Stats, tcp::resolve::Resolved};
+use crate::{host::Charter, mailbox::Mailbox, stats::Stats, tcp::resolve::Resolved};
 
 /// How long an answer may take.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
@@ -25,6 +26,9 @@ const TRANSFER_WAIT: Duration = Duration::from_secs(10);
 
 /// How long a snapshot is waited for at a time: it may take much longer, and is asked for again.
 pub(crate) const SNAPSHOT_WAIT: Duration = Duration::from_secs(5);
+
+/// How long something that is asked of the group may take; the replica gives up before.
+pub(crate) const GROUP_WAIT: Duration = Duration::from_secs(10);
 
 /// Talks to a running reactor from any thread.
 #[derive(Clone, Debug)]
@@ -82,6 +86,26 @@ impl fmt::Display for SnapshotError {
 
 impl std::error::Error for SnapshotError {}
 
+/// Why nothing came of what was asked of the group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GroupError {
+    /// Nothing is known of it.
+    Unanswered(Unanswered),
+    /// It was not done.
+    Refused(asking::Refused),
+}
+
+impl fmt::Display for GroupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unanswered(unanswered) => unanswered.fmt(f),
+            Self::Refused(refused) => f.write_str(&refused.message),
+        }
+    }
+}
+
+impl std::error::Error for GroupError {}
+
 /// What is counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metrics {
@@ -98,6 +122,7 @@ pub(crate) enum Command {
     Probe(SyncSender<Result<Probed, Unanswered>>),
     Transfer(Option<NodeId>, SyncSender<Result<NodeId, Refusal>>),
     Snapshot(Option<Slot>, SyncSender<Result<Snapshot, SnapshotError>>),
+    Group(Ask, bool, SyncSender<Result<Answer, GroupError>>),
     /// Holds a setting for a number of milliseconds; answered as [`Question::Tuning`].
     Hold(Option<Setting>, u64, SyncSender<TuningReport>),
 }
@@ -108,6 +133,8 @@ pub(crate) enum Question {
     Status(SyncSender<Status>),
     Metrics(SyncSender<Metrics>),
     Tuning(SyncSender<TuningReport>),
+    Charter(SyncSender<Charter>),
+    Members(SyncSender<Members>),
 }
 
 /// What both sides see. At most one look-up of a name per peer runs, so the news are bounded.
@@ -155,6 +182,22 @@ impl Handle {
     pub fn snapshot(&self, at: Option<Slot>) -> Result<Snapshot, SnapshotError> {
         self.ask(SNAPSHOT_WAIT, |reply| Command::Snapshot(at, reply))
             .map_err(SnapshotError::Unanswered)?
+    }
+
+    /// Asks something of the group; with `dry_run` a plan is only shown.
+    pub fn group(&self, ask: Ask, dry_run: bool) -> Result<Answer, GroupError> {
+        self.ask(GROUP_WAIT, |reply| Command::Group(ask, dry_run, reply))
+            .map_err(GroupError::Unanswered)?
+    }
+
+    /// What a node has to know that joins.
+    pub fn charter(&self) -> Result<Charter, Unanswered> {
+        self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Charter(reply)))
+    }
+
+    /// Everything about the members, as the node has applied it.
+    pub fn members(&self) -> Result<Members, Unanswered> {
+        self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Members(reply)))
     }
 
     /// Asks the reactor to finish what was accepted and to stop. Returns at once.

@@ -9,8 +9,12 @@ use quorate_core::{
     node_id::{Member, NodeId},
     slot::Slot,
 };
-use quorate_net::{Limits, SnapshotError, TransferError, Unanswered};
-use quorate_replica::{Probed, status::Snapshot};
+use quorate_net::{GroupError, Limits, SnapshotError, TransferError, Unanswered};
+use quorate_replica::{
+    Probed,
+    group::asking::{Answer, Ask, Refused},
+    status::Snapshot,
+};
 
 #[test]
 fn questions_are_answered_from_any_thread() {
@@ -125,4 +129,38 @@ fn too_many_questions_are_refused_and_not_queued() {
         &[],
     );
     assert_eq!(node.handle.status(), Err(Unanswered::Busy));
+}
+
+/// Several at once, each with an answer of its own; more than there may be are turned away.
+#[test]
+fn each_who_asks_the_group_hears_its_own_answer() {
+    let limits = Limits {
+        commands_max: 3,
+        ..Limits::default()
+    };
+    let node = lone(limits, &[]);
+    let askers: Vec<_> = (1..=3)
+        .map(|id| {
+            let handle = node.handle.clone();
+            let asker = std::thread::spawn(move || handle.group(Ask::Promote(NodeId(id)), false));
+            node.shared
+                .wait("the question", |world| world.asked.len() == id as usize);
+            asker
+        })
+        .collect();
+    let busy = node.handle.group(Ask::Cancel, false);
+    assert_eq!(busy, Err(GroupError::Unanswered(Unanswered::Busy)));
+    let asked = node.shared.lock().asked.clone();
+    let ends = [
+        Ok(Answer::Done),
+        Ok(Answer::Already),
+        Err(Refused::new("code", "message", "hint")),
+    ];
+    for ((asked, _), end) in asked.iter().zip(&ends).rev() {
+        let task = Task::EndGroup(*asked, end.clone());
+        node.shared.change(|world| world.tasks.push_back(task));
+    }
+    for (asker, end) in askers.into_iter().zip(ends) {
+        assert_eq!(asker.join().unwrap(), end.map_err(GroupError::Refused));
+    }
 }

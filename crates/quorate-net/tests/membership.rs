@@ -10,7 +10,7 @@ use quorate_core::{
     node_id::{Member, NodeId},
 };
 use quorate_net::{Limits, PeerAddress};
-use quorate_replica::group::{NODES_MAX, PeerTable};
+use quorate_replica::group::{NODES_MAX, asking::PeerTable};
 use quorate_wire::{Frame, Hello, Lane};
 
 fn table(nodes: &[PeerAddress], removed: &[u32]) -> PeerTable {

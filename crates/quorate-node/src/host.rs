@@ -15,13 +15,15 @@ use quorate_core::{
 use quorate_replica::{
     Probed,
     front::{Front, Requests},
-    group::PeerTable,
+    group::asking::{self, Answer, Ask, Members, PeerTable},
     plane::{Plane, Received, Turn},
     pressure::Pressure,
     status::{Addresses, Snapshot, Status, TuningReport},
     tuner::Setting,
 };
 use quorate_wire::{Join, Lane, RefusalCode};
+
+use crate::identity::AddressBook;
 
 /// The clocks of one turn. Read by the reactor only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,6 +67,17 @@ pub struct Founded {
     pub store: String,
     /// The first members and where they listen for peers.
     pub members: Vec<(NodeId, String)>,
+}
+
+/// What a node has to know that joins later ([join-2]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Charter {
+    /// The node that says so.
+    pub node: NodeId,
+    /// The group, as every node of it was told at its founding.
+    pub founded: Founded,
+    /// Who there is now, and where.
+    pub book: AddressBook,
 }
 
 /// Why a node may not join.
@@ -114,7 +127,7 @@ pub trait ClientSide {
 }
 
 /// Something that an operator wants done.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Order {
     /// Try whether a linearizable read is served here now; ends with [`Outcome::Probed`]. One
     /// attempt at a time: ordered again before its end, it is the same attempt.
@@ -127,6 +140,9 @@ pub enum Order {
     Snapshot(Option<Slot>),
     /// Hold batch and window at these values until then; `None` ends that. Takes effect at once.
     Hold(Option<Setting>, Time),
+    /// Something that is wanted of the group, under a number that was never used before; with `true` a plan is
+    /// only shown. Ends with [`Outcome::Group`].
+    Group(u64, Ask, bool),
 }
 
 /// How an [`Order`] ended.
@@ -138,12 +154,20 @@ pub enum Outcome {
     Transferred(Result<NodeId, Refusal>),
     /// The snapshot that this node has, or why it has none.
     Snapshot(Result<Snapshot, String>),
+    /// What came of what was asked under this number.
+    Group(u64, Result<Answer, asking::Refused>),
 }
 
 /// The side of a host that its operators see.
 pub trait OperatorSide {
     /// What this node is.
     fn status(&self) -> Status;
+
+    /// What a node has to know that joins.
+    fn charter(&self) -> Charter;
+
+    /// Everything about the members, as this node has applied it.
+    fn members(&self) -> Members;
 
     /// What batch and window are, and why.
     fn tuning(&self) -> TuningReport;

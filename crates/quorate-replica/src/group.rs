@@ -32,15 +32,6 @@ pub const ADDRESS_BYTES_MAX: usize = 256;
 /// Longest text that says what a plan is for.
 const WHAT_BYTES_MAX: usize = 256;
 
-/// Who has an id, and where they listen for peers: what the network has to know of the table.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PeerTable {
-    /// Every node with an id, this one included, and its peer address; in order of ids.
-    pub peers: Vec<(NodeId, String)>,
-    /// Ids that were removed: nobody has them again ([member-1]).
-    pub removed: Vec<NodeId>,
-}
-
 /// What a node is to become.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum As {

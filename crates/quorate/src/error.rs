@@ -65,6 +65,7 @@ impl From<IdentityError> for Error {
             IdentityError::Newer { .. } => "newer_format",
             IdentityError::Mismatch { .. } => "mismatch",
             IdentityError::AlreadyAdmitted { .. } => "already_admitted",
+            IdentityError::Removed { .. } => "removed",
             IdentityError::TooManyNodes => "too_many_nodes",
             IdentityError::Exhausted(_) => "exhausted",
         };

@@ -26,13 +26,13 @@ use quorate_core::{
     value::{BatchName, Value},
 };
 use quorate_net::{
-    ClientSide, Founded, Handle, Host, Identity, Limits, Listeners, Now, OperatorSide, Order,
-    Outcome, PeerAddress, PeerSide, PeerUp, Reactor, Refused, Settings,
+    Charter, ClientSide, Founded, Handle, Host, Identity, Limits, Listeners, Now, OperatorSide,
+    Order, Outcome, PeerAddress, PeerSide, PeerUp, Reactor, Refused, Settings,
 };
 use quorate_replica::{
     Payload, Probed,
     front::{Completion, ConnectionId, Endpoints, Failure, Front, Requests, Sequenced, Tag},
-    group::PeerTable,
+    group::asking::{self, Answer, Ask, Members, PeerTable},
     plane::{Body, Plane, Received, TooLarge, Turn},
     pressure::Pressure,
     status::{Addresses, DiskUse, Snapshot, Status, TuningReport},
@@ -71,6 +71,7 @@ pub(crate) enum Task {
     EndTransfer(Result<NodeId, Refusal>),
     EndProbe(Probed),
     EndSnapshot(Result<Snapshot, String>),
+    EndGroup(u64, Result<Answer, asking::Refused>),
 }
 
 /// Called once, in `submit`.
@@ -99,6 +100,8 @@ pub(crate) struct World {
     pub(crate) transfers: Vec<Option<NodeId>>,
     pub(crate) probes: usize,
     pub(crate) snapshots: Vec<Option<Slot>>,
+    /// What was asked of the group, and under which number.
+    pub(crate) asked: Vec<(u64, Ask)>,
     /// Told to the reactor in the next turn.
     pub(crate) table: Option<PeerTable>,
 }
@@ -462,6 +465,14 @@ impl OperatorSide for Fake {
         }
     }
 
+    fn charter(&self) -> Charter {
+        unreachable!("nobody asks")
+    }
+
+    fn members(&self) -> Members {
+        unreachable!("nobody asks")
+    }
+
     fn tuning(&self) -> TuningReport {
         unreachable!("nobody asks")
     }
@@ -475,6 +486,7 @@ impl OperatorSide for Fake {
             Order::Probe => self.shared.lock().probes += 1,
             Order::Transfer(to) => self.shared.lock().transfers.push(to),
             Order::Snapshot(at) => self.shared.lock().snapshots.push(at),
+            Order::Group(asked, ask, _) => self.shared.lock().asked.push((asked, ask)),
             Order::Hold(..) => unreachable!("nobody asks"),
         }
         self.shared.changed.notify_all();
@@ -508,6 +520,7 @@ impl Host for Fake {
                     self.outcomes.push_back(Outcome::Transferred(outcome));
                 }
                 Task::EndSnapshot(end) => self.outcomes.push_back(Outcome::Snapshot(end)),
+                Task::EndGroup(asked, end) => self.outcomes.push_back(Outcome::Group(asked, end)),
                 Task::EndProbe(probed) => self.outcomes.push_back(Outcome::Probed(probed)),
             }
         }

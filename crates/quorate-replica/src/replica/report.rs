@@ -16,7 +16,6 @@ use quorate_tuner::{Change, Setting};
 use super::Replica;
 use crate::{
     counters::Counters,
-    group::PeerTable,
     observing::{events::Event, pursuit::Standing},
     service::{Metadata, StateMachine},
     status::{DiskUse, Peer, Snapshot, Status, TuningReport},
@@ -199,11 +198,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// The next change of batch and window that was not asked for yet, for the operator's log.
     pub fn next_change(&mut self) -> Option<Change> {
         self.tuning.next_change()
-    }
-
-    /// Who has an id and where they listen, if that has changed since the last call.
-    pub fn take_peer_table(&mut self) -> Option<PeerTable> {
-        None
     }
 
     /// What an operator should be told once, if there is something new.

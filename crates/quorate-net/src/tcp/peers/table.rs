@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, net::SocketAddr};
 
 use quorate_core::{node_id::NodeId, time::Time};
 use quorate_dice::Dice;
-use quorate_replica::group::{NODES_MAX, PeerTable};
+use quorate_replica::group::{NODES_MAX, asking::PeerTable};
 use quorate_wire::Lane;
 
 use super::link::LinkId;
@@ -108,7 +108,9 @@ impl Table {
         let mut obsolete = Vec::new();
         for peer in &mut self.peers {
             let known = told.peers.iter().find(|(node, _)| *node == peer.node);
-            let moved = known.is_none_or(|(_, address)| *address != peer.address);
+            // Where it listens may not be known there.
+            let stays = |address: &String| address.is_empty() || *address == peer.address;
+            let moved = known.is_none_or(|(_, address)| !stays(address));
             match (known, peer.standing) {
                 (Some((_, address)), _) => {
                     peer.standing = Standing::Known;
@@ -389,7 +391,9 @@ impl Peer {
 
     /// Whether `me` is the one that dials it for this lane.
     fn is_dialled(&self, me: NodeId, lane: Lane) -> bool {
-        self.standing == Standing::Known && (self.node < me || lane == Lane::Control)
+        self.standing == Standing::Known
+            && !self.address.is_empty()
+            && (self.node < me || lane == Lane::Control)
     }
 
     fn is_in_use(&self) -> bool {
@@ -501,7 +505,7 @@ mod tests {
         let [attempt, used] = links();
         table.opened(node, Lane::Bulk, used);
         table.dialling(node, lane, attempt);
-        let here = [(1, "127.0.0.1:9"), (2, "a.name:9"), (3, "")];
+        let here = [(1, "127.0.0.1:9"), (2, ""), (3, "")];
         assert_eq!(table.follow(&told(&here, &[]), NOW), [], "nothing is new");
         let elsewhere = [(1, "127.0.0.1:10"), (2, "another:9"), (3, "")];
         assert_eq!(table.follow(&told(&elsewhere, &[]), NOW), [attempt]);
