@@ -19,9 +19,11 @@ use crate::{
 
 /// An asker for a snapshot has gone after this: a little more than it waits.
 const SNAPSHOT_MS: u64 = SNAPSHOT_WAIT.as_millis() as u64 + 1000;
-
-/// The same of who asked something of the group.
+/// The same for what is asked of the group.
 const GROUP_MS: u64 = GROUP_WAIT.as_millis() as u64 + 1000;
+
+/// Who waits for an answer of the group, and when they go.
+type GroupAsker = (Time, SyncSender<Result<Answer, GroupError>>);
 
 /// Those who asked, until they are answered. Askers that have gone are passed over.
 #[derive(Debug)]
@@ -32,16 +34,17 @@ pub(crate) struct Desk {
     probes: Vec<SyncSender<Result<Probed, Unanswered>>>,
     /// Askers for a snapshot, and when they go: all share one attempt.
     snapshots: Vec<(Time, SyncSender<Result<Snapshot, SnapshotError>>)>,
-    /// Askers for something of the group, by the number of what they asked, and when they go.
-    group: BTreeMap<u64, (Time, SyncSender<Result<Answer, GroupError>>)>,
-    group_last: u64,
+    /// Askers of the group, by the number of what they asked.
+    group: BTreeMap<u64, GroupAsker>,
+    /// Numbers up to this one were given out; none is used again.
+    asked: u64,
     /// To be answered at the end of the turn.
     questions: Vec<Question>,
 }
 
 impl Desk {
-    /// At most `waiting_max` callers wait for the end of a probe, as many for a snapshot, and as many for the
-    /// group.
+    /// At most `waiting_max` callers wait for the end of a probe, as many for a snapshot, and as many for
+    /// the group.
     pub(crate) const fn new(waiting_max: usize) -> Self {
         Self {
             waiting_max,
@@ -49,7 +52,7 @@ impl Desk {
             probes: Vec::new(),
             snapshots: Vec::new(),
             group: BTreeMap::new(),
-            group_last: 0,
+            asked: 0,
             questions: Vec::new(),
         }
     }
@@ -80,17 +83,6 @@ impl Desk {
                 self.snapshots.push((now.time.plus_ms(SNAPSHOT_MS), reply));
                 host.order(now, Order::Snapshot(at));
             }
-            Command::Group(ask, dry_run, reply) => {
-                self.group.retain(|_, (gone_at, _)| now.time < *gone_at);
-                if self.group.len() == self.waiting_max {
-                    let _ = reply.try_send(Err(GroupError::Unanswered(Unanswered::Busy)));
-                    return;
-                }
-                self.group_last += 1;
-                let gone_at = now.time.plus_ms(GROUP_MS);
-                self.group.insert(self.group_last, (gone_at, reply));
-                host.order(now, Order::Group(self.group_last, ask, dry_run));
-            }
             Command::Probe(reply) => {
                 if self.probes.len() == self.waiting_max {
                     let _ = reply.try_send(Err(Unanswered::Busy));
@@ -98,6 +90,23 @@ impl Desk {
                 }
                 self.probes.push(reply);
                 host.order(now, Order::Probe);
+            }
+            Command::Group(ask, dry_run, reply) => {
+                self.group.retain(|_, (gone_at, _)| now.time < *gone_at);
+                if self.group.len() == self.waiting_max {
+                    let _ = reply.try_send(Err(GroupError::Unanswered(Unanswered::Busy)));
+                    return;
+                }
+                self.asked += 1;
+                let asked = self.asked;
+                self.group
+                    .insert(asked, (now.time.plus_ms(GROUP_MS), reply));
+                let order = Order::Group {
+                    asked,
+                    ask,
+                    dry_run,
+                };
+                host.order(now, order);
             }
         }
     }
@@ -137,9 +146,9 @@ impl Desk {
         for question in std::mem::take(&mut self.questions) {
             match question {
                 Question::Status(reply) => drop(reply.try_send(completed(host.status()))),
+                Question::Tuning(reply) => drop(reply.try_send(host.tuning())),
                 Question::Charter(reply) => drop(reply.try_send(host.charter())),
                 Question::Members(reply) => drop(reply.try_send(host.members())),
-                Question::Tuning(reply) => drop(reply.try_send(host.tuning())),
                 Question::Metrics(reply) => {
                     let mut text = String::new();
                     host.metrics(&mut text);

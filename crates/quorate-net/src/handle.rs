@@ -9,7 +9,7 @@ use std::{
 use quorate_core::{effect::Refusal, node_id::NodeId, slot::Slot};
 use quorate_replica::{
     Probed,
-    group::asking::{self, Answer, Ask, Members},
+    group::asking::{Answer, Ask, Members, Refused},
     status::{Snapshot, Status, TuningReport},
     tuner::Setting,
 };
@@ -27,7 +27,8 @@ const TRANSFER_WAIT: Duration = Duration::from_secs(10);
 /// How long a snapshot is waited for at a time: it may take much longer, and is asked for again.
 pub(crate) const SNAPSHOT_WAIT: Duration = Duration::from_secs(5);
 
-/// How long something that is asked of the group may take; the replica gives up before.
+/// How long something asked of the group may take; the replica gives up before, unless its clients are
+/// given more time than this.
 pub(crate) const GROUP_WAIT: Duration = Duration::from_secs(10);
 
 /// Talks to a running reactor from any thread.
@@ -86,13 +87,13 @@ impl fmt::Display for SnapshotError {
 
 impl std::error::Error for SnapshotError {}
 
-/// Why nothing came of what was asked of the group.
+/// Why nothing came of something that was asked of the group, as far as is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupError {
-    /// Nothing is known of it.
+    /// It was not taken, or the outcome is not known.
     Unanswered(Unanswered),
-    /// It was not done.
-    Refused(asking::Refused),
+    /// It was refused.
+    Refused(Refused),
 }
 
 impl fmt::Display for GroupError {
@@ -122,9 +123,10 @@ pub(crate) enum Command {
     Probe(SyncSender<Result<Probed, Unanswered>>),
     Transfer(Option<NodeId>, SyncSender<Result<NodeId, Refusal>>),
     Snapshot(Option<Slot>, SyncSender<Result<Snapshot, SnapshotError>>),
-    Group(Ask, bool, SyncSender<Result<Answer, GroupError>>),
     /// Holds a setting for a number of milliseconds; answered as [`Question::Tuning`].
     Hold(Option<Setting>, u64, SyncSender<TuningReport>),
+    /// Something asked of the group, and whether a plan is only to be shown.
+    Group(Ask, bool, SyncSender<Result<Answer, GroupError>>),
 }
 
 /// What the end of a turn answers.
@@ -133,8 +135,8 @@ pub(crate) enum Question {
     Status(SyncSender<Status>),
     Metrics(SyncSender<Metrics>),
     Tuning(SyncSender<TuningReport>),
-    Charter(SyncSender<Charter>),
     Members(SyncSender<Members>),
+    Charter(SyncSender<Charter>),
 }
 
 /// What both sides see. At most one look-up of a name per peer runs, so the news are bounded.
@@ -184,10 +186,9 @@ impl Handle {
             .map_err(SnapshotError::Unanswered)?
     }
 
-    /// Asks something of the group; with `dry_run` a plan is only shown.
-    pub fn group(&self, ask: Ask, dry_run: bool) -> Result<Answer, GroupError> {
-        self.ask(GROUP_WAIT, |reply| Command::Group(ask, dry_run, reply))
-            .map_err(GroupError::Unanswered)?
+    /// Everything about the members, as the node has applied it.
+    pub fn members(&self) -> Result<Members, Unanswered> {
+        self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Members(reply)))
     }
 
     /// What a node has to know that joins.
@@ -195,9 +196,10 @@ impl Handle {
         self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Charter(reply)))
     }
 
-    /// Everything about the members, as the node has applied it.
-    pub fn members(&self) -> Result<Members, Unanswered> {
-        self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Members(reply)))
+    /// Asks this of the group. With `dry_run` a plan is only shown, and nothing is done.
+    pub fn group(&self, ask: Ask, dry_run: bool) -> Result<Answer, GroupError> {
+        self.ask(GROUP_WAIT, |reply| Command::Group(ask, dry_run, reply))
+            .map_err(GroupError::Unanswered)?
     }
 
     /// Asks the reactor to finish what was accepted and to stop. Returns at once.

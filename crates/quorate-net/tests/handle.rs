@@ -87,6 +87,64 @@ fn all_who_ask_for_a_snapshot_hear_its_end() {
     assert_eq!(again.join().unwrap(), Err(SnapshotError::Failed(why())));
 }
 
+/// Each hears the end of what it asked itself, whatever the order; an answer that nobody waits for is passed
+/// over.
+#[test]
+fn everybody_who_asks_the_group_hears_what_came_of_it() {
+    let limits = Limits {
+        commands_max: 2,
+        ..Limits::default()
+    };
+    let node = lone(limits, &[]);
+    let ask = |ask: Ask, dry_run| {
+        let handle = node.handle.clone();
+        std::thread::spawn(move || handle.group(ask, dry_run))
+    };
+    let first = ask(Ask::Cancel, false);
+    node.shared
+        .wait("the first order", |world| world.asked.len() == 1);
+    let second = ask(Ask::Promote(NodeId(4)), true);
+    node.shared
+        .wait("the second order", |world| world.asked.len() == 2);
+    let busy = Err(GroupError::Unanswered(Unanswered::Busy));
+    assert_eq!(node.handle.group(Ask::Cancel, false), busy);
+    let numbers: Vec<u64> = {
+        let world = node.shared.lock();
+        let asks = world.asked.iter().map(|(_, ask, dry)| (ask.clone(), *dry));
+        let expected = [(Ask::Cancel, false), (Ask::Promote(NodeId(4)), true)];
+        assert!(asks.eq(expected), "the third is not ordered");
+        world.asked.iter().map(|(asked, ..)| *asked).collect()
+    };
+    assert_ne!(numbers[0], numbers[1]);
+    let refused = || Refused::new("not_leader", "node 2 leads", "ask it");
+    node.shared.change(|world| {
+        let ends = [
+            (numbers[1], Err(refused())),
+            (777, Ok(Answer::Already)),
+            (numbers[0], Ok(Answer::Done)),
+            (numbers[0], Ok(Answer::Already)),
+        ];
+        for (asked, end) in ends {
+            world.tasks.push_back(Task::EndGroup(asked, end));
+        }
+    });
+    let refused = Err(GroupError::Refused(refused()));
+    assert_eq!(second.join().unwrap(), refused);
+    assert_eq!(first.join().unwrap(), Ok(Answer::Done));
+    // There is room again, and no number comes twice.
+    let third = ask(Ask::Cancel, false);
+    node.shared
+        .wait("the third order", |world| world.asked.len() == 3);
+    let number = node.shared.lock().asked[2].0;
+    assert!(!numbers.contains(&number));
+    node.shared.change(|world| {
+        let end = Task::EndGroup(number, Ok(Answer::Node(NodeId(5))));
+        world.tasks.push_back(end);
+    });
+    assert_eq!(third.join().unwrap(), Ok(Answer::Node(NodeId(5))));
+    assert_eq!(node.handle.members().unwrap().removed, [NodeId(9)]);
+}
+
 #[test]
 fn probes_share_an_attempt_and_all_hear_its_end() {
     let node = lone(Limits::default(), &[2]);
@@ -129,38 +187,4 @@ fn too_many_questions_are_refused_and_not_queued() {
         &[],
     );
     assert_eq!(node.handle.status(), Err(Unanswered::Busy));
-}
-
-/// Several at once, each with an answer of its own; more than there may be are turned away.
-#[test]
-fn each_who_asks_the_group_hears_its_own_answer() {
-    let limits = Limits {
-        commands_max: 3,
-        ..Limits::default()
-    };
-    let node = lone(limits, &[]);
-    let askers: Vec<_> = (1..=3)
-        .map(|id| {
-            let handle = node.handle.clone();
-            let asker = std::thread::spawn(move || handle.group(Ask::Promote(NodeId(id)), false));
-            node.shared
-                .wait("the question", |world| world.asked.len() == id as usize);
-            asker
-        })
-        .collect();
-    let busy = node.handle.group(Ask::Cancel, false);
-    assert_eq!(busy, Err(GroupError::Unanswered(Unanswered::Busy)));
-    let asked = node.shared.lock().asked.clone();
-    let ends = [
-        Ok(Answer::Done),
-        Ok(Answer::Already),
-        Err(Refused::new("code", "message", "hint")),
-    ];
-    for ((asked, _), end) in asked.iter().zip(&ends).rev() {
-        let task = Task::EndGroup(*asked, end.clone());
-        node.shared.change(|world| world.tasks.push_back(task));
-    }
-    for (asker, end) in askers.into_iter().zip(ends) {
-        assert_eq!(asker.join().unwrap(), end.map_err(GroupError::Refused));
-    }
 }

@@ -140,9 +140,15 @@ pub enum Order {
     Snapshot(Option<Slot>),
     /// Hold batch and window at these values until then; `None` ends that. Takes effect at once.
     Hold(Option<Setting>, Time),
-    /// Something that is wanted of the group, under a number that was never used before; with `true` a plan is
-    /// only shown. Ends with [`Outcome::Group`].
-    Group(u64, Ask, bool),
+    /// Ask this of the group; ends with [`Outcome::Group`].
+    Group {
+        /// A number that was never used before.
+        asked: u64,
+        /// What is wanted.
+        ask: Ask,
+        /// A plan is only shown, and nothing is done.
+        dry_run: bool,
+    },
 }
 
 /// How an [`Order`] ended.
@@ -154,7 +160,7 @@ pub enum Outcome {
     Transferred(Result<NodeId, Refusal>),
     /// The snapshot that this node has, or why it has none.
     Snapshot(Result<Snapshot, String>),
-    /// What came of what was asked under this number.
+    /// What came of [`Order::Group`] with this number.
     Group(u64, Result<Answer, asking::Refused>),
 }
 
@@ -166,11 +172,11 @@ pub trait OperatorSide {
     /// What a node has to know that joins.
     fn charter(&self) -> Charter;
 
-    /// Everything about the members, as this node has applied it.
-    fn members(&self) -> Members;
-
     /// What batch and window are, and why.
     fn tuning(&self) -> TuningReport;
+
+    /// Everything about the members, as this node has applied it.
+    fn members(&self) -> Members;
 
     /// Appends the host's metrics in the text format of Prometheus.
     fn metrics(&self, out: &mut String);

@@ -254,12 +254,12 @@ impl<H: Home, S: StateMachine, F: Front> OperatorSide for NodeHost<H, S, F> {
         }
     }
 
-    fn members(&self) -> Members {
-        self.replica.members(self.time)
-    }
-
     fn tuning(&self) -> TuningReport {
         self.replica.tuning()
+    }
+
+    fn members(&self) -> Members {
+        self.replica.members(self.time)
     }
 
     fn metrics(&self, out: &mut String) {
@@ -273,22 +273,22 @@ impl<H: Home, S: StateMachine, F: Front> OperatorSide for NodeHost<H, S, F> {
             Order::Transfer(to) => self.replica.transfer(now.time, to),
             Order::Snapshot(at) => self.replica.snapshot_now(at),
             Order::Hold(setting, until) => self.replica.hold_setting(now.time, setting, until),
-            Order::Group(asked, ask, dry_run) => {
-                self.replica.ask_group(now.time, asked, ask, dry_run);
-            }
+            Order::Group {
+                asked,
+                ask,
+                dry_run,
+            } => self.replica.ask_group(now.time, asked, ask, dry_run),
         }
     }
 
     fn next_outcome(&mut self) -> Option<Outcome> {
         let replica = &mut self.replica;
         let probed = replica.take_probe().map(Outcome::Probed);
+        let answered = |(asked, answer)| Outcome::Group(asked, answer);
         probed
             .or_else(|| replica.take_transfer_result().map(Outcome::Transferred))
             .or_else(|| replica.take_snapshot_answer().map(Outcome::Snapshot))
-            .or_else(|| {
-                let (asked, answer) = replica.take_group_answer()?;
-                Some(Outcome::Group(asked, answer))
-            })
+            .or_else(|| replica.take_group_answer().map(answered))
     }
 }
 

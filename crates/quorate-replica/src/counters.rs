@@ -11,6 +11,8 @@ pub struct Counters {
     pub requests_timed_out: u64,
     /// Commands whose reply was dropped because too many waited.
     pub replies_dropped: u64,
+    /// Values given a slot as a leader in the turn after a pause between two eras ([cast-5]).
+    pub slots_waited_for_era: u64,
     /// Own batches formed.
     pub batches_formed: u64,
     /// Own batches offered again: leader change, refusal, reconnection or time-out.

@@ -261,11 +261,12 @@ impl Group {
         }
         // Whether there is a way does not hang on who looks for it, or on a search that may grow better.
         let last = planner::reached_by(eras.current(), &plan.goal);
+        let heavy = |weight: &u32| *weight > planner::WEIGHT_WANTED_MAX;
         let keeps_leaving = plan.leaving.iter().any(|node| {
             let weight = |(member, weight): (&Member, &u32)| member.node == *node && *weight > 0;
             plan.goal.iter().any(weight)
         });
-        if last.is_err() || keeps_leaving {
+        if last.is_err() || keeps_leaving || plan.goal.values().any(heavy) {
             return Err(Denied::Impossible);
         }
         let id = plan.id;

@@ -339,6 +339,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             _ if self.protocol.leads() => {
                 self.propose_forwarded(now, plane);
                 self.propose_own(now, plane);
+                self.steering
+                    .set_pausing(self.protocol.node().pauses_for_era());
             }
             Some(leader) if leader != self.member.node => {
                 let mut out = Outbox::new(self.member, plane, &mut self.counters);
@@ -376,6 +378,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     fn propose_value(&mut self, now: Time, offer: Offer, plane: &mut dyn Plane) {
         let Offer { value, payload } = offer;
+        self.counters.slots_waited_for_era += u64::from(self.steering.is_pausing());
         if let Some(payload) = payload {
             self.contents.insert(&value, payload);
             self.found(value);

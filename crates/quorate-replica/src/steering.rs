@@ -54,6 +54,8 @@ pub(crate) struct Steering {
     pub(crate) hand_over_at: Time,
     /// What the plan waits for, for people.
     waits: Option<String>,
+    /// When this leader last proposed, it could not, as it moved into an era without a casting vote.
+    pausing: bool,
     /// The version of the group that was told as a table of peers.
     pub(crate) told: Option<u64>,
 }
@@ -118,6 +120,16 @@ impl Steering {
     /// The plan goes on, or waits for this.
     pub(crate) fn set_waits(&mut self, why: Option<String>) {
         self.waits = why;
+    }
+
+    /// Whether what is proposed now had to wait for an era ([cast-5]).
+    pub(crate) fn is_pausing(&self) -> bool {
+        self.pausing
+    }
+
+    /// Nothing could be proposed in this turn, as this leader moves into an era; or all that was there was.
+    pub(crate) fn set_pausing(&mut self, pauses: bool) {
+        self.pausing = pauses;
     }
 
     /// This node begins to lead: nothing that was computed before matters.

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use quorate_core::{
     configuration::Configuration,
     node_id::{Incarnation, Member, NodeId},
+    quorum::{MemberSet, Phase},
     record::Class,
     time::Time,
 };
@@ -22,6 +23,7 @@ use self::{front::Ledger, plane::Buffers};
 use crate::{
     ReplicaOptions,
     front::{Failure, Requests, Sequenced, Tag},
+    group::asking::{Answer, Ask, Refused},
     plane::{Plane, Received},
     replica::Replica,
     service::StateMachine,
@@ -79,6 +81,23 @@ struct Seat<S: StateMachine> {
     dirty: bool,
 }
 
+impl<S: StateMachine> Seat<S> {
+    fn new() -> Self {
+        let disk = MemoryDisk::new();
+        disk.set_manual(true);
+        Self {
+            disk,
+            boot: 0,
+            incarnation: Incarnation(0),
+            replica: None,
+            plane: Buffers::default(),
+            ledger: Ledger::default(),
+            disk_done: BTreeMap::new(),
+            dirty: false,
+        }
+    }
+}
+
 struct InFlight {
     boot: u32,
     to: NodeId,
@@ -133,21 +152,7 @@ impl<S: StateMachine> Cluster<S> {
         seed: u64,
         make: impl FnMut(NodeId) -> S + 'static,
     ) -> Self {
-        let seat = |node| {
-            let disk = MemoryDisk::new();
-            disk.set_manual(true);
-            let seat = Seat {
-                disk,
-                boot: 0,
-                incarnation: Incarnation(0),
-                replica: None,
-                plane: Buffers::default(),
-                ledger: Ledger::default(),
-                disk_done: BTreeMap::new(),
-                dirty: false,
-            };
-            (node, seat)
-        };
+        let seat = |node| (node, Seat::new());
         let nodes = options
             .founding
             .members()
@@ -167,6 +172,27 @@ impl<S: StateMachine> Cluster<S> {
             tags: 0,
             dice: Dice::new(seed),
         }
+    }
+
+    /// A node that was no founding member, with an empty disk; not started.
+    pub fn add(&mut self, node: NodeId) {
+        let before = self.seats.insert(node, Seat::new());
+        assert!(before.is_none(), "node {node} exists already");
+    }
+
+    /// Asks something of the group at a node; what came of it, once it is known there.
+    pub fn ask_group(&mut self, node: NodeId, ask: Ask) -> Result<Answer, Refused> {
+        self.tags += 1;
+        let (now, asked) = (self.now, self.tags);
+        self.replica_mut(node).ask_group(now, asked, ask, false);
+        let mut answer = None;
+        self.run_until(20_000, |cluster| {
+            answer = cluster.replica_mut(node).take_group_answer();
+            answer.is_some()
+        });
+        let (number, answer) = answer.expect("everything asked is answered in time");
+        assert_eq!(number, asked);
+        answer
     }
 
     fn seat(&mut self, node: NodeId) -> &mut Seat<S> {
@@ -332,24 +358,22 @@ impl<S: StateMachine> Cluster<S> {
         &self.seats[&node].disk
     }
 
-    /// A node that leads and that a majority follows.
+    /// A node that leads and that a quorum follows.
     pub fn leader(&self) -> Option<NodeId> {
-        let follows = |node: NodeId, seat: &Seat<S>| {
-            seat.replica
-                .as_ref()
-                .is_some_and(|replica| replica.node().leader() == Some(node))
+        let follows = |leader: NodeId, node: NodeId| {
+            let replica = self.seats.get(&node).and_then(|seat| seat.replica.as_ref());
+            replica.is_some_and(|replica| replica.node().leader() == Some(leader))
         };
-        let followers = |node| {
-            self.seats
-                .values()
-                .filter(|seat| follows(node, seat))
-                .count()
+        let leads = |leader: NodeId| {
+            let node = self.replica(leader).node();
+            let configuration = node.configuration();
+            let members = configuration.members().iter().enumerate();
+            let following = members.filter(|(_, voter)| follows(leader, voter.member.node));
+            let following = following.fold(MemberSet::default(), |set, (at, _)| set.with(at));
+            node.can_propose() && configuration.is_quorum(Phase::Two, following)
         };
-        self.seats.keys().copied().find(|node| {
-            self.runs(*node)
-                && self.replica(*node).node().can_propose()
-                && 2 * followers(*node) > self.seats.len()
-        })
+        let mut nodes = self.seats.keys().copied();
+        nodes.find(|node| self.runs(*node) && leads(*node))
     }
 
     /// Hands a request to a node's front.

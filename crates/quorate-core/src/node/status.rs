@@ -10,7 +10,7 @@ use crate::{
     configuration::Configuration,
     effect::Role,
     flow::Peer,
-    leader::{Leading, Phase1},
+    leader::{Asked, Leading, Phase1},
     message::Held,
     node_id::NodeId,
     reconfigure::Eras,
@@ -55,6 +55,15 @@ impl Node {
     /// Whether a proposal would be taken now: this node leads, hands nothing over, has room.
     pub fn can_propose(&self) -> bool {
         self.refusal().is_none() && self.has_room(1)
+    }
+
+    /// Whether a leader moves into an era without a casting vote, and so gives no slot out until a quorum
+    /// has answered ([cast-5]).
+    pub fn pauses_for_era(&self) -> bool {
+        let asks_everybody = |phase1: &Phase1| phase1.asked == Asked::Everybody;
+        let leading = self.leading.as_ref();
+        leading.is_some_and(|leading| self.acceptor.promised() > leading.ballot())
+            && self.phase1.as_ref().is_some_and(asks_everybody)
     }
 
     /// The ballot that this node leads or follows.

@@ -32,7 +32,7 @@ use quorate_net::{
 use quorate_replica::{
     Payload, Probed,
     front::{Completion, ConnectionId, Endpoints, Failure, Front, Requests, Sequenced, Tag},
-    group::asking::{self, Answer, Ask, Members, PeerTable},
+    group::asking::{Answer, Ask, Members, PeerTable, Refused as Denied},
     plane::{Body, Plane, Received, TooLarge, Turn},
     pressure::Pressure,
     status::{Addresses, DiskUse, Snapshot, Status, TuningReport},
@@ -71,7 +71,7 @@ pub(crate) enum Task {
     EndTransfer(Result<NodeId, Refusal>),
     EndProbe(Probed),
     EndSnapshot(Result<Snapshot, String>),
-    EndGroup(u64, Result<Answer, asking::Refused>),
+    EndGroup(u64, Result<Answer, Denied>),
 }
 
 /// Called once, in `submit`.
@@ -100,8 +100,7 @@ pub(crate) struct World {
     pub(crate) transfers: Vec<Option<NodeId>>,
     pub(crate) probes: usize,
     pub(crate) snapshots: Vec<Option<Slot>>,
-    /// What was asked of the group, and under which number.
-    pub(crate) asked: Vec<(u64, Ask)>,
+    pub(crate) asked: Vec<(u64, Ask, bool)>,
     /// Told to the reactor in the next turn.
     pub(crate) table: Option<PeerTable>,
 }
@@ -469,12 +468,18 @@ impl OperatorSide for Fake {
         unreachable!("nobody asks")
     }
 
-    fn members(&self) -> Members {
+    fn tuning(&self) -> TuningReport {
         unreachable!("nobody asks")
     }
 
-    fn tuning(&self) -> TuningReport {
-        unreachable!("nobody asks")
+    fn members(&self) -> Members {
+        Members {
+            era: Era(7),
+            nodes: Vec::new(),
+            plan: None,
+            last: None,
+            removed: vec![NodeId(9)],
+        }
     }
 
     fn metrics(&self, out: &mut String) {
@@ -486,8 +491,12 @@ impl OperatorSide for Fake {
             Order::Probe => self.shared.lock().probes += 1,
             Order::Transfer(to) => self.shared.lock().transfers.push(to),
             Order::Snapshot(at) => self.shared.lock().snapshots.push(at),
-            Order::Group(asked, ask, _) => self.shared.lock().asked.push((asked, ask)),
             Order::Hold(..) => unreachable!("nobody asks"),
+            Order::Group {
+                asked,
+                ask,
+                dry_run,
+            } => self.shared.lock().asked.push((asked, ask, dry_run)),
         }
         self.shared.changed.notify_all();
     }

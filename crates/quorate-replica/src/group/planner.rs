@@ -26,6 +26,8 @@ const SEARCHED_MAX: usize = 7;
 const FRAGILE: u32 = 10_000;
 /// What a configuration costs in which a leader pauses to move on, in steps.
 const PAUSES: u32 = 100;
+/// Greatest weight that can be wished for: weights change by one in an era, or all by a factor.
+pub const WEIGHT_WANTED_MAX: u32 = 64;
 /// Factors that are tried.
 const FACTORS: [u32; 2] = [2, 3];
 
@@ -51,6 +53,8 @@ pub enum NoWay {
     Empty,
     /// More than [`MEMBERS_MAX`] members on the way.
     TooMany,
+    /// A weight above [`WEIGHT_WANTED_MAX`].
+    TooHeavy,
     /// Quorums would not meet, or weights be out of bounds, on every way that was tried.
     Invalid,
 }
@@ -98,6 +102,9 @@ pub fn plan(from: &Configuration, goal: &Goal, leader: Option<Member>) -> Result
     }
     if members.len() > MEMBERS_MAX {
         return Err(NoWay::TooMany);
+    }
+    if goal.values().any(|weight| *weight > WEIGHT_WANTED_MAX) {
+        return Err(NoWay::TooHeavy);
     }
     let weights = |of: &dyn Fn(Member) -> u32| members.iter().map(|m| of(*m)).collect::<Weights>();
     let start = weights(&|member| weight_in(from, member));
@@ -327,6 +334,9 @@ mod tests {
         assert_eq!(plan(&from, &Goal::new(), None), Err(NoWay::Empty));
         let many = goal(&[1; 17]);
         assert_eq!(plan(&from, &many, None), Err(NoWay::TooMany));
+        let heavy = goal(&[1, WEIGHT_WANTED_MAX + 1, 1]);
+        assert_eq!(plan(&from, &heavy, None), Err(NoWay::TooHeavy));
+        follow(&[1, 1, 1], &[1, WEIGHT_WANTED_MAX, 1], None);
         let rule = QuorumRule::Flexible {
             phase1: 2,
             phase2: 2,

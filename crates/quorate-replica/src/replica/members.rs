@@ -580,6 +580,7 @@ fn no_way(why: planner::NoWay) -> Refused {
     let message = match why {
         planner::NoWay::Empty => "nobody would be left who votes",
         planner::NoWay::TooMany => "a cluster has at most 16 voters",
+        planner::NoWay::TooHeavy => "a weight is at most 64",
         planner::NoWay::Invalid => {
             "quorums would not meet, or weights overflow, on every way there"
         }
