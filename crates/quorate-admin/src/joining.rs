@@ -63,6 +63,8 @@ pub const LOOPBACK_PEER: &str = "loopback_peer";
 pub enum MembersRequest {
     /// This node gets a vote, if it is level.
     Promote(u32),
+    /// It leaves the cluster, for good.
+    Remove(u32),
 }
 
 /// Answer of `POST /members`.

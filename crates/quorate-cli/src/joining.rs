@@ -13,10 +13,7 @@ use std::{
 use quorate::{AddressBook, Class, Error, Founded, Joined, NodeId, Slot, Status};
 use quorate_admin::{
     client::{self, Refusal, Response},
-    joining::{
-        JoinAnswer, JoinRequest, LOOPBACK_PEER, MembersAnswer, MembersRequest, Place,
-        UNREACHABLE_PEER,
-    },
+    joining::{JoinAnswer, JoinRequest, LOOPBACK_PEER, MembersRequest, Place, UNREACHABLE_PEER},
 };
 use quorate_net::{Handle, Unanswered};
 use quorate_replica::group::As;
@@ -131,7 +128,7 @@ impl Asking<'_> {
         };
         let response = post(admin, "/join", &request);
         let response = response.map_err(|error| Missed::Later(error.to_string()))?;
-        let later = response.status == 503;
+        let later = matches!(response.status, 503 | 504);
         match response.json::<JoinAnswer>() {
             Ok(answer) => understand(answer).ok_or_else(|| {
                 Missed::Later("its answer makes no sense to this version".to_owned())
@@ -305,7 +302,7 @@ fn ask_for_vote(admins: &[String], node: NodeId) -> Result<(), String> {
     for admin in admins {
         let request = MembersRequest::Promote(node.0);
         let answer = post(admin, "/members", &request);
-        let answer = answer.map(|response| response.json::<MembersAnswer>());
+        let answer = answer.map(|response| response.json::<serde_json::Value>());
         match answer {
             Ok(Ok(_)) => return Ok(()),
             Ok(Err(refusal)) if refusal.code == "not_leader" => why = refusal.message,

@@ -172,7 +172,7 @@ fn a_first_start_that_was_interrupted_is_repeated_or_done() {
         [&found, &join, &newcomer];
     for first in firsts {
         let mut outcomes = BTreeSet::new();
-        for steps in 0..8 {
+        for steps in 0..16 {
             for seed in 0..20 {
                 let disk = MemoryDisk::new();
                 disk.attach().die_after(steps);

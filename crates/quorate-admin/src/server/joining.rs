@@ -44,8 +44,11 @@ pub(super) fn join(handle: &Handle, request: &JoinRequest) -> Result<JoinAnswer,
 
 /// Does what is wanted of the members.
 pub(super) fn change(handle: &Handle, request: &MembersRequest) -> Result<MembersAnswer, Failure> {
-    let MembersRequest::Promote(node) = *request;
-    let answer = handle.group(Ask::Promote(NodeId(node)), false);
+    let ask = match *request {
+        MembersRequest::Promote(node) => Ask::Promote(NodeId(node)),
+        MembersRequest::Remove(node) => Ask::Remove(NodeId(node)),
+    };
+    let answer = handle.group(ask, false);
     let plan = match answer.map_err(Failure::group)? {
         Answer::Planned(plan, _) => plan,
         Answer::Node(_) | Answer::Done | Answer::Already => None,
@@ -66,42 +69,49 @@ fn understood(request: &JoinRequest) -> Result<(u64, As), Failure> {
     Ok((nonce, role))
 }
 
-/// Others must be able to dial this node, and the group must know where: a node that was founded alone may
-/// listen everywhere, or elsewhere than at its founding.
+/// Others must be able to dial this node, and the group must know where. A node that is alone may have been
+/// founded elsewhere than where it listens now; once there are others, its address is the operators' business,
+/// unless it is no place to go to.
 fn make_reachable(handle: &Handle, charter: &Charter, via: Option<IpAddr>) -> Result<(), Failure> {
     let Some(via) = via.filter(|via| !via.is_unspecified()) else {
         return Ok(());
     };
-    let status = handle.status().map_err(Failure::unanswered)?;
-    let own = charter.node;
-    let peer = status.peers.iter().find(|peer| peer.member.node == own);
-    let listens = peer.map(|peer| peer.addresses.peer.as_str());
+    let (own, peers) = (charter.node, &charter.book.peers);
+    let known = peers.get(&own).cloned();
+    let address = if peers.len() == 1 {
+        let status = handle.status().map_err(Failure::unanswered)?;
+        let mut members = status.peers.into_iter();
+        let member = members.find(|peer| peer.member.node == own);
+        member.map(|member| member.addresses.peer)
+    } else {
+        known.clone()
+    };
     // A name is what an operator gave.
-    let Some(listens) = listens.and_then(|text| text.parse::<SocketAddr>().ok()) else {
+    let Some(listens) = address.and_then(|text| text.parse().ok()) else {
         return Ok(());
     };
-    let reached = match listens.ip() {
-        ip if ip.is_unspecified() => SocketAddr::new(via, listens.port()),
+    let reached = reached(own, listens, via)?.to_string();
+    if known.as_ref() != Some(&reached) {
+        let moved = handle.group(Ask::Address(own, reached), false);
+        moved.map_err(Failure::group)?;
+    }
+    Ok(())
+}
+
+/// Where a node is dialled that listens here, and was reached under this address.
+fn reached(own: NodeId, listens: SocketAddr, via: IpAddr) -> Result<SocketAddr, Failure> {
+    match listens.ip() {
+        ip if ip.is_unspecified() => Ok(SocketAddr::new(via, listens.port())),
         ip if ip.is_loopback() && !via.is_loopback() => {
             let what = format!(
                 "node {own} listens for peers at {listens}, where only its own machine can dial it"
             );
             let hint = "start it again with a --peer address that the other nodes can dial";
-            return Err(Failure::new(
-                StatusCode::CONFLICT,
-                LOOPBACK_PEER,
-                &what,
-                hint,
-            ));
+            let status = StatusCode::CONFLICT;
+            Err(Failure::new(status, LOOPBACK_PEER, &what, hint))
         }
-        _ => listens,
-    };
-    let reached = reached.to_string();
-    if charter.book.peers.get(&own) != Some(&reached) {
-        let moved = handle.group(Ask::Address(own, reached), false);
-        moved.map_err(Failure::group)?;
+        _ => Ok(listens),
     }
-    Ok(())
 }
 
 fn told(charter: &Charter, node: NodeId) -> JoinAnswer {
@@ -141,5 +151,48 @@ impl Failure {
             _ => StatusCode::CONFLICT,
         };
         Self::new(status, refused.code, &refused.message, refused.hint)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_told_of_where_others_can_dial_it() {
+        let reached = |listens: &str, via: &str| {
+            let (listens, via) = (listens.parse().unwrap(), via.parse().unwrap());
+            reached(NodeId(1), listens, via).map(|address| address.to_string())
+        };
+        for (listens, via, expected) in [
+            ("0.0.0.0:7451", "10.0.0.1", "10.0.0.1:7451"),
+            ("[::]:7451", "10.0.0.1", "10.0.0.1:7451"),
+            ("0.0.0.0:7451", "127.0.0.1", "127.0.0.1:7451"),
+            ("10.0.0.1:7451", "192.168.0.1", "10.0.0.1:7451"),
+            ("127.0.0.1:7451", "127.0.0.1", "127.0.0.1:7451"),
+        ] {
+            assert_eq!(reached(listens, via).unwrap(), expected);
+        }
+        let refused = reached("127.0.0.1:7451", "10.0.0.1").unwrap_err();
+        let expected =
+            "node 1 listens for peers at 127.0.0.1:7451, where only its own machine can dial it";
+        assert!(format!("{refused:?}").contains(expected));
+        assert!(format!("{refused:?}").contains(LOOPBACK_PEER));
+    }
+
+    #[test]
+    fn a_request_is_understood_or_refused() {
+        let request = |nonce: &str, role: &str| JoinRequest {
+            nonce: nonce.to_owned(),
+            peer: "a:1".to_owned(),
+            role: role.to_owned(),
+            node: None,
+            via: None,
+        };
+        let understood = |nonce, role| understood(&request(nonce, role)).ok();
+        assert_eq!(understood("ff", "learner"), Some((255, As::Learner)));
+        assert_eq!(understood("0123456789abcdef0", "voter"), None);
+        assert_eq!(understood("", "voter"), None);
+        assert_eq!(understood("1", "king"), None);
     }
 }
