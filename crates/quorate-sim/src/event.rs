@@ -55,6 +55,8 @@ pub(crate) enum Event {
     Client(usize),
     /// Something goes wrong.
     Fault(usize),
+    /// An operator asks something of the group.
+    Operator,
     /// One direction between two nodes is blocked, or free again.
     Block {
         from: usize,

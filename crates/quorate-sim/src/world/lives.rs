@@ -13,7 +13,9 @@ use crate::{
 impl World {
     /// A process starts.
     pub(super) fn start(&mut self, node: usize) -> Verdict {
-        if self.nodes[node].running.is_some() {
+        let process = &self.nodes[node];
+        let stranger = node >= self.settings.nodes && !process.joined;
+        if process.running.is_some() || process.retired || stranger {
             return Ok(());
         }
         let dies = self.founder_dies();

@@ -128,6 +128,7 @@ impl World {
         let wake = running.host.end_turn(end);
         let wake = wake.map(|at| process.clock.world(at));
         let stopped = running.host.stopped();
+        self.hear_outcomes(node)?;
         self.plan_disk(node);
         // A large reply may double what one client holds.
         let most = 2 * self.settings.client_memory + (64 << 10);
@@ -500,6 +501,14 @@ impl Turn<'_> {
                 }
                 Arrival::Transfer(to) => host.order(now, Order::Transfer(to)),
                 Arrival::Stop => host.stop(now),
+                Arrival::Ask(asked, ask) => host.order(
+                    now,
+                    Order::Group {
+                        asked,
+                        ask,
+                        dry_run: false,
+                    },
+                ),
             }
         }
     }
