@@ -6,13 +6,17 @@
 mod browser;
 mod connections;
 mod failure;
+mod joining;
 mod start;
 
 use std::{
     cell::Cell,
     io,
     net::{SocketAddr, TcpListener},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
     thread,
 };
 
@@ -33,6 +37,7 @@ use quorate_net::Handle;
 use quorate_replica::{Probed, status::Status, tuner::Setting};
 
 use crate::{
+    joining::{JoinAnswer, JoinRequest, MembersAnswer, MembersRequest},
     tuning::{HoldRequest, TuningView},
     view::{NodeView, ProgressView, SnapshotRequest, SnapshotView, TransferRequest, Transferred},
 };
@@ -58,12 +63,13 @@ enum Phase {
 pub struct Admin {
     phase: Arc<Mutex<Phase>>,
     address: SocketAddr,
-    node: NodeId,
+    /// 0 while it waits for an id.
+    node: Arc<AtomicU32>,
 }
 
 impl Admin {
-    /// Binds and serves from now on; the node is starting.
-    pub fn start(address: &str, node: NodeId) -> Result<Self, StartError> {
+    /// Binds and serves from now on; the node is starting, or waits for an id.
+    pub fn start(address: &str, node: impl Into<Option<NodeId>>) -> Result<Self, StartError> {
         let bound = TcpListener::bind(address).and_then(|listener| {
             let address = listener.local_addr()?;
             Ok((listener, address))
@@ -76,7 +82,7 @@ impl Admin {
         let admin = Self {
             phase: Arc::new(Mutex::new(phase)),
             address: bound,
-            node,
+            node: Arc::new(AtomicU32::new(node.into().map_or(0, |node| node.0))),
         };
         let state = admin.clone();
         thread::Builder::new()
@@ -94,6 +100,16 @@ impl Admin {
     /// Where it listens.
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The node has this id.
+    pub fn is(&self, node: NodeId) {
+        self.node.store(node.0, Ordering::Relaxed);
+    }
+
+    fn node(&self) -> Option<NodeId> {
+        let node = NodeId(self.node.load(Ordering::Relaxed));
+        (node.0 > 0).then_some(node)
     }
 
     /// Says what the start is waiting for.
@@ -128,7 +144,7 @@ impl Admin {
     ) -> Result<T, Failure> {
         let phase = self.lock().clone();
         let (handle, store) = match phase {
-            Phase::Starting(start) => return Err(start.failure(self.node)),
+            Phase::Starting(start) => return Err(start.failure(self.node())),
             Phase::Running(handle, store) => (handle, store),
         };
         let asked = tokio::task::spawn_blocking(move || question(&handle, store));
@@ -200,6 +216,8 @@ fn router(admin: Admin) -> Router {
         .route("/transfer", post(transfer))
         .route("/snapshot", post(snapshot))
         .route("/tuning", get(tuning).post(hold))
+        .route("/join", post(join))
+        .route("/members", post(change_members))
         .fallback(|| async {
             Failure::new(StatusCode::NOT_FOUND, "not_found", "no such page", PAGES)
         })
@@ -231,7 +249,8 @@ async fn only_own_pages(request: Request, next: Next) -> Result<Response, Failur
     ))
 }
 
-const PAGES: &str = "GET /health /ready /status /metrics /tuning, POST /transfer /snapshot /tuning";
+const PAGES: &str =
+    "GET /health /ready /status /metrics /tuning, POST /transfer /snapshot /tuning /join /members";
 
 async fn ready(State(admin): State<Admin>) -> Result<&'static str, Failure> {
     let (status, _) = admin.status().await?;
@@ -323,6 +342,24 @@ async fn snapshot(
     let outcome = admin.ask(move |handle, _| handle.snapshot(at)).await?;
     let snapshot = outcome.map_err(Failure::snapshot)?;
     Ok(Json(SnapshotView::new(snapshot)))
+}
+
+/// As for `transfer`, no page in a browser can send this unasked.
+async fn join(
+    State(admin): State<Admin>,
+    Body(request): Body<JoinRequest>,
+) -> Result<Json<JoinAnswer>, Failure> {
+    let joined = admin.ask(move |handle, _| joining::join(handle, &request));
+    joined.await?.map(Json)
+}
+
+/// As for `transfer`, no page in a browser can send this unasked.
+async fn change_members(
+    State(admin): State<Admin>,
+    Body(request): Body<MembersRequest>,
+) -> Result<Json<MembersAnswer>, Failure> {
+    let changed = admin.ask(move |handle, _| joining::change(handle, &request));
+    changed.await?.map(Json)
 }
 
 async fn tuning(State(admin): State<Admin>) -> Result<Json<TuningView>, Failure> {
@@ -458,7 +495,7 @@ mod tests {
     #[test]
     fn pages_of_other_sites_change_nothing() {
         let (_admin, address) = starting();
-        for path in ["/transfer", "/snapshot", "/tuning"] {
+        for path in ["/transfer", "/snapshot", "/tuning", "/join", "/members"] {
             let host = format!("evil.example\r\nOrigin: http://evil.example\r\nX: {address}");
             let text = post_as(&address, path, &host);
             assert!(text.starts_with("HTTP/1.0 403"), "{text}");

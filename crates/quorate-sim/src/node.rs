@@ -23,16 +23,16 @@ use quorate_log::{LogOptions, Recovery};
 use quorate_node::{
     Identity, NodeHost,
     boot::{BootError, Parts, Starter, Step, boot},
-    founding::{Joining, Role, Wanted, found},
+    founding::{Joined, Joining, JoiningError, Newcomer, Role, Wanted, found},
     host::{Founded, Refused},
-    identity::{Expected, Founding, IdentityError},
+    identity::{Expected, IdentityError},
     listener::Listener,
 };
 use quorate_replica::{
     counters::Counters,
     events::Event,
     front::ConnectionId,
-    group::asking::Ask,
+    group::{As, asking::Ask},
     limits::Limits,
     open::{ReplicaOptions, Timeouts},
     replica::Replica,
@@ -413,8 +413,9 @@ impl Node {
     ///
     /// # Errors
     /// It cannot be written down.
-    pub fn join(&mut self, founding: Founding) -> Result<(), IdentityError> {
-        Identity::create(self.disk.attach(), founding)?;
+    pub fn join(&mut self, nonce: u64, joined: Joined) -> Result<(), JoiningError> {
+        let newcomer = Newcomer::prepare(self.disk.attach(), nonce)?;
+        newcomer.finish(&Wanted::default(), As::Voter, joined)?;
         self.joined = true;
         Ok(())
     }

@@ -188,6 +188,7 @@ impl World {
             Event::Turn { node, life } => return self.turn(node, life),
             Event::Piece(link) => self.wake(link.to),
             Event::Dial(a, b) => self.dial(a, b),
+            Event::Part { node, peer } => self.part(node, peer),
             Event::Down {
                 node,
                 life,

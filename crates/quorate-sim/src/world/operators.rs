@@ -3,12 +3,10 @@
 //! They take no care of each other, and know nothing of what goes wrong. Only what a person would not do is
 //! left out: where nodes may forget their votes, no group is made that could not bear that.
 
-use std::collections::BTreeMap;
-
 use quorate_core::{configuration::Configuration, node_id::NodeId};
 use quorate_node::{
-    host::{OperatorSide as _, Outcome},
-    identity::Founding,
+    founding::Joined,
+    host::{Charter, OperatorSide as _, Outcome},
 };
 use quorate_replica::group::{
     As,
@@ -20,7 +18,7 @@ use crate::{
     check::{Verdict, Violation},
     dice::Dice,
     faults::Settings,
-    node::{Arrival, id, wanted},
+    node::{Arrival, id},
 };
 
 /// The operators' side of a run.
@@ -113,7 +111,7 @@ impl World {
                 return Ok(());
             };
             match outcome {
-                Outcome::Group(_, Ok(Answer::Node(given))) => self.let_in(given)?,
+                Outcome::Group(_, Ok(Answer::Node(given))) => self.let_in(node, given)?,
                 Outcome::Group(_, Ok(Answer::Planned(Some(_), _))) => self.counts.plans += 1,
                 Outcome::Group(..)
                 | Outcome::Probed(_)
@@ -123,9 +121,9 @@ impl World {
         }
     }
 
-    /// A node was given its id. One asks at a time, and goes on until it is answered: ids are given out in
+    /// A node was given its id by the one that it asked. One asks at a time, and goes on until it is answered: ids are given out in
     /// order, each once ([join-2]).
-    fn let_in(&mut self, given: NodeId) -> Verdict {
+    fn let_in(&mut self, asked: usize, given: NodeId) -> Verdict {
         let index = (self.settings.nodes..self.nodes.len()).find(|index| id(*index) == given);
         let Some(index) = index else {
             let detail = format!("an id was given out that nobody asked for: {given}");
@@ -134,21 +132,16 @@ impl World {
         if self.nodes[index].joined {
             return Ok(());
         }
-        let nonce = index as u64 + 1;
-        let first = self.nodes[0].identity();
-        let Some(cluster) = first.map(|identity| identity.founding().cluster) else {
+        let Some(asked) = &self.nodes[asked].running else {
             return Ok(());
         };
-        let members: BTreeMap<NodeId, String> = wanted(&self.settings, id(0)).cluster;
-        let founding = Founding {
-            cluster,
+        let Charter { founded, book, .. } = asked.host.charter();
+        let joined = Joined {
             node: given,
-            class: self.settings.class,
-            store: "memory".to_owned(),
-            members,
-            join_nonce: nonce,
+            founded,
+            book,
         };
-        if let Err(error) = self.nodes[index].join(founding) {
+        if let Err(error) = self.nodes[index].join(index as u64 + 1, joined) {
             // It asks again, and gets the same id.
             self.line(&name(index), "waits", format_args!("{error}"));
             return Ok(());

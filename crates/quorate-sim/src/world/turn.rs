@@ -116,6 +116,7 @@ impl World {
         let broken = turn.broken;
         let held = held_bytes(running);
         let queued = running.requests.values().any(|bytes| !bytes.is_empty());
+        self.follow(node);
         self.check_told(node)?;
         self.send_frames(node)?;
         let process = &mut self.nodes[node];
