@@ -5,6 +5,9 @@ mod core;
 mod kv;
 mod log;
 mod pipeline;
+mod recycled;
+mod snapshots;
+mod writes;
 
 use std::{
     path::{Path, PathBuf},
@@ -17,7 +20,8 @@ use serde::Serialize;
 
 use crate::shell::{Failed, read, root};
 
-const USAGE: &str = "bench [cluster|core|log|kv|pipeline] [--quick] [--json]";
+const USAGE: &str =
+    "bench [cluster|core|log|kv|pipeline|recycled|snapshots [one|behind]] [--quick] [--json]";
 
 /// How a part is measured, and how it is told.
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,6 +38,10 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         [part, flags @ ..] if !part.starts_with("--") => (*part, flags),
         flags => ("cluster", flags),
     };
+    let (chosen, flags) = match flags {
+        [chosen @ ("one" | "behind"), flags @ ..] if part == "snapshots" => (Some(*chosen), flags),
+        flags => (None, flags),
+    };
     let mut wish = Wish::default();
     for flag in flags {
         match *flag {
@@ -45,6 +53,8 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     match part {
         "cluster" if !wish.json && !wish.quick => cluster::run(),
         "pipeline" if !wish.json && !wish.quick => pipeline::run(),
+        "recycled" if !wish.json => recycled::run(wish),
+        "snapshots" if !wish.json => snapshots::run(wish, chosen),
         "core" => core::run(wish),
         "log" => log::run(wish),
         "kv" => kv::run(wish),

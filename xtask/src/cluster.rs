@@ -3,6 +3,7 @@
 mod check;
 mod failover;
 mod round;
+mod snapshots;
 mod stale;
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -17,7 +18,8 @@ use crate::shell::{self, Failed, skip};
 use check::Checker;
 use round::{Setting, Stage, Sums};
 
-const USAGE: &str = "cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]] | cluster failover";
+const USAGE: &str =
+    "cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]] | cluster failover | cluster snapshots";
 /// Nodes of a cluster under test.
 const NODES: u32 = 3;
 
@@ -27,7 +29,15 @@ struct Wish {
     rounds: u64,
     seed: Option<u64>,
     only: Option<Step>,
-    failover_only: bool,
+    /// One part, instead of everything.
+    part: Option<Part>,
+}
+
+/// What needs neither a network of its own nor a checker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Failover,
+    Snapshots,
 }
 
 /// Runs the task.
@@ -35,7 +45,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     let wish = parse(words)?;
     if !network::is_inside() {
         shell::cargo(&["build", "--release", "--quiet", "--package", "quorate-cli"])?;
-        if !wish.failover_only {
+        if wish.part.is_none() {
             Checker::build()?;
             match network::missing() {
                 None => return Err(network::enter().into()),
@@ -44,10 +54,17 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         }
     }
     interrupt::clean_up_on_signals()?;
-    if !wish.failover_only {
-        rounds(wish)?;
+    match wish.part {
+        Some(Part::Failover) => failover::run(),
+        Some(Part::Snapshots) => snapshots::run(),
+        None => {
+            rounds(wish)?;
+            if wish.only.is_none() {
+                snapshots::run()?;
+            }
+            failover::run()
+        }
     }
-    failover::run()
 }
 
 fn parse(words: &[&str]) -> Result<Wish, Failed> {
@@ -55,13 +72,17 @@ fn parse(words: &[&str]) -> Result<Wish, Failed> {
         rounds: 3,
         seed: None,
         only: None,
-        failover_only: words == ["failover"],
+        part: match words {
+            ["failover"] => Some(Part::Failover),
+            ["snapshots"] => Some(Part::Snapshots),
+            _ => None,
+        },
     };
     let number = |word: &str| {
         let parsed = word.parse::<u64>();
         parsed.map_err(|_| Failed(format!("{word}: not a number; {USAGE}")))
     };
-    let mut rest = if wish.failover_only { &[] } else { words };
+    let mut rest = if wish.part.is_some() { &[] } else { words };
     while let [word, more @ ..] = rest {
         rest = match (*word, more) {
             ("--seed", [seed, more @ ..]) => {
@@ -146,7 +167,7 @@ mod tests {
             rounds,
             seed,
             only: None,
-            failover_only: false,
+            part: None,
         };
         assert_eq!(parse(&[]).unwrap(), all(3, None));
         assert_eq!(parse(&["1"]).unwrap(), all(1, None));
@@ -154,7 +175,9 @@ mod tests {
         assert_eq!(parse(&["--seed", "7"]).unwrap(), all(3, Some(7)));
         let only = parse(&["--only", "OneLink+KillAll", "5"]).unwrap();
         assert_eq!((only.rounds, only.only.is_some()), (5, true));
-        assert!(parse(&["failover"]).unwrap().failover_only);
+        let part = |name| parse(&[name]).unwrap().part;
+        assert_eq!(part("failover"), Some(Part::Failover));
+        assert_eq!(part("snapshots"), Some(Part::Snapshots));
         assert!(parse(&["x"]).is_err());
         assert!(parse(&["--seed"]).is_err());
         assert!(parse(&["--only", "x"]).is_err());

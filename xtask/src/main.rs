@@ -29,9 +29,14 @@ const HELP: &str = "cargo xtask NAME
   mutants          plants faults, one at a time, and demands that each is found
   cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]]
                    kills, pauses and cuts off real processes; judges what clients saw
+  cluster snapshots
+                   kills and pauses around snapshots, trims and loads
   cluster failover kill of the leader to the next acknowledged write
   bench [cluster|core|log|kv|pipeline] [--quick] [--json]
                    what commands, steps and commits cost; kv in turns with Redis
+  bench recycled   a log that writes over its segments, beside a bare program that does
+  bench snapshots [one|behind] [--quick]
+                   snapshots beside writes, restarts, a follower that missed all of it
   compare [--only NAME,…] [--duration 5s] [--repeat 5] [--quick] [--list] [--out PATH]
                    Quorate beside other systems, in turns; one report
   gate [--bless REASON]

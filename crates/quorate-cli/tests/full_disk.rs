@@ -13,11 +13,13 @@ use std::{
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    thread,
     time::Duration,
 };
 
-use common::{NodeProcess, Signal, http, program, signal, single, wait_end, wait_for};
+use common::{NodeProcess, Signal, http, program, quorate, signal, single, wait_end, wait_for};
 use quorate_client::{Client, Options, Reply};
+use quorate_testbed::{nodes::Nodes, process, resp::Link, writers::Writers};
 
 /// Bytes of a value. They cannot be compressed.
 const VALUE: usize = 200_000;
@@ -124,7 +126,7 @@ impl Drop for Disk {
     fn drop(&mut self) {
         let _ = self.holder.kill();
         let _ = self.holder.wait();
-        if std::thread::panicking() {
+        if thread::panicking() {
             eprintln!("{}", self.log());
         }
     }
@@ -271,5 +273,74 @@ fn a_disk_that_fills_up_again_and_again_loses_nothing() {
     writer.check(&node);
     signal(&node, Signal::TERM);
     assert!(wait_end(&mut node).success());
+    assert!(!disk.log().contains("panicked"));
+}
+
+/// One node of three: the others go on without it, it says why it does not, and all that was acknowledged is on
+/// its disk in the end.
+#[test]
+fn a_disk_that_fills_up_during_a_snapshot_delays_one_node() {
+    let Some(disk) = Disk::make(1200) else { return };
+    let flags = "--store memory --log-ready 0 --log-segment 8388608 --transfer-limit 33554432";
+    let flags: Vec<&str> = flags.split(' ').collect();
+    let mut nodes = Nodes::none("quorate-test-").unwrap();
+    let mut specs = process::cluster(&program(), nodes.folder(), 3, &flags).unwrap();
+    specs[2].program = disk.program();
+    specs[2].data = disk.folder.path().join("disk").join("node");
+    specs[2].stderr = disk.folder.path().join("node.log");
+    nodes.start(specs).unwrap();
+    nodes.wait_until_all_ready().unwrap();
+    // More than the first file of a snapshot holds.
+    let mut link = Link::connect(&nodes.client_addresses()[0]).unwrap();
+    let large = "x".repeat(1 << 20);
+    for number in 0..150 {
+        let reply = link.ask(&["SET", &format!("large:{number}"), &large]);
+        assert!(reply.is_ok_and(|reply| reply.text().is_some()), "{number}");
+    }
+
+    let writers = Writers::start(&nodes.client_addresses());
+    let admin = nodes.admin_addresses().swap_remove(2);
+    let asked = admin.clone();
+    let taking = thread::spawn(move || quorate(&["snapshot", "--admin", &asked]));
+    wait_for("a snapshot under way", || {
+        let taking = nodes.view(3)?.snapshot_taking?;
+        (taking.bytes > 0).then_some(())
+    });
+    wait_for("its end", || {
+        disk.fill();
+        taking.is_finished().then_some(())
+    });
+    let failed = taking.join().unwrap();
+    let said = String::from_utf8_lossy(&failed.stderr);
+    assert_eq!(failed.status.code(), Some(1), "{said}");
+    assert!(said.contains("room") || said.contains("space"), "{said}");
+    assert!(disk.log().contains("snapshot: "), "its log says so");
+    // Its log is full, too, as soon as it needs another segment.
+    wait_for("the reason", || {
+        disk.fill();
+        let (code, body) = http(&admin, "/ready")?;
+        (code != 200 && body.contains("room")).then_some(())
+    });
+    let before = writers.acknowledged();
+    wait_for("writes without it", || {
+        (writers.acknowledged() > before + 50).then_some(())
+    });
+    nodes.check_alive().unwrap();
+
+    disk.empty();
+    nodes.wait_until_all_ready().unwrap();
+    let taken = quorate(&["snapshot", "--admin", &admin]);
+    assert!(taken.status.success(), "{taken:?}");
+    let written = writers.end().unwrap();
+    nodes.wait_until_equal().unwrap();
+    for address in nodes.client_addresses() {
+        assert!(written.compare(&address).unwrap() > 50);
+    }
+    // And on its disk.
+    nodes.kill(&[3]).unwrap();
+    nodes.restart(&[3]).unwrap();
+    nodes.wait_until_all_serve().unwrap();
+    nodes.wait_until_equal().unwrap();
+    written.compare(&nodes.client_addresses()[2]).unwrap();
     assert!(!disk.log().contains("panicked"));
 }

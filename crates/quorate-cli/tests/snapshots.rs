@@ -12,6 +12,7 @@ use quorate_admin::{client, view::NodeView};
 use quorate_testbed::{
     nodes::PATIENCE,
     resp::{Link, Reply},
+    writers::Writers,
 };
 
 /// Bytes of a value.
@@ -141,4 +142,44 @@ fn a_node_with_a_store_on_disk_takes_one_when_asked() {
         Some(held),
         "it outlives the process"
     );
+}
+
+/// The short form of `cargo xtask cluster snapshots`.
+#[test]
+fn a_follower_paused_far_past_the_trim_point_comes_back_through_a_snapshot() {
+    let flags = "--store memory --log-ready 0 --log-segment 8388608 --log-max 268435456 \
+                 --snapshot-ratio 1";
+    let flags: Vec<&str> = flags.split_ascii_whitespace().collect();
+    let mut cluster = Cluster::start(3, &flags);
+    let nodes = &mut cluster.nodes;
+    let leader = nodes.agreed_leader().unwrap();
+    let follower = leader % 3 + 1;
+    let writers = Writers::start(&nodes.client_addresses());
+    wait_for("writes", || (writers.acknowledged() > 100).then_some(()));
+    nodes.pause(follower).unwrap();
+    // It cannot have more than the leader had then.
+    let decided = wait_for("the leader", || nodes.view(leader)).decided;
+    for other in (1..=3).filter(|id| *id != follower) {
+        wait_for("a log without what the follower lacks", || {
+            (nodes.view(other)?.log_start > decided).then_some(())
+        });
+    }
+    let before = writers.acknowledged();
+    nodes.resume(follower).unwrap();
+    wait_for("a peer's snapshot", || {
+        let log = nodes.log(follower);
+        log.contains("snapshot: a peer's takes the place")
+            .then_some(())
+    });
+    let decided = wait_for("the leader", || nodes.view(leader)).decided;
+    wait_for("a follower that is level", || {
+        (nodes.view(follower)?.applied >= decided).then_some(())
+    });
+    assert!(writers.acknowledged() > before, "writes go on meanwhile");
+    let written = writers.end().unwrap();
+    nodes.wait_until_all_serve().unwrap();
+    nodes.wait_until_equal().unwrap();
+    for address in nodes.client_addresses() {
+        assert!(written.compare(&address).unwrap() > 100);
+    }
 }

@@ -473,6 +473,27 @@ fn a_file_that_is_used_again_has_another_name_and_its_old_contents() {
     });
 }
 
+/// An operator looks at these counts to see whether commits wait for the disk; nobody's commit waits for a
+/// snapshot.
+#[test]
+fn only_segments_of_the_log_count_as_segments() {
+    on_each_disk(|disk| {
+        let counted = |disk: &mut dyn Disk, family| {
+            let before = disk.counters();
+            let file = FileId { family, number: 1 };
+            prepare(disk, file);
+            disk.hurry_prepare(family);
+            let after = disk.counters();
+            (
+                after.prepared - before.prepared,
+                after.segment_waits - before.segment_waits,
+            )
+        };
+        assert_eq!(counted(disk, Family::Snapshot), (0, 0));
+        assert_eq!(counted(disk, Family::Log), (1, 1));
+    });
+}
+
 /// The number could not be written down, as the disk was full.
 #[test]
 fn a_file_that_has_its_new_name_already_can_be_asked_for_again() {

@@ -222,7 +222,7 @@ pub struct DiskCounters {
     pub other_bytes: u64,
     /// Reads after start.
     pub reads: u64,
-    /// Files prepared.
+    /// Segments of the log prepared.
     pub prepared: u64,
     /// How many of them a write had to wait for.
     pub segment_waits: u64,

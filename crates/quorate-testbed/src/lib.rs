@@ -4,7 +4,8 @@
 //! It knows the command line and the first line of `quorate start`, and nothing of how a node works.
 //! Reading order: [`process`] (one node), [`nodes`] (a cluster), [`interrupt`] (what is left behind:
 //! nothing), [`namespace`] and [`network`] (machines of their own, and cut links), [`resp`] (a client
-//! that never repeats anything), [`trial`] (recording clients under faults), [`wait`], [`run`],
+//! that never repeats anything), [`trial`] (recording clients under faults), [`writers`] (whose
+//! writes are compared afterwards), [`wait`], [`run`],
 //! [`usage`], [`cpus`], [`machine`].
 #![forbid(unsafe_code)]
 
@@ -20,6 +21,7 @@ pub mod run;
 pub mod trial;
 pub mod usage;
 pub mod wait;
+pub mod writers;
 
 use std::io::Write as _;
 

@@ -14,8 +14,9 @@ use rustix::{fs::OFlags, thread::ClockId, time::Timespec};
 use super::Ceiling;
 use crate::{row::round, samples::Latencies, schedule::SECOND};
 
-/// Bytes of the file that is written over and over by small writes.
-const FILE_BYTES: u64 = 16 << 20;
+/// Bytes of the file that is written over and over: the three segments that a log goes round in, once
+/// it is trimmed.
+const FILE_BYTES: u64 = 192 << 20;
 /// One small write.
 const BLOCK: usize = 4096;
 /// One large write, and how many.

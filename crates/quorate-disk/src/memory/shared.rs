@@ -10,8 +10,8 @@ use rustix::io::Errno;
 
 use super::{CrashReport, Fates, Fault, small_files, stored::Stored, to_usize};
 use crate::{
-    BLOCK, Buffer, Completed, DiskCounters, DiskError, Durability, FileId, PendingKind, Position,
-    SmallFiles, made,
+    BLOCK, Buffer, Completed, DiskCounters, DiskError, Durability, Family, FileId, PendingKind,
+    Position, SmallFiles, made,
 };
 
 #[derive(Debug, Default)]
@@ -320,7 +320,7 @@ impl Shared {
         if self.free_bytes().is_some_and(|free| bytes > free) {
             return failed(io::ErrorKind::StorageFull.into());
         }
-        self.counters.prepared += 1;
+        self.counters.prepared += u64::from(file.family == Family::Log);
         self.step();
         self.stored.create(file, bytes);
         self.stored.sync_names(file.family);

@@ -1,0 +1,208 @@
+//! Writers whose acknowledged writes are all compared afterwards, on every node.
+//!
+//! Each writes a key of its own with every turn, which is never written again, and one of a few keys over and
+//! over, so that logs grow and states do not. Nothing is ever repeated: an answer that is missing leaves it
+//! unknown what became of the write.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use crate::resp::{Link, Reply};
+
+/// Bytes of a value that is written once, and of one that is written over.
+const ONCE: usize = 4 << 10;
+const OVER: usize = 64 << 10;
+/// Keys of a writer that are written over.
+const PLACES: u64 = 4;
+/// Between two turns: nodes share their processors with whoever tests them.
+const PAUSE: Duration = Duration::from_millis(4);
+
+/// Threads that write until they are told to stop.
+#[derive(Debug)]
+pub struct Writers {
+    threads: Vec<JoinHandle<Written>>,
+    stop: Arc<AtomicBool>,
+    acknowledged: Arc<AtomicU64>,
+}
+
+/// What became of the writes to one key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Key {
+    /// The last one that was acknowledged.
+    acknowledged: Option<u64>,
+    /// Those that may have been done at any time, or never.
+    unknown: BTreeSet<u64>,
+}
+
+impl Key {
+    fn allows(&self, found: Option<u64>) -> bool {
+        found == self.acknowledged || found.is_some_and(|found| self.unknown.contains(&found))
+    }
+}
+
+/// All writes of a run.
+#[derive(Debug, Default)]
+pub struct Written {
+    keys: BTreeMap<String, Key>,
+    /// An answer that no rule allows.
+    strange: Option<String>,
+}
+
+impl Writers {
+    /// One writer per address, which goes on with the next one when a node does not answer.
+    pub fn start(addresses: &[String]) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let acknowledged = Arc::new(AtomicU64::new(0));
+        let threads = (0..addresses.len()).map(|first| {
+            let (stop, acknowledged) = (Arc::clone(&stop), Arc::clone(&acknowledged));
+            let mut addresses = addresses.to_vec();
+            addresses.rotate_left(first);
+            thread::spawn(move || write(first, &addresses, &stop, &acknowledged))
+        });
+        Self {
+            threads: threads.collect(),
+            stop,
+            acknowledged,
+        }
+    }
+
+    /// Acknowledged writes so far.
+    pub fn acknowledged(&self) -> u64 {
+        self.acknowledged.load(Ordering::Relaxed)
+    }
+
+    /// Stops them, and says what they wrote.
+    pub fn end(mut self) -> io::Result<Written> {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut all = Written::default();
+        for thread in self.threads.drain(..) {
+            let written = thread.join();
+            let mut written = written.map_err(|_| io::Error::other("a writer panicked"))?;
+            all.keys.append(&mut written.keys);
+            all.strange = all.strange.or(written.strange);
+        }
+        match &all.strange {
+            Some(what) => Err(io::Error::other(what.clone())),
+            None => Ok(all),
+        }
+    }
+}
+
+impl Drop for Writers {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Written {
+    /// Compares every key with what this node itself has; says how many there are.
+    pub fn compare(&self, address: &str) -> io::Result<usize> {
+        let mut link = Link::connect(address)?;
+        link.ask(&["READONLY"])?;
+        for (name, key) in &self.keys {
+            let found = match link.ask(&["GET", name])? {
+                Reply::Bulk(text) => Some(number(name, &text)?),
+                Reply::Nothing => None,
+                other => return Err(io::Error::other(format!("{name}: {other:?}"))),
+            };
+            if !key.allows(found) {
+                let why = format!("{address} has {found:?} of {name}, and {key:?} was seen");
+                return Err(io::Error::other(why));
+            }
+        }
+        Ok(self.keys.len())
+    }
+}
+
+fn value(number: u64, bytes: usize) -> String {
+    let mut text = format!("{number}:");
+    let letter = char::from(b'a' + (number % 26) as u8);
+    text.extend(std::iter::repeat_n(letter, bytes - text.len()));
+    text
+}
+
+/// Which write a value is of, if it is whole.
+fn number(name: &str, text: &str) -> io::Result<u64> {
+    let number = text.split_once(':').and_then(|(head, _)| head.parse().ok());
+    let whole = number.filter(|number| *text == value(*number, text.len()));
+    whole.ok_or_else(|| io::Error::other(format!("{name} is of no write: {} bytes", text.len())))
+}
+
+fn write(
+    writer: usize,
+    addresses: &[String],
+    stop: &AtomicBool,
+    acknowledged: &AtomicU64,
+) -> Written {
+    let mut written = Written::default();
+    let mut link = None;
+    let mut nodes = addresses.iter().cycle();
+    let mut turn = 0;
+    while !stop.load(Ordering::Relaxed) {
+        thread::sleep(PAUSE);
+        let Some(open) = &mut link else {
+            link = nodes.next().and_then(|address| Link::connect(address).ok());
+            continue;
+        };
+        turn += 1;
+        let once = (format!("once:{writer}:{turn}"), ONCE);
+        let over = (format!("over:{writer}:{}", turn % PLACES), OVER);
+        for (name, bytes) in [once, over] {
+            let reply = open.ask(&["SET", &name, &value(turn, bytes)]);
+            let key = written.keys.entry(name).or_default();
+            match reply {
+                Ok(Reply::Simple(said)) if said == "OK" => {
+                    key.acknowledged = Some(turn);
+                    acknowledged.fetch_add(1, Ordering::Relaxed);
+                }
+                Ok(Reply::Error(_)) => {
+                    key.unknown.insert(turn);
+                }
+                Ok(other) => {
+                    written.strange.get_or_insert(format!("SET: {other:?}"));
+                }
+                Err(_) => {
+                    key.unknown.insert(turn);
+                    link = None;
+                    break;
+                }
+            }
+        }
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_acknowledged_or_is_unknown_is_allowed_and_nothing_else() {
+        let key = Key {
+            acknowledged: Some(5),
+            unknown: [3, 7].into(),
+        };
+        let allowed = |found| key.allows(found);
+        assert!([3, 5, 7].into_iter().all(|found| allowed(Some(found))));
+        assert!(!allowed(None) && !allowed(Some(4)) && !allowed(Some(8)));
+        let never = Key::default();
+        assert!(never.allows(None) && !never.allows(Some(1)));
+    }
+
+    #[test]
+    fn a_value_says_which_write_it_is_of() {
+        let text = value(17, ONCE);
+        assert_eq!((number("k", &text).unwrap(), text.len()), (17, ONCE));
+        let mixed = text.replacen('r', "s", 1);
+        assert!(number("k", &mixed).is_err());
+        assert!(number("k", "").is_err());
+    }
+}

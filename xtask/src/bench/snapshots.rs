@@ -1,0 +1,370 @@
+//! Snapshots of a large store in memory: what they cost the writes beside them, how long a restart takes, and
+//! how fast a follower that missed all of it is level again.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use quorate_testbed::{
+    nodes::{Nodes, PATIENCE},
+    run, wait,
+};
+
+use super::{
+    Wish, float, load, median,
+    writes::{self, VALUE},
+};
+use crate::{
+    nodes,
+    shell::{self, Failed},
+};
+
+/// How large everything is.
+struct Size {
+    rounds: usize,
+    /// Keys of the node whose snapshot is taken, and of the group whose follower misses all of them.
+    keys: u64,
+    missed_keys: u64,
+    /// How often it misses a write to each.
+    passes: u64,
+    /// What a log may hold. It must be more than what is written while a snapshot is sent: the sender keeps
+    /// the snapshot, and the log behind it, no longer.
+    log_max: u64,
+    /// Bytes per second of a throttled snapshot.
+    limit: u64,
+    /// Of the load beside it.
+    rate: u32,
+    beside: Duration,
+}
+
+const LARGE: Size = Size {
+    rounds: 5,
+    keys: 2_000_000,
+    missed_keys: 300_000,
+    passes: 6,
+    log_max: 1 << 30,
+    limit: 200 << 20,
+    rate: 20_000,
+    beside: Duration::from_secs(6),
+};
+const SMALL: Size = Size {
+    rounds: 2,
+    keys: 200_000,
+    missed_keys: 100_000,
+    passes: 4,
+    log_max: 256 << 20,
+    limit: 50 << 20,
+    rate: 20_000,
+    beside: Duration::from_secs(2),
+};
+/// Snapshots are taken only when they are asked for, after the first.
+const NEVER: &str = "1000";
+const RECEIVED: &str = "quorate_snapshot_bytes_received_total ";
+const MIB: f64 = 1_048_576.0;
+
+/// Runs the task: all parts, or one.
+pub(super) fn run(wish: Wish, part: Option<&str>) -> Result<(), Failed> {
+    shell::cargo(&["build", "--release", "--quiet", "--package", "quorate-cli"])?;
+    let size = if wish.quick { SMALL } else { LARGE };
+    println!(
+        "store memory, durable, values of {VALUE} bytes; load of the machine before: {}",
+        load()
+    );
+    if part != Some("behind") {
+        one_node(&size)?;
+    }
+    if part != Some("one") {
+        behind(&size)?;
+    }
+    Ok(())
+}
+
+/// Snapshots beside writes, and restarts, of one node.
+fn one_node(size: &Size) -> Result<(), Failed> {
+    let limit = size.limit.to_string();
+    let flags = [
+        "--store",
+        "memory",
+        "--snapshot-ratio",
+        NEVER,
+        "--transfer-limit",
+        &limit,
+    ];
+    let mut nodes = nodes::serving(1, &flags)?;
+    let address = nodes.client_addresses().remove(0);
+    let rate = writes::fill(&address, 0..size.keys)?;
+    println!(
+        "one node, {} keys, filled at {rate:.0}/s: RSS {:.0} MiB",
+        size.keys,
+        rss(&nodes, "VmRSS")? / MIB
+    );
+    let mut rows = Vec::new();
+    for round in 0..size.rounds {
+        let row = beside(&nodes, size, round as u64)?;
+        row.print();
+        rows.push(row);
+    }
+    let middle = |of: &dyn Fn(&Beside) -> f64| median(&rows.iter().map(of).collect::<Vec<_>>());
+    println!(
+        "median: p99 with a snapshot {:.2} of without (wanted 2 at most); RSS grows by {:.1} % (wanted 25), {:.0} MiB (wanted 256)",
+        middle(&|row| row.with.per_mille(990) / row.without.per_mille(990)),
+        middle(&|row| row.grows / row.rss * 100.0),
+        middle(&|row| row.grows / MIB),
+    );
+    restarts(&mut nodes, size)
+}
+
+/// The same writes without and with a snapshot beside them.
+struct Beside {
+    without: writes::Latencies,
+    with: writes::Latencies,
+    /// How long the snapshot took, and its bytes.
+    took: Duration,
+    bytes: u64,
+    /// Before it, and what it added at most.
+    rss: f64,
+    grows: f64,
+}
+
+impl Beside {
+    fn print(&self) {
+        println!(
+            "  p50/p99/p99.9 µs {:.0}/{:.0}/{:.0} without, {:.0}/{:.0}/{:.0} with a snapshot of {:.0} MiB in {:.1} s ({:.0} MiB/s); RSS {:.0} MiB + {:.0}; sent late {:.0}/{:.0} ms, load {}",
+            self.without.per_mille(500),
+            self.without.per_mille(990),
+            self.without.per_mille(999),
+            self.with.per_mille(500),
+            self.with.per_mille(990),
+            self.with.per_mille(999),
+            float(self.bytes) / MIB,
+            self.took.as_secs_f64(),
+            float(self.bytes) / MIB / self.took.as_secs_f64(),
+            self.rss / MIB,
+            self.grows / MIB,
+            self.without.late_ms,
+            self.with.late_ms,
+            load()
+        );
+    }
+}
+
+fn beside(nodes: &Nodes, size: &Size, round: u64) -> Result<Beside, Failed> {
+    let address = &nodes.client_addresses()[0];
+    let writes = |seed| writes::paced(address, size.keys, seed, size.rate, size.beside);
+    let without = writes(2 * round)?;
+    let rss_before = rss(nodes, "VmRSS")?;
+    // From here on the peak is the snapshot's.
+    fs::write(format!("/proc/{}/clear_refs", nodes.processes()[0]), "5")?;
+    let began = Instant::now();
+    let mut taking = snapshot(nodes, 1)?;
+    let taken = thread::spawn(move || taking.wait().map(|status| (status, began.elapsed())));
+    let with = writes(2 * round + 1)?;
+    let outlived = !taken.is_finished();
+    let (status, took) = taken.join().expect("waiting does not panic")?;
+    if !status.success() {
+        return Err(Failed(format!("the snapshot failed: {status}")));
+    }
+    if !outlived {
+        println!("  the snapshot was over before the writes beside it");
+    }
+    let grows = (rss(nodes, "VmHWM")? - rss_before).max(0.0);
+    let held = nodes.view(1).and_then(|view| view.snapshot);
+    Ok(Beside {
+        without,
+        with,
+        took,
+        bytes: held.map_or(0, |held| held.bytes),
+        rss: rss_before,
+        grows,
+    })
+}
+
+/// `quorate snapshot` of one node.
+fn snapshot(nodes: &Nodes, id: u32) -> Result<Child, Failed> {
+    let admin = &nodes.admin_addresses()[id as usize - 1];
+    let mut command = Command::new(nodes::program());
+    command.args(["snapshot", "--admin", admin]);
+    Ok(command.stdout(Stdio::null()).spawn()?)
+}
+
+/// A size of the first node's process, in bytes.
+fn rss(nodes: &Nodes, name: &str) -> Result<f64, Failed> {
+    let text = fs::read_to_string(format!("/proc/{}/status", nodes.processes()[0]))?;
+    let line = text.lines().find(|line| line.starts_with(name));
+    let number = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<f64>().ok());
+    let kib = number.ok_or_else(|| Failed(format!("no {name}")))?;
+    Ok(kib * 1024.0)
+}
+
+/// SIGKILL, and how long it takes until it is ready; in turns with a bare program that reads the same files.
+fn restarts(nodes: &mut Nodes, size: &Size) -> Result<(), Failed> {
+    if !snapshot(nodes, 1)?.wait()?.success() {
+        return Err(Failed("the snapshot failed".to_owned()));
+    }
+    // A tail that only the log has.
+    let address = nodes.client_addresses().remove(0);
+    writes::fill(&address, 0..size.keys / 20)?;
+    let parts = nodes.all()[0].spec.data.join("snapshot");
+    let (mut all, mut shares) = (Vec::new(), Vec::new());
+    for _ in 0..size.rounds {
+        nodes.kill(&[1])?;
+        let (bytes, reads) = read_all(&parts)?;
+        let began = Instant::now();
+        nodes.restart(&[1])?;
+        nodes.wait_until_all_ready()?;
+        let took = began.elapsed().as_secs_f64();
+        println!(
+            "  ready again after {took:.2} s; a bare program reads the {:.0} MiB of its snapshot in {reads:.2} s ({:.0} MiB/s), load {}",
+            bytes / MIB,
+            bytes / MIB / reads,
+            load()
+        );
+        all.push(took);
+        shares.push(reads / took);
+    }
+    println!(
+        "restart: median {:.2} s (wanted 10, or twice the time of the bare program), {:.2} of the disk's rate",
+        median(&all),
+        median(&shares)
+    );
+    Ok(())
+}
+
+/// How long `dd` takes for all files of a folder, past the page cache, and their bytes.
+fn read_all(folder: &Path) -> Result<(f64, f64), Failed> {
+    let (mut bytes, began) = (0, Instant::now());
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        bytes += entry.metadata()?.len();
+        let from = format!("if={}", entry.path().display());
+        run::read(Command::new("dd").args([&from, "of=/dev/null", "bs=1M", "iflag=direct"]))?;
+    }
+    Ok((float(bytes), began.elapsed().as_secs_f64()))
+}
+
+/// How fast `dd` writes so many MiB into a folder, past the page cache, flushed, in bytes per second.
+fn disk_rate(folder: &Path, mib: u64) -> Result<f64, Failed> {
+    let file = folder.join("bare");
+    let began = Instant::now();
+    let to = format!("of={}", file.display());
+    let count = format!("count={mib}");
+    let words = [
+        "if=/dev/zero",
+        &to,
+        "bs=1M",
+        &count,
+        "oflag=direct",
+        "conv=fsync",
+    ];
+    run::read(Command::new("dd").args(words))?;
+    let took = began.elapsed().as_secs_f64();
+    fs::remove_file(file)?;
+    Ok(float(mib) * MIB / took)
+}
+
+/// A follower is stopped while every key is written, so that the log of the others begins behind what it has,
+/// and goes on while writes go on.
+fn behind(size: &Size) -> Result<(), Failed> {
+    let log_max = size.log_max.to_string();
+    let flags = [
+        "--store",
+        "memory",
+        "--snapshot-ratio",
+        "1",
+        "--log-max",
+        &log_max,
+    ];
+    let mut nodes = nodes::serving(3, &flags)?;
+    let (mut rates, mut kept) = (Vec::new(), Vec::new());
+    for round in 0..size.rounds {
+        let seed = 3 * round as u64;
+        let leader = nodes.agreed_leader()?;
+        let follower = nodes
+            .ids()
+            .into_iter()
+            .find(|id| *id != leader)
+            .unwrap_or(1);
+        let other = 6 - leader - follower;
+        let address = nodes.client_addresses()[leader as usize - 1].clone();
+        let most = throughput(&address, size, f64::INFINITY, seed)?;
+        // A group that is full has nothing left for a follower, and each gets its share of the processors.
+        let offered = most / 2.0;
+        let received = nodes.metric(follower, RECEIVED)?;
+        nodes.pause(follower)?;
+        for _ in 0..size.passes {
+            writes::fill(&address, 0..size.missed_keys)?;
+        }
+        for id in [leader, other] {
+            if !snapshot(&nodes, id)?.wait()?.success() {
+                return Err(Failed(format!("the snapshot of node {id} failed")));
+            }
+        }
+        let without = throughput(&address, size, offered, seed + 1)?;
+        let decided = |nodes: &Nodes| nodes.view(leader).map(|view| view.decided);
+        let bare = disk_rate(nodes.folder(), 512)?;
+        let stop = AtomicBool::new(false);
+        let (took, during) = thread::scope(|scope| {
+            let writes =
+                scope.spawn(|| writes::until(&address, size.missed_keys, offered, seed + 2, &stop));
+            let began = Instant::now();
+            let resumed = nodes.resume(follower);
+            // Level: it has applied what was decided not long ago.
+            let mut told = 0;
+            let level = wait::at_most(PATIENCE * 3, "a level follower", || {
+                let decided = decided(&nodes)?;
+                let view = nodes.view(follower)?;
+                let seconds = began.elapsed().as_secs();
+                if seconds >= told + 5 {
+                    told = seconds;
+                    println!(
+                        "    after {seconds} s: applied {} of {decided}",
+                        view.applied
+                    );
+                }
+                (view.applied + 64 >= decided).then(|| began.elapsed())
+            });
+            stop.store(true, Ordering::Relaxed);
+            let during = writes.join().expect("writes do not panic");
+            resumed.and(level).map(|took| (took, during))
+        })?;
+        let during = during?;
+        let bytes = nodes.metric(follower, RECEIVED)? - received;
+        let rate = float(bytes) / took.as_secs_f64();
+        println!(
+            "  level after {:.2} s, missed {:.0} MiB, {:.0} MiB of snapshot: {:.0} MiB/s, the disk {:.0} ({:.2}); writes/s {most:.0} at most, {without:.0} of {offered:.0} without it, {during:.0} meanwhile ({:.2}), load {}",
+            took.as_secs_f64(),
+            float(size.missed_keys * size.passes * VALUE as u64) / MIB,
+            float(bytes) / MIB,
+            rate / MIB,
+            bare / MIB,
+            rate / bare,
+            during / without,
+            load()
+        );
+        rates.push(rate / bare);
+        kept.push(during / without);
+        nodes.wait_until_equal()?;
+    }
+    println!(
+        "behind: median {:.2} of the disk's rate (wanted 0.5); meanwhile {:.2} of the writes without it (wanted 0.9)",
+        median(&rates),
+        median(&kept)
+    );
+    Ok(())
+}
+
+/// Writes per second while nothing else happens.
+fn throughput(address: &str, size: &Size, rate: f64, seed: u64) -> Result<f64, Failed> {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let writes = scope.spawn(|| writes::until(address, size.missed_keys, rate, seed, &stop));
+        thread::sleep(size.beside / 2);
+        stop.store(true, Ordering::Relaxed);
+        writes.join().expect("writes do not panic")
+    })
+}

@@ -1,0 +1,338 @@
+//! Snapshots under faults: a follower that comes back far behind where everybody's log begins, and nodes that
+//! are killed at each step of taking one, trimming, receiving one and loading one. Writers write meanwhile, and
+//! everything that was acknowledged is compared on all nodes.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use quorate_admin::view::NodeView;
+use quorate_testbed::{
+    nodes::{Nodes, PATIENCE, answer},
+    writers::Writers,
+};
+
+use super::NODES;
+use crate::{nodes, nodes::wait_for, shell::Failed};
+
+/// Small segments, and a log that is kept for nobody for long; transfers take a while.
+const FLAGS: [&str; 12] = [
+    "--store",
+    "memory",
+    "--log-ready",
+    "0",
+    "--log-segment",
+    "8388608",
+    "--log-max",
+    "268435456",
+    "--snapshot-ratio",
+    "1",
+    "--transfer-limit",
+    "25165824",
+];
+const INSTALLED: &str = "snapshot: a peer's takes the place";
+
+/// Moments at which a node is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// It has begun to take one.
+    Taking,
+    /// A file for it is being made.
+    Part,
+    /// The file that says which was made last is being replaced.
+    PartNumber,
+    /// The base is being replaced: the switch to a new snapshot, or a trim.
+    Base,
+    /// It names a new snapshot.
+    Named,
+    /// The log begins later.
+    Trimmed,
+    /// A trimmed segment gets its new number.
+    SegmentNumber,
+    /// It reads its own snapshot after a start.
+    Loading,
+    /// It has begun to receive a peer's.
+    Asked,
+    /// Some of it is there.
+    Received,
+    /// The switch to the peer's snapshot was made.
+    Installed,
+    /// It reads the peer's snapshot, which has just become its state.
+    LoadingInstalled,
+}
+
+impl Step {
+    const ALL: [Self; 12] = [
+        Self::Taking,
+        Self::Part,
+        Self::PartNumber,
+        Self::Base,
+        Self::Named,
+        Self::Trimmed,
+        Self::SegmentNumber,
+        Self::Loading,
+        Self::Asked,
+        Self::Received,
+        Self::Installed,
+        Self::LoadingInstalled,
+    ];
+
+    /// Whether only a node that is far behind gets there.
+    const fn is_of_a_peers(self) -> bool {
+        matches!(
+            self,
+            Self::Asked | Self::Received | Self::Installed | Self::LoadingInstalled
+        )
+    }
+}
+
+/// Runs all of them.
+pub(super) fn run() -> Result<(), Failed> {
+    for killed in [false, true] {
+        far_behind(killed)?;
+    }
+    kills()
+}
+
+/// A running cluster and its writers.
+struct Field {
+    nodes: Nodes,
+    writers: Writers,
+}
+
+impl Field {
+    fn new() -> Result<Self, Failed> {
+        let nodes = nodes::serving(NODES, &FLAGS)?;
+        let writers = Writers::start(&nodes.client_addresses());
+        Ok(Self { nodes, writers })
+    }
+
+    fn view(&self, id: u32) -> Result<NodeView, Failed> {
+        wait_for(&format!("an answer of node {id}"), || self.nodes.view(id))
+    }
+
+    /// Waits until the logs of all other nodes begin behind all that this one had.
+    fn wait_until_trimmed_past(&self, id: u32, decided: u64) -> Result<(), Failed> {
+        let others = self.nodes.ids().into_iter().filter(|other| *other != id);
+        for other in others {
+            wait_for(&format!("node {other} to trim its log"), || {
+                let view = self.nodes.view(other)?;
+                (view.log_start > decided + 1).then_some(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Waits until it has what others have decided by now.
+    fn wait_until_level(&self, id: u32) -> Result<(), Failed> {
+        let leader = self.nodes.leader()?;
+        let decided = self.view(leader)?.decided;
+        wait_for(&format!("node {id} to be level"), || {
+            (self.nodes.view(id)?.applied >= decided).then_some(())
+        })
+    }
+
+    /// Everything that was acknowledged is on every node.
+    fn compare(mut self) -> Result<String, Failed> {
+        let acknowledged = self.writers.acknowledged();
+        let written = self.writers.end()?;
+        self.nodes.wait_until_all_serve()?;
+        self.nodes.wait_until_equal()?;
+        let mut keys = 0;
+        for address in self.nodes.client_addresses() {
+            keys = written.compare(&address)?;
+        }
+        let ids = self.nodes.ids();
+        for id in &ids {
+            let log = self.nodes.log(*id);
+            if let Some(line) = log.lines().find(|line| line.contains("panicked")) {
+                return Err(Failed(format!("node {id}: {line}")));
+            }
+        }
+        self.nodes.terminate(&ids)?;
+        self.nodes.verify_logs(&nodes::program())?;
+        Ok(format!(
+            "{acknowledged} acknowledged writes, {keys} keys equal on {NODES} nodes"
+        ))
+    }
+}
+
+fn far_behind(killed: bool) -> Result<(), Failed> {
+    let began = Instant::now();
+    let mut field = Field::new()?;
+    let leader = field.nodes.agreed_leader()?;
+    let follower = leader % NODES + 1;
+    wait_for("writes", || {
+        (field.writers.acknowledged() > 200).then_some(())
+    })?;
+    let decided = field.view(follower)?.decided;
+    match killed {
+        true => field.nodes.kill(&[follower])?,
+        false => field.nodes.pause(follower)?,
+    }
+    // What it acknowledged after the question is far less than a segment.
+    field.wait_until_trimmed_past(follower, decided)?;
+    let writes = field.writers.acknowledged();
+    match killed {
+        true => field.nodes.restart(&[follower])?,
+        false => field.nodes.resume(follower)?,
+    }
+    wait_for("a peer's snapshot", || {
+        let log = field.nodes.log(follower);
+        log.contains(INSTALLED).then_some(())
+    })?;
+    field.wait_until_level(follower)?;
+    let meanwhile = field.writers.acknowledged() - writes;
+    if meanwhile == 0 {
+        return Err(Failed("nothing was written meanwhile".to_owned()));
+    }
+    let compared = field.compare()?;
+    println!(
+        "- far behind, {}: back through a peer's snapshot, {meanwhile} writes meanwhile; {compared}; {:.0} s",
+        if killed { "killed" } else { "paused" },
+        began.elapsed().as_secs_f64()
+    );
+    Ok(())
+}
+
+fn kills() -> Result<(), Failed> {
+    let began = Instant::now();
+    let mut field = Field::new()?;
+    for (number, step) in Step::ALL.into_iter().enumerate() {
+        let before = Instant::now();
+        let leader = field.nodes.agreed_leader()?;
+        // Leaders take their turn where they can get there.
+        let victim = match number % 2 == 0 && !step.is_of_a_peers() {
+            true => leader,
+            false => leader % NODES + 1,
+        };
+        if step.is_of_a_peers() {
+            let decided = field.view(victim)?.decided;
+            field.nodes.kill(&[victim])?;
+            field.wait_until_trimmed_past(victim, decided)?;
+            field.nodes.restart(&[victim])?;
+        }
+        if step == Step::Loading {
+            field.nodes.kill(&[victim])?;
+            field.nodes.restart(&[victim])?;
+        }
+        let moment = Moment::new(&field, victim)?;
+        moment.wait_for(&field, step)?;
+        field.nodes.kill(&[victim])?;
+        let left = moment.left_over();
+        field.nodes.restart(&[victim])?;
+        field.nodes.wait_until_all_serve()?;
+        field.wait_until_level(victim)?;
+        println!(
+            "  killed node {victim}{}: {step:?}; level again, {:.0} s{left}",
+            if victim == leader { ", the leader" } else { "" },
+            before.elapsed().as_secs_f64()
+        );
+    }
+    let compared = field.compare()?;
+    println!(
+        "- killed at {} steps of snapshots, trims and loads: {compared}; {:.0} s",
+        Step::ALL.len(),
+        began.elapsed().as_secs_f64()
+    );
+    Ok(())
+}
+
+/// A node as it was, so that what is new can be seen.
+struct Moment {
+    id: u32,
+    data: PathBuf,
+    admin: String,
+    view: Option<NodeView>,
+    installed: usize,
+}
+
+impl Moment {
+    fn new(field: &Field, id: u32) -> Result<Self, Failed> {
+        let node = &field.nodes.all()[id as usize - 1];
+        Ok(Self {
+            id,
+            data: node.spec.data.clone(),
+            admin: node.ready.admin.clone(),
+            // It may be starting.
+            view: field.nodes.view(id),
+            installed: field.nodes.log(id).matches(INSTALLED).count(),
+        })
+    }
+
+    /// Looks without rest: some steps last a fraction of a millisecond.
+    fn wait_for(&self, field: &Field, step: Step) -> Result<(), Failed> {
+        let until = Instant::now() + PATIENCE;
+        while !self.is_there(field, step) {
+            if Instant::now() > until {
+                return Err(Failed(format!("node {} never got to {step:?}", self.id)));
+            }
+        }
+        Ok(())
+    }
+
+    fn is_there(&self, field: &Field, step: Step) -> bool {
+        let view = || field.nodes.view(self.id);
+        let slot = |view: &NodeView| view.snapshot.map_or(0, |snapshot| snapshot.slot);
+        let is_new = |of: &dyn Fn(&NodeView) -> u64| {
+            let was = self.view.as_ref().map_or(u64::MAX, of);
+            view().is_some_and(|view| of(&view) > was)
+        };
+        let temporary = |name: &str| self.data.join(name).exists();
+        match step {
+            Step::Taking => view().is_some_and(|view| view.snapshot_taking.is_some()),
+            Step::Part => has_new(&self.data.join("snapshot")),
+            Step::PartNumber => temporary("parts.new"),
+            Step::Base => temporary("base.new"),
+            Step::SegmentNumber => temporary("segments.new"),
+            Step::Named => is_new(&slot),
+            Step::Trimmed => is_new(&|view| view.log_start),
+            Step::Loading => self.loads(),
+            Step::Asked => self.data.join("incoming").exists(),
+            Step::Received => {
+                let bytes = field
+                    .nodes
+                    .metric(self.id, "quorate_snapshot_bytes_received_total ");
+                bytes.is_ok_and(|bytes| bytes > 8 << 20)
+            }
+            Step::Installed => self.has_installed(field),
+            Step::LoadingInstalled => self.has_installed(field) && self.loads(),
+        }
+    }
+
+    fn has_installed(&self, field: &Field) -> bool {
+        field.nodes.log(self.id).matches(INSTALLED).count() > self.installed
+    }
+
+    fn loads(&self) -> bool {
+        let status = answer(&self.admin, "/status", Duration::from_millis(300));
+        status.is_some_and(|status| status.contains("takes in a snapshot"))
+    }
+
+    /// What the kill left half done, for the report.
+    fn left_over(&self) -> String {
+        let mut found: Vec<String> = ["", "log", "snapshot"]
+            .iter()
+            .flat_map(|folder| names(&self.data.join(folder)))
+            .filter(|name| name.ends_with(".new") || name == "incoming")
+            .collect();
+        found.sort();
+        match found.is_empty() {
+            true => String::new(),
+            false => format!("; it left {}", found.join(", ")),
+        }
+    }
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect()
+}
+
+fn has_new(folder: &Path) -> bool {
+    names(folder).iter().any(|name| name.ends_with(".new"))
+}
