@@ -507,6 +507,8 @@ mod tests {
             role: Role::Follower,
             leader: leader.map(NodeId),
             era: Era(0),
+            plan: None,
+            removed: false,
             ballot: Ballot::ZERO,
             decided_to: Slot(1),
             applied_to: Slot(1),

@@ -431,6 +431,8 @@ mod tests {
             role: Role::Leader,
             leader: Some(NodeId(1)),
             era: Era(1),
+            plan: None,
+            removed: false,
             ballot: Ballot {
                 era: Era(1),
                 round: 7,
