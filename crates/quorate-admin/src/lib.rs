@@ -2,12 +2,13 @@
 //! and the client of the commands.
 //!
 //! Reading order: [`view`] and [`tuning`] (what a node and its tuner say of themselves), [`error`]
-//! (what is said instead), [`client`] and [`look`] (asking one node, or all of them); `server` answers.
+//! (what is said instead), [`joining`] (what nodes say that join), [`client`] and [`look`] (asking one node, or all of them); `server` answers.
 //! It is a feature: what only asks needs no runtime.
 #![forbid(unsafe_code)]
 
 pub mod client;
 pub mod error;
+pub mod joining;
 pub mod look;
 pub mod members;
 #[cfg(feature = "server")]

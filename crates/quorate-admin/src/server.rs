@@ -6,13 +6,17 @@
 mod browser;
 mod connections;
 mod failure;
+mod joining;
 mod start;
 
 use std::{
     cell::Cell,
     io,
     net::{SocketAddr, TcpListener},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
     thread,
 };
 
@@ -33,6 +37,7 @@ use quorate_net::Handle;
 use quorate_replica::{Probed, status::Status, tuner::Setting};
 
 use crate::{
+    joining::{JoinAnswer, JoinRequest},
     members::{Asked, MembersRequest, MembersView},
     tuning::{HoldRequest, TuningView},
     view::{NodeView, ProgressView, SnapshotRequest, SnapshotView, TransferRequest, Transferred},
@@ -59,12 +64,13 @@ enum Phase {
 pub struct Admin {
     phase: Arc<Mutex<Phase>>,
     address: SocketAddr,
-    node: NodeId,
+    /// 0 while it waits for an id.
+    node: Arc<AtomicU32>,
 }
 
 impl Admin {
-    /// Binds and serves from now on; the node is starting.
-    pub fn start(address: &str, node: NodeId) -> Result<Self, StartError> {
+    /// Binds and serves from now on; the node is starting, or waits for an id.
+    pub fn start(address: &str, node: impl Into<Option<NodeId>>) -> Result<Self, StartError> {
         let bound = TcpListener::bind(address).and_then(|listener| {
             let address = listener.local_addr()?;
             Ok((listener, address))
@@ -77,7 +83,7 @@ impl Admin {
         let admin = Self {
             phase: Arc::new(Mutex::new(phase)),
             address: bound,
-            node,
+            node: Arc::new(AtomicU32::new(node.into().map_or(0, |node| node.0))),
         };
         let state = admin.clone();
         thread::Builder::new()
@@ -95,6 +101,16 @@ impl Admin {
     /// Where it listens.
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The node has this id.
+    pub fn is(&self, node: NodeId) {
+        self.node.store(node.0, Ordering::Relaxed);
+    }
+
+    fn node(&self) -> Option<NodeId> {
+        let node = NodeId(self.node.load(Ordering::Relaxed));
+        (node.0 > 0).then_some(node)
     }
 
     /// Says what the start is waiting for.
@@ -129,7 +145,7 @@ impl Admin {
     ) -> Result<T, Failure> {
         let phase = self.lock().clone();
         let (handle, store) = match phase {
-            Phase::Starting(start) => return Err(start.failure(self.node)),
+            Phase::Starting(start) => return Err(start.failure(self.node())),
             Phase::Running(handle, store) => (handle, store),
         };
         let asked = tokio::task::spawn_blocking(move || question(&handle, store));
@@ -202,6 +218,7 @@ fn router(admin: Admin) -> Router {
         .route("/transfer", post(transfer))
         .route("/snapshot", post(snapshot))
         .route("/tuning", get(tuning).post(hold))
+        .route("/join", post(join))
         .fallback(|| async {
             Failure::new(StatusCode::NOT_FOUND, "not_found", "no such page", PAGES)
         })
@@ -234,7 +251,7 @@ async fn only_own_pages(request: Request, next: Next) -> Result<Response, Failur
 }
 
 const PAGES: &str = "GET /health /ready /status /metrics /members /tuning, \
-                     POST /members /transfer /snapshot /tuning";
+                     POST /members /join /transfer /snapshot /tuning";
 
 async fn ready(State(admin): State<Admin>) -> Result<&'static str, Failure> {
     let (status, _) = admin.status().await?;
@@ -344,6 +361,15 @@ async fn snapshot(
     let outcome = admin.ask(move |handle, _| handle.snapshot(at)).await?;
     let snapshot = outcome.map_err(Failure::snapshot)?;
     Ok(Json(SnapshotView::new(snapshot)))
+}
+
+/// As for `transfer`, no page in a browser can send this unasked.
+async fn join(
+    State(admin): State<Admin>,
+    Body(request): Body<JoinRequest>,
+) -> Result<Json<JoinAnswer>, Failure> {
+    let joined = admin.ask(move |handle, _| joining::join(handle, &request));
+    joined.await?.map(Json)
 }
 
 async fn tuning(State(admin): State<Admin>) -> Result<Json<TuningView>, Failure> {
@@ -487,7 +513,7 @@ mod tests {
     #[test]
     fn pages_of_other_sites_change_nothing() {
         let (_admin, address) = starting();
-        for path in ["/members", "/transfer", "/snapshot", "/tuning"] {
+        for path in ["/members", "/join", "/transfer", "/snapshot", "/tuning"] {
             let host = format!("evil.example\r\nOrigin: http://evil.example\r\nX: {address}");
             let text = post_as(&address, path, &host);
             assert!(text.starts_with("HTTP/1.0 403"), "{text}");

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 use quorate_bench::log_service::STORE as STORE_NONE;
 use quorate_core::{configuration::MEMBERS_MAX, node_id::NodeId, record::Class};
 use quorate_kv::front::input_bytes_max;
-use quorate_replica::tuner::Settings as Tuning;
+use quorate_replica::{group::As, tuner::Settings as Tuning};
 
 use crate::output::Problem;
 use layers::Layers;
@@ -26,6 +26,9 @@ pub(crate) struct StartConfig {
     pub(crate) node: Option<NodeId>,
     /// Empty if not given.
     pub(crate) cluster: BTreeMap<NodeId, String>,
+    /// Admin addresses of a cluster to join; empty if not given.
+    pub(crate) join: Vec<String>,
+    pub(crate) role: Option<As>,
     pub(crate) client: String,
     pub(crate) peer: Option<String>,
     pub(crate) admin: String,
@@ -52,6 +55,7 @@ impl StartConfig {
         quorate::Settings {
             node: self.node,
             cluster: self.cluster.clone(),
+            join: (!self.join.is_empty()).then(|| self.role.unwrap_or_default()),
             class: self.durability,
             store: self.store.map(|store| store.name().to_owned()),
             store_default: Store::Lsm.name().to_owned(),
@@ -120,6 +124,10 @@ impl StartConfig {
                     parse_cluster,
                 )?
                 .unwrap_or_default(),
+            join: layers
+                .optional("join", "a list of HOST:PORT", parse_addresses)?
+                .unwrap_or_default(),
+            role: layers.optional("as", "voter, learner or auxiliary", As::named)?,
             client: layers.required("client", address, parse_address)?,
             peer: layers.optional("peer", address, parse_address)?,
             admin: layers.required("admin", address, parse_address)?,
@@ -172,6 +180,14 @@ impl StartConfig {
                 "--cluster: more than {MEMBERS_MAX} nodes"
             )));
         }
+        if !self.join.is_empty() && !self.cluster.is_empty() {
+            return Err(Problem::usage("--join and --cluster exclude each other")
+                .hint("--cluster is for the founding; a node that joins needs no list"));
+        }
+        if self.role.is_some() && self.join.is_empty() {
+            return Err(Problem::usage("--as is nothing without --join")
+                .hint("name the --admin address of a node of the cluster with --join"));
+        }
         if let Some(node) = self.node
             && !self.cluster.is_empty()
             && !self.cluster.contains_key(&node)
@@ -207,6 +223,12 @@ fn parse_address(text: &str) -> Option<String> {
     let (host, port) = text.rsplit_once(':')?;
     port.parse::<u16>().ok()?;
     (!host.is_empty() && !text.chars().any(char::is_whitespace)).then(|| text.to_owned())
+}
+
+fn parse_addresses(text: &str) -> Option<Vec<String>> {
+    let address = |address: &str| parse_address(address.trim());
+    let addresses: Option<Vec<String>> = text.split(',').map(address).collect();
+    addresses.filter(|addresses| !addresses.iter().any(|address| address.ends_with(":0")))
 }
 
 fn parse_cluster(text: &str) -> Option<BTreeMap<NodeId, String>> {
@@ -490,6 +512,36 @@ mod tests {
             &["--node", "3", "--cluster", "1=a:1,2=b:1"],
             &[],
             "--cluster does not list node 3",
+        );
+        check_refused(
+            &["--join", "a:1", "--node", "3", "--cluster", "3=a:1,2=b:1"],
+            &[],
+            "--join and --cluster exclude each other",
+        );
+        check_refused(&["--as", "learner"], &[], "--as is nothing without --join");
+    }
+
+    #[test]
+    fn a_node_that_joins_names_whom_it_asks_and_what_it_becomes() {
+        let flags = ["--data", "d", "--join", "a:1, b:2", "--node", "3"];
+        let config = resolve(&flags, &[]).unwrap();
+        assert_eq!(config.join, ["a:1", "b:2"]);
+        assert_eq!(config.settings().join, Some(As::Voter));
+        let config = resolve(&[&flags[..], &["--as", "auxiliary"]].concat(), &[]).unwrap();
+        assert_eq!(config.settings().join, Some(As::Auxiliary));
+        assert_eq!(
+            resolve(&["--data", "d"], &[]).unwrap().settings().join,
+            None
+        );
+        check_refused(
+            &["--join", "a:1,b:0"],
+            &[],
+            "--join a:1,b:0: not a list of HOST:PORT",
+        );
+        check_refused(
+            &["--join", "a:1", "--as", "leader"],
+            &[],
+            "--as leader: not voter, learner or auxiliary",
         );
     }
 

@@ -4,6 +4,7 @@
 mod bench;
 mod config;
 mod demo;
+mod joining;
 mod log;
 mod logging;
 mod member;

@@ -8,7 +8,9 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use quorate::{Descriptors, Folder, Opening, Starter, StateMachine, raise_descriptor_limit};
+use quorate::{
+    Descriptors, Folder, NodeId, Opening, Settling, Starter, StateMachine, raise_descriptor_limit,
+};
 use quorate_admin::server::{self, Admin, StartError};
 use quorate_bench::log_service::{FrameFront, NoState};
 use quorate_kv::{
@@ -26,6 +28,7 @@ use quorate_replica::{front::Front, status::Addresses};
 
 use crate::{
     config::{StartArgs, StartConfig, Store},
+    joining::{self, Asking, Here},
     memory,
     output::{Exit, Problem, print, progress},
     signals,
@@ -44,7 +47,6 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     let mut known = config.settings();
     let folder = Folder::open(&known)?;
     known.descriptors = Descriptors::share(raise_descriptor_limit(), folder.nodes(&known))?;
-    let node = folder.node();
     let listed = folder.listed_address(&known);
     let peer = config.peer.clone().or_else(|| listed.clone());
     let peer = peer.as_deref().unwrap_or(DEFAULT_PEER);
@@ -56,20 +58,12 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     check_places(&places)?;
     let listeners = Listeners::bind(peer, &config.client, config.client_socket.as_deref())
         .map_err(quorate::Error::from)?;
-    let admin = Admin::start(&config.admin, node).map_err(admin_failed)?;
+    let admin = Admin::start(&config.admin, folder.node()).map_err(admin_failed)?;
     let answering = listeners
-        .answer_while_starting(node, folder.cluster())
+        .answer_while_starting(folder.node(), folder.cluster())
         .map_err(|error| Problem::io("start a thread", &error))?;
     let addresses = advertised(&listeners, &admin, listed.as_deref());
-    let ready = format!(
-        "ready node={node} client={} peer={} admin={}",
-        listeners
-            .client_address()
-            .map_or_else(String::new, |address| address.to_string()),
-        listeners.peer_address(),
-        admin.address()
-    );
-    let mut announce = Announce(Some(ready));
+    let mut announce = Announce::new(folder.node(), &listeners, &admin);
     let mut waiting = |why: &str| {
         // It listens; a script that starts nodes one after the other may start the founder now.
         announce.now();
@@ -77,10 +71,41 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
         progress(why);
     };
     let asked = || stop.is_asked();
-    let Some(identity) = folder.settle(&known, &addresses.peer, &asked, &mut waiting)? else {
+    let mut join = |nonce| {
+        answering.waits_with(nonce);
+        let asking = Asking {
+            admins: &config.join,
+            peer: &Here::of(config.peer.as_deref(), listeners.peer_address()),
+            role: config.role.unwrap_or_default(),
+            node: config.node,
+            stop: &asked,
+        };
+        asking.ask(nonce, &mut |why| {
+            admin.starting(why);
+            progress(why);
+        })
+    };
+    let settling = Settling {
+        peer: &addresses.peer,
+        stop: &asked,
+        waiting: &mut waiting,
+        join: &mut join,
+    };
+    let Some(identity) = folder.settle(&known, settling)? else {
         return Ok(Exit::Done);
     };
+    let node = identity.founding().node;
+    answering.is(node);
+    admin.is(node);
+    announce.is(node);
     answering.belongs_to(identity.founding().cluster);
+    // Who has just joined is where it said that it is.
+    let listed = listed.or_else(|| {
+        let joins = identity.joins().is_some();
+        let own = identity.book().peers.get(&node).filter(|_| joins);
+        own.cloned()
+    });
+    let addresses = advertised(&listeners, &admin, listed.as_deref());
     let store = store_of(&identity)?;
     let node = Starting {
         known,
@@ -92,6 +117,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
         admin,
         stop,
         announce,
+        join: config.join,
     };
     if store == Store::None {
         let class = node.identity.founding().class.name();
@@ -150,6 +176,8 @@ struct Starting {
     admin: Admin,
     stop: Stop<EndReactor>,
     announce: Announce,
+    /// Whom it asks, if it joins.
+    join: Vec<String>,
 }
 
 impl Starting {
@@ -181,11 +209,16 @@ impl Starting {
             opened => opened?,
         };
         tell_start(host.identity(), self.store);
+        let (node, joins) = (host.identity().founding().node, host.identity().joins());
         end_on_panic();
         drop(self.answering);
         let (reactor, handle) = Reactor::new(net, self.listeners, host)
             .map_err(|error| Problem::io("start the reactor", &error))?;
         self.admin.running(handle.clone(), self.store.name());
+        if let Some(role) = joins {
+            joining::follow(handle.clone(), node, role, self.join)
+                .map_err(|error| Problem::io("start a thread", &error))?;
+        }
         self.stop.tell(Box::new(move || handle.stop()));
         self.announce.now();
         let host = reactor
@@ -217,13 +250,36 @@ fn tell_start(identity: &Identity<LockedFolder>, store: Store) {
     );
 }
 
-/// The line that says where the node listens; printed once.
-struct Announce(Option<String>);
+/// The line that says where the node listens; printed once, when its id is known.
+struct Announce {
+    node: Option<NodeId>,
+    places: Option<String>,
+}
 
 impl Announce {
+    fn new(node: Option<NodeId>, listeners: &Listeners, admin: &Admin) -> Self {
+        let client = listeners.client_address();
+        let places = format!(
+            "client={} peer={} admin={}",
+            client.map_or_else(String::new, |address| address.to_string()),
+            listeners.peer_address(),
+            admin.address()
+        );
+        Self {
+            node,
+            places: Some(places),
+        }
+    }
+
+    fn is(&mut self, node: NodeId) {
+        self.node = Some(node);
+    }
+
     fn now(&mut self) {
-        if let Some(line) = self.0.take() {
-            print(&line);
+        if let Some(node) = self.node
+            && let Some(places) = self.places.take()
+        {
+            print(&format!("ready node={node} {places}"));
         }
     }
 }

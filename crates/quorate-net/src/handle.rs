@@ -15,7 +15,7 @@ use quorate_replica::{
 };
 
 pub use crate::mailbox::Unanswered;
-use crate::{mailbox::Mailbox, stats::Stats, tcp::resolve::Resolved};
+use crate::{host::Charter, mailbox::Mailbox, stats::Stats, tcp::resolve::Resolved};
 
 /// How long an answer may take.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
@@ -136,6 +136,7 @@ pub(crate) enum Question {
     Metrics(SyncSender<Metrics>),
     Tuning(SyncSender<TuningReport>),
     Members(SyncSender<Members>),
+    Charter(SyncSender<Charter>),
 }
 
 /// What both sides see. At most one look-up of a name per peer runs, so the news are bounded.
@@ -188,6 +189,11 @@ impl Handle {
     /// Everything about the members, as the node has applied it.
     pub fn members(&self) -> Result<Members, Unanswered> {
         self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Members(reply)))
+    }
+
+    /// What a node has to know that joins.
+    pub fn charter(&self) -> Result<Charter, Unanswered> {
+        self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Charter(reply)))
     }
 
     /// Asks this of the group. With `dry_run` a plan is only shown, and nothing is done.

@@ -1,5 +1,6 @@
 //! What a node without a cluster asks others before its reactor runs: the founder, what was founded
-//! ([era-11]); and the founder everybody, whether there is a cluster already.
+//! ([era-11]); and the founder everybody, whether there is a cluster already. And what a node of a cluster asks
+//! a folder that wants an id, before it gets one: whether it is where it says.
 
 use std::{
     fmt,
@@ -124,6 +125,23 @@ fn is_member(node: NodeId, address: &str, me: NodeId) -> bool {
     match exchange(address, me, &Frame::Hello(hello), &|| false) {
         Ok(Answer::Refused(RefusalCode::NotFounded, _)) | Err(_) => false,
         Ok(Answer::Refused(..) | Answer::Founded(_)) => true,
+    }
+}
+
+/// Whether the folder with this nonce starts at this address, and waits; else what is wrong. Who cannot be
+/// dialled now would be a member that nobody reaches.
+pub fn waits_at(address: &str, nonce: u64) -> Result<(), String> {
+    let nobody = NodeId(0);
+    let question = Frame::Join(Join {
+        node: nobody,
+        nonce,
+        list_hash: 0,
+    });
+    match exchange(address, nobody, &question, &|| false) {
+        Ok(Answer::Refused(RefusalCode::NotFounded, _)) => Ok(()),
+        Ok(Answer::Refused(_, reason)) => Err(format!("somebody else is there: {reason}")),
+        Ok(Answer::Founded(_)) => Err("somebody else is there".to_owned()),
+        Err(error) => Err(error.to_string()),
     }
 }
 

@@ -36,12 +36,13 @@ mod wake;
 pub use asks::{Asked, Asks, asks};
 pub use handle::{GroupError, Handle, Metrics, SnapshotError, TransferError, Unanswered};
 pub use identity::{Identity, PeerAddress};
-pub use join::{FOUNDER_PATIENCE, JoinError, join, members_among};
+pub use join::{FOUNDER_PATIENCE, JoinError, join, members_among, waits_at};
 pub use limiter::Limiter;
 pub use limits::Limits;
 pub use listen::{BindError, BindReason, Listeners};
 pub use quorate_node::host::{
-    self, ClientSide, Founded, Host, Now, OperatorSide, Order, Outcome, PeerSide, PeerUp, Refused,
+    self, Charter, ClientSide, Founded, Host, Now, OperatorSide, Order, Outcome, PeerSide, PeerUp,
+    Refused,
 };
 pub use reactor::{Reactor, Settings};
 pub use starting::Starting;

@@ -18,6 +18,10 @@ pub struct Limits {
     pub dial_retry_min_ms: u64,
     /// A retry of a dial waits at most this long.
     pub dial_retry_max_ms: u64,
+    /// The node with the lower id does not dial, but asks about this often why nobody comes.
+    pub knock_ms: u64,
+    /// A removed node that is connected may stay for this long, to hear what was decided.
+    pub parting_ms: u64,
     /// A peer that acknowledges nothing, keep-alives included, is given up after this. TCP waits
     /// twice as long before each repetition, so a connection that outlives a partition needs about
     /// as long again once it heals; a new one needs a round trip.
@@ -52,6 +56,8 @@ impl Default for Limits {
             handshake_ms: 1_000,
             dial_retry_min_ms: 20,
             dial_retry_max_ms: 500,
+            knock_ms: 5_000,
+            parting_ms: 10_000,
             peer_silence_ms: 1_500,
             clients_max: 10_000,
             client_backlog_bytes_max: 64 * MIB,

@@ -148,13 +148,13 @@ impl Listeners {
     }
 
     /// Answers at the peer address in the name of this node while it starts, until what is returned
-    /// is dropped. `cluster` is the node's, if that is known already.
+    /// is dropped. `node` is `None` while it waits for an id; `cluster` is the node's, if that is known already.
     pub fn answer_while_starting(
         &self,
-        node: NodeId,
+        node: impl Into<Option<NodeId>>,
         cluster: Option<u128>,
     ) -> io::Result<Starting> {
-        Starting::answer(&self.peer, node, cluster)
+        Starting::answer(&self.peer, node.into(), cluster)
     }
 
     /// Where peers connect.

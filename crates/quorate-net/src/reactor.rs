@@ -124,6 +124,7 @@ impl<H: Host> Reactor<H> {
             .reopen(now.time, self.clients.is_full(), &self.sources)?;
         self.with_clients(now, Clients::resume);
         self.host.poll(&mut now.turn(&mut self.peers));
+        self.with_peers(now, Peers::follow);
         self.with_peers(now, Peers::flush);
         self.host.submit(now);
         self.stats.submits += 1;

@@ -6,14 +6,14 @@ use std::{
     io,
     net::TcpListener,
     os::fd::{AsFd, OwnedFd},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
 
 use quorate_core::node_id::{Member, NodeId};
 use quorate_replica::plane::Body;
-use quorate_wire::{Frame, HANDSHAKE_BODY_BYTES_MAX, Hello, RefusalCode, encode_parts};
+use quorate_wire::{Frame, HANDSHAKE_BODY_BYTES_MAX, Hello, Join, RefusalCode, encode_parts};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::tcp::{
@@ -40,25 +40,37 @@ pub struct Starting {
 
 #[derive(Debug)]
 struct Shared {
-    node: NodeId,
-    /// The cluster, once it is known.
-    cluster: Mutex<Option<u128>>,
+    known: Mutex<Known>,
     /// Readable when the thread is to end.
     end: OwnedFd,
+}
+
+/// What there is to say.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    /// `None` while it waits for an id.
+    node: Option<NodeId>,
+    /// The cluster, once it is known.
+    cluster: Option<u128>,
+    /// What the folder asks for an id with, if it does.
+    nonce: Option<u64>,
 }
 
 impl Starting {
     /// Answers in the name of this node.
     pub(crate) fn answer(
         listener: &TcpListener,
-        node: NodeId,
+        node: Option<NodeId>,
         cluster: Option<u128>,
     ) -> io::Result<Self> {
         let listener = listener.try_clone()?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let shared = Arc::new(Shared {
-            node,
-            cluster: Mutex::new(cluster),
+            known: Mutex::new(Known {
+                node,
+                cluster,
+                nonce: None,
+            }),
             end: eventfd(0, flags)?,
         });
         let mut room = Room {
@@ -77,8 +89,18 @@ impl Starting {
 
     /// The node belongs to this cluster.
     pub fn belongs_to(&self, cluster: u128) {
-        let known = self.shared.cluster.lock();
-        *known.unwrap_or_else(PoisonError::into_inner) = Some(cluster);
+        self.shared.known().cluster = Some(cluster);
+    }
+
+    /// The folder asks for an id with this nonce: whoever dials back hears whether it is this one
+    /// ([`crate::waits_at`]).
+    pub fn waits_with(&self, nonce: u64) {
+        self.shared.known().nonce = Some(nonce);
+    }
+
+    /// The folder has this id.
+    pub fn is(&self, node: NodeId) {
+        self.shared.known().node = Some(node);
     }
 }
 
@@ -204,12 +226,13 @@ impl Connection {
         };
         let (code, reason) = match &received.frame {
             Frame::Hello(hello) => shared.refusal(Some(hello)),
-            Frame::Join(_) => shared.refusal(None),
+            Frame::Join(join) => shared.refusal_of_join(*join),
             _ => return false,
         };
         self.answered = true;
         let refusal = Frame::Refused(code, &reason);
-        let Ok(encoded) = encode_parts(Member::first(shared.node.0), &refusal) else {
+        let speaker = shared.known().node.unwrap_or(NodeId(0));
+        let Ok(encoded) = encode_parts(Member::first(speaker.0), &refusal) else {
             return false;
         };
         self.outbox
@@ -222,22 +245,35 @@ impl Connection {
 }
 
 impl Shared {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn refusal_of_join(&self, join: Join) -> (RefusalCode, String) {
+        let expected = self.known().nonce;
+        if expected.is_some_and(|nonce| nonce != join.nonce) {
+            let reason = "another folder waits for an id here".to_owned();
+            return (RefusalCode::WrongNode, reason);
+        }
+        self.refusal(None)
+    }
+
     fn refusal(&self, hello: Option<&Hello<'_>>) -> (RefusalCode, String) {
-        let node = self.node;
-        let cluster = *self.cluster.lock().unwrap_or_else(PoisonError::into_inner);
+        let Known { node, cluster, .. } = *self.known();
+        let node = node.map_or_else(|| "a new node".to_owned(), |node| format!("node {node}"));
         match (cluster, hello) {
             (None, _) => (
                 RefusalCode::NotFounded,
-                format!("node {node} starts, and has no cluster yet"),
+                format!("{node} starts, and has no cluster yet"),
             ),
             (Some(cluster), Some(hello)) if hello.cluster != cluster => (
                 RefusalCode::ForeignCluster,
                 format!(
-                    "node {} does not belong to the cluster of node {node}",
+                    "node {} does not belong to the cluster of {node}",
                     hello.from.node
                 ),
             ),
-            (Some(_), _) => (RefusalCode::Starting, format!("node {node} is starting")),
+            (Some(_), _) => (RefusalCode::Starting, format!("{node} is starting")),
         }
     }
 }

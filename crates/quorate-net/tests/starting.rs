@@ -11,7 +11,7 @@ use std::{
 
 use common::{CLUSTER, DEADLINE, Event, Raw, Start, hello, lone, patient};
 use quorate_core::node_id::{Member, NodeId};
-use quorate_net::{JoinError, Limits, Listeners, join, members_among};
+use quorate_net::{JoinError, Limits, Listeners, join, members_among, waits_at};
 use quorate_wire::{Frame, Hello, Join, NO_CLUSTER, encode};
 
 fn listen() -> (Listeners, String) {
@@ -184,4 +184,40 @@ fn a_founder_does_not_wait_for_who_does_not_answer() {
     let members = members_among(&[listed(2, &address)], NodeId(1), DEADLINE);
     assert_eq!(members, []);
     server.join().unwrap();
+}
+
+/// A member asks a folder that wants an id whether it is where it says.
+#[test]
+fn a_folder_that_waits_for_an_id_is_found_where_it_says() {
+    let (listeners, address) = listen();
+    let starting = listeners.answer_while_starting(None, None).unwrap();
+    let none = "NotFounded: a new node starts, and has no cluster yet";
+    assert_eq!(answer(&address, &hello(2)), none);
+    starting.waits_with(77);
+    assert_eq!(waits_at(&address, 77), Ok(()));
+    let other = waits_at(&address, 78).unwrap_err();
+    assert_eq!(
+        other,
+        "somebody else is there: another folder waits for an id here"
+    );
+    starting.is(NodeId(4));
+    starting.belongs_to(CLUSTER);
+    let late = waits_at(&address, 77).unwrap_err();
+    assert_eq!(late, "somebody else is there: node 4 is starting");
+    drop((starting, listeners));
+    let gone = waits_at(&address, 77).unwrap_err();
+    assert!(gone.contains("refused"), "{gone}");
+}
+
+/// As the asked node's own address would be, where the flag was left at its default.
+#[test]
+fn a_node_that_runs_is_no_folder_that_waits() {
+    let node = lone(Limits::default(), &[2]);
+    let refused = quorate_net::Refused {
+        code: quorate_wire::RefusalCode::UnknownNode,
+        reason: "node 0 is not a member of this cluster".to_owned(),
+    };
+    node.shared.lock().admit = Some(Err(refused));
+    let running = waits_at(&node.peer, 77).unwrap_err();
+    assert!(running.contains("somebody else"), "{running}");
 }

@@ -6,8 +6,21 @@ use crate::{
     founding::list_hash,
     home::Home,
     host::{Founded, Refused},
-    identity::{Identity, IdentityError},
+    identity::{Founding, Identity, IdentityError},
 };
+
+/// What every node of the group is told of its founding.
+pub(crate) fn founded(founding: &Founding) -> Founded {
+    let members = founding.members.iter();
+    Founded {
+        cluster: founding.cluster,
+        class: founding.class,
+        store: founding.store.clone(),
+        members: members
+            .map(|(node, address)| (*node, address.clone()))
+            .collect(),
+    }
+}
 
 /// The founder's answer to a node without a cluster. A yes is durable when this returns.
 pub(crate) fn admit<H: Home>(identity: &mut Identity<H>, join: Join) -> Result<Founded, Refused> {
@@ -30,15 +43,7 @@ pub(crate) fn admit<H: Home>(identity: &mut Identity<H>, join: Join) -> Result<F
         let reason = "its --cluster differs from the founder's".to_owned();
         return refused(RefusalCode::ListDiffers, reason);
     }
-    let founded = Founded {
-        cluster: founding.cluster,
-        class: founding.class,
-        store: founding.store.clone(),
-        members: members
-            .iter()
-            .map(|(node, address)| (*node, address.clone()))
-            .collect(),
-    };
+    let founded = founded(founding);
     match identity.admit(join.node, join.nonce) {
         Ok(()) => Ok(founded),
         Err(error @ IdentityError::AlreadyAdmitted { .. }) => {

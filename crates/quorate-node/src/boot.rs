@@ -250,7 +250,7 @@ fn replica_options<H: Home>(
         };
         (*node, elsewhere)
     };
-    options.addresses = founding.members.iter().map(of).collect();
+    options.addresses = identity.book().peers.iter().map(of).collect();
     options.founding_peers.clone_from(&founding.members);
     starter.choose_replica(&mut options);
     Ok(options)

@@ -200,7 +200,9 @@ fn refuse_foreign(folder: &Path) -> Result<(), IdentityError> {
             .map_err(|error| failed("read", folder, &error))?
             .file_name();
         let made = Family::all().map(Family::made_file);
-        let mut replaced = [identity::FILE].into_iter().chain(made);
+        let mut replaced = [identity::FILE, identity::BOOK_FILE]
+            .into_iter()
+            .chain(made);
         let ours = [LOCK, "lost+found"].iter().any(|ours| name == *ours)
             || replaced.any(|file| name == file || name == *temporary(file));
         if !ours {

@@ -1,17 +1,18 @@
-//! The first start of a node: it founds a cluster, or joins the one that its founder has founded
-//! ([era-11]).
+//! The first start of a node: it founds a cluster, joins the one that its founder has founded ([era-11]), or
+//! joins one that exists, under an id that it gets by the log ([join-2]).
 //!
 //! Who asks whom, over which wires, is the caller's. What is written, and in which order, is here.
 
 use std::{collections::BTreeMap, fmt};
 
 use quorate_core::{node_id::NodeId, record::Class};
+use quorate_replica::group::As;
 use quorate_wire::{Join, NO_CLUSTER};
 
 use crate::{
     home::Home,
     host::Founded,
-    identity::{Expected, Founding, Identity, IdentityError},
+    identity::{AddressBook, Expected, Founding, Identity, IdentityError},
 };
 
 /// What the operator asks for at the first start.
@@ -99,9 +100,7 @@ pub struct Joining<H> {
 impl<H: Home> Joining<H> {
     /// Takes the nonce of an earlier attempt, or else `fresh`, a random one.
     pub fn prepare(mut home: H, node: NodeId, fresh: u64) -> Result<Self, IdentityError> {
-        let nonce = home.nonce()?.unwrap_or(fresh);
-        // Also one that is there: who wrote it may have died before it was durable.
-        home.keep_nonce(nonce)?;
+        let nonce = durable_nonce(&mut home, fresh)?;
         Ok(Self { home, node, nonce })
     }
 
@@ -116,30 +115,103 @@ impl<H: Home> Joining<H> {
 
     /// The founder has answered.
     pub fn finish(self, wanted: &Wanted, founded: Founded) -> Result<Identity<H>, JoiningError> {
-        let Expected { class, store, .. } = &wanted.expected;
-        if let Some(class) = class.filter(|class| *class != founded.class) {
-            return Err(JoiningError::Differs {
-                what: "durability",
-                theirs: founded.class.name().to_owned(),
-                ours: class.name().to_owned(),
-            });
-        }
-        if let Some(store) = store.as_ref().filter(|store| **store != founded.store) {
-            return Err(JoiningError::Differs {
-                what: "store",
-                theirs: founded.store,
-                ours: store.clone(),
-            });
-        }
-        let founding = Founding {
-            cluster: founded.cluster,
-            node: self.node,
-            class: founded.class,
-            store: founded.store,
-            members: founded.members.into_iter().collect(),
-            join_nonce: self.nonce,
-        };
+        compare(&wanted.expected, &founded)?;
+        let founding = founding_of(founded, self.node, self.nonce);
         Ok(Identity::create(self.home, founding)?)
+    }
+}
+
+/// What a node hears that joins a group which was founded by others ([join-2]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Joined {
+    /// Its id.
+    pub node: NodeId,
+    /// The group, as every node of it was told at its founding.
+    pub founded: Founded,
+    /// Who there is now, and where.
+    pub book: AddressBook,
+}
+
+/// A node that may ask a group for an id: its nonce is durable ([join-2]), so that after a crash on its way
+/// it asks as the same folder, and gets the same id.
+#[derive(Debug)]
+pub struct Newcomer<H> {
+    home: H,
+    nonce: u64,
+}
+
+impl<H: Home> Newcomer<H> {
+    /// Takes the nonce of an earlier attempt, or else `fresh`, a random one.
+    pub fn prepare(mut home: H, fresh: u64) -> Result<Self, IdentityError> {
+        let nonce = durable_nonce(&mut home, fresh)?;
+        Ok(Self { home, nonce })
+    }
+
+    /// What this folder asks with.
+    pub fn nonce(&self) -> u64 {
+        self.nonce
+    }
+
+    /// The group has answered; the node is to become `role`.
+    pub fn finish(
+        self,
+        wanted: &Wanted,
+        role: As,
+        joined: Joined,
+    ) -> Result<Identity<H>, JoiningError> {
+        let Joined {
+            node,
+            founded,
+            book,
+        } = joined;
+        compare(&wanted.expected, &founded)?;
+        if let Some(asked) = wanted.expected.node.filter(|asked| *asked != node) {
+            return Err(JoiningError::Differs {
+                what: "node",
+                theirs: node.to_string(),
+                ours: asked.to_string(),
+            });
+        }
+        let founding = founding_of(founded, node, self.nonce);
+        Ok(Identity::join(self.home, founding, role, book)?)
+    }
+}
+
+fn durable_nonce(home: &mut impl Home, fresh: u64) -> Result<u64, IdentityError> {
+    let nonce = home.nonce()?.unwrap_or(fresh);
+    // Also one that is there: who wrote it may have died before it was durable.
+    home.keep_nonce(nonce)?;
+    Ok(nonce)
+}
+
+/// The group has what the operator asked for.
+fn compare(expected: &Expected, founded: &Founded) -> Result<(), JoiningError> {
+    let Expected { class, store, .. } = expected;
+    if let Some(class) = class.filter(|class| *class != founded.class) {
+        return Err(JoiningError::Differs {
+            what: "durability",
+            theirs: founded.class.name().to_owned(),
+            ours: class.name().to_owned(),
+        });
+    }
+    if let Some(store) = store.as_ref().filter(|store| **store != founded.store) {
+        return Err(JoiningError::Differs {
+            what: "store",
+            theirs: founded.store.clone(),
+            ours: store.clone(),
+        });
+    }
+    Ok(())
+}
+
+fn founding_of(founded: Founded, node: NodeId, nonce: u64) -> Founding {
+    Founding {
+        cluster: founded.cluster,
+        node,
+        class: founded.class,
+        store: founded.store,
+        members: founded.members.into_iter().collect(),
+        join_nonce: nonce,
     }
 }
 

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_core::{node_id::NodeId, record::Class};
 use quorate_disk::{Family, FileId, MemoryDisk};
+use quorate_replica::group::As;
 
 use crate::{
     LockedFolder,
-    founding::{Joining, JoiningError, Role, Wanted, found},
+    founding::{Joined, Joining, JoiningError, Newcomer, Role, Wanted, found},
     home::Home,
     host::Founded,
-    identity::{Expected, Identity, IdentityError, LastStop},
+    identity::{AddressBook, Expected, Identity, IdentityError, LastStop},
 };
 
 fn wanted(node: u32) -> Wanted {
@@ -31,6 +32,24 @@ fn founded() -> Founded {
         class: Class::Durable,
         store: "memory".to_owned(),
         members: wanted(2).cluster.into_iter().collect(),
+    }
+}
+
+fn joined() -> Joined {
+    let mut book = AddressBook::founded(&wanted(1).cluster);
+    book.peers.insert(NodeId(4), "10.0.0.4:7451".to_owned());
+    Joined {
+        node: NodeId(4),
+        founded: founded(),
+        book,
+    }
+}
+
+/// Asks for whatever the cluster has, under the id that it gets.
+fn anything() -> Wanted {
+    Wanted {
+        store_default: "lsm".to_owned(),
+        ..Wanted::default()
     }
 }
 
@@ -85,8 +104,12 @@ fn a_nonce_that_was_spoken_is_never_another_one() {
         for attempt in 0..6 {
             let home = disk.attach();
             home.die_after((seed + attempt) % 4);
-            if let Ok(joining) = Joining::prepare(home, NodeId(2), attempt + 1) {
-                spoken.insert(joining.request(&wanted(2)).nonce);
+            if seed % 2 == 0 {
+                if let Ok(joining) = Joining::prepare(home, NodeId(2), attempt + 1) {
+                    spoken.insert(joining.request(&wanted(2)).nonce);
+                }
+            } else if let Ok(newcomer) = Newcomer::prepare(home, attempt + 1) {
+                spoken.insert(newcomer.nonce());
             }
             disk.crash(seed * 7 + attempt);
         }
@@ -112,6 +135,27 @@ fn a_node_that_was_promised_something_else_does_not_join() {
     ));
 }
 
+/// The id that the operator names is the one that was reserved, or none.
+#[test]
+fn a_newcomer_joins_only_what_its_operator_meant() {
+    let prepare = || Newcomer::prepare(MemoryDisk::new(), 1).unwrap();
+    let identity = prepare().finish(&anything(), As::Voter, joined()).unwrap();
+    assert_eq!(identity.founding().node, NodeId(4));
+    assert_eq!(identity.founding().store, "memory", "what the cluster has");
+    assert!(!identity.founding().members.contains_key(&NodeId(4)));
+    let mut differs = [anything(), anything(), anything()];
+    differs[0].expected.node = Some(NodeId(5));
+    differs[1].expected.class = Some(Class::Volatile);
+    differs[2].expected.store = Some("lsm".to_owned());
+    for (wanted, named) in differs.iter().zip(["node", "durability", "store"]) {
+        let refused = prepare().finish(wanted, As::Voter, joined()).unwrap_err();
+        assert!(
+            matches!(refused, JoiningError::Differs { what, .. } if what == named),
+            "{refused}"
+        );
+    }
+}
+
 /// Killed anywhere while it is founded or joins, a home is nobody's, or a node's that never ran.
 #[test]
 fn a_first_start_that_was_interrupted_is_repeated_or_done() {
@@ -120,10 +164,15 @@ fn a_first_start_that_was_interrupted_is_repeated_or_done() {
         let joining = Joining::prepare(home, NodeId(2), 9).ok()?;
         joining.finish(&wanted(2), founded()).ok()
     };
-    let firsts: [&dyn Fn(MemoryDisk) -> Option<Identity<MemoryDisk>>; 2] = [&found, &join];
+    let newcomer = |home| {
+        let newcomer = Newcomer::prepare(home, 9).ok()?;
+        newcomer.finish(&anything(), As::Voter, joined()).ok()
+    };
+    let firsts: [&dyn Fn(MemoryDisk) -> Option<Identity<MemoryDisk>>; 3] =
+        [&found, &join, &newcomer];
     for first in firsts {
         let mut outcomes = BTreeSet::new();
-        for steps in 0..8 {
+        for steps in 0..16 {
             for seed in 0..20 {
                 let disk = MemoryDisk::new();
                 disk.attach().die_after(steps);
@@ -139,6 +188,9 @@ fn a_first_start_that_was_interrupted_is_repeated_or_done() {
                     }
                 };
                 assert_eq!(identity.founding().cluster, 7);
+                if identity.joins().is_some() {
+                    assert_eq!(identity.book(), &joined().book);
+                }
                 assert_eq!(identity.begin_boot(), Ok(LastStop::Never));
                 // The log's folder is known to be a new one.
                 let mut disk = identity.home_mut().open_disk(&mut |_| {}).unwrap();

@@ -15,13 +15,15 @@ use quorate_core::{
 use quorate_replica::{
     Probed,
     front::{Front, Requests},
-    group::asking::{self, Answer, Ask, Members},
+    group::asking::{self, Answer, Ask, Members, PeerTable},
     plane::{Plane, Received, Turn},
     pressure::Pressure,
     status::{Addresses, Snapshot, Status, TuningReport},
     tuner::Setting,
 };
 use quorate_wire::{Join, Lane, RefusalCode};
+
+use crate::identity::AddressBook;
 
 /// The clocks of one turn. Read by the reactor only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,6 +69,17 @@ pub struct Founded {
     pub members: Vec<(NodeId, String)>,
 }
 
+/// What a node has to know that joins later ([join-2]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Charter {
+    /// The node that says so.
+    pub node: NodeId,
+    /// The group, as every node of it was told at its founding.
+    pub founded: Founded,
+    /// Who there is now, and where.
+    pub book: AddressBook,
+}
+
 /// Why a node may not join.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
@@ -89,6 +102,9 @@ pub trait PeerSide {
 
     /// A node without a cluster asks for the founding record.
     fn admit(&mut self, join: Join) -> Result<Founded, Refused>;
+
+    /// Who has an id and where they listen, if that has changed since the last call. Asked in each turn.
+    fn take_table(&mut self) -> Option<PeerTable>;
 }
 
 /// The side of a host that clients see: its front.
@@ -152,6 +168,9 @@ pub enum Outcome {
 pub trait OperatorSide {
     /// What this node is.
     fn status(&self) -> Status;
+
+    /// What a node has to know that joins.
+    fn charter(&self) -> Charter;
 
     /// What batch and window are, and why.
     fn tuning(&self) -> TuningReport;

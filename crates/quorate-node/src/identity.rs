@@ -3,6 +3,7 @@
 //! It holds what must be durable before the first message of a process: the counters of
 //! [volatile-1], the mark of a clean stop [volatile-4], and whom the founder has admitted [era-11].
 
+mod book;
 mod error;
 mod text;
 
@@ -13,13 +14,18 @@ use quorate_core::{
     record::Class,
 };
 use quorate_disk::{Family, FileId, SmallFiles, made, sealed};
+use quorate_replica::group::As;
 
-pub use self::error::IdentityError;
-use self::text::{check, decode, encode};
+pub use self::{book::AddressBook, error::IdentityError};
+use self::{
+    book::Unreadable,
+    text::{check, decode, encode},
+};
 use crate::home::Home;
 
 /// The name of the file.
 pub(crate) const FILE: &str = "identity";
+pub(crate) use self::book::FILE as BOOK_FILE;
 /// Most founding members and most admitted nodes; bounds what a stranger can make a folder hold.
 pub const NODES_MAX: usize = 1024;
 
@@ -34,7 +40,7 @@ pub struct Founding {
     pub class: Class,
     /// Name of the service's store, such as `lsm` or `memory`.
     pub store: String,
-    /// Peer address of each founding member; each has weight 1.
+    /// Peer address of each founding member; each has weight 1. A node that joined later is not among them.
     pub members: BTreeMap<NodeId, String>,
     /// Chosen at random by this folder, so that the founder knows it from another folder that
     /// claims the same node id.
@@ -76,6 +82,10 @@ impl LastStop {
 pub struct Identity<H> {
     home: H,
     state: State,
+    book: AddressBook,
+    book_unsaved: bool,
+    /// Why the book could not be read, if it could not.
+    book_lost: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,12 +95,38 @@ struct State {
     incarnation: Incarnation,
     clean: bool,
     admitted: BTreeMap<NodeId, u64>,
+    /// It joined, and is not yet what it is to become.
+    joins: Option<As>,
+    /// It was removed from the group.
+    removed: bool,
 }
 
 impl<H: Home> Identity<H> {
     /// Makes an unused home that of a node; `founding` says of which.
-    pub fn create(mut home: H, founding: Founding) -> Result<Self, IdentityError> {
-        check(&founding).map_err(|reason| IdentityError::Damaged {
+    pub fn create(home: H, founding: Founding) -> Result<Self, IdentityError> {
+        let book = AddressBook::founded(&founding.members);
+        Self::make(home, founding, None, book)
+    }
+
+    /// The same of a node that joins a group which was founded by others, and is to become this in it. `book`
+    /// says where they are.
+    pub fn join(
+        home: H,
+        founding: Founding,
+        role: As,
+        book: AddressBook,
+    ) -> Result<Self, IdentityError> {
+        Self::make(home, founding, Some(role), book)
+    }
+
+    fn make(
+        mut home: H,
+        founding: Founding,
+        joins: Option<As>,
+        book: AddressBook,
+    ) -> Result<Self, IdentityError> {
+        let sound = check(&founding).and_then(|()| book.check());
+        sound.map_err(|reason| IdentityError::Damaged {
             file: home.path().join(FILE),
             reason: reason.to_owned(),
         })?;
@@ -102,6 +138,10 @@ impl<H: Home> Identity<H> {
         for family in Family::all() {
             made::write(&mut home, FileId::new(family, 0))?;
         }
+        if joins.is_some() {
+            // Whoever finds the identity finds the others by it.
+            book.write(&mut home)?;
+        }
         let mut identity = Self {
             home,
             state: State {
@@ -110,7 +150,12 @@ impl<H: Home> Identity<H> {
                 incarnation: Incarnation(0),
                 clean: false,
                 admitted: BTreeMap::new(),
+                joins,
+                removed: false,
             },
+            book,
+            book_unsaved: false,
+            book_lost: None,
         };
         identity.save()?;
         Ok(identity)
@@ -119,8 +164,25 @@ impl<H: Home> Identity<H> {
     /// Reads which node the home belongs to, and compares that with what was asked for.
     pub fn open(home: H, expected: &Expected) -> Result<Self, IdentityError> {
         let state = read(&home, home.path())?;
-        let identity = Self { home, state };
+        let (book, book_lost) = match AddressBook::read(&home) {
+            Ok(book) => (book, None),
+            Err(Unreadable::Disk(error)) => return Err(error.into()),
+            Err(Unreadable::Text(why)) => (None, Some(why)),
+        };
+        let identity = Self {
+            home,
+            book: book.unwrap_or_else(|| AddressBook::founded(&state.founding.members)),
+            book_unsaved: false,
+            book_lost,
+            state,
+        };
         identity.compare(expected)?;
+        if identity.state.removed {
+            return Err(IdentityError::Removed {
+                folder: identity.home.path().to_owned(),
+                node: identity.state.founding.node,
+            });
+        }
         Ok(identity)
     }
 
@@ -185,6 +247,57 @@ impl<H: Home> Identity<H> {
     /// The founder's table of admitted nodes.
     pub fn admitted(&self) -> &BTreeMap<NodeId, u64> {
         &self.state.admitted
+    }
+
+    /// Where the nodes of the group listen, as far as is known.
+    pub fn book(&self) -> &AddressBook {
+        &self.book
+    }
+
+    /// Why the founding addresses stand in for the book that was here, if they do.
+    pub fn book_lost(&self) -> Option<&str> {
+        self.book_lost.as_deref()
+    }
+
+    /// The nodes of the group listen there from now on. Durable with [`Self::save_book`].
+    pub fn set_book(&mut self, book: AddressBook) {
+        self.book = book;
+        self.book_unsaved = true;
+    }
+
+    /// Writes the book down, durably, if it changed.
+    pub fn save_book(&mut self) -> Result<(), IdentityError> {
+        if self.book_unsaved {
+            self.book.write(&mut self.home)?;
+            self.book_unsaved = false;
+        }
+        Ok(())
+    }
+
+    /// What this node is to become, if it joined and has not become it.
+    pub fn joins(&self) -> Option<As> {
+        self.state.joins
+    }
+
+    /// It has become what it joined as: from now on that is the operators' business.
+    pub fn mark_joined(&mut self) -> Result<(), IdentityError> {
+        self.change(|state| {
+            state.joins = None;
+            Ok(())
+        })
+    }
+
+    /// Whether this node was removed from the group.
+    pub fn is_removed(&self) -> bool {
+        self.state.removed
+    }
+
+    /// This node was removed from the group: it never starts again from this home ([member-1]).
+    pub fn mark_removed(&mut self) -> Result<(), IdentityError> {
+        self.change(|state| {
+            state.removed = true;
+            Ok(())
+        })
     }
 
     /// Counts this start, and consumes the mark of a clean stop, both durably, before the first

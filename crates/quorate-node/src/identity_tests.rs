@@ -5,11 +5,14 @@ use std::{collections::BTreeMap, fs, path::Path};
 use quorate_core::{
     node_id::{Incarnation, NodeId},
     record::Class,
+    slot::Slot,
 };
+use quorate_disk::SmallFiles as _;
+use quorate_replica::group::As;
 
 use crate::{
     folder::LockedFolder,
-    identity::{Expected, Founding, Identity, IdentityError, LastStop},
+    identity::{AddressBook, Expected, Founding, Identity, IdentityError, LastStop},
 };
 
 fn founding() -> Founding {
@@ -232,4 +235,86 @@ fn the_first_format_stays_readable() {
     drop(identity);
     let error = open(folder.path(), &Expected::default()).unwrap_err();
     assert!(matches!(error, IdentityError::Newer { .. }));
+}
+
+fn book() -> AddressBook {
+    AddressBook {
+        at: Slot(12),
+        peers: [(NodeId(3), "a:3".to_owned()), (NodeId(9), "a:9".to_owned())].into(),
+        removed: [NodeId(1)].into(),
+    }
+}
+
+/// [join-2] It is none of the founding members, knows where the others are, and what it is to become.
+#[test]
+fn a_node_that_joined_finds_the_others_and_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let founding = Founding {
+        node: NodeId(9),
+        ..founding()
+    };
+    let home = LockedFolder::create(folder.path()).unwrap();
+    let joined = Identity::join(home, founding.clone(), As::Auxiliary, book()).unwrap();
+    drop(joined);
+    let mut identity = reopen(folder.path());
+    assert_eq!(identity.founding(), &founding);
+    assert_eq!(identity.joins(), Some(As::Auxiliary));
+    assert_eq!((identity.book(), identity.book_lost()), (&book(), None));
+    identity.mark_joined().unwrap();
+    let moved = AddressBook {
+        at: Slot(99),
+        ..AddressBook::default()
+    };
+    identity.set_book(moved.clone());
+    identity.save_book().unwrap();
+    drop(identity);
+    let identity = reopen(folder.path());
+    assert_eq!((identity.joins(), identity.book()), (None, &moved));
+}
+
+/// The book is a hint: what is lost of it, the founding members stand in for.
+#[test]
+fn a_damaged_book_keeps_no_node_from_starting() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(create(folder.path(), founding()).unwrap());
+    assert!(!folder.path().join("peers").exists(), "it says no more");
+    fs::write(folder.path().join("peers"), "nonsense").unwrap();
+    let identity = reopen(folder.path());
+    assert_eq!(identity.book(), &AddressBook::founded(&founding().members));
+    assert!(identity.book_lost().unwrap().contains("checksum"));
+}
+
+/// A crash between the two files of a joiner leaves a folder that joins again.
+#[test]
+fn a_book_without_an_identity_is_no_foreign_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut home = LockedFolder::create(folder.path()).unwrap();
+    home.replace("peers", b"x").unwrap();
+    drop(home);
+    create(folder.path(), founding()).unwrap();
+}
+
+/// [member-1] The id is spent; what is in the folder is nobody's any more.
+#[test]
+fn a_removed_node_does_not_start_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut identity = create(folder.path(), founding()).unwrap();
+    assert!(!identity.is_removed());
+    identity.mark_removed().unwrap();
+    assert!(identity.is_removed());
+    drop(identity);
+    let refused = open(folder.path(), &Expected::default()).unwrap_err();
+    let expected = IdentityError::Removed {
+        folder: folder.path().to_owned(),
+        node: NodeId(2),
+    };
+    assert_eq!(refused, expected);
+    assert!(refused.to_string().contains("was removed from its cluster"));
+    assert!(
+        refused.hint().contains("empty folder"),
+        "{}",
+        refused.hint()
+    );
+    // The offline tools still read it.
+    assert_eq!(LockedFolder::peek(folder.path()), Ok(founding()));
 }

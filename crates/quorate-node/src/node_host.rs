@@ -14,7 +14,10 @@ use quorate_replica::{
     Replica,
     events::Event,
     front::{Front, Requests},
-    group::asking::Members,
+    group::{
+        As, NODES_MAX,
+        asking::{Members, PeerTable},
+    },
     plane::{Received, Turn},
     pressure::Pressure,
     service::StateMachine,
@@ -23,15 +26,19 @@ use quorate_replica::{
 use quorate_wire::{Join, Lane};
 
 use crate::{
-    admission::admit,
+    admission::{admit, founded},
     home::Home,
     host::{
-        ClientSide, Founded, Host, Now, OperatorSide, Order, Outcome, PeerSide, PeerUp, Refused,
+        Charter, ClientSide, Founded, Host, Now, OperatorSide, Order, Outcome, PeerSide, PeerUp,
+        Refused,
     },
     identity::{Identity, IdentityError},
     listener::Listener,
     metrics,
 };
+
+/// What could not be written down is tried again after this.
+const WRITE_RETRY_MS: u64 = 1_000;
 
 /// A node without its sockets.
 pub struct NodeHost<H: Home, S: StateMachine, F> {
@@ -46,6 +53,10 @@ pub struct NodeHost<H: Home, S: StateMachine, F> {
     listener: Box<dyn Listener>,
     /// When the last turn was.
     time: Time,
+    /// Whether the network was told the addresses of the last process.
+    told: bool,
+    /// The identity lags behind what was decided; when to write it.
+    write_at: Option<Time>,
 }
 
 impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
@@ -66,6 +77,8 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
             incarnations,
             listener,
             time: Time(0),
+            told: false,
+            write_at: None,
         }
     }
 
@@ -92,6 +105,58 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
             self.identity.mark_clean()
         } else {
             Ok(())
+        }
+    }
+
+    /// Follows what was applied of the group. Whether the address book changed.
+    fn follow_group(&mut self) -> bool {
+        let Some(table) = self.replica.take_peer_table() else {
+            return false;
+        };
+        // Behind an era, too: this node may have been promoted, or removed.
+        self.write_at = Some(self.time);
+        let at = self.replica.applied_to();
+        let known = self.identity.book();
+        // A node that reads its log, or catches up, goes once more through what was long ago.
+        if at < known.at {
+            return false;
+        }
+        let book = known.followed_by(&table, at);
+        if book.says_same(known) || book.check().is_err() {
+            return false;
+        }
+        self.identity.set_book(book);
+        true
+    }
+
+    /// Writes down what outlives this process of what was decided about this node. A full disk may have room
+    /// later.
+    fn note_group(&mut self, now: Time) -> Result<(), IdentityError> {
+        if self.write_at.is_none_or(|at| now < at) {
+            return Ok(());
+        }
+        self.write_at = Some(now.plus_ms(WRITE_RETRY_MS));
+        let own = self.identity.member().node;
+        let configuration = self.replica.node().configuration();
+        let votes = configuration.member_of(own).is_some();
+        let joins = self.identity.joins();
+        if votes && joins.is_some() || joins == Some(As::Learner) {
+            self.identity.mark_joined()?;
+        }
+        if self.replica.is_removed() && !self.identity.is_removed() {
+            self.identity.mark_removed()?;
+        }
+        self.identity.save_book()?;
+        self.write_at = None;
+        Ok(())
+    }
+
+    /// Whoever has the cluster's id may say any node's: only members are remembered longer than they stay.
+    fn forget_strangers(&mut self) {
+        if self.incarnations.len() > NODES_MAX {
+            let configuration = self.replica.node().configuration();
+            self.incarnations
+                .retain(|node, _| configuration.member_of(*node).is_some());
         }
     }
 
@@ -124,6 +189,7 @@ impl<H: Home, S: StateMachine, F: Front> PeerSide for NodeHost<H, S, F> {
     fn peer_up(&mut self, now: Now, peer: &PeerUp) {
         let Member { node, incarnation } = peer.member;
         self.incarnations.insert(node, incarnation);
+        self.forget_strangers();
         self.replica
             .peer_up(now.time, peer.member, peer.boot, peer.addresses.clone());
     }
@@ -139,6 +205,12 @@ impl<H: Home, S: StateMachine, F: Front> PeerSide for NodeHost<H, S, F> {
 
     fn admit(&mut self, join: Join) -> Result<Founded, Refused> {
         admit(&mut self.identity, join)
+    }
+
+    fn take_table(&mut self) -> Option<PeerTable> {
+        let told = std::mem::replace(&mut self.told, true);
+        let changed = self.follow_group();
+        (changed || !told).then(|| self.identity.book().table())
     }
 }
 
@@ -172,6 +244,14 @@ impl<H: Home, S: StateMachine, F: Front> OperatorSide for NodeHost<H, S, F> {
             status.error = Some(why);
         }
         status
+    }
+
+    fn charter(&self) -> Charter {
+        Charter {
+            node: self.identity.founding().node,
+            founded: founded(self.identity.founding()),
+            book: self.identity.book().clone(),
+        }
     }
 
     fn tuning(&self) -> TuningReport {
@@ -244,8 +324,12 @@ impl<H: Home, S: StateMachine, F: Front> Host for NodeHost<H, S, F> {
             };
             self.listener.event(now, &event, never.as_deref());
         }
+        if let Err(error) = self.note_group(now) {
+            self.listener
+                .notice(&format!("the identity cannot be written: {error}"));
+        }
         self.listener.end_turn(now);
-        wake_at
+        wake_at.into_iter().chain(self.write_at).min()
     }
 
     fn wake_fds(&self) -> Vec<BorrowedFd<'_>> {

@@ -113,6 +113,8 @@ pub struct Ended {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Group {
     nodes: BTreeMap<NodeId, Known>,
+    /// Nonces of nodes that were removed: whoever asks with one again is told so.
+    gone: BTreeMap<u64, NodeId>,
     /// The next id that was never given out.
     next: u32,
     plan: Option<Plan>,
@@ -201,6 +203,9 @@ impl Group {
     ) -> Reply {
         if peer.len() > ADDRESS_BYTES_MAX || peer.is_empty() {
             return Err(Denied::Address);
+        }
+        if let Some(node) = nonce.and_then(|nonce| self.gone.get(&nonce)) {
+            return Err(Denied::Removed(*node));
         }
         let by_nonce = |(_, known): &(&NodeId, &mut Known)| nonce.is_some() && known.nonce == nonce;
         if let Some((node, known)) = self.nodes.iter_mut().find(by_nonce) {
@@ -305,7 +310,9 @@ impl Group {
     /// ended.
     pub fn look(&mut self, at: Slot, eras: &Eras) {
         let spent = |node: NodeId| eras.identity(node).is_some_and(|id| id.spent);
-        self.nodes.retain(|node, _| !spent(*node));
+        let gone = self.nodes.extract_if(.., |node, _| spent(*node));
+        let gone = gone.filter_map(|(node, known)| Some((known.nonce?, node)));
+        self.gone.extend(gone);
         let reached = |plan: &mut Plan| {
             is_reached(eras.current(), &plan.goal) && plan.leaving.iter().all(|node| spent(*node))
         };
@@ -431,6 +438,28 @@ mod tests {
             run(&mut group, 99, &allocate(Some(99), None)),
             Err(Denied::Full)
         );
+    }
+
+    /// Who was removed is told so, and gets no other id; a request may have been on its way for long.
+    #[test]
+    fn a_removed_node_gets_no_other_id() {
+        let (mut group, configuration) = group();
+        let four = run(&mut group, 1, &allocate(Some(7), None));
+        assert_eq!(four, Ok(Granted::Node(NodeId(4))));
+        let mut eras = Eras::founded(configuration);
+        let change = Change::Remove(NodeId(4));
+        eras.decide(
+            Slot(2),
+            &Value::Reconfigure {
+                era: Era(0),
+                change,
+            },
+        );
+        group.look(Slot(2), &eras);
+        assert_eq!(group.known(NodeId(4)), None);
+        let removed = Err(Denied::Removed(NodeId(4)));
+        assert_eq!(run(&mut group, 3, &allocate(Some(7), None)), removed);
+        assert_eq!(Group::decode(&group.encode()), Some(group));
     }
 
     /// Two operators at once: one wins, the other is told.

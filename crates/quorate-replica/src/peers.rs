@@ -14,10 +14,14 @@ use quorate_wire::{Frame, Lane};
 
 use crate::{
     applying::digest::{Claim, Digest},
+    group::NODES_MAX,
     outbox::Outbox,
     peers::comparison::Comparison,
     status::Addresses,
 };
+
+/// Most nodes whose addresses are known: all that there can be, and as many that were.
+const ADDRESSES_MAX: usize = 2 * NODES_MAX;
 
 /// Other nodes, as far as this one knows them.
 pub(crate) struct Peers {
@@ -39,6 +43,14 @@ impl Peers {
     /// This member can be talked to.
     pub(crate) fn connect(&mut self, member: Member, addresses: Addresses) {
         self.connected.insert(member.node, member);
+        // Whoever has the cluster's id may say any node's: what is known of those that went is bounded.
+        if self.addresses.len() >= ADDRESSES_MAX && !self.addresses.contains_key(&member.node) {
+            let connected = &self.connected;
+            let gone = |node: &&NodeId| !connected.contains_key(*node);
+            if let Some(gone) = self.addresses.keys().rev().find(gone).copied() {
+                self.addresses.remove(&gone);
+            }
+        }
         self.addresses.insert(member.node, addresses);
     }
 

@@ -26,6 +26,8 @@ use crate::{
 const RETRY_MS: u64 = 20;
 /// Leadership is handed over for a plan, or for a priority, this often at most.
 pub(crate) const HAND_OVER_MS: u64 = 2_000;
+/// Commands that a leader wants by itself are proposed this often at most.
+const COMMAND_MS: u64 = 1_000;
 /// How often a leader looks whether somebody else should lead, or be taken back.
 pub(crate) const LOOK_MS: u64 = 250;
 
@@ -52,6 +54,8 @@ pub(crate) struct Steering {
     pub(crate) look_at: Time,
     /// Leadership is not handed over before.
     pub(crate) hand_over_at: Time,
+    /// No command of the leader's own is proposed before.
+    command_at: Time,
     /// What the plan waits for, for people.
     waits: Option<String>,
     /// When this leader last proposed, it could not, as it moved into an era without a casting vote.
@@ -82,6 +86,15 @@ impl Steering {
     /// When something is tried again.
     pub(crate) fn try_at(&self) -> Time {
         self.tried.1
+    }
+
+    /// Whether the leader may propose a command of its own; another one not at once.
+    pub(crate) fn may_command(&mut self, now: Time) -> bool {
+        let may = now >= self.command_at;
+        if may {
+            self.command_at = now.plus_ms(COMMAND_MS);
+        }
+        may
     }
 
     /// This operator waits for the answer to a command.
@@ -225,6 +238,10 @@ impl From<Denied> for Refused {
             Denied::Address => ("bad_address", "give HOST:PORT, at most 256 bytes"),
             Denied::UnknownNode(_) => ("unknown_node", "`quorate member list` shows who there is"),
             Denied::Taken(_) => ("taken", "reserve another id with `quorate member add`"),
+            Denied::Removed(_) => (
+                "removed",
+                "start with an empty folder to join as a new node",
+            ),
             Denied::Full => (
                 "full",
                 "`quorate member remove` frees the ids of nodes that are gone",

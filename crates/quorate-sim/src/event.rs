@@ -16,6 +16,8 @@ pub(crate) enum Event {
     Piece(Link),
     /// Two nodes try to connect.
     Dial(usize, usize),
+    /// A node that was removed is sent away by another one.
+    Part { node: usize, peer: usize },
     /// A node hears that a connection is gone.
     Down {
         node: usize,
@@ -55,6 +57,8 @@ pub(crate) enum Event {
     Client(usize),
     /// Something goes wrong.
     Fault(usize),
+    /// An operator asks something of the group.
+    Operator,
     /// One direction between two nodes is blocked, or free again.
     Block {
         from: usize,

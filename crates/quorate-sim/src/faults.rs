@@ -102,8 +102,12 @@ pub enum Losses {
 pub struct Settings {
     /// The seed.
     pub seed: u64,
-    /// How many nodes.
+    /// How many founding members.
     pub nodes: usize,
+    /// How many nodes may join later.
+    pub spares: usize,
+    /// Mean time between two things that operators ask of the group.
+    pub operators_us: Option<u64>,
     /// The group's class.
     pub class: Class,
     /// How much memory may be lost.
@@ -159,9 +163,13 @@ impl Settings {
             }
         }
         let tiny_queues = dice.chance(1, 3);
+        // Plans keep the loss of one node survivable, not of two.
+        let operators_us = draw_operators(seed).filter(|_| nodes < 5 && !beyond);
         Self {
             seed,
             nodes,
+            spares: operators_us.map_or(0, |_| 4),
+            operators_us,
             class,
             losses: if beyond {
                 Losses::Beyond
@@ -201,6 +209,8 @@ impl Settings {
         Self {
             seed,
             nodes,
+            spares: 0,
+            operators_us: None,
             class,
             losses: Losses::WithinBudget,
             depth: 2,
@@ -249,6 +259,13 @@ fn draw_store_faults(seed: u64) -> Option<u64> {
     let dice = &mut Dice::new(seed ^ 0x5374_6f72_6564_6965);
     let mean_ms = dice.pick(&[40, 150, 600]);
     dice.chance(1, 4).then_some(mean_ms * 1000)
+}
+
+/// From dice of their own, too.
+fn draw_operators(seed: u64) -> Option<u64> {
+    let dice = &mut Dice::new(seed ^ 0x4d65_6d62_6572_7321);
+    let mean_ms = dice.pick(&[20, 80, 300]);
+    dice.chance(1, 2).then_some(mean_ms * 1000)
 }
 
 /// From dice of their own, too. Files of snapshots are as small as they can be, so that each has many.

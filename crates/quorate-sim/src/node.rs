@@ -23,7 +23,7 @@ use quorate_log::{LogOptions, Recovery};
 use quorate_node::{
     Identity, NodeHost,
     boot::{BootError, Parts, Starter, Step, boot},
-    founding::{Joining, Role, Wanted, found},
+    founding::{Joined, Joining, JoiningError, Newcomer, Role, Wanted, found},
     host::{Founded, Refused},
     identity::{Expected, IdentityError},
     listener::Listener,
@@ -32,6 +32,7 @@ use quorate_replica::{
     counters::Counters,
     events::Event,
     front::ConnectionId,
+    group::{As, asking::Ask},
     limits::Limits,
     open::{ReplicaOptions, Timeouts},
     replica::Replica,
@@ -253,6 +254,8 @@ pub enum Arrival {
     Transfer(Option<NodeId>),
     /// The operator asks for a stop.
     Stop,
+    /// An operator, or a node that wants to join, asks something of the group.
+    Ask(u64, Ask),
 }
 
 /// A living process.
@@ -322,6 +325,10 @@ pub struct Node {
     pub life: u64,
     /// The process.
     pub running: Option<Running>,
+    /// It was let in after the founding.
+    pub joined: bool,
+    /// It was removed from the group and switched off for good.
+    pub retired: bool,
     /// It stands still.
     pub paused: bool,
     /// When its next turn is, in the world's time.
@@ -369,6 +376,8 @@ impl Node {
             clock,
             life: 0,
             running: None,
+            joined: false,
+            retired: false,
             paused: false,
             turn_at: None,
             planned: BTreeSet::new(),
@@ -398,6 +407,17 @@ impl Node {
             .map(|running| running.host.identity().member())
             .or_else(|| self.identity().map(|identity| identity.member()))
             .unwrap_or_else(|| Member::first(self.id().0))
+    }
+
+    /// A node that joins has been given its id: its disk says so from now on.
+    ///
+    /// # Errors
+    /// It cannot be written down.
+    pub fn join(&mut self, nonce: u64, joined: Joined) -> Result<(), JoiningError> {
+        let newcomer = Newcomer::prepare(self.disk.attach(), nonce)?;
+        newcomer.finish(&Wanted::default(), As::Voter, joined)?;
+        self.joined = true;
+        Ok(())
     }
 
     /// What the node's clock shows.

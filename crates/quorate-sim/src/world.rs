@@ -1,7 +1,8 @@
 //! The world of a run: one queue of events, virtual time, nodes, network, clients, checks.
 //!
 //! Here: the parts, and which of them an event is for. `lives` has processes, disks and connections
-//! between nodes, `turn` what a process does, `clients` what clients do, `chaos` what goes wrong;
+//! between nodes, `turn` what a process does, `clients` what clients do, `chaos` what goes wrong,
+//! `operators` who joins and leaves;
 //! `acts` plays a run, `scene` is for directed ones.
 //!
 //! Nothing here decides anything for a node: a turn hands the real replica what arrived, in the
@@ -11,12 +12,13 @@ mod acts;
 mod chaos;
 mod clients;
 mod lives;
+mod operators;
 mod scene;
 mod turn;
 
-use quorate_core::time::Time;
+use quorate_core::{configuration::Configuration, node_id::Member, time::Time};
 
-use self::chaos::Chaos;
+use self::{chaos::Chaos, operators::Operators};
 pub(crate) use crate::event::Event;
 use crate::{
     check::{Verdict, Violation, watch::Watch},
@@ -25,7 +27,7 @@ use crate::{
     event::Schedule,
     faults::{Fault, Settings},
     network::Network,
-    node::{Arrival, Node},
+    node::{Arrival, Node, id},
     trace::Trace,
     wires::Wires,
     workload::{Books, Client, Kind},
@@ -64,6 +66,12 @@ pub struct Counts {
     pub loads: u64,
     /// How often a log was made to begin later.
     pub trims: u64,
+    /// Nodes that joined.
+    pub joins: u64,
+    /// Plans that operators were granted.
+    pub plans: u64,
+    /// Nodes that were removed and switched off.
+    pub retired: u64,
 }
 
 /// A running simulation.
@@ -88,6 +96,7 @@ pub struct World {
     pub(crate) dice: Dice,
     wires: Wires,
     chaos: Chaos,
+    operators: Operators,
     watch: Watch,
 }
 
@@ -104,8 +113,11 @@ impl World {
             };
             Node::new(index, clock)
         });
-        let nodes: Vec<Node> = nodes.collect();
-        let network = Network::new(settings.weather.clone(), settings.nodes, dice.fork());
+        let mut nodes: Vec<Node> = nodes.collect();
+        let total = settings.nodes + settings.spares;
+        // Their clocks are exact, and take no draw from others.
+        nodes.extend((settings.nodes..total).map(|index| Node::new(index, Clock::exact())));
+        let network = Network::new(settings.weather.clone(), total, dice.fork());
         let clients = (0..settings.clients)
             .map(|index| Client::new(index, Kind::of(index, settings.seed), dice.fork()));
         let clients: Vec<Client> = clients.collect();
@@ -119,12 +131,13 @@ impl World {
             schedule: Schedule::default(),
             wires: Wires::default(),
             chaos,
-            watch: Watch::new(settings.nodes),
+            operators: Operators::new(&settings),
+            watch: Watch::new(total, founding(&settings)),
             nodes,
             dice,
             settings,
         };
-        for node in 0..world.nodes.len() {
+        for node in 0..world.settings.nodes {
             let after = world.dice.below(2000);
             world.after(after, Event::Start(node));
         }
@@ -136,10 +149,11 @@ impl World {
             let wait = world.dice.interval(world.settings.faults[fault].1);
             world.after(wait, Event::Fault(fault));
         }
-        for node in 0..world.nodes.len() {
+        for node in 0..world.settings.nodes {
             world.arm_founding(node);
         }
         world.plan_store_fault();
+        world.plan_operator();
         world
     }
 
@@ -174,6 +188,7 @@ impl World {
             Event::Turn { node, life } => return self.turn(node, life),
             Event::Piece(link) => self.wake(link.to),
             Event::Dial(a, b) => self.dial(a, b),
+            Event::Part { node, peer } => self.part(node, peer),
             Event::Down {
                 node,
                 life,
@@ -207,6 +222,7 @@ impl World {
             Event::ClientDown { client, connection } => self.client_down(client, connection),
             Event::Client(client) => self.client_acts(client),
             Event::Fault(index) => self.strike(index),
+            Event::Operator => self.operator_acts(),
             Event::Block { from, to, blocked } => self.block(from, to, blocked),
             Event::Repair { node, life } => self.repair(node, life),
             Event::Rounds => self.make_rounds(),
@@ -272,6 +288,12 @@ impl World {
     pub fn has(&self, fault: Fault) -> bool {
         self.settings.faults.iter().any(|(kind, _)| *kind == fault)
     }
+}
+
+/// All founding members with weight 1.
+fn founding(settings: &Settings) -> Configuration {
+    let members = (0..settings.nodes).map(|index| Member::first(id(index).0));
+    Configuration::simple(members, settings.class).expect("a handful of nodes")
 }
 
 /// How the trace calls a node.

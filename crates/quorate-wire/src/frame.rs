@@ -66,6 +66,8 @@ pub enum RefusalCode {
     Unexpected,
     /// The refuser does not serve yet.
     Starting,
+    /// The dialler was removed from the cluster ([member-1]).
+    Removed,
     /// Something that this version has no word for.
     Other(u32),
 }
@@ -84,6 +86,7 @@ impl RefusalCode {
             Self::NotFounder => 8,
             Self::Unexpected => 9,
             Self::Starting => 10,
+            Self::Removed => 11,
             Self::Other(number) => number,
         }
     }
@@ -101,6 +104,7 @@ impl RefusalCode {
             8 => Self::NotFounder,
             9 => Self::Unexpected,
             10 => Self::Starting,
+            11 => Self::Removed,
             other => Self::Other(other),
         }
     }

@@ -1,6 +1,7 @@
 //! How the process's file descriptors are shared out, so that nobody takes those of another: a log
 //! without one for its next segment, or a store without one for its next table, stops a node.
 
+use quorate_replica::group::NODES_MAX;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::error::Error;
@@ -58,8 +59,11 @@ impl Descriptors {
         };
         let strangers = (free / 8).clamp(FEW, STRANGERS_MAX);
         let store_files = (free / 4).clamp(FEW, STORE_FILES_MAX);
+        // Nodes that join while it runs.
+        let more = PER_PEER * NODES_MAX.saturating_sub(nodes);
+        let more = more.min((free - 3 * FEW) / 8);
         Ok(Self {
-            clients: (free - strangers - store_files).min(CLIENTS_MAX),
+            clients: (free - strangers - store_files - more).min(CLIENTS_MAX),
             strangers,
             store_files,
         })
@@ -103,6 +107,18 @@ mod tests {
                 "{shares:?}"
             );
             assert!(clients.min(strangers).min(store_files) >= FEW, "{shares:?}");
+        }
+    }
+
+    /// A cluster grows while its nodes run; where there are enough descriptors, all that there can be have some.
+    #[test]
+    fn nodes_that_join_later_find_descriptors() {
+        for (limit, nodes) in [(1024, 1), (4096, 3), (20_000, 3)] {
+            let fixed = OWN + LOG + ADMIN + STORE_AT_WORK + PER_PEER * (nodes - 1);
+            let shares = Descriptors::share(limit, nodes).unwrap();
+            let left = limit - fixed - shares.clients - shares.strangers - shares.store_files;
+            let wanted = PER_PEER * (NODES_MAX - nodes);
+            assert!(left >= wanted.min(limit / 12), "{limit}: {left}");
         }
     }
 

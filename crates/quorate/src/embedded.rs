@@ -19,7 +19,7 @@ use quorate_replica::{
 
 use crate::{
     error::Error,
-    folder::Folder,
+    folder::{Folder, Settling},
     local::{Ask, LocalFront, WAITING_MAX, Wanted},
     node::{self, Opening, Starter},
     settings::Settings,
@@ -142,7 +142,18 @@ impl Builder {
         let starting = starting.map_err(|error| Error::io("start a thread", &error))?;
         let stop = &|| false;
         let waiting = &mut |why: &str| tracing::info!(why, "waiting");
-        let Some(identity) = folder.settle(&settings, &addresses.peer, stop, waiting)? else {
+        let join = &mut |_| {
+            let what =
+                "a node in a program joins no cluster by itself: run `quorate start --join` first";
+            Err(Error::new("bad_configuration", what))
+        };
+        let settling = Settling {
+            peer: &addresses.peer,
+            stop,
+            waiting,
+            join,
+        };
+        let Some(identity) = folder.settle(&settings, settling)? else {
             return Err(Error::new(
                 "stopped",
                 "stopped before the cluster was founded",

@@ -65,6 +65,7 @@ impl From<IdentityError> for Error {
             IdentityError::Newer { .. } => "newer_format",
             IdentityError::Mismatch { .. } => "mismatch",
             IdentityError::AlreadyAdmitted { .. } => "already_admitted",
+            IdentityError::Removed { .. } => "removed",
             IdentityError::TooManyNodes => "too_many_nodes",
             IdentityError::Exhausted(_) => "exhausted",
         };
@@ -130,6 +131,7 @@ pub(crate) fn join_refused(code: RefusalCode, reason: &str) -> Error {
         RefusalCode::NotFounder => "the lowest id of --cluster must be the node that founded it",
         RefusalCode::DuplicateNode => "bring back this node's own folder, or use another id",
         RefusalCode::Version => "run the same version on all nodes",
+        RefusalCode::Removed => "use an empty folder, and join under a new id",
         RefusalCode::ForeignCluster
         | RefusalCode::WrongNode
         | RefusalCode::NotFounded

@@ -1,12 +1,14 @@
-//! The data folder at start: opened, founded, or filled by joining the founder.
+//! The data folder at start: opened, founded, filled by joining the founder, or by joining a cluster that
+//! exists.
 
 use quorate_core::node_id::NodeId;
 use quorate_net::{FOUNDER_PATIENCE, JoinError, join, members_among};
 use quorate_node::{
     LockedFolder,
-    founding::{Joining, Role, found, list_text},
+    founding::{Joined, Joining, Newcomer, Role, found, list_text},
     identity::{Founding, Identity, IdentityError},
 };
+use quorate_replica::group::As;
 
 use crate::{
     error::{Error, join_refused},
@@ -14,6 +16,7 @@ use crate::{
 };
 
 /// What a folder needs to become a node's.
+#[expect(clippy::large_enum_variant, reason = "there is one, for a moment")]
 pub enum Folder {
     /// It is one already; locked.
     Known(Identity<LockedFolder>),
@@ -29,6 +32,24 @@ pub enum Folder {
         /// Where the founder listens for peers.
         founder: String,
     },
+    /// It is empty, and a cluster has to be asked for an id.
+    Newcomer {
+        /// What it is to become.
+        role: As,
+    },
+}
+
+/// What the surroundings do while a folder becomes a node's.
+pub struct Settling<'a> {
+    /// Where the node really listens for peers.
+    pub peer: &'a str,
+    /// Whether to stop.
+    pub stop: &'a dyn Fn() -> bool,
+    /// Hears what is waited for.
+    pub waiting: &'a mut dyn FnMut(&str),
+    /// Asks a cluster for an id, with this nonce, until there is an answer: `None` if a stop was asked for
+    /// before.
+    pub join: &'a mut dyn FnMut(u64) -> Result<Option<Joined>, Error>,
 }
 
 impl Folder {
@@ -39,10 +60,19 @@ impl Folder {
             let home = LockedFolder::open(&settings.data)?.with_flush(settings.disk_flush);
             let identity = Identity::open(home, &wanted.expected)?;
             warn_about_list(settings, identity.founding());
+            if let Some(why) = identity.book_lost() {
+                tracing::warn!(
+                    why,
+                    "where the nodes listen is lost: the founding members are asked"
+                );
+            }
             return Ok(Self::Known(identity));
         }
         // A fault of the folder is told before any port is bound or any founder is asked.
         LockedFolder::refuse_foreign(&settings.data)?;
+        if let Some(role) = settings.join {
+            return Ok(Self::Newcomer { role });
+        }
         match wanted.role() {
             Some(Role::Founder { node }) => Ok(Self::Founder { node }),
             Some(Role::Joiner { node, founder }) => Ok(Self::Joiner { node, founder }),
@@ -51,11 +81,12 @@ impl Folder {
         }
     }
 
-    /// Whose folder it is, or is to be.
-    pub fn node(&self) -> NodeId {
+    /// Whose folder it is, or is to be; `None` if a cluster has to say.
+    pub fn node(&self) -> Option<NodeId> {
         match self {
-            Self::Known(identity) => identity.founding().node,
-            Self::Founder { node } | Self::Joiner { node, .. } => *node,
+            Self::Known(identity) => Some(identity.founding().node),
+            Self::Founder { node } | Self::Joiner { node, .. } => Some(*node),
+            Self::Newcomer { .. } => None,
         }
     }
 
@@ -63,38 +94,42 @@ impl Folder {
     pub fn cluster(&self) -> Option<u128> {
         match self {
             Self::Known(identity) => Some(identity.founding().cluster),
-            Self::Founder { .. } | Self::Joiner { .. } => None,
+            Self::Founder { .. } | Self::Joiner { .. } | Self::Newcomer { .. } => None,
         }
     }
 
-    /// How many nodes the cluster has, or is to have.
+    /// How many nodes the cluster has, or is to have, as far as is known.
     pub fn nodes(&self, settings: &Settings) -> usize {
         let listed = settings.cluster.len().max(1);
         match self {
-            Self::Known(identity) => identity.founding().members.len().max(listed),
-            Self::Founder { .. } | Self::Joiner { .. } => listed,
+            Self::Known(identity) => identity.book().peers.len().max(listed),
+            Self::Founder { .. } | Self::Joiner { .. } | Self::Newcomer { .. } => listed,
         }
     }
 
     /// Where this node's peers expect it, if there are others.
     pub fn listed_address(&self, settings: &Settings) -> Option<String> {
-        let members = match self {
-            Self::Known(identity) => &identity.founding().members,
-            Self::Founder { .. } | Self::Joiner { .. } => &settings.cluster,
+        let peers = match self {
+            Self::Known(identity) => &identity.book().peers,
+            Self::Founder { .. } | Self::Joiner { .. } | Self::Newcomer { .. } => &settings.cluster,
         };
-        let listed = settings.cluster.contains_key(&self.node()) || members.len() > 1;
-        members.get(&self.node()).filter(|_| listed).cloned()
+        let node = self.node()?;
+        let listed = settings.cluster.contains_key(&node) || peers.len() > 1;
+        peers.get(&node).filter(|_| listed).cloned()
     }
 
-    /// Makes the folder this node's. `peer` is where it really listens; `waiting` hears what the
-    /// founder's answer is waiting for.
+    /// Makes the folder this node's; `None` if a stop was asked for before.
     pub fn settle(
         self,
         settings: &Settings,
-        peer: &str,
-        stop: &dyn Fn() -> bool,
-        waiting: &mut dyn FnMut(&str),
+        settling: Settling<'_>,
     ) -> Result<Option<Identity<LockedFolder>>, Error> {
+        let Settling {
+            peer,
+            stop,
+            waiting,
+            join,
+        } = settling;
         match self {
             Self::Known(identity) => Ok(Some(identity)),
             Self::Founder { node } => {
@@ -105,6 +140,15 @@ impl Folder {
                 Ok(Some(found(home, &wanted, node, peer, cluster, nonce)?))
             }
             Self::Joiner { node, founder } => ask_founder(settings, node, &founder, stop, waiting),
+            Self::Newcomer { role } => {
+                // Locked from here on: two processes must not join with one folder.
+                let fresh = u64::from_le_bytes(random()?);
+                let newcomer = Newcomer::prepare(create(settings)?, fresh)?;
+                let Some(joined) = join(newcomer.nonce())? else {
+                    return Ok(None);
+                };
+                Ok(Some(newcomer.finish(&settings.wanted(), role, joined)?))
+            }
         }
     }
 }

@@ -21,10 +21,10 @@ mod settings;
 pub use descriptors::{Descriptors, raise_descriptor_limit};
 pub use embedded::{Builder, Embedded, NotDone};
 pub use error::{Error, STOPPED};
-pub use folder::{Folder, random};
+pub use folder::{Folder, Settling, random};
 pub use node::{Opening, Starter, open};
 pub use quorate_core::{node_id::NodeId, record::Class, slot::Slot};
-pub use quorate_node::NodeHost;
+pub use quorate_node::{NodeHost, founding::Joined, host::Founded, identity::AddressBook};
 pub use quorate_replica::{
     Probed,
     front::Failure,

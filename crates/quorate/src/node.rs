@@ -202,7 +202,7 @@ fn net_settings(
             boot: identity.boot(),
             addresses,
         },
-        peers: founding.members.iter().map(peer).collect(),
+        peers: identity.book().peers.iter().map(peer).collect(),
         limits,
         seed: identity.seed(),
     }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use quorate_core::{node_id::NodeId, record::Class};
 use quorate_node::{founding::Wanted, identity::Expected};
-use quorate_replica::{defaults, tuner::Settings as Tuning};
+use quorate_replica::{defaults, group::As, tuner::Settings as Tuning};
 
 use crate::descriptors::Descriptors;
 
@@ -18,6 +18,9 @@ pub struct Settings {
     /// All members and where they listen for peers. Needed at the first start of a cluster of more
     /// than one; later the stored membership wins. Empty if not given.
     pub cluster: BTreeMap<NodeId, String>,
+    /// What this node is to become in a cluster that exists, which it joins; `None`: it founds one, or is one
+    /// of `cluster`. Once the folder is a node's, that is settled.
+    pub join: Option<As>,
     /// The class of the group, fixed at its first start; `None` takes what is there, or durable.
     pub class: Option<Class>,
     /// The name of the service's store, fixed at the first start; `None` takes what is there.
@@ -62,6 +65,7 @@ impl Settings {
             data: data.into(),
             node: None,
             cluster: BTreeMap::new(),
+            join: None,
             class: None,
             store: None,
             store_default: "embedded".to_owned(),

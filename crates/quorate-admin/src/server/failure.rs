@@ -61,8 +61,8 @@ impl Failure {
     }
 
     /// Who says so, where nothing else of it can be told.
-    pub(super) fn of(mut self, node: NodeId) -> Self {
-        self.node = Some(node.0);
+    pub(super) fn of(mut self, node: Option<NodeId>) -> Self {
+        self.node = node.map(|node| node.0);
         self
     }
 

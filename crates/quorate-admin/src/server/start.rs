@@ -36,7 +36,7 @@ impl Start {
     }
 
     /// The answer to every question until the node runs.
-    pub(super) fn failure(&self, node: NodeId) -> Failure {
+    pub(super) fn failure(&self, node: Option<NodeId>) -> Failure {
         let progress = self.progress();
         let message = match &progress {
             Some(progress) => progress.to_string(),

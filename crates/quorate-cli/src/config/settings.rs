@@ -59,7 +59,7 @@ pub(super) const DISK_FLUSH_MS: &str = "disk-flush-ms";
 pub(super) const LOG_SEGMENT: &str = "log-segment";
 
 /// All settings of `quorate start`, in the order of its help.
-pub(super) const SETTINGS: [Setting; 27] = [
+pub(super) const SETTINGS: [Setting; 29] = [
     setting(
         "data",
         "DIR",
@@ -76,6 +76,18 @@ pub(super) const SETTINGS: [Setting; 27] = [
         "cluster",
         "1=HOST:PORT,…",
         "Peer addresses of all nodes; needed at the first start",
+        Preset::Unset,
+    ),
+    setting(
+        "join",
+        "ADMIN[,…]",
+        "Join the cluster of the node with this --admin address; an empty folder gets an id there",
+        Preset::Unset,
+    ),
+    setting(
+        "as",
+        "ROLE",
+        "With --join: voter, learner or auxiliary [default: voter]",
         Preset::Unset,
     ),
     setting(

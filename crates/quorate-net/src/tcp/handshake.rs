@@ -10,8 +10,10 @@ use crate::{host::Refused, identity::Identity};
 pub struct Expectation<'a> {
     /// This node.
     pub identity: &'a Identity,
-    /// The nodes that it knows.
-    pub known: &'a [NodeId],
+    /// Whether the greeter's id was removed from the group.
+    pub removed: bool,
+    /// Whether there is a place for the greeter.
+    pub room: bool,
     /// Whom it dialled, if it did.
     pub dialled: Option<NodeId>,
     /// The process start of the connected peer with the greeter's id, if there is one that lives.
@@ -19,7 +21,8 @@ pub struct Expectation<'a> {
 }
 
 /// `Ok` if the greeter may speak. The order of checks is the order of what an operator must know
-/// first: a foreign cluster explains everything else.
+/// first: a foreign cluster explains everything else. Whoever has the cluster's id is a node of it, known
+/// or not: this one may not have heard of it yet ([member-3]).
 pub fn judge(expected: &Expectation<'_>, hello: &Hello<'_>) -> Result<(), Refused> {
     let identity = expected.identity;
     let (me, greeter) = (identity.member.node, hello.from.node);
@@ -46,6 +49,12 @@ pub fn judge(expected: &Expectation<'_>, hello: &Hello<'_>) -> Result<(), Refuse
             format!("both ends say that they are node {me}"),
         );
     }
+    if expected.removed {
+        return refuse(
+            RefusalCode::Removed,
+            format!("node {greeter} was removed from the cluster"),
+        );
+    }
     if hello.to != me || expected.dialled.is_some_and(|dialled| dialled != greeter) {
         let meant = expected.dialled.unwrap_or(hello.to);
         let found = if expected.dialled.is_some() {
@@ -58,16 +67,16 @@ pub fn judge(expected: &Expectation<'_>, hello: &Hello<'_>) -> Result<(), Refuse
             format!("node {meant} was expected at this address, node {found} is there"),
         );
     }
-    if !expected.known.contains(&greeter) {
-        return refuse(
-            RefusalCode::UnknownNode,
-            format!("node {greeter} is not among the nodes that node {me} knows"),
-        );
-    }
     if expected.dialled.is_none() && greeter < me {
         return refuse(
             RefusalCode::Unexpected,
             format!("node {me} dials node {greeter}, not the other way round"),
+        );
+    }
+    if !expected.room {
+        return refuse(
+            RefusalCode::UnknownNode,
+            format!("node {me} does not know node {greeter}, and has no place for more nodes"),
         );
     }
     if let Some(boot) = expected.connected_boot.filter(|boot| *boot > hello.boot) {
@@ -96,10 +105,10 @@ mod tests {
             boot: 7,
             addresses: Addresses::default(),
         };
-        let known = [NodeId(1), NodeId(2), NodeId(3)];
         let mut expectation = Expectation {
             identity: &identity,
-            known: &known,
+            removed: false,
+            room: true,
             dialled: None,
             connected_boot: None,
         };
@@ -160,12 +169,31 @@ mod tests {
             "WrongNode: node 1 was expected at this address, node 3 is there",
         );
         check(
-            |hello, _| hello.from = Member::first(9),
-            "UnknownNode: node 9 is not among the nodes that node 2 knows",
-        );
-        check(
             |hello, _| hello.from = Member::first(1),
             "Unexpected: node 2 dials node 1, not the other way round",
+        );
+        check(
+            |_, expected| expected.room = false,
+            "UnknownNode: node 2 does not know node 3, and has no place for more nodes",
+        );
+    }
+
+    /// Also one that the other side would have to dial, or that came to the wrong address: what it has to
+    /// know first is that it was removed. A stranger is not told who was.
+    #[test]
+    fn a_removed_node_is_refused_and_told() {
+        for (from, to) in [(3, 2), (1, 2), (3, 1)] {
+            check(
+                |hello, expected| {
+                    (hello.from, hello.to) = (Member::first(from), NodeId(to));
+                    expected.removed = true;
+                },
+                &format!("Removed: node {from} was removed from the cluster"),
+            );
+        }
+        check(
+            |hello, expected| (hello.cluster, expected.removed) = (0xd, true),
+            "ForeignCluster: node 3 does not belong to the cluster of node 2",
         );
     }
 

@@ -13,12 +13,13 @@ use crate::handle::Shared;
 #[derive(Debug)]
 pub struct Resolved {
     pub(crate) node: NodeId,
+    pub(crate) name: String,
     pub(crate) addresses: Result<Vec<SocketAddr>, String>,
 }
 
 /// Looks a name up in a thread of its own; the answer comes with the reactor's mail.
 pub(crate) fn resolve(node: NodeId, name: String, shared: Arc<Shared>) {
-    let worker = shared.clone();
+    let (worker, wanted) = (shared.clone(), name.clone());
     let spawned = std::thread::Builder::new()
         .name("resolve".to_owned())
         .spawn(move || {
@@ -26,10 +27,18 @@ pub(crate) fn resolve(node: NodeId, name: String, shared: Arc<Shared>) {
                 Ok(addresses) => Ok(addresses.collect()),
                 Err(error) => Err(format!("cannot look up {name}: {error}")),
             };
-            worker.tell(Resolved { node, addresses });
+            worker.tell(Resolved {
+                node,
+                name,
+                addresses,
+            });
         });
     if let Err(error) = spawned {
         let addresses = Err(format!("cannot start a thread to look a name up: {error}"));
-        shared.tell(Resolved { node, addresses });
+        shared.tell(Resolved {
+            node,
+            name: wanted,
+            addresses,
+        });
     }
 }

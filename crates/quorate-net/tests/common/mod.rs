@@ -26,13 +26,13 @@ use quorate_core::{
     value::{BatchName, Value},
 };
 use quorate_net::{
-    ClientSide, Founded, Handle, Host, Identity, Limits, Listeners, Now, OperatorSide, Order,
-    Outcome, PeerAddress, PeerSide, PeerUp, Reactor, Refused, Settings,
+    Charter, ClientSide, Founded, Handle, Host, Identity, Limits, Listeners, Now, OperatorSide,
+    Order, Outcome, PeerAddress, PeerSide, PeerUp, Reactor, Refused, Settings,
 };
 use quorate_replica::{
     Payload, Probed,
     front::{Completion, ConnectionId, Endpoints, Failure, Front, Requests, Sequenced, Tag},
-    group::asking::{Answer, Ask, Members, Refused as Denied},
+    group::asking::{Answer, Ask, Members, PeerTable, Refused as Denied},
     plane::{Body, Plane, Received, TooLarge, Turn},
     pressure::Pressure,
     status::{Addresses, DiskUse, Snapshot, Status, TuningReport},
@@ -101,6 +101,8 @@ pub(crate) struct World {
     pub(crate) probes: usize,
     pub(crate) snapshots: Vec<Option<Slot>>,
     pub(crate) asked: Vec<(u64, Ask, bool)>,
+    /// Told to the reactor in the next turn.
+    pub(crate) table: Option<PeerTable>,
 }
 
 pub(crate) struct Shared {
@@ -399,6 +401,14 @@ impl PeerSide for Fake {
         }
     }
 
+    fn take_table(&mut self) -> Option<PeerTable> {
+        let table = self.shared.lock().table.take();
+        if table.is_some() {
+            self.shared.changed.notify_all();
+        }
+        table
+    }
+
     fn admit(&mut self, _: Join) -> Result<Founded, Refused> {
         self.shared.lock().admit.clone().unwrap_or_else(|| {
             Err(Refused {
@@ -454,6 +464,10 @@ impl OperatorSide for Fake {
             notices: Vec::new(),
             peers: Vec::new(),
         }
+    }
+
+    fn charter(&self) -> Charter {
+        unreachable!("nobody asks")
     }
 
     fn tuning(&self) -> TuningReport {
@@ -516,8 +530,8 @@ impl Host for Fake {
                 Task::EndTransfer(outcome) => {
                     self.outcomes.push_back(Outcome::Transferred(outcome));
                 }
-                Task::EndGroup(asked, end) => self.outcomes.push_back(Outcome::Group(asked, end)),
                 Task::EndSnapshot(end) => self.outcomes.push_back(Outcome::Snapshot(end)),
+                Task::EndGroup(asked, end) => self.outcomes.push_back(Outcome::Group(asked, end)),
                 Task::EndProbe(probed) => self.outcomes.push_back(Outcome::Probed(probed)),
             }
         }

@@ -66,6 +66,13 @@ pub enum IdentityError {
         /// The node id.
         node: NodeId,
     },
+    /// [member-1] The node was removed from its group.
+    Removed {
+        /// The folder.
+        folder: PathBuf,
+        /// The node.
+        node: NodeId,
+    },
     /// As many nodes as may be were admitted.
     TooManyNodes,
     /// A counter has no next number.
@@ -100,6 +107,9 @@ impl IdentityError {
             Self::AlreadyAdmitted { node } => {
                 format!("bring back the folder of node {node}, or let it join under a new id")
             }
+            Self::Removed { .. } => "its data is not needed any more: to run a node here again, let it join \
+                                     with an empty folder, under a new id (quorate start --data DIR --join ADMIN)"
+                .into(),
             Self::TooManyNodes => "remove nodes, or found a new cluster".into(),
             Self::Exhausted(_) => "replace the node under a new id".into(),
         }
@@ -159,6 +169,11 @@ impl fmt::Display for IdentityError {
                     "node {node} was admitted with another folder than this one"
                 )
             }
+            Self::Removed { folder, node } => write!(
+                f,
+                "node {node} of {} was removed from its cluster",
+                folder.display()
+            ),
             Self::TooManyNodes => write!(f, "more than {NODES_MAX} nodes"),
             Self::Exhausted(what) => write!(f, "the {what} counter is used up"),
         }

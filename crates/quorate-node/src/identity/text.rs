@@ -7,6 +7,7 @@ use quorate_core::{
     record::Class,
 };
 use quorate_disk::sealed;
+use quorate_replica::group::As;
 
 use super::{Founding, NODES_MAX, State};
 
@@ -52,6 +53,12 @@ pub(super) fn encode(state: &State) -> String {
     for (node, nonce) in &state.admitted {
         line(format_args!("admitted {node} {nonce:016x}"));
     }
+    if let Some(role) = state.joins {
+        line(format_args!("joins {}", role.name()));
+    }
+    if state.removed {
+        line(format_args!("removed"));
+    }
     text
 }
 
@@ -81,6 +88,8 @@ pub(super) fn decode(text: &str) -> Result<State, String> {
         incarnation: Incarnation(number(fields.word("incarnation")?.parse())?),
         clean: fields.word("clean")? == "1",
         admitted: BTreeMap::new(),
+        joins: None,
+        removed: false,
     };
     state.founding.join_nonce = fields
         .hex("nonce")
@@ -96,6 +105,11 @@ pub(super) fn decode(text: &str) -> Result<State, String> {
                 let nonce = number(u64::from_str_radix(nonce, 16))?;
                 state.admitted.insert(NodeId(number(node.parse())?), nonce);
             }
+            ["joins", role] => {
+                let role = As::named(role).ok_or_else(|| format!("unknown role: {role}"))?;
+                state.joins = Some(role);
+            }
+            ["removed"] => state.removed = true,
             _ => return Err(format!("unknown line: {line}")),
         }
     }

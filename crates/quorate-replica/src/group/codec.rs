@@ -28,6 +28,12 @@ impl Group {
             put32(known.priority, &mut out);
             out.push(u8::from(known.founding));
         }
+        let gone = u32::try_from(self.gone.len()).expect("ids are numbered by 32 bits");
+        put32(gone, &mut out);
+        for (nonce, node) in &self.gone {
+            out.extend_from_slice(&nonce.to_be_bytes());
+            put32(node.0, &mut out);
+        }
         out.push(u8::from(self.plan.is_some()));
         if let Some(plan) = &self.plan {
             out.extend_from_slice(&plan.id.to_be_bytes());
@@ -74,6 +80,9 @@ impl Group {
                 founding: flag(&mut fields)?,
             };
             group.nodes.insert(node, known);
+        }
+        for _ in 0..fields.u32()? {
+            group.gone.insert(fields.u64()?, NodeId(fields.u32()?));
         }
         if flag(&mut fields)? {
             group.plan = Some(Plan {

@@ -80,6 +80,8 @@ pub enum Denied {
     UnknownNode(NodeId),
     /// Another folder has this id.
     Taken(NodeId),
+    /// The folder that asks is that of a node that was removed.
+    Removed(NodeId),
     /// As many ids are given out as there may be.
     Full,
     /// Another plan is under way.
@@ -102,6 +104,7 @@ impl fmt::Display for Denied {
             Self::Address => f.write_str("the address is empty or too long"),
             Self::UnknownNode(node) => write!(f, "there is no node {node}"),
             Self::Taken(node) => write!(f, "another folder is node {node} already"),
+            Self::Removed(node) => write!(f, "this folder was node {node}, which was removed"),
             Self::Full => f.write_str("no more ids can be given out: remove nodes that are gone"),
             Self::UnderWay(plan) => write!(f, "plan {plan} is under way"),
             Self::OtherEra(era) => {
@@ -219,6 +222,7 @@ pub fn encode_reply(reply: &Reply, out: &mut Vec<u8>) {
         Err(Denied::OtherEra(era)) => (22, u64::from(era.0)),
         Err(Denied::Impossible) => (23, 0),
         Err(Denied::NoSuchPlan) => (24, 0),
+        Err(Denied::Removed(node)) => (25, u64::from(node.0)),
     };
     out.push(kind);
     out.extend_from_slice(&u64::to_be_bytes(number));
@@ -242,6 +246,7 @@ pub fn decode_reply(bytes: &[u8]) -> Option<Reply> {
         22 => Err(Denied::OtherEra(Era(small))),
         23 => Err(Denied::Impossible),
         24 => Err(Denied::NoSuchPlan),
+        25 => Err(Denied::Removed(NodeId(small))),
         _ => return None,
     })
 }
@@ -349,6 +354,7 @@ mod tests {
             Err(Denied::OtherEra(Era(3))),
             Err(Denied::Impossible),
             Err(Denied::NoSuchPlan),
+            Err(Denied::Removed(node)),
         ] {
             let mut bytes = Vec::new();
             encode_reply(&reply, &mut bytes);

@@ -300,6 +300,15 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                         "name the node that leaves, then the one that comes",
                     ));
                 }
+                let plan = self.group().plan();
+                let begun = plan.is_some_and(|plan| plan.leaving.contains(&old));
+                if weight(old) > 0 && weight(new) > 0 && !begun {
+                    return Err(Refused::new(
+                        "already_votes",
+                        format!("node {new} votes already: it cannot take the place of node {old}"),
+                        "remove the old node alone, or name a learner",
+                    ));
+                }
                 let member = self.met(new)?;
                 let gets = weight(old).max(weight(new)).max(1);
                 if weight(new) < gets {
@@ -491,6 +500,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return Err("there is no way any more; cancel it".to_owned());
         };
         if let Change::Increment(member) = change {
+            let met = self.peers.member(member.node);
+            if met.is_some_and(|met| met.incarnation > member.incarnation) {
+                self.give_up(now, plan.id);
+                return Err(format!(
+                    "node {} has forgotten its votes since",
+                    member.node
+                ));
+            }
             self.check_level(now, member)
                 .map_err(|refused| refused.message)?;
         }
@@ -503,6 +520,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             ));
         }
         Ok(Some(change))
+    }
+
+    /// The plan names a member that will never be there again: whoever wants something asks anew.
+    fn give_up(&mut self, now: Time, plan: u64) {
+        if self.steering.may_command(now) {
+            let _ = self.propose_command(now, Waiter::Service, &Command::Cancel { plan });
+        }
     }
 
     /// Who leads on, where the plan takes this leader's weight away and another one can lead.
@@ -560,8 +584,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             leaving: Vec::new(),
             what: format!("take node {} back, which forgot its votes", old.node),
         };
-        // Not taken: the next look tries again. Proposed twice, the second is denied.
-        let _ = self.propose_command(now, Waiter::Service, &command);
+        // Not taken: a later look tries again. Proposed twice, the second is denied.
+        if self.steering.may_command(now) {
+            let _ = self.propose_command(now, Waiter::Service, &command);
+        }
     }
 
     /// Leadership goes towards the highest priority that is level.

@@ -1,4 +1,4 @@
-//! No ballot is used in two lives of a node ([ballot-2]), and eras only grow.
+//! No ballot is used in two lives of a node ([ballot-2]), and within a life eras only grow.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::{Verdict, Violation};
 #[derive(Debug, Default)]
 pub struct Rounds {
     used: BTreeMap<Ballot, u64>,
-    eras: BTreeMap<usize, Era>,
+    eras: BTreeMap<(usize, u64), Era>,
     decided: BTreeMap<(usize, u64), Slot>,
 }
 
@@ -44,7 +44,7 @@ impl Rounds {
     /// # Errors
     /// Its era or its decided prefix went back.
     pub fn status(&mut self, node: usize, life: u64, era: Era, decided_to: Slot) -> Verdict {
-        let known = self.eras.entry(node).or_default();
+        let known = self.eras.entry((node, life)).or_default();
         if era < *known {
             return Err(Violation::new(
                 "rounds",

@@ -2,8 +2,9 @@
 
 use quorate_core::{
     ballot::Era,
+    configuration::Configuration,
     message::Message,
-    node_id::{Incarnation, Member, NodeId},
+    node_id::{Member, NodeId},
     record::Record,
     slot::Slot,
 };
@@ -27,10 +28,10 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Nothing happened yet on these nodes.
-    pub(crate) fn new(nodes: usize) -> Self {
+    /// Nothing happened yet on these nodes, the first of which are the founding members.
+    pub(crate) fn new(nodes: usize, founding: Configuration) -> Self {
         Self {
-            agreement: Agreement::new(nodes),
+            agreement: Agreement::new(founding),
             prefix: Prefix::default(),
             promises: Promises::default(),
             rounds: Rounds::default(),
@@ -92,9 +93,7 @@ impl Watch {
                     value,
                 } => {
                     self.promises.wrote(member, ballot)?;
-                    if *incarnation == Incarnation(0) {
-                        self.agreement.vote(node, ballot, range, value)?;
-                    }
+                    self.agreement.vote(member, ballot, range, value)?;
                 }
                 Record::Decided { range, value } => self.agreement.learned(node, range, value)?,
                 Record::Round { .. } => {}

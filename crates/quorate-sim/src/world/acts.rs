@@ -1,5 +1,7 @@
 //! The acts of a run: anything goes, then everything must become whole again.
 
+use quorate_core::configuration::Voter;
+
 use super::{Event, World};
 use crate::{
     check::{Verdict, Violation, linearizable},
@@ -74,7 +76,7 @@ impl World {
         whole
             .clone()
             .all(|running| running.replica().node().decided_to() <= slot)
-            && whole.count() <= self.nodes.len() / 2
+            && whole.count() <= self.settings.nodes / 2
             && replicas().filter(lost).all(said)
     }
 
@@ -89,7 +91,11 @@ impl World {
         self.run_until("the auditor has read every counter", |world| {
             world.clients.iter().all(|client| !client.is_busy())
         })?;
-        for node in 0..self.nodes.len() {
+        self.run_until("no plan is under way", Self::has_no_plan)?;
+        for node in (0..self.nodes.len())
+            .filter(|node| self.belongs(*node))
+            .collect::<Vec<_>>()
+        {
             let visitor = Client::visit(self.clients.len(), self.dice.fork(), node);
             self.clients.push(visitor);
             self.after(1, Event::Client(self.clients.len() - 1));
@@ -98,7 +104,7 @@ impl World {
             world.clients.iter().all(|client| !client.is_busy())
         })?;
         self.run_until("all nodes have applied the same", Self::is_level)?;
-        for node in &self.nodes {
+        for node in self.nodes.iter().filter(|node| self.belongs(node.index)) {
             let running = node.running.as_ref().expect("healed");
             if running.replica().counters().alarms > 0 {
                 let detail = format!("node {}: {:?}", node.index + 1, running.replica().error());
@@ -110,15 +116,15 @@ impl World {
 
     pub(crate) fn final_checks(&mut self) -> Verdict {
         let mut digests = Vec::new();
-        for node in &self.nodes {
+        for node in self.nodes.iter().filter(|node| self.belongs(node.index)) {
             let running = node.running.as_ref().expect("healed");
-            digests.push((
-                running.replica().service().digest(),
-                running.replica().sessions(),
-            ));
+            let replica = running.replica();
+            let state = (replica.service().digest(), replica.sessions());
+            let group = (replica.group().clone(), replica.node().eras().clone());
+            digests.push((node.index, (state, group)));
         }
-        if let Some(odd) = digests.iter().position(|digest| *digest != digests[0]) {
-            let detail = format!("node {} differs from node 1 in the end", odd + 1);
+        if let Some((odd, _)) = digests.iter().find(|(_, digest)| *digest != digests[0].1) {
+            let detail = format!("node {} differs from the first in the end", odd + 1);
             return Err(Violation::new("prefix", detail));
         }
         linearizable::verdict(self.books.history.operations())
@@ -130,7 +136,8 @@ impl World {
         let farthest = farthest
             .map(|running| running.replica().node().decided_to())
             .max();
-        self.nodes.iter().all(|node| {
+        let members = self.nodes.iter().filter(|node| self.belongs(node.index));
+        members.into_iter().all(|node| {
             let running = node.running.as_ref();
             running.is_some_and(|running| Some(running.replica().applied_to()) == farthest)
         })
@@ -151,11 +158,16 @@ impl World {
             }
         }
         let mut detail = format!("not in time: {what};");
+        if let Some(configuration) = self.configuration() {
+            detail += &format!("\n    {configuration:?}");
+        }
         for node in &self.nodes {
             let state = match &node.running {
+                None if node.retired => "retired".to_owned(),
                 None => "down".to_owned(),
                 Some(running) => format!(
-                    "{:?} of {:?} in {}, decided {}, applied {}, {:?}; disk {:?}, reads idle {}, {:?}",
+                    "{:?}, {:?} of {:?} in {}, decided {}, applied {}, {:?}; disk {:?}, reads idle {}, {:?}",
+                    running.replica().members(node.time(self.now)).plan,
                     running.replica().node().role(),
                     running.replica().node().leader(),
                     running.replica().node().ballot(),
@@ -180,12 +192,17 @@ impl World {
 
     /// Whether fewer nodes than a quorum still know their votes.
     fn lost_quorum(&self) -> bool {
-        let remember = self
-            .nodes
-            .iter()
-            .filter(|node| node.member().incarnation.0 == 0)
-            .count();
-        remember <= self.nodes.len() / 2
+        let remembers = |voter: &&Voter| {
+            let mut nodes = self.nodes.iter();
+            nodes.any(|node| node.member() == voter.member)
+        };
+        let Some(configuration) = self.configuration() else {
+            return false;
+        };
+        let members = configuration.members();
+        let weight = |voter: &Voter| u64::from(voter.weight);
+        let left: u64 = members.iter().filter(remembers).map(weight).sum();
+        left * 2 <= configuration.weight()
     }
 
     /// A volatile group without a quorum that remembers: it answers no write, and says why

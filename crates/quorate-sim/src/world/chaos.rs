@@ -26,7 +26,7 @@ pub(super) struct Chaos {
 
 impl Chaos {
     pub(super) fn new(settings: &Settings, dice: &mut Dice) -> Self {
-        let mut may_forget = vec![false; settings.nodes];
+        let mut may_forget = vec![false; settings.nodes + settings.spares];
         let beyond = settings.losses == Losses::Beyond;
         for _ in 0..settings.budget() {
             may_forget[dice.index(settings.nodes)] = true;
@@ -37,6 +37,16 @@ impl Chaos {
             may_forget,
             store_dice: Dice::new(!settings.seed),
         }
+    }
+
+    /// Whether anything still goes wrong.
+    pub(super) fn goes_on(&self) -> bool {
+        self.goes_on
+    }
+
+    /// Whether any node may forget its votes in this run.
+    pub(super) fn forgets(&self) -> bool {
+        self.may_forget.contains(&true)
     }
 
     /// Whether this node may forget its votes.
@@ -439,6 +449,7 @@ impl World {
                 event,
                 Event::Block { blocked: true, .. }
                     | Event::Fault(_)
+                    | Event::Operator
                     | Event::StoreFault
                     | Event::Start(_)
             )

@@ -10,10 +10,25 @@ use crate::{
     node::{Arrival, Node, Start, Started},
 };
 
+/// A node that was removed stays connected for this long.
+const PARTING_US: u64 = 2_000_000;
+
+/// Whether two nodes connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Admission {
+    LetIn,
+    /// Whoever would have to dial has not heard of the other one yet.
+    Unknown,
+    /// One of them was removed.
+    Refused,
+}
+
 impl World {
     /// A process starts.
     pub(super) fn start(&mut self, node: usize) -> Verdict {
-        if self.nodes[node].running.is_some() {
+        let process = &self.nodes[node];
+        let stranger = node >= self.settings.nodes && !process.joined;
+        if process.running.is_some() || process.retired || stranger {
             return Ok(());
         }
         let dies = self.founder_dies();
@@ -215,6 +230,14 @@ impl World {
         if self.network.connection(a, b).is_some() {
             return;
         }
+        match self.admission(a, b) {
+            Admission::Refused => return,
+            Admission::Unknown => {
+                let wait = self.dice.between(5_000, 30_000);
+                return self.after(wait, Event::Dial(a, b));
+            }
+            Admission::LetIn => {}
+        }
         let ready = |node: &Node| node.running.is_some() && !node.paused;
         if !ready(&self.nodes[a]) || !ready(&self.nodes[b]) || !self.network.can_connect(a, b) {
             // A node that comes back dials again; for blocked links and pauses somebody has to.
@@ -246,6 +269,53 @@ impl World {
             );
         }
         self.line("net", "connect", format_args!("{} and {}", a + 1, b + 1));
+    }
+
+    /// As the network of production decides: the node with the higher id dials those that its table has; the
+    /// other lets in whoever was not removed, known or not ([member-3]).
+    fn admission(&self, a: usize, b: usize) -> Admission {
+        let (low, high) = pair(a, b);
+        let book = |node: usize| {
+            let running = self.nodes[node].running.as_ref();
+            running.map(|running| running.host.identity().book())
+        };
+        let removed = |node, other: usize| {
+            let id = self.nodes[other].id();
+            book(node).is_some_and(|book| book.removed.contains(&id))
+        };
+        if removed(low, high) || removed(high, low) {
+            return Admission::Refused;
+        }
+        let id = self.nodes[low].id();
+        let unknown = book(high).is_some_and(|book| !book.peers.contains_key(&id));
+        if unknown {
+            Admission::Unknown
+        } else {
+            Admission::LetIn
+        }
+    }
+
+    /// What a node has heard of the group changed: those that were removed are sent away after a while.
+    pub(crate) fn follow(&mut self, node: usize) {
+        let Some(running) = &mut self.nodes[node].running else {
+            return;
+        };
+        if running.host.take_table().is_none() {
+            return;
+        }
+        let removed = running.host.identity().book().removed.clone();
+        for peer in self.network.peers(node) {
+            if removed.contains(&self.nodes[peer].id()) {
+                self.after(PARTING_US, Event::Part { node, peer });
+            }
+        }
+    }
+
+    /// It has had its time to hear what was decided.
+    pub(super) fn part(&mut self, node: usize, peer: usize) {
+        if self.admission(node, peer) == Admission::Refused {
+            self.break_connection(node, peer, 100);
+        }
     }
 
     /// A connection breaks. Both sides hear of it, sooner or later.

@@ -1,6 +1,11 @@
 //! What directed scenarios are made of: a calm cluster, and one thing done to it after the other.
 
-use quorate_core::{effect::Role, record::Class};
+use quorate_core::{
+    effect::Role,
+    node_id::Member,
+    quorum::{MemberSet, Phase},
+    record::Class,
+};
 
 use super::{Event, World, name};
 use crate::{
@@ -45,14 +50,26 @@ impl World {
             let running = self.nodes[*index].running.as_ref();
             running.is_some_and(|running| running.replica().node().role() == Role::Leader)
         };
-        let follows = |leader: usize| {
-            let id = self.nodes[leader].id();
-            let running = self.nodes.iter().filter_map(|node| node.running.as_ref());
-            running
-                .filter(|running| running.replica().node().leader() == Some(id))
-                .count()
+        let is_followed = |leader: &usize| {
+            let leading = self.nodes[*leader].running.as_ref();
+            let Some(configuration) =
+                leading.map(|running| running.replica().node().configuration())
+            else {
+                return false;
+            };
+            let id = self.nodes[*leader].id();
+            let follows = |member: Member| {
+                let running = self.nodes.iter().filter_map(|node| node.running.as_ref());
+                let mut nodes = running.map(|running| running.replica());
+                nodes.any(|node| node.member() == member && node.node().leader() == Some(id))
+            };
+            let members = configuration.members().iter().enumerate();
+            let followed = members
+                .filter(|(_, voter)| follows(voter.member))
+                .fold(MemberSet::default(), |set, (at, _)| set.with(at));
+            configuration.is_quorum(Phase::Two, followed)
         };
-        (0..self.nodes.len()).find(|index| leads(index) && follows(*index) > self.nodes.len() / 2)
+        (0..self.nodes.len()).find(|index| leads(index) && is_followed(index))
     }
 
     /// A client connects to a node; returns its index.

@@ -116,6 +116,7 @@ impl World {
         let broken = turn.broken;
         let held = held_bytes(running);
         let queued = running.requests.values().any(|bytes| !bytes.is_empty());
+        self.follow(node);
         self.check_told(node)?;
         self.send_frames(node)?;
         let process = &mut self.nodes[node];
@@ -128,6 +129,7 @@ impl World {
         let wake = running.host.end_turn(end);
         let wake = wake.map(|at| process.clock.world(at));
         let stopped = running.host.stopped();
+        self.hear_outcomes(node)?;
         self.plan_disk(node);
         // A large reply may double what one client holds.
         let most = 2 * self.settings.client_memory + (64 << 10);
@@ -500,6 +502,14 @@ impl Turn<'_> {
                 }
                 Arrival::Transfer(to) => host.order(now, Order::Transfer(to)),
                 Arrival::Stop => host.stop(now),
+                Arrival::Ask(asked, ask) => host.order(
+                    now,
+                    Order::Group {
+                        asked,
+                        ask,
+                        dry_run: false,
+                    },
+                ),
             }
         }
     }

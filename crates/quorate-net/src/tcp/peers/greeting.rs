@@ -123,8 +123,7 @@ impl Peers {
         };
         if let Err(error) = link.socket().dialled() {
             self.close(id, cx);
-            let address = self.table.address(node).unwrap_or_default();
-            return self.journal.unreachable(node, address, &error.to_string());
+            return self.unreachable(node, &error.to_string());
         }
         link.set_stage(Stage::Greeting {
             node,
@@ -186,8 +185,8 @@ impl Peers {
                 let greeter = Greeter::of(hello);
                 if self.must_wait(&greeter, cx.now) {
                     self.wait(id, greeter, cx.now);
-                } else {
-                    self.open(id, greeter, cx);
+                } else if !self.open(id, greeter, cx) {
+                    self.close(id, cx);
                 }
             }
             Err(Refused { code, reason }) => {
@@ -198,6 +197,8 @@ impl Peers {
                         self.journal.complain(node, NO_CLUSTER_YET);
                     }
                     RefusalCode::ForeignCluster => self.on_foreign(node, cx.now),
+                    // It knocks, and this node dials it anyway.
+                    RefusalCode::Unexpected => {}
                     _ => {
                         let what = format!("refused a peer ({code:?}): {reason}");
                         self.journal.complain(node, &what);
@@ -242,8 +243,11 @@ impl Peers {
     ) -> Verdict {
         match self.judge(hello, Some(node), cx.now) {
             Ok(()) if hello.lane == lane => {
-                self.open(id, Greeter::of(hello), cx);
-                Verdict::GoOn
+                if self.open(id, Greeter::of(hello), cx) {
+                    Verdict::GoOn
+                } else {
+                    Verdict::Close
+                }
             }
             Ok(()) => {
                 self.journal.complain(node, "answered for another lane");
@@ -265,6 +269,9 @@ impl Peers {
         match code {
             RefusalCode::ForeignCluster => self.on_foreign(node, now),
             RefusalCode::Starting => self.journal.not_yet(node, reason),
+            RefusalCode::Removed => self.journal.removed(node),
+            // The answer to a knock: all is well.
+            RefusalCode::Unexpected if node > self.identity.member.node => {}
             _ => {
                 let what = format!("refused by the peer ({code:?}): {reason}");
                 self.journal.complain(node, &what);
@@ -286,11 +293,15 @@ impl Peers {
     }
 
     fn judge(&self, hello: &Hello<'_>, dialled: Option<NodeId>, now: Now) -> Result<(), Refused> {
+        let greeter = hello.from.node;
+        let room =
+            self.table.has(greeter) || !self.table.is_full() || self.idle_guest(now).is_some();
         let expectation = Expectation {
             identity: &self.identity,
-            known: self.table.known(),
+            removed: self.table.is_removed(greeter),
+            room,
             dialled,
-            connected_boot: self.living_boot(hello.from.node, now),
+            connected_boot: self.living_boot(greeter, now),
         };
         judge(&expectation, hello)
     }

@@ -1,5 +1,7 @@
 //! What an operator hears of peers: each thing once, or a few times in a while.
 
+use std::collections::BTreeSet;
+
 use quorate_core::{
     node_id::{Member, NodeId},
     time::Time,
@@ -14,6 +16,9 @@ const TELL_BURST: u32 = 6;
 const OTHER_CLUSTER: &str = "one of the two was founded with an empty folder, or the address is another \
      cluster's; they never exchange data. Bring back the folder, or correct the list";
 
+/// What to do about it.
+const REMOVED: &str = "stop it; it may join again in an empty folder, under a new id";
+
 /// The lines, and what was said already.
 #[derive(Debug)]
 pub(super) struct Journal {
@@ -21,6 +26,8 @@ pub(super) struct Journal {
     complaints: Complaints,
     news: Limiter<NodeId, News>,
     foreign: Foreign,
+    /// Peers that say that this node was removed.
+    removed_by: BTreeSet<NodeId>,
 }
 
 /// That a peer can be talked to, or not any more.
@@ -37,6 +44,7 @@ impl Journal {
             complaints: Complaints::default(),
             news: Limiter::new(TELL_EVERY_MS),
             foreign: Foreign::default(),
+            removed_by: BTreeSet::new(),
         }
     }
 
@@ -74,8 +82,20 @@ impl Journal {
         }
     }
 
+    /// A peer says that this node was removed. Only nodes that have a place here may be given.
+    pub(super) fn removed(&mut self, by: NodeId) {
+        if self.removed_by.is_empty() {
+            tracing::error!(
+                peer = by.0,
+                "this node was removed from the cluster: {REMOVED}"
+            );
+        }
+        self.removed_by.insert(by);
+    }
+
     /// All is well with this node.
     pub(super) fn settle(&mut self, node: NodeId) {
+        self.removed_by.remove(&node);
         self.complaints.settle(&about(node));
         self.foreign.settle(node);
     }
@@ -107,7 +127,11 @@ impl Journal {
             let address = address(node).unwrap_or_default();
             format!("node {node} at {address} belongs to another cluster: {OTHER_CLUSTER}")
         };
-        self.foreign.nodes(now).map(notice).collect()
+        let removed = |by: &NodeId| {
+            format!("node {by} says that this node was removed from the cluster: {REMOVED}")
+        };
+        let removed = self.removed_by.first().map(removed);
+        self.foreign.nodes(now).map(notice).chain(removed).collect()
     }
 
     fn write(&self, news: &News, left_out: u64) {

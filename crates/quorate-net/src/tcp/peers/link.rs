@@ -135,6 +135,14 @@ impl Links {
         dirty
     }
 
+    /// One in use is about to end: it has a deadline from now on.
+    pub(super) fn part(&mut self, id: LinkId, deadline: Time) {
+        if let Some(link) = self.links.get_mut(id) {
+            link.set_stage(Stage::Leaving { deadline });
+            self.transient.push_back(id);
+        }
+    }
+
     /// The oldest of those that are no peer's, if there are more than `max`.
     pub(super) fn surplus_stranger(&self, max: usize) -> Option<LinkId> {
         let is_stranger = |id: &LinkId| self.stage(*id).is_some_and(Stage::is_stranger);

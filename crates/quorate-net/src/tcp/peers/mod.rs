@@ -1,5 +1,6 @@
 //! All peers with their connections: dials, queues, and tells the host who is there.
 
+mod following;
 mod greeting;
 mod journal;
 mod link;
@@ -139,6 +140,7 @@ impl Peers {
     pub(crate) fn on_time(&mut self, cx: &mut PeerCx<'_>) {
         self.journal.on_time(cx.now.time);
         self.give_up(cx);
+        self.part(cx);
         if self.table.next_dial().is_some_and(|at| at <= cx.now.time) {
             for node in self.table.others() {
                 for lane in Lane::ALL {
@@ -150,19 +152,27 @@ impl Peers {
 
     /// When [`Self::on_time`] has something to do.
     pub(crate) fn next_time(&self) -> Option<Time> {
-        let times = [self.links.next_deadline(), self.table.next_dial()];
+        let times = [
+            self.links.next_deadline(),
+            self.table.next_dial(),
+            self.table.next_parting(),
+        ];
         times.into_iter().flatten().min()
     }
 
     /// A name was looked up.
     pub(crate) fn on_resolved(&mut self, resolved: Resolved, now: Now) {
-        let Resolved { node, addresses } = resolved;
+        let Resolved {
+            node,
+            name,
+            addresses,
+        } = resolved;
         let (addresses, why) = match addresses {
             Ok(addresses) => (addresses, "the name has no address".to_owned()),
             Err(error) => (Vec::new(), error),
         };
         let failed = addresses.is_empty();
-        if self.table.resolved(node, addresses) && failed {
+        if self.table.resolved(node, &name, addresses) && failed {
             self.dial_failed(node, &Lane::ALL, &why, now);
         }
     }
@@ -197,6 +207,9 @@ impl Peers {
         self.settle_newcomers(cx);
         for id in self.links.late(cx.now.time) {
             match self.links.stage(id) {
+                // It is that one's to dial.
+                Some(Stage::Dialling { node, .. } | Stage::Greeting { node, .. })
+                    if node > self.identity.member.node => {}
                 Some(Stage::Dialling { node, .. }) => {
                     self.journal.complain(node, "no answer to a dial");
                 }
@@ -237,8 +250,15 @@ impl Peers {
         for lane in lanes {
             self.table.back_off(node, *lane, now.time);
         }
-        let address = self.table.address(node).unwrap_or_default();
-        self.journal.unreachable(node, address, why);
+        self.unreachable(node, why);
+    }
+
+    /// Says so, unless it is that node's to dial.
+    fn unreachable(&mut self, node: NodeId, why: &str) {
+        if node < self.identity.member.node {
+            let address = self.table.address(node).unwrap_or_default();
+            self.journal.unreachable(node, address, why);
+        }
     }
 
     // Bytes.
@@ -403,6 +423,11 @@ impl Peers {
                     cx.host.frame(&mut cx.now.turn(self), lane, received);
                     return Verdict::GoOn;
                 }
+                Frame::Refused(RefusalCode::Removed, _) => {
+                    self.stats.refusals += 1;
+                    self.journal.removed(member.node);
+                    return Verdict::Close;
+                }
                 Frame::Refused(code, reason) => {
                     self.stats.refusals += 1;
                     format!("refused by the peer ({code:?}): {reason}")
@@ -431,8 +456,8 @@ impl Peers {
     // Beginning and end.
 
     /// The connection is used from now on. A second one for the lane replaces the first; a newer
-    /// process replaces all of an older one.
-    fn open(&mut self, id: LinkId, greeter: Greeter, cx: &mut PeerCx<'_>) {
+    /// process replaces all of an older one. `false`: there is no place for it any more.
+    fn open(&mut self, id: LinkId, greeter: Greeter, cx: &mut PeerCx<'_>) -> bool {
         let Greeter {
             member,
             boot,
@@ -441,9 +466,9 @@ impl Peers {
             admin,
         } = greeter;
         let node = member.node;
-        let Some(address) = self.table.address(node).map(ToOwned::to_owned) else {
-            return;
-        };
+        if !self.make_room(node, cx) {
+            return false;
+        }
         for old in self.replaced_by(node, lane, boot).collect::<Vec<_>>() {
             if let Some(link) = self.links.get_mut(old) {
                 link.lose("a newer connection takes its place".to_owned());
@@ -451,9 +476,12 @@ impl Peers {
             self.close(old, cx);
         }
         let Some(link) = self.links.get_mut(id) else {
-            return;
+            return false;
         };
         link.set_stage(Stage::Open { member, boot, lane });
+        // What ended above may have been all that kept it.
+        self.table.take_in(node);
+        let address = self.table.address(node).unwrap_or_default().to_owned();
         self.table.opened(node, lane, id);
         self.journal.settle(node);
         self.stats.peers_connected += 1;
@@ -473,6 +501,7 @@ impl Peers {
             };
             cx.host.peer_up(cx.now, &peer);
         }
+        true
     }
 
     /// Ends a connection and what it stood for.
@@ -493,6 +522,7 @@ impl Peers {
                 cx.host.peer_down(cx.now, node);
             }
         }
+        self.table.forget_guest(node);
     }
 }
 

@@ -122,8 +122,7 @@ impl Peers {
         if living.is_some_and(|boot| boot > greeter.boot) {
             return false;
         }
-        self.open(id, greeter, cx);
-        true
+        self.open(id, greeter, cx)
     }
 
     /// Newcomers that wait for nobody any more are taken in; those that said nothing in time are not.

@@ -1,22 +1,29 @@
 //! The table of peers: who is known and where, which connection each lane has, and when to dial.
 
-use std::net::SocketAddr;
+use std::{collections::BTreeSet, net::SocketAddr};
 
 use quorate_core::{node_id::NodeId, time::Time};
 use quorate_dice::Dice;
+use quorate_replica::group::{NODES_MAX, asking::PeerTable};
 use quorate_wire::Lane;
 
 use super::link::LinkId;
 use crate::{identity::PeerAddress, limits::Limits};
 
+/// Most other nodes that there can be.
+const OTHERS_MAX: usize = NODES_MAX - 1;
+
 /// All peers.
 #[derive(Debug)]
 pub(super) struct Table {
     me: NodeId,
-    known: Vec<NodeId>,
+    /// In a fixed order.
     peers: Vec<Peer>,
+    removed: BTreeSet<NodeId>,
     retry_min_ms: u64,
     retry_max_ms: u64,
+    knock_ms: u64,
+    parting_ms: u64,
     dice: Dice,
 }
 
@@ -24,11 +31,24 @@ pub(super) struct Table {
 #[derive(Debug)]
 struct Peer {
     node: NodeId,
+    standing: Standing,
+    /// Where it listens; empty if nobody has said so.
     address: String,
     resolved: Vec<SocketAddr>,
     resolving: bool,
     lanes: [LaneState; 2],
     up: bool,
+}
+
+/// What a node is to this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// The group's table has it.
+    Known,
+    /// It came and has the cluster's id ([member-3]); it is forgotten when it goes.
+    Guest,
+    /// It was removed, and is sent away then: by that time it should have heard what was decided.
+    Parting(Time),
 }
 
 /// One lane towards it.
@@ -64,28 +84,127 @@ pub(super) enum Was {
 
 impl Table {
     pub(super) fn new(me: NodeId, addresses: &[PeerAddress], limits: &Limits, seed: u64) -> Self {
-        let others = addresses.iter().filter(|peer| peer.node != me);
-        let peers = others.map(|peer| Peer {
-            node: peer.node,
-            address: peer.address.clone(),
-            resolved: Vec::new(),
-            resolving: false,
-            lanes: Default::default(),
-            up: false,
-        });
-        Self {
+        let mut table = Self {
             me,
-            known: addresses.iter().map(|peer| peer.node).collect(),
-            peers: peers.collect(),
+            peers: Vec::new(),
+            removed: BTreeSet::new(),
             retry_min_ms: limits.dial_retry_min_ms,
             retry_max_ms: limits.dial_retry_max_ms,
+            knock_ms: limits.knock_ms,
+            parting_ms: limits.parting_ms,
             dice: Dice::new(seed),
+        };
+        for peer in addresses {
+            table.learn(peer.node, &peer.address, Time(0));
+        }
+        table
+    }
+
+    /// Takes over who is there. A connection in use stays until it breaks, wherever it leads; what
+    /// comes back are dials in progress that lead to nobody any more.
+    pub(super) fn follow(&mut self, told: &PeerTable, now: Time) -> Vec<LinkId> {
+        self.removed = told.removed.iter().copied().collect();
+        let part_at = now.plus_ms(self.parting_ms);
+        let mut obsolete = Vec::new();
+        for peer in &mut self.peers {
+            let known = told.peers.iter().find(|(node, _)| *node == peer.node);
+            // Where it listens may not be known there.
+            let stays = |address: &String| address.is_empty() || *address == peer.address;
+            let moved = known.is_none_or(|(_, address)| !stays(address));
+            match (known, peer.standing) {
+                (Some((_, address)), _) => {
+                    peer.standing = Standing::Known;
+                    if moved {
+                        peer.move_to(address, now);
+                    }
+                }
+                (None, Standing::Parting(_)) => {}
+                (None, _) if self.removed.contains(&peer.node) => {
+                    peer.standing = Standing::Parting(part_at);
+                }
+                (None, _) => peer.standing = Standing::Guest,
+            }
+            if moved {
+                obsolete.extend(peer.lanes.iter().filter_map(|lane| lane.attempt));
+            }
+        }
+        for (node, address) in &told.peers {
+            self.learn(*node, address, now);
+        }
+        self.peers
+            .retain(|peer| peer.standing == Standing::Known || peer.is_in_use());
+        obsolete
+    }
+
+    /// A node of the group's table, if it is new.
+    fn learn(&mut self, node: NodeId, address: &str, now: Time) {
+        if node == self.me || self.has(node) {
+            return;
+        }
+        let mut peer = Peer::new(node, Standing::Known);
+        address.clone_into(&mut peer.address);
+        if node > self.me {
+            peer.lanes[Lane::Control.index()].retry_at = now.plus_ms(self.knock_ms);
+        }
+        self.peers.push(peer);
+    }
+
+    /// Whether it has a place here.
+    pub(super) fn has(&self, node: NodeId) -> bool {
+        self.peer(node).is_some()
+    }
+
+    /// Whether there are as many others as there can be.
+    pub(super) fn is_full(&self) -> bool {
+        self.peers.len() >= OTHERS_MAX
+    }
+
+    /// Whether there are more than there can be.
+    pub(super) fn is_overfull(&self) -> bool {
+        self.peers.len() > OTHERS_MAX
+    }
+
+    /// A node that the group's table does not have gets a place until it goes.
+    pub(super) fn take_in(&mut self, node: NodeId) {
+        if !self.has(node) {
+            self.peers.push(Peer::new(node, Standing::Guest));
         }
     }
 
-    /// All nodes of the group that are known; this one may be among them.
-    pub(super) fn known(&self) -> &[NodeId] {
-        &self.known
+    /// Those that are here although the group's table does not have them, the oldest first.
+    pub(super) fn guests(&self) -> impl Iterator<Item = NodeId> {
+        let guests = self.peers.iter();
+        let guests = guests.filter(|peer| peer.standing != Standing::Known);
+        guests.map(|peer| peer.node)
+    }
+
+    /// A node that is no peer any more has no connection in use: its place is free.
+    pub(super) fn forget_guest(&mut self, node: NodeId) {
+        let gone = |peer: &Peer| {
+            peer.node == node && peer.standing != Standing::Known && !peer.is_in_use()
+        };
+        self.peers.retain(|peer| !gone(peer));
+    }
+
+    /// Whether its id is spent ([member-1]).
+    pub(super) fn is_removed(&self, node: NodeId) -> bool {
+        self.removed.contains(&node)
+    }
+
+    /// Removed nodes that have had their time.
+    pub(super) fn parting(&self, now: Time) -> Vec<NodeId> {
+        let due = self.peers.iter();
+        let due = due.filter(|peer| matches!(peer.standing, Standing::Parting(at) if at <= now));
+        due.map(|peer| peer.node).collect()
+    }
+
+    /// When the next removed node has had its time.
+    pub(super) fn next_parting(&self) -> Option<Time> {
+        let partings = self.peers.iter().filter_map(|peer| match peer.standing {
+            Standing::Parting(at) => Some(at),
+            Standing::Known | Standing::Guest => None,
+        });
+        partings.min()
     }
 
     /// The others, in a fixed order.
@@ -121,13 +240,14 @@ impl Table {
         Lane::ALL.into_iter().filter_map(lanes)
     }
 
-    /// What a lane needs now, if anything: the node with the higher id dials. A name is looked up once
-    /// at a time, until [`Self::resolved`].
+    /// What a lane needs now, if anything: the node with the higher id dials. The other one only knocks
+    /// now and then while nobody comes: it is refused in any case, but hears if it was removed. A name is
+    /// looked up once at a time, until [`Self::resolved`].
     pub(super) fn need(&mut self, node: NodeId, lane: Lane, now: Time) -> Option<Need> {
         let me = self.me;
         let peer = self.peer_mut(node)?;
         let state = &peer.lanes[lane.index()];
-        let due = peer.node < me
+        let due = peer.is_dialled(me, lane)
             && !peer.resolving
             && state.open.is_none()
             && state.attempt.is_none()
@@ -145,12 +265,21 @@ impl Table {
         }
     }
 
-    /// A look-up ended, with these addresses or with none. Whether the node is known.
-    pub(super) fn resolved(&mut self, node: NodeId, addresses: Vec<SocketAddr>) -> bool {
+    /// A look-up of this name ended, with these addresses or with none. Whether the node is known, and
+    /// still there.
+    pub(super) fn resolved(
+        &mut self,
+        node: NodeId,
+        name: &str,
+        addresses: Vec<SocketAddr>,
+    ) -> bool {
         let Some(peer) = self.peer_mut(node) else {
             return false;
         };
         peer.resolving = false;
+        if peer.address != name {
+            return false;
+        }
         if !addresses.is_empty() {
             peer.resolved = addresses;
         }
@@ -201,7 +330,11 @@ impl Table {
 
     /// The next attempt on this lane waits: longer each time, and not in step with other nodes.
     pub(super) fn back_off(&mut self, node: NodeId, lane: Lane, now: Time) {
-        let (min, max) = (self.retry_min_ms, self.retry_max_ms);
+        let (min, max) = if node > self.me {
+            (self.knock_ms, self.knock_ms)
+        } else {
+            (self.retry_min_ms, self.retry_max_ms)
+        };
         let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == node) else {
             return;
         };
@@ -214,10 +347,12 @@ impl Table {
 
     /// When a lane is to be dialled next.
     pub(super) fn next_dial(&self) -> Option<Time> {
-        let dialled = self.peers.iter().filter(|peer| peer.node < self.me);
-        let lanes = dialled
-            .filter(|peer| !peer.resolving)
-            .flat_map(|peer| &peer.lanes);
+        let peers = self.peers.iter().filter(|peer| !peer.resolving);
+        let lanes = peers.flat_map(|peer| {
+            let dialled = |lane: &Lane| peer.is_dialled(self.me, *lane);
+            let lanes = Lane::ALL.into_iter().filter(dialled);
+            lanes.map(|lane| &peer.lanes[lane.index()])
+        });
         let idle = lanes.filter(|lane| lane.open.is_none() && lane.attempt.is_none());
         idle.map(|lane| lane.retry_at).min()
     }
@@ -228,6 +363,42 @@ impl Table {
 
     fn peer_mut(&mut self, node: NodeId) -> Option<&mut Peer> {
         self.peers.iter_mut().find(|peer| peer.node == node)
+    }
+}
+
+impl Peer {
+    fn new(node: NodeId, standing: Standing) -> Self {
+        Self {
+            node,
+            standing,
+            address: String::new(),
+            resolved: Vec::new(),
+            resolving: false,
+            lanes: Default::default(),
+            up: false,
+        }
+    }
+
+    /// It listens elsewhere: worth an attempt at once.
+    fn move_to(&mut self, address: &str, now: Time) {
+        address.clone_into(&mut self.address);
+        self.resolved.clear();
+        for lane in &mut self.lanes {
+            lane.retry_at = lane.retry_at.min(now);
+            lane.retry_ms = 0;
+        }
+    }
+
+    /// Whether `me` is the one that dials it for this lane.
+    fn is_dialled(&self, me: NodeId, lane: Lane) -> bool {
+        self.standing == Standing::Known
+            && !self.address.is_empty()
+            && (self.node < me || lane == Lane::Control)
+    }
+
+    fn is_in_use(&self) -> bool {
+        let mut lanes = self.lanes.iter();
+        lanes.any(|lane| lane.open.is_some() || lane.attempt.is_some())
     }
 }
 
@@ -284,8 +455,8 @@ mod tests {
         assert_eq!(table.need(node, Lane::Control, NOW), looked_up);
         assert_eq!(table.need(node, Lane::Bulk, NOW), None, "it is in progress");
         let addresses = ["127.0.0.1:1", "127.0.0.1:2"].map(|text| text.parse().unwrap());
-        assert!(table.resolved(node, addresses.to_vec()));
-        assert!(!table.resolved(NodeId(9), addresses.to_vec()));
+        assert!(table.resolved(node, "a.name:9", addresses.to_vec()));
+        assert!(!table.resolved(NodeId(9), "a.name:9", addresses.to_vec()));
         for address in addresses.into_iter().rev() {
             assert_eq!(
                 table.need(node, Lane::Control, NOW),
@@ -310,5 +481,102 @@ mod tests {
         assert_eq!(table.closed(node, lane, second, NOW), Some(Was::Open));
         assert_eq!(table.need(node, lane, NOW), None, "not at once");
         assert_eq!(table.closed(NodeId(9), lane, first, NOW), None);
+    }
+
+    fn told(peers: &[(u32, &str)], removed: &[u32]) -> PeerTable {
+        PeerTable {
+            peers: peers
+                .iter()
+                .map(|(node, address)| (NodeId(*node), (*address).to_owned()))
+                .collect(),
+            removed: removed.iter().copied().map(NodeId).collect(),
+        }
+    }
+
+    fn links<const N: usize>() -> [LinkId; N] {
+        let mut links = SlotMap::<LinkId, ()>::with_key();
+        [(); N].map(|()| links.insert(()))
+    }
+
+    #[test]
+    fn a_node_that_moved_is_dialled_at_its_new_address() {
+        let mut table = table();
+        let (node, lane) = (NodeId(1), Lane::Control);
+        let [attempt, used] = links();
+        table.opened(node, Lane::Bulk, used);
+        table.dialling(node, lane, attempt);
+        let here = [(1, "127.0.0.1:9"), (2, ""), (3, "")];
+        assert_eq!(table.follow(&told(&here, &[]), NOW), [], "nothing is new");
+        let elsewhere = [(1, "127.0.0.1:10"), (2, "another:9"), (3, "")];
+        assert_eq!(table.follow(&told(&elsewhere, &[]), NOW), [attempt]);
+        table.closed(node, lane, attempt, NOW);
+        let soon = NOW.plus_ms(30);
+        let address = "127.0.0.1:10".parse().unwrap();
+        assert_eq!(table.need(node, lane, soon), Some(Need::Dial(address)));
+        assert_eq!(table.open(node, Lane::Bulk), Some(used), "it stays");
+    }
+
+    /// It was asked for before the node moved.
+    #[test]
+    fn the_addresses_of_a_former_name_are_not_taken() {
+        let mut table = table();
+        let (node, lane) = (NodeId(2), Lane::Control);
+        assert!(matches!(table.need(node, lane, NOW), Some(Need::LookUp(_))));
+        let elsewhere = [(1, "127.0.0.1:9"), (2, "another:9"), (3, "")];
+        table.follow(&told(&elsewhere, &[]), NOW);
+        assert_eq!(table.need(node, lane, NOW), None, "one look-up at a time");
+        let addresses = vec!["127.0.0.1:1".parse().unwrap()];
+        assert!(!table.resolved(node, "a.name:9", addresses));
+        let looked_up = Some(Need::LookUp("another:9".to_owned()));
+        assert_eq!(table.need(node, lane, NOW), looked_up);
+    }
+
+    #[test]
+    fn nodes_come_and_go_with_the_table() {
+        let mut table = table();
+        let [used] = links();
+        table.opened(NodeId(1), Lane::Control, used);
+        let next = [(2, "a.name:9"), (3, ""), (4, "127.0.0.1:4")];
+        assert_eq!(table.follow(&told(&next, &[1]), NOW), []);
+        assert!(table.is_removed(NodeId(1)));
+        assert_eq!(table.parting(NOW), []);
+        let at = table.next_parting().unwrap();
+        assert_eq!(at, NOW.plus_ms(Limits::default().parting_ms));
+        assert_eq!(table.parting(at), [NodeId(1)]);
+        // Told again, it does not get more time.
+        table.follow(&told(&next, &[1]), NOW.plus_ms(1));
+        assert_eq!(table.next_parting(), Some(at));
+        table.closed(NodeId(1), Lane::Control, used, NOW);
+        assert_eq!(
+            table.need(NodeId(1), Lane::Control, at),
+            None,
+            "not dialled"
+        );
+        table.forget_guest(NodeId(1));
+        assert!(!table.has(NodeId(1)));
+        // A removed node without a connection is gone at once, and the node itself is no peer.
+        table.follow(&told(&[(3, ""), (4, "127.0.0.1:4")], &[1, 2]), NOW);
+        assert_eq!(table.others().collect::<Vec<_>>(), [NodeId(4)]);
+        assert_eq!(table.next_parting(), None);
+    }
+
+    /// The other one dials. Whoever has been waiting for it for long asks why it does not.
+    #[test]
+    fn a_node_with_a_higher_id_is_only_knocked_at() {
+        let mut table = table();
+        let node = NodeId(4);
+        table.follow(&told(&[(4, "127.0.0.1:4")], &[]), NOW);
+        for lane in Lane::ALL {
+            assert_eq!(table.need(node, lane, NOW), None);
+        }
+        let knock = NOW.plus_ms(Limits::default().knock_ms);
+        assert_eq!(table.next_dial(), Some(knock));
+        assert_eq!(table.need(node, Lane::Bulk, knock), None);
+        let address = "127.0.0.1:4".parse().unwrap();
+        let need = table.need(node, Lane::Control, knock);
+        assert_eq!(need, Some(Need::Dial(address)));
+        table.back_off(node, Lane::Control, knock);
+        let next = table.next_dial().unwrap();
+        assert!(next.since_us(knock) >= 2_500_000, "not at once");
     }
 }

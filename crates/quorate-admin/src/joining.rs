@@ -1,0 +1,58 @@
+//! What a folder says that wants to join a cluster, and what it hears.
+
+use serde::{Deserialize, Serialize};
+
+/// Body of `POST /join`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JoinRequest {
+    /// Tells the folder from others: 16 hexadecimal digits, the same each time it asks.
+    pub nonce: String,
+    /// Where it listens for peers, `HOST:PORT`. It is dialled there before it gets an id.
+    pub peer: String,
+    /// `voter`, `learner` or `auxiliary`.
+    #[serde(rename = "as")]
+    pub role: String,
+    /// The id that was reserved for it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub node: Option<u32>,
+    /// The address under which it reached the node that it asks.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub via: Option<String>,
+}
+
+/// Answer of `POST /join`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinAnswer {
+    /// The cluster, 32 hexadecimal digits.
+    pub cluster: String,
+    /// The id of the folder.
+    pub node: u32,
+    /// `durable` or `volatile`.
+    pub durability: String,
+    /// The store of the cluster's service.
+    pub store: String,
+    /// The members at the founding, as every node was told then.
+    pub founding: Vec<Place>,
+    /// Every slot below is applied where the lists that follow were made.
+    pub at: u64,
+    /// Who has an id now, and where they listen for peers.
+    pub peers: Vec<Place>,
+    /// Ids that were removed.
+    pub removed: Vec<u32>,
+}
+
+/// Where a node listens for peers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// The node.
+    pub node: u32,
+    /// `HOST:PORT`
+    pub peer: String,
+}
+
+/// Code of the refusal of a folder that cannot be dialled.
+pub const UNREACHABLE_PEER: &str = "unreachable_peer";
+
+/// Code of the refusal of a folder on another machine by a node that only its own can dial.
+pub const LOOPBACK_PEER: &str = "loopback_peer";

@@ -1,0 +1,161 @@
+//! A folder wants to join: it is dialled back, gets an id by the log, and is told what it has to know.
+
+use std::net::{IpAddr, SocketAddr};
+
+use axum::http::StatusCode;
+use quorate_core::node_id::NodeId;
+use quorate_net::{Handle, host::Charter, waits_at};
+use quorate_replica::group::{
+    As,
+    asking::{Answer, Ask},
+};
+
+use super::failure::Failure;
+use crate::joining::{JoinAnswer, JoinRequest, LOOPBACK_PEER, Place, UNREACHABLE_PEER};
+
+/// Gives an id to a folder. Asked again, the same one ([join-2]).
+pub(super) fn join(handle: &Handle, request: &JoinRequest) -> Result<JoinAnswer, Failure> {
+    let (nonce, role) = understood(request)?;
+    let charter = handle.charter().map_err(Failure::unanswered)?;
+    let via = request.via.as_deref().and_then(|text| text.parse().ok());
+    make_reachable(handle, &charter, via)?;
+    // Who cannot be dialled now would be a member that nobody reaches.
+    waits_at(&request.peer, nonce).map_err(|why| {
+        let node = charter.node;
+        let what = format!("node {node} cannot dial it at {}: {why}", request.peer);
+        let hint = "start it with a --peer address that the other nodes can dial";
+        Failure::new(StatusCode::CONFLICT, UNREACHABLE_PEER, &what, hint)
+    })?;
+    let ask = Ask::Join {
+        nonce,
+        node: request.node.map(NodeId),
+        peer: request.peer.clone(),
+        role,
+    };
+    let answer = handle.group(ask, false).map_err(Failure::group)?;
+    let Answer::Node(node) = answer else {
+        return Err(Failure::unavailable("failed", "it got no id"));
+    };
+    let charter = handle.charter().map_err(Failure::unanswered)?;
+    Ok(told(&charter, node))
+}
+
+fn understood(request: &JoinRequest) -> Result<(u64, As), Failure> {
+    let bad = |what| {
+        let status = StatusCode::UNPROCESSABLE_ENTITY;
+        let hint = "docs/operate.md shows the body";
+        Failure::new(status, "bad_request", what, hint)
+    };
+    let nonce = u64::from_str_radix(&request.nonce, 16);
+    let nonce = nonce.map_err(|_| bad("nonce is a hexadecimal number"))?;
+    let role = As::named(&request.role);
+    let role = role.ok_or_else(|| bad("as is voter, learner or auxiliary"))?;
+    Ok((nonce, role))
+}
+
+/// Others must be able to dial this node, and the group must know where. A node that is alone may have been
+/// founded elsewhere than where it listens now; once there are others, its address is the operators' business,
+/// unless it is no place to go to.
+fn make_reachable(handle: &Handle, charter: &Charter, via: Option<IpAddr>) -> Result<(), Failure> {
+    let Some(via) = via.filter(|via| !via.is_unspecified()) else {
+        return Ok(());
+    };
+    let (own, peers) = (charter.node, &charter.book.peers);
+    let known = peers.get(&own).cloned();
+    let address = if peers.len() == 1 {
+        let status = handle.status().map_err(Failure::unanswered)?;
+        let mut members = status.peers.into_iter();
+        let member = members.find(|peer| peer.member.node == own);
+        member.map(|member| member.addresses.peer)
+    } else {
+        known.clone()
+    };
+    // A name is what an operator gave.
+    let Some(listens) = address.and_then(|text| text.parse().ok()) else {
+        return Ok(());
+    };
+    let reached = reached(own, listens, via)?.to_string();
+    if known.as_ref() != Some(&reached) {
+        let moved = handle.group(Ask::Address(own, reached), false);
+        moved.map_err(Failure::group)?;
+    }
+    Ok(())
+}
+
+/// Where a node is dialled that listens here, and was reached under this address.
+fn reached(own: NodeId, listens: SocketAddr, via: IpAddr) -> Result<SocketAddr, Failure> {
+    match listens.ip() {
+        ip if ip.is_unspecified() => Ok(SocketAddr::new(via, listens.port())),
+        ip if ip.is_loopback() && !via.is_loopback() => {
+            let what = format!(
+                "node {own} listens for peers at {listens}, where only its own machine can dial it"
+            );
+            let hint = "start it again with a --peer address that the other nodes can dial";
+            let status = StatusCode::CONFLICT;
+            Err(Failure::new(status, LOOPBACK_PEER, &what, hint))
+        }
+        _ => Ok(listens),
+    }
+}
+
+fn told(charter: &Charter, node: NodeId) -> JoinAnswer {
+    let Charter { founded, book, .. } = charter;
+    let place = |(node, peer): (&NodeId, &String)| Place {
+        node: node.0,
+        peer: peer.clone(),
+    };
+    let founding = founded.members.iter().map(|(node, peer)| (node, peer));
+    JoinAnswer {
+        cluster: format!("{:032x}", founded.cluster),
+        node: node.0,
+        durability: founded.class.name().to_owned(),
+        store: founded.store.clone(),
+        founding: founding.map(place).collect(),
+        at: book.at.0,
+        peers: book.peers.iter().map(place).collect(),
+        removed: book.removed.iter().map(|node| node.0).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_told_of_where_others_can_dial_it() {
+        let reached = |listens: &str, via: &str| {
+            let (listens, via) = (listens.parse().unwrap(), via.parse().unwrap());
+            reached(NodeId(1), listens, via).map(|address| address.to_string())
+        };
+        for (listens, via, expected) in [
+            ("0.0.0.0:7451", "10.0.0.1", "10.0.0.1:7451"),
+            ("[::]:7451", "10.0.0.1", "10.0.0.1:7451"),
+            ("0.0.0.0:7451", "127.0.0.1", "127.0.0.1:7451"),
+            ("10.0.0.1:7451", "192.168.0.1", "10.0.0.1:7451"),
+            ("127.0.0.1:7451", "127.0.0.1", "127.0.0.1:7451"),
+        ] {
+            assert_eq!(reached(listens, via).unwrap(), expected);
+        }
+        let refused = reached("127.0.0.1:7451", "10.0.0.1").unwrap_err();
+        let expected =
+            "node 1 listens for peers at 127.0.0.1:7451, where only its own machine can dial it";
+        assert!(format!("{refused:?}").contains(expected));
+        assert!(format!("{refused:?}").contains(LOOPBACK_PEER));
+    }
+
+    #[test]
+    fn a_request_is_understood_or_refused() {
+        let request = |nonce: &str, role: &str| JoinRequest {
+            nonce: nonce.to_owned(),
+            peer: "a:1".to_owned(),
+            role: role.to_owned(),
+            node: None,
+            via: None,
+        };
+        let understood = |nonce, role| understood(&request(nonce, role)).ok();
+        assert_eq!(understood("ff", "learner"), Some((255, As::Learner)));
+        assert_eq!(understood("0123456789abcdef0", "voter"), None);
+        assert_eq!(understood("", "voter"), None);
+        assert_eq!(understood("1", "king"), None);
+    }
+}

@@ -1,0 +1,380 @@
+//! `quorate start --join`: asks a cluster for an id, and for a vote once the node is level.
+//!
+//! Everything here may be repeated: the folder asks with the same nonce each time and gets the same id
+//! ([join-2]), and a vote that it has is not given twice.
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs as _},
+    thread,
+    time::Duration,
+};
+
+use quorate::{AddressBook, Class, Error, Founded, Joined, NodeId, Slot, Status};
+use quorate_admin::{
+    client::{self, Refusal, Response},
+    joining::{JoinAnswer, JoinRequest, LOOPBACK_PEER, Place, UNREACHABLE_PEER},
+    members::MembersRequest,
+};
+use quorate_net::{Handle, Unanswered};
+use quorate_replica::group::As;
+
+use crate::output::progress;
+
+/// A connection, to learn the way to a node.
+const CONNECT_WAIT: Duration = Duration::from_secs(2);
+/// An answer: the asked node dials back, looks names up, and waits for the log.
+const ANSWER_WAIT: Duration = Duration::from_secs(30);
+/// Between attempts.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Looks without a leader that nobody has to hear of.
+const UNLED_MAX: u32 = 10;
+
+/// Where this node listens for peers.
+pub(crate) struct Here {
+    /// As the operator gave it, if that leads somewhere.
+    given: Option<String>,
+    bound: SocketAddr,
+}
+
+impl Here {
+    /// A name stays a name: others look it up themselves. Port 0 is the one that was taken.
+    pub(crate) fn of(given: Option<&str>, bound: SocketAddr) -> Self {
+        let is_name = |text: &&str| text.parse::<SocketAddr>().is_err() && !text.ends_with(":0");
+        Self {
+            given: given.filter(is_name).map(str::to_owned),
+            bound,
+        }
+    }
+
+    /// Where others find it. Everywhere is no place to go to: then it is the address of this machine on the way
+    /// to the node that was asked.
+    fn as_seen(&self, own: IpAddr) -> String {
+        if let Some(name) = &self.given {
+            return name.clone();
+        }
+        let ip = self.bound.ip();
+        let ip = if ip.is_unspecified() { own } else { ip };
+        SocketAddr::new(ip, self.bound.port()).to_string()
+    }
+}
+
+/// A folder that asks for an id.
+pub(crate) struct Asking<'a> {
+    pub(crate) admins: &'a [String],
+    pub(crate) peer: &'a Here,
+    pub(crate) role: As,
+    pub(crate) node: Option<NodeId>,
+    pub(crate) stop: &'a dyn Fn() -> bool,
+}
+
+/// Why an attempt brought no id.
+enum Missed {
+    /// Worth another one.
+    Later(String),
+    /// It would be the same again.
+    Never(Error),
+}
+
+impl Asking<'_> {
+    /// Asks one after the other until one answers; `None` if a stop was asked for before.
+    pub(crate) fn ask(
+        &self,
+        nonce: u64,
+        waiting: &mut dyn FnMut(&str),
+    ) -> Result<Option<Joined>, Error> {
+        waiting(&format!("asking for an id at {}", self.admins.join(", ")));
+        let mut told = String::new();
+        loop {
+            let mut why = Vec::new();
+            for admin in self.admins {
+                if (self.stop)() {
+                    return Ok(None);
+                }
+                match self.attempt(admin, nonce) {
+                    Ok(joined) => {
+                        let Joined { node, founded, .. } = &joined;
+                        let cluster = founded.cluster;
+                        progress(&format!(
+                            "got id {node} in cluster {cluster:032x} from {admin}"
+                        ));
+                        return Ok(Some(joined));
+                    }
+                    Err(Missed::Never(error)) => return Err(error),
+                    Err(Missed::Later(reason)) => why.push(format!("{admin}: {reason}")),
+                }
+            }
+            let why = format!("waiting for an id: {}", why.join("; "));
+            if why != told {
+                waiting(&why);
+                told = why;
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    fn attempt(&self, admin: &str, nonce: u64) -> Result<Joined, Missed> {
+        let way = connect(admin).and_then(|stream| {
+            let (own, other) = (stream.local_addr()?, stream.peer_addr()?);
+            Ok((own.ip(), other.ip()))
+        });
+        let (own, other) = way.map_err(|error| Missed::Later(error.to_string()))?;
+        let request = JoinRequest {
+            nonce: format!("{nonce:016x}"),
+            peer: self.peer.as_seen(own),
+            role: self.role.name().to_owned(),
+            node: self.node.map(|node| node.0),
+            via: Some(other.to_string()),
+        };
+        let response = post(admin, "/join", &request);
+        let response = response.map_err(|error| Missed::Later(error.to_string()))?;
+        let later = matches!(response.status, 503 | 504);
+        match response.json::<JoinAnswer>() {
+            Ok(answer) => understand(answer).ok_or_else(|| {
+                Missed::Later("its answer makes no sense to this version".to_owned())
+            }),
+            Err(refusal) if later => Err(Missed::Later(refusal.message)),
+            Err(refusal) => Err(Missed::Never(refused(admin, refusal))),
+        }
+    }
+}
+
+fn refused(admin: &str, refusal: Refusal) -> Error {
+    let code = [UNREACHABLE_PEER, LOOPBACK_PEER]
+        .into_iter()
+        .find(|code| *code == refusal.code);
+    Error {
+        code: code.unwrap_or("join_refused"),
+        message: format!("{admin} refused this node: {}", refusal.message),
+        hint: refusal.hint,
+    }
+}
+
+fn connect(admin: &str) -> io::Result<TcpStream> {
+    let mut last = io::Error::other("the name has no address");
+    for address in admin.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, CONNECT_WAIT) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn post(admin: &str, path: &str, body: &impl serde::Serialize) -> Result<Response, client::Error> {
+    let body = serde_json::to_string(body).expect("texts and numbers are always JSON");
+    client::post(admin, path, &body, ANSWER_WAIT)
+}
+
+/// `None`: it is of another version, or nonsense.
+fn understand(answer: JoinAnswer) -> Option<Joined> {
+    let place = |place: Place| (NodeId(place.node), place.peer);
+    let classes = [Class::Durable, Class::Volatile];
+    let class = classes
+        .into_iter()
+        .find(|class| class.name() == answer.durability)?;
+    let founded = Founded {
+        cluster: u128::from_str_radix(&answer.cluster, 16).ok()?,
+        class,
+        store: answer.store,
+        members: answer.founding.into_iter().map(place).collect(),
+    };
+    let book = AddressBook {
+        at: Slot(answer.at),
+        peers: answer.peers.into_iter().map(place).collect(),
+        removed: answer.removed.into_iter().map(NodeId).collect(),
+    };
+    let node = NodeId(answer.node);
+    let sensible = node.0 > 0 && book.peers.contains_key(&node) && book.check().is_ok();
+    sensible.then_some(Joined {
+        node,
+        founded,
+        book,
+    })
+}
+
+/// Tells how the node catches up, and asks for its vote when it is level. Ends with the reactor, if not before.
+pub(crate) fn follow(
+    handle: Handle,
+    node: NodeId,
+    role: As,
+    admins: Vec<String>,
+) -> io::Result<()> {
+    let thread = thread::Builder::new().name("joining".to_owned());
+    let mut promotion = Promotion {
+        node,
+        role,
+        admins,
+        told: String::new(),
+        unled: 0,
+    };
+    thread.spawn(move || {
+        loop {
+            match handle.status() {
+                Ok(status) if promotion.look(&status) => return,
+                Err(Unanswered::Stopped) => return,
+                Ok(_) | Err(_) => thread::sleep(PAUSE),
+            }
+        }
+    })?;
+    Ok(())
+}
+
+struct Promotion {
+    node: NodeId,
+    role: As,
+    /// Whom the operator named.
+    admins: Vec<String>,
+    told: String,
+    /// Looks in a row in which there was no leader.
+    unled: u32,
+}
+
+impl Promotion {
+    /// Whether it is over.
+    fn look(&mut self, status: &Status) -> bool {
+        let node = self.node;
+        let own = status.peers.iter().find(|peer| peer.member.node == node);
+        if own.is_some_and(|own| own.weight > 0) {
+            self.tell(&format!("node {node} is promoted: it votes"));
+            return true;
+        }
+        if let Some(pursuit) = &status.progress {
+            let view = quorate_admin::view::ProgressView::of_node(pursuit);
+            // Each tenth is a line.
+            if self.told != step(view.percent) {
+                self.told = step(view.percent);
+                progress(&format!("catching up: {view}"));
+            }
+            return false;
+        }
+        let Some(leader) = status.leader else {
+            // A moment without one is no news.
+            self.unled += 1;
+            if self.unled > UNLED_MAX {
+                self.tell("waiting for a leader");
+            }
+            return false;
+        };
+        self.unled = 0;
+        if self.role == As::Learner {
+            self.tell(&format!("node {node} is level: it learns"));
+            return true;
+        }
+        let leaders = status.peers.iter();
+        let leaders = leaders.filter(|peer| peer.member.node == leader);
+        let leaders =
+            leaders.filter_map(|peer| dialable(&peer.addresses.admin, &peer.addresses.peer));
+        let mut admins: Vec<String> = leaders.collect();
+        admins.extend(self.admins.iter().cloned());
+        match ask_for_vote(&admins, node) {
+            Ok(()) => self.tell(&format!("node {node} is level: it gets its vote")),
+            Err(why) => self.tell(&format!("waiting for a vote: {why}")),
+        }
+        false
+    }
+
+    fn tell(&mut self, line: &str) {
+        if self.told != line {
+            progress(line);
+            line.clone_into(&mut self.told);
+        }
+    }
+}
+
+fn step(percent: u64) -> String {
+    format!("{}", percent / 10)
+}
+
+/// "Everywhere" is no place to go to: then it is the host of the same node's peer address.
+fn dialable(admin: &str, peer: &str) -> Option<String> {
+    let everywhere = |address: &SocketAddr| address.ip().is_unspecified();
+    let Some(bound) = admin.parse::<SocketAddr>().ok().filter(everywhere) else {
+        return (!admin.is_empty()).then(|| admin.to_owned());
+    };
+    let (host, _) = peer.rsplit_once(':')?;
+    Some(format!("{host}:{}", bound.port()))
+}
+
+/// The first of them that leads decides.
+fn ask_for_vote(admins: &[String], node: NodeId) -> Result<(), String> {
+    let mut why = "nobody can be asked".to_owned();
+    for admin in admins {
+        let request = MembersRequest {
+            promote: Some(node.0),
+            ..MembersRequest::default()
+        };
+        let answer = post(admin, "/members", &request);
+        let answer = answer.map(|response| response.json::<serde_json::Value>());
+        match answer {
+            Ok(Ok(_)) => return Ok(()),
+            Ok(Err(refusal)) if refusal.code == "not_leader" => why = refusal.message,
+            Ok(Err(refusal)) => return Err(refusal.message),
+            Err(error) => why = format!("{admin}: {error}"),
+        }
+    }
+    Err(why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn others_are_told_a_place_that_leads_here() {
+        let own = "10.0.0.4".parse().unwrap();
+        let seen =
+            |given: Option<&str>, bound: &str| Here::of(given, bound.parse().unwrap()).as_seen(own);
+        assert_eq!(seen(None, "127.0.0.1:7451"), "127.0.0.1:7451");
+        assert_eq!(seen(Some("0.0.0.0:7451"), "0.0.0.0:7451"), "10.0.0.4:7451");
+        assert_eq!(seen(Some("[::]:7451"), "[::]:7451"), "10.0.0.4:7451");
+        assert_eq!(seen(Some("n4.lan:7451"), "10.0.0.9:7451"), "n4.lan:7451");
+        assert_eq!(seen(Some("10.0.0.9:0"), "10.0.0.9:33"), "10.0.0.9:33");
+        assert_eq!(seen(Some("n4.lan:0"), "10.0.0.9:33"), "10.0.0.9:33");
+    }
+
+    #[test]
+    fn an_operator_address_that_is_everywhere_is_looked_for_where_the_peers_are() {
+        let check = |admin, peer| dialable(admin, peer).unwrap_or_default();
+        assert_eq!(check("10.0.0.1:7452", "10.0.0.1:7451"), "10.0.0.1:7452");
+        assert_eq!(check("0.0.0.0:7452", "n1.lan:7451"), "n1.lan:7452");
+        assert_eq!(check("", "n1.lan:7451"), "");
+    }
+
+    fn answer() -> JoinAnswer {
+        let place = |node: u32| Place {
+            node,
+            peer: format!("10.0.0.{node}:7451"),
+        };
+        JoinAnswer {
+            cluster: format!("{:032x}", 7),
+            node: 4,
+            durability: "durable".to_owned(),
+            store: "lsm".to_owned(),
+            founding: [1].map(place).into(),
+            at: 99,
+            peers: [2, 4].map(place).into(),
+            removed: vec![1, 3],
+        }
+    }
+
+    #[test]
+    fn an_answer_is_understood_or_refused() {
+        let joined = understand(answer()).unwrap();
+        assert_eq!((joined.node, joined.book.at), (NodeId(4), Slot(99)));
+        assert_eq!(joined.founded.members.len(), 1);
+        assert!(joined.book.removed.contains(&NodeId(3)));
+        let spoilt: [fn(&mut JoinAnswer); 4] = [
+            |answer| answer.cluster = "x".to_owned(),
+            |answer| answer.durability = "soft".to_owned(),
+            |answer| answer.node = 5,
+            |answer| answer.peers[0].peer = "two words".to_owned(),
+        ];
+        for spoil in spoilt {
+            let mut answer = answer();
+            spoil(&mut answer);
+            assert!(understand(answer.clone()).is_none(), "{answer:?}");
+        }
+    }
+}

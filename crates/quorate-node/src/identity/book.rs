@@ -1,0 +1,219 @@
+//! Where the nodes of the group listen, as far as this node heard last: a small file beside the identity.
+//!
+//! It is a hint, for a start that has to find somebody before it has read its log: nothing that counts votes
+//! looks at it. What the log says replaces it, once as much of the log is applied as the book was made of.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+};
+
+use quorate_core::{node_id::NodeId, slot::Slot};
+use quorate_disk::{DiskError, SmallFiles, sealed};
+use quorate_replica::group::{ADDRESS_BYTES_MAX, NODES_MAX, asking::PeerTable};
+
+/// The name of the file.
+pub(crate) const FILE: &str = "peers";
+const FIRST_LINE: &str = "quorate peers 1";
+
+/// Who has an id and where they listen, behind a slot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AddressBook {
+    /// Everything below was applied by whoever made it.
+    pub at: Slot,
+    /// Every node with an id whose address is known.
+    pub peers: BTreeMap<NodeId, String>,
+    /// Nodes that were removed ([member-1]).
+    pub removed: BTreeSet<NodeId>,
+}
+
+impl AddressBook {
+    /// What every node knows at first.
+    pub fn founded(members: &BTreeMap<NodeId, String>) -> Self {
+        Self {
+            peers: members.clone(),
+            ..Self::default()
+        }
+    }
+
+    /// What the log says behind this slot. An address that it does not know stays what it was.
+    #[must_use]
+    pub fn followed_by(&self, table: &PeerTable, at: Slot) -> Self {
+        let peer = |(node, address): &(NodeId, String)| {
+            let known = self.peers.get(node).filter(|_| address.is_empty());
+            let address = known.unwrap_or(address).clone();
+            (!address.is_empty()).then_some((*node, address))
+        };
+        Self {
+            at,
+            peers: table.peers.iter().filter_map(peer).collect(),
+            removed: table.removed.iter().copied().collect(),
+        }
+    }
+
+    /// As the network wants it.
+    pub fn table(&self) -> PeerTable {
+        let peers = self.peers.iter();
+        PeerTable {
+            peers: peers
+                .map(|(node, address)| (*node, address.clone()))
+                .collect(),
+            removed: self.removed.iter().copied().collect(),
+        }
+    }
+
+    /// Whether it says the same, from whenever it is.
+    pub fn says_same(&self, other: &Self) -> bool {
+        (&self.peers, &self.removed) == (&other.peers, &other.removed)
+    }
+
+    /// What would not survive being written as lines, or has more than there can be.
+    pub fn check(&self) -> Result<(), &'static str> {
+        if self.peers.len() > NODES_MAX {
+            return Err("too many nodes");
+        }
+        let plain = |text: &String| {
+            let length = 1..=ADDRESS_BYTES_MAX;
+            length.contains(&text.len()) && !text.chars().any(char::is_whitespace)
+        };
+        if !self.peers.values().all(plain) {
+            return Err("an address is not one word");
+        }
+        Ok(())
+    }
+
+    /// Replaces the file, durably.
+    pub(super) fn write(&self, files: &mut impl SmallFiles) -> Result<(), DiskError> {
+        let mut text = format!("{FIRST_LINE}\nat {}\n", self.at.0);
+        for (node, address) in &self.peers {
+            let _ = writeln!(text, "peer {node} {address}");
+        }
+        for node in &self.removed {
+            let _ = writeln!(text, "removed {node}");
+        }
+        files.replace(FILE, sealed::seal(&text).as_bytes())
+    }
+
+    /// What the file says, if there is one.
+    pub(super) fn read(files: &impl SmallFiles) -> Result<Option<Self>, Unreadable> {
+        let bytes = files.read(FILE).map_err(Unreadable::Disk)?;
+        let Some(bytes) = bytes else {
+            return Ok(None);
+        };
+        let text = String::from_utf8(bytes);
+        let text = text.map_err(|_| Unreadable::Text("not a text".to_owned()))?;
+        decode(&text).map(Some).map_err(Unreadable::Text)
+    }
+}
+
+/// Why there is no book.
+#[derive(Debug)]
+pub(super) enum Unreadable {
+    /// The disk does not give it.
+    Disk(DiskError),
+    /// It is not what was written.
+    Text(String),
+}
+
+fn decode(text: &str) -> Result<AddressBook, String> {
+    let mut lines = sealed::open(text)?.lines();
+    if lines.next() != Some(FIRST_LINE) {
+        return Err("the first line is unknown".to_owned());
+    }
+    let number = |text: &str| text.parse().map_err(|_| format!("not a number: {text}"));
+    let node = |text: &str| number(text).map(NodeId);
+    let mut book = AddressBook::default();
+    for line in lines {
+        let words: Vec<_> = line.split(' ').collect();
+        match words[..] {
+            ["at", slot] => {
+                let slot = slot.parse().map_err(|_| format!("not a slot: {slot}"))?;
+                book.at = Slot(slot);
+            }
+            ["peer", id, address] => {
+                book.peers.insert(node(id)?, address.to_owned());
+            }
+            ["removed", id] => {
+                book.removed.insert(node(id)?);
+            }
+            _ => return Err(format!("unknown line: {line}")),
+        }
+    }
+    book.check()?;
+    Ok(book)
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_disk::MemoryDisk;
+
+    use super::*;
+
+    fn book() -> AddressBook {
+        let peer = |node: u32| (NodeId(node), format!("10.0.0.{node}:7451"));
+        AddressBook {
+            at: Slot(77),
+            peers: [1, 4, 9].map(peer).into(),
+            removed: [2, 3].map(NodeId).into(),
+        }
+    }
+
+    #[test]
+    fn a_book_survives_its_process_and_damage_is_found() {
+        let mut disk = MemoryDisk::new();
+        assert!(matches!(AddressBook::read(&disk), Ok(None)));
+        book().write(&mut disk).unwrap();
+        assert_eq!(AddressBook::read(&disk).unwrap(), Some(book()));
+        let bytes = disk.read(FILE).unwrap().unwrap();
+        for cut in 0..bytes.len() {
+            disk.replace(FILE, &bytes[..cut]).unwrap();
+            let read = AddressBook::read(&disk);
+            assert!(matches!(read, Err(Unreadable::Text(_))), "cut at {cut}");
+        }
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1;
+            disk.replace(FILE, &damaged).unwrap();
+            assert!(AddressBook::read(&disk).is_err(), "flipped at {at}");
+        }
+    }
+
+    #[test]
+    fn what_the_log_says_replaces_it_but_for_addresses_that_it_does_not_know() {
+        let table = PeerTable {
+            peers: vec![
+                (NodeId(1), String::new()),
+                (NodeId(4), "moved:1".to_owned()),
+                (NodeId(10), String::new()),
+            ],
+            removed: vec![NodeId(2), NodeId(3), NodeId(9)],
+        };
+        let next = book().followed_by(&table, Slot(80));
+        let expected = AddressBook {
+            at: Slot(80),
+            peers: [
+                (NodeId(1), "10.0.0.1:7451".to_owned()),
+                (NodeId(4), "moved:1".to_owned()),
+            ]
+            .into(),
+            removed: [2, 3, 9].map(NodeId).into(),
+        };
+        assert_eq!(next, expected);
+        assert!(!next.says_same(&book()));
+        assert!(next.says_same(&next.followed_by(&next.table(), Slot(99))));
+    }
+
+    #[test]
+    fn nonsense_is_no_book() {
+        let mut many = book();
+        many.peers = (0..=NODES_MAX as u32)
+            .map(|node| (NodeId(node), "a:1".to_owned()))
+            .collect();
+        assert_eq!(many.check(), Err("too many nodes"));
+        for address in ["", "a b:1", "a\nb:1"] {
+            let mut odd = book();
+            odd.peers.insert(NodeId(1), address.to_owned());
+            assert_eq!(odd.check(), Err("an address is not one word"));
+        }
+    }
+}

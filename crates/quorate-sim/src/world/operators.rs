@@ -1,0 +1,203 @@
+//! Who joins and leaves: what operators ask of the group, and new nodes, at any moment of act one.
+//!
+//! They take no care of each other, and know nothing of what goes wrong. Only what a person would not do is
+//! left out: where nodes may forget their votes, no group is made that could not bear that.
+
+use quorate_core::{configuration::Configuration, node_id::NodeId};
+use quorate_node::{
+    founding::Joined,
+    host::{Charter, OperatorSide as _, Outcome},
+};
+use quorate_replica::group::{
+    As,
+    asking::{Answer, Ask},
+};
+
+use super::{Event, World, name};
+use crate::{
+    check::{Verdict, Violation},
+    dice::Dice,
+    faults::Settings,
+    node::{Arrival, id},
+};
+
+/// The operators' side of a run.
+#[derive(Debug)]
+pub(super) struct Operators {
+    /// Of their own, so that seeds without them stay what they were.
+    dice: Dice,
+    asked: u64,
+}
+
+impl Operators {
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self {
+            dice: Dice::new(settings.seed ^ 0x4f70_6572_6174_6f72),
+            asked: 0,
+        }
+    }
+}
+
+impl World {
+    /// The next thing that an operator does, if there are any in this run.
+    pub(super) fn plan_operator(&mut self) {
+        if let Some(mean_us) = self.settings.operators_us {
+            let wait = self.operators.dice.interval(mean_us);
+            self.after(wait, Event::Operator);
+        }
+    }
+
+    pub(super) fn operator_acts(&mut self) {
+        if !self.chaos.goes_on() {
+            return;
+        }
+        self.plan_operator();
+        self.retire_removed();
+        let Some(ask) = self.draw_ask() else {
+            return;
+        };
+        // Some ask whoever is there, some the leader.
+        let leader = self.leader().filter(|_| self.operators.dice.chance(3, 4));
+        let node = leader.unwrap_or_else(|| self.operators.dice.index(self.nodes.len()));
+        self.operators.asked += 1;
+        self.line(&name(node), "asked", format_args!("{ask:?}"));
+        let (life, asked) = (self.nodes[node].life, self.operators.asked);
+        self.arrive(node, life, Arrival::Ask(asked, ask));
+    }
+
+    fn draw_ask(&mut self) -> Option<Ask> {
+        let joined = (0..self.nodes.len()).filter(|node| self.is_there(*node));
+        let joined: Vec<NodeId> = joined.map(id).collect();
+        let forgets = self.chaos.forgets();
+        let spare =
+            (self.settings.nodes..self.nodes.len()).find(|index| !self.nodes[*index].joined);
+        let dice = &mut self.operators.dice;
+        let (one, other) = (dice.pick(&joined), dice.pick(&joined));
+        match dice.below(12) {
+            0..3 => spare.map(|spare| Ask::Join {
+                nonce: spare as u64 + 1,
+                node: None,
+                peer: format!("n{}:1", spare + 1),
+                role: As::Voter,
+            }),
+            3..6 => Some(Ask::Promote(one)),
+            6 | 7 => Some(Ask::Replace {
+                old: one,
+                new: other,
+            }),
+            8 if !forgets && dice.chance(1, 2) => Some(Ask::Demote(one)),
+            8 if !forgets => Some(Ask::Remove(one)),
+            9 if !forgets => Some(Ask::Weight(
+                one,
+                1 + u32::try_from(dice.below(3)).unwrap_or(0),
+            )),
+            10 if dice.chance(1, 3) => Some(Ask::Address(one, format!("m{one}:1"))),
+            10 => Some(Ask::Priority(one, dice.pick(&[0, 3]))),
+            11 if !forgets => Some(Ask::Cancel),
+            _ => None,
+        }
+    }
+
+    /// What came of what was asked at this node.
+    pub(super) fn hear_outcomes(&mut self, node: usize) -> Verdict {
+        loop {
+            let running = self.nodes[node].running.as_mut();
+            let Some(outcome) = running.and_then(|running| running.host.next_outcome()) else {
+                return Ok(());
+            };
+            match outcome {
+                Outcome::Group(_, Ok(Answer::Node(given))) => self.let_in(node, given)?,
+                Outcome::Group(_, Ok(Answer::Planned(Some(_), _))) => self.counts.plans += 1,
+                Outcome::Group(..)
+                | Outcome::Probed(_)
+                | Outcome::Transferred(_)
+                | Outcome::Snapshot(_) => {}
+            }
+        }
+    }
+
+    /// A node was given its id by the one that it asked. One asks at a time, and goes on until it is answered: ids are given out in
+    /// order, each once ([join-2]).
+    fn let_in(&mut self, asked: usize, given: NodeId) -> Verdict {
+        let index = (self.settings.nodes..self.nodes.len()).find(|index| id(*index) == given);
+        let Some(index) = index else {
+            let detail = format!("an id was given out that nobody asked for: {given}");
+            return Err(Violation::new("start", detail));
+        };
+        if self.nodes[index].joined {
+            return Ok(());
+        }
+        let Some(asked) = &self.nodes[asked].running else {
+            return Ok(());
+        };
+        let Charter { founded, book, .. } = asked.host.charter();
+        let joined = Joined {
+            node: given,
+            founded,
+            book,
+        };
+        if let Err(error) = self.nodes[index].join(index as u64 + 1, joined) {
+            // It asks again, and gets the same id.
+            self.line(&name(index), "waits", format_args!("{error}"));
+            return Ok(());
+        }
+        self.counts.joins += 1;
+        self.line(&name(index), "joins", format_args!("as node {given}"));
+        self.after(1, Event::Start(index));
+        Ok(())
+    }
+
+    /// [era-9] Nodes that were removed are switched off when the leader says that they may be, and their
+    /// data is deleted.
+    fn retire_removed(&mut self) {
+        let Some(leader) = self.leader() else {
+            return;
+        };
+        let running = self.nodes[leader].running.as_ref().expect("it leads");
+        let members = running.replica().members(self.nodes[leader].time(self.now));
+        if !members.last.is_some_and(|last| last.settled) {
+            return;
+        }
+        for removed in members.removed {
+            let index = (0..self.nodes.len()).find(|index| id(*index) == removed);
+            if let Some(index) = index.filter(|index| !self.nodes[*index].retired) {
+                self.kill(index, 100);
+                self.nodes[index].retired = true;
+                self.counts.retired += 1;
+                self.line(&name(index), "retired", format_args!(""));
+            }
+        }
+    }
+
+    /// Whether a node has an id, and was not removed, as the one knows that has applied most.
+    pub(super) fn belongs(&self, node: usize) -> bool {
+        let id = self.nodes[node].id();
+        match self.farthest() {
+            Some(farthest) => farthest.replica().group().known(id).is_some() && self.is_there(node),
+            None => node < self.settings.nodes,
+        }
+    }
+
+    /// The configuration in force, as the one knows that has decided most.
+    pub(super) fn configuration(&self) -> Option<&Configuration> {
+        let farthest = self.farthest()?;
+        Some(farthest.replica().node().configuration())
+    }
+
+    fn farthest(&self) -> Option<&crate::node::Running> {
+        let running = self.nodes.iter().filter_map(|node| node.running.as_ref());
+        running.max_by_key(|running| running.replica().applied_to())
+    }
+
+    /// Whether everything that was planned is reached, or was cancelled.
+    pub(super) fn has_no_plan(&self) -> bool {
+        self.farthest()
+            .is_some_and(|farthest| farthest.replica().group().plan().is_none())
+    }
+
+    /// Whether a node has an id and was not switched off for good.
+    fn is_there(&self, node: usize) -> bool {
+        let process = &self.nodes[node];
+        !process.retired && (node < self.settings.nodes || process.joined)
+    }
+}
