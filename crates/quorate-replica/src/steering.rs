@@ -217,11 +217,22 @@ pub(crate) fn shown(
         at = next;
         let members = at.members().iter();
         steps.push(Step {
-            change: change.to_string(),
+            change: told(change),
             weights: members.map(|voter| (voter.member, voter.weight)).collect(),
         });
     }
     steps
+}
+
+/// A change for people.
+fn told(change: Change) -> String {
+    match change {
+        Change::Increment(member) => format!("node {member}: + 1"),
+        Change::Decrement(member) => format!("node {member}: - 1"),
+        Change::Multiply(factor) => format!("all weights * {factor}"),
+        Change::Divide(factor) => format!("all weights / {factor}"),
+        Change::Remove(node) => format!("node {node} is removed"),
+    }
 }
 
 /// The weights of a goal as a text, such as `1:1 2:1 4:1`.

@@ -27,15 +27,12 @@ pub(super) fn list(view: &MembersView, leader: Option<u32>) -> String {
         notes.push(steps(&plan.steps));
     }
     if let Some(last) = view.last {
-        let how = match last.reached {
-            true => "reached",
-            false => "cancelled",
+        let how = match (last.reached, last.settled) {
+            (false, _) => "cancelled",
+            (true, true) => "reached",
+            (true, false) => "reached; do not switch off yet who left",
         };
-        let settled = match last.settled {
-            true => "settled: who left may be switched off",
-            false => "not settled: do not switch off yet who left",
-        };
-        notes.push(format!("last plan {}: {how}, {settled}", last.id));
+        notes.push(format!("last plan {}: {how}", last.id));
     }
     if !view.removed.is_empty() {
         let removed: Vec<String> = view.removed.iter().map(u32::to_string).collect();
@@ -50,10 +47,7 @@ pub(super) fn list(view: &MembersView, leader: Option<u32>) -> String {
 fn row(listed: &ListedView, leader: Option<u32>) -> Vec<String> {
     let role = match () {
         () if leader == Some(listed.node) => "leader".to_owned(),
-        // What a learner wants to become shows what is still to come.
-        () if listed.role != listed.asked && listed.weight == 0 => {
-            format!("{}, to be {}", listed.role, listed.asked)
-        }
+        () if !listed.joined => format!("to be {}", listed.asked),
         () => listed.role.clone(),
     };
     let state = match (listed.joined, listed.connected) {
@@ -180,7 +174,7 @@ mod tests {
                 id: 90,
                 what: "promote node 4".to_owned(),
                 steps: vec![StepView {
-                    change: "4 + 1".to_owned(),
+                    change: "node 4: + 1".to_owned(),
                     weights: vec![weight(1, 0, 1), weight(2, 1, 1), weight(4, 0, 1)],
                 }],
                 waits: Some("node 4 is 5 slots behind".to_owned()),
@@ -196,16 +190,16 @@ mod tests {
         let expected = "\
 cluster ab, era 7: node 1 leads
 
-node  role                  weight  priority  lag  state          peer
-1     leader                1       5              connected      h:1
-2     voter                 1       0         900  not connected  h:2
-4     learner, to be voter  0       0         0    connected      h:4
-5     learner, to be voter  0       0              reserved       h:5
+node  role         weight  priority  lag  state          peer
+1     leader       1       5              connected      h:1
+2     voter        1       0         900  not connected  h:2
+4     learner      0       0         0    connected      h:4
+5     to be voter  0       0              reserved       h:5
 
 plan 90: promote node 4; waits: node 4 is 5 slots behind
-step  change  weights
-1     4 + 1   1:1 2'1:1 4:1
-last plan 70: reached, not settled: do not switch off yet who left
+step  change       weights
+1     node 4: + 1  1:1 2'1:1 4:1
+last plan 70: reached; do not switch off yet who left
 removed: 3";
         assert_eq!(list(&view, Some(1)), expected);
     }
