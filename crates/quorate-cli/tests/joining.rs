@@ -372,6 +372,72 @@ fn a_joiner_waits_until_there_is_a_cluster() {
     assert_eq!(wait_end(&mut four).code(), Some(0));
 }
 
+/// The members of the founding record are all gone: who joins is told where the others are, and believes no
+/// older word of its log. And an address that means everywhere is told as one that leads somewhere.
+#[test]
+fn a_cluster_outlives_its_founder() {
+    let folder = TempDir::new().unwrap();
+    let port = free_port();
+    let everywhere = with(
+        spec(folder.path(), "n1", &[]),
+        "--peer",
+        &format!("0.0.0.0:{port}"),
+    );
+    let mut one = start(everywhere);
+    let join = one.ready.admin.clone();
+    let two = start(spec(folder.path(), "n2", &["--join", &join]));
+    wait_weights(&two, &[(1, 1), (2, 1)]);
+    let text = fs::read_to_string(two.spec.data.join("peers")).unwrap();
+    assert!(
+        text.contains(&format!("peer 1 127.0.0.1:{port}\n")),
+        "{text}"
+    );
+    let three = start(spec(folder.path(), "n3", &["--join", &join]));
+    wait_weights(&three, &[(1, 1), (2, 1), (3, 1)]);
+    client(&[&one]).run(&[b"SET", b"x", b"1"]).unwrap();
+
+    let nodes = [&one, &two, &three];
+    wait_for("the removal", || {
+        let leader = status(&two)?["leader"].as_u64()?;
+        let leader = nodes
+            .iter()
+            .find(|node| u64::from(node.ready.node) == leader)?;
+        let answer = post(&leader.ready.admin, "/members", &json!({"remove": 1}));
+        (answer.status == 200).then_some(())
+    });
+    wait_for("the mark", || {
+        let text = fs::read_to_string(one.spec.data.join("identity")).unwrap();
+        text.contains("\nremoved\n").then_some(())
+    });
+    one.kill().unwrap();
+
+    let mut four = start(spec(folder.path(), "n4", &["--join", &two.ready.admin]));
+    wait_weights(&four, &[(2, 1), (3, 1), (4, 1)]);
+    let identity = fs::read_to_string(four.spec.data.join("identity")).unwrap();
+    assert!(
+        identity.contains("member 1 ") && !identity.contains("member 2 "),
+        "{identity}"
+    );
+    // Without a word of anybody, it finds the others again; also where it has to read its log anew.
+    for store in ["kept", "lost"] {
+        four.kill().unwrap();
+        if store == "lost" {
+            fs::remove_dir_all(four.spec.data.join("kv")).unwrap();
+        }
+        four.restart().unwrap();
+        wait_for("it to serve", || {
+            (http(&four.ready.admin, "/ready")?.0 == 200).then_some(())
+        });
+        let value = client(&[&four]).ask(&[b"GET", b"x"]).unwrap();
+        assert_eq!(value, Reply::Bulk(b"1".to_vec()));
+    }
+    let book = fs::read_to_string(four.spec.data.join("peers")).unwrap();
+    assert!(
+        book.contains("removed 1\n") && !book.contains("peer 1 "),
+        "{book}"
+    );
+}
+
 /// [member-1] It hears that it was removed, says so, and its folder is nobody's any more.
 #[test]
 fn a_removed_node_says_so_and_does_not_start_again() {

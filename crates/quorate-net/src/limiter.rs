@@ -43,7 +43,14 @@ impl<K: Ord, L> Limiter<K, L> {
     /// one takes its place or the window ends.
     pub fn offer(&mut self, now: Time, kind: K, burst: u32, line: L) -> Option<(L, u64)> {
         if self.said.len() >= KINDS_MAX && !self.said.contains_key(&kind) {
-            return None;
+            // A kind of which nothing is held, and whose window is over, is as good as new.
+            let every_ms = self.every_ms;
+            self.said.retain(|_, said| {
+                said.held.is_some() || said.left_out > 0 || now < said.began.plus_ms(every_ms)
+            });
+            if self.said.len() >= KINDS_MAX {
+                return None;
+            }
         }
         let said = self.said.entry(kind).or_insert(Said {
             began: now,
@@ -149,5 +156,16 @@ mod tests {
         let mut limiter = Limiter::new(1_000);
         let said = (0..10_000).filter(|kind| limiter.offer(at_ms(0), *kind, 1, ()).is_some());
         assert_eq!(said.count(), KINDS_MAX);
+    }
+
+    /// In a cluster that lives for years, nodes come and go under ever new ids.
+    #[test]
+    fn kinds_of_long_ago_make_room() {
+        let mut limiter = Limiter::new(1_000);
+        for kind in 0..10 * KINDS_MAX as u64 {
+            let said = limiter.offer(at_ms(10 * kind), kind, 1, ());
+            assert_eq!(said, Some(((), 0)), "{kind}");
+        }
+        assert!(limiter.said.len() <= KINDS_MAX);
     }
 }

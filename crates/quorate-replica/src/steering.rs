@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use quorate_core::{
     ballot::Era,
     configuration::{Change, Configuration},
-    node_id::{Member, NodeId},
+    node_id::NodeId,
     time::Time,
 };
 
@@ -18,7 +18,7 @@ use crate::{
     group::{
         Denied, Granted, Plan, Reply,
         asking::{Answer, Refused, Step},
-        planner::{self, Goal},
+        planner::{self, Goal, Sight},
     },
 };
 
@@ -130,9 +130,15 @@ impl Steering {
         self.waits.as_deref()
     }
 
-    /// The plan goes on, or waits for this.
-    pub(crate) fn set_waits(&mut self, why: Option<String>) {
-        self.waits = why;
+    /// The plan waits for this. What lives may change: the way is looked for again.
+    pub(crate) fn wait_for(&mut self, why: String) {
+        self.waits = Some(why);
+        self.way = None;
+    }
+
+    /// The plan goes on.
+    pub(crate) fn go_on(&mut self) {
+        self.waits = None;
     }
 
     /// Whether what is proposed now had to wait for an era ([cast-5]).
@@ -160,11 +166,11 @@ impl Steering {
         plan: &Plan,
         era: Era,
         configuration: &Configuration,
-        leader: Member,
+        sight: Sight<'_>,
     ) -> Option<Change> {
         let known = |way: &Way| (way.plan, way.era) == (plan.id, era);
         if !self.way.as_ref().is_some_and(known) {
-            let changes = self.changes(plan, era, configuration, leader);
+            let changes = self.changes(plan, era, configuration, sight);
             self.way = Some(Way {
                 plan: plan.id,
                 era,
@@ -180,7 +186,7 @@ impl Steering {
         plan: &Plan,
         era: Era,
         configuration: &Configuration,
-        leader: Member,
+        sight: Sight<'_>,
     ) -> VecDeque<Change> {
         let before = self.way.take().filter(|way| way.plan == plan.id);
         let rest = before.filter(|way| way.era.next() == era).map(|mut way| {
@@ -195,7 +201,7 @@ impl Steering {
             at.is_ok_and(|at| crate::group::is_reached(&at, &plan.goal))
         };
         rest.filter(leads_there).unwrap_or_else(|| {
-            let steps = planner::plan(configuration, &plan.goal, Some(leader));
+            let steps = planner::plan(configuration, &plan.goal, sight);
             steps.map_or_else(|_| VecDeque::new(), |steps| steps.changes.into())
         })
     }

@@ -264,7 +264,7 @@ fn draw_store_faults(seed: u64) -> Option<u64> {
 /// From dice of their own, too.
 fn draw_operators(seed: u64) -> Option<u64> {
     let dice = &mut Dice::new(seed ^ 0x4d65_6d62_6572_7321);
-    let mean_ms = dice.pick(&[20, 80, 300]);
+    let mean_ms = dice.pick(&[5, 20, 80]);
     dice.chance(1, 2).then_some(mean_ms * 1000)
 }
 

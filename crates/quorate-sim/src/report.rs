@@ -66,7 +66,7 @@ impl fmt::Display for Report {
                 f,
                 "all properties held: {} events, {} ms, {answered} requests answered, {refused} refused, \
                  {unknown} unknown, {} elections, {} kills, {} stops, {} resets, {} disk errors, {} shed, \
-                 {} snapshots, {} installed, {} trims",
+                 {} snapshots, {} installed, {} trims, {} joined, {} plans, {} retired",
                 counts.events,
                 self.virtual_ms,
                 counts.elections,
@@ -77,7 +77,10 @@ impl fmt::Display for Report {
                 counts.shed,
                 counts.snapshots,
                 counts.installs,
-                counts.trims
+                counts.trims,
+                counts.joins,
+                counts.plans,
+                counts.retired
             );
         };
         let names: Vec<String> = settings

@@ -19,6 +19,9 @@ fn check(seeds: impl Iterator<Item = u64>) -> Counts {
             installs,
             loads,
             trims,
+            joins,
+            plans,
+            retired,
             ..
         } = report.counts;
         all.start_kills += start_kills;
@@ -26,6 +29,9 @@ fn check(seeds: impl Iterator<Item = u64>) -> Counts {
         all.installs += installs;
         all.loads += loads;
         all.trims += trims;
+        all.joins += joins;
+        all.plans += plans;
+        all.retired += retired;
     }
     all
 }
@@ -38,6 +44,10 @@ fn check_half(odd: bool) {
         "{all:?}"
     );
     assert!(all.installs > 10, "{all:?}");
+    assert!(
+        all.joins > 50 && all.plans > 50 && all.retired > 5,
+        "{all:?}"
+    );
 }
 
 #[test]

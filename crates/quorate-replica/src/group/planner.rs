@@ -2,8 +2,8 @@
 //! [cast-6]).
 //!
 //! Each step is computed anew from the configuration in force, so whoever leads goes on with a plan. Among
-//! the ways that there are, one is taken on which every configuration survives the loss of any single
-//! member, if those at its ends do, and lets the leader move to the next era without a pause
+//! the ways that there are, one is taken on which every configuration survives the loss of as many of the
+//! members that live as those at its ends do, and lets the leader move to the next era without a pause
 //! ([cast-1]); of those the shortest.
 
 use std::{
@@ -15,14 +15,14 @@ use quorate_core::{
     configuration::{Change, Configuration, Invalid, MEMBERS_MAX, Voter},
     leader::split,
     node_id::Member,
-    quorum::{MemberSet, Phase},
+    quorum::{MemberSet, Phase, QuorumRule},
 };
 
 /// Configurations that are looked at, at most; beyond, weights are raised first and lowered then.
 const LOOKED_AT_MAX: usize = 2000;
 /// With more members than this on the way nothing is searched: the checks take too long for a reactor.
 const SEARCHED_MAX: usize = 7;
-/// What a configuration that does not survive the loss of a member costs, in steps.
+/// What a configuration costs, in steps, for each loss that those at the ends survive and it does not.
 const FRAGILE: u32 = 10_000;
 /// What a configuration costs in which a leader pauses to move on, in steps.
 const PAUSES: u32 = 100;
@@ -39,8 +39,7 @@ pub type Goal = BTreeMap<Member, u32>;
 pub struct Steps {
     /// In order; empty if the goal is reached.
     pub changes: Vec<Change>,
-    /// How many configurations on the way do not survive the loss of a single member, although those at the
-    /// ends do.
+    /// How many configurations on the way survive fewer losses than those at the ends.
     pub fragile: usize,
     /// In how many configurations on the way the leader pauses for a round trip to move on ([cast-5]).
     pub pauses: usize,
@@ -59,6 +58,23 @@ pub enum NoWay {
     Invalid,
 }
 
+/// What who plans knows beside the weights.
+#[derive(Clone, Copy)]
+pub struct Sight<'a> {
+    /// Who leads.
+    pub leader: Option<Member>,
+    /// Who lives.
+    pub lives: &'a dyn Fn(Member) -> bool,
+}
+
+impl Sight<'_> {
+    /// Nobody leads, and all live.
+    pub const NOTHING: Self = Self {
+        leader: None,
+        lives: &|_| true,
+    };
+}
+
 /// The weights of all that have one at either end, in order.
 type Weights = Vec<u32>;
 /// Configurations that were reached: at which cost, from where, and by which change.
@@ -68,9 +84,9 @@ struct Search<'a> {
     from: &'a Configuration,
     members: Vec<Member>,
     goal: Weights,
-    leader: Option<Member>,
-    /// Whether to mind that a single loss is survived.
-    tolerant: bool,
+    sight: Sight<'a>,
+    /// How many losses every configuration is to survive.
+    losses: usize,
     weight_max: u32,
 }
 
@@ -87,8 +103,8 @@ pub fn reached_by(from: &Configuration, goal: &Goal) -> Result<Configuration, In
     Configuration::new(voters.collect(), from.rule(), from.class())
 }
 
-/// Plans the way from `from` to `goal`, for a leader if there is one.
-pub fn plan(from: &Configuration, goal: &Goal, leader: Option<Member>) -> Result<Steps, NoWay> {
+/// Plans the way from `from` to `goal`.
+pub fn plan(from: &Configuration, goal: &Goal, sight: Sight<'_>) -> Result<Steps, NoWay> {
     let mut members: Vec<Member> = from.members().iter().map(|voter| voter.member).collect();
     members.extend(
         goal.iter()
@@ -114,13 +130,15 @@ pub fn plan(from: &Configuration, goal: &Goal, leader: Option<Member>) -> Result
         from,
         members: members.clone(),
         goal: end.clone(),
-        leader,
-        tolerant: false,
+        sight,
+        losses: 0,
         weight_max: most.saturating_mul(2).saturating_add(1),
     };
     // At the end too, if it can be formed at all.
     let last = search.configuration(&end);
-    search.tolerant = survives_losses(from) && last.as_ref().is_some_and(survives_losses);
+    let survived = |at: &Configuration| losses_survived(at, sight.lives);
+    let least = survived(from).min(last.as_ref().and_then(survived));
+    search.losses = least.unwrap_or(0);
     let way = search.best(&start).or_else(|| search.plain(&start));
     let way = way.ok_or(NoWay::Invalid)?;
     Ok(search.steps(&start, way))
@@ -131,13 +149,38 @@ fn weight_in(configuration: &Configuration, member: Member) -> u32 {
     at.map_or(0, |at| configuration.members()[at].weight)
 }
 
-/// Whether a quorum of both kinds is left, whoever is lost.
-pub fn survives_losses(configuration: &Configuration) -> bool {
-    let everybody = configuration.everybody();
-    (0..configuration.members().len()).all(|lost| {
-        let rest = MemberSet(everybody.0 & !(1 << lost));
-        configuration.is_quorum(Phase::One, rest) && configuration.is_quorum(Phase::Two, rest)
-    })
+/// How many of the members that live may be lost, whoever they are, with a quorum of both kinds left;
+/// `None`: there is none now.
+pub fn losses_survived(
+    configuration: &Configuration,
+    lives: &dyn Fn(Member) -> bool,
+) -> Option<usize> {
+    let members = configuration.members();
+    let mut living: Vec<usize> = (0..members.len())
+        .filter(|at| lives(members[*at].member))
+        .collect();
+    let is_quorum =
+        |set| configuration.is_quorum(Phase::One, set) && configuration.is_quorum(Phase::Two, set);
+    let rest = |living: &[usize]| {
+        let set = living.iter().copied();
+        set.fold(MemberSet::default(), MemberSet::with)
+    };
+    if !is_quorum(rest(&living)) {
+        return None;
+    }
+    if let QuorumRule::Grid { .. } = configuration.rule() {
+        // Which members matters there, not what they weigh.
+        let all = rest(&living);
+        let without = |lost: &usize| is_quorum(MemberSet(all.0 & !(1 << lost)));
+        return Some(usize::from(living.iter().all(without)));
+    }
+    // The heaviest are missed most.
+    living.sort_by_key(|at| members[*at].weight);
+    let mut survived = 0;
+    while living.pop().is_some() && is_quorum(rest(&living)) {
+        survived += 1;
+    }
+    Some(survived)
 }
 
 impl Search<'_> {
@@ -175,14 +218,22 @@ impl Search<'_> {
         out
     }
 
-    fn cost(&self, configuration: &Configuration) -> u32 {
-        let fragile = self.tolerant && !survives_losses(configuration);
-        1 + u32::from(fragile) * FRAGILE + u32::from(self.pauses(configuration)) * PAUSES
+    /// What it costs to be there; `None`: the group would stand still.
+    fn cost(&self, configuration: &Configuration) -> Option<u32> {
+        let missing = u32::try_from(self.missing(configuration)?).unwrap_or(u32::MAX);
+        let pauses = u32::from(self.pauses(configuration));
+        Some(missing.saturating_mul(FRAGILE) + pauses * PAUSES + 1)
+    }
+
+    /// How many losses fewer than it should it survives.
+    fn missing(&self, configuration: &Configuration) -> Option<usize> {
+        let survived = losses_survived(configuration, self.sight.lives)?;
+        Some(self.losses.saturating_sub(survived))
     }
 
     fn pauses(&self, configuration: &Configuration) -> bool {
-        self.leader
-            .is_some_and(|leader| split(configuration, leader, |_| true).is_none())
+        let Sight { leader, lives } = self.sight;
+        leader.is_some_and(|leader| split(configuration, leader, lives).is_none())
     }
 
     /// The cheapest way, if it is found in time.
@@ -210,7 +261,10 @@ impl Search<'_> {
                 let Ok(configuration) = here.changed(change) else {
                     continue;
                 };
-                let cost = cost + self.cost(&configuration);
+                let Some(there) = self.cost(&configuration) else {
+                    continue;
+                };
+                let cost = cost + there;
                 if known.get(&next).is_none_or(|(best, _)| cost < *best) {
                     known.insert(next.clone(), (cost, Some((at.clone(), change))));
                     queue.push(Reverse((cost, next)));
@@ -244,7 +298,7 @@ impl Search<'_> {
         for change in &changes {
             at = at.and_then(|at| at.changed(*change).ok());
             if let Some(at) = &at {
-                fragile += usize::from(self.tolerant && !survives_losses(at));
+                fragile += usize::from(self.missing(at) != Some(0));
                 pauses += usize::from(self.pauses(at));
             }
         }
@@ -269,7 +323,7 @@ fn trace(known: &Reached, mut at: Weights) -> Vec<Change> {
 
 #[cfg(test)]
 mod tests {
-    use quorate_core::{class::Class, quorum::QuorumRule};
+    use quorate_core::class::Class;
 
     use super::*;
 
@@ -290,7 +344,11 @@ mod tests {
     }
 
     fn follow(from: &[u32], to: &[u32], leader: Option<u32>) -> Steps {
-        let steps = plan(&weighted(from), &goal(to), leader.map(Member::first)).unwrap();
+        let sight = Sight {
+            leader: leader.map(Member::first),
+            ..Sight::NOTHING
+        };
+        let steps = plan(&weighted(from), &goal(to), sight).unwrap();
         let mut at = weighted(from);
         for change in &steps.changes {
             at = at.changed(*change).unwrap();
@@ -314,6 +372,62 @@ mod tests {
     }
 
     #[test]
+    fn losses_are_counted_among_those_who_live() {
+        let all = |_| true;
+        for (weights, losses) in [
+            (&[1][..], 0),
+            (&[1, 1], 0),
+            (&[1, 1, 1], 1),
+            (&[2, 1, 1], 0),
+            (&[2, 2, 2, 1], 1),
+            (&[1; 5], 2),
+            (&[2, 2, 2, 2, 2], 2),
+            (&[1, 1, 2, 1, 1], 1),
+            (&[1; 7], 3),
+        ] {
+            let survived = losses_survived(&weighted(weights), &all);
+            assert_eq!(survived, Some(losses), "{weights:?}");
+        }
+        let without_first = |member: Member| member.node.0 != 1;
+        let survived = |weights| losses_survived(&weighted(weights), &without_first);
+        assert_eq!(survived(&[1; 5]), Some(1));
+        assert_eq!(survived(&[1, 1, 2, 1, 1]), Some(0));
+        assert_eq!(survived(&[1, 1]), None, "there is no quorum");
+    }
+
+    /// [class-5] Who is lost already counts as that: no weight is raised beside it that another loss would
+    /// be one too many for.
+    #[test]
+    fn a_way_survives_what_its_ends_survive() {
+        let steps = follow(&[1; 5], &[1, 1, 1, 1, 0, 1], Some(1));
+        assert_eq!(steps.fragile, 0, "{steps:?}");
+        let lives = |member: Member| member.node.0 != 1;
+        let sight = Sight {
+            leader: Some(Member::first(3)),
+            lives: &lives,
+        };
+        let steps = plan(&weighted(&[1; 5]), &goal(&[0, 1, 1, 1, 1, 1]), sight).unwrap();
+        assert_eq!(steps.fragile, 0, "{steps:?}");
+    }
+
+    /// Who is down stays a member: the one who comes gets weight before another goes.
+    #[test]
+    fn no_step_leaves_the_living_without_a_quorum() {
+        let lives = |member: Member| member.node.0 != 3;
+        let sight = Sight {
+            leader: Some(Member::first(2)),
+            lives: &lives,
+        };
+        let from = weighted(&[1, 1, 1]);
+        let steps = plan(&from, &goal(&[0, 1, 1, 1]), sight).unwrap();
+        let mut at = from;
+        for change in &steps.changes {
+            at = at.changed(*change).unwrap();
+            assert!(losses_survived(&at, &lives).is_some(), "{steps:?}");
+        }
+    }
+
+    #[test]
     fn a_cluster_grows_and_shrinks() {
         for (from, to) in [
             (&[1][..], &[1, 1, 1][..]),
@@ -331,11 +445,11 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused() {
         let from = weighted(&[1, 1, 1]);
-        assert_eq!(plan(&from, &Goal::new(), None), Err(NoWay::Empty));
+        assert_eq!(plan(&from, &Goal::new(), Sight::NOTHING), Err(NoWay::Empty));
         let many = goal(&[1; 17]);
-        assert_eq!(plan(&from, &many, None), Err(NoWay::TooMany));
+        assert_eq!(plan(&from, &many, Sight::NOTHING), Err(NoWay::TooMany));
         let heavy = goal(&[1, WEIGHT_WANTED_MAX + 1, 1]);
-        assert_eq!(plan(&from, &heavy, None), Err(NoWay::TooHeavy));
+        assert_eq!(plan(&from, &heavy, Sight::NOTHING), Err(NoWay::TooHeavy));
         follow(&[1, 1, 1], &[1, WEIGHT_WANTED_MAX, 1], None);
         let rule = QuorumRule::Flexible {
             phase1: 2,
@@ -343,7 +457,7 @@ mod tests {
         };
         let flexible = Configuration::new(from.members().to_vec(), rule, Class::Durable).unwrap();
         let five = goal(&[1, 1, 1, 1, 1]);
-        assert_eq!(plan(&flexible, &five, None), Err(NoWay::Invalid));
+        assert_eq!(plan(&flexible, &five, Sight::NOTHING), Err(NoWay::Invalid));
     }
 
     /// A leader whose members are many still gets its plan, at once.

@@ -16,7 +16,9 @@ use crate::{
     group::{
         Command, Goal, Group, Plan,
         asking::{Answer, Ask, LastPlan, Listed, Members, PeerTable, Refused, Underway},
-        goal_of, is_reached, planner, with,
+        goal_of, is_reached,
+        planner::{self, NoWay, Sight, Steps},
+        with,
     },
     plane::Plane,
     proposing::gather::Waiter,
@@ -111,7 +113,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             }
         };
         let underway = |plan: &Plan| {
-            let steps = planner::plan(eras.current(), &plan.goal, Some(self.member));
+            let steps = self.way(now, eras.current(), &plan.goal);
             let changes = steps.map_or_else(|_| Vec::new(), |steps| steps.changes);
             let left = plan.leaving.iter().copied();
             let left: Vec<NodeId> = left.filter(|node| !self.is_spent(*node)).collect();
@@ -217,7 +219,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             // The same again: it is under way already.
             if (&plan.goal, &plan.leaving) == (&wanted.goal, &wanted.leaving) {
                 let (id, current) = (plan.id, self.applying.membership().eras().current());
-                let steps = planner::plan(current, &plan.goal, Some(self.member));
+                let steps = self.way(now, current, &plan.goal);
                 let steps = steps.map_or_else(|_| Vec::new(), |steps| steps.changes);
                 let steps = shown(current, &steps, &plan.leaving);
                 self.steering
@@ -231,7 +233,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         let membership = self.applying.membership();
         let (era, current) = (membership.eras().era(), membership.eras().current());
-        let steps = planner::plan(current, &wanted.goal, Some(self.member)).map_err(no_way)?;
+        let steps = self.way(now, current, &wanted.goal).map_err(no_way)?;
         self.check_alive(now, current, &steps.changes)?;
         let steps = shown(current, &steps.changes, &wanted.leaving);
         if dry_run {
@@ -394,6 +396,25 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         follower.map(|(_, _, lag)| lag)
     }
 
+    /// The way to these weights, as this node would go it if it led.
+    fn way(&self, now: Time, from: &Configuration, goal: &Goal) -> Result<Steps, NoWay> {
+        let living = self.living_of(now, from, goal);
+        let sight = Sight {
+            leader: Some(self.member),
+            lives: &|member| living.contains(&member),
+        };
+        planner::plan(from, goal, sight)
+    }
+
+    /// Who lives, of all that have weight now or are to have some. Who does not lead takes all for living.
+    fn living_of(&self, now: Time, from: &Configuration, goal: &Goal) -> Vec<Member> {
+        let members = from.members().iter().map(|voter| voter.member);
+        let all = members.chain(goal.keys().copied());
+        let leads = self.protocol.leads();
+        all.filter(|member| !leads || self.lag(now, *member).is_some())
+            .collect()
+    }
+
     /// The members that this leader hears of, in this configuration.
     fn living(&self, now: Time, configuration: &Configuration) -> MemberSet {
         let members = configuration.members().iter().enumerate();
@@ -468,11 +489,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Ok(Some(change)) => {
                 let era = self.protocol.node().era();
                 let value = Value::Reconfigure { era, change };
-                self.steering.set_waits(None);
+                self.steering.go_on();
                 self.step(now, Input::Propose { value, slots: 1 }, plane);
             }
             Ok(None) => {}
-            Err(why) => self.steering.set_waits(Some(why)),
+            Err(why) => self.steering.wait_for(why),
         }
     }
 
@@ -496,7 +517,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.transfer_to(now, heir);
             return Err(format!("node {} is to lead on", heir.node));
         }
-        let Some(change) = self.steering.next(&plan, era, &current, self.member) else {
+        let living = self.living_of(now, &current, &plan.goal);
+        let sight = Sight {
+            leader: Some(self.member),
+            lives: &|member| living.contains(&member),
+        };
+        let Some(change) = self.steering.next(&plan, era, &current, sight) else {
             return Err("there is no way any more; cancel it".to_owned());
         };
         if let Change::Increment(member) = change {
@@ -573,8 +599,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return;
         };
         let goal = with(without(goal_of(current), old.node), new, weight);
-        let alive = planner::plan(current, &goal, Some(self.member))
-            .is_ok_and(|steps| self.check_alive(now, current, &steps.changes).is_ok());
+        let way = self.way(now, current, &goal);
+        let alive = way.is_ok_and(|steps| self.check_alive(now, current, &steps.changes).is_ok());
         if !alive {
             return;
         }
@@ -616,14 +642,12 @@ fn without(mut goal: Goal, node: NodeId) -> Goal {
     goal
 }
 
-fn no_way(why: planner::NoWay) -> Refused {
+fn no_way(why: NoWay) -> Refused {
     let message = match why {
-        planner::NoWay::Empty => "nobody would be left who votes",
-        planner::NoWay::TooMany => "a cluster has at most 16 voters",
-        planner::NoWay::TooHeavy => "a weight is at most 64",
-        planner::NoWay::Invalid => {
-            "quorums would not meet, or weights overflow, on every way there"
-        }
+        NoWay::Empty => "nobody would be left who votes",
+        NoWay::TooMany => "a cluster has at most 16 voters",
+        NoWay::TooHeavy => "a weight is at most 64",
+        NoWay::Invalid => "quorums would not meet, or weights overflow, on every way there",
     };
     Refused::new("impossible", message, "choose other weights")
 }

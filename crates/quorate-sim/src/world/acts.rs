@@ -1,6 +1,6 @@
 //! The acts of a run: anything goes, then everything must become whole again.
 
-use quorate_core::configuration::Voter;
+use quorate_core::{configuration::Voter, effect::Role};
 
 use super::{Event, World};
 use crate::{
@@ -60,7 +60,7 @@ impl World {
     }
 
     /// [disk-8] Whether a decided value is readable on no node, those who lost it say so, and the
-    /// others are fewer than a quorum: then waiting is all that can be done.
+    /// others are fewer than a quorum, or led by one who lost it: then waiting is all that is done.
     fn lost_value(&self) -> bool {
         let replicas = || self.nodes.iter().filter_map(|node| node.running.as_ref());
         let lost = |running: &&Running| running.replica().lost_value().is_some();
@@ -69,6 +69,7 @@ impl World {
             return false;
         };
         let whole = replicas().filter(|running| !lost(running));
+        let leads = |running: &Running| running.replica().node().role() == Role::Leader;
         let said = |running: &Running| {
             let error = running.replica().error();
             error.is_some_and(|error| error.contains("none of the other nodes has it"))
@@ -76,7 +77,8 @@ impl World {
         whole
             .clone()
             .all(|running| running.replica().node().decided_to() <= slot)
-            && whole.count() <= self.settings.nodes / 2
+            && (whole.count() <= self.settings.nodes / 2
+                || replicas().any(|running| lost(&running) && leads(running)))
             && replicas().filter(lost).all(said)
     }
 
@@ -220,8 +222,7 @@ impl World {
         for node in &self.nodes {
             let running = node.running.as_ref().expect("healed");
             let status = running.replica().status(node.time(self.now));
-            if node.member().incarnation.0 > 0 && status.role != quorate_core::effect::Role::Learner
-            {
+            if node.member().incarnation.0 > 0 && status.role != Role::Learner {
                 let detail = format!(
                     "node {} forgot votes and is {:?}",
                     node.index + 1,

@@ -66,6 +66,11 @@ impl World {
     }
 
     fn draw_ask(&mut self) -> Option<Ask> {
+        let founding = &self.nodes[..self.settings.nodes];
+        if founding.iter().any(|node| node.identity().is_none()) {
+            // The founder is asked by all that were to be there first.
+            return None;
+        }
         let joined = (0..self.nodes.len()).filter(|node| self.is_there(*node));
         let joined: Vec<NodeId> = joined.map(id).collect();
         let forgets = self.chaos.forgets();

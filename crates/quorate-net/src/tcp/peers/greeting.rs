@@ -282,7 +282,8 @@ impl Peers {
     /// Somebody who says that it is this node belongs to another cluster, or to none.
     fn on_foreign(&mut self, node: NodeId, now: Now) {
         let journal = &mut self.journal;
-        match self.table.address(node) {
+        // What is kept about a node is bounded: strangers, and guests, choose their names.
+        match self.table.listed(node) {
             None => journal.complain(node, "a node of another cluster wanted to connect"),
             // The peer itself is here.
             Some(_) if self.table.is_up(node) => {

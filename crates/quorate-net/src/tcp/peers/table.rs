@@ -218,6 +218,13 @@ impl Table {
         self.peer(node).map(|peer| peer.address.as_str())
     }
 
+    /// Where it listens, if the group's table has it.
+    pub(super) fn listed(&self, node: NodeId) -> Option<&str> {
+        let peer = self.peer(node);
+        let peer = peer.filter(|peer| peer.standing == Standing::Known);
+        peer.map(|peer| peer.address.as_str())
+    }
+
     /// Whether it can be talked to.
     pub(super) fn is_up(&self, node: NodeId) -> bool {
         self.peer(node).is_some_and(|peer| peer.up)
