@@ -180,6 +180,13 @@ impl Steering {
         self.way.as_ref()?.changes.front().copied()
     }
 
+    /// What is left of the way that was computed for this plan, in this era.
+    pub(crate) fn rest(&self, plan: u64, era: Era) -> Option<Vec<Change>> {
+        let way = self.way.as_ref();
+        let way = way.filter(|way| (way.plan, way.era) == (plan, era))?;
+        Some(way.changes.iter().copied().collect())
+    }
+
     /// The rest of the way that was computed for the era before, if it led here; else a new one.
     fn changes(
         &mut self,

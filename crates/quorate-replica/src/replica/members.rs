@@ -113,8 +113,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             }
         };
         let underway = |plan: &Plan| {
-            let steps = self.way(now, eras.current(), &plan.goal);
-            let changes = steps.map_or_else(|_| Vec::new(), |steps| steps.changes);
+            // People look again and again; a leader searches once per plan.
+            let known = self.steering.rest(plan.id, eras.era());
+            let changes = known.unwrap_or_else(|| {
+                let steps = self.way(now, eras.current(), &plan.goal);
+                steps.map_or_else(|_| Vec::new(), |steps| steps.changes)
+            });
             let left = plan.leaving.iter().copied();
             let left: Vec<NodeId> = left.filter(|node| !self.is_spent(*node)).collect();
             Underway {
