@@ -1,4 +1,4 @@
-//! What a folder says that wants to join a cluster, what it hears, and what it asks for once it is level.
+//! What a folder says that wants to join a cluster, and what it hears.
 
 use serde::{Deserialize, Serialize};
 
@@ -56,20 +56,3 @@ pub const UNREACHABLE_PEER: &str = "unreachable_peer";
 
 /// Code of the refusal of a folder on another machine by a node that only its own can dial.
 pub const LOOPBACK_PEER: &str = "loopback_peer";
-
-/// Body of `POST /members`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum MembersRequest {
-    /// This node gets a vote, if it is level.
-    Promote(u32),
-    /// It leaves the cluster, for good.
-    Remove(u32),
-}
-
-/// Answer of `POST /members`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MembersAnswer {
-    /// The plan that is under way because of it, if one is.
-    pub plan: Option<u64>,
-}

@@ -10,6 +10,7 @@ pub mod client;
 pub mod error;
 pub mod joining;
 pub mod look;
+pub mod members;
 #[cfg(feature = "server")]
 pub mod server;
 pub mod tuning;

@@ -1,4 +1,4 @@
-//! The admin address: health, readiness, status, metrics, transfer and snapshots over HTTP.
+//! The admin address: health, readiness, status, metrics, members, transfer and snapshots over HTTP.
 //!
 //! It has a thread of its own and talks to the reactor through its [`Handle`] only, so that nothing
 //! that happens here can hold up the protocol.
@@ -37,7 +37,8 @@ use quorate_net::Handle;
 use quorate_replica::{Probed, status::Status, tuner::Setting};
 
 use crate::{
-    joining::{JoinAnswer, JoinRequest, MembersAnswer, MembersRequest},
+    joining::{JoinAnswer, JoinRequest},
+    members::{Asked, MembersRequest, MembersView},
     tuning::{HoldRequest, TuningView},
     view::{NodeView, ProgressView, SnapshotRequest, SnapshotView, TransferRequest, Transferred},
 };
@@ -213,11 +214,11 @@ fn router(admin: Admin) -> Router {
         .route("/ready", get(ready))
         .route("/status", get(status))
         .route("/metrics", get(metrics))
+        .route("/members", get(members).post(change_members))
         .route("/transfer", post(transfer))
         .route("/snapshot", post(snapshot))
         .route("/tuning", get(tuning).post(hold))
         .route("/join", post(join))
-        .route("/members", post(change_members))
         .fallback(|| async {
             Failure::new(StatusCode::NOT_FOUND, "not_found", "no such page", PAGES)
         })
@@ -249,8 +250,8 @@ async fn only_own_pages(request: Request, next: Next) -> Result<Response, Failur
     ))
 }
 
-const PAGES: &str =
-    "GET /health /ready /status /metrics /tuning, POST /transfer /snapshot /tuning /join /members";
+const PAGES: &str = "GET /health /ready /status /metrics /members /tuning, \
+                     POST /members /join /transfer /snapshot /tuning";
 
 async fn ready(State(admin): State<Admin>) -> Result<&'static str, Failure> {
     let (status, _) = admin.status().await?;
@@ -279,8 +280,8 @@ fn not_ready(status: &Status, why: &str) -> Failure {
 
 /// Why this node cannot serve linearizable requests now, as far as it knows without trying.
 fn obstacle(status: &Status) -> Option<String> {
-    // A learner serves by asking its leader, although it says that it does not vote.
-    if status.role != Role::Learner
+    // A learner serves by asking its leader, although it says that it does not vote; unless it was removed.
+    if (status.role != Role::Learner || status.removed)
         && let Some(error) = &status.error
     {
         return Some(error.clone());
@@ -321,6 +322,24 @@ async fn metrics(State(admin): State<Admin>) -> Result<Response, Failure> {
         .into_response())
 }
 
+async fn members(State(admin): State<Admin>) -> Result<Json<MembersView>, Failure> {
+    let both = admin.ask(|handle, _| Ok((handle.members()?, handle.status()?)));
+    let (members, status) = both.await?.map_err(Failure::unanswered)?;
+    Ok(Json(MembersView::new(&members, &status)))
+}
+
+/// As for `transfer`, no page in a browser can send this unasked.
+async fn change_members(
+    State(admin): State<Admin>,
+    Body(request): Body<MembersRequest>,
+) -> Result<Json<Asked>, Failure> {
+    let (ask, dry_run) = request.ask().map_err(|why| Failure::request(&why))?;
+    let outcome = admin
+        .ask(move |handle, _| handle.group(ask, dry_run))
+        .await?;
+    Ok(Json(Asked::new(&outcome.map_err(Failure::group)?)))
+}
+
 /// The JSON type is required, so that no page in a browser can send this unasked.
 async fn transfer(
     State(admin): State<Admin>,
@@ -351,15 +370,6 @@ async fn join(
 ) -> Result<Json<JoinAnswer>, Failure> {
     let joined = admin.ask(move |handle, _| joining::join(handle, &request));
     joined.await?.map(Json)
-}
-
-/// As for `transfer`, no page in a browser can send this unasked.
-async fn change_members(
-    State(admin): State<Admin>,
-    Body(request): Body<MembersRequest>,
-) -> Result<Json<MembersAnswer>, Failure> {
-    let changed = admin.ask(move |handle, _| joining::change(handle, &request));
-    changed.await?.map(Json)
 }
 
 async fn tuning(State(admin): State<Admin>) -> Result<Json<TuningView>, Failure> {
@@ -429,7 +439,7 @@ mod tests {
         let (admin, address) = starting();
         admin.starting("waiting for the founder");
         assert_eq!(client::get(&address, "/health", WAIT).unwrap().status, 200);
-        for page in ["/ready", "/status", "/metrics"] {
+        for page in ["/ready", "/status", "/metrics", "/members"] {
             let response = client::get(&address, page, WAIT).unwrap();
             assert_eq!(response.status, 503, "{page}");
             assert!(
@@ -476,12 +486,20 @@ mod tests {
             client::get(&address, "/transfer", WAIT).unwrap().status,
             405
         );
-        assert_eq!(
-            client::post(&address, "/transfer", "{\"two\":2}", WAIT)
-                .unwrap()
-                .status,
-            422
-        );
+        let post = |path: &str, body: &str| client::post(&address, path, body, WAIT).unwrap();
+        for (path, body) in [
+            ("/transfer", "{\"two\":2}"),
+            ("/members", "{}"),
+            ("/members", "{\"promote\":2,\"remove\":2}"),
+            ("/members", "{\"address\":[2,\"nowhere\"]}"),
+        ] {
+            let refused = post(path, body);
+            assert_eq!(refused.status, 422, "{path} {body}");
+            let refusal = refused.json::<()>().unwrap_err();
+            assert_eq!(refusal.code, "bad_request", "{path} {body}");
+        }
+        // What makes sense waits for the node.
+        assert_eq!(post("/members", "{\"promote\":2}").status, 503);
         let large = format!("{{\"to\":{}}}", " ".repeat(BODY_BYTES_MAX));
         assert_eq!(
             client::post(&address, "/transfer", &large, WAIT)
@@ -495,7 +513,7 @@ mod tests {
     #[test]
     fn pages_of_other_sites_change_nothing() {
         let (_admin, address) = starting();
-        for path in ["/transfer", "/snapshot", "/tuning", "/join", "/members"] {
+        for path in ["/members", "/join", "/transfer", "/snapshot", "/tuning"] {
             let host = format!("evil.example\r\nOrigin: http://evil.example\r\nX: {address}");
             let text = post_as(&address, path, &host);
             assert!(text.starts_with("HTTP/1.0 403"), "{text}");
@@ -544,6 +562,8 @@ mod tests {
             role: Role::Follower,
             leader: leader.map(NodeId),
             era: Era(0),
+            plan: None,
+            removed: false,
             ballot: Ballot::ZERO,
             decided_to: Slot(1),
             applied_to: Slot(1),
@@ -591,6 +611,11 @@ mod tests {
             }
         };
         assert_eq!(obstacle(&learner(Some(2))), None);
+        let removed = Status {
+            removed: true,
+            ..learner(Some(2))
+        };
+        assert_eq!(obstacle(&removed).unwrap(), "votes are forgotten");
         let why = obstacle(&learner(None)).unwrap();
         assert_eq!(why, "no leader with a quorum is known; votes are forgotten");
     }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-use quorate_core::{effect::Role, node_id::NodeId};
+use quorate_core::{ballot::Ballot, effect::Role, node_id::NodeId};
 use quorate_log::Reading;
 use quorate_replica::status::{Activity, DiskUse, Peer, Progress, Snapshot, Status};
 use serde::{Deserialize, Serialize};
@@ -22,6 +22,12 @@ pub struct NodeView {
     pub leader: Option<u32>,
     /// The era of the configuration.
     pub era: u64,
+    /// The change of the members that is under way.
+    #[serde(default)]
+    pub plan: Option<PlanView>,
+    /// It was removed from the cluster, for good.
+    #[serde(default)]
+    pub removed: bool,
     /// The highest that it knows.
     pub ballot: BallotView,
     /// Every slot below is decided.
@@ -61,6 +67,17 @@ pub struct NodeView {
     pub members: Vec<MemberView>,
 }
 
+/// A plan under way, in short; `GET /members` has its steps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanView {
+    /// Its number.
+    pub id: u64,
+    /// What was asked for.
+    pub what: String,
+    /// What it waits for; known to the leader only.
+    pub waits: Option<String>,
+}
+
 /// A ballot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BallotView {
@@ -70,6 +87,17 @@ pub struct BallotView {
     pub round: u64,
     /// Its id.
     pub node: u32,
+}
+
+impl BallotView {
+    /// The same.
+    pub fn new(ballot: Ballot) -> Self {
+        Self {
+            era: ballot.era.0.into(),
+            round: ballot.round.into(),
+            node: ballot.node.0,
+        }
+    }
 }
 
 /// The disk under the log, and how fast it fills.
@@ -321,11 +349,13 @@ impl NodeView {
             role: role_name(status.role).to_owned(),
             leader: status.leader.map(|leader| leader.0),
             era: status.era.0.into(),
-            ballot: BallotView {
-                era: status.ballot.era.0.into(),
-                round: status.ballot.round.into(),
-                node: status.ballot.node.0,
-            },
+            plan: status.plan.as_ref().map(|plan| PlanView {
+                id: plan.id,
+                what: plan.what.clone(),
+                waits: plan.waits.clone(),
+            }),
+            removed: status.removed,
+            ballot: BallotView::new(status.ballot),
             decided: status.decided_to.0,
             applied: status.applied_to.0,
             durable: status.durable_to.0,
@@ -399,18 +429,18 @@ impl ClusterView {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use quorate_core::{
-        ballot::{Ballot, Era},
+        ballot::Era,
         node_id::{Incarnation, Member},
         record::Class,
         slot::Slot,
     };
-    use quorate_replica::status::Addresses;
+    use quorate_replica::status::{Addresses, PlanStatus};
 
     use super::*;
 
-    fn status() -> Status {
+    pub(crate) fn status() -> Status {
         let peer = |node, weight| Peer {
             member: Member {
                 node: NodeId(node),
@@ -431,6 +461,12 @@ mod tests {
             role: Role::Leader,
             leader: Some(NodeId(1)),
             era: Era(1),
+            plan: Some(PlanStatus {
+                id: 8,
+                what: "remove node 3".to_owned(),
+                waits: None,
+            }),
+            removed: false,
             ballot: Ballot {
                 era: Era(1),
                 round: 7,
@@ -476,6 +512,8 @@ mod tests {
             "role": "leader",
             "leader": 1,
             "era": 1,
+            "plan": {"id": 8, "what": "remove node 3", "waits": null},
+            "removed": false,
             "ballot": {"era": 1, "round": 7, "node": 1},
             "decided": 9,
             "applied": 8,

@@ -13,7 +13,8 @@ use std::{
 use quorate::{AddressBook, Class, Error, Founded, Joined, NodeId, Slot, Status};
 use quorate_admin::{
     client::{self, Refusal, Response},
-    joining::{JoinAnswer, JoinRequest, LOOPBACK_PEER, MembersRequest, Place, UNREACHABLE_PEER},
+    joining::{JoinAnswer, JoinRequest, LOOPBACK_PEER, Place, UNREACHABLE_PEER},
+    members::MembersRequest,
 };
 use quorate_net::{Handle, Unanswered};
 use quorate_replica::group::As;
@@ -300,7 +301,10 @@ fn dialable(admin: &str, peer: &str) -> Option<String> {
 fn ask_for_vote(admins: &[String], node: NodeId) -> Result<(), String> {
     let mut why = "nobody can be asked".to_owned();
     for admin in admins {
-        let request = MembersRequest::Promote(node.0);
+        let request = MembersRequest {
+            promote: Some(node.0),
+            ..MembersRequest::default()
+        };
         let answer = post(admin, "/members", &request);
         let answer = answer.map(|response| response.json::<serde_json::Value>());
         match answer {

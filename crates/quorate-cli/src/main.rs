@@ -7,6 +7,7 @@ mod demo;
 mod joining;
 mod log;
 mod logging;
+mod member;
 mod memory;
 mod output;
 mod signals;
@@ -47,6 +48,9 @@ enum Command {
     Demo(demo::DemoArgs),
     /// What every node says
     Status(status::StatusArgs),
+    /// Who belongs to the cluster: add, remove, replace
+    #[command(subcommand)]
+    Member(member::MemberCommand),
     /// Hand leadership to another node
     Transfer(transfer::TransferArgs),
     /// Have a node take a snapshot now
@@ -121,6 +125,7 @@ fn run(command: Command, output: Output) -> Result<Exit, Problem> {
         Command::Start(args) => start::run(&args),
         Command::Demo(args) => demo::run(&args, output),
         Command::Status(args) => status::run(&args, output),
+        Command::Member(command) => member::run(&command, output),
         Command::Transfer(args) => transfer::run(&args, output),
         Command::Snapshot(args) => snapshot::run(&args, output),
         Command::Tune(args) => tune::run(&args, output),

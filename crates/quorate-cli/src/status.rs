@@ -80,12 +80,26 @@ fn human(cluster: &ClusterView) -> String {
             }
         }
     }
+    if let Some(plan) = plan(cluster) {
+        notes.insert_str(0, &plan);
+    }
     let break_before_notes = if notes.is_empty() { "" } else { "\n" };
     format!(
         "{}\n\n{}{break_before_notes}{notes}",
         headline(cluster),
         table(&rows)
     )
+}
+
+/// The plan under way, as the leader tells of it.
+fn plan(cluster: &ClusterView) -> Option<String> {
+    let views = || cluster.nodes.iter().filter_map(Answer::view);
+    let leader = views().find(|view| Some(view.node) == cluster.leader);
+    let view = leader.or_else(|| views().max_by_key(|view| view.applied))?;
+    let plan = view.plan.as_ref()?;
+    let waits = plan.waits.as_ref();
+    let waits = waits.map_or_else(String::new, |waits| format!("; waits: {waits}"));
+    Some(format!("plan {}: {}{waits}\n", plan.id, plan.what))
 }
 
 /// What is the same for all nodes.
@@ -128,7 +142,10 @@ fn row(view: &NodeView, cluster: &ClusterView) -> Vec<String> {
     let rate = view.disk.log_bytes_per_second;
     vec![
         view.node.to_string(),
-        view.role.clone(),
+        match view.removed {
+            true => "removed".to_owned(),
+            false => view.role.clone(),
+        },
         format!("{era}.{round}.{node}"),
         view.decided.to_string(),
         view.applied.to_string(),
@@ -156,7 +173,7 @@ fn lag(node: u32, cluster: &ClusterView) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quorate_admin::view::{DiskView, MemberView, ProgressView, SnapshotView};
+    use quorate_admin::view::{DiskView, MemberView, PlanView, ProgressView, SnapshotView};
 
     fn view(node: u32) -> NodeView {
         let member = |node, lag| MemberView {
@@ -175,6 +192,8 @@ mod tests {
             role: if node == 1 { "leader" } else { "follower" }.to_owned(),
             leader: Some(1),
             era: 0,
+            plan: None,
+            removed: false,
             ballot: BallotView {
                 era: 0,
                 round: 3,
@@ -211,6 +230,11 @@ mod tests {
             log_bytes_per_second: Some(1 << 20),
             full_in_seconds: Some(40 << 10),
         };
+        first.plan = Some(PlanView {
+            id: 88,
+            what: "remove node 5".to_owned(),
+            waits: Some("node 2 is to lead on".to_owned()),
+        });
         let mut second = view(2);
         second.progress = Some(ProgressView {
             doing: "catching_up".to_owned(),
@@ -222,6 +246,11 @@ mod tests {
             per_second: None,
             seconds_left: None,
         });
+        let mut gone = view(5);
+        gone.removed = true;
+        gone.role = "learner".to_owned();
+        gone.error = Some("this node was removed from the cluster".to_owned());
+        gone.members.clear();
         let cluster = ClusterView::new(vec![
             Answer::Node(Box::new(first)),
             Answer::Node(Box::new(second)),
@@ -234,6 +263,7 @@ mod tests {
                 node: Some(4),
                 error: "no node answers at h:9: refused".to_owned(),
             },
+            Answer::Node(Box::new(gone)),
         ]);
         let expected = "\
 cluster ab (durable, store lsm, era 0): node 1 leads
@@ -243,10 +273,13 @@ node  role         ballot  decided  applied  durable  lag  snapshot   log from  
 2     follower     0.3.1   90       80       95       7               1         128 MiB                         h:2
 3     starting
 4     unreachable
+5     removed      0.3.1   90       80       95                       1         128 MiB
 
+plan 88: remove node 5; waits: node 2 is to lead on
 node 2: catching up: slot 80 of 160, 50 %
 node 3 is starting: reading the log: 1 GiB of 2 GiB, 50 %
 no node answers at h:9: refused
+node 5: this node was removed from the cluster
 ";
         assert_eq!(human(&cluster), expected);
     }

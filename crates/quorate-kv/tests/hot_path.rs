@@ -96,6 +96,8 @@ impl Requests for Instant {
             role: Role::Leader,
             leader: None,
             era: Era(0),
+            plan: None,
+            removed: false,
             ballot: Ballot::ZERO,
             decided_to: Slot(1),
             applied_to: Slot(1),

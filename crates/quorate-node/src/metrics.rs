@@ -7,7 +7,7 @@ use quorate_disk::Disk;
 use quorate_replica::{
     Replica,
     service::StateMachine,
-    status::{Snapshot, Status},
+    status::{Peer, Snapshot, Status},
 };
 
 /// Appends everything that a replica says about itself.
@@ -53,6 +53,7 @@ fn gauges(status: &Status, (connections, held_bytes): (usize, usize), out: &mut 
         "Number of the configuration in force.",
         status.era.0,
     );
+    members(status, out);
     gauge(
         out,
         "ballot_round",
@@ -125,6 +126,29 @@ fn gauges(status: &Status, (connections, held_bytes): (usize, usize), out: &mut 
     }
 }
 
+fn members(status: &Status, out: &mut String) {
+    head(out, "members", "Nodes that this node knows.", "gauge");
+    let role = |peer: &Peer| match (peer.weight, peer.auxiliary) {
+        (0, _) => "learner",
+        (_, true) => "auxiliary",
+        (_, false) => "voter",
+    };
+    let peers = status.peers.iter();
+    // Who was removed knows himself, and is no member.
+    let own = |peer: &&Peer| !(status.removed && peer.member.node == status.member.node);
+    let roles: Vec<&str> = peers.filter(own).map(role).collect();
+    for name in ["voter", "learner", "auxiliary"] {
+        let count = roles.iter().filter(|role| **role == name).count();
+        let _ = writeln!(out, "quorate_members{{role=\"{name}\"}} {count}");
+    }
+    gauge(
+        out,
+        "plan_underway",
+        "Whether a change of the members is under way.",
+        u8::from(status.plan.is_some()),
+    );
+}
+
 /// Counters whose field is their name.
 macro_rules! totals {
     ($out:expr, $prefix:literal, $from:expr, { $($field:ident: $help:literal,)+ }) => {{
@@ -155,6 +179,7 @@ fn counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String)
         sends_dropped: "Frames that the network had no room for.",
         payloads_fetched: "Payloads asked for with a fetch.",
         slots_served: "Slots sent to peers that are behind.",
+        slots_waited_for_era: "Values that had to wait until a leader had moved to the next era.",
         reads_asked: "Linearizable reads asked for.",
         reads_confirmed: "Confirmations that the reads shared.",
         reads_in_order: "Reads that ran between commands of their connection, without a confirmation.",

@@ -78,6 +78,13 @@ pub struct Known {
     pub founding: bool,
 }
 
+impl Known {
+    /// Whether a folder has this id; else it is kept for one that comes later.
+    pub const fn has_come(&self) -> bool {
+        self.founding || self.nonce.is_some()
+    }
+}
+
 /// Weights that are wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -208,12 +215,20 @@ impl Group {
         }
         if let Some(node) = node {
             let known = self.nodes.get_mut(&node).ok_or(Denied::UnknownNode(node))?;
-            if known.nonce.is_some() || known.founding || nonce.is_none() {
+            if known.has_come() || nonce.is_none() {
                 return Err(Denied::Taken(node));
             }
             known.nonce = nonce;
             known.peer = peer;
             return Ok(Granted::Node(node));
+        }
+        let kept = |(_, known): &(&NodeId, &mut Known)| {
+            nonce.is_none() && !known.has_come() && known.peer == peer
+        };
+        if let Some((node, known)) = self.nodes.iter_mut().find(kept) {
+            // Kept for the same one already: an operator asks again.
+            known.role = role;
+            return Ok(Granted::Node(*node));
         }
         if self.nodes.len() >= NODES_MAX {
             return Err(Denied::Full);
@@ -381,6 +396,36 @@ mod tests {
         }
         let unknown = Err(Denied::UnknownNode(NodeId(9)));
         assert_eq!(run(&mut group, 8, &allocate(Some(11), Some(9))), unknown);
+    }
+
+    /// An operator who asks again for the same machine does not use up another id.
+    #[test]
+    fn an_id_is_kept_once_for_one_address() {
+        let (mut group, _) = group();
+        let keep = |peer: &str, role| Command::Allocate {
+            nonce: None,
+            node: None,
+            peer: peer.to_owned(),
+            role,
+        };
+        let four = Ok(Granted::Node(NodeId(4)));
+        assert_eq!(run(&mut group, 1, &keep("a:1", As::Voter)), four);
+        assert_eq!(run(&mut group, 2, &keep("a:1", As::Learner)), four);
+        assert_eq!(group.known(NodeId(4)).unwrap().role, As::Learner);
+        let five = Ok(Granted::Node(NodeId(5)));
+        assert_eq!(run(&mut group, 3, &keep("b:1", As::Voter)), five);
+        // Once somebody came, the address may be another one's: a machine whose folder is lost.
+        let come = Command::Allocate {
+            nonce: Some(7),
+            node: Some(NodeId(4)),
+            peer: "a:1".to_owned(),
+            role: As::Voter,
+        };
+        assert_eq!(run(&mut group, 4, &come), four);
+        let six = Ok(Granted::Node(NodeId(6)));
+        assert_eq!(run(&mut group, 5, &keep("a:1", As::Voter)), six);
+        let seven = Ok(Granted::Node(NodeId(7)));
+        assert_eq!(run(&mut group, 6, &keep("n2:1", As::Voter)), seven);
     }
 
     #[test]

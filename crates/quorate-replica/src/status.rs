@@ -175,6 +175,17 @@ pub struct Snapshot {
     pub bytes: u64,
 }
 
+/// A plan under way, in short; [`crate::group::asking::Underway`] has its steps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanStatus {
+    /// Its number.
+    pub id: u64,
+    /// What was asked for.
+    pub what: String,
+    /// What it waits for; known to the leader only.
+    pub waits: Option<String>,
+}
+
 /// A node's view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
@@ -188,6 +199,10 @@ pub struct Status {
     pub leader: Option<NodeId>,
     /// Number of the configuration in force.
     pub era: Era,
+    /// The change of the members that is under way.
+    pub plan: Option<PlanStatus>,
+    /// It was removed from the group, for good ([member-1]).
+    pub removed: bool,
     /// The ballot that it leads or follows.
     pub ballot: Ballot,
     /// Every slot below is decided.
@@ -214,7 +229,7 @@ pub struct Status {
     pub error: Option<String>,
     /// What somebody should look at, whether or not it serves.
     pub notices: Vec<String>,
-    /// Everybody it knows, itself included, in order of ids.
+    /// Everybody that belongs to the group or is connected, itself included, in order of ids.
     pub peers: Vec<Peer>,
 }
 

@@ -180,6 +180,13 @@ impl Steering {
         self.way.as_ref()?.changes.front().copied()
     }
 
+    /// What is left of the way that was computed for this plan, in this era.
+    pub(crate) fn rest(&self, plan: u64, era: Era) -> Option<Vec<Change>> {
+        let way = self.way.as_ref();
+        let way = way.filter(|way| (way.plan, way.era) == (plan, era))?;
+        Some(way.changes.iter().copied().collect())
+    }
+
     /// The rest of the way that was computed for the era before, if it led here; else a new one.
     fn changes(
         &mut self,
@@ -223,11 +230,22 @@ pub(crate) fn shown(
         at = next;
         let members = at.members().iter();
         steps.push(Step {
-            change: change.to_string(),
+            change: told(change),
             weights: members.map(|voter| (voter.member, voter.weight)).collect(),
         });
     }
     steps
+}
+
+/// A change for people.
+fn told(change: Change) -> String {
+    match change {
+        Change::Increment(member) => format!("node {member}: + 1"),
+        Change::Decrement(member) => format!("node {member}: - 1"),
+        Change::Multiply(factor) => format!("all weights * {factor}"),
+        Change::Divide(factor) => format!("all weights / {factor}"),
+        Change::Remove(node) => format!("node {node} is removed"),
+    }
 }
 
 /// The weights of a goal as a text, such as `1:1 2:1 4:1`.

@@ -472,3 +472,76 @@ fn a_plan_that_waits_is_cancelled() {
     assert_eq!(cluster.replica(leader).node().era(), era);
     assert!(!cluster.replica(leader).group().ended().unwrap().reached);
 }
+
+/// What people hear: who is a learner, what is under way, who is gone.
+#[test]
+fn status_tells_of_learners_plans_and_removal() {
+    let mut cluster = cluster(3, Class::Durable, 13);
+    let four = join(&mut cluster, 7);
+    let reserve = Ask::Reserve {
+        peer: "later:1".to_owned(),
+        role: As::Learner,
+    };
+    let leader = led(&mut cluster);
+    cluster.ask_group(leader, reserve).unwrap();
+    cluster.kill(four);
+    let seen = |cluster: &mut Cluster<Journal>, node: NodeId| {
+        let now = cluster.now();
+        cluster.replica(node).status(now)
+    };
+    assert!(cluster.run_until(10_000, |cluster| {
+        let peers = seen(cluster, leader).peers;
+        let learner = peers.iter().find(|peer| peer.member.node == four);
+        // A learner that is down is still one; the id that is kept for somebody is nobody.
+        peers.len() == 4 && learner.is_some_and(|peer| peer.weight == 0 && !peer.connected)
+    }));
+    let old = NodeId(1 + leader.0 % 3);
+    let ask = Ask::Remove(old);
+    let Ok(Answer::Planned(Some(plan), _)) = cluster.ask_group(leader, ask) else {
+        panic!("no plan");
+    };
+    let status = seen(&mut cluster, leader);
+    let underway = status.plan.unwrap();
+    assert_eq!((underway.id, underway.waits), (plan, None));
+    assert_eq!(underway.what, format!("remove node {old}"));
+    finish(&mut cluster, plan);
+    let leader = led(&mut cluster);
+    assert!(cluster.run_until(10_000, |cluster| cluster.replica(old).is_removed()));
+    let status = seen(&mut cluster, old);
+    assert!(status.removed);
+    let error = Some("this node was removed from the cluster");
+    assert_eq!(status.error.as_deref(), error);
+    let status = seen(&mut cluster, leader);
+    assert_eq!(
+        (status.plan, status.removed, status.error),
+        (None, false, None)
+    );
+    assert!(status.peers.iter().all(|peer| peer.member.node != old));
+}
+
+/// Nothing is done, and what would be denied is.
+#[test]
+fn a_dry_run_denies_what_would_be_denied() {
+    let mut cluster = cluster(3, Class::Durable, 17);
+    let leader = led(&mut cluster);
+    let version = cluster.replica(leader).group().clone();
+    let mut asked = 1000;
+    let mut dry = |ask: Ask| {
+        asked += 1;
+        let now = cluster.now();
+        let replica = cluster.replica_mut(leader);
+        replica.ask_group(now, asked, ask, true);
+        replica.take_group_answer().map(|(_, answer)| answer)
+    };
+    let nothing = Some(Ok(Answer::Planned(None, Vec::new())));
+    assert_eq!(dry(Ask::Priority(NodeId(2), 5)), nothing);
+    let refused = dry(Ask::Priority(NodeId(9), 5)).unwrap().unwrap_err();
+    assert_eq!(refused.code, "unknown_node");
+    let refused = dry(Ask::Address(NodeId(2), String::new())).unwrap();
+    assert_eq!(refused.unwrap_err().code, "bad_address");
+    let Some(Ok(Answer::Planned(None, steps))) = dry(Ask::Demote(NodeId(1 + leader.0 % 3))) else {
+        panic!("no steps");
+    };
+    assert!(!steps.is_empty());
+    assert_eq!(cluster.replica(leader).group(), &version);
+}

@@ -8,11 +8,12 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use quorate_core::{effect::Refusal, node_id::NodeId};
-use quorate_net::{SnapshotError, TransferError, Unanswered};
+use quorate_net::{GroupError, SnapshotError, TransferError, Unanswered};
 use serde::de::DeserializeOwned;
 
 use crate::{
     error::ErrorDocument,
+    members::UNKNOWN_OUTCOME,
     view::{ProgressView, STILL_TAKING},
 };
 
@@ -92,6 +93,34 @@ impl Failure {
         }
     }
 
+    /// JSON that makes no sense.
+    pub(super) fn request(why: &str) -> Self {
+        let status = StatusCode::UNPROCESSABLE_ENTITY;
+        Self::new(status, "bad_request", why, "docs/operate.md shows the body")
+    }
+
+    pub(super) fn group(error: GroupError) -> Self {
+        let refused = match error {
+            GroupError::Unanswered(Unanswered::TimedOut) => {
+                return Self::new(
+                    StatusCode::GATEWAY_TIMEOUT,
+                    UNKNOWN_OUTCOME,
+                    "the node did not answer in time: it may have been done, or may yet be",
+                    "look with `quorate member list`; asking again is harmless",
+                );
+            }
+            GroupError::Unanswered(why) => return Self::unanswered(why),
+            GroupError::Refused(refused) => refused,
+        };
+        let status = match refused.code {
+            UNKNOWN_OUTCOME => StatusCode::GATEWAY_TIMEOUT,
+            "no_quorum" | "stopping" | "busy" | "unavailable" => StatusCode::SERVICE_UNAVAILABLE,
+            "bad_address" | "bad_request" | "malformed" => StatusCode::UNPROCESSABLE_ENTITY,
+            _ => StatusCode::CONFLICT,
+        };
+        Self::new(status, refused.code, &refused.message, refused.hint)
+    }
+
     pub(super) fn transfer(error: TransferError) -> Self {
         let refused = |code, hint| Self::new(StatusCode::CONFLICT, code, &error.to_string(), hint);
         match error {
@@ -150,5 +179,37 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
         let Json(value) = Json::from_request(request, state).await?;
         Ok(Self(value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_replica::group::asking::Refused;
+
+    use super::*;
+
+    /// 409: it is refused as things stand; 503: nothing was done, ask later or elsewhere; 504: nobody knows.
+    #[test]
+    fn what_the_group_refuses_has_a_fitting_status() {
+        let status =
+            |code| Failure::group(GroupError::Refused(Refused::new(code, "x", "y"))).status;
+        for (code, expected) in [
+            ("not_leader", 409),
+            ("under_way", 409),
+            ("unknown_node", 409),
+            ("bad_address", 422),
+            ("no_quorum", 503),
+            ("busy", 503),
+            (UNKNOWN_OUTCOME, 504),
+        ] {
+            assert_eq!(status(code).as_u16(), expected, "{code}");
+        }
+        let unanswered = |why| Failure::group(GroupError::Unanswered(why));
+        assert_eq!(unanswered(Unanswered::Busy).status.as_u16(), 503);
+        let timed_out = unanswered(Unanswered::TimedOut);
+        assert_eq!(
+            (timed_out.status.as_u16(), timed_out.code),
+            (504, UNKNOWN_OUTCOME)
+        );
     }
 }

@@ -4,16 +4,14 @@ use std::net::{IpAddr, SocketAddr};
 
 use axum::http::StatusCode;
 use quorate_core::node_id::NodeId;
-use quorate_net::{GroupError, Handle, Unanswered, host::Charter, waits_at};
+use quorate_net::{Handle, host::Charter, waits_at};
 use quorate_replica::group::{
     As,
     asking::{Answer, Ask},
 };
 
 use super::failure::Failure;
-use crate::joining::{
-    JoinAnswer, JoinRequest, LOOPBACK_PEER, MembersAnswer, MembersRequest, Place, UNREACHABLE_PEER,
-};
+use crate::joining::{JoinAnswer, JoinRequest, LOOPBACK_PEER, Place, UNREACHABLE_PEER};
 
 /// Gives an id to a folder. Asked again, the same one ([join-2]).
 pub(super) fn join(handle: &Handle, request: &JoinRequest) -> Result<JoinAnswer, Failure> {
@@ -40,20 +38,6 @@ pub(super) fn join(handle: &Handle, request: &JoinRequest) -> Result<JoinAnswer,
     };
     let charter = handle.charter().map_err(Failure::unanswered)?;
     Ok(told(&charter, node))
-}
-
-/// Does what is wanted of the members.
-pub(super) fn change(handle: &Handle, request: &MembersRequest) -> Result<MembersAnswer, Failure> {
-    let ask = match *request {
-        MembersRequest::Promote(node) => Ask::Promote(NodeId(node)),
-        MembersRequest::Remove(node) => Ask::Remove(NodeId(node)),
-    };
-    let answer = handle.group(ask, false);
-    let plan = match answer.map_err(Failure::group)? {
-        Answer::Planned(plan, _) => plan,
-        Answer::Node(_) | Answer::Done | Answer::Already => None,
-    };
-    Ok(MembersAnswer { plan })
 }
 
 fn understood(request: &JoinRequest) -> Result<(u64, As), Failure> {
@@ -130,27 +114,6 @@ fn told(charter: &Charter, node: NodeId) -> JoinAnswer {
         at: book.at.0,
         peers: book.peers.iter().map(place).collect(),
         removed: book.removed.iter().map(|node| node.0).collect(),
-    }
-}
-
-impl Failure {
-    /// Nothing came of what was asked of the group.
-    fn group(error: GroupError) -> Self {
-        let refused = match error {
-            GroupError::Unanswered(Unanswered::TimedOut) => {
-                let what = "it may have been done, or may yet be; asking again is harmless";
-                return Self::unavailable("unknown_outcome", what);
-            }
-            GroupError::Unanswered(why) => return Self::unanswered(why),
-            GroupError::Refused(refused) => refused,
-        };
-        let status = match refused.code {
-            "unknown_outcome" | "stopping" | "busy" | "unavailable" | "no_quorum" => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
-            _ => StatusCode::CONFLICT,
-        };
-        Self::new(status, refused.code, &refused.message, refused.hint)
     }
 }
 

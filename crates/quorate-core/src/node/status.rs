@@ -66,6 +66,11 @@ impl Node {
             && self.phase1.as_ref().is_some_and(asks_everybody)
     }
 
+    /// Whether this node leads, and hands that over.
+    pub fn is_handing_over(&self) -> bool {
+        self.transfer.is_some()
+    }
+
     /// The ballot that this node leads or follows.
     pub fn ballot(&self) -> Ballot {
         self.election

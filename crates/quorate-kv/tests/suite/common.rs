@@ -246,6 +246,8 @@ impl Requests for World {
             role: Role::Leader,
             leader: Some(NodeId(1)),
             era: Era(0),
+            plan: None,
+            removed: false,
             ballot: Ballot::ZERO,
             decided_to: Slot(self.slot),
             applied_to: Slot(self.slot),

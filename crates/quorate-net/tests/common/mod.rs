@@ -447,6 +447,8 @@ impl OperatorSide for Fake {
             role: Role::Follower,
             leader: None,
             era: Era(0),
+            plan: None,
+            removed: false,
             ballot: Ballot::ZERO,
             decided_to: Slot::FIRST,
             applied_to: Slot::FIRST,

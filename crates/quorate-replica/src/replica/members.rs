@@ -62,7 +62,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.is_spent(self.member.node)
     }
 
-    fn is_spent(&self, node: NodeId) -> bool {
+    /// What the plan under way waits for, as far as this node leads.
+    pub(super) fn plan_waits(&self) -> Option<String> {
+        let leads = self.protocol.leads();
+        let waits = self.steering.waits().filter(|_| leads);
+        waits.map(ToOwned::to_owned)
+    }
+
+    pub(super) fn is_spent(&self, node: NodeId) -> bool {
         let identity = self.applying.membership().eras().identity(node);
         identity.is_some_and(|identity| identity.spent)
     }
@@ -106,15 +113,19 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             }
         };
         let underway = |plan: &Plan| {
-            let steps = self.way(now, eras.current(), &plan.goal);
-            let changes = steps.map_or_else(|_| Vec::new(), |steps| steps.changes);
+            // People look again and again; a leader searches once per plan.
+            let known = self.steering.rest(plan.id, eras.era());
+            let changes = known.unwrap_or_else(|| {
+                let steps = self.way(now, eras.current(), &plan.goal);
+                steps.map_or_else(|_| Vec::new(), |steps| steps.changes)
+            });
             let left = plan.leaving.iter().copied();
             let left: Vec<NodeId> = left.filter(|node| !self.is_spent(*node)).collect();
             Underway {
                 id: plan.id,
                 what: plan.what.clone(),
                 steps: shown(eras.current(), &changes, &left),
-                waits: self.steering.waits().map(ToOwned::to_owned),
+                waits: self.plan_waits(),
             }
         };
         let held = self.protocol.node().held().quorum;
@@ -166,7 +177,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             other => return self.begin_plan(now, asked, &other, dry_run),
         };
         if dry_run {
-            // Only a plan has something to show.
+            // Only a plan has something to show; but what would be denied is.
+            let membership = self.applying.membership();
+            let (mut table, at) = (membership.table().clone(), self.applying.applied_to());
+            table
+                .execute(at, &command.encode(), membership.eras())
+                .map_err(Refused::from)?;
             self.steering
                 .answer(asked, Ok(Answer::Planned(None, Vec::new())));
             return Ok(());
@@ -560,7 +576,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     fn transfer_to(&mut self, now: Time, to: Member) {
-        if now >= self.steering.hand_over_at {
+        // What an operator asked for goes on, and ends with its own outcome.
+        let busy = self.protocol.node().is_handing_over();
+        if now >= self.steering.hand_over_at && !busy {
             self.steering.hand_over_at = now.plus_ms(HAND_OVER_MS);
             self.ending.transfer(Some(to.node), &mut self.protocol);
         }

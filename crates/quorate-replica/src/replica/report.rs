@@ -18,7 +18,7 @@ use crate::{
     counters::Counters,
     observing::{events::Event, pursuit::Standing},
     service::{Metadata, StateMachine},
-    status::{DiskUse, Peer, Snapshot, Status, TuningReport},
+    status::{DiskUse, Peer, PlanStatus, Snapshot, Status, TuningReport},
 };
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
@@ -30,6 +30,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             role: self.protocol.node().role(),
             leader: self.protocol.node().leader(),
             era: self.protocol.node().era(),
+            plan: self.group().plan().map(|plan| PlanStatus {
+                id: plan.id,
+                what: plan.what.clone(),
+                waits: self.plan_waits(),
+            }),
+            removed: self.is_removed(),
             ballot: self.protocol.node().ballot(),
             decided_to: self.protocol.node().decided_to(),
             applied_to: self.applying.applied_to(),
@@ -91,6 +97,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return Some(format!(
                 "the log failed, this node neither votes nor leads: {error}"
             ));
+        }
+        if self.is_removed() {
+            return Some("this node was removed from the cluster".to_owned());
         }
         let trouble = self.applying.trouble();
         if self.applying.condition().is_stuck() {
@@ -169,6 +178,19 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 .entry(member.node)
                 .or_insert_with(|| self.peer(member, 0, false));
         }
+        // Who has an id and neither weight nor a connection is a learner that is down. An id that is kept for
+        // somebody is nobody yet.
+        let known = self.group().nodes();
+        for (node, known) in known.filter(|(_, known)| known.has_come()) {
+            let peer = peers.entry(node).or_insert_with(|| {
+                let member = Member::first(node.0);
+                self.peer(member, 0, false)
+            });
+            if peer.addresses.peer.is_empty() {
+                known.peer.clone_into(&mut peer.addresses.peer);
+            }
+        }
+        peers.retain(|node, _| !self.is_spent(*node));
         let own = self.member.node;
         peers
             .entry(own)

@@ -1,0 +1,185 @@
+//! `quorate member drain`: leadership moves off a node, and does not return by itself.
+
+use std::{
+    fmt, thread,
+    time::{Duration, Instant},
+};
+
+use quorate_admin::{
+    client,
+    members::{MembersRequest, MembersView},
+    view::{TransferRequest, Transferred},
+};
+use serde::Serialize;
+
+use super::group::{Group, Seen, refused};
+use crate::output::{self, Exit, Problem};
+
+/// Longer than the node itself waits for a transfer.
+const TRANSFER_WAIT: Duration = Duration::from_secs(15);
+/// Leadership has moved by then, or will not.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// A node that does not lead, or would not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Drained {
+    /// Which.
+    node: u32,
+    /// Who leads.
+    leader: Option<u32>,
+    /// The priority that it had, if that had to be lowered.
+    priority_was: Option<u32>,
+    /// Whether nothing was done.
+    dry_run: bool,
+}
+
+impl fmt::Display for Drained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let node = self.node;
+        match (self.dry_run, self.leader) {
+            (true, Some(leader)) if leader == node => {
+                write!(
+                    f,
+                    "node {node} leads: leadership would move; nothing was done"
+                )
+            }
+            (true, _) => write!(f, "node {node} does not lead; nothing was done"),
+            (false, Some(leader)) => write!(f, "node {leader} leads"),
+            (false, None) => write!(f, "node {node} does not lead"),
+        }
+    }
+}
+
+/// Moves leadership away from `node`.
+pub(super) fn drain(group: &mut Group, node: u32, dry_run: bool) -> Result<Drained, Problem> {
+    let seen = group.look()?;
+    let priority_was = too_high(seen.newest(), node)?;
+    if let Some(was) = priority_was {
+        let verb = if dry_run { "would be set" } else { "is set" };
+        output::progress(&format!(
+            "node {node} has priority {was}, above another node's: it {verb} to 0, so that leadership does \
+             not return; `quorate member priority {node} {was}` gives it back"
+        ));
+    }
+    if dry_run {
+        return Ok(Drained {
+            node,
+            leader: seen.leader(),
+            priority_was,
+            dry_run,
+        });
+    }
+    if priority_was.is_some() {
+        group.ask(&MembersRequest {
+            priority: Some((node, 0)),
+            ..MembersRequest::default()
+        })?;
+    }
+    let leader = move_away(group, node)?;
+    Ok(Drained {
+        node,
+        leader: Some(leader),
+        priority_was,
+        dry_run,
+    })
+}
+
+/// Its priority, if leadership would return to it.
+fn too_high(view: &MembersView, node: u32) -> Result<Option<u32>, Problem> {
+    let listed = view.listed(node).ok_or_else(|| {
+        let what = format!("there is no node {node}");
+        Problem::new(Exit::Failed, "unknown_node", what)
+            .hint("`quorate member list` shows who there is")
+    })?;
+    let mut others = view.nodes.iter().filter(|other| other.node != node);
+    let above = others.any(|other| other.role == "voter" && other.priority < listed.priority);
+    Ok(above.then_some(listed.priority))
+}
+
+/// Until somebody else leads, who is returned.
+fn move_away(group: &mut Group, node: u32) -> Result<u32, Problem> {
+    let until = Instant::now() + PATIENCE;
+    let mut problem = Problem::new(
+        Exit::Unreachable,
+        "no_leader",
+        "no leader with a quorum is known",
+    )
+    .hint("`quorate status` shows who is missing");
+    loop {
+        if let Ok(seen) = group.look() {
+            match seen.leader() {
+                Some(leader) if leader != node => return Ok(leader),
+                Some(_) => match transfer(&seen, node) {
+                    Ok(leader) if leader != node => return Ok(leader),
+                    Ok(_) => {}
+                    Err(why) if why.code == "no_target" => return Err(why),
+                    Err(why) => problem = why,
+                },
+                None => {}
+            }
+        }
+        if Instant::now() >= until {
+            return Err(problem);
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+fn transfer(seen: &Seen, node: u32) -> Result<u32, Problem> {
+    let place = seen.admin_of(node).ok_or_else(|| {
+        let what = format!("the admin address of node {node} is not known");
+        Problem::new(Exit::Unreachable, "unreachable", what).hint("give it with --admin")
+    })?;
+    let body = serde_json::to_string(&TransferRequest { to: None }).expect("plain data");
+    let response = client::post(&place, "/transfer", &body, TRANSFER_WAIT)
+        .map_err(|error| Problem::unreachable(&place, error))?;
+    let transferred: Result<Transferred, _> = response.json();
+    match transferred {
+        Ok(transferred) => Ok(transferred.leader),
+        Err(refusal) => Err(refused(response.status, &refusal)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::member::group::tests::view;
+
+    #[test]
+    fn a_priority_above_another_voters_brings_leadership_back() {
+        let mut members = view(1, Some(1), 7, 90);
+        assert_eq!(too_high(&members, 1), Ok(None));
+        members.nodes[0].priority = 5;
+        assert_eq!(too_high(&members, 1), Ok(Some(5)));
+        assert_eq!(too_high(&members, 2), Ok(None));
+        for other in &mut members.nodes {
+            other.priority = 5;
+        }
+        assert_eq!(too_high(&members, 1), Ok(None), "nobody is below");
+        members.nodes[3].priority = 0;
+        members.nodes[3].role = "learner".to_owned();
+        assert_eq!(too_high(&members, 1), Ok(None), "a learner cannot lead");
+        assert_eq!(too_high(&members, 9).unwrap_err().code, "unknown_node");
+    }
+
+    #[test]
+    fn people_read_who_leads() {
+        let drained = |leader, dry_run| Drained {
+            node: 1,
+            leader,
+            priority_was: None,
+            dry_run,
+        };
+        assert_eq!(drained(Some(2), false).to_string(), "node 2 leads");
+        assert_eq!(
+            drained(Some(1), true).to_string(),
+            "node 1 leads: leadership would move; nothing was done"
+        );
+        assert_eq!(
+            drained(Some(2), true).to_string(),
+            "node 1 does not lead; nothing was done"
+        );
+    }
+}

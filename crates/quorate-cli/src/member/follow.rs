@@ -1,0 +1,377 @@
+//! A plan from the moment it is taken to its end: each era as it comes into force, whoever leads.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use quorate_admin::{
+    look::Silent,
+    members::{Asked, MembersRequest, MembersView, StepView, WeightView},
+};
+use serde::Serialize;
+
+use super::{
+    group::{Group, Seen},
+    show,
+};
+use crate::output::{self, Exit, Output, Problem};
+
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Nobody has answered for so long: the command gives up, the plan does not.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// How a plan ended, or where it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Ended {
+    /// `reached`, `nothing_to_do` or `planned`.
+    pub(super) result: &'static str,
+    /// Its number.
+    pub(super) plan: Option<u64>,
+    /// What it was to do.
+    pub(super) steps: Vec<StepView>,
+    /// Eras that came into force meanwhile.
+    pub(super) eras: Vec<EraView>,
+    /// The era that it is now.
+    pub(super) era: u64,
+    /// [era-9] Whether who left may be switched off; null if nobody leaves, or nobody waited for it.
+    pub(super) settled: Option<bool>,
+}
+
+/// A configuration that came into force.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct EraView {
+    pub(super) era: u64,
+    /// Null if nobody saw it.
+    pub(super) weights: Option<Vec<WeightView>>,
+}
+
+impl Ended {
+    /// It was so already.
+    pub(super) fn nothing_to_do(group: &mut Group) -> Result<Self, Silent> {
+        let era = group.glance()?.newest().era;
+        Ok(Self {
+            result: "nothing_to_do",
+            plan: None,
+            steps: Vec::new(),
+            eras: Vec::new(),
+            era,
+            settled: None,
+        })
+    }
+
+    /// It goes on without somebody who waits, or would.
+    pub(super) fn underway(plan: Option<u64>, steps: Vec<StepView>, era: u64) -> Self {
+        Self {
+            result: "planned",
+            plan,
+            steps,
+            eras: Vec::new(),
+            era,
+            settled: None,
+        }
+    }
+}
+
+/// Follows one plan.
+#[derive(Debug)]
+pub(super) struct Follower {
+    plan: u64,
+    steps: Vec<StepView>,
+    /// The era in which it was made.
+    from: u64,
+    eras: Vec<EraView>,
+    /// What it waited for when somebody was told last.
+    waits: Option<String>,
+    output: Output,
+}
+
+/// Where a plan is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Not seen yet, or under way.
+    Open,
+    Reached,
+    Cancelled,
+    /// It has ended, and so has another one since; or another one is under way.
+    Passed,
+}
+
+impl Follower {
+    pub(super) fn new(plan: u64, steps: Vec<StepView>, from: u64, output: Output) -> Self {
+        Self {
+            plan,
+            steps,
+            from,
+            eras: Vec::new(),
+            waits: None,
+            output,
+        }
+    }
+
+    /// To its end. `request` is what was asked for.
+    pub(super) fn follow(
+        &mut self,
+        group: &mut Group,
+        request: &MembersRequest,
+    ) -> Result<Ended, Problem> {
+        let mut patience = Patience::new();
+        loop {
+            if let Some(seen) = patience.take(group.glance())? {
+                let view = seen.newest();
+                self.tell(view);
+                match state(view, self.plan) {
+                    State::Open => {}
+                    State::Reached => return Ok(self.reached(view.era)),
+                    State::Cancelled => return Err(self.cancelled(view)),
+                    State::Passed => return self.passed(group, request),
+                }
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// Says what is new.
+    fn tell(&mut self, view: &MembersView) {
+        for era in self.new_eras(view) {
+            if !self.output.json {
+                output::print(&show::era(&era));
+            }
+            self.eras.push(era);
+        }
+        let plan = view.plan.as_ref().filter(|plan| plan.id == self.plan);
+        let waits = plan.and_then(|plan| plan.waits.clone());
+        if waits != self.waits {
+            if let Some(waits) = &waits {
+                output::progress(&format!("waiting: {waits}"));
+            }
+            self.waits = waits;
+        }
+    }
+
+    /// Eras that came since the last look. Those between two looks went as planned, if the last one did.
+    fn new_eras(&self, view: &MembersView) -> Vec<EraView> {
+        let told = self.eras.last().map_or(self.from, |era| era.era);
+        let planned = |era: u64| {
+            let at = usize::try_from(era.checked_sub(self.from + 1)?).ok()?;
+            self.steps.get(at).map(|step| step.weights.clone())
+        };
+        let now = view.weights();
+        let as_planned = planned(view.era).is_some_and(|weights| weights == now);
+        let weights = |era: u64| match era == view.era {
+            true => Some(now.clone()),
+            false => planned(era).filter(|_| as_planned),
+        };
+        (told + 1..=view.era)
+            .map(|era| EraView {
+                era,
+                weights: weights(era),
+            })
+            .collect()
+    }
+
+    fn reached(&mut self, era: u64) -> Ended {
+        Ended {
+            result: "reached",
+            plan: Some(self.plan),
+            steps: std::mem::take(&mut self.steps),
+            eras: std::mem::take(&mut self.eras),
+            era,
+            settled: None,
+        }
+    }
+
+    fn cancelled(&self, view: &MembersView) -> Problem {
+        let what = format!(
+            "the plan was cancelled in era {}: {}",
+            view.era,
+            show::weights(&view.weights())
+        );
+        Problem::new(Exit::Failed, "cancelled", what)
+            .hint("`quorate member list` shows the members as they are")
+    }
+
+    /// Somebody else's plan came since: whether this one was reached shows in what is left to do.
+    fn passed(&mut self, group: &mut Group, request: &MembersRequest) -> Result<Ended, Problem> {
+        let again = MembersRequest {
+            dry_run: true,
+            ..request.clone()
+        };
+        if matches!(group.ask(&again), Ok(Asked::NothingToDo)) {
+            let era = group.glance()?.newest().era;
+            return Ok(self.reached(era));
+        }
+        let what =
+            "the plan has ended, and another one came after it; it is not known how it ended";
+        Err(Problem::new(Exit::Failed, "unknown_outcome", what)
+            .hint("`quorate member list` shows the members as they are"))
+    }
+}
+
+fn state(view: &MembersView, plan: u64) -> State {
+    let underway = view.plan.as_ref().map(|plan| plan.id);
+    match view.last {
+        Some(last) if last.id == plan && last.reached => State::Reached,
+        Some(last) if last.id == plan => State::Cancelled,
+        Some(last) if last.id > plan => State::Passed,
+        _ if underway.is_some_and(|id| id > plan) => State::Passed,
+        _ => State::Open,
+    }
+}
+
+/// [era-9] Waits until who left may be switched off. Later plans settle what earlier ones did.
+pub(super) fn settle(
+    group: &mut Group,
+    plan: Option<u64>,
+    node: u32,
+    output: Output,
+) -> Result<bool, Problem> {
+    let mut patience = Patience::new();
+    let mut told = false;
+    loop {
+        if let Some(seen) = patience.take(group.glance())? {
+            let last = seen.newest().last;
+            let ours = last.filter(|last| plan.is_none_or(|plan| last.id >= plan));
+            match ours {
+                Some(last) if last.settled => return Ok(true),
+                None if plan.is_none() => return Ok(true),
+                _ => {}
+            }
+            if !told && !output.json {
+                output::progress(&format!(
+                    "do not switch off node {node} yet: waiting until enough of the others hold everything"
+                ));
+                told = true;
+            }
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+/// Nodes that do not answer for a while are waited for.
+#[derive(Debug)]
+struct Patience {
+    heard: Instant,
+}
+
+impl Patience {
+    fn new() -> Self {
+        Self {
+            heard: Instant::now(),
+        }
+    }
+
+    /// What was seen; `None`: nobody answers at the moment.
+    fn take(&mut self, seen: Result<Seen, Silent>) -> Result<Option<Seen>, Problem> {
+        match seen {
+            Ok(seen) => {
+                self.heard = Instant::now();
+                Ok(Some(seen))
+            }
+            Err(silent) if self.heard.elapsed() > SILENCE => {
+                let problem = Problem::from(silent);
+                Err(problem.hint("the plan goes on without this command; run it again later"))
+            }
+            Err(_) => Ok(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_admin::{
+        members::{LastPlanView, ListedView, UnderwayView},
+        view::BallotView,
+    };
+
+    use super::*;
+
+    fn view(
+        era: u64,
+        weights: &[u32],
+        plan: Option<u64>,
+        last: Option<(u64, bool)>,
+    ) -> MembersView {
+        let listed = |(node, weight): (u32, &u32)| ListedView {
+            node,
+            peer: None,
+            client: None,
+            admin: None,
+            role: "voter".to_owned(),
+            asked: "voter".to_owned(),
+            weight: *weight,
+            priority: 0,
+            incarnation: 0,
+            joined: true,
+            connected: true,
+            lag: None,
+        };
+        MembersView {
+            cluster: "ab".to_owned(),
+            node: 1,
+            leader: Some(1),
+            ballot: BallotView {
+                era: 0,
+                round: 1,
+                node: 1,
+            },
+            applied: 100,
+            era,
+            nodes: (1..).zip(weights).map(listed).collect(),
+            plan: plan.map(|id| UnderwayView {
+                id,
+                what: String::new(),
+                steps: Vec::new(),
+                waits: None,
+            }),
+            last: last.map(|(id, reached)| LastPlanView {
+                id,
+                reached,
+                slot: 1,
+                settled: false,
+            }),
+            removed: Vec::new(),
+        }
+    }
+
+    fn step(weights: &[u32]) -> StepView {
+        StepView {
+            change: String::new(),
+            weights: view(0, weights, None, None).weights(),
+        }
+    }
+
+    #[test]
+    fn a_plan_ends_by_its_number() {
+        let state = |plan, last| state(&view(0, &[1], plan, last), 50);
+        assert_eq!(state(None, None), State::Open, "not seen yet");
+        assert_eq!(state(Some(50), Some((40, true))), State::Open);
+        assert_eq!(state(None, Some((50, true))), State::Reached);
+        assert_eq!(state(Some(60), Some((50, false))), State::Cancelled);
+        assert_eq!(state(None, Some((60, true))), State::Passed);
+        assert_eq!(state(Some(60), Some((40, true))), State::Passed);
+    }
+
+    /// Every era once, those between two looks as planned, if what came then was planned.
+    #[test]
+    fn eras_between_two_looks_are_told_too() {
+        let steps = vec![step(&[2, 1]), step(&[2, 2]), step(&[1, 1])];
+        let output = Output { json: true };
+        let mut follower = Follower::new(50, steps.clone(), 4, output);
+        follower.tell(&view(4, &[1, 1], Some(50), None));
+        assert_eq!(follower.eras, []);
+        follower.tell(&view(5, &[2, 1], Some(50), None));
+        follower.tell(&view(7, &[1, 1], None, Some((50, true))));
+        follower.tell(&view(7, &[1, 1], None, Some((50, true))));
+        let numbers: Vec<u64> = follower.eras.iter().map(|era| era.era).collect();
+        assert_eq!(numbers, [5, 6, 7]);
+        let weights = |at: usize| follower.eras[at].weights.clone();
+        assert_eq!(weights(1), Some(steps[1].weights.clone()));
+        // Another leader went another way.
+        let mut follower = Follower::new(50, steps, 4, output);
+        follower.tell(&view(6, &[3, 1], Some(50), None));
+        assert_eq!(follower.eras[0].weights, None);
+        assert!(follower.eras[1].weights.is_some());
+    }
+}

@@ -1,0 +1,396 @@
+//! The nodes of the cluster as operators reach them: whom to ask, and whom next if that one is gone.
+
+use std::{
+    collections::BTreeSet,
+    thread,
+    time::{Duration, Instant},
+};
+
+use quorate_admin::{
+    client::{self, Refusal},
+    look::Silent,
+    members::{Asked, MembersRequest, MembersView},
+};
+
+use crate::output::{Exit, Problem};
+
+/// One node has this long to say who belongs to the cluster.
+const LOOK_WAIT: Duration = Duration::from_secs(3);
+/// Longer than a node waits for what it was asked.
+const ASK_WAIT: Duration = Duration::from_secs(15);
+/// Leaders change, and nodes restart; after this it is something else.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Nodes that are asked at most; a hostile members list must not start a flood.
+const PLACES_MAX: usize = 64;
+
+/// Where the nodes are.
+#[derive(Debug)]
+pub(super) struct Group {
+    /// Admin addresses, those that were given first.
+    places: Vec<String>,
+    /// The cluster that answered first; nodes of others are none of ours.
+    cluster: Option<String>,
+    /// Who led when somebody was asked last.
+    led_at: Option<String>,
+}
+
+/// What the nodes that answer say, at least one.
+#[derive(Debug)]
+pub(super) struct Seen(Vec<(String, MembersView)>);
+
+impl Seen {
+    /// Whom the highest ballot names.
+    pub(super) fn leader(&self) -> Option<u32> {
+        let claims = self
+            .0
+            .iter()
+            .filter_map(|(_, view)| Some((view.ballot, view.leader?)));
+        claims.max().map(|(_, leader)| leader)
+    }
+
+    /// The view of the leader, who knows most; of whom has applied most if it does not answer.
+    pub(super) fn newest(&self) -> &MembersView {
+        let leader = self.leader();
+        let views = || self.0.iter().map(|(_, view)| view);
+        views()
+            .find(|view| Some(view.node) == leader && view.leader == leader)
+            .or_else(|| views().max_by_key(|view| view.applied))
+            .expect("somebody answered")
+    }
+
+    /// Where operators ask this node, as far as anybody knows.
+    pub(super) fn admin_of(&self, node: u32) -> Option<String> {
+        let own = self.0.iter().find(|(_, view)| view.node == node);
+        let told = || {
+            let mut views = self.0.iter();
+            views.find_map(|(_, view)| view.listed(node)?.admin.clone())
+        };
+        own.map(|(place, _)| place.clone()).or_else(told)
+    }
+
+    /// Every node that somebody is connected to, and where.
+    fn admins(&self) -> impl Iterator<Item = &String> {
+        let listed = self.0.iter().flat_map(|(_, view)| &view.nodes);
+        listed.filter_map(|listed| listed.admin.as_ref())
+    }
+}
+
+impl Group {
+    /// Reached by these admin addresses.
+    pub(super) fn new(given: &[String]) -> Self {
+        let mut seen = BTreeSet::new();
+        let places = given.iter().filter(|place| seen.insert(*place));
+        Self {
+            places: places.take(PLACES_MAX).cloned().collect(),
+            cluster: None,
+            led_at: None,
+        }
+    }
+
+    /// Admin addresses of all nodes that are known.
+    pub(super) fn admins(&self) -> Vec<String> {
+        self.places.clone()
+    }
+
+    /// Asks everybody who is known, and whom they name.
+    pub(super) fn look(&mut self) -> Result<Seen, Silent> {
+        let asked = self.places.len();
+        let (mut seen, mut silent) = self.ask_all(0);
+        if self.places.len() > asked {
+            let (more, reasons) = self.ask_all(asked);
+            seen.extend(more);
+            silent.extend(reasons);
+        }
+        if seen.is_empty() {
+            return Err(Silent(silent));
+        }
+        let seen = Seen(seen);
+        self.led_at = seen.leader().and_then(|leader| seen.admin_of(leader));
+        Ok(seen)
+    }
+
+    /// The same with one question as long as the leader stays, for who asks again and again.
+    pub(super) fn glance(&mut self) -> Result<Seen, Silent> {
+        let leader = self.led_at.clone();
+        let view = leader.and_then(|place| Some((place.clone(), view(&place).ok()?)));
+        match view {
+            Some((place, view)) if self.is_ours(&view) && view.leader == Some(view.node) => {
+                Ok(Seen(vec![(place, view)]))
+            }
+            _ => self.look(),
+        }
+    }
+
+    /// Asks the places from this one on at once; those that they name are known from now on.
+    fn ask_all(&mut self, from: usize) -> (Vec<(String, MembersView)>, Vec<String>) {
+        let answers: Vec<Result<MembersView, String>> = thread::scope(|scope| {
+            let places = self.places[from..].iter();
+            let threads: Vec<_> = places.map(|place| scope.spawn(|| view(place))).collect();
+            let answers = threads.into_iter().map(|thread| thread.join());
+            answers
+                .map(|answer| answer.expect("asking does not panic"))
+                .collect()
+        });
+        let places: Vec<String> = self.places[from..].to_vec();
+        let (mut seen, mut silent) = (Vec::new(), Vec::new());
+        for (place, answer) in places.into_iter().zip(answers) {
+            match answer {
+                Ok(view) if self.is_ours(&view) => seen.push((place, view)),
+                Ok(view) => silent.push(format!("{place} belongs to cluster {}", view.cluster)),
+                Err(reason) => silent.push(reason),
+            }
+        }
+        let seen = Seen(seen);
+        for place in seen.admins() {
+            if self.places.len() < PLACES_MAX && !self.places.contains(place) {
+                self.places.push(place.clone());
+            }
+        }
+        (seen.0, silent)
+    }
+
+    fn is_ours(&mut self, view: &MembersView) -> bool {
+        *self.cluster.get_or_insert_with(|| view.cluster.clone()) == view.cluster
+    }
+
+    /// Asks the leader, or any node for what any node takes; goes on when leaders change. What may or may not
+    /// have been done is asked for again: that is harmless.
+    pub(super) fn ask(&mut self, request: &MembersRequest) -> Result<Asked, Problem> {
+        let body = serde_json::to_string(request).expect("plain data");
+        let until = Instant::now() + PATIENCE;
+        let mut seen = self.look()?;
+        loop {
+            let mut problem = no_leader();
+            for place in candidates(&seen, request) {
+                let response = match client::post(&place, "/members", &body, ASK_WAIT) {
+                    Ok(response) => response,
+                    Err(error) => {
+                        problem = Problem::unreachable(&place, error);
+                        continue;
+                    }
+                };
+                match response.json() {
+                    Ok(asked) => return Ok(asked),
+                    Err(refusal) => {
+                        problem = refused(response.status, &refusal);
+                        if !is_passing(&refusal.code) {
+                            return Err(problem);
+                        }
+                    }
+                }
+            }
+            if Instant::now() >= until {
+                return Err(problem);
+            }
+            thread::sleep(PAUSE);
+            // Nobody answers for a moment: those who did are asked again.
+            if let Ok(now) = self.look() {
+                seen = now;
+            }
+        }
+    }
+}
+
+/// The leader; behind it the others, for what is no plan.
+fn candidates(seen: &Seen, request: &MembersRequest) -> Vec<String> {
+    let leader = seen.leader();
+    let first = leader.and_then(|leader| seen.admin_of(leader));
+    let any = request.add.is_some()
+        || request.priority.is_some()
+        || request.address.is_some()
+        || request.cancel;
+    let others = seen.0.iter().filter(|_| any).map(|(place, _)| place);
+    let others = others
+        .filter(|place| Some(*place) != first.as_ref())
+        .cloned();
+    first.iter().cloned().chain(others).collect()
+}
+
+fn view(place: &str) -> Result<MembersView, String> {
+    let failed = |reason: String| format!("no node answers at {place}: {reason}");
+    let response =
+        client::get(place, "/members", LOOK_WAIT).map_err(|error| failed(error.to_string()))?;
+    let view = response.json();
+    view.map_err(|refusal| format!("{place}: {}", refusal.message))
+}
+
+fn no_leader() -> Problem {
+    let what = "no leader with a quorum is known";
+    Problem::new(Exit::Unreachable, "no_leader", what).hint("`quorate status` shows who is missing")
+}
+
+/// Whether the same may be taken a moment later, or by another node.
+fn is_passing(code: &str) -> bool {
+    const PASSING: [&str; 11] = [
+        "not_leader",
+        "no_quorum",
+        "busy",
+        "stopping",
+        "stopped",
+        "unavailable",
+        "starting",
+        "timed_out",
+        "unknown_outcome",
+        "other_era",
+        "failed",
+    ];
+    PASSING.contains(&code)
+}
+
+/// A node's refusal with its own code.
+pub(super) fn refused(status: u16, refusal: &Refusal) -> Problem {
+    const CODES: [&str; 28] = [
+        "bad_address",
+        "bad_answer",
+        "bad_request",
+        "busy",
+        "failed",
+        "foreign_page",
+        "full",
+        "impossible",
+        "last_voter",
+        "malformed",
+        "no_plan",
+        "no_quorum",
+        "no_target",
+        "not_caught_up",
+        "not_connected",
+        "not_leader",
+        "other_era",
+        "removed",
+        "starting",
+        "stopped",
+        "stopping",
+        "taken",
+        "timed_out",
+        "too_few_alive",
+        "unavailable",
+        "under_way",
+        "unknown_node",
+        "unknown_outcome",
+    ];
+    let code = CODES.into_iter().find(|code| *code == refusal.code);
+    let exit = match status {
+        422 => Exit::Usage,
+        _ if status >= 500 || is_passing(&refusal.code) => Exit::Unreachable,
+        _ => Exit::Failed,
+    };
+    Problem::new(exit, code.unwrap_or("refused"), &refusal.message).hint(&*refusal.hint)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use quorate_admin::{members::ListedView, view::BallotView};
+
+    use super::*;
+
+    pub(in crate::member) fn view(
+        node: u32,
+        leader: Option<u32>,
+        round: u64,
+        applied: u64,
+    ) -> MembersView {
+        let listed = |node: u32| ListedView {
+            node,
+            peer: None,
+            client: None,
+            admin: (node < 4).then(|| format!("h:{node}")),
+            role: "voter".to_owned(),
+            asked: "voter".to_owned(),
+            weight: 1,
+            priority: 0,
+            incarnation: 0,
+            joined: true,
+            connected: true,
+            lag: None,
+        };
+        MembersView {
+            cluster: "ab".to_owned(),
+            node,
+            leader,
+            ballot: BallotView {
+                era: 0,
+                round,
+                node: leader.unwrap_or(node),
+            },
+            applied,
+            era: 0,
+            nodes: (1..=4).map(listed).collect(),
+            plan: None,
+            last: None,
+            removed: Vec::new(),
+        }
+    }
+
+    fn seen(views: &[MembersView]) -> Seen {
+        let place = |view: &MembersView| (format!("at:{}", view.node), view.clone());
+        Seen(views.iter().map(place).collect())
+    }
+
+    #[test]
+    fn the_leader_knows_most_if_it_answers() {
+        let views = [view(1, Some(1), 7, 90), view(2, Some(2), 8, 80)];
+        let both = seen(&views);
+        assert_eq!((both.leader(), both.newest().node), (Some(2), 2));
+        let old = view(3, Some(2), 8, 85);
+        let without = seen(&[views[0].clone(), old]);
+        assert_eq!((without.leader(), without.newest().node), (Some(2), 1));
+        assert_eq!(without.admin_of(2).as_deref(), Some("h:2"));
+        assert_eq!(without.admin_of(1).as_deref(), Some("at:1"));
+        assert_eq!(without.admin_of(4), None);
+    }
+
+    /// Plans are the leader's; anything else any node takes.
+    #[test]
+    fn the_leader_is_asked_first_and_others_only_for_what_they_take() {
+        let seen = seen(&[view(1, Some(2), 7, 90), view(3, Some(2), 7, 90)]);
+        let plan = MembersRequest {
+            promote: Some(4),
+            ..MembersRequest::default()
+        };
+        assert_eq!(candidates(&seen, &plan), ["h:2"]);
+        let cancel = MembersRequest {
+            cancel: true,
+            ..MembersRequest::default()
+        };
+        assert_eq!(candidates(&seen, &cancel), ["h:2", "at:1", "at:3"]);
+    }
+
+    #[test]
+    fn a_refusal_keeps_its_code() {
+        let refusal = |code: &str| Refusal {
+            code: code.to_owned(),
+            message: "m".to_owned(),
+            hint: "h".to_owned(),
+            node: None,
+            progress: None,
+        };
+        let problem = refused(409, &refusal("under_way"));
+        assert_eq!((problem.exit, problem.code), (Exit::Failed, "under_way"));
+        let problem = refused(409, &refusal("not_leader"));
+        assert_eq!(
+            (problem.exit, problem.code),
+            (Exit::Unreachable, "not_leader")
+        );
+        let problem = refused(422, &refusal("bad_address"));
+        assert_eq!((problem.exit, problem.code), (Exit::Usage, "bad_address"));
+        let problem = refused(418, &refusal("teapot"));
+        assert_eq!((problem.exit, problem.code), (Exit::Failed, "refused"));
+    }
+
+    /// Exit 3, and every address with its reason.
+    #[test]
+    fn nobody_there_is_an_error_at_once() {
+        let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let nobody = nobody.local_addr().unwrap().to_string();
+        let mut group = Group::new(&[nobody.clone(), nobody.clone()]);
+        let problem = group.ask(&MembersRequest::default()).unwrap_err();
+        assert_eq!(
+            (problem.exit, problem.code),
+            (Exit::Unreachable, "unreachable")
+        );
+        assert_eq!(problem.message.matches(&nobody).count(), 1);
+    }
+}

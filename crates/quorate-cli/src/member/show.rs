@@ -1,0 +1,215 @@
+//! Members and plans for people.
+
+use quorate_admin::members::{ListedView, MembersView, StepView, WeightView};
+
+use super::follow::{Ended, EraView};
+use crate::output::table;
+
+/// It was so already.
+pub(super) const NOTHING_TO_DO: &str = "nothing to do";
+
+/// Everybody in a table, and what is under way below it.
+pub(super) fn list(view: &MembersView, leader: Option<u32>) -> String {
+    let head = ["node", "role", "weight", "priority", "lag", "state", "peer"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    rows.extend(view.nodes.iter().map(|listed| row(listed, leader)));
+    let leads = leader.map_or_else(
+        || "no leader".to_owned(),
+        |node| format!("node {node} leads"),
+    );
+    let (cluster, era) = (&view.cluster, view.era);
+    let mut text = format!("cluster {cluster}, era {era}: {leads}\n\n{}", table(&rows));
+    let mut notes = Vec::new();
+    if let Some(plan) = &view.plan {
+        let waits = plan.waits.as_ref();
+        let waits = waits.map_or_else(String::new, |waits| format!("; waits: {waits}"));
+        notes.push(format!("plan {}: {}{waits}", plan.id, plan.what));
+        notes.push(steps(&plan.steps));
+    }
+    if let Some(last) = view.last {
+        let how = match (last.reached, last.settled) {
+            (false, _) => "cancelled",
+            (true, true) => "reached",
+            (true, false) => "reached; do not switch off yet who left",
+        };
+        notes.push(format!("last plan {}: {how}", last.id));
+    }
+    if !view.removed.is_empty() {
+        let removed: Vec<String> = view.removed.iter().map(u32::to_string).collect();
+        notes.push(format!("removed: {}", removed.join(", ")));
+    }
+    for note in notes {
+        text.push_str(&format!("\n{}", note.trim_end()));
+    }
+    text
+}
+
+fn row(listed: &ListedView, leader: Option<u32>) -> Vec<String> {
+    let role = match () {
+        () if leader == Some(listed.node) => "leader".to_owned(),
+        () if !listed.joined => format!("to be {}", listed.asked),
+        () => listed.role.clone(),
+    };
+    let state = match (listed.joined, listed.connected) {
+        (false, _) => "reserved",
+        (true, true) => "connected",
+        (true, false) => "not connected",
+    };
+    vec![
+        listed.node.to_string(),
+        role,
+        listed.weight.to_string(),
+        listed.priority.to_string(),
+        listed.lag.map_or_else(String::new, |lag| lag.to_string()),
+        state.to_owned(),
+        listed.peer.clone().unwrap_or_default(),
+    ]
+}
+
+/// The steps of a plan, with the weights behind each.
+pub(super) fn steps(steps: &[StepView]) -> String {
+    let head = ["step", "change", "weights"].map(str::to_owned).to_vec();
+    let row = |(at, step): (usize, &StepView)| {
+        vec![at.to_string(), step.change.clone(), weights(&step.weights)]
+    };
+    let rows: Vec<_> = [head]
+        .into_iter()
+        .chain((1..).zip(steps).map(row))
+        .collect();
+    table(&rows)
+}
+
+/// `1:1 2:1 3'1:2`: node 3 is in its second incarnation.
+pub(super) fn weights(weights: &[WeightView]) -> String {
+    let one = |view: &WeightView| {
+        let incarnation = match view.incarnation {
+            0 => String::new(),
+            incarnation => format!("'{incarnation}"),
+        };
+        format!("{}{incarnation}:{}", view.node, view.weight)
+    };
+    weights.iter().map(one).collect::<Vec<_>>().join(" ")
+}
+
+/// An era that came into force.
+pub(super) fn era(view: &EraView) -> String {
+    match &view.weights {
+        Some(of) => format!("era {}: {}", view.era, weights(of)),
+        None => format!("era {}", view.era),
+    }
+}
+
+/// Nobody waits for it.
+pub(super) fn underway(plan: Option<u64>) -> String {
+    match plan {
+        Some(plan) => {
+            format!("plan {plan} is under way; `quorate member list` shows how far it is")
+        }
+        None => "this would be done; nothing was".to_owned(),
+    }
+}
+
+/// The last words of a command.
+pub(super) fn ended(ended: &Ended, leaves: Option<u32>) -> String {
+    let mut text = format!("era {}", ended.era);
+    if let (Some(true), Some(node)) = (ended.settled, leaves) {
+        text.push_str(&format!(
+            "\nnode {node} may be switched off, and its data deleted"
+        ));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_admin::{
+        members::{LastPlanView, UnderwayView},
+        view::BallotView,
+    };
+
+    use super::*;
+
+    fn weight(node: u32, incarnation: u32, weight: u32) -> WeightView {
+        WeightView {
+            node,
+            incarnation,
+            weight,
+        }
+    }
+
+    #[test]
+    fn members_are_a_table_with_what_is_under_way_below() {
+        let listed = |node: u32, weight, joined, lag| ListedView {
+            node,
+            peer: Some(format!("h:{node}")),
+            client: None,
+            admin: None,
+            role: if weight > 0 { "voter" } else { "learner" }.to_owned(),
+            asked: "voter".to_owned(),
+            weight,
+            priority: u32::from(node == 1) * 5,
+            incarnation: 0,
+            joined,
+            connected: joined && node != 2,
+            lag,
+        };
+        let view = MembersView {
+            cluster: "ab".to_owned(),
+            node: 1,
+            leader: Some(1),
+            ballot: BallotView {
+                era: 0,
+                round: 1,
+                node: 1,
+            },
+            applied: 100,
+            era: 7,
+            nodes: vec![
+                listed(1, 1, true, None),
+                listed(2, 1, true, Some(900)),
+                listed(4, 0, true, Some(0)),
+                listed(5, 0, false, None),
+            ],
+            plan: Some(UnderwayView {
+                id: 90,
+                what: "promote node 4".to_owned(),
+                steps: vec![StepView {
+                    change: "node 4: + 1".to_owned(),
+                    weights: vec![weight(1, 0, 1), weight(2, 1, 1), weight(4, 0, 1)],
+                }],
+                waits: Some("node 4 is 5 slots behind".to_owned()),
+            }),
+            last: Some(LastPlanView {
+                id: 70,
+                reached: true,
+                slot: 75,
+                settled: false,
+            }),
+            removed: vec![3],
+        };
+        let expected = "\
+cluster ab, era 7: node 1 leads
+
+node  role         weight  priority  lag  state          peer
+1     leader       1       5              connected      h:1
+2     voter        1       0         900  not connected  h:2
+4     learner      0       0         0    connected      h:4
+5     to be voter  0       0              reserved       h:5
+
+plan 90: promote node 4; waits: node 4 is 5 slots behind
+step  change       weights
+1     node 4: + 1  1:1 2'1:1 4:1
+last plan 70: reached; do not switch off yet who left
+removed: 3";
+        assert_eq!(list(&view, Some(1)), expected);
+    }
+
+    #[test]
+    fn the_last_word_says_who_may_be_switched_off() {
+        let mut end = Ended::underway(Some(5), Vec::new(), 9);
+        assert_eq!(ended(&end, Some(2)), "era 9");
+        end.settled = Some(true);
+        let expected = "era 9\nnode 2 may be switched off, and its data deleted";
+        assert_eq!(ended(&end, Some(2)), expected);
+    }
+}
