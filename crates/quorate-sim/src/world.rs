@@ -64,6 +64,12 @@ pub struct Counts {
     pub loads: u64,
     /// How often a log was made to begin later.
     pub trims: u64,
+    /// How often a process stood still in the midst of a turn.
+    pub stalls: u64,
+    /// Reads that ran by a lease, and those of them whose lease was over when they had read.
+    pub leased: u64,
+    /// See above.
+    pub overtaken: u64,
 }
 
 /// A running simulation.
@@ -140,6 +146,7 @@ impl World {
             world.arm_founding(node);
         }
         world.plan_store_fault();
+        world.plan_stall();
         world
     }
 
@@ -227,6 +234,7 @@ impl World {
                 self.line(&name(node), "disk", format_args!("has room again"));
             }
             Event::StoreFault => self.store_fault(),
+            Event::Stall => self.stall(),
             Event::StoreCalm(node) => {
                 self.nodes[node].store.take();
                 self.line(

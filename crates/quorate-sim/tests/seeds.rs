@@ -19,6 +19,9 @@ fn check(seeds: impl Iterator<Item = u64>) -> Counts {
             installs,
             loads,
             trims,
+            stalls,
+            leased,
+            overtaken,
             ..
         } = report.counts;
         all.start_kills += start_kills;
@@ -26,6 +29,9 @@ fn check(seeds: impl Iterator<Item = u64>) -> Counts {
         all.installs += installs;
         all.loads += loads;
         all.trims += trims;
+        all.stalls += stalls;
+        all.leased += leased;
+        all.overtaken += overtaken;
     }
     all
 }
@@ -38,6 +44,9 @@ fn check_half(odd: bool) {
         "{all:?}"
     );
     assert!(all.installs > 10, "{all:?}");
+    // Leases let reads run, and end between the look and the answer.
+    assert!(all.leased > 1000 && all.stalls > 100, "{all:?}");
+    assert!(all.overtaken > 0, "{all:?}");
 }
 
 #[test]
