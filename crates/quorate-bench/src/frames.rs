@@ -38,7 +38,9 @@ impl Status {
             Failure::Unknown
             | Failure::NoSession
             | Failure::ReplyForgotten
-            | Failure::SessionFull => Self::Unknown,
+            | Failure::SessionFull
+            | Failure::Stale
+            | Failure::Overtaken => Self::Unknown,
         }
     }
 

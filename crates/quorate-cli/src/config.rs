@@ -37,6 +37,9 @@ pub(crate) struct StartConfig {
     pub(crate) store: Option<Store>,
     pub(crate) heartbeat_ms: u64,
     pub(crate) election_ms: (u64, u64),
+    /// Leaders read by leases ([read-4]).
+    pub(crate) leases: bool,
+    pub(crate) clock_drift_ppm: u64,
     pub(crate) client_timeout_ms: u64,
     pub(crate) command_max: usize,
     pub(crate) client_memory: usize,
@@ -61,6 +64,8 @@ impl StartConfig {
             store_default: Store::Lsm.name().to_owned(),
             heartbeat_ms: self.heartbeat_ms,
             election_ms: self.election_ms,
+            leases: self.leases,
+            clock_drift_ppm: self.clock_drift_ppm,
             client_timeout_ms: self.client_timeout_ms,
             command_bytes_max: self.command_max,
             log_ready_bytes: self.log_ready,
@@ -136,6 +141,8 @@ impl StartConfig {
             store: layers.optional("store", "lsm or memory", Store::named)?,
             heartbeat_ms: layers.required("heartbeat-ms", ms, parse_ms)?,
             election_ms: layers.required("election-ms", "MIN-MAX in milliseconds", parse_range)?,
+            leases: layers.required("reads", READS, parse_reads)?,
+            clock_drift_ppm: layers.required("clock-drift-max", DRIFT, parse_drift)?,
             client_timeout_ms: layers.required("client-timeout-ms", ms, parse_ms)?,
             command_max: layers.required("command-max", "1024 … 67108864 bytes", parse_bytes)?,
             client_memory: layers.required(
@@ -174,6 +181,11 @@ impl StartConfig {
             );
             return Err(Problem::usage(message)
                 .hint("an election must not begin before two heartbeats could have come"));
+        }
+        if self.leases && !cfg!(target_os = "linux") {
+            let message =
+                "--reads lease: no clock of this system is known to count while it is suspended";
+            return Err(Problem::usage(message).hint("leave --reads at index"));
         }
         if self.cluster.len() > MEMBERS_MAX {
             return Err(Problem::usage(format_args!(
@@ -253,6 +265,33 @@ fn parse_class(text: &str) -> Option<Class> {
 /// Up to an hour: anything longer is a slip of the keyboard.
 fn parse_ms(text: &str) -> Option<u64> {
     text.parse().ok().filter(|ms| (1..=3_600_000).contains(ms))
+}
+
+/// What `parse_reads` takes.
+const READS: &str = "index or lease";
+
+/// Whether there are leases.
+fn parse_reads(text: &str) -> Option<bool> {
+    match text {
+        "index" => Some(false),
+        "lease" => Some(true),
+        _ => None,
+    }
+}
+
+/// What `parse_drift` takes. A clock that is worse than that is broken, and is not helped by a bound.
+const DRIFT: &str = "a percentage, 0% … 20%, such as 1% or 0.05%";
+
+/// A percentage, as parts per million.
+fn parse_drift(text: &str) -> Option<u64> {
+    let percent: f64 = text.strip_suffix('%')?.parse().ok()?;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "0 … 200000"
+    )]
+    let ppm = (percent * 10_000.0).ceil() as u64;
+    (0.0..=20.0).contains(&percent).then_some(ppm)
 }
 
 fn parse_range(text: &str) -> Option<(u64, u64)> {
@@ -384,6 +423,28 @@ mod tests {
             (5, 1 << 30)
         );
         assert_eq!(settings.transfer_bytes_per_second, Some(1_000_000));
+    }
+
+    #[test]
+    fn what_is_said_of_reads_reaches_the_node() {
+        let of = |flags: &str| {
+            let flags: Vec<&str> = flags.split(' ').collect();
+            resolve(&flags, &[]).map(|config| {
+                let settings = config.settings();
+                (settings.leases, settings.clock_drift_ppm)
+            })
+        };
+        assert_eq!(of("--data d"), Ok((false, 10_000)));
+        assert_eq!(of("--data d --reads lease"), Ok((true, 10_000)));
+        let drift = "--data d --reads lease --clock-drift-max 0.05%";
+        assert_eq!(of(drift), Ok((true, 500)));
+        for wrong in [
+            "--reads leases",
+            "--clock-drift-max 1",
+            "--clock-drift-max 21%",
+        ] {
+            assert!(of(&format!("--data d {wrong}")).is_err(), "{wrong}");
+        }
     }
 
     /// [docs/operate.md](../../../docs/operate.md) has a row of each, with its default.

@@ -33,7 +33,7 @@ pub(crate) fn judge(reply: Reply) -> Verdict {
     };
     match text.split(' ').next().unwrap_or_default() {
         "BUSY" | "SESSIONFULL" => again(false, false, text),
-        "NOQUORUM" => again(false, true, text),
+        "NOQUORUM" | "STALE" => again(false, true, text),
         "UNKNOWN" => again(true, true, text),
         "NOSESSION" => Verdict::SessionLost,
         "REPLYFORGOTTEN" => Verdict::Done(Err(Error::ReplyForgotten)),

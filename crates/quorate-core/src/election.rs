@@ -138,6 +138,11 @@ impl Election {
         self.deadline = now.plus_us(wait << self.attempts.min(BACK_OFF_MAX));
     }
 
+    /// This node may not try before then.
+    pub fn defer(&mut self, until: Time) {
+        self.deadline = until;
+    }
+
     /// The time-out passed: a new attempt begins.
     pub fn attempt(&mut self, now: Time) {
         self.attempts = self.attempts.saturating_add(1);

@@ -27,7 +27,7 @@
 //! 2. **Safety**: [`acceptor`] (promises and votes) with [`voted`], [`durable`] (when they may be spoken),
 //!    [`rounds`] (the choice of a ballot), [`leader`] (phase 1 and the choice of value), [`learner`] (counting in slot order),
 //!    [`lost`] (what a damaged log must learn again), [`reconfigure`] with [`configuration`] and
-//!    [`quorum`] (who counts).
+//!    [`quorum`] (who counts), [`lease`] (the one part that reads a clock, off by default).
 //! 3. **Liveness**: [`election`], [`flow`], [`catchup`], [`reads`], [`transfer`], [`waiting`].
 //! 4. [`node`]: joins the roles.
 //! 5. `tests/testdata/*.txt`: what nodes say to each other, story by story.
@@ -60,6 +60,8 @@
 //!     election_max_ms: 200,
 //!     inflight_max: 1024,
 //!     window_slots: 1 << 20,
+//!     leases: None,
+//!     silent_us: 0,
 //!     seed: 7,
 //! };
 //! let mut node = Node::new(options, Recovered::founded(founding));
@@ -93,6 +95,7 @@ pub mod input;
 pub mod invariants;
 pub mod leader;
 pub mod learner;
+pub mod lease;
 pub mod lost;
 pub mod message;
 pub mod node;

@@ -22,6 +22,7 @@ use alloc::vec::Vec;
 use crate::{
     ballot::Ballot,
     class::Class,
+    lease::Lease,
     slot::{Slot, SlotRange},
     value::Value,
 };
@@ -127,6 +128,8 @@ pub struct Heartbeat {
     pub held_by_all: Slot,
     /// As [`Held::quorum`]; slot 0 while it is not known.
     pub held_by_quorum: Slot,
+    /// The lease that this asks for, or gives back ([read-4]).
+    pub lease: Lease,
 }
 
 /// How much of the log others hold: decided, bytes included, at the class of the group. What a policy
@@ -156,6 +159,8 @@ pub struct HeartbeatReply {
     pub sent_to: Slot,
     /// Echo.
     pub read_round: u64,
+    /// The lease that this grants ([read-4]).
+    pub lease: Lease,
 }
 
 /// Everything that can be said.

@@ -2,7 +2,7 @@
 //!
 //! What a step does is in the files below, sorted by whom this node is talking to:
 //! `voting` answers proposers; `phase1` and `proposing` talk to acceptors; `leading` keeps a leader
-//! in office, `moving` takes it to the next era, `handover` hands leadership on; `following` learns
+//! in office, `leasing` what lets it read alone, `moving` takes it to the next era, `handover` hands leadership on; `following` learns
 //! from a leader; `reading` is both sides of a read; `timing` is what happens when nothing happens.
 //! `installing` is what a snapshot does; `recovered` is what a node begins with, `status` what can be asked of it.
 
@@ -10,6 +10,7 @@ mod following;
 mod handover;
 mod installing;
 mod leading;
+mod leasing;
 mod moving;
 mod phase1;
 mod proposing;
@@ -21,7 +22,7 @@ mod timing;
 mod told;
 mod voting;
 
-pub use self::recovered::Recovered;
+pub use self::{leasing::LeasedRead, recovered::Recovered};
 use self::{timers::Timers, told::Told};
 use crate::{
     acceptor::Acceptor,
@@ -34,6 +35,7 @@ use crate::{
     input::Input,
     leader::{Leading, Phase1},
     learner::Learner,
+    lease::{Granter, Holder, Leases},
     message::{Held, Message},
     node_id::Member,
     reads::{Asked, Reads},
@@ -62,6 +64,10 @@ pub struct Options {
     pub window_slots: u64,
     /// Where randomised time-outs come from; different on every node and start.
     pub seed: u64,
+    /// Leases, asked for and granted, if the group has them ([read-4]).
+    pub leases: Option<Leases>,
+    /// For how long a process of before may have granted a lease; 0 if it cannot have.
+    pub silent_us: u64,
 }
 
 /// One node of the protocol.
@@ -76,6 +82,8 @@ pub struct Node {
     rounds: Rounds,
     phase1: Option<Phase1>,
     leading: Option<Leading>,
+    granter: Granter,
+    holder: Holder,
     // Liveness.
     election: Election,
     peers: Peers,
@@ -135,6 +143,8 @@ impl Node {
             rounds: Rounds::new(options.member, hard.spoken),
             phase1: None,
             leading: None,
+            granter: Granter::new(options.leases, options.silent_us),
+            holder: Holder::new(options.leases),
             election,
             peers: Peers::new(decided_to),
             // [disk-8] What was decided here once is decided somewhere.

@@ -67,6 +67,8 @@ impl Cluster {
                 election_max_ms: 100,
                 inflight_max: 64,
                 window_slots: 1 << 30,
+                leases: None,
+                silent_us: 0,
                 seed: 1,
             };
             Node::new(options, Recovered::founded(configuration.clone()))

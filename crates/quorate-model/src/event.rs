@@ -61,6 +61,13 @@ pub enum Event {
         /// By whom.
         token: u64,
     },
+    /// A read is asked at a moment, and answered by a lease, if the node has one.
+    LeasedRead {
+        /// Where.
+        site: usize,
+        /// The time.
+        at: Time,
+    },
     /// The oldest bytes looked for are found, or given up.
     Fetch {
         /// Where.

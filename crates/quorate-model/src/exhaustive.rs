@@ -202,6 +202,8 @@ impl Model for Bounds {
                 decided: false,
                 catchup: true,
             },
+            leases: None,
+            rates_ppm: Vec::new(),
             holders: false,
         };
         let world = World::new(setup, Watched::ALL).expect("nothing has happened yet");

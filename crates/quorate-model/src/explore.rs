@@ -42,6 +42,8 @@ pub struct Outcome {
     pub events: usize,
     /// Slots chosen.
     pub chosen: u64,
+    /// Reads that were answered by a lease.
+    pub leased: u64,
     /// The era at the end.
     pub era: u32,
     /// Whether the second act was played to its end.
@@ -123,6 +125,7 @@ fn play(
         let mut outcome = shared.borrow_mut();
         outcome.events = run.outcome.events;
         outcome.chosen = run.world.observer.chosen_to().0 - 1;
+        outcome.leased = run.world.leased;
         outcome.era = run.world.observer.era().0;
     }
     result?;

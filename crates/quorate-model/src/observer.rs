@@ -67,6 +67,8 @@ properties! {
     Eras = "eras",
     /// A read sees all that was known to be decided when it was asked.
     Reads = "reads",
+    /// A read by a lease sees all that was known to be decided when it was asked.
+    LeasedReads = "leased-reads",
     /// No vote and no decision without the bytes.
     Bytes = "bytes",
     /// The node raised an alarm, which only a broken rule can bring about.

@@ -2,6 +2,7 @@
 
 use quorate_core::{
     configuration::{Configuration, Voter},
+    lease::Leases,
     node_id::Member,
     quorum::QuorumRule,
     record::Class,
@@ -10,6 +11,7 @@ use quorate_core::{
 use crate::{
     dice::Dice,
     setup::{Setup, Silent},
+    world::RIGHT_PPM,
 };
 
 /// A kind of run. Within a kind, each seed draws its own rates.
@@ -33,6 +35,8 @@ pub enum Profile {
     Damage,
     /// Logs are trimmed, snapshots installed, members come and go for good.
     Lifecycle,
+    /// Leaders read by leases, on clocks that differ by as much as they may.
+    Leases,
 }
 
 /// How often a thing happens, relative to the others.
@@ -84,6 +88,8 @@ pub struct Rates {
     pub install: u64,
     /// A node that was removed comes back with an empty disk.
     pub wipe: u64,
+    /// A leader gets leases, perhaps another comes, and it reads.
+    pub lease: u64,
     /// In percent: bytes get lost on the way.
     pub lose_bytes: u64,
 }
@@ -109,7 +115,7 @@ pub struct Plan {
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Mixed,
         Self::Duel,
         Self::Eras,
@@ -119,6 +125,7 @@ impl Profile {
         Self::Bytes,
         Self::Damage,
         Self::Lifecycle,
+        Self::Leases,
     ];
 
     /// The name on command lines.
@@ -133,6 +140,7 @@ impl Profile {
             Self::Bytes => "bytes",
             Self::Damage => "damage",
             Self::Lifecycle => "lifecycle",
+            Self::Leases => "leases",
         }
     }
 
@@ -156,6 +164,7 @@ impl Profile {
             Self::Duel => 2 + dice.below(2),
             Self::Casting | Self::Reads | Self::Damage => 3 + dice.below(2),
             Self::Lifecycle => 5,
+            Self::Leases => 3 + dice.below(2),
             _ => 2 + dice.below(3),
         };
         let (values, changes) = match self {
@@ -181,12 +190,20 @@ impl Profile {
             sorted: false,
             silent: Silent {
                 // A leader knows by them what the others hold ([era-12]).
-                heartbeats: !matches!(self, Self::Reads | Self::Lifecycle) && dice.percent(50),
+                heartbeats: !matches!(self, Self::Reads | Self::Lifecycle | Self::Leases)
+                    && dice.percent(50),
                 preempted: dice.percent(50),
                 decided: dice.percent(25),
                 catchup: false,
             },
+            leases: None,
+            rates_ppm: Vec::new(),
             holders: self == Self::Lifecycle,
+        };
+        let setup = if self == Self::Leases {
+            leased(setup, &mut dice)
+        } else {
+            setup
         };
         Plan {
             setup,
@@ -203,6 +220,7 @@ impl Profile {
         let members = match self {
             Self::Duel => nodes,
             Self::Casting | Self::Damage | Self::Lifecycle => nodes.min(3),
+            Self::Leases => 2 + dice.below(2),
             _ => 1 + dice.below(nodes),
         };
         let heavy = match self {
@@ -251,6 +269,7 @@ impl Profile {
             trim: 0,
             install: 0,
             wipe: 0,
+            lease: 0,
             lose_bytes: 10,
         };
         match self {
@@ -298,6 +317,14 @@ impl Profile {
                 change: 30,
                 ..base
             },
+            Self::Leases => Rates {
+                lease: 120,
+                change: 20,
+                crash: 15,
+                start: 80,
+                transfer: 10,
+                ..base
+            },
             Self::Bytes => Rates {
                 lose_bytes: 60,
                 fetch: 40,
@@ -305,6 +332,23 @@ impl Profile {
                 ..base
             },
         }
+    }
+}
+
+/// Leases that last longer than elections take, so that nothing but they keeps others from leading; clocks
+/// at the ends of what they may be.
+fn leased(setup: Setup, dice: &mut Dice) -> Setup {
+    const DRIFT_PPM: u64 = 100_000;
+    let rate = |_| dice.pick(&[RIGHT_PPM - DRIFT_PPM, RIGHT_PPM, RIGHT_PPM + DRIFT_PPM]);
+    let rates_ppm = (0..setup.nodes).map(rate).collect();
+    Setup {
+        rates_ppm,
+        leases: Some(Leases {
+            duration_us: dice.pick(&[60_000, 150_000, 150_000]),
+            drift_ppm: DRIFT_PPM,
+        }),
+        election_max_ms: setup.election_min_ms,
+        ..setup
     }
 }
 
@@ -337,6 +381,9 @@ fn swarm(rates: &mut Rates, dice: &mut Dice) {
         turn(&mut rates.install, true);
         turn(&mut rates.wipe, true);
         turn(&mut rates.rot, true);
+    }
+    if rates.lease > 0 {
+        turn(&mut rates.lease, false);
     }
     rates.recent = dice.pick(&[30, 65, 85, 95]);
     rates.persist_all = dice.pick(&[30, 60, 95]);

@@ -1,6 +1,6 @@
 //! How a world is set up: its nodes, their options, what a plane loses.
 
-use quorate_core::{configuration::Configuration, message::Message};
+use quorate_core::{configuration::Configuration, lease::Leases, message::Message};
 
 /// How a world is set up.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -25,6 +25,10 @@ pub struct Setup {
     pub sorted: bool,
     /// Message kinds that never reach the soup.
     pub silent: Silent,
+    /// Leases, if there are any ([read-4]).
+    pub leases: Option<Leases>,
+    /// How fast each node's clock is, in parts per million; those that are not listed are right.
+    pub rates_ppm: Vec<u64>,
     /// Whether every chosen value must be held where every phase-1 quorum finds it ([era-12]).
     pub holders: bool,
 }

@@ -29,6 +29,14 @@ use crate::{
 /// Nobody waits for this moment.
 pub const NEVER: Time = Time(u64::MAX);
 
+/// The rate of a clock that is right.
+pub const RIGHT_PPM: u64 = 1_000_000;
+
+fn scaled(time: u64, by: u64, of: u64) -> u64 {
+    let scaled = u128::from(time) * u128::from(by) / u128::from(of);
+    u64::try_from(scaled).unwrap_or(u64::MAX)
+}
+
 /// A message in the soup, where it stays forever.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Parcel {
@@ -60,6 +68,8 @@ pub struct World {
     /// Who holds what was judged when this era had begun, and slots below this one were chosen.
     judged: (Era, Slot),
     processes: u64,
+    /// Reads that were answered by a lease.
+    pub leased: u64,
 }
 
 /// The place of a node.
@@ -82,6 +92,7 @@ impl World {
             in_order: false,
             judged: (Era(0), Slot::FIRST),
             processes: 0,
+            leased: 0,
         };
         for at in 0..world.sites.len() {
             world.start(at, false)?;
@@ -102,6 +113,8 @@ impl World {
             election_max_ms: self.setup.election_max_ms,
             inflight_max: self.setup.inflight_max,
             window_slots: self.setup.window_slots,
+            leases: self.setup.leases,
+            silent_us: self.setup.leases.map_or(0, |leases| leases.duration_us),
             seed: self
                 .setup
                 .seed
@@ -154,6 +167,10 @@ impl World {
                 let token = ReadToken(token);
                 self.sites[site].asks(token, known);
                 self.step(site, Input::Read(token))
+            }
+            Event::LeasedRead { site, at } => {
+                self.now = self.now.max(at);
+                self.read_by_lease(site)
             }
             Event::Fetch { site, found } => self.fetch(site, found),
             Event::Serve { site } => self.serve(site),
@@ -248,6 +265,34 @@ impl World {
             self.observer.judge(Property::Holders, verdict)?;
         }
         Ok(())
+    }
+
+    /// What the clock of this node shows.
+    pub(crate) fn time(&self, at: usize) -> Time {
+        let rate = self.setup.rates_ppm.get(at).copied().unwrap_or(RIGHT_PPM);
+        Time(scaled(self.now.0, rate, RIGHT_PPM))
+    }
+
+    /// When the clock of this node will show that, or more.
+    fn moment(&self, at: usize, time: Time) -> Time {
+        let rate = self.setup.rates_ppm.get(at).copied().unwrap_or(RIGHT_PPM);
+        match (time, rate) {
+            (NEVER, _) | (_, RIGHT_PPM) => time,
+            _ => Time(scaled(time.0, RIGHT_PPM, rate) + 1),
+        }
+    }
+
+    /// [read-4] Whoever asks at this moment must see everything that anybody knew to be decided.
+    fn read_by_lease(&mut self, at: usize) -> Result<(), Violation> {
+        let now = self.time(at);
+        let leased = self.sites[at]
+            .node
+            .as_ref()
+            .and_then(|node| node.leased_read(now));
+        let Some(leased) = leased else { return Ok(()) };
+        self.leased += 1;
+        let verdict = invariants::read_is_fresh(self.observer.known_to(), leased.slot);
+        self.observer.judge(Property::LeasedReads, verdict)
     }
 
     fn deliver(&mut self, at: usize, bytes: bool) -> Result<(), Violation> {

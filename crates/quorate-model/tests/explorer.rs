@@ -9,7 +9,7 @@ use quorate_model::{
 
 /// Fixed seeds; more with `model run`. Both acts: nothing breaks, and then the group gets somewhere.
 fn explore(profile: Profile, runs: u64) {
-    let (mut chosen, mut healed, mut era) = (0, 0, 0);
+    let (mut chosen, mut healed, mut leased, mut era) = (0, 0, 0, 0);
     for seed in 0..runs {
         let outcome = run(profile, seed, Mode::FULL);
         if let Some(violation) = outcome.violation {
@@ -20,11 +20,15 @@ fn explore(profile: Profile, runs: u64) {
         }
         chosen += outcome.chosen;
         healed += u64::from(outcome.healed);
+        leased += outcome.leased;
         era = era.max(outcome.era);
     }
     // Runs that go nowhere would prove nothing.
     assert!(chosen > runs / 2, "only {chosen} slots were chosen");
     assert!(healed > runs / 5, "only {healed} runs got to their end");
+    if profile == Profile::Leases {
+        assert!(leased > runs, "only {leased} reads by leases");
+    }
     if matches!(profile, Profile::Eras | Profile::Casting) {
         assert!(era >= 3, "no run got beyond era {era}");
     }
@@ -68,6 +72,11 @@ fn nobody_votes_without_bytes() {
 #[test]
 fn trimmed_logs_and_snapshots_lose_nothing() {
     explore(Profile::Lifecycle, 2000);
+}
+
+#[test]
+fn reads_by_leases_are_fresh() {
+    explore(Profile::Leases, 3000);
 }
 
 /// One seed is one run, to the last event.

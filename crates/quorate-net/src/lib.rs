@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod clients;
+mod clock;
 pub mod handle;
 pub mod identity;
 pub mod join;

@@ -3,13 +3,15 @@
 use std::{
     io,
     sync::Arc,
-    time::{Instant, SystemTime, UNIX_EPOCH},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use quorate_core::time::Time;
+use quorate_replica::Clock;
 
 use crate::{
     clients::Clients,
+    clock::Started,
     cx::{Cx, PeerCx},
     desk::Desk,
     gates::Gates,
@@ -48,7 +50,7 @@ pub struct Reactor<H> {
     desk: Desk,
     shared: Arc<Shared>,
     stats: Stats,
-    started: Instant,
+    started: Started,
     /// When the host wants to be polled at the latest.
     host_wake: Option<Time>,
     /// What was accepted may take this long to finish once a stop was asked for.
@@ -70,13 +72,19 @@ impl Drop for EndGuard {
 
 impl<H: Host> Reactor<H> {
     /// Takes over the listeners and the host. Nothing happens before [`Self::run`].
-    pub fn new(settings: Settings, listeners: Listeners, host: H) -> io::Result<(Self, Handle)> {
+    pub fn new(
+        settings: Settings,
+        listeners: Listeners,
+        mut host: H,
+    ) -> io::Result<(Self, Handle)> {
         let Settings {
             identity,
             peers,
             limits,
             seed,
         } = settings;
+        let started = Started::now();
+        host.lend_clock(Clock::new(move || started.elapsed()));
         let mut sources = Sources::new()?;
         let shared = Shared::new(limits.commands_max)?;
         sources.add(shared.wake(), Source::Mail, Interest::READ)?;
@@ -92,7 +100,7 @@ impl<H: Host> Reactor<H> {
             clients: Clients::new(limits),
             sources,
             stats: Stats::default(),
-            started: Instant::now(),
+            started,
             host_wake: Some(Time(0)),
             stop_by: None,
             _end: EndGuard(shared.clone()),
@@ -158,7 +166,7 @@ impl<H: Host> Reactor<H> {
     }
 
     fn time(&self) -> Time {
-        time_since(self.started)
+        self.started.elapsed()
     }
 
     fn clock(&self) -> Now {
@@ -311,8 +319,4 @@ impl<H: Host> Reactor<H> {
         }
         false
     }
-}
-
-fn time_since(start: Instant) -> Time {
-    Time(u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX))
 }

@@ -150,7 +150,9 @@ pub fn boot<H: Home, S: StateMachine, F: Front>(
     };
     let (log, recovery) = open_log(&mut identity, last, stored_to, starter)?;
     starter.hear(Step::Recovered(&recovery));
-    let options = replica_options(&identity, starter)?;
+    let mut options = replica_options(&identity, starter)?;
+    let leased_us = options.leases.map_or(0, |leases| leases.duration_us);
+    options.silent_us = for_room(starter, |_| Ok(identity.may_grant(leased_us)?))?;
     let replica =
         Replica::open(options, log, recovery, service, Time(0)).map_err(BootError::Replica)?;
     Ok(NodeHost::new(replica, front, identity, listener))

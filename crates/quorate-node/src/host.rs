@@ -13,7 +13,7 @@ use quorate_core::{
     time::Time,
 };
 use quorate_replica::{
-    Probed,
+    Clock, Probed,
     front::{Front, Requests},
     group::asking::{self, Answer, Ask, Members, PeerTable},
     plane::{Plane, Received, Turn},
@@ -28,7 +28,7 @@ use crate::identity::AddressBook;
 /// The clocks of one turn. Read by the reactor only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
-    /// Monotonic, since the reactor was made.
+    /// Monotonic, since the reactor was made; counts while the machine is suspended.
     pub time: Time,
     /// Unix time in milliseconds.
     pub wall_ms: u64,
@@ -203,6 +203,11 @@ pub trait Host: PeerSide + ClientSide + OperatorSide {
     /// The turn is over, and took until `now`. When `poll` has to be called at the latest; a time
     /// that has passed means at once.
     fn end_turn(&mut self, now: Time) -> Option<Time>;
+
+    /// A clock that shows the time of the turns, to be read within one. Called once, before the first.
+    fn lend_clock(&mut self, clock: Clock) {
+        let _ = clock;
+    }
 
     /// Descriptors that become readable when the log, or an applying thread, has news. Asked once.
     /// `poll` makes them unreadable again.

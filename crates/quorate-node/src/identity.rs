@@ -94,6 +94,8 @@ struct State {
     boot: u32,
     incarnation: Incarnation,
     clean: bool,
+    /// The longest lease that any process of this node may have granted.
+    leased_us: u64,
     admitted: BTreeMap<NodeId, u64>,
     /// It joined, and is not yet what it is to become.
     joins: Option<As>,
@@ -149,6 +151,7 @@ impl<H: Home> Identity<H> {
                 boot: 0,
                 incarnation: Incarnation(0),
                 clean: false,
+                leased_us: 0,
                 admitted: BTreeMap::new(),
                 joins,
                 removed: false,
@@ -349,6 +352,19 @@ impl<H: Home> Identity<H> {
                 Ok(())
             }),
         }
+    }
+
+    /// [read-4] This process may grant leases of that length: durable when this returns, so that a later
+    /// one knows, whatever it is started with. Says how long those are that earlier ones may have granted.
+    pub fn may_grant(&mut self, us: u64) -> Result<u64, IdentityError> {
+        let before = self.state.leased_us;
+        if us > before {
+            self.change(|state| {
+                state.leased_us = us;
+                Ok(())
+            })?;
+        }
+        Ok(before)
     }
 
     /// In memory only what is on disk: a change that could not be saved did not happen.

@@ -11,7 +11,7 @@ use quorate_core::{
     time::Time,
 };
 use quorate_replica::{
-    Replica,
+    Clock, Replica,
     events::Event,
     front::{Front, Requests},
     group::{
@@ -330,6 +330,10 @@ impl<H: Home, S: StateMachine, F: Front> Host for NodeHost<H, S, F> {
         }
         self.listener.end_turn(now);
         wake_at.into_iter().chain(self.write_at).min()
+    }
+
+    fn lend_clock(&mut self, clock: Clock) {
+        self.replica.lend_clock(clock);
     }
 
     fn wake_fds(&self) -> Vec<BorrowedFd<'_>> {

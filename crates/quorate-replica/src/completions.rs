@@ -7,6 +7,7 @@ use crate::{
     front::{Completion, Failure, SessionId, Tag},
     group::Reply,
     proposing::gather::Waiter,
+    reading::evidence::Evidence,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +15,7 @@ enum Outcome {
     /// That many bytes of the reply buffer.
     Written(usize),
     Registered(SessionId),
-    Readable,
+    Readable(Evidence),
     Read,
     Failed(Failure),
 }
@@ -35,11 +36,18 @@ impl Ended {
     }
 
     /// Takes the next one that nobody has forgotten meanwhile.
-    pub(crate) fn next_wanted(&mut self, queue: &mut Completions) -> Option<Completion<'_>> {
+    pub(crate) fn next_wanted(
+        &mut self,
+        queue: &mut Completions,
+    ) -> Option<(Completion<'_>, Evidence)> {
         loop {
             let (tag, outcome) = self.list.pop_front()?;
             if !queue.forgotten.remove(&tag) {
-                return Some(self.completion(tag, outcome));
+                let evidence = match outcome {
+                    Outcome::Readable(evidence) => evidence,
+                    _ => Evidence::Confirmed,
+                };
+                return Some((self.completion(tag, outcome), evidence));
             }
             if let Outcome::Written(length) = outcome {
                 self.taken += length;
@@ -55,7 +63,7 @@ impl Ended {
                 Completion::Written(tag, &self.replies[from..self.taken])
             }
             Outcome::Registered(session) => Completion::Registered(tag, session),
-            Outcome::Readable => Completion::Readable(tag),
+            Outcome::Readable(_) => Completion::Readable(tag),
             Outcome::Read => Completion::Read(tag),
             Outcome::Failed(failure) => Completion::Failed(tag, failure),
         }
@@ -109,9 +117,11 @@ impl Completions {
         }
     }
 
-    pub(crate) fn readable(&mut self, tag: Tag) {
+    pub(crate) fn readable(&mut self, tag: Tag, evidence: Evidence) {
         if self.ends(tag) {
-            self.ended.list.push_back((tag, Outcome::Readable));
+            self.ended
+                .list
+                .push_back((tag, Outcome::Readable(evidence)));
         }
     }
 
@@ -246,6 +256,7 @@ mod tests {
         assert!(ended.next_wanted(&mut completions).is_some());
         completions.forget(Tag(2));
         let next = ended.next_wanted(&mut completions);
+        let next = next.map(|(completion, _)| completion);
         assert_eq!(next, Some(Completion::Written(Tag(3), b"three")));
         completions.recycle(ended);
         assert!(completions.forgotten.is_empty());
@@ -259,7 +270,7 @@ mod tests {
         completions.written(Tag(1), b"one");
         assert!(completions.take().is_none());
         completions.forget(Tag(9));
-        completions.readable(Tag(2));
+        completions.readable(Tag(2), Evidence::Confirmed);
         let ended = completions.take().unwrap();
         completions.recycle(ended);
         assert!(

@@ -51,6 +51,12 @@ pub struct Counters {
     pub reads_confirmed: u64,
     /// Reads that ran, or will run, between commands of their connection.
     pub reads_in_order: u64,
+    /// Linearizable reads that a lease let run ([read-4]).
+    pub reads_leased: u64,
+    /// Reads asked for that may be stale within a bound ([read-6]).
+    pub reads_within: u64,
+    /// Reads whose lease or bound was over when they had read: they were asked for again.
+    pub reads_overtaken: u64,
     /// Entries applied from the log instead of memory.
     pub applied_from_log: u64,
     /// Decided slots that the log could not read back any more.

@@ -9,6 +9,8 @@ pub const HEARTBEAT_MS: u64 = 20;
 pub const ELECTION_MS: (u64, u64) = (100, 200);
 /// A request that is not done by then fails, in milliseconds.
 pub const CLIENT_TIMEOUT_MS: u64 = 5_000;
+/// By how much a clock may be fast or slow, in parts per million.
+pub const CLOCK_DRIFT_PPM: u64 = 10_000;
 /// Largest command taken, in bytes.
 pub const COMMAND_BYTES_MAX: usize = 8 << 20;
 /// Memory for the replies and requests of all clients, in bytes.

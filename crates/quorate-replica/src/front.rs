@@ -66,6 +66,10 @@ pub enum Failure {
     ReplyForgotten,
     /// More sequences open than a session may have; not executed.
     SessionFull,
+    /// What this node has could not be shown to be as fresh as was asked for; not executed ([read-6]).
+    Stale,
+    /// What let this read run was over when it had read: ask again ([`Requests::answer`]).
+    Overtaken,
 }
 
 /// The end of a request.
@@ -75,7 +79,7 @@ pub enum Completion<'a> {
     Written(Tag, &'a [u8]),
     /// A session was registered.
     Registered(Tag, SessionId),
-    /// A linearizable read may run now: call [`Requests::query`] before returning.
+    /// A linearizable read, or one with a bound, may run now: call [`Requests::answer`] before returning.
     Readable(Tag),
     /// A read that was asked for with [`Requests::read_in_order`] has run, in [`Front::read_now`].
     Read(Tag),
@@ -97,6 +101,13 @@ pub trait Requests {
     /// Say when a linearizable read may run.
     fn read(&mut self, tag: Tag) -> Result<(), Failure>;
 
+    /// Say when a read may run that misses nothing acknowledged more than `most_ms` ago ([read-6]).
+    /// [`Failure::Stale`] if that cannot be said in time.
+    fn read_within(&mut self, tag: Tag, most_ms: u64) -> Result<(), Failure> {
+        let _ = most_ms;
+        self.read(tag)
+    }
+
     /// Let a linearizable read run at its place among the commands: [`Front::read_now`] is called
     /// when all that were asked for before it, and none that were asked for after it, are executed.
     /// It sends nothing of its own, but it may cost a place in the log.
@@ -108,6 +119,14 @@ pub trait Requests {
 
     /// Ask the local state, as it stands. If the service cannot answer, nothing is appended.
     fn query(&mut self, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure>;
+
+    /// Ask the local state for the read of this tag, which may run. What let it run is looked at once
+    /// more behind the query ([read-4]): on [`Failure::Overtaken`] nothing was appended, and the read
+    /// is to be asked for again.
+    fn answer(&mut self, tag: Tag, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure> {
+        let _ = tag;
+        self.query(query, reply)
+    }
 
     /// What this node is.
     fn status(&self) -> Status;

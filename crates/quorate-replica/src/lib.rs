@@ -57,6 +57,7 @@
 
 mod applying;
 mod catching_up;
+pub mod clock;
 mod completions;
 mod contents;
 pub mod counters;
@@ -88,6 +89,7 @@ mod tuning;
 mod wake;
 
 pub use applying::sessions;
+pub use clock::Clock;
 pub use completions::Ended;
 pub use front::{Front, Requests};
 pub use limits::Limits;

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use quorate_core::{
     configuration::Configuration,
+    lease::Leases,
     node_id::{Member, NodeId},
 };
 use quorate_disk::DiskError;
@@ -56,6 +57,12 @@ pub struct ReplicaOptions {
     pub inflight_max: usize,
     /// Slots at or above `decided_to + window_slots` are refused ([p2-3]).
     pub window_slots: u64,
+    /// Leases, if the leader reads by them ([read-4]); for a node with a clock ([`crate::Replica::lend_clock`]).
+    pub leases: Option<Leases>,
+    /// For how long a process of before may have granted a lease; 0 if it cannot have.
+    pub silent_us: u64,
+    /// By how much a clock may be fast or slow, in parts per million.
+    pub clock_drift_ppm: u64,
     /// Capacity of every queue.
     pub limits: Limits,
     /// Where the founding members listen, as far as that is known; this node included.
@@ -83,6 +90,9 @@ impl ReplicaOptions {
             client_timeout_ms: defaults::CLIENT_TIMEOUT_MS,
             inflight_max: 256,
             window_slots: 4_096,
+            leases: None,
+            silent_us: 0,
+            clock_drift_ppm: defaults::CLOCK_DRIFT_PPM,
             limits: Limits::default(),
             addresses: BTreeMap::new(),
             founding_peers: BTreeMap::new(),

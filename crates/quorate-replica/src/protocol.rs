@@ -21,6 +21,8 @@ pub(crate) struct Protocol {
     wake: Time,
     /// What the other parts were told that this node is.
     role: Role,
+    /// The latest time that was read within a turn: the core's never goes back.
+    read_at: Time,
 }
 
 impl Protocol {
@@ -31,7 +33,13 @@ impl Protocol {
             inbox: VecDeque::new(),
             wake: Time(0),
             role: Role::Follower,
+            read_at: Time(0),
         }
+    }
+
+    /// The clock was read anew within this turn.
+    pub(crate) fn clock_was_read(&mut self, now: Time) {
+        self.read_at = self.read_at.max(now);
     }
 
     pub(crate) fn node(&self) -> &Node {
@@ -89,6 +97,7 @@ impl Protocol {
     /// latter goes back to [`Protocol::recycle`].
     pub(crate) fn step(&mut self, now: Time, input: Input) -> (HardState, Effects) {
         let before = self.node.hard_state();
+        let now = now.max(self.read_at);
         let mut effects = std::mem::take(&mut self.effects);
         self.node.step(now, input, &mut effects);
         (before, effects)

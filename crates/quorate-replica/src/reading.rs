@@ -1,9 +1,12 @@
-//! Linearizable reads: those of clients, and the one that says whether this node is ready.
+//! Reads: those of clients, linearizable or within a bound, and the one that says whether this node is
+//! ready.
 
+mod bounded;
 mod confirmations;
+pub(crate) mod evidence;
 pub(crate) mod probe;
 
-use quorate_core::{input::ReadToken, slot::Slot, time::Time};
+use quorate_core::{input::ReadToken, node::LeasedRead, slot::Slot, time::Time};
 
 use crate::{
     completions::Completions,
@@ -12,15 +15,22 @@ use crate::{
     outbox::RETRY_MS,
     pressure::Pressure,
     reading::{
+        bounded::Bounded,
         confirmations::Reads,
         probe::{Probe, Probed},
     },
+    wake::earliest,
 };
 
 /// Reads that wait for a confirmation, or for what is to be applied before they run.
 pub(crate) struct Reading {
     reads: Reads,
+    bounded: Bounded,
     probe: Probe,
+    /// Linearizable reads of a leader go by its lease where it has one ([read-4]).
+    leases: bool,
+    /// By how much this node's clock may be slow, in parts per million.
+    drift_ppm: u64,
     /// A read that has not run by then fails.
     timeout_ms: u64,
     /// A question without an answer is given up after this.
@@ -30,9 +40,18 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    pub(crate) fn new(timeout_ms: u64, patience_ms: u64, limits: &Limits) -> Self {
+    pub(crate) fn new(
+        timeout_ms: u64,
+        patience_ms: u64,
+        limits: &Limits,
+        leases: bool,
+        drift_ppm: u64,
+    ) -> Self {
         Self {
             reads: Reads::default(),
+            bounded: Bounded::default(),
+            leases,
+            drift_ppm: drift_ppm.min(1_000_000),
             probe: Probe::new(patience_ms),
             timeout_ms,
             patience_ms,
@@ -42,21 +61,56 @@ impl Reading {
 
     /// Takes a client's read, or says that there is no room.
     pub(crate) fn accept(&mut self, now: Time, tag: Tag) -> Result<(), Failure> {
-        if self.reads.len() >= self.waiting_max {
+        if self.len() >= self.waiting_max {
             return Err(Failure::Busy);
         }
         self.reads.push(tag, now.plus_ms(self.timeout_ms));
         Ok(())
     }
 
+    /// Takes a client's read that may be stale by so much ([read-6]), or says that there is no room. It
+    /// waits no longer than the bound, or a question, takes.
+    pub(crate) fn accept_within(
+        &mut self,
+        now: Time,
+        tag: Tag,
+        most_ms: u64,
+    ) -> Result<(), Failure> {
+        if self.len() >= self.waiting_max {
+            return Err(Failure::Busy);
+        }
+        // A slow clock shows less than has passed.
+        let part = u128::from(1_000_000 - self.drift_ppm);
+        let most_us = u128::from(most_ms) * part / 1000;
+        let most_us = u64::try_from(most_us).unwrap_or(u64::MAX);
+        let wait_ms = most_ms.max(self.patience_ms).min(self.timeout_ms);
+        self.bounded.push(tag, most_us, now.plus_ms(wait_ms));
+        Ok(())
+    }
+
+    fn len(&self) -> usize {
+        self.reads.len() + self.bounded.len()
+    }
+
+    /// Whether reads wait that a lease could answer.
+    pub(crate) fn wants_lease(&self) -> bool {
+        self.leases && self.reads.are_waiting()
+    }
+
+    /// The leader holds a lease. Says how many reads go by it.
+    pub(crate) fn leased(&mut self, leased: LeasedRead) -> u64 {
+        self.reads.leased(leased)
+    }
+
     /// How full the queue of reads is.
     pub(crate) fn pressure(&self) -> Pressure {
-        Pressure::of(self.reads.len(), self.waiting_max / 2)
+        Pressure::of(self.len(), self.waiting_max / 2)
     }
 
     /// The question to ask for clients' reads now, if there is one.
     pub(crate) fn next_question(&mut self, now: Time) -> Option<ReadToken> {
-        self.reads.next_question(now, self.patience_ms)
+        let wanted = self.bounded.wants_question(now);
+        self.reads.next_question(now, self.patience_ms, wanted)
     }
 
     /// The question to ask for the probe now, if there is one.
@@ -68,7 +122,16 @@ impl Reading {
     /// clients' reads waited for it.
     pub(crate) fn confirmed(&mut self, token: ReadToken, slot: Slot) -> bool {
         self.probe.confirmed(token, slot);
-        self.reads.confirmed(token, slot)
+        let asked_at = self.reads.confirmed(token, slot);
+        if let Some(asked_at) = asked_at {
+            self.is_fresh(asked_at, slot);
+        }
+        asked_at.is_some()
+    }
+
+    /// [read-6] Everything that was acknowledged before then is below `slot`.
+    pub(crate) fn is_fresh(&mut self, asked_at: Time, slot: Slot) {
+        self.bounded.confirmed(asked_at, slot);
     }
 
     /// The other answer: the question is asked again, not at once.
@@ -80,6 +143,7 @@ impl Reading {
     /// A node leads in another ballot than before.
     pub(crate) fn on_new_ballot(&mut self) {
         self.reads.on_new_ballot();
+        self.bounded.on_new_ballot();
     }
 
     /// Lets those reads run that waited for `applied_to`.
@@ -87,9 +151,19 @@ impl Reading {
         self.reads.release(applied_to, completions);
     }
 
+    /// Lets those run for which what is applied is fresh enough.
+    pub(crate) fn release_within(
+        &mut self,
+        now: Time,
+        applied_to: Slot,
+        completions: &mut Completions,
+    ) {
+        self.bounded.release(now, applied_to, completions);
+    }
+
     /// Ends reads whose time is up; says how many.
     pub(crate) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
-        self.reads.expire(now, completions)
+        self.reads.expire(now, completions) + self.bounded.expire(now, completions)
     }
 
     /// Begins an attempt to read, unless one is in flight; where requests are `refused`, it has
@@ -109,8 +183,14 @@ impl Reading {
     }
 
     /// When clients' reads have something due, without answers from others.
-    pub(crate) fn wake_at(&self) -> Option<Time> {
-        self.reads.wake_at(self.patience_ms)
+    pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
+        let ask = self.reads.may_ask_at();
+        let ask = ask.filter(|_| self.bounded.wants_question(now));
+        earliest([
+            self.reads.wake_at(self.patience_ms),
+            self.bounded.wake_at(),
+            ask,
+        ])
     }
 
     /// When the probe has.

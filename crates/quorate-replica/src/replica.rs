@@ -31,6 +31,7 @@ use quorate_tuner::Setting;
 use crate::{
     applying::{Applying, applier::Listeners},
     catching_up::CatchingUp,
+    clock::Clock,
     completions::Completions,
     contents::Contents,
     counters::Counters,
@@ -71,6 +72,8 @@ pub struct Replica<D: Disk, S: StateMachine> {
     completions: Completions,
     // Beside it.
     reading: Reading,
+    /// Without one there are no leases, and no reads with a bound.
+    clock: Option<Clock>,
     catching_up: CatchingUp,
     snapshots: Snapshots,
     steering: Steering,
@@ -130,6 +133,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.drain_inbox(now, plane);
         // A group of one in memory has decided what it just proposed.
         self.apply(now, wall_ms, front);
+        self.release_reads_within(now);
         self.reading.settle_probe(now, self.applying.applied_to());
         self.help_peers(now, plane);
         self.keep_snapshots(now, plane);
@@ -193,7 +197,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             read_at,
             short_retry,
             self.applying.condition().wake_at(now),
-            self.reading.wake_at(),
+            self.reading.wake_at(now),
             self.reading.probe_at(),
             self.catching_up.retry_at(),
             self.catching_up.repair_at(),
@@ -386,7 +390,34 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.step(now, Input::Propose { value, slots: 1 }, plane);
     }
 
+    /// The clock to read where the time of the turn is too old. It is given before the first turn.
+    pub fn lend_clock(&mut self, clock: Clock) {
+        self.clock = Some(clock);
+    }
+
+    /// [read-4] What waits needs no question while this node seems to hold a lease. The time of the turn
+    /// may be long past, so this is no more than a guess: the clock is read behind the query.
+    fn read_by_lease(&mut self, now: Time) {
+        if !self.reading.wants_lease() || self.clock.is_none() {
+            return;
+        }
+        if let Some(leased) = self.protocol.node().leased_read(now) {
+            self.counters.reads_leased += self.reading.leased(leased);
+            self.release_reads();
+        }
+    }
+
+    fn release_reads_within(&mut self, now: Time) {
+        if self.applying.answers() {
+            let applied_to = self.applying.applied_to();
+            self.reading
+                .release_within(now, applied_to, &mut self.completions);
+        }
+    }
+
     fn ask_reads(&mut self, now: Time, plane: &mut dyn Plane) {
+        self.read_by_lease(now);
+        self.release_reads_within(now);
         if let Some(token) = self.reading.next_question(now) {
             self.step(now, Input::Read(token), plane);
             self.release_reads();
@@ -488,8 +519,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let Some(mut ended) = self.completions.take() else {
             return false;
         };
-        while let Some(completion) = ended.next_wanted(&mut self.completions) {
-            front.completed(completion, &mut self.requests(now, wall_ms));
+        while let Some((completion, evidence)) = ended.next_wanted(&mut self.completions) {
+            let mut requests = Requester::for_read(self, now, wall_ms, evidence);
+            front.completed(completion, &mut requests);
         }
         self.completions.recycle(ended);
         true

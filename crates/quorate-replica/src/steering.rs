@@ -297,13 +297,17 @@ impl From<Failure> for Refused {
                 "the service of this node cannot work at the moment",
                 "ask another node",
             ),
-            Failure::NoQuorum | Failure::TooBig | Failure::NoSession | Failure::SessionFull => {
-                Self::new(
-                    "no_quorum",
-                    "no leader with a quorum took it in time; nothing was done",
-                    "`quorate status` shows who is missing",
-                )
-            }
+            // Nobody reads here.
+            Failure::Stale
+            | Failure::Overtaken
+            | Failure::NoQuorum
+            | Failure::TooBig
+            | Failure::NoSession
+            | Failure::SessionFull => Self::new(
+                "no_quorum",
+                "no leader with a quorum took it in time; nothing was done",
+                "`quorate status` shows who is missing",
+            ),
         }
     }
 }

@@ -5,7 +5,13 @@
 mod front;
 mod plane;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
 
 use quorate_core::{
     configuration::Configuration,
@@ -22,6 +28,7 @@ use quorate_wire::{BODY_BYTES_MAX, Decoded, Lane, decode};
 use self::{front::Ledger, plane::Buffers};
 use crate::{
     ReplicaOptions,
+    clock::Clock,
     front::{Failure, Requests, Sequenced, Tag},
     group::asking::{Answer, Ask, Refused},
     plane::{Plane, Received},
@@ -76,6 +83,8 @@ struct Seat<S: StateMachine> {
     replica: Option<Replica<MemoryDisk, S>>,
     plane: Buffers,
     ledger: Ledger,
+    /// How much later than the turn began its clock is read next, in microseconds.
+    ahead: Arc<AtomicU64>,
     /// Disk operations in flight: when they complete, by id.
     disk_done: BTreeMap<u64, Time>,
     dirty: bool,
@@ -92,6 +101,7 @@ impl<S: StateMachine> Seat<S> {
             replica: None,
             plane: Buffers::default(),
             ledger: Ledger::default(),
+            ahead: Arc::default(),
             disk_done: BTreeMap::new(),
             dirty: false,
         }
@@ -118,6 +128,8 @@ pub struct Cluster<S: StateMachine> {
     link_busy: BTreeMap<(NodeId, NodeId, Lane), Time>,
     cut: BTreeSet<(NodeId, NodeId)>,
     now: Time,
+    /// The same, for clocks.
+    shown: Arc<AtomicU64>,
     frames: u64,
     tags: u64,
     dice: Dice,
@@ -168,6 +180,7 @@ impl<S: StateMachine> Cluster<S> {
             cut: BTreeSet::new(),
             // Not zero: a replica must not depend on where time starts.
             now: Time(1_000_000),
+            shown: Arc::new(AtomicU64::new(1_000_000)),
             frames: 0,
             tags: 0,
             dice: Dice::new(seed),
@@ -195,6 +208,24 @@ impl<S: StateMachine> Cluster<S> {
         answer
     }
 
+    /// The clock of a node, to be read within its turns.
+    fn clock(&mut self, node: NodeId) -> Clock {
+        let shown = Arc::clone(&self.shown);
+        let ahead = Arc::clone(&self.seat(node).ahead);
+        let read = move || Time(shown.load(Relaxed) + ahead.swap(0, Relaxed));
+        Clock::new(read)
+    }
+
+    /// This node stands still for so long between the beginning of a turn and the next look at its clock.
+    pub fn set_stall(&mut self, node: NodeId, stall_ms: u64) {
+        self.seat(node).ahead.store(stall_ms * 1000, Relaxed);
+    }
+
+    fn set_now(&mut self, now: Time) {
+        self.now = now;
+        self.shown.store(now.0, Relaxed);
+    }
+
     fn seat(&mut self, node: NodeId) -> &mut Seat<S> {
         self.seats.get_mut(&node).expect("a node of this cluster")
     }
@@ -203,6 +234,7 @@ impl<S: StateMachine> Cluster<S> {
     pub fn start(&mut self, node: NodeId) {
         let service = (self.make)(node);
         let (now, segment_bytes) = (self.now, self.knobs.segment_bytes);
+        let clock = self.clock(node);
         let mut options = self.options.clone();
         let seat = self.seat(node);
         assert!(seat.replica.is_none(), "node {node} runs already");
@@ -223,7 +255,9 @@ impl<S: StateMachine> Cluster<S> {
         }
         let (log, recovery) = Log::open(seat.disk.clone(), log_options).expect("the log opens");
         let replica = Replica::open(options, log, recovery, service, now);
-        seat.replica = Some(replica.unwrap_or_else(|error| panic!("node {node}: {error}")));
+        let mut replica = replica.unwrap_or_else(|error| panic!("node {node}: {error}"));
+        replica.lend_clock(clock);
+        seat.replica = Some(replica);
         seat.dirty = true;
         self.connect_all();
     }
@@ -393,6 +427,13 @@ impl<S: StateMachine> Cluster<S> {
         tag
     }
 
+    /// A read through this node that may be stale by so much.
+    pub fn read_within(&mut self, node: NodeId, most_ms: u64, query: &[u8]) -> Tag {
+        let tag = self.request(node, |requests, tag| requests.read_within(tag, most_ms));
+        self.seat(node).ledger.asks(tag, query);
+        tag
+    }
+
     /// A write through this node.
     pub fn write(&mut self, node: NodeId, command: &[u8]) -> Tag {
         self.request(node, |requests, tag| requests.write(tag, command))
@@ -438,7 +479,7 @@ impl<S: StateMachine> Cluster<S> {
             match self.next_event().filter(|at| *at <= end) {
                 Some(at) => self.advance(at),
                 None => {
-                    self.now = end;
+                    self.set_now(end);
                     self.settle();
                     return done(self);
                 }
@@ -465,7 +506,7 @@ impl<S: StateMachine> Cluster<S> {
     }
 
     fn advance(&mut self, to: Time) {
-        self.now = self.now.max(to);
+        self.set_now(self.now.max(to));
         self.complete_disks();
         self.deliver_frames();
         let now = self.now;

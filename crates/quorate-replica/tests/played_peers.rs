@@ -9,15 +9,17 @@ use quorate_core::{
     ballot::{Ballot, Era},
     extents::Vote,
     leader::Leading,
+    lease::{Lease, Leases},
     message::{Extent, Heartbeat, HeartbeatReply, Message, Phase1b, Phase2a, Phase2b},
     node_id::{Member, NodeId},
     node_set::NodeSet,
     record::Class,
     slot::{Slot, SlotRange},
+    time::Time,
     value::{BatchName, Value},
 };
 use quorate_replica::{
-    front::Tag,
+    front::{Failure, Tag},
     plane::{Body, Plane, Received, TooLarge},
     service::{CommandId, Health, StateMachine},
     status::Addresses,
@@ -108,7 +110,12 @@ struct Stage(Cluster<Count>);
 
 impl Stage {
     fn new() -> Self {
+        Self::with_leases(None)
+    }
+
+    fn with_leases(leases: Option<Leases>) -> Self {
         let mut options = Cluster::<Count>::options(3, Class::Durable);
+        options.leases = leases;
         // What nobody needs any more goes at once.
         options.limits.recent_bytes = 1;
         let mut cluster = Cluster::with_options(options, 1, |_| Count::default());
@@ -146,6 +153,7 @@ impl Stage {
             voted_to: Slot(0),
             sent_to: Slot(0),
             read_round: 0,
+            lease: Lease::default(),
         };
         self.tell(from, Message::HeartbeatReply(reply));
     }
@@ -311,6 +319,7 @@ fn confirmed_read_is_asked_again_when_another_leads() {
             read_round: 0,
             held_by_all: Slot(0),
             held_by_quorum: Slot(0),
+            lease: Lease::default(),
         })
     };
     let question = |heard: &Heard| {
@@ -642,4 +651,64 @@ fn last_record_on_a_slot_is_not_taken_for_the_decision() {
     }
     stage.0.run_ms(200);
     assert_eq!(words(&stage), ["decided", "next"]);
+}
+
+/// [read-4] A granter may have stood still between the beginning of its turn and the arrival of the
+/// question: it is bound from then on.
+#[test]
+fn lease_is_granted_from_receipt_not_from_the_beginning_of_the_turn() {
+    let mut stage = Stage::with_leases(Some(Leases {
+        duration_us: 90_000,
+        drift_ppm: 10_000,
+    }));
+    let lease = Lease {
+        asked_at: Time(1),
+        us: 90_000,
+    };
+    stage.0.set_stall(ONE, 50);
+    let heard = stage.tell(2, beat(lease));
+    let granted = heard.frames().into_iter().any(|frame| {
+        matches!(frame, Frame::Protocol { message: Message::HeartbeatReply(reply), .. }
+            if reply.lease == lease)
+    });
+    assert!(granted);
+    let asked = Message::Phase1a {
+        ballot: ballot(6, 3),
+        from: Slot(1),
+    };
+    let promised = |stage: &Stage| stage.0.replica(ONE).node().acceptor().promised();
+    stage.0.run_ms(100);
+    stage.tell(3, asked.clone());
+    assert!(promised(&stage) < ballot(6, 3), "140 ms are not over");
+    stage.0.run_ms(50);
+    stage.tell(3, asked);
+    assert_eq!(promised(&stage), ballot(6, 3));
+}
+
+/// Node 2 leads.
+fn beat(lease: Lease) -> Message {
+    Message::Heartbeat(Heartbeat {
+        ballot: ballot(5, 2),
+        decided_to: Slot(1),
+        sent_to: Slot(1),
+        read_round: 0,
+        held_by_all: Slot(0),
+        held_by_quorum: Slot(0),
+        lease,
+    })
+}
+
+/// [read-6] A heartbeat is no evidence: its sender may have been replaced before it was sent, and if it
+/// was not, others may have acknowledged what it tells nothing of.
+#[test]
+fn heartbeats_are_no_evidence_of_freshness() {
+    let mut stage = Stage::new();
+    stage.tell(2, beat(Lease::default()));
+    let tag = stage.0.read_within(ONE, 200, b"");
+    for _ in 0..30 {
+        stage.0.run_ms(20);
+        stage.tell(2, beat(Lease::default()));
+    }
+    let refused = Outcome::Failed(Failure::Stale);
+    assert_eq!(stage.0.outcome(ONE, tag), Some(&refused));
 }

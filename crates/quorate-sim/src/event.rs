@@ -79,6 +79,8 @@ pub(crate) enum Event {
     StoreFault,
     /// It is sound again.
     StoreCalm(usize),
+    /// A process stands still in the midst of a turn.
+    Stall,
 }
 
 /// What is to come, in order of time; of two things at one moment the one that was planned first.

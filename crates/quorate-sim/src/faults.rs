@@ -1,8 +1,8 @@
 //! What goes wrong in a run: each seed draws a subset of faults with very different rates.
 
-use quorate_core::record::Class;
+use quorate_core::{lease::Leases, record::Class};
 use quorate_replica::{
-    SnapshotOptions,
+    SnapshotOptions, Timeouts, defaults,
     tuner::{Bounds, Setting, Settings as Tuning},
 };
 
@@ -146,6 +146,11 @@ pub struct Settings {
     pub store_faults_us: Option<u64>,
     /// When snapshots are taken, and how large the log may get.
     pub snapshots: SnapshotOptions,
+    /// Leases, in some runs.
+    pub leases: Option<Leases>,
+    /// Mean time between two times that a process stands still in the midst of a turn, where there are
+    /// leases.
+    pub stalls_us: Option<u64>,
 }
 
 impl Settings {
@@ -193,7 +198,10 @@ impl Settings {
             faults,
             store_faults_us: draw_store_faults(seed),
             snapshots: draw_snapshots(seed),
+            leases: None,
+            stalls_us: None,
         }
+        .draw_leases()
     }
 
     /// Spare segments of each log. Follows from their size, so that it takes no draw from others.
@@ -230,7 +238,22 @@ impl Settings {
             faults: Vec::new(),
             store_faults_us: None,
             snapshots: SnapshotOptions::default(),
+            leases: None,
+            stalls_us: None,
         }
+    }
+
+    /// From dice of their own, like snapshots. Clocks drift by no more than the leases allow for.
+    fn draw_leases(mut self) -> Self {
+        let dice = &mut Dice::new(self.seed ^ 0x4c65_6173_6564_7265);
+        let stalls_ms = dice.pick(&[None, Some(100), Some(400)]);
+        if dice.chance(1, 4) {
+            let election_min_ms = Timeouts::default().election_min_ms;
+            let drift_ppm = self.drift_ppm.max(defaults::CLOCK_DRIFT_PPM);
+            self.leases = Some(Leases::below(election_min_ms, drift_ppm));
+            self.stalls_us = stalls_ms.map(|ms| ms * 1000);
+        }
+        self
     }
 
     /// Nodes that may forget their votes in one run.

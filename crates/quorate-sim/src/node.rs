@@ -4,6 +4,10 @@ use std::{
     cell::{Cell, RefCell},
     collections::{BTreeMap, BTreeSet, VecDeque},
     rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use quorate_core::{
@@ -24,11 +28,12 @@ use quorate_node::{
     Identity, NodeHost,
     boot::{BootError, Parts, Starter, Step, boot},
     founding::{Joined, Joining, JoiningError, Newcomer, Role, Wanted, found},
-    host::{Founded, Refused},
+    host::{Founded, Host as _, Now, Refused},
     identity::{Expected, IdentityError},
     listener::Listener,
 };
 use quorate_replica::{
+    Clock as ReplicaClock,
     counters::Counters,
     events::Event,
     front::ConnectionId,
@@ -331,6 +336,10 @@ pub struct Node {
     pub retired: bool,
     /// It stands still.
     pub paused: bool,
+    /// What the host reads within a turn.
+    pub reading: Arc<AtomicU64>,
+    /// It stands still between two lines of a turn, which began then by its clocks.
+    pub stalled: Option<Now>,
     /// When its next turn is, in the world's time.
     pub turn_at: Option<Time>,
     /// Disk operations whose end is planned.
@@ -379,6 +388,8 @@ impl Node {
             joined: false,
             retired: false,
             paused: false,
+            reading: Arc::default(),
+            stalled: None,
             turn_at: None,
             planned: BTreeSet::new(),
             disk_factor: 1,
@@ -499,6 +510,10 @@ impl Node {
             Err(BootError::NoRoom) => return Ok(Start::Waits("room")),
             Err(error) => return Err(error.to_string()),
         };
+        let (reading, mut host) = (Arc::clone(&self.reading), host);
+        host.lend_clock(ReplicaClock::new(move || {
+            Time(reading.load(Ordering::Relaxed))
+        }));
         self.running = Some(Running::new(host, told));
         Ok(Start::Runs(Box::new(Started {
             recovery: starter.recovery.ok_or("the boot recovered nothing")?,
@@ -546,6 +561,7 @@ impl Node {
     /// The process dies: its memory is gone, the disk keeps what it promised to keep.
     pub fn kill(&mut self, dice: &mut Dice) {
         self.running = None;
+        self.stalled = None;
         self.life += 1;
         self.turn_at = None;
         self.paused = false;
@@ -582,6 +598,8 @@ impl Starter for Simulated<'_> {
         options.limits = limits(settings);
         options.tuning = settings.tuning;
         options.snapshots = settings.snapshots;
+        options.leases = settings.leases;
+        options.clock_drift_ppm = settings.drift_ppm.max(options.clock_drift_ppm);
     }
 
     fn hear(&mut self, step: Step<'_>) {

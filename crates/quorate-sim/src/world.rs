@@ -72,6 +72,12 @@ pub struct Counts {
     pub plans: u64,
     /// Nodes that were removed and switched off.
     pub retired: u64,
+    /// How often a process stood still in the midst of a turn.
+    pub stalls: u64,
+    /// Reads that ran by a lease, and those of them whose lease was over when they had read.
+    pub leased: u64,
+    /// See above.
+    pub overtaken: u64,
 }
 
 /// A running simulation.
@@ -154,6 +160,7 @@ impl World {
         }
         world.plan_store_fault();
         world.plan_operator();
+        world.plan_stall();
         world
     }
 
@@ -243,6 +250,7 @@ impl World {
                 self.line(&name(node), "disk", format_args!("has room again"));
             }
             Event::StoreFault => self.store_fault(),
+            Event::Stall => self.stall(),
             Event::StoreCalm(node) => {
                 self.nodes[node].store.take();
                 self.line(

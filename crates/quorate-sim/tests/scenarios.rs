@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use quorate_core::{effect::Role, record::Class, slot::Slot};
+use quorate_core::{effect::Role, lease::Leases, record::Class, slot::Slot};
 use quorate_disk::{Family, Source as _};
 use quorate_node::host::ClientSide as _;
 use quorate_replica::front::Front as _;
@@ -993,4 +993,77 @@ fn a_month_of_writes_to_the_same_keys_does_not_fill_the_disk() -> Outcome {
         world.settle()?;
     }
     Ok(())
+}
+
+/// [read-4] A leader reads its clock, stands still for longer than its lease, and finds a read that came
+/// meanwhile. Another leads by then, and has acknowledged more.
+#[test]
+fn leader_that_stood_still_between_clock_and_read_answers_nothing_old() -> Outcome {
+    let mut settings = Settings::calm(5, 3, Class::Durable);
+    settings.leases = Some(Leases::below(100, 10_000));
+    let mut world = World::new(settings);
+    world.run_until("a leader", |world| world.leader().is_some())?;
+    let old = world.leader().expect("just seen");
+    assert_eq!(world.ask(old, "SET key one")?, ok());
+    world.run_for(200_000)?;
+    let leased = |world: &World| {
+        let running = world.nodes[old].running.as_ref().expect("it runs");
+        running.replica().counters().reads_leased
+    };
+    assert_eq!(world.ask(old, "GET key")?, bulk("one"));
+    assert_eq!(leased(&world), 1);
+    world.stall_now(old);
+    world.isolate(old, true);
+    let new = |world: &World| world.leader().filter(|leader| *leader != old);
+    world.run_until("another leader", |world| new(world).is_some())?;
+    let leader = new(&world).expect("just seen");
+    assert_eq!(world.ask(leader, "SET key two")?, ok());
+    let reader = world.client(old);
+    world.say(reader, &[b"GET", b"key"]);
+    world.run_for(20_000)?;
+    world.resume_now(old);
+    world.run_for(20_000)?;
+    world.isolate(old, false);
+    assert_eq!(world.reply(reader)?, Some(bulk("two")));
+    world.settle()
+}
+
+/// [read-6] A node that is cut off says so, once what it knows is older than the bound; and tells what
+/// it has to those who want no bound.
+#[test]
+fn node_that_is_cut_off_refuses_reads_beyond_their_bound() -> Outcome {
+    let mut world = World::new(Settings::calm(6, 3, Class::Durable));
+    world.run_until("a leader", |world| world.leader().is_some())?;
+    let leader = world.leader().expect("just seen");
+    let node = others(&world, leader)[0];
+    assert_eq!(world.ask(leader, "SET key one")?, ok());
+    let reader = world.client(node);
+    let ask = |world: &mut World, words: &str| {
+        let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
+        world.say(reader, &words);
+        world.reply(reader)
+    };
+    assert_eq!(ask(&mut world, "QUORATE READ bounded 100")?, Some(ok()));
+    assert_eq!(ask(&mut world, "GET key")?, Some(bulk("one")));
+    world.isolate(node, true);
+    world.run_for(1_000)?;
+    assert_eq!(world.ask(leader, "SET key two")?, ok());
+    assert_eq!(
+        ask(&mut world, "GET key")?,
+        Some(bulk("one")),
+        "within 100 ms"
+    );
+    world.run_for(200_000)?;
+    let refused = ask(&mut world, "GET key")?;
+    assert!(
+        matches!(&refused, Some(Reply::Error(text)) if text.starts_with("STALE ")),
+        "{refused:?}"
+    );
+    assert_eq!(ask(&mut world, "QUORATE READ stale")?, Some(ok()));
+    assert_eq!(ask(&mut world, "GET key")?, Some(bulk("one")));
+    world.isolate(node, false);
+    assert_eq!(ask(&mut world, "QUORATE READ bounded 100")?, Some(ok()));
+    world.run_for(1_000_000)?;
+    assert_eq!(ask(&mut world, "GET key")?, Some(bulk("two")));
+    world.settle()
 }

@@ -22,6 +22,9 @@ fn check(seeds: impl Iterator<Item = u64>) -> Counts {
             joins,
             plans,
             retired,
+            stalls,
+            leased,
+            overtaken,
             ..
         } = report.counts;
         all.start_kills += start_kills;
@@ -32,6 +35,9 @@ fn check(seeds: impl Iterator<Item = u64>) -> Counts {
         all.joins += joins;
         all.plans += plans;
         all.retired += retired;
+        all.stalls += stalls;
+        all.leased += leased;
+        all.overtaken += overtaken;
     }
     all
 }
@@ -48,6 +54,9 @@ fn check_half(odd: bool) {
         all.joins > 50 && all.plans > 50 && all.retired > 5,
         "{all:?}"
     );
+    // Leases let reads run, and end between the look and the answer.
+    assert!(all.leased > 1000 && all.stalls > 100, "{all:?}");
+    assert!(all.overtaken > 0, "{all:?}");
 }
 
 #[test]

@@ -5,10 +5,12 @@ use core::fmt;
 
 use quorate_core::{
     effect::Refusal,
+    lease::Lease,
     message::{Extent, Heartbeat, HeartbeatReply, Message, Phase1b, Phase2a, Phase2b},
     node_id::{Member, NodeId},
     record::Class,
     slot::{Slot, SlotRange},
+    time::Time,
     value::Value,
 };
 
@@ -289,6 +291,7 @@ fn protocol<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed>
                     read_round: header.number,
                     held_by_all: Slot(header.volatile_to),
                     held_by_quorum: Slot(header.durable_to),
+                    lease: lease(header),
                 }),
                 kind::HEARTBEAT_REPLY => Message::HeartbeatReply(heartbeat_reply(header)),
                 kind::PRE_VOTE => Message::PreVote { ballot },
@@ -360,6 +363,14 @@ fn heartbeat_reply(header: &Header) -> HeartbeatReply {
         voted_to: Slot(header.volatile_to),
         sent_to: Slot(header.sent_to),
         read_round: header.number,
+        lease: lease(header),
+    }
+}
+
+const fn lease(header: &Header) -> Lease {
+    Lease {
+        asked_at: Time(header.from),
+        us: header.check,
     }
 }
 

@@ -5,6 +5,7 @@ use core::fmt;
 
 use quorate_core::{
     effect::Refusal,
+    lease::Lease,
     message::{Extent, Heartbeat, HeartbeatReply, Message, Phase1b, Phase2a, Phase2b},
     node_id::Member,
     record::Class,
@@ -389,6 +390,7 @@ fn fill_message(header: &mut Header, message: &Message) -> Option<Value> {
             read_round,
             held_by_all,
             held_by_quorum,
+            lease,
         }) => {
             header.kind = kind::HEARTBEAT;
             header.volatile_to = held_by_all.0;
@@ -397,6 +399,7 @@ fn fill_message(header: &mut Header, message: &Message) -> Option<Value> {
             header.decided_to = decided_to.0;
             header.sent_to = sent_to.0;
             header.number = read_round;
+            fill_lease(header, lease);
         }
         Message::HeartbeatReply(reply) => fill_heartbeat_reply(header, reply),
         Message::PreVote { ballot } => {
@@ -473,6 +476,12 @@ fn fill_heartbeat_reply(header: &mut Header, reply: HeartbeatReply) {
     header.durable_to = reply.held_to.0;
     header.sent_to = reply.sent_to.0;
     header.number = reply.read_round;
+    fill_lease(header, reply.lease);
+}
+
+const fn fill_lease(header: &mut Header, lease: Lease) {
+    header.from = lease.asked_at.0;
+    header.check = lease.us;
 }
 
 pub(crate) const fn refusal_number(why: Refusal) -> u32 {

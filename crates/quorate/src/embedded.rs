@@ -274,6 +274,8 @@ impl std::fmt::Display for NotDone {
             }
             Failure::ReplyForgotten => "executed before, its reply is forgotten",
             Failure::SessionFull => "too many commands open in the session; not executed",
+            Failure::Stale => "this node is not known to be as fresh as that; not executed",
+            Failure::Overtaken => "the leader's lease ended meanwhile; not executed, ask again",
         })
     }
 }

@@ -98,7 +98,10 @@ impl Front for LocalFront {
             Completion::Readable(tag) => {
                 let mut reply = Vec::new();
                 let query = self.open.get(&tag).and_then(|open| open.query.as_deref());
-                let asked = query.map_or(Ok(()), |query| requests.query(query, &mut reply));
+                let asked = query.map_or(Ok(()), |query| requests.answer(tag, query, &mut reply));
+                if asked == Err(Failure::Overtaken) && requests.read(tag).is_ok() {
+                    return;
+                }
                 (tag, asked.map(|()| reply))
             }
         };

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, thread, time::Duration};
 
-use quorate_core::{node_id::NodeId, record::Class, slot::Slot};
+use quorate_core::{lease::Leases, node_id::NodeId, record::Class, slot::Slot};
 use quorate_disk::Family;
 use quorate_log::{LINGER_BYTES, LogOptions, Reading, Recovery};
 use quorate_net::{Identity as NetIdentity, Limits, PeerAddress, Settings as NetSettings};
@@ -109,6 +109,9 @@ impl BootStarter for Production<'_, '_> {
         options.snapshots.ratio = settings.snapshot_ratio;
         options.snapshots.log_bytes_max = settings.log_bytes_max;
         options.snapshots.transfer_bytes_per_second = settings.transfer_bytes_per_second;
+        options.clock_drift_ppm = settings.clock_drift_ppm;
+        let leases = Leases::below(settings.election_ms.0, settings.clock_drift_ppm);
+        options.leases = settings.leases.then_some(leases);
         let node = options.member.node;
         // The list of an earlier start may lack it.
         if let Some(own) = options.addresses.get_mut(&node) {

@@ -31,6 +31,10 @@ pub struct Settings {
     pub heartbeat_ms: u64,
     /// An election starts after a silence drawn from this range.
     pub election_ms: (u64, u64),
+    /// Whether a leader reads by leases ([read-4]). The same on all nodes.
+    pub leases: bool,
+    /// By how much a clock may be fast or slow, in parts per million.
+    pub clock_drift_ppm: u64,
     /// How long a request may wait.
     pub client_timeout_ms: u64,
     /// Largest command.
@@ -71,6 +75,8 @@ impl Settings {
             store_default: "embedded".to_owned(),
             heartbeat_ms: defaults::HEARTBEAT_MS,
             election_ms: defaults::ELECTION_MS,
+            leases: false,
+            clock_drift_ppm: defaults::CLOCK_DRIFT_PPM,
             client_timeout_ms: defaults::CLIENT_TIMEOUT_MS,
             command_bytes_max: defaults::COMMAND_BYTES_MAX,
             log_ready_bytes: defaults::LOG_READY_BYTES,

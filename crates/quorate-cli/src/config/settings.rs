@@ -59,7 +59,7 @@ pub(super) const DISK_FLUSH_MS: &str = "disk-flush-ms";
 pub(super) const LOG_SEGMENT: &str = "log-segment";
 
 /// All settings of `quorate start`, in the order of its help.
-pub(super) const SETTINGS: [Setting; 29] = [
+pub(super) const SETTINGS: [Setting; 31] = [
     setting(
         "data",
         "DIR",
@@ -137,6 +137,18 @@ pub(super) const SETTINGS: [Setting; 29] = [
         "MIN-MAX",
         "Silence after which others take over",
         Preset::Range(defaults::ELECTION_MS),
+    ),
+    setting(
+        "reads",
+        "index|lease",
+        "How a leader knows that it still leads when it reads; the same on all nodes",
+        Preset::Text("index"),
+    ),
+    setting(
+        "clock-drift-max",
+        "PERCENT",
+        "By how much a node's clock may be fast or slow, for leases and bounded reads",
+        Preset::Text("1%"),
     ),
     setting(
         "client-timeout-ms",

@@ -7,6 +7,7 @@ use crate::{
     ballot::Ballot,
     effect::{Effect, Effects},
     explanation::End,
+    lease::Lease,
     message::{Heartbeat, HeartbeatReply, Held, Message},
     node_id::NodeId,
     record::Record,
@@ -105,8 +106,10 @@ impl Node {
         if self.pending.failed() {
             return;
         }
+        let mut lease = Lease::default();
         if beat.ballot >= self.acceptor.promised() {
             self.follow_leader(now, beat.ballot, effects);
+            lease = self.lease_asked(now, from, &beat);
             let (all, quorum) = (beat.held_by_all, beat.held_by_quorum);
             self.note_held(Held { all, quorum });
         }
@@ -123,6 +126,7 @@ impl Node {
             voted_to: self.voted.run().voted_to(beat.ballot),
             sent_to: beat.sent_to,
             read_round: beat.read_round,
+            lease,
         };
         effects.send(from, Message::HeartbeatReply(reply));
     }

@@ -53,6 +53,10 @@ impl Node {
         };
         let deadline = now.plus_us(self.transfer_patience_us());
         self.transfer = Some(Transfer::new(target, now, deadline));
+        if self.holder.is_on() {
+            // [read-4] The lease ends first, and those who granted it may promise the target.
+            self.heartbeat(now, effects);
+        }
     }
 
     fn transfer_patience_us(&self) -> u64 {
@@ -128,6 +132,7 @@ impl Node {
     ) {
         let stands = self.election.leader_ballot() == Some(ballot) && ballot.node == from;
         let free = self.leading.is_none() && self.phase1.is_none();
+        let free = free && self.granter.bound_until(now).is_none();
         if stands && free && self.may_lead() && self.learner.is_whole() {
             self.election.rearm(now);
             let why = Campaign::HandedOver { by: from };

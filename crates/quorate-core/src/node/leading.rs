@@ -5,6 +5,7 @@ use crate::{
     effect::{Effect, Effects},
     explanation::{Campaign, End, Explanation},
     leader::{Asked, Stage},
+    lease::Lease,
     message::{Heartbeat, HeartbeatReply, Held, Message},
     node_id::Member,
     quorum::Phase,
@@ -26,6 +27,7 @@ impl Node {
             .held(self.learner.eras(), self.options.member, self.held_to());
         self.note_held(held);
         let Held { all, quorum } = self.held;
+        let lease = self.lease_wanted(now);
         for peer in self.peers.iter().filter(|peer| peer.connected) {
             let beat = Heartbeat {
                 ballot,
@@ -34,6 +36,7 @@ impl Node {
                 read_round,
                 held_by_all: all,
                 held_by_quorum: quorum,
+                lease,
             };
             effects.send(peer.member.node, Message::Heartbeat(beat));
         }
@@ -67,6 +70,7 @@ impl Node {
         self.catchup.note(reply.decided_to, from.node);
         if reply.promised <= ballot {
             self.reads.confirm(reply.read_round, from);
+            self.holder.granted(ballot, from, reply.lease);
         }
         // Everything below `sent_to` was sent before the question. What the answer does not show
         // as voted for or decided was lost, or refused for a while.
@@ -102,6 +106,7 @@ impl Node {
                 read_round,
                 held_by_all: self.held.all,
                 held_by_quorum: self.held.quorum,
+                lease: Lease::default(),
             };
             effects.send(member.node, Message::Heartbeat(beat));
         }

@@ -53,6 +53,12 @@ impl Node {
                     .map_or(Asked::Everybody, Asked::Only);
                 self.campaign(asked, Campaign::Era, effects);
             }
+            Some(phase1) if phase1.ballot.era < eras.era() && phase1.stage == Stage::Asking => {
+                // The era began while promises for a ballot of the one before were asked for. Its
+                // quorums may be gone for good, and a leader has no time-out to try again by.
+                self.phase1 = None;
+                self.campaign(Asked::Everybody, Campaign::AskedAgain, effects);
+            }
             Some(phase1) => {
                 // [cast-5] Somebody needed was lost while waiting: ask everybody, cast at once.
                 let Asked::Only(nodes) = &phase1.asked else {

@@ -5,9 +5,9 @@ use crate::{
     configuration::Configuration,
     effect::{Effect, Effects},
     input::ReadToken,
-    leader::set_of,
     message::Message,
-    node_id::NodeId,
+    node_id::{Member, NodeId},
+    quorum::MemberSet,
     reads::Reader,
     slot::Slot,
     time::Time,
@@ -76,13 +76,23 @@ impl Node {
     }
 
     fn reads_are_confirmed(&self) -> bool {
+        let by = self.reads.confirmed_by();
+        self.blocks_others(|member| by.contains(&member))
+    }
+
+    /// Whether these members keep everybody else from leading: they meet every phase-1 quorum of any
+    /// era that a ballot after this leader's may be of.
+    pub(super) fn blocks_others(&self, by: impl Fn(Member) -> bool) -> bool {
         let Some(leading) = &self.leading else {
             return false;
         };
         let eras = self.learner.eras();
-        let by = self.reads.confirmed_by();
-        let blocks =
-            |configuration: &Configuration| configuration.blocks_phase1(set_of(configuration, by));
+        let blocks = |configuration: &Configuration| {
+            let members = configuration.members().iter().enumerate();
+            let inside = members.filter(|(_, voter)| by(voter.member));
+            let set = inside.fold(MemberSet::default(), |set, (at, _)| set.with(at));
+            configuration.blocks_phase1(set)
+        };
         let era = leading.ballot().era;
         if !eras.of(era).is_some_and(blocks) || !blocks(eras.current()) {
             return false;

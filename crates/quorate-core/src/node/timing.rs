@@ -20,7 +20,8 @@ impl Node {
     pub(super) fn on_tick(&mut self, now: Time, effects: &mut Effects) {
         self.told.woken();
         if self.timers.start() {
-            if self.leads_alone() {
+            self.granter.start(now, self.options.silent_us);
+            if self.leads_alone() && self.granter.bound_until(now).is_none() {
                 self.campaign(Asked::Everybody, Campaign::Alone, effects);
             }
             self.election.rearm(now);
@@ -97,6 +98,10 @@ impl Node {
         if now < self.election.deadline() {
             return;
         }
+        if let Some(until) = self.granter.bound_until(now) {
+            // [read-4] This node's own promise would be one to another than the leader.
+            return self.election.defer(until);
+        }
         if self.records_by_token(now) {
             return self.election.rearm(now);
         }
@@ -141,7 +146,8 @@ impl Node {
         }
         let promised = self.acceptor.promised();
         let content = self.leading.is_some() || self.election.leader_is_fresh(now);
-        let granted = ballot > promised && !content;
+        let bound = self.lease_refuses(now, ballot);
+        let granted = ballot > promised && !content && !bound;
         effects.send(
             from,
             Message::PreVoteReply {
@@ -154,7 +160,7 @@ impl Node {
 
     pub(super) fn on_pre_vote_reply(
         &mut self,
-        _now: Time,
+        now: Time,
         from: Member,
         ballot: Ballot,
         granted: bool,
@@ -162,7 +168,8 @@ impl Node {
         effects: &mut Effects,
     ) {
         self.saw(from.node, promised);
-        if !granted || self.leading.is_some() || self.phase1.is_some() {
+        let bound = self.granter.bound_until(now).is_some();
+        if !granted || bound || self.leading.is_some() || self.phase1.is_some() {
             return;
         }
         let configuration = self.learner.eras().current();

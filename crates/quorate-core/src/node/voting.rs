@@ -33,6 +33,10 @@ impl Node {
             // [disk-8] Who asks does better with promises of others. Not answering is always safe.
             return;
         }
+        if self.lease_refuses(now, ballot) {
+            // [read-4] It is asked again, and by then the lease may be over.
+            return;
+        }
         match self.acceptor.may_promise(ballot) {
             Err(promised) => effects.send(from, Message::Preempted { ballot, promised }),
             Ok(raises) => {
@@ -119,6 +123,10 @@ impl Node {
         held: bool,
         effects: &mut Effects,
     ) {
+        if self.lease_refuses(now, m.ballot) {
+            // [read-4] A vote is a promise too. The leader resumes from what was not voted for.
+            return;
+        }
         let (wanted, mut run) = match self.voted.run().step(&m, self.learner.decided_to()) {
             Step::Vote(range, run) => (range, run),
             Step::Repeat => return self.report_run(effects),

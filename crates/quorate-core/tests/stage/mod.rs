@@ -232,6 +232,8 @@ impl Stage {
             election_max_ms: 100 + 10 * node,
             inflight_max: 16,
             window_slots: 1 << 20,
+            leases: None,
+            silent_us: 0,
             seed: node,
         }
     }

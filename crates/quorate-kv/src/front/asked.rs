@@ -15,11 +15,23 @@ pub(super) enum Query {
     Unsubscribe,
 }
 
+/// How fresh the answers to a connection's reads must be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Freshness {
+    /// Everything acknowledged before the read was asked for.
+    #[default]
+    Linearizable,
+    /// Everything acknowledged more than so many milliseconds ago ([read-6]).
+    Within(u64),
+    /// What this node has (READONLY).
+    Stale,
+}
+
 /// A query that has not been answered.
 #[derive(Debug)]
 pub(super) struct Read {
     pub(super) query: Vec<u8>,
-    pub(super) stale: bool,
+    pub(super) fresh: Freshness,
     /// It does not run between commands: it waits until none is open.
     pub(super) alone: bool,
     pub(super) what: Query,
@@ -27,10 +39,10 @@ pub(super) struct Read {
 
 impl Read {
     /// One whose answer is the reply.
-    pub(super) const fn plain(query: Vec<u8>, stale: bool) -> Self {
+    pub(super) const fn plain(query: Vec<u8>, fresh: Freshness) -> Self {
         Self {
             query,
-            stale,
+            fresh,
             alone: false,
             what: Query::Reply,
         }

@@ -12,7 +12,7 @@ use quorate_replica::front::{ConnectionId, Failure, Requests, SessionId, State a
 
 use self::session::Attached;
 use super::{
-    asked::{Read, Write},
+    asked::{Freshness, Read, Write},
     channels::{self, Subscriptions},
     order::{OUTPUT_BYTES_HARD, Order, Own},
     refusals::{FULL, too_big},
@@ -50,8 +50,8 @@ pub(super) struct Connection {
     multi: Option<Multi>,
     watching: Watching,
     subscriptions: Subscriptions,
-    /// Reads are answered from this node as it stands (READONLY).
-    stale: bool,
+    /// How fresh the answers to its reads are.
+    fresh: Freshness,
     attached: Attached,
     /// The name of its last command.
     command: &'static str,
@@ -76,7 +76,7 @@ impl Connection {
             multi: None,
             watching: Watching::default(),
             subscriptions: Subscriptions::default(),
-            stale: false,
+            fresh: Freshness::default(),
             attached: Attached::default(),
             counted: 0,
             ending: false,
@@ -148,7 +148,7 @@ impl Connection {
             guest.channels = self.subscriptions.len();
             guest.queued = self.multi.as_ref().map(Multi::count);
             guest.protocol = if self.version == Version::Resp3 { 3 } else { 2 };
-            guest.stale = self.stale;
+            guest.stale = self.fresh == Freshness::Stale;
             guest.waiting = self.order.len();
             guest.output_bytes = self.order.buffered();
             guest.held_bytes = self.held_bytes();
@@ -361,7 +361,7 @@ impl Connection {
         }
         match Kind::of(&shared.command) {
             Kind::Read => {
-                let read = Read::plain(shared.query(), self.stale);
+                let read = Read::plain(shared.query(), self.fresh);
                 self.order.push_read(read, self.version);
             }
             kind => {

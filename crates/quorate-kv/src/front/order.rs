@@ -6,12 +6,12 @@
 //! everything wait for earlier writes, and writes for them. A read never joins a run that was asked
 //! for before the read arrived: what another client completed in between might be missing.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, ops::Range};
 
 use quorate_replica::front::{ConnectionId, Failure, Requests, State as Moment, Tag};
 
 use super::{
-    asked::{How, Query, Read, Write},
+    asked::{Freshness, How, Query, Read, Write},
     channels::Subscriptions,
     refusals::{FULL, failure_text},
     shared::{Shared, Target, fresh},
@@ -330,7 +330,7 @@ impl Order {
     ) {
         match self.place(number).map(|place| &place.state) {
             Some(State::InOrder(_, read)) => {
-                let stale = read.stale;
+                let stale = read.fresh == Freshness::Stale;
                 self.open_in_order -= 1;
                 if stale && self.sent_below <= number {
                     // The writes before it have failed as well, and there are none behind it that the
@@ -355,8 +355,31 @@ impl Order {
             return;
         };
         for number in run.from..run.to {
-            self.query(number, own, shared, requests);
+            let answered = self.answer(number, own, shared, &mut |query, reply| {
+                requests.answer(tag, query, reply)
+            });
+            if !answered {
+                return self.ask_again(number, run.to, own, shared, requests);
+            }
         }
+    }
+
+    /// What let these reads run was over when the first of them had read ([read-4]).
+    fn ask_again(
+        &mut self,
+        from: u64,
+        to: u64,
+        own: &mut Own<'_>,
+        shared: &mut Shared,
+        requests: &mut dyn Requests,
+    ) {
+        let reading = |place: Option<&mut Place>| {
+            place.is_some_and(|place| matches!(place.state, State::Reading(_)))
+        };
+        let reads = (from..to).filter(|number| reading(self.place(*number)));
+        let reads = reads.count();
+        self.open_reads += reads;
+        self.issue(from..to, reads, own, shared, requests);
     }
 
     /// Sends what may be sent. `write_next`: a write follows that has no place yet.
@@ -385,7 +408,8 @@ impl Order {
                     Step::InOrder => self.ask_in_order(own.id, number, shared, requests),
                 }
             }
-            if reads == 0 || self.issue(from, reads, own, shared, requests) {
+            let run = from..self.cursor;
+            if reads == 0 || self.issue(run, reads, own, shared, requests) {
                 return;
             }
         }
@@ -409,7 +433,7 @@ impl Order {
                     how: write.how,
                 })
             }),
-            State::Reading(read) if read.stale && !in_log => Some(Step::Query),
+            State::Reading(read) if read.fresh == Freshness::Stale && !in_log => Some(Step::Query),
             State::Reading(read) if read.alone || !among_writes => {
                 (!in_log).then_some(Step::Gather)
             }
@@ -444,20 +468,25 @@ impl Order {
     /// Asks for a run of reads; false if it was refused and others may have their turn.
     fn issue(
         &mut self,
-        from: u64,
+        run: Range<u64>,
         reads: usize,
         own: &mut Own<'_>,
         shared: &mut Shared,
         requests: &mut dyn Requests,
     ) -> bool {
         let tag = shared.tag(own.id, Target::Run);
+        let fresh = self.strictest(run.clone());
         self.runs.push_back(Run {
             tag,
-            from,
-            to: self.cursor,
+            from: run.start,
+            to: run.end,
             reads,
         });
-        match requests.read(tag) {
+        let taken = match fresh {
+            Some(most_ms) => requests.read_within(tag, most_ms),
+            None => requests.read(tag),
+        };
+        match taken {
             Ok(()) => true,
             Err(failure) => {
                 shared.tags.take(tag);
@@ -465,6 +494,25 @@ impl Order {
                 false
             }
         }
+    }
+
+    /// What all reads of a run may be stale by; `None` if one of them may not.
+    fn strictest(&mut self, run: Range<u64>) -> Option<u64> {
+        let mut most_ms = None;
+        for number in run {
+            let Some(Place {
+                state: State::Reading(read),
+                ..
+            }) = self.place(number)
+            else {
+                continue;
+            };
+            most_ms = match read.fresh {
+                Freshness::Within(ms) => Some(most_ms.map_or(ms, |most: u64| most.min(ms))),
+                Freshness::Linearizable | Freshness::Stale => return None,
+            };
+        }
+        most_ms
     }
 
     fn send(
@@ -527,7 +575,14 @@ impl Order {
         });
     }
 
-    fn answer(&mut self, number: u64, own: &mut Own<'_>, shared: &mut Shared, ask: &mut Ask<'_>) {
+    /// Answers a read; `false` if it has to be asked for again.
+    fn answer(
+        &mut self,
+        number: u64,
+        own: &mut Own<'_>,
+        shared: &mut Shared,
+        ask: &mut Ask<'_>,
+    ) -> bool {
         self.recount(shared);
         let full = if self.buffered() > OUTPUT_BYTES_HARD {
             Some("BUSY not executed: too many replies wait for this client to read them")
@@ -535,10 +590,10 @@ impl Order {
             shared.is_full(0).then_some(FULL)
         };
         let Some(place) = self.place(number) else {
-            return;
+            return true;
         };
         let (State::Reading(read) | State::InOrder(_, read)) = &mut place.state else {
-            return;
+            return true;
         };
         let (query, what) = (std::mem::take(&mut read.query), read.what);
         self.kept_bytes -= query.len();
@@ -554,7 +609,14 @@ impl Order {
                     .change(own.id, listen, &query, channels, r);
                 None
             }
-            (None, _) => ask(&query, r.0).err().map(failure_text),
+            (None, _) => match ask(&query, r.0) {
+                Err(Failure::Overtaken) => {
+                    shared.reply = reply;
+                    self.put_back(number, query);
+                    return false;
+                }
+                asked => asked.err().map(failure_text),
+            },
         };
         if let Some(text) = refused {
             r.error(text);
@@ -565,6 +627,19 @@ impl Order {
         shared.reply = reply;
         self.finish(number, &shared.reply);
         shared.reuse(query);
+        true
+    }
+
+    /// A read that was not answered waits with its query.
+    fn put_back(&mut self, number: u64, query: Vec<u8>) {
+        self.kept_bytes += query.len();
+        if let Some(Place {
+            state: State::Reading(read) | State::InOrder(_, read),
+            ..
+        }) = self.place(number)
+        {
+            read.query = query;
+        }
     }
 
     fn take_run(&mut self, tag: Tag) -> Option<Run> {

@@ -27,6 +27,13 @@ pub(super) fn failure_text(failure: Failure) -> &'static str {
         Failure::SessionFull => {
             "SESSIONFULL not executed: too many sequences are open; acknowledge some"
         }
+        Failure::Stale => {
+            "STALE not executed: in time nobody confirmed that what this node has is within the bound; \
+             ask another node, allow more, or take what is here with QUORATE READ stale"
+        }
+        Failure::Overtaken => {
+            "BUSY not executed: the leader changed while this was read; try again"
+        }
     }
 }
 

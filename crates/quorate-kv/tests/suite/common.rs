@@ -58,6 +58,8 @@ pub(crate) enum Asked {
     Write(Tag, Option<Sequenced>, Vec<u8>),
     Register(Tag),
     Read(Tag),
+    /// With the bound.
+    ReadWithin(Tag, u64),
     ReadInOrder(Tag),
 }
 
@@ -86,6 +88,8 @@ pub(crate) struct World {
     pub(crate) sessions: BTreeMap<SessionId, BTreeMap<u64, Vec<u8>>>,
     /// Refuse everything with this.
     pub(crate) refuse: Option<Failure>,
+    /// When so many answers have been given, what let the next one run is over, once.
+    pub(crate) overtaken: Option<usize>,
 }
 
 impl World {
@@ -103,6 +107,7 @@ impl World {
             log: Vec::new(),
             sessions: BTreeMap::new(),
             refuse: None,
+            overtaken: None,
         }
     }
 
@@ -142,7 +147,7 @@ impl World {
                 self.sessions.insert(session, BTreeMap::new());
                 Told::Registered(tag, session)
             }
-            Asked::Read(tag) => Told::Readable(tag),
+            Asked::Read(tag) | Asked::ReadWithin(tag, _) => Told::Readable(tag),
             Asked::ReadInOrder(_) => unreachable!("the front runs it"),
         };
         self.told.push(told);
@@ -213,6 +218,22 @@ impl Requests for World {
 
     fn read(&mut self, tag: Tag) -> Result<(), Failure> {
         self.ask(Asked::Read(tag))
+    }
+
+    fn read_within(&mut self, tag: Tag, most_ms: u64) -> Result<(), Failure> {
+        self.ask(Asked::ReadWithin(tag, most_ms))
+    }
+
+    fn answer(&mut self, _: Tag, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure> {
+        match self.overtaken {
+            Some(0) => {
+                self.overtaken = None;
+                return Err(Failure::Overtaken);
+            }
+            Some(left) => self.overtaken = Some(left - 1),
+            None => {}
+        }
+        self.query(query, reply)
     }
 
     fn read_in_order(&mut self, tag: Tag) -> Result<(), Failure> {
@@ -421,9 +442,10 @@ impl Node {
         } else {
             let index = choice - self.world.told.len();
             let index = match self.world.asked[index] {
-                Asked::Read(_) => index,
+                Asked::Read(_) | Asked::ReadWithin(..) => index,
                 Asked::Write(..) | Asked::Register(_) | Asked::ReadInOrder(_) => {
-                    let first = |asked: &Asked| !matches!(asked, Asked::Read(_));
+                    let first =
+                        |asked: &Asked| !matches!(asked, Asked::Read(_) | Asked::ReadWithin(..));
                     self.world.asked.iter().position(first).unwrap()
                 }
             };

@@ -18,6 +18,7 @@ fn asked(node: &Node) -> String {
         Asked::Write(..) => "write",
         Asked::Register(_) => "register",
         Asked::Read(_) => "read",
+        Asked::ReadWithin(..) => "within",
         Asked::ReadInOrder(_) => "between",
     };
     let words: Vec<&str> = node.world.asked.iter().map(word).collect();
@@ -56,6 +57,74 @@ fn reads_share_one_confirmation_if_no_write_is_near() {
     assert_eq!(asked(&node), "read");
     node.settle();
     assert_eq!(node.take(client), "$-1|$-1|+PONG|$-1|");
+}
+
+/// [read-4] What let a run of reads go may be over in the midst of it: those that were not answered are
+/// asked for again, and answered in their order.
+#[test]
+fn run_whose_ground_is_gone_asks_again_for_what_is_left() {
+    for left in 0..3 {
+        let mut node = Node::memory();
+        let client = node.connect();
+        node.say(client, "MSET a 1 b 2 c 3");
+        node.feed(client, b"GET a\r\nGET b\r\nPING\r\nGET c\r\n");
+        node.world.overtaken = Some(left);
+        node.execute(0);
+        node.tell(0);
+        assert_eq!(asked(&node), "read");
+        node.feed(client, b"SET a 9\r\n");
+        assert_eq!(asked(&node), "read", "a write waits for reads before it");
+        node.settle();
+        assert_eq!(node.take(client), "$1|1|$1|2|+PONG|$1|3|+OK|");
+        assert_eq!(node.front.open_requests(), 0);
+    }
+}
+
+/// [read-6] A connection chooses how fresh what it reads must be.
+#[test]
+fn connection_chooses_how_fresh_its_reads_are() {
+    let mut node = Node::memory();
+    let client = node.connect();
+    assert_eq!(node.say(client, "QUORATE READ"), "+linearizable|");
+    assert_eq!(node.say(client, "QUORATE READ Bounded 250"), "+OK|");
+    assert_eq!(node.say(client, "QUORATE READ"), "+bounded 250|");
+    node.feed(client, b"GET a\r\nQUORATE READ bounded 40\r\nGET b\r\n");
+    assert_eq!(asked(&node), "within");
+    let Asked::ReadWithin(_, most_ms) = node.world.asked[0] else {
+        panic!("just seen")
+    };
+    assert_eq!(most_ms, 40, "the stricter of the run");
+    node.settle();
+    node.take(client);
+    // What must be linearizable is, and so is all that shares its question.
+    node.feed(client, b"GET a\r\nQUORATE READ linearizable\r\nGET b\r\n");
+    assert_eq!(asked(&node), "read");
+    node.settle();
+    assert_eq!(node.take(client), "$-1|+OK|$-1|");
+    node.say(client, "QUORATE READ bounded 40");
+    node.feed(client, b"WATCH a\r\n");
+    assert_eq!(asked(&node), "read");
+    node.settle();
+    node.take(client);
+    assert_eq!(node.say(client, "QUORATE READ stale"), "+OK|");
+    assert_eq!(node.say(client, "GET a"), "$-1|");
+    assert_eq!(node.say(client, "READWRITE"), "+OK|");
+    assert_eq!(node.say(client, "QUORATE READ"), "+linearizable|");
+    assert_eq!(node.say(client, "READONLY"), "+OK|");
+    assert_eq!(node.say(client, "QUORATE READ"), "+stale|");
+    node.say(client, "RESET");
+    assert_eq!(node.say(client, "QUORATE READ"), "+linearizable|");
+    for (wrong, word) in [
+        ("QUORATE READ bounded", "-ERR a bound is"),
+        ("QUORATE READ bounded 0", "-ERR a bound is"),
+        ("QUORATE READ bounded 3600001", "-ERR a bound is"),
+        ("QUORATE READ bounded x", "-ERR a bound is"),
+        ("QUORATE READ stale 5", "-ERR reads are"),
+        ("QUORATE READ sometimes", "-ERR reads are"),
+    ] {
+        let reply = node.say(client, wrong);
+        assert!(reply.starts_with(word), "{wrong}: {reply}");
+    }
 }
 
 /// However a pipeline mixes reads and writes, nothing in it waits for a reply.
@@ -286,6 +355,7 @@ fn every_failure_has_its_word() {
         (Failure::NoSession, "-NOSESSION "),
         (Failure::ReplyForgotten, "-REPLYFORGOTTEN "),
         (Failure::SessionFull, "-SESSIONFULL "),
+        (Failure::Stale, "-STALE not executed"),
     ] {
         let mut node = Node::memory();
         let client = node.connect();
@@ -319,6 +389,7 @@ fn fail_all(node: &mut Node, failure: Failure) {
         let (Asked::Write(tag, ..)
         | Asked::Register(tag)
         | Asked::Read(tag)
+        | Asked::ReadWithin(tag, _)
         | Asked::ReadInOrder(tag)) = asked;
         node.world.told.push(Told::Failed(tag, failure));
         node.tell(0);

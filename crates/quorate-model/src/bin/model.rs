@@ -129,6 +129,7 @@ fn explore(profile: &str, arguments: &Arguments) -> ExitCode {
     };
     let started = cpu_seconds();
     let (mut runs, mut events, mut chosen, mut healed) = (0u64, 0u64, 0u64, 0u64);
+    let mut leased = 0;
     let mut eras = [0u64; 6];
     let mut found = false;
     'seeds: for seed in arguments.from..arguments.from.saturating_add(arguments.runs) {
@@ -140,6 +141,7 @@ fn explore(profile: &str, arguments: &Arguments) -> ExitCode {
             runs += 1;
             events += outcome.events as u64;
             chosen += outcome.chosen;
+            leased += outcome.leased;
             healed += u64::from(outcome.healed);
             eras[(outcome.era as usize).min(5)] += 1;
             if let Some(violation) = outcome.violation {
@@ -156,7 +158,7 @@ fn explore(profile: &str, arguments: &Arguments) -> ExitCode {
         }
     }
     println!(
-        "{runs} runs, {events} events, {chosen} slots chosen, {healed} healed, eras {eras:?}, {:.1} s",
+        "{runs} runs, {events} events, {chosen} slots chosen, {leased} reads by leases, {healed} healed, eras {eras:?}, {:.1} s",
         cpu_seconds() - started
     );
     if found {

@@ -19,7 +19,7 @@ impl Run {
         let kinds = [
             r.deliver, r.persist, r.campaign, r.tick, r.propose, r.change, r.crash, r.stop,
             r.start, r.read, r.fetch, r.serve, r.connect, r.transfer, r.fail, r.burst, r.late,
-            r.rot, r.trim, r.install, r.wipe,
+            r.rot, r.trim, r.install, r.wipe, r.lease,
         ];
         let mut roll = self.dice.next() % kinds.iter().sum::<u64>();
         let kind = kinds.iter().position(|rate| {
@@ -34,6 +34,7 @@ impl Run {
             Some(15) => return self.burst(site, shared),
             Some(16) => return self.late_answers(shared),
             Some(17) => self.rot(),
+            Some(21) => return self.leased(shared),
             Some(3) => self.tick(site),
             Some(4) => self.propose(),
             Some(5) => self.change(),
@@ -171,7 +172,17 @@ impl Run {
         if self.dice.percent(40) {
             self.campaign(site, shared)?;
         }
-        let mut next = self.world.soup.len().saturating_sub(self.dice.below(12));
+        let next = self.world.soup.len().saturating_sub(self.dice.below(12));
+        self.among(&inside, next, shared)
+    }
+
+    /// What these say to each other from this place of the soup on, and what comes of it.
+    fn among(
+        &mut self,
+        inside: &[bool],
+        mut next: usize,
+        shared: &std::cell::RefCell<Outcome>,
+    ) -> Result<(), Violation> {
         for _ in 0..1 + self.dice.below(6) {
             let end = self.world.soup.len();
             self.delivered.resize(end, false);
@@ -203,6 +214,68 @@ impl Run {
             }
         }
         Ok(())
+    }
+
+    /// A leader asks for leases; perhaps the others find another one; then it reads.
+    fn leased(&mut self, shared: &std::cell::RefCell<Outcome>) -> Result<(), Violation> {
+        let leaders: Vec<usize> = (0..self.world.sites.len())
+            .filter(|at| self.world.leads(*at))
+            .collect();
+        if leaders.is_empty() {
+            return Ok(());
+        }
+        let site = self.dice.pick(&leaders);
+        if self.dice.percent(70) {
+            self.beat(site, shared)?;
+        }
+        if self.dice.percent(50) {
+            self.usurp(site, shared)?;
+        }
+        let later = self.dice.pick(&[0, 0, 0, 5_000, 20_000]);
+        let at = self.world.now.plus_us(later);
+        self.apply(&Event::LeasedRead { site, at }, shared)
+    }
+
+    /// A leader speaks, and hears most answers.
+    fn beat(&mut self, site: usize, shared: &std::cell::RefCell<Outcome>) -> Result<(), Violation> {
+        let mut seen = self.world.soup.len();
+        let at = self.world.due(site);
+        self.apply(&Event::Tick { site, at }, shared)?;
+        while seen < self.world.soup.len() {
+            let beats = matches!(
+                self.world.soup[seen].message,
+                Message::Heartbeat(_) | Message::HeartbeatReply(_)
+            );
+            if beats && self.dice.percent(85) {
+                let at = seen;
+                self.apply(&Event::Deliver { at, bytes: true }, shared)?;
+            }
+            seen += 1;
+        }
+        Ok(())
+    }
+
+    /// The others do not hear of this leader any more, and find another.
+    fn usurp(
+        &mut self,
+        leader: usize,
+        shared: &std::cell::RefCell<Outcome>,
+    ) -> Result<(), Violation> {
+        let nodes = self.world.sites.len();
+        let site = (leader + 1 + self.dice.below(nodes - 1)) % nodes;
+        if self.dice.percent(25) {
+            // It has forgotten what it granted.
+            let kept = self.world.sites[site].disk.waiting();
+            self.apply(&Event::Crash { site, kept }, shared)?;
+            let forget = false;
+            self.apply(&Event::Start { site, forget }, shared)?;
+        }
+        let next = self.world.soup.len();
+        for _ in 0..1 + self.dice.below(4) {
+            self.campaign(site, shared)?;
+        }
+        let inside: Vec<bool> = (0..nodes).map(|at| at != leader).collect();
+        self.among(&inside, next, shared)
     }
 
     /// A leader is asked to read, best one that others have replaced; what confirms it are answers to

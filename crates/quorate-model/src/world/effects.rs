@@ -16,6 +16,7 @@ use crate::observer::{Property, Violation};
 impl World {
     /// One input of one node, and everything that follows from it.
     pub(super) fn step(&mut self, at: usize, input: Input) -> Result<(), Violation> {
+        let now = self.time(at);
         let site = &mut self.sites[at];
         let Some(node) = site.node.as_mut() else {
             return Ok(());
@@ -23,7 +24,7 @@ impl World {
         let (era, promised) = (node.era(), node.acceptor().promised());
         let appended = site.disk.entries().len();
         let mut effects = Effects::default();
-        node.step(self.now, input, &mut effects);
+        node.step(now, input, &mut effects);
         let (era_after, promised_after) = (node.era(), node.acceptor().promised());
         let hard = node.hard_state();
         let list: Vec<Effect> = effects.drain().collect();
@@ -85,7 +86,7 @@ impl World {
                 Ok(())
             }
             Effect::WakeAt(time) => {
-                self.sites[at].wake = time;
+                self.sites[at].wake = self.moment(at, time);
                 Ok(())
             }
             Effect::Alarm(alarm) => self

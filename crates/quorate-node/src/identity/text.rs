@@ -47,6 +47,9 @@ pub(super) fn encode(state: &State) -> String {
     line(format_args!("incarnation {}", state.incarnation.0));
     line(format_args!("clean {}", u8::from(state.clean)));
     line(format_args!("nonce {:016x}", founding.join_nonce));
+    if state.leased_us > 0 {
+        line(format_args!("leased {}", state.leased_us));
+    }
     for (node, address) in &founding.members {
         line(format_args!("member {node} {address}"));
     }
@@ -87,6 +90,7 @@ pub(super) fn decode(text: &str) -> Result<State, String> {
         boot: number(fields.word("boot")?.parse())?,
         incarnation: Incarnation(number(fields.word("incarnation")?.parse())?),
         clean: fields.word("clean")? == "1",
+        leased_us: 0,
         admitted: BTreeMap::new(),
         joins: None,
         removed: false,
@@ -101,6 +105,7 @@ pub(super) fn decode(text: &str) -> Result<State, String> {
                 let node = NodeId(number(node.parse())?);
                 state.founding.members.insert(node, address.to_owned());
             }
+            ["leased", us] => state.leased_us = number(us.parse())?,
             ["admitted", node, nonce] => {
                 let nonce = number(u64::from_str_radix(nonce, 16))?;
                 state.admitted.insert(NodeId(number(node.parse())?), nonce);

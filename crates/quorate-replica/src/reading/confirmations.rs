@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
-use quorate_core::{input::ReadToken, slot::Slot, time::Time};
+use quorate_core::{input::ReadToken, node::LeasedRead, slot::Slot, time::Time};
 
+use super::evidence::Evidence;
 use crate::{
     completions::Completions,
     front::{Failure, Tag},
@@ -20,13 +21,21 @@ struct Asked {
     tags: Waiting,
 }
 
+/// Those that may run once enough is applied.
+#[derive(Debug)]
+struct Confirmed {
+    slot: Slot,
+    evidence: Evidence,
+    tags: Waiting,
+}
+
 /// All reads of this node.
 #[derive(Debug, Default)]
 pub(crate) struct Reads {
     /// Arrived after the last question went out: they need the next one ([read-2]).
     waiting: Waiting,
     asked: Option<Asked>,
-    confirmed: Vec<(Slot, Waiting)>,
+    confirmed: Vec<Confirmed>,
     last_token: u64,
     retry_at: Time,
     count: usize,
@@ -43,9 +52,36 @@ impl Reads {
         self.count += 1;
     }
 
-    /// The question to ask now, if there is one. One at a time; an answer that never came is given
-    /// up after `patience_ms`.
-    pub(crate) fn next_question(&mut self, now: Time, patience_ms: u64) -> Option<ReadToken> {
+    /// Whether reads wait for a question to be asked.
+    pub(crate) fn are_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// When the next question may be asked, if none is out.
+    pub(crate) fn may_ask_at(&self) -> Option<Time> {
+        self.asked.is_none().then_some(self.retry_at)
+    }
+
+    /// [read-4] The leader holds a lease: those that wait need no question. Says how many there are.
+    pub(crate) fn leased(&mut self, leased: LeasedRead) -> u64 {
+        let tags = std::mem::take(&mut self.waiting);
+        let count = tags.len() as u64;
+        self.confirmed.push(Confirmed {
+            slot: leased.slot,
+            evidence: Evidence::Leased(leased.ballot),
+            tags,
+        });
+        count
+    }
+
+    /// The question to ask now, if there is one; also if only others (`wanted`) need its answer. One at a
+    /// time; an answer that never came is given up after `patience_ms`.
+    pub(crate) fn next_question(
+        &mut self,
+        now: Time,
+        patience_ms: u64,
+        wanted: bool,
+    ) -> Option<ReadToken> {
         if self
             .asked
             .as_ref()
@@ -53,7 +89,8 @@ impl Reads {
         {
             self.ask_again();
         }
-        if self.asked.is_some() || self.waiting.is_empty() || now < self.retry_at {
+        let idle = self.waiting.is_empty() && !wanted;
+        if self.asked.is_some() || idle || now < self.retry_at {
             return None;
         }
         self.last_token += 1;
@@ -66,15 +103,18 @@ impl Reads {
         Some(token)
     }
 
-    /// The answer: those asked for may run once everything below `slot` is applied.
-    pub(crate) fn confirmed(&mut self, token: ReadToken, slot: Slot) -> bool {
-        match self.asked.take_if(|asked| asked.token == token) {
-            Some(asked) => {
-                self.confirmed.push((slot, asked.tags));
-                true
-            }
-            None => false,
+    /// The answer: those asked for may run once everything below `slot` is applied. Gives back when the
+    /// question was asked, if it was.
+    pub(crate) fn confirmed(&mut self, token: ReadToken, slot: Slot) -> Option<Time> {
+        let asked = self.asked.take_if(|asked| asked.token == token)?;
+        if !asked.tags.is_empty() {
+            self.confirmed.push(Confirmed {
+                slot,
+                evidence: Evidence::Confirmed,
+                tags: asked.tags,
+            });
         }
+        Some(asked.since)
     }
 
     /// The other answer. They are asked for again, not at once.
@@ -94,8 +134,8 @@ impl Reads {
     pub(crate) fn on_new_ballot(&mut self) {
         self.retry_at = Time(0);
         let mut again = Waiting::new();
-        for (_, mut tags) in self.confirmed.drain(..) {
-            again.append(&mut tags);
+        for mut confirmed in self.confirmed.drain(..) {
+            again.append(&mut confirmed.tags);
         }
         again.append(&mut self.waiting);
         self.waiting = again;
@@ -113,13 +153,13 @@ impl Reads {
         let Self {
             confirmed, count, ..
         } = self;
-        confirmed.retain_mut(|(slot, tags)| {
-            if *slot > applied_to {
+        confirmed.retain_mut(|one| {
+            if one.slot > applied_to {
                 return true;
             }
-            for (tag, _) in tags.drain(..) {
+            for (tag, _) in one.tags.drain(..) {
                 *count -= 1;
-                completions.readable(tag);
+                completions.readable(tag, one.evidence);
             }
             false
         });
@@ -128,7 +168,7 @@ impl Reads {
     /// Ends those whose time is up; says how many.
     pub(crate) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let asked = self.asked.iter_mut().map(|asked| &mut asked.tags);
-        let confirmed = self.confirmed.iter_mut().map(|(_, tags)| tags);
+        let confirmed = self.confirmed.iter_mut().map(|one| &mut one.tags);
         let mut expired = 0;
         for tags in asked.chain(confirmed).chain([&mut self.waiting]) {
             while let Some((tag, _)) = tags.pop_front_if(|(_, deadline)| *deadline <= now) {
@@ -136,7 +176,7 @@ impl Reads {
                 expired += 1;
             }
         }
-        self.confirmed.retain(|(_, tags)| !tags.is_empty());
+        self.confirmed.retain(|one| !one.tags.is_empty());
         self.count -= expired;
         expired as u64
     }
@@ -149,7 +189,7 @@ impl Reads {
             .map(|asked| asked.since.plus_ms(patience_ms));
         let retry = (!self.waiting.is_empty() && self.asked.is_none()).then_some(self.retry_at);
         let first = |tags: &Waiting| tags.front().map(|(_, deadline)| *deadline);
-        let confirmed = self.confirmed.iter().filter_map(|(_, tags)| first(tags));
+        let confirmed = self.confirmed.iter().filter_map(|one| first(&one.tags));
         earliest([
             asked,
             retry,
@@ -194,24 +234,24 @@ mod tests {
     #[test]
     fn many_reads_share_a_confirmation_and_late_ones_wait_for_the_next() {
         let (mut reads, mut completions) = reads(&[(1, 100), (2, 100)]);
-        let first = reads.next_question(Time(0), PATIENCE_MS).unwrap();
+        let first = reads.next_question(Time(0), PATIENCE_MS, false).unwrap();
         reads.push(Tag(3), Time(100));
         assert_eq!(
-            reads.next_question(Time(0), PATIENCE_MS),
+            reads.next_question(Time(0), PATIENCE_MS, false),
             None,
             "one question at a time"
         );
-        assert!(reads.confirmed(first, Slot(8)));
+        assert_eq!(reads.confirmed(first, Slot(8)), Some(Time(0)));
         reads.release(Slot(7), &mut completions);
         assert_eq!(ended(&mut completions), [""; 0]);
         reads.release(Slot(8), &mut completions);
         assert_eq!(ended(&mut completions), ["1 runs", "2 runs"]);
-        let second = reads.next_question(Time(0), PATIENCE_MS).unwrap();
+        let second = reads.next_question(Time(0), PATIENCE_MS, false).unwrap();
         assert!(
-            !reads.confirmed(first, Slot(9)),
+            reads.confirmed(first, Slot(9)).is_none(),
             "an old answer is nobody's"
         );
-        assert!(reads.confirmed(second, Slot(8)));
+        assert!(reads.confirmed(second, Slot(8)).is_some());
         reads.release(Slot(8), &mut completions);
         assert_eq!(ended(&mut completions), ["3 runs"]);
         assert_eq!(reads.len(), 0);
@@ -220,12 +260,12 @@ mod tests {
     #[test]
     fn failed_question_is_asked_again_in_order() {
         let (mut reads, mut completions) = reads(&[(1, 100)]);
-        let token = reads.next_question(Time(0), PATIENCE_MS).unwrap();
+        let token = reads.next_question(Time(0), PATIENCE_MS, false).unwrap();
         reads.push(Tag(2), Time(100));
         reads.failed(token, Time(5));
-        assert_eq!(reads.next_question(Time(4), PATIENCE_MS), None);
+        assert_eq!(reads.next_question(Time(4), PATIENCE_MS, false), None);
         assert_eq!(reads.wake_at(PATIENCE_MS), Some(Time(5)));
-        let token = reads.next_question(Time(5), PATIENCE_MS).unwrap();
+        let token = reads.next_question(Time(5), PATIENCE_MS, false).unwrap();
         reads.confirmed(token, Slot(1));
         reads.release(Slot(1), &mut completions);
         assert_eq!(ended(&mut completions), ["1 runs", "2 runs"]);
@@ -234,7 +274,7 @@ mod tests {
     #[test]
     fn read_out_of_time_was_not_executed() {
         let (mut reads, mut completions) = reads(&[(1, 10), (2, 20), (3, 30)]);
-        let token = reads.next_question(Time(0), PATIENCE_MS).unwrap();
+        let token = reads.next_question(Time(0), PATIENCE_MS, false).unwrap();
         assert_eq!(reads.expire(Time(10), &mut completions), 1);
         reads.confirmed(token, Slot(5));
         assert_eq!(reads.expire(Time(20), &mut completions), 1);
@@ -246,11 +286,13 @@ mod tests {
     #[test]
     fn question_without_answer_is_given_up() {
         let (mut reads, _) = reads(&[(1, u64::MAX)]);
-        let first = reads.next_question(Time(0), PATIENCE_MS).unwrap();
+        let first = reads.next_question(Time(0), PATIENCE_MS, false).unwrap();
         assert_eq!(reads.wake_at(PATIENCE_MS), Some(Time(1_000_000)));
-        let second = reads.next_question(Time(1_000_000), PATIENCE_MS).unwrap();
+        let second = reads
+            .next_question(Time(1_000_000), PATIENCE_MS, false)
+            .unwrap();
         assert_ne!(first, second);
-        assert!(!reads.confirmed(first, Slot(1)));
-        assert!(reads.confirmed(second, Slot(1)));
+        assert!(reads.confirmed(first, Slot(1)).is_none());
+        assert!(reads.confirmed(second, Slot(1)).is_some());
     }
 }

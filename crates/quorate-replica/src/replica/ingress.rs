@@ -3,6 +3,7 @@
 use quorate_core::{
     effect::{Refusal, Role},
     input::Input,
+    lease::Lease,
     message::Message,
     node_id::{Member, NodeId},
     record::Record,
@@ -126,6 +127,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         {
             self.snapshots.need_for_lost(log_start);
         }
+        let (now, message) = self.received_at(now, message);
         self.tuning.on_message(now, from.node, &message);
         self.observing
             .heard(now, &message, self.protocol.node().era());
@@ -141,6 +143,28 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             },
             plane,
         );
+    }
+
+    /// [read-4] A lease is granted from receipt on: the turn may have begun before the question was
+    /// sent. Without a clock there is nothing to grant by.
+    fn received_at(&mut self, now: Time, mut message: Message) -> (Time, Message) {
+        let Message::Heartbeat(beat) = &mut message else {
+            return (now, message);
+        };
+        if beat.lease.us == 0 {
+            return (now, message);
+        }
+        match &self.clock {
+            Some(clock) => {
+                let now = clock.now().max(now);
+                self.protocol.clock_was_read(now);
+                (now, message)
+            }
+            None => {
+                beat.lease = Lease::default();
+                (now, message)
+            }
+        }
     }
 
     /// Whether the bytes of the message's value are at hand; `None` if the frame is dropped.

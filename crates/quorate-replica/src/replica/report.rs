@@ -257,7 +257,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.proposing.due_at(),
             self.catching_up.retry_at(),
             self.proposing.own().wake_at(now),
-            self.reading.wake_at(),
+            self.reading.wake_at(now),
             self.contents.wake_at(),
             self.catching_up.repair_at(),
             self.storing.read_at(now),

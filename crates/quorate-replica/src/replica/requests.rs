@@ -6,6 +6,7 @@ use quorate_disk::Disk;
 use super::Replica;
 use crate::{
     front::{Failure, Requests, Sequenced, Tag},
+    reading::evidence::Evidence,
     service::StateMachine,
     status::Status,
 };
@@ -15,14 +16,27 @@ pub struct Requester<'a, D: Disk, S: StateMachine> {
     replica: &'a mut Replica<D, S>,
     now: Time,
     wall_ms: u64,
+    /// What lets the read run that is being told of.
+    evidence: Evidence,
 }
 
 impl<'a, D: Disk, S: StateMachine> Requester<'a, D, S> {
     pub(super) fn new(replica: &'a mut Replica<D, S>, now: Time, wall_ms: u64) -> Self {
+        Self::for_read(replica, now, wall_ms, Evidence::Confirmed)
+    }
+
+    /// While a read is told of that may run, for this reason.
+    pub(super) fn for_read(
+        replica: &'a mut Replica<D, S>,
+        now: Time,
+        wall_ms: u64,
+        evidence: Evidence,
+    ) -> Self {
         Self {
             replica,
             now,
             wall_ms,
+            evidence,
         }
     }
 
@@ -78,6 +92,21 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
         taken
     }
 
+    fn read_within(&mut self, tag: Tag, most_ms: u64) -> Result<(), Failure> {
+        let replica = &mut *self.replica;
+        replica.takes_requests()?;
+        replica.applying.takes_reads()?;
+        let taken = replica.reading.accept_within(self.now, tag, most_ms);
+        match taken {
+            Ok(()) => {
+                replica.counters.reads_within += 1;
+                replica.completions.opened();
+            }
+            Err(_) => replica.counters.commands_busy += 1,
+        }
+        taken
+    }
+
     fn read_in_order(&mut self, tag: Tag) -> Result<(), Failure> {
         let replica = &mut *self.replica;
         replica.takes_requests()?;
@@ -99,6 +128,23 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
 
     fn query(&mut self, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure> {
         self.replica.applying.query(query, self.wall_ms, reply)
+    }
+
+    fn answer(&mut self, _: Tag, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure> {
+        let length = reply.len();
+        self.query(query, reply)?;
+        // [read-4] Behind the query: the process may have stood still before it, or in it.
+        let replica = &mut *self.replica;
+        let (node, applied_to) = (replica.protocol.node(), replica.applying.applied_to());
+        if self
+            .evidence
+            .stands(replica.clock.as_ref(), node, applied_to)
+        {
+            return Ok(());
+        }
+        replica.counters.reads_overtaken += 1;
+        reply.truncate(length);
+        Err(Failure::Overtaken)
     }
 
     fn status(&self) -> Status {

@@ -91,6 +91,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             election_max_ms: timeouts.election_max_ms,
             inflight_max: options.inflight_max,
             window_slots: options.window_slots,
+            leases: options.leases,
+            silent_us: options.silent_us,
             seed: options.seed,
         };
         // Longer than an election usually takes: by then a new leader has heard of everything.
@@ -135,7 +137,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             storing: Storing::new(now, log, &limits),
             applying: Applying::new(applier, &limits),
             completions: Completions::default(),
-            reading: Reading::new(timeout_ms, repeat_ms, &limits),
+            reading: Reading::new(
+                timeout_ms,
+                repeat_ms,
+                &limits,
+                options.leases.is_some(),
+                options.clock_drift_ppm,
+            ),
+            clock: None,
             catching_up: CatchingUp::new(unread_votes, fetch_ms, &limits),
             snapshots,
             steering: Steering::new(election_ms.saturating_mul(BOUNCE_TIMEOUTS)),

@@ -69,7 +69,13 @@ impl Front for Ledger {
             Completion::Readable(tag) => {
                 let mut answer = Vec::new();
                 let query = self.queries.get(&tag).map_or(&[][..], Vec::as_slice);
-                match requests.query(query, &mut answer) {
+                match requests.answer(tag, query, &mut answer) {
+                    Err(Failure::Overtaken) => {
+                        if let Err(failure) = requests.read(tag) {
+                            self.outcomes.insert(tag, Outcome::Failed(failure));
+                        }
+                        return;
+                    }
                     Ok(()) => (tag, Outcome::Read(answer)),
                     Err(failure) => (tag, Outcome::Failed(failure)),
                 }

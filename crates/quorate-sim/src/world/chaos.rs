@@ -22,6 +22,8 @@ pub(super) struct Chaos {
     may_forget: Vec<bool>,
     /// For the disks of services alone.
     store_dice: Dice,
+    /// For processes that stand still in the midst of a turn.
+    stall_dice: Dice,
 }
 
 impl Chaos {
@@ -36,6 +38,7 @@ impl Chaos {
             goes_on: true,
             may_forget,
             store_dice: Dice::new(!settings.seed),
+            stall_dice: Dice::new(!settings.seed ^ 0x5374_616c_6c73),
         }
     }
 
@@ -422,6 +425,39 @@ impl World {
         self.after(wait, Event::StoreCalm(node));
     }
 
+    /// The next time that a process stands still in the midst of a turn, if any does in this run.
+    pub(crate) fn plan_stall(&mut self) {
+        if let Some(mean_us) = self.settings.stalls_us {
+            let wait = self.chaos.stall_dice.interval(mean_us);
+            self.after(wait, Event::Stall);
+        }
+    }
+
+    /// A process has read its clocks, and stands still before it does anything with what they show: when
+    /// it goes on, it acts on what has arrived meanwhile as if it were then. Leases end in that time.
+    pub(crate) fn stall(&mut self) {
+        if !self.chaos.goes_on {
+            return;
+        }
+        self.plan_stall();
+        let leader = (0..self.nodes.len()).find(|index| {
+            let running = self.nodes[*index].running.as_ref();
+            running.is_some_and(|running| running.replica().node().role() == Role::Leader)
+        });
+        let dice = &mut self.chaos.stall_dice;
+        let any = dice.index(self.nodes.len());
+        let node = leader.filter(|_| dice.chance(2, 3)).unwrap_or(any);
+        let most = dice.pick(&[20_000, 150_000, 150_000, 600_000]);
+        let wait = dice.between(1_000, most);
+        if !self.nodes[node].is_up() {
+            return;
+        }
+        self.counts.stalls += 1;
+        self.stall_now(node);
+        let life = self.nodes[node].life;
+        self.after(wait, Event::Resume { node, life });
+    }
+
     fn jump(&mut self, node: usize) {
         let skew = self.settings.skew_ms;
         self.nodes[node].clock.jump(&mut self.dice, skew);
@@ -451,6 +487,7 @@ impl World {
                     | Event::Fault(_)
                     | Event::Operator
                     | Event::StoreFault
+                    | Event::Stall
                     | Event::Start(_)
             )
         };
@@ -467,6 +504,7 @@ impl World {
             process.store.take();
             process.clock.set_right();
             process.paused = false;
+            process.stalled = None;
             if self.nodes[node].running.is_none() {
                 self.after(1, Event::Start(node));
             } else {

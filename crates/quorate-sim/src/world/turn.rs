@@ -95,7 +95,11 @@ impl World {
             return Ok(());
         }
         process.turn_at = None;
-        let now = process.now(self.now);
+        let shown = process.now(self.now);
+        process
+            .reading
+            .store(shown.time.0, std::sync::atomic::Ordering::Relaxed);
+        let now = process.stalled.take().unwrap_or(shown);
         self.bury(node);
         let process = &mut self.nodes[node];
         let Some(running) = &mut process.running else {
@@ -325,6 +329,8 @@ impl World {
         let own = host.replica().snapshot().map_or(Slot(0), |own| own.at);
         let start = host.replica().log().start();
         let counts = &mut self.counts;
+        counts.leased += now.reads_leased - before.reads_leased;
+        counts.overtaken += now.reads_overtaken - before.reads_overtaken;
         for (count, more, what, slot) in [
             (
                 &mut counts.snapshots,
@@ -627,7 +633,7 @@ impl Turn<'_> {
 
 impl Node {
     /// What the node's clocks show.
-    fn now(&self, world: Time) -> Now {
+    pub(super) fn now(&self, world: Time) -> Now {
         Now {
             time: self.time(world),
             wall_ms: self.clock.wall_ms(world),

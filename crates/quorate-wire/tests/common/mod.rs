@@ -5,10 +5,12 @@ use quorate_core::{
     ballot::{Ballot, Era},
     configuration::Change,
     effect::Refusal,
+    lease::Lease,
     message::{Extent, Heartbeat, HeartbeatReply, Message, Phase1b, Phase2a, Phase2b},
     node_id::{Incarnation, Member, NodeId},
     record::Class,
     slot::{Slot, SlotRange},
+    time::Time,
     value::{BatchName, StreamName, Value},
 };
 use quorate_dice::Dice;
@@ -48,6 +50,13 @@ impl Random {
 
     fn slot(&mut self) -> Slot {
         Slot(self.wide())
+    }
+
+    fn lease(&mut self) -> Lease {
+        Lease {
+            asked_at: Time(self.wide()),
+            us: self.wide(),
+        }
     }
 
     fn ballot(&mut self) -> Ballot {
@@ -320,6 +329,7 @@ impl Random {
                 read_round: self.wide(),
                 held_by_all: self.slot(),
                 held_by_quorum: self.slot(),
+                lease: self.lease(),
             }),
             16 => Message::HeartbeatReply(HeartbeatReply {
                 ballot,
@@ -329,6 +339,7 @@ impl Random {
                 voted_to: self.slot(),
                 sent_to: self.slot(),
                 read_round: self.wide(),
+                lease: self.lease(),
             }),
             17 => Message::PreVote { ballot },
             18 => Message::PreVoteReply {

@@ -9,7 +9,7 @@ use crate::{
     encode::Encoder,
     front::{
         answers,
-        asked::{How, Query, Read, Write},
+        asked::{Freshness, How, Query, Read, Write},
         channels, client, info,
         info::REDIS_VERSION,
         shared::{Shared, fresh},
@@ -133,7 +133,10 @@ impl Connection {
             Local::Info => info::info(arguments, shared, requests, r),
             Local::Config => answers::config(arguments, requests, r),
             Local::ReadOnly | Local::ReadWrite => {
-                self.stale = local == Local::ReadOnly;
+                self.fresh = match local {
+                    Local::ReadOnly => Freshness::Stale,
+                    _ => Freshness::Linearizable,
+                };
                 r.ok();
             }
             Local::Wait => answers::wait(arguments, requests, r),
@@ -202,7 +205,7 @@ impl Connection {
         encode_versions(keys.iter(), &mut Encoder(&mut query));
         let read = Read {
             query,
-            stale: false,
+            fresh: Freshness::Linearizable,
             alone: true,
             what: Query::Watch(self.watching.epoch()),
         };
@@ -213,7 +216,7 @@ impl Connection {
         self.take_multi();
         self.watching.end_epoch();
         self.version = Version::Resp2;
-        self.stale = false;
+        self.fresh = Freshness::default();
         self.attached = Attached::default();
         if let Some(guest) = shared.roster.guest(self.seat) {
             guest.name.clear();
@@ -310,7 +313,7 @@ impl Connection {
         let read = Read {
             alone: true,
             what,
-            ..Read::plain(name.to_vec(), false)
+            ..Read::plain(name.to_vec(), Freshness::Linearizable)
         };
         self.order.push_read(read, self.version);
     }

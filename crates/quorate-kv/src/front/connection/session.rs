@@ -8,7 +8,7 @@ use crate::{
     commands::server::encode_digest,
     encode::Encoder,
     front::{
-        asked::{How, Read, Write},
+        asked::{Freshness, How, Read, Write},
         info,
         shared::{Shared, fresh},
     },
@@ -16,15 +16,19 @@ use crate::{
     resp::{integer::parse_integer, request::Arguments},
 };
 
-const HELP: [&str; 7] = [
+const HELP: [&str; 8] = [
     "QUORATE SESSION -- register a session, attach this connection, return its id",
     "QUORATE SESSION <id> -- attach this connection to a session",
     "QUORATE SEQ <n> <command> -- execute once as number n of the session; EXEC too",
     "QUORATE ACK <m> -- the replies to all numbers below m have arrived",
+    "QUORATE READ [linearizable | bounded <ms> | stale] -- how fresh this connection's reads must be",
     "QUORATE STATUS -- what this node is",
     "QUORATE DIGEST -- applied position, fingerprint of all data there; reads everything",
     "QUORATE HELP -- this",
 ];
+
+/// What a bound may be.
+const BOUND_MS: std::ops::RangeInclusive<u64> = 1..=3_600_000;
 
 const NO_SESSION: &str = "NOSESSION not executed now: this connection has no session; \
     register one with QUORATE SESSION or attach one with QUORATE SESSION <id>";
@@ -87,6 +91,7 @@ impl Connection {
             (b"session", 3) => self.attach(arguments.at(2), shared),
             (b"seq", 4..) => self.sequenced(arguments, shared, requests),
             (b"ack", 3) => self.acknowledge(arguments.at(2), shared),
+            (b"read", 2..=4) => self.read_mode(&arguments.from(2), shared),
             (b"status", 2) => {
                 let mut text = String::new();
                 info::quorate(&mut text, &requests.status(), "", "\n")
@@ -100,7 +105,7 @@ impl Connection {
                 // there is none.
                 let read = Read {
                     alone: true,
-                    ..Read::plain(query, self.stale)
+                    ..Read::plain(query, self.fresh)
                 };
                 self.order.push_read(read, self.version);
             }
@@ -114,6 +119,42 @@ impl Connection {
                 self.reply(shared, |r| r.error(text));
             }
         }
+    }
+
+    /// `QUORATE READ`: says how fresh the answers to reads are, or chooses it.
+    fn read_mode(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) {
+        let word = |at: usize| {
+            arguments
+                .iter()
+                .nth(at)
+                .unwrap_or_default()
+                .to_ascii_lowercase()
+        };
+        let (mode, bound) = (word(0), word(1));
+        let bound_ms = parse_integer(&bound).and_then(|ms| u64::try_from(ms).ok());
+        let bound_ms = bound_ms.filter(|ms| BOUND_MS.contains(ms));
+        self.fresh = match (&*mode, arguments.iter().count(), bound_ms) {
+            (b"", 0, _) => {
+                let text = match self.fresh {
+                    Freshness::Linearizable => "linearizable".to_owned(),
+                    Freshness::Within(ms) => format!("bounded {ms}"),
+                    Freshness::Stale => "stale".to_owned(),
+                };
+                return self.reply(shared, |r| r.simple(&text));
+            }
+            (b"linearizable", 1, _) => Freshness::Linearizable,
+            (b"stale", 1, _) => Freshness::Stale,
+            (b"bounded", 2, Some(ms)) => Freshness::Within(ms),
+            (b"bounded", _, _) => {
+                let text = "ERR a bound is a number of milliseconds, 1 to 3600000";
+                return self.reply(shared, |r| r.error(text));
+            }
+            _ => {
+                let text = "ERR reads are linearizable, bounded <ms> or stale";
+                return self.reply(shared, |r| r.error(text));
+            }
+        };
+        self.reply(shared, |r| r.ok());
     }
 
     fn attach(&mut self, id: &[u8], shared: &mut Shared) {

@@ -1,0 +1,324 @@
+//! Leases: while enough others have promised to follow nobody else, reads need no round ([read-4]).
+//!
+//! The one part of safety that reads a clock ([model-4]), and only in groups that want it. An acceptor
+//! *grants* for a time from receipt: it promises nothing new to another node, and votes for no other
+//! node's ballot that would raise its promise. The leader counts from *sending*, and by how much two
+//! clocks may differ. Here: the two sides' state. What it is for is in `node/leasing.rs`.
+
+use alloc::vec::Vec;
+
+use crate::{ballot::Ballot, flow::PEERS_MAX, node_id::Member, time::Time};
+
+/// How leases are granted and counted; the same on all nodes of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Leases {
+    /// How long an acceptor is bound by a grant, from receipt.
+    pub duration_us: u64,
+    /// By how much a clock may be fast or slow, in parts per million.
+    pub drift_ppm: u64,
+}
+
+/// One million.
+const WHOLE_PPM: u64 = 1_000_000;
+
+impl Leases {
+    /// Leases that end before anybody's election time-out passes, whatever its clock.
+    pub const fn below(election_min_ms: u64, drift_ppm: u64) -> Self {
+        Self {
+            duration_us: elsewhere(election_min_ms.saturating_mul(1000), drift_ppm),
+            drift_ppm,
+        }
+    }
+}
+
+/// Both clocks are read in whole microseconds: each may have shown one that was not over.
+const READINGS_US: u64 = 2;
+
+/// How long a leader may count on what a granter holds for `us`: the granter's clock may be fast, and
+/// the leader's slow.
+pub const fn elsewhere(us: u64, drift_ppm: u64) -> u64 {
+    let drift_ppm = if drift_ppm < WHOLE_PPM {
+        drift_ppm
+    } else {
+        WHOLE_PPM
+    };
+    let scaled = us as u128 * (WHOLE_PPM - drift_ppm) as u128 / (WHOLE_PPM + drift_ppm) as u128;
+    #[expect(clippy::cast_possible_truncation, reason = "no more than `us`")]
+    let scaled = scaled as u64;
+    scaled.saturating_sub(READINGS_US)
+}
+
+/// What a heartbeat asks for, and what its answer grants. All zero: nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lease {
+    /// When the leader asked, by its own clock; the answer echoes it.
+    pub asked_at: Time,
+    /// For how long, in microseconds. Zero in a question that says when it was asked: grants of before
+    /// are given back.
+    pub us: u64,
+}
+
+/// What this acceptor granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Grant {
+    ballot: Ballot,
+    asked_at: Time,
+    until: Time,
+}
+
+/// The acceptor's side.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Granter {
+    rules: Option<Leases>,
+    grant: Option<Grant>,
+    /// A process of before may have granted what nobody remembers: until then nothing new is promised
+    /// to anybody. Before the clock is known, forever.
+    silent_until: Time,
+}
+
+impl Granter {
+    /// An acceptor that grants by `rules`, if any, and whose process of before may have granted for
+    /// `silent_us`.
+    pub fn new(rules: Option<Leases>, silent_us: u64) -> Self {
+        Self {
+            rules,
+            grant: None,
+            silent_until: if silent_us > 0 {
+                Time(u64::MAX)
+            } else {
+                Time(0)
+            },
+        }
+    }
+
+    /// The clock is told for the first time.
+    pub fn start(&mut self, now: Time, silent_us: u64) {
+        if silent_us > 0 {
+            self.silent_until = now.plus_us(silent_us);
+        }
+    }
+
+    /// Whether `ballot`, which is above what is promised, must be refused now: a promise of it, and a
+    /// vote for it.
+    pub fn refuses(&self, now: Time, ballot: Ballot) -> bool {
+        let other = |grant: Grant| now < grant.until && grant.ballot.node != ballot.node;
+        now < self.silent_until || self.grant.is_some_and(other)
+    }
+
+    /// When this node may try to lead, if it may not now.
+    pub fn bound_until(&self, now: Time) -> Option<Time> {
+        let granted = self.grant.map_or(Time(0), |grant| grant.until);
+        let until = granted.max(self.silent_until);
+        (now < until).then_some(until)
+    }
+
+    /// The leader of `ballot`, above which nothing is promised, asks. `now` is read after its question
+    /// was received.
+    pub fn asked(&mut self, now: Time, ballot: Ballot, question: Lease) -> Lease {
+        if question.us == 0 {
+            self.give_back(ballot, question.asked_at);
+            return Lease::default();
+        }
+        let Some(rules) = self.rules else {
+            return Lease::default();
+        };
+        let live = self.grant.filter(|grant| now < grant.until);
+        if live.is_some_and(|grant| grant.ballot.node != ballot.node) {
+            return Lease::default();
+        }
+        let us = question.us.min(rules.duration_us);
+        // Questions may arrive in another order: what was granted stays granted.
+        let grant = live.unwrap_or(Grant {
+            ballot,
+            asked_at: question.asked_at,
+            until: Time(0),
+        });
+        let newest = (grant.ballot, grant.asked_at).max((ballot, question.asked_at));
+        self.grant = Some(Grant {
+            ballot: newest.0,
+            asked_at: newest.1,
+            until: grant.until.max(now.plus_us(us)),
+        });
+        Lease { us, ..question }
+    }
+
+    /// The leader counts on nothing that it asked for up to then, nor on ballots of before.
+    fn give_back(&mut self, ballot: Ballot, asked_at: Time) {
+        let over = |grant: &mut Grant| {
+            let same = grant.ballot == ballot && grant.asked_at <= asked_at;
+            let before = grant.ballot < ballot && grant.ballot.node == ballot.node;
+            same || before
+        };
+        if asked_at > Time(0) {
+            self.grant.take_if(over);
+        }
+    }
+}
+
+/// The leader's side.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Holder {
+    rules: Option<Leases>,
+    /// What it holds is for this ballot.
+    ballot: Ballot,
+    /// What was asked for up to then does not count.
+    ended_at: Time,
+    grants: Vec<(Member, Time)>,
+}
+
+impl Holder {
+    /// A leader that holds nothing.
+    pub fn new(rules: Option<Leases>) -> Self {
+        Self {
+            rules,
+            ballot: Ballot::ZERO,
+            ended_at: Time(0),
+            grants: Vec::new(),
+        }
+    }
+
+    /// Whether there are leases at all.
+    pub fn is_on(&self) -> bool {
+        self.rules.is_some()
+    }
+
+    /// What the next heartbeat asks for, if leases are `wanted`; else all is given back.
+    pub fn ask(&mut self, now: Time, wanted: bool) -> Lease {
+        let Some(rules) = self.rules else {
+            return Lease::default();
+        };
+        if !wanted {
+            self.ended_at = self.ended_at.max(now);
+            self.grants.clear();
+        } else if now <= self.ended_at {
+            return Lease::default();
+        }
+        Lease {
+            asked_at: now,
+            us: if wanted { rules.duration_us } else { 0 },
+        }
+    }
+
+    /// A member granted what was asked in `ballot`.
+    pub fn granted(&mut self, ballot: Ballot, by: Member, lease: Lease) {
+        let Some(rules) = self.rules else { return };
+        if lease.us == 0 || lease.asked_at <= self.ended_at {
+            return;
+        }
+        if self.ballot != ballot {
+            self.ballot = ballot;
+            self.grants.clear();
+        }
+        let until = lease.asked_at.plus_us(elsewhere(lease.us, rules.drift_ppm));
+        match self.grants.iter().position(|(member, _)| *member == by) {
+            Some(at) => self.grants[at].1 = until.max(self.grants[at].1),
+            None if self.grants.len() < PEERS_MAX => self.grants.push((by, until)),
+            None => {}
+        }
+    }
+
+    /// Whether this member's grant for `ballot` stands at `now`.
+    pub fn holds(&self, ballot: Ballot, member: Member, now: Time) -> bool {
+        let stands = |(by, until): &(Member, Time)| *by == member && now < *until;
+        self.ballot == ballot && self.grants.iter().any(stands)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ballot::Era, node_id::NodeId};
+
+    const RULES: Leases = Leases {
+        duration_us: 1000,
+        drift_ppm: 100_000,
+    };
+
+    fn ballot(round: u32, node: u32) -> Ballot {
+        Ballot {
+            era: Era(0),
+            round,
+            node: NodeId(node),
+        }
+    }
+
+    fn question(asked_at: u64) -> Lease {
+        Lease {
+            asked_at: Time(asked_at),
+            us: 1000,
+        }
+    }
+
+    /// [read-4] The bound of both clocks counts: a fast granter, a slow leader.
+    #[test]
+    fn leader_counts_by_the_drift_of_two_clocks() {
+        assert_eq!(elsewhere(1100, 100_000), 900 - READINGS_US);
+        assert_eq!(elsewhere(u64::MAX, 0), u64::MAX - READINGS_US);
+        assert_eq!(elsewhere(1000, 2_000_000), 0, "a bound that bounds nothing");
+        let leases = Leases::below(100, 10_000);
+        assert_eq!(leases.duration_us, 98_017);
+        let mut holder = Holder::new(Some(RULES));
+        holder.granted(ballot(1, 1), Member::first(2), question(5000));
+        let holds = |at| holder.holds(ballot(1, 1), Member::first(2), Time(at));
+        assert!(holds(5815) && !holds(5816));
+        assert!(!holder.holds(ballot(2, 1), Member::first(2), Time(5001)));
+    }
+
+    #[test]
+    fn granter_refuses_others_from_receipt_to_the_end() {
+        let mut granter = Granter::new(Some(RULES), 0);
+        assert!(!granter.refuses(Time(1), ballot(9, 3)));
+        let granted = granter.asked(Time(70), ballot(1, 1), question(5));
+        assert_eq!(granted, question(5));
+        assert!(granter.refuses(Time(1069), ballot(9, 3)));
+        assert!(
+            !granter.refuses(Time(1069), ballot(9, 1)),
+            "the holder's own"
+        );
+        assert_eq!(granter.bound_until(Time(1069)), Some(Time(1070)));
+        assert!(!granter.refuses(Time(1070), ballot(9, 3)));
+        // An older question that comes late takes nothing back, and another node gets nothing.
+        granter.asked(Time(80), ballot(1, 1), question(4));
+        assert_eq!(granter.bound_until(Time(80)), Some(Time(1080)));
+        let other = granter.asked(Time(90), ballot(2, 2), question(7));
+        assert_eq!(other, Lease::default());
+        assert_ne!(
+            granter.asked(Time(1080), ballot(2, 2), question(7)),
+            Lease::default()
+        );
+    }
+
+    /// What gives back grants may come late: it is about what was asked for before it.
+    #[test]
+    fn leader_gives_back_what_it_asked_for_before() {
+        let release = |at| Lease {
+            asked_at: Time(at),
+            us: 0,
+        };
+        let mut granter = Granter::new(Some(RULES), 0);
+        granter.asked(Time(50), ballot(1, 1), question(40));
+        granter.asked(Time(60), ballot(1, 1), release(39));
+        assert!(granter.bound_until(Time(60)).is_some(), "asked for later");
+        granter.asked(Time(60), ballot(1, 1), release(0));
+        assert!(granter.bound_until(Time(60)).is_some(), "says nothing");
+        granter.asked(Time(60), ballot(1, 1), release(40));
+        assert_eq!(granter.bound_until(Time(60)), None);
+        let mut holder = Holder::new(Some(RULES));
+        assert_eq!(holder.ask(Time(40), true), question(40));
+        assert_eq!(holder.ask(Time(41), false), release(41));
+        holder.granted(ballot(1, 1), Member::first(2), question(40));
+        assert!(!holder.holds(ballot(1, 1), Member::first(2), Time(42)));
+        assert_eq!(holder.ask(Time(41), true), Lease::default(), "not later");
+        assert_eq!(holder.ask(Time(42), true), question(42));
+    }
+
+    #[test]
+    fn restarted_granter_promises_nothing_for_as_long_as_it_may_have_granted() {
+        let mut granter = Granter::new(None, 500);
+        assert!(granter.refuses(Time(1 << 60), ballot(1, 1)), "no clock yet");
+        granter.start(Time(100), 500);
+        assert!(granter.refuses(Time(599), ballot(1, 1)));
+        assert_eq!(granter.bound_until(Time(100)), Some(Time(600)));
+        assert!(!granter.refuses(Time(600), ballot(1, 1)));
+    }
+}

@@ -1,0 +1,51 @@
+//! The reactor's clock. It counts while the machine is suspended: a lease must not outlive that ([read-4]).
+
+use quorate_core::time::Time;
+
+/// When the reactor was made. `CLOCK_MONOTONIC`, which `Instant` reads, would stand still in a suspend.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Started(u64);
+
+impl Started {
+    pub(crate) fn now() -> Self {
+        Self(boot_us())
+    }
+
+    /// What has passed since.
+    pub(crate) fn elapsed(self) -> Time {
+        Time(boot_us().saturating_sub(self.0))
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn boot_us() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let part = |number: i64| u64::try_from(number).unwrap_or(0);
+    part(time.tv_sec)
+        .saturating_mul(1_000_000)
+        .saturating_add(part(time.tv_nsec) / 1000)
+}
+
+/// Elsewhere a suspend is not counted, and the command line takes no leases.
+#[cfg(not(target_os = "linux"))]
+fn boot_us() -> u64 {
+    static FIRST: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+    let passed = FIRST.get_or_init(std::time::Instant::now).elapsed();
+    u64::try_from(passed.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clock_goes_on_and_counts_from_the_start() {
+        let started = Started::now();
+        let first = started.elapsed();
+        assert!(first < Time(0).plus_ms(60_000));
+        while started.elapsed() == first {
+            std::hint::spin_loop();
+        }
+        assert!(started.elapsed() > first);
+    }
+}

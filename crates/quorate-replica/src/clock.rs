@@ -1,0 +1,28 @@
+//! The host's clock, for those few moments when the time of the turn is too old ([read-4], [read-6]).
+
+use std::{fmt, sync::Arc};
+
+use quorate_core::time::Time;
+
+/// A clock that can be read within a turn. It shows the same time as that of the turns, never goes
+/// back, and counts while the machine is suspended.
+#[derive(Clone)]
+pub struct Clock(Arc<dyn Fn() -> Time + Send + Sync>);
+
+impl Clock {
+    /// This clock.
+    pub fn new(read: impl Fn() -> Time + Send + Sync + 'static) -> Self {
+        Self(Arc::new(read))
+    }
+
+    /// What it shows at this moment.
+    pub fn now(&self) -> Time {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Clock").finish()
+    }
+}

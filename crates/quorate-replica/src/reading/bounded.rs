@@ -1,0 +1,188 @@
+//! Reads that may be stale by so much and no more ([read-6]).
+//!
+//! What counts is when a question that was confirmed was *sent*: everything acknowledged before then is
+//! below its answer. That a leader was heard of says nothing: another may have taken over meanwhile.
+
+use std::collections::VecDeque;
+
+use quorate_core::{slot::Slot, time::Time};
+
+use super::evidence::Evidence;
+use crate::{
+    completions::Completions,
+    front::{Failure, Tag},
+    wake::earliest,
+};
+
+/// Answers that wait for what is to be applied.
+const PENDING_MAX: usize = 8;
+
+#[derive(Debug)]
+struct Waiting {
+    tag: Tag,
+    most_us: u64,
+    deadline: Time,
+}
+
+/// A confirmed question: when it was sent, and its answer.
+type Answer = (Time, Slot);
+
+/// Reads with a bound, and what is known of how fresh this node is.
+#[derive(Debug, Default)]
+pub(crate) struct Bounded {
+    waiting: VecDeque<Waiting>,
+    /// The latest answer below which everything is applied.
+    applied: Option<Answer>,
+    /// Later ones.
+    pending: VecDeque<Answer>,
+    /// Somebody has asked for such a read: answers are remembered.
+    used: bool,
+}
+
+impl Bounded {
+    /// Reads that have not ended.
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(crate) fn push(&mut self, tag: Tag, most_us: u64, deadline: Time) {
+        self.used = true;
+        self.waiting.push_back(Waiting {
+            tag,
+            most_us,
+            deadline,
+        });
+    }
+
+    /// A question that was sent then is confirmed.
+    pub(crate) fn confirmed(&mut self, asked_at: Time, slot: Slot) {
+        if self.used {
+            if self.pending.len() >= PENDING_MAX {
+                self.pending.pop_front();
+            }
+            self.pending.push_back((asked_at, slot));
+        }
+    }
+
+    /// A node leads in another ballot than before: it may never decide as far as was answered.
+    pub(crate) fn on_new_ballot(&mut self) {
+        self.pending.clear();
+    }
+
+    /// Whether a question is worth its while: reads wait, and no answer on its way to be applied is
+    /// fresh enough for one of them.
+    pub(crate) fn wants_question(&self, now: Time) -> bool {
+        let newest = self.pending.back();
+        let fresh = |waiting: &Waiting| {
+            newest.is_some_and(|(asked_at, _)| now.since_us(*asked_at) <= waiting.most_us)
+        };
+        self.waiting.iter().any(|waiting| !fresh(waiting))
+    }
+
+    /// Lets those run for which this node is fresh enough.
+    pub(crate) fn release(&mut self, now: Time, applied_to: Slot, completions: &mut Completions) {
+        if !self.used {
+            return;
+        }
+        while let Some(answer) = self.pending.pop_front_if(|(_, slot)| *slot <= applied_to) {
+            self.applied = Some(answer);
+        }
+        let Some((asked_at, slot)) = self.applied.filter(|(_, slot)| *slot <= applied_to) else {
+            return;
+        };
+        self.waiting.retain(|waiting| {
+            let most_us = waiting.most_us;
+            if now.since_us(asked_at) > most_us {
+                return true;
+            }
+            let evidence = Evidence::Within {
+                asked_at,
+                slot,
+                most_us,
+            };
+            completions.readable(waiting.tag, evidence);
+            false
+        });
+    }
+
+    /// Refuses those whose time is up; says how many.
+    pub(crate) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
+        let before = self.waiting.len();
+        self.waiting.retain(|waiting| {
+            let late = waiting.deadline <= now;
+            if late {
+                completions.failed(waiting.tag, Failure::Stale);
+            }
+            !late
+        });
+        (before - self.waiting.len()) as u64
+    }
+
+    /// When something here is due, without answers from others.
+    pub(crate) fn wake_at(&self) -> Option<Time> {
+        let first = self.waiting.iter().map(|waiting| waiting.deadline).min();
+        earliest([first])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::front::Completion;
+
+    fn ended(completions: &mut Completions) -> Vec<String> {
+        let mut list = Vec::new();
+        let Some(mut ended) = completions.take() else {
+            return list;
+        };
+        while let Some(completion) = ended.next_completion() {
+            list.push(match completion {
+                Completion::Readable(tag) => format!("{} runs", tag.0),
+                Completion::Failed(tag, why) => format!("{} {why:?}", tag.0),
+                other => format!("{other:?}"),
+            });
+        }
+        list
+    }
+
+    fn reads(bounds_us: &[u64]) -> (Bounded, Completions) {
+        let (mut bounded, mut completions) = (Bounded::default(), Completions::default());
+        for (tag, most_us) in (1..).zip(bounds_us) {
+            completions.opened();
+            bounded.push(Tag(tag), *most_us, Time(1000));
+        }
+        (bounded, completions)
+    }
+
+    #[test]
+    fn bound_counts_from_the_question_and_needs_what_it_answered() {
+        let (mut bounded, mut completions) = reads(&[50, 10]);
+        assert!(bounded.wants_question(Time(100)));
+        bounded.confirmed(Time(100), Slot(7));
+        bounded.release(Time(105), Slot(6), &mut completions);
+        assert_eq!(ended(&mut completions), [""; 0], "not applied yet");
+        assert!(!bounded.wants_question(Time(105)));
+        assert!(bounded.wants_question(Time(120)), "too old for the second");
+        bounded.release(Time(120), Slot(7), &mut completions);
+        assert_eq!(ended(&mut completions), ["1 runs"]);
+        bounded.confirmed(Time(121), Slot(7));
+        bounded.release(Time(131), Slot(7), &mut completions);
+        assert_eq!(ended(&mut completions), ["2 runs"]);
+    }
+
+    /// A service that was rebuilt from less is not fresh any more.
+    #[test]
+    fn what_is_applied_no_more_is_no_evidence() {
+        let (mut bounded, mut completions) = reads(&[500]);
+        bounded.confirmed(Time(100), Slot(7));
+        bounded.release(Time(101), Slot(7), &mut completions);
+        completions.opened();
+        bounded.push(Tag(2), 500, Time(1000));
+        bounded.release(Time(102), Slot(5), &mut completions);
+        assert_eq!(ended(&mut completions), ["1 runs"]);
+        assert!(bounded.wants_question(Time(102)));
+        bounded.on_new_ballot();
+        assert_eq!(bounded.expire(Time(1000), &mut completions), 1);
+        assert_eq!(ended(&mut completions), ["2 Stale"]);
+    }
+}
