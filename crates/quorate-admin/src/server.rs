@@ -499,6 +499,8 @@ mod tests {
             auxiliary: false,
             connected,
             lag: None,
+            payload_bytes_sent: 0,
+            engaged: None,
             addresses: Addresses::default(),
         };
         Status {

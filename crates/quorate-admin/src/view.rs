@@ -232,6 +232,10 @@ pub struct MemberView {
     pub connected: bool,
     /// Slots that it is behind, as its leader knows.
     pub lag: Option<u64>,
+    /// Bytes of values that the node that says this sent it since it started.
+    pub payload_bytes_sent: u64,
+    /// Whether it is sent what is proposed, as its leader knows.
+    pub engaged: Option<bool>,
 }
 
 /// A cluster, as `quorate status` prints it.
@@ -362,6 +366,8 @@ impl MemberView {
             weight: peer.weight,
             connected: peer.connected,
             lag: peer.lag,
+            payload_bytes_sent: peer.payload_bytes_sent,
+            engaged: peer.engaged,
         }
     }
 }
@@ -420,6 +426,8 @@ mod tests {
             auxiliary: false,
             connected: node == 1,
             lag: None,
+            payload_bytes_sent: 0,
+            engaged: None,
             addresses: Addresses {
                 peer: format!("h:{node}"),
                 ..Addresses::default()

@@ -4,11 +4,16 @@ mod layers;
 mod settings;
 mod tuning;
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    time::Duration,
+};
 
 use quorate_bench::log_service::STORE as STORE_NONE;
 use quorate_core::{configuration::MEMBERS_MAX, node_id::NodeId, record::Class};
 use quorate_kv::front::input_bytes_max;
+use quorate_node::terms::{Terms, parse_rule};
 use quorate_replica::tuner::Settings as Tuning;
 
 use crate::output::Problem;
@@ -26,6 +31,8 @@ pub(crate) struct StartConfig {
     pub(crate) node: Option<NodeId>,
     /// Empty if not given.
     pub(crate) cluster: BTreeMap<NodeId, String>,
+    pub(crate) terms: Terms,
+    pub(crate) thrifty: bool,
     pub(crate) client: String,
     pub(crate) peer: Option<String>,
     pub(crate) admin: String,
@@ -52,6 +59,8 @@ impl StartConfig {
         quorate::Settings {
             node: self.node,
             cluster: self.cluster.clone(),
+            terms: self.terms.clone(),
+            thrifty: self.thrifty,
             class: self.durability,
             store: self.store.map(|store| store.name().to_owned()),
             store_default: Store::Lsm.name().to_owned(),
@@ -120,6 +129,17 @@ impl StartConfig {
                     parse_cluster,
                 )?
                 .unwrap_or_default(),
+            terms: Terms {
+                auxiliaries: layers
+                    .optional("auxiliary", "a list of nodes such as 3 or 4,5", parse_nodes)?
+                    .unwrap_or_default(),
+                rule: layers
+                    .optional("quorum", "majority or flexible:Q1,Q2", parse_rule)?
+                    .unwrap_or_default(),
+            },
+            thrifty: layers
+                .optional("thrifty", "on or off", parse_switch)?
+                .unwrap_or_default(),
             client: layers.required("client", address, parse_address)?,
             peer: layers.optional("peer", address, parse_address)?,
             admin: layers.required("admin", address, parse_address)?,
@@ -172,6 +192,19 @@ impl StartConfig {
                 "--cluster: more than {MEMBERS_MAX} nodes"
             )));
         }
+        if !self.terms.are_usual() && self.cluster.is_empty() {
+            // A later start, or a cluster of one, which has nobody to spare.
+            return match self.terms.auxiliaries.is_empty() {
+                true => Ok(()),
+                false => Err(Problem::usage("--auxiliary needs --cluster")
+                    .hint("give all nodes the same list and the same --auxiliary")),
+            };
+        }
+        if let Some(trouble) = self.terms.trouble(&self.cluster) {
+            return Err(Problem::usage(trouble).hint(
+                "any quorum of phase 1 must meet any quorum of phase 2: Q1 + Q2 > number of nodes",
+            ));
+        }
         if let Some(node) = self.node
             && !self.cluster.is_empty()
             && !self.cluster.contains_key(&node)
@@ -182,6 +215,20 @@ impl StartConfig {
             );
         }
         Ok(())
+    }
+}
+
+fn parse_nodes(text: &str) -> Option<BTreeSet<NodeId>> {
+    text.split(',')
+        .map(|node| parse_node(node.trim()))
+        .collect()
+}
+
+fn parse_switch(text: &str) -> Option<bool> {
+    match text {
+        "on" | "true" => Some(true),
+        "off" | "false" => Some(false),
+        _ => None,
     }
 }
 

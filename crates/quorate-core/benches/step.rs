@@ -60,6 +60,7 @@ fn node(id: u32, class: Class) -> Node {
         election_max_ms: 100,
         inflight_max: 1024,
         window_slots: 1 << 40,
+        thrifty: false,
         seed: 1,
     };
     Node::new(options, Recovered::founded(configuration))

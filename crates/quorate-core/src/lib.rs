@@ -28,7 +28,7 @@
 //!    [`rounds`] (the choice of a ballot), [`leader`] (phase 1 and the choice of value), [`learner`] (counting in slot order),
 //!    [`lost`] (what a damaged log must learn again), [`reconfigure`] with [`configuration`] and
 //!    [`quorum`] (who counts).
-//! 3. **Liveness**: [`election`], [`flow`], [`catchup`], [`reads`], [`transfer`], [`waiting`].
+//! 3. **Liveness**: [`election`], [`flow`], [`auxiliaries`], [`catchup`], [`reads`], [`transfer`], [`waiting`].
 //! 4. [`node`]: joins the roles.
 //! 5. `tests/testdata/*.txt`: what nodes say to each other, story by story.
 //!
@@ -60,6 +60,7 @@
 //!     election_max_ms: 200,
 //!     inflight_max: 1024,
 //!     window_slots: 1 << 20,
+//!     thrifty: false,
 //!     seed: 7,
 //! };
 //! let mut node = Node::new(options, Recovered::founded(founding));
@@ -79,6 +80,7 @@
 extern crate alloc;
 
 pub mod acceptor;
+pub mod auxiliaries;
 pub mod ballot;
 pub mod catchup;
 pub mod class;

@@ -24,6 +24,7 @@ fn first_round(incarnation: u32) -> Option<u32> {
         election_max_ms: 200,
         inflight_max: 16,
         window_slots: 1 << 20,
+        thrifty: false,
         seed: 1,
     };
     let mut node = Node::new(options, Recovered::founded(configuration));

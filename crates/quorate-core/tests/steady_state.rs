@@ -67,6 +67,7 @@ impl Cluster {
                 election_max_ms: 100,
                 inflight_max: 64,
                 window_slots: 1 << 30,
+                thrifty: false,
                 seed: 1,
             };
             Node::new(options, Recovered::founded(configuration.clone()))

@@ -22,6 +22,7 @@ fn wanted(node: u32) -> Wanted {
         },
         cluster: (1..=3).map(member).collect(),
         store_default: "memory".to_owned(),
+        terms: Default::default(),
     }
 }
 

@@ -143,6 +143,7 @@ impl Stage {
             promised,
             decided_to,
             held_to: decided_to,
+            kept_to: decided_to,
             voted_to: Slot(0),
             sent_to: Slot(0),
             read_round: 0,
@@ -311,6 +312,7 @@ fn confirmed_read_is_asked_again_when_another_leads() {
             read_round: 0,
             held_by_all: Slot(0),
             held_by_quorum: Slot(0),
+            auxiliary: false,
         })
     };
     let question = |heard: &Heard| {

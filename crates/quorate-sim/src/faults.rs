@@ -1,6 +1,9 @@
 //! What goes wrong in a run: each seed draws a subset of faults with very different rates.
 
-use quorate_core::record::Class;
+use quorate_core::{
+    configuration::Configuration, node_id::NodeId, quorum::QuorumRule, record::Class,
+};
+use quorate_node::terms::Terms;
 use quorate_replica::{
     SnapshotOptions,
     tuner::{Bounds, Setting, Settings as Tuning},
@@ -142,6 +145,10 @@ pub struct Settings {
     pub store_faults_us: Option<u64>,
     /// When snapshots are taken, and how large the log may get.
     pub snapshots: SnapshotOptions,
+    /// Who is an auxiliary, and what a quorum is.
+    pub terms: Terms,
+    /// Whether leaders send proposals to just a quorum.
+    pub thrifty: bool,
 }
 
 impl Settings {
@@ -185,6 +192,8 @@ impl Settings {
             faults,
             store_faults_us: draw_store_faults(seed),
             snapshots: draw_snapshots(seed),
+            terms: draw_terms(seed, nodes, class),
+            thrifty: Dice::new(seed ^ 0x5468_7269_6674_7921).chance(1, 6),
         }
     }
 
@@ -220,7 +229,24 @@ impl Settings {
             faults: Vec::new(),
             store_faults_us: None,
             snapshots: SnapshotOptions::default(),
+            terms: Terms::default(),
+            thrifty: false,
         }
+    }
+
+    /// The founding configuration.
+    ///
+    /// # Panics
+    /// The terms do not fit the nodes.
+    pub fn founding(&self) -> Configuration {
+        let nodes: Vec<NodeId> = (0..self.nodes).map(crate::node::id).collect();
+        let founding = self.terms.configuration(&nodes, self.class);
+        founding.expect("terms are drawn to fit")
+    }
+
+    /// Whether this node is an auxiliary.
+    pub fn is_auxiliary(&self, index: usize) -> bool {
+        self.terms.auxiliaries.contains(&crate::node::id(index))
     }
 
     /// Nodes that may forget their votes in one run.
@@ -249,6 +275,25 @@ fn draw_store_faults(seed: u64) -> Option<u64> {
     let dice = &mut Dice::new(seed ^ 0x5374_6f72_6564_6965);
     let mean_ms = dice.pick(&[40, 150, 600]);
     dice.chance(1, 4).then_some(mean_ms * 1000)
+}
+
+/// From dice of their own. A volatile group has none of it: what it may lose is counted in nodes.
+fn draw_terms(seed: u64, nodes: usize, class: Class) -> Terms {
+    let dice = &mut Dice::new(seed ^ 0x4175_7869_6c69_6172);
+    let (flexible, spared) = (dice.chance(1, 5), dice.chance(1, 3));
+    let mut terms = Terms::default();
+    if nodes < 3 || class == Class::Volatile {
+        return terms;
+    }
+    if flexible {
+        let (phase1, phase2) = if nodes == 3 { (3, 1) } else { (4, 2) };
+        terms.rule = QuorumRule::Flexible { phase1, phase2 };
+    }
+    if spared {
+        let all = (0..nodes).map(crate::node::id);
+        terms.auxiliaries = all.skip(nodes / 2 + 1).collect();
+    }
+    terms
 }
 
 /// From dice of their own, too. Files of snapshots are as small as they can be, so that each has many.

@@ -558,6 +558,7 @@ impl Starter for Simulated<'_> {
         options.command_bytes_max = COMMAND_BYTES_MAX;
         options.client_timeout_ms = settings.client_timeout_ms;
         options.inflight_max = settings.inflight_max;
+        options.thrifty = settings.thrifty;
         options.window_slots = settings.window_slots;
         options.limits = limits(settings);
         options.tuning = settings.tuning;
@@ -602,6 +603,7 @@ pub fn wanted(settings: &Settings, node: NodeId) -> Wanted {
         },
         cluster: (0..settings.nodes).map(member).collect(),
         store_default: "memory".to_owned(),
+        terms: settings.terms.clone(),
     }
 }
 

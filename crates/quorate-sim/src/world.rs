@@ -119,7 +119,7 @@ impl World {
             schedule: Schedule::default(),
             wires: Wires::default(),
             chaos,
-            watch: Watch::new(settings.nodes),
+            watch: Watch::new(settings.founding()),
             nodes,
             dice,
             settings,

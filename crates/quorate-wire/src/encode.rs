@@ -18,7 +18,8 @@ use crate::{
         FOUNDING_MEMBERS_MAX, Frame, Hello, Join, Lane, SNAPSHOT_PIECE_BYTES_MAX, TEXT_BYTES_MAX,
     },
     header::{
-        FLAG_BUSY, FLAG_BYTES, FLAG_GRANTED, FLAG_WITH_BYTES, HEADER_BYTES, Header, ballot_bytes,
+        FLAG_AUXILIARY, FLAG_BUSY, FLAG_BYTES, FLAG_GRANTED, FLAG_WITH_BYTES, HEADER_BYTES, Header,
+        ballot_bytes,
     },
     value::{VALUE_BYTES, value_to_bytes},
 };
@@ -389,6 +390,7 @@ fn fill_message(header: &mut Header, message: &Message) -> Option<Value> {
             read_round,
             held_by_all,
             held_by_quorum,
+            auxiliary,
         }) => {
             header.kind = kind::HEARTBEAT;
             header.volatile_to = held_by_all.0;
@@ -397,6 +399,7 @@ fn fill_message(header: &mut Header, message: &Message) -> Option<Value> {
             header.decided_to = decided_to.0;
             header.sent_to = sent_to.0;
             header.number = read_round;
+            header.flags = if auxiliary { FLAG_AUXILIARY } else { 0 };
         }
         Message::HeartbeatReply(reply) => fill_heartbeat_reply(header, reply),
         Message::PreVote { ballot } => {
@@ -471,6 +474,7 @@ fn fill_heartbeat_reply(header: &mut Header, reply: HeartbeatReply) {
     header.decided_to = reply.decided_to.0;
     header.volatile_to = reply.voted_to.0;
     header.durable_to = reply.held_to.0;
+    header.from = reply.kept_to.0;
     header.sent_to = reply.sent_to.0;
     header.number = reply.read_round;
 }

@@ -274,6 +274,17 @@ impl Journal {
             Explanation::NotElected { ballot, why } => {
                 line(Level::INFO, Some(ballot), format!("was not elected: {why}"))
             }
+            Explanation::Engages { ballot } => line(
+                Level::WARN,
+                Some(ballot),
+                "full replicas do not get on by themselves: auxiliaries are sent what is proposed"
+                    .to_owned(),
+            ),
+            Explanation::Retires { ballot } => line(
+                Level::INFO,
+                Some(ballot),
+                "full replicas hold everything again: auxiliaries are spared".to_owned(),
+            ),
             Explanation::StepsDown { ballot, why } => {
                 self.leader = None;
                 // Somebody else leads, or tries to: what a transfer looks like from here.

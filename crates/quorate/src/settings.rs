@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use quorate_core::{node_id::NodeId, record::Class};
-use quorate_node::{founding::Wanted, identity::Expected};
+use quorate_node::{founding::Wanted, identity::Expected, terms::Terms};
 use quorate_replica::{defaults, tuner::Settings as Tuning};
 
 use crate::descriptors::Descriptors;
@@ -18,6 +18,10 @@ pub struct Settings {
     /// All members and where they listen for peers. Needed at the first start of a cluster of more
     /// than one; later the stored membership wins. Empty if not given.
     pub cluster: BTreeMap<NodeId, String>,
+    /// Who of them is an auxiliary, and what a quorum is: the same on all nodes, at the first start.
+    pub terms: Terms,
+    /// A leader sends proposals to just a quorum, and to everybody when an answer is late.
+    pub thrifty: bool,
     /// The class of the group, fixed at its first start; `None` takes what is there, or durable.
     pub class: Option<Class>,
     /// The name of the service's store, fixed at the first start; `None` takes what is there.
@@ -62,6 +66,8 @@ impl Settings {
             data: data.into(),
             node: None,
             cluster: BTreeMap::new(),
+            terms: Terms::default(),
+            thrifty: false,
             class: None,
             store: None,
             store_default: "embedded".to_owned(),
@@ -92,6 +98,7 @@ impl Settings {
             },
             cluster: self.cluster.clone(),
             store_default: self.store_default.clone(),
+            terms: self.terms.clone(),
         }
     }
 }

@@ -4,11 +4,13 @@ use std::{collections::BTreeMap, fmt, fmt::Write as _};
 
 use quorate_core::{
     node_id::{Incarnation, NodeId},
+    quorum::QuorumRule,
     record::Class,
 };
 use quorate_disk::sealed;
 
 use super::{Founding, NODES_MAX, State};
+use crate::terms::{Terms, parse_rule};
 
 const FIRST_LINE: &str = "quorate identity 1";
 
@@ -25,6 +27,13 @@ pub(super) fn check(founding: &Founding) -> Result<(), &'static str> {
     }
     if !founding.members.values().all(|address| plain(address)) {
         return Err("an address is not one word");
+    }
+    if founding
+        .terms
+        .configuration(founding.members.keys(), founding.class)
+        .is_err()
+    {
+        return Err("its members can form no quorums that meet");
     }
     Ok(())
 }
@@ -48,6 +57,12 @@ pub(super) fn encode(state: &State) -> String {
     line(format_args!("nonce {:016x}", founding.join_nonce));
     for (node, address) in &founding.members {
         line(format_args!("member {node} {address}"));
+    }
+    for node in &founding.terms.auxiliaries {
+        line(format_args!("auxiliary {node}"));
+    }
+    if founding.terms.rule != QuorumRule::Majority {
+        line(format_args!("quorum {}", founding.terms.rule));
     }
     for (node, nonce) in &state.admitted {
         line(format_args!("admitted {node} {nonce:016x}"));
@@ -74,6 +89,7 @@ pub(super) fn decode(text: &str) -> Result<State, String> {
         store: fields.word("store")?.to_owned(),
         members: BTreeMap::new(),
         join_nonce: 0,
+        terms: Terms::default(),
     };
     let mut state = State {
         founding,
@@ -91,6 +107,14 @@ pub(super) fn decode(text: &str) -> Result<State, String> {
             ["member", node, address] => {
                 let node = NodeId(number(node.parse())?);
                 state.founding.members.insert(node, address.to_owned());
+            }
+            ["auxiliary", node] => {
+                let node = NodeId(number(node.parse())?);
+                state.founding.terms.auxiliaries.insert(node);
+            }
+            ["quorum", rule] => {
+                let rule = parse_rule(rule).ok_or("unknown quorum rule")?;
+                state.founding.terms.rule = rule;
             }
             ["admitted", node, nonce] => {
                 let nonce = number(u64::from_str_radix(nonce, 16))?;

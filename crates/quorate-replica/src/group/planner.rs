@@ -173,8 +173,15 @@ impl Search<'_> {
     }
 
     fn pauses(&self, configuration: &Configuration) -> bool {
-        self.leader
-            .is_some_and(|leader| split(configuration, leader, |_| true).is_none())
+        self.leader.is_some_and(|leader| {
+            split(
+                configuration,
+                leader,
+                |_| true,
+                |member| !configuration.is_auxiliary(member),
+            )
+            .is_none()
+        })
     }
 
     /// The cheapest way, if it is found in time.

@@ -178,6 +178,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             for (node, heard, lag) in self.protocol.node().followers(now) {
                 if let Some(peer) = peers.get_mut(&node) {
                     (peer.connected, peer.lag) = (heard, Some(lag));
+                    peer.engaged = Some(self.protocol.node().proposes_to(node));
                 }
             }
         }
@@ -191,6 +192,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             auxiliary,
             connected: self.peers.has(member.node),
             lag: None,
+            payload_bytes_sent: self.counters.payload_bytes_sent.to(member.node),
+            engaged: None,
             addresses: self.peers.address(member.node),
         }
     }

@@ -75,6 +75,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             damage.ranges,
             recovery.votes,
         );
+        let recovered = match begun.hollow {
+            true => recovered.hollow(begun.eras.clone()),
+            false => recovered,
+        };
         let class = recovered.eras.current().class();
         let voters = recovered.eras.current().members().len();
         let node_options = Options {
@@ -84,6 +88,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             election_max_ms: timeouts.election_max_ms,
             inflight_max: options.inflight_max,
             window_slots: options.window_slots,
+            thrifty: options.thrifty,
             seed: options.seed,
         };
         // Longer than an election usually takes: by then a new leader has heard of everything.

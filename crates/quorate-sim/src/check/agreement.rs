@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 use quorate_core::{
     ballot::Ballot,
+    configuration::Configuration,
+    quorum::QuorumRule,
     slot::{Slot, SlotRange},
     value::Value,
 };
@@ -24,7 +26,7 @@ struct Votes {
 /// All durable votes.
 #[derive(Debug)]
 pub struct Agreement {
-    quorum: u32,
+    founding: Configuration,
     votes: BTreeMap<Slot, BTreeMap<Ballot, Votes>>,
     chosen: BTreeMap<Slot, (Ballot, Value)>,
     /// Every slot below is chosen.
@@ -32,11 +34,10 @@ pub struct Agreement {
 }
 
 impl Agreement {
-    /// Nobody voted yet; that many votes of equal weight are a quorum.
-    pub fn new(nodes: usize) -> Self {
-        let quorum = u32::try_from(nodes / 2 + 1).expect("a handful of nodes");
+    /// Nobody voted yet; members have equal weight, and are in the order of the nodes.
+    pub fn new(founding: Configuration) -> Self {
         Self {
-            quorum,
+            founding,
             votes: BTreeMap::new(),
             chosen: BTreeMap::new(),
             chosen_to: Slot::FIRST,
@@ -65,7 +66,13 @@ impl Agreement {
             return Err(Violation::new("agreement", detail));
         }
         votes.by |= 1 << node;
-        if votes.by.count_ones() < self.quorum {
+        // By arithmetic of its own.
+        let (by, all) = (votes.by.count_ones(), self.founding.members().len());
+        let chosen = match self.founding.rule() {
+            QuorumRule::Flexible { phase2, .. } => by >= phase2,
+            QuorumRule::Majority | QuorumRule::Grid { .. } => 2 * by as usize > all,
+        };
+        if !chosen {
             return Ok(());
         }
         let (first, chosen) = *self.chosen.entry(slot).or_insert((ballot, value));

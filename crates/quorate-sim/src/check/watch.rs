@@ -2,6 +2,7 @@
 
 use quorate_core::{
     ballot::Era,
+    configuration::Configuration,
     message::Message,
     node_id::{Incarnation, Member, NodeId},
     record::Record,
@@ -28,9 +29,10 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// Nothing happened yet on these nodes.
-    pub(crate) fn new(nodes: usize) -> Self {
+    pub(crate) fn new(founding: Configuration) -> Self {
+        let nodes = founding.members().len();
         Self {
-            agreement: Agreement::new(nodes),
+            agreement: Agreement::new(founding),
             prefix: Prefix::default(),
             promises: Promises::default(),
             rounds: Rounds::default(),

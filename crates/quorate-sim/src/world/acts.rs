@@ -89,7 +89,10 @@ impl World {
         self.run_until("the auditor has read every counter", |world| {
             world.clients.iter().all(|client| !client.is_busy())
         })?;
-        for node in 0..self.nodes.len() {
+        // [aux-1] An auxiliary executes nothing: it takes no commands, and has no state to compare.
+        let full = |node: &usize| !self.settings.is_auxiliary(*node);
+        let full: Vec<usize> = (0..self.nodes.len()).filter(full).collect();
+        for node in full {
             let visitor = Client::visit(self.clients.len(), self.dice.fork(), node);
             self.clients.push(visitor);
             self.after(1, Event::Client(self.clients.len() - 1));
@@ -111,6 +114,9 @@ impl World {
     pub(crate) fn final_checks(&mut self) -> Verdict {
         let mut digests = Vec::new();
         for node in &self.nodes {
+            if self.settings.is_auxiliary(node.index) {
+                continue;
+            }
             let running = node.running.as_ref().expect("healed");
             digests.push((
                 running.replica().service().digest(),
@@ -132,7 +138,9 @@ impl World {
             .max();
         self.nodes.iter().all(|node| {
             let running = node.running.as_ref();
-            running.is_some_and(|running| Some(running.replica().applied_to()) == farthest)
+            let spared = self.settings.is_auxiliary(node.index);
+            running
+                .is_some_and(|running| spared || Some(running.replica().applied_to()) == farthest)
         })
     }
 
