@@ -277,13 +277,12 @@ impl Journal {
             Explanation::Engages { ballot } => line(
                 Level::WARN,
                 Some(ballot),
-                "full replicas do not get on by themselves: auxiliaries are sent what is proposed"
-                    .to_owned(),
+                "engages auxiliaries: full replicas do not get on by themselves".to_owned(),
             ),
             Explanation::Retires { ballot } => line(
                 Level::INFO,
                 Some(ballot),
-                "full replicas hold everything again: auxiliaries are spared".to_owned(),
+                "retires auxiliaries: full replicas hold everything again".to_owned(),
             ),
             Explanation::StepsDown { ballot, why } => {
                 self.leader = None;
@@ -524,6 +523,8 @@ mod tests {
             },
             Explanation::Leads { ballot },
             Explanation::NotElected { ballot, why: end },
+            Explanation::Engages { ballot },
+            Explanation::Retires { ballot },
             Explanation::StepsDown { ballot, why: end },
         ];
         let events = [

@@ -50,10 +50,15 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Where this node stands.
     pub(super) fn standing(&self) -> Standing {
         let node = self.protocol.node();
+        // [aux-1] What an auxiliary lacks nobody waits for.
+        let applied_to = match node.is_auxiliary() {
+            true => node.known_to(),
+            false => self.applying.applied_to(),
+        };
         Standing {
             unread: self.catching_up.unread_slots(),
             missing: node.lost_slots() + self.catching_up.missing_slots(),
-            applied_to: self.applying.applied_to(),
+            applied_to,
             known_to: node.known_to(),
             led: node.leader().is_some(),
         }

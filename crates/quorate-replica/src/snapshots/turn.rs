@@ -354,7 +354,14 @@ impl Snapshots {
             return;
         }
         self.begin_hollow(around);
-        if self.switch.is_some() || around.protocol.node().is_hollow() {
+        if around.protocol.node().is_hollow() {
+            if self.asking.wanted().is_some() {
+                let why = "an auxiliary that has forgotten what it held has no state".to_owned();
+                self.asking.fail(why);
+            }
+            return;
+        }
+        if self.switch.is_some() {
             return;
         }
         let (start, used, written) = {
@@ -770,7 +777,7 @@ impl Snapshots {
                 .own
                 .filter(|_| self.can_load(start, applied_to, persistent, lost))
             else {
-                if applied_to < start {
+                if applied_to < start && !around.protocol.node().is_auxiliary() {
                     around
                         .applying
                         .set_loading("it waits for a snapshot".to_owned());
