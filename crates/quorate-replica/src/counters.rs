@@ -1,14 +1,25 @@
 //! What a replica counts: how often each path was taken, the slow and the wrong ones above all.
 
+use std::fmt;
+
 use quorate_core::{
     node_id::NodeId,
     node_set::{NODES_MAX, NodeSet},
 };
 
 /// A number for each of a few nodes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct PerNode {
     nodes: [(NodeId, u64); NODES_MAX],
+}
+
+impl fmt::Debug for PerNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known = self.nodes.iter().filter(|(node, _)| *node != NodeId(0));
+        f.debug_map()
+            .entries(known.map(|(node, sum)| (node.0, sum)))
+            .finish()
+    }
 }
 
 impl PerNode {

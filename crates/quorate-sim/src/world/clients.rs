@@ -72,7 +72,8 @@ impl World {
         if self.clients[client].done && !self.clients[client].is_busy() {
             return;
         }
-        let count = self.nodes.len();
+        // Auxiliaries are the last; nobody gives clients their addresses.
+        let count = self.nodes.len() - self.settings.terms.auxiliaries.len();
         let node = self.clients[client].choose(count);
         let process = &self.nodes[node];
         let (up, life) = (process.running.is_some(), process.life);
