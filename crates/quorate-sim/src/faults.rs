@@ -251,7 +251,11 @@ impl Settings {
 
     /// Nodes that may forget their votes in one run.
     pub fn budget(&self) -> usize {
-        (self.nodes - 1) / 2
+        match self.terms.rule {
+            // Of three promises out of three nobody may be missing for good.
+            QuorumRule::Flexible { .. } => 0,
+            QuorumRule::Majority | QuorumRule::Grid { .. } => (self.nodes - 1) / 2,
+        }
     }
 }
 
