@@ -34,6 +34,10 @@ pub struct JoinAnswer {
     pub store: String,
     /// The members at the founding, as every node was told then.
     pub founding: Vec<Place>,
+    /// Those of them that were auxiliaries.
+    pub auxiliaries: Vec<u32>,
+    /// What a quorum was: `majority` or `flexible:Q1,Q2`.
+    pub quorum: String,
     /// Every slot below is applied where the lists that follow were made.
     pub at: u64,
     /// Who has an id now, and where they listen for peers.

@@ -450,6 +450,8 @@ mod tests {
                 auxiliary: false,
                 connected: true,
                 lag: None,
+                payload_bytes_sent: 0,
+                engaged: None,
                 addresses: Addresses {
                     admin: "h:9".to_owned(),
                     ..Addresses::default()

@@ -554,6 +554,8 @@ mod tests {
             auxiliary: false,
             connected,
             lag: None,
+            payload_bytes_sent: 0,
+            engaged: None,
             addresses: Addresses::default(),
         };
         Status {

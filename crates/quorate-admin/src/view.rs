@@ -260,6 +260,10 @@ pub struct MemberView {
     pub connected: bool,
     /// Slots that it is behind, as its leader knows.
     pub lag: Option<u64>,
+    /// Bytes of values that the node that says this sent it since it started.
+    pub payload_bytes_sent: u64,
+    /// Whether it is sent what is proposed, as its leader knows.
+    pub engaged: Option<bool>,
 }
 
 /// A cluster, as `quorate status` prints it.
@@ -392,6 +396,8 @@ impl MemberView {
             weight: peer.weight,
             connected: peer.connected,
             lag: peer.lag,
+            payload_bytes_sent: peer.payload_bytes_sent,
+            engaged: peer.engaged,
         }
     }
 }
@@ -450,6 +456,8 @@ pub(crate) mod tests {
             auxiliary: false,
             connected: node == 1,
             lag: None,
+            payload_bytes_sent: 0,
+            engaged: None,
             addresses: Addresses {
                 peer: format!("h:{node}"),
                 ..Addresses::default()

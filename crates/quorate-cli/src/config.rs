@@ -4,11 +4,16 @@ mod layers;
 mod settings;
 mod tuning;
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    time::Duration,
+};
 
 use quorate_bench::log_service::STORE as STORE_NONE;
 use quorate_core::{configuration::MEMBERS_MAX, node_id::NodeId, record::Class};
 use quorate_kv::front::input_bytes_max;
+use quorate_node::terms::{Terms, parse_rule};
 use quorate_replica::{group::As, tuner::Settings as Tuning};
 
 use crate::output::Problem;
@@ -29,6 +34,8 @@ pub(crate) struct StartConfig {
     /// Admin addresses of a cluster to join; empty if not given.
     pub(crate) join: Vec<String>,
     pub(crate) role: Option<As>,
+    pub(crate) terms: Terms,
+    pub(crate) thrifty: bool,
     pub(crate) client: String,
     pub(crate) peer: Option<String>,
     pub(crate) admin: String,
@@ -59,6 +66,8 @@ impl StartConfig {
             node: self.node,
             cluster: self.cluster.clone(),
             join: (!self.join.is_empty()).then(|| self.role.unwrap_or_default()),
+            terms: self.terms.clone(),
+            thrifty: self.thrifty,
             class: self.durability,
             store: self.store.map(|store| store.name().to_owned()),
             store_default: Store::Lsm.name().to_owned(),
@@ -133,6 +142,17 @@ impl StartConfig {
                 .optional("join", "a list of HOST:PORT", parse_addresses)?
                 .unwrap_or_default(),
             role: layers.optional("as", "voter, learner or auxiliary", As::named)?,
+            terms: Terms {
+                auxiliaries: layers
+                    .optional("auxiliary", "a list of nodes such as 3 or 4,5", parse_nodes)?
+                    .unwrap_or_default(),
+                rule: layers
+                    .optional("quorum", "majority or flexible:Q1,Q2", parse_rule)?
+                    .unwrap_or_default(),
+            },
+            thrifty: layers
+                .optional("thrifty", "on or off", parse_switch)?
+                .unwrap_or_default(),
             client: layers.required("client", address, parse_address)?,
             peer: layers.optional("peer", address, parse_address)?,
             admin: layers.required("admin", address, parse_address)?,
@@ -200,6 +220,19 @@ impl StartConfig {
             return Err(Problem::usage("--as is nothing without --join")
                 .hint("name the --admin address of a node of the cluster with --join"));
         }
+        if !self.terms.are_usual() && self.cluster.is_empty() {
+            // A later start, or a cluster of one, which has nobody to spare.
+            return match self.terms.auxiliaries.is_empty() {
+                true => Ok(()),
+                false => Err(Problem::usage("--auxiliary needs --cluster")
+                    .hint("give all nodes the same list and the same --auxiliary")),
+            };
+        }
+        if let Some(trouble) = self.terms.trouble(&self.cluster) {
+            return Err(Problem::usage(trouble).hint(
+                "any quorum of phase 1 must meet any quorum of phase 2: Q1 + Q2 > number of nodes",
+            ));
+        }
         if let Some(node) = self.node
             && !self.cluster.is_empty()
             && !self.cluster.contains_key(&node)
@@ -210,6 +243,20 @@ impl StartConfig {
             );
         }
         Ok(())
+    }
+}
+
+fn parse_nodes(text: &str) -> Option<BTreeSet<NodeId>> {
+    text.split(',')
+        .map(|node| parse_node(node.trim()))
+        .collect()
+}
+
+fn parse_switch(text: &str) -> Option<bool> {
+    match text {
+        "on" | "true" => Some(true),
+        "off" | "false" => Some(false),
+        _ => None,
     }
 }
 

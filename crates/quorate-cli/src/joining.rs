@@ -17,6 +17,7 @@ use quorate_admin::{
     members::MembersRequest,
 };
 use quorate_net::{Handle, Unanswered};
+use quorate_node::terms::{Terms, parse_rule};
 use quorate_replica::group::As;
 
 use crate::output::progress;
@@ -179,7 +180,13 @@ fn understand(answer: JoinAnswer) -> Option<Joined> {
         class,
         store: answer.store,
         members: answer.founding.into_iter().map(place).collect(),
+        terms: Terms {
+            auxiliaries: answer.auxiliaries.into_iter().map(NodeId).collect(),
+            rule: parse_rule(&answer.quorum)?,
+        },
     };
+    let nodes = founded.members.iter().map(|(node, _)| node);
+    founded.terms.configuration(nodes, class).ok()?;
     let book = AddressBook {
         at: Slot(answer.at),
         peers: answer.peers.into_iter().map(place).collect(),
@@ -353,6 +360,8 @@ mod tests {
             durability: "durable".to_owned(),
             store: "lsm".to_owned(),
             founding: [1].map(place).into(),
+            auxiliaries: Vec::new(),
+            quorum: "majority".to_owned(),
             at: 99,
             peers: [2, 4].map(place).into(),
             removed: vec![1, 3],
@@ -365,10 +374,12 @@ mod tests {
         assert_eq!((joined.node, joined.book.at), (NodeId(4), Slot(99)));
         assert_eq!(joined.founded.members.len(), 1);
         assert!(joined.book.removed.contains(&NodeId(3)));
-        let spoilt: [fn(&mut JoinAnswer); 4] = [
+        let spoilt: [fn(&mut JoinAnswer); 6] = [
             |answer| answer.cluster = "x".to_owned(),
             |answer| answer.durability = "soft".to_owned(),
             |answer| answer.node = 5,
+            |answer| answer.auxiliaries = vec![1],
+            |answer| answer.quorum = "flexible:0,1".to_owned(),
             |answer| answer.peers[0].peer = "two words".to_owned(),
         ];
         for spoil in spoilt {

@@ -185,6 +185,8 @@ mod tests {
             weight: 1,
             connected: true,
             lag,
+            payload_bytes_sent: 0,
+            engaged: None,
         };
         NodeView {
             cluster: "ab".to_owned(),

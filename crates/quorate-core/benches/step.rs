@@ -62,6 +62,7 @@ fn node(id: u32, class: Class) -> Node {
         window_slots: 1 << 40,
         leases: None,
         silent_us: 0,
+        thrifty: false,
         seed: 1,
     };
     Node::new(options, Recovered::founded(configuration))

@@ -108,6 +108,11 @@ impl Acceptor {
         self.votes.get(slot)
     }
 
+    /// Number of runs of votes held.
+    pub fn runs(&self) -> usize {
+        self.votes.len()
+    }
+
     /// All votes held, in slot order.
     pub fn votes(&self) -> impl Iterator<Item = Vote> + '_ {
         self.votes.iter_from(self.floor)
@@ -134,13 +139,15 @@ impl Acceptor {
         self.promised_by = record;
     }
 
-    /// [p2-1], [p2-3] The part of `range` to vote for, if this acceptor may. Whether it holds the
+    /// [p2-1], [p2-3] The part of `range` to vote for, if this acceptor may; what is below `announced` is
+    /// decided somewhere. Whether it holds the
     /// bytes is for the caller to know ([value-3]).
     pub fn may_vote(
         &self,
         ballot: Ballot,
         range: SlotRange,
         value: &Value,
+        announced: Slot,
     ) -> Result<SlotRange, Refused> {
         if ballot < self.promised {
             return Err(Refused::Preempted(self.promised));
@@ -149,9 +156,10 @@ impl Acceptor {
         if range.is_empty() {
             return Err(Refused::Decided);
         }
+        let decided_to = self.floor.max(announced);
         // A vote over older ones takes no new room, so a new leader is never refused for its sake.
         let full = self.votes.len() >= self.runs_max && range.from >= self.votes.end();
-        if full || range.to > self.floor.plus(self.window_slots) {
+        if full || range.to > decided_to.plus(self.window_slots) {
             return Err(Refused::Busy);
         }
         // [ballot-2] A leader binds a slot to one value in a ballot. Only below what was voted for

@@ -22,8 +22,8 @@ pub struct Voter {
     pub member: Member,
     /// At least 1.
     pub weight: u32,
-    /// A member with weight that never leads ([aux-1], [aux-3]). It gets every proposal, bytes
-    /// included: sparing it those is not built yet.
+    /// A member with weight that gets no proposals while the others are enough, and never leads
+    /// ([aux-1], [aux-3]).
     pub auxiliary: bool,
 }
 
@@ -35,8 +35,8 @@ pub struct Configuration {
     class: Class,
 }
 
-/// What a reconfiguration does ([era-4]): one member's weight by one, or all weights by a factor; or
-/// it takes a node out for good.
+/// What a reconfiguration does ([era-4]): one member's weight by one, or all weights by a factor; one
+/// member's role, or the quorum rule; or it takes a node out for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Change {
     /// Weight + 1; a node that is no member enters with weight 1.
@@ -49,6 +49,15 @@ pub enum Change {
     Divide(u32),
     /// A node without weight is removed: its id is spent ([member-1]). No weight changes.
     Remove(NodeId),
+    /// A member becomes an auxiliary, or a full replica.
+    Role {
+        /// Who.
+        member: Member,
+        /// What it is from then on.
+        auxiliary: bool,
+    },
+    /// Another quorum rule.
+    Rule(QuorumRule),
 }
 
 /// Why a configuration or a change is invalid.
@@ -72,6 +81,10 @@ pub enum Invalid {
     Spent(NodeId),
     /// A later incarnation of the node had weight ([member-1]).
     Forgotten(Member),
+    /// The change would change nothing.
+    Unchanged,
+    /// Without its auxiliaries the group could decide nothing ([aux-1]).
+    Auxiliaries,
     /// What is told of eras contradicts itself.
     Eras,
     /// Quorums would not meet, or could never be formed.
@@ -135,13 +148,33 @@ impl Configuration {
         if !possible || !quorums_meet(self, Phase::One, self, Phase::Two) {
             return Err(Invalid::Quorums);
         }
+        // [trim-1] Nor could an auxiliary ever forget: who holds what is for full replicas to say.
+        if !self.is_quorum(Phase::Two, self.full()) {
+            return Err(Invalid::Auxiliaries);
+        }
         Ok(())
+    }
+
+    /// The members that are no auxiliaries.
+    pub fn full(&self) -> MemberSet {
+        let full = |(index, voter): (usize, &Voter)| (!voter.auxiliary).then_some(index);
+        let members = self.members.iter().enumerate();
+        members
+            .filter_map(full)
+            .fold(MemberSet::default(), MemberSet::with)
+    }
+
+    /// Whether this member is an auxiliary.
+    pub fn is_auxiliary(&self, member: Member) -> bool {
+        self.position(member)
+            .is_some_and(|at| self.members[at].auxiliary)
     }
 
     /// The configuration after `change`, if that is valid under this one ([era-4]). Which node ids may
     /// have weight is for [`crate::reconfigure::Eras::changed`] to say.
     pub fn changed(&self, change: Change) -> Result<Self, Invalid> {
         let mut members = self.members.clone();
+        let mut rule = self.rule;
         match change {
             Change::Increment(member) => match self.position(member) {
                 Some(at) => {
@@ -168,6 +201,7 @@ impl Configuration {
                 for voter in &mut members {
                     voter.weight = voter.weight.checked_mul(factor).ok_or(Invalid::Weight)?;
                 }
+                rule = rule.multiplied(factor).ok_or(Invalid::Weight)?;
             }
             Change::Divide(factor) => {
                 for voter in &mut members {
@@ -176,15 +210,29 @@ impl Configuration {
                     }
                     voter.weight /= factor;
                 }
+                rule = rule.divided(factor).ok_or(Invalid::Factor)?;
             }
             Change::Remove(node) => {
                 if self.member_of(node).is_some() {
                     return Err(Invalid::HasWeight(node));
                 }
             }
+            Change::Role { member, auxiliary } => {
+                let at = self.position(member).ok_or(Invalid::Unknown(member.node))?;
+                if core::mem::replace(&mut members[at].auxiliary, auxiliary) == auxiliary {
+                    return Err(Invalid::Unchanged);
+                }
+            }
+            Change::Rule(wanted) => {
+                if core::mem::replace(&mut rule, wanted) == wanted {
+                    return Err(Invalid::Unchanged);
+                }
+            }
         }
-        let next = Self::new(members, self.rule, self.class)?;
-        if self.rule != QuorumRule::Majority && !self.overlaps(&next) {
+        let next = Self::new(members, rule, self.class)?;
+        // Majorities meet by arithmetic as long as one weight changes by one, or all by a factor.
+        let majorities = self.rule == QuorumRule::Majority && rule == QuorumRule::Majority;
+        if !majorities && !self.overlaps(&next) {
             return Err(Invalid::Quorums);
         }
         Ok(next)
@@ -319,6 +367,18 @@ impl Change {
             Self::Multiply(factor) => [3, 0, factor as u64],
             Self::Divide(factor) => [4, 0, factor as u64],
             Self::Remove(node) => [5, node.0 as u64, 0],
+            Self::Role {
+                member: m,
+                auxiliary,
+            } => [
+                6,
+                (m.node.0 as u64) | (m.incarnation.0 as u64) << 32,
+                auxiliary as u64,
+            ],
+            Self::Rule(rule) => {
+                let [kind, first, second] = rule.words();
+                [7, (first as u64) | (second as u64) << 32, kind as u64]
+            }
         }
     }
 }
@@ -331,11 +391,20 @@ impl fmt::Display for Change {
             Self::Multiply(factor) => write!(f, "* {factor}"),
             Self::Divide(factor) => write!(f, "/ {factor}"),
             Self::Remove(node) => write!(f, "remove {node}"),
+            Self::Role {
+                member,
+                auxiliary: true,
+            } => write!(f, "{member} auxiliary"),
+            Self::Role {
+                member,
+                auxiliary: false,
+            } => write!(f, "{member} full"),
+            Self::Rule(rule) => write!(f, "quorum {rule}"),
         }
     }
 }
 
-/// `1:2 2 3'1` — node 1 with weight 2, node 2, node 3 in its second incarnation.
+/// `1:2 2 3'1 4a` — node 1 with weight 2, node 2, node 3 in its second incarnation, the auxiliary 4.
 impl fmt::Display for Configuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, voter) in self.members.iter().enumerate() {
@@ -344,7 +413,98 @@ impl fmt::Display for Configuration {
             if voter.weight != 1 {
                 write!(f, ":{}", voter.weight)?;
             }
+            if voter.auxiliary {
+                f.write_str("a")?;
+            }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+
+    use super::*;
+
+    fn flexible(phase1: u32, phase2: u32) -> QuorumRule {
+        QuorumRule::Flexible { phase1, phase2 }
+    }
+
+    fn founded(nodes: u32, rule: QuorumRule) -> Configuration {
+        let voter = |node| Voter {
+            member: Member::first(node),
+            weight: 1,
+            auxiliary: false,
+        };
+        let voters = (1..=nodes).map(voter).collect();
+        Configuration::new(voters, rule, Class::Durable).expect("quorums meet")
+    }
+
+    /// [era-4] Weights and thresholds together, or the same nodes would be a quorum no more.
+    #[test]
+    fn thresholds_are_scaled_with_the_weights() {
+        let configuration = founded(4, flexible(3, 2));
+        let twice = configuration.changed(Change::Multiply(2)).expect("valid");
+        assert_eq!(twice.rule(), flexible(6, 4));
+        assert_eq!(twice.changed(Change::Divide(2)), Ok(configuration.clone()));
+        let odd = twice.changed(Change::Rule(flexible(7, 4))).expect("valid");
+        assert_eq!(odd.changed(Change::Divide(2)), Err(Invalid::Factor));
+        let most = Change::Multiply(u32::MAX);
+        assert_eq!(twice.changed(most), Err(Invalid::Weight));
+    }
+
+    /// [era-4] Quorums of the new rule meet those of the old one, both ways, and each other.
+    #[test]
+    fn a_rule_must_meet_the_one_before() {
+        let configuration = founded(4, flexible(3, 2));
+        let to = |rule| {
+            configuration
+                .changed(Change::Rule(rule))
+                .map(|next| next.rule())
+        };
+        assert_eq!(to(flexible(3, 3)), Ok(flexible(3, 3)));
+        assert_eq!(to(QuorumRule::Majority), Ok(QuorumRule::Majority));
+        assert_eq!(to(flexible(2, 2)), Err(Invalid::Quorums), "not each other");
+        assert_eq!(
+            to(flexible(2, 3)),
+            Err(Invalid::Quorums),
+            "its phase 1, votes of before"
+        );
+        assert_eq!(
+            to(flexible(4, 1)),
+            Err(Invalid::Quorums),
+            "its votes, phase 1 of before"
+        );
+        assert_eq!(
+            to(flexible(5, 2)),
+            Err(Invalid::Quorums),
+            "nobody could promise"
+        );
+        assert_eq!(to(flexible(3, 2)), Err(Invalid::Unchanged));
+    }
+
+    /// [aux-1] Full replicas decide in the steady state, so they must be able to.
+    #[test]
+    fn a_group_can_do_without_its_auxiliaries() {
+        let role = |node, auxiliary| Change::Role {
+            member: Member::first(node),
+            auxiliary,
+        };
+        let one = founded(3, QuorumRule::Majority)
+            .changed(role(3, true))
+            .expect("two are left");
+        assert_eq!(one.to_string(), "1 2 3a");
+        assert_eq!(one.changed(role(2, true)), Err(Invalid::Auxiliaries));
+        assert_eq!(one.changed(role(3, true)), Err(Invalid::Unchanged));
+        assert_eq!(one.changed(role(4, true)), Err(Invalid::Unknown(NodeId(4))));
+        assert_eq!(
+            one.changed(Change::Decrement(Member::first(2))),
+            Err(Invalid::Auxiliaries)
+        );
+        assert_eq!(
+            one.changed(role(3, false)),
+            Ok(founded(3, QuorumRule::Majority))
+        );
     }
 }

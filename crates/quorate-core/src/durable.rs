@@ -33,6 +33,12 @@ pub struct Pending {
     promises: VecDeque<(RecordSeq, NodeId, Phase1b)>,
     votes: VecDeque<ParkedVote>,
     decided: VecDeque<(RecordSeq, Slot)>,
+    /// What was restated as decided with the last record of a step.
+    restated: VecDeque<(RecordSeq, Slot)>,
+    /// A restart would find everything below decided.
+    known_to: Slot,
+    /// The last record before the current step.
+    appended_before: RecordSeq,
     /// The lowest slot that records of the current step speak of.
     spoken_of: Slot,
     /// What was decided when the current step began.
@@ -51,6 +57,9 @@ impl Pending {
             promises: VecDeque::new(),
             votes: VecDeque::with_capacity(capacity),
             decided: VecDeque::with_capacity(capacity),
+            restated: VecDeque::with_capacity(capacity),
+            known_to: Slot(0),
+            appended_before: RecordSeq(0),
             spoken_of: Slot(u64::MAX),
             decided_before: Slot(0),
             failed: false,
@@ -75,6 +84,25 @@ impl Pending {
     pub fn begin_step(&mut self, decided_to: Slot) {
         self.spoken_of = Slot(u64::MAX);
         self.decided_before = decided_to;
+        self.appended_before = self.appended;
+    }
+
+    /// The step is over: its last record restates this as decided ([decide-3]).
+    pub fn end_step(&mut self, decided_to: Slot) {
+        if self.appended > self.appended_before {
+            let restated = self.restates(decided_to);
+            self.restated.push_back((self.appended, restated));
+        }
+    }
+
+    /// Everything below is decided by what is on stable storage, whatever the log restates.
+    pub fn known(&mut self, to: Slot) {
+        self.known_to = self.known_to.max(to);
+    }
+
+    /// [decide-3] A restart would find everything below decided.
+    pub fn known_to(&self) -> Slot {
+        self.known_to
     }
 
     /// What the hard state may restate as decided: nothing that only a later record of the same
@@ -107,6 +135,9 @@ impl Pending {
     pub fn persisted(&mut self, seq: RecordSeq) {
         assert!(seq <= self.appended, "record {} was never appended", seq.0);
         self.persisted = self.persisted.max(seq);
+        while let Some((_, to)) = self.restated.pop_front_if(|(last, _)| *last <= seq) {
+            self.known_to = self.known_to.max(to);
+        }
     }
 
     /// Whether this record is on stable storage, whatever the class ([class-3]).

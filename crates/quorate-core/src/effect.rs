@@ -29,7 +29,8 @@ pub enum Role {
     Leader,
     /// Has no weight in the configuration: learns, does not vote.
     Learner,
-    /// Votes and learns as a follower does, bytes included, and never leads ([aux-3]).
+    /// Promises, and votes for what it is sent, which is nothing while others are enough; never leads
+    /// ([aux-1], [aux-3]).
     Auxiliary,
 }
 
@@ -152,6 +153,13 @@ pub enum Effect {
         from: NodeId,
         /// Where that peer's log starts.
         log_start: Slot,
+    },
+    /// [trim-1] An auxiliary needs nothing of its log below this slot any more: make the log start there,
+    /// durably, with a note that nothing stands for what was below, and report with `Input::Forgotten`.
+    /// Void once it starts there or later for another reason.
+    Forget {
+        /// The first slot that is kept.
+        to: Slot,
     },
     /// The read may run once everything below `slot` is applied.
     ReadReady {

@@ -39,6 +39,16 @@ pub enum Explanation {
         /// Why.
         why: End,
     },
+    /// Full replicas do not get on by themselves: auxiliaries are sent what is proposed ([aux-2]).
+    Engages {
+        /// The ballot that this node leads in.
+        ballot: Ballot,
+    },
+    /// Full replicas hold everything: auxiliaries are spared again ([aux-4]).
+    Retires {
+        /// The ballot that this node leads in.
+        ballot: Ballot,
+    },
     /// This node led in this ballot, and leads no more.
     StepsDown {
         /// The ballot.

@@ -39,6 +39,8 @@ pub struct Peer {
     /// Slots below are decided, and held there at the class of the group, as this incarnation said to
     /// this ballot; slot 0 for nothing said.
     pub held_to: Slot,
+    /// A crash leaves it these, as decided.
+    pub kept_to: Slot,
 }
 
 /// All other nodes, in order of their ids.
@@ -118,6 +120,7 @@ impl Peers {
                 voted_to: Slot(0),
                 decided_to: Slot(0),
                 held_to: Slot(0),
+                kept_to: Slot(0),
             };
             self.list.insert(at, peer);
         }
@@ -126,6 +129,7 @@ impl Peers {
             // Another incarnation: what the one before held may be gone ([volatile-1]).
             peer.decided_to = Slot(0);
             peer.held_to = Slot(0);
+            peer.kept_to = Slot(0);
         }
         peer.member = member;
         peer.connected = true;
@@ -148,7 +152,24 @@ impl Peers {
             peer.sent_to = from;
             peer.voted_to = Slot(0);
             peer.held_to = Slot(0);
+            peer.kept_to = Slot(0);
         }
+    }
+
+    /// [trim-1] What an auxiliary may forget: full replicas that form a phase-2 quorum hold it, and each
+    /// of them would find it decided after a crash. One that had only voted could not tell, without the
+    /// auxiliary, that nothing else was chosen.
+    pub fn kept(&self, eras: &Eras, own: Member, own_to: Slot) -> Slot {
+        eras.current().reached(Phase::Two, |voter| {
+            if voter.auxiliary {
+                return Slot(0);
+            }
+            if voter.member == own {
+                return own_to;
+            }
+            let peer = self.list.iter().find(|peer| peer.member == voter.member);
+            peer.map_or(Slot(0), |peer| peer.kept_to)
+        })
     }
 
     /// [trim-1] What the others hold, and this node up to `own_to`: by what each incarnation said to
@@ -163,13 +184,16 @@ impl Peers {
             peer.map_or(Slot(0), |peer| peer.held_to)
         };
         let members = configuration.members().iter();
+        // [aux-1] An auxiliary holds what it was sent, and waits for nothing.
         let mut all = members
+            .filter(|voter| !voter.auxiliary)
             .map(|voter| of(voter.member))
             .fold(own_to, Slot::min);
         for peer in &self.list {
             // A learner counts while it is there, and once it has said what it holds.
             let gone = eras.identity(peer.member.node).is_some_and(|id| id.spent);
-            if !gone && (peer.connected || peer.held_to > Slot(0)) {
+            let spared = configuration.is_auxiliary(peer.member);
+            if !gone && !spared && (peer.connected || peer.held_to > Slot(0)) {
                 all = all.min(peer.held_to);
             }
         }
@@ -283,6 +307,13 @@ mod tests {
     #[test]
     fn auxiliary_holds_nothing_for_others() {
         assert_eq!(held(&peers(&[(2, 7), (3, 4)]), &eras(2)), (4, 4));
-        assert_eq!(held(&peers(&[(2, 7), (3, 4)]), &eras(3)), (4, 7));
+        let mut told = peers(&[(2, 7), (3, 4)]);
+        for peer in told.iter_mut() {
+            peer.kept_to = peer.held_to;
+        }
+        assert_eq!(told.kept(&eras(2), OWN, Slot(10)), Slot(4));
+        assert_eq!(told.kept(&eras(3), OWN, Slot(6)), Slot(6));
+        // Nor is anything kept for it.
+        assert_eq!(held(&peers(&[(2, 7), (3, 4)]), &eras(3)), (7, 7));
     }
 }

@@ -61,6 +61,9 @@ pub enum Input {
     /// The log starts here now, durably: a snapshot of this node's own stands for what was below
     /// ([trim-3]).
     Trimmed(Slot),
+    /// The log starts here now, durably, and nothing stands for what was below: what
+    /// [`crate::effect::Effect::Forget`] asked for is done.
+    Forgotten(Slot),
     /// A peer can be talked to.
     Connected(Member),
     /// It cannot be talked to any more.

@@ -10,6 +10,7 @@ use crate::{
     configuration::Configuration,
     message::{Phase1b, Phase2b},
     node_id::Member,
+    quorum::{MemberSet, Phase, QuorumRule},
     slot::{Slot, SlotRange},
     value::Value,
 };
@@ -24,7 +25,7 @@ fn hold(condition: bool, seen: impl FnOnce() -> String) -> Verdict {
 /// [class-1], [class-4], [era-5] Whether these voters, all in `ballot` and at the group's class,
 /// make a value chosen in a slot of era `slot_era`, whose configuration is `configuration`.
 ///
-/// For the majority rule only, and with arithmetic of its own.
+/// With arithmetic of its own.
 pub fn is_chosen(
     configuration: &Configuration,
     slot_era: Era,
@@ -34,14 +35,33 @@ pub fn is_chosen(
     if ballot.era.0 > slot_era.0 || ballot.era.0 + 1 < slot_era.0 {
         return false;
     }
+    enough(configuration, Phase::Two, voters)
+}
+
+/// [era-5] Whether these members could promise a ballot that `configuration` judges.
+pub fn could_promise(configuration: &Configuration, members: &[Member]) -> bool {
+    enough(configuration, Phase::One, members)
+}
+
+fn enough(configuration: &Configuration, phase: Phase, members: &[Member]) -> bool {
     let (mut total, mut inside) = (0u64, 0u64);
     for voter in configuration.members() {
         total += u64::from(voter.weight);
-        if voters.contains(&voter.member) {
+        if members.contains(&voter.member) {
             inside += u64::from(voter.weight);
         }
     }
-    2 * inside > total
+    match (configuration.rule(), phase) {
+        (QuorumRule::Majority, _) => 2 * inside > total,
+        (QuorumRule::Flexible { phase1, .. }, Phase::One) => inside >= u64::from(phase1),
+        (QuorumRule::Flexible { phase2, .. }, Phase::Two) => inside >= u64::from(phase2),
+        // The one rule that is not about weight.
+        (QuorumRule::Grid { .. }, _) => {
+            let at = |member: &Member| configuration.position(*member);
+            let set = members.iter().filter_map(at);
+            configuration.is_quorum(phase, set.fold(MemberSet::default(), MemberSet::with))
+        }
+    }
 }
 
 /// Agreement: a slot has one chosen value.
@@ -166,10 +186,9 @@ pub fn proposal_is_behind_its_era(ballot: Ballot, slot: Slot, begun: Option<Slot
 }
 
 /// [era-12], [trim-1] No phase-1 quorum is without a holder of a chosen value; `without` are those who
-/// lack it. For the majority rule only, as [`is_chosen`].
+/// lack it.
 pub fn quorum_has_holder(configuration: &Configuration, slot: Slot, without: &[Member]) -> Verdict {
-    let (era, ballot) = (Era::default(), Ballot::ZERO);
-    hold(!is_chosen(configuration, era, ballot, without), || {
+    hold(!could_promise(configuration, without), || {
         format!("slot {slot}: a quorum of {configuration} does not hold what was chosen there")
     })
 }

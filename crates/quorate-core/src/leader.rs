@@ -119,7 +119,7 @@ impl Phase1 {
         let theirs: Vec<_> = promise.extents.iter().map(report).collect();
         self.reports = highest(&self.reports, &theirs)?;
         self.promises.push(from);
-        if promise.floor > self.from {
+        if promise.floor > self.from && promise.log_start <= promise.floor {
             let log = SlotRange::new(promise.log_start, promise.floor);
             let node = from.node;
             self.teachers.push(Teacher { node, log });
@@ -303,18 +303,23 @@ impl Leading {
 }
 
 /// [cast-1] Disjoint sets L, R of members other than `leader` with L ∪ {leader} a phase-1 quorum
-/// and R ∪ {leader} a phase-2 quorum. L as small as possible; `usable` says who may be counted on.
+/// and R ∪ {leader} a phase-2 quorum. L as small as possible; `usable` says who may be counted on, and
+/// `votes` who of them is sent proposals: R needs nobody else.
 pub fn split(
     configuration: &Configuration,
     leader: Member,
     usable: impl Fn(Member) -> bool,
+    votes: impl Fn(Member) -> bool,
 ) -> Option<Vec<NodeId>> {
     let own = configuration.position(leader)?;
     let members = configuration.members();
-    let mut others = MemberSet::default();
+    let (mut others, mut voting) = (MemberSet::default(), MemberSet::default());
     for (index, voter) in members.iter().enumerate() {
         if index != own && usable(voter.member) {
             others = others.with(index);
+            if votes(voter.member) {
+                voting = voting.with(index);
+            }
         }
     }
     let subset = |bits: u32| {
@@ -323,7 +328,7 @@ pub fn split(
         (set.0 & !others.0 == 0).then_some(set)
     };
     let works = |l: &MemberSet| {
-        let r = MemberSet(others.0 & !l.0);
+        let r = MemberSet(voting.0 & !l.0);
         configuration.is_quorum(Phase::One, l.with(own))
             && configuration.is_quorum(Phase::Two, r.with(own))
     };
@@ -336,4 +341,34 @@ pub fn split(
         .enumerate()
         .filter(|(index, _)| l.has(*index));
     Some(inside.map(|(_, voter)| voter.member.node).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{class::Class, configuration::Voter, quorum::QuorumRule};
+
+    /// [cast-1] Who is sent no proposals decides nothing: it promises.
+    #[test]
+    fn unengaged_auxiliary_is_not_in_r() {
+        let voter = |node, weight| Voter {
+            member: Member::first(node),
+            weight,
+            auxiliary: node == 3,
+        };
+        let voters = [voter(1, 2), voter(2, 1), voter(3, 1)].to_vec();
+        let configuration = Configuration::new(voters, QuorumRule::Majority, Class::Durable);
+        let configuration = configuration.expect("three members");
+        let full = |member| !configuration.is_auxiliary(member);
+        let l = |votes: &dyn Fn(Member) -> bool| {
+            split(&configuration, Member::first(1), |_| true, votes)
+        };
+        assert_eq!(l(&full), Some([NodeId(3)].to_vec()));
+        assert_eq!(
+            l(&|_| true),
+            Some([NodeId(2)].to_vec()),
+            "once it is engaged"
+        );
+        assert_eq!(l(&|_| false), None);
+    }
 }

@@ -237,11 +237,23 @@ pub struct Learner {
     lost: Lost,
     /// Decided in this process, and not readable any more: the first such slot.
     missing: Option<Slot>,
+    /// Reconfigurations decided from `log_start` on.
+    changes: Vec<(Slot, Value)>,
+    /// [trim-1] Nothing stands for what is below `log_start`: neither its values are known here, nor
+    /// the eras that they began.
+    hollow: bool,
 }
 
 impl Learner {
     /// As recovered: `decided_to` is the first of the `lost` slots, if there are any.
-    pub fn new(log_start: Slot, decided_to: Slot, eras: Eras, lost: Lost) -> Self {
+    pub fn new(
+        log_start: Slot,
+        decided_to: Slot,
+        eras: Eras,
+        lost: Lost,
+        changes: Vec<(Slot, Value)>,
+        hollow: bool,
+    ) -> Self {
         assert!(
             log_start <= decided_to,
             "the log starts at {log_start}, decided to {decided_to}"
@@ -252,6 +264,8 @@ impl Learner {
             eras,
             lost,
             missing: None,
+            changes,
+            hollow,
         }
     }
 
@@ -275,22 +289,46 @@ impl Learner {
         );
         self.log_start = self.log_start.max(log_start);
         self.missing = self.missing.map(|first| first.max(log_start));
+        self.changes.retain(|(slot, _)| *slot >= log_start);
     }
 
     /// [snap-2] A snapshot stands for everything below `to`. What a damaged log has lost there needs
     /// not be learned again; behind it the log holds what it held.
     pub fn install(&mut self, to: Slot, eras: Eras) {
         assert!(
-            to > self.decided_to,
+            to > self.decided_to || self.hollow,
             "installed {to}, decided to {}",
             self.decided_to
         );
         self.eras = eras;
-        let Self { lost, eras, .. } = self;
-        self.decided_to = lost.learned(to, |slot, value| {
-            eras.decide(slot, value);
-        });
+        self.hollow = false;
+        if to > self.decided_to {
+            self.changes.clear();
+            self.decided_to = to;
+            self.pass_gaps();
+        } else {
+            // What lies between was decided here, and began eras that nobody could tell the number of.
+            for (slot, value) in self.changes.iter().filter(|(slot, _)| *slot >= to) {
+                self.eras.decide(*slot, value);
+            }
+        }
         self.trim(to);
+    }
+
+    /// [trim-1] The log starts here now, and nothing stands for what was below.
+    pub fn forget(&mut self, to: Slot) {
+        self.hollow = true;
+        if to > self.decided_to {
+            self.decided_to = to;
+            self.changes.clear();
+            self.pass_gaps();
+        }
+        self.trim(to);
+    }
+
+    /// Whether nothing stands for what is below the log.
+    pub fn is_hollow(&self) -> bool {
+        self.hollow
     }
 
     /// The configurations in force.
@@ -334,8 +372,29 @@ impl Learner {
         assert_eq!(range.from, self.decided_to, "slots are decided in order");
         self.decided_to = range.to;
         // Of values that change an era, none spans slots.
-        self.eras.decide(range.from, &value);
+        self.note_change(range.from, &value);
         each(range, value);
+    }
+
+    /// A value is decided; what matters here is whether it begins an era.
+    fn note_change(&mut self, slot: Slot, value: &Value) {
+        if matches!(value, Value::Reconfigure { .. }) {
+            self.changes.push((slot, *value));
+        }
+        if !self.hollow {
+            self.eras.decide(slot, value);
+        }
+    }
+
+    /// [disk-8] Behind a gap the log may hold what is decided: known, and not told again.
+    fn pass_gaps(&mut self) {
+        let mut known = Vec::new();
+        self.decided_to = self
+            .lost
+            .learned(self.decided_to, |slot, value| known.push((slot, *value)));
+        for (slot, value) in known {
+            self.note_change(slot, &value);
+        }
     }
 
     /// Decides what the votes of `tally` allow ([class-1], [decide-1], [era-5]). Each value is
@@ -406,11 +465,7 @@ impl Learner {
         }
         let range = SlotRange::new(self.decided_to, range.to);
         self.decide(range, value, each);
-        // [disk-8] Behind a gap the log may hold what is decided: known, and not told again.
-        let Self { lost, eras, .. } = self;
-        self.decided_to = lost.learned(range.to, |slot, value| {
-            eras.decide(slot, value);
-        });
+        self.pass_gaps();
         Some(range)
     }
 }
@@ -487,7 +542,7 @@ mod tests {
         let ranges = [slots(5, 7), slots(10, 12), slots(20, 21)].to_vec();
         let changes = [(8, 1), (15, 2), (25, 3)].map(|(slot, era)| (Slot(slot), change(era)));
         let lost = Lost::new(ranges, changes.to_vec(), Slot(30));
-        let mut learner = Learner::new(Slot::FIRST, Slot(5), changed(1), lost);
+        let mut learner = Learner::new(Slot::FIRST, Slot(5), changed(1), lost, Vec::new(), false);
         learner.install(Slot(9), changed(2));
         assert_eq!(learner.decided_to(), Slot(10), "up to the next loss");
         assert_eq!(learner.log_start(), Slot(9));
@@ -517,7 +572,14 @@ mod tests {
     /// What cannot be read back is below the snapshot, or is told anew.
     #[test]
     fn missing_values_are_not_held() {
-        let mut learner = Learner::new(Slot::FIRST, Slot(9), changed(0), Lost::default());
+        let mut learner = Learner::new(
+            Slot::FIRST,
+            Slot(9),
+            changed(0),
+            Lost::default(),
+            Vec::new(),
+            false,
+        );
         learner.miss(Some(Slot(4)));
         assert_eq!(learner.holds_to(), Slot(4));
         learner.trim(Slot(6));

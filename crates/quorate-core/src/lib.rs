@@ -28,7 +28,7 @@
 //!    [`rounds`] (the choice of a ballot), [`leader`] (phase 1 and the choice of value), [`learner`] (counting in slot order),
 //!    [`lost`] (what a damaged log must learn again), [`reconfigure`] with [`configuration`] and
 //!    [`quorum`] (who counts), [`lease`] (the one part that reads a clock, off by default).
-//! 3. **Liveness**: [`election`], [`flow`], [`catchup`], [`reads`], [`transfer`], [`waiting`].
+//! 3. **Liveness**: [`election`], [`flow`], [`auxiliaries`], [`catchup`], [`reads`], [`transfer`], [`waiting`].
 //! 4. [`node`]: joins the roles.
 //! 5. `tests/testdata/*.txt`: what nodes say to each other, story by story.
 //!
@@ -62,6 +62,7 @@
 //!     window_slots: 1 << 20,
 //!     leases: None,
 //!     silent_us: 0,
+//!     thrifty: false,
 //!     seed: 7,
 //! };
 //! let mut node = Node::new(options, Recovered::founded(founding));
@@ -81,6 +82,7 @@
 extern crate alloc;
 
 pub mod acceptor;
+pub mod auxiliaries;
 pub mod ballot;
 pub mod catchup;
 pub mod class;

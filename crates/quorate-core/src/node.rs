@@ -4,8 +4,10 @@
 //! `voting` answers proposers; `phase1` and `proposing` talk to acceptors; `leading` keeps a leader
 //! in office, `leasing` what lets it read alone, `moving` takes it to the next era, `handover` hands leadership on; `following` learns
 //! from a leader; `reading` is both sides of a read; `timing` is what happens when nothing happens.
+//! `engaging` is whom a leader sends what, `sparing` what an auxiliary does without;
 //! `installing` is what a snapshot does; `recovered` is what a node begins with, `status` what can be asked of it.
 
+mod engaging;
 mod following;
 mod handover;
 mod installing;
@@ -16,6 +18,7 @@ mod phase1;
 mod proposing;
 mod reading;
 mod recovered;
+mod sparing;
 mod status;
 mod timers;
 mod timing;
@@ -26,6 +29,7 @@ pub use self::{leasing::LeasedRead, recovered::Recovered};
 use self::{timers::Timers, told::Told};
 use crate::{
     acceptor::Acceptor,
+    auxiliaries::{Engaging, Spared},
     catchup::Catchup,
     durable::Pending,
     effect::{Alarm, Effect, Effects},
@@ -62,6 +66,8 @@ pub struct Options {
     pub inflight_max: usize,
     /// Slots at or above `decided_to + window` are refused ([p2-3]).
     pub window_slots: u64,
+    /// A leader sends proposals to just a phase-2 quorum, and to everybody when an answer is late.
+    pub thrifty: bool,
     /// Where randomised time-outs come from; different on every node and start.
     pub seed: u64,
     /// Leases, asked for and granted, if the group has them ([read-4]).
@@ -95,6 +101,8 @@ pub struct Node {
     timers: Timers,
     told: Told,
     held: Held,
+    engaging: Engaging,
+    spared: Spared,
 }
 
 impl Node {
@@ -107,8 +115,12 @@ impl Node {
             lost,
             eras,
             votes,
+            changes,
+            hollow,
         } = recovered;
         let class = eras.current().class();
+        let mut pending = Pending::new(class, options.inflight_max + 2);
+        pending.known(hard.decided_to);
         let mut durable_to = decided_to;
         for vote in &votes {
             if vote.range.from <= durable_to {
@@ -137,8 +149,8 @@ impl Node {
         );
         Self {
             acceptor,
-            pending: Pending::new(class, options.inflight_max + 2),
-            learner: Learner::new(log_start, decided_to, eras, lost),
+            pending,
+            learner: Learner::new(log_start, decided_to, eras, lost, changes, hollow),
             voted: Voted::new(durable_to),
             rounds: Rounds::new(options.member, hard.spoken),
             phase1: None,
@@ -156,6 +168,8 @@ impl Node {
             timers: Timers::default(),
             told: Told::default(),
             held: Held::default(),
+            engaging: Engaging::default(),
+            spared: Spared::default(),
             options,
         }
     }
@@ -179,6 +193,7 @@ impl Node {
             Input::Missing(first) => self.learner.miss(first),
             Input::Installed { to, eras } => self.on_installed(now, to, eras, effects),
             Input::Trimmed(log_start) => self.learner.trim(log_start),
+            Input::Forgotten(to) => self.on_forgotten(to),
             Input::Connected(member) => self.on_connected(member, effects),
             Input::Disconnected(node) => self.on_disconnected(now, node, effects),
             Input::Read(token) => self.on_read(now, token, effects),
@@ -186,6 +201,7 @@ impl Node {
             Input::Tick => self.on_tick(now, effects),
         }
         self.settle(now, effects);
+        self.pending.end_step(self.acceptor.floor());
     }
 
     fn on_message(
@@ -240,9 +256,11 @@ impl Node {
             self.release(effects);
         }
         self.count(now, effects);
+        self.follow_roles(now, effects);
         self.move_on(now, effects);
         self.confirm_reads(now, effects);
         self.announce(effects);
+        self.forget_held(effects);
         self.ask_for_missing(now, effects);
         self.tell(effects);
     }

@@ -3,6 +3,8 @@
 //! Sets of members are bit masks over the positions in a configuration's member list, so a check
 //! over all subsets is a loop over integers (n ≤ 16).
 
+use core::fmt;
+
 /// Members of a configuration, by position in its list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberSet(pub u16);
@@ -40,6 +42,17 @@ pub enum QuorumRule {
     },
 }
 
+/// `majority`, `flexible:Q1,Q2`, `grid:COLUMNS`.
+impl fmt::Display for QuorumRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Majority => f.write_str("majority"),
+            Self::Flexible { phase1, phase2 } => write!(f, "flexible:{phase1},{phase2}"),
+            Self::Grid { columns } => write!(f, "grid:{columns}"),
+        }
+    }
+}
+
 /// Which of the two phases a quorum is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
@@ -63,6 +76,48 @@ pub struct Voting {
 }
 
 impl QuorumRule {
+    /// [era-4] The same rule for weights that are all times `factor`; `None` where numbers end.
+    pub fn multiplied(self, factor: u32) -> Option<Self> {
+        self.scaled(|threshold| threshold.checked_mul(factor))
+    }
+
+    /// The same for weights that are divided; `None` if a threshold does not divide.
+    pub fn divided(self, factor: u32) -> Option<Self> {
+        let whole = |threshold: &u32| factor > 0 && threshold.is_multiple_of(factor);
+        self.scaled(|threshold| Some(threshold).filter(whole).map(|some| some / factor))
+    }
+
+    fn scaled(self, by: impl Fn(u32) -> Option<u32>) -> Option<Self> {
+        Some(match self {
+            Self::Flexible { phase1, phase2 } => Self::Flexible {
+                phase1: by(phase1)?,
+                phase2: by(phase2)?,
+            },
+            Self::Majority | Self::Grid { .. } => self,
+        })
+    }
+
+    /// Kind and two numbers: how a rule is written down.
+    pub const fn words(self) -> [u32; 3] {
+        match self {
+            Self::Majority => [0, 0, 0],
+            Self::Flexible { phase1, phase2 } => [1, phase1, phase2],
+            Self::Grid { columns } => [2, columns as u32, 0],
+        }
+    }
+
+    /// The rule that was written down so.
+    pub fn from_words(words: [u32; 3]) -> Option<Self> {
+        match words {
+            [0, 0, 0] => Some(Self::Majority),
+            [1, phase1, phase2] => Some(Self::Flexible { phase1, phase2 }),
+            [2, columns, 0] => Some(Self::Grid {
+                columns: u8::try_from(columns).ok()?,
+            }),
+            _ => None,
+        }
+    }
+
     /// Whether those who vote are a quorum for `phase`.
     pub fn satisfied(self, phase: Phase, voting: Voting) -> bool {
         let Voting {

@@ -158,7 +158,9 @@ impl Eras {
             | Change::Decrement(_)
             | Change::Multiply(_)
             | Change::Divide(_)
-            | Change::Remove(_) => {}
+            | Change::Remove(_)
+            | Change::Role { .. }
+            | Change::Rule(_) => {}
         }
         self.current.changed(change)
     }
@@ -187,7 +189,11 @@ impl Eras {
         let (node, incarnation, spent) = match change {
             Change::Increment(member) => (member.node, member.incarnation, false),
             Change::Remove(node) => (node, Incarnation(0), true),
-            Change::Decrement(_) | Change::Multiply(_) | Change::Divide(_) => return,
+            Change::Decrement(_)
+            | Change::Multiply(_)
+            | Change::Divide(_)
+            | Change::Role { .. }
+            | Change::Rule(_) => return,
         };
         match self.ids.binary_search_by_key(&node, |id| id.node) {
             Ok(at) => {

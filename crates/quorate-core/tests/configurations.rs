@@ -188,14 +188,19 @@ fn casting_splits_follow_the_published_example() {
     ];
     for (weights, expected) in rows {
         let configuration = majority(weights);
-        let l = split(&configuration, Member::first(1), |_| true);
+        let l = split(&configuration, Member::first(1), |_| true, |_| true);
         let expected = expected.map(|nodes| nodes.iter().map(|n| NodeId(*n)).collect::<Vec<_>>());
         assert_eq!(l, expected, "{configuration}");
     }
     // Somebody who cannot be reached is in neither set.
     let three = majority(&[1, 1, 1]);
     assert_eq!(
-        split(&three, Member::first(1), |member| member.node != NodeId(3)),
+        split(
+            &three,
+            Member::first(1),
+            |member| member.node != NodeId(3),
+            |_| true
+        ),
         None
     );
 }

@@ -26,6 +26,7 @@ fn first_round(incarnation: u32) -> Option<u32> {
         window_slots: 1 << 20,
         leases: None,
         silent_us: 0,
+        thrifty: false,
         seed: 1,
     };
     let mut node = Node::new(options, Recovered::founded(configuration));

@@ -69,6 +69,7 @@ impl Cluster {
                 window_slots: 1 << 30,
                 leases: None,
                 silent_us: 0,
+                thrifty: false,
                 seed: 1,
             };
             Node::new(options, Recovered::founded(configuration.clone()))

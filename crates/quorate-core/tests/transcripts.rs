@@ -127,4 +127,8 @@ stories! {
     removed_for_good
     change_waits_for_holders
     inherited_change_holds_back_the_next
+    auxiliary_engaged_and_retired
+    auxiliary_tells_a_new_leader
+    thrifty
+    roles_and_rules
 }

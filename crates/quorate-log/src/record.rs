@@ -4,6 +4,7 @@ use quorate_core::{
     ballot::{Ballot, Era},
     configuration::Change,
     node_id::{Incarnation, Member, NodeId},
+    quorum::QuorumRule,
     record::Record,
     slot::{Slot, SlotRange},
     value::{BatchName, StreamName, Value},
@@ -141,6 +142,13 @@ fn put_change(out: &mut Vec<u8>, change: Change) {
         Change::Multiply(factor) => (3, factor, 0),
         Change::Divide(factor) => (4, factor, 0),
         Change::Remove(node) => (5, node.0, 0),
+        Change::Role { member, auxiliary } => {
+            let kind = if auxiliary { 6 } else { 7 };
+            (kind, member.node.0, member.incarnation.0)
+        }
+        Change::Rule(QuorumRule::Majority) => (8, 0, 0),
+        Change::Rule(QuorumRule::Flexible { phase1, phase2 }) => (9, phase1, phase2),
+        Change::Rule(QuorumRule::Grid { columns }) => (10, u32::from(columns), 0),
     };
     out.push(kind);
     put32(out, first);
@@ -279,6 +287,18 @@ impl<'a> Reader<'a> {
             3 => Change::Multiply(first),
             4 => Change::Divide(first),
             5 if second == 0 => Change::Remove(member.node),
+            6 | 7 => Change::Role {
+                member,
+                auxiliary: kind == 6,
+            },
+            8 if first == 0 && second == 0 => Change::Rule(QuorumRule::Majority),
+            9 => Change::Rule(QuorumRule::Flexible {
+                phase1: first,
+                phase2: second,
+            }),
+            10 if second == 0 => Change::Rule(QuorumRule::Grid {
+                columns: u8::try_from(first).map_err(|_| Malformed("unknown kind of change"))?,
+            }),
             _ => return Err(Malformed("unknown kind of change")),
         })
     }
@@ -390,6 +410,20 @@ mod tests {
             Change::Multiply(2),
             Change::Divide(3),
             Change::Remove(NodeId(8)),
+            Change::Role {
+                member: Member::first(3),
+                auxiliary: true,
+            },
+            Change::Role {
+                member: Member::first(3),
+                auxiliary: false,
+            },
+            Change::Rule(QuorumRule::Majority),
+            Change::Rule(QuorumRule::Flexible {
+                phase1: 4,
+                phase2: 2,
+            }),
+            Change::Rule(QuorumRule::Grid { columns: 3 }),
         ] {
             values.push(Value::Reconfigure {
                 era: Era(7),

@@ -37,6 +37,8 @@ pub struct Disk {
     /// Where the log starts, and the eras there: a durable snapshot stands for what is below. Entries
     /// about slots below stay, as they do in a segment that is not used again yet ([snap-3]).
     rebased: Option<(Slot, Eras)>,
+    /// [trim-1] Nothing stands for what is below: the eras are those that an auxiliary knew when it forgot.
+    hollow: bool,
 }
 
 /// What a restarted node finds.
@@ -61,11 +63,18 @@ impl Disk {
     /// [trim-3], [snap-2] The one durable switch.
     pub fn rebase(&mut self, start: Slot, eras: Eras) {
         self.rebased = Some((start, eras));
+        self.hollow = false;
+    }
+
+    /// [trim-1] The same of an auxiliary that forgets.
+    pub fn forget(&mut self, start: Slot, known: Eras) {
+        self.rebased = Some((start, known));
+        self.hollow = true;
     }
 
     /// The snapshot that stands for what is below the log.
     pub fn snapshot(&self) -> Option<&(Slot, Eras)> {
-        self.rebased.as_ref()
+        self.rebased.as_ref().filter(|_| !self.hollow)
     }
 
     /// The first slot of the log.
@@ -110,7 +119,10 @@ impl Disk {
             }
             Record::Round { .. } | Record::Promise { .. } => false,
         };
-        slot < self.log_start() || self.entries[..self.persisted].iter().any(same)
+        if slot < self.log_start() {
+            return !self.hollow;
+        }
+        self.entries[..self.persisted].iter().any(same)
     }
 
     /// Whether something on stable storage cannot be read any more.
@@ -281,6 +293,11 @@ impl Disk {
             ranges(&lost),
             last.range(hard.decided_to..).filter_map(vote).collect(),
         );
+        let recovered = if self.hollow {
+            recovered.hollow(self.base(founding))
+        } else {
+            recovered
+        };
         let one = |(slot, value)| (SlotRange::one(slot), value);
         Found {
             recovered,

@@ -122,6 +122,11 @@ pub enum Event {
         /// Whose.
         from: usize,
     },
+    /// An auxiliary's log begins where it asked for, durably, and nothing stands for what was below.
+    Forget {
+        /// Where.
+        site: usize,
+    },
     /// A node that was removed is given a new disk, and joins again under its old name.
     Wipe {
         /// Which.

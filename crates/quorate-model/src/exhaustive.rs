@@ -194,6 +194,7 @@ impl Model for Bounds {
             election_max_ms: 0,
             inflight_max: 4,
             window_slots: 16,
+            thrifty: false,
             seed: 0,
             sorted: true,
             silent: Silent {

@@ -143,6 +143,7 @@ impl Act<'_> {
             let era = quorate_core::ballot::Era(0);
             let ballot = quorate_core::ballot::Ballot::ZERO;
             invariants::is_chosen(configuration, era, ballot, &now)
+                && invariants::could_promise(configuration, &now)
         };
         let observer = &self.world.observer;
         let readable = |slot: Slot| {
@@ -208,7 +209,10 @@ impl Act<'_> {
     /// A read at any node is confirmed; one that fails may be asked again.
     fn everybody_reads(&mut self) -> Result<(), Violation> {
         for site in 0..self.world.sites.len() {
-            if self.absent == Some(site) {
+            // [aux-1] An auxiliary executes nothing, and so has nothing to read.
+            let auxiliary = |node: &Node| node.is_auxiliary();
+            let spared = self.world.sites[site].node.as_ref().is_some_and(auxiliary);
+            if self.absent == Some(site) || spared {
                 continue;
             }
             self.world.sites[site].confirmed = None;
@@ -242,6 +246,14 @@ impl Act<'_> {
                 for _ in 0..self.world.sites[site].fetches.len() {
                     self.apply(&Event::Fetch { site, found: true })?;
                 }
+                if self.world.sites[site].forgets.is_some() {
+                    moved = true;
+                    self.apply(&Event::Forget { site })?;
+                }
+                if let Some((site, to)) = self.snapshot_wanted(site) {
+                    moved = true;
+                    self.apply(&Event::Trim { site, to })?;
+                }
                 if let Some(from) = self.snapshot_for(site) {
                     moved = true;
                     self.apply(&Event::Install { site, from })?;
@@ -267,6 +279,27 @@ impl Act<'_> {
                 return Ok(());
             }
         }
+    }
+
+    /// Who is to take a snapshot for a node that needs one, if nobody has one: a node that has decided
+    /// most, as a replica does when it is asked.
+    fn snapshot_wanted(&self, site: usize) -> Option<(usize, Slot)> {
+        let sites = &self.world.sites;
+        let node = sites[site].node.as_ref()?;
+        let wants = sites[site].needs.is_some() && node.is_hollow();
+        if !wants || self.snapshot_for(site).is_some() {
+            return None;
+        }
+        let to = |at: usize| {
+            let other = sites[at].node.as_ref().filter(|other| !other.is_hollow())?;
+            let news = other.log_start() < other.decided_to() && !sites[at].failed;
+            let useful = node.may_install(other.decided_to(), other.eras());
+            (news && useful).then(|| other.decided_to())
+        };
+        let best = (0..sites.len())
+            .filter_map(|at| Some((to(at)?, at)))
+            .max()?;
+        Some((best.1, best.0))
     }
 
     /// Who has a snapshot for a node that needs one.
@@ -321,7 +354,8 @@ impl Act<'_> {
             && leading.tally.is_empty()
             && leading.ballot().era == node.era();
         let follows = |node: &Node| {
-            node.leader() == Some(member.node) && node.decided_to() == leading.tally.next()
+            let level = node.decided_to() == leading.tally.next() && !node.is_hollow();
+            node.leader() == Some(member.node) && (level || node.is_auxiliary())
         };
         let all = self.world.sites.iter();
         settled && all.filter_map(|site| site.node.as_ref()).all(follows)

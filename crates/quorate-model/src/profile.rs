@@ -37,6 +37,8 @@ pub enum Profile {
     Lifecycle,
     /// Leaders read by leases, on clocks that differ by as much as they may.
     Leases,
+    /// As `Lifecycle`, with auxiliaries that are needed and are not; some flexible quorums, some thrift.
+    Auxiliary,
 }
 
 /// How often a thing happens, relative to the others.
@@ -90,6 +92,10 @@ pub struct Rates {
     pub wipe: u64,
     /// A leader gets leases, perhaps another comes, and it reads.
     pub lease: u64,
+    /// An auxiliary's log begins where it asked for.
+    pub forget: u64,
+    /// A full replica is gone, and a leader goes on without it for some time.
+    pub absence: u64,
     /// In percent: bytes get lost on the way.
     pub lose_bytes: u64,
 }
@@ -115,7 +121,7 @@ pub struct Plan {
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Mixed,
         Self::Duel,
         Self::Eras,
@@ -126,6 +132,7 @@ impl Profile {
         Self::Damage,
         Self::Lifecycle,
         Self::Leases,
+        Self::Auxiliary,
     ];
 
     /// The name on command lines.
@@ -141,6 +148,7 @@ impl Profile {
             Self::Damage => "damage",
             Self::Lifecycle => "lifecycle",
             Self::Leases => "leases",
+            Self::Auxiliary => "auxiliary",
         }
     }
 
@@ -156,7 +164,7 @@ impl Profile {
         swarm(&mut rates, &mut dice);
         let class = match self {
             Self::Volatile => Class::Volatile,
-            Self::Lifecycle => Class::Durable,
+            Self::Lifecycle | Self::Auxiliary => Class::Durable,
             _ if dice.percent(12) => Class::Volatile,
             _ => Class::Durable,
         };
@@ -165,17 +173,20 @@ impl Profile {
             Self::Casting | Self::Reads | Self::Damage => 3 + dice.below(2),
             Self::Lifecycle => 5,
             Self::Leases => 3 + dice.below(2),
+            Self::Auxiliary => 3 + dice.below(3),
             _ => 2 + dice.below(3),
         };
         let (values, changes) = match self {
             Self::Duel => (2 + dice.next() % 3, 0),
             Self::Eras | Self::Casting | Self::Damage => (2 + dice.next() % 4, 2 + dice.next() % 5),
             Self::Lifecycle => (2 + dice.next() % 3, 2 + dice.next() % 6),
+            Self::Auxiliary => (3 + dice.next() % 5, dice.next() % 4),
             _ => (2 + dice.next() % 5, dice.next() % 3),
         };
         let events = match self {
             Self::Duel => 40 + dice.below(160),
             Self::Lifecycle => 100 + dice.below(400),
+            Self::Auxiliary => 60 + dice.below(250),
             _ => 60 + dice.below(340),
         };
         let setup = Setup {
@@ -190,15 +201,18 @@ impl Profile {
             sorted: false,
             silent: Silent {
                 // A leader knows by them what the others hold ([era-12]).
-                heartbeats: !matches!(self, Self::Reads | Self::Lifecycle | Self::Leases)
-                    && dice.percent(50),
+                heartbeats: !matches!(
+                    self,
+                    Self::Reads | Self::Lifecycle | Self::Leases | Self::Auxiliary
+                ) && dice.percent(50),
                 preempted: dice.percent(50),
                 decided: dice.percent(25),
                 catchup: false,
             },
             leases: None,
             rates_ppm: Vec::new(),
-            holders: self == Self::Lifecycle,
+            holders: matches!(self, Self::Lifecycle | Self::Auxiliary),
+            thrifty: self == Self::Auxiliary && dice.percent(25),
         };
         let setup = if self == Self::Leases {
             leased(setup, &mut dice)
@@ -212,11 +226,47 @@ impl Profile {
             values,
             changes,
             spans: dice.pick(&[0, 10, 40]),
-            inside: if self == Self::Lifecycle { 60 } else { 45 },
+            inside: if matches!(self, Self::Lifecycle | Self::Auxiliary) {
+                60
+            } else {
+                45
+            },
         }
     }
 
+    /// Full replicas that form a phase-2 quorum, and auxiliaries.
+    fn with_auxiliaries(nodes: usize, class: Class, dice: &mut Dice) -> Configuration {
+        let members = if nodes == 5 && dice.percent(50) { 5 } else { 3 };
+        let (rule, full) = match members {
+            3 if dice.percent(25) => (
+                QuorumRule::Flexible {
+                    phase1: 3,
+                    phase2: 1,
+                },
+                1 + dice.below(2),
+            ),
+            5 if dice.percent(40) => (
+                QuorumRule::Flexible {
+                    phase1: 4,
+                    phase2: 2,
+                },
+                2 + dice.below(2),
+            ),
+            _ => (QuorumRule::Majority, members / 2 + 1),
+        };
+        let voter = |node: usize| Voter {
+            member: Member::first(u32::try_from(node).expect("few") + 1),
+            weight: 1,
+            auxiliary: node >= full,
+        };
+        let voters = (0..members).map(voter).collect();
+        Configuration::new(voters, rule, class).expect("quorums meet, of full replicas too")
+    }
+
     fn founding(self, nodes: usize, class: Class, dice: &mut Dice) -> Configuration {
+        if self == Self::Auxiliary {
+            return Self::with_auxiliaries(nodes, class, dice);
+        }
         let members = match self {
             Self::Duel => nodes,
             Self::Casting | Self::Damage | Self::Lifecycle => nodes.min(3),
@@ -270,6 +320,8 @@ impl Profile {
             install: 0,
             wipe: 0,
             lease: 0,
+            forget: 0,
+            absence: 0,
             lose_bytes: 10,
         };
         match self {
@@ -309,6 +361,17 @@ impl Profile {
                 tick: 40,
                 rot: 2,
                 crash: 15,
+                ..base
+            },
+            Self::Auxiliary => Rates {
+                change: 15,
+                trim: 20,
+                install: 10,
+                burst: 90,
+                tick: 40,
+                crash: 12,
+                forget: 40,
+                absence: 30,
                 ..base
             },
             Self::Damage => Rates {
@@ -384,6 +447,10 @@ fn swarm(rates: &mut Rates, dice: &mut Dice) {
     }
     if rates.lease > 0 {
         turn(&mut rates.lease, false);
+    }
+    if rates.absence > 0 {
+        turn(&mut rates.forget, false);
+        turn(&mut rates.absence, false);
     }
     rates.recent = dice.pick(&[30, 65, 85, 95]);
     rates.persist_all = dice.pick(&[30, 60, 95]);

@@ -19,6 +19,8 @@ pub struct Setup {
     pub inflight_max: usize,
     /// Slots that an acceptor holds.
     pub window_slots: u64,
+    /// Whether leaders send proposals to just a quorum.
+    pub thrifty: bool,
     /// Seeds the nodes' own dice.
     pub seed: u64,
     /// Whether messages are kept sorted, so that equal soups are equal states.

@@ -38,6 +38,8 @@ pub struct Site {
     pub fetches: Vec<(Value, SlotRange)>,
     /// Decided values that a peer asked for.
     pub serves: Vec<(NodeId, SlotRange)>,
+    /// Where it wants its log to begin, as an auxiliary ([trim-1]).
+    pub forgets: Option<Slot>,
     /// Who said that only a snapshot tells what it lacks.
     pub needs: Option<NodeId>,
     /// Whether its log has failed.
@@ -65,6 +67,7 @@ impl Site {
             decided_to: Slot::FIRST,
             fetches: Vec::new(),
             serves: Vec::new(),
+            forgets: None,
             needs: None,
             failed: false,
             connected: BTreeSet::new(),
@@ -80,6 +83,7 @@ impl Site {
         self.connected.clear();
         self.fetches.clear();
         self.serves.clear();
+        self.forgets = None;
         self.needs = None;
         self.reads.clear();
     }
@@ -120,9 +124,19 @@ impl Site {
             .collect()
     }
 
+    /// [trim-1] The log begins later, and nothing stands for what was below.
+    pub(crate) fn forget(&mut self, start: Slot, known: Eras) {
+        self.disk.forget(start, known);
+        self.begin(start);
+    }
+
     /// A snapshot stands for everything below its log now.
     pub(crate) fn rebase(&mut self, start: Slot, eras: Eras) {
         self.disk.rebase(start, eras);
+        self.begin(start);
+    }
+
+    fn begin(&mut self, start: Slot) {
         for (range, _) in &mut self.decided {
             range.from = range.from.max(start);
         }
@@ -218,7 +232,7 @@ impl Site {
         let vote = node.acceptor().vote(slot);
         let voted = vote.is_some_and(|vote| vote.value == *value);
         let told = (voted || self.knows(slot)) && self.holds(value, SlotRange::one(slot));
-        told || slot < self.disk.log_start()
+        told || (slot < self.disk.log_start() && !node.is_hollow())
     }
 
     /// The highest ballot that this member remembers to have promised.

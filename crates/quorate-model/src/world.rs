@@ -115,6 +115,7 @@ impl World {
             window_slots: self.setup.window_slots,
             leases: self.setup.leases,
             silent_us: self.setup.leases.map_or(0, |leases| leases.duration_us),
+            thrifty: self.setup.thrifty,
             seed: self
                 .setup
                 .seed
@@ -192,6 +193,7 @@ impl World {
             Event::Transfer { site, to } => self.step(site, Input::Transfer { to }),
             Event::Trim { site, to } => self.trim(site, to),
             Event::Install { site, from } => self.install(site, from),
+            Event::Forget { site } => self.forget(site),
             Event::Wipe { site } => self.wipe(site),
         }?;
         self.judge_holders()
@@ -203,7 +205,8 @@ impl World {
         let Some(node) = site.node.as_ref().filter(|_| !site.failed) else {
             return Ok(());
         };
-        let news = to > node.log_start() && to <= node.decided_to();
+        // Nobody who has forgotten what is below has a snapshot.
+        let news = to > node.log_start() && to <= node.decided_to() && !node.is_hollow();
         let Some(history) = site.history(to).filter(|_| news) else {
             return Ok(());
         };
@@ -226,6 +229,25 @@ impl World {
         }
         site.rebase(to, eras.clone());
         self.step(at, Input::Installed { to, eras })
+    }
+
+    /// [trim-1] An auxiliary's log begins where it asked for.
+    fn forget(&mut self, at: usize) -> Result<(), Violation> {
+        let site = &mut self.sites[at];
+        let Some(to) = site.forgets.take().filter(|_| !site.failed) else {
+            return Ok(());
+        };
+        let Some(node) = &site.node else {
+            return Ok(());
+        };
+        if to <= site.disk.log_start() {
+            return Ok(());
+        }
+        let known = node.eras().clone();
+        site.forget(to, known);
+        // Who holds what is to be judged anew.
+        self.judged = (Era(u32::MAX), Slot(0));
+        self.step(at, Input::Forgotten(to))
     }
 
     /// [member-1] Nobody needs the machine of a node that was removed. Under its old name it may come

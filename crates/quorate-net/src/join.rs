@@ -12,6 +12,7 @@ use std::{
 };
 
 use quorate_core::node_id::{Member, NodeId};
+use quorate_node::terms::Terms;
 use quorate_wire::{
     Decoded, Frame, HANDSHAKE_BODY_BYTES_MAX, Hello, Join, Lane, NO_CLUSTER, PROTOCOL_VERSION,
     RefusalCode, decode, encode,
@@ -223,6 +224,8 @@ fn read_answer(bytes: &[u8]) -> io::Result<Option<Answer>> {
                 members: members
                     .map(|(node, address)| (*node, (*address).to_owned()))
                     .collect(),
+                // Not sent: the hash in the question says that they are equal.
+                terms: Terms::default(),
             })))
         }
         Decoded::Frame {

@@ -23,6 +23,7 @@ fn founded() -> Founded {
             (NodeId(1), "127.0.0.1:7451".to_owned()),
             (NodeId(2), "localhost:8451".to_owned()),
         ],
+        terms: Default::default(),
     }
 }
 

@@ -19,6 +19,7 @@ pub(crate) fn founded(founding: &Founding) -> Founded {
         members: members
             .map(|(node, address)| (*node, address.clone()))
             .collect(),
+        terms: founding.terms.clone(),
     }
 }
 
@@ -39,8 +40,8 @@ pub(crate) fn admit<H: Home>(identity: &mut Identity<H>, join: Join) -> Result<F
         let reason = format!("node {} is the founder itself", join.node);
         return refused(RefusalCode::DuplicateNode, reason);
     }
-    if join.list_hash != list_hash(members) {
-        let reason = "its --cluster differs from the founder's".to_owned();
+    if join.list_hash != list_hash(members, &founding.terms) {
+        let reason = "its --cluster, --auxiliary or --quorum differs from the founder's".to_owned();
         return refused(RefusalCode::ListDiffers, reason);
     }
     let founded = founded(founding);

@@ -7,8 +7,8 @@
 use std::fmt;
 
 use quorate_core::{
-    configuration::{Configuration, Invalid},
-    node_id::{Incarnation, Member, NodeId},
+    configuration::Invalid,
+    node_id::{Incarnation, NodeId},
     record::Class,
     slot::Slot,
     time::Time,
@@ -235,9 +235,10 @@ fn replica_options<H: Home>(
     starter: &dyn Starter,
 ) -> Result<ReplicaOptions, BootError> {
     let founding = identity.founding();
-    let members = founding.members.keys().map(|node| Member::first(node.0));
-    let configuration =
-        Configuration::simple(members, founding.class).map_err(BootError::Members)?;
+    let configuration = founding
+        .terms
+        .configuration(founding.members.keys(), founding.class)
+        .map_err(BootError::Members)?;
     let mut options = ReplicaOptions::new(
         founding.cluster,
         identity.member(),

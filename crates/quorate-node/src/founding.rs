@@ -13,6 +13,7 @@ use crate::{
     home::Home,
     host::Founded,
     identity::{AddressBook, Expected, Founding, Identity, IdentityError},
+    terms::Terms,
 };
 
 /// What the operator asks for at the first start.
@@ -24,6 +25,8 @@ pub struct Wanted {
     pub cluster: BTreeMap<NodeId, String>,
     /// The store of a new cluster for which none is named.
     pub store_default: String,
+    /// Who of them is an auxiliary, and what a quorum is: the same on all nodes.
+    pub terms: Terms,
 }
 
 /// What a node without an identity does.
@@ -84,6 +87,7 @@ pub fn found<H: Home>(
         store: store.unwrap_or(&wanted.store_default).clone(),
         members,
         join_nonce: nonce,
+        terms: wanted.terms.clone(),
     };
     Identity::create(home, founding)
 }
@@ -109,14 +113,16 @@ impl<H: Home> Joining<H> {
         Join {
             node: self.node,
             nonce: self.nonce,
-            list_hash: list_hash(&wanted.cluster),
+            list_hash: list_hash(&wanted.cluster, &wanted.terms),
         }
     }
 
     /// The founder has answered.
     pub fn finish(self, wanted: &Wanted, founded: Founded) -> Result<Identity<H>, JoiningError> {
         compare(&wanted.expected, &founded)?;
-        let founding = founding_of(founded, self.node, self.nonce);
+        // The founder's: it compared the hash.
+        let terms = wanted.terms.clone();
+        let founding = founding_of(Founded { terms, ..founded }, self.node, self.nonce);
         Ok(Identity::create(self.home, founding)?)
     }
 }
@@ -212,6 +218,7 @@ fn founding_of(founded: Founded, node: NodeId, nonce: u64) -> Founding {
         store: founded.store,
         members: founded.members.into_iter().collect(),
         join_nonce: nonce,
+        terms: founded.terms,
     }
 }
 
@@ -256,10 +263,11 @@ pub fn list_text(members: &BTreeMap<NodeId, String>) -> String {
     members.iter().map(entry).collect::<Vec<_>>().join(",")
 }
 
-/// FNV-1a of the list in its canonical form: tells lists apart that differ by mistake.
-pub fn list_hash(members: &BTreeMap<NodeId, String>) -> u64 {
+/// FNV-1a of the list in its canonical form, and of the terms: tells apart what differs by mistake.
+pub fn list_hash(members: &BTreeMap<NodeId, String>, terms: &Terms) -> u64 {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    list_text(members).bytes().fold(0xcbf2_9ce4_8422_2325, step)
+    let text = list_text(members) + &terms.to_string();
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
 #[cfg(test)]
@@ -272,9 +280,15 @@ mod tests {
             let entries = text.split(',').map(|entry| entry.split_once('=').unwrap());
             let nodes =
                 entries.map(|(node, address)| (NodeId(node.parse().unwrap()), address.to_owned()));
-            list_hash(&nodes.collect())
+            list_hash(&nodes.collect(), &Terms::default())
         };
         assert_eq!(list("1=a:1,2=b:2"), list("2=b:2,1=a:1"));
         assert_ne!(list("1=a:1,2=b:2"), list("1=a:1,2=b:3"));
+        let members = BTreeMap::from([(NodeId(1), "a:1".to_owned())]);
+        let terms = Terms {
+            auxiliaries: [NodeId(1)].into(),
+            ..Terms::default()
+        };
+        assert_ne!(list_hash(&members, &terms), list("1=a:1"));
     }
 }

@@ -23,6 +23,7 @@ fn wanted(node: u32) -> Wanted {
         },
         cluster: (1..=3).map(member).collect(),
         store_default: "memory".to_owned(),
+        terms: Default::default(),
     }
 }
 
@@ -32,6 +33,7 @@ fn founded() -> Founded {
         class: Class::Durable,
         store: "memory".to_owned(),
         members: wanted(2).cluster.into_iter().collect(),
+        terms: Default::default(),
     }
 }
 

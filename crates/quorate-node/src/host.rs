@@ -23,7 +23,7 @@ use quorate_replica::{
 };
 use quorate_wire::{Join, Lane, RefusalCode};
 
-use crate::identity::AddressBook;
+use crate::{identity::AddressBook, terms::Terms};
 
 /// The clocks of one turn. Read by the reactor only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,6 +67,8 @@ pub struct Founded {
     pub store: String,
     /// The first members and where they listen for peers.
     pub members: Vec<(NodeId, String)>,
+    /// On which terms they founded it.
+    pub terms: Terms,
 }
 
 /// What a node has to know that joins later ([join-2]).

@@ -21,7 +21,7 @@ use self::{
     book::Unreadable,
     text::{check, decode, encode},
 };
-use crate::home::Home;
+use crate::{home::Home, terms::Terms};
 
 /// The name of the file.
 pub(crate) const FILE: &str = "identity";
@@ -45,6 +45,8 @@ pub struct Founding {
     /// Chosen at random by this folder, so that the founder knows it from another folder that
     /// claims the same node id.
     pub join_nonce: u64,
+    /// Who of them is an auxiliary, and what a quorum is.
+    pub terms: Terms,
 }
 
 /// What the operator asks for at a later start; what is `None` was not given.

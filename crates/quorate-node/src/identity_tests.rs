@@ -24,6 +24,7 @@ fn founding() -> Founding {
         store: "lsm".into(),
         members: members.collect(),
         join_nonce: 99,
+        terms: Default::default(),
     }
 }
 

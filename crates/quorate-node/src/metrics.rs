@@ -111,6 +111,39 @@ fn gauges(status: &Status, (connections, held_bytes): (usize, usize), out: &mut 
     }
     head(
         out,
+        "peer_payload_bytes_sent_total",
+        "Bytes of values sent to a node: none to an auxiliary that is not needed.",
+        "counter",
+    );
+    for peer in status
+        .peers
+        .iter()
+        .filter(|peer| peer.member != status.member)
+    {
+        let (node, bytes) = (peer.member.node, peer.payload_bytes_sent);
+        let _ = writeln!(
+            out,
+            "quorate_peer_payload_bytes_sent_total{{node=\"{node}\"}} {bytes}"
+        );
+    }
+    head(
+        out,
+        "auxiliary_engaged",
+        "Whether an auxiliary is sent what is proposed; known to the leader.",
+        "gauge",
+    );
+    for peer in status.peers.iter().filter(|peer| peer.auxiliary) {
+        if let Some(engaged) = peer.engaged {
+            let _ = writeln!(
+                out,
+                "quorate_auxiliary_engaged{{node=\"{}\"}} {}",
+                peer.member.node,
+                u8::from(engaged)
+            );
+        }
+    }
+    head(
+        out,
         "peer_lag_slots",
         "How far a node is behind; known to the leader.",
         "gauge",

@@ -7,6 +7,7 @@ use std::{
 
 use quorate_core::{
     node_id::{Incarnation, Member, NodeId},
+    quorum::{MemberSet, Phase},
     record::Class,
     time::Time,
 };
@@ -166,17 +167,19 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         if status.class != Class::Volatile || status.leader.is_some() {
             return None;
         }
-        let voters = || status.peers.iter().filter(|peer| peer.weight > 0);
+        let configuration = self.replica.node().configuration();
         let remembers = |member: Member| {
             let met = self.incarnations.get(&member.node);
             met.is_none_or(|met| *met <= member.incarnation)
         };
-        let total: u64 = voters().map(|peer| u64::from(peer.weight)).sum();
-        let left: u64 = voters()
-            .filter(|peer| remembers(peer.member))
-            .map(|peer| u64::from(peer.weight))
-            .sum();
-        (left * 2 <= total && total > 0).then(|| {
+        let members = configuration.members().iter().enumerate();
+        let left = members.filter(|(_, voter)| remembers(voter.member));
+        let left = left.fold(MemberSet::default(), |set, (at, _)| set.with(at));
+        let quorums = [Phase::One, Phase::Two];
+        let enough = quorums
+            .iter()
+            .all(|phase| configuration.is_quorum(*phase, left));
+        (!enough).then(|| {
             "too many members of this volatile cluster stopped uncleanly and have forgotten their \
              votes: no leader can be elected; what was acknowledged may be lost: stop all nodes and \
              start a new cluster in empty folders"

@@ -1,5 +1,49 @@
 //! What a replica counts: how often each path was taken, the slow and the wrong ones above all.
 
+use std::fmt;
+
+use quorate_core::{
+    node_id::NodeId,
+    node_set::{NODES_MAX, NodeSet},
+};
+
+/// A number for each of a few nodes.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct PerNode {
+    nodes: [(NodeId, u64); NODES_MAX],
+}
+
+impl fmt::Debug for PerNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known = self.nodes.iter().filter(|(node, _)| *node != NodeId(0));
+        f.debug_map()
+            .entries(known.map(|(node, sum)| (node.0, sum)))
+            .finish()
+    }
+}
+
+impl PerNode {
+    /// That much more for each of these. Of more nodes than there is room for, the last are left out.
+    pub(crate) fn add(&mut self, nodes: NodeSet, amount: usize) {
+        for node in nodes.iter() {
+            let place = self
+                .nodes
+                .iter_mut()
+                .find(|(known, _)| *known == node || *known == NodeId(0));
+            if let Some((known, sum)) = place {
+                *known = node;
+                *sum += amount as u64;
+            }
+        }
+    }
+
+    /// What it is for this node.
+    pub fn to(&self, node: NodeId) -> u64 {
+        let place = self.nodes.iter().find(|(known, _)| *known == node);
+        place.map_or(0, |(_, sum)| *sum)
+    }
+}
+
 /// Totals since the process started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -69,6 +113,8 @@ pub struct Counters {
     pub snapshots_installed: u64,
     /// Snapshots that the service took in.
     pub snapshots_loaded: u64,
+    /// Bytes of values sent to each peer: in proposals, in answers, forwarded.
+    pub payload_bytes_sent: PerNode,
     /// Bytes of snapshots sent to peers.
     pub snapshot_bytes_sent: u64,
     /// Bytes of snapshots received from peers.

@@ -75,6 +75,8 @@ pub struct ReplicaOptions {
     pub snapshots: SnapshotOptions,
     /// The founding configuration ([era-11]).
     pub founding: Configuration,
+    /// A leader sends proposals to just a quorum, and to everybody when an answer is late.
+    pub thrifty: bool,
 }
 
 impl ReplicaOptions {
@@ -99,6 +101,7 @@ impl ReplicaOptions {
             tuning: None,
             snapshots: SnapshotOptions::default(),
             founding,
+            thrifty: false,
         }
     }
 }

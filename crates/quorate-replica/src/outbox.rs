@@ -62,6 +62,12 @@ impl<'a> Outbox<'a> {
             "the payload of the frame"
         );
         let sent = self.plane.send(to, lane, &encoded.header, body);
+        let length = payload_of(frame).map_or(0, <[u8]>::len);
+        if let Ok(sent) = &sent
+            && length > 0
+        {
+            self.counters.payload_bytes_sent.add(*sent, length);
+        }
         // What a plane cannot carry at all is lost with it, as what it has no room for.
         self.dropped(to, sent.unwrap_or_default())
     }
@@ -76,6 +82,15 @@ impl<'a> Outbox<'a> {
     fn dropped(&mut self, to: NodeSet, sent: NodeSet) -> NodeSet {
         self.counters.sends_dropped += (to.len() - sent.len()) as u64;
         sent
+    }
+}
+
+/// The bytes of the value in a frame.
+const fn payload_of<'a>(frame: &Frame<'a>) -> Option<&'a [u8]> {
+    match frame {
+        Frame::Protocol { bytes, .. } | Frame::FetchReply { bytes, .. } => *bytes,
+        Frame::Forward { bytes, .. } => Some(bytes),
+        _ => None,
     }
 }
 

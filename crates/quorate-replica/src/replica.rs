@@ -207,8 +207,17 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         ])
     }
 
+    /// How far there is something to execute: nowhere, for an auxiliary that has forgotten what is before.
+    fn executable_to(&self) -> Slot {
+        let node = self.protocol.node();
+        match node.is_hollow() {
+            true => self.applying.applied_to(),
+            false => node.decided_to(),
+        }
+    }
+
     fn has_work(&self) -> bool {
-        let decided_to = self.protocol.node().decided_to();
+        let decided_to = self.executable_to();
         self.protocol.has_input()
             || self
                 .applying
@@ -255,7 +264,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Applies what is decided, within a budget, and lets the reads run that waited for it.
     fn apply(&mut self, now: Time, wall_ms: u64, front: &mut dyn Front) {
         self.tend(now);
-        let decided_to = self.protocol.node().decided_to();
+        let decided_to = self.executable_to();
         let (applying, contents, mut listeners) = self.lend_to_apply(now, wall_ms, front);
         if let Some(range) = applying.run(decided_to, contents, &mut listeners) {
             self.read_to_apply(now, range);

@@ -124,6 +124,8 @@ pub(crate) struct Snapshots {
     for_lost: Option<Slot>,
     /// Somebody asked for a snapshot at this slot or behind it.
     wanted: Option<Slot>,
+    /// [trim-1] As an auxiliary this node needs nothing of its log below.
+    forget: Option<Slot>,
     /// What an operator wants, and how that ended.
     asking: Asking,
     /// Files that nothing needs.
@@ -148,6 +150,8 @@ pub(crate) struct Snapshots {
 /// What the base of a log says to a replica that starts from it.
 pub(crate) struct Begun {
     pub(crate) eras: Eras,
+    /// Nothing stands for what is below.
+    pub(crate) hollow: bool,
     own: Option<Manifest>,
 }
 
@@ -159,11 +163,21 @@ pub(crate) struct BadNote;
 pub(crate) fn begin(note: &[u8], founding: impl FnOnce() -> Eras) -> Result<Begun, BadNote> {
     if note.is_empty() {
         let eras = founding();
-        return Ok(Begun { eras, own: None });
+        return Ok(Begun {
+            eras,
+            hollow: false,
+            own: None,
+        });
     }
-    let Note { eras, snapshot } = Note::decode(note).ok_or(BadNote)?;
+    let note = Note::decode(note).ok_or(BadNote)?;
+    let Note {
+        eras,
+        snapshot,
+        hollow,
+    } = note;
     Ok(Begun {
         eras,
+        hollow,
         own: snapshot,
     })
 }
@@ -231,6 +245,7 @@ impl Snapshots {
             loading: None,
             for_lost: None,
             wanted: None,
+            forget: None,
             asking: Asking::default(),
             idle,
             allowance: Allowance::new(now, options.transfer_bytes_per_second),
@@ -273,6 +288,12 @@ impl Snapshots {
     /// A snapshot at this slot or behind it is needed here: nobody's log has what is missing ([catch-2]).
     pub(crate) fn need(&mut self, from: Slot) {
         self.fetching.need(from);
+    }
+
+    /// [trim-1] The log is to begin here, with nothing in place of what is below.
+    pub(crate) fn forget(&mut self, to: Slot) {
+        self.forget = Some(to);
+        self.look_at = Time(0);
     }
 
     /// The same, for slots that were decided here and that the log has lost ([disk-8]).

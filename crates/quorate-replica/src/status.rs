@@ -24,6 +24,10 @@ pub struct Peer {
     pub connected: bool,
     /// Slots behind the leader; known to the leader only.
     pub lag: Option<u64>,
+    /// Bytes of values that this node sent it since it started, in proposals and in answers.
+    pub payload_bytes_sent: u64,
+    /// Whether it is sent what is proposed; known to the leader only.
+    pub engaged: Option<bool>,
     /// Where it listens, as far as this node knows.
     pub addresses: Addresses,
 }

@@ -245,6 +245,15 @@ fn told(change: Change) -> String {
         Change::Multiply(factor) => format!("all weights * {factor}"),
         Change::Divide(factor) => format!("all weights / {factor}"),
         Change::Remove(node) => format!("node {node} is removed"),
+        Change::Role {
+            member,
+            auxiliary: true,
+        } => format!("node {member} becomes an auxiliary"),
+        Change::Role {
+            member,
+            auxiliary: false,
+        } => format!("node {member} becomes a full replica"),
+        Change::Rule(rule) => format!("a quorum is {rule}"),
     }
 }
 

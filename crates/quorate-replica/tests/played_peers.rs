@@ -150,6 +150,7 @@ impl Stage {
             promised,
             decided_to,
             held_to: decided_to,
+            kept_to: decided_to,
             voted_to: Slot(0),
             sent_to: Slot(0),
             read_round: 0,
@@ -320,6 +321,7 @@ fn confirmed_read_is_asked_again_when_another_leads() {
             held_by_all: Slot(0),
             held_by_quorum: Slot(0),
             lease: Lease::default(),
+            auxiliary: false,
         })
     };
     let question = |heard: &Heard| {
@@ -695,6 +697,7 @@ fn beat(lease: Lease) -> Message {
         held_by_all: Slot(0),
         held_by_quorum: Slot(0),
         lease,
+        auxiliary: false,
     })
 }
 

@@ -1,6 +1,9 @@
 //! What goes wrong in a run: each seed draws a subset of faults with very different rates.
 
-use quorate_core::{lease::Leases, record::Class};
+use quorate_core::{
+    configuration::Configuration, lease::Leases, node_id::NodeId, quorum::QuorumRule, record::Class,
+};
+use quorate_node::terms::Terms;
 use quorate_replica::{
     SnapshotOptions, Timeouts, defaults,
     tuner::{Bounds, Setting, Settings as Tuning},
@@ -151,6 +154,10 @@ pub struct Settings {
     /// Mean time between two times that a process stands still in the midst of a turn, where there are
     /// leases.
     pub stalls_us: Option<u64>,
+    /// Who is an auxiliary, and what a quorum is.
+    pub terms: Terms,
+    /// Whether leaders send proposals to just a quorum.
+    pub thrifty: bool,
 }
 
 impl Settings {
@@ -168,8 +175,14 @@ impl Settings {
             }
         }
         let tiny_queues = dice.chance(1, 3);
-        // Plans keep the loss of one node survivable, not of two.
-        let operators_us = draw_operators(seed).filter(|_| nodes < 5 && !beyond);
+        let terms = draw_terms(seed, nodes, class);
+        // Plans keep the loss of one node survivable, not of two; beside an auxiliary a full replica that
+        // forgets in the middle of a plan leaves no step that [era-12] allows.
+        let forgets = |(fault, _): &(Fault, u64)| {
+            matches!(fault, Fault::Rot | Fault::LostLog | Fault::IncarnationKill)
+        };
+        let spared = !terms.auxiliaries.is_empty() && faults.iter().any(forgets);
+        let operators_us = draw_operators(seed).filter(|_| nodes < 5 && !beyond && !spared);
         Self {
             seed,
             nodes,
@@ -200,6 +213,8 @@ impl Settings {
             snapshots: draw_snapshots(seed),
             leases: None,
             stalls_us: None,
+            terms,
+            thrifty: Dice::new(seed ^ 0x5468_7269_6674_7921).chance(1, 6),
         }
         .draw_leases()
     }
@@ -240,6 +255,8 @@ impl Settings {
             snapshots: SnapshotOptions::default(),
             leases: None,
             stalls_us: None,
+            terms: Terms::default(),
+            thrifty: false,
         }
     }
 
@@ -256,9 +273,28 @@ impl Settings {
         self
     }
 
+    /// The founding configuration.
+    ///
+    /// # Panics
+    /// The terms do not fit the nodes.
+    pub fn founding(&self) -> Configuration {
+        let nodes: Vec<NodeId> = (0..self.nodes).map(crate::node::id).collect();
+        let founding = self.terms.configuration(&nodes, self.class);
+        founding.expect("terms are drawn to fit")
+    }
+
+    /// Whether this node is an auxiliary.
+    pub fn is_auxiliary(&self, index: usize) -> bool {
+        self.terms.auxiliaries.contains(&crate::node::id(index))
+    }
+
     /// Nodes that may forget their votes in one run.
     pub fn budget(&self) -> usize {
-        (self.nodes - 1) / 2
+        match self.terms.rule {
+            // Of three promises out of three nobody may be missing for good.
+            QuorumRule::Flexible { .. } => 0,
+            QuorumRule::Majority | QuorumRule::Grid { .. } => (self.nodes - 1) / 2,
+        }
     }
 }
 
@@ -289,6 +325,25 @@ fn draw_operators(seed: u64) -> Option<u64> {
     let dice = &mut Dice::new(seed ^ 0x4d65_6d62_6572_7321);
     let mean_ms = dice.pick(&[5, 20, 80]);
     dice.chance(1, 2).then_some(mean_ms * 1000)
+}
+
+/// From dice of their own. A volatile group has none of it: what it may lose is counted in nodes.
+fn draw_terms(seed: u64, nodes: usize, class: Class) -> Terms {
+    let dice = &mut Dice::new(seed ^ 0x4175_7869_6c69_6172);
+    let (flexible, spared) = (dice.chance(1, 5), dice.chance(1, 3));
+    let mut terms = Terms::default();
+    if nodes < 3 || class == Class::Volatile {
+        return terms;
+    }
+    if flexible {
+        let (phase1, phase2) = if nodes == 3 { (3, 1) } else { (4, 2) };
+        terms.rule = QuorumRule::Flexible { phase1, phase2 };
+    }
+    if spared {
+        let all = (0..nodes).map(crate::node::id);
+        terms.auxiliaries = all.skip(nodes / 2 + 1).collect();
+    }
+    terms
 }
 
 /// From dice of their own, too. Files of snapshots are as small as they can be, so that each has many.

@@ -411,6 +411,12 @@ impl Node {
         Identity::open(self.disk.attach(), &Expected::default()).ok()
     }
 
+    /// Whether its disk says that it was removed from the group.
+    pub fn is_removed(&self) -> bool {
+        let opened = Identity::open(self.disk.attach(), &Expected::default());
+        matches!(opened, Err(IdentityError::Removed { .. }))
+    }
+
     /// Who it is.
     pub fn member(&self) -> Member {
         let running = self.running.as_ref();
@@ -594,6 +600,7 @@ impl Starter for Simulated<'_> {
         options.command_bytes_max = COMMAND_BYTES_MAX;
         options.client_timeout_ms = settings.client_timeout_ms;
         options.inflight_max = settings.inflight_max;
+        options.thrifty = settings.thrifty;
         options.window_slots = settings.window_slots;
         options.limits = limits(settings);
         options.tuning = settings.tuning;
@@ -640,6 +647,7 @@ pub fn wanted(settings: &Settings, node: NodeId) -> Wanted {
         },
         cluster: (0..settings.nodes).map(member).collect(),
         store_default: "memory".to_owned(),
+        terms: settings.terms.clone(),
     }
 }
 

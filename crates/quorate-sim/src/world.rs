@@ -16,7 +16,7 @@ mod operators;
 mod scene;
 mod turn;
 
-use quorate_core::{configuration::Configuration, node_id::Member, time::Time};
+use quorate_core::time::Time;
 
 use self::{chaos::Chaos, operators::Operators};
 pub(crate) use crate::event::Event;
@@ -27,7 +27,7 @@ use crate::{
     event::Schedule,
     faults::{Fault, Settings},
     network::Network,
-    node::{Arrival, Node, id},
+    node::{Arrival, Node},
     trace::Trace,
     wires::Wires,
     workload::{Books, Client, Kind},
@@ -138,7 +138,7 @@ impl World {
             wires: Wires::default(),
             chaos,
             operators: Operators::new(&settings),
-            watch: Watch::new(total, founding(&settings)),
+            watch: Watch::new(total, settings.founding()),
             nodes,
             dice,
             settings,
@@ -296,12 +296,6 @@ impl World {
     pub fn has(&self, fault: Fault) -> bool {
         self.settings.faults.iter().any(|(kind, _)| *kind == fault)
     }
-}
-
-/// All founding members with weight 1.
-fn founding(settings: &Settings) -> Configuration {
-    let members = (0..settings.nodes).map(|index| Member::first(id(index).0));
-    Configuration::simple(members, settings.class).expect("a handful of nodes")
 }
 
 /// How the trace calls a node.

@@ -22,8 +22,8 @@ use crate::{
         SNAPSHOT_PIECE_BYTES_MAX, TEXT_BYTES_MAX,
     },
     header::{
-        Distrust, FLAG_BUSY, FLAG_BYTES, FLAG_GRANTED, FLAG_WITH_BYTES, FORMAT_VERSION,
-        HEADER_BYTES, Header, MAGIC, ballot, word32, word64,
+        Distrust, FLAG_AUXILIARY, FLAG_BUSY, FLAG_BYTES, FLAG_GRANTED, FLAG_WITH_BYTES,
+        FORMAT_VERSION, HEADER_BYTES, Header, MAGIC, ballot, word32, word64,
     },
     value::value_from_bytes,
 };
@@ -292,6 +292,7 @@ fn protocol<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed>
                     held_by_all: Slot(header.volatile_to),
                     held_by_quorum: Slot(header.durable_to),
                     lease: lease(header),
+                    auxiliary: header.flags & FLAG_AUXILIARY != 0,
                 }),
                 kind::HEARTBEAT_REPLY => Message::HeartbeatReply(heartbeat_reply(header)),
                 kind::PRE_VOTE => Message::PreVote { ballot },
@@ -360,6 +361,7 @@ fn heartbeat_reply(header: &Header) -> HeartbeatReply {
         promised: header.promised,
         decided_to: Slot(header.decided_to),
         held_to: Slot(header.durable_to),
+        kept_to: Slot(header.to),
         voted_to: Slot(header.volatile_to),
         sent_to: Slot(header.sent_to),
         read_round: header.number,

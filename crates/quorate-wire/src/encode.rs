@@ -19,7 +19,8 @@ use crate::{
         FOUNDING_MEMBERS_MAX, Frame, Hello, Join, Lane, SNAPSHOT_PIECE_BYTES_MAX, TEXT_BYTES_MAX,
     },
     header::{
-        FLAG_BUSY, FLAG_BYTES, FLAG_GRANTED, FLAG_WITH_BYTES, HEADER_BYTES, Header, ballot_bytes,
+        FLAG_AUXILIARY, FLAG_BUSY, FLAG_BYTES, FLAG_GRANTED, FLAG_WITH_BYTES, HEADER_BYTES, Header,
+        ballot_bytes,
     },
     value::{VALUE_BYTES, value_to_bytes},
 };
@@ -391,6 +392,7 @@ fn fill_message(header: &mut Header, message: &Message) -> Option<Value> {
             held_by_all,
             held_by_quorum,
             lease,
+            auxiliary,
         }) => {
             header.kind = kind::HEARTBEAT;
             header.volatile_to = held_by_all.0;
@@ -400,6 +402,7 @@ fn fill_message(header: &mut Header, message: &Message) -> Option<Value> {
             header.sent_to = sent_to.0;
             header.number = read_round;
             fill_lease(header, lease);
+            header.flags = if auxiliary { FLAG_AUXILIARY } else { 0 };
         }
         Message::HeartbeatReply(reply) => fill_heartbeat_reply(header, reply),
         Message::PreVote { ballot } => {
@@ -474,6 +477,7 @@ fn fill_heartbeat_reply(header: &mut Header, reply: HeartbeatReply) {
     header.decided_to = reply.decided_to.0;
     header.volatile_to = reply.voted_to.0;
     header.durable_to = reply.held_to.0;
+    header.to = reply.kept_to.0;
     header.sent_to = reply.sent_to.0;
     header.number = reply.read_round;
     fill_lease(header, reply.lease);

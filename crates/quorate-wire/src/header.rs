@@ -26,6 +26,8 @@ pub const FLAG_WITH_BYTES: u16 = 2;
 pub const FLAG_GRANTED: u16 = 4;
 /// `SnapshotOffer`: busy.
 pub const FLAG_BUSY: u16 = 8;
+/// In a heartbeat: the receiver is an auxiliary.
+pub const FLAG_AUXILIARY: u16 = 16;
 
 /// Name, offset and length of each field; `docs/spec/wire.md` shows this table.
 pub const FIELDS: [(&str, usize, usize); 22] = [

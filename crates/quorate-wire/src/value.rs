@@ -7,6 +7,7 @@ use quorate_core::{
     ballot::Era,
     configuration::Change,
     node_id::{Incarnation, Member, NodeId},
+    quorum::QuorumRule,
     value::{BatchName, StreamName, Value},
 };
 
@@ -74,6 +75,20 @@ impl Columns {
                 node: node.0,
                 ..columns
             },
+            Change::Role { member, auxiliary } => Self {
+                wide: u64::from(auxiliary),
+                ..of(6, member)
+            },
+            Change::Rule(rule) => {
+                let [kind, first, second] = rule.words();
+                Self {
+                    change: 7,
+                    node: first,
+                    boot: second,
+                    wide: u64::from(kind),
+                    ..columns
+                }
+            }
         }
     }
 
@@ -171,6 +186,11 @@ impl Columns {
             3 => Change::Multiply(factor),
             4 => Change::Divide(factor),
             5 => Change::Remove(member.node),
+            6 => Change::Role {
+                member,
+                auxiliary: self.wide == 1,
+            },
+            7 => Change::Rule(QuorumRule::from_words([factor, self.node, self.boot])?),
             _ => return None,
         })
     }

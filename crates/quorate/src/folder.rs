@@ -162,6 +162,13 @@ fn warn_about_list(settings: &Settings, founding: &Founding) {
             "--cluster differs from the stored membership and is ignored"
         );
     }
+    if !settings.terms.are_usual() && settings.terms != founding.terms {
+        tracing::warn!(
+            stored = %founding.terms,
+            given = %settings.terms,
+            "--auxiliary or --quorum differs from what was founded and is ignored"
+        );
+    }
 }
 
 /// An empty folder may be a lost one: then the others have a cluster, and this node would found another

@@ -274,6 +274,16 @@ impl Journal {
             Explanation::NotElected { ballot, why } => {
                 line(Level::INFO, Some(ballot), format!("was not elected: {why}"))
             }
+            Explanation::Engages { ballot } => line(
+                Level::WARN,
+                Some(ballot),
+                "engages auxiliaries: full replicas do not get on by themselves".to_owned(),
+            ),
+            Explanation::Retires { ballot } => line(
+                Level::INFO,
+                Some(ballot),
+                "retires auxiliaries: full replicas hold everything again".to_owned(),
+            ),
             Explanation::StepsDown { ballot, why } => {
                 self.leader = None;
                 // Somebody else leads, or tries to: what a transfer looks like from here.
@@ -513,6 +523,8 @@ mod tests {
             },
             Explanation::Leads { ballot },
             Explanation::NotElected { ballot, why: end },
+            Explanation::Engages { ballot },
+            Explanation::Retires { ballot },
             Explanation::StepsDown { ballot, why: end },
         ];
         let events = [

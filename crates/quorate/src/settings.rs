@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use quorate_core::{node_id::NodeId, record::Class};
-use quorate_node::{founding::Wanted, identity::Expected};
+use quorate_node::{founding::Wanted, identity::Expected, terms::Terms};
 use quorate_replica::{defaults, group::As, tuner::Settings as Tuning};
 
 use crate::descriptors::Descriptors;
@@ -21,6 +21,10 @@ pub struct Settings {
     /// What this node is to become in a cluster that exists, which it joins; `None`: it founds one, or is one
     /// of `cluster`. Once the folder is a node's, that is settled.
     pub join: Option<As>,
+    /// Who of them is an auxiliary, and what a quorum is: the same on all nodes, at the first start.
+    pub terms: Terms,
+    /// A leader sends proposals to just a quorum, and to everybody when an answer is late.
+    pub thrifty: bool,
     /// The class of the group, fixed at its first start; `None` takes what is there, or durable.
     pub class: Option<Class>,
     /// The name of the service's store, fixed at the first start; `None` takes what is there.
@@ -70,6 +74,8 @@ impl Settings {
             node: None,
             cluster: BTreeMap::new(),
             join: None,
+            terms: Terms::default(),
+            thrifty: false,
             class: None,
             store: None,
             store_default: "embedded".to_owned(),
@@ -102,6 +108,7 @@ impl Settings {
             },
             cluster: self.cluster.clone(),
             store_default: self.store_default.clone(),
+            terms: self.terms.clone(),
         }
     }
 }

@@ -111,6 +111,13 @@ fn told(charter: &Charter, node: NodeId) -> JoinAnswer {
         durability: founded.class.name().to_owned(),
         store: founded.store.clone(),
         founding: founding.map(place).collect(),
+        auxiliaries: founded
+            .terms
+            .auxiliaries
+            .iter()
+            .map(|node| node.0)
+            .collect(),
+        quorum: founded.terms.rule.to_string(),
         at: book.at.0,
         peers: book.peers.iter().map(place).collect(),
         removed: book.removed.iter().map(|node| node.0).collect(),

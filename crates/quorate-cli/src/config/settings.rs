@@ -55,11 +55,13 @@ const fn setting(
 pub(super) const CONFIG: &str = "config";
 /// Not shown in the help: nobody wants it but `quorate bench`.
 pub(super) const DISK_FLUSH_MS: &str = "disk-flush-ms";
+/// May be given without a value.
+const THRIFTY: &str = "thrifty";
 /// Not shown either: small segments are for tests, which want many of them.
 pub(super) const LOG_SEGMENT: &str = "log-segment";
 
 /// All settings of `quorate start`, in the order of its help.
-pub(super) const SETTINGS: [Setting; 31] = [
+pub(super) const SETTINGS: [Setting; 34] = [
     setting(
         "data",
         "DIR",
@@ -88,6 +90,25 @@ pub(super) const SETTINGS: [Setting; 31] = [
         "as",
         "ROLE",
         "With --join: voter, learner or auxiliary [default: voter]",
+        Preset::Unset,
+    ),
+    setting(
+        "auxiliary",
+        "N,…",
+        "Nodes of --cluster that get no values while the others are enough; for the first start, and the \
+         same on all nodes",
+        Preset::Unset,
+    ),
+    setting(
+        "quorum",
+        "RULE",
+        "majority or flexible:Q1,Q2; for the first start, and the same on all nodes [default: majority]",
+        Preset::Unset,
+    ),
+    setting(
+        THRIFTY,
+        "on|off",
+        "Send proposals to just a quorum, and to everybody when an answer is late [default: off]",
         Preset::Unset,
     ),
     setting(
@@ -260,10 +281,14 @@ impl Args for StartArgs {
                 .text()
                 .map(|value| format!(" [default: {value}]"));
             let variable = format!(" [env: {}]", variable(setting.name));
+            let bare = setting.name == THRIFTY;
             command.arg(
                 Arg::new(setting.name)
                     .long(setting.name)
                     .value_name(setting.value)
+                    .num_args(usize::from(!bare)..=1)
+                    .require_equals(bare)
+                    .default_missing_value(if bare { "on" } else { "" })
                     .hide(matches!(setting.name, DISK_FLUSH_MS | LOG_SEGMENT))
                     .help(format!(
                         "{}{}{variable}",

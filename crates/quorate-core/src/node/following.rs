@@ -110,6 +110,8 @@ impl Node {
         if beat.ballot >= self.acceptor.promised() {
             self.follow_leader(now, beat.ballot, effects);
             lease = self.lease_asked(now, from, &beat);
+            self.note_role(&beat);
+            // An auxiliary trims nothing by policy; what it is told is no less true.
             let (all, quorum) = (beat.held_by_all, beat.held_by_quorum);
             self.note_held(Held { all, quorum });
         }
@@ -121,8 +123,10 @@ impl Node {
         let reply = HeartbeatReply {
             ballot: beat.ballot,
             promised: self.acceptor.promised(),
+            // [aux-1] Of what lies below its log an auxiliary tells nobody; what is above, it may have to.
             decided_to: self.learner.holds_to(),
             held_to: self.held_to(),
+            kept_to: self.keeps_to(),
             voted_to: self.voted.run().voted_to(beat.ballot),
             sent_to: beat.sent_to,
             read_round: beat.read_round,
@@ -187,6 +191,10 @@ impl Node {
         // [snap-3] Below its start the log tells nothing, whatever is left of it. Below the floor
         // everything is decided, and what is not lost is in the log.
         let log_start = self.learner.log_start();
+        if wanted.from < log_start && self.is_hollow() {
+            // [aux-1] Nor does a snapshot of this node: it is no source of that.
+            return;
+        }
         if wanted.from < log_start {
             effects.send(from, Message::BelowStart { log_start });
             return;
@@ -207,12 +215,17 @@ impl Node {
             // it: the slot that began the era is decided somewhere.
             self.catchup.note(decided_to.next(), promised.node);
         }
-        if self.pending.failed() || !self.catchup.is_behind(decided_to) {
+        if self.needs_state() {
+            let leader = self.election.leader().unwrap_or(self.options.member.node);
+            return self.need_snapshot(now, leader, self.learner.log_start(), effects);
+        }
+        if self.pending.failed() || !self.is_behind() {
             return;
         }
         let retry_us = self.catchup_retry_us();
         let peers: Vec<NodeId> = self.peers.connected().collect();
-        let gap_to = self.learner.lost().first_to();
+        let gap_to = self.learner.lost().first_to().unwrap_or(Slot(u64::MAX));
+        let gap_to = Some(gap_to.min(self.learns_to()));
         let question = self.catchup.next(now, decided_to, gap_to, retry_us, &peers);
         if let Some((to, range)) = question {
             effects.slow.catchups += 1;

@@ -20,7 +20,7 @@ impl Node {
         effects: &mut Effects,
     ) {
         let decided_to = self.learner.decided_to();
-        if log_start > decided_to && self.catchup.is_behind(decided_to) {
+        if log_start > decided_to && self.is_behind() {
             self.need_snapshot(now, from, log_start, effects);
         }
     }
@@ -45,8 +45,12 @@ impl Node {
     pub fn may_install(&self, to: Slot, eras: &Eras) -> bool {
         let own = self.learner.eras();
         let later = eras.era() > own.era() || (eras.era() == own.era() && eras == own);
-        to > self.learner.decided_to()
-            && to < Slot(u64::MAX)
+        let news = match self.is_hollow() {
+            // What its log holds from there on it learns again.
+            true => to >= self.learner.log_start(),
+            false => to > self.learner.decided_to(),
+        };
+        news && to < Slot(u64::MAX)
             && eras.since() <= to
             && eras.current().class() == own.current().class()
             && later
@@ -58,7 +62,7 @@ impl Node {
     /// A leader that went on would announce in its ballot what it did not propose in it ([decide-2]);
     /// a candidate would fill with no-ops what it believes undecided.
     pub(super) fn on_installed(&mut self, now: Time, to: Slot, eras: Eras, effects: &mut Effects) {
-        if to <= self.learner.decided_to() {
+        if to <= self.learner.decided_to() && !self.is_hollow() {
             // Catch-up was faster. The log starts there all the same.
             return self.learner.trim(to);
         }
@@ -68,11 +72,13 @@ impl Node {
         );
         self.step_down(now, End::Installed { to }, effects);
         self.election.end_pre_vote();
+        self.spared.begins_at(to);
         self.learner.install(to, eras);
         self.acceptor.advance_floor(self.learner.decided_to());
         // The snapshot is on stable storage, and so is what the log holds behind it.
         self.voted.decisions_persisted(self.learner.decided_to());
         self.voted.join_run();
+        self.pending.known(to);
         self.catchup.installed();
     }
 }

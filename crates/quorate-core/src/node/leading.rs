@@ -17,6 +17,9 @@ use crate::{
 impl Node {
     /// Tells everybody that this node leads, and asks for what keeps it leading.
     pub(super) fn heartbeat(&mut self, now: Time, effects: &mut Effects) {
+        if self.engaging.is_due(now, self.options.heartbeat_ms) {
+            self.look_at_answers(now, effects);
+        }
         let Some(leading) = &self.leading else { return };
         self.timers.heartbeat_sent(now, self.options.heartbeat_ms);
         let (ballot, decided_to) = (leading.ballot(), self.learner.decided_to());
@@ -28,18 +31,28 @@ impl Node {
         self.note_held(held);
         let Held { all, quorum } = self.held;
         let lease = self.lease_wanted(now);
+        let kept = self.kept_by_quorum();
+        let configuration = self.learner.eras().current();
         for peer in self.peers.iter().filter(|peer| peer.connected) {
+            let auxiliary = configuration.is_auxiliary(peer.member);
             let beat = Heartbeat {
                 ballot,
                 decided_to,
                 sent_to: peer.sent_to,
                 read_round,
                 held_by_all: all,
-                held_by_quorum: quorum,
                 lease,
+                held_by_quorum: if auxiliary { kept } else { quorum },
+                auxiliary,
             };
             effects.send(peer.member.node, Message::Heartbeat(beat));
         }
+    }
+
+    /// [trim-1] What auxiliaries may forget.
+    fn kept_by_quorum(&self) -> Slot {
+        let own = self.options.member;
+        self.peers.kept(self.learner.eras(), own, self.keeps_to())
     }
 
     pub(super) fn on_heartbeat_reply(
@@ -65,6 +78,7 @@ impl Node {
         peer.promised = peer.promised.max(reply.promised);
         peer.decided_to = peer.decided_to.max(reply.decided_to);
         peer.held_to = peer.held_to.max(reply.held_to);
+        peer.kept_to = peer.kept_to.max(reply.kept_to);
         // A follower that learned of a decision from the leader before this one does not vote for
         // it again: this leader learns it too.
         self.catchup.note(reply.decided_to, from.node);
@@ -78,7 +92,12 @@ impl Node {
             .voted_to
             .max(reply.decided_to)
             .max(self.learner.decided_to());
-        if resume < reply.sent_to && reply.sent_to <= peer.sent_to && reply.sent_to <= next {
+        let spared = self.engaging.idle().contains(from.node);
+        if !spared
+            && resume < reply.sent_to
+            && reply.sent_to <= peer.sent_to
+            && reply.sent_to <= next
+        {
             peer.sent_to = resume;
             effects.slow.rewinds += 1;
             self.resend(from.node, effects);
@@ -99,14 +118,20 @@ impl Node {
         if let Some(leading) = &self.leading {
             let sent_to = leading.tally.next();
             let read_round = self.reads.round();
+            let auxiliary = self.learner.eras().current().is_auxiliary(member);
+            let held_by_quorum = match auxiliary {
+                true => self.kept_by_quorum(),
+                false => self.held.quorum,
+            };
             let beat = Heartbeat {
                 ballot: leading.ballot(),
                 decided_to,
                 sent_to,
                 read_round,
                 held_by_all: self.held.all,
-                held_by_quorum: self.held.quorum,
                 lease: Lease::default(),
+                held_by_quorum,
+                auxiliary,
             };
             effects.send(member.node, Message::Heartbeat(beat));
         }

@@ -48,9 +48,11 @@ impl Node {
                 if !configuration.is_quorum(Phase::One, willing) {
                     return;
                 }
-                let asked = split(configuration, self.options.member, reachable)
-                    .filter(|l| !l.is_empty())
-                    .map_or(Asked::Everybody, Asked::Only);
+                let asked = split(configuration, self.options.member, reachable, |member| {
+                    self.is_asked(member)
+                })
+                .filter(|l| !l.is_empty())
+                .map_or(Asked::Everybody, Asked::Only);
                 self.campaign(asked, Campaign::Era, effects);
             }
             Some(phase1) if phase1.ballot.era < eras.era() && phase1.stage == Stage::Asking => {
@@ -65,7 +67,9 @@ impl Node {
                     return;
                 };
                 let r = self.peers.set(configuration, self.options.member, |peer| {
-                    peer.connected && !nodes.contains(&peer.member.node)
+                    peer.connected
+                        && self.is_asked(peer.member)
+                        && !nodes.contains(&peer.member.node)
                 });
                 let waiting = phase1.stage == Stage::Asking;
                 let lost = !configuration.is_quorum(Phase::Two, r)

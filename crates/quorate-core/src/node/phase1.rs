@@ -232,6 +232,7 @@ impl Node {
             "ballot {ballot} of an era to come"
         );
         let before = self.leading.take().map(|leading| leading.tally);
+        let again = before.is_some();
         let inherited = phase1.inheritance(decided_to, before.as_ref());
         let tally = Tally::new(ballot, decided_to, self.options.inflight_max);
         self.leading = Some(Leading {
@@ -242,6 +243,7 @@ impl Node {
         });
         self.waiting.clear();
         self.peers.restart(now, decided_to);
+        self.begin_engaging(now, again);
         self.election.lead(self.options.member.node, ballot);
         effects.explain(Explanation::Leads { ballot });
         for Inherited {

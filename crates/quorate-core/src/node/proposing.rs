@@ -7,6 +7,7 @@ use crate::{
     class::Class,
     configuration::Configuration,
     effect::{Alarm, Effect, Effects, Refusal},
+    flow::Peer,
     leader::Leading,
     learner::Proposal,
     message::{Message, Phase2a, Phase2b},
@@ -124,8 +125,10 @@ impl Node {
         let with_bytes = source == self.options.member.node && held;
         let message = self.phase2a(&proposal, with_bytes);
         self.peers.announced(message.decided_to);
+        let idle = self.engaging.idle();
         let level = self.peers.iter_mut().filter_map(|peer| {
-            let level = peer.connected && peer.sent_to == proposal.range.from;
+            let asked = peer.connected && !idle.contains(peer.member.node);
+            let level = asked && peer.sent_to == proposal.range.from;
             level.then(|| {
                 peer.sent_to = proposal.range.to;
                 peer.member.node
@@ -170,7 +173,8 @@ impl Node {
     /// Sends everything undecided from `sent_to` on again, bytes included.
     pub(super) fn resend(&mut self, node: NodeId, effects: &mut Effects) {
         let Some(leading) = &self.leading else { return };
-        let Some(peer) = self.peers.peer(node).filter(|peer| peer.connected) else {
+        let asked = |peer: &&Peer| peer.connected && !self.engaging.idle().contains(node);
+        let Some(peer) = self.peers.peer(node).filter(asked) else {
             return;
         };
         for proposal in leading.tally.proposals_from(peer.sent_to) {

@@ -19,6 +19,9 @@ impl Node {
             // [read-1] Followers acknowledge clients too, so all that was proposed may be known.
             self.reads
                 .gather(Reader::Local(token), leading.tally.next())
+        } else if self.is_auxiliary() {
+            // [aux-1] It executes nothing, so no index is of use to it.
+            false
         } else if let Some(leader) = self.election.leader() {
             let id = self.asked.ask(now, token);
             if let Some(id) = id {

@@ -29,6 +29,11 @@ pub struct Recovered {
     pub eras: Eras,
     /// Votes from `hard.decided_to` on, in slot order; the highest ballot per slot.
     pub votes: Vec<Extent>,
+    /// The reconfigurations that it holds from `log_start` to `decided_to`.
+    pub changes: Vec<(Slot, Value)>,
+    /// Nothing stands for what is below `log_start`: this node forgot it as an auxiliary, and `eras` are
+    /// those that it knew then.
+    pub hollow: bool,
 }
 
 impl Recovered {
@@ -56,14 +61,25 @@ impl Recovered {
             .collect();
         let decided_to = lost.first().map_or(hard.decided_to, |range| range.from);
         let before = changes.iter().filter(|(slot, _)| *slot < decided_to);
+        let before: Vec<(Slot, Value)> = before.copied().collect();
         Self {
             hard,
             log_start,
             decided_to,
-            eras: reconfigure::replay(base, before),
+            eras: reconfigure::replay(base, &before),
+            changes: before,
             lost: Lost::new(lost, changes, hard.decided_to),
             votes,
+            hollow: false,
         }
+    }
+
+    /// The same of an auxiliary's log, with nothing in place of what was below its start ([trim-1]): the
+    /// changes that it holds are not the next to `known`.
+    pub fn hollow(mut self, known: Eras) -> Self {
+        self.hollow = true;
+        self.eras = known;
+        self
     }
 
     /// A node at the beginning of the log, with the founding configuration ([era-11]).
@@ -80,6 +96,8 @@ impl Recovered {
             lost: Lost::default(),
             eras: Eras::founded(configuration),
             votes: Vec::new(),
+            changes: Vec::new(),
+            hollow: false,
         }
     }
 }

@@ -31,6 +31,8 @@ impl Node {
         let own = self.learner.eras().current().position(self.options.member);
         let auxiliary = |at: usize| self.learner.eras().current().members()[at].auxiliary;
         own.is_some_and(|at| !auxiliary(at))
+            && !self.is_auxiliary()
+            && !self.is_hollow()
             && !self.pending.failed()
             && self.learner.lost().is_empty()
     }
@@ -41,7 +43,7 @@ impl Node {
         match configuration.position(self.options.member) {
             None => Role::Learner,
             Some(_) if self.leading.is_some() => Role::Leader,
-            Some(at) if configuration.members()[at].auxiliary => Role::Auxiliary,
+            Some(_) if self.is_auxiliary() => Role::Auxiliary,
             Some(_) if self.phase1.is_some() || self.election.is_asking() => Role::Candidate,
             Some(_) => Role::Follower,
         }
@@ -112,9 +114,26 @@ impl Node {
     /// Slots below are decided, and held here at the class of the group, bytes included.
     pub fn held_to(&self) -> Slot {
         match self.pending.class() {
-            Class::Volatile => self.learner.holds_to(),
-            Class::Durable => self.learner.holds_to().min(self.voted.durable_to()),
+            Class::Volatile => self.holds_to(),
+            Class::Durable => self.holds_to().min(self.voted.durable_to()),
         }
+    }
+
+    /// The same, and a restart would know it. Less than [`Node::held_to`] while nothing is written.
+    pub(super) fn keeps_to(&self) -> Slot {
+        match self.pending.class() {
+            Class::Volatile => self.held_to(),
+            Class::Durable => self.held_to().min(self.pending.known_to()),
+        }
+    }
+
+    /// [catch-1] Slots below are decided, and their values can be read back.
+    pub(super) fn holds_to(&self) -> Slot {
+        // [trim-1] Of what is below its log's start a hollow node has nothing, and soon another one.
+        if self.is_hollow() || self.spared.is_forgetting() {
+            return Slot(0);
+        }
+        self.learner.holds_to()
     }
 
     /// More is known of what the others hold.

@@ -198,7 +198,7 @@ impl Node {
             None => self.election.deadline(),
         };
         let phase1a = self.is_asking().then_some(self.timers.phase1a());
-        let behind = self.catchup.is_behind(self.learner.decided_to());
+        let behind = self.is_behind();
         let catchup = self
             .catchup
             .wake_at(self.catchup_retry_us())

@@ -60,11 +60,18 @@ impl Node {
 
     /// Parks the answer to a 1A until the promise has the class of the group.
     pub(super) fn park_promise(&mut self, to: NodeId, ballot: Ballot, from: Slot) {
+        let floor = self.acceptor.floor();
+        // [aux-1] Who needs what was forgotten here gets it elsewhere, and by no snapshot of this node.
+        let log_start = if self.is_hollow() && from < self.learner.log_start() {
+            floor.next()
+        } else {
+            self.learner.log_start()
+        };
         let promise = Phase1b {
             ballot,
             from,
-            floor: self.acceptor.floor(),
-            log_start: self.learner.log_start(),
+            floor,
+            log_start,
             decided_to: self.learner.decided_to(),
             extents: self.acceptor.report(from, self.pending.persisted_to()),
         };
@@ -100,6 +107,7 @@ impl Node {
             return;
         }
         self.follow_leader(now, m.ballot, effects);
+        self.spared.announce(m.decided_to);
         self.follow(m.ballot, m.decided_to, effects);
         if self
             .waiting
@@ -144,7 +152,11 @@ impl Node {
                 );
             }
         };
-        let range = match self.acceptor.may_vote(m.ballot, wanted, &m.value) {
+        let announced = self.announced();
+        let range = match self
+            .acceptor
+            .may_vote(m.ballot, wanted, &m.value, announced)
+        {
             Ok(range) => range,
             Err(Refused::Decided) => return,
             Err(Refused::Busy) => {
@@ -223,7 +235,7 @@ impl Node {
         if self.waiting.is_empty() {
             return;
         }
-        self.waiting.drop_below(now, self.learner.decided_to());
+        self.waiting.drop_below(now, self.announced());
         while let Some(m) = self.waiting.next(now) {
             if m.ballot >= self.acceptor.promised() && !self.pending.failed() {
                 self.vote(now, m.ballot.node, m, true, effects);

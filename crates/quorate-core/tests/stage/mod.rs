@@ -43,6 +43,9 @@ struct Actor {
     /// Where its log starts, and the eras there: of the founding, or of a snapshot.
     log_start: Slot,
     eras: Eras,
+    /// Nothing stands for what is below its log's start; where it wants that to begin.
+    hollow: bool,
+    forget: Option<Slot>,
 }
 
 /// Everything on stage.
@@ -53,6 +56,7 @@ pub(crate) struct Stage {
     letters: Vec<Letter>,
     names: BTreeMap<Value, String>,
     effects: Effects,
+    thrifty: bool,
     /// When each node last asked to be woken.
     wakes: BTreeMap<NodeId, Time>,
 }
@@ -67,6 +71,7 @@ impl Default for Stage {
             letters: Vec::new(),
             names: BTreeMap::new(),
             effects: Effects::default(),
+            thrifty: false,
             wakes: BTreeMap::new(),
         }
     }
@@ -79,6 +84,8 @@ fn describe_explanation(explanation: Explanation) -> String {
         Explanation::Campaigns { ballot, why } => format!("(campaigns in {ballot}: {why})"),
         Explanation::Leads { ballot } => format!("(leads in {ballot})"),
         Explanation::NotElected { ballot, why } => format!("(not elected in {ballot}: {why})"),
+        Explanation::Engages { .. } => "(engages auxiliaries)".to_owned(),
+        Explanation::Retires { .. } => "(retires auxiliaries)".to_owned(),
         Explanation::StepsDown { ballot, why } => format!("(steps down from {ballot}: {why})"),
     }
 }
@@ -104,6 +111,15 @@ fn kind(message: &Message) -> &'static str {
     }
 }
 
+/// `3,2`
+fn flexible(word: &str) -> QuorumRule {
+    let (phase1, phase2) = word.split_once(',').expect("two thresholds");
+    QuorumRule::Flexible {
+        phase1: phase1.parse().expect("a threshold"),
+        phase2: phase2.parse().expect("a threshold"),
+    }
+}
+
 fn node_id(word: &str) -> NodeId {
     NodeId(
         word.parse()
@@ -117,7 +133,7 @@ impl Stage {
         let words: Vec<&str> = line.split_whitespace().collect();
         let mut out = String::new();
         match words.as_slice() {
-            // nodes 1 2:2 3 [durable|volatile] — founding members with weights; all start, all connected
+            // nodes 1 2:2 3 4a [durable|volatile] [flexible:3,2] [thrifty] — 4 is an auxiliary; founding members with weights; all start, all connected
             ["nodes", rest @ ..] => self.nodes(rest),
             // join 4 — a node that is no member starts, knowing the founding configuration
             ["join", node] => self.join(node_id(node), &mut out),
@@ -136,8 +152,8 @@ impl Stage {
             ["elect", node] => self.elect(node_id(node), &mut out),
             // propose 1 x — a value by any name; `no-op*5` for a range
             ["propose", node, name] => self.propose(node_id(node), name, &mut out),
-            // change 1 +4 | -4 | *2 | /2 | !4 [era 0] — a reconfiguration of the node's era, or of another;
-            // `!` removes
+            // change 1 +4 | -4 | *2 | /2 | !4 | a4 | f4 | q3,2 [era 0] — a reconfiguration of the node's era, or of another;
+            // `!` removes, `a` makes an auxiliary, `f` a full replica, `q` a flexible rule
             ["change", node, change] => self.change(node_id(node), change, None, &mut out),
             ["change", node, change, "era", era] => {
                 let era = Era(era.parse().expect("an era"));
@@ -147,6 +163,19 @@ impl Stage {
             ["trim", node, slot] => {
                 let slot = Slot(slot.parse().expect("a slot"));
                 self.trim(node_id(node), slot, &mut out);
+            }
+            // forget 3 — the auxiliary's log begins where it asked for
+            ["forget", node] => {
+                let node = node_id(node);
+                let actor = self.actors.get_mut(&node).expect("on stage");
+                let Some(to) = actor.forget.take() else {
+                    let _ = writeln!(out, "{node}: has nothing to forget");
+                    return out;
+                };
+                actor.log_start = to;
+                actor.decided.retain(|(range, _)| range.from >= to);
+                actor.hollow = true;
+                self.step(node, Input::Forgotten(to), &mut out);
             }
             // install 3 1 — the first gets the snapshot that stands below the log of the second
             ["install", node, from] => self.install(node_id(node), node_id(from), &mut out),
@@ -234,31 +263,37 @@ impl Stage {
             window_slots: 1 << 20,
             leases: None,
             silent_us: 0,
+            thrifty: self.thrifty,
             seed: node,
         }
     }
 
     fn nodes(&mut self, words: &[&str]) {
-        let class = match words.last() {
-            Some(&"volatile") => Class::Volatile,
-            _ => Class::Durable,
+        let class = if words.contains(&"volatile") {
+            Class::Volatile
+        } else {
+            Class::Durable
         };
         let mut voters = Vec::new();
         for word in words
             .iter()
             .filter(|word| word.starts_with(|c: char| c.is_ascii_digit()))
         {
+            let auxiliary = word.ends_with('a');
+            let word = word.trim_end_matches('a');
             let (node, weight) = word.split_once(':').unwrap_or((word, "1"));
             let member = Member::first(node_id(node).0);
             let weight = weight.parse().expect("a weight");
             voters.push(Voter {
                 member,
                 weight,
-                auxiliary: false,
+                auxiliary,
             });
         }
-        self.founding =
-            Configuration::new(voters.clone(), QuorumRule::Majority, class).expect("valid");
+        self.thrifty = words.contains(&"thrifty");
+        let rule = words.iter().find_map(|word| word.strip_prefix("flexible:"));
+        let rule = rule.map_or(QuorumRule::Majority, flexible);
+        self.founding = Configuration::new(voters.clone(), rule, class).expect("valid");
         for voter in voters {
             self.join(voter.member.node, &mut String::new());
         }
@@ -279,6 +314,8 @@ impl Stage {
             decided: Vec::new(),
             log_start: Slot::FIRST,
             eras: Eras::founded(self.founding.clone()),
+            hollow: false,
+            forget: None,
         };
         self.actors.insert(node, actor);
         self.restart(node, false, out);
@@ -344,6 +381,11 @@ impl Stage {
             lost.map(|slot| SlotRange::one(Slot(slot))).collect(),
             votes,
         );
+        let recovered = if actor.hollow {
+            recovered.hollow(actor.eras.clone())
+        } else {
+            recovered
+        };
         let decided = decided
             .into_iter()
             .map(|(slot, value)| (SlotRange::one(slot), value));
@@ -432,6 +474,7 @@ impl Stage {
     fn rebase(&mut self, node: NodeId, to: Slot, eras: Eras) {
         let actor = self.actors.get_mut(&node).expect("on stage");
         actor.log_start = to;
+        actor.hollow = false;
         actor.eras = eras;
         actor.decided.retain(|(range, _)| range.from >= to);
     }
@@ -451,13 +494,18 @@ impl Stage {
 
     fn change(&mut self, node: NodeId, change: &str, era: Option<Era>, out: &mut String) {
         let (sign, amount) = change.split_at(1);
-        let number: u32 = amount.parse().expect("a number");
+        let number: u32 = amount.parse().unwrap_or_default();
         let member = || self.actors[&NodeId(number)].member;
         let change = match sign {
             "+" => Change::Increment(member()),
             "-" => Change::Decrement(member()),
             "*" => Change::Multiply(number),
             "!" => Change::Remove(NodeId(number)),
+            "a" | "f" => Change::Role {
+                member: member(),
+                auxiliary: sign == "a",
+            },
+            "q" => Change::Rule(flexible(amount)),
             _ => Change::Divide(number),
         };
         let own = self.actors[&node].node.as_ref().expect("running").era();
@@ -641,6 +689,7 @@ impl Stage {
                         }
                     }
                 }
+                Effect::Forget { to } => actor.forget = Some(*to),
                 _ => {}
             }
             if let Some(line) = self.describe(&effect) {
@@ -684,6 +733,7 @@ impl Stage {
             Effect::NeedSnapshot { from, log_start } => {
                 format!("needs a snapshot: the log of {from} starts at {log_start}")
             }
+            Effect::Forget { to } => format!("forgets what is below {to}"),
             Effect::ReadReady { token, slot } => {
                 format!("read {} waits for everything below {slot}", token.0)
             }

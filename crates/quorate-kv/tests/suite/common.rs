@@ -259,6 +259,8 @@ impl Requests for World {
             auxiliary: false,
             connected: true,
             lag: None,
+            payload_bytes_sent: 0,
+            engaged: None,
             addresses: Addresses::default(),
         };
         Status {

@@ -19,7 +19,7 @@ impl Run {
         let kinds = [
             r.deliver, r.persist, r.campaign, r.tick, r.propose, r.change, r.crash, r.stop,
             r.start, r.read, r.fetch, r.serve, r.connect, r.transfer, r.fail, r.burst, r.late,
-            r.rot, r.trim, r.install, r.wipe, r.lease,
+            r.rot, r.trim, r.install, r.wipe, r.lease, r.forget, r.absence,
         ];
         let mut roll = self.dice.next() % kinds.iter().sum::<u64>();
         let kind = kinds.iter().position(|rate| {
@@ -74,6 +74,8 @@ impl Run {
             Some(18) => self.trim(site),
             Some(19) => self.install(),
             Some(20) => Some(Event::Wipe { site }),
+            Some(22) => self.forget(),
+            Some(23) => return self.absence(shared),
             _ => None,
         };
         match event {
@@ -255,6 +257,80 @@ impl Run {
         Ok(())
     }
 
+    /// An auxiliary that asked for it forgets.
+    fn forget(&mut self) -> Option<Event> {
+        let sites = &self.world.sites;
+        let asked: Vec<usize> = (0..sites.len())
+            .filter(|at| sites[*at].forgets.is_some())
+            .collect();
+        (!asked.is_empty()).then(|| Event::Forget {
+            site: self.dice.pick(&asked),
+        })
+    }
+
+    /// A full replica crashes, or is cut off, while a leader lives on: for as long as it takes to
+    /// notice, and at times longer; at times it is back then, so that auxiliaries are spared again.
+    fn absence(&mut self, shared: &std::cell::RefCell<Outcome>) -> Result<(), Violation> {
+        let Some(leader) = self.some_leader() else {
+            return Ok(());
+        };
+        let count = self.world.sites.len();
+        let gone = self.dice.below(count);
+        let mut there: Vec<bool> = (0..count).map(|at| at != gone || at == leader).collect();
+        if !there[gone] && self.dice.percent(50) {
+            let kept = self.world.sites[gone].disk.waiting();
+            self.apply(&Event::Crash { site: gone, kept }, shared)?;
+        }
+        if !there[gone] && self.dice.percent(70) {
+            let (site, peer) = (leader, gone);
+            self.apply(&Event::Disconnect { site, peer }, shared)?;
+        }
+        let (turns, back) = (6 + self.dice.below(14), 5 + self.dice.below(20));
+        let mut next = self.world.soup.len();
+        for turn in 0..turns {
+            if turn == back {
+                there[gone] = true;
+                let (site, forget) = (gone, false);
+                self.apply(&Event::Start { site, forget }, shared)?;
+                let peer = gone;
+                self.apply(&Event::Connect { site: leader, peer }, shared)?;
+            }
+            if self.dice.percent(25)
+                && let Some(event) = self.propose()
+            {
+                self.apply(&event, shared)?;
+            }
+            let at = self.world.due(leader);
+            self.apply(&Event::Tick { site: leader, at }, shared)?;
+            for _ in 0..2 {
+                let end = self.world.soup.len();
+                self.delivered.resize(end, false);
+                for at in next..end {
+                    let parcel = &self.world.soup[at];
+                    let among = there[site_of(parcel.from.node)] && there[site_of(parcel.to)];
+                    if among && self.dice.percent(95) {
+                        self.delivered[at] = true;
+                        self.apply(&Event::Deliver { at, bytes: true }, shared)?;
+                    }
+                }
+                next = end;
+                for site in (0..count).filter(|at| there[*at]) {
+                    if self.dice.percent(85)
+                        && let Some(event) = self.persist_at(site)
+                    {
+                        self.apply(&event, shared)?;
+                    }
+                }
+            }
+            if self.dice.percent(40)
+                && let Some(event) = self.forget()
+            {
+                self.apply(&event, shared)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The others do not hear of this leader any more, and find another.
     fn usurp(
         &mut self,
@@ -399,6 +475,13 @@ impl Run {
             }
             8 => Change::Multiply(2),
             _ => Change::Divide(2),
+        };
+        let roles = self.plan.rates.absence > 0 && self.dice.percent(40);
+        let change = if roles {
+            let auxiliary = !current.is_auxiliary(member);
+            Change::Role { member, auxiliary }
+        } else {
+            change
         };
         let removes = self.plan.rates.wipe > 0 && self.dice.percent(15);
         let change = if removes {

@@ -68,6 +68,10 @@ impl World {
                 }
                 Ok(())
             }
+            Effect::Forget { to } => {
+                self.sites[at].forgets = Some(to);
+                Ok(())
+            }
             Effect::NeedSnapshot { from, .. } => {
                 self.sites[at].needs = Some(from);
                 Ok(())

@@ -4,12 +4,14 @@ use std::{collections::BTreeMap, fmt, fmt::Write as _};
 
 use quorate_core::{
     node_id::{Incarnation, NodeId},
+    quorum::QuorumRule,
     record::Class,
 };
 use quorate_disk::sealed;
 use quorate_replica::group::As;
 
 use super::{Founding, NODES_MAX, State};
+use crate::terms::{Terms, parse_rule};
 
 const FIRST_LINE: &str = "quorate identity 1";
 
@@ -26,6 +28,13 @@ pub(super) fn check(founding: &Founding) -> Result<(), &'static str> {
     }
     if !founding.members.values().all(|address| plain(address)) {
         return Err("an address is not one word");
+    }
+    if founding
+        .terms
+        .configuration(founding.members.keys(), founding.class)
+        .is_err()
+    {
+        return Err("its members can form no quorums that meet");
     }
     Ok(())
 }
@@ -52,6 +61,12 @@ pub(super) fn encode(state: &State) -> String {
     }
     for (node, address) in &founding.members {
         line(format_args!("member {node} {address}"));
+    }
+    for node in &founding.terms.auxiliaries {
+        line(format_args!("auxiliary {node}"));
+    }
+    if founding.terms.rule != QuorumRule::Majority {
+        line(format_args!("quorum {}", founding.terms.rule));
     }
     for (node, nonce) in &state.admitted {
         line(format_args!("admitted {node} {nonce:016x}"));
@@ -84,6 +99,7 @@ pub(super) fn decode(text: &str) -> Result<State, String> {
         store: fields.word("store")?.to_owned(),
         members: BTreeMap::new(),
         join_nonce: 0,
+        terms: Terms::default(),
     };
     let mut state = State {
         founding,
@@ -106,6 +122,14 @@ pub(super) fn decode(text: &str) -> Result<State, String> {
                 state.founding.members.insert(node, address.to_owned());
             }
             ["leased", us] => state.leased_us = number(us.parse())?,
+            ["auxiliary", node] => {
+                let node = NodeId(number(node.parse())?);
+                state.founding.terms.auxiliaries.insert(node);
+            }
+            ["quorum", rule] => {
+                let rule = parse_rule(rule).ok_or("unknown quorum rule")?;
+                state.founding.terms.rule = rule;
+            }
             ["admitted", node, nonce] => {
                 let nonce = number(u64::from_str_radix(nonce, 16))?;
                 state.admitted.insert(NodeId(number(node.parse())?), nonce);

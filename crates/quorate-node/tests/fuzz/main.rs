@@ -31,6 +31,7 @@ fn identities() -> Vec<Seed> {
             store: if members > 1 { "lsm" } else { "memory" }.to_owned(),
             members: (1..=members).map(member).collect(),
             join_nonce: 99,
+            terms: Default::default(),
         };
         let home = LockedFolder::create(folder.path()).expect("an empty folder");
         let mut identity = Identity::create(home, founding).expect("an empty folder");

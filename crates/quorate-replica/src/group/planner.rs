@@ -233,7 +233,8 @@ impl Search<'_> {
 
     fn pauses(&self, configuration: &Configuration) -> bool {
         let Sight { leader, lives } = self.sight;
-        leader.is_some_and(|leader| split(configuration, leader, lives).is_none())
+        let full = |member| !configuration.is_auxiliary(member);
+        leader.is_some_and(|leader| split(configuration, leader, lives, full).is_none())
     }
 
     /// The cheapest way, if it is found in time.

@@ -107,7 +107,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     fn apply_from_log(&mut self, now: Time, wall_ms: u64, values: Values, front: &mut dyn Front) {
-        let decided_to = self.protocol.node().decided_to();
+        let decided_to = self.executable_to();
         let (applying, _, mut listeners) = self.lend_to_apply(now, wall_ms, front);
         applying.run_from_log(decided_to, values, &mut listeners);
         self.applied(front);

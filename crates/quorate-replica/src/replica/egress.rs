@@ -56,6 +56,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 Effect::Fetch { from, value, range } => self.on_fetch(now, from, value, range),
                 Effect::Serve { to, range } => self.catching_up.start_serving(to, range),
                 Effect::NeedSnapshot { log_start, .. } => self.snapshots.need(log_start),
+                Effect::Forget { to } => self.snapshots.forget(to),
                 Effect::ReadReady { token, slot } => {
                     if self.reading.confirmed(token, slot) {
                         self.counters.reads_confirmed += 1;
@@ -146,7 +147,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     fn on_decided(&mut self, range: SlotRange, value: Value) {
         self.proposing.decided(&value);
         self.contents.decided(&value, range);
-        self.applying.decided(range, value);
+        // [aux-1] An auxiliary that forgot what is before has no state to apply it to.
+        if !self.protocol.node().is_hollow() {
+            self.applying.decided(range, value);
+        }
         self.snapshots.decided(range.from, value);
     }
 

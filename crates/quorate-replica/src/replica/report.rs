@@ -56,10 +56,15 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Where this node stands.
     pub(super) fn standing(&self) -> Standing {
         let node = self.protocol.node();
+        // [aux-1] What an auxiliary lacks nobody waits for.
+        let applied_to = match node.is_auxiliary() {
+            true => node.known_to(),
+            false => self.applying.applied_to(),
+        };
         Standing {
             unread: self.catching_up.unread_slots(),
             missing: node.lost_slots() + self.catching_up.missing_slots(),
-            applied_to: self.applying.applied_to(),
+            applied_to,
             known_to: node.known_to(),
             led: node.leader().is_some(),
         }
@@ -200,6 +205,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             for (node, heard, lag) in self.protocol.node().followers(now) {
                 if let Some(peer) = peers.get_mut(&node) {
                     (peer.connected, peer.lag) = (heard, Some(lag));
+                    peer.engaged = Some(self.protocol.node().proposes_to(node));
                 }
             }
         }
@@ -213,6 +219,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             auxiliary,
             connected: self.peers.has(member.node),
             lag: None,
+            payload_bytes_sent: self.counters.payload_bytes_sent.to(member.node),
+            engaged: None,
             addresses: self.peers.address(member.node),
         }
     }

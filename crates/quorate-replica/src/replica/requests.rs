@@ -163,6 +163,13 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
 impl<D: Disk, S: StateMachine> Replica<D, S> {
     pub(super) fn takes_requests(&self) -> Result<(), Failure> {
         let over = self.ending.is_requested() || self.storing.failure().is_some();
-        if over { Err(Failure::Stopping) } else { Ok(()) }
+        if over {
+            return Err(Failure::Stopping);
+        }
+        // [aux-1] It executes nothing, so it would never know what to answer.
+        if self.protocol.node().is_auxiliary() {
+            return Err(Failure::Unavailable);
+        }
+        Ok(())
     }
 }

@@ -82,6 +82,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             damage.ranges,
             recovery.votes,
         );
+        let recovered = match begun.hollow {
+            true => recovered.hollow(begun.eras.clone()),
+            false => recovered,
+        };
         let class = recovered.eras.current().class();
         let voters = recovered.eras.current().members().len();
         let node_options = Options {
@@ -93,6 +97,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             window_slots: options.window_slots,
             leases: options.leases,
             silent_us: options.silent_us,
+            thrifty: options.thrifty,
             seed: options.seed,
         };
         // Longer than an election usually takes: by then a new leader has heard of everything.

@@ -18,13 +18,24 @@ pub(crate) struct Note {
     pub(crate) eras: Eras,
     /// This node's snapshot, if it has one.
     pub(crate) snapshot: Option<Manifest>,
+    /// Nothing stands for what is below: this node forgot it as an auxiliary, and the eras are those that
+    /// it knew then ([trim-1]).
+    pub(crate) hollow: bool,
 }
+
+const NO_SNAPSHOT: u8 = 0;
+const SNAPSHOT: u8 = 1;
+const HOLLOW: u8 = 2;
 
 impl Note {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = FORMAT.to_be_bytes().to_vec();
         put_eras(&self.eras, &mut out);
-        out.push(u8::from(self.snapshot.is_some()));
+        out.push(match (&self.snapshot, self.hollow) {
+            (Some(_), _) => SNAPSHOT,
+            (None, true) => HOLLOW,
+            (None, false) => NO_SNAPSHOT,
+        });
         if let Some(manifest) = &self.snapshot {
             manifest.encode(&mut out);
         }
@@ -38,11 +49,16 @@ impl Note {
             return None;
         }
         let eras = take_eras(&mut fields)?;
-        let snapshot = match fields.u8()? {
-            0 => None,
-            1 => Some(Manifest::decode(&mut fields)?),
+        let (snapshot, hollow) = match fields.u8()? {
+            NO_SNAPSHOT => (None, false),
+            SNAPSHOT => (Some(Manifest::decode(&mut fields)?), false),
+            HOLLOW => (None, true),
             _ => return None,
         };
-        fields.0.is_empty().then_some(Self { eras, snapshot })
+        fields.0.is_empty().then_some(Self {
+            eras,
+            snapshot,
+            hollow,
+        })
     }
 }

@@ -51,10 +51,19 @@ impl SnapshotOptions {
 
 /// [trim-1] Where the log may begin. Safety is `own`: below it this node's durable state says everything. The
 /// rest is policy: peers that are behind a little learn from the log, unless that has grown too large for it.
-pub(crate) fn trim_to(own: Slot, held: Held, log_bytes: u64, options: &SnapshotOptions) -> Slot {
-    let wanted = match log_bytes <= options.log_bytes_max {
-        true => held.all.min(held.quorum),
-        false => held.quorum,
+/// In a group with auxiliaries a quorum of full replicas is waited for no longer than that either: it may not
+/// be there for days, while an auxiliary helps to decide.
+pub(crate) fn trim_to(
+    own: Slot,
+    held: Held,
+    log_bytes: u64,
+    auxiliaries: bool,
+    options: &SnapshotOptions,
+) -> Slot {
+    let wanted = match (log_bytes <= options.log_bytes_max, auxiliaries) {
+        (true, _) => held.all.min(held.quorum),
+        (false, false) => held.quorum,
+        (false, true) => own,
     };
     own.min(wanted)
 }
@@ -73,11 +82,14 @@ mod tests {
             all: Slot(5),
             quorum: Slot(50),
         };
-        assert_eq!(trim_to(Slot(100), held, 1000, &options), Slot(5));
-        assert_eq!(trim_to(Slot(100), held, 1001, &options), Slot(50));
-        assert_eq!(trim_to(Slot(20), held, 1001, &options), Slot(20));
-        let none = Held::default();
-        assert_eq!(trim_to(Slot(20), none, 9999, &options), Slot(0));
+        let to =
+            |own, held, bytes, auxiliaries| trim_to(Slot(own), held, bytes, auxiliaries, &options);
+        assert_eq!(to(100, held, 1000, false), Slot(5));
+        assert_eq!(to(100, held, 1001, false), Slot(50));
+        assert_eq!(to(20, held, 1001, false), Slot(20));
+        assert_eq!(to(20, Held::default(), 9999, false), Slot(0));
+        assert_eq!(to(100, held, 1000, true), Slot(5));
+        assert_eq!(to(100, held, 1001, true), Slot(100), "with an auxiliary");
     }
 
     #[test]

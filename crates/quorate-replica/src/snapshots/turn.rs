@@ -163,7 +163,11 @@ impl Snapshots {
         let Some(switch) = self.switch.take_if(|switch| switch.start <= start) else {
             return;
         };
-        let Note { eras, snapshot } = switch.note;
+        let Note {
+            eras,
+            snapshot,
+            hollow,
+        } = switch.note;
         around.out.counters.trims += u64::from(switch.trims);
         if let Some(old) = self.own
             && snapshot != Some(old)
@@ -184,7 +188,10 @@ impl Snapshots {
                 .observing
                 .tell(Event::SnapshotInstalled { at: start });
         }
-        around.protocol.later(Input::Trimmed(start));
+        around.protocol.later(match hollow {
+            true => Input::Forgotten(start),
+            false => Input::Trimmed(start),
+        });
         around.catching_up.begins_at(start, around.protocol);
     }
 
@@ -200,7 +207,11 @@ impl Snapshots {
             Some(header) => header.eras.clone(),
             None => self.eras_at(start),
         };
-        let note = Note { eras, snapshot };
+        let note = Note {
+            eras,
+            snapshot,
+            hollow: false,
+        };
         let trims = start > around.log().start();
         around.log().rebase(start, note.encode());
         self.switch = Some(Switch {
@@ -208,6 +219,29 @@ impl Snapshots {
             note,
             install,
             trims,
+        });
+    }
+
+    /// [trim-1] The log begins where this auxiliary asked for, and nothing stands for what was below. Void
+    /// if it begins there anyhow.
+    fn begin_hollow<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
+        let Some(start) = self.forget.take() else {
+            return;
+        };
+        if start <= around.log().start() {
+            return;
+        }
+        let note = Note {
+            eras: around.protocol.node().eras().clone(),
+            snapshot: None,
+            hollow: true,
+        };
+        around.log().rebase(start, note.encode());
+        self.switch = Some(Switch {
+            start,
+            note,
+            install: None,
+            trims: true,
         });
     }
 
@@ -244,6 +278,8 @@ impl Snapshots {
                         let unknown = header.at > node.decided_to();
                         // [disk-8] Nor does anybody need what the log has lost below.
                         let lost = around.catching_up.lost_value();
+                        // [trim-1] A node that has forgotten what is below its log takes any.
+                        let unknown = unknown || node.is_hollow();
                         let ahead = unknown || lost.is_some_and(|(lost, _)| lost < header.at);
                         if unknown && !node.may_install(header.at, &header.eras) {
                             return self.refuse("it contradicts what is known here", around);
@@ -317,6 +353,17 @@ impl Snapshots {
         if self.switch.is_some() {
             return;
         }
+        self.begin_hollow(around);
+        if around.protocol.node().is_hollow() {
+            if self.asking.wanted().is_some() {
+                let why = "an auxiliary that has forgotten what it held has no state".to_owned();
+                self.asking.fail(why);
+            }
+            return;
+        }
+        if self.switch.is_some() {
+            return;
+        }
         let (start, used, written) = {
             let log = around.log();
             (log.start(), log.used_bytes(), log.counters().write_bytes)
@@ -350,7 +397,10 @@ impl Snapshots {
         let held = around.protocol.node().held();
         // A log that lost its end may know less than the snapshot; it learns again.
         let decided_to = around.protocol.node().decided_to();
-        let to = trim_to(own, held, used, &self.options).min(decided_to);
+        let node = around.protocol.node();
+        // [trim-1] With an auxiliary engaged, full replicas may be no quorum for as long as one is away.
+        let apart = node.configuration().members().iter().any(|m| m.auxiliary);
+        let to = trim_to(own, held, used, apart, &self.options).min(decided_to);
         if to > start && around.log().freed_by(to) > 0 {
             // A snapshot below it would be of no use to anybody.
             let snapshot = self.own.filter(|own| own.at >= to);
@@ -428,7 +478,10 @@ impl Snapshots {
         let start = around.log().start();
         let applied_to = around.applying.applied_to();
         let loads = self.loading.is_some() || self.can_load(start, applied_to, false, None);
-        if applied_to < start && !loads && self.switch.is_none() {
+        // [aux-4] An auxiliary needs no state of its own, until its log is too large for want of one.
+        let small = around.log().used_bytes() <= self.options.log_bytes_max;
+        let spared = around.protocol.node().is_auxiliary() && small;
+        if applied_to < start && !loads && !spared && self.switch.is_none() {
             self.fetching.need(start);
         }
         let decided_to = around.protocol.node().decided_to();
@@ -724,7 +777,7 @@ impl Snapshots {
                 .own
                 .filter(|_| self.can_load(start, applied_to, persistent, lost))
             else {
-                if applied_to < start {
+                if applied_to < start && !around.protocol.node().is_auxiliary() {
                     around
                         .applying
                         .set_loading("it waits for a snapshot".to_owned());

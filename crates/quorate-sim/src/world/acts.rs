@@ -94,10 +94,10 @@ impl World {
             world.clients.iter().all(|client| !client.is_busy())
         })?;
         self.run_until("no plan is under way", Self::has_no_plan)?;
-        for node in (0..self.nodes.len())
-            .filter(|node| self.belongs(*node))
-            .collect::<Vec<_>>()
-        {
+        // [aux-1] An auxiliary executes nothing: it takes no commands, and has no state to compare.
+        let serves = |node: &usize| self.belongs(*node) && !self.settings.is_auxiliary(*node);
+        let serving: Vec<usize> = (0..self.nodes.len()).filter(serves).collect();
+        for node in serving {
             let visitor = Client::visit(self.clients.len(), self.dice.fork(), node);
             self.clients.push(visitor);
             self.after(1, Event::Client(self.clients.len() - 1));
@@ -119,6 +119,9 @@ impl World {
     pub(crate) fn final_checks(&mut self) -> Verdict {
         let mut digests = Vec::new();
         for node in self.nodes.iter().filter(|node| self.belongs(node.index)) {
+            if self.settings.is_auxiliary(node.index) {
+                continue;
+            }
             let running = node.running.as_ref().expect("healed");
             let replica = running.replica();
             let state = (replica.service().digest(), replica.sessions());
@@ -141,7 +144,9 @@ impl World {
         let members = self.nodes.iter().filter(|node| self.belongs(node.index));
         members.into_iter().all(|node| {
             let running = node.running.as_ref();
-            running.is_some_and(|running| Some(running.replica().applied_to()) == farthest)
+            let spared = self.settings.is_auxiliary(node.index);
+            running
+                .is_some_and(|running| spared || Some(running.replica().applied_to()) == farthest)
         })
     }
 

@@ -72,10 +72,12 @@ impl World {
         if self.clients[client].done && !self.clients[client].is_busy() {
             return;
         }
-        let count = self.nodes.len();
-        let node = self.clients[client].choose(count);
+        let node = self.clients[client].choose(self.nodes.len());
+        // Nobody gives clients the addresses of auxiliaries, or in the end those of nodes that left.
+        let known =
+            !self.settings.is_auxiliary(node) && (self.chaos.goes_on() || self.belongs(node));
         let process = &self.nodes[node];
-        let (up, life) = (process.running.is_some(), process.life);
+        let (up, life) = (known && process.running.is_some(), process.life);
         let wait = if up {
             100
         } else {

@@ -31,6 +31,13 @@ impl World {
         if process.running.is_some() || process.retired || stranger {
             return Ok(());
         }
+        if process.is_removed() {
+            // [member-1] Its folder does not start again.
+            self.nodes[node].retired = true;
+            self.counts.retired += 1;
+            self.line(&name(node), "retired", format_args!("it was removed"));
+            return Ok(());
+        }
         let dies = self.founder_dies();
         let (founder, others) = self.nodes.split_at_mut(1);
         let (starting, mut founder) = match node.checked_sub(1) {

@@ -8,6 +8,7 @@ use quorate_core::{
     lease::Lease,
     message::{Extent, Heartbeat, HeartbeatReply, Message, Phase1b, Phase2a, Phase2b},
     node_id::{Incarnation, Member, NodeId},
+    quorum::QuorumRule,
     record::Class,
     slot::{Slot, SlotRange},
     time::Time,
@@ -118,12 +119,24 @@ impl Random {
     }
 
     fn change(&mut self) -> Change {
-        match self.below(5) {
+        match self.below(7) {
             0 => Change::Increment(self.member()),
             1 => Change::Decrement(self.member()),
             2 => Change::Multiply(self.small()),
             3 => Change::Divide(self.small()),
-            _ => Change::Remove(NodeId(self.small())),
+            4 => Change::Remove(NodeId(self.small())),
+            5 => Change::Role {
+                member: self.member(),
+                auxiliary: self.below(2) == 0,
+            },
+            _ => Change::Rule(match self.below(3) {
+                0 => QuorumRule::Majority,
+                1 => QuorumRule::Grid { columns: 3 },
+                _ => QuorumRule::Flexible {
+                    phase1: self.small(),
+                    phase2: self.small(),
+                },
+            }),
         }
     }
 
@@ -330,12 +343,14 @@ impl Random {
                 held_by_all: self.slot(),
                 held_by_quorum: self.slot(),
                 lease: self.lease(),
+                auxiliary: self.below(2) == 0,
             }),
             16 => Message::HeartbeatReply(HeartbeatReply {
                 ballot,
                 promised: self.ballot(),
                 decided_to: self.slot(),
                 held_to: self.slot(),
+                kept_to: self.slot(),
                 voted_to: self.slot(),
                 sent_to: self.slot(),
                 read_round: self.wide(),

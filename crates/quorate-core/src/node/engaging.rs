@@ -1,0 +1,178 @@
+//! Whom a leader sends its proposals, and when auxiliaries are engaged and retired ([aux-1]–[aux-4]).
+
+use super::Node;
+use crate::{
+    configuration::{Configuration, Voter},
+    effect::Effects,
+    explanation::Explanation,
+    flow::Peer,
+    node_id::Member,
+    node_set::NodeSet,
+    quorum::{MemberSet, Phase},
+    slot::Slot,
+    time::Time,
+};
+
+impl Node {
+    /// A ballot of this node begins to propose. `again`: it led before, and knows what it needs.
+    pub(super) fn begin_engaging(&mut self, now: Time, again: bool) {
+        if !again {
+            let configuration = self.learner.eras().current();
+            let there = self.full_replicas(configuration, |peer| peer.connected);
+            let engaged = !configuration.is_quorum(Phase::Two, there);
+            self.engaging.begin(now, self.learner.decided_to(), engaged);
+        }
+        let idle = self.to_spare(now);
+        // Everybody is sent everything from the start of a ballot on.
+        let _ = self.engaging.set_idle(self.era(), idle);
+    }
+
+    /// This node, and those of the full replicas of whom `is` is true.
+    fn full_replicas(
+        &self,
+        configuration: &Configuration,
+        is: impl Fn(&Peer) -> bool,
+    ) -> MemberSet {
+        let set = self.peers.set(configuration, self.options.member, is);
+        MemberSet(set.0 & configuration.full().0)
+    }
+
+    /// What a leader looks at with every heartbeat: whether full replicas get on by themselves.
+    pub(super) fn look_at_answers(&mut self, now: Time, effects: &mut Effects) {
+        let Some(leading) = &self.leading else { return };
+        let open = !leading.tally.is_empty();
+        let decided_to = self.learner.decided_to();
+        let late_us = self.engaging.late_us(now, decided_to, open);
+        let patience_us = self.election.patience_us();
+        if self.options.thrifty && late_us >= self.options.heartbeat_ms * 1000 {
+            self.engaging.be_generous(now, patience_us);
+        }
+        let configuration = self.learner.eras().current();
+        // A broken connection is an early hint; one that is back at once is none.
+        let short_us = self.options.election_min_ms * 1000;
+        let heard = self.full_replicas(configuration, |peer| {
+            let within_us = if peer.connected {
+                patience_us
+            } else {
+                short_us
+            };
+            peer.heard.is_some_and(|at| now.since_us(at) <= within_us)
+        });
+        let enough = configuration.is_quorum(Phase::Two, heard) && late_us < patience_us;
+        let ballot = leading.ballot();
+        if !self.engaging.is_engaged() {
+            if !enough && self.has_auxiliaries() {
+                self.engaging.engage(now);
+                effects.explain(Explanation::Engages { ballot });
+            }
+        } else if enough && self.engaging.may_retire(now, patience_us) && self.do_without() {
+            self.engaging.retire();
+            effects.explain(Explanation::Retires { ballot });
+        }
+        self.spare(now, effects);
+    }
+
+    fn has_auxiliaries(&self) -> bool {
+        let members = self.learner.eras().current().members();
+        members.iter().any(|voter| voter.auxiliary)
+    }
+
+    /// [aux-4] Whether full replicas that form a phase-2 quorum hold everything but what is in flight.
+    fn do_without(&self) -> bool {
+        let Some(leading) = &self.leading else {
+            return false;
+        };
+        let configuration = self.learner.eras().current();
+        let held = configuration.reached(Phase::Two, |voter| self.held_by(voter));
+        held.plus(self.options.inflight_max as u64) >= leading.tally.next()
+    }
+
+    fn held_by(&self, voter: &Voter) -> Slot {
+        if voter.auxiliary {
+            return Slot(0);
+        }
+        if voter.member == self.options.member {
+            return self.held_to();
+        }
+        let peer = self.peers.peer(voter.member.node);
+        let peer = peer.filter(|peer| peer.member == voter.member);
+        peer.map_or(Slot(0), |peer| peer.held_to)
+    }
+
+    /// An era began: others may be auxiliaries now.
+    pub(super) fn follow_roles(&mut self, now: Time, effects: &mut Effects) {
+        if self.leading.is_some() && !self.engaging.is_of(self.era()) {
+            self.spare(now, effects);
+        }
+    }
+
+    /// Sends proposals to whom they should go, and to nobody else. Who gets them again gets everything
+    /// undecided ([aux-2]).
+    fn spare(&mut self, now: Time, effects: &mut Effects) {
+        let idle = self.to_spare(now);
+        let again = self.engaging.set_idle(self.era(), idle);
+        let decided_to = self.learner.decided_to();
+        for node in again.iter() {
+            if let Some(peer) = self.peers.find(node) {
+                peer.sent_to = decided_to;
+            }
+            self.resend(node, effects);
+        }
+    }
+
+    /// Who need not be sent proposals.
+    fn to_spare(&self, now: Time) -> NodeSet {
+        let configuration = self.learner.eras().current();
+        let engaged = self.engaging.is_engaged();
+        let mut asked = configuration.everybody();
+        let mut idle = NodeSet::default();
+        if !engaged {
+            asked = configuration.full();
+        }
+        if self.options.thrifty && !engaged && self.engaging.may_be_thrifty(now) {
+            asked = self.quorum_to_ask(configuration).unwrap_or(asked);
+        }
+        for (index, voter) in configuration.members().iter().enumerate() {
+            let spared = !asked.has(index) && voter.member != self.options.member;
+            // A set has room for all other members of a configuration.
+            let _ = spared && idle.insert(voter.member.node);
+        }
+        idle
+    }
+
+    /// Full replicas that form a phase-2 quorum with this node, as few as it takes: those that are ahead.
+    fn quorum_to_ask(&self, configuration: &Configuration) -> Option<MemberSet> {
+        let own = configuration.position(self.options.member)?;
+        let there = self.full_replicas(configuration, |peer| peer.connected);
+        let mut set = MemberSet::default().with(own);
+        while !configuration.is_quorum(Phase::Two, set) {
+            let left = configuration.members().iter().enumerate();
+            let left = left.filter(|(at, _)| there.has(*at) && !set.has(*at));
+            let ahead = |(at, voter): &(usize, &Voter)| {
+                let peer = self.peers.peer(voter.member.node);
+                let to = peer.map_or(Slot(0), |peer| peer.voted_to.max(peer.decided_to));
+                // Who is asked already stays, so that nobody is dropped for a slot's delay.
+                let asked = !self.engaging.idle().contains(voter.member.node);
+                (voter.weight, asked, to, core::cmp::Reverse(*at))
+            };
+            let (at, _) = left.max_by_key(ahead)?;
+            set = set.with(at);
+        }
+        Some(set)
+    }
+
+    /// [cast-1] Whether this member votes for what is proposed now.
+    pub(super) fn is_asked(&self, member: Member) -> bool {
+        !self.engaging.idle().contains(member.node)
+    }
+
+    /// While this node leads: whether auxiliaries are sent proposals.
+    pub fn auxiliaries_engaged(&self) -> bool {
+        self.leading.is_some() && self.engaging.is_engaged() && self.has_auxiliaries()
+    }
+
+    /// While this node leads: whether proposals go to this node.
+    pub fn proposes_to(&self, node: crate::node_id::NodeId) -> bool {
+        self.leading.is_some() && !self.engaging.idle().contains(node)
+    }
+}

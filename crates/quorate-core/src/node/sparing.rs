@@ -1,0 +1,113 @@
+//! What is particular about an auxiliary: what it does not learn, and what it may forget ([aux-1], [trim-1]).
+//!
+//! An auxiliary that was engaged keeps its votes, bytes included, in its log. It knows them to be decided as
+//! any follower does ([decide-2]), from where its log begins; of what is below it knows nothing: it is
+//! *hollow*. It learns nothing but what lies between what full replicas hold and its own votes.
+
+use super::Node;
+use crate::{
+    effect::{Effect, Effects},
+    message::Heartbeat,
+    slot::Slot,
+};
+
+impl Node {
+    /// Whether this node is an auxiliary, as far as it has heard.
+    pub fn is_auxiliary(&self) -> bool {
+        self.spared.told().unwrap_or_else(|| {
+            let configuration = self.learner.eras().current();
+            configuration.is_auxiliary(self.options.member)
+        })
+    }
+
+    /// Whether this node has no state, and no log, below [`Node::log_start`]: it forgot that as an
+    /// auxiliary. Only a snapshot makes it a replica again.
+    pub fn is_hollow(&self) -> bool {
+        self.learner.is_hollow()
+    }
+
+    /// The leader said what this node is, and what full replicas hold.
+    pub(super) fn note_role(&mut self, beat: &Heartbeat) {
+        self.spared.tell(beat.auxiliary, beat.held_by_quorum);
+        self.spared.announce(beat.decided_to);
+    }
+
+    /// [p2-3] Slots below are decided, as far as an acceptor that learns little may know. Nobody waits
+    /// for its votes there.
+    pub(super) fn announced(&self) -> Slot {
+        let decided_to = self.learner.decided_to();
+        if self.is_auxiliary() {
+            decided_to.max(self.spared.announced())
+        } else {
+            decided_to
+        }
+    }
+
+    /// [aux-3], [trim-1] Begins to forget what full replicas hold: everything that this node kept, or what
+    /// lies before its votes and would be learned in vain.
+    pub(super) fn forget_held(&mut self, effects: &mut Effects) {
+        if let Some(to) = self.may_forget() {
+            self.spared.forget(to);
+            effects.push(Effect::Forget { to });
+        }
+    }
+
+    fn may_forget(&self) -> Option<Slot> {
+        let learner = &self.learner;
+        let to = self.spared.held_to();
+        let (log_start, decided_to) = (learner.log_start(), learner.decided_to());
+        if !self.is_auxiliary() || self.spared.is_forgetting() || to <= log_start {
+            return None;
+        }
+        let first = self.acceptor.votes().next().map(|vote| vote.range.from);
+        let apart = first.is_some_and(|first| first > decided_to) && to > decided_to;
+        let kept = learner.is_hollow() && (first.is_some() || decided_to > log_start);
+        let some = to.0 - log_start.0 >= self.options.inflight_max as u64;
+        let served = to >= self.acceptor.voted_to();
+        (apart || (kept && (some || served))).then_some(to)
+    }
+
+    /// The log begins with `to` now, durably, and nothing stands for what was below.
+    pub(super) fn on_forgotten(&mut self, to: Slot) {
+        self.spared.begins_at(to);
+        self.learner.forget(to);
+        self.acceptor.advance_floor(self.learner.decided_to());
+        self.voted.decisions_persisted(self.learner.decided_to());
+        self.voted.join_run();
+    }
+
+    /// How far this node wants to learn what is decided: an auxiliary only up to its own votes, and only
+    /// if that is not far.
+    pub(super) fn learns_to(&self) -> Slot {
+        if !self.is_auxiliary() {
+            return Slot(u64::MAX);
+        }
+        let decided_to = self.learner.decided_to();
+        let Some(first) = self.acceptor.votes().next() else {
+            return decided_to;
+        };
+        let gap = first.range.from.0.saturating_sub(decided_to.0);
+        let near = gap <= self.options.window_slots;
+        let pressed = self.acceptor.runs() * 2 >= self.options.inflight_max;
+        let forgets = self.spared.is_forgetting();
+        if !(near || pressed) || forgets {
+            decided_to
+        } else if gap > 0 {
+            first.range.from
+        } else {
+            self.acceptor.voted_to()
+        }
+    }
+
+    /// Whether this node is to be a full replica, and no log tells what it forgot.
+    pub(super) fn needs_state(&self) -> bool {
+        self.is_hollow() && !self.is_auxiliary()
+    }
+
+    /// Whether something is missing here that this node wants, and that a log may tell.
+    pub(super) fn is_behind(&self) -> bool {
+        let decided_to = self.learner.decided_to();
+        let wants = decided_to < self.learns_to() && !self.needs_state();
+        wants && self.catchup.is_behind(decided_to)
+    }
+}

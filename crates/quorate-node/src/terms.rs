@@ -1,0 +1,150 @@
+//! On which terms a cluster is founded: who of the listed nodes is an auxiliary, and what a quorum is.
+//!
+//! All nodes are given the same. They are part of the hash by which a founder knows that a node means the
+//! same list, and kept in the identity.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
+
+use quorate_core::{
+    configuration::{Configuration, Invalid, Voter},
+    node_id::{Member, NodeId},
+    quorum::QuorumRule,
+    record::Class,
+};
+
+/// The terms of a founding.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// Founding members that are sent no values while the others are enough ([aux-1]).
+    pub auxiliaries: BTreeSet<NodeId>,
+    /// What a quorum is.
+    pub rule: QuorumRule,
+}
+
+impl Terms {
+    /// The founding configuration of these members, each of weight 1; checked: quorums meet, and without
+    /// auxiliaries there is one ([era-4]).
+    pub fn configuration<'a>(
+        &self,
+        members: impl IntoIterator<Item = &'a NodeId>,
+        class: Class,
+    ) -> Result<Configuration, Invalid> {
+        let voter = |node: &NodeId| Voter {
+            member: Member::first(node.0),
+            weight: 1,
+            auxiliary: self.auxiliaries.contains(node),
+        };
+        let voters: Vec<Voter> = members.into_iter().map(voter).collect();
+        let known = |node: &&NodeId| voters.iter().any(|voter| voter.member.node == **node);
+        if let Some(unknown) = self.auxiliaries.iter().find(|node| !known(node)) {
+            return Err(Invalid::Unknown(*unknown));
+        }
+        Configuration::new(voters, self.rule, class)
+    }
+
+    /// Whether these are what nobody has to ask for.
+    pub fn are_usual(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Why members cannot be founded on these terms, for people; `None` if they can.
+    pub fn trouble(&self, members: &BTreeMap<NodeId, String>) -> Option<String> {
+        let invalid = self
+            .configuration(members.keys(), Class::Durable)
+            .err()
+            .filter(|invalid| *invalid != Invalid::Empty)?;
+        Some(match invalid {
+            Invalid::Unknown(node) => format!("--auxiliary names node {node}, which --cluster does not list"),
+            Invalid::Auxiliaries => {
+                "without its auxiliaries the cluster would have no quorum: of 2f + 1 nodes, f may be auxiliaries"
+                    .to_owned()
+            }
+            Invalid::Quorums => format!("--quorum {}: quorums would not meet, or could not be formed", self.rule),
+            other => format!("{other:?}"),
+        })
+    }
+}
+
+/// `auxiliary 3, quorum flexible:2,2`; empty for the usual terms.
+impl fmt::Display for Terms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut words: Vec<String> = self
+            .auxiliaries
+            .iter()
+            .map(|node| format!("auxiliary {node}"))
+            .collect();
+        if self.rule != QuorumRule::Majority {
+            words.push(format!("quorum {}", self.rule));
+        }
+        f.write_str(&words.join(", "))
+    }
+}
+
+/// `majority` or `flexible:Q1,Q2`.
+pub fn parse_rule(text: &str) -> Option<QuorumRule> {
+    if text == "majority" {
+        return Some(QuorumRule::Majority);
+    }
+    let (phase1, phase2) = text.strip_prefix("flexible:")?.split_once(',')?;
+    let (phase1, phase2) = (phase1.parse().ok()?, phase2.parse().ok()?);
+    (phase1 > 0 && phase2 > 0).then_some(QuorumRule::Flexible { phase1, phase2 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members(count: u32) -> BTreeMap<NodeId, String> {
+        (1..=count)
+            .map(|node| (NodeId(node), String::new()))
+            .collect()
+    }
+
+    #[test]
+    fn terms_are_held_against_the_list() {
+        let terms = |auxiliaries: &[u32], rule: &str| Terms {
+            auxiliaries: auxiliaries.iter().map(|node| NodeId(*node)).collect(),
+            rule: parse_rule(rule).unwrap(),
+        };
+        let fits = |terms: &Terms, count| terms.trouble(&members(count)).is_none();
+        assert!(fits(&terms(&[], "majority"), 3) && fits(&terms(&[3], "majority"), 3));
+        assert!(fits(&terms(&[4, 5], "majority"), 5));
+        assert!(
+            !fits(&terms(&[2, 3], "majority"), 3),
+            "one of three is no quorum"
+        );
+        assert!(!fits(&terms(&[4], "majority"), 3), "not in the list");
+        assert!(fits(&terms(&[], "flexible:3,1"), 3) && fits(&terms(&[2, 3], "flexible:3,1"), 3));
+        assert!(!fits(&terms(&[], "flexible:2,1"), 3), "quorums do not meet");
+        assert!(
+            !fits(&terms(&[], "flexible:4,1"), 3),
+            "no quorum can be formed"
+        );
+        assert_eq!(
+            terms(&[3], "flexible:2,2").to_string(),
+            "auxiliary 3, quorum flexible:2,2"
+        );
+        assert!(terms(&[], "majority").to_string().is_empty());
+    }
+
+    #[test]
+    fn rules_read_back_what_they_print() {
+        for text in ["majority", "flexible:3,2"] {
+            assert_eq!(parse_rule(text).unwrap().to_string(), text);
+        }
+        for text in [
+            "",
+            "most",
+            "flexible",
+            "flexible:3",
+            "flexible:0,3",
+            "flexible:3,2,1",
+            "grid:2",
+        ] {
+            assert_eq!(parse_rule(text), None, "{text}");
+        }
+    }
+}
