@@ -324,7 +324,10 @@ fn trace(known: &Reached, mut at: Weights) -> Vec<Change> {
 
 #[cfg(test)]
 mod tests {
-    use quorate_core::class::Class;
+    use quorate_core::{
+        class::Class,
+        node_id::{Incarnation, NodeId},
+    };
 
     use super::*;
 
@@ -441,6 +444,31 @@ mod tests {
             follow(from, to, Some(2).filter(|_| to.len() > 1));
         }
         assert!(follow(&[1, 1, 1], &[1, 1, 1], None).changes.is_empty());
+    }
+
+    /// [volatile-2], [aux-1] Beside an auxiliary, the full replica that is left is raised first: without that it
+    /// could decide nothing alone.
+    #[test]
+    fn a_full_replica_that_forgot_is_taken_back_beside_an_auxiliary() {
+        let member = |node, incarnation| Member {
+            node: NodeId(node),
+            incarnation: Incarnation(incarnation),
+        };
+        let voter = |node, auxiliary| Voter {
+            member: member(node, 0),
+            weight: 1,
+            auxiliary,
+        };
+        let voters = vec![voter(1, false), voter(2, false), voter(3, true)];
+        let from = Configuration::new(voters, QuorumRule::Majority, Class::Durable).unwrap();
+        let goal = [member(1, 1), member(2, 0), member(3, 0)].map(|member| (member, 1));
+        let lives = |other: Member| other != member(1, 0);
+        let sight = Sight {
+            leader: Some(member(2, 0)),
+            lives: &lives,
+        };
+        let steps = plan(&from, &Goal::from(goal), sight).unwrap();
+        assert!(!steps.changes.is_empty());
     }
 
     #[test]

@@ -517,6 +517,15 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             let left = plan.leaving.iter().find(|node| !self.is_spent(**node));
             return Ok(left.map(|node| Change::Remove(*node)));
         }
+        let forgot = plan.goal.keys().find(|member| {
+            let met = self.peers.member(member.node);
+            met.is_some_and(|met| met.incarnation > member.incarnation)
+        });
+        if let Some(member) = forgot {
+            let node = member.node;
+            self.give_up(now, plan.id);
+            return Err(format!("node {node} has forgotten its votes since"));
+        }
         if let Some(heir) = self.heir(now, &current, &plan.goal) {
             self.transfer_to(now, heir);
             return Err(format!("node {} is to lead on", heir.node));
@@ -530,14 +539,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return Err("there is no way any more; cancel it".to_owned());
         };
         if let Change::Increment(member) = change {
-            let met = self.peers.member(member.node);
-            if met.is_some_and(|met| met.incarnation > member.incarnation) {
-                self.give_up(now, plan.id);
-                return Err(format!(
-                    "node {} has forgotten its votes since",
-                    member.node
-                ));
-            }
             self.check_level(now, member)
                 .map_err(|refused| refused.message)?;
         }
