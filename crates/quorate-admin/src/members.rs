@@ -1,6 +1,6 @@
 //! What `GET /members` shows and `POST /members` takes: the fixed JSON forms of who belongs to the group.
 
-use quorate_core::node_id::NodeId;
+use quorate_core::{node_id::NodeId, quorum::QuorumRule};
 use quorate_replica::{
     group::{
         ADDRESS_BYTES_MAX, As,
@@ -132,6 +132,12 @@ pub struct MembersRequest {
     /// A node, and what its vote is to weigh.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<(u32, u32)>,
+    /// Whether this voter is to be an auxiliary: its id, true or false.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub auxiliary: Option<(u32, bool)>,
+    /// What a quorum is to be: `majority` or `flexible:Q1,Q2`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub quorum: Option<String>,
     /// A node, and its priority.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<(u32, u32)>,
@@ -203,12 +209,20 @@ impl MembersRequest {
             demote,
             remove,
             weight,
+            auxiliary,
+            quorum,
             priority,
             replace,
             address,
             cancel,
             dry_run,
         } = self;
+        let quorum = quorum.map(|rule| {
+            let parsed = QuorumRule::parse(&rule);
+            parsed
+                .map(Ask::Quorum)
+                .ok_or_else(|| format!("\"quorum\": neither majority nor flexible:Q1,Q2: {rule}"))
+        });
         let add = add.map(AddRequest::ask).transpose()?;
         let address = address.map(|(node, peer)| {
             let peer = checked(peer)?;
@@ -220,6 +234,8 @@ impl MembersRequest {
             demote.map(|node| Ask::Demote(NodeId(node))),
             remove.map(|node| Ask::Remove(NodeId(node))),
             weight.map(|(node, weight)| Ask::Weight(NodeId(node), weight)),
+            auxiliary.map(|(node, auxiliary)| Ask::Auxiliary(NodeId(node), auxiliary)),
+            quorum.transpose()?,
             priority.map(|(node, priority)| Ask::Priority(NodeId(node), priority)),
             replace.map(|(old, new)| Ask::Replace {
                 old: NodeId(old),
@@ -499,6 +515,14 @@ mod tests {
             (r#"{"demote": 4}"#, Ask::Demote(node(4))),
             (r#"{"remove": 2}"#, Ask::Remove(node(2))),
             (r#"{"weight": [3, 2]}"#, Ask::Weight(node(3), 2)),
+            (r#"{"auxiliary": [3, true]}"#, Ask::Auxiliary(node(3), true)),
+            (
+                r#"{"quorum": "flexible:3,1"}"#,
+                Ask::Quorum(QuorumRule::Flexible {
+                    phase1: 3,
+                    phase2: 1,
+                }),
+            ),
             (r#"{"priority": [1, 5]}"#, Ask::Priority(node(1), 5)),
             (
                 r#"{"replace": [2, 4]}"#,

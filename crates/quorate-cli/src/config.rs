@@ -11,9 +11,11 @@ use std::{
 };
 
 use quorate_bench::log_service::STORE as STORE_NONE;
-use quorate_core::{configuration::MEMBERS_MAX, node_id::NodeId, record::Class};
+use quorate_core::{
+    configuration::MEMBERS_MAX, node_id::NodeId, quorum::QuorumRule, record::Class,
+};
 use quorate_kv::front::input_bytes_max;
-use quorate_node::terms::{Terms, parse_rule};
+use quorate_node::terms::Terms;
 use quorate_replica::{group::As, tuner::Settings as Tuning};
 
 use crate::output::Problem;
@@ -147,7 +149,7 @@ impl StartConfig {
                     .optional("auxiliary", "a list of nodes such as 3 or 4,5", parse_nodes)?
                     .unwrap_or_default(),
                 rule: layers
-                    .optional("quorum", "majority or flexible:Q1,Q2", parse_rule)?
+                    .optional("quorum", "majority or flexible:Q1,Q2", QuorumRule::parse)?
                     .unwrap_or_default(),
             },
             thrifty: layers

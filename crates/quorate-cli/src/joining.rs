@@ -16,8 +16,9 @@ use quorate_admin::{
     joining::{JoinAnswer, JoinRequest, LOOPBACK_PEER, Place, UNREACHABLE_PEER},
     members::MembersRequest,
 };
+use quorate_core::quorum::QuorumRule;
 use quorate_net::{Handle, Unanswered};
-use quorate_node::terms::{Terms, parse_rule};
+use quorate_node::terms::Terms;
 use quorate_replica::group::As;
 
 use crate::output::progress;
@@ -182,7 +183,7 @@ fn understand(answer: JoinAnswer) -> Option<Joined> {
         members: answer.founding.into_iter().map(place).collect(),
         terms: Terms {
             auxiliaries: answer.auxiliaries.into_iter().map(NodeId).collect(),
-            rule: parse_rule(&answer.quorum)?,
+            rule: QuorumRule::parse(&answer.quorum)?,
         },
     };
     let nodes = founded.members.iter().map(|(node, _)| node);

@@ -7,6 +7,7 @@ mod show;
 
 use clap::{Args, Subcommand};
 use quorate_admin::members::{AddRequest, Asked, MembersRequest};
+use quorate_core::quorum::QuorumRule;
 use serde::Serialize;
 
 use crate::{
@@ -49,6 +50,16 @@ pub(crate) enum MemberCommand {
     Demote(OneNode),
     /// Say how much a node's vote weighs; 1 is usual, 0 is none
     Weight(WeightArgs),
+    /// Spare a voter the data while the others are enough, or end that with --off
+    ///
+    /// An auxiliary has a vote, executes nothing, and is sent values only while another voter is missing. The
+    /// other voters must be a quorum without it.
+    Auxiliary(AuxiliaryArgs),
+    /// Say what a quorum is: majority or flexible:Q1,Q2
+    ///
+    /// Q1 is the weight that an election needs, Q2 that of a write: any Q1 must share a voter with any Q2. While
+    /// it is flexible, nodes can come and go only as far as that stays so.
+    Quorum(QuorumArgs),
     /// Say who leads if several could: the highest that is caught up
     Priority(PriorityArgs),
     /// Let a node that has joined take the place of another one, which leaves for good
@@ -113,7 +124,7 @@ pub(crate) struct AddArgs {
     #[arg(long, value_name = "ADDR", value_parser = address_argument)]
     peer: String,
     /// What it is to become
-    #[arg(long = "as", value_name = "ROLE", value_parser = ["voter", "learner"], default_value = "voter")]
+    #[arg(long = "as", value_name = "ROLE", value_parser = ["voter", "learner", "auxiliary"], default_value = "voter")]
     role: String,
     #[command(flatten)]
     ask: Ask,
@@ -130,6 +141,33 @@ pub(crate) struct WeightArgs {
     weight: u32,
     #[command(flatten)]
     steps: Steps,
+}
+
+/// A voter that is to be spared, or not any more.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct AuxiliaryArgs {
+    /// Its id
+    #[arg(value_name = "NODE", value_parser = node_id())]
+    node: u32,
+    /// It becomes a full replica
+    #[arg(long)]
+    off: bool,
+    #[command(flatten)]
+    steps: Steps,
+}
+
+/// A quorum rule.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct QuorumArgs {
+    /// majority or flexible:Q1,Q2
+    #[arg(value_name = "RULE", value_parser = rule)]
+    rule: QuorumRule,
+    #[command(flatten)]
+    steps: Steps,
+}
+
+fn rule(text: &str) -> Result<QuorumRule, &'static str> {
+    QuorumRule::parse(text).ok_or("majority, or flexible:Q1,Q2 with two weights of at least 1")
 }
 
 /// A node and a priority.
@@ -229,6 +267,20 @@ pub(crate) fn run(command: &MemberCommand, output: Output) -> Result<Exit, Probl
         MemberCommand::Weight(args) => {
             let wish = MembersRequest {
                 weight: Some((args.node, args.weight)),
+                ..wish
+            };
+            change(wish, &args.steps, None, output)
+        }
+        MemberCommand::Auxiliary(args) => {
+            let wish = MembersRequest {
+                auxiliary: Some((args.node, !args.off)),
+                ..wish
+            };
+            change(wish, &args.steps, None, output)
+        }
+        MemberCommand::Quorum(args) => {
+            let wish = MembersRequest {
+                quorum: Some(args.rule.to_string()),
                 ..wish
             };
             change(wish, &args.steps, None, output)

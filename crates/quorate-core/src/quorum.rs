@@ -43,6 +43,18 @@ pub enum QuorumRule {
 }
 
 /// `majority`, `flexible:Q1,Q2`, `grid:COLUMNS`.
+impl QuorumRule {
+    /// `majority` or `flexible:Q1,Q2`.
+    pub fn parse(text: &str) -> Option<Self> {
+        if text == "majority" {
+            return Some(Self::Majority);
+        }
+        let (phase1, phase2) = text.strip_prefix("flexible:")?.split_once(',')?;
+        let (phase1, phase2) = (phase1.parse().ok()?, phase2.parse().ok()?);
+        (phase1 > 0 && phase2 > 0).then_some(Self::Flexible { phase1, phase2 })
+    }
+}
+
 impl fmt::Display for QuorumRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -83,16 +83,6 @@ impl fmt::Display for Terms {
     }
 }
 
-/// `majority` or `flexible:Q1,Q2`.
-pub fn parse_rule(text: &str) -> Option<QuorumRule> {
-    if text == "majority" {
-        return Some(QuorumRule::Majority);
-    }
-    let (phase1, phase2) = text.strip_prefix("flexible:")?.split_once(',')?;
-    let (phase1, phase2) = (phase1.parse().ok()?, phase2.parse().ok()?);
-    (phase1 > 0 && phase2 > 0).then_some(QuorumRule::Flexible { phase1, phase2 })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,7 +97,7 @@ mod tests {
     fn terms_are_held_against_the_list() {
         let terms = |auxiliaries: &[u32], rule: &str| Terms {
             auxiliaries: auxiliaries.iter().map(|node| NodeId(*node)).collect(),
-            rule: parse_rule(rule).unwrap(),
+            rule: QuorumRule::parse(rule).unwrap(),
         };
         let fits = |terms: &Terms, count| terms.trouble(&members(count)).is_none();
         assert!(fits(&terms(&[], "majority"), 3) && fits(&terms(&[3], "majority"), 3));
@@ -133,7 +123,7 @@ mod tests {
     #[test]
     fn rules_read_back_what_they_print() {
         for text in ["majority", "flexible:3,2"] {
-            assert_eq!(parse_rule(text).unwrap().to_string(), text);
+            assert_eq!(QuorumRule::parse(text).unwrap().to_string(), text);
         }
         for text in [
             "",
@@ -144,7 +134,7 @@ mod tests {
             "flexible:3,2,1",
             "grid:2",
         ] {
-            assert_eq!(parse_rule(text), None, "{text}");
+            assert_eq!(QuorumRule::parse(text), None, "{text}");
         }
     }
 }

@@ -15,8 +15,9 @@ use std::collections::BTreeMap;
 
 use quorate_core::{
     ballot::Era,
-    configuration::Configuration,
+    configuration::{Change, Configuration, Invalid},
     node_id::{Member, NodeId},
+    quorum::QuorumRule,
     reconfigure::Eras,
     slot::Slot,
 };
@@ -92,10 +93,66 @@ pub struct Plan {
     pub id: u64,
     /// The weights.
     pub goal: Goal,
+    /// Changes of roles and of the quorum rule, made when the weights are reached.
+    pub then: Vec<Change>,
     /// These leave the group when they have no weight: their ids are spent ([member-1]).
     pub leaving: Vec<NodeId>,
     /// What the operator asked for, for people.
     pub what: String,
+}
+
+impl Plan {
+    /// What is left of the changes of roles and of the rule, behind this configuration's weights. A rule that
+    /// does not meet the one in force is reached over one that meets both ([era-4]).
+    pub fn left(&self, configuration: &Configuration) -> Vec<Change> {
+        let mut left = Vec::new();
+        for change in &self.then {
+            match *change {
+                Change::Role { member, auxiliary } => {
+                    if configuration.is_auxiliary(member) != auxiliary {
+                        left.push(*change);
+                    }
+                }
+                Change::Rule(wanted) if configuration.rule() == wanted => {}
+                Change::Rule(wanted) => {
+                    if configuration.changed(*change).is_err() {
+                        left.extend(between(configuration, wanted).map(Change::Rule));
+                    }
+                    left.push(*change);
+                }
+                _ => left.push(*change),
+            }
+        }
+        left
+    }
+
+    /// Whether everything but removals is as it is wanted.
+    pub fn is_reached(&self, configuration: &Configuration) -> bool {
+        has_weights(configuration, &self.goal) && self.left(configuration).is_empty()
+    }
+
+    /// The configuration at the end, if it can be.
+    fn end(&self, from: &Configuration) -> Result<Configuration, Invalid> {
+        let weighed = planner::reached_by(from, &self.goal)?;
+        let left = self.left(&weighed);
+        left.into_iter()
+            .try_fold(weighed, |at, change| at.changed(change))
+    }
+}
+
+/// A rule whose quorums are those of both: what is a quorum by the rule in force and by the one that is wanted.
+fn between(configuration: &Configuration, wanted: QuorumRule) -> Option<QuorumRule> {
+    let most = u32::try_from(configuration.weight() / 2 + 1).ok()?;
+    let thresholds = |rule| match rule {
+        QuorumRule::Majority => Some((most, most)),
+        QuorumRule::Flexible { phase1, phase2 } => Some((phase1, phase2)),
+        QuorumRule::Grid { .. } => None,
+    };
+    let (now, then) = (thresholds(configuration.rule())?, thresholds(wanted)?);
+    Some(QuorumRule::Flexible {
+        phase1: now.0.max(then.0),
+        phase2: now.1.max(then.1),
+    })
 }
 
 /// How a plan ended.
@@ -179,12 +236,14 @@ impl Group {
             Command::Plan {
                 era: named,
                 goal,
+                then,
                 leaving,
                 what,
             } => {
                 let plan = Plan {
                     id: slot.0,
                     goal,
+                    then,
                     leaving,
                     what,
                 };
@@ -280,7 +339,7 @@ impl Group {
             return Err(Denied::UnknownNode(node));
         }
         // Whether there is a way does not hang on who looks for it, or on a search that may grow better.
-        let last = planner::reached_by(eras.current(), &plan.goal);
+        let last = plan.end(eras.current());
         let heavy = |weight: &u32| *weight > planner::WEIGHT_WANTED_MAX;
         let keeps_leaving = plan.leaving.iter().any(|node| {
             let weight = |(member, weight): (&Member, &u32)| member.node == *node && *weight > 0;
@@ -314,7 +373,7 @@ impl Group {
         let gone = gone.filter_map(|(node, known)| Some((known.nonce?, node)));
         self.gone.extend(gone);
         let reached = |plan: &mut Plan| {
-            is_reached(eras.current(), &plan.goal) && plan.leaving.iter().all(|node| spent(*node))
+            plan.is_reached(eras.current()) && plan.leaving.iter().all(|node| spent(*node))
         };
         if let Some(Plan { id, .. }) = self.plan.take_if(reached) {
             let reached = true;
@@ -324,7 +383,7 @@ impl Group {
 }
 
 /// Whether the weights are those that are wanted.
-pub fn is_reached(configuration: &Configuration, goal: &Goal) -> bool {
+pub fn has_weights(configuration: &Configuration, goal: &Goal) -> bool {
     let wanted = goal.iter().filter(|(_, weight)| **weight > 0);
     goal_of(configuration).iter().eq(wanted)
 }
@@ -344,7 +403,7 @@ pub fn with(mut goal: Goal, member: Member, weight: u32) -> Goal {
 
 #[cfg(test)]
 mod tests {
-    use quorate_core::{class::Class, configuration::Change, value::Value};
+    use quorate_core::{class::Class, value::Value};
 
     use super::*;
 
@@ -471,6 +530,7 @@ mod tests {
         let plan = |era, goal: &Goal| Command::Plan {
             era: Era(era),
             goal: goal.clone(),
+            then: vec![],
             leaving: vec![],
             what: "add node 4".to_owned(),
         };
@@ -525,6 +585,16 @@ mod tests {
         let plan = Command::Plan {
             era: Era(0),
             goal: with(goal_of(&configuration), Member::first(4), 2),
+            then: vec![
+                Change::Role {
+                    member: Member::first(3),
+                    auxiliary: true,
+                },
+                Change::Rule(QuorumRule::Flexible {
+                    phase1: 4,
+                    phase2: 2,
+                }),
+            ],
             leaving: vec![NodeId(5)],
             what: "x".to_owned(),
         };

@@ -205,11 +205,11 @@ impl Steering {
             for change in rest {
                 at = at.and_then(|at| at.changed(*change));
             }
-            at.is_ok_and(|at| crate::group::is_reached(&at, &plan.goal))
+            at.is_ok_and(|at| plan.is_reached(&at))
         };
         rest.filter(leads_there).unwrap_or_else(|| {
-            let steps = planner::plan(configuration, &plan.goal, sight);
-            steps.map_or_else(|_| VecDeque::new(), |steps| steps.changes.into())
+            let changes = planner::whole(configuration, plan, sight);
+            changes.map_or_else(|_| VecDeque::new(), VecDeque::from)
         })
     }
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_core::{
     node_id::{Member, NodeId},
+    quorum::QuorumRule,
     record::Class,
 };
 use quorate_replica::{
@@ -45,12 +46,16 @@ fn led(cluster: &mut Cluster<Journal>) -> NodeId {
 
 /// A new node with an empty disk joins, and is level with the others.
 fn join(cluster: &mut Cluster<Journal>, nonce: u64) -> NodeId {
+    join_as(cluster, nonce, As::Voter)
+}
+
+fn join_as(cluster: &mut Cluster<Journal>, nonce: u64, role: As) -> NodeId {
     let leader = led(cluster);
     let ask = Ask::Join {
         nonce,
         node: None,
         peer: format!("n{nonce}:1"),
-        role: As::Voter,
+        role,
     };
     let Ok(Answer::Node(node)) = cluster.ask_group(leader, ask) else {
         panic!("no id was given out");
@@ -444,6 +449,57 @@ fn leadership_goes_to_the_highest_priority() {
     assert!(cluster.run_until(10_000, |cluster| cluster.leader() == Some(wanted)));
     cluster.run_ms(5_000);
     assert_eq!(cluster.leader(), Some(wanted));
+}
+
+/// [aux-1], [era-4] A voter becomes an auxiliary and a full replica again; a quorum becomes another; what is
+/// not possible is refused; and the rule is scaled with the weights on the way.
+#[test]
+fn roles_and_the_quorum_rule_change_by_plans() {
+    let mut cluster = cluster(3, Class::Durable, 29);
+    let leader = led(&mut cluster);
+    let other = NodeId(1 + leader.0 % 3);
+    let third = NodeId(1 + other.0 % 3);
+    carry_out(&mut cluster, &Ask::Auxiliary(other, true)).unwrap();
+    let configuration = cluster.replica(leader).node().configuration().clone();
+    assert!(configuration.is_auxiliary(Member::first(other.0)));
+    carry_out(&mut cluster, &Ask::Auxiliary(other, true)).unwrap();
+    let refused = carry_out(&mut cluster, &Ask::Auxiliary(third, true)).unwrap_err();
+    assert_eq!(
+        refused.code, "impossible",
+        "one full replica of three is no quorum"
+    );
+    write(&mut cluster, leader, b"with an auxiliary");
+    carry_out(&mut cluster, &Ask::Auxiliary(other, false)).unwrap();
+    let flexible = QuorumRule::Flexible {
+        phase1: 3,
+        phase2: 1,
+    };
+    carry_out(&mut cluster, &Ask::Quorum(flexible)).unwrap();
+    assert_eq!(
+        cluster.replica(leader).node().configuration().rule(),
+        flexible
+    );
+    let never = QuorumRule::Flexible {
+        phase1: 1,
+        phase2: 1,
+    };
+    let refused = carry_out(&mut cluster, &Ask::Quorum(never)).unwrap_err();
+    assert_eq!(refused.code, "impossible", "quorums would not meet");
+    write(&mut cluster, leader, b"alone in phase two");
+    carry_out(&mut cluster, &Ask::Quorum(QuorumRule::Majority)).unwrap();
+    assert_same(&mut cluster, &[1, 2, 3]);
+}
+
+/// A node that joined as an auxiliary becomes one with its vote.
+#[test]
+fn a_node_joins_as_an_auxiliary() {
+    let mut cluster = cluster(3, Class::Durable, 31);
+    let node = join_as(&mut cluster, 7, As::Auxiliary);
+    carry_out(&mut cluster, &Ask::Promote(node)).unwrap();
+    let leader = led(&mut cluster);
+    let configuration = cluster.replica(leader).node().configuration();
+    assert!(configuration.is_auxiliary(Member::first(node.0)));
+    assert_eq!(weights(&cluster, leader), equal_weights(&[1, 2, 3, 4]));
 }
 
 /// A plan is cancelled where it is: nobody's weight changes afterwards.

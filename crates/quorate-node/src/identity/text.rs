@@ -11,7 +11,7 @@ use quorate_disk::sealed;
 use quorate_replica::group::As;
 
 use super::{Founding, NODES_MAX, State};
-use crate::terms::{Terms, parse_rule};
+use crate::terms::Terms;
 
 const FIRST_LINE: &str = "quorate identity 1";
 
@@ -127,7 +127,7 @@ pub(super) fn decode(text: &str) -> Result<State, String> {
                 state.founding.terms.auxiliaries.insert(node);
             }
             ["quorum", rule] => {
-                let rule = parse_rule(rule).ok_or("unknown quorum rule")?;
+                let rule = QuorumRule::parse(rule).ok_or("unknown quorum rule")?;
                 state.founding.terms.rule = rule;
             }
             ["admitted", node, nonce] => {

@@ -3,6 +3,7 @@
 use quorate_core::{
     ballot::Era,
     node_id::{Member, NodeId},
+    quorum::QuorumRule,
 };
 
 use super::{As, Ended, Known};
@@ -32,6 +33,10 @@ pub enum Ask {
     Promote(NodeId),
     /// It has no vote any more, and learns.
     Demote(NodeId),
+    /// A voter is spared values while the others are enough, or is not any more ([aux-1]).
+    Auxiliary(NodeId, bool),
+    /// What a quorum is.
+    Quorum(QuorumRule),
     /// It leaves the group, for good.
     Remove(NodeId),
     /// Its votes weigh this much.

@@ -5,8 +5,8 @@ use quorate_core::{node_id::NodeId, slot::Slot};
 use super::{
     Ended, Group, Known, NODES_MAX, Plan,
     command::{
-        put_goal, put_nodes, put_nonce, put_text, put32, role_number, role_numbered, take_goal,
-        take_nodes, take_nonce, take_text,
+        put_changes, put_goal, put_nodes, put_nonce, put_text, put32, role_number, role_numbered,
+        take_changes, take_goal, take_nodes, take_nonce, take_text,
     },
 };
 use crate::fields::Fields;
@@ -38,6 +38,7 @@ impl Group {
         if let Some(plan) = &self.plan {
             out.extend_from_slice(&plan.id.to_be_bytes());
             put_goal(&plan.goal, &mut out);
+            put_changes(&plan.then, &mut out);
             put_nodes(&plan.leaving, &mut out);
             put_text(&plan.what, &mut out);
         }
@@ -88,6 +89,7 @@ impl Group {
             group.plan = Some(Plan {
                 id: fields.u64()?,
                 goal: take_goal(&mut fields)?,
+                then: take_changes(&mut fields)?,
                 leaving: take_nodes(&mut fields)?,
                 what: take_text(&mut fields)?,
             });

@@ -6,7 +6,9 @@ use std::fmt;
 
 use quorate_core::{
     ballot::Era,
+    configuration::Change,
     node_id::{Incarnation, Member, NodeId},
+    quorum::QuorumRule,
 };
 
 use super::{As, planner::Goal};
@@ -46,6 +48,8 @@ pub enum Command {
         era: Era,
         /// The weights.
         goal: Goal,
+        /// Roles and the rule, afterwards.
+        then: Vec<Change>,
         /// These leave the group when they have none.
         leaving: Vec<NodeId>,
         /// What the operator asked for.
@@ -157,12 +161,14 @@ impl Command {
             Self::Plan {
                 era,
                 goal,
+                then,
                 leaving,
                 what,
             } => {
                 out.push(PLAN);
                 put32(era.0, &mut out);
                 put_goal(goal, &mut out);
+                put_changes(then, &mut out);
                 put_nodes(leaving, &mut out);
                 put_text(what, &mut out);
             }
@@ -195,6 +201,7 @@ impl Command {
             PLAN => Self::Plan {
                 era: Era(fields.u32()?),
                 goal: take_goal(&mut fields)?,
+                then: take_changes(&mut fields)?,
                 leaving: take_nodes(&mut fields)?,
                 what: take_text(&mut fields)?,
             },
@@ -300,6 +307,50 @@ pub(super) fn take_goal(fields: &mut Fields<'_>) -> Option<Goal> {
             incarnation: Incarnation(fields.u32()?),
         };
         Some((member, fields.u32()?))
+    };
+    (0..count).map(one).collect()
+}
+
+/// Of roles and of the rule; others do not come behind weights.
+pub(super) fn put_changes(changes: &[Change], out: &mut Vec<u8>) {
+    let count = u8::try_from(changes.len()).unwrap_or(u8::MAX);
+    out.push(count);
+    for change in changes.iter().take(usize::from(count)) {
+        let (kind, words) = match *change {
+            Change::Role { member, auxiliary } => {
+                let Member { node, incarnation } = member;
+                (u8::from(auxiliary), [node.0, incarnation.0])
+            }
+            Change::Rule(QuorumRule::Majority) => (2, [0, 0]),
+            Change::Rule(QuorumRule::Flexible { phase1, phase2 }) => (3, [phase1, phase2]),
+            // Decoded nowhere: whoever executes it says so.
+            _ => (u8::MAX, [0, 0]),
+        };
+        out.push(kind);
+        words.into_iter().for_each(|word| put32(word, out));
+    }
+}
+
+pub(super) fn take_changes(fields: &mut Fields<'_>) -> Option<Vec<Change>> {
+    let count = fields.u8()?;
+    let one = |_| {
+        let (kind, first, second) = (fields.u8()?, fields.u32()?, fields.u32()?);
+        let member = Member {
+            node: NodeId(first),
+            incarnation: Incarnation(second),
+        };
+        Some(match kind {
+            0 | 1 => Change::Role {
+                member,
+                auxiliary: kind == 1,
+            },
+            2 => Change::Rule(QuorumRule::Majority),
+            3 => Change::Rule(QuorumRule::Flexible {
+                phase1: first,
+                phase2: second,
+            }),
+            _ => return None,
+        })
     };
     (0..count).map(one).collect()
 }

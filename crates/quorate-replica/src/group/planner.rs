@@ -18,6 +18,8 @@ use quorate_core::{
     quorum::{MemberSet, Phase, QuorumRule},
 };
 
+use super::Plan;
+
 /// Configurations that are looked at, at most; beyond, weights are raised first and lowered then.
 const LOOKED_AT_MAX: usize = 2000;
 /// With more members than this on the way nothing is searched: the checks take too long for a reactor.
@@ -142,6 +144,20 @@ pub fn plan(from: &Configuration, goal: &Goal, sight: Sight<'_>) -> Result<Steps
     let way = search.best(&start).or_else(|| search.plain(&start));
     let way = way.ok_or(NoWay::Invalid)?;
     Ok(search.steps(&start, way))
+}
+
+/// All that a plan changes but for removals: weights, then roles and the rule.
+pub fn whole(from: &Configuration, plan: &Plan, sight: Sight<'_>) -> Result<Vec<Change>, NoWay> {
+    let mut changes = self::plan(from, &plan.goal, sight)?.changes;
+    let mut at = from.clone();
+    for change in &changes {
+        at = at.changed(*change).map_err(|_| NoWay::Invalid)?;
+    }
+    for change in plan.left(&at) {
+        at = at.changed(change).map_err(|_| NoWay::Invalid)?;
+        changes.push(change);
+    }
+    Ok(changes)
 }
 
 fn weight_in(configuration: &Configuration, member: Member) -> u32 {

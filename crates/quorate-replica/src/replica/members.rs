@@ -14,10 +14,10 @@ use quorate_disk::Disk;
 use super::Replica;
 use crate::{
     group::{
-        Command, Goal, Group, Plan,
+        As, Command, Goal, Group, Plan,
         asking::{Answer, Ask, LastPlan, Listed, Members, PeerTable, Refused, Underway},
-        goal_of, is_reached,
-        planner::{self, NoWay, Sight, Steps},
+        goal_of,
+        planner::{self, NoWay, Sight},
         with,
     },
     plane::Plane,
@@ -26,11 +26,9 @@ use crate::{
     steering::{HAND_OVER_MS, LOOK_MS, goal_text, shown},
 };
 
-/// What a plan asks for.
+/// A plan that is not one yet, as no slot has it.
 struct Wanted {
-    goal: Goal,
-    leaving: Vec<NodeId>,
-    what: String,
+    plan: Plan,
     /// Who gets more weight: they must be caught up.
     rising: Vec<Member>,
 }
@@ -116,8 +114,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             // People look again and again; a leader searches once per plan.
             let known = self.steering.rest(plan.id, eras.era());
             let changes = known.unwrap_or_else(|| {
-                let steps = self.way(now, eras.current(), &plan.goal);
-                steps.map_or_else(|_| Vec::new(), |steps| steps.changes)
+                let changes = self.way(now, eras.current(), plan);
+                changes.unwrap_or_default()
             });
             let left = plan.leaving.iter().copied();
             let left: Vec<NodeId> = left.filter(|node| !self.is_spent(*node)).collect();
@@ -221,25 +219,26 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         };
         if let Some(plan) = self.group().plan() {
             // The same again: it is under way already.
-            if (&plan.goal, &plan.leaving) == (&wanted.goal, &wanted.leaving) {
+            let asked_before = (&plan.goal, &plan.then, &plan.leaving);
+            if asked_before == (&wanted.plan.goal, &wanted.plan.then, &wanted.plan.leaving) {
                 let (id, current) = (plan.id, self.applying.membership().eras().current());
-                let steps = self.way(now, current, &plan.goal);
-                let steps = steps.map_or_else(|_| Vec::new(), |steps| steps.changes);
-                let steps = shown(current, &steps, &plan.leaving);
+                let changes = self.way(now, current, plan).unwrap_or_default();
+                let steps = shown(current, &changes, &plan.leaving);
                 self.steering
                     .answer(asked, Ok(Answer::Planned(Some(id), steps)));
                 return Ok(());
             }
             return Err(crate::group::Denied::UnderWay(plan.id).into());
         }
-        for member in &wanted.rising {
+        let Wanted { plan, rising } = wanted;
+        for member in &rising {
             self.check_level(now, *member)?;
         }
         let membership = self.applying.membership();
         let (era, current) = (membership.eras().era(), membership.eras().current());
-        let steps = self.way(now, current, &wanted.goal).map_err(no_way)?;
-        self.check_alive(now, current, &steps.changes)?;
-        let steps = shown(current, &steps.changes, &wanted.leaving);
+        let changes = self.way(now, current, &plan).map_err(no_way)?;
+        self.check_alive(now, current, &changes)?;
+        let steps = shown(current, &changes, &plan.leaving);
         if dry_run {
             self.steering
                 .answer(asked, Ok(Answer::Planned(None, steps)));
@@ -247,9 +246,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         let command = Command::Plan {
             era,
-            goal: wanted.goal,
-            leaving: wanted.leaving,
-            what: wanted.what,
+            goal: plan.goal,
+            then: plan.then,
+            leaving: plan.leaving,
+            what: plan.what,
         };
         self.propose_command(now, Waiter::Operator(asked), &command)?;
         self.steering.wait(asked, steps);
@@ -262,12 +262,17 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let goal = goal_of(current);
         let weight = |node| current.member_of(node).map_or(0, |voter| voter.weight);
         let mut rising = Vec::new();
-        let mut leaving = Vec::new();
+        let (mut then, mut leaving) = (Vec::new(), Vec::new());
         let (goal, what) = match *ask {
             Ask::Promote(node) if weight(node) > 0 => return Ok(None),
             Ask::Promote(node) => {
                 let member = self.met(node)?;
                 rising.push(member);
+                let known = self.group().known(node);
+                if known.is_some_and(|known| known.role == As::Auxiliary) {
+                    let auxiliary = true;
+                    then.push(Change::Role { member, auxiliary });
+                }
                 (with(goal, member, 1), format!("promote node {node}"))
             }
             Ask::Weight(node, 0) | Ask::Demote(node) if weight(node) == 0 => {
@@ -285,6 +290,32 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 }
                 let what = format!("give node {node} the weight {wanted}");
                 (with(goal, member, wanted), what)
+            }
+            Ask::Auxiliary(node, auxiliary) => {
+                self.check_known(node)?;
+                let Some(voter) = current.member_of(node) else {
+                    return Err(Refused::new(
+                        "no_vote",
+                        format!("node {node} has no vote"),
+                        "promote it first",
+                    ));
+                };
+                if voter.auxiliary == auxiliary {
+                    return Ok(None);
+                }
+                let member = voter.member;
+                then.push(Change::Role { member, auxiliary });
+                let what = if auxiliary {
+                    format!("make node {node} an auxiliary")
+                } else {
+                    format!("make node {node} a full replica")
+                };
+                (goal, what)
+            }
+            Ask::Quorum(rule) if current.rule() == rule => return Ok(None),
+            Ask::Quorum(rule) => {
+                then.push(Change::Rule(rule));
+                (goal, format!("let a quorum be {rule}"))
             }
             Ask::Remove(node) => {
                 if self.is_spent(node) {
@@ -337,12 +368,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 "promote another node first",
             ));
         }
-        Ok(Some(Wanted {
+        let plan = Plan {
+            id: 0,
             goal,
+            then,
             leaving,
             what,
-            rising,
-        }))
+        };
+        Ok(Some(Wanted { plan, rising }))
     }
 
     fn check_known(&self, node: NodeId) -> Result<(), Refused> {
@@ -401,13 +434,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// The way to these weights, as this node would go it if it led.
-    fn way(&self, now: Time, from: &Configuration, goal: &Goal) -> Result<Steps, NoWay> {
-        let living = self.living_of(now, from, goal);
+    fn way(&self, now: Time, from: &Configuration, plan: &Plan) -> Result<Vec<Change>, NoWay> {
+        let living = self.living_of(now, from, &plan.goal);
         let sight = Sight {
             leader: Some(self.member),
             lives: &|member| living.contains(&member),
         };
-        planner::plan(from, goal, sight)
+        planner::whole(from, plan, sight)
     }
 
     /// Who lives, of all that have weight now or are to have some. Who does not lead takes all for living.
@@ -513,7 +546,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return Ok(None);
         };
         let current = membership.eras().current().clone();
-        if is_reached(&current, &plan.goal) {
+        if plan.is_reached(&current) {
             let left = plan.leaving.iter().find(|node| !self.is_spent(**node));
             return Ok(left.map(|node| Change::Remove(*node)));
         }
@@ -598,22 +631,34 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             let met = self.peers.member(old.node)?;
             let lag = self.lag(now, met)?;
             let newer = met.incarnation > old.incarnation && lag <= self.window_slots;
-            newer.then_some((old, met, voter.weight))
+            newer.then_some((old, met, voter.weight, voter.auxiliary))
         });
-        let Some((old, new, weight)) = forgot else {
+        let Some((old, new, weight, auxiliary)) = forgot else {
             return;
         };
         let goal = with(without(goal_of(current), old.node), new, weight);
-        let way = self.way(now, current, &goal);
-        let alive = way.is_ok_and(|steps| self.check_alive(now, current, &steps.changes).is_ok());
+        let role = Change::Role {
+            member: new,
+            auxiliary: true,
+        };
+        let plan = Plan {
+            id: 0,
+            goal,
+            then: auxiliary.then_some(role).into_iter().collect(),
+            leaving: Vec::new(),
+            what: format!("take node {} back, which forgot its votes", old.node),
+        };
+        let way = self.way(now, current, &plan);
+        let alive = way.is_ok_and(|changes| self.check_alive(now, current, &changes).is_ok());
         if !alive {
             return;
         }
         let command = Command::Plan {
             era: eras.era(),
-            goal,
-            leaving: Vec::new(),
-            what: format!("take node {} back, which forgot its votes", old.node),
+            goal: plan.goal,
+            then: plan.then,
+            leaving: plan.leaving,
+            what: plan.what,
         };
         // Not taken: a later look tries again. Proposed twice, the second is denied.
         if self.steering.may_command(now) {
