@@ -352,6 +352,11 @@ impl Snapshots {
         have && self.serving.ask(now, from, at, digest, offset)
     }
 
+    /// A peer is being sent what the log says from this slot on.
+    pub(crate) fn on_learner(&mut self, now: Time, node: NodeId, from: Slot) {
+        self.serving.learns(now, node, from);
+    }
+
     /// A peer says what it has.
     pub(crate) fn on_offer(&mut self, now: Time, from: NodeId, offer: Offer) {
         self.fetching.on_offer(now, from, offer);

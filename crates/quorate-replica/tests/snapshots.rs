@@ -406,6 +406,49 @@ fn a_slow_transfer_ends_although_there_is_much_to_write() {
     level(&mut cluster);
 }
 
+/// [snap-4] While it is sent, the log of everybody grows above its bound, and so often that no snapshot would
+/// ever arrive if each took the next one then. What is behind the snapshot is there when it has arrived.
+#[test]
+fn a_transfer_that_moves_is_not_started_over() {
+    for seed in 0..4 {
+        let mut options = slow();
+        options.log_bytes_max = 3 * SEGMENT_BYTES;
+        let mut cluster = shelves_with(options, seed);
+        let (away, leader, third) = left_behind(&mut cluster);
+        let taken = |cluster: &Shelves| {
+            let taken = |node| cluster.replica(node).counters().snapshots_taken;
+            (taken(leader), taken(third))
+        };
+        cluster.isolate(away, false);
+        assert!(cluster.run_until(10_000, |cluster| received(cluster, away) > 0));
+        let before = taken(&cluster);
+        let mut most = 0;
+        for round in 0.. {
+            fill(&mut cluster, leader, 60);
+            cluster.run_ms(200);
+            let counters = cluster.replica(away).counters();
+            for node in [leader, third] {
+                most = most.max(cluster.replica(node).log().used_bytes());
+            }
+            // It learned from the log behind the snapshot.
+            let decided_to = cluster.replica(leader).node().decided_to();
+            let near = cluster.replica(away).applied_to().0 + 20 > decided_to.0;
+            if counters.snapshots_installed > 0 && near {
+                break;
+            }
+            assert!(round < 60, "{counters:?}, {before:?} {:?}", taken(&cluster));
+        }
+        level(&mut cluster);
+        let counters = cluster.replica(away).counters();
+        assert_eq!(counters.snapshots_installed, 1, "seed {seed}");
+        let bytes = cluster.replica(away).snapshot().unwrap().bytes;
+        let total = counters.snapshot_bytes_received;
+        assert!(total < bytes + bytes / 2, "{total} of {bytes}");
+        assert!(most > options.log_bytes_max, "only {most} bytes of log");
+        assert!(most <= 7 * SEGMENT_BYTES, "{most} bytes of log");
+    }
+}
+
 /// Flips a bit in every part of a node's snapshots.
 fn rot(cluster: &Shelves, node: NodeId) {
     let mut disk = cluster.disk(node).clone();

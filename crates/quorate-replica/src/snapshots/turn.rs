@@ -335,18 +335,26 @@ impl Snapshots {
         let applied_to = around.applying.applied_to();
         let wanted = [self.wanted, self.asking.wanted()];
         let asked = wanted.into_iter().flatten().any(|at| at <= applied_to);
-        // Who is being sent this node's snapshot would have to begin again with another.
-        let sends = used <= self.options.log_bytes_max
-            && self.own.is_some_and(|own| self.serving.uses(&own));
+        // [snap-4] Who is being sent this node's snapshot would have to begin again with another, and who
+        // learns from the log would need one again. Who moves has some room above the bound to end in.
+        let now = around.now;
+        let (roomy, moving) = match used {
+            _ if used <= self.options.log_bytes_max => (true, true),
+            _ => (false, used <= self.options.moving_bytes_max(size)),
+        };
+        let sends = self.own.is_some_and(|own| {
+            (roomy && self.serving.uses(&own)) || (moving && self.serving.moves(now, &own))
+        });
         if (asked || (due && synced.is_none())) && !sends {
             self.begin_taking(written, around);
         }
         let own = synced.or(self.own.map(|own| own.at)).unwrap_or(Slot(0));
-        let own = match self.own.filter(|own| self.serving.uses(own)) {
-            // [snap-4] Who is sent a snapshot needs the log from there on.
-            Some(sent) if used <= self.options.log_bytes_max => own.min(sent.at),
-            _ => own,
-        };
+        let sent = self.own.filter(|_| sends).map(|own| own.at);
+        let kept = sent.into_iter().chain(match moving {
+            true => self.serving.needs(now),
+            false => None,
+        });
+        let own = kept.fold(own, Slot::min);
         let held = around.protocol.node().held();
         // A log that lost its end may know less than the snapshot; it learns again.
         let decided_to = around.protocol.node().decided_to();
@@ -659,7 +667,7 @@ impl Snapshots {
         if !sent.is_empty() {
             self.allowance.spend(bytes.len());
             around.out.counters.snapshot_bytes_sent += bytes.len() as u64;
-            self.serving.sent(to, bytes.len());
+            self.serving.sent(around.now, to, bytes.len());
         }
     }
 
