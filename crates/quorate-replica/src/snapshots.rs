@@ -385,7 +385,10 @@ impl Snapshots {
         let asks = self.switch.is_none()
             && self.resuming.is_none()
             && now >= self.not_before
-            && !matches!(self.job, Some(Job::Taking(_)));
+            && self
+                .job
+                .as_ref()
+                .is_none_or(|job| matches!(job, Job::Receiving(_)) && job.writer().has_room());
         let asks = asks.then(|| self.fetching.wake_at(received)).flatten();
         crate::wake::earliest([
             self.go_on_at,

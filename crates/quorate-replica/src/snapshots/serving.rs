@@ -24,6 +24,8 @@ struct Transfer {
     asked: u64,
     /// What it is sent next.
     next: u64,
+    /// What is read for it next: what is between is being read.
+    read: u64,
     /// When it asked last.
     heard: Time,
     /// The furthest that it asked from, and was sent.
@@ -84,7 +86,7 @@ impl Serving {
             Some(transfer) if (transfer.at, transfer.digest) == (at, digest) => {
                 transfer.heard = now;
                 if transfer.lost || offset <= transfer.asked || offset > transfer.next {
-                    transfer.next = offset;
+                    (transfer.next, transfer.read) = (offset, offset);
                 }
                 transfer.asked = offset;
                 transfer.lost = false;
@@ -100,6 +102,7 @@ impl Serving {
                     digest,
                     asked: offset,
                     next: offset,
+                    read: offset,
                     heard: now,
                     furthest: (offset, offset),
                     moved: now,
@@ -175,18 +178,32 @@ impl Serving {
         here.count() >= PEERS_MAX
     }
 
-    /// Whose turn it is, and from where on; only those who want this snapshot.
+    /// For whom is read now, and from where on; only those who want this snapshot.
     pub(crate) fn next(&mut self, now: Time, manifest: &Manifest) -> Option<(NodeId, u64)> {
         self.forget_silent(now);
         let wants = |(node, transfer): (&NodeId, &Transfer)| {
-            let more = !transfer.lost && transfer.next < transfer.end(manifest);
-            more.then_some((*node, transfer.next))
+            let more = !transfer.lost && transfer.read < transfer.end(manifest);
+            more.then_some((*node, transfer.read))
         };
         let behind = NodeId(self.last.0.saturating_add(1))..;
         let mut turns = self.transfers.range(behind).chain(&self.transfers);
         let next = turns.find_map(wants)?;
         self.last = next.0;
         Some(next)
+    }
+
+    /// What a peer is to be sent is being read, as far as here.
+    pub(crate) fn reads(&mut self, to: NodeId, end: u64) {
+        if let Some(transfer) = self.transfers.get_mut(&to) {
+            transfer.read = end;
+        }
+    }
+
+    /// It could not be read or sent: it is read again, and what is being read behind it is of no use.
+    pub(crate) fn missed(&mut self, to: NodeId) {
+        if let Some(transfer) = self.transfers.get_mut(&to) {
+            transfer.read = transfer.next;
+        }
     }
 
     /// The part of `content`, which begins at `offset`, that the peer is to be sent; `None` if it does not
@@ -209,6 +226,7 @@ impl Serving {
     pub(crate) fn sent(&mut self, now: Time, to: NodeId, bytes: usize) {
         if let Some(transfer) = self.transfers.get_mut(&to) {
             transfer.next += bytes as u64;
+            transfer.read = transfer.read.max(transfer.next);
             transfer.reach(now);
         }
     }
@@ -268,6 +286,24 @@ mod tests {
         assert_eq!(serving.next(Time(0), &all), None, "all is there");
         ask(&mut serving, ONE, u64::MAX);
         assert_eq!(serving.next(Time(0), &all), None, "more than there is");
+    }
+
+    /// Pieces go out in their order, whatever became of the reads behind one that failed.
+    #[test]
+    fn what_was_read_ahead_is_read_again_if_it_cannot_be_sent() {
+        let (mut serving, all) = (Serving::default(), manifest(1000));
+        ask(&mut serving, ONE, 0);
+        for (from, end) in [(0, 100), (100, 200), (200, 300)] {
+            assert_eq!(serving.next(Time(0), &all), Some((ONE, from)));
+            serving.reads(ONE, end);
+        }
+        serving.sent(Time(0), ONE, 100);
+        assert_eq!(serving.next(Time(0), &all), Some((ONE, 300)));
+        // The second has no room.
+        assert!(serving.piece(ONE, &all, 100, &[7; 100]).is_some());
+        serving.missed(ONE);
+        assert_eq!(serving.piece(ONE, &all, 200, &[7; 100]), None);
+        assert_eq!(serving.next(Time(0), &all), Some((ONE, 100)));
     }
 
     #[test]
