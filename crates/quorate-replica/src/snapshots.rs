@@ -308,6 +308,16 @@ impl Snapshots {
         }
     }
 
+    /// The peer's snapshot that is being received, because it is needed: bytes that are here, and all.
+    pub(crate) fn receiving(&self) -> Option<(u64, u64)> {
+        match &self.job {
+            Some(Job::Receiving(receiving)) if self.fetching.needed().is_some() => {
+                Some((receiving.writer.bytes(), receiving.target.bytes))
+            }
+            _ => None,
+        }
+    }
+
     /// A peer is gone.
     pub(crate) fn lose(&mut self, node: NodeId) {
         self.serving.stop(node);

@@ -16,7 +16,7 @@ use quorate_replica::{
     front::{Failure, Tag},
     plane::{Body, Plane, Received, TooLarge},
     service::{CommandId, Imaged, LoadError, MetaChange, StateMachine},
-    status::Snapshot,
+    status::{Activity, Snapshot},
     testing::{Cluster, Outcome},
 };
 use quorate_wire::{Frame, Lane};
@@ -358,6 +358,32 @@ fn a_transfer_goes_on_after_the_receiver_has_restarted() {
             "{total} of {bytes}"
         );
     }
+}
+
+/// Not that it is at the first slot of thousands, and stays there.
+#[test]
+fn a_node_says_how_far_its_snapshot_is() {
+    let mut cluster = shelves_with(slow(), 1);
+    let (away, ..) = left_behind(&mut cluster);
+    cluster.isolate(away, false);
+    let mut seen = Vec::new();
+    let installed = cluster.run_until(30_000, |cluster| {
+        let status = cluster.replica(away).status(cluster.now());
+        let progress = status.progress;
+        seen.extend(progress.filter(|at| at.activity == Activity::ReceivingSnapshot));
+        cluster.replica(away).counters().snapshots_installed > 0
+    });
+    assert!(installed);
+    let bytes = cluster.replica(away).snapshot().unwrap().bytes;
+    assert!(seen.iter().all(|at| at.from == 0 && at.to == bytes));
+    assert!(seen.is_sorted_by_key(|at| at.at), "{seen:?}");
+    let far = |percent| {
+        let mut seen = seen.iter();
+        seen.any(|at| at.percent() > percent && at.per_second.is_some_and(|rate| rate > 0))
+    };
+    assert!(far(50) && !far(100), "{seen:?}");
+    level(&mut cluster);
+    assert_eq!(cluster.replica(away).status(cluster.now()).progress, None);
 }
 
 #[test]
