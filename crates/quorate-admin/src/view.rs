@@ -157,7 +157,7 @@ pub const STARTING: &str = "starting";
 /// How far a node is with what keeps it from serving.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgressView {
-    /// `reading_log`, `reading_votes`, `repairing`, `replaying` or `catching_up`.
+    /// `reading_log`, `reading_votes`, `receiving_snapshot`, `repairing`, `replaying` or `catching_up`.
     pub doing: String,
     /// `bytes` or `slots`.
     pub unit: String,
@@ -182,7 +182,11 @@ const BYTES: &str = "bytes";
 impl ProgressView {
     /// Of a node that runs.
     pub fn of_node(progress: &Progress) -> Self {
-        Self::new(progress.activity.name(), SLOTS, progress)
+        let unit = match progress.activity.counts_bytes() {
+            true => BYTES,
+            false => SLOTS,
+        };
+        Self::new(progress.activity.name(), unit, progress)
     }
 
     /// Of a node that has read its log as far as `reading` says, within `took`.
@@ -556,6 +560,19 @@ pub(crate) mod tests {
         let view = NodeView::new(&status(), "lsm").progress.unwrap();
         let expected = "catching up: slot 8 of 15, 50 %, 2 slots/s, about 4 s left";
         assert_eq!(view.to_string(), expected);
+        let progress = Progress {
+            activity: Activity::ReceivingSnapshot,
+            from: 0,
+            at: 300 << 20,
+            to: 1200 << 20,
+            per_second: Some(100 << 20),
+            ms: 3000,
+        };
+        let view = ProgressView::of_node(&progress);
+        let expected = "receiving a snapshot: 300 MiB of 1.1 GiB, 25 %, 100 MiB/s, about 9 s left";
+        assert_eq!(view.to_string(), expected);
+        let fields = (&*view.doing, &*view.unit, view.percent);
+        assert_eq!(fields, ("receiving_snapshot", "bytes", 25));
         let reading = Reading {
             read: 3 << 30,
             of: 12 << 30,

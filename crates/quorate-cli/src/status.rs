@@ -239,11 +239,11 @@ mod tests {
         });
         let mut second = view(2);
         second.progress = Some(ProgressView {
-            doing: "catching_up".to_owned(),
-            unit: "slots".to_owned(),
+            doing: "receiving_snapshot".to_owned(),
+            unit: "bytes".to_owned(),
             from: 0,
-            at: 80,
-            to: 160,
+            at: 80 << 20,
+            to: 160 << 20,
             percent: 50,
             per_second: None,
             seconds_left: None,
@@ -278,7 +278,7 @@ node  role         ballot  decided  applied  durable  lag  snapshot   log from  
 5     removed      0.3.1   90       80       95                       1         128 MiB
 
 plan 88: remove node 5; waits: node 2 is to lead on
-node 2: catching up: slot 80 of 160, 50 %
+node 2: receiving a snapshot: 80 MiB of 160 MiB, 50 %
 node 3 is starting: reading the log: 1 GiB of 2 GiB, 50 %
 no node answers at h:9: refused
 node 5: this node was removed from the cluster

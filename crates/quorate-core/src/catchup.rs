@@ -2,6 +2,8 @@
 //!
 //! Liveness only: asks for decided values; the learner decides what to make of the answers.
 
+use alloc::collections::BTreeMap;
+
 use crate::{
     node_id::NodeId,
     slot::{Slot, SlotRange},
@@ -26,6 +28,10 @@ pub struct Catchup {
     fruitless: u32,
     /// Somebody's log starts above what is missing here: where, and when it said so last.
     start: Option<(Slot, Time)>,
+    /// Who is of no use for slots below this one: its log starts there, or it said nothing.
+    useless: BTreeMap<NodeId, Slot>,
+    /// The earliest of their starts that was told.
+    earliest: Option<Slot>,
     /// When a snapshot was asked for last.
     snapshot_asked: Option<Time>,
 }
@@ -39,6 +45,8 @@ impl Default for Catchup {
             chunk: CHUNK_SLOTS_MAX,
             fruitless: 0,
             start: None,
+            useless: BTreeMap::new(),
+            earliest: None,
             snapshot_asked: None,
         }
     }
@@ -46,6 +54,7 @@ impl Default for Catchup {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Asked {
+    to: NodeId,
     /// The slots of the question that are still missing.
     range: SlotRange,
     /// How many slots of it arrived.
@@ -82,8 +91,8 @@ impl Catchup {
     }
 
     /// The next question, if one is due: at once when the last one is answered in full, else when
-    /// no progress was made for `retry_us`, and then to the peer behind the last one. Nothing is
-    /// asked behind `gap_to`.
+    /// no progress was made for `retry_us`, and then to the peer behind the last one. Whose log starts
+    /// above what is missing is asked when nobody else is left. Nothing is asked behind `gap_to`.
     pub fn next(
         &mut self,
         now: Time,
@@ -113,6 +122,7 @@ impl Catchup {
             }
             self.chunk = asked.arrived.max(1);
             self.fruitless = self.fruitless.saturating_add(1);
+            self.useless.insert(asked.to, decided_to.next());
             let behind = peers.iter().find(|peer| **peer > self.source);
             self.source = *behind.unwrap_or(&peers[0]);
         } else if self.asked.is_some() {
@@ -122,14 +132,55 @@ impl Catchup {
         if !peers.contains(&self.source) {
             self.source = peers[0];
         }
+        if !self.may_have(self.source, decided_to)
+            && let Some(other) = self.left(decided_to, peers)
+        {
+            self.source = other;
+        }
         let to = self.target.min(decided_to.plus(self.chunk));
         let range = SlotRange::new(decided_to, gap_to.map_or(to, |gap| gap.min(to)));
         self.asked = Some(Asked {
+            to: self.source,
             range,
             arrived: 0,
             at: now,
         });
         Some((self.source, range))
+    }
+
+    fn may_have(&self, node: NodeId, decided_to: Slot) -> bool {
+        self.useless.get(&node).is_none_or(|to| *to <= decided_to)
+    }
+
+    /// The next peer, behind the source and around, that may have what is missing.
+    fn left(&self, decided_to: Slot, peers: &[NodeId]) -> Option<NodeId> {
+        let behind = peers.iter().filter(|peer| **peer > self.source);
+        let mut turns = behind.chain(peers);
+        turns
+            .find(|peer| self.may_have(**peer, decided_to))
+            .copied()
+    }
+
+    /// [catch-2] The log of `from` starts at `log_start`, above what is missing here. Where the earliest
+    /// log starts, once no peer is left that may have it; before, the next of them is to be asked.
+    pub fn on_below_start(
+        &mut self,
+        from: NodeId,
+        log_start: Slot,
+        decided_to: Slot,
+        peers: &[NodeId],
+    ) -> Option<Slot> {
+        self.useless.insert(from, log_start);
+        let earliest = self.earliest.filter(|earliest| *earliest > decided_to);
+        let earliest = earliest.map_or(log_start, |earliest| earliest.min(log_start));
+        self.earliest = Some(earliest);
+        if self.left(decided_to, peers).is_some() {
+            self.asked.take_if(|asked| asked.to == from);
+            return None;
+        }
+        // The next round believes nothing of this one.
+        self.useless.clear();
+        self.earliest.take()
     }
 
     /// Somebody's log starts at `log_start`, above what is missing here. Returns whether to ask for a
@@ -156,6 +207,8 @@ impl Catchup {
     pub fn installed(&mut self) {
         self.asked = None;
         self.start = None;
+        self.useless.clear();
+        self.earliest = None;
         self.snapshot_asked = None;
         self.fruitless = 0;
     }
@@ -207,5 +260,41 @@ mod tests {
             assert_eq!(ask(&mut catchup, 301, at), Some((2, slots)));
         }
         assert_eq!(ask(&mut catchup, 302, 10_001), None, "level");
+    }
+
+    /// [catch-2] One log that begins too late says nothing of the others.
+    #[test]
+    fn snapshot_is_needed_when_nobodys_log_has_what_is_missing() {
+        let mut catchup = Catchup::default();
+        catchup.note(Slot(1001), NodeId(3));
+        let below = |catchup: &mut Catchup, from, start, decided_to| {
+            catchup.on_below_start(NodeId(from), Slot(start), Slot(decided_to), &PEERS)
+        };
+        assert_eq!(ask(&mut catchup, 0, 1), Some((3, 1000)));
+        assert_eq!(below(&mut catchup, 3, 50, 1), None);
+        assert_eq!(ask(&mut catchup, 1, 1), Some((2, 1000)), "at once");
+        assert_eq!(below(&mut catchup, 2, 40, 1), Some(Slot(40)));
+        catchup.installed();
+
+        // The tail is where the snapshot came from, and not asked for elsewhere again and again.
+        catchup.note(Slot(1002), NodeId(3));
+        assert_eq!(ask(&mut catchup, 2, 40), Some((3, 962)));
+        assert_eq!(below(&mut catchup, 3, 50, 40), None);
+        assert_eq!(ask(&mut catchup, 3, 40), Some((2, 962)));
+        catchup.note(Slot(2001), NodeId(3));
+        assert_eq!(ask(&mut catchup, 4, 45), None, "answers are coming in");
+        assert_eq!(ask(&mut catchup, 104, 45), Some((2, 5)), "3 has less");
+        assert_eq!(below(&mut catchup, 2, 46, 45), Some(Slot(46)));
+        assert_eq!(
+            ask(&mut catchup, 105, 1002),
+            Some((2, 10)),
+            "it has the rest"
+        );
+
+        // Who says nothing has nothing.
+        assert_eq!(below(&mut catchup, 2, 1200, 1002), None);
+        assert_eq!(ask(&mut catchup, 106, 1002), Some((3, 10)));
+        assert_eq!(ask(&mut catchup, 206, 1002), Some((2, 1)), "nobody is left");
+        assert_eq!(below(&mut catchup, 2, 1300, 1002), Some(Slot(1200)));
     }
 }

@@ -74,9 +74,14 @@ impl<'a> Outbox<'a> {
 
     /// Whether a frame of this length could be sent; that it could not is counted.
     pub(crate) fn has_room(&mut self, to: NodeId, lane: Lane, bytes: usize) -> bool {
-        let room = self.plane.has_room(to, lane, bytes);
+        let room = self.fits(to, lane, bytes);
         self.counters.sends_dropped += u64::from(!room);
         room
+    }
+
+    /// The same for who has something better to do if it could not.
+    pub(crate) fn fits(&self, to: NodeId, lane: Lane, bytes: usize) -> bool {
+        self.plane.has_room(to, lane, bytes)
     }
 
     fn dropped(&mut self, to: NodeSet, sent: NodeSet) -> NodeSet {

@@ -329,6 +329,16 @@ impl Snapshots {
         }
     }
 
+    /// The peer's snapshot that is being received, because it is needed: bytes that are here, and all.
+    pub(crate) fn receiving(&self) -> Option<(u64, u64)> {
+        match &self.job {
+            Some(Job::Receiving(receiving)) if self.fetching.needed().is_some() => {
+                Some((receiving.writer.bytes(), receiving.target.bytes))
+            }
+            _ => None,
+        }
+    }
+
     /// A peer is gone.
     pub(crate) fn lose(&mut self, node: NodeId) {
         self.serving.stop(node);
@@ -373,6 +383,11 @@ impl Snapshots {
         have && self.serving.ask(now, from, at, digest, offset)
     }
 
+    /// A peer is being sent what the log says from this slot on.
+    pub(crate) fn on_learner(&mut self, now: Time, node: NodeId, from: Slot) {
+        self.serving.learns(now, node, from);
+    }
+
     /// A peer says what it has.
     pub(crate) fn on_offer(&mut self, now: Time, from: NodeId, offer: Offer) {
         self.fetching.on_offer(now, from, offer);
@@ -401,7 +416,10 @@ impl Snapshots {
         let asks = self.switch.is_none()
             && self.resuming.is_none()
             && now >= self.not_before
-            && !matches!(self.job, Some(Job::Taking(_)));
+            && self
+                .job
+                .as_ref()
+                .is_none_or(|job| matches!(job, Job::Receiving(_)) && job.writer().has_room());
         let asks = asks.then(|| self.fetching.wake_at(received)).flatten();
         crate::wake::earliest([
             self.go_on_at,

@@ -59,6 +59,8 @@ pub struct TuningReport {
 pub enum Activity {
     /// Reads back the bytes that it voted for before its restart; says nothing until then.
     ReadingVotes,
+    /// Is sent a peer's snapshot, because nobody's log has what it lacks.
+    ReceivingSnapshot,
     /// Fetches from its peers what its log has lost.
     Repairing,
     /// Executes again what its log holds and its service has not kept.
@@ -67,7 +69,7 @@ pub enum Activity {
     CatchingUp,
 }
 
-/// How far an activity is. The numbers are slots.
+/// How far an activity is. The numbers are slots, or bytes: [`Activity::counts_bytes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// What is done.
@@ -102,8 +104,9 @@ impl Progress {
 }
 
 impl Activity {
-    const ALL: [Self; 4] = [
+    const ALL: [Self; 5] = [
         Self::ReadingVotes,
+        Self::ReceivingSnapshot,
         Self::Repairing,
         Self::Replaying,
         Self::CatchingUp,
@@ -113,10 +116,16 @@ impl Activity {
     pub const fn name(self) -> &'static str {
         match self {
             Self::ReadingVotes => "reading_votes",
+            Self::ReceivingSnapshot => "receiving_snapshot",
             Self::Repairing => "repairing",
             Self::Replaying => "replaying",
             Self::CatchingUp => "catching_up",
         }
+    }
+
+    /// Whether its progress is one of bytes, and not of slots.
+    pub const fn counts_bytes(self) -> bool {
+        matches!(self, Self::ReceivingSnapshot)
     }
 
     /// Which of them has this name.
@@ -131,6 +140,7 @@ impl fmt::Display for Activity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::ReadingVotes => "reading back what it voted for",
+            Self::ReceivingSnapshot => "receiving a snapshot",
             Self::Repairing => "repairing its log from peers",
             Self::Replaying => "replaying its log",
             Self::CatchingUp => "catching up",
@@ -143,9 +153,16 @@ impl fmt::Display for Progress {
         let Self {
             activity, at, to, ..
         } = self;
-        write!(f, "{activity}: slot {at} of {to}, {} %", self.percent())?;
-        if let Some(rate) = self.per_second {
-            write!(f, ", {rate} slots/s")?;
+        let of_bytes = activity.counts_bytes();
+        match of_bytes {
+            true => write!(f, "{activity}: {} of {} MiB", at >> 20, to >> 20)?,
+            false => write!(f, "{activity}: slot {at} of {to}")?,
+        }
+        write!(f, ", {} %", self.percent())?;
+        match self.per_second {
+            Some(rate) if of_bytes => write!(f, ", {} MiB/s", rate >> 20)?,
+            Some(rate) => write!(f, ", {rate} slots/s")?,
+            None => {}
         }
         match self.seconds_left() {
             Some(left) => write!(f, ", about {left} s left"),

@@ -16,7 +16,7 @@ use quorate_replica::{
     front::{Failure, Tag},
     plane::{Body, Plane, Received, TooLarge},
     service::{CommandId, Imaged, LoadError, MetaChange, StateMachine},
-    status::Snapshot,
+    status::{Activity, Snapshot},
     testing::{Cluster, Outcome},
 };
 use quorate_wire::{Frame, Lane};
@@ -360,6 +360,32 @@ fn a_transfer_goes_on_after_the_receiver_has_restarted() {
     }
 }
 
+/// Not that it is at the first slot of thousands, and stays there.
+#[test]
+fn a_node_says_how_far_its_snapshot_is() {
+    let mut cluster = shelves_with(slow(), 1);
+    let (away, ..) = left_behind(&mut cluster);
+    cluster.isolate(away, false);
+    let mut seen = Vec::new();
+    let installed = cluster.run_until(30_000, |cluster| {
+        let status = cluster.replica(away).status(cluster.now());
+        let progress = status.progress;
+        seen.extend(progress.filter(|at| at.activity == Activity::ReceivingSnapshot));
+        cluster.replica(away).counters().snapshots_installed > 0
+    });
+    assert!(installed);
+    let bytes = cluster.replica(away).snapshot().unwrap().bytes;
+    assert!(seen.iter().all(|at| at.from == 0 && at.to == bytes));
+    assert!(seen.is_sorted_by_key(|at| at.at), "{seen:?}");
+    let far = |percent| {
+        let mut seen = seen.iter();
+        seen.any(|at| at.percent() > percent && at.per_second.is_some_and(|rate| rate > 0))
+    };
+    assert!(far(50) && !far(100), "{seen:?}");
+    level(&mut cluster);
+    assert_eq!(cluster.replica(away).status(cluster.now()).progress, None);
+}
+
 #[test]
 fn a_transfer_goes_on_after_the_source_has_restarted() {
     for seed in 0..6 {
@@ -404,6 +430,49 @@ fn a_slow_transfer_ends_although_there_is_much_to_write() {
         assert!(rounds < 60, "{} bytes received", received(&cluster, away));
     }
     level(&mut cluster);
+}
+
+/// [snap-4] While it is sent, the log of everybody grows above its bound, and so often that no snapshot would
+/// ever arrive if each took the next one then. What is behind the snapshot is there when it has arrived.
+#[test]
+fn a_transfer_that_moves_is_not_started_over() {
+    for seed in 0..4 {
+        let mut options = slow();
+        options.log_bytes_max = 3 * SEGMENT_BYTES;
+        let mut cluster = shelves_with(options, seed);
+        let (away, leader, third) = left_behind(&mut cluster);
+        let taken = |cluster: &Shelves| {
+            let taken = |node| cluster.replica(node).counters().snapshots_taken;
+            (taken(leader), taken(third))
+        };
+        cluster.isolate(away, false);
+        assert!(cluster.run_until(10_000, |cluster| received(cluster, away) > 0));
+        let before = taken(&cluster);
+        let mut most = 0;
+        for round in 0.. {
+            fill(&mut cluster, leader, 60);
+            cluster.run_ms(200);
+            let counters = cluster.replica(away).counters();
+            for node in [leader, third] {
+                most = most.max(cluster.replica(node).log().used_bytes());
+            }
+            // It learned from the log behind the snapshot.
+            let decided_to = cluster.replica(leader).node().decided_to();
+            let near = cluster.replica(away).applied_to().0 + 20 > decided_to.0;
+            if counters.snapshots_installed > 0 && near {
+                break;
+            }
+            assert!(round < 60, "{counters:?}, {before:?} {:?}", taken(&cluster));
+        }
+        level(&mut cluster);
+        let counters = cluster.replica(away).counters();
+        assert_eq!(counters.snapshots_installed, 1, "seed {seed}");
+        let bytes = cluster.replica(away).snapshot().unwrap().bytes;
+        let total = counters.snapshot_bytes_received;
+        assert!(total < bytes + bytes / 2, "{total} of {bytes}");
+        assert!(most > options.log_bytes_max, "only {most} bytes of log");
+        assert!(most <= 7 * SEGMENT_BYTES, "{most} bytes of log");
+    }
 }
 
 /// Flips a bit in every part of a node's snapshots.

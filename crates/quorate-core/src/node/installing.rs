@@ -1,5 +1,7 @@
 //! A snapshot that stands for what this node lacks: who says that one is needed, and what it changes.
 
+use alloc::vec::Vec;
+
 use super::Node;
 use crate::{
     effect::{Effect, Effects},
@@ -11,7 +13,7 @@ use crate::{
 };
 
 impl Node {
-    /// [catch-2] What this node lacks is not in the log of `from` any more.
+    /// [catch-2] What this node lacks is not in the log of `from` any more. Perhaps in that of another.
     pub(super) fn on_below_start(
         &mut self,
         now: Time,
@@ -21,7 +23,20 @@ impl Node {
     ) {
         let decided_to = self.learner.decided_to();
         if log_start > decided_to && self.is_behind() {
-            self.need_snapshot(now, from, log_start, effects);
+            // [aux-1] An auxiliary is no source, and is not waited for.
+            let configuration = self.learner.eras().current();
+            let full = |node: &NodeId| {
+                let voter = configuration.member_of(*node);
+                voter.is_none_or(|voter| !voter.auxiliary)
+            };
+            let peers: Vec<NodeId> = self.peers.connected().filter(full).collect();
+            let nobody = self
+                .catchup
+                .on_below_start(from, log_start, decided_to, &peers);
+            match nobody {
+                Some(log_start) => self.need_snapshot(now, from, log_start, effects),
+                None => self.ask_for_missing(now, effects),
+            }
         }
     }
 

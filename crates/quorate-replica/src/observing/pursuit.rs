@@ -24,6 +24,8 @@ const PACE: (u64, usize) = (250, 8);
 pub(crate) struct Standing {
     /// Slots whose bytes are still to be read back before anything is said.
     pub(crate) unread: u64,
+    /// Bytes of a peer's snapshot that are here, and all of them, while it is being received.
+    pub(crate) receiving: Option<(u64, u64)>,
     /// Slots that are to be fetched from peers because the log has lost them.
     pub(crate) missing: u64,
     /// Every slot below is applied.
@@ -74,12 +76,14 @@ impl Pursuit {
         }
     }
 
-    /// What comes first: nothing is said before the votes are read; what is lost is in the way of
-    /// what lies behind it; and the log of this node is nearer than its peers.
+    /// What comes first: nothing is said before the votes are read; who needs a snapshot gets no further
+    /// without it; what is lost is in the way of what lies behind it; and the log of this node is nearer
+    /// than its peers.
     fn activity(&self, standing: &Standing) -> Option<Activity> {
         let behind = standing.applied_to < standing.known_to;
         match () {
             () if standing.unread > 0 => Some(Activity::ReadingVotes),
+            () if standing.receiving.is_some() => Some(Activity::ReceivingSnapshot),
             () if standing.missing > 0 => Some(Activity::Repairing),
             () if standing.applied_to < self.replay_to => Some(Activity::Replaying),
             () if behind => Some(Activity::CatchingUp),
@@ -91,6 +95,7 @@ impl Pursuit {
     fn position(&self, activity: Activity, standing: &Standing) -> (u64, u64) {
         match activity {
             Activity::ReadingVotes => (self.unread.saturating_sub(standing.unread), self.unread),
+            Activity::ReceivingSnapshot => standing.receiving.unwrap_or_default(),
             Activity::Repairing => (self.missing.saturating_sub(standing.missing), self.missing),
             Activity::Replaying => (standing.applied_to.0, self.replay_to.0),
             Activity::CatchingUp => (standing.applied_to.0, standing.known_to.0),
@@ -104,7 +109,9 @@ impl Pursuit {
         if self.doing.map(|doing| doing.activity) != activity {
             self.end(now, standing, events);
             self.doing = activity.map(|activity| {
-                let (from, to) = self.position(activity, standing);
+                let (at, to) = self.position(activity, standing);
+                // What an earlier process received of it counts.
+                let from = if activity.counts_bytes() { 0 } else { at };
                 Doing {
                     activity,
                     from,
@@ -153,8 +160,12 @@ impl Pursuit {
         if doing.told.is_none() {
             return;
         }
-        // "Level" says the same of who has caught up; of who has not, there is nothing to say yet.
-        if doing.activity == Activity::CatchingUp {
+        // "Level" says the same of who has caught up; of who has not, there is nothing to say yet. That a
+        // snapshot is there is an event of its own.
+        if matches!(
+            doing.activity,
+            Activity::CatchingUp | Activity::ReceivingSnapshot
+        ) {
             self.level_told = false;
             return;
         }
@@ -212,6 +223,7 @@ mod tests {
     fn standing(applied_to: u64, known_to: u64) -> Standing {
         Standing {
             unread: 0,
+            receiving: None,
             missing: 0,
             applied_to: Slot(applied_to),
             known_to: Slot(known_to),
@@ -289,6 +301,38 @@ mod tests {
             assert_eq!(pursuit.progress(at_ms(ms + 50), &behind), None);
         }
         assert_eq!(told(&mut events), ["level at 50 after 50 ms"]);
+    }
+
+    /// [catch-2] Without it, all that could be said is that nothing gets on.
+    #[test]
+    fn a_snapshot_on_its_way_is_told_of_in_bytes() {
+        let mut events = Events::default();
+        let mut pursuit = Pursuit::new(at_ms(0), Slot(1), 0, 0);
+        pursuit.observe(at_ms(0), &standing(1, 1), &mut events);
+        pursuit.observe(at_ms(50), &standing(1, 900), &mut events);
+        let receiving = |mib: u64| Standing {
+            receiving: Some((mib << 20, 40 << 20)),
+            ..standing(1, 900)
+        };
+        for ms in (2000..6000).step_by(100) {
+            pursuit.observe(at_ms(ms), &receiving(ms / 200), &mut events);
+        }
+        let progress = pursuit.progress(at_ms(6000), &receiving(30)).unwrap();
+        assert_eq!((progress.from, progress.percent()), (0, 75));
+        assert_eq!(
+            progress.to_string(),
+            "receiving a snapshot: 30 of 40 MiB, 75 %, 5 MiB/s, about 2 s left"
+        );
+        pursuit.observe(at_ms(9000), &standing(700, 900), &mut events);
+        let then = pursuit.progress(at_ms(9000), &standing(700, 900)).unwrap();
+        assert_eq!(then.activity, Activity::CatchingUp, "at once");
+        pursuit.observe(at_ms(9100), &standing(900, 900), &mut events);
+        let expected = [
+            "level at 1 after 0 ms",
+            "ReceivingSnapshot 15728640 of 41943040",
+            "level at 900 after 9100 ms",
+        ];
+        assert_eq!(told(&mut events), expected);
     }
 
     /// [disk-8] What is lost is in the way of everything else.

@@ -54,7 +54,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 }
                 Effect::Decided { range, value } => self.on_decided(range, value),
                 Effect::Fetch { from, value, range } => self.on_fetch(now, from, value, range),
-                Effect::Serve { to, range } => self.catching_up.start_serving(to, range),
+                Effect::Serve { to, range } => {
+                    self.snapshots.on_learner(now, to, range.from);
+                    self.catching_up.start_serving(to, range);
+                }
                 Effect::NeedSnapshot { log_start, .. } => self.snapshots.need(log_start),
                 Effect::Forget { to } => self.snapshots.forget(to),
                 Effect::ReadReady { token, slot } => {

@@ -63,6 +63,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         };
         Standing {
             unread: self.catching_up.unread_slots(),
+            receiving: self.snapshots.receiving(),
             missing: node.lost_slots() + self.catching_up.missing_slots(),
             applied_to,
             known_to: node.known_to(),

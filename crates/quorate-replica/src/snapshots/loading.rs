@@ -5,7 +5,7 @@ use quorate_disk::Disk;
 use super::{
     header::Header,
     manifest::Manifest,
-    reading::{Chunk, Purpose, Reads, Unread},
+    reading::{Chunk, Purpose, READS_MAX, Reads, Unread},
     stream::{Item, Items, Malformed, meta_change},
 };
 use crate::service::{LoadError, MetaChange, Metadata, StateMachine};
@@ -16,6 +16,8 @@ pub(crate) struct Loading {
     items: Items,
     /// Bytes of the stream that are in.
     bytes: u64,
+    /// Bytes of the stream that are in, or being read.
+    asked: u64,
     meta: Metadata,
     header: bool,
 }
@@ -54,6 +56,7 @@ impl Loading {
             manifest,
             items: Items::default(),
             bytes: 0,
+            asked: 0,
             meta: Metadata::new(),
             header: false,
         })
@@ -69,11 +72,13 @@ impl Loading {
         self.bytes
     }
 
-    /// Reads on, if nothing is being read.
-    pub(crate) fn read<D: Disk>(&self, reads: &mut Reads, disk: &mut D) {
-        let reading = reads.has(|purpose| purpose == Purpose::Load);
-        if self.bytes < self.manifest.bytes && !reading {
-            reads.start(Purpose::Load, self.manifest, self.bytes, disk);
+    /// Reads on, as far ahead as may be.
+    pub(crate) fn read<D: Disk>(&mut self, reads: &mut Reads, disk: &mut D) {
+        self.asked = self.asked.max(self.bytes);
+        while self.asked < self.manifest.bytes
+            && reads.count(|purpose| purpose == Purpose::Load) < READS_MAX
+        {
+            self.asked = reads.start(Purpose::Load, self.manifest, self.asked, disk);
         }
     }
 
@@ -88,7 +93,11 @@ impl Loading {
             return Ok(None);
         }
         let content = chunk.content.map_err(|unread| match unread {
-            Unread::NotNow => Failed::NotNow,
+            Unread::NotNow => {
+                // What is being read behind it will be of no use.
+                self.asked = self.bytes;
+                Failed::NotNow
+            }
             Unread::Damaged(why) => Failed::Snapshot(why),
         })?;
         let Self {

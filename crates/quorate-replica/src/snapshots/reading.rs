@@ -1,4 +1,6 @@
-//! Reads chunks of a snapshot back from its parts, and checks them.
+//! Reads chunks of a snapshot back from its parts, a few at a time, and checks them.
+
+use std::collections::VecDeque;
 
 use quorate_core::node_id::NodeId;
 use quorate_disk::{Buffer, Disk, DiskError};
@@ -8,7 +10,11 @@ use super::{
     manifest::Manifest,
 };
 
-/// What a read is for: of each kind, one is in flight at a time.
+/// Reads that are in flight at a time to load a snapshot, and as many to serve all peers. A disk has
+/// something to do while a turn lasts, and nobody holds more than a MiB of usual chunks for it.
+pub(crate) const READS_MAX: usize = 4;
+
+/// What a read is for. Those for one purpose end in the order in which they were started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// The service takes the snapshot in.
@@ -19,13 +25,21 @@ pub(crate) enum Purpose {
     Resume,
 }
 
-/// A read in flight.
+/// A read in flight, or one that waits for those before it.
 #[derive(Debug)]
 struct Open {
     token: u64,
     purpose: Purpose,
     manifest: Manifest,
     chunk: u64,
+    content: Option<Result<Vec<u8>, Unread>>,
+}
+
+impl Open {
+    /// Where its content begins in the stream.
+    fn offset(&self) -> u64 {
+        self.chunk * self.manifest.layout.content_bytes() as u64
+    }
 }
 
 /// A chunk that was read.
@@ -50,17 +64,17 @@ pub(crate) enum Unread {
     Damaged(String),
 }
 
-/// Reads in flight.
+/// Reads in flight, in the order in which they were started.
 #[derive(Debug, Default)]
 pub(crate) struct Reads {
     next: u64,
-    open: Vec<Open>,
+    open: VecDeque<Open>,
 }
 
 impl Reads {
-    /// Whether a read of this kind is in flight.
-    pub(crate) fn has(&self, wanted: impl Fn(Purpose) -> bool) -> bool {
-        self.open.iter().any(|open| wanted(open.purpose))
+    /// How many reads of this kind are in flight.
+    pub(crate) fn count(&self, wanted: impl Fn(Purpose) -> bool) -> usize {
+        self.open.iter().filter(|open| wanted(open.purpose)).count()
     }
 
     /// Whether nothing is being read.
@@ -68,52 +82,50 @@ impl Reads {
         self.open.is_empty()
     }
 
-    /// Reads the chunk that holds this place of the stream.
+    /// Reads the chunk that holds this place of the stream. Where it ends in the stream.
     pub(crate) fn start<D: Disk>(
         &mut self,
         purpose: Purpose,
         manifest: Manifest,
         offset: u64,
         disk: &mut D,
-    ) {
+    ) -> u64 {
         let (chunk, begins) = manifest.layout.chunk_at(offset);
         let used = (manifest.bytes - begins).min(manifest.layout.content_bytes() as u64);
-        let used = usize::try_from(used).expect("a chunk fits in memory");
-        let bytes = super::layout::blocks(used);
+        let content = usize::try_from(used).expect("a chunk fits in memory");
+        let bytes = super::layout::blocks(content);
         let (token, at) = (self.next, manifest.layout.place(manifest.first_part, chunk));
         self.next += 1;
-        self.open.push(Open {
+        self.open.push_back(Open {
             token,
             purpose,
             manifest,
             chunk,
+            content: None,
         });
         let buffer = disk.allocate(bytes);
         disk.start_read(token, at, buffer, bytes);
+        begins + used
     }
 
-    /// A read ended.
+    /// A read ended; whether what it was for can go on is for [`Reads::take`] to say.
     pub(crate) fn ended<D: Disk>(
         &mut self,
         token: u64,
         buffer: Buffer,
         result: Result<(), DiskError>,
         disk: &mut D,
-    ) -> Option<Chunk> {
-        let at = self.open.iter().position(|open| open.token == token)?;
-        let Open {
-            purpose,
-            manifest,
-            chunk,
-            ..
-        } = self.open.swap_remove(at);
-        let offset = chunk * manifest.layout.content_bytes() as u64;
+    ) {
+        let Some(read) = self.open.iter_mut().find(|open| open.token == token) else {
+            return;
+        };
+        let (manifest, chunk) = (&read.manifest, read.chunk);
         let head = Head {
             at: manifest.at,
-            offset,
+            offset: read.offset(),
             first_part: manifest.first_part,
         };
-        let content = match result {
+        read.content = Some(match result {
             Err(error) if error.lack.is_some() => Err(Unread::NotNow),
             Err(error) => Err(Unread::Damaged(error.to_string())),
             Ok(()) => match open(head, &buffer) {
@@ -123,13 +135,25 @@ impl Reads {
                     Err(Unread::Damaged(format!("{place}: the chunk is damaged")))
                 }
             },
-        };
+        });
         disk.release(buffer);
+    }
+
+    /// The next chunk that was read, and before which none is missing.
+    pub(crate) fn take(&mut self) -> Option<Chunk> {
+        let first = |open: &Open| {
+            let mut reads = self.open.iter();
+            let first = reads.find(|other| other.purpose == open.purpose);
+            first.is_some_and(|first| first.token == open.token)
+        };
+        let mut reads = self.open.iter();
+        let at = reads.position(|open| open.content.is_some() && first(open))?;
+        let read = self.open.remove(at)?;
         Some(Chunk {
-            purpose,
-            manifest,
-            offset,
-            content,
+            purpose: read.purpose,
+            manifest: read.manifest,
+            offset: read.offset(),
+            content: read.content?,
         })
     }
 }

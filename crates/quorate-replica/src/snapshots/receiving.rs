@@ -16,6 +16,9 @@ use crate::fields::Fields;
 /// The small file that says what is being received.
 pub(crate) const FILE: &str = "incoming";
 const FORMAT: u16 = 1;
+/// Most bytes that wait for the disk: a window of the sender, what waited when it was asked for, and as much
+/// again for a sender with a larger one.
+const BACKLOG_BYTES_MAX: u64 = 10 << 20;
 
 /// A snapshot that is being received.
 pub(crate) struct Receiving {
@@ -48,6 +51,11 @@ impl Receiving {
             items: Items::default(),
             header: None,
         }
+    }
+
+    /// Whether another piece can be taken: who sends is no further ahead than a window.
+    pub(crate) fn has_room(&self) -> bool {
+        self.writer.backlog_bytes() < BACKLOG_BYTES_MAX
     }
 
     /// What the small file says of it.

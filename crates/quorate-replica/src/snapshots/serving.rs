@@ -1,4 +1,5 @@
-//! Peers that are sent this node's snapshot, a piece at a time, each as far as it asked.
+//! Peers that are sent this node's snapshot, a piece at a time, each as far as it asked; and what they
+//! need of the log for it.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,8 @@ use super::manifest::Manifest;
 
 /// Bytes that a peer is sent beyond what it has said to have.
 const WINDOW_BYTES: u64 = 4 << 20;
-/// A peer that has not asked for this long is forgotten; it will ask again.
+/// A peer that has not asked for this long, nor was sent anything, is forgotten; it will ask again. One
+/// that got nothing further for this long does not move.
 const SILENCE_MS: u64 = 30_000;
 /// Most peers that are served at a time.
 const PEERS_MAX: usize = 16;
@@ -22,8 +24,16 @@ struct Transfer {
     asked: u64,
     /// What it is sent next.
     next: u64,
+    /// What is read for it next: what is between is being read.
+    read: u64,
     /// When it asked last.
     heard: Time,
+    /// The furthest that it asked from, and was sent.
+    furthest: (u64, u64),
+    /// When it got further last.
+    moved: Time,
+    /// The connection broke: it will ask again, if it can.
+    lost: bool,
 }
 
 impl Transfer {
@@ -34,19 +44,34 @@ impl Transfer {
         let end = manifest.bytes.min(self.asked.saturating_add(WINDOW_BYTES));
         if this { end } else { 0 }
     }
+
+    /// What was asked from or sent now.
+    fn reach(&mut self, now: Time) {
+        let (asked, sent) = self.furthest;
+        if self.asked > asked || self.next > sent {
+            self.moved = now;
+        }
+        self.furthest = (asked.max(self.asked), sent.max(self.next));
+    }
+}
+
+fn lately(now: Time, at: Time) -> bool {
+    now.since_us(at) < SILENCE_MS * 1000
 }
 
 /// All transfers from this node.
 #[derive(Debug, Default)]
 pub(crate) struct Serving {
     transfers: BTreeMap<NodeId, Transfer>,
+    /// Peers that learn from the log: from where on they asked last, and when.
+    learning: BTreeMap<NodeId, (Slot, Time)>,
     /// Who was served last; the next in order is next.
     last: NodeId,
 }
 
 impl Serving {
     /// A peer has everything below `offset` of that snapshot and wants more. `false`: there is no room
-    /// for another peer. A question that is repeated says that what was sent got lost.
+    /// for another peer. A question that is repeated says that what was sent got lost; so does a connection that broke.
     pub(crate) fn ask(
         &mut self,
         now: Time,
@@ -60,19 +85,28 @@ impl Serving {
         match self.transfers.get_mut(&from) {
             Some(transfer) if (transfer.at, transfer.digest) == (at, digest) => {
                 transfer.heard = now;
-                if offset <= transfer.asked || offset > transfer.next {
-                    transfer.next = offset;
+                if transfer.lost || offset <= transfer.asked || offset > transfer.next {
+                    (transfer.next, transfer.read) = (offset, offset);
                 }
                 transfer.asked = offset;
+                transfer.lost = false;
+                transfer.reach(now);
             }
             None if full => return false,
             Some(_) | None => {
+                if self.transfers.len() >= PEERS_MAX {
+                    self.transfers.retain(|_, transfer| !transfer.lost);
+                }
                 let transfer = Transfer {
                     at,
                     digest,
                     asked: offset,
                     next: offset,
+                    read: offset,
                     heard: now,
+                    furthest: (offset, offset),
+                    moved: now,
+                    lost: false,
                 };
                 self.transfers.insert(from, transfer);
             }
@@ -82,7 +116,43 @@ impl Serving {
 
     fn forget_silent(&mut self, now: Time) {
         self.transfers
-            .retain(|_, transfer| now.since_us(transfer.heard) < SILENCE_MS * 1000);
+            .retain(|_, transfer| lately(now, transfer.heard.max(transfer.moved)));
+        self.learning.retain(|_, (_, at)| lately(now, *at));
+    }
+
+    /// A peer asked for what this node's log says from this slot on.
+    pub(crate) fn learns(&mut self, now: Time, node: NodeId, from: Slot) {
+        self.forget_silent(now);
+        // It has installed what it was sent.
+        let installed = |transfer: &Transfer| transfer.at <= from;
+        if self.transfers.get(&node).is_some_and(installed) {
+            self.transfers.remove(&node);
+        }
+        if self.learning.len() < PEERS_MAX || self.learning.contains_key(&node) {
+            self.learning.insert(node, (from, now));
+        }
+    }
+
+    /// [snap-4] Where the log has to begin for who is sent a snapshot, or learns from the log, and moves.
+    pub(crate) fn needs(&self, now: Time) -> Option<Slot> {
+        let transfers = self.transfers.values();
+        let sent = transfers
+            .filter(|transfer| lately(now, transfer.moved))
+            .map(|transfer| transfer.at);
+        let learning = self.learning.values();
+        let learned = learning
+            .filter(|(_, at)| lately(now, *at))
+            .map(|(from, _)| *from);
+        sent.chain(learned).min()
+    }
+
+    /// Whether this snapshot is being sent to somebody who gets further with it.
+    pub(crate) fn moves(&self, now: Time, manifest: &Manifest) -> bool {
+        let mut transfers = self.transfers.values();
+        transfers.any(|transfer| {
+            (transfer.at, transfer.digest) == (manifest.at, manifest.digest)
+                && lately(now, transfer.moved)
+        })
     }
 
     /// Whether this snapshot is being sent to somebody.
@@ -104,20 +174,36 @@ impl Serving {
 
     /// Whether no other peer can be served now.
     pub(crate) fn is_full(&self) -> bool {
-        self.transfers.len() >= PEERS_MAX
+        let here = self.transfers.values().filter(|transfer| !transfer.lost);
+        here.count() >= PEERS_MAX
     }
 
-    /// Whose turn it is, and from where on; only those who want this snapshot.
+    /// For whom is read now, and from where on; only those who want this snapshot.
     pub(crate) fn next(&mut self, now: Time, manifest: &Manifest) -> Option<(NodeId, u64)> {
         self.forget_silent(now);
         let wants = |(node, transfer): (&NodeId, &Transfer)| {
-            (transfer.next < transfer.end(manifest)).then_some((*node, transfer.next))
+            let more = !transfer.lost && transfer.read < transfer.end(manifest);
+            more.then_some((*node, transfer.read))
         };
         let behind = NodeId(self.last.0.saturating_add(1))..;
         let mut turns = self.transfers.range(behind).chain(&self.transfers);
         let next = turns.find_map(wants)?;
         self.last = next.0;
         Some(next)
+    }
+
+    /// What a peer is to be sent is being read, as far as here.
+    pub(crate) fn reads(&mut self, to: NodeId, end: u64) {
+        if let Some(transfer) = self.transfers.get_mut(&to) {
+            transfer.read = end;
+        }
+    }
+
+    /// It could not be read or sent: it is read again, and what is being read behind it is of no use.
+    pub(crate) fn missed(&mut self, to: NodeId) {
+        if let Some(transfer) = self.transfers.get_mut(&to) {
+            transfer.read = transfer.next;
+        }
     }
 
     /// The part of `content`, which begins at `offset`, that the peer is to be sent; `None` if it does not
@@ -137,15 +223,19 @@ impl Serving {
     }
 
     /// It was sent that much more.
-    pub(crate) fn sent(&mut self, to: NodeId, bytes: usize) {
+    pub(crate) fn sent(&mut self, now: Time, to: NodeId, bytes: usize) {
         if let Some(transfer) = self.transfers.get_mut(&to) {
             transfer.next += bytes as u64;
+            transfer.read = transfer.read.max(transfer.next);
+            transfer.reach(now);
         }
     }
 
-    /// A peer is gone.
+    /// A peer is gone, perhaps for a moment: it is sent nothing, and not forgotten yet.
     pub(crate) fn stop(&mut self, node: NodeId) {
-        self.transfers.remove(&node);
+        if let Some(transfer) = self.transfers.get_mut(&node) {
+            transfer.lost = true;
+        }
     }
 
     /// The snapshot can be sent no more: who wants it asks for another.
@@ -161,6 +251,7 @@ mod tests {
 
     const ONE: NodeId = NodeId(1);
     const TWO: NodeId = NodeId(2);
+    const TWENTY: NodeId = NodeId(20);
 
     fn manifest(bytes: u64) -> Manifest {
         Manifest {
@@ -181,7 +272,7 @@ mod tests {
         let (mut serving, all) = (Serving::default(), manifest(10 << 20));
         assert!(ask(&mut serving, ONE, 0));
         assert_eq!(serving.next(Time(0), &all), Some((ONE, 0)));
-        serving.sent(ONE, 4 << 20);
+        serving.sent(Time(0), ONE, 4 << 20);
         assert_eq!(serving.next(Time(0), &all), None, "the window is full");
         ask(&mut serving, ONE, 1 << 20);
         assert_eq!(serving.next(Time(0), &all), Some((ONE, 4 << 20)));
@@ -195,6 +286,24 @@ mod tests {
         assert_eq!(serving.next(Time(0), &all), None, "all is there");
         ask(&mut serving, ONE, u64::MAX);
         assert_eq!(serving.next(Time(0), &all), None, "more than there is");
+    }
+
+    /// Pieces go out in their order, whatever became of the reads behind one that failed.
+    #[test]
+    fn what_was_read_ahead_is_read_again_if_it_cannot_be_sent() {
+        let (mut serving, all) = (Serving::default(), manifest(1000));
+        ask(&mut serving, ONE, 0);
+        for (from, end) in [(0, 100), (100, 200), (200, 300)] {
+            assert_eq!(serving.next(Time(0), &all), Some((ONE, from)));
+            serving.reads(ONE, end);
+        }
+        serving.sent(Time(0), ONE, 100);
+        assert_eq!(serving.next(Time(0), &all), Some((ONE, 300)));
+        // The second has no room.
+        assert!(serving.piece(ONE, &all, 100, &[7; 100]).is_some());
+        serving.missed(ONE);
+        assert_eq!(serving.piece(ONE, &all, 200, &[7; 100]), None);
+        assert_eq!(serving.next(Time(0), &all), Some((ONE, 100)));
     }
 
     #[test]
@@ -226,5 +335,50 @@ mod tests {
         let later = Time(SILENCE_MS * 1000);
         assert!(serving.ask(later, NodeId(99), Slot(9), 5, 0));
         assert_eq!(serving.len(), 1);
+
+        // Who has lost its connection is in nobody's way.
+        for node in 0..PEERS_MAX as u32 - 1 {
+            assert!(serving.ask(later, NodeId(node), Slot(9), 5, 0));
+        }
+        assert!(!serving.ask(later, TWENTY, Slot(9), 5, 0));
+        serving.stop(NodeId(3));
+        assert!(serving.ask(later, TWENTY, Slot(9), 5, 0));
+        assert_eq!(serving.len(), PEERS_MAX);
+    }
+
+    /// [snap-4] Who asks for the same again and again keeps the log of nobody for long.
+    #[test]
+    fn the_log_is_kept_for_who_gets_further() {
+        let (mut serving, all) = (Serving::default(), manifest(10 << 20));
+        let at = |seconds: u64| Time(0).plus_ms(seconds * 1000);
+        let state = |serving: &Serving, seconds| {
+            (
+                serving.moves(at(seconds), &all),
+                serving.needs(at(seconds)).map(|slot| slot.0),
+            )
+        };
+        assert_eq!(state(&serving, 0), (false, None));
+        serving.ask(at(0), ONE, Slot(9), 5, 0);
+        assert_eq!(state(&serving, 29), (true, Some(9)));
+        serving.ask(at(20), ONE, Slot(9), 5, 0);
+        assert_eq!(state(&serving, 30), (false, None), "it has got nothing");
+        // However slow it is.
+        for seconds in (20..200).step_by(20) {
+            serving.sent(at(seconds), ONE, 100);
+            assert_eq!(serving.next(at(seconds), &all).unwrap().0, ONE);
+            assert_eq!(state(&serving, seconds + 29), (true, Some(9)));
+        }
+        // The connection breaks, and is there again.
+        serving.stop(ONE);
+        assert_eq!(serving.next(at(200), &all), None);
+        assert_eq!(state(&serving, 200), (true, Some(9)));
+        serving.ask(at(200), ONE, Slot(9), 5, 500);
+        assert_eq!(serving.next(at(200), &all), Some((ONE, 500)));
+        // It has all, and needs the log behind it.
+        serving.learns(at(201), ONE, Slot(9));
+        assert_eq!(state(&serving, 201), (false, Some(9)));
+        serving.learns(at(210), ONE, Slot(70));
+        assert_eq!(state(&serving, 239), (false, Some(70)));
+        assert_eq!(state(&serving, 240), (false, None));
     }
 }

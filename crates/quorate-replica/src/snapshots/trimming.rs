@@ -39,6 +39,13 @@ impl SnapshotOptions {
         log_bytes >= wanted.max(self.log_bytes_min)
     }
 
+    /// [snap-4] Above this size of the log, nobody is waited for any more: who is being sent a snapshot of that
+    /// size begins again with another.
+    pub(crate) fn moving_bytes_max(&self, snapshot_bytes: u64) -> u64 {
+        let more = self.log_bytes_max.max(snapshot_bytes);
+        self.log_bytes_max.saturating_add(more)
+    }
+
     /// Files of another size, for tests and simulation; whole blocks.
     #[must_use]
     pub fn in_files_of(mut self, chunk_bytes: u32, chunks: u32) -> Self {

@@ -12,7 +12,7 @@ use super::{
     loading::{Failed, Loading},
     manifest::Manifest,
     note::Note,
-    reading::{Chunk, Purpose, Unread},
+    reading::{Chunk, Purpose, READS_MAX, Unread},
     receiving::{self, Receiving},
     taking::Taking,
     trimming::trim_to,
@@ -112,7 +112,8 @@ impl Snapshots {
                 result,
                 ..
             } => {
-                if let Some(chunk) = self.reads.ended(token, buffer, result, disk) {
+                self.reads.ended(token, buffer, result, disk);
+                while let Some(chunk) = self.reads.take() {
                     self.on_chunk(chunk, around);
                 }
                 return;
@@ -382,18 +383,26 @@ impl Snapshots {
         let applied_to = around.applying.applied_to();
         let wanted = [self.wanted, self.asking.wanted()];
         let asked = wanted.into_iter().flatten().any(|at| at <= applied_to);
-        // Who is being sent this node's snapshot would have to begin again with another.
-        let sends = used <= self.options.log_bytes_max
-            && self.own.is_some_and(|own| self.serving.uses(&own));
+        // [snap-4] Who is being sent this node's snapshot would have to begin again with another, and who
+        // learns from the log would need one again. Who moves has some room above the bound to end in.
+        let now = around.now;
+        let (roomy, moving) = match used {
+            _ if used <= self.options.log_bytes_max => (true, true),
+            _ => (false, used <= self.options.moving_bytes_max(size)),
+        };
+        let sends = self.own.is_some_and(|own| {
+            (roomy && self.serving.uses(&own)) || (moving && self.serving.moves(now, &own))
+        });
         if (asked || (due && synced.is_none())) && !sends {
             self.begin_taking(written, around);
         }
         let own = synced.or(self.own.map(|own| own.at)).unwrap_or(Slot(0));
-        let own = match self.own.filter(|own| self.serving.uses(own)) {
-            // [snap-4] Who is sent a snapshot needs the log from there on.
-            Some(sent) if used <= self.options.log_bytes_max => own.min(sent.at),
-            _ => own,
-        };
+        let sent = self.own.filter(|_| sends).map(|own| own.at);
+        let kept = sent.into_iter().chain(match moving {
+            true => self.serving.needs(now),
+            false => None,
+        });
+        let own = kept.fold(own, Slot::min);
         let held = around.protocol.node().held();
         // A log that lost its end may know less than the snapshot; it learns again.
         let decided_to = around.protocol.node().decided_to();
@@ -511,6 +520,14 @@ impl Snapshots {
         if self.resuming.is_some() || around.now < self.not_before {
             return;
         }
+        // Who asks is sent a window, so the disk has to be done with most of the last one.
+        if self
+            .job
+            .as_ref()
+            .is_some_and(|job| !job.writer().has_room())
+        {
+            return;
+        }
         let leader = around.protocol.node().leader();
         let question = self.fetching.question(around.now, leader, known, received);
         match question {
@@ -564,7 +581,7 @@ impl Snapshots {
         let Some(receiving) = &self.resuming else {
             return;
         };
-        if self.reads.has(|purpose| purpose == Purpose::Resume) {
+        if self.reads.count(|purpose| purpose == Purpose::Resume) > 0 {
             return;
         }
         let manifest = receiving.as_manifest();
@@ -636,7 +653,7 @@ impl Snapshots {
             return;
         };
         let have = receiving.writer.bytes();
-        let takes = receiving.writer.has_room()
+        let takes = receiving.has_room()
             && self
                 .fetching
                 .takes(around.now, from, (at, digest, offset), have);
@@ -653,27 +670,32 @@ impl Snapshots {
     /// Sends peers what they asked for, each in turn.
     fn serve<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
         let Some(own) = self.own else { return };
-        let reading = self
-            .reads
-            .has(|purpose| matches!(purpose, Purpose::Serve(_)));
-        if reading {
-            return;
-        }
-        let Some((to, offset)) = self.serving.next(around.now, &own) else {
-            return;
-        };
-        if !self.allowance.may(around.now) {
-            let at = self.allowance.wake_at();
-            self.go_on_at = crate::wake::earliest([self.go_on_at, at]);
-            return;
-        }
-        let room = super::layout::blocks(own.layout.content_bytes());
-        if around.out.has_room(to, Lane::Bulk, room) {
-            self.reads
-                .start(Purpose::Serve(to), own, offset, around.disk());
-        } else {
-            let at = around.now.plus_ms(RETRY_MS);
-            self.go_on_at = crate::wake::earliest([self.go_on_at, Some(at)]);
+        let serves = |purpose| matches!(purpose, Purpose::Serve(_));
+        while self.reads.count(serves) < READS_MAX {
+            let Some((to, offset)) = self.serving.next(around.now, &own) else {
+                return;
+            };
+            if !self.allowance.may(around.now) {
+                let at = self.allowance.wake_at();
+                self.go_on_at = crate::wake::earliest([self.go_on_at, at]);
+                return;
+            }
+            let room = super::layout::blocks(own.layout.content_bytes());
+            let before = self.reads.count(|purpose| purpose == Purpose::Serve(to));
+            if before > 0 && !around.out.fits(to, Lane::Bulk, room * (before + 1)) {
+                // What is being read comes first.
+                return;
+            }
+            if !around.out.has_room(to, Lane::Bulk, room) {
+                let at = around.now.plus_ms(RETRY_MS);
+                self.go_on_at = crate::wake::earliest([self.go_on_at, Some(at)]);
+                return;
+            }
+            let disk = around.disk();
+            let end = self.reads.start(Purpose::Serve(to), own, offset, disk);
+            self.allowance
+                .spend(usize::try_from(end - offset).unwrap_or(usize::MAX));
+            self.serving.reads(to, end);
         }
     }
 
@@ -692,6 +714,7 @@ impl Snapshots {
         let content = match content {
             Ok(content) => content,
             Err(Unread::NotNow) => {
+                self.serving.missed(to);
                 self.go_on_at = Some(around.now.plus_ms(SHORT_MS));
                 return;
             }
@@ -709,10 +732,11 @@ impl Snapshots {
         let sent = around
             .out
             .send_all(NodeSet::one(to), Lane::Bulk, &frame, None);
-        if !sent.is_empty() {
-            self.allowance.spend(bytes.len());
+        if sent.is_empty() {
+            self.serving.missed(to);
+        } else {
             around.out.counters.snapshot_bytes_sent += bytes.len() as u64;
-            self.serving.sent(to, bytes.len());
+            self.serving.sent(around.now, to, bytes.len());
         }
     }
 
@@ -802,7 +826,7 @@ impl Snapshots {
                 }
             }
         }
-        if let Some(loading) = &self.loading {
+        if let Some(loading) = &mut self.loading {
             let (done, all) = (loading.bytes(), loading.manifest().bytes);
             let percent = (u128::from(done) * 100).checked_div(u128::from(all));
             let percent = percent.unwrap_or(100);

@@ -90,6 +90,12 @@ impl Writer {
         (self.first_part..self.parts_end()).map(|number| FileId::new(Family::Snapshot, number))
     }
 
+    /// Bytes that wait for the disk.
+    pub(crate) fn backlog_bytes(&self) -> u64 {
+        let chunks = self.sealed.len() + self.in_flight;
+        chunks as u64 * u64::from(self.layout.chunk_bytes)
+    }
+
     /// Whether more may be pushed now.
     pub(crate) fn has_room(&self) -> bool {
         self.sealed.len() + self.in_flight < CHUNKS_MAX
@@ -254,6 +260,7 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
+    use quorate_core::node_id::NodeId;
     use quorate_disk::{BLOCK, MemoryDisk, Source as _};
 
     use super::*;
@@ -302,7 +309,8 @@ mod tests {
                     ..
                 }) = disk.poll()
                 {
-                    let chunk = reads.ended(token, buffer, result, disk).unwrap();
+                    reads.ended(token, buffer, result, disk);
+                    let chunk = reads.take().unwrap();
                     assert_eq!(chunk.offset, out.len() as u64);
                     out.extend(chunk.content?);
                 }
@@ -336,6 +344,48 @@ mod tests {
         let one = digest(&bytes(50_000), 1, &mut disk);
         assert_eq!(one, digest(&bytes(50_000), 100, &mut disk));
         assert_ne!(one, digest(&bytes(50_001), 200, &mut disk));
+    }
+
+    #[test]
+    fn chunks_that_are_read_out_of_order_come_in_order() {
+        let (stream, mut disk) = (bytes(60_000), MemoryDisk::new());
+        let manifest = write(&stream, 1, &mut disk);
+        let (mut reads, mut end) = (Reads::default(), 0);
+        let other = Purpose::Serve(NodeId(7));
+        let mut ended = Vec::new();
+        for _ in 0..3 {
+            end = reads.start(Purpose::Load, manifest, end, &mut disk);
+        }
+        reads.start(other, manifest, 50_000, &mut disk);
+        while ended.len() < 4 {
+            ended.extend(disk.poll());
+        }
+        let mut taken = Vec::new();
+        for completed in ended.into_iter().rev() {
+            let Completed::Read {
+                token,
+                buffer,
+                result,
+                ..
+            } = completed
+            else {
+                panic!("{completed:?}");
+            };
+            reads.ended(token, buffer, result, &mut disk);
+            let ready: Vec<_> = std::iter::from_fn(|| reads.take()).collect();
+            taken.push(ready.len());
+            for chunk in ready {
+                let from = chunk.offset as usize;
+                let content = chunk.content.unwrap();
+                assert_eq!(content, &stream[from..from + content.len()]);
+            }
+        }
+        assert_eq!(
+            taken,
+            [1, 0, 0, 3],
+            "another peer's, and then all of the load's"
+        );
+        assert!(reads.is_idle());
     }
 
     #[test]
