@@ -1,8 +1,9 @@
-//! The admin address: health, readiness, status, metrics, transfer and snapshots over HTTP.
+//! The admin address: health, readiness, status, metrics, transfer, snapshots and backups over HTTP.
 //!
 //! It has a thread of its own and talks to the reactor through its [`Handle`] only, so that nothing
 //! that happens here can hold up the protocol.
 
+mod backup;
 mod browser;
 mod connections;
 mod failure;
@@ -65,6 +66,7 @@ pub struct Admin {
     address: SocketAddr,
     /// 0 while it waits for an id.
     node: Arc<AtomicU32>,
+    backups: backup::Turn,
 }
 
 impl Admin {
@@ -83,6 +85,7 @@ impl Admin {
             phase: Arc::new(Mutex::new(phase)),
             address: bound,
             node: Arc::new(AtomicU32::new(node.into().map_or(0, |node| node.0))),
+            backups: backup::Turn::default(),
         };
         let state = admin.clone();
         thread::Builder::new()
@@ -127,6 +130,10 @@ impl Admin {
     /// The node runs; `store` is what it calls the place of its data.
     pub fn running(&self, handle: Handle, store: &'static str) {
         self.set(Phase::Running(handle, store));
+    }
+
+    fn backups(&self) -> &backup::Turn {
+        &self.backups
     }
 
     fn set(&self, phase: Phase) {
@@ -215,6 +222,7 @@ fn router(admin: Admin) -> Router {
         .route("/metrics", get(metrics))
         .route("/transfer", post(transfer))
         .route("/snapshot", post(snapshot))
+        .route("/backup", get(backup::backup))
         .route("/tuning", get(tuning).post(hold))
         .route("/join", post(join))
         .route("/members", post(change_members))
@@ -249,8 +257,7 @@ async fn only_own_pages(request: Request, next: Next) -> Result<Response, Failur
     ))
 }
 
-const PAGES: &str =
-    "GET /health /ready /status /metrics /tuning, POST /transfer /snapshot /tuning /join /members";
+const PAGES: &str = "GET /health /ready /status /metrics /backup /tuning, POST /transfer /snapshot /tuning /join /members";
 
 async fn ready(State(admin): State<Admin>) -> Result<&'static str, Failure> {
     let (status, _) = admin.status().await?;

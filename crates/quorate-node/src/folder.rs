@@ -16,6 +16,8 @@ use crate::{
 };
 
 const LOCK: &str = "lock";
+/// Stands in a folder while a backup is restored into it, and no identity does yet.
+pub(crate) const RESTORING: &str = "restoring";
 
 /// A data folder, which stays locked while this lives.
 #[derive(Debug)]
@@ -40,6 +42,29 @@ impl LockedFolder {
             refuse_foreign(folder)?;
         }
         Ok(())
+    }
+
+    /// Refuses a folder into which no backup can be restored: there is a node in it, or anything else but what
+    /// an attempt to restore one has left behind. Nothing is written.
+    pub fn refuse_used(folder: &Path) -> Result<(), IdentityError> {
+        if Self::holds_identity(folder)? {
+            let folder = folder.to_owned();
+            return Err(IdentityError::Exists { folder });
+        }
+        match folder.join(RESTORING).exists() {
+            true => Ok(()),
+            false => Self::refuse_foreign(folder),
+        }
+    }
+
+    /// As [`LockedFolder::create`], also of a folder in which a restore was interrupted.
+    pub(crate) fn create_to_restore(folder: &Path) -> Result<Self, IdentityError> {
+        if !folder.join(RESTORING).exists() {
+            return Self::create(folder);
+        }
+        let locked = Self::locked(folder)?;
+        Self::refuse_used(folder)?;
+        Ok(locked)
     }
 
     /// Locks the folder of a node.
@@ -152,14 +177,14 @@ impl Home for LockedFolder {
     }
 }
 
-fn failed(action: &str, file: &Path, error: &io::Error) -> IdentityError {
+pub(crate) fn failed(action: &str, file: &Path, error: &io::Error) -> IdentityError {
     IdentityError::Io {
         detail: format!("{action} {}: {error}", file.display()),
         kind: error.kind(),
     }
 }
 
-fn sync_folder(folder: &Path) -> Result<(), IdentityError> {
+pub(crate) fn sync_folder(folder: &Path) -> Result<(), IdentityError> {
     let sync = || File::open(folder)?.sync_all();
     sync().map_err(|error| failed("sync", folder, &error))
 }
@@ -194,13 +219,17 @@ fn refuse_foreign(folder: &Path) -> Result<(), IdentityError> {
     if !folder.is_dir() {
         return foreign("it is a file".to_owned());
     }
+    if folder.join(RESTORING).exists() {
+        return foreign("a backup was being restored into it, and not to the end".to_owned());
+    }
     let entries = fs::read_dir(folder).map_err(|error| failed("read", folder, &error))?;
     for entry in entries {
         let name = entry
             .map_err(|error| failed("read", folder, &error))?
             .file_name();
         let made = Family::all().map(Family::made_file);
-        let mut replaced = [identity::FILE, identity::BOOK_FILE]
+        // A mark that was not durable marks nothing.
+        let mut replaced = [identity::FILE, identity::BOOK_FILE, RESTORING]
             .into_iter()
             .chain(made);
         let ours = [LOCK, "lost+found"].iter().any(|ours| name == *ours)

@@ -3,7 +3,7 @@
 //! A [`Host`] has three sides, one for each kind of counterpart; each part of the reactor sees only
 //! the side that it serves.
 
-use std::os::fd::BorrowedFd;
+use std::{os::fd::BorrowedFd, path::PathBuf};
 
 use quorate_core::{
     effect::Refusal,
@@ -14,6 +14,7 @@ use quorate_core::{
 };
 use quorate_replica::{
     Probed,
+    backup::Held,
     front::{Front, Requests},
     group::asking::{self, Answer, Ask, Members, PeerTable},
     plane::{Plane, Received, Turn},
@@ -164,6 +165,19 @@ pub enum Outcome {
     Group(u64, Result<Answer, asking::Refused>),
 }
 
+/// A snapshot of the node's, and what a backup says beside it.
+#[derive(Debug)]
+pub struct Backup {
+    /// Its files stay while this lives.
+    pub snapshot: Held,
+    /// The group, as every node of it was told.
+    pub founded: Founded,
+    /// No id from here on was given out.
+    pub next_id: u32,
+    /// The data folder.
+    pub folder: PathBuf,
+}
+
 /// The side of a host that its operators see.
 pub trait OperatorSide {
     /// What this node is.
@@ -171,6 +185,9 @@ pub trait OperatorSide {
 
     /// What a node has to know that joins.
     fn charter(&self) -> Charter;
+
+    /// This node's snapshot, for another thread to read; `None` if it has none.
+    fn backup(&mut self) -> Option<Backup>;
 
     /// What batch and window are, and why.
     fn tuning(&self) -> TuningReport;
