@@ -1,6 +1,7 @@
 //! The `quorate` binary: one file per subcommand.
 #![forbid(unsafe_code)]
 
+mod backup;
 mod bench;
 mod config;
 mod demo;
@@ -9,6 +10,7 @@ mod log;
 mod logging;
 mod memory;
 mod output;
+mod restore;
 mod signals;
 mod sim;
 mod snapshot;
@@ -51,6 +53,10 @@ enum Command {
     Transfer(transfer::TransferArgs),
     /// Have a node take a snapshot now
     Snapshot(snapshot::SnapshotArgs),
+    /// Write the state of a running node to a file
+    Backup(backup::BackupArgs),
+    /// Make a new cluster of one of a backup
+    Restore(restore::RestoreArgs),
     /// How commands are batched, and why
     Tune(tune::TuneArgs),
     /// Look at the log of a stopped node
@@ -123,6 +129,8 @@ fn run(command: Command, output: Output) -> Result<Exit, Problem> {
         Command::Status(args) => status::run(&args, output),
         Command::Transfer(args) => transfer::run(&args, output),
         Command::Snapshot(args) => snapshot::run(&args, output),
+        Command::Backup(args) => backup::run(&args, output),
+        Command::Restore(args) => restore::run(&args, output),
         Command::Tune(args) => tune::run(&args, output),
         Command::Log(command) => log::run(&command, output),
         Command::Sim(args) => sim::run(&args, output),

@@ -35,7 +35,7 @@ use crate::{
     stop::Stop,
 };
 
-const DEFAULT_PEER: &str = "127.0.0.1:7451";
+pub(crate) const DEFAULT_PEER: &str = "127.0.0.1:7451";
 /// Set by a process that starts a node as a part of itself: the node dies with that process.
 pub(crate) const PARENT_VARIABLE: &str = "QUORATE_DIES_WITH_PARENT";
 
