@@ -10,6 +10,7 @@ mod log;
 mod logging;
 mod memory;
 mod output;
+mod recover;
 mod restore;
 mod signals;
 mod sim;
@@ -57,6 +58,8 @@ enum Command {
     Backup(backup::BackupArgs),
     /// Make a new cluster of one of a backup
     Restore(restore::RestoreArgs),
+    /// Go on alone when the majority is lost for good, as a new cluster
+    Recover(recover::RecoverArgs),
     /// How commands are batched, and why
     Tune(tune::TuneArgs),
     /// Look at the log of a stopped node
@@ -131,6 +134,7 @@ fn run(command: Command, output: Output) -> Result<Exit, Problem> {
         Command::Snapshot(args) => snapshot::run(&args, output),
         Command::Backup(args) => backup::run(&args, output),
         Command::Restore(args) => restore::run(&args, output),
+        Command::Recover(args) => recover::run(&args, output),
         Command::Tune(args) => tune::run(&args, output),
         Command::Log(command) => log::run(&command, output),
         Command::Sim(args) => sim::run(&args, output),

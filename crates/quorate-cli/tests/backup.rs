@@ -86,7 +86,7 @@ fn set(link: &mut Link, key: &str, value: &str) {
     assert_eq!(link.ask(&["SET", key, value]).unwrap(), ok());
 }
 
-/// Every write that was acknowledged before the backup began is in the new cluster; who belongs to the old one,
+/// [restore-1] Every write that was acknowledged before the backup began is in the new cluster; who belongs to the old one,
 /// node or client, is a stranger there.
 fn restored_from(store: &str) {
     let mut cluster = Cluster::start(3, &["--store", store]);
@@ -386,4 +386,115 @@ fn a_slow_reader_is_served_to_the_end_while_newer_snapshots_are_taken() {
         taken.status.success().then_some(())
     });
     assert!(fs::read(&file).unwrap() != all, "it is of another state");
+}
+
+fn recover(data: &Path, flags: &[&str]) -> (i32, Json) {
+    let mut arguments = vec!["recover", "--data", text(data), "--json"];
+    arguments.extend(flags);
+    quorate_json(&arguments)
+}
+
+/// [era-10] Two of three are lost for good: what the third one has goes on, as another cluster.
+fn recovered_from(store: &str) {
+    let mut cluster = Cluster::start(3, &["--store", store]);
+    let leader = cluster.leader();
+    let mut link = Link::connect(&cluster.clients()[leader as usize - 1]).unwrap();
+    for number in 0..200 {
+        set(
+            &mut link,
+            &format!("key-{number}"),
+            &"v".repeat(number * 11),
+        );
+    }
+    if store == "memory" {
+        // A snapshot, and a log behind it.
+        let admin = &cluster.nodes.admin_addresses()[leader as usize - 1];
+        let (code, said) = quorate_json(&["snapshot", "--admin", admin, "--json"]);
+        assert_eq!(code, 0, "{said}");
+        set(&mut link, "key-0", "behind");
+    }
+    set(&mut link, "last", "acknowledged");
+    let old = cluster.status(leader).unwrap();
+    let id = old["cluster"].as_str().unwrap().to_owned();
+    let data = cluster.node(leader).spec.data.clone();
+    let flags = ["--unsafe", "--yes", &id];
+    let (code, said) = recover(&data, &flags);
+    assert_eq!(code, 1, "{said}");
+    assert_eq!(said["error"]["code"], "folder_in_use", "{said}");
+    cluster.kill_all_at_once();
+
+    // Nothing is changed by those.
+    let (code, said) = recover(&data, &["--yes", &id]);
+    assert_eq!(code, 2, "{said}");
+    for flags in [&["--unsafe", "--yes", "0"][..], &["--unsafe"]] {
+        let (code, said) = recover(&data, flags);
+        assert_eq!(
+            (code, &said["error"]["code"]),
+            (1, &Json::from("not_confirmed")),
+            "{said}"
+        );
+    }
+    assert!(!data.join("recover").exists());
+    let (code, said) = recover(&data.join("nowhere"), &flags);
+    assert_eq!(
+        (code, &said["error"]["code"]),
+        (1, &Json::from("no_node")),
+        "{said}"
+    );
+
+    let place = cluster.node(leader).ready.peer.clone();
+    let (code, new) = recover(&data, &[&flags[..], &["--peer", &place]].concat());
+    assert_eq!(code, 0, "{new}");
+    assert_eq!(
+        (&new["node"], &new["from"]),
+        (&Json::from(4), &Json::from(&*id))
+    );
+    assert_ne!(new["cluster"], new["from"]);
+    assert!(data.join("before-recover-1/identity").exists());
+    let mut node = start(spec(&data, &place, &[]));
+    assert_eq!(node.ready.node, 4);
+    wait_serves(&node);
+    let mut link = Link::connect(&node.ready.client).unwrap();
+    assert_eq!(link.ask(&["GET", "last"]).unwrap(), bulk("acknowledged"));
+    for number in 1..200 {
+        let found = link.ask(&["GET", &format!("key-{number}")]).unwrap();
+        assert_eq!(found, bulk(&"v".repeat(number * 11)), "key-{number}");
+    }
+    let first = if store == "memory" { "behind" } else { "" };
+    assert_eq!(link.ask(&["GET", "key-0"]).unwrap(), bulk(first));
+    set(&mut link, "after", "1");
+
+    // The lost ones are found again: they are strangers, whatever they do.
+    let others: Vec<u32> = (1..=3).filter(|node| *node != leader).collect();
+    cluster.nodes.restart(&others).unwrap();
+    wait_for("an old node to be refused", || {
+        let log = fs::read_to_string(&node.spec.stderr).unwrap_or_default();
+        let theirs = others.iter().map(|node| cluster.nodes.log(*node));
+        let all: String = [log].into_iter().chain(theirs).collect();
+        all.contains("another cluster").then_some(())
+    });
+    wait_weights(&node, &[(4, 1)]);
+
+    // New ones join.
+    let folder = TempDir::new().unwrap();
+    let peer = format!("127.0.0.1:{}", free_port());
+    let joins = ["--join", &node.ready.admin];
+    let second = start(spec(&folder.path().join("second"), &peer, &joins));
+    wait_weights(&second, &[(4, 1), (5, 1)]);
+    node.kill().unwrap();
+    node.restart().unwrap();
+    wait_serves(&second);
+    let mut other = Link::connect(&second.ready.client).unwrap();
+    assert_eq!(other.ask(&["GET", "last"]).unwrap(), bulk("acknowledged"));
+    assert_eq!(other.ask(&["GET", "after"]).unwrap(), bulk("1"));
+}
+
+#[test]
+fn one_of_three_with_a_store_on_disk_is_recovered() {
+    recovered_from("lsm");
+}
+
+#[test]
+fn one_of_three_with_a_store_in_memory_is_recovered() {
+    recovered_from("memory");
 }

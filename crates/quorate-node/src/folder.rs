@@ -15,7 +15,9 @@ use crate::{
     identity::{self, Founding, IdentityError},
 };
 
-const LOCK: &str = "lock";
+pub(crate) const LOCK: &str = "lock";
+/// Stands in a folder while what it holds gives way to what was recovered of it.
+pub(crate) const RECOVERING: &str = "recovering";
 /// Stands in a folder while a backup is restored into it, and no identity does yet.
 pub(crate) const RESTORING: &str = "restoring";
 
@@ -74,6 +76,7 @@ impl LockedFolder {
             let folder = folder.to_owned();
             return Err(IdentityError::Missing { folder });
         }
+        refuse_recovering(folder)?;
         Self::locked(folder)
     }
 
@@ -106,7 +109,7 @@ impl LockedFolder {
         Ok(locked)
     }
 
-    fn locked(folder: &Path) -> Result<Self, IdentityError> {
+    pub(crate) fn locked(folder: &Path) -> Result<Self, IdentityError> {
         Ok(Self {
             files: DataFolder::new(folder),
             lock: lock(folder)?,
@@ -208,6 +211,17 @@ fn lock(folder: &Path) -> Result<File, IdentityError> {
     }
 }
 
+fn refuse_recovering(folder: &Path) -> Result<(), IdentityError> {
+    match folder.join(RECOVERING).exists() {
+        false => Ok(()),
+        true => Err(IdentityError::Foreign {
+            folder: folder.to_owned(),
+            found: "it is being recovered, and not to the end: give `quorate recover` again"
+                .to_owned(),
+        }),
+    }
+}
+
 /// A folder without an identity may hold nothing but what an attempt to make one leaves behind.
 fn refuse_foreign(folder: &Path) -> Result<(), IdentityError> {
     let foreign = |found| {
@@ -219,6 +233,7 @@ fn refuse_foreign(folder: &Path) -> Result<(), IdentityError> {
     if !folder.is_dir() {
         return foreign("it is a file".to_owned());
     }
+    refuse_recovering(folder)?;
     if folder.join(RESTORING).exists() {
         return foreign("a backup was being restored into it, and not to the end".to_owned());
     }

@@ -18,6 +18,7 @@ mod identity_tests;
 pub mod listener;
 mod metrics;
 mod node_host;
+pub mod recovering;
 pub mod restoring;
 
 pub use boot::boot;

@@ -5,6 +5,7 @@
 //! begins with. `docs/spec/snapshot.md` has the format.
 
 mod checked;
+mod encoded;
 mod file;
 mod founded;
 mod held;
@@ -12,6 +13,7 @@ mod held;
 mod tests;
 
 pub use checked::{Checked, Each, check};
+pub use encoded::Encoded;
 pub use file::{Bad, Encoder, Header, Reader, Summary};
 pub use founded::{Founded, NewGroup, Part, founded};
 pub use held::{Held, Parts, Unreadable};

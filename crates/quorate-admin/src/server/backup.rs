@@ -4,10 +4,7 @@
 //! the pace: a few pieces wait for it, and if it takes none of them for a minute it is given up.
 
 use std::{
-    fs::File,
     io,
-    os::unix::fs::FileExt as _,
-    path::PathBuf,
     pin::Pin,
     sync::{
         Arc, Weak,
@@ -25,9 +22,8 @@ use axum::{
 };
 use hyper::body::Frame;
 use quorate_core::slot::Slot;
-use quorate_disk::{FileId, Position};
 use quorate_net::Backup;
-use quorate_replica::backup::{Encoder, Header, Parts, Unreadable};
+use quorate_replica::backup::{Encoded, Unreadable};
 use tokio::{
     runtime,
     sync::mpsc::{Receiver, Sender, channel},
@@ -114,38 +110,19 @@ fn wanted(uri: &Uri) -> Result<Option<Slot>, Failure> {
     })
 }
 
-fn send(backup: Backup, to: &Reader) -> io::Result<()> {
-    let Backup {
-        mut snapshot,
-        founded,
-        next_id,
-        folder,
-    } = backup;
-    let mut parts = Files { folder, open: None };
-    let era = snapshot.era(&mut parts).map_err(unreadable)?;
-    let header = Header {
-        cluster: founded.cluster,
-        slot: snapshot.at(),
-        era,
-        next_id,
-        class: founded.class,
-        store: founded.store,
-        bytes: snapshot.bytes(),
-        digest: snapshot.digest(),
-    };
-    let (mut encoder, first) = Encoder::begin(&header);
-    to.piece(Ok(first.into()))?;
-    while let Some(content) = snapshot.next(&mut parts).map_err(unreadable)? {
-        to.piece(Ok(encoder.chunks(&content).into()))?;
+fn send(mut backup: Backup, to: &Reader) -> io::Result<()> {
+    let (header, files) = backup.header().map_err(unreadable)?;
+    let mut bytes = 0;
+    let mut encoded = Encoded::begin(&mut backup.snapshot, &header, files);
+    loop {
+        let piece = encoded.next_piece().map_err(unreadable)?;
+        if piece.is_empty() {
+            break;
+        }
+        bytes += piece.len();
+        to.piece(Ok(piece.into()))?;
     }
-    let (summary, last) = encoder.end();
-    to.piece(Ok(last.into()))?;
-    tracing::info!(
-        slot = header.slot.0,
-        bytes = summary.bytes,
-        checksum = %format_args!("{:032x}", summary.checksum),
-        "a backup was taken"
-    );
+    tracing::info!(slot = header.slot.0, bytes, "a backup was taken");
     Ok(())
 }
 
@@ -169,27 +146,6 @@ impl Reader {
             Ok(Err(_)) => Err(io::Error::other("its reader is gone")),
             Err(_) => Err(io::Error::other("its reader takes no more of it")),
         }
-    }
-}
-
-/// The files of the snapshot, one of them open.
-struct Files {
-    folder: PathBuf,
-    open: Option<(FileId, File)>,
-}
-
-impl Parts for Files {
-    fn read(&mut self, at: Position, buffer: &mut [u8]) -> io::Result<()> {
-        let file = match self.open.take() {
-            Some((id, file)) if id == at.file => file,
-            _ => {
-                let folder = self.folder.join(at.file.family.folder());
-                File::open(folder.join(at.file.name()))?
-            }
-        };
-        file.read_exact_at(buffer, at.offset)?;
-        self.open = Some((at.file, file));
-        Ok(())
     }
 }
 

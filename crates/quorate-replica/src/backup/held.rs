@@ -73,6 +73,11 @@ impl Held {
         self.manifest.digest
     }
 
+    /// Its stream is read from the beginning again.
+    pub(super) fn rewind(&mut self) {
+        self.next = 0;
+    }
+
     /// The next bytes of its stream; `None` at its end. A chunk of memory, whatever the snapshot's size.
     pub fn next(&mut self, parts: &mut dyn Parts) -> Result<Option<Vec<u8>>, Unreadable> {
         let content = self.read_at(self.next, parts)?;
