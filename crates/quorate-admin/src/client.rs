@@ -1,7 +1,7 @@
 //! One HTTP request to a node's admin address, bounded in time and size.
 
 use std::{
-    io::{self, ErrorKind},
+    io::{self, ErrorKind, Read},
     time::Duration,
 };
 
@@ -82,7 +82,7 @@ impl Response {
 }
 
 /// An error reported by a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refusal {
     /// For programs.
     pub code: String,
@@ -125,6 +125,31 @@ impl Refusal {
 pub fn get(address: &str, path: &str, wait: Duration) -> Result<Response, Error> {
     let request = Request::get(uri(address, path)?).body(());
     answer(agent(wait).run(request.map_err(bad(address))?)?)
+}
+
+/// `GET path` of an answer that may be large: its beginning is waited for, the rest is the caller's. An answer that
+/// is no success comes whole.
+pub fn stream(
+    address: &str,
+    path: &str,
+    wait: Duration,
+) -> Result<Result<impl Read + Send + 'static, Response>, Error> {
+    let config = Config::builder()
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .proxy(None)
+        .timeout_connect(Some(wait))
+        .timeout_recv_response(Some(wait))
+        .max_idle_connections(0);
+    let request = Request::get(uri(address, path)?).body(());
+    let response = config
+        .build()
+        .new_agent()
+        .run(request.map_err(bad(address))?)?;
+    match response.status().as_u16() {
+        200 => Ok(Ok(response.into_body().into_reader())),
+        _ => answer(response).map(Err),
+    }
 }
 
 /// `POST path` with a JSON body.

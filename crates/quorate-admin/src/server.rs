@@ -1,8 +1,9 @@
-//! The admin address: health, readiness, status, metrics, members, transfer and snapshots over HTTP.
+//! The admin address: health, readiness, status, metrics, members, transfer, snapshots and backups over HTTP.
 //!
 //! It has a thread of its own and talks to the reactor through its [`Handle`] only, so that nothing
 //! that happens here can hold up the protocol.
 
+mod backup;
 mod browser;
 mod connections;
 mod failure;
@@ -66,6 +67,7 @@ pub struct Admin {
     address: SocketAddr,
     /// 0 while it waits for an id.
     node: Arc<AtomicU32>,
+    backups: backup::Turn,
 }
 
 impl Admin {
@@ -84,6 +86,7 @@ impl Admin {
             phase: Arc::new(Mutex::new(phase)),
             address: bound,
             node: Arc::new(AtomicU32::new(node.into().map_or(0, |node| node.0))),
+            backups: backup::Turn::default(),
         };
         let state = admin.clone();
         thread::Builder::new()
@@ -128,6 +131,10 @@ impl Admin {
     /// The node runs; `store` is what it calls the place of its data.
     pub fn running(&self, handle: Handle, store: &'static str) {
         self.set(Phase::Running(handle, store));
+    }
+
+    fn backups(&self) -> &backup::Turn {
+        &self.backups
     }
 
     fn set(&self, phase: Phase) {
@@ -217,6 +224,7 @@ fn router(admin: Admin) -> Router {
         .route("/members", get(members).post(change_members))
         .route("/transfer", post(transfer))
         .route("/snapshot", post(snapshot))
+        .route("/backup", get(backup::backup))
         .route("/tuning", get(tuning).post(hold))
         .route("/join", post(join))
         .fallback(|| async {
@@ -250,7 +258,7 @@ async fn only_own_pages(request: Request, next: Next) -> Result<Response, Failur
     ))
 }
 
-const PAGES: &str = "GET /health /ready /status /metrics /members /tuning, \
+const PAGES: &str = "GET /health /ready /status /metrics /members /backup /tuning, \
                      POST /members /join /transfer /snapshot /tuning";
 
 async fn ready(State(admin): State<Admin>) -> Result<&'static str, Failure> {

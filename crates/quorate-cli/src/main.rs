@@ -1,6 +1,7 @@
 //! The `quorate` binary: one file per subcommand.
 #![forbid(unsafe_code)]
 
+mod backup;
 mod bench;
 mod config;
 mod demo;
@@ -10,6 +11,8 @@ mod logging;
 mod member;
 mod memory;
 mod output;
+mod recover;
+mod restore;
 mod signals;
 mod sim;
 mod snapshot;
@@ -55,6 +58,12 @@ enum Command {
     Transfer(transfer::TransferArgs),
     /// Have a node take a snapshot now
     Snapshot(snapshot::SnapshotArgs),
+    /// Write the state of a running node to a file
+    Backup(backup::BackupArgs),
+    /// Make a new cluster of one of a backup
+    Restore(restore::RestoreArgs),
+    /// Go on alone when the majority is lost for good, as a new cluster
+    Recover(recover::RecoverArgs),
     /// How commands are batched, and why
     Tune(tune::TuneArgs),
     /// Look at the log of a stopped node
@@ -128,6 +137,9 @@ fn run(command: Command, output: Output) -> Result<Exit, Problem> {
         Command::Member(command) => member::run(&command, output),
         Command::Transfer(args) => transfer::run(&args, output),
         Command::Snapshot(args) => snapshot::run(&args, output),
+        Command::Backup(args) => backup::run(&args, output),
+        Command::Restore(args) => restore::run(&args, output),
+        Command::Recover(args) => recover::run(&args, output),
         Command::Tune(args) => tune::run(&args, output),
         Command::Log(command) => log::run(&command, output),
         Command::Sim(args) => sim::run(&args, output),

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Longer than a node lets one request wait for a snapshot.
-const WAIT: Duration = Duration::from_secs(15);
+pub(crate) const WAIT: Duration = Duration::from_secs(15);
 /// A node that only goes on without more of a snapshot for this long does not take one.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -33,22 +33,34 @@ pub(crate) fn run(args: &SnapshotArgs, output: Output) -> Result<Exit, Problem> 
     let applied = status(&args.admin)?.applied;
     let request = SnapshotRequest { at: Some(applied) };
     let body = serde_json::to_string(&request).expect("plain data");
+    let taken = until_taken(&args.admin, &mut || {
+        let response = client::post(&args.admin, "/snapshot", &body, WAIT);
+        let response = response.map_err(|error| Problem::unreachable(&args.admin, error))?;
+        let status = response.status;
+        let taken = response.json::<SnapshotView>();
+        Ok(taken.map_err(|refusal| (status, refusal)))
+    })?;
+    let taken = taken.map_err(|(status, refusal)| failed(status, refusal))?;
+    output.result(&taken, || human(taken));
+    Ok(Exit::Done)
+}
+
+/// What a node answered that is no success: the code of HTTP, and its words.
+pub(crate) type Refused = (u16, client::Refusal);
+
+/// Asks again and again while the node takes the snapshot that is asked for, as long as it gets on with it.
+pub(crate) fn until_taken<T>(
+    admin: &str,
+    ask: &mut dyn FnMut() -> Result<Result<T, Refused>, Problem>,
+) -> Result<Result<T, Refused>, Problem> {
     let mut last = None;
     let mut moved = Instant::now();
     loop {
-        let response = client::post(&args.admin, "/snapshot", &body, WAIT)
-            .map_err(|error| Problem::unreachable(&args.admin, error))?;
-        let refusal = match response.json::<SnapshotView>() {
-            Ok(taken) => {
-                output.result(&taken, || human(taken));
-                return Ok(Exit::Done);
-            }
-            Err(refusal) => refusal,
-        };
-        if refusal.code != STILL_TAKING {
-            return Err(failed(response.status, refusal));
+        match ask()? {
+            Err((_, refusal)) if refusal.code == STILL_TAKING => {}
+            ended => return Ok(ended),
         }
-        let taking = status(&args.admin)?.snapshot_taking;
+        let taking = status(admin)?.snapshot_taking;
         if taking != last {
             (last, moved) = (taking, Instant::now());
         } else if moved.elapsed() > PATIENCE {
@@ -74,14 +86,14 @@ fn waiting(taking: Option<SnapshotView>) -> String {
     }
 }
 
-fn status(address: &str) -> Result<NodeView, Problem> {
+pub(crate) fn status(address: &str) -> Result<NodeView, Problem> {
     let response = client::get(address, "/status", WAIT)
         .map_err(|error| Problem::unreachable(address, error))?;
     let view = response.json();
     view.map_err(|refusal| failed(response.status, refusal))
 }
 
-fn failed(status: u16, refusal: client::Refusal) -> Problem {
+pub(crate) fn failed(status: u16, refusal: client::Refusal) -> Problem {
     let (exit, code) = match status {
         _ if refusal.code == STARTING => (Exit::Unreachable, STARTING),
         500.. => (Exit::Unreachable, "unavailable"),

@@ -35,7 +35,7 @@ use crate::{
     stop::Stop,
 };
 
-const DEFAULT_PEER: &str = "127.0.0.1:7451";
+pub(crate) const DEFAULT_PEER: &str = "127.0.0.1:7451";
 /// Set by a process that starts a node as a part of itself: the node dies with that process.
 pub(crate) const PARENT_VARIABLE: &str = "QUORATE_DIES_WITH_PARENT";
 
@@ -230,7 +230,7 @@ impl Starting {
     }
 }
 
-fn store_of(identity: &Identity<LockedFolder>) -> Result<Store, Problem> {
+pub(crate) fn store_of(identity: &Identity<LockedFolder>) -> Result<Store, Problem> {
     let name = &identity.founding().store;
     Store::named(name).ok_or_else(|| {
         let what = format_args!("the folder has an unknown store, {name}");
@@ -346,7 +346,11 @@ fn advertised(listeners: &Listeners, admin: &Admin, listed: Option<&str>) -> Add
     }
 }
 
-fn open_store(folder: &Path, store: Store, files_max: usize) -> Result<Box<dyn KvStore>, Problem> {
+pub(crate) fn open_store(
+    folder: &Path,
+    store: Store,
+    files_max: usize,
+) -> Result<Box<dyn KvStore>, Problem> {
     match store {
         // The service without state keeps nothing, wherever.
         Store::Memory | Store::None => Ok(Box::new(MemoryStore::new())),

@@ -97,7 +97,7 @@ impl FileId {
     }
 
     /// Its name in the folder of its family. Names sort as numbers do.
-    pub(crate) fn name(self) -> String {
+    pub fn name(self) -> String {
         format!("{:016x}{}", self.number, self.family.layout().suffix)
     }
 }

@@ -43,6 +43,21 @@ impl Default for Base {
     }
 }
 
+impl Base {
+    /// The name of the small file that says so.
+    pub const FILE: &str = BASE_FILE;
+
+    /// The file of a log that begins so and holds nothing yet: its name, and what it says. For a folder that
+    /// no node has used.
+    pub fn of_new_log(&self, cluster: u128, node: NodeId) -> (&'static str, Vec<u8>) {
+        let file = BaseFile {
+            base: self.clone(),
+            ..BaseFile::default()
+        };
+        (BASE_FILE, file.encode(Owner { cluster, node }))
+    }
+}
+
 /// The log write that the log begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Anchor {

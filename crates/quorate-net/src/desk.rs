@@ -83,6 +83,9 @@ impl Desk {
                 self.snapshots.push((now.time.plus_ms(SNAPSHOT_MS), reply));
                 host.order(now, Order::Snapshot(at));
             }
+            Command::Backup(reply) => {
+                let _ = reply.try_send(host.backup());
+            }
             Command::Probe(reply) => {
                 if self.probes.len() == self.waiting_max {
                     let _ = reply.try_send(Err(Unanswered::Busy));

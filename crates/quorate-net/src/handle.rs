@@ -15,7 +15,12 @@ use quorate_replica::{
 };
 
 pub use crate::mailbox::Unanswered;
-use crate::{host::Charter, mailbox::Mailbox, stats::Stats, tcp::resolve::Resolved};
+use crate::{
+    host::{Backup, Charter},
+    mailbox::Mailbox,
+    stats::Stats,
+    tcp::resolve::Resolved,
+};
 
 /// How long an answer may take.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
@@ -123,6 +128,8 @@ pub(crate) enum Command {
     Probe(SyncSender<Result<Probed, Unanswered>>),
     Transfer(Option<NodeId>, SyncSender<Result<NodeId, Refusal>>),
     Snapshot(Option<Slot>, SyncSender<Result<Snapshot, SnapshotError>>),
+    /// This node's snapshot, to be read by who asked.
+    Backup(SyncSender<Option<Backup>>),
     /// Holds a setting for a number of milliseconds; answered as [`Question::Tuning`].
     Hold(Option<Setting>, u64, SyncSender<TuningReport>),
     /// Something asked of the group, and whether a plan is only to be shown.
@@ -184,6 +191,11 @@ impl Handle {
     pub fn snapshot(&self, at: Option<Slot>) -> Result<Snapshot, SnapshotError> {
         self.ask(SNAPSHOT_WAIT, |reply| Command::Snapshot(at, reply))
             .map_err(SnapshotError::Unanswered)?
+    }
+
+    /// This node's snapshot, to be read at leisure; `None` if it has none.
+    pub fn backup(&self) -> Result<Option<Backup>, Unanswered> {
+        self.ask(ANSWER_WAIT, Command::Backup)
     }
 
     /// Everything about the members, as the node has applied it.

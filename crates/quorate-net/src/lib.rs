@@ -42,8 +42,8 @@ pub use limiter::Limiter;
 pub use limits::Limits;
 pub use listen::{BindError, BindReason, Listeners};
 pub use quorate_node::host::{
-    self, Charter, ClientSide, Founded, Host, Now, OperatorSide, Order, Outcome, PeerSide, PeerUp,
-    Refused,
+    self, Backup, Charter, ClientSide, Founded, Host, Now, OperatorSide, Order, Outcome, PeerSide,
+    PeerUp, Refused,
 };
 pub use reactor::{Reactor, Settings};
 pub use starting::Starting;

@@ -12,6 +12,7 @@ use quorate_core::{
     record::Class,
     slot::Slot,
     time::Time,
+    value::Value,
 };
 use quorate_log::{Log, LogError, LogOptions, Reading, Recovery};
 use quorate_replica::{
@@ -158,6 +159,72 @@ pub fn boot<H: Home, S: StateMachine, F: Front>(
     Ok(NodeHost::new(replica, front, identity, listener))
 }
 
+/// What a node knows that is to go on without the others ([era-10]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Alone {
+    /// It knows that everything below is decided.
+    pub decided_to: Slot,
+    /// Its own votes count as decided up to here, the first slot for which it has none.
+    pub counted_to: Slot,
+    /// Votes behind that hole, which do not count: up to here.
+    pub voted_to: Slot,
+    /// Where its log is damaged, and what was found there.
+    pub damaged: Vec<String>,
+}
+
+/// As [`boot`], of a node that will never hear of the others again: its votes count as decided, up to the first
+/// slot for which it has none. On a copy of the node only: what it applies then may never have been decided.
+pub fn boot_alone<H: Home, S: StateMachine, F: Front>(
+    mut identity: Identity<H>,
+    parts: Parts<S, F>,
+    starter: &mut dyn Starter,
+) -> Result<(NodeHost<H, S, F>, Alone), BootError> {
+    let Parts {
+        mut service,
+        stored_to,
+        front,
+        listener,
+    } = parts;
+    let last = for_room(starter, |_| Ok(identity.begin_boot()?))?;
+    let stored_to = match identity.founding().class {
+        Class::Durable => stored_to(&mut service),
+        Class::Volatile => Slot(0),
+    };
+    let (log, mut recovery) = open_log(&mut identity, last, stored_to, starter)?;
+    let alone = count_own_votes(&mut recovery);
+    let options = replica_options(&identity, starter)?;
+    let replica =
+        Replica::open(options, log, recovery, service, Time(0)).map_err(BootError::Replica)?;
+    let host = NodeHost::new(replica, front, identity, listener);
+    Ok((host, alone))
+}
+
+/// [era-10] Own votes above `decided_to` count as decided, up to the first hole.
+fn count_own_votes(recovery: &mut Recovery) -> Alone {
+    let decided_to = recovery.hard.decided_to;
+    let mut to = decided_to;
+    for vote in &recovery.votes {
+        if vote.range.from > to {
+            break;
+        }
+        to = to.max(vote.range.to);
+        if matches!(vote.value, Value::Reconfigure { .. }) {
+            recovery
+                .reconfigurations
+                .push((vote.range.from, vote.value));
+        }
+    }
+    recovery.hard.decided_to = to;
+    recovery.votes.clear();
+    let damage = recovery.damage.as_ref();
+    Alone {
+        decided_to,
+        counted_to: to,
+        voted_to: recovery.hard.voted_to.max(to),
+        damaged: damage.map_or_else(Vec::new, |damage| damage.places.clone()),
+    }
+}
+
 /// Tries until there is room: a full disk is no reason to leave a cluster that waits for this node's
 /// votes.
 fn for_room<T>(
@@ -257,4 +324,58 @@ fn replica_options<H: Home>(
     options.founding_peers.clone_from(&founding.members);
     starter.choose_replica(&mut options);
     Ok(options)
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_core::{ballot::Ballot, message::Extent, record::HardState, slot::SlotRange};
+    use quorate_log::Base;
+
+    use super::*;
+
+    fn recovery(decided_to: u64, votes: &[(u64, u64)]) -> Recovery {
+        let vote = |(from, to): &(u64, u64)| Extent {
+            range: SlotRange::new(Slot(*from), Slot(*to)),
+            ballot: Ballot::ZERO,
+            value: Value::NoOp,
+            class: Class::Durable,
+        };
+        Recovery {
+            base: Base::default(),
+            hard: HardState {
+                decided_to: Slot(decided_to),
+                voted_to: votes.last().map_or(Slot(decided_to), |vote| Slot(vote.1)),
+                ..HardState::default()
+            },
+            votes: votes.iter().map(vote).collect(),
+            reconfigurations: Vec::new(),
+            torn_tail_bytes: 0,
+            damage: None,
+            records: 0,
+            next_seq: 1,
+            incarnation: None,
+        }
+    }
+
+    /// [era-10] Behind a hole the order of things is not known.
+    #[test]
+    fn own_votes_count_up_to_the_first_hole() {
+        for (votes, counted) in [
+            (&[][..], 10),
+            (&[(10, 12), (12, 15)], 15),
+            (&[(10, 12), (13, 15)], 12),
+            (&[(11, 15)], 10),
+        ] {
+            let mut recovery = recovery(10, votes);
+            let alone = count_own_votes(&mut recovery);
+            assert_eq!(
+                (alone.decided_to, alone.counted_to),
+                (Slot(10), Slot(counted))
+            );
+            let voted = votes.last().map_or(10, |vote| vote.1);
+            assert_eq!(alone.voted_to, Slot(voted));
+            assert_eq!(recovery.hard.decided_to, Slot(counted));
+            assert!(recovery.votes.is_empty());
+        }
+    }
 }

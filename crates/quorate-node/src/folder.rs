@@ -15,7 +15,11 @@ use crate::{
     identity::{self, Founding, IdentityError},
 };
 
-const LOCK: &str = "lock";
+pub(crate) const LOCK: &str = "lock";
+/// Stands in a folder while what it holds gives way to what was recovered of it.
+pub(crate) const RECOVERING: &str = "recovering";
+/// Stands in a folder while a backup is restored into it, and no identity does yet.
+pub(crate) const RESTORING: &str = "restoring";
 
 /// A data folder, which stays locked while this lives.
 #[derive(Debug)]
@@ -42,6 +46,29 @@ impl LockedFolder {
         Ok(())
     }
 
+    /// Refuses a folder into which no backup can be restored: there is a node in it, or anything else but what
+    /// an attempt to restore one has left behind. Nothing is written.
+    pub fn refuse_used(folder: &Path) -> Result<(), IdentityError> {
+        if Self::holds_identity(folder)? {
+            let folder = folder.to_owned();
+            return Err(IdentityError::Exists { folder });
+        }
+        match folder.join(RESTORING).exists() {
+            true => Ok(()),
+            false => Self::refuse_foreign(folder),
+        }
+    }
+
+    /// As [`LockedFolder::create`], also of a folder in which a restore was interrupted.
+    pub(crate) fn create_to_restore(folder: &Path) -> Result<Self, IdentityError> {
+        if !folder.join(RESTORING).exists() {
+            return Self::create(folder);
+        }
+        let locked = Self::locked(folder)?;
+        Self::refuse_used(folder)?;
+        Ok(locked)
+    }
+
     /// Locks the folder of a node.
     pub fn open(folder: &Path) -> Result<Self, IdentityError> {
         if !Self::holds_identity(folder)? {
@@ -49,6 +76,7 @@ impl LockedFolder {
             let folder = folder.to_owned();
             return Err(IdentityError::Missing { folder });
         }
+        refuse_recovering(folder)?;
         Self::locked(folder)
     }
 
@@ -81,7 +109,7 @@ impl LockedFolder {
         Ok(locked)
     }
 
-    fn locked(folder: &Path) -> Result<Self, IdentityError> {
+    pub(crate) fn locked(folder: &Path) -> Result<Self, IdentityError> {
         Ok(Self {
             files: DataFolder::new(folder),
             lock: lock(folder)?,
@@ -152,14 +180,14 @@ impl Home for LockedFolder {
     }
 }
 
-fn failed(action: &str, file: &Path, error: &io::Error) -> IdentityError {
+pub(crate) fn failed(action: &str, file: &Path, error: &io::Error) -> IdentityError {
     IdentityError::Io {
         detail: format!("{action} {}: {error}", file.display()),
         kind: error.kind(),
     }
 }
 
-fn sync_folder(folder: &Path) -> Result<(), IdentityError> {
+pub(crate) fn sync_folder(folder: &Path) -> Result<(), IdentityError> {
     let sync = || File::open(folder)?.sync_all();
     sync().map_err(|error| failed("sync", folder, &error))
 }
@@ -183,6 +211,17 @@ fn lock(folder: &Path) -> Result<File, IdentityError> {
     }
 }
 
+fn refuse_recovering(folder: &Path) -> Result<(), IdentityError> {
+    match folder.join(RECOVERING).exists() {
+        false => Ok(()),
+        true => Err(IdentityError::Foreign {
+            folder: folder.to_owned(),
+            found: "it is being recovered, and not to the end: give `quorate recover` again"
+                .to_owned(),
+        }),
+    }
+}
+
 /// A folder without an identity may hold nothing but what an attempt to make one leaves behind.
 fn refuse_foreign(folder: &Path) -> Result<(), IdentityError> {
     let foreign = |found| {
@@ -194,13 +233,18 @@ fn refuse_foreign(folder: &Path) -> Result<(), IdentityError> {
     if !folder.is_dir() {
         return foreign("it is a file".to_owned());
     }
+    refuse_recovering(folder)?;
+    if folder.join(RESTORING).exists() {
+        return foreign("a backup was being restored into it, and not to the end".to_owned());
+    }
     let entries = fs::read_dir(folder).map_err(|error| failed("read", folder, &error))?;
     for entry in entries {
         let name = entry
             .map_err(|error| failed("read", folder, &error))?
             .file_name();
         let made = Family::all().map(Family::made_file);
-        let mut replaced = [identity::FILE, identity::BOOK_FILE]
+        // A mark that was not durable marks nothing.
+        let mut replaced = [identity::FILE, identity::BOOK_FILE, RESTORING]
             .into_iter()
             .chain(made);
         let ours = [LOCK, "lost+found"].iter().any(|ours| name == *ours)

@@ -3,7 +3,12 @@
 //! A [`Host`] has three sides, one for each kind of counterpart; each part of the reactor sees only
 //! the side that it serves.
 
-use std::os::fd::BorrowedFd;
+use std::{
+    fs::File,
+    io,
+    os::{fd::BorrowedFd, unix::fs::FileExt as _},
+    path::PathBuf,
+};
 
 use quorate_core::{
     effect::Refusal,
@@ -12,8 +17,10 @@ use quorate_core::{
     slot::Slot,
     time::Time,
 };
+use quorate_disk::{FileId, Position};
 use quorate_replica::{
     Clock, Probed,
+    backup::{Header, Held, Parts, Unreadable},
     front::{Front, Requests},
     group::asking::{self, Answer, Ask, Members, PeerTable},
     plane::{Plane, Received, Turn},
@@ -166,6 +173,62 @@ pub enum Outcome {
     Group(u64, Result<Answer, asking::Refused>),
 }
 
+/// A snapshot of the node's, and what a backup says beside it.
+#[derive(Debug)]
+pub struct Backup {
+    /// Its files stay while this lives.
+    pub snapshot: Held,
+    /// The group, as every node of it was told.
+    pub founded: Founded,
+    /// No id from here on was given out.
+    pub next_id: u32,
+    /// The data folder.
+    pub folder: PathBuf,
+}
+
+impl Backup {
+    /// What the backup says of itself, and where its files are read.
+    pub fn header(&self) -> Result<(Header, PartFiles), Unreadable> {
+        let mut files = PartFiles {
+            folder: self.folder.clone(),
+            open: None,
+        };
+        let header = Header {
+            cluster: self.founded.cluster,
+            slot: self.snapshot.at(),
+            era: self.snapshot.era(&mut files)?,
+            next_id: self.next_id,
+            class: self.founded.class,
+            store: self.founded.store.clone(),
+            bytes: self.snapshot.bytes(),
+            digest: self.snapshot.digest(),
+        };
+        Ok((header, files))
+    }
+}
+
+/// The files of snapshots in a data folder, one of them open.
+#[derive(Debug)]
+pub struct PartFiles {
+    folder: PathBuf,
+    open: Option<(FileId, File)>,
+}
+
+impl Parts for PartFiles {
+    fn read(&mut self, at: Position, buffer: &mut [u8]) -> io::Result<()> {
+        let file = match self.open.take() {
+            Some((id, file)) if id == at.file => file,
+            _ => {
+                let folder = self.folder.join(at.file.family.folder());
+                File::open(folder.join(at.file.name()))?
+            }
+        };
+        file.read_exact_at(buffer, at.offset)?;
+        self.open = Some((at.file, file));
+        Ok(())
+    }
+}
+
 /// The side of a host that its operators see.
 pub trait OperatorSide {
     /// What this node is.
@@ -173,6 +236,9 @@ pub trait OperatorSide {
 
     /// What a node has to know that joins.
     fn charter(&self) -> Charter;
+
+    /// This node's snapshot, for another thread to read; `None` if it has none.
+    fn backup(&mut self) -> Option<Backup>;
 
     /// What batch and window are, and why.
     fn tuning(&self) -> TuningReport;

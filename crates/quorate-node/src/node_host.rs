@@ -30,8 +30,8 @@ use crate::{
     admission::{admit, founded},
     home::Home,
     host::{
-        Charter, ClientSide, Founded, Host, Now, OperatorSide, Order, Outcome, PeerSide, PeerUp,
-        Refused,
+        Backup, Charter, ClientSide, Founded, Host, Now, OperatorSide, Order, Outcome, PeerSide,
+        PeerUp, Refused,
     },
     identity::{Identity, IdentityError},
     listener::Listener,
@@ -255,6 +255,15 @@ impl<H: Home, S: StateMachine, F: Front> OperatorSide for NodeHost<H, S, F> {
             founded: founded(self.identity.founding()),
             book: self.identity.book().clone(),
         }
+    }
+
+    fn backup(&mut self) -> Option<Backup> {
+        Some(Backup {
+            snapshot: self.replica.hold_snapshot()?,
+            founded: founded(self.identity.founding()),
+            next_id: self.replica.group().next_id(),
+            folder: self.identity.home().path().to_owned(),
+        })
     }
 
     fn tuning(&self) -> TuningReport {

@@ -208,6 +208,11 @@ impl Group {
         self.nodes.get(&node)
     }
 
+    /// The next id that was never given out.
+    pub fn next_id(&self) -> u32 {
+        self.next
+    }
+
     /// The plan that is under way.
     pub fn plan(&self) -> Option<&Plan> {
         self.plan.as_ref()

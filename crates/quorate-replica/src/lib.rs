@@ -56,6 +56,7 @@
 #![forbid(unsafe_code)]
 
 mod applying;
+pub mod backup;
 mod catching_up;
 pub mod clock;
 mod completions;

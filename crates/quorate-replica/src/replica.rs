@@ -30,6 +30,7 @@ use quorate_tuner::Setting;
 
 use crate::{
     applying::{Applying, applier::Listeners},
+    backup::Held,
     catching_up::CatchingUp,
     clock::Clock,
     completions::Completions,
@@ -618,6 +619,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// How that ended, once: the snapshot is whole and named by the base of the log, or why there is none.
     pub fn take_snapshot_answer(&mut self) -> Option<Result<Snapshot, String>> {
         self.snapshots.take_answer()
+    }
+
+    /// This node's snapshot, if it has one, for another thread to read: its files stay as long as that lives.
+    pub fn hold_snapshot(&mut self) -> Option<Held> {
+        self.snapshots.hold()
     }
 
     /// Holds batch and window at these values until then, or at the nearest that work, whatever the

@@ -15,21 +15,24 @@ mod allowance;
 mod asking;
 pub(crate) mod eras;
 pub(crate) mod fetching;
-mod header;
-mod layout;
+pub(crate) mod header;
+pub(crate) mod layout;
 mod loading;
 mod manifest;
 mod note;
 mod reading;
 mod receiving;
 mod serving;
-mod stream;
+pub(crate) mod stream;
 mod taking;
 pub(crate) mod trimming;
 pub(crate) mod turn;
 mod writing;
 
-use std::collections::VecDeque;
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Weak},
+};
 
 use quorate_core::{
     node_id::NodeId,
@@ -47,8 +50,6 @@ use self::{
     fetching::{Fetching, Offer},
     header::Header,
     loading::Loading,
-    manifest::Manifest,
-    note::Note,
     reading::Reads,
     receiving::Receiving,
     serving::Serving,
@@ -56,7 +57,8 @@ use self::{
     trimming::SnapshotOptions,
     writing::Writer,
 };
-use crate::status::Snapshot;
+pub(crate) use self::{manifest::Manifest, note::Note};
+use crate::{backup::Held, status::Snapshot};
 
 /// After a failure this is waited for before the next attempt.
 const PAUSE_MS: u64 = 10_000;
@@ -130,6 +132,8 @@ pub(crate) struct Snapshots {
     asking: Asking,
     /// Files that nothing needs.
     idle: VecDeque<FileId>,
+    /// Snapshots that other threads read: their files stay meanwhile.
+    held: Vec<(Manifest, Weak<()>)>,
     allowance: Allowance,
     /// After a failure.
     not_before: Time,
@@ -248,6 +252,7 @@ impl Snapshots {
             forget: None,
             asking: Asking::default(),
             idle,
+            held: Vec::new(),
             allowance: Allowance::new(now, options.transfer_bytes_per_second),
             not_before: now,
             resume_until: now.plus_ms(RESUME_MS),
@@ -277,6 +282,14 @@ impl Snapshots {
             at: own.at,
             bytes: own.bytes,
         })
+    }
+
+    /// The same for another thread to read, at leisure.
+    pub(crate) fn hold(&mut self) -> Option<Held> {
+        let own = self.own?;
+        let hold = Arc::new(());
+        self.held.push((own, Arc::downgrade(&hold)));
+        Some(Held::new(own, hold))
     }
 
     /// The eras at a slot that the log has, and that is applied.
@@ -444,8 +457,13 @@ impl Snapshots {
         if !self.reads.is_idle() {
             return;
         }
-        for file in self.idle.drain(..self.idle.len().min(RETIRED_MAX)) {
+        self.held.retain(|(_, hold)| hold.strong_count() > 0);
+        let held = |file: &FileId| self.held.iter().any(|(held, _)| held.has_part(*file));
+        let (kept, mut free): (VecDeque<_>, VecDeque<_>) = self.idle.drain(..).partition(held);
+        for file in free.drain(..free.len().min(RETIRED_MAX)) {
             disk.start_retire(file);
         }
+        self.idle = kept;
+        self.idle.append(&mut free);
     }
 }

@@ -7,10 +7,12 @@
 use std::{
     collections::BTreeMap,
     io,
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use super::backup::Lasting;
 use axum::Router;
 use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::{
@@ -73,6 +75,9 @@ async fn serve_one(stream: TcpStream, router: Router, limits: Limits, place: Pla
         let answer = hyper::service::Service::call(&router, request);
         async move {
             let answer = answer.await;
+            if let Ok(answer) = &answer {
+                busy.answered(answer.extensions().get());
+            }
             drop(busy);
             answer
         }
@@ -81,8 +86,9 @@ async fn serve_one(stream: TcpStream, router: Router, limits: Limits, place: Pla
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head_wait)
         .serve_connection(TokioIo::new(stream), service);
+    let mut served = pin!(served);
     // A connection that ends badly is its client's affair.
-    let _: Result<Result<(), hyper::Error>, _> = timeout(limits.lifetime, served).await;
+    while timeout(limits.lifetime, served.as_mut()).await.is_err() && place.lasts() {}
 }
 
 /// Who is connected; the oldest has the lowest number.
@@ -99,14 +105,24 @@ struct Table {
 struct Taken {
     /// Requests in flight.
     busy: usize,
+    /// An answer that takes its time.
+    lasting: Option<Lasting>,
     task: Option<AbortHandle>,
+}
+
+impl Taken {
+    /// Whether an answer is on its way that bounds itself.
+    fn lasts(&self) -> bool {
+        let lasting = self.lasting.as_ref();
+        lasting.is_some_and(|lasting| lasting.0.strong_count() > 0)
+    }
 }
 
 impl Table {
     /// The connection that makes room when none is left.
     fn least_missed(&self) -> Option<u64> {
         let mut all = self.taken.iter();
-        let idle = all.find(|(_, taken)| taken.busy == 0);
+        let idle = all.find(|(_, taken)| taken.busy == 0 && !taken.lasts());
         idle.or_else(|| self.taken.first_key_value())
             .map(|(id, _)| *id)
     }
@@ -160,6 +176,11 @@ impl Drop for Place {
 }
 
 impl Place {
+    fn lasts(&self) -> bool {
+        let table = self.places.table();
+        table.taken.get(&self.id).is_some_and(Taken::lasts)
+    }
+
     /// A request is in flight until the answer is dropped.
     fn busy(&self) -> Busy {
         if let Some(taken) = self.places.table().taken.get_mut(&self.id) {
@@ -175,6 +196,15 @@ impl Place {
 struct Busy {
     id: u64,
     places: Places,
+}
+
+impl Busy {
+    /// The answer begins; it may be one that takes its time.
+    fn answered(&self, lasting: Option<&Lasting>) {
+        if let Some(taken) = self.places.table().taken.get_mut(&self.id) {
+            taken.lasting = lasting.cloned();
+        }
+    }
 }
 
 impl Drop for Busy {

@@ -26,8 +26,8 @@ use quorate_core::{
     value::{BatchName, Value},
 };
 use quorate_net::{
-    Charter, ClientSide, Founded, Handle, Host, Identity, Limits, Listeners, Now, OperatorSide,
-    Order, Outcome, PeerAddress, PeerSide, PeerUp, Reactor, Refused, Settings,
+    Backup, Charter, ClientSide, Founded, Handle, Host, Identity, Limits, Listeners, Now,
+    OperatorSide, Order, Outcome, PeerAddress, PeerSide, PeerUp, Reactor, Refused, Settings,
 };
 use quorate_replica::{
     Payload, Probed,
@@ -464,6 +464,10 @@ impl OperatorSide for Fake {
             notices: Vec::new(),
             peers: Vec::new(),
         }
+    }
+
+    fn backup(&mut self) -> Option<Backup> {
+        None
     }
 
     fn charter(&self) -> Charter {

@@ -30,7 +30,7 @@ use crate::{
 /// memory once for many, few enough that what it fetched is still near when they come.
 const PREFETCHED: usize = 64;
 /// Where a persistent service keeps the digest of what was applied; no key of the sessions.
-const DIGEST_KEY: &[u8] = b"digest";
+pub(crate) const DIGEST_KEY: &[u8] = b"digest";
 
 /// Replies up to this are never dropped: their commands were larger.
 const SHORT_REPLY: usize = 64;

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Where a persistent service keeps it; no key of the sessions.
-const KEY: &[u8] = b"group";
+pub(crate) const KEY: &[u8] = b"group";
 
 /// Table and eras.
 #[derive(Clone, Debug)]
@@ -110,7 +110,7 @@ impl Membership {
     }
 }
 
-fn decode(bytes: &[u8]) -> Option<(Group, Eras)> {
+pub(crate) fn decode(bytes: &[u8]) -> Option<(Group, Eras)> {
     let mut fields = Fields(bytes);
     let length = usize::try_from(fields.u32()?).ok()?;
     let table = Group::decode(fields.bytes(length)?)?;

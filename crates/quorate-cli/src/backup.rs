@@ -1,0 +1,278 @@
+//! `quorate backup`: the state of a running node as one file.
+
+use std::{
+    fs::{self, File},
+    io::{self, BufReader, Read, Write},
+    path::{Path, PathBuf},
+    sync::mpsc::{Receiver, RecvTimeoutError, sync_channel},
+    thread,
+    time::Duration,
+};
+
+use clap::Args;
+use quorate_admin::{client, units::bytes as size};
+use quorate_replica::backup::{Bad, Checked, Header, check};
+use serde::Serialize;
+
+use crate::{
+    config::address_argument,
+    output::{Exit, Output, Problem, progress},
+    snapshot::{self, WAIT},
+    status::DEFAULT_ADMIN,
+};
+
+/// A node that sends nothing more for so long does not go on.
+const STALL: Duration = Duration::from_secs(60);
+/// Bytes that are read from the node at a time.
+const PIECE: usize = 256 << 10;
+/// Pieces that wait to be written.
+const PIECES_MAX: usize = 4;
+
+/// Flags.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct BackupArgs {
+    /// Where the backup goes; - is standard output
+    // No variable: that of `transfer --to` is another thing.
+    #[arg(long, value_name = "FILE")]
+    to: PathBuf,
+    /// Admin address of any node
+    #[arg(long, env = "QUORATE_ADMIN", value_name = "ADDR", default_value = DEFAULT_ADMIN, value_parser = address_argument)]
+    admin: String,
+}
+
+/// What was backed up, or restored.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Report {
+    /// The cluster that it is of.
+    pub(crate) cluster: String,
+    /// Everything that was decided below this slot is in it.
+    pub(crate) decided: u64,
+    /// Of the file.
+    pub(crate) bytes: u64,
+    /// XXH3-128 of the file but its trailer, which has it.
+    pub(crate) checksum: String,
+}
+
+impl Report {
+    pub(crate) fn of(checked: &Checked) -> Self {
+        Self {
+            cluster: format!("{:032x}", checked.header.cluster),
+            decided: checked.header.slot.0,
+            bytes: checked.summary.bytes,
+            checksum: format!("{:032x}", checked.summary.checksum),
+        }
+    }
+
+    fn human(&self) -> String {
+        let Self {
+            cluster,
+            decided,
+            bytes,
+            checksum,
+        } = self;
+        let size = size(*bytes);
+        format!("backup of cluster {cluster} at slot {decided}: {size}, checksum {checksum}")
+    }
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &BackupArgs, output: Output) -> Result<Exit, Problem> {
+    if args.to.as_os_str() == "-" {
+        let (checked, _) = take(&args.admin, io::stdout().lock())?;
+        let report = Report::of(&checked);
+        // Standard output is the backup's.
+        progress(&match output.json {
+            true => serde_json::to_string(&report).expect("plain data"),
+            false => report.human(),
+        });
+        return Ok(Exit::Done);
+    }
+    let mut part = args.to.clone().into_os_string();
+    part.push(".part");
+    let part = PathBuf::from(part);
+    let taken = to_file(args, &part);
+    if taken.is_err() {
+        // A part of a backup is of no use.
+        let _ = fs::remove_file(&part);
+    }
+    let report = Report::of(&taken?);
+    output.result(&report, || report.human());
+    Ok(Exit::Done)
+}
+
+fn to_file(args: &BackupArgs, part: &Path) -> Result<Checked, Problem> {
+    let failed = |action: &str, path: &Path, error: &io::Error| {
+        Problem::io(format_args!("{action} {}", path.display()), error)
+            .hint("is there such a folder, may it be written to, and has the disk room?")
+    };
+    let file = File::create(part).map_err(|error| failed("create", part, &error))?;
+    let (checked, file) = take(&args.admin, file)?;
+    file.sync_all()
+        .map_err(|error| failed("sync", part, &error))?;
+    fs::rename(part, &args.to).map_err(|error| failed("rename to", &args.to, &error))?;
+    let folder = match args.to.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let sync = || File::open(folder)?.sync_all();
+    sync().map_err(|error| failed("sync", folder, &error))?;
+    Ok(checked)
+}
+
+/// Has the node make one, and writes down what it sends; all of it is checked on the way.
+fn take<W: Write>(admin: &str, to: W) -> Result<(Checked, W), Problem> {
+    let at = snapshot::status(admin)?.applied;
+    let path = format!("/backup?at={at}");
+    let from = snapshot::until_taken(admin, &mut || {
+        let answer = client::stream(admin, &path, WAIT);
+        let answer = answer.map_err(|error| Problem::unreachable(admin, error))?;
+        Ok(answer.map_err(|response| {
+            let refusal = response.json::<serde_json::Value>().err();
+            (response.status, refusal.unwrap_or_default())
+        }))
+    });
+    let from = from?.map_err(|(status, refusal)| refused(status, refusal))?;
+    let mut copied = Copied {
+        from: Arriving::new(from).map_err(|error| Problem::io("start a thread", &error))?,
+        to,
+        failed: None,
+    };
+    let mut percents = Percents::new("backup");
+    let checked = check(
+        BufReader::with_capacity(PIECE, &mut copied),
+        &mut |_, _| Ok(()),
+        &mut |header, bytes| percents.tell(header, bytes),
+    );
+    let Copied { mut to, failed, .. } = copied;
+    if let Some(error) = failed {
+        return Err(Problem::io("write the backup", &error));
+    }
+    let checked = checked.map_err(|bad| broke(admin, &bad))?;
+    to.flush()
+        .map_err(|error| Problem::io("write the backup", &error))?;
+    Ok((checked, to))
+}
+
+fn refused(status: u16, refusal: client::Refusal) -> Problem {
+    let busy = refusal.code == "busy";
+    let mut problem = snapshot::failed(status, refusal);
+    match problem.code {
+        _ if busy => problem.code = "busy",
+        "snapshot_failed" => problem.code = "backup_failed",
+        _ => {}
+    }
+    problem
+}
+
+/// Nothing is known of the node's state by that, but that it did not arrive.
+fn broke(admin: &str, bad: &Bad) -> Problem {
+    let what = match bad {
+        Bad::NotABackup | Bad::Newer(_) => {
+            let what = format_args!("{admin} sent something else than a backup: {bad}");
+            return Problem::new(Exit::Failed, "bad_answer", what)
+                .hint("is this the --admin address of a node, and the node of this version?");
+        }
+        Bad::Io(error) => format!("the backup from {admin} broke off: {error}"),
+        Bad::Truncated(_) | Bad::Damaged { .. } => {
+            format!("the backup from {admin} did not arrive whole: {bad}")
+        }
+    };
+    Problem::new(Exit::Unreachable, "interrupted", what)
+        .hint("try again; the node's log lines may say more")
+}
+
+/// Says each tenth that is done.
+pub(crate) struct Percents {
+    what: &'static str,
+    told: u64,
+}
+
+impl Percents {
+    pub(crate) fn new(what: &'static str) -> Self {
+        Self { what, told: 0 }
+    }
+
+    pub(crate) fn tell(&mut self, header: &Header, done: u64) {
+        let all = header.bytes.max(1);
+        let percent = u128::from(done.min(all)) * 100 / u128::from(all);
+        let percent = u64::try_from(percent).unwrap_or(100);
+        if percent / 10 > self.told {
+            self.told = percent / 10;
+            let (done, all) = (size(done), size(all));
+            progress(&format!("{}: {percent} %, {done} of {all}", self.what));
+        }
+    }
+}
+
+/// What is read is written down as well.
+struct Copied<R, W> {
+    from: R,
+    to: W,
+    /// Why it could not be written.
+    failed: Option<io::Error>,
+}
+
+impl<R: Read, W: Write> Read for Copied<R, W> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.from.read(buffer)?;
+        if let Err(error) = self.to.write_all(&buffer[..count]) {
+            self.failed = Some(error);
+            return Err(io::Error::other("it could not be written"));
+        }
+        Ok(count)
+    }
+}
+
+/// What arrives from a node that may fall silent.
+struct Arriving {
+    pieces: Receiver<io::Result<Vec<u8>>>,
+    piece: Vec<u8>,
+    used: usize,
+}
+
+impl Arriving {
+    fn new(mut from: impl Read + Send + 'static) -> io::Result<Self> {
+        let (sender, pieces) = sync_channel(PIECES_MAX);
+        let receive = move || {
+            loop {
+                let mut piece = vec![0; PIECE];
+                let read = from.read(&mut piece).map(|count| {
+                    piece.truncate(count);
+                    piece
+                });
+                let last = !matches!(&read, Ok(piece) if !piece.is_empty());
+                if sender.send(read).is_err() || last {
+                    return;
+                }
+            }
+        };
+        // It ends with the process, if the node never says more.
+        thread::Builder::new()
+            .name("receive".to_owned())
+            .spawn(receive)?;
+        Ok(Self {
+            pieces,
+            piece: Vec::new(),
+            used: 0,
+        })
+    }
+}
+
+impl Read for Arriving {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.used == self.piece.len() {
+            self.piece = match self.pieces.recv_timeout(STALL) {
+                Ok(piece) => piece?,
+                Err(RecvTimeoutError::Disconnected) => Vec::new(),
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(io::Error::other("the node sends no more of it"));
+                }
+            };
+            self.used = 0;
+        }
+        let count = buffer.len().min(self.piece.len() - self.used);
+        buffer[..count].copy_from_slice(&self.piece[self.used..self.used + count]);
+        self.used += count;
+        Ok(count)
+    }
+}

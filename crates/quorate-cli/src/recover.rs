@@ -1,0 +1,471 @@
+//! `quorate recover`: the majority is lost for good, and one node's folder goes on as a new cluster.
+
+use std::{
+    fmt::Write as _,
+    io::{self, BufRead as _, BufReader},
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use clap::Args;
+use quorate::{Class, Slot, StateMachine, Status};
+use quorate_bench::log_service::{FrameFront, NoState};
+use quorate_core::{node_set::NodeSet, time::Time};
+use quorate_kv::{
+    front::{RespFront, Settings as FrontSettings},
+    service::Service,
+};
+use quorate_log::LogOptions;
+use quorate_node::{
+    Identity, LockedFolder, NodeHost,
+    boot::{Alone, BootError, Parts, Starter, Step, boot_alone},
+    host::{Backup, Host as _, Now, OperatorSide as _, Order, Outcome},
+    identity::{Expected, Founding, IdentityError},
+    listener::Listener,
+    recovering::{Begun, Recovering},
+    restoring::{self, RestoreError},
+};
+use quorate_replica::{
+    ReplicaOptions,
+    backup::{Encoded, NewGroup, check},
+    events::Event,
+    front::Front,
+    plane::{Body, Plane, TooLarge, Turn},
+    service::position,
+    tuner::Change,
+};
+use quorate_wire::Lane;
+use serde::Serialize;
+
+use crate::{
+    backup::Report,
+    config::{Store, address_argument},
+    memory,
+    output::{Exit, Output, Problem, progress},
+    start::{open_store, store_of},
+};
+
+/// Nothing is waited for that others would have to say: an election, an answer.
+const NEVER_MS: u64 = 10_000_000_000;
+/// A replay that gets no further for so long lacks something that this node does not have.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(1);
+/// Open files of the store.
+const STORE_FILES: usize = 256;
+const PIECE: usize = 256 << 10;
+
+/// Flags.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct RecoverArgs {
+    /// Data folder of a stopped node
+    #[arg(long, env = "QUORATE_DATA", value_name = "DIR")]
+    data: PathBuf,
+    /// What only the lost nodes have is given up
+    #[arg(long = "unsafe")]
+    gives_up: bool,
+    /// The cluster's id, for scripts; without it, it is asked for
+    #[arg(long, value_name = "ID")]
+    yes: Option<String>,
+    /// Where the node will listen for its peers; without it, where it did
+    #[arg(long, env = "QUORATE_PEER", value_name = "ADDR", value_parser = address_argument)]
+    peer: Option<String>,
+}
+
+/// The new cluster.
+#[derive(Clone, Debug, Serialize)]
+struct Recovered {
+    cluster: String,
+    node: u32,
+    /// Everything below this slot of the old cluster is in it, as far as this node voted.
+    decided: u64,
+    bytes: u64,
+    checksum: String,
+    /// The old cluster.
+    from: String,
+    /// Where the old node's files lie.
+    old: PathBuf,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &RecoverArgs, output: Output) -> Result<Exit, Problem> {
+    if !args.gives_up {
+        let what = "recover gives up what only the lost nodes have: say --unsafe";
+        return Err(Problem::usage(what)
+            .hint("while a majority can come back, start its nodes instead; docs/operate.md"));
+    }
+    let begun = Recovering::begin(&args.data).map_err(|error| {
+        let missing = matches!(error, IdentityError::Missing { .. });
+        let problem = Problem::from(quorate::Error::from(error));
+        match missing {
+            true => problem.hint("DIR is what a node was started with as --data"),
+            false => problem,
+        }
+    });
+    let recovering = match begun? {
+        Begun::Anew(recovering) => recovering,
+        Begun::Ended => return ended(&args.data, output),
+    };
+    let done = recover(args, &recovering);
+    if done.is_err() {
+        // The node is as it was; what is left is removed by the next attempt.
+        let _ = recovering.clear();
+    }
+    let mut recovered = done?;
+    recovered.old = recovering.finish().map_err(quorate::Error::from)?;
+    output.result(&recovered, || human(&recovered, args));
+    Ok(Exit::Done)
+}
+
+/// An earlier attempt came to its end only now.
+fn ended(data: &Path, output: Output) -> Result<Exit, Problem> {
+    let founding = LockedFolder::peek(data).map_err(quorate::Error::from)?;
+    let (cluster, node) = (format!("{:032x}", founding.cluster), founding.node.0);
+    let document = serde_json::json!({ "cluster": cluster, "node": node });
+    output.result(&document, || {
+        format!("an earlier attempt was ended: node {node} of the new cluster {cluster}")
+    });
+    Ok(Exit::Done)
+}
+
+fn human(recovered: &Recovered, args: &RecoverArgs) -> String {
+    let Recovered {
+        cluster,
+        node,
+        decided,
+        from,
+        old,
+        ..
+    } = recovered;
+    let data = args.data.display();
+    format!(
+        "node {node} of the new cluster {cluster} has everything below slot {decided} of cluster {from}\n\
+         the old node's files lie in {}; never start it again\n\
+         start it: quorate start --data {data}\n\
+         others join it with empty folders: quorate start --data DIR --join ADMIN",
+        old.display()
+    )
+}
+
+fn recover(args: &RecoverArgs, recovering: &Recovering) -> Result<Recovered, Problem> {
+    let founding = LockedFolder::peek(&args.data).map_err(quorate::Error::from)?;
+    if let Some(yes) = &args.yes {
+        confirmed(&founding, yes)?;
+    }
+    progress(&format!("copying {}", args.data.display()));
+    let copy = recovering.copy_all().map_err(quorate::Error::from)?;
+    let home = LockedFolder::open(&copy).map_err(quorate::Error::from)?;
+    let identity = Identity::open(home, &Expected::default()).map_err(quorate::Error::from)?;
+    let store = store_of(&identity)?;
+    let task = Task {
+        args,
+        recovering,
+        founding,
+    };
+    if store == Store::None {
+        let front = FrameFront::new(env!("CARGO_PKG_VERSION"), task.founding.class.name());
+        return task.run(identity, NoState, front);
+    }
+    let service = Service::new(open_store(&copy, store, STORE_FILES)?);
+    let front = RespFront::new(FrontSettings {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        store: store.name().to_owned(),
+        client_bytes_max: 1 << 20,
+        tcp_port: 0,
+        started_ms: 0,
+        memory: memory::read,
+    });
+    task.run(identity, service, front)
+}
+
+fn confirmed(founding: &Founding, said: &str) -> Result<(), Problem> {
+    let cluster = format!("{:032x}", founding.cluster);
+    match said.trim() == cluster {
+        true => Ok(()),
+        false => Err(Problem::new(
+            Exit::Failed,
+            "not_confirmed",
+            format_args!("this folder is of cluster {cluster}, and another id was given"),
+        )
+        .hint("nothing was changed")),
+    }
+}
+
+struct Task<'a> {
+    args: &'a RecoverArgs,
+    recovering: &'a Recovering,
+    founding: Founding,
+}
+
+impl Task<'_> {
+    fn run<S: StateMachine, F: Front>(
+        &self,
+        identity: Identity<LockedFolder>,
+        service: S,
+        front: F,
+    ) -> Result<Recovered, Problem> {
+        let own = identity.book().peers.get(&self.founding.node).cloned();
+        let parts = Parts {
+            service,
+            stored_to: |service| position(service).map_or(Slot(0), |(stored_to, _)| stored_to),
+            front,
+            listener: Box::new(Silent),
+        };
+        let (host, alone) =
+            boot_alone(identity, parts, &mut Quiet).map_err(quorate::Error::from)?;
+        let mut replaying = Replaying {
+            host,
+            began: Instant::now(),
+            moved: Instant::now(),
+            last: String::new(),
+        };
+        replaying.until_applied(alone.counted_to)?;
+        let mut backup = replaying.snapshot()?;
+        self.tell(&replaying.host.status(), &alone);
+        self.ask()?;
+        let (header, files) = backup.header().map_err(unreadable)?;
+        let encoded = Encoded::begin(&mut backup.snapshot, &header, files);
+        let whole = check(
+            BufReader::with_capacity(PIECE, encoded),
+            &mut |_, _| Ok(()),
+            &mut |_, _| {},
+        );
+        let checked = whole.map_err(unreadable)?;
+        let cluster = u128::from_le_bytes(quorate::random()?).max(1);
+        let nonce = u64::from_le_bytes(quorate::random()?);
+        let peer = self.args.peer.clone().or(own);
+        let peer = peer.unwrap_or_else(|| crate::start::DEFAULT_PEER.to_owned());
+        let group = NewGroup::of(&checked, cluster, &peer)
+            .map_err(|error| Problem::new(Exit::Failed, "exhausted", error))?;
+        let (_, files) = backup.header().map_err(unreadable)?;
+        let encoded = Encoded::begin(&mut backup.snapshot, &header, files);
+        let from = BufReader::with_capacity(PIECE, encoded);
+        let folder = self.recovering.new_folder();
+        restoring::restore(&folder, from, &checked, &group, nonce).map_err(
+            |error| match error {
+                RestoreError::Folder(error) => Problem::from(quorate::Error::from(error)),
+                RestoreError::Backup(bad) => unreadable(bad),
+            },
+        )?;
+        let Report {
+            cluster: from,
+            decided,
+            bytes,
+            checksum,
+        } = Report::of(&checked);
+        Ok(Recovered {
+            cluster: format!("{:032x}", group.cluster),
+            node: group.node.0,
+            decided,
+            bytes,
+            checksum,
+            from,
+            old: PathBuf::new(),
+        })
+    }
+
+    /// What may be missing.
+    fn tell(&self, status: &Status, alone: &Alone) {
+        let Alone {
+            decided_to,
+            counted_to,
+            voted_to,
+            damaged,
+        } = alone;
+        let mut text = format!(
+            "node {} of cluster {:032x}:\n",
+            self.founding.node, self.founding.cluster
+        );
+        let _ = writeln!(
+            text,
+            "  everything below slot {decided_to} is known to be decided"
+        );
+        if counted_to > decided_to {
+            let last = counted_to.0 - 1;
+            let _ = writeln!(
+                text,
+                "  slots {decided_to} to {last}: this node voted; what it voted for counts as decided now"
+            );
+        }
+        if voted_to > counted_to {
+            let _ = writeln!(
+                text,
+                "  votes between slots {counted_to} and {voted_to} are given up: what lies before them is not here"
+            );
+        }
+        for place in damaged {
+            let _ = writeln!(text, "  its log is damaged: {place}");
+        }
+        if self.founding.class == Class::Volatile {
+            text.push_str(
+                "  the cluster is volatile: what this node had not written down is lost\n",
+            );
+        }
+        let others = status.peers.iter();
+        let others = others.filter(|peer| peer.member.node != self.founding.node);
+        for peer in others {
+            let (node, weight) = (peer.member.node, peer.weight);
+            let place = &peer.addresses.peer;
+            let _ = writeln!(text, "  given up: node {node} (weight {weight}, {place})");
+        }
+        let _ = write!(
+            text,
+            "whatever the others decided from slot {counted_to} on, and all that was acknowledged by that, is \
+             lost for good"
+        );
+        progress(&text);
+    }
+
+    fn ask(&self) -> Result<(), Problem> {
+        if self.args.yes.is_some() {
+            return Ok(());
+        }
+        progress("type the id of the cluster to go on:");
+        let mut said = String::new();
+        io::stdin()
+            .lock()
+            .read_line(&mut said)
+            .map_err(|error| Problem::io("read the answer", &error))?;
+        confirmed(&self.founding, &said)
+    }
+}
+
+fn unreadable(why: impl std::fmt::Display) -> Problem {
+    let what = format_args!("the state cannot be read back: {why}");
+    Problem::new(Exit::Failed, "cannot_recover", what).hint("the node is as it was")
+}
+
+/// The copy, on its way to all that it has.
+struct Replaying<F: Front, S: StateMachine> {
+    host: NodeHost<LockedFolder, S, F>,
+    began: Instant,
+    moved: Instant,
+    last: String,
+}
+
+impl<F: Front, S: StateMachine> Replaying<F, S> {
+    fn now(&self) -> Now {
+        let us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let wall = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        Now {
+            time: Time(us),
+            wall_ms: u64::try_from(wall.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+
+    fn turn(&mut self) -> Result<Status, Problem> {
+        let Now { time, wall_ms } = self.now();
+        let mut plane = Nobody;
+        self.host.poll(&mut Turn {
+            time,
+            wall_ms,
+            plane: &mut plane,
+        });
+        self.host.submit(Now { time, wall_ms });
+        let wake_at = self.host.end_turn(time);
+        if wake_at.is_none_or(|at| at > time) {
+            thread::sleep(PAUSE);
+        }
+        let status = self.host.status();
+        let so_far = (
+            status.applied_to,
+            &status.progress,
+            &status.error,
+            status.snapshot_taking,
+        );
+        let so_far = format!("{so_far:?}");
+        if so_far != self.last {
+            (self.last, self.moved) = (so_far, Instant::now());
+        } else if self.moved.elapsed() > PATIENCE {
+            let at = status.applied_to;
+            let why = status.error.unwrap_or_default();
+            let what = format_args!("nothing from slot {at} on can be applied: {why}");
+            return Err(Problem::new(Exit::Failed, "cannot_recover", what).hint(
+                "the node is as it was; another node's folder, or a backup, may have what is missing",
+            ));
+        }
+        Ok(status)
+    }
+
+    fn until_applied(&mut self, to: Slot) -> Result<(), Problem> {
+        let mut told = Instant::now();
+        loop {
+            let status = self.turn()?;
+            if status.applied_to >= to {
+                return Ok(());
+            }
+            if told.elapsed() > Duration::from_secs(1) {
+                told = Instant::now();
+                progress(&format!("replaying: slot {} of {to}", status.applied_to));
+            }
+        }
+    }
+
+    fn snapshot(&mut self) -> Result<Backup, Problem> {
+        let now = self.now();
+        self.host.order(now, Order::Snapshot(None));
+        loop {
+            self.turn()?;
+            match self.host.next_outcome() {
+                Some(Outcome::Snapshot(Ok(_))) => break,
+                Some(Outcome::Snapshot(Err(why))) => return Err(unreadable(why)),
+                _ => {}
+            }
+        }
+        let backup = self.host.backup();
+        backup.ok_or_else(|| unreadable("there is no snapshot"))
+    }
+}
+
+/// Nobody is there to be talked to.
+struct Nobody;
+
+impl Plane for Nobody {
+    fn has_room(&self, _: quorate::NodeId, _: Lane, _: usize) -> bool {
+        false
+    }
+
+    fn send(&mut self, _: NodeSet, _: Lane, _: &[u8], _: Body<'_>) -> Result<NodeSet, TooLarge> {
+        Ok(NodeSet::default())
+    }
+}
+
+/// A start that speaks to nobody, and never asks for votes.
+struct Quiet;
+
+impl Starter for Quiet {
+    fn choose_log(&self, _: &mut LogOptions, _: Class) {}
+
+    fn choose_replica(&self, options: &mut ReplicaOptions) {
+        options.timeouts.heartbeat_ms = NEVER_MS;
+        options.timeouts.election_min_ms = NEVER_MS;
+        options.timeouts.election_max_ms = NEVER_MS + 1;
+        options.snapshots.transfer_bytes_per_second = None;
+    }
+
+    fn hear(&mut self, _: Step<'_>) {}
+
+    fn wait_for_room(&mut self, _: &BootError) -> bool {
+        false
+    }
+}
+
+struct Silent;
+
+impl Listener for Silent {
+    fn notice(&mut self, notice: &str) {
+        progress(notice);
+    }
+
+    fn change(&mut self, _: &Change) {}
+
+    fn event(&mut self, _: Time, event: &Event, _: Option<&str>) {
+        if let Event::SnapshotFailed { why } = event {
+            progress(why);
+        }
+    }
+
+    fn end_turn(&mut self, _: Time) {}
+}

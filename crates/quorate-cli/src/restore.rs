@@ -1,0 +1,195 @@
+//! `quorate restore`: makes a new cluster of one of a backup.
+
+use std::{
+    fs::File,
+    io::{BufReader, Seek as _},
+    path::{Path, PathBuf},
+};
+
+use clap::Args;
+use quorate_kv::store::image::Items;
+use quorate_node::{
+    LockedFolder,
+    identity::IdentityError,
+    restoring::{self, RestoreError},
+};
+use quorate_replica::backup::{Bad, Checked, NewGroup, check};
+use serde::Serialize;
+
+use crate::{
+    backup::{Percents, Report},
+    config::{Store, address_argument},
+    output::{Exit, Output, Problem, progress},
+    start::DEFAULT_PEER,
+};
+
+/// Bytes that are read at a time.
+const PIECE: usize = 256 << 10;
+
+/// Flags.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct RestoreArgs {
+    /// The backup
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Data folder of the new node; empty or missing
+    #[arg(long, env = "QUORATE_DATA", value_name = "DIR")]
+    data: PathBuf,
+    /// Where the new node will listen for its peers
+    #[arg(long, env = "QUORATE_PEER", value_name = "ADDR", default_value = DEFAULT_PEER, value_parser = address_argument)]
+    peer: String,
+}
+
+/// The new cluster.
+#[derive(Clone, Debug, Serialize)]
+struct Restored {
+    /// The new one.
+    cluster: String,
+    /// Its one node.
+    node: u32,
+    /// Everything below this slot of the old cluster is in it.
+    decided: u64,
+    bytes: u64,
+    checksum: String,
+    /// The cluster that the backup is of.
+    from: String,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &RestoreArgs, output: Output) -> Result<Exit, Problem> {
+    if args.peer.ends_with(":0") {
+        let what = format_args!("--peer {}: others need a port that stays", args.peer);
+        return Err(
+            Problem::usage(what).hint("give the address that `quorate start` will be given")
+        );
+    }
+    LockedFolder::refuse_used(&args.data).map_err(folder)?;
+    let mut file = File::open(&args.file)
+        .map_err(|error| Problem::io(format_args!("open {}", args.file.display()), &error))?;
+    let checked = checked(&file, &args.file)?;
+    let cluster = u128::from_le_bytes(quorate::random()?).max(1);
+    let nonce = u64::from_le_bytes(quorate::random()?);
+    let group = NewGroup::of(&checked, cluster, &args.peer)
+        .map_err(|error| Problem::new(Exit::Failed, "exhausted", error))?;
+    file.rewind()
+        .map_err(|error| Problem::io(format_args!("read {}", args.file.display()), &error))?;
+    progress(&format!(
+        "the backup is whole; restoring into {}",
+        args.data.display()
+    ));
+    let from = BufReader::with_capacity(PIECE, file);
+    restoring::restore(&args.data, from, &checked, &group, nonce).map_err(|error| match error {
+        RestoreError::Folder(error) => folder(error),
+        RestoreError::Backup(bad) => unusable(&args.file, &bad),
+    })?;
+    let Report {
+        cluster: from,
+        decided,
+        bytes,
+        checksum,
+    } = Report::of(&checked);
+    let restored = Restored {
+        cluster: format!("{:032x}", group.cluster),
+        node: group.node.0,
+        decided,
+        bytes,
+        checksum,
+        from,
+    };
+    output.result(&restored, || human(&restored, args));
+    Ok(Exit::Done)
+}
+
+fn human(restored: &Restored, args: &RestoreArgs) -> String {
+    let Restored {
+        cluster,
+        node,
+        decided,
+        from,
+        ..
+    } = restored;
+    format!(
+        "node {node} of the new cluster {cluster} has everything below slot {decided} of cluster {from}\n\
+         start it: quorate start --data {} --peer {}\n\
+         others join it: quorate start --data DIR --join ADMIN",
+        args.data.display(),
+        args.peer
+    )
+}
+
+/// All of the file is looked at before anything is written.
+fn checked(file: &File, path: &Path) -> Result<Checked, Problem> {
+    let mut keys = Keys::default();
+    let mut percents = Percents::new("checking");
+    let checked = check(
+        BufReader::with_capacity(PIECE, file),
+        &mut |header, item| keys.take(&header.store, item),
+        &mut |header, bytes| percents.tell(header, bytes),
+    );
+    let checked = checked.map_err(|bad| unusable(path, &bad))?;
+    keys.end(&checked).map_err(|what| {
+        let at = checked.summary.bytes;
+        unusable(path, &Bad::Damaged { at, what })
+    })?;
+    Ok(checked)
+}
+
+/// The service's items are what a store will take.
+#[derive(Default)]
+struct Keys(Items);
+
+impl Keys {
+    fn take(&mut self, store: &str, item: &[u8]) -> Result<(), String> {
+        match Store::named(store) {
+            Some(Store::Memory | Store::Lsm) => match self.0.take(item) {
+                Ok(_) => Ok(()),
+                Err(error) => Err(error.to_string()),
+            },
+            Some(Store::None) => Err("a service without state has state".to_owned()),
+            None => Err(format!("this version has no store {store}")),
+        }
+    }
+
+    fn end(&self, checked: &Checked) -> Result<(), String> {
+        let header = &checked.header;
+        match Store::named(&header.store) {
+            Some(Store::Memory | Store::Lsm) => {
+                let ended = self.0.end(header.slot);
+                ended.map_err(|error| error.to_string())
+            }
+            Some(Store::None) => Ok(()),
+            None => Err(format!("this version has no store {}", header.store)),
+        }
+    }
+}
+
+fn folder(error: IdentityError) -> Problem {
+    let used = matches!(
+        error,
+        IdentityError::Exists { .. } | IdentityError::Foreign { .. }
+    );
+    let problem = Problem::from(quorate::Error::from(error));
+    match used {
+        true => problem.hint("a backup is restored into an empty folder, or one that is missing"),
+        false => problem,
+    }
+}
+
+fn unusable(path: &Path, bad: &Bad) -> Problem {
+    let (exit, code, hint) = match bad {
+        Bad::Io(_) => (Exit::Failed, "io", ""),
+        Bad::NotABackup => (Exit::Failed, "not_a_backup", "`quorate backup` makes them"),
+        Bad::Newer(_) => (
+            Exit::Failed,
+            "newer_format",
+            "restore it with the version of the program that made it",
+        ),
+        Bad::Truncated(_) | Bad::Damaged { .. } => (
+            Exit::Violation,
+            "damaged_backup",
+            "nothing was restored: use another backup, or another copy of this one",
+        ),
+    };
+    let what = format_args!("{}: {bad}", path.display());
+    Problem::new(exit, code, what).hint(hint)
+}

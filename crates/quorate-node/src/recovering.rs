@@ -1,0 +1,374 @@
+//! A cluster that lost its majority for good goes on with what one node has, as another cluster ([era-10]).
+//!
+//! All work is done on a copy: the votes above what is known as decided count, up to the first hole; the
+//! service goes there; what it then has becomes a new folder, as that of a backup does (`restoring`). Only then
+//! the old folder's contents give way to it, step by step, and whatever interrupts that, the next attempt ends
+//! it. Until the first step the old node is as it was.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use quorate_disk::SmallFiles as _;
+
+use crate::{
+    folder::{LOCK, LockedFolder, RECOVERING, failed, sync_folder},
+    home::Home as _,
+    identity::{self, IdentityError},
+};
+
+/// Holds what is made, within the folder.
+const WORK: &str = "recover";
+/// The first half of the switch: what was there goes aside.
+const OUT: &[u8] = b"out\n";
+/// The second: what is new comes in.
+const IN: &[u8] = b"in\n";
+
+/// A folder that is being recovered; locked.
+#[derive(Debug)]
+pub struct Recovering {
+    home: LockedFolder,
+}
+
+/// How an attempt begins.
+#[derive(Debug)]
+pub enum Begun {
+    /// The node is as it was.
+    Anew(Recovering),
+    /// An earlier attempt was cut off within its switch: it is over now, and this is a node of the new
+    /// cluster.
+    Ended,
+}
+
+/// What was said where `doing` failed.
+fn doing(what: &'static str, path: &Path) -> impl Fn(io::Error) -> IdentityError {
+    move |error| failed(what, path, &error)
+}
+
+impl Recovering {
+    /// Locks the folder, and ends the switch of an earlier attempt, or removes what is left of it.
+    pub fn begin(folder: &Path) -> Result<Begun, IdentityError> {
+        let cut_off = folder.join(RECOVERING).exists();
+        if !cut_off && !LockedFolder::holds_identity(folder)? {
+            let folder = folder.to_owned();
+            return Err(IdentityError::Missing { folder });
+        }
+        let home = LockedFolder::locked(folder)?;
+        let mut recovering = Self { home };
+        match recovering.home.read(RECOVERING)? {
+            Some(_) => {
+                recovering.switch()?;
+                Ok(Begun::Ended)
+            }
+            None => {
+                recovering.clear()?;
+                Ok(Begun::Anew(recovering))
+            }
+        }
+    }
+
+    fn folder(&self) -> &Path {
+        self.home.path()
+    }
+
+    fn work(&self) -> PathBuf {
+        self.folder().join(WORK)
+    }
+
+    /// Where the copy of the old node is.
+    pub fn copy(&self) -> PathBuf {
+        self.work().join("copy")
+    }
+
+    /// Where the new node is made.
+    pub fn new_folder(&self) -> PathBuf {
+        self.work().join("new")
+    }
+
+    /// Where the old node's files lie afterwards.
+    fn old(&self) -> PathBuf {
+        self.work().join("old")
+    }
+
+    /// Gives up: the node is as it was.
+    pub fn clear(&self) -> Result<(), IdentityError> {
+        let work = self.work();
+        match fs::remove_dir_all(&work) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(failed("remove", &work, &error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Copies the node's files.
+    pub fn copy_all(&self) -> Result<PathBuf, IdentityError> {
+        let (work, copy) = (self.work(), self.copy());
+        fs::create_dir(&work).map_err(doing("create", &work))?;
+        fs::create_dir(&copy).map_err(doing("create", &copy))?;
+        for name in self.names()? {
+            copy_tree(&self.folder().join(&name), &copy.join(&name))?;
+        }
+        Ok(copy)
+    }
+
+    /// Everything in the folder that is the node's.
+    fn names(&self) -> Result<Vec<std::ffi::OsString>, IdentityError> {
+        let folder = self.folder();
+        let entries = fs::read_dir(folder).map_err(doing("read", folder))?;
+        let mut names = Vec::new();
+        for entry in entries {
+            let name = entry.map_err(doing("read", folder))?.file_name();
+            let other = [LOCK, "lost+found", WORK, RECOVERING];
+            let old = name.to_string_lossy().starts_with(OLD);
+            let temporary = name == *quorate_disk::temporary(RECOVERING);
+            if !old && !temporary && !other.iter().any(|other| name == *other) {
+                names.push(name);
+            }
+        }
+        // Without its identity the folder is nobody's: that goes first, whatever interrupts the rest.
+        names.sort_by_key(|name| name != identity::FILE);
+        Ok(names)
+    }
+
+    /// The new node is whole, in its folder: it takes the place of the old one, for good. Says where that one's
+    /// files lie now.
+    pub fn finish(mut self) -> Result<PathBuf, IdentityError> {
+        let copy = self.copy();
+        fs::remove_dir_all(&copy).map_err(doing("remove", &copy))?;
+        let old = self.old();
+        fs::create_dir(&old).map_err(doing("create", &old))?;
+        sync_folder(&self.work())?;
+        sync_folder(self.folder())?;
+        self.home.replace(RECOVERING, OUT)?;
+        self.switch()
+    }
+
+    /// Both halves of the switch, as far as they are to be made.
+    fn switch(&mut self) -> Result<PathBuf, IdentityError> {
+        let folder = self.folder().to_owned();
+        let (new, old) = (self.new_folder(), self.old());
+        if self.home.read(RECOVERING)?.as_deref() == Some(OUT) {
+            for name in self.names()? {
+                rename(&folder.join(&name), &old.join(&name))?;
+                if name == *identity::FILE {
+                    sync_folder(&old)?;
+                    sync_folder(&folder)?;
+                }
+            }
+            sync_folder(&old)?;
+            sync_folder(&folder)?;
+            self.home.replace(RECOVERING, IN)?;
+        }
+        if new.exists() {
+            let mut names = Vec::new();
+            for entry in fs::read_dir(&new).map_err(doing("read", &new))? {
+                names.push(entry.map_err(doing("read", &new))?.file_name());
+            }
+            names.retain(|name| name != LOCK);
+            // Last of all: with it the folder is a node's.
+            names.sort_by_key(|name| name == identity::FILE);
+            for name in names {
+                if name == *identity::FILE {
+                    sync_folder(&folder)?;
+                }
+                rename(&new.join(&name), &folder.join(&name))?;
+            }
+            sync_folder(&new)?;
+            sync_folder(&folder)?;
+            fs::remove_dir_all(&new).map_err(doing("remove", &new))?;
+        }
+        let kept = match old.exists() {
+            true => {
+                let kept = free_name(&folder);
+                rename(&old, &kept)?;
+                kept
+            }
+            false => folder.clone(),
+        };
+        self.clear()?;
+        let mark = folder.join(RECOVERING);
+        fs::remove_file(&mark).map_err(doing("remove", &mark))?;
+        sync_folder(&folder)?;
+        Ok(kept)
+    }
+}
+
+/// Files of nodes that were recovered lie in folders with such names.
+const OLD: &str = "before-recover";
+
+fn free_name(folder: &Path) -> PathBuf {
+    let mut numbers = 1_u32..;
+    let name = |number| folder.join(format!("{OLD}-{number}"));
+    let free = numbers.find(|number| !name(*number).exists());
+    name(free.unwrap_or_default())
+}
+
+fn rename(from: &Path, to: &Path) -> Result<(), IdentityError> {
+    fs::rename(from, to).map_err(doing("rename", from))
+}
+
+/// Links are followed: what they lead to is what is copied.
+fn copy_tree(from: &Path, to: &Path) -> Result<(), IdentityError> {
+    let kind = fs::metadata(from).map_err(doing("look at", from))?;
+    if !kind.is_dir() {
+        fs::copy(from, to).map_err(doing("copy", from))?;
+        return Ok(());
+    }
+    fs::create_dir(to).map_err(doing("create", to))?;
+    for entry in fs::read_dir(from).map_err(doing("read", from))? {
+        let name = entry.map_err(doing("read", from))?.file_name();
+        copy_tree(&from.join(&name), &to.join(&name))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use quorate_core::{node_id::NodeId, record::Class};
+
+    use super::*;
+    use crate::identity::{Founding, Identity};
+
+    fn founding(cluster: u128) -> Founding {
+        Founding {
+            terms: Default::default(),
+            cluster,
+            node: NodeId(1),
+            class: Class::Durable,
+            store: "lsm".to_owned(),
+            members: BTreeMap::from([(NodeId(1), "here:1".to_owned())]),
+            join_nonce: 1,
+        }
+    }
+
+    /// A node's folder of this cluster, with files.
+    fn node(folder: &Path, cluster: u128) {
+        let home = LockedFolder::create(folder).unwrap();
+        Identity::create(home, founding(cluster)).unwrap();
+        for name in ["log", "kv"] {
+            fs::create_dir(folder.join(name)).unwrap();
+            fs::write(folder.join(name).join("data"), cluster.to_string()).unwrap();
+        }
+        if cluster == 1 {
+            fs::write(folder.join("peers"), b"of the old one alone").unwrap();
+        }
+    }
+
+    fn anew(folder: &Path) -> Recovering {
+        match Recovering::begin(folder).unwrap() {
+            Begun::Anew(recovering) => recovering,
+            Begun::Ended => panic!("nothing was to be ended"),
+        }
+    }
+
+    fn is_of(folder: &Path, cluster: u128) {
+        assert_eq!(LockedFolder::peek(folder).unwrap(), founding(cluster));
+        for name in ["log", "kv"] {
+            let data = fs::read_to_string(folder.join(name).join("data")).unwrap();
+            assert_eq!(data, cluster.to_string(), "{name}");
+        }
+        let peers = folder.join("peers").exists();
+        assert_eq!(peers, cluster == 1, "files of the old node are gone");
+    }
+
+    fn is_new(folder: &Path) {
+        is_of(folder, 2);
+        is_of(&folder.join("before-recover-1"), 1);
+        assert!(!folder.join(WORK).exists() && !folder.join(RECOVERING).exists());
+        LockedFolder::open(folder).unwrap();
+    }
+
+    #[test]
+    fn the_new_node_takes_the_place_of_the_old_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        node(folder, 1);
+        let recovering = anew(folder);
+        is_of(&recovering.copy_all().unwrap(), 1);
+        node(&recovering.new_folder(), 2);
+        let old = recovering.finish().unwrap();
+        assert_eq!(old, folder.join("before-recover-1"));
+        is_new(folder);
+        // And once more.
+        let recovering = anew(folder);
+        recovering.copy_all().unwrap();
+        node(&recovering.new_folder(), 3);
+        assert_eq!(
+            recovering.finish().unwrap(),
+            folder.join("before-recover-2")
+        );
+        is_of(folder, 3);
+        is_of(&folder.join("before-recover-1"), 1);
+    }
+
+    /// Before the switch the node is as it was.
+    #[test]
+    fn an_attempt_that_is_cut_off_before_the_switch_leaves_no_trace() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        node(folder, 1);
+        let recovering = anew(folder);
+        recovering.copy_all().unwrap();
+        node(&recovering.new_folder(), 2);
+        assert!(Recovering::begin(folder).is_err(), "it is locked");
+        drop(recovering);
+        is_of(folder, 1);
+        LockedFolder::open(folder).unwrap();
+        drop(anew(folder));
+        assert!(!folder.join(WORK).exists());
+        is_of(folder, 1);
+    }
+
+    /// Wherever the switch is cut off, nobody starts there, and the next attempt ends it.
+    #[test]
+    fn a_switch_that_is_cut_off_anywhere_is_ended() {
+        for phase in [OUT, IN] {
+            for moved in 0.. {
+                let folder = tempfile::tempdir().unwrap();
+                let folder = folder.path();
+                node(folder, 1);
+                let mut recovering = anew(folder);
+                node_in(&recovering);
+                recovering.home.replace(RECOVERING, phase).unwrap();
+                let mut out = recovering.names().unwrap();
+                assert_eq!(out[0], *identity::FILE, "the first to go");
+                let mut new: Vec<_> = fs::read_dir(recovering.new_folder())
+                    .unwrap()
+                    .map(|entry| entry.unwrap().file_name())
+                    .filter(|name| name != LOCK)
+                    .collect();
+                new.sort_by_key(|name| name == identity::FILE);
+                let steps = if phase == OUT { out.len() } else { new.len() };
+                if moved > steps {
+                    break;
+                }
+                out.truncate(if phase == OUT { moved } else { out.len() });
+                new.truncate(if phase == OUT { 0 } else { moved });
+                for name in out {
+                    rename(&folder.join(&name), &recovering.old().join(&name)).unwrap();
+                }
+                for name in new {
+                    let from = recovering.new_folder().join(&name);
+                    rename(&from, &folder.join(&name)).unwrap();
+                }
+                drop(recovering);
+                let refused = LockedFolder::open(folder).unwrap_err().to_string();
+                assert!(refused.contains("quorate recover"), "{refused}");
+                assert!(LockedFolder::create(folder).is_err());
+                assert!(matches!(Recovering::begin(folder), Ok(Begun::Ended)));
+                is_new(folder);
+            }
+        }
+    }
+
+    /// As [`Recovering::finish`] finds it.
+    fn node_in(recovering: &Recovering) {
+        fs::create_dir(recovering.work()).unwrap();
+        fs::create_dir(recovering.old()).unwrap();
+        node(&recovering.new_folder(), 2);
+    }
+}

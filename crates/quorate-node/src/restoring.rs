@@ -1,0 +1,181 @@
+//! A folder becomes that of a new cluster of one, made of a backup ([restore-1]).
+//!
+//! All of the backup was checked before. A mark comes first and the identity last: until that is there the
+//! folder is nobody's, and another attempt begins anew; from then on an ordinary start finds all that it needs,
+//! a snapshot and a log that begins with it.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    fs::{self, File},
+    io::{self, Read},
+    os::unix::fs::FileExt as _,
+    path::Path,
+};
+
+use quorate_disk::{Family, FileId, SmallFiles as _};
+use quorate_log::Base;
+use quorate_replica::backup::{Bad, Checked, NewGroup, Part, founded};
+
+use crate::{
+    folder::{LockedFolder, RESTORING, failed, sync_folder},
+    home::Home as _,
+    identity::{Founding, Identity, IdentityError},
+    terms::Terms,
+};
+
+/// Why a backup was not restored. Nothing was left behind, or only what another attempt removes.
+#[derive(Debug)]
+pub enum RestoreError {
+    /// The folder cannot be used, or not be written to.
+    Folder(IdentityError),
+    /// The backup is not what it was when it was checked.
+    Backup(Bad),
+}
+
+impl fmt::Display for RestoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Folder(error) => error.fmt(f),
+            Self::Backup(bad) => bad.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for RestoreError {}
+
+impl From<IdentityError> for RestoreError {
+    fn from(error: IdentityError) -> Self {
+        Self::Folder(error)
+    }
+}
+
+impl From<Bad> for RestoreError {
+    fn from(bad: Bad) -> Self {
+        Self::Backup(bad)
+    }
+}
+
+/// Makes the folder that of the new cluster's one node. `from` is the backup once more, from its beginning;
+/// `nonce` is random.
+pub fn restore<R: Read>(
+    folder: &Path,
+    from: R,
+    checked: &Checked,
+    group: &NewGroup,
+    nonce: u64,
+) -> Result<(), RestoreError> {
+    let mut home = LockedFolder::create_to_restore(folder)?;
+    home.replace(RESTORING, b"").map_err(IdentityError::from)?;
+    let filled = fill(&mut home, from, checked, group);
+    if filled.is_err() {
+        // What stays is removed by the next attempt.
+        let _ = clear(folder).and_then(|()| remove_mark(folder));
+    }
+    filled?;
+    let founding = Founding {
+        // A majority of one.
+        terms: Terms::default(),
+        cluster: group.cluster,
+        node: group.node,
+        class: checked.header.class,
+        store: checked.header.store.clone(),
+        members: BTreeMap::from([(group.node, group.peer.clone())]),
+        join_nonce: nonce,
+    };
+    Identity::create(home, founding)?;
+    // With an identity beside it, it says nothing any more.
+    remove_mark(folder)?;
+    Ok(())
+}
+
+/// Everything but the identity.
+fn fill<R: Read>(
+    home: &mut LockedFolder,
+    from: R,
+    checked: &Checked,
+    group: &NewGroup,
+) -> Result<(), RestoreError> {
+    let folder = home.path().to_owned();
+    clear(&folder)?;
+    for family in Family::all() {
+        let path = folder.join(family.folder());
+        fs::create_dir(&path).map_err(|error| failed("create", &path, &error))?;
+    }
+    let mut parts = PartFiles {
+        folder: &folder,
+        open: None,
+    };
+    let begins =
+        founded::<R, RestoreError>(from, checked, group, &mut |part| Ok(parts.write(&part)?))?;
+    parts.close()?;
+    sync_folder(&folder.join(Family::Snapshot.folder()))?;
+    sync_folder(&folder)?;
+    let base = Base {
+        start: begins.at,
+        note: begins.note,
+    };
+    let (name, bytes) = base.of_new_log(group.cluster, group.node);
+    home.replace(name, &bytes).map_err(IdentityError::from)?;
+    Ok(())
+}
+
+/// The file that is being written.
+struct PartFiles<'a> {
+    folder: &'a Path,
+    open: Option<(FileId, File)>,
+}
+
+impl PartFiles<'_> {
+    fn write(&mut self, part: &Part<'_>) -> Result<(), IdentityError> {
+        let id = part.at.file;
+        let path = self.folder.join(id.family.folder()).join(id.name());
+        let file = match self.open.take() {
+            Some((open, file)) if open == id => file,
+            other => {
+                self.open = other;
+                self.close()?;
+                let made = File::create_new(&path).and_then(|file| {
+                    file.set_len(part.file_bytes)?;
+                    Ok(file)
+                });
+                made.map_err(|error| failed("create", &path, &error))?
+            }
+        };
+        file.write_all_at(part.bytes, part.at.offset)
+            .map_err(|error| failed("write", &path, &error))?;
+        self.open = Some((id, file));
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), IdentityError> {
+        let Some((id, file)) = self.open.take() else {
+            return Ok(());
+        };
+        let path = self.folder.join(id.family.folder()).join(id.name());
+        file.sync_all()
+            .map_err(|error| failed("sync", &path, &error))
+    }
+}
+
+/// Removes what an attempt wrote that did not come to its end.
+fn clear(folder: &Path) -> Result<(), IdentityError> {
+    let ignore_missing = |result: io::Result<()>| match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    };
+    for family in Family::all() {
+        let path = folder.join(family.folder());
+        ignore_missing(fs::remove_dir_all(&path))
+            .map_err(|error| failed("remove", &path, &error))?;
+    }
+    let path = folder.join(Base::FILE);
+    ignore_missing(fs::remove_file(&path)).map_err(|error| failed("remove", &path, &error))?;
+    sync_folder(folder)
+}
+
+fn remove_mark(folder: &Path) -> Result<(), IdentityError> {
+    let path = folder.join(RESTORING);
+    fs::remove_file(&path).map_err(|error| failed("remove", &path, &error))?;
+    sync_folder(folder)
+}

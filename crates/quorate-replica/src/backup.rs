@@ -1,0 +1,19 @@
+//! Backups: a snapshot as one file, from which a new cluster of one can be made ([restore-1]).
+//!
+//! `file` is the file, from any bytes that come in to what they say; `held` reads a node's own snapshot while
+//! its files stay; `checked` is a file all of which was looked at; `founded` is the snapshot that a new cluster
+//! begins with. `docs/spec/snapshot.md` has the format.
+
+mod checked;
+mod encoded;
+mod file;
+mod founded;
+mod held;
+#[cfg(test)]
+mod tests;
+
+pub use checked::{Checked, Each, check};
+pub use encoded::Encoded;
+pub use file::{Bad, Encoder, Header, Reader, Summary};
+pub use founded::{Founded, NewGroup, Part, founded};
+pub use held::{Held, Parts, Unreadable};

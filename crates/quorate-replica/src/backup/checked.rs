@@ -1,0 +1,130 @@
+//! A backup all of which was read: its bounds, its versions, its checksums, and that it holds one snapshot.
+
+use std::io::Read;
+
+use super::file::{Bad, Header, Reader, Summary};
+use crate::{
+    applying::membership,
+    group::Group,
+    snapshots::{
+        header::Header as StreamHeader,
+        stream::{Item, Items, Malformed},
+    },
+};
+use quorate_core::reconfigure::Eras;
+
+/// A whole backup.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    /// What it is of.
+    pub header: Header,
+    /// Its size and its checksum.
+    pub summary: Summary,
+    /// The group's table there.
+    pub(super) table: Group,
+    /// The eras there.
+    pub(super) eras: Eras,
+}
+
+/// Where in the stream it is: the header, the metadata, the service's items, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Header,
+    Meta,
+    Service,
+}
+
+/// What the stream of a snapshot says beside the service's items.
+#[derive(Debug, Default)]
+struct Found {
+    header: Option<StreamHeader>,
+    group: Option<(Group, Eras)>,
+}
+
+impl Found {
+    fn take(&mut self, stage: &mut Stage, item: &Item<'_>) -> Result<(), Malformed> {
+        let (here, once) = match item {
+            Item::Header(_) => (Stage::Header, self.header.is_none()),
+            Item::Meta(..) => (Stage::Meta, self.header.is_some()),
+            Item::Service(_) => (Stage::Service, self.header.is_some()),
+        };
+        if here < *stage || !once {
+            return Err(Malformed("its items are out of order"));
+        }
+        *stage = here;
+        match item {
+            Item::Header(bytes) => {
+                let header = StreamHeader::decode(bytes);
+                self.header =
+                    Some(header.ok_or(Malformed("the snapshot's header makes no sense"))?);
+            }
+            Item::Meta(key, value) if *key == membership::KEY => {
+                let group = membership::decode(value);
+                self.group = Some(group.ok_or(Malformed("the group's table makes no sense"))?);
+            }
+            Item::Meta(..) | Item::Service(_) => {}
+        }
+        Ok(())
+    }
+}
+
+/// Hears the service's items, and of what they are; may refuse one with a reason.
+pub type Each<'a> = dyn FnMut(&Header, &[u8]) -> Result<(), String> + 'a;
+
+/// Reads all of it. The service's items go to `each`; `tell` hears how many bytes were read.
+pub fn check<R: Read>(
+    from: R,
+    each: &mut Each<'_>,
+    tell: &mut dyn FnMut(&Header, u64),
+) -> Result<Checked, Bad> {
+    let mut reader = Reader::open(from)?;
+    let header = reader.header().clone();
+    let (mut items, mut found, mut stage) = (Items::default(), Found::default(), Stage::Header);
+    let mut content = Vec::new();
+    let summary = loop {
+        tell(&header, reader.position());
+        if let Some(summary) = reader.next(&mut content)? {
+            break summary;
+        }
+        let fed: Result<(), Refused> = items.feed(&content, |item| {
+            found.take(&mut stage, &item)?;
+            match item {
+                Item::Service(bytes) => each(&header, bytes).map_err(Refused),
+                Item::Header(_) | Item::Meta(..) => Ok(()),
+            }
+        });
+        fed.map_err(|Refused(what)| reader.damaged(what))?;
+    };
+    let wrong = |what: &str| reader.damaged(what);
+    if !items.is_between_items() {
+        return Err(wrong("its last item is cut short"));
+    }
+    let Found {
+        header: Some(of),
+        group: Some((table, eras)),
+    } = found
+    else {
+        return Err(wrong("the snapshot lacks its header or the group's table"));
+    };
+    let same = (of.cluster, of.at, of.eras.era()) == (header.cluster, header.slot, header.era);
+    let class = eras.current().class() == header.class;
+    let eras_agree = of.eras == eras && eras.since() <= header.slot;
+    if !same || !class || !eras_agree || table.next_id() > header.next_id {
+        return Err(wrong("its header is not that of its contents"));
+    }
+    Ok(Checked {
+        header,
+        summary,
+        table,
+        eras,
+    })
+}
+
+/// Why the stream is none.
+struct Refused(String);
+
+impl From<Malformed> for Refused {
+    fn from(Malformed(what): Malformed) -> Self {
+        Self(what.to_owned())
+    }
+}

@@ -1,0 +1,390 @@
+//! The file of a backup: a header, the stream of a snapshot in chunks, a trailer. Numbers are big-endian.
+//!
+//! | bytes | header |
+//! |---|---|
+//! | 8 | `qrtbckup` |
+//! | 2 | format: 1 |
+//! | 2 | bytes of the header |
+//! | 16 | cluster |
+//! | 8 | the snapshot's slot |
+//! | 4 | era |
+//! | 4 | the next id that was never given out |
+//! | 1 | class: 0 volatile, 1 durable |
+//! | 8 | bytes of the stream |
+//! | 16 | XXH3-128 of the stream |
+//! | 1 | length of the store's name |
+//! | length | the store's name |
+//! | 4 | CRC-32C of everything before |
+//!
+//! | bytes | chunk |
+//! |---|---|
+//! | 4 | length, not 0 |
+//! | 4 | CRC-32C of the place in the stream (8 bytes) and the content |
+//! | length | content |
+//!
+//! | bytes | trailer |
+//! |---|---|
+//! | 4 | zeros |
+//! | 8 | `qrtbkend` |
+//! | 8 | bytes of the file |
+//! | 16 | XXH3-128 of everything before the trailer |
+//! | 4 | CRC-32C of the trailer before |
+
+use std::{
+    fmt,
+    io::{self, Read},
+};
+
+use quorate_core::{ballot::Era, class::Class, slot::Slot};
+use quorate_wire::checksum;
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::fields::Fields;
+
+const MAGIC: &[u8; 8] = b"qrtbckup";
+const END: &[u8; 8] = b"qrtbkend";
+const FORMAT: u16 = 1;
+/// Bytes that say how long the header is.
+const LEAD: usize = 12;
+/// A header without the store's name.
+const HEADER_MIN: usize = LEAD + 16 + 8 + 4 + 4 + 1 + 8 + 16 + 1 + 4;
+const STORE_MAX: usize = 64;
+/// Longest content of a chunk.
+const CHUNK_MAX: usize = 1 << 20;
+const CHUNK_HEAD: usize = 8;
+const TRAILER: usize = 40;
+const CHECKSUM: usize = 4;
+
+/// What a backup is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The group.
+    pub cluster: u128,
+    /// It is the state behind all slots below.
+    pub slot: Slot,
+    /// The era there.
+    pub era: Era,
+    /// No id from here on was given out, when the backup was taken.
+    pub next_id: u32,
+    /// The group's class.
+    pub class: Class,
+    /// Name of the service's store.
+    pub store: String,
+    /// Bytes of the snapshot's stream.
+    pub bytes: u64,
+    /// XXH3-128 of the stream.
+    pub digest: u128,
+}
+
+impl Header {
+    fn encode(&self) -> Vec<u8> {
+        let store = self.store.as_bytes();
+        assert!(
+            (1..=STORE_MAX).contains(&store.len()),
+            "names of stores are short"
+        );
+        let length = u16::try_from(HEADER_MIN + store.len()).expect("it is short");
+        let mut out = MAGIC.to_vec();
+        out.extend_from_slice(&FORMAT.to_be_bytes());
+        out.extend_from_slice(&length.to_be_bytes());
+        out.extend_from_slice(&self.cluster.to_be_bytes());
+        out.extend_from_slice(&self.slot.0.to_be_bytes());
+        out.extend_from_slice(&self.era.0.to_be_bytes());
+        out.extend_from_slice(&self.next_id.to_be_bytes());
+        out.push(match self.class {
+            Class::Volatile => 0,
+            Class::Durable => 1,
+        });
+        out.extend_from_slice(&self.bytes.to_be_bytes());
+        out.extend_from_slice(&self.digest.to_be_bytes());
+        out.push(u8::try_from(store.len()).expect("it is short"));
+        out.extend_from_slice(store);
+        out.extend_from_slice(&checksum(&out).to_be_bytes());
+        out
+    }
+
+    /// What stands behind the lead, without the checksum.
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut fields = Fields(bytes);
+        let header = Self {
+            cluster: fields.u128()?,
+            slot: Slot(fields.u64()?),
+            era: Era(fields.u32()?),
+            next_id: fields.u32()?,
+            class: match fields.u8()? {
+                0 => Class::Volatile,
+                1 => Class::Durable,
+                _ => return None,
+            },
+            bytes: fields.u64()?,
+            digest: fields.u128()?,
+            store: {
+                let length = usize::from(fields.u8()?);
+                let name = fields.bytes(length)?;
+                String::from_utf8(name.to_vec()).ok()?
+            },
+        };
+        let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
+        let named = (1..=STORE_MAX).contains(&header.store.len());
+        let sound = named && header.store.chars().all(plain) && header.slot > Slot::FIRST;
+        (sound && fields.0.is_empty()).then_some(header)
+    }
+}
+
+/// The end of a backup: what its trailer says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// XXH3-128 of all of it but the trailer.
+    pub checksum: u128,
+}
+
+impl Summary {
+    fn encode(self) -> Vec<u8> {
+        let mut out = vec![0; 4];
+        out.extend_from_slice(END);
+        out.extend_from_slice(&self.bytes.to_be_bytes());
+        out.extend_from_slice(&self.checksum.to_be_bytes());
+        out.extend_from_slice(&checksum(&out).to_be_bytes());
+        out
+    }
+}
+
+/// Writes a backup, a piece at a time.
+pub struct Encoder {
+    stream: u64,
+    bytes: u64,
+    hash: Xxh3,
+}
+
+impl Encoder {
+    /// Begins one; gives its first bytes.
+    pub fn begin(header: &Header) -> (Self, Vec<u8>) {
+        let first = header.encode();
+        let mut encoder = Self {
+            stream: 0,
+            bytes: 0,
+            hash: Xxh3::new(),
+        };
+        encoder.note(&first);
+        (encoder, first)
+    }
+
+    fn note(&mut self, bytes: &[u8]) {
+        self.bytes += bytes.len() as u64;
+        self.hash.update(bytes);
+    }
+
+    /// The next bytes of the stream, as they stand in the file.
+    pub fn chunks(&mut self, content: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(content.len() + CHUNK_HEAD);
+        for content in content.chunks(CHUNK_MAX) {
+            let length = u32::try_from(content.len()).expect("it is bounded");
+            out.extend_from_slice(&length.to_be_bytes());
+            out.extend_from_slice(&chunk_sum(self.stream, content).to_be_bytes());
+            out.extend_from_slice(content);
+            self.stream += content.len() as u64;
+        }
+        self.note(&out);
+        out
+    }
+
+    /// The last bytes of the file.
+    pub fn end(self) -> (Summary, Vec<u8>) {
+        let summary = Summary {
+            bytes: self.bytes + TRAILER as u64,
+            checksum: self.hash.digest128(),
+        };
+        (summary, summary.encode())
+    }
+}
+
+/// A chunk in another place is another chunk.
+fn chunk_sum(offset: u64, content: &[u8]) -> u32 {
+    let mut covered = Vec::with_capacity(8 + content.len());
+    covered.extend_from_slice(&offset.to_be_bytes());
+    covered.extend_from_slice(content);
+    checksum(&covered)
+}
+
+/// Why a file is no backup that can be used.
+#[derive(Debug)]
+pub enum Bad {
+    /// It cannot be read.
+    Io(io::Error),
+    /// It does not begin like one.
+    NotABackup,
+    /// It was made by a later version.
+    Newer(u16),
+    /// It ends too early: here.
+    Truncated(u64),
+    /// Somewhere before this place it is not what was written.
+    Damaged {
+        /// Bytes that were read.
+        at: u64,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+impl fmt::Display for Bad {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => error.fmt(f),
+            Self::NotABackup => f.write_str("it is no backup: it does not begin like one"),
+            Self::Newer(format) => {
+                write!(
+                    f,
+                    "it has format {format}, which this version does not know"
+                )
+            }
+            Self::Truncated(at) => write!(f, "it is cut short: it ends after {at} bytes"),
+            Self::Damaged { at, what } => write!(f, "it is damaged before byte {at}: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for Bad {}
+
+/// Reads a backup, and believes nothing of it before its checksum was looked at. Takes memory for one chunk.
+pub struct Reader<R> {
+    from: R,
+    header: Header,
+    /// Bytes of the file so far.
+    bytes: u64,
+    hash: Xxh3,
+    stream: u64,
+    stream_hash: Xxh3,
+}
+
+impl<R: Read> Reader<R> {
+    /// Reads the header.
+    pub fn open(from: R) -> Result<Self, Bad> {
+        let mut reader = Self {
+            from,
+            header: Header {
+                cluster: 0,
+                slot: Slot(0),
+                era: Era(0),
+                next_id: 0,
+                class: Class::Durable,
+                store: String::new(),
+                bytes: 0,
+                digest: 0,
+            },
+            bytes: 0,
+            hash: Xxh3::new(),
+            stream: 0,
+            stream_hash: Xxh3::new(),
+        };
+        let mut all = vec![0; LEAD];
+        reader.fill(&mut all)?;
+        let mut lead = Fields(&all);
+        if lead.bytes(8) != Some(MAGIC) {
+            return Err(Bad::NotABackup);
+        }
+        let format = lead.u16().unwrap_or_default();
+        if format != FORMAT {
+            return Err(Bad::Newer(format));
+        }
+        let length = usize::from(lead.u16().unwrap_or_default());
+        if !(HEADER_MIN + 1..=HEADER_MIN + STORE_MAX).contains(&length) {
+            return Err(reader.damaged("its header has an impossible length"));
+        }
+        all.resize(length, 0);
+        reader.fill(&mut all[LEAD..])?;
+        let (covered, sum) = all.split_at(length - CHECKSUM);
+        if checksum(covered).to_be_bytes() != sum {
+            return Err(reader.damaged("the checksum of the header does not match"));
+        }
+        let header = Header::decode(&covered[LEAD..]);
+        reader.header = header.ok_or_else(|| reader.damaged("its header makes no sense"))?;
+        reader.hash.update(&all);
+        Ok(reader)
+    }
+
+    /// What it is of.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Bytes of the file that were read.
+    pub fn position(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Something that was read is not what was written.
+    pub(super) fn damaged(&self, what: impl Into<String>) -> Bad {
+        let what = what.into();
+        Bad::Damaged {
+            at: self.bytes,
+            what,
+        }
+    }
+
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<(), Bad> {
+        let mut done = 0;
+        while done < buffer.len() {
+            match self.from.read(&mut buffer[done..]) {
+                Ok(0) => return Err(Bad::Truncated(self.bytes)),
+                Ok(count) => {
+                    done += count;
+                    self.bytes += count as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Bad::Io(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The next bytes of the stream go to `content`; at its end, the trailer is read instead, and the file
+    /// is whole.
+    pub fn next(&mut self, content: &mut Vec<u8>) -> Result<Option<Summary>, Bad> {
+        let mut length = [0; 4];
+        self.fill(&mut length)?;
+        let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+        if length == 0 {
+            return self.end().map(Some);
+        }
+        let left = self.header.bytes - self.stream;
+        if length > CHUNK_MAX || length as u64 > left {
+            return Err(self.damaged("a chunk has an impossible length"));
+        }
+        let mut sum = [0; CHECKSUM];
+        self.fill(&mut sum)?;
+        content.resize(length, 0);
+        self.fill(content)?;
+        if chunk_sum(self.stream, content).to_be_bytes() != sum {
+            return Err(self.damaged("the checksum of a chunk does not match"));
+        }
+        self.hash.update(&(length as u32).to_be_bytes());
+        self.hash.update(&sum);
+        self.hash.update(content);
+        self.stream_hash.update(content);
+        self.stream += length as u64;
+        Ok(None)
+    }
+
+    fn end(&mut self) -> Result<Summary, Bad> {
+        let mut rest = [0; TRAILER - 4];
+        self.fill(&mut rest)?;
+        let found = Summary {
+            bytes: self.bytes,
+            checksum: self.hash.digest128(),
+        };
+        if found.encode()[4..] != rest {
+            return Err(self.damaged("its trailer does not match the rest"));
+        }
+        let whole = (self.stream, self.stream_hash.digest128());
+        if whole != (self.header.bytes, self.header.digest) {
+            return Err(self.damaged("its contents are not what its header says"));
+        }
+        match self.from.read(&mut [0]) {
+            Ok(0) => Ok(found),
+            Ok(_) => Err(self.damaged("something follows behind its end")),
+            Err(error) => Err(Bad::Io(error)),
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! The snapshot that a new cluster of one begins with, made of a backup ([restore-1]).
+//!
+//! The service's items stay as they are. What else is in it is new: a cluster, one node with an id that the old
+//! group never gave out, a configuration in which it votes alone, an era far above the old ones. All sessions
+//! are gone. Their ids are slots, so the new group begins at a slot far above all that the old one can reach:
+//! nobody's old session is ever taken for one of the new group ([session-1]).
+
+use std::{fmt, io::Read};
+
+use quorate_core::{
+    ballot::Era,
+    configuration::Configuration,
+    node_id::{Member, NodeId},
+    reconfigure::{Eras, Identity},
+    slot::Slot,
+};
+use quorate_disk::Position;
+use xxhash_rust::xxh3::Xxh3;
+
+use super::{
+    checked::Checked,
+    file::{Bad, Header, Reader},
+};
+use crate::{
+    applying::{applier::DIGEST_KEY, membership::Membership},
+    group::Group,
+    snapshots::{
+        Manifest, Note,
+        header::Header as StreamHeader,
+        layout::{self, HEAD, Head, Layout},
+        stream::{Item, Items, Malformed},
+    },
+};
+
+/// The era of a new group lies so far above the old one's ([era-10]).
+const ERAS_BETWEEN: u32 = 1 << 16;
+/// Slots of a name space for sessions: more than a group uses up in years.
+const SPACE_BITS: u32 = 40;
+/// Name spaces among which a new group takes one by chance, so that two made of one backup differ.
+const SPACES: u128 = 1 << 10;
+/// The number of the first part of the first snapshot.
+const FIRST_PART: u64 = 1;
+
+/// Who the new cluster is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewGroup {
+    /// Its id, at random.
+    pub cluster: u128,
+    /// Its one node.
+    pub node: NodeId,
+    /// Where its log begins.
+    pub at: Slot,
+    /// Where the node listens for peers.
+    pub peer: String,
+    eras: Eras,
+}
+
+/// No new cluster can be made of a backup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exhausted(&'static str);
+
+impl fmt::Display for Exhausted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the cluster has used up its {}", self.0)
+    }
+}
+
+impl std::error::Error for Exhausted {}
+
+impl NewGroup {
+    /// The new cluster with this id, chosen at random, of a backup.
+    pub fn of(checked: &Checked, cluster: u128, peer: &str) -> Result<Self, Exhausted> {
+        let Checked {
+            header,
+            table,
+            eras,
+            ..
+        } = checked;
+        let highest = eras.ids().last().map_or(0, |id| id.node.0);
+        let above = highest.checked_add(1).ok_or(Exhausted("node ids"))?;
+        let node = header.next_id.max(table.next_id()).max(above);
+        // The one behind it is the next that is given out.
+        node.checked_add(1).ok_or(Exhausted("node ids"))?;
+        let node = NodeId(node);
+        let era = eras.era().0.checked_add(ERAS_BETWEEN);
+        let at = fresh_slot(header.slot, cluster).ok_or(Exhausted("slots"))?;
+        let alone = Configuration::simple([Member::first(node.0)], header.class)
+            .map_err(|_| Exhausted("configurations"))?;
+        let identity = Identity {
+            node,
+            incarnation: Member::first(node.0).incarnation,
+            spent: false,
+        };
+        let era = Era(era.ok_or(Exhausted("eras"))?);
+        // The era before is nobody's: no ballot of it was ever taken in the new cluster.
+        let eras = Eras::restored(era, at, alone.clone(), Some(alone), vec![identity])
+            .map_err(|_| Exhausted("eras"))?;
+        Ok(Self {
+            cluster,
+            node,
+            at,
+            peer: peer.to_owned(),
+            eras,
+        })
+    }
+}
+
+/// The beginning of a name space that the old group does not reach.
+fn fresh_slot(old: Slot, cluster: u128) -> Option<Slot> {
+    let by_chance = u64::try_from(cluster % SPACES).ok()?;
+    let space = (old.0 >> SPACE_BITS).checked_add(2 + by_chance)?;
+    let at = space.checked_mul(1 << SPACE_BITS)?;
+    // Another restore must find room above.
+    (at < u64::MAX >> 1).then_some(Slot(at))
+}
+
+/// A block or more of a part of the new snapshot.
+pub struct Part<'a> {
+    /// Where it lies.
+    pub at: Position,
+    /// Bytes of the file that it lies in.
+    pub file_bytes: u64,
+    /// What lies there.
+    pub bytes: &'a [u8],
+}
+
+/// What the log of the new node begins with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Founded {
+    /// Where it begins.
+    pub at: Slot,
+    /// What the replica keeps with that.
+    pub note: Vec<u8>,
+    /// What was read.
+    pub header: Header,
+}
+
+/// Reads the backup once more, and cuts the new snapshot into its parts, which go to `write`. Nothing of it
+/// counts before this has ended well.
+pub fn founded<R: Read, E: From<Bad>>(
+    from: R,
+    checked: &Checked,
+    group: &NewGroup,
+    write: &mut dyn FnMut(Part<'_>) -> Result<(), E>,
+) -> Result<Founded, E> {
+    let mut reader = Reader::open(from)?;
+    let mut cutter = Cutter::new(group.at);
+    let mut bytes = Vec::new();
+    let header = StreamHeader {
+        cluster: group.cluster,
+        at: group.at,
+        eras: group.eras.clone(),
+    };
+    Item::Header(&header.encode()).encode(&mut bytes);
+    // Nodes of the new group compare what they apply from here on.
+    Item::Meta(DIGEST_KEY, &0_u64.to_le_bytes()).encode(&mut bytes);
+    let table = Group::founded([(group.node, group.peer.clone())]);
+    let (key, value) = Membership::new(table, group.eras.clone()).entry();
+    Item::Meta(&key, &value).encode(&mut bytes);
+    cutter.push(&bytes, write)?;
+    let (mut items, mut content) = (Items::default(), Vec::new());
+    let summary = loop {
+        if let Some(summary) = reader.next(&mut content)? {
+            break summary;
+        }
+        bytes.clear();
+        let fed: Result<(), Malformed> = items.feed(&content, |item| {
+            if let Item::Service(_) = item {
+                item.encode(&mut bytes);
+            }
+            Ok(())
+        });
+        fed.map_err(|Malformed(what)| reader.damaged(what))?;
+        cutter.push(&bytes, write)?;
+    };
+    if summary != checked.summary || *reader.header() != checked.header {
+        return Err(reader.damaged("it changed while it was read").into());
+    }
+    let manifest = cutter.finish(write)?;
+    let note = Note {
+        hollow: false,
+        eras: group.eras.clone(),
+        snapshot: Some(manifest),
+    };
+    Ok(Founded {
+        at: group.at,
+        note: note.encode(),
+        header: checked.header.clone(),
+    })
+}
+
+/// Cuts a stream into sealed chunks.
+struct Cutter {
+    at: Slot,
+    bytes: u64,
+    digest: Xxh3,
+    chunk: Vec<u8>,
+    used: usize,
+}
+
+impl Cutter {
+    const LAYOUT: Layout = Layout::USUAL;
+
+    fn new(at: Slot) -> Self {
+        Self {
+            at,
+            bytes: 0,
+            digest: Xxh3::new(),
+            chunk: vec![0; Self::LAYOUT.chunk_bytes as usize],
+            used: 0,
+        }
+    }
+
+    fn push<E>(
+        &mut self,
+        mut bytes: &[u8],
+        write: &mut dyn FnMut(Part<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.digest.update(bytes);
+        while !bytes.is_empty() {
+            let taken = bytes.len().min(Self::LAYOUT.content_bytes() - self.used);
+            let (now, rest) = bytes.split_at(taken);
+            let from = HEAD + self.used;
+            self.chunk[from..from + taken].copy_from_slice(now);
+            (self.used, bytes) = (self.used + taken, rest);
+            self.bytes += taken as u64;
+            if self.used == Self::LAYOUT.content_bytes() {
+                self.seal(write)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn seal<E>(&mut self, write: &mut dyn FnMut(Part<'_>) -> Result<(), E>) -> Result<(), E> {
+        if self.used == 0 {
+            return Ok(());
+        }
+        let offset = self.bytes - self.used as u64;
+        let head = Head {
+            at: self.at,
+            offset,
+            first_part: FIRST_PART,
+        };
+        let blocks = layout::seal(head, &mut self.chunk, self.used);
+        let (chunk, _) = Self::LAYOUT.chunk_at(offset);
+        write(Part {
+            at: Self::LAYOUT.place(FIRST_PART, chunk),
+            file_bytes: Self::LAYOUT.part_bytes(),
+            bytes: &self.chunk[..blocks],
+        })?;
+        self.used = 0;
+        Ok(())
+    }
+
+    fn finish<E>(
+        mut self,
+        write: &mut dyn FnMut(Part<'_>) -> Result<(), E>,
+    ) -> Result<Manifest, E> {
+        self.seal(write)?;
+        Ok(Manifest {
+            at: self.at,
+            layout: Self::LAYOUT,
+            first_part: FIRST_PART,
+            bytes: self.bytes,
+            digest: self.digest.digest128(),
+        })
+    }
+}

@@ -1,0 +1,139 @@
+//! A node's own snapshot, whose files stay while somebody reads them.
+
+use std::{fmt, io, sync::Arc};
+
+use quorate_core::{ballot::Era, slot::Slot};
+use quorate_disk::Position;
+
+use crate::snapshots::{
+    Manifest,
+    header::Header,
+    layout::{self, Head},
+    stream::{Item, Items, Malformed},
+};
+
+/// Where the files of a node are read, by another thread than the node's.
+pub trait Parts {
+    /// Fills the buffer with what lies there.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn read(&mut self, at: Position, buffer: &mut [u8]) -> io::Result<()>;
+}
+
+/// Why a snapshot cannot be read.
+#[derive(Debug)]
+pub enum Unreadable {
+    /// The system says so.
+    Io(io::Error),
+    /// It is not what was written.
+    Damaged(String),
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => error.fmt(f),
+            Self::Damaged(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for Unreadable {}
+
+/// The snapshot: until this is dropped the node keeps its files, also if it has a newer one.
+#[derive(Debug)]
+pub struct Held {
+    manifest: Manifest,
+    hold: Arc<()>,
+    next: u64,
+}
+
+impl Held {
+    pub(crate) fn new(manifest: Manifest, hold: Arc<()>) -> Self {
+        Self {
+            manifest,
+            hold,
+            next: 0,
+        }
+    }
+
+    /// It is the state behind all slots below.
+    pub fn at(&self) -> Slot {
+        self.manifest.at
+    }
+
+    /// Bytes of its stream.
+    pub fn bytes(&self) -> u64 {
+        self.manifest.bytes
+    }
+
+    /// XXH3-128 of its stream.
+    pub fn digest(&self) -> u128 {
+        self.manifest.digest
+    }
+
+    /// Its stream is read from the beginning again.
+    pub(super) fn rewind(&mut self) {
+        self.next = 0;
+    }
+
+    /// The next bytes of its stream; `None` at its end. A chunk of memory, whatever the snapshot's size.
+    pub fn next(&mut self, parts: &mut dyn Parts) -> Result<Option<Vec<u8>>, Unreadable> {
+        let content = self.read_at(self.next, parts)?;
+        self.next += content.as_ref().map_or(0, |content| content.len() as u64);
+        Ok(content)
+    }
+
+    fn read_at(&self, at: u64, parts: &mut dyn Parts) -> Result<Option<Vec<u8>>, Unreadable> {
+        let Manifest {
+            layout,
+            first_part,
+            bytes,
+            ..
+        } = self.manifest;
+        if at >= bytes {
+            return Ok(None);
+        }
+        debug_assert!(Arc::strong_count(&self.hold) > 0, "the files stay");
+        let (chunk, offset) = layout.chunk_at(at);
+        let used = (bytes - offset).min(layout.content_bytes() as u64);
+        let used = usize::try_from(used).expect("a chunk fits in memory");
+        let place = layout.place(first_part, chunk);
+        let mut buffer = vec![0; layout::blocks(used)];
+        parts.read(place, &mut buffer).map_err(Unreadable::Io)?;
+        let head = Head {
+            at: self.manifest.at,
+            offset,
+            first_part,
+        };
+        match layout::open(head, &buffer) {
+            Some(content) => Ok(Some(content.to_vec())),
+            None => Err(Unreadable::Damaged(format!(
+                "{place}: the chunk is damaged"
+            ))),
+        }
+    }
+
+    /// The era at its slot: it stands in its first bytes.
+    pub fn era(&self, parts: &mut dyn Parts) -> Result<Era, Unreadable> {
+        let (mut at, mut items, mut era) = (0, Items::default(), None);
+        while era.is_none() {
+            let Some(content) = self.read_at(at, parts)? else {
+                break;
+            };
+            at += content.len() as u64;
+            let fed: Result<(), Malformed> = items.feed(&content, |item| {
+                if let Item::Header(bytes) = item {
+                    era = Header::decode(bytes).map(|header| header.eras.era());
+                }
+                Ok(())
+            });
+            fed.map_err(|Malformed(what)| Unreadable::Damaged(what.to_owned()))?;
+            if at > (1 << 20) {
+                break;
+            }
+        }
+        era.ok_or_else(|| Unreadable::Damaged("the snapshot has no header".to_owned()))
+    }
+}

@@ -1,0 +1,356 @@
+use quorate_core::{
+    ballot::Era,
+    class::Class,
+    configuration::{Change, Configuration},
+    node_id::{Member, NodeId},
+    reconfigure::Eras,
+    slot::Slot,
+    value::Value,
+};
+use quorate_dice::Dice;
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::{
+    file::{Bad, Encoder, Header, Reader, Summary},
+    *,
+};
+use crate::{
+    applying::membership::Membership,
+    group::Group,
+    snapshots::{
+        Note,
+        header::Header as StreamHeader,
+        layout::{self, Head},
+        stream::{Item, Items, Malformed},
+    },
+};
+
+const SLOT: Slot = Slot(500);
+const CLUSTER: u128 = 7;
+
+fn eras() -> Eras {
+    let members = [1, 2, 3].map(Member::first);
+    let mut eras = Eras::founded(Configuration::simple(members, Class::Durable).unwrap());
+    let change = Change::Increment(Member::first(4));
+    let era = eras.era();
+    assert!(eras.decide(Slot(9), &Value::Reconfigure { era, change }));
+    eras
+}
+
+fn table() -> Group {
+    Group::founded((1..=4).map(|node| (NodeId(node), format!("n{node}:1"))))
+}
+
+/// The stream of a snapshot with these items of the service, and a session.
+fn stream(items: &[Vec<u8>]) -> Vec<u8> {
+    let header = StreamHeader {
+        cluster: CLUSTER,
+        at: SLOT,
+        eras: eras(),
+    };
+    let mut out = Vec::new();
+    Item::Header(&header.encode()).encode(&mut out);
+    let (key, value) = Membership::new(table(), eras()).entry();
+    Item::Meta(&key, &value).encode(&mut out);
+    Item::Meta(b"session", b"of somebody").encode(&mut out);
+    for item in items {
+        Item::Service(item).encode(&mut out);
+    }
+    out
+}
+
+fn header_of(stream: &[u8]) -> Header {
+    Header {
+        cluster: CLUSTER,
+        slot: SLOT,
+        era: Era(1),
+        next_id: 9,
+        class: Class::Durable,
+        store: "lsm".to_owned(),
+        bytes: stream.len() as u64,
+        digest: xxh3_128(stream),
+    }
+}
+
+fn file_of(header: &Header, stream: &[u8], piece: usize) -> (Vec<u8>, Summary) {
+    let (mut encoder, mut out) = Encoder::begin(header);
+    for piece in stream.chunks(piece) {
+        out.extend(encoder.chunks(piece));
+    }
+    let (summary, last) = encoder.end();
+    out.extend(last);
+    (out, summary)
+}
+
+fn items() -> Vec<Vec<u8>> {
+    let item = |at: usize| vec![at as u8; at * 37 % 900];
+    (0..40).map(item).collect()
+}
+
+fn sample() -> Vec<u8> {
+    let stream = stream(&items());
+    file_of(&header_of(&stream), &stream, 1000).0
+}
+
+fn checked(file: &[u8]) -> Result<Checked, Bad> {
+    check(file, &mut |_, _| Ok(()), &mut |_, _| {})
+}
+
+#[test]
+fn a_backup_is_read_back_however_it_is_cut() {
+    let stream = stream(&items());
+    let header = header_of(&stream);
+    for piece in [1, 7, 1000, stream.len()] {
+        let (file, summary) = file_of(&header, &stream, piece);
+        assert_eq!(summary.bytes, file.len() as u64);
+        let mut reader = Reader::open(&file[..]).unwrap();
+        let (mut back, mut content) = (Vec::new(), Vec::new());
+        let end = loop {
+            match reader.next(&mut content).unwrap() {
+                None => back.extend_from_slice(&content),
+                Some(summary) => break summary,
+            }
+        };
+        assert!(back == stream, "in pieces of {piece}");
+        assert_eq!((reader.header(), end), (&header, summary));
+        let mut count = 0;
+        let checked = check(
+            &file[..],
+            &mut |of, item| {
+                assert_eq!((of, item), (&header, &items()[count][..]));
+                count += 1;
+                Ok(())
+            },
+            &mut |_, _| {},
+        );
+        assert_eq!(checked.unwrap().header, header);
+        assert_eq!(count, items().len());
+    }
+}
+
+#[test]
+fn a_backup_cut_short_anywhere_is_refused() {
+    let file = sample();
+    for length in 0..file.len() {
+        let bad = checked(&file[..length]).unwrap_err();
+        assert!(
+            matches!(bad, Bad::Truncated(at) if at == length as u64),
+            "{length}: {bad}"
+        );
+    }
+    let mut longer = file;
+    longer.push(0);
+    assert!(matches!(checked(&longer), Err(Bad::Damaged { .. })));
+}
+
+#[test]
+fn any_flipped_bit_is_noticed() {
+    let mut file = sample();
+    checked(&file).unwrap();
+    for bit in 0..file.len() * 8 {
+        file[bit / 8] ^= 1 << (bit % 8);
+        assert!(checked(&file).is_err(), "bit {bit}");
+        file[bit / 8] ^= 1 << (bit % 8);
+    }
+}
+
+/// Whatever comes in, nothing panics, and no memory is asked for on a stranger's word.
+#[test]
+fn hostile_bytes_are_refused() {
+    let mut dice = Dice::new(11);
+    let good = sample();
+    for _ in 0..3_000 {
+        let mut file = good.clone();
+        for _ in 0..=dice.index(4) {
+            let at = dice.index(file.len());
+            match dice.index(4) {
+                0 => file[at] = 0xff,
+                1 => file[at] = 0,
+                2 => file.truncate(at),
+                _ => {
+                    let from = dice.index(file.len());
+                    let bytes = file[from..(from + dice.index(40)).min(file.len())].to_vec();
+                    file.splice(at..at, bytes);
+                }
+            }
+            if file.is_empty() {
+                break;
+            }
+        }
+        assert!(file == good || checked(&file).is_err());
+    }
+    // Sound checksums around nonsense: the stream, and the header.
+    let good = stream(&items());
+    for _ in 0..3_000 {
+        let mut stream = good.clone();
+        let at = dice.index(stream.len().min(400));
+        stream[at] = dice.word() as u8;
+        let mut header = header_of(&stream);
+        if dice.index(2) == 0 {
+            header.era = Era(dice.word() as u32);
+            header.next_id = dice.word() as u32;
+        }
+        let (file, _) = file_of(&header, &stream, 5000);
+        let _ = checked(&file).map(|checked| NewGroup::of(&checked, 1, "a:1"));
+    }
+}
+
+/// Sound bytes that no node writes.
+#[test]
+fn a_backup_that_contradicts_itself_is_refused() {
+    let good = stream(&items());
+    let refused = |header: &Header, stream: &[u8]| {
+        let (file, _) = file_of(header, stream, 5000);
+        let bad = checked(&file).unwrap_err();
+        assert!(matches!(bad, Bad::Damaged { .. }), "{bad}");
+    };
+    let spoilt: [fn(&mut Header); 8] = [
+        |header| header.cluster = 8,
+        |header| header.slot = Slot(501),
+        |header| header.era = Era(2),
+        |header| header.next_id = 4,
+        |header| header.class = Class::Volatile,
+        |header| header.bytes -= 1,
+        |header| header.bytes += 1,
+        |header| header.digest ^= 1,
+    ];
+    for spoil in spoilt {
+        let mut header = header_of(&good);
+        spoil(&mut header);
+        refused(&header, &good);
+    }
+    let cut = &good[..good.len() - 1];
+    refused(&header_of(cut), cut);
+    // A second header; metadata behind the service's items; no table.
+    let head = stream(&[]);
+    let twice = [&head[..], &head[..]].concat();
+    refused(&header_of(&twice), &twice);
+    let mut late = good.clone();
+    Item::Meta(b"late", b"").encode(&mut late);
+    refused(&header_of(&late), &late);
+    let mut bare = Vec::new();
+    let of = StreamHeader {
+        cluster: CLUSTER,
+        at: SLOT,
+        eras: eras(),
+    };
+    Item::Header(&of.encode()).encode(&mut bare);
+    refused(&header_of(&bare), &bare);
+    let mut refusing = |_: &Header, _: &[u8]| Err("no".to_owned());
+    let (file, _) = file_of(&header_of(&good), &good, 5000);
+    assert!(check(&file[..], &mut refusing, &mut |_, _| {}).is_err());
+    let mut later = file;
+    later[9] = 2;
+    assert!(matches!(checked(&later), Err(Bad::Newer(2))));
+    later[0] = 0;
+    assert!(matches!(checked(&later), Err(Bad::NotABackup)));
+}
+
+/// What a new cluster begins with, read from the parts that were written.
+fn restored(file: &[u8], group: &NewGroup) -> (Founded, Vec<u8>) {
+    let checked = checked(file).unwrap();
+    let mut stream = Vec::new();
+    let mut write = |part: Part<'_>| -> Result<(), Bad> {
+        assert_eq!((part.at.file.number, part.bytes.len() % 4096), (1, 0));
+        let head = Head {
+            at: group.at,
+            offset: stream.len() as u64,
+            first_part: 1,
+        };
+        stream.extend_from_slice(layout::open(head, part.bytes).unwrap());
+        Ok(())
+    };
+    let founded = founded(file, &checked, group, &mut write).unwrap();
+    (founded, stream)
+}
+
+/// [restore-1] New cluster, new id from the counter, no sessions, and the service's items as they were.
+#[test]
+fn a_new_cluster_begins_with_the_data_and_nothing_else_of_the_old_one() {
+    let file = sample();
+    let checked = checked(&file).unwrap();
+    let group = NewGroup::of(&checked, 99, "here:1").unwrap();
+    assert_eq!((group.cluster, group.node), (99, NodeId(9)));
+    assert!(group.at.0 >= SLOT.0 + (1 << 40), "a fresh name space");
+    let (founded, stream) = restored(&file, &group);
+    let note = Note::decode(&founded.note).unwrap();
+    let manifest = note.snapshot.unwrap();
+    assert_eq!((founded.at, manifest.at), (group.at, group.at));
+    assert_eq!(manifest.bytes, stream.len() as u64);
+    assert_eq!(manifest.digest, xxh3_128(&stream));
+    let (mut back, mut meta, mut header) = (Vec::new(), Vec::new(), None);
+    let fed: Result<(), Malformed> = Items::default().feed(&stream, |item| {
+        match item {
+            Item::Header(bytes) => header = StreamHeader::decode(bytes),
+            Item::Meta(key, value) => meta.push((key.to_vec(), value.to_vec())),
+            Item::Service(bytes) => back.push(bytes.to_vec()),
+        }
+        Ok(())
+    });
+    fed.unwrap();
+    assert!(back == items(), "other items than were backed up");
+    let header = header.unwrap();
+    assert_eq!((header.cluster, header.at), (99, group.at));
+    assert_eq!(header.eras, note.eras);
+    let eras = note.eras;
+    assert!(eras.era() > Era(1000) && eras.since() == group.at);
+    let alone: Vec<_> = eras.current().members().iter().collect();
+    assert_eq!(alone.len(), 1);
+    assert_eq!((alone[0].member, alone[0].weight), (Member::first(9), 1));
+    assert_eq!(meta.len(), 2, "no sessions");
+    assert_eq!(meta[0], (b"digest".to_vec(), vec![0; 8]), "to be compared");
+    let (table, of_table) = crate::applying::membership::decode(&meta[1].1).unwrap();
+    assert_eq!(of_table, eras);
+    assert_eq!(table.next_id(), 10);
+    let nodes: Vec<_> = table.nodes().collect();
+    assert_eq!(nodes.len(), 1);
+    assert_eq!((nodes[0].0, &*nodes[0].1.peer), (NodeId(9), "here:1"));
+}
+
+/// Two that are made of one backup, and the old one, have sessions of different names.
+#[test]
+fn clusters_made_of_one_backup_have_name_spaces_of_their_own() {
+    let checked = checked(&sample()).unwrap();
+    let at = |cluster| NewGroup::of(&checked, cluster, "here:1").unwrap().at;
+    assert_ne!(at(1), at(2));
+    let mut newest = checked;
+    for cluster in 0..100 {
+        let next = NewGroup::of(&newest, cluster, "here:1").unwrap();
+        assert!(next.at > newest.header.slot);
+        newest.header.slot = next.at;
+    }
+    newest.header.slot = Slot(u64::MAX);
+    assert!(NewGroup::of(&newest, 1, "here:1").is_err());
+    newest.header.slot = SLOT;
+    newest.header.next_id = u32::MAX;
+    assert!(NewGroup::of(&newest, 1, "here:1").is_err());
+}
+
+/// A file that changes between the check and the restore is found out.
+#[test]
+fn another_backup_than_was_checked_is_refused() {
+    let file = sample();
+    let first = checked(&file).unwrap();
+    let group = NewGroup::of(&first, 99, "here:1").unwrap();
+    let other = stream(&items()[1..]);
+    let (other, _) = file_of(&header_of(&other), &other, 1000);
+    let mut write = |_: Part<'_>| -> Result<(), Bad> { Ok(()) };
+    assert!(founded(&other[..], &first, &group, &mut write).is_err());
+    assert!(founded(&file[..], &first, &group, &mut write).is_ok());
+}
+
+/// The format does not change without a new version: `docs/spec/snapshot.md` has the table.
+#[test]
+fn the_bytes_of_a_backup_stay_the_same() {
+    let header = header_of(b"abc");
+    let (file, summary) = file_of(&header, b"abc", 2);
+    let hex: String = file.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(
+        hex,
+        "71727462636b75700001004d0000000000000000000000000000000700000000000001f4\
+         000000010000000901000000000000000306b05ab6733a618578af5f94892f3950036c73\
+         6d360d08fa00000002f01eae8f616200000001ee3638db6300000000717274626b656e64\
+         00000000000000887c72107a88ed5540c44926628b9992837054bb6c"
+    );
+    assert_eq!(summary.bytes, file.len() as u64);
+}
