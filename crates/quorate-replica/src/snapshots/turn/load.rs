@@ -1,0 +1,143 @@
+//! The service takes in this node's own snapshot, if it is behind it.
+
+use quorate_core::slot::Slot;
+use quorate_disk::Disk;
+
+use super::{
+    super::{
+        Job, Snapshots,
+        loading::{Failed, Loading},
+        manifest::Manifest,
+        reading::Chunk,
+    },
+    Around, SHORT_MS,
+};
+use crate::{observing::events::Event, service::StateMachine};
+
+/// A service that is behind with its writing is given more after this.
+const BEHIND_MS: u64 = 2;
+
+impl Snapshots {
+    pub(super) fn can_load(
+        &self,
+        start: Slot,
+        applied_to: Slot,
+        persistent: bool,
+        lost: Option<Slot>,
+    ) -> bool {
+        let usable = |own: &Manifest| {
+            let bridges = lost.is_some_and(|lost| lost < own.at);
+            let needed = applied_to < start || !persistent || bridges;
+            own.at > applied_to && own.at >= start && needed
+        };
+        self.own.as_ref().is_some_and(usable)
+    }
+
+    /// The service takes in the own snapshot, if it is behind it.
+    pub(super) fn load<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
+        if self.switch.is_some() {
+            return;
+        }
+        if self.spoiled {
+            if around.now < self.load_at {
+                return;
+            }
+            // What it had before is given up already: it begins with the log, or with another snapshot.
+            if let Err(error) = around.applying.begin_again() {
+                self.load_at = around.now.plus_ms(SHORT_MS);
+                let why = error.to_string();
+                around.observing.tell(Event::SnapshotFailed { why });
+                return;
+            }
+            self.spoiled = false;
+        }
+        if self.loading.is_none() {
+            let start = around.log().start();
+            let applied_to = around.applying.applied_to();
+            let persistent = around.applying.service_mut().synced_to().is_some();
+            let lost = around.catching_up.lost_value().map(|(lost, _)| lost);
+            let Some(own) = self
+                .own
+                .filter(|_| self.can_load(start, applied_to, persistent, lost))
+            else {
+                if applied_to < start && !around.protocol.node().is_auxiliary() {
+                    around
+                        .applying
+                        .set_loading("it waits for a snapshot".to_owned());
+                }
+                return;
+            };
+            if around.now < self.load_at {
+                return;
+            }
+            if let Some(Job::Taking(_)) = self.job
+                && let Some(job) = self.job.take()
+            {
+                self.give_up(job, around);
+            }
+            match Loading::begin(own, around.applying.service_mut()) {
+                Ok(loading) => self.loading = Some(loading),
+                Err(error) => {
+                    self.load_at = around.now.plus_ms(SHORT_MS);
+                    let why = error.to_string();
+                    around.observing.tell(Event::SnapshotFailed { why });
+                    return;
+                }
+            }
+        }
+        if let Some(loading) = &mut self.loading {
+            let (done, all) = (loading.bytes(), loading.manifest().bytes);
+            let percent = (u128::from(done) * 100).checked_div(u128::from(all));
+            let percent = percent.unwrap_or(100);
+            around
+                .applying
+                .set_loading(format!("it takes in a snapshot: {percent} %"));
+            // A service whose writing is behind takes nothing at the moment.
+            if around.now < self.load_at {
+                return;
+            }
+            if around.applying.service_takes() {
+                loading.read(&mut self.reads, around.storing.log_mut().disk_mut());
+            } else {
+                self.load_at = around.now.plus_ms(BEHIND_MS);
+            }
+        }
+    }
+
+    pub(super) fn on_chunk_to_load<D: Disk, S: StateMachine>(
+        &mut self,
+        chunk: Chunk,
+        around: &mut Around<'_, '_, D, S>,
+    ) {
+        let Some(loading) = &mut self.loading else {
+            return;
+        };
+        let service = around.applying.service_mut();
+        match loading.on_chunk(self.cluster, chunk, service) {
+            Ok(None) => {}
+            Ok(Some(meta)) => {
+                let at = loading.manifest().at;
+                self.loading = None;
+                around.out.counters.snapshots_loaded += 1;
+                around.applying.loaded(at, meta);
+                let sessions = around.applying.sessions();
+                around
+                    .origin
+                    .on_skipped(around.now, sessions, around.completions);
+                around.observing.tell(Event::SnapshotLoaded { at });
+            }
+            Err(Failed::NotNow) => self.load_at = around.now.plus_ms(SHORT_MS),
+            Err(Failed::Snapshot(why)) => {
+                let manifest = *loading.manifest();
+                self.loading = None;
+                self.spoiled = true;
+                self.lose_own(manifest, &why, around);
+            }
+            Err(Failed::Service(why)) => {
+                self.loading = None;
+                self.load_at = around.now.plus_ms(SHORT_MS);
+                around.observing.tell(Event::SnapshotFailed { why });
+            }
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! The snapshot of this node's own state, and where its log begins: what is due is begun, and counts once the
+//! base of the log says so.
+
+use quorate_core::{input::Input, slot::Slot};
+use quorate_disk::Disk;
+
+use super::{
+    super::{
+        Job, PAUSE_MS, Snapshots, Switch, header::Header, manifest::Manifest, note::Note,
+        taking::Taking, trimming::trim_to,
+    },
+    Around,
+};
+use crate::{observing::events::Event, service::StateMachine};
+
+impl Snapshots {
+    /// The base is durable: what it says is so.
+    pub(super) fn on_rebased<D: Disk, S: StateMachine>(
+        &mut self,
+        start: Slot,
+        around: &mut Around<'_, '_, D, S>,
+    ) {
+        let Some(switch) = self.switch.take_if(|switch| switch.start <= start) else {
+            return;
+        };
+        let Note {
+            eras,
+            snapshot,
+            hollow,
+        } = switch.note;
+        around.out.counters.trims += u64::from(switch.trims);
+        if let Some(old) = self.own
+            && snapshot != Some(old)
+        {
+            self.serving.clear();
+            self.idle.extend(old.parts());
+        }
+        self.own = snapshot;
+        self.eras = eras;
+        self.changes.retain(|(slot, _)| *slot >= start);
+        if let Some(header) = switch.install {
+            around.protocol.later(Input::Installed {
+                to: header.at,
+                eras: header.eras,
+            });
+            around.out.counters.snapshots_installed += 1;
+            around
+                .observing
+                .tell(Event::SnapshotInstalled { at: start });
+        }
+        around.protocol.later(match hollow {
+            true => Input::Forgotten(start),
+            false => Input::Trimmed(start),
+        });
+        around.catching_up.begins_at(start, around.protocol);
+    }
+
+    /// Makes this the base of the log.
+    pub(super) fn rebase<D: Disk, S: StateMachine>(
+        &mut self,
+        start: Slot,
+        snapshot: Option<Manifest>,
+        install: Option<Header>,
+        around: &mut Around<'_, '_, D, S>,
+    ) {
+        let eras = match &install {
+            Some(header) => header.eras.clone(),
+            None => self.eras_at(start),
+        };
+        let note = Note {
+            eras,
+            snapshot,
+            hollow: false,
+        };
+        let trims = start > around.log().start();
+        around.log().rebase(start, note.encode());
+        self.switch = Some(Switch {
+            start,
+            note,
+            install,
+            trims,
+        });
+    }
+
+    /// [trim-1] The log begins where this auxiliary asked for, and nothing stands for what was below. Void
+    /// if it begins there anyhow.
+    fn begin_hollow<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
+        let Some(start) = self.forget.take() else {
+            return;
+        };
+        if start <= around.log().start() {
+            return;
+        }
+        let note = Note {
+            eras: around.protocol.node().eras().clone(),
+            snapshot: None,
+            hollow: true,
+        };
+        around.log().rebase(start, note.encode());
+        self.switch = Some(Switch {
+            start,
+            note,
+            install: None,
+            trims: true,
+        });
+    }
+
+    /// The snapshot that was written is whole.
+    pub(super) fn end_job<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
+        if self.switch.is_some() {
+            return;
+        }
+        match &mut self.job {
+            None => {}
+            Some(Job::Taking(taking)) => {
+                taking.writer.tend(around.storing.log_mut().disk_mut());
+                if let Some(manifest) = taking.writer.done() {
+                    self.next_part = taking.writer.parts_end();
+                    self.job = None;
+                    around.applying.service_mut().end_image();
+                    around.out.counters.snapshots_taken += 1;
+                    around.observing.tell(Event::SnapshotTaken {
+                        at: manifest.at,
+                        bytes: manifest.bytes,
+                    });
+                    let start = around.log().start();
+                    self.rebase(start, Some(manifest), None, around);
+                }
+            }
+            Some(Job::Receiving(_)) => self.end_receiving(around),
+        }
+    }
+
+    /// The disk does not take it, or the service does not give it.
+    pub(super) fn fail_job<D: Disk, S: StateMachine>(
+        &mut self,
+        why: String,
+        around: &mut Around<'_, '_, D, S>,
+    ) {
+        self.not_before = around.now.plus_ms(PAUSE_MS);
+        if let Some(Job::Taking(_)) = self.job
+            && self.asking.wanted().is_some()
+        {
+            self.asking.fail(why.clone());
+        }
+        around.observing.tell(Event::SnapshotFailed { why });
+        if let Some(job) = self.job.take() {
+            self.give_up(job, around);
+        }
+    }
+
+    pub(super) fn give_up<D: Disk, S: StateMachine>(
+        &mut self,
+        job: Job,
+        around: &mut Around<'_, '_, D, S>,
+    ) {
+        match job {
+            Job::Taking(taking) => {
+                around.applying.service_mut().end_image();
+                self.abandon(taking.writer);
+            }
+            Job::Receiving(receiving) => self.abandon(receiving.writer),
+        }
+    }
+
+    /// Begins what is due: a snapshot, or a new beginning of the log.
+    pub(super) fn decide<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
+        if self.switch.is_some() {
+            return;
+        }
+        self.begin_hollow(around);
+        if around.protocol.node().is_hollow() {
+            if self.asking.wanted().is_some() {
+                let why = "an auxiliary that has forgotten what it held has no state".to_owned();
+                self.asking.fail(why);
+            }
+            return;
+        }
+        if self.switch.is_some() {
+            return;
+        }
+        let (start, used, written) = {
+            let log = around.log();
+            (log.start(), log.used_bytes(), log.counters().write_bytes)
+        };
+        let grown = match self.written_then == 0 {
+            true => used,
+            false => written.saturating_sub(self.written_then),
+        };
+        let synced = around.applying.service_mut().synced_to();
+        let size = self.own.map_or(0, |own| own.bytes);
+        let due = self.options.is_due(grown, size);
+        if due && synced.is_some() {
+            around.applying.service_mut().start_sync();
+            self.written_then = written.max(1);
+        }
+        let applied_to = around.applying.applied_to();
+        let wanted = [self.wanted, self.asking.wanted()];
+        let asked = wanted.into_iter().flatten().any(|at| at <= applied_to);
+        // [snap-4] Who is being sent this node's snapshot would have to begin again with another, and who
+        // learns from the log would need one again. Who moves has some room above the bound to end in.
+        let now = around.now;
+        let (roomy, moving) = match used {
+            _ if used <= self.options.log_bytes_max => (true, true),
+            _ => (false, used <= self.options.moving_bytes_max(size)),
+        };
+        let sends = self.own.is_some_and(|own| {
+            (roomy && self.serving.uses(&own)) || (moving && self.serving.moves(now, &own))
+        });
+        if (asked || (due && synced.is_none())) && !sends {
+            self.begin_taking(written, around);
+        }
+        let own = synced.or(self.own.map(|own| own.at)).unwrap_or(Slot(0));
+        let sent = self.own.filter(|_| sends).map(|own| own.at);
+        let kept = sent.into_iter().chain(match moving {
+            true => self.serving.needs(now),
+            false => None,
+        });
+        let own = kept.fold(own, Slot::min);
+        let held = around.protocol.node().held();
+        // A log that lost its end may know less than the snapshot; it learns again.
+        let decided_to = around.protocol.node().decided_to();
+        let node = around.protocol.node();
+        // [trim-1] With an auxiliary engaged, full replicas may be no quorum for as long as one is away.
+        let apart = node.configuration().members().iter().any(|m| m.auxiliary);
+        let to = trim_to(own, held, used, apart, &self.options).min(decided_to);
+        if to > start && around.log().freed_by(to) > 0 {
+            // A snapshot below it would be of no use to anybody.
+            let snapshot = self.own.filter(|own| own.at >= to);
+            self.rebase(to, snapshot, None, around);
+        }
+    }
+
+    pub(super) fn begin_taking<D: Disk, S: StateMachine>(
+        &mut self,
+        written: u64,
+        around: &mut Around<'_, '_, D, S>,
+    ) {
+        if self.fetching.needed().is_none() {
+            // An earlier process began with it, and nobody needs it any more.
+            self.give_up_receiving(around);
+        }
+        let ready = self.job.is_none()
+            && self.resuming.is_none()
+            && self.loading.is_none()
+            && around.now >= self.not_before
+            && around.applying.is_whole();
+        let at = around.applying.applied_to();
+        if !ready || at == Slot::FIRST {
+            return;
+        }
+        if self.own.is_some_and(|own| own.at >= at) {
+            self.wanted = None;
+            return;
+        }
+        if !around.applying.service_mut().begin_image() {
+            if self.asking.wanted().is_some() {
+                let why = "the service gives no image of its state, or not now";
+                self.asking.fail(why.to_owned());
+            }
+            self.not_before = around.now.plus_ms(PAUSE_MS);
+            return;
+        }
+        self.wanted = None;
+        self.written_then = written.max(1);
+        let header = Header {
+            cluster: self.cluster,
+            at,
+            eras: self.eras_at(at),
+        };
+        let meta = around.applying.metadata();
+        let taking = Taking::new(&header, meta, self.options.layout, self.next_part);
+        self.job = Some(Job::Taking(Box::new(taking)));
+    }
+
+    pub(super) fn take<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
+        let Some(Job::Taking(taking)) = &mut self.job else {
+            return;
+        };
+        if taking.is_imaged() || !taking.writer.has_room() {
+            return;
+        }
+        // A service that is behind because of its image is not made to wait for it longer.
+        if !self.allowance.may(around.now) && around.applying.service_takes() {
+            self.go_on_at = self.allowance.wake_at();
+            return;
+        }
+        let disk = around.storing.log_mut().disk_mut();
+        match taking.step(around.applying.service_mut(), disk) {
+            Ok(bytes) => {
+                self.allowance.spend(bytes);
+                // One step a turn, so that nobody waits for a snapshot.
+                self.go_on_at = Some(around.now);
+            }
+            Err(_) => self.fail_job("the service could not be read".to_owned(), around),
+        }
+    }
+
+    /// This node's snapshot is damaged: it takes another one, or needs a peer's.
+    pub(super) fn lose_own<D: Disk, S: StateMachine>(
+        &mut self,
+        lost: Manifest,
+        why: &str,
+        around: &mut Around<'_, '_, D, S>,
+    ) {
+        if self.own != Some(lost) {
+            return;
+        }
+        let why = format!("the snapshot at slot {} is damaged: {why}", lost.at);
+        around.observing.tell(Event::SnapshotFailed { why });
+        self.own = None;
+        self.serving.clear();
+        self.idle.extend(lost.parts());
+        self.wanted = Some(around.applying.applied_to());
+        self.not_before = around.now;
+    }
+}

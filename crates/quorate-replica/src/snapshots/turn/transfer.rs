@@ -1,0 +1,356 @@
+//! Snapshots on their way between nodes: a peer's that is received, and the own one that peers are sent.
+
+use quorate_core::{node_id::NodeId, node_set::NodeSet, slot::Slot};
+use quorate_disk::Disk;
+use quorate_wire::{Frame, Lane};
+
+use super::{
+    super::{
+        Job, Snapshots,
+        fetching::{Offer, Question, Target},
+        layout::blocks,
+        reading::{Chunk, Purpose, READS_MAX, Unread},
+        receiving::{self, Receiving},
+    },
+    Around, SHORT_MS,
+};
+use crate::{observing::events::Event, outbox::RETRY_MS, service::StateMachine};
+
+/// Bytes of a snapshot that is being received are named to the disk by this.
+const KEEP_TOKEN: u64 = 0;
+
+impl Snapshots {
+    /// Asks peers for a snapshot, if one is needed.
+    pub(super) fn fetch<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
+        let start = around.log().start();
+        let applied_to = around.applying.applied_to();
+        let loads = self.loading.is_some() || self.can_load(start, applied_to, false, None);
+        // [aux-4] An auxiliary needs no state of its own, until its log is too large for want of one.
+        let small = around.log().used_bytes() <= self.options.log_bytes_max;
+        let spared = around.protocol.node().is_auxiliary() && small;
+        if applied_to < start && !loads && !spared && self.switch.is_none() {
+            self.fetching.need(start);
+        }
+        let decided_to = around.protocol.node().decided_to();
+        let lost = around.catching_up.lost_value();
+        let lost = lost.is_some_and(|(lost, _)| Some(lost) < self.for_lost);
+        if let Some(needed) = self.fetching.needed()
+            && needed <= decided_to
+            && applied_to >= start
+            && !lost
+        {
+            // It learned what was missing in another way.
+            self.fetching.stop();
+            self.give_up_receiving(around);
+        }
+        // What an earlier process received, and nobody needs after all.
+        if self.fetching.needed().is_none() && around.now >= self.resume_until {
+            self.give_up_receiving(around);
+        }
+        if self.switch.is_some() || matches!(self.job, Some(Job::Taking(_))) {
+            return;
+        }
+        self.resume(around);
+        let (known, received) = match &self.job {
+            Some(Job::Receiving(receiving)) => (Some(receiving.target), receiving.writer.bytes()),
+            _ => (None, 0),
+        };
+        if self.resuming.is_some() || around.now < self.not_before {
+            return;
+        }
+        // Who asks is sent a window, so the disk has to be done with most of the last one.
+        if self
+            .job
+            .as_ref()
+            .is_some_and(|job| !job.writer().has_room())
+        {
+            return;
+        }
+        let leader = around.protocol.node().leader();
+        let question = self.fetching.question(around.now, leader, known, received);
+        match question {
+            None => {}
+            Some(Question::Offers) => {
+                let offset = self.fetching.needed().unwrap_or_default().0;
+                let frame = Frame::SnapshotAsk {
+                    at: Slot(0),
+                    digest: 0,
+                    offset,
+                };
+                for node in around.peers.ids() {
+                    around.out.send(node, Lane::Bulk, &frame);
+                }
+            }
+            Some(Question::More(node, target, offset)) => {
+                self.receive(target, around);
+                let frame = Frame::SnapshotAsk {
+                    at: target.at,
+                    digest: target.digest,
+                    offset,
+                };
+                around.out.send(node, Lane::Bulk, &frame);
+            }
+        }
+    }
+
+    /// What is received from now on is this.
+    pub(super) fn receive<D: Disk, S: StateMachine>(
+        &mut self,
+        target: Target,
+        around: &mut Around<'_, '_, D, S>,
+    ) {
+        if let Some(Job::Receiving(receiving)) = &self.job
+            && receiving.target == target
+        {
+            return;
+        }
+        if let Some(job) = self.job.take() {
+            self.give_up(job, around);
+        }
+        let receiving = Receiving::new(target, self.options.layout, self.next_part);
+        around
+            .disk()
+            .start_keep(KEEP_TOKEN, receiving::FILE, receiving.encode());
+        self.job = Some(Job::Receiving(Box::new(receiving)));
+    }
+
+    /// A peer sent a piece of its snapshot.
+    pub(crate) fn on_piece<D: Disk, S: StateMachine>(
+        &mut self,
+        from: NodeId,
+        (at, digest, offset): (Slot, u128, u64),
+        bytes: &[u8],
+        around: &mut Around<'_, '_, D, S>,
+    ) {
+        let Some(Job::Receiving(receiving)) = &mut self.job else {
+            return;
+        };
+        let have = receiving.writer.bytes();
+        let takes = receiving.has_room()
+            && self
+                .fetching
+                .takes(around.now, from, (at, digest, offset), have);
+        if !takes {
+            return;
+        }
+        around.out.counters.snapshot_bytes_received += bytes.len() as u64;
+        let disk = around.storing.log_mut().disk_mut();
+        if let Err(wrong) = receiving.push(self.cluster, bytes, disk) {
+            self.refuse(wrong.0, around);
+        }
+    }
+
+    /// The snapshot that was received is whole: it is this node's own from the switch on.
+    pub(super) fn end_receiving<D: Disk, S: StateMachine>(
+        &mut self,
+        around: &mut Around<'_, '_, D, S>,
+    ) {
+        let Some(Job::Receiving(receiving)) = &mut self.job else {
+            return;
+        };
+        receiving.writer.tend(around.storing.log_mut().disk_mut());
+        match receiving.done() {
+            None => {}
+            Some(Err(wrong)) => self.refuse(wrong.0, around),
+            Some(Ok((manifest, header))) => {
+                let node = around.protocol.node();
+                // [snap-2] Behind what is decided here it is the service's alone.
+                let unknown = header.at > node.decided_to();
+                // [disk-8] Nor does anybody need what the log has lost below.
+                let lost = around.catching_up.lost_value();
+                // [trim-1] A node that has forgotten what is below its log takes any.
+                let unknown = unknown || node.is_hollow();
+                let ahead = unknown || lost.is_some_and(|(lost, _)| lost < header.at);
+                if unknown && !node.may_install(header.at, &header.eras) {
+                    return self.refuse("it contradicts what is known here", around);
+                }
+                self.next_part = receiving.writer.parts_end();
+                self.job = None;
+                self.fetching.stop();
+                let start = around.log().start();
+                let (start, install) = match ahead {
+                    true => (header.at, Some(header)),
+                    false => (start, None),
+                };
+                self.rebase(start, Some(manifest), install, around);
+            }
+        }
+    }
+
+    /// What was received is not what was wanted: all of it is given up.
+    pub(super) fn refuse<D: Disk, S: StateMachine>(
+        &mut self,
+        why: &str,
+        around: &mut Around<'_, '_, D, S>,
+    ) {
+        if let Some(source) = self.fetching.source() {
+            let why = format!("node {source}'s snapshot was refused: {why}");
+            around.observing.tell(Event::SnapshotFailed { why });
+            self.fetching.disappoint(source);
+        }
+        if let Some(job) = self.job.take() {
+            self.give_up(job, around);
+        }
+    }
+
+    /// What is being received, if something is, is not needed.
+    pub(super) fn give_up_receiving<D: Disk, S: StateMachine>(
+        &mut self,
+        around: &mut Around<'_, '_, D, S>,
+    ) {
+        if matches!(self.job, Some(Job::Receiving(_)))
+            && let Some(job) = self.job.take()
+        {
+            self.give_up(job, around);
+        }
+    }
+
+    /// Looks through what an earlier process received, chunk by chunk.
+    pub(super) fn resume<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
+        let Some(receiving) = &self.resuming else {
+            return;
+        };
+        if self.reads.count(|purpose| purpose == Purpose::Resume) > 0 {
+            return;
+        }
+        let manifest = receiving.as_manifest();
+        let offset = receiving.writer.bytes();
+        let place = manifest
+            .layout
+            .place(manifest.first_part, manifest.layout.chunk_at(offset).0);
+        let there = |disk: &mut D| {
+            let files = disk
+                .files(quorate_disk::Family::Snapshot)
+                .unwrap_or_default();
+            files.iter().any(|info| info.file == place.file)
+        };
+        if offset < manifest.bytes && there(around.disk()) {
+            self.reads
+                .start(Purpose::Resume, manifest, offset, around.disk());
+        } else {
+            self.resumed(around);
+        }
+    }
+
+    pub(super) fn on_chunk_to_resume<D: Disk, S: StateMachine>(
+        &mut self,
+        chunk: Chunk,
+        around: &mut Around<'_, '_, D, S>,
+    ) {
+        let Some(receiving) = &mut self.resuming else {
+            return;
+        };
+        let whole = chunk
+            .content
+            .is_ok_and(|content| receiving.have(self.cluster, &content).is_ok());
+        if !whole {
+            self.resumed(around);
+        }
+    }
+
+    /// All that an earlier process received was looked at.
+    pub(super) fn resumed<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
+        let Some(mut receiving) = self.resuming.take() else {
+            return;
+        };
+        let files = around.disk().files(quorate_disk::Family::Snapshot);
+        let first = receiving.as_manifest().first_part;
+        let there = files.unwrap_or_default();
+        let behind = there
+            .iter()
+            .map(|info| info.file.number)
+            .filter(|number| *number >= first)
+            .max();
+        receiving
+            .writer
+            .resume(behind.map_or(first, |last| last + 1));
+        if receiving.writer.bytes() == receiving.target.bytes {
+            receiving.writer.finish(around.disk());
+        }
+        self.job = Some(Job::Receiving(receiving));
+    }
+
+    /// Sends peers what they asked for, each in turn.
+    pub(super) fn serve<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
+        let Some(own) = self.own else { return };
+        let serves = |purpose| matches!(purpose, Purpose::Serve(_));
+        while self.reads.count(serves) < READS_MAX {
+            let Some((to, offset)) = self.serving.next(around.now, &own) else {
+                return;
+            };
+            if !self.allowance.may(around.now) {
+                let at = self.allowance.wake_at();
+                self.go_on_at = crate::wake::earliest([self.go_on_at, at]);
+                return;
+            }
+            let room = blocks(own.layout.content_bytes());
+            let before = self.reads.count(|purpose| purpose == Purpose::Serve(to));
+            if before > 0 && !around.out.fits(to, Lane::Bulk, room * (before + 1)) {
+                // What is being read comes first.
+                return;
+            }
+            if !around.out.has_room(to, Lane::Bulk, room) {
+                let at = around.now.plus_ms(RETRY_MS);
+                self.go_on_at = crate::wake::earliest([self.go_on_at, Some(at)]);
+                return;
+            }
+            let disk = around.disk();
+            let end = self.reads.start(Purpose::Serve(to), own, offset, disk);
+            self.allowance
+                .spend(usize::try_from(end - offset).unwrap_or(usize::MAX));
+            self.serving.reads(to, end);
+        }
+    }
+
+    pub(super) fn on_chunk_to_serve<D: Disk, S: StateMachine>(
+        &mut self,
+        to: NodeId,
+        chunk: Chunk,
+        around: &mut Around<'_, '_, D, S>,
+    ) {
+        let Chunk {
+            manifest,
+            offset,
+            content,
+            ..
+        } = chunk;
+        let content = match content {
+            Ok(content) => content,
+            Err(Unread::NotNow) => {
+                self.serving.missed(to);
+                self.go_on_at = Some(around.now.plus_ms(SHORT_MS));
+                return;
+            }
+            Err(Unread::Damaged(why)) => return self.lose_own(manifest, &why, around),
+        };
+        let Some((offset, bytes)) = self.serving.piece(to, &manifest, offset, &content) else {
+            return;
+        };
+        let frame = Frame::SnapshotPiece {
+            at: manifest.at,
+            digest: manifest.digest,
+            offset,
+            bytes,
+        };
+        let sent = around
+            .out
+            .send_all(NodeSet::one(to), Lane::Bulk, &frame, None);
+        if sent.is_empty() {
+            self.serving.missed(to);
+        } else {
+            around.out.counters.snapshot_bytes_sent += bytes.len() as u64;
+            self.serving.sent(around.now, to, bytes.len());
+        }
+    }
+}
+
+/// The answer to a peer that needs a snapshot.
+pub(crate) fn offer_frame(offer: Offer, log_start: Slot) -> Frame<'static> {
+    Frame::SnapshotOffer {
+        at: offer.at,
+        digest: offer.digest,
+        bytes: offer.bytes,
+        log_start,
+        busy: offer.busy,
+    }
+}
