@@ -1,3 +1,5 @@
+//! Backups of bytes that are sound, cut, or flipped.
+
 use quorate_core::{
     ballot::Era,
     class::Class,
