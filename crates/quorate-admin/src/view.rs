@@ -544,11 +544,14 @@ pub(crate) mod tests {
             "notices": [],
             "members": [
                 {"node": 1, "peer": "h:1", "client": null, "admin": null, "role": "leader",
-                 "weight": 1, "connected": true, "lag": null},
+                 "weight": 1, "connected": true, "lag": null,
+                 "payload_bytes_sent": 0, "engaged": null},
                 {"node": 2, "peer": "h:2", "client": null, "admin": null, "role": "follower",
-                 "weight": 1, "connected": false, "lag": null},
+                 "weight": 1, "connected": false, "lag": null,
+                 "payload_bytes_sent": 0, "engaged": null},
                 {"node": 3, "peer": "h:3", "client": null, "admin": null, "role": "learner",
-                 "weight": 0, "connected": false, "lag": null},
+                 "weight": 0, "connected": false, "lag": null,
+                 "payload_bytes_sent": 0, "engaged": null},
             ],
         });
         assert_eq!(json, expected);
