@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::{
     BLOCK, Buffer, Buffers, Completed, Disk, DiskError, Durability, Family, FileId, MemoryDisk,
-    Position, Source as _, Want, Zeros, open, open_with,
+    OPERATIONS_MAX, Position, Source as _, Want, Zeros, open, open_with,
 };
 
 fn log(number: u64) -> FileId {
@@ -47,6 +47,28 @@ fn on_each_disk(test: impl Fn(&mut dyn Disk)) {
     let (disk, _) = open(folder.path(), Want::Auto).unwrap();
     test(&mut disk.with_flush(Duration::from_millis(1)).unwrap());
     test(&mut MemoryDisk::new());
+}
+
+/// All families together may ask for more than goes to the device at a time: the rest waits for its turn.
+#[test]
+fn more_operations_than_a_device_takes_at_a_time_all_end() {
+    on_each_disk(|disk| {
+        prepare(disk, log(1));
+        let asked = 3 * OPERATIONS_MAX as u64;
+        let at = |token: u64| log(1).at(token % 16 * BLOCK as u64);
+        for token in 0..asked {
+            let buffer = Buffer::new(BLOCK);
+            disk.start_read(token, at(token), buffer, BLOCK);
+        }
+        let mut open: BTreeMap<_, _> = (0..asked).map(|token| (token, at(token))).collect();
+        while !open.is_empty() {
+            let Completed::Read { token, result, .. } = wait(disk) else {
+                panic!()
+            };
+            assert_eq!(result, Ok(()));
+            assert!(open.remove(&token).is_some(), "{token}");
+        }
+    });
 }
 
 /// Waits as a reactor does.

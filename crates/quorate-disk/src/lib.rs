@@ -3,7 +3,7 @@
 //! Files come in families ([`Family`]); one driver serves them all. They have a fixed size and are born
 //! off the path full of zeros ([disk-10]). A write covers whole blocks of one file; it is durable when
 //! it completes (DSYNC), or by a flush that comes later. At most [`OPERATIONS_MAX`] operations are in
-//! flight; they may complete in any order.
+//! flight, more wait for their turn; they may complete in any order.
 //!
 //! [`open`] finds the best driver for a folder: io_uring, or threads that block. [`MemoryDisk`] is the
 //! disk of tests and of the simulator, and fails exactly as told.
@@ -81,7 +81,8 @@ pub use small_files::{DataFolder, SmallFiles, temporary};
 pub const BLOCK: usize = 4096;
 /// The part of a block that a crash leaves old or new, never mixed ([model-3]).
 pub const SECTOR: usize = 512;
-/// Most writes, reads and flushes together that a disk is asked for at a time, by all families.
+/// Most writes, reads and flushes together that a driver hands to the device at a time, for all families.
+/// What more is asked for waits: each family bounds what it asks for.
 pub const OPERATIONS_MAX: usize = 16;
 
 /// Most bytes of a small file that is kept; of a longer one only the beginning could be read.

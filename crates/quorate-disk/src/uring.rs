@@ -56,6 +56,8 @@ pub(crate) struct Ring {
     /// Index = user data of the operation.
     slots: Vec<Option<InFlight>>,
     in_flight: usize,
+    /// What came while every slot was taken, in the order in which it came.
+    waiting: VecDeque<InFlight>,
     ready: VecDeque<Completed>,
     /// The ring does not answer any more.
     broken: Option<DiskError>,
@@ -81,6 +83,7 @@ impl Ring {
             enabled: false,
             slots: (0..OPERATIONS_MAX).map(|_| None).collect(),
             in_flight: 0,
+            waiting: VecDeque::new(),
             ready: VecDeque::new(),
             broken: None,
             made,
@@ -100,18 +103,30 @@ impl Ring {
         self.broken.as_ref()
     }
 
-    /// Hands an operation to the kernel.
+    /// Hands an operation to the kernel, or keeps it until one of those in flight ended.
     pub(crate) fn push(&mut self, operation: Operation, file: Arc<File>) {
-        let free = self.slots.iter().position(Option::is_none);
-        let index = free.expect("at most OPERATIONS_MAX operations are asked for at a time");
-        let in_flight = self.slots[index].insert(InFlight { operation, file });
-        let entry = entry::of(in_flight).user_data(index as u64);
-        // SAFETY: the memory and the file that `entry` names belong to the operation in the slot,
-        // and stay there until its completion was seen, or are leaked (see the module).
-        let pushed = unsafe { self.ring.submission().push(&entry) };
-        pushed.expect("the queue has more entries than there are slots");
-        self.in_flight += 1;
-        self.submit();
+        self.waiting.push_back(InFlight { operation, file });
+        if self.fill() {
+            self.submit();
+        }
+    }
+
+    /// Moves what waits into slots that are free, and says whether any was.
+    fn fill(&mut self) -> bool {
+        let before = self.in_flight;
+        while self.in_flight < self.slots.len()
+            && let Some(next) = self.waiting.pop_front()
+        {
+            let free = self.slots.iter().position(Option::is_none);
+            let index = free.expect("one slot for each operation in flight");
+            let entry = entry::of(self.slots[index].insert(next)).user_data(index as u64);
+            // SAFETY: the memory and the file that `entry` names belong to the operation in the slot,
+            // and stay there until its completion was seen, or are leaked (see the module).
+            let pushed = unsafe { self.ring.submission().push(&entry) };
+            pushed.expect("the queue has more entries than there are slots");
+            self.in_flight += 1;
+        }
+        self.in_flight > before
     }
 
     pub(crate) fn refuse(&mut self, operation: Operation, error: DiskError) {
@@ -154,6 +169,10 @@ impl Ring {
             }
         }
         self.in_flight = 0;
+        // The kernel never saw these: their memory is free.
+        for InFlight { operation, .. } in self.waiting.drain(..) {
+            self.ready.push_back(operation.end(Err(error.clone())));
+        }
         self.broken = Some(error);
         self.event.signal();
     }
@@ -168,6 +187,9 @@ impl Ring {
             self.in_flight -= 1;
             let result = judge(&ended.operation, entry.result());
             self.ready.push_back(ended.operation.end(result));
+        }
+        if self.fill() {
+            self.submit();
         }
     }
 

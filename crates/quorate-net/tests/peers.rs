@@ -13,7 +13,7 @@ use common::{Bound, CLUSTER, Event, Node, Raw, Start, Task, batch, hello, lone, 
 use quorate_core::{message::Message, node_id::Member, node_id::NodeId};
 use quorate_net::{Limits, PeerAddress};
 use quorate_replica::Payload;
-use quorate_wire::{Frame, Hello, Lane, NO_CLUSTER, encode};
+use quorate_wire::{Frame, Hello, Lane, NO_CLUSTER, PROTOCOL_VERSION, encode};
 
 fn run(bounds: Vec<Bound>) -> Vec<Node> {
     let peers: Vec<PeerAddress> = bounds.iter().map(Bound::peer_address).collect();
@@ -164,10 +164,13 @@ fn strangers_are_refused_with_a_reason() {
     );
     check(
         Hello {
-            version: 3,
+            version: PROTOCOL_VERSION + 1,
             ..hello(2)
         },
-        "Version: node 2 speaks protocol version 3, node 1 speaks 2",
+        &format!(
+            "Version: node 2 speaks protocol version {}, node 1 speaks {PROTOCOL_VERSION}",
+            PROTOCOL_VERSION + 1
+        ),
     );
     check(
         Hello {

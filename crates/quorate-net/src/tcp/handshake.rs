@@ -154,7 +154,10 @@ mod tests {
     fn a_newer_peer_is_refused() {
         check(
             |hello, _| hello.version = PROTOCOL_VERSION + 1,
-            "Version: node 3 speaks protocol version 3, node 2 speaks 2",
+            &format!(
+                "Version: node 3 speaks protocol version {}, node 2 speaks {PROTOCOL_VERSION}",
+                PROTOCOL_VERSION + 1
+            ),
         );
     }
 
