@@ -10,7 +10,7 @@ use quorate_core::{
     record::Class,
     slot::Slot,
 };
-use quorate_disk::{BLOCK, Family, Source as _};
+use quorate_disk::{BLOCK, Family, Fault, Source as _};
 use quorate_replica::{
     SnapshotOptions,
     front::{Failure, Tag},
@@ -245,6 +245,36 @@ fn a_node_starts_from_its_snapshot_and_the_tail_of_its_log() {
         fill(&mut cluster, leader, 30);
         level(&mut cluster);
     }
+}
+
+/// A disk that takes a snapshot's files, but not the log's new base: who asked is told, and the node goes on by
+/// itself once it does.
+#[test]
+fn an_operator_is_told_if_the_base_cannot_be_replaced() {
+    let mut cluster = shelves_with(SnapshotOptions::default(), 3);
+    let node = led(&mut cluster);
+    fill(&mut cluster, node, 30);
+    cluster.replica_mut(node).snapshot_now(None);
+    let mut answer = None;
+    let answered = cluster.run_until(20_000, |cluster| {
+        if cluster.replica(node).counters().snapshots_taken > 0 {
+            let fails = Fault::ReplaceFails { renamed: false };
+            cluster.disk(node).inject(fails);
+        }
+        answer = cluster.replica_mut(node).take_snapshot_answer();
+        answer.is_some()
+    });
+    assert!(answered, "whoever asked waits for ever");
+    cluster.disk(node).clear_faults();
+    let why = answer.unwrap().unwrap_err();
+    assert!(why.contains("base"), "{why}");
+    let named = cluster.run_until(20_000, |cluster| {
+        cluster.replica_mut(node).snapshot_now(None);
+        cluster.run_ms(10);
+        let answer = cluster.replica_mut(node).take_snapshot_answer();
+        answer.is_some_and(|answer| answer.is_ok())
+    });
+    assert!(named, "it goes on when the disk does");
 }
 
 /// A follower that was away until the others' logs begin behind what it has; not healed yet. With the

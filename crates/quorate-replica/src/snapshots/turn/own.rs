@@ -166,6 +166,13 @@ impl Snapshots {
     /// Begins what is due: a snapshot, or a new beginning of the log.
     pub(super) fn decide<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
         if self.switch.is_some() {
+            // It goes on when the disk lets it, which nobody who asks should wait for.
+            if self.asking.wanted().is_some()
+                && let Some(error) = around.log().rebase_failure()
+            {
+                let why = format!("the log's base could not be replaced: {error}");
+                self.asking.fail(why);
+            }
             return;
         }
         self.begin_hollow(around);
