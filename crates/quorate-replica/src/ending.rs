@@ -5,6 +5,10 @@ use quorate_disk::Disk;
 
 use crate::{protocol::Protocol, storing::Storing};
 
+/// How long a stop waits for another node to lead. It is a courtesy to clients, not a matter of safety: a node
+/// that cannot hand over stops anyway.
+const HAND_OVER_MS: u64 = 5_000;
+
 /// How far the end has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
@@ -28,17 +32,14 @@ pub(crate) struct Ending {
     transfer_ended: Option<Result<NodeId, Refusal>>,
     /// How long accepted requests may take to end.
     finish_ms: u64,
-    /// How long a transfer may take.
-    hand_over_ms: u64,
 }
 
 impl Ending {
-    pub(crate) fn new(finish_ms: u64, hand_over_ms: u64) -> Self {
+    pub(crate) fn new(finish_ms: u64) -> Self {
         Self {
             stop: Stop::Running,
             transfer_ended: None,
             finish_ms,
-            hand_over_ms,
         }
     }
 
@@ -100,7 +101,7 @@ impl Ending {
                 if protocol.leads() && !alone {
                     // A courtesy: without it the others wait for an election time-out.
                     self.transfer(None, protocol);
-                    self.stop = Stop::HandingOver(now.plus_ms(self.hand_over_ms));
+                    self.stop = Stop::HandingOver(now.plus_ms(HAND_OVER_MS));
                 } else {
                     self.write_all(protocol, storing);
                 }

@@ -838,6 +838,34 @@ fn clean_stop_finishes_what_was_accepted_and_hands_over() {
     assert_eq!(level(&mut cluster), ["last", "next"]);
 }
 
+/// A hand-over may take longer than an election time-out: here the disk of who is to lead is slow.
+#[test]
+fn clean_stop_waits_for_a_slow_heir() {
+    let mut cluster = books(3, Class::Durable, 14);
+    let leader = led(&mut cluster);
+    cluster.knobs.disk_us = 200_000;
+    let now = cluster.now();
+    cluster.replica_mut(leader).stop(now);
+    assert!(cluster.run_until(8_000, |cluster| cluster.replica(leader).is_stopped()));
+    let heirs = followers(leader).map(|node| cluster.replica(node).node().leader());
+    assert!(
+        heirs.iter().flatten().any(|heir| *heir != leader),
+        "it did not wait"
+    );
+}
+
+/// Nobody answers, although the connections stand.
+#[test]
+fn clean_stop_ends_without_an_heir() {
+    let mut cluster = books(3, Class::Durable, 15);
+    let leader = led(&mut cluster);
+    cluster.knobs.loss_per_mille = 1000;
+    let now = cluster.now();
+    cluster.replica_mut(leader).stop(now);
+    assert!(cluster.run_until(5_500, |cluster| cluster.replica(leader).is_stopped()));
+    assert!(cluster.replica(leader).stopped_cleanly());
+}
+
 #[test]
 fn leadership_moves_where_it_is_told() {
     let mut cluster = books(3, Class::Durable, 12);

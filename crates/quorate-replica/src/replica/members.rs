@@ -492,7 +492,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// A leader goes on with the plan, takes back who forgot, and hands over to who should lead.
     pub(super) fn steer(&mut self, now: Time, plane: &mut dyn Plane) {
-        if !self.protocol.leads() || self.ending.is_requested() {
+        if !self.steers() {
             return;
         }
         if self.is_plan_due(now) {
@@ -511,9 +511,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.group().plan().is_some() && self.steering.is_due(now, era)
     }
 
+    /// Whether this is a leader that stays.
+    fn steers(&self) -> bool {
+        self.protocol.leads() && !self.ending.is_requested()
+    }
+
     /// When a leader steers next.
     pub(super) fn steer_at(&self) -> Option<Time> {
-        if !self.protocol.leads() {
+        if !self.steers() {
             return None;
         }
         let planned = self.group().plan().map(|_| self.steering.try_at());

@@ -153,7 +153,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             catching_up: CatchingUp::new(unread_votes, fetch_ms, &limits),
             snapshots,
             steering: Steering::new(election_ms.saturating_mul(BOUNCE_TIMEOUTS)),
-            ending: Ending::new(timeout_ms, election_ms),
+            ending: Ending::new(timeout_ms),
             observing: Observing::new(now, pursuit, election_ms),
             tuning: Tuning::new(tuning, possible, class),
             counters: Counters::default(),
