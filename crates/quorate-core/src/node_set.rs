@@ -52,7 +52,19 @@ impl NodeSet {
 
     /// Puts a node in; `false` if the set is full, and does not hold it already.
     #[must_use]
+    #[inline]
     pub fn insert(&mut self, node: NodeId) -> bool {
+        // Who sends to peers names them in order.
+        let last = self.as_slice().last();
+        if !self.is_full() && last.is_none_or(|last| *last < node) {
+            self.nodes[self.len()] = node;
+            self.len += 1;
+            return true;
+        }
+        self.insert_between(node)
+    }
+
+    fn insert_between(&mut self, node: NodeId) -> bool {
         let at = match self.as_slice().binary_search(&node) {
             Ok(_) => return true,
             Err(_) if self.is_full() => return false,

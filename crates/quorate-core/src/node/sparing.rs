@@ -35,9 +35,9 @@ impl Node {
     /// [p2-3] Slots below are decided, as far as an acceptor that learns little may know. Nobody waits
     /// for its votes there.
     pub(super) fn announced(&self) -> Slot {
-        let decided_to = self.learner.decided_to();
-        if self.is_auxiliary() {
-            decided_to.max(self.spared.announced())
+        let (decided_to, announced) = (self.learner.decided_to(), self.spared.announced());
+        if announced > decided_to && self.is_auxiliary() {
+            announced
         } else {
             decided_to
         }
@@ -56,7 +56,7 @@ impl Node {
         let learner = &self.learner;
         let to = self.spared.held_to();
         let (log_start, decided_to) = (learner.log_start(), learner.decided_to());
-        if !self.is_auxiliary() || self.spared.is_forgetting() || to <= log_start {
+        if to <= log_start || self.spared.is_forgetting() || !self.is_auxiliary() {
             return None;
         }
         let first = self.acceptor.votes().next().map(|vote| vote.range.from);
@@ -107,7 +107,6 @@ impl Node {
     /// Whether something is missing here that this node wants, and that a log may tell.
     pub(super) fn is_behind(&self) -> bool {
         let decided_to = self.learner.decided_to();
-        let wants = decided_to < self.learns_to() && !self.needs_state();
-        wants && self.catchup.is_behind(decided_to)
+        self.catchup.is_behind(decided_to) && decided_to < self.learns_to() && !self.needs_state()
     }
 }
