@@ -72,7 +72,7 @@ pub use error::{DiskError, Lack, is_full};
 pub use file_id::{Family, FileId, FileInfo, Position};
 #[cfg(target_os = "linux")]
 pub use folder::ReadOnlyFolder;
-pub use memory::{CrashReport, Fates, Fault, MemoryDisk, Pending, PendingKind};
+pub use memory::{CrashReport, EveryFate, Fates, Fault, MemoryDisk, Pending, PendingKind};
 #[cfg(target_os = "linux")]
 pub use modelled::{FlushModel, device_time};
 pub use small_files::{DataFolder, SmallFiles, temporary};

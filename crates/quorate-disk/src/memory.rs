@@ -6,9 +6,12 @@
 //! it in between. The same holds for a small file that is replaced, and for a file that gets a new name:
 //! until the folder is synced, the old one may come back.
 
+mod every_fate;
 mod shared;
 mod small_files;
 mod stored;
+
+pub use every_fate::EveryFate;
 
 use std::{
     fmt,

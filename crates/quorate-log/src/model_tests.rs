@@ -13,7 +13,7 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     value::Value,
 };
-use quorate_disk::{Fates, MemoryDisk, Pending, PendingKind};
+use quorate_disk::{EveryFate, MemoryDisk, Pending, PendingKind};
 
 use crate::{
     Log, LogError, LogOptions, Recovery,
@@ -147,52 +147,6 @@ fn note(start: u64) -> Vec<u8> {
     format!("a snapshot of {start}").into_bytes()
 }
 
-/// All that a crash could do, one after the other.
-#[derive(Default)]
-struct Odometer {
-    /// What was chosen, of how many.
-    chosen: Vec<(usize, usize)>,
-    at: usize,
-    pattern: usize,
-}
-
-impl Odometer {
-    /// False when all was tried.
-    fn next(&mut self) -> bool {
-        self.at = 0;
-        while let Some((chosen, of)) = self.chosen.pop() {
-            if chosen + 1 < of {
-                self.chosen.push((chosen + 1, of));
-                return true;
-            }
-        }
-        false
-    }
-}
-
-impl Fates for Odometer {
-    fn choose(&mut self, of: usize) -> usize {
-        if self.at == self.chosen.len() {
-            self.chosen.push((0, of));
-        }
-        self.at += 1;
-        self.chosen[self.at - 1].0
-    }
-
-    /// A write is torn in three ways: without its header, without its last sector, and every other
-    /// sector is there.
-    fn arrives(&mut self, sector: usize, of: usize) -> bool {
-        if sector == 0 {
-            self.pattern = self.choose(3);
-        }
-        match self.pattern {
-            0 => sector > 0,
-            1 => sector + 1 < of,
-            _ => sector.is_multiple_of(2),
-        }
-    }
-}
-
 impl Run {
     fn new(seed: u64, segment_bytes: u64) -> Self {
         let disk = MemoryDisk::new();
@@ -307,15 +261,15 @@ impl Run {
         let flies = |kind| u64::from(pending.iter().any(|pending| pending.kind == kind));
         self.seen.keeping += flies(PendingKind::Keep);
         self.seen.reusing += flies(PendingKind::Reuse);
-        let mut fates = Odometer::default();
+        let mut fates = EveryFate::default();
         loop {
             let disk = self.disk.copy();
             disk.crash_as(&mut fates);
             disk.set_manual(false);
             self.seen.crashes += 1;
             self.go_on(&disk)
-                .map_err(|why| format!("{why}; fates {:?}", fates.chosen))?;
-            if !fates.next() {
+                .map_err(|why| format!("{why}; fates {fates:?}"))?;
+            if !fates.advance() {
                 return Ok(());
             }
         }

@@ -193,6 +193,14 @@ impl<S: StateMachine> Cluster<S> {
         assert!(before.is_none(), "node {node} exists already");
     }
 
+    /// From its next start on, a node that does not run has this disk, of its life number `boot`.
+    pub fn put_disk(&mut self, node: NodeId, disk: MemoryDisk, boot: u32) {
+        assert!(!self.runs(node), "node {node} runs");
+        disk.set_manual(true);
+        let seat = self.seat(node);
+        (seat.disk, seat.boot) = (disk, boot);
+    }
+
     /// Asks something of the group at a node; what came of it, once it is known there.
     pub fn ask_group(&mut self, node: NodeId, ask: Ask) -> Result<Answer, Refused> {
         self.tags += 1;

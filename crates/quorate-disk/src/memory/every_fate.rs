@@ -1,0 +1,49 @@
+//! Every way in which a crash can end for what is in flight, for tests that leave nothing to chance.
+
+use super::Fates;
+
+/// All that a crash could do, one after the other.
+#[derive(Debug, Default)]
+pub struct EveryFate {
+    /// What was chosen, of how many.
+    chosen: Vec<(usize, usize)>,
+    at: usize,
+    pattern: usize,
+}
+
+impl EveryFate {
+    /// Goes on to the next; `false` when all was tried.
+    pub fn advance(&mut self) -> bool {
+        self.at = 0;
+        while let Some((chosen, of)) = self.chosen.pop() {
+            if chosen + 1 < of {
+                self.chosen.push((chosen + 1, of));
+                return true;
+            }
+        }
+        false
+    }
+}
+
+impl Fates for EveryFate {
+    fn choose(&mut self, of: usize) -> usize {
+        if self.at == self.chosen.len() {
+            self.chosen.push((0, of));
+        }
+        self.at += 1;
+        self.chosen[self.at - 1].0
+    }
+
+    /// A write is torn in three ways: without its header, without its last sector, and every other
+    /// sector is there.
+    fn arrives(&mut self, sector: usize, of: usize) -> bool {
+        if sector == 0 {
+            self.pattern = self.choose(3);
+        }
+        match self.pattern {
+            0 => sector > 0,
+            1 => sector + 1 < of,
+            _ => sector.is_multiple_of(2),
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! A service with pages that are replaced one at a time, kept in memory alone.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use quorate_core::slot::Slot;
+use quorate_replica::{
+    service::{CommandId, Imaged, LoadError, MetaChange, StateMachine},
+    testing::Cluster,
+};
+
+/// The latest text under each of a few names, and how many commands there were.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shelf {
+    pub(crate) pages: BTreeMap<u8, Vec<u8>>,
+    pub(crate) commands: u64,
+    pub(crate) image: Option<VecDeque<Vec<u8>>>,
+}
+
+impl StateMachine for Shelf {
+    fn apply(&mut self, _id: CommandId, command: &[u8], reply: &mut Vec<u8>) {
+        self.commands += 1;
+        self.pages.insert(command[0], command.to_vec());
+        reply.extend_from_slice(&self.commands.to_le_bytes());
+    }
+
+    fn query(&self, query: &[u8], _wall_ms: u64, reply: &mut Vec<u8>) {
+        reply.extend_from_slice(self.pages.get(&query[0]).map_or(&[], |page| page));
+    }
+
+    fn begin_image(&mut self) -> bool {
+        let count = self.commands.to_le_bytes().to_vec();
+        let pages = self.pages.values().cloned();
+        self.image = Some([count].into_iter().chain(pages).collect());
+        true
+    }
+
+    fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8])) -> Imaged {
+        let Some(image) = &mut self.image else {
+            return Imaged::Failed;
+        };
+        let mut given = 0;
+        while let Some(item) = image.pop_front() {
+            each(&item);
+            given += item.len();
+            if given >= bytes {
+                return Imaged::More;
+            }
+        }
+        self.image = None;
+        Imaged::End
+    }
+
+    fn end_image(&mut self) {
+        self.image = None;
+    }
+
+    fn begin_load(&mut self) -> Result<(), LoadError> {
+        *self = Self::default();
+        Ok(())
+    }
+
+    fn load(&mut self, item: &[u8]) -> Result<(), LoadError> {
+        match item.try_into() {
+            Ok(count) => self.commands = u64::from_le_bytes(count),
+            Err(_) => {
+                self.pages.insert(item[0], item.to_vec());
+            }
+        }
+        Ok(())
+    }
+
+    fn finish_load(&mut self, _: Slot, _: &[MetaChange]) -> Result<(), LoadError> {
+        Ok(())
+    }
+}
+
+pub(crate) type Shelves = Cluster<Shelf>;
