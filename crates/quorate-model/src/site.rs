@@ -145,11 +145,11 @@ impl Site {
         self.needs = None;
     }
 
-    /// The machine is given away: nothing of it is left, and a learner starts under its name.
-    pub(crate) fn wipe(&mut self) {
+    /// The machine is given away: nothing of what it held is left.
+    pub(crate) fn wipe(&mut self, node: NodeId) {
         *self = Self {
             process: self.process,
-            ..Self::new(self.member)
+            ..Self::new(Member::first(node.0))
         };
     }
 
