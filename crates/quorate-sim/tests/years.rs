@@ -51,7 +51,7 @@ fn settings(seed: u64, spares: usize) -> Settings {
 fn counters(world: &World, node: usize) -> Counters {
     let running = world.nodes[node].running.as_ref();
     running
-        .map(|running| running.replica().counters().clone())
+        .map(|running| running.replica().counters())
         .unwrap_or_default()
 }
 
