@@ -174,7 +174,8 @@ fn blocking_sets_meet_every_phase1_quorum() {
 /// that it survives. The plain ways have no split, or do not survive the leader.
 #[test]
 fn casting_splits_follow_the_published_example() {
-    let rows: [(&[u32], Option<&[u32]>, bool); 10] = [
+    type Row = (&'static [u32], Option<&'static [u32]>, bool);
+    let rows: [Row; 10] = [
         (&[2, 2, 2, 0], Some(&[2]), true),
         (&[3, 2, 2, 0], Some(&[2]), true),
         (&[3, 2, 2, 1], Some(&[2]), true),
