@@ -170,27 +170,36 @@ fn blocking_sets_meet_every_phase1_quorum() {
     assert!(!four.is_quorum(Phase::One, set(&[0, 1])));
 }
 
-/// [cast-6] The table of the example: leader A, each row with its split.
+/// [cast-6] The table of the example: leader A, each row with its split, and with the loss of any one node
+/// that it survives. The plain ways have no split, or do not survive the leader.
 #[test]
 fn casting_splits_follow_the_published_example() {
-    let rows: [(&[u32], Option<&[u32]>); 10] = [
-        (&[2, 2, 2, 0], Some(&[2])),
-        (&[3, 2, 2, 0], Some(&[2])),
-        (&[3, 2, 2, 1], Some(&[2])),
-        (&[3, 2, 2, 2], Some(&[2])),
-        (&[3, 2, 1, 2], Some(&[2])),
-        (&[3, 2, 0, 2], Some(&[2])),
-        (&[2, 2, 0, 2], Some(&[2])),
-        (&[1, 1, 0, 1], Some(&[2])),
+    type Row = (&'static [u32], Option<&'static [u32]>, bool);
+    let rows: [Row; 10] = [
+        (&[2, 2, 2, 0], Some(&[2]), true),
+        (&[3, 2, 2, 0], Some(&[2]), true),
+        (&[3, 2, 2, 1], Some(&[2]), true),
+        (&[3, 2, 2, 2], Some(&[2]), true),
+        (&[3, 2, 1, 2], Some(&[2]), true),
+        (&[3, 2, 0, 2], Some(&[2]), true),
+        (&[2, 2, 0, 2], Some(&[2]), true),
+        (&[1, 1, 0, 1], Some(&[2]), true),
         // No split: four equal members, and the leader alone makes neither half a quorum.
-        (&[1, 1, 1, 1], None),
-        (&[2, 1, 1, 0], Some(&[2])),
+        (&[1, 1, 1, 1], None, true),
+        (&[2, 1, 1, 0], Some(&[2]), false),
     ];
-    for (weights, expected) in rows {
+    for (weights, expected, survives) in rows {
         let configuration = majority(weights);
         let l = split(&configuration, Member::first(1), |_| true, |_| true);
         let expected = expected.map(|nodes| nodes.iter().map(|n| NodeId(*n)).collect::<Vec<_>>());
         assert_eq!(l, expected, "{configuration}");
+        let without = |gone: usize| {
+            let rest = (0..configuration.members().len()).filter(|at| *at != gone);
+            rest.fold(MemberSet::default(), |set, at| set.with(at))
+        };
+        let any = (0..configuration.members().len())
+            .all(|gone| configuration.is_quorum(Phase::Two, without(gone)));
+        assert_eq!(any, survives, "{configuration} without any one node");
     }
     // Somebody who cannot be reached is in neither set.
     let three = majority(&[1, 1, 1]);

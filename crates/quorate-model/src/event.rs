@@ -127,7 +127,7 @@ pub enum Event {
         /// Where.
         site: usize,
     },
-    /// A node that was removed is given a new disk, and joins again under its old name.
+    /// The machine of a node that was removed is given a new disk, and joins as a new node.
     Wipe {
         /// Which.
         site: usize,

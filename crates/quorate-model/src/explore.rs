@@ -10,6 +10,7 @@ use crate::{
     heal,
     observer::{Property, Violation, Watched},
     profile::{Plan, Profile},
+    seen::Seen,
     world::World,
 };
 
@@ -44,6 +45,8 @@ pub struct Outcome {
     pub chosen: u64,
     /// Reads that were answered by a lease.
     pub leased: u64,
+    /// What it came through.
+    pub seen: Seen,
     /// The era at the end.
     pub era: u32,
     /// Whether the second act was played to its end.
@@ -126,6 +129,7 @@ fn play(
         outcome.events = run.outcome.events;
         outcome.chosen = run.world.observer.chosen_to().0 - 1;
         outcome.leased = run.world.leased;
+        outcome.seen = run.world.seen();
         outcome.era = run.world.observer.era().0;
     }
     result?;

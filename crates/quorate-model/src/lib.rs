@@ -15,6 +15,7 @@ pub mod heal;
 pub mod mutant;
 pub mod observer;
 pub mod profile;
+pub mod seen;
 pub mod setup;
 pub mod site;
 pub mod world;

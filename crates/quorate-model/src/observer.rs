@@ -4,14 +4,16 @@ use std::{collections::BTreeMap, fmt};
 
 use quorate_core::{
     ballot::{Ballot, Era},
-    configuration::Configuration,
+    configuration::{Change, Configuration},
     invariants::{self, Verdict},
     message::{Message, Phase1b},
-    node_id::Member,
+    node_id::{Member, NodeId},
     reconfigure::Eras,
     slot::{Slot, SlotRange},
     value::Value,
 };
+
+use crate::seen::Seen;
 
 /// A property that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,6 +106,11 @@ struct SlotView {
     decided: Option<Value>,
 }
 
+/// Whether this value changes the configuration, in whatever era.
+fn is_change(value: &Value) -> bool {
+    matches!(value, Value::Reconfigure { .. })
+}
+
 /// Which properties are judged, as bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Watched(u32);
@@ -139,6 +146,9 @@ pub struct Observer {
     told: BTreeMap<Member, Ballot>,
     /// Every slot below was known to be decided by somebody.
     known_to: Slot,
+    seen: Seen,
+    /// Who proposed the change that began the newest era.
+    changed_by: Option<NodeId>,
 }
 
 impl Observer {
@@ -154,6 +164,8 @@ impl Observer {
             used: BTreeMap::new(),
             told: BTreeMap::new(),
             known_to: Slot::FIRST,
+            seen: Seen::default(),
+            changed_by: None,
         }
     }
 
@@ -188,11 +200,6 @@ impl Observer {
     /// What the chosen prefix leads to.
     pub fn eras(&self) -> &Eras {
         &self.eras
-    }
-
-    /// [member-1] This member was removed and its machine given away: it has promised nothing.
-    pub(crate) fn forget(&mut self, member: Member) {
-        self.told.remove(&member);
     }
 
     /// Every slot below was known to be decided by somebody.
@@ -251,9 +258,40 @@ impl Observer {
             self.chosen_to = slot.next();
             if self.eras.decide(slot, &value) {
                 self.begun.push((slot.next(), self.eras.current().clone()));
+                self.count(slot, &value);
             }
         }
         Ok(())
+    }
+
+    /// This value began an era.
+    fn count(&mut self, slot: Slot, value: &Value) {
+        let Value::Reconfigure { change, .. } = value else {
+            return;
+        };
+        match change {
+            Change::Multiply(_) | Change::Divide(_) => self.seen.scaled += 1,
+            Change::Increment(member) if member.incarnation.0 > 0 => self.seen.readmitted += 1,
+            _ => {}
+        }
+        let bins = self.view(slot).map_or(&[][..], |view| &view.bins);
+        let by = bins.iter().filter(|bin| bin.value == *value);
+        let by = by.map(|bin| bin.ballot).max().map(|ballot| ballot.node);
+        let another = self.changed_by.is_some() && by != self.changed_by;
+        self.seen.changes_by_another_leader += u64::from(another);
+        self.changed_by = by;
+    }
+
+    /// Whether a change of configuration is voted for and not chosen.
+    pub(crate) fn has_open_change(&self) -> bool {
+        let open = self.slots.iter().filter(|view| view.chosen.is_none());
+        open.flat_map(|view| &view.bins)
+            .any(|bin| is_change(&bin.value))
+    }
+
+    /// What this run came through, of what members choose.
+    pub(crate) fn seen(&self) -> Seen {
+        self.seen
     }
 
     fn choose_slot(&mut self, slot: Slot) -> Result<(), Violation> {

@@ -39,6 +39,9 @@ pub enum Profile {
     Leases,
     /// As `Lifecycle`, with auxiliaries that are needed and are not; some flexible quorums, some thrift.
     Auxiliary,
+    /// Everything that the members of one cluster live to see in years: changes, × and ÷, trims, snapshots,
+    /// machines that come back as new nodes, leadership to and fro, and an auxiliary.
+    Years,
 }
 
 /// How often a thing happens, relative to the others.
@@ -88,7 +91,7 @@ pub struct Rates {
     pub trim: u64,
     /// A node installs the snapshot of another, asked for or not.
     pub install: u64,
-    /// A node that was removed comes back with an empty disk.
+    /// The machine of a node that was removed comes back as a new node.
     pub wipe: u64,
     /// A leader gets leases, perhaps another comes, and it reads.
     pub lease: u64,
@@ -121,7 +124,7 @@ pub struct Plan {
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Mixed,
         Self::Duel,
         Self::Eras,
@@ -133,6 +136,7 @@ impl Profile {
         Self::Lifecycle,
         Self::Leases,
         Self::Auxiliary,
+        Self::Years,
     ];
 
     /// The name on command lines.
@@ -149,6 +153,7 @@ impl Profile {
             Self::Lifecycle => "lifecycle",
             Self::Leases => "leases",
             Self::Auxiliary => "auxiliary",
+            Self::Years => "years",
         }
     }
 
@@ -164,14 +169,14 @@ impl Profile {
         swarm(&mut rates, &mut dice);
         let class = match self {
             Self::Volatile => Class::Volatile,
-            Self::Lifecycle | Self::Auxiliary => Class::Durable,
+            Self::Lifecycle | Self::Auxiliary | Self::Years => Class::Durable,
             _ if dice.percent(12) => Class::Volatile,
             _ => Class::Durable,
         };
         let nodes = match self {
             Self::Duel => 2 + dice.below(2),
             Self::Casting | Self::Reads | Self::Damage => 3 + dice.below(2),
-            Self::Lifecycle => 5,
+            Self::Lifecycle | Self::Years => 5,
             Self::Leases => 3 + dice.below(2),
             Self::Auxiliary => 3 + dice.below(3),
             _ => 2 + dice.below(3),
@@ -180,12 +185,14 @@ impl Profile {
             Self::Duel => (2 + dice.next() % 3, 0),
             Self::Eras | Self::Casting | Self::Damage => (2 + dice.next() % 4, 2 + dice.next() % 5),
             Self::Lifecycle => (2 + dice.next() % 3, 2 + dice.next() % 6),
+            Self::Years => (3 + dice.next() % 5, 3 + dice.next() % 8),
             Self::Auxiliary => (3 + dice.next() % 5, dice.next() % 4),
             _ => (2 + dice.next() % 5, dice.next() % 3),
         };
         let events = match self {
             Self::Duel => 40 + dice.below(160),
             Self::Lifecycle => 100 + dice.below(400),
+            Self::Years => 100 + dice.below(500),
             Self::Auxiliary => 60 + dice.below(250),
             _ => 60 + dice.below(340),
         };
@@ -203,7 +210,7 @@ impl Profile {
                 // A leader knows by them what the others hold ([era-12]).
                 heartbeats: !matches!(
                     self,
-                    Self::Reads | Self::Lifecycle | Self::Leases | Self::Auxiliary
+                    Self::Reads | Self::Lifecycle | Self::Leases | Self::Auxiliary | Self::Years
                 ) && dice.percent(50),
                 preempted: dice.percent(50),
                 decided: dice.percent(25),
@@ -211,8 +218,8 @@ impl Profile {
             },
             leases: None,
             rates_ppm: Vec::new(),
-            holders: matches!(self, Self::Lifecycle | Self::Auxiliary),
-            thrifty: self == Self::Auxiliary && dice.percent(25),
+            holders: matches!(self, Self::Lifecycle | Self::Auxiliary | Self::Years),
+            thrifty: matches!(self, Self::Auxiliary | Self::Years) && dice.percent(25),
         };
         let setup = if self == Self::Leases {
             leased(setup, &mut dice)
@@ -226,7 +233,7 @@ impl Profile {
             values,
             changes,
             spans: dice.pick(&[0, 10, 40]),
-            inside: if matches!(self, Self::Lifecycle | Self::Auxiliary) {
+            inside: if matches!(self, Self::Lifecycle | Self::Auxiliary | Self::Years) {
                 60
             } else {
                 45
@@ -264,7 +271,7 @@ impl Profile {
     }
 
     fn founding(self, nodes: usize, class: Class, dice: &mut Dice) -> Configuration {
-        if self == Self::Auxiliary {
+        if matches!(self, Self::Auxiliary | Self::Years) {
             return Self::with_auxiliaries(nodes, class, dice);
         }
         let members = match self {
@@ -370,6 +377,20 @@ impl Profile {
                 burst: 90,
                 tick: 40,
                 crash: 12,
+                forget: 40,
+                absence: 30,
+                ..base
+            },
+            Self::Years => Rates {
+                change: 60,
+                campaign: 40,
+                transfer: 12,
+                trim: 30,
+                install: 15,
+                wipe: 8,
+                burst: 90,
+                tick: 40,
+                crash: 15,
                 forget: 40,
                 absence: 30,
                 ..base

@@ -141,15 +141,20 @@ impl Site {
             range.from = range.from.max(start);
         }
         self.decided.retain(|(range, _)| !range.is_empty());
+        // [snap-3] What was asked for before is not read below the log's start any more.
+        for (_, range) in &mut self.serves {
+            *range = SlotRange::new(range.from.max(start), range.to.max(start));
+        }
+        self.serves.retain(|(_, range)| !range.is_empty());
         self.decided_to = self.decided_to.max(start);
         self.needs = None;
     }
 
-    /// The machine is given away: nothing of it is left, and a learner starts under its name.
-    pub(crate) fn wipe(&mut self) {
+    /// The machine is given away: nothing of what it held is left.
+    pub(crate) fn wipe(&mut self, node: NodeId) {
         *self = Self {
             process: self.process,
-            ..Self::new(self.member)
+            ..Self::new(Member::first(node.0))
         };
     }
 

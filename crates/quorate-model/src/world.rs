@@ -22,6 +22,7 @@ use quorate_core::{
 use crate::{
     event::Event,
     observer::{Observer, Property, Violation, Watched},
+    seen::Seen,
     setup::Setup,
     site::Site,
 };
@@ -70,11 +71,16 @@ pub struct World {
     processes: u64,
     /// Reads that were answered by a lease.
     pub leased: u64,
+    /// What this run came through, of what happens to machines.
+    pub(crate) seen: Seen,
 }
 
-/// The place of a node.
+/// Node ids that one machine may have, one after the other, are this far apart.
+const MACHINES_MAX: u32 = 16;
+
+/// The machine of a node, or of one that was there before it.
 pub const fn site_of(node: NodeId) -> usize {
-    (node.0 - 1) as usize
+    ((node.0 - 1) % MACHINES_MAX) as usize
 }
 
 impl World {
@@ -93,11 +99,17 @@ impl World {
             judged: (Era(0), Slot::FIRST),
             processes: 0,
             leased: 0,
+            seen: Seen::default(),
         };
         for at in 0..world.sites.len() {
             world.start(at, false)?;
         }
         Ok(world)
+    }
+
+    /// What this run came through.
+    pub fn seen(&self) -> Seen {
+        self.seen.plus(self.observer.seen())
     }
 
     /// The class of the group.
@@ -143,6 +155,10 @@ impl World {
             Event::Start { site, forget } => {
                 if self.sites[site].node.is_none() {
                     if self.class() == Class::Volatile {
+                        let member = self.sites[site].member;
+                        let amid = self.observer.has_open_change()
+                            && self.observer.configuration().position(member).is_some();
+                        self.seen.forgot_amid_a_change += u64::from(amid && forget);
                         self.sites[site].member.incarnation.0 += 1;
                     }
                     self.start(site, forget && self.class() == Class::Volatile)?;
@@ -212,6 +228,10 @@ impl World {
         };
         let eras = reconfigure::replay(site.disk.base(&self.setup.founding), &history);
         site.rebase(to, eras);
+        let members = self.observer.configuration();
+        let behind =
+            |site: &Site| site.decided_to() < to && members.position(site.member).is_some();
+        self.seen.trimmed_beyond_a_member += u64::from(self.sites.iter().any(behind));
         self.step(at, Input::Trimmed(to))
     }
 
@@ -228,6 +248,7 @@ impl World {
             return Ok(());
         }
         site.rebase(to, eras.clone());
+        self.seen.installed += 1;
         self.step(at, Input::Installed { to, eras })
     }
 
@@ -250,18 +271,23 @@ impl World {
         self.step(at, Input::Forgotten(to))
     }
 
-    /// [member-1] Nobody needs the machine of a node that was removed. Under its old name it may come
-    /// back, and never gets weight again.
+    /// [join-2] Nobody needs the machine of a node that was removed: emptied, it joins as a new node, as a
+    /// folder without an identity gets an id that nobody has had.
     fn wipe(&mut self, at: usize) -> Result<(), Violation> {
-        let member = self.sites[at].member;
+        let node = self.sites[at].member.node;
         let eras = self.observer.eras();
-        let identity = eras.identity(member.node);
-        if eras.current().member_of(member.node).is_some() || !identity.is_some_and(|id| id.spent) {
+        let removed = eras.current().member_of(node).is_none();
+        if !removed || !eras.identity(node).is_some_and(|id| id.spent) {
             return Ok(());
         }
         self.crash(at, 0)?;
-        self.sites[at].wipe();
-        self.observer.forget(member);
+        for peer in 0..self.sites.len() {
+            if self.sites[peer].connected.contains(&at) {
+                self.disconnect(peer, at)?;
+            }
+        }
+        self.sites[at].wipe(NodeId(node.0 + MACHINES_MAX));
+        self.seen.replaced += 1;
         self.start(at, false)
     }
 
@@ -325,7 +351,7 @@ impl World {
             bytes: carried,
         } = self.soup[at].clone();
         let site = &mut self.sites[site_of(to)];
-        if site.node.is_none() {
+        if site.node.is_none() || site.member.node != to {
             return Ok(());
         }
         let content = match &message {

@@ -5,10 +5,12 @@ use quorate_model::{
     explore::{Mode, run},
     mutant,
     profile::Profile,
+    seen::Seen,
 };
 
 /// Fixed seeds; more with `model run`. Both acts: nothing breaks, and then the group gets somewhere.
-fn explore(profile: Profile, runs: u64) {
+fn explore(profile: Profile, runs: u64) -> Seen {
+    let mut seen = Seen::default();
     let (mut chosen, mut healed, mut leased, mut era) = (0, 0, 0, 0);
     for seed in 0..runs {
         let outcome = run(profile, seed, Mode::FULL);
@@ -21,6 +23,7 @@ fn explore(profile: Profile, runs: u64) {
         chosen += outcome.chosen;
         healed += u64::from(outcome.healed);
         leased += outcome.leased;
+        seen = seen.plus(outcome.seen);
         era = era.max(outcome.era);
     }
     // Runs that go nowhere would prove nothing.
@@ -32,6 +35,7 @@ fn explore(profile: Profile, runs: u64) {
     if matches!(profile, Profile::Eras | Profile::Casting) {
         assert!(era >= 3, "no run got beyond era {era}");
     }
+    seen
 }
 
 #[test]
@@ -46,7 +50,8 @@ fn dueling_leaders_agree() {
 
 #[test]
 fn eras_overlap_safely() {
-    explore(Profile::Eras, 4000);
+    let seen = explore(Profile::Eras, 4000);
+    assert!(seen.changes_by_another_leader > 30, "{seen:?}");
 }
 
 #[test]
@@ -56,7 +61,9 @@ fn casting_votes_are_safe() {
 
 #[test]
 fn volatile_groups_forget_nothing_that_counts() {
-    explore(Profile::Volatile, 4000);
+    let seen = explore(Profile::Volatile, 4000);
+    assert!(seen.forgot_amid_a_change > 80, "{seen:?}");
+    assert!(seen.readmitted > 10, "{seen:?}");
 }
 
 #[test]
@@ -71,7 +78,28 @@ fn nobody_votes_without_bytes() {
 
 #[test]
 fn trimmed_logs_and_snapshots_lose_nothing() {
-    explore(Profile::Lifecycle, 2000);
+    let seen = explore(Profile::Lifecycle, 2000);
+    assert!(seen.trimmed_beyond_a_member > 1000, "{seen:?}");
+    assert!(seen.installed > 300, "{seen:?}");
+    assert!(seen.replaced > 5, "{seen:?}");
+}
+
+#[test]
+fn auxiliaries_are_engaged_and_retired_without_loss() {
+    let seen = explore(Profile::Auxiliary, 2000);
+    assert!(seen.engaged > 500 && seen.retired > 100, "{seen:?}");
+}
+
+/// All of it in one run: × and ÷, trims, snapshots, leadership to and fro, an auxiliary.
+#[test]
+fn a_cluster_lives_for_years() {
+    let seen = explore(Profile::Years, 2000);
+    assert!(seen.changes_by_another_leader > 100, "{seen:?}");
+    assert!(seen.scaled > 100, "{seen:?}");
+    assert!(seen.engaged > 500 && seen.retired > 300, "{seen:?}");
+    assert!(seen.trimmed_beyond_a_member > 1000, "{seen:?}");
+    assert!(seen.installed > 300, "{seen:?}");
+    assert!(seen.replaced > 5, "{seen:?}");
 }
 
 #[test]
@@ -109,6 +137,10 @@ fn every_mutant_applies() {
         assert!(!files.expect("it applies").is_empty(), "{}", mutant.name);
         let known = Profile::named(&mutant.profile).is_some() || mutant.profile == "all";
         assert!(known, "{}: profile {}", mutant.name, mutant.profile);
+        // Whether a group gets somewhere is asked in the second act.
+        let named = mutant.unit.is_some() || mutant.transcript.is_some();
+        let only_liveness = mutant.properties == ["liveness"];
+        assert!(named || mutant.heal || !only_liveness, "{}", mutant.name);
         if let Some(name) = mutant.transcript {
             let file = format!("quorate-core/tests/testdata/{name}.txt");
             assert!(mutant::crates().join(&file).is_file(), "no {file}");

@@ -58,3 +58,82 @@ impl Node {
         ballot > self.acceptor.promised() && self.granter.refuses(now, ballot)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        ballot::Era,
+        class::Class,
+        configuration::Configuration,
+        effect::Effects,
+        input::Input,
+        lease::Leases,
+        message::{Message, Phase2a},
+        node::{Options, Recovered},
+        slot::SlotRange,
+        value::Value,
+    };
+
+    /// [read-4] A vote raises the promise as 1A does: who granted casts none for another node's ballot.
+    #[test]
+    fn granter_votes_for_no_other_node() {
+        let members = [1, 2, 3].map(Member::first);
+        let options = Options {
+            member: members[2],
+            heartbeat_ms: 20,
+            election_min_ms: 100,
+            election_max_ms: 200,
+            inflight_max: 4,
+            window_slots: 64,
+            leases: Some(Leases::below(100, 10_000)),
+            silent_us: 0,
+            thrifty: false,
+            seed: 1,
+        };
+        let founding = Configuration::simple(members, Class::Durable).unwrap();
+        let mut node = Node::new(options, Recovered::founded(founding));
+        let mut effects = Effects::default();
+        let mut hear = |now, from: u32, message| {
+            let input = Input::Message {
+                from: Member::first(from),
+                message,
+                held: true,
+            };
+            node.step(Time(now), input, &mut effects);
+            let _ = effects.drain().count();
+            node.acceptor().vote(Slot::FIRST).is_some()
+        };
+        let ballot = |round, node| Ballot {
+            era: Era(0),
+            round,
+            node: NodeId(node),
+        };
+        let beat = Heartbeat {
+            ballot: ballot(1, 1),
+            decided_to: Slot::FIRST,
+            sent_to: Slot::FIRST,
+            read_round: 0,
+            held_by_all: Slot(0),
+            held_by_quorum: Slot(0),
+            lease: Lease {
+                asked_at: Time(5),
+                us: 50_000,
+            },
+            auxiliary: false,
+        };
+        hear(1_000, 1, Message::Heartbeat(beat));
+        let proposal = Message::Phase2a(Phase2a {
+            ballot: ballot(2, 2),
+            range: SlotRange::one(Slot::FIRST),
+            value: Value::NoOp,
+            prefix: 0,
+            decided_to: Slot::FIRST,
+            own_volatile_to: Slot(0),
+            own_durable_to: Slot(0),
+            with_bytes: false,
+        });
+        assert!(!hear(50_999, 2, proposal.clone()), "it granted until then");
+        assert!(hear(51_001, 2, proposal), "the lease is over");
+    }
+}

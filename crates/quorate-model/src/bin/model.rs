@@ -9,6 +9,7 @@ use quorate_model::{
     explore::{Mode, run},
     observer::{Property, Watched},
     profile::Profile,
+    seen::Seen,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -129,7 +130,7 @@ fn explore(profile: &str, arguments: &Arguments) -> ExitCode {
     };
     let started = cpu_seconds();
     let (mut runs, mut events, mut chosen, mut healed) = (0u64, 0u64, 0u64, 0u64);
-    let mut leased = 0;
+    let (mut leased, mut seen) = (0, Seen::default());
     let mut eras = [0u64; 6];
     let mut found = false;
     'seeds: for seed in arguments.from..arguments.from.saturating_add(arguments.runs) {
@@ -142,6 +143,7 @@ fn explore(profile: &str, arguments: &Arguments) -> ExitCode {
             events += outcome.events as u64;
             chosen += outcome.chosen;
             leased += outcome.leased;
+            seen = seen.plus(outcome.seen);
             healed += u64::from(outcome.healed);
             eras[(outcome.era as usize).min(5)] += 1;
             if let Some(violation) = outcome.violation {
@@ -161,6 +163,7 @@ fn explore(profile: &str, arguments: &Arguments) -> ExitCode {
         "{runs} runs, {events} events, {chosen} slots chosen, {leased} reads by leases, {healed} healed, eras {eras:?}, {:.1} s",
         cpu_seconds() - started
     );
+    println!("{seen:?}");
     if found {
         ExitCode::from(4)
     } else {

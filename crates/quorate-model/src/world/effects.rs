@@ -2,6 +2,7 @@
 
 use quorate_core::{
     effect::{Effect, Effects},
+    explanation::Explanation,
     input::Input,
     invariants,
     message::Message,
@@ -10,7 +11,7 @@ use quorate_core::{
     record::{Class, Record, RecordSeq},
 };
 
-use super::{Parcel, World};
+use super::{Parcel, World, site_of};
 use crate::observer::{Property, Violation};
 
 impl World {
@@ -96,6 +97,14 @@ impl World {
             Effect::Alarm(alarm) => self
                 .observer
                 .judge(Property::Alarm, Err(format!("{alarm:?}"))),
+            Effect::Explain(Explanation::Engages { .. }) => {
+                self.seen.engaged += 1;
+                Ok(())
+            }
+            Effect::Explain(Explanation::Retires { .. }) => {
+                self.seen.retired += 1;
+                Ok(())
+            }
             Effect::Refused { .. }
             | Effect::TransferEnded(_)
             | Effect::Role { .. }
@@ -174,7 +183,7 @@ impl World {
     }
 
     pub(super) fn post(&mut self, at: usize, to: NodeId, message: Message, bytes: bool) {
-        let known = (to.0 as usize) <= self.sites.len() && to != self.sites[at].member.node;
+        let known = site_of(to) < self.sites.len() && to != self.sites[at].member.node;
         if self.setup.silent.loses(&message) || !known {
             return;
         }

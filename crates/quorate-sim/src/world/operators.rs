@@ -10,7 +10,7 @@ use quorate_node::{
 };
 use quorate_replica::group::{
     As,
-    asking::{Answer, Ask},
+    asking::{Answer, Ask, Refused},
 };
 
 use super::{Event, World, name};
@@ -27,6 +27,9 @@ pub(super) struct Operators {
     /// Of their own, so that seeds without them stay what they were.
     dice: Dice,
     asked: u64,
+    /// What a scenario waits for, and what it heard.
+    awaited: Option<u64>,
+    answer: Option<Result<Answer, Refused>>,
 }
 
 impl Operators {
@@ -34,6 +37,8 @@ impl Operators {
         Self {
             dice: Dice::new(settings.seed ^ 0x4f70_6572_6174_6f72),
             asked: 0,
+            awaited: None,
+            answer: None,
         }
     }
 }
@@ -63,6 +68,26 @@ impl World {
         self.line(&name(node), "asked", format_args!("{ask:?}"));
         let (life, asked) = (self.nodes[node].life, self.operators.asked);
         self.arrive(node, life, Arrival::Ask(asked, ask));
+    }
+
+    /// Somebody asks this of the group, at this node, and waits for the answer.
+    ///
+    /// # Errors
+    /// There is none in time.
+    pub fn ask_group(
+        &mut self,
+        node: usize,
+        ask: Ask,
+    ) -> Result<Result<Answer, Refused>, Violation> {
+        self.operators.asked += 1;
+        self.operators.awaited = Some(self.operators.asked);
+        self.operators.answer = None;
+        let (life, asked) = (self.nodes[node].life, self.operators.asked);
+        self.arrive(node, life, Arrival::Ask(asked, ask));
+        self.run_until("an answer of the group", |world| {
+            world.operators.answer.is_some()
+        })?;
+        Ok(self.operators.answer.take().expect("just seen"))
     }
 
     fn draw_ask(&mut self) -> Option<Ask> {
@@ -110,6 +135,11 @@ impl World {
             let Some(outcome) = running.and_then(|running| running.host.next_outcome()) else {
                 return Ok(());
             };
+            if let Outcome::Group(number, answer) = &outcome
+                && self.operators.awaited == Some(*number)
+            {
+                self.operators.answer = Some(answer.clone());
+            }
             match outcome {
                 Outcome::Group(_, Ok(Answer::Node(given))) => self.let_in(node, given)?,
                 Outcome::Group(_, Ok(Answer::Planned(Some(_), _))) => self.counts.plans += 1,
@@ -184,7 +214,7 @@ impl World {
     }
 
     /// The configuration in force, as the one knows that has decided most.
-    pub(super) fn configuration(&self) -> Option<&Configuration> {
+    pub fn configuration(&self) -> Option<&Configuration> {
         let farthest = self.farthest()?;
         Some(farthest.replica().node().configuration())
     }
@@ -195,7 +225,7 @@ impl World {
     }
 
     /// Whether everything that was planned is reached, or was cancelled.
-    pub(super) fn has_no_plan(&self) -> bool {
+    pub fn has_no_plan(&self) -> bool {
         self.farthest()
             .is_some_and(|farthest| farthest.replica().group().plan().is_none())
     }

@@ -1,0 +1,563 @@
+//! Failures of earlier systems (G…) among changes of members, snapshots and trims: what a cluster meets that
+//! lives for years, each played out step by step.
+//!
+//! Those of a cluster that stays as it was founded are in `scenarios.rs`.
+
+use quorate_core::{
+    configuration::{Configuration, Voter},
+    node_id::Member,
+    quorum::QuorumRule,
+    record::Class,
+};
+use quorate_replica::{
+    counters::Counters,
+    group::{
+        As,
+        asking::{Answer, Ask},
+    },
+};
+use quorate_sim::{
+    check::Violation,
+    dice::Dice,
+    faults::{Fault, Settings},
+    node::id,
+    resp::Reply,
+    world::World,
+};
+
+type Outcome = Result<(), Violation>;
+
+fn ok() -> Reply {
+    Reply::Simple("OK".into())
+}
+
+fn bulk(text: &str) -> Reply {
+    Reply::Bulk(Some(text.as_bytes().to_vec()))
+}
+
+/// Three founding members and `spares` that may join; logs are trimmed soon, and kept for nobody who is
+/// further behind than that.
+fn settings(seed: u64, spares: usize) -> Settings {
+    let mut settings = Settings::calm(seed, 3, Class::Durable);
+    settings.spares = spares;
+    settings.segment_bytes = 32 << 10;
+    settings.snapshots.ratio = 0;
+    settings.snapshots.log_bytes_min = 32 << 10;
+    settings.snapshots.log_bytes_max = 64 << 10;
+    settings.snapshots = settings.snapshots.in_files_of(4 << 10, 2);
+    settings
+}
+
+fn counters(world: &World, node: usize) -> Counters {
+    let running = world.nodes[node].running.as_ref();
+    running
+        .map(|running| running.replica().counters())
+        .unwrap_or_default()
+}
+
+fn decided_to(world: &World, node: usize) -> u64 {
+    let running = world.nodes[node].running.as_ref().expect("it runs");
+    running.replica().node().decided_to().0
+}
+
+fn log_start(world: &World, node: usize) -> u64 {
+    let running = world.nodes[node].running.as_ref().expect("it runs");
+    running.replica().node().log_start().0
+}
+
+fn era(world: &World, node: usize) -> u32 {
+    let running = world.nodes[node].running.as_ref().expect("it runs");
+    running.replica().node().era().0
+}
+
+/// The members' places and weights, as whoever has decided most knows them.
+fn weights(world: &World) -> Vec<(usize, u32)> {
+    let members = world.configuration().expect("somebody runs").members();
+    let place = |voter: &Voter| (voter.member.node.0 as usize - 1, voter.weight);
+    let mut weights: Vec<_> = members.iter().map(place).collect();
+    weights.sort_unstable();
+    weights
+}
+
+fn join(world: &mut World, through: usize, spare: usize, role: As) -> Outcome {
+    let ask = Ask::Join {
+        nonce: spare as u64 + 1,
+        node: None,
+        peer: format!("n{}:1", spare + 1),
+        role,
+    };
+    let answer = world.ask_group(through, ask)?;
+    assert_eq!(answer, Ok(Answer::Node(id(spare))));
+    world.run_until("it has joined, and runs", |world| {
+        world.nodes[spare].running.is_some()
+    })
+}
+
+/// The leader is asked, again while it has not heard that everybody is level.
+fn begin(world: &mut World, ask: &Ask) -> Result<Answer, Violation> {
+    for _ in 0..100 {
+        let leader = world.wait_for_leader()?;
+        match world.ask_group(leader, ask.clone())? {
+            Ok(answer) => return Ok(answer),
+            Err(refused)
+                if ["not_leader", "not_connected", "not_caught_up"].contains(&refused.code) =>
+            {
+                world.run_for(50_000)?;
+            }
+            Err(refused) => panic!("{ask:?}: {refused:?}"),
+        }
+    }
+    panic!("{ask:?}: it does not come to be level");
+}
+
+/// The same, and the plan is carried through.
+fn carry_out(world: &mut World, ask: &Ask) -> Outcome {
+    begin(world, ask)?;
+    world.run_until("the plan is carried through", World::has_no_plan)
+}
+
+fn code(world: &mut World, ask: Ask) -> Result<&'static str, Violation> {
+    let leader = world.wait_for_leader()?;
+    let answer = world.ask_group(leader, ask)?;
+    Ok(answer.map_or_else(|refused| refused.code, |_| "done"))
+}
+
+/// Enough writes that everybody who is there trims its log.
+fn fill_until_trimmed(world: &mut World, node: usize, beyond: u64) -> Outcome {
+    let value = "v".repeat(1 << 10);
+    for round in 0..100 {
+        if log_start(world, node) > beyond {
+            return Ok(());
+        }
+        let client = world.client(node);
+        for key in 0..20 {
+            let key = format!("fill{key}");
+            world.say(client, &[b"SET", key.as_bytes(), value.as_bytes()]);
+        }
+        for _ in 0..20 {
+            assert_eq!(world.reply(client)?, Some(ok()), "round {round}");
+        }
+        world.run_for(100_000)?;
+    }
+    panic!(
+        "the log begins at {}, not behind {beyond}",
+        log_start(world, node)
+    );
+}
+
+/// G8 Quorums that would not meet are refused: when a group is founded, and when it is changed; the group goes
+/// on with those that it has ([era-4]).
+#[test]
+fn g8_quorums_that_do_not_meet_are_refused() -> Outcome {
+    let voters = |weights: &[u32]| -> Vec<Voter> {
+        let voter = |(at, weight): (usize, &u32)| Voter {
+            member: Member::first(u32::try_from(at).unwrap() + 1),
+            weight: *weight,
+            auxiliary: false,
+        };
+        weights.iter().enumerate().map(voter).collect()
+    };
+    let rule = |phase1, phase2| QuorumRule::Flexible { phase1, phase2 };
+    for (weights, phase1, phase2, meets) in [
+        (&[1, 1, 1][..], 2, 1, false),
+        (&[1, 1, 1], 3, 1, true),
+        (&[1, 1, 1, 1], 2, 2, false),
+        (&[1, 1, 1, 1], 3, 2, true),
+        (&[3, 1, 1], 3, 2, false),
+        (&[3, 1, 1], 4, 2, true),
+    ] {
+        let founded = Configuration::new(voters(weights), rule(phase1, phase2), Class::Durable);
+        assert_eq!(founded.is_ok(), meets, "{weights:?}, {phase1} and {phase2}");
+    }
+
+    let mut world = World::elected(settings(8, 0))?;
+    let before = era(&world, world.leader().expect("elected"));
+    for (phase1, phase2) in [(2, 1), (1, 1), (1, 2), (0, 3), (4, 1)] {
+        let refused = code(&mut world, Ask::Quorum(rule(phase1, phase2)))?;
+        assert_eq!(refused, "impossible", "{phase1} and {phase2}");
+    }
+    let leader = world.wait_for_leader()?;
+    assert_eq!(era(&world, leader), before, "nothing changed");
+    assert_eq!(world.ask(leader, "SET x 1")?, ok());
+
+    // What meets is done; then a leader decides alone, and an election needs everybody.
+    carry_out(&mut world, &Ask::Quorum(rule(3, 1)))?;
+    // The leader has everybody's promise in the era, which it needs.
+    world.run_for(500_000)?;
+    let leader = world.wait_for_leader()?;
+    assert!(era(&world, leader) > before);
+    let others: Vec<usize> = (0..3).filter(|node| *node != leader).collect();
+    for node in &others {
+        world.kill_now(*node);
+    }
+    assert_eq!(world.ask(leader, "SET x 2")?, ok());
+    world.kill_now(leader);
+    for node in &others {
+        world.start_now(*node);
+    }
+    world.run_for(3_000_000)?;
+    assert_eq!(world.leader(), None, "two of three promises");
+    world.start_now(leader);
+    let leader = world.wait_for_leader()?;
+    assert_eq!(world.ask(leader, "GET x")?, bulk("2"));
+    // And back: majorities do not meet those quorums, so that the way leads over one that does.
+    carry_out(&mut world, &Ask::Quorum(QuorumRule::Majority))?;
+    world.settle()
+}
+
+/// G9 Weights: no overflow, no zero, nobody is the last to go; raised and lowered again and again, they end
+/// where they began, and everybody counts the same ([era-4]).
+#[test]
+fn g9_weights_stay_within_their_bounds() -> Outcome {
+    let mut world = World::elected(settings(9, 0))?;
+    for (ask, refused) in [
+        (Ask::Weight(id(1), u32::MAX), "impossible"),
+        (Ask::Weight(id(1), 1 << 31), "impossible"),
+        (Ask::Promote(id(7)), "unknown_node"),
+        (Ask::Remove(id(7)), "unknown_node"),
+    ] {
+        assert_eq!(code(&mut world, ask.clone())?, refused, "{ask:?}");
+    }
+    let leader = world.wait_for_leader()?;
+    assert_eq!(era(&world, leader), 0, "nothing changed");
+
+    let client = world.client(leader);
+    let mut eras = 0;
+    for round in 0..4u32 {
+        for (node, weight) in [(0, 3), (1, 2), (2, 3), (0, 1), (2, 1), (1, 1)] {
+            let key = format!("k{node}");
+            world.say(
+                client,
+                &[b"SET", key.as_bytes(), round.to_string().as_bytes()],
+            );
+            carry_out(&mut world, &Ask::Weight(id(node), weight))?;
+            assert!(
+                weights(&world).contains(&(node, weight)),
+                "{:?}",
+                weights(&world)
+            );
+        }
+        for _ in 0..6 {
+            assert_eq!(world.reply(client)?, Some(ok()));
+        }
+        assert_eq!(weights(&world), [(0, 1), (1, 1), (2, 1)]);
+        let leader = world.wait_for_leader()?;
+        assert!(era(&world, leader) >= eras + 8, "a storm");
+        eras = era(&world, leader);
+    }
+    world.settle()?;
+
+    // Down to one, which stays.
+    for gone in [2, 1] {
+        let leader = world.wait_for_leader()?;
+        let node = if leader == gone { 0 } else { gone };
+        carry_out(&mut world, &Ask::Remove(id(node)))?;
+    }
+    let leader = world.wait_for_leader()?;
+    assert_eq!(weights(&world), [(leader, 1)]);
+    for ask in [Ask::Remove(id(leader)), Ask::Demote(id(leader))] {
+        assert_eq!(code(&mut world, ask)?, "last_voter");
+    }
+    assert_eq!(world.ask(leader, "GET k1")?, bulk("3"));
+    Ok(())
+}
+
+/// G10 Everybody is killed, again and again, at any byte of a plan's way and of snapshots: the configuration,
+/// what was promised and voted, and every acknowledged write are there; the plan is carried on.
+#[test]
+fn g10_everybody_is_killed_in_the_midst_of_a_plan() -> Outcome {
+    let (mut amid, mut dice) = (0, Dice::new(10));
+    for seed in 0..6 {
+        let mut world = World::elected(settings(seed, 1))?;
+        let leader = world.wait_for_leader()?;
+        join(&mut world, leader, 3, As::Learner)?;
+        fill_until_trimmed(&mut world, leader, 20)?;
+        let ask = Ask::Replace {
+            old: id((leader + 1) % 3),
+            new: id(3),
+        };
+        let mut goal = vec![(leader, 1), ((leader + 2) % 3, 1), (3, 1)];
+        goal.sort_unstable();
+        let mut number = 0;
+        while weights(&world) != goal {
+            // Asked again it is harmless; what was under way goes on by itself.
+            number += 1;
+            assert!(number < 40, "seed {seed}: it does not end");
+            let now = world.wait_for_leader()?;
+            let _ = world.ask_group(now, ask.clone())?;
+            assert_eq!(world.ask(now, &format!("SET x {number}"))?, ok());
+            world.run_for(dice.between(100, 30_000))?;
+            amid += u32::from(!world.has_no_plan());
+            let eras: Vec<u32> = (0..4).filter_map(|node| known_era(&world, node)).collect();
+            world.inflict(Fault::CrashAll);
+            let now = world.wait_for_leader()?;
+            assert!(
+                era(&world, now) >= *eras.iter().max().expect("they ran"),
+                "{eras:?}"
+            );
+            assert_eq!(world.ask(now, "GET x")?, bulk(&number.to_string()));
+        }
+        world.run_until("the plan is carried through", World::has_no_plan)?;
+        world.settle()?;
+    }
+    assert!(amid >= 10, "killed {amid} times in the midst of a plan");
+    Ok(())
+}
+
+fn known_era(world: &World, node: usize) -> Option<u32> {
+    let running = world.nodes[node].running.as_ref()?;
+    Some(running.replica().node().era().0)
+}
+
+/// G11 G24 A member and a learner are away while the others trim what they need: they are waited for as long as
+/// the log is small, and not longer; then they get a snapshot, and count as caught up when they have it.
+#[test]
+fn g24_logs_are_kept_for_who_is_behind_and_then_a_snapshot_is() -> Outcome {
+    let mut settings = settings(24, 1);
+    settings.snapshots.log_bytes_max = 512 << 10;
+    settings.snapshots.transfer_bytes_per_second = Some(32 << 10);
+    settings.window_slots = 64;
+    let mut world = World::elected(settings)?;
+    let leader = world.wait_for_leader()?;
+    let (late, other) = ((leader + 1) % 3, (leader + 2) % 3);
+    join(&mut world, leader, 3, As::Learner)?;
+    world.settle()?;
+    for node in [late, 3] {
+        world.isolate(node, true);
+    }
+    world.run_for(1_000)?;
+    // Behind a little: nobody trims what they need, whatever snapshots there are.
+    let value = "v".repeat(1 << 10);
+    for number in 0..40 {
+        assert_eq!(
+            world.ask(leader, &format!("SET k{} {value}", number % 5))?,
+            ok()
+        );
+    }
+    world.run_for(1_000_000)?;
+    let behind = decided_to(&world, late).min(decided_to(&world, 3));
+    assert!(decided_to(&world, leader) > behind + 30);
+    assert!(
+        counters(&world, leader).snapshots_taken > 0,
+        "it could have trimmed"
+    );
+    for node in [leader, other] {
+        assert!(log_start(&world, node) <= behind, "trimmed what is needed");
+    }
+
+    // Behind far: the log would grow without end.
+    fill_until_trimmed(&mut world, leader, behind)?;
+    fill_until_trimmed(&mut world, other, behind)?;
+    assert_eq!(world.ask(leader, "SET last 1")?, ok());
+    for node in [late, 3] {
+        assert_eq!(counters(&world, node).snapshots_installed, 0);
+        world.isolate(node, false);
+    }
+    // [join-1] No weight for who is on the way.
+    let mut refused = "not_connected";
+    while refused == "not_connected" {
+        world.run_for(5_000)?;
+        refused = code(&mut world, Ask::Promote(id(3)))?;
+    }
+    assert_eq!(refused, "not_caught_up");
+    world.settle()?;
+    for node in [late, 3] {
+        assert_eq!(
+            counters(&world, node).snapshots_installed,
+            1,
+            "node {}",
+            node + 1
+        );
+    }
+    // It has the data: its vote is needed now, and it serves what it slept through.
+    world.kill_now(other);
+    assert_eq!(world.ask(leader, "SET after 1")?, ok());
+    for node in [late, 3] {
+        assert_eq!(world.ask(node, "GET last")?, bulk("1"));
+    }
+    world.start_now(other);
+    carry_out(&mut world, &Ask::Promote(id(3)))?;
+    assert_eq!(weights(&world).len(), 4);
+    world.settle()
+}
+
+/// G12 All three machines are replaced, and leadership handed to and fro, while clients write: none of them
+/// sees an error, and nothing waits for a configuration.
+#[test]
+fn g12_members_and_leaders_change_under_load_without_an_error() -> Outcome {
+    for seed in 0..3 {
+        let mut world = World::elected(settings(seed, 3))?;
+        let mut written = 0;
+        for old in 0..3 {
+            let new = old + 3;
+            let leader = world.wait_for_leader()?;
+            join(&mut world, leader, new, As::Learner)?;
+            world.run_until("it is level", World::is_level)?;
+            // Clients of those who stay; each has some writes on their way at every moment.
+            let clients: Vec<usize> = (old + 1..=new).map(|node| world.client(node)).collect();
+            let begun = written;
+            let mut say = |world: &mut World, client: usize| {
+                written += 1;
+                let (key, value) = (format!("k{}", written % 50), written.to_string());
+                world.say(client, &[b"SET", key.as_bytes(), value.as_bytes()]);
+            };
+            for client in &clients {
+                for _ in 0..4 {
+                    say(&mut world, *client);
+                }
+            }
+            let eras = era(&world, leader);
+            let plan = Ask::Replace {
+                old: id(old),
+                new: id(new),
+            };
+            begin(&mut world, &plan)?;
+            let (mut rest, mut handed) = (20, false);
+            while rest > 0 {
+                // Some more after the plan is carried through.
+                rest -= usize::from(world.has_no_plan());
+                for client in &clients {
+                    assert_eq!(
+                        world.reply(*client)?,
+                        Some(ok()),
+                        "seed {seed}, {old} to {new}"
+                    );
+                    say(&mut world, *client);
+                }
+                let amid = world.leader().filter(|_| !handed && !world.has_no_plan());
+                if let Some(leader) = amid.filter(|leader| era(&world, *leader) > eras + 2) {
+                    let to = (old + 1..new)
+                        .find(|node| *node != leader)
+                        .expect("two stay");
+                    world.transfer_now(leader, to);
+                    handed = true;
+                }
+            }
+            for client in &clients {
+                for _ in 0..4 {
+                    assert_eq!(world.reply(*client)?, Some(ok()));
+                }
+            }
+            assert!(handed, "leadership was handed over in the midst");
+            let leader = world.wait_for_leader()?;
+            assert!(era(&world, leader) >= eras + 6, "no eras began");
+            assert!(written - begun > 60, "{} writes", written - begun);
+            for node in old..=new {
+                assert_eq!(counters(&world, node).slots_waited_for_era, 0, "[cast-1]");
+            }
+        }
+        assert_eq!(weights(&world), [(3, 1), (4, 1), (5, 1)]);
+        world.settle()?;
+    }
+    Ok(())
+}
+
+/// G15 Two nodes are cut off while the group changes: one of them is removed, the other stays, with weight in an
+/// era of long ago. Both try to lead all the time; back, neither deposes the leader, and the one that was
+/// removed has no vote ([era-5], [live-1], [member-1]).
+#[test]
+fn g15_who_returns_to_a_changed_group_does_not_depose() -> Outcome {
+    for seed in 0..5 {
+        let mut settings = settings(seed, 2);
+        settings.nodes = 5;
+        let mut world = World::elected(settings)?;
+        let leader = world.wait_for_leader()?;
+        let (removed, late) = ((leader + 1) % 5, (leader + 2) % 5);
+        world.isolate(removed, true);
+        world.isolate(late, true);
+        world.run_for(3_000_000)?;
+        join(&mut world, leader, 5, As::Learner)?;
+        let ask = Ask::Replace {
+            old: id(removed),
+            new: id(5),
+        };
+        carry_out(&mut world, &ask)?;
+        let behind = decided_to(&world, late);
+        fill_until_trimmed(&mut world, leader, behind)?;
+        let leader = world.wait_for_leader()?;
+        let eras = era(&world, leader);
+        assert!(eras > 2 && era(&world, late) == 0 && era(&world, removed) == 0);
+
+        let elections = world.counts.elections;
+        world.isolate(removed, false);
+        world.isolate(late, false);
+        world.run_for(3_000_000)?;
+        assert_eq!(world.leader(), Some(leader), "seed {seed}");
+        assert_eq!(world.counts.elections, elections, "seed {seed}");
+        assert_eq!(era(&world, late), eras);
+        assert!(weights(&world).iter().all(|(node, _)| *node != removed));
+
+        // Three of the five that count are down: who was removed makes no quorum of the other two.
+        let members = weights(&world);
+        let down = members
+            .iter()
+            .map(|(node, _)| *node)
+            .filter(|node| *node != leader);
+        for node in down.take(3) {
+            world.kill_now(node);
+        }
+        let client = world.client(leader);
+        world.say(client, &[b"SET", b"x", b"1"]);
+        world.run_for(2_000_000)?;
+        assert!(
+            !matches!(world.clients[client].replies.front(), Some(Some(reply)) if *reply == ok())
+        );
+        assert_eq!(world.leader(), None);
+        for node in (0..6).filter(|node| *node != removed) {
+            if world.nodes[node].running.is_none() {
+                world.start_now(node);
+            }
+        }
+        let leader = world.wait_for_leader()?;
+        assert_eq!(world.ask(leader, "SET x 2")?, ok());
+        world.settle()?;
+    }
+    Ok(())
+}
+
+/// G16 A command is repeated at a node that knows of its session, and of the reply, from a snapshot alone: it is
+/// not executed again, and the stored reply given ([snap-1], [session-2]).
+#[test]
+fn g16_repeated_command_is_known_from_a_snapshot() -> Outcome {
+    for seed in 0..5 {
+        let mut world = World::elected(settings(seed, 0))?;
+        let leader = world.wait_for_leader()?;
+        let late = (leader + 1) % 3;
+        world.isolate(late, true);
+        let client = world.client(leader);
+        world.say(client, &[b"QUORATE", b"SESSION"]);
+        let session = match world.reply(client)? {
+            Some(Reply::Simple(session)) => session,
+            Some(Reply::Bulk(Some(session))) => String::from_utf8_lossy(&session).into_owned(),
+            other => panic!("no session: {other:?}"),
+        };
+        world.say(client, &[b"QUORATE", b"SEQ", b"1", b"INCR", b"n"]);
+        assert_eq!(world.reply(client)?, Some(Reply::Integer(1)));
+        let executed = decided_to(&world, leader);
+        for node in (0..3).filter(|node| *node != late) {
+            fill_until_trimmed(&mut world, node, executed)?;
+        }
+        world.isolate(late, false);
+        world.settle()?;
+        assert_eq!(counters(&world, late).snapshots_installed, 1);
+        assert!(log_start(&world, late) > executed, "its log does not tell");
+
+        // It leads, the client comes to it, and asks again.
+        world.transfer_now(leader, late);
+        world.run_until("it leads", |world| world.leader() == Some(late))?;
+        world.kill_now(leader);
+        world.connect_client(client, late);
+        world.clients[client].replies.clear();
+        world.say(client, &[b"QUORATE", b"SESSION", session.as_bytes()]);
+        assert_eq!(world.reply(client)?, Some(ok()));
+        for _ in 0..2 {
+            world.say(client, &[b"QUORATE", b"SEQ", b"1", b"INCR", b"n"]);
+            assert_eq!(world.reply(client)?, Some(Reply::Integer(1)), "seed {seed}");
+        }
+        world.say(client, &[b"QUORATE", b"SEQ", b"2", b"INCR", b"n"]);
+        assert_eq!(world.reply(client)?, Some(Reply::Integer(2)));
+        world.start_now(leader);
+        world.settle()?;
+    }
+    Ok(())
+}
