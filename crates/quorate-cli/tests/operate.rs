@@ -328,11 +328,12 @@ impl World {
 
     /// Whether the leader sends this auxiliary what is proposed.
     fn engaged(&self, auxiliary: &str, engaged: bool) {
+        let auxiliary: u32 = auxiliary.parse().unwrap();
         wait_for("the auxiliary", || {
             let mut views = self.nodes.values().filter_map(status);
             let leader = views.find(|view| view["role"] == "leader")?;
             let mut members = leader["members"].as_array()?.iter();
-            let member = members.find(|member| member["node"].to_string() == auxiliary)?;
+            let member = members.find(|member| member["node"] == auxiliary)?;
             (member["role"] == "auxiliary" && member["engaged"] == engaged).then_some(())
         });
     }
