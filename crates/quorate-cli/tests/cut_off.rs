@@ -30,6 +30,9 @@ const VALUES: usize = 24;
 /// How long a process works between two looks.
 const SLICE: Duration = Duration::from_micros(200);
 
+/// What a folder shows, and its name.
+type Moment<'a> = (&'a str, &'a dyn Fn(&Path) -> bool);
+
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
@@ -128,7 +131,7 @@ fn a_restore_that_was_killed_is_refused_and_begun_again() {
         assert_eq!(code, 0, "{said}");
     }
     let whole = fs::metadata(&file).unwrap().len();
-    let moments: &[(&str, &dyn Fn(&Path) -> bool)] = &[
+    let moments: &[Moment<'_>] = &[
         ("its folder", &|data| data.is_dir()),
         ("its mark", &|data| data.join("restoring").exists()),
         ("some of the data", &|data| bytes_in(data) > whole / 8),
@@ -192,7 +195,7 @@ fn a_recovery_that_was_killed_leaves_the_old_node_or_is_ended() {
     cluster.kill_all_at_once();
     let old = cluster.nodes.all()[0].spec.data.clone();
     let folder = TempDir::new().unwrap();
-    let moments: &[(&str, &dyn Fn(&Path) -> bool)] = &[
+    let moments: &[Moment<'_>] = &[
         ("its work", &|data| data.join("recover").exists()),
         ("some of the copy", &|data| {
             bytes_in(&data.join("recover")) > 1 << 20
