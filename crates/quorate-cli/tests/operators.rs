@@ -259,7 +259,7 @@ fn watching_as_json_is_a_line_for_each_look() {
         line["nodes"][0]["applied"].as_u64().unwrap()
     };
     let first = next();
-    Client::new(&[node.ready.client.clone()], patient())
+    Client::new(std::slice::from_ref(&node.ready.client), patient())
         .run(&[b"SET", b"x", b"1"])
         .unwrap();
     let mut later = next();
@@ -276,8 +276,7 @@ fn watching_as_json_is_a_line_for_each_look() {
 fn status_says_how_fast_the_log_grows() {
     let folder = tempfile::tempdir().unwrap();
     let node = serve(&folder);
-    let mut client =
-        quorate_client::Client::new(std::slice::from_ref(&node.ready.client), common::patient());
+    let mut client = Client::new(std::slice::from_ref(&node.ready.client), patient());
     let value = vec![b'v'; 10_000];
     let disk = wait_for("a log that grows", || {
         client.run(&[b"SET", b"x", &value]).unwrap();
