@@ -9,12 +9,14 @@ use std::{fs, path::PathBuf, process::Command};
 use crate::shell::{Failed, cargo_with, has, root, run};
 
 /// The targets, and the test that does the same: name, package, part of the test's name.
-const TARGETS: [(&str, &str, &str); 5] = [
+const TARGETS: [(&str, &str, &str); 7] = [
     ("wire", "quorate-wire", "no_bytes_of_a_peer"),
     ("resp", "quorate-kv", "no_bytes_of_a_client"),
     ("frames", "quorate-bench", "no_bytes_of_a_client_or"),
     ("log", "quorate-log", "no_bytes_of_a_disk"),
     ("identity", "quorate-node", "no_bytes_of_a_file"),
+    ("book", "quorate-node", "no_bytes_of_a_book"),
+    ("backup", "quorate-node", "no_bytes_of_a_backup"),
 ];
 /// How long each runs unless told otherwise.
 const SECONDS: u64 = 60;

@@ -1,21 +1,20 @@
 //! `quorate status`: what every node of the cluster says.
 
-use std::time::Duration;
+mod picture;
+mod rates;
+mod watch;
 
 use clap::Args;
 use quorate_admin::{
     look::look,
     units::{bytes, span},
-    view::{Answer, BallotView, ClusterView, NodeView, STARTING},
+    view::{Answer, BallotView, ClusterView, NodeView, PlanView, STARTING},
 };
 
 use crate::{
     config::address_argument,
-    output::{self, Exit, Output, Problem, table},
+    output::{Exit, Output, Problem, table},
 };
-
-/// Between two looks of `--watch`.
-const WATCH_PAUSE: Duration = Duration::from_secs(1);
 
 /// Flags.
 #[derive(Args, Clone, Debug)]
@@ -23,7 +22,7 @@ pub(crate) struct StatusArgs {
     /// Admin addresses; the other members are found if one is given
     #[arg(long, env = "QUORATE_ADMIN", value_name = "ADDR[,…]", value_delimiter = ',', default_value = DEFAULT_ADMIN, value_parser = address_argument)]
     pub(crate) admin: Vec<String>,
-    /// Go on looking, once a second
+    /// Go on looking, once a second, and draw what is seen; with --json one line each
     #[arg(long)]
     watch: bool,
 }
@@ -38,21 +37,7 @@ pub(crate) fn run(args: &StatusArgs, output: Output) -> Result<Exit, Problem> {
         output.result(&cluster, || human(&cluster));
         return Ok(Exit::Done);
     }
-    crate::signals::exit_when_interrupted()?;
-    loop {
-        match look(&args.admin) {
-            Ok(cluster) => output.result(&cluster, || human(&cluster)),
-            Err(silent) => {
-                output.problem(&silent.into());
-            }
-        }
-        if output::reader_goes_within(WATCH_PAUSE) {
-            return Ok(Exit::Done);
-        }
-        if !output.json {
-            output::print("");
-        }
-    }
+    watch::watch(&args.admin, output)
 }
 
 fn human(cluster: &ClusterView) -> String {
@@ -80,8 +65,10 @@ fn human(cluster: &ClusterView) -> String {
             }
         }
     }
-    if let Some(plan) = plan(cluster) {
-        notes.insert_str(0, &plan);
+    if let Some(plan) = plan_of(cluster) {
+        let waits = plan.waits.as_ref();
+        let waits = waits.map_or_else(String::new, |waits| format!("; waits: {waits}"));
+        notes.insert_str(0, &format!("plan {}: {}{waits}\n", plan.id, plan.what));
     }
     let break_before_notes = if notes.is_empty() { "" } else { "\n" };
     format!(
@@ -92,14 +79,11 @@ fn human(cluster: &ClusterView) -> String {
 }
 
 /// The plan under way, as the leader tells of it.
-fn plan(cluster: &ClusterView) -> Option<String> {
+fn plan_of(cluster: &ClusterView) -> Option<&PlanView> {
     let views = || cluster.nodes.iter().filter_map(Answer::view);
     let leader = views().find(|view| Some(view.node) == cluster.leader);
     let view = leader.or_else(|| views().max_by_key(|view| view.applied))?;
-    let plan = view.plan.as_ref()?;
-    let waits = plan.waits.as_ref();
-    let waits = waits.map_or_else(String::new, |waits| format!("; waits: {waits}"));
-    Some(format!("plan {}: {}{waits}\n", plan.id, plan.what))
+    view.plan.as_ref()
 }
 
 /// What is the same for all nodes.

@@ -390,10 +390,9 @@ fn start(spec: Spec) -> NodeProcess {
     node
 }
 
-/// What docs/operate.md says to do: grow from one to three by reserved ids, replace a dead machine, move an
-/// address.
+/// Grow from one to three by reserved ids, replace a dead machine, move an address: what each command answers.
 #[test]
-fn the_tasks_of_operators_work_as_written() {
+fn ids_are_reserved_a_machine_is_replaced_and_an_address_moved() {
     let folder = tempfile::tempdir().unwrap();
     let one = start(spec(folder.path(), "n1", &[]));
     let admin = one.ready.admin.clone();

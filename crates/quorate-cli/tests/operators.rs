@@ -10,7 +10,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-use common::{Cluster, NodeProcess, Signal, http, program, quorate_json, signal, single, wait_for};
+use common::{
+    Cluster, NodeProcess, Signal, http, patient, program, quorate_json, signal, single, wait_for,
+};
+use quorate_client::Client;
 use serde_json::Value as Json;
 
 /// Lines that a node has written so far.
@@ -235,13 +238,45 @@ fn watching_ends_with_its_reader() {
     assert_eq!(said, "");
 }
 
+/// Programs get one document a line, and each is of another look.
+#[test]
+fn watching_as_json_is_a_line_for_each_look() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = serve(&folder);
+    let mut watching = Command::new(program())
+        .args(["status", "--watch", "--json", "--admin", &node.ready.admin])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines();
+    let mut next = || {
+        let line: Json = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        assert_eq!(
+            (&line["leader"], &line["nodes"][0]["node"]),
+            (&1.into(), &1.into()),
+            "{line}"
+        );
+        line["nodes"][0]["applied"].as_u64().unwrap()
+    };
+    let first = next();
+    Client::new(std::slice::from_ref(&node.ready.client), patient())
+        .run(&[b"SET", b"x", b"1"])
+        .unwrap();
+    let mut later = next();
+    while later == first {
+        later = next();
+    }
+    assert!(later > first);
+    watching.kill().unwrap();
+    watching.wait().unwrap();
+}
+
 /// How fast the disk fills is in the status, once it has been looked at for a while.
 #[test]
 fn status_says_how_fast_the_log_grows() {
     let folder = tempfile::tempdir().unwrap();
     let node = serve(&folder);
-    let mut client =
-        quorate_client::Client::new(std::slice::from_ref(&node.ready.client), common::patient());
+    let mut client = Client::new(std::slice::from_ref(&node.ready.client), patient());
     let value = vec![b'v'; 10_000];
     let disk = wait_for("a log that grows", || {
         client.run(&[b"SET", b"x", &value]).unwrap();

@@ -7,7 +7,7 @@ use quorate_disk::Disk;
 use quorate_replica::{
     Replica,
     service::StateMachine,
-    status::{Peer, Snapshot, Status},
+    status::{Activity, Peer, Snapshot, Status},
 };
 
 /// Appends everything that a replica says about itself.
@@ -46,6 +46,25 @@ fn gauges(status: &Status, (connections, held_bytes): (usize, usize), out: &mut 
         "healthy",
         "Whether this node reports no error.",
         u8::from(status.error.is_none()),
+    );
+    gauge(
+        out,
+        "removed",
+        "Whether this node was removed from the cluster, and may be switched off.",
+        u8::from(status.removed),
+    );
+    let doing = status.progress.map(|progress| progress.activity);
+    gauge(
+        out,
+        "behind",
+        "Whether this node has yet to apply what is known to be decided.",
+        u8::from(doing.is_some()),
+    );
+    gauge(
+        out,
+        "receiving_snapshot",
+        "Whether this node is sent a snapshot, because no log has what it lacks.",
+        u8::from(doing == Some(Activity::ReceivingSnapshot)),
     );
     gauge(
         out,
@@ -246,6 +265,12 @@ fn counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String)
         "Bytes of the log that are needed.",
         replica.log().used_bytes(),
     );
+    gauge(
+        out,
+        "log_bytes_max",
+        "Above this size the log is not kept for nodes that are behind.",
+        replica.log_bytes_max(),
+    );
     if let Some(Snapshot { at, bytes }) = replica.snapshot() {
         let help = "This node's snapshot has everything below this slot.";
         gauge(out, "snapshot_slots", help, at.0);
@@ -286,4 +311,72 @@ fn head(out: &mut String, name: &str, help: &str, kind: &str) {
         out,
         "# HELP quorate_{name} {help}\n# TYPE quorate_{name} {kind}"
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_core::{
+        ballot::{Ballot, Era},
+        node_id::{Member, NodeId},
+        record::Class,
+        slot::Slot,
+    };
+    use quorate_replica::status::{DiskUse, Progress};
+
+    use super::*;
+
+    fn status() -> Status {
+        Status {
+            cluster: 7,
+            member: Member::first(1),
+            role: Role::Follower,
+            leader: Some(NodeId(2)),
+            era: Era(0),
+            plan: None,
+            removed: false,
+            ballot: Ballot::ZERO,
+            decided_to: Slot(9),
+            applied_to: Slot(8),
+            durable_to: Slot(9),
+            class: Class::Durable,
+            log_bytes: 0,
+            log_start: Slot(1),
+            snapshot: None,
+            snapshot_taking: None,
+            disk: DiskUse::default(),
+            progress: None,
+            error: None,
+            notices: Vec::new(),
+            peers: Vec::new(),
+        }
+    }
+
+    fn says(status: &Status, expected: [&str; 3]) {
+        let mut text = String::new();
+        gauges(status, (0, 0), &mut text);
+        for line in expected {
+            let line = format!("quorate_{line}");
+            assert!(text.lines().any(|other| other == line), "{line}: {text}");
+        }
+    }
+
+    /// What alerts are made of: each is said whether or not it is so.
+    #[test]
+    fn a_node_says_whether_it_is_removed_behind_or_sent_a_snapshot() {
+        let mut status = status();
+        says(&status, ["removed 0", "behind 0", "receiving_snapshot 0"]);
+        status.progress = Some(Progress {
+            activity: Activity::CatchingUp,
+            from: 0,
+            at: 1,
+            to: 2,
+            per_second: None,
+            ms: 0,
+        });
+        says(&status, ["removed 0", "behind 1", "receiving_snapshot 0"]);
+        let progress = status.progress.as_mut().expect("it is there");
+        progress.activity = Activity::ReceivingSnapshot;
+        status.removed = true;
+        says(&status, ["removed 1", "behind 1", "receiving_snapshot 1"]);
+    }
 }

@@ -276,6 +276,11 @@ impl Snapshots {
         }
     }
 
+    /// Above this size the log is not kept for nodes that are behind.
+    pub(crate) fn log_bytes_max(&self) -> u64 {
+        self.options.log_bytes_max
+    }
+
     /// This node's snapshot, if it has one.
     pub(crate) fn own(&self) -> Option<Snapshot> {
         self.own.map(|own| Snapshot {

@@ -2,6 +2,7 @@
 //!
 //! Deterministic: equal seeds and equal calls give equal runs. Time moves from event to event.
 
+pub mod backups;
 mod front;
 mod plane;
 

@@ -3,86 +3,25 @@
 use quorate_core::{
     ballot::Era,
     class::Class,
-    configuration::{Change, Configuration},
     node_id::{Member, NodeId},
-    reconfigure::Eras,
     slot::Slot,
-    value::Value,
 };
 use quorate_dice::Dice;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::{
-    file::{Bad, Encoder, Header, Reader, Summary},
+    file::{Bad, Header, Reader},
     *,
 };
 use crate::{
-    applying::membership::Membership,
-    group::Group,
     snapshots::{
         Note,
         header::Header as StreamHeader,
         layout::{self, Head},
         stream::{Item, Items, Malformed},
     },
+    testing::backups::{CLUSTER, SLOT, eras, file_of, header_of, stream},
 };
-
-const SLOT: Slot = Slot(500);
-const CLUSTER: u128 = 7;
-
-fn eras() -> Eras {
-    let members = [1, 2, 3].map(Member::first);
-    let mut eras = Eras::founded(Configuration::simple(members, Class::Durable).unwrap());
-    let change = Change::Increment(Member::first(4));
-    let era = eras.era();
-    assert!(eras.decide(Slot(9), &Value::Reconfigure { era, change }));
-    eras
-}
-
-fn table() -> Group {
-    Group::founded((1..=4).map(|node| (NodeId(node), format!("n{node}:1"))))
-}
-
-/// The stream of a snapshot with these items of the service, and a session.
-fn stream(items: &[Vec<u8>]) -> Vec<u8> {
-    let header = StreamHeader {
-        cluster: CLUSTER,
-        at: SLOT,
-        eras: eras(),
-    };
-    let mut out = Vec::new();
-    Item::Header(&header.encode()).encode(&mut out);
-    let (key, value) = Membership::new(table(), eras()).entry();
-    Item::Meta(&key, &value).encode(&mut out);
-    Item::Meta(b"session", b"of somebody").encode(&mut out);
-    for item in items {
-        Item::Service(item).encode(&mut out);
-    }
-    out
-}
-
-fn header_of(stream: &[u8]) -> Header {
-    Header {
-        cluster: CLUSTER,
-        slot: SLOT,
-        era: Era(1),
-        next_id: 9,
-        class: Class::Durable,
-        store: "lsm".to_owned(),
-        bytes: stream.len() as u64,
-        digest: xxh3_128(stream),
-    }
-}
-
-fn file_of(header: &Header, stream: &[u8], piece: usize) -> (Vec<u8>, Summary) {
-    let (mut encoder, mut out) = Encoder::begin(header);
-    for piece in stream.chunks(piece) {
-        out.extend(encoder.chunks(piece));
-    }
-    let (summary, last) = encoder.end();
-    out.extend(last);
-    (out, summary)
-}
 
 fn items() -> Vec<Vec<u8>> {
     let item = |at: usize| vec![at as u8; at * 37 % 900];

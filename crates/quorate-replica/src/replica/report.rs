@@ -288,6 +288,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.snapshots.own()
     }
 
+    /// Above this size the log is not kept for nodes that are behind.
+    pub fn log_bytes_max(&self) -> u64 {
+        self.snapshots.log_bytes_max()
+    }
+
     /// What the core counts of its slow paths.
     pub fn slow_paths(&self) -> SlowPaths {
         self.protocol.slow_paths()

@@ -1,0 +1,280 @@
+//! `quorate status --watch`, drawn: who there is, how far, how fast, and what is under way.
+
+use quorate_admin::{
+    members::UnderwayView,
+    units::{bytes, span},
+    view::{Answer, ClusterView, MemberView, NodeView, ProgressView},
+};
+
+use super::{
+    headline, plan_of,
+    rates::{Rates, decided},
+};
+
+/// Cells of a bar.
+const BAR: usize = 24;
+/// Columns before what is said of a node on a line of its own.
+const INDENT: usize = 8;
+
+/// What is drawn.
+pub(super) struct Picture<'a> {
+    pub(super) cluster: &'a ClusterView,
+    pub(super) rates: &'a Rates,
+    /// The steps of the plan under way, if somebody has said them.
+    pub(super) steps: Option<&'a UnderwayView>,
+    /// Colours are for terminals.
+    pub(super) colours: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Colour {
+    Good = 32,
+    Busy = 33,
+    Bad = 31,
+    Dim = 2,
+}
+
+impl Picture<'_> {
+    /// Lines, without one that is empty at the end.
+    pub(super) fn draw(&self) -> String {
+        let mut lines = vec![headline(self.cluster), self.pulse(), String::new()];
+        let rows: Vec<Row> = self
+            .cluster
+            .nodes
+            .iter()
+            .map(|answer| self.row(answer))
+            .collect();
+        let widths = [0, 1, 2, 3].map(|column| {
+            let cells = rows.iter().map(|row| row.cells[column].chars().count());
+            cells.max().unwrap_or(0)
+        });
+        for row in rows {
+            let mut line = self.paint(row.colour, row.mark) + " ";
+            for (cell, width) in row.cells.iter().zip(widths).take(2) {
+                line.push_str(&format!("{cell:width$}  "));
+            }
+            line.push_str(&match &row.bar {
+                Some(bar) => self.paint(row.colour, bar),
+                None => " ".repeat(BAR),
+            });
+            for (cell, width) in row.cells.iter().zip(widths).skip(2) {
+                line.push_str(&format!("  {cell:>width$}"));
+            }
+            line.push_str(&format!("  {}", row.rest));
+            lines.push(line.trim_end().to_owned());
+            let notes = row.notes.iter();
+            lines.extend(notes.map(|note| format!("{:INDENT$}{note}", "")));
+        }
+        lines.extend(self.plan());
+        lines.join("\n")
+    }
+
+    fn paint(&self, colour: Colour, text: &str) -> String {
+        match self.colours {
+            true => format!("\x1b[{}m{text}\x1b[0m", colour as u8),
+            false => text.to_owned(),
+        }
+    }
+
+    /// How fast the cluster goes, and went.
+    fn pulse(&self) -> String {
+        let slots = decided(self.cluster);
+        let Some(rate) = self.rates.decided.back() else {
+            return format!("{slots} slots decided");
+        };
+        let most = self.rates.decided.iter().max().copied().unwrap_or(0).max(1);
+        let level = |rate: &u64| {
+            const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+            let at = u128::from(*rate) * 7 / u128::from(most);
+            LEVELS[usize::try_from(at).unwrap_or(7).min(7)]
+        };
+        let line: String = self.rates.decided.iter().map(level).collect();
+        format!("{slots} slots decided, {rate}/s {line}")
+    }
+
+    fn row(&self, answer: &Answer) -> Row {
+        let name = answer
+            .node()
+            .map_or_else(|| "?".to_owned(), |node| node.to_string());
+        match answer {
+            Answer::Node(view) => self.of_view(name, view),
+            Answer::Starting {
+                error, progress, ..
+            } => {
+                let mut row = Row::new(name, "starting", "◐", Colour::Busy);
+                row.notes = match progress {
+                    Some(progress) => vec![self.transfer(progress)],
+                    None => vec![error.clone()],
+                };
+                row
+            }
+            Answer::Unreachable { error, .. } => {
+                let mut row = Row::new(name, "unreachable", "✕", Colour::Bad);
+                row.notes = vec![error.clone()];
+                row
+            }
+        }
+    }
+
+    fn of_view(&self, name: String, view: &NodeView) -> Row {
+        let member = self.as_the_leader_sees(view.node);
+        let idle = member.is_some_and(|member| member.engaged == Some(false));
+        let (role, mark, colour) = match () {
+            () if view.removed => ("removed", "○", Colour::Dim),
+            () if view.error.is_some() => (&*view.role, "✕", Colour::Bad),
+            () if view.progress.is_some() => (&*view.role, "◐", Colour::Busy),
+            () if view.role == "auxiliary" && idle => (&*view.role, "○", Colour::Dim),
+            () if view.role == "auxiliary" => ("auxiliary, engaged", "●", Colour::Busy),
+            () => (&*view.role, "●", Colour::Good),
+        };
+        let mut row = Row::new(name, role, mark, colour);
+        // An auxiliary that is not needed has nothing, and is to have nothing.
+        if has_all(view) {
+            row.bar = Some(self.level(view));
+            row.cells[2] = view.applied.to_string();
+        }
+        row.cells[3] = match member.and_then(|member| member.lag) {
+            Some(0) => "level".to_owned(),
+            Some(lag) => format!("{lag} behind"),
+            None => String::new(),
+        };
+        row.rest = self.flows(view);
+        row.notes
+            .extend(view.error.iter().chain(&view.notices).cloned());
+        row.notes.extend(
+            view.progress
+                .as_ref()
+                .map(|progress| self.transfer(progress)),
+        );
+        row.notes.extend(view.snapshot_taking.map(|taking| {
+            format!(
+                "taking a snapshot at slot {}: {} so far",
+                taking.slot,
+                bytes(taking.bytes)
+            )
+        }));
+        row
+    }
+
+    /// What a node is sent, and what it keeps.
+    fn flows(&self, view: &NodeView) -> String {
+        let mut said = Vec::new();
+        let applied = self.rates.applied.get(&view.node);
+        if let Some(rate) = applied.filter(|_| has_all(view)) {
+            said.push(format!("{rate} slots/s"));
+        }
+        let sent = self.rates.sent.get(&view.node);
+        if let Some(rate) = sent.filter(|_| !view.removed) {
+            said.push(format!("is sent {}/s", bytes(*rate)));
+        }
+        said.push(format!(
+            "log {} from {}",
+            bytes(view.log_bytes),
+            view.log_start
+        ));
+        if let Some(snapshot) = view.snapshot {
+            said.push(format!(
+                "snapshot {} at {}",
+                bytes(snapshot.bytes),
+                snapshot.slot
+            ));
+        }
+        if let Some(seconds) = view.disk.full_in_seconds {
+            said.push(format!("disk full in {}", span(seconds)));
+        }
+        said.join(", ")
+    }
+
+    fn as_the_leader_sees(&self, node: u32) -> Option<&MemberView> {
+        let mut views = self.cluster.nodes.iter().filter_map(Answer::view);
+        let leader = views.find(|view| Some(view.node) == self.cluster.leader)?;
+        leader.members.iter().find(|member| member.node == node)
+    }
+
+    /// Where a node is within the leader's log: full is level, empty can be helped by a snapshot only.
+    fn level(&self, view: &NodeView) -> String {
+        let mut views = self.cluster.nodes.iter().filter_map(Answer::view);
+        let leader = views.find(|view| Some(view.node) == self.cluster.leader);
+        let from = leader.unwrap_or(view).log_start;
+        let to = decided(self.cluster);
+        match to.checked_sub(from) {
+            // Nothing is in the log: who has as much is level.
+            None | Some(0) if view.applied >= to => bar(1, 1),
+            None | Some(0) => bar(0, 1),
+            Some(all) => bar(view.applied.saturating_sub(from).min(all), all),
+        }
+    }
+
+    fn transfer(&self, progress: &ProgressView) -> String {
+        let bar = bar(progress.percent.min(100), 100);
+        format!("{} {progress}", self.paint(Colour::Busy, &bar))
+    }
+
+    fn plan(&self) -> Vec<String> {
+        let Some(plan) = plan_of(self.cluster) else {
+            return Vec::new();
+        };
+        let mut lines = vec![String::new(), format!("plan {}: {}", plan.id, plan.what)];
+        let steps = self.steps.filter(|steps| steps.id == plan.id);
+        let left = steps.map_or(&[][..], |steps| &steps.steps);
+        if let [next, others @ ..] = left {
+            let more = match others.len() {
+                0 => "the last step".to_owned(),
+                more => format!("{more} more behind it"),
+            };
+            lines.push(format!("{:INDENT$}next: {} ({more})", "", next.change));
+        }
+        let waits = plan.waits.as_ref();
+        lines.extend(waits.map(|waits| format!("{:INDENT$}waits: {waits}", "")));
+        lines
+    }
+}
+
+/// Whether a node is to have everything that was decided.
+fn has_all(view: &NodeView) -> bool {
+    view.role != "auxiliary" && !view.removed
+}
+
+/// A node's line, and what is said below it.
+struct Row {
+    mark: &'static str,
+    colour: Colour,
+    /// Name, role; position, lag.
+    cells: [String; 4],
+    bar: Option<String>,
+    rest: String,
+    notes: Vec<String>,
+}
+
+impl Row {
+    fn new(name: String, role: &str, mark: &'static str, colour: Colour) -> Self {
+        Self {
+            mark,
+            colour,
+            cells: [name, role.to_owned(), String::new(), String::new()],
+            bar: None,
+            rest: String::new(),
+            notes: Vec::new(),
+        }
+    }
+}
+
+/// Eighths of a cell are seen; nothing looks full that is not, or empty that has begun.
+fn bar(at: u64, of: u64) -> String {
+    const EIGHTHS: [char; 7] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉'];
+    let cells = BAR as u128 * 8;
+    let filled = u128::from(at) * cells / u128::from(of.max(1));
+    let filled = match at {
+        0 => 0,
+        at if at >= of => cells,
+        _ => filled.clamp(1, cells - 1),
+    };
+    let (whole, part) = ((filled / 8) as usize, (filled % 8) as usize);
+    let mut bar = "█".repeat(whole);
+    bar.extend(part.checked_sub(1).map(|part| EIGHTHS[part]));
+    let drawn = whole + usize::from(part > 0);
+    bar + &"░".repeat(BAR - drawn)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,82 @@
+//! How fast a watched cluster goes: what changed between two looks at it.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+
+use quorate_admin::view::{Answer, ClusterView};
+
+/// Looks that are remembered.
+const LOOKS: usize = 40;
+
+/// Rates between the last two looks, and the throughput of those before.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Rates {
+    last: Option<Counters>,
+    /// Slots decided per second, the oldest first; 0 where that is not known.
+    pub(super) decided: VecDeque<u64>,
+    /// Slots applied per second, of each node of which it is known.
+    pub(super) applied: BTreeMap<u32, u64>,
+    /// Bytes of values per second that the leader sends each node.
+    pub(super) sent: BTreeMap<u32, u64>,
+}
+
+/// What only grows, as long as the same processes say it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Counters {
+    leader: Option<u32>,
+    decided: u64,
+    applied: BTreeMap<u32, u64>,
+    sent: BTreeMap<u32, u64>,
+}
+
+impl Counters {
+    fn of(cluster: &ClusterView) -> Self {
+        let views = || cluster.nodes.iter().filter_map(Answer::view);
+        let leader = views().find(|view| Some(view.node) == cluster.leader);
+        let members = leader.into_iter().flat_map(|leader| &leader.members);
+        let others = members.filter(|member| Some(member.node) != cluster.leader);
+        Self {
+            leader: cluster.leader,
+            decided: decided(cluster),
+            applied: views().map(|view| (view.node, view.applied)).collect(),
+            sent: others
+                .map(|member| (member.node, member.payload_bytes_sent))
+                .collect(),
+        }
+    }
+}
+
+/// Every slot below is decided, as far as any node knows.
+pub(super) fn decided(cluster: &ClusterView) -> u64 {
+    let views = cluster.nodes.iter().filter_map(Answer::view);
+    views.map(|view| view.decided).max().unwrap_or(0)
+}
+
+impl Rates {
+    /// The next look, so long after the last one.
+    pub(super) fn look(&mut self, cluster: &ClusterView, after: Duration) {
+        let now = Counters::of(cluster);
+        let ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+        // A counter that went back is another process's.
+        let rate = |from: u64, to: u64| to.checked_sub(from)?.saturating_mul(1000).checked_div(ms);
+        let rates = |from: &BTreeMap<u32, u64>, to: &BTreeMap<u32, u64>| {
+            let rate = |(node, to): (&u32, &u64)| Some((*node, rate(*from.get(node)?, *to)?));
+            to.iter().filter_map(rate).collect()
+        };
+        let Some(last) = self.last.replace(now.clone()) else {
+            return;
+        };
+        self.decided
+            .push_back(rate(last.decided, now.decided).unwrap_or(0));
+        if self.decided.len() > LOOKS {
+            self.decided.pop_front();
+        }
+        self.applied = rates(&last.applied, &now.applied);
+        self.sent = match last.leader == now.leader {
+            true => rates(&last.sent, &now.sent),
+            false => BTreeMap::new(),
+        };
+    }
+}

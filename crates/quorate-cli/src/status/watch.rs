@@ -1,0 +1,116 @@
+//! `quorate status --watch`: looks again and again, and draws over what it drew before if that is a terminal.
+
+use std::{
+    io::{self, IsTerminal as _},
+    time::{Duration, Instant},
+};
+
+use quorate_admin::{
+    client,
+    look::{Silent, look},
+    members::{MembersView, UnderwayView},
+    view::{Answer, ClusterView},
+};
+
+use super::{picture::Picture, plan_of, rates::Rates};
+use crate::output::{self, Exit, Output, Problem};
+
+/// Between two looks.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The leader has so long to say what is left of a plan.
+const WAIT: Duration = Duration::from_secs(1);
+
+/// Goes on until it is interrupted, or nobody reads what it prints.
+pub(super) fn watch(admin: &[String], output: Output) -> Result<Exit, Problem> {
+    crate::signals::exit_when_interrupted()?;
+    let terminal = io::stdout().is_terminal();
+    let mut rates = Rates::default();
+    let (mut looked, mut first) = (Instant::now(), true);
+    loop {
+        let cluster = look(admin);
+        if output.json {
+            match cluster {
+                Ok(cluster) => output.result(&cluster, String::new),
+                Err(silent) => {
+                    output.problem(&silent.into());
+                }
+            }
+        } else {
+            let drawn = match &cluster {
+                Ok(cluster) => {
+                    rates.look(cluster, looked.elapsed());
+                    let steps = steps(cluster);
+                    let picture = Picture {
+                        cluster,
+                        rates: &rates,
+                        steps: steps.as_ref(),
+                        colours: terminal,
+                    };
+                    picture.draw()
+                }
+                Err(Silent(reasons)) => nobody(reasons),
+            };
+            looked = Instant::now();
+            output::print(&framed(&drawn, terminal, first));
+            first = false;
+        }
+        if output::reader_goes_within(PAUSE) {
+            return Ok(Exit::Done);
+        }
+    }
+}
+
+/// What is left of the plan under way; the leader goes by it.
+fn steps(cluster: &ClusterView) -> Option<UnderwayView> {
+    plan_of(cluster)?;
+    let mut views = cluster.nodes.iter().filter_map(Answer::view);
+    let leader = views.find(|view| Some(view.node) == cluster.leader)?;
+    let mut members = leader.members.iter();
+    let own = members.find(|member| member.node == leader.node)?;
+    let response = client::get(own.admin.as_ref()?, "/members", WAIT).ok()?;
+    response.json::<MembersView>().ok()?.plan
+}
+
+/// It may be that all are stopped for a moment: that is shown, and looking goes on.
+fn nobody(reasons: &[String]) -> String {
+    format!("no node answers\n\n{}", reasons.join("\n"))
+}
+
+/// On a terminal a picture takes the place of the one before, line by line and without flickering; what is too
+/// long is cut. Elsewhere they follow each other.
+fn framed(drawn: &str, terminal: bool, first: bool) -> String {
+    match (terminal, first) {
+        (true, _) => {
+            let begin = if first { "\x1b[2J\x1b[H" } else { "\x1b[H" };
+            let lines = drawn.replace('\n', "\x1b[K\n");
+            format!("\x1b[?7l{begin}{lines}\x1b[K\x1b[?7h\x1b[J")
+        }
+        (false, true) => drawn.to_owned(),
+        (false, false) => format!("\n{drawn}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_picture_replaces_the_one_before_on_a_terminal_only() {
+        assert_eq!(framed("a\nb", false, true), "a\nb");
+        assert_eq!(framed("a\nb", false, false), "\na\nb");
+        let again = framed("a\nb", true, false);
+        assert_eq!(again, "\x1b[?7l\x1b[Ha\x1b[K\nb\x1b[K\x1b[?7h\x1b[J");
+        assert!(framed("", true, true).contains("\x1b[2J"));
+    }
+
+    #[test]
+    fn a_cluster_of_which_nobody_answers_is_a_picture_too() {
+        let reasons = [
+            "no node answers at h:1: refused",
+            "no node answers at h:2: refused",
+        ];
+        let expected =
+            "no node answers\n\nno node answers at h:1: refused\nno node answers at h:2: refused";
+        assert_eq!(nobody(&reasons.map(str::to_owned)), expected);
+    }
+}

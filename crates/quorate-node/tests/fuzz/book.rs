@@ -1,0 +1,73 @@
+//! What must hold for any bytes that the address book may have, the file `peers`.
+
+use std::{fs, path::Path};
+
+use quorate_core::{node_id::NodeId, record::Class};
+use quorate_node::{
+    LockedFolder,
+    identity::{AddressBook, Expected, Founding, Identity},
+};
+
+/// As they are, and with the checksum at the end made right.
+pub(crate) fn check(bytes: &[u8]) {
+    // In memory where there is such a place: saving syncs.
+    let memory = Path::new("/dev/shm");
+    let folder = if memory.is_dir() {
+        tempfile::tempdir_in(memory)
+    } else {
+        tempfile::tempdir()
+    };
+    let folder = folder.expect("a folder of our own");
+    let founding = Founding {
+        cluster: 7,
+        node: NodeId(1),
+        class: Class::Durable,
+        store: "lsm".to_owned(),
+        members: [(NodeId(1), "founder:1".to_owned())].into(),
+        join_nonce: 99,
+        terms: Default::default(),
+    };
+    let home = LockedFolder::create(folder.path()).expect("an empty folder");
+    drop(Identity::create(home, founding).expect("an empty folder"));
+    read(folder.path(), bytes);
+    read(folder.path(), &sealed(bytes));
+}
+
+fn open(folder: &Path) -> Identity<LockedFolder> {
+    let home = LockedFolder::open(folder).expect("it is there");
+    // It is a hint: whatever it holds, the node starts.
+    Identity::open(home, &Expected::default()).expect("a book stops nobody")
+}
+
+fn read(folder: &Path, bytes: &[u8]) {
+    fs::write(folder.join("peers"), bytes).expect("a file of our own");
+    let mut identity = open(folder);
+    let book = identity.book().clone();
+    match identity.book_lost() {
+        Some(why) => {
+            assert!(!why.is_empty());
+            let founding = &identity.founding().members;
+            assert_eq!(
+                book,
+                AddressBook::founded(founding),
+                "nobody else is believed"
+            );
+        }
+        None => assert_eq!(book.check(), Ok(())),
+    }
+    // What was read is what is written, and what is written is read.
+    identity.set_book(book.clone());
+    identity.save_book().expect("a folder of our own");
+    drop(identity);
+    let again = open(folder);
+    assert_eq!((again.book(), again.book_lost()), (&book, None));
+}
+
+/// What stands before the last line that begins with `checksum`, with the line that it needs.
+fn sealed(bytes: &[u8]) -> Vec<u8> {
+    let mark = b"checksum ";
+    let at = bytes.windows(mark.len()).rposition(|window| window == mark);
+    let covered = &bytes[..at.unwrap_or(bytes.len())];
+    let line = format!("checksum {:08x}\n", crc32c::crc32c(covered));
+    [covered, line.as_bytes()].concat()
+}
