@@ -82,7 +82,7 @@ pub const BLOCK: usize = 4096;
 /// The part of a block that a crash leaves old or new, never mixed ([model-3]).
 pub const SECTOR: usize = 512;
 /// Most writes, reads and flushes together that a disk is asked for at a time, by all families.
-pub const OPERATIONS_MAX: usize = 16;
+pub const OPERATIONS_MAX: usize = 24;
 
 /// Most bytes of a small file that is kept; of a longer one only the beginning could be read.
 pub const KEPT_BYTES_MAX: usize = small_files::BYTES_MAX;
