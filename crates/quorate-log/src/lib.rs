@@ -77,4 +77,4 @@ pub use recover::{Damage, Recovery};
 pub use told::Reading;
 
 /// Most writes and reads together that a log asks a disk for at a time.
-pub const OPERATIONS_MAX: usize = options::DEPTH_MAX + read::ACTIVE_MAX;
+pub const OPERATIONS_MAX: usize = DEPTH_MAX + read::ACTIVE_MAX;

@@ -140,7 +140,7 @@ pub fn one(
 
 /// It begins to join, and is to get this id, the next one.
 fn join(nodes: &mut Nodes, mut spec: Spec) -> io::Result<u32> {
-    let admins = nodes.admin_addresses().join(",");
+    let admins = admins(nodes);
     spec.flags.extend(["--join".to_owned(), admins]);
     nodes.spawn(spec)
 }
@@ -171,11 +171,18 @@ fn command(nodes: &Nodes, program: &Path, old: u32, new: u32) -> Command {
     let mut command = process::command(program);
     command
         .args(["member", "replace", &old.to_string(), &new.to_string()])
-        .args(["--json", "--admin", &nodes.admin_addresses().join(",")])
+        .args(["--json", "--admin", &admins(nodes)])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
     command
+}
+
+/// Where operators ask, of all nodes that listen.
+fn admins(nodes: &Nodes) -> String {
+    let mut admins = nodes.admin_addresses();
+    admins.retain(|admin| !admin.is_empty());
+    admins.join(",")
 }
 
 /// The document with which that command ends; the fields of an error are there instead if it failed.

@@ -13,7 +13,7 @@ use quorate_testbed::{
     replace::{self, Step},
 };
 
-use super::{Wish, float, load, median};
+use super::{Wish, float, load, median, writes};
 use crate::{
     nodes,
     shell::{self, Failed},
@@ -24,6 +24,8 @@ const NODES: u32 = 3;
 const CLIENTS: u64 = 8;
 const OPEN_MAX: usize = 64;
 const VALUE: usize = 1024;
+/// How often each key is written before: logs are trimmed by then.
+const PASSES: usize = 4;
 /// A tenth of a second: the slowest one is judged.
 const WINDOW: Duration = Duration::from_millis(100);
 /// Before the first newcomer comes; its windows are not judged.
@@ -130,7 +132,9 @@ fn measure(size: &Size, replaces: bool) -> Result<Run, Failed> {
     let program = nodes::program();
     let newcomers = replace::newcomers(&nodes, &program, NODES as usize, &FLAGS)?;
     let addresses = replace::client_addresses(&nodes, &newcomers);
-    super::writes::fill(&addresses[0], 0..size.keys)?;
+    for _ in 0..PASSES {
+        writes::fill(&addresses[0], 0..size.keys)?;
+    }
     let windows = (size.time.as_millis() / WINDOW.as_millis()) as usize;
     let done: Vec<AtomicU64> = (0..windows).map(|_| AtomicU64::new(0)).collect();
     let began = Instant::now();

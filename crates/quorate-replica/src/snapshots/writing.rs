@@ -21,10 +21,9 @@ use crate::status::Snapshot;
 /// Most chunks that wait or are in flight before the caller has to pause; and most that are in flight, however many
 /// a caller pushes that cannot.
 const CHUNKS_MAX: usize = 3;
-/// Everything that a node asks a disk for at a time: the log; loads, peers, and what was received before; and what is
-/// written here, with its flush.
-const _: () =
-    assert!(quorate_log::OPERATIONS_MAX + 2 * READS_MAX + 1 + CHUNKS_MAX + 1 <= OPERATIONS_MAX);
+/// What is written here, and its flush; and reads for loads, for peers, and of what was received before.
+const SNAPSHOT_OPERATIONS_MAX: usize = CHUNKS_MAX + 1 + 2 * READS_MAX + 1;
+const _: () = assert!(quorate_log::OPERATIONS_MAX + SNAPSHOT_OPERATIONS_MAX <= OPERATIONS_MAX);
 
 /// Writes one snapshot.
 pub(crate) struct Writer {

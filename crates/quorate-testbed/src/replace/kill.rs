@@ -11,6 +11,9 @@ use crate::{
     wait,
 };
 
+/// What a node logs whose peers do not let it in any more.
+const TOLD: &str = "this node was removed from the cluster";
+
 /// Who is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -75,6 +78,8 @@ pub struct Killed {
     pub seen: u64,
     /// Whether the command came to its end without being repeated.
     pub outlived: bool,
+    /// Whether the old node has applied its removal, and refuses to start.
+    pub refuses: bool,
 }
 
 impl fmt::Display for Killed {
@@ -87,9 +92,12 @@ impl fmt::Display for Killed {
             ..
         } = self;
         write!(f, "{old} by {new}, after {seen} of {eras} eras")?;
-        match self.outlived {
-            true => Ok(()),
-            false => f.write_str(", command repeated"),
+        if !self.outlived {
+            f.write_str(", command repeated")?;
+        }
+        match self.refuses {
+            true => f.write_str(", which starts no more"),
+            false => f.write_str(", which is told so and not let in"),
         }
     }
 }
@@ -108,7 +116,8 @@ struct Trial<'a> {
 }
 
 /// Replaces a node of a cluster of three; somebody is killed on the way and started again. Whoever was replaced is
-/// out afterwards, and does not start any more.
+/// out afterwards: it has applied its own removal, and does not start any more; or it came back too late for that,
+/// and the others tell it, and do not let it in.
 pub fn one(
     nodes: &mut Nodes,
     program: &Path,
@@ -141,7 +150,9 @@ pub fn one(
     let joining = Moment::JOINING.contains(&at);
     if joining {
         trial.watch(at)?;
-        trial.kill_and_restart()?;
+        let victim = trial.victim().into_iter().collect::<Vec<u32>>();
+        trial.nodes.kill(&victim)?;
+        trial.nodes.restart(&victim)?;
     }
     if !(joining && role == Role::Newcomer) {
         trial.nodes.node(new)?.wait_ready()?;
@@ -155,12 +166,20 @@ pub fn one(
             Moment::Era(era) => Moment::Era(era.min(eras)),
             at => at,
         })?;
-        match role {
-            Role::Command => {
+        match trial.victim() {
+            None => {
                 asked.kill()?;
                 trial.wait_until_reached()?;
             }
-            _ => trial.kill_and_restart()?,
+            // It may be removed meanwhile, and then does not listen.
+            Some(victim) if victim == old => {
+                trial.nodes.kill(&[old])?;
+                trial.nodes.respawn(old)?;
+            }
+            Some(victim) => {
+                trial.nodes.kill(&[victim])?;
+                trial.nodes.restart(&[victim])?;
+            }
         }
     }
     let ended = Ended::of(&asked.wait_with_output()?.stdout).and_then(|ended| ended.reached());
@@ -168,7 +187,7 @@ pub fn one(
         trial.repeat()?;
     }
     trial.check_members()?;
-    trial.old_is_out()?;
+    let refuses = trial.old_is_out()?;
     trial.nodes.leave(old);
     Ok(Killed {
         old,
@@ -176,6 +195,7 @@ pub fn one(
         eras,
         seen,
         outlived: ended.is_ok(),
+        refuses,
     })
 }
 
@@ -216,20 +236,14 @@ impl Trial<'_> {
         }
     }
 
-    /// The node of that role; it comes back.
-    fn kill_and_restart(&mut self) -> io::Result<()> {
-        let victim = match self.role {
-            Role::Leader => self.leader,
-            Role::Old | Role::OldLeader => self.old,
-            Role::Newcomer => self.new,
-            Role::Other => self.other,
-            Role::Command => return Ok(()),
-        };
-        self.nodes.kill(&[victim])?;
-        match victim == self.old {
-            // It may be removed meanwhile, and then does not listen.
-            true => self.nodes.respawn(victim),
-            false => self.nodes.restart(&[victim]),
+    /// The node of that role.
+    fn victim(&self) -> Option<u32> {
+        match self.role {
+            Role::Leader => Some(self.leader),
+            Role::Old | Role::OldLeader => Some(self.old),
+            Role::Newcomer => Some(self.new),
+            Role::Other => Some(self.other),
+            Role::Command => None,
         }
     }
 
@@ -286,26 +300,33 @@ impl Trial<'_> {
         found.map_err(|error| io::Error::other(format!("{error}: {last:?}")))
     }
 
-    /// It hears that it was removed, and its folder is nobody's any more.
-    fn old_is_out(&mut self) -> io::Result<()> {
+    /// It hears that it was removed. Whether it has applied that; then its folder is nobody's any more.
+    fn old_is_out(&mut self) -> io::Result<bool> {
         let old = self.old;
         let identity = self.nodes.node(old)?.spec.data.join("identity");
+        let marked = || {
+            let text = fs::read_to_string(&identity).unwrap_or_default();
+            text.lines().any(|line| line == "removed")
+        };
         wait::at_most(
             PATIENCE,
             &format!("node {old} to hear that it is out"),
             || {
-                let text = fs::read_to_string(&identity).ok()?;
-                text.lines().any(|line| line == "removed").then_some(())
+                let told = self.nodes.log(old).contains(TOLD);
+                (told || marked()).then_some(())
             },
         )?;
         self.nodes.kill(&[old])?;
+        if !marked() {
+            return Ok(false);
+        }
         self.nodes.respawn(old)?;
         let node = self.nodes.node(old)?;
         let status = node.wait_end()?;
         let said = node.last_words();
         let refuses = status.code() == Some(1) && said.contains("was removed from its cluster");
         match refuses {
-            true => Ok(()),
+            true => Ok(true),
             false => Err(io::Error::other(format!("node {old}: {status}: {said}"))),
         }
     }
