@@ -6,6 +6,7 @@ mod kv;
 mod log;
 mod pipeline;
 mod recycled;
+mod replace;
 mod snapshots;
 mod writes;
 
@@ -20,8 +21,7 @@ use serde::Serialize;
 
 use crate::shell::{Failed, read, root};
 
-const USAGE: &str =
-    "bench [cluster|core|log|kv|pipeline|recycled|snapshots [one|behind]] [--quick] [--json]";
+const USAGE: &str = "bench [cluster|core|log|kv|pipeline|recycled|replace|snapshots [one|behind]] [--quick] [--json]";
 
 /// How a part is measured, and how it is told.
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,6 +54,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         "cluster" if !wish.json && !wish.quick => cluster::run(),
         "pipeline" if !wish.json && !wish.quick => pipeline::run(),
         "recycled" if !wish.json => recycled::run(wish),
+        "replace" if !wish.json => replace::run(wish),
         "snapshots" if !wish.json => snapshots::run(wish, chosen),
         "core" => core::run(wish),
         "log" => log::run(wish),

@@ -2,6 +2,7 @@
 
 mod check;
 mod failover;
+mod replace;
 mod round;
 mod snapshots;
 mod stale;
@@ -18,8 +19,7 @@ use crate::shell::{self, Failed, skip};
 use check::Checker;
 use round::{Setting, Stage, Sums};
 
-const USAGE: &str =
-    "cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]] | cluster failover | cluster snapshots";
+const USAGE: &str = "cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]] | cluster failover | cluster snapshots | cluster replace";
 /// Nodes of a cluster under test.
 const NODES: u32 = 3;
 
@@ -38,6 +38,7 @@ struct Wish {
 enum Part {
     Failover,
     Snapshots,
+    Replace,
 }
 
 /// Runs the task.
@@ -57,10 +58,12 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     match wish.part {
         Some(Part::Failover) => failover::run(),
         Some(Part::Snapshots) => snapshots::run(),
+        Some(Part::Replace) => replace::run(),
         None => {
             rounds(wish)?;
             if wish.only.is_none() {
                 snapshots::run()?;
+                replace::run()?;
             }
             failover::run()
         }
@@ -75,6 +78,7 @@ fn parse(words: &[&str]) -> Result<Wish, Failed> {
         part: match words {
             ["failover"] => Some(Part::Failover),
             ["snapshots"] => Some(Part::Snapshots),
+            ["replace"] => Some(Part::Replace),
             _ => None,
         },
     };
@@ -178,6 +182,7 @@ mod tests {
         let part = |name| parse(&[name]).unwrap().part;
         assert_eq!(part("failover"), Some(Part::Failover));
         assert_eq!(part("snapshots"), Some(Part::Snapshots));
+        assert_eq!(part("replace"), Some(Part::Replace));
         assert!(parse(&["x"]).is_err());
         assert!(parse(&["--seed"]).is_err());
         assert!(parse(&["--only", "x"]).is_err());

@@ -1,7 +1,8 @@
-//! `quorate demo`: three nodes, a killed leader, nothing lost.
+//! `quorate demo`: three nodes, a killed leader, or all of them replaced; nothing lost.
 
 mod compare;
 mod load;
+mod replace;
 
 use std::{
     env, io,
@@ -41,6 +42,9 @@ pub(crate) struct DemoArgs {
     #[arg(long, env = "QUORATE_SECONDS", value_name = "N", default_value_t = 10,
           value_parser = clap::value_parser!(u64).range(3..=SECONDS_MAX))]
     seconds: u64,
+    /// Replace every node by a new one meanwhile, instead of killing the leader
+    #[arg(long, env = "QUORATE_REPLACE", value_parser = clap::builder::FalseyValueParser::new())]
+    replace: bool,
     /// Leave the cluster running, and say how to use it
     #[arg(long, env = "QUORATE_KEEP", value_parser = clap::builder::FalseyValueParser::new())]
     keep: bool,
@@ -72,22 +76,26 @@ struct Kept {
 /// Runs the command.
 pub(crate) fn run(args: &DemoArgs, output: Output) -> Result<Exit, Problem> {
     let mut demo = Demo::new(args.keep)?;
-    let outcome = demo.play(args);
-    match outcome {
-        Ok(outcome) => {
+    let lost = match args.replace {
+        true => demo.replace(args).map(|outcome| {
+            output.result(&outcome, || outcome.human());
+            outcome.missing()
+        }),
+        false => demo.play(args).map(|outcome| {
             output.result(&outcome, || human(&outcome));
-            Ok(if outcome.lost == 0 {
-                Exit::Done
-            } else {
-                Exit::Violation
-            })
-        }
+            outcome.lost
+        }),
+    };
+    match lost {
+        Ok(0) => Ok(Exit::Done),
+        Ok(_) => Ok(Exit::Violation),
         Err(problem) => Err(demo.with_last_words(problem)),
     }
 }
 
 /// The nodes and their folder; both are gone when this is, unless they are to be kept.
 struct Demo {
+    program: PathBuf,
     nodes: Nodes,
     clients: Vec<String>,
     admins: Vec<String>,
@@ -103,13 +111,14 @@ impl Demo {
             .map_err(|error| Problem::io("make a temporary folder", &error))?;
         signals::end_at_first(interrupt::clean_up)?;
         let mut demo = Self {
+            program,
             nodes,
             clients: Vec::new(),
             admins: Vec::new(),
             started: Instant::now(),
             keep,
         };
-        demo.start(&program)?;
+        demo.start()?;
         Ok(demo)
     }
 
@@ -120,7 +129,7 @@ impl Demo {
         ));
     }
 
-    fn start(&mut self, program: &Path) -> Result<(), Problem> {
+    fn start(&mut self) -> Result<(), Problem> {
         let failed = |error: &io::Error| {
             Problem::new(
                 Exit::Failed,
@@ -129,17 +138,22 @@ impl Demo {
             )
         };
         let mut specs =
-            cluster(program, self.nodes.folder(), NODES, &[]).map_err(|e| failed(&e))?;
+            cluster(&self.program, self.nodes.folder(), NODES, &[]).map_err(|e| failed(&e))?;
         for spec in &mut specs {
             spec.tied = !self.keep;
         }
         self.nodes.start(specs).map_err(|error| failed(&error))?;
-        self.clients = self.nodes.client_addresses();
-        self.admins = self.nodes.admin_addresses();
+        self.look_up();
         Ok(())
     }
 
-    fn play(&mut self, args: &DemoArgs) -> Result<Outcome, Problem> {
+    /// Where the nodes are that belong to the cluster now.
+    fn look_up(&mut self) {
+        self.clients = self.nodes.client_addresses();
+        self.admins = self.nodes.admin_addresses();
+    }
+
+    fn wait_until_up(&self) -> Result<(), Problem> {
         let leader = self.wait_for("a leader", |cluster| {
             let views = || cluster.nodes.iter().filter_map(Answer::view);
             let agreed = views().count() == NODES as usize
@@ -149,7 +163,12 @@ impl Demo {
         self.say(&format!(
             "three nodes are up, node {leader} leads; writing through all of them"
         ));
-        let load = Load::start(self.addresses_of_writers());
+        Ok(())
+    }
+
+    fn play(&mut self, args: &DemoArgs) -> Result<Outcome, Problem> {
+        self.wait_until_up()?;
+        let load = Load::start(addresses_of_writers(&self.clients));
         let third = Duration::from_millis(args.seconds * 1000 / 3);
         let begin = Instant::now();
         self.watch(&load, begin + third);
@@ -176,17 +195,6 @@ impl Demo {
             nodes,
             folder,
         })
-    }
-
-    /// Every writer knows all nodes, and begins at another one.
-    fn addresses_of_writers(&self) -> Vec<Vec<String>> {
-        let from = |writer: usize| {
-            let mut addresses = self.clients.clone();
-            let first = writer % addresses.len();
-            addresses.rotate_left(first);
-            addresses
-        };
-        (0..WRITERS).map(from).collect()
     }
 
     /// Says every second how far it is, until then.
@@ -298,7 +306,10 @@ impl Demo {
             return (Vec::new(), None);
         }
         let folder = self.nodes.keep();
-        let kept = self.nodes.all().iter().map(|process| Kept {
+        let members = self.nodes.ids();
+        let nodes = self.nodes.all().iter();
+        let kept = nodes.filter(|process| members.contains(&process.ready.node));
+        let kept = kept.map(|process| Kept {
             node: process.ready.node,
             client: process.ready.client.clone(),
             admin: process.ready.admin.clone(),
@@ -314,6 +325,16 @@ impl Demo {
         }
         problem
     }
+}
+
+/// Every writer knows all nodes, and begins at another one of the first three.
+fn addresses_of_writers(clients: &[String]) -> Vec<Vec<String>> {
+    let from = |writer: usize| {
+        let mut addresses = clients.to_vec();
+        addresses.rotate_left(writer % NODES as usize);
+        addresses
+    };
+    (0..WRITERS).map(from).collect()
 }
 
 fn failed(message: impl std::fmt::Display) -> Problem {
@@ -334,17 +355,27 @@ fn human(outcome: &Outcome) -> String {
     if let Some(digest) = &outcome.digest {
         rows.push(("equal contents", digest.clone()));
     }
+    ending(
+        rows,
+        &outcome.nodes,
+        outcome.folder.as_deref(),
+        outcome.lost,
+    )
+}
+
+/// A table, how to go on with the cluster if it was kept, and what was lost.
+fn ending(rows: Vec<(&str, String)>, nodes: &[Kept], folder: Option<&Path>, lost: u64) -> String {
     let rows: Vec<Vec<String>> = rows
         .into_iter()
         .map(|(name, value)| vec![name.to_owned(), value])
         .collect();
     let mut text = table(&rows);
-    if let Some(folder) = &outcome.folder {
+    if let Some(folder) = folder {
         text.push('\n');
-        text.push_str(&how_to(&outcome.nodes, folder));
+        text.push_str(&how_to(nodes, folder));
         text.push('\n');
     }
-    text.push_str(&format!("lost: {}", outcome.lost));
+    text.push_str(&format!("lost: {lost}"));
     text
 }
 

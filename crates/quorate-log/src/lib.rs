@@ -75,3 +75,6 @@ pub use place::{Place, Segment};
 pub use read::{ReadDone, Values};
 pub use recover::{Damage, Recovery};
 pub use told::Reading;
+
+/// Most writes and reads together that a log asks a disk for at a time.
+pub const OPERATIONS_MAX: usize = DEPTH_MAX + read::ACTIVE_MAX;

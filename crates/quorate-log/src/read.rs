@@ -18,7 +18,8 @@ use crate::{
     record::Records,
 };
 
-const ACTIVE_MAX: usize = 4;
+/// Reads in flight.
+pub(crate) const ACTIVE_MAX: usize = 4;
 const WAITING_MAX: usize = 64;
 /// What the disk has failed to read this often in a row is taken for lost.
 const FAILURES_MAX: u32 = 3;

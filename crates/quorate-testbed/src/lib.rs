@@ -5,7 +5,7 @@
 //! Reading order: [`process`] (one node), [`nodes`] (a cluster), [`interrupt`] (what is left behind:
 //! nothing), [`namespace`] and [`network`] (machines of their own, and cut links), [`resp`] (a client
 //! that never repeats anything), [`trial`] (recording clients under faults), [`writers`] (whose
-//! writes are compared afterwards), [`wait`], [`run`],
+//! writes are compared afterwards), [`replace`] (newcomers take the places of old nodes), [`wait`], [`run`],
 //! [`usage`], [`cpus`], [`machine`].
 #![forbid(unsafe_code)]
 
@@ -16,6 +16,7 @@ pub mod namespace;
 pub mod network;
 pub mod nodes;
 pub mod process;
+pub mod replace;
 pub mod resp;
 pub mod run;
 pub mod trial;

@@ -2,6 +2,7 @@
 //! this process is interrupted ([`crate::interrupt`]).
 
 use std::{
+    collections::BTreeSet,
     fs, io,
     path::{Path, PathBuf},
     process::{Command, ExitStatus},
@@ -25,7 +26,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Longer than any partition that is made here, and what comes after it: worth a look.
 const SLOW: Duration = Duration::from_secs(4);
 /// One question to an operator's address; a paused node does not answer.
-const QUESTION: Duration = Duration::from_millis(300);
+pub(crate) const QUESTION: Duration = Duration::from_millis(300);
 /// Whether a node is ready takes a read that is tried.
 const READY_QUESTION: Duration = Duration::from_secs(5);
 
@@ -33,6 +34,8 @@ const READY_QUESTION: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Nodes {
     nodes: Vec<NodeProcess>,
+    /// Ids of those that have left the cluster for good; the others belong to it.
+    left: BTreeSet<u32>,
     /// `None` once it is somebody else's.
     folder: Option<tempfile::TempDir>,
 }
@@ -43,6 +46,7 @@ impl Nodes {
         let folder = tempfile::Builder::new().prefix(prefix).tempdir()?;
         let mut nodes = Self {
             nodes: Vec::new(),
+            left: BTreeSet::new(),
             folder: Some(folder),
         };
         nodes.register();
@@ -77,15 +81,21 @@ impl Nodes {
     pub fn start(&mut self, specs: Vec<Spec>) -> io::Result<()> {
         let first = self.nodes.len();
         for spec in specs {
-            // No node starts while an interrupt removes its folder.
-            let leftovers = interrupt::hold();
-            self.nodes.push(NodeProcess::spawn(spec)?);
-            drop(leftovers);
-            self.register();
+            self.spawn(spec)?;
         }
         self.nodes[first..]
             .iter_mut()
             .try_for_each(NodeProcess::wait_ready)
+    }
+
+    /// Starts one more node without waiting for it, and says the id that is the next one.
+    pub fn spawn(&mut self, spec: Spec) -> io::Result<u32> {
+        // No node starts while an interrupt removes its folder.
+        let leftovers = interrupt::hold();
+        self.nodes.push(NodeProcess::spawn(spec)?);
+        drop(leftovers);
+        self.register();
+        u32::try_from(self.nodes.len()).map_err(io::Error::other)
     }
 
     /// What an interrupt has to end and to remove.
@@ -100,7 +110,7 @@ impl Nodes {
         }
     }
 
-    /// Every node, in the order of ids.
+    /// Every node, in the order of ids, those that have left too.
     pub fn all(&self) -> &[NodeProcess] {
         &self.nodes
     }
@@ -116,14 +126,25 @@ impl Nodes {
         node.ok_or_else(|| io::Error::other(format!("there is no node {id}")))
     }
 
-    /// Ids of all nodes.
+    /// Those that belong to the cluster, in the order of ids.
+    fn members(&self) -> impl Iterator<Item = (u32, &NodeProcess)> {
+        let all = (1..).zip(&self.nodes);
+        all.filter(|(id, _)| !self.left.contains(id))
+    }
+
+    /// Ids of all nodes that have not left.
     pub fn ids(&self) -> Vec<u32> {
-        (1..).zip(&self.nodes).map(|(id, _)| id).collect()
+        self.members().map(|(id, _)| id).collect()
     }
 
     /// Their processes, in the order of ids.
     pub fn processes(&self) -> Vec<u32> {
-        self.nodes.iter().map(NodeProcess::id).collect()
+        self.members().map(|(_, node)| node.id()).collect()
+    }
+
+    /// It is no member any more, and not running: nobody waits for it from here on.
+    pub fn leave(&mut self, id: u32) {
+        self.left.insert(id);
     }
 
     /// What a node logged so far.
@@ -135,20 +156,23 @@ impl Nodes {
 
     /// Where operators ask, per node.
     pub fn admin_addresses(&self) -> Vec<String> {
-        let admin = |node: &NodeProcess| node.ready.admin.clone();
-        self.nodes.iter().map(admin).collect()
+        let admin = |(_, node): (u32, &NodeProcess)| node.ready.admin.clone();
+        self.members().map(admin).collect()
     }
 
     /// Where clients connect, per node.
     pub fn client_addresses(&self) -> Vec<String> {
-        let client = |node: &NodeProcess| node.ready.client.clone();
-        self.nodes.iter().map(client).collect()
+        let client = |(_, node): (u32, &NodeProcess)| node.ready.client.clone();
+        self.members().map(client).collect()
     }
 
     /// The same for programs that want ports of loopback.
     pub fn client_ports(&self) -> Vec<u16> {
-        let port = |node: &NodeProcess| node.ready.client.rsplit_once(':')?.1.parse().ok();
-        self.nodes.iter().filter_map(port).collect()
+        let port = |(_, node): (u32, &NodeProcess)| {
+            let (_, port) = node.ready.client.rsplit_once(':')?;
+            port.parse().ok()
+        };
+        self.members().filter_map(port).collect()
     }
 
     /// SIGKILL to all of these before any is waited for.
@@ -166,15 +190,21 @@ impl Nodes {
     /// Starts them again as they were; they listen when this returns.
     pub fn restart(&mut self, ids: &[u32]) -> io::Result<()> {
         for id in ids {
-            let leftovers = interrupt::hold();
-            let node = self.node(*id)?;
-            *node = NodeProcess::spawn(node.spec.clone())?;
-            drop(leftovers);
-            self.register();
+            self.respawn(*id)?;
         }
         for id in ids {
             self.node(*id)?.wait_ready()?;
         }
+        Ok(())
+    }
+
+    /// Starts one again as it was, without waiting for it.
+    pub fn respawn(&mut self, id: u32) -> io::Result<()> {
+        let leftovers = interrupt::hold();
+        let node = self.node(id)?;
+        *node = NodeProcess::spawn(node.spec.clone())?;
+        drop(leftovers);
+        self.register();
         Ok(())
     }
 
@@ -214,7 +244,8 @@ impl Nodes {
 
     /// Nobody ended unasked.
     pub fn check_alive(&mut self) -> io::Result<()> {
-        for (id, node) in (1..).zip(&mut self.nodes) {
+        for id in self.ids() {
+            let node = self.node(id)?;
             if let Some(status) = node.child.try_wait()? {
                 let said = node.last_words();
                 let why = format!("node {id} ended with {status}: {said}");
@@ -226,9 +257,9 @@ impl Nodes {
 
     /// Waits until each node says that it is ready, whatever its service is.
     pub fn wait_until_all_ready(&self) -> io::Result<()> {
-        for (id, address) in (1..).zip(self.admin_addresses()) {
+        for (id, node) in self.members() {
             wait::at_most(PATIENCE, &format!("node {id} to be ready"), || {
-                answer(&address, "/ready", READY_QUESTION)
+                answer(&node.ready.admin, "/ready", READY_QUESTION)
             })?;
         }
         Ok(())
@@ -236,7 +267,7 @@ impl Nodes {
 
     /// Waits until each node answers a linearizable read of its key-value service.
     pub fn wait_until_all_serve(&mut self) -> io::Result<()> {
-        for (id, address) in (1..).zip(self.client_addresses()) {
+        for (id, address) in self.ids().into_iter().zip(self.client_addresses()) {
             let what = format!("node {id} to serve");
             let serves = || serves(&address).then_some(());
             if wait::at_most(SLOW, &what, serves).is_err() {
@@ -288,7 +319,8 @@ impl Nodes {
             let most = named
                 .iter()
                 .max_by_key(|one| named.iter().filter(|other| other == one).count())?;
-            let agreed = named.iter().filter(|one| *one == most).count() * 2 > self.nodes.len();
+            let agreed =
+                named.iter().filter(|one| *one == most).count() * 2 > self.members().count();
             agreed.then_some(*most)
         })
     }
@@ -305,23 +337,24 @@ impl Nodes {
 
     /// A counter of a node's metrics; 0 if it is not there.
     pub fn metric(&self, id: u32, name: &str) -> io::Result<u64> {
-        let address = self.admin_addresses().into_iter().nth(place(id));
-        let address = address.unwrap_or_default();
-        let text = wait::at_most(PATIENCE, "metrics", || metrics(&address))?;
+        let node = self.nodes.get(place(id));
+        let address = node.map_or("", |node| &node.ready.admin);
+        let text = wait::at_most(PATIENCE, "metrics", || metrics(address))?;
         let value = text.lines().find_map(|line| line.strip_prefix(name));
         Ok(value.and_then(|rest| rest.trim().parse().ok()).unwrap_or(0))
     }
 
     /// `quorate log verify` of every folder with this program; the nodes have stopped.
     pub fn verify_logs(&self, program: &Path) -> io::Result<()> {
-        for node in &self.nodes {
+        for (_, node) in self.members() {
             let mut command = Command::new(program);
             run::read(command.args(["log", "verify"]).arg(&node.spec.data))?;
         }
         Ok(())
     }
 
-    fn explained(&self, error: &io::Error) -> io::Error {
+    /// The same error, with what the nodes say about themselves.
+    pub(crate) fn explained(&self, error: &io::Error) -> io::Error {
         io::Error::new(error.kind(), format!("{error}\n{}", self.views()))
     }
 

@@ -74,14 +74,7 @@ impl NodeProcess {
             .create(true)
             .append(true)
             .open(&spec.stderr)?;
-        let mut command = Command::new(&spec.program);
-        // The caller's settings are not the node's; only the level of its log is.
-        for (name, _) in env::vars_os() {
-            let name = name.to_string_lossy();
-            if name.starts_with("QUORATE_") && name != "QUORATE_LOG" {
-                command.env_remove(&*name);
-            }
-        }
+        let mut command = command(&spec.program);
         if spec.tied {
             command.env("QUORATE_DIES_WITH_PARENT", std::process::id().to_string());
         }
@@ -178,6 +171,18 @@ impl NodeProcess {
     }
 }
 
+/// This program without the caller's settings, which are not a node's; only the level of its log is.
+pub fn command(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    for (name, _) in env::vars_os() {
+        let name = name.to_string_lossy();
+        if name.starts_with("QUORATE_") && name != "QUORATE_LOG" {
+            command.env_remove(&*name);
+        }
+    }
+    command
+}
+
 impl Drop for NodeProcess {
     fn drop(&mut self) {
         if !self.kept {
@@ -237,7 +242,7 @@ pub struct Places {
 
 impl Places {
     /// Three free ports of loopback.
-    fn free() -> io::Result<Self> {
+    pub fn free() -> io::Result<Self> {
         let address = || Ok::<_, io::Error>(format!("127.0.0.1:{}", free_port()?));
         Ok(Self {
             client: address()?,
@@ -248,6 +253,12 @@ impl Places {
 }
 
 impl Spec {
+    /// What it is told with this flag.
+    pub fn flag(&self, name: &str) -> Option<&str> {
+        let mut flags = self.flags.iter().skip_while(|flag| *flag != name);
+        flags.nth(1).map(String::as_str)
+    }
+
     /// How the members of a cluster are started, node 1 first; each has its data and its log in the
     /// folder. `flags` are for all of them. They die with the caller unless [`Self::tied`] is unset.
     pub fn members(

@@ -1,8 +1,9 @@
 //! Writers whose acknowledged writes are all compared afterwards, on every node.
 //!
 //! Each writes a key of its own with every turn, which is never written again, and one of a few keys over and
-//! over, so that logs grow and states do not. Nothing is ever repeated: an answer that is missing leaves it
-//! unknown what became of the write.
+//! over, so that logs grow and states do not. Either nothing is ever repeated: an answer that is missing leaves
+//! it unknown what became of the write. Or every write goes through `quorate-client`, which repeats it until it
+//! has its answer: then no error is allowed at all.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,7 +16,12 @@ use std::{
     time::Duration,
 };
 
-use crate::resp::{Link, Reply};
+use quorate_client::{Client, Options, Reply as Answer};
+
+use crate::{
+    nodes::{Nodes, PATIENCE},
+    resp::{Link, Reply},
+};
 
 /// Bytes of a value that is written once, and of one that is written over.
 const ONCE: usize = 4 << 10;
@@ -24,6 +30,9 @@ const OVER: usize = 64 << 10;
 const PLACES: u64 = 4;
 /// Between two turns: nodes share their processors with whoever tests them.
 const PAUSE: Duration = Duration::from_millis(4);
+
+/// A node that does not answer for so long is left by a client that repeats.
+const ATTEMPT: Duration = Duration::from_secs(1);
 
 /// Threads that write until they are told to stop.
 #[derive(Debug)]
@@ -59,13 +68,44 @@ pub struct Written {
 impl Writers {
     /// One writer per address, which goes on with the next one when a node does not answer.
     pub fn start(addresses: &[String]) -> Self {
+        Self::few(addresses.len(), addresses)
+    }
+
+    /// So many writers at any of these addresses, the first ones at first. None repeats anything.
+    pub fn few(count: usize, addresses: &[String]) -> Self {
+        Self::of(count, addresses, |addresses| Once {
+            link: None,
+            addresses,
+            next: 0,
+        })
+    }
+
+    /// The same through clients that repeat; [`Self::end`] fails if one of them sees an error.
+    pub fn repeating(count: usize, addresses: &[String]) -> Self {
+        let options = Options {
+            deadline: PATIENCE,
+            attempt: ATTEMPT,
+            ..Options::default()
+        };
+        Self::of(count, addresses, |addresses| {
+            Client::new(&addresses, options.clone())
+        })
+    }
+
+    fn of<T: Target + Send + 'static>(
+        count: usize,
+        addresses: &[String],
+        target: impl Fn(Vec<String>) -> T,
+    ) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let acknowledged = Arc::new(AtomicU64::new(0));
-        let threads = (0..addresses.len()).map(|first| {
+        let threads = (0..count).map(|writer| {
             let (stop, acknowledged) = (Arc::clone(&stop), Arc::clone(&acknowledged));
             let mut addresses = addresses.to_vec();
+            let first = writer % addresses.len();
             addresses.rotate_left(first);
-            thread::spawn(move || write(first, &addresses, &stop, &acknowledged))
+            let mut target = target(addresses);
+            thread::spawn(move || write(writer, &mut target, &stop, &acknowledged))
         });
         Self {
             threads: threads.collect(),
@@ -77,6 +117,18 @@ impl Writers {
     /// Acknowledged writes so far.
     pub fn acknowledged(&self) -> u64 {
         self.acknowledged.load(Ordering::Relaxed)
+    }
+
+    /// Stops them, and compares all that was acknowledged on every node; says how many keys there are.
+    pub fn compare(self, nodes: &mut Nodes) -> io::Result<usize> {
+        let written = self.end()?;
+        nodes.wait_until_all_serve()?;
+        nodes.wait_until_equal()?;
+        let mut keys = 0;
+        for address in nodes.client_addresses() {
+            keys = written.compare(&address)?;
+        }
+        Ok(keys)
     }
 
     /// Stops them, and says what they wrote.
@@ -136,43 +188,89 @@ fn number(name: &str, text: &str) -> io::Result<u64> {
     whole.ok_or_else(|| io::Error::other(format!("{name} is of no write: {} bytes", text.len())))
 }
 
+/// What came of a write.
+enum Fate {
+    Done,
+    /// It may be done, at any time, or never.
+    Unknown,
+    /// No rule allows this answer.
+    Strange(String),
+}
+
+/// Where a writer sends its writes.
+trait Target {
+    /// `None`: nobody is there, and nothing was sent.
+    fn set(&mut self, name: &str, value: &str) -> Option<Fate>;
+}
+
+/// One node after the other; nothing is sent twice.
+struct Once {
+    link: Option<Link>,
+    addresses: Vec<String>,
+    next: usize,
+}
+
+impl Target for Once {
+    fn set(&mut self, name: &str, value: &str) -> Option<Fate> {
+        if self.link.is_none() {
+            let address = &self.addresses[self.next % self.addresses.len()];
+            self.next += 1;
+            self.link = Link::connect(address).ok();
+        }
+        let link = self.link.as_mut()?;
+        Some(match link.ask(&["SET", name, value]) {
+            Ok(Reply::Simple(said)) if said == "OK" => Fate::Done,
+            Ok(Reply::Error(_)) => Fate::Unknown,
+            Ok(other) => Fate::Strange(format!("SET: {other:?}")),
+            Err(_) => {
+                self.link = None;
+                Fate::Unknown
+            }
+        })
+    }
+}
+
+impl Target for Client {
+    fn set(&mut self, name: &str, value: &str) -> Option<Fate> {
+        Some(
+            match self.run(&[b"SET", name.as_bytes(), value.as_bytes()]) {
+                Ok(Answer::Simple(said)) if said == "OK" => Fate::Done,
+                Ok(other) => Fate::Strange(format!("SET: {other}")),
+                Err(error) => Fate::Strange(format!("SET: {error}")),
+            },
+        )
+    }
+}
+
 fn write(
     writer: usize,
-    addresses: &[String],
+    target: &mut impl Target,
     stop: &AtomicBool,
     acknowledged: &AtomicU64,
 ) -> Written {
     let mut written = Written::default();
-    let mut link = None;
-    let mut nodes = addresses.iter().cycle();
     let mut turn = 0;
     while !stop.load(Ordering::Relaxed) {
         thread::sleep(PAUSE);
-        let Some(open) = &mut link else {
-            link = nodes.next().and_then(|address| Link::connect(address).ok());
-            continue;
-        };
         turn += 1;
         let once = (format!("once:{writer}:{turn}"), ONCE);
         let over = (format!("over:{writer}:{}", turn % PLACES), OVER);
         for (name, bytes) in [once, over] {
-            let reply = open.ask(&["SET", &name, &value(turn, bytes)]);
+            let Some(fate) = target.set(&name, &value(turn, bytes)) else {
+                continue;
+            };
             let key = written.keys.entry(name).or_default();
-            match reply {
-                Ok(Reply::Simple(said)) if said == "OK" => {
+            match fate {
+                Fate::Done => {
                     key.acknowledged = Some(turn);
                     acknowledged.fetch_add(1, Ordering::Relaxed);
                 }
-                Ok(Reply::Error(_)) => {
+                Fate::Unknown => {
                     key.unknown.insert(turn);
                 }
-                Ok(other) => {
-                    written.strange.get_or_insert(format!("SET: {other:?}"));
-                }
-                Err(_) => {
+                Fate::Strange(what) => {
                     key.unknown.insert(turn);
-                    link = None;
-                    break;
+                    written.strange.get_or_insert(what);
                 }
             }
         }

@@ -6,17 +6,24 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use quorate_core::slot::Slot;
-use quorate_disk::{Buffer, Completed, Disk, DiskError, Durability, Family, FileId, Zeros};
+use quorate_disk::{
+    Buffer, Completed, Disk, DiskError, Durability, Family, FileId, OPERATIONS_MAX, Zeros,
+};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{
     layout::{HEAD, Head, Layout, seal},
     manifest::Manifest,
+    reading::READS_MAX,
 };
 use crate::status::Snapshot;
 
-/// Most chunks that wait or are in flight before the caller has to pause.
+/// Most chunks that wait or are in flight before the caller has to pause; and most that are in flight, however many
+/// a caller pushes that cannot.
 const CHUNKS_MAX: usize = 3;
+/// What is written here, and its flush; and reads for loads, for peers, and of what was received before.
+const SNAPSHOT_OPERATIONS_MAX: usize = CHUNKS_MAX + 1 + 2 * READS_MAX + 1;
+const _: () = assert!(quorate_log::OPERATIONS_MAX + SNAPSHOT_OPERATIONS_MAX <= OPERATIONS_MAX);
 
 /// Writes one snapshot.
 pub(crate) struct Writer {
@@ -168,7 +175,9 @@ impl Writer {
 
     /// Starts what can be started.
     fn advance<D: Disk>(&mut self, disk: &mut D) {
-        while let Some((chunk, ..)) = self.sealed.front() {
+        while self.in_flight < CHUNKS_MAX
+            && let Some((chunk, ..)) = self.sealed.front()
+        {
             let place = self.layout.place(self.first_part, *chunk);
             let part = place.file.number;
             if part >= self.parts_ready {
@@ -335,6 +344,26 @@ mod tests {
                 parts
             );
         }
+    }
+
+    /// Who receives takes a whole window at once: the disk is asked for no more than it takes.
+    #[test]
+    fn however_much_is_pushed_few_writes_are_in_flight() {
+        let layout = Layout::checked(2 * BLOCK as u32, 64).unwrap();
+        let (stream, mut disk) = (bytes(40 * layout.content_bytes()), MemoryDisk::new());
+        let mut writer = Writer::new(Slot(5), layout, 1);
+        writer.push(&stream, &mut disk);
+        writer.finish(&mut disk);
+        let mut most = 0;
+        while writer.is_busy() {
+            if let Some(completed) = disk.poll() {
+                writer.on_completed(completed, &mut disk).unwrap();
+            }
+            most = most.max(writer.in_flight);
+        }
+        assert_eq!(most, CHUNKS_MAX);
+        let manifest = writer.done().expect("all is written and flushed");
+        assert_eq!(read(manifest, &mut disk).as_ref(), Ok(&stream));
     }
 
     #[test]

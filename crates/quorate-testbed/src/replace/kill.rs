@@ -1,0 +1,333 @@
+//! SIGKILL at a step of a replacement: whoever dies, and comes back, the plan goes on by itself.
+
+use std::{fmt, fs, io, path::Path, process::Child, time::Instant};
+
+use quorate_admin::members::MembersView;
+
+use super::{Ended, check_id, command, join, members, wait_level};
+use crate::{
+    nodes::{Nodes, PATIENCE},
+    process::Spec,
+    wait,
+};
+
+/// What a node logs whose peers do not let it in any more.
+const TOLD: &str = "this node was removed from the cluster";
+
+/// Who is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Who leads; it stays in the cluster.
+    Leader,
+    /// Who is replaced, and follows.
+    Old,
+    /// Who is replaced, and leads at first.
+    OldLeader,
+    /// Who takes its place.
+    Newcomer,
+    /// A follower that stays.
+    Other,
+    /// `quorate member replace`; it is repeated.
+    Command,
+}
+
+impl Role {
+    /// Everybody.
+    pub const ALL: [Self; 6] = [
+        Self::Leader,
+        Self::Old,
+        Self::OldLeader,
+        Self::Newcomer,
+        Self::Other,
+        Self::Command,
+    ];
+}
+
+/// When it is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// The newcomer asks for an id.
+    Asked,
+    /// It is in the table of nodes.
+    Listed,
+    /// It runs as a node, and catches up.
+    CatchingUp,
+    /// It has what the others have.
+    Level,
+    /// So many eras of the plan are in force, or all if it has fewer.
+    Era(u64),
+    /// The old node is removed.
+    Removed,
+}
+
+impl Moment {
+    /// Those before `quorate member replace`.
+    pub const JOINING: [Self; 4] = [Self::Asked, Self::Listed, Self::CatchingUp, Self::Level];
+}
+
+/// How it went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Killed {
+    /// Who left.
+    pub old: u32,
+    /// Who came.
+    pub new: u32,
+    /// Eras of the plan.
+    pub eras: u64,
+    /// How many of them were in force when somebody was killed.
+    pub seen: u64,
+    /// Whether the command came to its end without being repeated.
+    pub outlived: bool,
+    /// Whether the old node has applied its removal, and refuses to start.
+    pub refuses: bool,
+}
+
+impl fmt::Display for Killed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            old,
+            new,
+            eras,
+            seen,
+            ..
+        } = self;
+        write!(f, "{old} by {new}, after {seen} of {eras} eras")?;
+        if !self.outlived {
+            f.write_str(", command repeated")?;
+        }
+        match self.refuses {
+            true => f.write_str(", which starts no more"),
+            false => f.write_str(", which is told so and not let in"),
+        }
+    }
+}
+
+/// Three nodes, and the one that comes.
+struct Trial<'a> {
+    nodes: &'a mut Nodes,
+    program: &'a Path,
+    leader: u32,
+    old: u32,
+    other: u32,
+    new: u32,
+    role: Role,
+    /// The era in which it began.
+    from: u64,
+}
+
+/// Replaces a node of a cluster of three; somebody is killed on the way and started again. Whoever was replaced is
+/// out afterwards: it has applied its own removal, and does not start any more; or it came back too late for that,
+/// and the others tell it, and do not let it in.
+pub fn one(
+    nodes: &mut Nodes,
+    program: &Path,
+    spec: Spec,
+    role: Role,
+    at: Moment,
+) -> io::Result<Killed> {
+    let leader = nodes.agreed_leader()?;
+    let followers: Vec<u32> = nodes.ids().into_iter().filter(|id| *id != leader).collect();
+    let &[first, second] = &followers[..] else {
+        return Err(io::Error::other("a cluster of three is needed"));
+    };
+    let (old, other) = match role {
+        Role::OldLeader => (leader, first),
+        _ => (first, second),
+    };
+    let new = join(nodes, spec)?;
+    let mut trial = Trial {
+        nodes,
+        program,
+        leader,
+        old,
+        other,
+        new,
+        role,
+        from: 0,
+    };
+    trial.from = trial.members().map_or(0, |members| members.era);
+    let mut seen = 0;
+    let joining = Moment::JOINING.contains(&at);
+    if joining {
+        trial.watch(at)?;
+        let victim = trial.victim().into_iter().collect::<Vec<u32>>();
+        trial.nodes.kill(&victim)?;
+        trial.nodes.restart(&victim)?;
+    }
+    if !(joining && role == Role::Newcomer) {
+        trial.nodes.node(new)?.wait_ready()?;
+    }
+    check_id(trial.nodes, new)?;
+    wait_level(trial.nodes, new)?;
+    let eras = trial.planned()?;
+    let mut asked = trial.ask()?;
+    if !joining {
+        seen = trial.watch(match at {
+            Moment::Era(era) => Moment::Era(era.min(eras)),
+            at => at,
+        })?;
+        match trial.victim() {
+            None => {
+                asked.kill()?;
+                trial.wait_until_reached()?;
+            }
+            // It may be removed meanwhile, and then does not listen.
+            Some(victim) if victim == old => {
+                trial.nodes.kill(&[old])?;
+                trial.nodes.respawn(old)?;
+            }
+            Some(victim) => {
+                trial.nodes.kill(&[victim])?;
+                trial.nodes.restart(&[victim])?;
+            }
+        }
+    }
+    let ended = Ended::of(&asked.wait_with_output()?.stdout).and_then(|ended| ended.reached());
+    if ended.is_err() {
+        trial.repeat()?;
+    }
+    trial.check_members()?;
+    let refuses = trial.old_is_out()?;
+    trial.nodes.leave(old);
+    Ok(Killed {
+        old,
+        new,
+        eras,
+        seen,
+        outlived: ended.is_ok(),
+        refuses,
+    })
+}
+
+impl Trial<'_> {
+    /// As somebody knows them who stays; the leader knows most.
+    fn members(&self) -> Option<MembersView> {
+        let who = match self.role {
+            Role::OldLeader => self.other,
+            _ => self.leader,
+        };
+        members(&self.nodes.all()[who as usize - 1].ready.admin)
+    }
+
+    /// Looks without rest: some steps last a few milliseconds. Says how many eras of the plan are in force.
+    fn watch(&self, at: Moment) -> io::Result<u64> {
+        let until = Instant::now() + PATIENCE;
+        let said = |what: &str| self.nodes.log(self.new).contains(what).then_some(0);
+        let listed = |is: &dyn Fn(&MembersView) -> bool| {
+            let members = self.members().filter(is)?;
+            Some(members.era.saturating_sub(self.from))
+        };
+        loop {
+            let seen = match at {
+                Moment::Asked => said("asking for an id"),
+                Moment::Listed => listed(&|members| members.listed(self.new).is_some()),
+                Moment::CatchingUp => said("node started"),
+                Moment::Level => said("is level"),
+                Moment::Era(eras) => listed(&|members| members.era >= self.from + eras),
+                Moment::Removed => listed(&|members| members.removed.contains(&self.old)),
+            };
+            match seen {
+                Some(seen) => return Ok(seen),
+                None if Instant::now() > until => {
+                    return Err(io::Error::other(format!("it never came to {at:?}")));
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// The node of that role.
+    fn victim(&self) -> Option<u32> {
+        match self.role {
+            Role::Leader => Some(self.leader),
+            Role::Old | Role::OldLeader => Some(self.old),
+            Role::Newcomer => Some(self.new),
+            Role::Other => Some(self.other),
+            Role::Command => None,
+        }
+    }
+
+    /// Waits until the plan would be taken, and says how many eras it has.
+    fn planned(&self) -> io::Result<u64> {
+        let mut refused = String::new();
+        let steps = wait::at_most(PATIENCE, "a replacement that is not refused", || {
+            let mut asked = command(self.nodes, self.program, self.old, self.new);
+            let ended = Ended::of(&asked.arg("--dry-run").output().ok()?.stdout).ok()?;
+            refused = ended.error.to_string();
+            (ended.result == "planned").then_some(ended.steps.len() as u64)
+        });
+        steps.map_err(|error| io::Error::other(format!("{error}: {refused}")))
+    }
+
+    fn ask(&self) -> io::Result<Child> {
+        command(self.nodes, self.program, self.old, self.new).spawn()
+    }
+
+    /// Nobody asks any more.
+    fn wait_until_reached(&self) -> io::Result<()> {
+        wait::at_most(PATIENCE, "the end of the plan", || {
+            let members = self.members()?;
+            let gone = members.removed.contains(&self.old) && members.plan.is_none();
+            gone.then_some(())
+        })
+    }
+
+    fn repeat(&self) -> io::Result<()> {
+        let ended = self.ask()?.wait_with_output()?;
+        Ended::of(&ended.stdout)?.reached().map(|_| ())
+    }
+
+    /// Those who stay vote with equal weight, and every id belongs to a node or to one that was removed.
+    fn check_members(&self) -> io::Result<()> {
+        let mut staying = self.nodes.ids();
+        staying.retain(|id| *id != self.old);
+        let all = self.nodes.all().len() as u32;
+        let right = |members: &MembersView| {
+            let weights = members
+                .nodes
+                .iter()
+                .map(|listed| (listed.node, listed.weight));
+            let mut ids: Vec<u32> = members.removed.clone();
+            ids.extend(members.nodes.iter().map(|listed| listed.node));
+            ids.sort_unstable();
+            weights.eq(staying.iter().map(|id| (*id, 1))) && ids.into_iter().eq(1..=all)
+        };
+        let mut last = None;
+        let found = wait::at_most(PATIENCE, "the members that were wanted", || {
+            last = self.members();
+            last.as_ref().filter(|members| right(members)).map(|_| ())
+        });
+        found.map_err(|error| io::Error::other(format!("{error}: {last:?}")))
+    }
+
+    /// It hears that it was removed. Whether it has applied that; then its folder is nobody's any more.
+    fn old_is_out(&mut self) -> io::Result<bool> {
+        let old = self.old;
+        let identity = self.nodes.node(old)?.spec.data.join("identity");
+        let marked = || {
+            let text = fs::read_to_string(&identity).unwrap_or_default();
+            text.lines().any(|line| line == "removed")
+        };
+        wait::at_most(
+            PATIENCE,
+            &format!("node {old} to hear that it is out"),
+            || {
+                let told = self.nodes.log(old).contains(TOLD);
+                (told || marked()).then_some(())
+            },
+        )?;
+        self.nodes.kill(&[old])?;
+        if !marked() {
+            return Ok(false);
+        }
+        self.nodes.respawn(old)?;
+        let node = self.nodes.node(old)?;
+        let status = node.wait_end()?;
+        let said = node.last_words();
+        let refuses = status.code() == Some(1) && said.contains("was removed from its cluster");
+        match refuses {
+            true => Ok(true),
+            false => Err(io::Error::other(format!("node {old}: {status}: {said}"))),
+        }
+    }
+}
