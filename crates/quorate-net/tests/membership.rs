@@ -11,7 +11,7 @@ use quorate_core::{
 };
 use quorate_net::{Limits, PeerAddress};
 use quorate_replica::group::{NODES_MAX, asking::PeerTable};
-use quorate_wire::{Frame, Hello, Lane};
+use quorate_wire::{Frame, Hello, Lane, RefusalCode};
 
 fn table(nodes: &[PeerAddress], removed: &[u32]) -> PeerTable {
     PeerTable {
@@ -185,6 +185,24 @@ fn a_peer_that_is_removed_while_it_is_connected_is_told() {
     }
     speak(&node, &mut other, 3, 3);
     assert!(!node.shared.saw(&Event::Down(NodeId(3))));
+}
+
+/// A node that was away when it was removed hears of it from its peers alone; one of them may be wrong.
+#[test]
+fn most_peers_must_say_that_a_node_was_removed() {
+    let node = lone(hasty(), &[2, 3, 4]);
+    let say = |from: u32| {
+        let mut raw = Raw::greet(&node, hello(from));
+        speak(&node, &mut raw, from, 1);
+        let refused = Frame::Refused(RefusalCode::Removed, "node 1 was removed");
+        raw.send(Member::first(from), &refused);
+        node.shared.wait_event(&Event::Down(NodeId(from)));
+    };
+    say(2);
+    say(2);
+    assert!(!node.shared.saw(&Event::Removed));
+    say(3);
+    node.shared.wait_event(&Event::Removed);
 }
 
 /// Whoever has the cluster's id may say any node's. They are as many as there can be nodes, those that say

@@ -106,6 +106,10 @@ pub trait PeerSide {
     /// The peer is gone.
     fn peer_down(&mut self, now: Now, node: NodeId);
 
+    /// More than half of the others say that this node was removed from the cluster: it was away when that was
+    /// decided, and nobody will tell it in the log ([member-1]).
+    fn told_removed(&mut self, now: Now);
+
     /// A frame from a peer whose handshake is done.
     fn frame(&mut self, turn: &mut Turn<'_>, lane: Lane, received: Received<'_>);
 

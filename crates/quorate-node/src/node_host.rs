@@ -56,6 +56,8 @@ pub struct NodeHost<H: Home, S: StateMachine, F> {
     time: Time,
     /// Whether the network was told the addresses of the last process.
     told: bool,
+    /// Whether most peers say that this node was removed.
+    told_removed: bool,
     /// The identity lags behind what was decided; when to write it.
     write_at: Option<Time>,
 }
@@ -79,6 +81,7 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
             listener,
             time: Time(0),
             told: false,
+            told_removed: false,
             write_at: None,
         }
     }
@@ -144,7 +147,7 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         if votes && joins.is_some() || joins == Some(As::Learner) {
             self.identity.mark_joined()?;
         }
-        if self.replica.is_removed() && !self.identity.is_removed() {
+        if (self.replica.is_removed() || self.told_removed) && !self.identity.is_removed() {
             self.identity.mark_removed()?;
         }
         self.identity.save_book()?;
@@ -195,6 +198,11 @@ impl<H: Home, S: StateMachine, F: Front> PeerSide for NodeHost<H, S, F> {
         self.forget_strangers();
         self.replica
             .peer_up(now.time, peer.member, peer.boot, peer.addresses.clone());
+    }
+
+    fn told_removed(&mut self, now: Now) {
+        self.told_removed = true;
+        self.write_at.get_or_insert(now.time);
     }
 
     fn peer_down(&mut self, now: Now, node: NodeId) {

@@ -55,6 +55,7 @@ pub(crate) enum Event {
     Forwarded(NodeId, Lane, Vec<u8>),
     Read(NodeId, u64),
     ClientClosed(u64),
+    Removed,
     Stop,
 }
 
@@ -382,6 +383,10 @@ impl PeerSide for Fake {
     fn peer_down(&mut self, _: Now, node: NodeId) {
         self.shared.lock().peers.remove(&node);
         self.shared.event(Event::Down(node));
+    }
+
+    fn told_removed(&mut self, _: Now) {
+        self.shared.event(Event::Removed);
     }
 
     fn frame(&mut self, _: &mut Turn<'_>, lane: Lane, received: Received<'_>) {

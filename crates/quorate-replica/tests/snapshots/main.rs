@@ -439,6 +439,44 @@ fn a_transfer_that_moves_is_not_started_over() {
     }
 }
 
+/// A snapshot that is being taken when somebody comes who needs the last one would share what may be moved, and
+/// then take its place.
+#[test]
+fn a_snapshot_that_is_being_taken_gives_way_to_one_that_is_sent() {
+    for seed in 0..4 {
+        let mut cluster = shelves_with(slow(), seed);
+        let (away, leader, third) = left_behind(&mut cluster);
+        // More than is moved in one step.
+        fill(&mut cluster, leader, 97);
+        for node in [leader, third] {
+            cluster.replica_mut(node).snapshot_now(None);
+        }
+        let takes = |cluster: &Shelves, node| {
+            let status = cluster.replica(node).status(cluster.now());
+            status
+                .snapshot_taking
+                .is_some_and(|taking| taking.bytes > 0)
+        };
+        let both = cluster.run_until(20_000, |cluster| {
+            takes(cluster, leader) && takes(cluster, third)
+        });
+        assert!(both, "seed {seed}");
+        let last = cluster.replica(leader).snapshot().unwrap();
+        cluster.isolate(away, false);
+        level(&mut cluster);
+        let counters = cluster.replica(away).counters();
+        assert_eq!(counters.snapshots_installed, 1, "seed {seed}");
+        assert_eq!(counters.snapshot_bytes_received, last.bytes, "seed {seed}");
+        // Whoever asked for it gets it behind that.
+        let taken = cluster.run_until(60_000, |cluster| {
+            let nodes = [leader, third].into_iter();
+            let mut answers = nodes.map(|node| cluster.replica_mut(node).take_snapshot_answer());
+            answers.any(|answer| answer.is_some_and(|answer| answer.is_ok()))
+        });
+        assert!(taken, "seed {seed}");
+    }
+}
+
 /// Flips a bit in every part of a node's snapshots.
 fn rot(cluster: &Shelves, node: NodeId) {
     let mut disk = cluster.disk(node).clone();

@@ -11,9 +11,6 @@ use crate::{
     wait,
 };
 
-/// What a node logs whose peers do not let it in any more.
-const TOLD: &str = "this node was removed from the cluster";
-
 /// Who is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -78,8 +75,6 @@ pub struct Killed {
     pub seen: u64,
     /// Whether the command came to its end without being repeated.
     pub outlived: bool,
-    /// Whether the old node has applied its removal, and refuses to start.
-    pub refuses: bool,
 }
 
 impl fmt::Display for Killed {
@@ -95,10 +90,7 @@ impl fmt::Display for Killed {
         if !self.outlived {
             f.write_str(", command repeated")?;
         }
-        match self.refuses {
-            true => f.write_str(", which starts no more"),
-            false => f.write_str(", which is told so and not let in"),
-        }
+        Ok(())
     }
 }
 
@@ -187,7 +179,7 @@ pub fn one(
         trial.repeat()?;
     }
     trial.check_members()?;
-    let refuses = trial.old_is_out()?;
+    trial.check_old_is_out()?;
     trial.nodes.leave(old);
     Ok(Killed {
         old,
@@ -195,7 +187,6 @@ pub fn one(
         eras,
         seen,
         outlived: ended.is_ok(),
-        refuses,
     })
 }
 
@@ -300,33 +291,23 @@ impl Trial<'_> {
         found.map_err(|error| io::Error::other(format!("{error}: {last:?}")))
     }
 
-    /// It hears that it was removed. Whether it has applied that; then its folder is nobody's any more.
-    fn old_is_out(&mut self) -> io::Result<bool> {
+    /// It learns that it was removed, from the log or from its peers, and does not start again.
+    fn check_old_is_out(&mut self) -> io::Result<()> {
         let old = self.old;
         let identity = self.nodes.node(old)?.spec.data.join("identity");
-        let marked = || {
+        let what = format!("node {old} to write down that it was removed");
+        wait::at_most(PATIENCE, &what, || {
             let text = fs::read_to_string(&identity).unwrap_or_default();
-            text.lines().any(|line| line == "removed")
-        };
-        wait::at_most(
-            PATIENCE,
-            &format!("node {old} to hear that it is out"),
-            || {
-                let told = self.nodes.log(old).contains(TOLD);
-                (told || marked()).then_some(())
-            },
-        )?;
+            text.lines().any(|line| line == "removed").then_some(())
+        })?;
         self.nodes.kill(&[old])?;
-        if !marked() {
-            return Ok(false);
-        }
         self.nodes.respawn(old)?;
         let node = self.nodes.node(old)?;
         let status = node.wait_end()?;
         let said = node.last_words();
         let refuses = status.code() == Some(1) && said.contains("was removed from its cluster");
         match refuses {
-            true => Ok(true),
+            true => Ok(()),
             false => Err(io::Error::other(format!("node {old}: {status}: {said}"))),
         }
     }

@@ -165,7 +165,7 @@ impl Peers {
             Frame::Welcome(hello) => self.on_welcome(id, node, lane, &hello, cx),
             Frame::Refused(code, reason) => {
                 self.stats.refusals += 1;
-                self.on_refused(node, code, reason, cx.now);
+                self.on_refused(node, code, reason, cx);
                 Verdict::Close
             }
             _ => {
@@ -265,17 +265,33 @@ impl Peers {
     }
 
     /// A dial ended with a no.
-    fn on_refused(&mut self, node: NodeId, code: RefusalCode, reason: &str, now: Now) {
+    fn on_refused(&mut self, node: NodeId, code: RefusalCode, reason: &str, cx: &mut PeerCx<'_>) {
         match code {
-            RefusalCode::ForeignCluster => self.on_foreign(node, now),
+            RefusalCode::ForeignCluster => self.on_foreign(node, cx.now),
             RefusalCode::Starting => self.journal.not_yet(node, reason),
-            RefusalCode::Removed => self.journal.removed(node),
+            RefusalCode::Removed => self.on_removed(node, cx),
             // The answer to a knock: all is well.
             RefusalCode::Unexpected if node > self.identity.member.node => {}
             _ => {
                 let what = format!("refused by the peer ({code:?}): {reason}");
                 self.journal.complain(node, &what);
             }
+        }
+    }
+
+    /// A peer says that this node was removed. Who listens at one address may be anybody: the word of more than
+    /// half of the peers counts.
+    pub(super) fn on_removed(&mut self, by: NodeId, cx: &mut PeerCx<'_>) {
+        self.journal.removed(by);
+        let peers = self.table.others();
+        let (say_so, all) = peers.fold((0, 0), |(say_so, all), peer| {
+            (
+                say_so + usize::from(self.journal.is_removed_by(peer)),
+                all + 1,
+            )
+        });
+        if 2 * say_so > all {
+            cx.host.told_removed(cx.now);
         }
     }
 

@@ -93,6 +93,11 @@ impl Journal {
         self.removed_by.insert(by);
     }
 
+    /// Whether this peer said so, and did not let this node in since.
+    pub(super) fn is_removed_by(&self, by: NodeId) -> bool {
+        self.removed_by.contains(&by)
+    }
+
     /// All is well with this node.
     pub(super) fn settle(&mut self, node: NodeId) {
         self.removed_by.remove(&node);

@@ -425,7 +425,7 @@ impl Peers {
                 }
                 Frame::Refused(RefusalCode::Removed, _) => {
                     self.stats.refusals += 1;
-                    self.journal.removed(member.node);
+                    self.on_removed(member.node, cx);
                     return Verdict::Close;
                 }
                 Frame::Refused(code, reason) => {

@@ -149,6 +149,14 @@ impl Snapshots {
         }
     }
 
+    /// Another one is due by the length of the log, when it can be begun.
+    fn give_up_taking<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
+        if let Some(job) = self.job.take_if(|job| matches!(job, Job::Taking(_))) {
+            self.written_then = 0;
+            self.give_up(job, around);
+        }
+    }
+
     pub(super) fn give_up<D: Disk, S: StateMachine>(
         &mut self,
         job: Job,
@@ -214,7 +222,10 @@ impl Snapshots {
         let sends = self.own.is_some_and(|own| {
             (roomy && self.serving.uses(&own)) || (moving && self.serving.moves(now, &own))
         });
-        if (asked || (due && synced.is_none())) && !sends {
+        if sends {
+            // Nor does one that was begun before take what may be moved, and then the place of what is sent.
+            self.give_up_taking(around);
+        } else if asked || (due && synced.is_none()) {
             self.begin_taking(written, around);
         }
         let own = synced.or(self.own.map(|own| own.at)).unwrap_or(Slot(0));
