@@ -266,19 +266,25 @@ impl Promotion {
             return false;
         };
         self.unled = 0;
-        if self.role == As::Learner {
-            self.tell(&format!("node {node} is level: it learns"));
-            return true;
-        }
         let leaders = status.peers.iter();
         let leaders = leaders.filter(|peer| peer.member.node == leader);
         let leaders =
             leaders.filter_map(|peer| dialable(&peer.addresses.admin, &peer.addresses.peer));
         let mut admins: Vec<String> = leaders.collect();
         admins.extend(self.admins.iter().cloned());
-        match ask_for_vote(&admins, node) {
+        let learns = self.role == As::Learner;
+        match ask_for_vote(&admins, node, learns) {
+            // Who leads knows how far the others are: a node that was just started, or has just loaded a
+            // snapshot, does not yet.
+            Err(why) if learns && why.is_of_now => {
+                self.tell(&format!("waiting to be level: {}", why.message));
+            }
+            Ok(()) | Err(_) if learns => {
+                self.tell(&format!("node {node} is level: it learns"));
+                return true;
+            }
             Ok(()) => self.tell(&format!("node {node} is level: it gets its vote")),
-            Err(why) => self.tell(&format!("waiting for a vote: {why}")),
+            Err(why) => self.tell(&format!("waiting for a vote: {}", why.message)),
         }
         false
     }
@@ -305,24 +311,40 @@ fn dialable(admin: &str, peer: &str) -> Option<String> {
     Some(format!("{host}:{}", bound.port()))
 }
 
-/// The first of them that leads decides.
-fn ask_for_vote(admins: &[String], node: NodeId) -> Result<(), String> {
-    let mut why = "nobody can be asked".to_owned();
+/// Why a node gets no vote.
+struct NoVote {
+    message: String,
+    /// It is not level, or nobody who leads could be asked.
+    is_of_now: bool,
+}
+
+/// The first of them that leads decides; `only_asks`: nothing is changed.
+fn ask_for_vote(admins: &[String], node: NodeId, only_asks: bool) -> Result<(), NoVote> {
+    let mut message = "nobody can be asked".to_owned();
     for admin in admins {
         let request = MembersRequest {
             promote: Some(node.0),
+            dry_run: only_asks,
             ..MembersRequest::default()
         };
         let answer = post(admin, "/members", &request);
         let answer = answer.map(|response| response.json::<serde_json::Value>());
         match answer {
             Ok(Ok(_)) => return Ok(()),
-            Ok(Err(refusal)) if refusal.code == "not_leader" => why = refusal.message,
-            Ok(Err(refusal)) => return Err(refusal.message),
-            Err(error) => why = format!("{admin}: {error}"),
+            Ok(Err(refusal)) if refusal.code == "not_leader" => message = refusal.message,
+            Ok(Err(refusal)) => {
+                return Err(NoVote {
+                    is_of_now: refusal.code == "not_caught_up",
+                    message: refusal.message,
+                });
+            }
+            Err(error) => message = format!("{admin}: {error}"),
         }
     }
-    Err(why)
+    Err(NoVote {
+        message,
+        is_of_now: true,
+    })
 }
 
 #[cfg(test)]

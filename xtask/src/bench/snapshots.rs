@@ -334,13 +334,14 @@ fn behind(size: &Size) -> Result<(), Failed> {
         })?;
         let during = during?;
         let bytes = nodes.metric(follower, RECEIVED)? - received;
-        let rate = float(bytes) / took.as_secs_f64();
+        let missed = float(size.missed_keys * size.passes * VALUE as u64);
+        let rate = missed / took.as_secs_f64();
         println!(
-            "  level after {:.2} s, missed {:.0} MiB, {:.0} MiB of snapshot: {:.0} MiB/s, the disk {:.0} ({:.2}); writes/s {most:.0} at most, {without:.0} of {offered:.0} without it, {during:.0} meanwhile ({:.2}), load {}",
+            "  level after {:.2} s, missed {:.0} MiB in {:.0} MiB/s, got {:.0} MiB of snapshot, the disk {:.0} ({:.2}); writes/s {most:.0} at most, {without:.0} of {offered:.0} without it, {during:.0} meanwhile ({:.2}), load {}",
             took.as_secs_f64(),
-            float(size.missed_keys * size.passes * VALUE as u64) / MIB,
-            float(bytes) / MIB,
+            missed / MIB,
             rate / MIB,
+            float(bytes) / MIB,
             bare / MIB,
             rate / bare,
             during / without,
@@ -351,7 +352,7 @@ fn behind(size: &Size) -> Result<(), Failed> {
         nodes.wait_until_equal()?;
     }
     println!(
-        "behind: median {:.2} of the disk's rate (wanted 0.5); meanwhile {:.2} of the writes without it (wanted 0.9)",
+        "behind: what was missed came back at a median of {:.2} of the disk's rate (wanted 0.5); meanwhile {:.2} of the writes without it (wanted 0.9)",
         median(&rates),
         median(&kept)
     );
