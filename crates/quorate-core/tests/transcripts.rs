@@ -103,6 +103,7 @@ stories! {
     follower_falls_behind
     era_changes
     casting_vote
+    casting_vote_given_up_for_bytes
     transfer
     reads
     pre_vote_protects_leader
