@@ -107,6 +107,11 @@ pub enum End {
         /// The slot.
         slot: Slot,
     },
+    /// It cannot read back what it decided, nobody else has it, and the others can decide it anew ([disk-8]).
+    FoundNowhere {
+        /// The first slot of that.
+        slot: Slot,
+    },
     /// A snapshot stands for slots that this node had not decided ([snap-2]).
     Installed {
         /// It stands for what is below.
@@ -152,6 +157,12 @@ impl fmt::Display for End {
             }
             Self::OtherDecision { slot } => {
                 write!(f, "slot {slot} is decided with another value")
+            }
+            Self::FoundNowhere { slot } => {
+                write!(
+                    f,
+                    "nobody can read slot {slot}, which the others can decide anew"
+                )
             }
             Self::Installed { to } => {
                 write!(f, "a snapshot of everything below slot {to} was installed")

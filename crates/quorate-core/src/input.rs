@@ -50,6 +50,8 @@ pub enum Input {
     /// The first slot that was decided in this process and whose value cannot be read back any more,
     /// until it is here again ([disk-8]).
     Missing(Option<Slot>),
+    /// Everybody who is connected was asked for what is missing, twice, and nobody gave it.
+    FoundNowhere,
     /// A snapshot was installed, durably: its state stands for everything below `to`, and the log
     /// starts there ([snap-2]). To be checked with [`crate::node::Node::may_install`] before.
     Installed {

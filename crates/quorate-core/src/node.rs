@@ -191,6 +191,7 @@ impl Node {
             Input::StorageFailed => self.on_storage_failed(now, effects),
             Input::Lost(range) => self.on_lost(range),
             Input::Missing(first) => self.learner.miss(first),
+            Input::FoundNowhere => self.on_found_nowhere(now, effects),
             Input::Installed { to, eras } => self.on_installed(now, to, eras, effects),
             Input::Trimmed(log_start) => self.learner.trim(log_start),
             Input::Forgotten(to) => self.on_forgotten(to),

@@ -103,6 +103,9 @@ stories! {
     follower_falls_behind
     era_changes
     casting_vote
+    casting_vote_given_up_for_bytes
+    decided_anew_without_the_leader
+    leader_of_an_era_unknown_to_others_stays
     transfer
     reads
     pre_vote_protects_leader

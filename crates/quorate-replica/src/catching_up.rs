@@ -185,7 +185,13 @@ impl CatchingUp {
     }
 
     /// Asks a peer for what was lost, if a question is due.
-    pub(crate) fn ask(&mut self, now: Time, peers: &Peers, out: &mut Outbox<'_>) {
+    pub(crate) fn ask(
+        &mut self,
+        now: Time,
+        peers: &Peers,
+        protocol: &mut Protocol,
+        out: &mut Outbox<'_>,
+    ) {
         if self.repair.wake_at().is_none_or(|at| at > now) {
             return;
         }
@@ -196,6 +202,9 @@ impl CatchingUp {
                 bytes: None,
             };
             out.send(to, Lane::Control, &frame);
+            if self.repair.fruitless() as usize > 2 * peers.len() {
+                protocol.later(Input::FoundNowhere);
+            }
         }
     }
 

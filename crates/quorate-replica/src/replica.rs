@@ -441,7 +441,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     fn help_peers(&mut self, now: Time, plane: &mut dyn Plane) {
         let mut out = Outbox::new(self.member, plane, &mut self.counters);
         self.contents.ask(now, &self.peers, &mut out);
-        self.catching_up.ask(now, &self.peers, &mut out);
+        self.catching_up
+            .ask(now, &self.peers, &mut self.protocol, &mut out);
         self.catching_up.read_for_peers(now, &mut self.storing);
         let from = (self.applying.history(), &self.contents);
         self.catching_up

@@ -25,7 +25,7 @@ use crate::{
 /// A change that was proposed is tried again after this, if nothing came of it.
 const RETRY_MS: u64 = 20;
 /// Leadership is handed over for a plan, or for a priority, this often at most.
-pub(crate) const HAND_OVER_MS: u64 = 2_000;
+const HAND_OVER_MS: u64 = 2_000;
 /// Commands that a leader wants by itself are proposed this often at most.
 const COMMAND_MS: u64 = 1_000;
 /// How often a leader looks whether somebody else should lead, or be taken back.
@@ -52,8 +52,10 @@ pub(crate) struct Steering {
     bounce_ms: u64,
     /// Nothing is looked at before.
     pub(crate) look_at: Time,
-    /// Leadership is not handed over before.
-    pub(crate) hand_over_at: Time,
+    /// Leadership is not handed over again before, whatever for.
+    hand_over_at: Time,
+    /// It stays here until then, if nobody asks ([live-4]). A plan is asked for, and its heir stays.
+    pub(crate) stays_until: Time,
     /// No command of the leader's own is proposed before.
     command_at: Time,
     /// What the plan waits for, for people.
@@ -151,13 +153,23 @@ impl Steering {
         self.pausing = pauses;
     }
 
+    /// Whether leadership may be handed over; not again at once.
+    pub(crate) fn may_hand_over(&mut self, now: Time) -> bool {
+        let may = now >= self.hand_over_at;
+        if may {
+            self.hand_over_at = now.plus_ms(HAND_OVER_MS);
+        }
+        may
+    }
+
     /// This node begins to lead: nothing that was computed before matters.
     pub(crate) fn restart(&mut self, now: Time) {
         self.way = None;
         self.waits = None;
         self.tried = (Era(0), now);
         self.look_at = now;
-        self.hand_over_at = now.plus_ms(self.bounce_ms);
+        self.hand_over_at = now;
+        self.stays_until = now.plus_ms(self.bounce_ms);
     }
 
     /// The next change of this plan in this era.

@@ -1095,6 +1095,68 @@ fn damaged_log_is_repaired_from_peers() {
     assert!(cluster.run_until(5_000, replayed));
 }
 
+/// A leader has decided a value in a ballot of which the others know their own votes alone, and leads in another one.
+/// Then its log loses the value. `None`: it did not come to lead again.
+fn decided_by_the_leader_alone_and_lost(seed: u64) -> Option<(Cluster<Book>, NodeId)> {
+    let mut options = Cluster::<Book>::options(3, Class::Durable);
+    options.limits.recent_bytes = 0;
+    let mut cluster = Cluster::with_options(options, seed, |_| Book::default());
+    for node in NODES {
+        cluster.start(node);
+    }
+    let leader = led(&mut cluster);
+    let [one, other] = followers(leader);
+    let tag = cluster.write(leader, b"first");
+    done(&mut cluster, leader, tag);
+    level(&mut cluster);
+    let (blocks, decided_to) = (
+        cluster.disk(leader).written_blocks(),
+        cluster.replica(leader).node().decided_to(),
+    );
+    cluster.write(leader, b"lost");
+    assert!(cluster.run_until(1_000, |cluster| {
+        cluster.replica(leader).node().decided_to() > decided_to
+    }));
+    cluster.isolate(leader, true);
+    cluster.lose_in_flight(None);
+    cluster.set_cut(one, other, true);
+    let mut lost = cluster.disk(leader).written_blocks();
+    lost.retain(|block| !blocks.contains(block));
+    // What it writes next says that the value is decided.
+    cluster.write(leader, b"undecided");
+    cluster.run_ms(20);
+    cluster.kill(leader);
+    cluster.start(leader);
+    let replayed = |cluster: &mut Cluster<Book>| cluster.replica(leader).service().pages.len() == 2;
+    assert!(cluster.run_until(1_000, replayed));
+    for block in lost {
+        assert!(cluster.disk(leader).rot(block, 1_000));
+    }
+    cluster.set_cut(leader, one, false);
+    cluster.set_cut(leader, other, false);
+    led(&mut cluster);
+    let again = cluster.leader() == Some(leader) && cluster.replica(leader).error().is_none();
+    again.then_some((cluster, leader))
+}
+
+/// [disk-8] [decide-2] The others wait for a value that the leader cannot give, and nobody else has decided: it
+/// steps down, they decide it anew, and it gets it from them.
+#[test]
+fn what_the_leader_alone_decided_and_lost_is_decided_anew() {
+    let (mut cluster, leader) = (0..100)
+        .find_map(decided_by_the_leader_alone_and_lost)
+        .expect("it leads again in one of them");
+    let lost = |cluster: &mut Cluster<Book>| cluster.replica(leader).lost_value().is_some();
+    assert!(cluster.run_until(1_000, lost), "{:?}", cluster.leader());
+    let [one, other] = followers(leader);
+    cluster.set_cut(one, other, false);
+    let pages = level(&mut cluster);
+    assert_eq!(pages[..2], ["first", "lost"]);
+    assert_ne!(cluster.leader(), Some(leader));
+    let whole = |cluster: &mut Cluster<Book>| cluster.replica(leader).error().is_none();
+    assert!(cluster.run_until(2_000, whole));
+}
+
 /// [ballot-1] Rounds are shared out to incarnations; who has used up all of them says so.
 #[test]
 fn node_out_of_rounds_says_that_it_never_leads() {

@@ -451,6 +451,27 @@ fn leadership_goes_to_the_highest_priority() {
     assert_eq!(cluster.leader(), Some(wanted));
 }
 
+/// [live-4] Who has just begun to lead stays where nobody asks; a plan that takes its weight is asked for, and does
+/// not wait for that. It once rested for ten election time-outs.
+#[test]
+fn a_plan_that_takes_a_new_leaders_weight_does_not_rest() {
+    let mut cluster = cluster(3, Class::Durable, 23);
+    let leader = led(&mut cluster);
+    let Ok(Answer::Planned(Some(plan), _)) = cluster.ask_group(leader, Ask::Demote(leader)) else {
+        panic!("it leads, and two others are there");
+    };
+    let timeouts = Cluster::<Journal>::options(3, Class::Durable).timeouts;
+    let done = cluster.run_until(5 * timeouts.election_max_ms, |cluster| {
+        let leads = cluster.leader().filter(|next| *next != leader);
+        leads.is_some_and(|next| {
+            let ended = cluster.replica(next).group().ended();
+            ended.is_some_and(|ended| ended.id == plan && ended.reached)
+        })
+    });
+    let members = cluster.replica(leader).members(cluster.now());
+    assert!(done, "{members:?}");
+}
+
 /// [aux-1], [era-4] A voter becomes an auxiliary and a full replica again; a quorum becomes another; what is
 /// not possible is refused; and the rule is scaled with the weights on the way.
 #[test]

@@ -1,10 +1,13 @@
 //! What keeps a leader in office, and what ends its term: heartbeats, their answers, strays.
 
+use alloc::vec::Vec;
+
 use super::Node;
 use crate::{
     effect::{Effect, Effects},
     explanation::{Campaign, End, Explanation},
-    leader::{Asked, Stage},
+    flow::Peer,
+    leader::{Asked, Stage, set_of},
     lease::Lease,
     message::{Heartbeat, HeartbeatReply, Held, Message},
     node_id::Member,
@@ -186,6 +189,38 @@ impl Node {
                 self.step_down(now, End::Strays { promised }, effects);
             }
         }
+    }
+
+    /// [disk-8] This node cannot read back what it decided, and nobody who is connected has decided it. Those who
+    /// voted for it in an earlier ballot wait for a leader that cannot give it ([decide-2]); without this one, which
+    /// neither campaigns nor promises meanwhile, they decide it anew, and then they can give it.
+    ///
+    /// Only where they are enough by themselves; and where the era was not begun by what they lack: having promised
+    /// a ballot of it, they could not lead in the one before.
+    pub(super) fn on_found_nowhere(&mut self, now: Time, effects: &mut Effects) {
+        let slot = self.learner.holds_to();
+        let known_era = slot >= self.learner.eras().since();
+        let leads = self.leading.is_some() && !self.learner.is_whole();
+        if leads && known_era && self.others_are_enough(now) {
+            self.step_down(now, End::FoundNowhere { slot }, effects);
+        }
+    }
+
+    /// Whether the others that answer this leader could elect one of them, and decide.
+    fn others_are_enough(&self, now: Time) -> bool {
+        let configuration = self.learner.eras().current();
+        let patience = self.election.patience_us();
+        let answer = |peer: &&Peer| {
+            let lately = peer.heard.is_some_and(|at| now.since_us(at) <= patience);
+            peer.connected && lately
+        };
+        let others = self.peers.iter().filter(answer).map(|peer| peer.member);
+        let others: Vec<Member> = others.collect();
+        let set = set_of(configuration, &others);
+        let mut members = configuration.members().iter().enumerate();
+        members.any(|(at, voter)| set.has(at) && !voter.auxiliary)
+            && configuration.is_quorum(Phase::One, set)
+            && configuration.is_quorum(Phase::Two, set)
     }
 
     /// This node leads no more, and does not try to at once.

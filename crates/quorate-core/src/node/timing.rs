@@ -75,8 +75,14 @@ impl Node {
             .waiting
             .since()
             .is_some_and(|at| now.since_us(at) > patience);
-        if stuck && self.phase1.is_none() {
+        // [cast-5] A casting phase 1 may itself wait for what those bytes would decide: who was asked for
+        // a promise has lost votes there, and answers when it has learned what stands in the slot.
+        let promised_soon = self.phase1.as_ref().is_some_and(|phase1| {
+            phase1.asked == Asked::Everybody || phase1.stage != Stage::Asking
+        });
+        if stuck && !promised_soon {
             self.waiting.clear();
+            self.phase1 = None;
             self.campaign(Asked::Everybody, Campaign::MissingBytes, effects);
         }
         // [p1-5] The same for slots that somebody who promised has forgotten as decided, and for their

@@ -218,6 +218,15 @@ impl Stage {
                     }
                 }
             }
+            // missing 1 5 / missing 1 — what stands in slot 5 cannot be read back in this process; it can be again
+            ["missing", node, slot @ ..] => {
+                let first = slot.first().map(|slot| Slot(slot.parse().expect("a slot")));
+                let actor = self.actors.get_mut(&node_id(node)).expect("on stage");
+                actor.decided.retain(|(range, _)| Some(range.from) != first);
+                self.step(node_id(node), Input::Missing(first), &mut out);
+            }
+            // nowhere 1 — everybody was asked for it, and nobody gave it
+            ["nowhere", node] => self.step(node_id(node), Input::FoundNowhere, &mut out),
             // disk-fails 1
             ["disk-fails", node] => self.step(node_id(node), Input::StorageFailed, &mut out),
             // read 1 7 — a read by any number

@@ -23,7 +23,7 @@ use crate::{
     plane::Plane,
     proposing::gather::Waiter,
     service::StateMachine,
-    steering::{HAND_OVER_MS, LOOK_MS, goal_text, shown},
+    steering::{LOOK_MS, goal_text, shown},
 };
 
 /// A plan that is not one yet, as no slot has it.
@@ -617,8 +617,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     fn transfer_to(&mut self, now: Time, to: Member) {
         // What an operator asked for goes on, and ends with its own outcome.
         let busy = self.protocol.node().is_handing_over();
-        if now >= self.steering.hand_over_at && !busy {
-            self.steering.hand_over_at = now.plus_ms(HAND_OVER_MS);
+        if !busy && self.steering.may_hand_over(now) {
             self.ending.transfer(Some(to.node), &mut self.protocol);
         }
     }
@@ -673,7 +672,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Leadership goes towards the highest priority that is level.
     fn hand_over(&mut self, now: Time) {
-        if now < self.steering.hand_over_at || self.group().plan().is_some() {
+        if now < self.steering.stays_until || self.group().plan().is_some() {
             return;
         }
         let table = self.group();
