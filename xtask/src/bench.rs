@@ -21,7 +21,7 @@ use serde::Serialize;
 
 use crate::shell::{Failed, read, root};
 
-const USAGE: &str = "bench [cluster|core|log|kv|pipeline|recycled|replace|snapshots [one|behind]] [--quick] [--json]";
+const USAGE: &str = "bench [cluster|core|log|kv|pipeline|recycled|replace|snapshots [one|behind|lsm]] [--quick] [--json]";
 
 /// How a part is measured, and how it is told.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,7 +39,9 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         flags => ("cluster", flags),
     };
     let (chosen, flags) = match flags {
-        [chosen @ ("one" | "behind"), flags @ ..] if part == "snapshots" => (Some(*chosen), flags),
+        [chosen @ ("one" | "behind" | "lsm"), flags @ ..] if part == "snapshots" => {
+            (Some(*chosen), flags)
+        }
         flags => (None, flags),
     };
     let mut wish = Wish::default();

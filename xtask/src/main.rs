@@ -35,7 +35,7 @@ const HELP: &str = "cargo xtask NAME
   bench [cluster|core|log|kv|pipeline] [--quick] [--json]
                    what commands, steps and commits cost; kv in turns with Redis
   bench recycled   a log that writes over its segments, beside a bare program that does
-  bench snapshots [one|behind] [--quick]
+  bench snapshots [one|behind|lsm] [--quick]
                    snapshots beside writes, restarts, a follower that missed all of it
   compare [--only NAME,…] [--duration 5s] [--repeat 5] [--quick] [--list] [--out PATH]
                    Quorate beside other systems, in turns; one report

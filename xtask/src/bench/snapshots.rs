@@ -72,40 +72,65 @@ pub(super) fn run(wish: Wish, part: Option<&str>) -> Result<(), Failed> {
     shell::cargo(&["build", "--release", "--quiet", "--package", "quorate-cli"])?;
     let size = if wish.quick { SMALL } else { LARGE };
     println!(
-        "store memory, durable, values of {VALUE} bytes; load of the machine before: {}",
+        "durable, values of {VALUE} bytes; load of the machine before: {}",
         load()
     );
-    if part != Some("behind") {
+    if part.is_none_or(|part| part == "one") {
         one_node(&size)?;
     }
-    if part != Some("one") {
+    if part.is_none_or(|part| part == "behind") {
         behind(&size)?;
+    }
+    // It takes minutes, and three times the room of its data.
+    if part == Some("lsm") {
+        on_disk(&size)?;
     }
     Ok(())
 }
 
+/// Snapshots of a store on disk beside writes.
+fn on_disk(size: &Size) -> Result<(), Failed> {
+    let size = Size {
+        keys: size.keys * 5 / 2,
+        ..*size
+    };
+    let mut nodes = filled("lsm", &size)?;
+    snapshots_beside(&mut nodes, &size)
+}
+
 /// Snapshots beside writes, and restarts, of one node.
 fn one_node(size: &Size) -> Result<(), Failed> {
+    let mut nodes = filled("memory", size)?;
+    snapshots_beside(&mut nodes, size)?;
+    restarts(&mut nodes, size)
+}
+
+/// A node with all keys.
+fn filled(store: &str, size: &Size) -> Result<Nodes, Failed> {
     let limit = size.limit.to_string();
     let flags = [
         "--store",
-        "memory",
+        store,
         "--snapshot-ratio",
         NEVER,
         "--transfer-limit",
         &limit,
     ];
-    let mut nodes = nodes::serving(1, &flags)?;
+    let nodes = nodes::serving(1, &flags)?;
     let address = nodes.client_addresses().remove(0);
     let rate = writes::fill(&address, 0..size.keys)?;
     println!(
-        "one node, {} keys, filled at {rate:.0}/s: RSS {:.0} MiB",
+        "one node, store {store}, {} keys, filled at {rate:.0}/s: RSS {:.0} MiB",
         size.keys,
         rss(&nodes, "VmRSS")? / MIB
     );
+    Ok(nodes)
+}
+
+fn snapshots_beside(nodes: &mut Nodes, size: &Size) -> Result<(), Failed> {
     let mut rows = Vec::new();
     for round in 0..size.rounds {
-        let row = beside(&nodes, size, round as u64)?;
+        let row = beside(nodes, size, round as u64)?;
         row.print();
         rows.push(row);
     }
@@ -116,7 +141,7 @@ fn one_node(size: &Size) -> Result<(), Failed> {
         middle(&|row| row.grows / row.rss * 100.0),
         middle(&|row| row.grows / MIB),
     );
-    restarts(&mut nodes, size)
+    Ok(())
 }
 
 /// The same writes without and with a snapshot beside them.
