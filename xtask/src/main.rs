@@ -26,7 +26,8 @@ const HELP: &str = "cargo xtask NAME
   fix              formats the code; the one that edits
   sim [SEED]       simulates clusters until a rule is broken, or one seed
   model [--deep]   explores the protocol core
-  mutants          plants faults, one at a time, and demands that each is found
+  mutants [--check] [NAME…]
+                   plants faults, one at a time, and demands that each is found, or compiles
   cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]]
                    kills, pauses and cuts off real processes; judges what clients saw
   cluster snapshots
@@ -133,6 +134,8 @@ fn mutants(names: &[&str]) -> Result<(), Failed> {
         move |name: &&&str| folder.join(format!("{name}.toml")).is_file()
     };
     let (model, sim) = (known("quorate-model"), known("quorate-sim"));
+    let check = names.first() == Some(&"--check");
+    let names = if check { &names[1..] } else { names };
     if let Some(name) = names.iter().find(|name| !model(name) && !sim(name)) {
         return Err(Failed(format!("no mutant is called {name}")));
     }
@@ -146,7 +149,8 @@ fn mutants(names: &[&str]) -> Result<(), Failed> {
         for name in if names.is_empty() { all } else { chosen } {
             let mut words = vec!["run", "--release", "--quiet"];
             words.extend(place);
-            words.extend(["--", name].iter().filter(|word| !word.is_empty()));
+            let flag = if check { "--check" } else { "" };
+            words.extend(["--", flag, name].iter().filter(|word| !word.is_empty()));
             cargo(&words)?;
         }
     }

@@ -1,5 +1,5 @@
 //! Plants each mutant of `mutants/` into a copy of the workspace and looks for it, by seeds first,
-//! or by the tests that it names: `mutants [NAME…]`. Environment: `MUTANT_SEEDS` (2000), `MUTANT_STEPS` (8000), `MUTANT_DIR`.
+//! or by the tests that it names: `mutants [--check] [NAME…]`; `--check` asks only whether each compiles. Environment: `MUTANT_SEEDS` (2000), `MUTANT_STEPS` (8000), `MUTANT_DIR`.
 #![allow(clippy::print_stdout, reason = "an example talks to a person")]
 
 use std::{
@@ -31,7 +31,9 @@ fn main() -> ExitCode {
 }
 
 fn run() -> io::Result<bool> {
-    let wanted: Vec<String> = env::args().skip(1).collect();
+    let (flags, wanted): (Vec<String>, Vec<String>) =
+        env::args().skip(1).partition(|word| word == "--check");
+    let check = !flags.is_empty();
     let home = Path::new(env!("CARGO_MANIFEST_DIR"));
     let root = home.join("../..");
     let work = env::var_os("MUTANT_DIR")
@@ -53,6 +55,16 @@ fn run() -> io::Result<bool> {
         }
         fs::write(&file, text.replacen(&mutant.find, &mutant.replace, 1))?;
         let target = work.join("target");
+        if let Some(why) = does_not_compile(&tree, &target, &mutant)? {
+            println!("{:<42} {:<11} does not compile", mutant.name, mutant.rule);
+            println!("{why}");
+            all = false;
+            continue;
+        }
+        if check {
+            println!("{:<42} {:<11} compiles", mutant.name, mutant.rule);
+            continue;
+        }
         let found = if mutant.test.is_empty() {
             hunt(&tree, &target)?
         } else {
@@ -127,6 +139,19 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// What the compiler has against its crate; `None` if nothing. A mutant that is not built proves nothing.
+fn does_not_compile(tree: &Path, target: &Path, mutant: &Mutant) -> io::Result<Option<String>> {
+    let package = Path::new(&mutant.file).iter().nth(1).unwrap_or_default();
+    let output = Command::new("cargo")
+        .current_dir(tree)
+        .env("CARGO_TARGET_DIR", target)
+        .args(["check", "--quiet", "--package"])
+        .arg(package)
+        .output()?;
+    let why = String::from_utf8_lossy(&output.stderr).into_owned();
+    Ok((!output.status.success()).then_some(why))
 }
 
 /// Which property of which seed finds it; `None` if all hold.

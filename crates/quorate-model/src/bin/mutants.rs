@@ -1,4 +1,5 @@
-//! Builds each mutant in a copy of the core, runs the explorer on it, and reports a table.
+//! Builds each mutant in a copy of the core, runs the explorer on it, and reports a table: `mutants [--check] [FILTER]`.
+//! `--check` asks only whether each compiles; one that does not proves nothing.
 #![allow(clippy::print_stdout, reason = "a command line")]
 
 use std::{
@@ -89,14 +90,25 @@ impl Workshop {
         })
     }
 
-    /// Plants a mutant and looks for it.
-    fn judge(&self, mutant: &Mutant) -> Result<Judgement, String> {
+    /// Plants a mutant. Fails if it does not compile.
+    fn plant(&self, mutant: &Mutant) -> Result<(), String> {
         let changed = mutant.changed(&self.crates)?;
         self.restore().map_err(|e| e.to_string())?;
         for (file, text) in &changed {
             let path = self.folder.join("crates").join(file);
             write(&path, text).map_err(|e| e.to_string())?;
         }
+        let words = ["check", "--package", "quorate-model", "--bin", "model"];
+        let output = self.cargo(&words).map_err(|e| e.to_string())?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let why = String::from_utf8_lossy(&output.stderr);
+        Err(format!("{} does not compile\n{why}", mutant.name))
+    }
+
+    /// Looks for a mutant that was planted.
+    fn judge(&self, mutant: &Mutant) -> Result<Judgement, String> {
         let test = match (&mutant.unit, &mutant.transcript) {
             (Some(name), _) => Some(("unit test", name, &["--lib"][..])),
             (None, Some(name)) => Some(("transcript", name, &["--test", "transcripts"][..])),
@@ -164,35 +176,50 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn main() -> ExitCode {
-    let filter = std::env::args().nth(1).unwrap_or_default();
-    let run = || -> Result<bool, String> {
-        let shop = Workshop::new().map_err(|e| e.to_string())?;
-        let mut well = true;
+/// Whether all mutants that the words choose are found, or compile.
+fn run(words: &[String]) -> Result<bool, String> {
+    let check = words.iter().any(|word| word == "--check");
+    let filter = words.iter().find(|word| *word != "--check");
+    let filter = filter.map_or("", String::as_str);
+    let shop = Workshop::new().map_err(|e| e.to_string())?;
+    let mut well = true;
+    if !check {
         println!("| mutant | rules | expected | found | run, seconds |");
         println!("|---|---|---|---|---|");
-        for mutant in mutant::all()?.iter().filter(|m| m.name.contains(&filter)) {
-            let judgement = shop.judge(mutant)?;
-            let as_expected = judgement.caught == mutant.caught;
-            well &= as_expected;
-            println!(
-                "| {} | {} | {} | {}{} | {} ({:.1} s) |",
-                mutant.name,
-                mutant.rules.join(" "),
-                if mutant.caught { "violation" } else { "none" },
-                if judgement.caught {
-                    "violation"
-                } else {
-                    "none"
-                },
-                if as_expected { "" } else { " **UNEXPECTED**" },
-                judgement.report,
-                judgement.seconds,
-            );
+    }
+    for mutant in mutant::all()?.iter().filter(|m| m.name.contains(filter)) {
+        if let Err(why) = shop.plant(mutant) {
+            well = false;
+            println!("{why}");
+            continue;
         }
-        Ok(well)
-    };
-    match run() {
+        if check {
+            continue;
+        }
+        let judgement = shop.judge(mutant)?;
+        let as_expected = judgement.caught == mutant.caught;
+        well &= as_expected;
+        println!(
+            "| {} | {} | {} | {}{} | {} ({:.1} s) |",
+            mutant.name,
+            mutant.rules.join(" "),
+            if mutant.caught { "violation" } else { "none" },
+            if judgement.caught {
+                "violation"
+            } else {
+                "none"
+            },
+            if as_expected { "" } else { " **UNEXPECTED**" },
+            judgement.report,
+            judgement.seconds,
+        );
+    }
+    Ok(well)
+}
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match run(&words) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(4),
         Err(message) => {
