@@ -1,8 +1,11 @@
 //! An operator asks for a snapshot now, and is told how that ended.
 
-use quorate_core::slot::Slot;
+use quorate_core::{slot::Slot, time::Time};
 
 use crate::status::Snapshot;
+
+/// How long somebody who asks waits for a disk that does not let a snapshot count: it is tried again ten times.
+const VAIN_MS: u64 = 1_000;
 
 /// What is asked for, until it is answered. All who ask share one answer.
 #[derive(Debug, Default)]
@@ -10,6 +13,8 @@ pub(super) struct Asking {
     /// A snapshot at this slot or behind it.
     wanted: Option<Slot>,
     answer: Option<Result<Snapshot, String>>,
+    /// Since when the disk is in the way.
+    vain_since: Option<Time>,
 }
 
 impl Asking {
@@ -23,16 +28,24 @@ impl Asking {
         self.wanted
     }
 
+    /// The disk is in the way at this moment. Whether it has been for so long that who asks is to be told.
+    pub(super) fn is_in_vain(&mut self, now: Time) -> bool {
+        let asked = self.wanted.is_some();
+        asked && now.since_us(*self.vain_since.get_or_insert(now)) >= VAIN_MS * 1000
+    }
+
     /// The base of the log names this snapshot.
     pub(super) fn have(&mut self, own: Snapshot) {
         if self.wanted.take_if(|wanted| *wanted <= own.at).is_some() {
             self.answer = Some(Ok(own));
+            self.vain_since = None;
         }
     }
 
     /// It failed: who still wants one asks again.
     pub(super) fn fail(&mut self, why: String) {
         self.wanted = None;
+        self.vain_since = None;
         self.answer = Some(Err(why));
     }
 
@@ -71,6 +84,20 @@ mod tests {
             (None, Some(Ok(at(7))))
         );
         assert_eq!(asking.take_answer(), None, "told once");
+    }
+
+    #[test]
+    fn a_disk_in_the_way_is_waited_for_a_while() {
+        let mut asking = Asking::default();
+        assert!(!asking.is_in_vain(Time(0)), "nobody asks");
+        asking.ask(Slot(7));
+        let later = |ms: u64| Time(5).plus_ms(ms);
+        assert!(!asking.is_in_vain(later(0)));
+        assert!(!asking.is_in_vain(later(VAIN_MS - 1)));
+        assert!(asking.is_in_vain(later(VAIN_MS)));
+        asking.fail("no room".to_owned());
+        asking.ask(Slot(7));
+        assert!(!asking.is_in_vain(later(2 * VAIN_MS)), "the next one, too");
     }
 
     #[test]

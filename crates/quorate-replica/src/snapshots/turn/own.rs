@@ -175,8 +175,8 @@ impl Snapshots {
     pub(super) fn decide<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
         if self.switch.is_some() {
             // It goes on when the disk lets it, which nobody who asks should wait for.
-            if self.asking.wanted().is_some()
-                && let Some(error) = around.log().rebase_failure()
+            if let Some(error) = around.log().rebase_failure().cloned()
+                && self.asking.is_in_vain(around.now)
             {
                 let why = format!("the log's base could not be replaced: {error}");
                 self.asking.fail(why);
