@@ -219,15 +219,16 @@ fn kills() -> Result<(), Failed> {
             field.nodes.restart(&[victim])?;
         }
         let moment = Moment::new(&field, victim)?;
-        moment.wait_for(&field, step)?;
+        let seen = moment.wait_for(&field, step)?;
         field.nodes.kill(&[victim])?;
         let left = moment.left_over();
         field.nodes.restart(&[victim])?;
         field.nodes.wait_until_all_serve()?;
         field.wait_until_level(victim)?;
         println!(
-            "  killed node {victim}{}: {step:?}; level again, {:.0} s{left}",
+            "  killed node {victim}{}: {step:?}{}; level again, {:.0} s{left}",
             if victim == leader { ", the leader" } else { "" },
+            if seen { "" } else { ", which was over by then" },
             before.elapsed().as_secs_f64()
         );
     }
@@ -262,15 +263,25 @@ impl Moment {
         })
     }
 
-    /// Looks without rest: some steps last a fraction of a millisecond.
-    fn wait_for(&self, field: &Field, step: Step) -> Result<(), Failed> {
+    /// Looks without rest: some steps last a fraction of a millisecond. `false`: it is over, and was not seen.
+    fn wait_for(&self, field: &Field, step: Step) -> Result<bool, Failed> {
         let until = Instant::now() + PATIENCE;
-        while !self.is_there(field, step) {
+        loop {
+            if self.is_there(field, step) {
+                return Ok(true);
+            }
+            let level = || {
+                field
+                    .view(self.id)
+                    .is_ok_and(|view| view.progress.is_none())
+            };
+            if step == Step::LoadingInstalled && self.has_installed(field) && level() {
+                return Ok(false);
+            }
             if Instant::now() > until {
                 return Err(Failed(format!("node {} never got to {step:?}", self.id)));
             }
         }
-        Ok(())
     }
 
     fn is_there(&self, field: &Field, step: Step) -> bool {
