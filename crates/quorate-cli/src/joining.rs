@@ -276,15 +276,13 @@ impl Promotion {
         match ask_for_vote(&admins, node, learns) {
             // Who leads knows how far the others are: a node that was just started, or has just loaded a
             // snapshot, does not yet.
-            Err(why) if learns && why.is_of_now => {
-                self.tell(&format!("waiting to be level: {}", why.message));
-            }
-            Ok(()) | Err(_) if learns => {
+            Ok(()) if learns => {
                 self.tell(&format!("node {node} is level: it learns"));
                 return true;
             }
+            Err(why) if learns => self.tell(&format!("waiting to be level: {why}")),
             Ok(()) => self.tell(&format!("node {node} is level: it gets its vote")),
-            Err(why) => self.tell(&format!("waiting for a vote: {}", why.message)),
+            Err(why) => self.tell(&format!("waiting for a vote: {why}")),
         }
         false
     }
@@ -311,16 +309,9 @@ fn dialable(admin: &str, peer: &str) -> Option<String> {
     Some(format!("{host}:{}", bound.port()))
 }
 
-/// Why a node gets no vote.
-struct NoVote {
-    message: String,
-    /// It is not level, or nobody who leads could be asked.
-    is_of_now: bool,
-}
-
 /// The first of them that leads decides; `only_asks`: nothing is changed.
-fn ask_for_vote(admins: &[String], node: NodeId, only_asks: bool) -> Result<(), NoVote> {
-    let mut message = "nobody can be asked".to_owned();
+fn ask_for_vote(admins: &[String], node: NodeId, only_asks: bool) -> Result<(), String> {
+    let mut why = "nobody can be asked".to_owned();
     for admin in admins {
         let request = MembersRequest {
             promote: Some(node.0),
@@ -331,20 +322,12 @@ fn ask_for_vote(admins: &[String], node: NodeId, only_asks: bool) -> Result<(), 
         let answer = answer.map(|response| response.json::<serde_json::Value>());
         match answer {
             Ok(Ok(_)) => return Ok(()),
-            Ok(Err(refusal)) if refusal.code == "not_leader" => message = refusal.message,
-            Ok(Err(refusal)) => {
-                return Err(NoVote {
-                    is_of_now: refusal.code == "not_caught_up",
-                    message: refusal.message,
-                });
-            }
-            Err(error) => message = format!("{admin}: {error}"),
+            Ok(Err(refusal)) if refusal.code == "not_leader" => why = refusal.message,
+            Ok(Err(refusal)) => return Err(refusal.message),
+            Err(error) => why = format!("{admin}: {error}"),
         }
     }
-    Err(NoVote {
-        message,
-        is_of_now: true,
-    })
+    Err(why)
 }
 
 #[cfg(test)]

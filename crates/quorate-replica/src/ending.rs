@@ -99,8 +99,11 @@ impl Ending {
         match self.stop {
             Stop::Finishing(deadline) if idle() || now >= deadline => {
                 if protocol.leads() && !alone {
-                    // A courtesy: without it the others wait for an election time-out.
-                    self.transfer(None, protocol);
+                    // A courtesy: without it the others wait for an election time-out. One that is under way
+                    // will do.
+                    if !protocol.node().is_handing_over() {
+                        self.transfer(None, protocol);
+                    }
                     self.stop = Stop::HandingOver(now.plus_ms(HAND_OVER_MS));
                 } else {
                     self.write_all(protocol, storing);

@@ -201,26 +201,30 @@ impl Node {
         let slot = self.learner.holds_to();
         let known_era = slot >= self.learner.eras().since();
         let leads = self.leading.is_some() && !self.learner.is_whole();
-        if leads && known_era && self.others_are_enough(now) {
+        if leads && known_era && self.others_are_enough(now, slot) {
             self.step_down(now, End::FoundNowhere { slot }, effects);
         }
     }
 
-    /// Whether the others that answer this leader could elect one of them, and decide.
-    fn others_are_enough(&self, now: Time) -> bool {
+    /// Whether the others that answer this leader, and never said that they have decided this slot, could elect one
+    /// of them, and decide it: who did decide it, and lost it too, may not promise; and who has not come so far could
+    /// not lead.
+    fn others_are_enough(&self, now: Time, slot: Slot) -> bool {
         let configuration = self.learner.eras().current();
         let patience = self.election.patience_us();
         let answer = |peer: &&Peer| {
             let lately = peer.heard.is_some_and(|at| now.since_us(at) <= patience);
-            peer.connected && lately
+            peer.connected && lately && peer.decided_to <= slot
         };
-        let others = self.peers.iter().filter(answer).map(|peer| peer.member);
-        let others: Vec<Member> = others.collect();
+        let others: Vec<&Peer> = self.peers.iter().filter(answer).collect();
+        let may_lead = |peer: &&Peer| {
+            let full = !configuration.is_auxiliary(peer.member);
+            full && peer.decided_to == slot && configuration.position(peer.member).is_some()
+        };
+        let able = others.iter().any(may_lead);
+        let others: Vec<Member> = others.iter().map(|peer| peer.member).collect();
         let set = set_of(configuration, &others);
-        let mut members = configuration.members().iter().enumerate();
-        members.any(|(at, voter)| set.has(at) && !voter.auxiliary)
-            && configuration.is_quorum(Phase::One, set)
-            && configuration.is_quorum(Phase::Two, set)
+        able && configuration.is_quorum(Phase::One, set) && configuration.is_quorum(Phase::Two, set)
     }
 
     /// This node leads no more, and does not try to at once.

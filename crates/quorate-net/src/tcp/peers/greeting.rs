@@ -280,7 +280,7 @@ impl Peers {
     }
 
     /// A peer says that this node was removed. Who listens at one address may be anybody: the word of more than
-    /// half of the peers counts.
+    /// half of the peers counts, and of two at least.
     pub(super) fn on_removed(&mut self, by: NodeId, cx: &mut PeerCx<'_>) {
         self.journal.removed(by);
         let peers = self.table.others();
@@ -290,7 +290,7 @@ impl Peers {
                 all + 1,
             )
         });
-        if 2 * say_so > all {
+        if say_so >= 2 && 2 * say_so > all {
             cx.host.told_removed(cx.now);
         }
     }

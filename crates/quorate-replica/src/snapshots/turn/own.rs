@@ -173,6 +173,9 @@ impl Snapshots {
 
     /// Begins what is due: a snapshot, or a new beginning of the log.
     pub(super) fn decide<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
+        if around.log().rebase_failure().is_none() {
+            self.asking.goes_on();
+        }
         if self.switch.is_some() {
             // It goes on when the disk lets it, which nobody who asks should wait for.
             if let Some(error) = around.log().rebase_failure().cloned()
