@@ -77,10 +77,7 @@ pub use self::{
     writer::Delays,
 };
 use super::{
-    Entry, Metadata, Position, Store, Version, Visit,
-    image::{Cursor, records},
-    merge::Merge,
-    table::Record,
+    Entry, Metadata, Position, Store, Version, Visit, image::records, merge::Merge, table::Record,
 };
 use crate::key::Key;
 
@@ -611,12 +608,9 @@ impl Store for LsmStore {
             let still = self.still();
             self.waiting.push_back(still);
         }
-        self.image = Some(Image {
-            tree: self.tree.as_ref()?.past(),
-            layers: self.still_layers().cloned().collect(),
-            generation: self.state.generation,
-            cursor: Cursor::default(),
-        });
+        let layers = self.still_layers().cloned().collect();
+        let past = self.tree.as_ref()?.past();
+        self.image = Some(Image::new(past, layers, self.state.generation));
         Some(self.state.keys)
     }
 
