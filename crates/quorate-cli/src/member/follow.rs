@@ -280,12 +280,10 @@ impl Patience {
 
 #[cfg(test)]
 mod tests {
-    use quorate_admin::{
-        members::{LastPlanView, ListedView, UnderwayView},
-        view::BallotView,
-    };
+    use quorate_admin::members::{LastPlanView, ListedView, UnderwayView};
 
     use super::*;
+    use crate::member::group;
 
     fn view(
         era: u64,
@@ -293,30 +291,13 @@ mod tests {
         plan: Option<u64>,
         last: Option<(u64, bool)>,
     ) -> MembersView {
+        let view = group::tests::view(1, Some(1), 1, 100);
         let listed = |(node, weight): (u32, &u32)| ListedView {
             node,
-            peer: None,
-            client: None,
-            admin: None,
-            role: "voter".to_owned(),
-            asked: "voter".to_owned(),
             weight: *weight,
-            priority: 0,
-            incarnation: 0,
-            joined: true,
-            connected: true,
-            lag: None,
+            ..view.nodes[0].clone()
         };
         MembersView {
-            cluster: "ab".to_owned(),
-            node: 1,
-            leader: Some(1),
-            ballot: BallotView {
-                era: 0,
-                round: 1,
-                node: 1,
-            },
-            applied: 100,
             era,
             nodes: (1..).zip(weights).map(listed).collect(),
             plan: plan.map(|id| UnderwayView {
@@ -331,7 +312,7 @@ mod tests {
                 slot: 1,
                 settled: false,
             }),
-            removed: Vec::new(),
+            ..view
         }
     }
 

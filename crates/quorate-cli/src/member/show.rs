@@ -122,12 +122,10 @@ pub(super) fn ended(ended: &Ended, leaves: Option<u32>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use quorate_admin::{
-        members::{LastPlanView, UnderwayView},
-        view::BallotView,
-    };
+    use quorate_admin::members::{LastPlanView, UnderwayView};
 
     use super::*;
+    use crate::member::group;
 
     fn weight(node: u32, incarnation: u32, weight: u32) -> WeightView {
         WeightView {
@@ -139,30 +137,19 @@ mod tests {
 
     #[test]
     fn members_are_a_table_with_what_is_under_way_below() {
+        let view = group::tests::view(1, Some(1), 1, 100);
         let listed = |node: u32, weight, joined, lag| ListedView {
             node,
             peer: Some(format!("h:{node}")),
-            client: None,
-            admin: None,
             role: if weight > 0 { "voter" } else { "learner" }.to_owned(),
-            asked: "voter".to_owned(),
             weight,
             priority: u32::from(node == 1) * 5,
-            incarnation: 0,
             joined,
             connected: joined && node != 2,
             lag,
+            ..view.nodes[0].clone()
         };
         let view = MembersView {
-            cluster: "ab".to_owned(),
-            node: 1,
-            leader: Some(1),
-            ballot: BallotView {
-                era: 0,
-                round: 1,
-                node: 1,
-            },
-            applied: 100,
             era: 7,
             nodes: vec![
                 listed(1, 1, true, None),
@@ -186,6 +173,7 @@ mod tests {
                 settled: false,
             }),
             removed: vec![3],
+            ..view
         };
         let expected = "\
 cluster ab, era 7: node 1 leads
