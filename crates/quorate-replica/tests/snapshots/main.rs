@@ -31,15 +31,21 @@ const PAGE: usize = 900;
 
 /// A group with small files, where a snapshot is due after that many bytes of log.
 fn shelves_with(snapshots: SnapshotOptions, seed: u64) -> Shelves {
-    let mut options = Shelves::options(3, Class::Durable);
-    options.client_timeout_ms = 60_000;
-    options.snapshots = snapshots.in_files_of(CHUNK, 4);
-    let mut cluster = Cluster::with_options(options, seed, |_| Shelf::default());
-    cluster.knobs.segment_bytes = Some(SEGMENT_BYTES);
+    let mut cluster = shelves_at_rest(3, snapshots, seed);
     for node in NODES {
         cluster.start(node);
     }
     led(&mut cluster);
+    cluster
+}
+
+/// The same, of so many nodes, none of which runs.
+fn shelves_at_rest(count: u32, snapshots: SnapshotOptions, seed: u64) -> Shelves {
+    let mut options = Shelves::options(count, Class::Durable);
+    options.client_timeout_ms = 60_000;
+    options.snapshots = snapshots.in_files_of(CHUNK, 4);
+    let mut cluster = Cluster::with_options(options, seed, |_| Shelf::default());
+    cluster.knobs.segment_bytes = Some(SEGMENT_BYTES);
     cluster
 }
 

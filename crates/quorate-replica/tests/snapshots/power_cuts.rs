@@ -1,14 +1,14 @@
 //! The power goes while a snapshot is taken, named, received or installed, or while the log is trimmed: at every
 //! moment of a run, with every way in which what is in flight may have ended ([disk-3], [snap-2], [trim-3]).
 
-use quorate_core::{node_id::NodeId, record::Class, slot::Slot};
+use quorate_core::{node_id::NodeId, slot::Slot};
 use quorate_disk::{EveryFate, Family, MemoryDisk, PendingKind};
-use quorate_replica::testing::{Cluster, Outcome};
+use quorate_replica::testing::Outcome;
 
 use super::{
-    CHUNK, NODES, SEGMENT_BYTES, left_behind, page,
+    NODES, left_behind, page,
     shelf::{Shelf, Shelves},
-    shelves_with, small, start_of,
+    shelves_at_rest, shelves_with, small, start_of,
 };
 
 /// Pages are written in this order, again and again.
@@ -109,11 +109,7 @@ fn power_cut(
 
 /// A group of one, which is all that there is of what it acknowledged.
 fn alone() -> Shelves {
-    let mut options = Shelves::options(1, Class::Durable);
-    options.snapshots = small().in_files_of(CHUNK, 4);
-    let mut cluster = Cluster::with_options(options, 1, |_| Shelf::default());
-    cluster.knobs.segment_bytes = Some(SEGMENT_BYTES);
-    cluster
+    shelves_at_rest(1, small(), 1)
 }
 
 #[test]
@@ -149,13 +145,7 @@ fn a_power_cut_in_a_snapshot_or_a_trim_loses_nothing() {
 
 #[test]
 fn a_power_cut_while_a_snapshot_is_received_loses_nothing() {
-    let three = || {
-        let mut options = Shelves::options(3, Class::Durable);
-        options.snapshots = small().in_files_of(CHUNK, 4);
-        let mut cluster = Cluster::with_options(options, 1, |_| Shelf::default());
-        cluster.knobs.segment_bytes = Some(SEGMENT_BYTES);
-        cluster
-    };
+    let three = || shelves_at_rest(3, small(), 1);
     let mut cluster = shelves_with(small(), 5);
     let (away, ..) = left_behind(&mut cluster);
     let mut seen = Seen::default();
