@@ -10,8 +10,10 @@ use crate::{
     time::Time,
 };
 
-/// Most slots asked for at once.
-const CHUNK_SLOTS_MAX: u64 = 4096;
+/// Most values asked for at once, as far as it is known how many slots each has.
+const CHUNK_VALUES_MAX: u64 = 4096;
+/// Most slots asked for at once, however many slots a value has.
+const CHUNK_SLOTS_MAX: u64 = 16 << 20;
 
 /// What this node knows to be decided elsewhere and does not have.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -24,6 +26,8 @@ pub struct Catchup {
     /// Slots of the next question: twice as many after an answer in full, as many as arrived after
     /// one in part. More than plane and queues take would be sent in vain, again and again.
     chunk: u64,
+    /// Most slots of a question: a run of content has very many.
+    chunk_max: u64,
     /// Questions for the same slot without an answer.
     fruitless: u32,
     /// Somebody's log starts above what is missing here: where, and when it said so last.
@@ -42,7 +46,8 @@ impl Default for Catchup {
             target: Slot::default(),
             source: NodeId::default(),
             asked: None,
-            chunk: CHUNK_SLOTS_MAX,
+            chunk: CHUNK_VALUES_MAX,
+            chunk_max: CHUNK_VALUES_MAX,
             fruitless: 0,
             start: None,
             useless: BTreeMap::new(),
@@ -126,7 +131,7 @@ impl Catchup {
             let behind = peers.iter().find(|peer| **peer > self.source);
             self.source = *behind.unwrap_or(&peers[0]);
         } else if self.asked.is_some() {
-            self.chunk = (self.chunk * 2).min(CHUNK_SLOTS_MAX);
+            self.chunk = (self.chunk * 2).min(self.chunk_max);
             self.fruitless = 0;
         }
         if !peers.contains(&self.source) {
@@ -146,6 +151,14 @@ impl Catchup {
             at: now,
         });
         Some((self.source, range))
+    }
+
+    /// A value of so many slots was learned.
+    pub fn learned(&mut self, slots: u64) {
+        let wide = CHUNK_VALUES_MAX.saturating_mul(slots).min(CHUNK_SLOTS_MAX);
+        // One short value among long ones says little, so the bound comes down slowly.
+        let less = self.chunk_max - self.chunk_max / 16;
+        self.chunk_max = wide.max(less).max(CHUNK_VALUES_MAX);
     }
 
     fn may_have(&self, node: NodeId, decided_to: Slot) -> bool {
@@ -249,7 +262,7 @@ mod tests {
     fn question_is_no_larger_than_what_arrives() {
         let mut catchup = Catchup::default();
         catchup.note(Slot(10_001), NodeId(2));
-        assert_eq!(ask(&mut catchup, 0, 1), Some((2, CHUNK_SLOTS_MAX)));
+        assert_eq!(ask(&mut catchup, 0, 1), Some((2, CHUNK_VALUES_MAX)));
         assert_eq!(ask(&mut catchup, 10, 3), None, "answers are coming in");
         assert_eq!(ask(&mut catchup, 20, 4), None);
         assert_eq!(ask(&mut catchup, 119, 4), None, "the rest may be late");
@@ -260,6 +273,30 @@ mod tests {
             assert_eq!(ask(&mut catchup, 301, at), Some((2, slots)));
         }
         assert_eq!(ask(&mut catchup, 302, 10_001), None, "level");
+    }
+
+    /// 4096 runs of content are not asked for byte by byte; nor millions of commands at once.
+    #[test]
+    fn question_is_as_wide_as_the_values_are() {
+        let mut catchup = Catchup::default();
+        catchup.note(Slot(1 << 40), NodeId(2));
+        let mut at = 1;
+        let mut slots = 0;
+        for _ in 0..20 {
+            slots = ask(&mut catchup, 0, at).expect("answered in full").1;
+            for _ in 0..slots.div_ceil(65_536) {
+                catchup.learned(65_536);
+            }
+            at += slots;
+        }
+        assert_eq!(slots, CHUNK_SLOTS_MAX);
+        for _ in 0..200 {
+            catchup.learned(1);
+        }
+        assert_eq!(
+            ask(&mut catchup, 0, at).expect("answered in full").1,
+            CHUNK_VALUES_MAX
+        );
     }
 
     /// [catch-2] One log that begins too late says nothing of the others.

@@ -346,7 +346,10 @@ pub fn split(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{class::Class, configuration::Voter, quorum::QuorumRule};
+    use crate::{
+        ballot::Era, class::Class, configuration::Voter, message::Extent, quorum::QuorumRule,
+        value::StreamName,
+    };
 
     /// [cast-1] Who is sent no proposals decides nothing: it promises.
     #[test]
@@ -370,5 +373,46 @@ mod tests {
             "once it is engaged"
         );
         assert_eq!(l(&|_| false), None);
+    }
+
+    /// [p1-6] Nobody voted in slots before votes that were reported: they become no-ops, though the run behind
+    /// them began earlier.
+    #[test]
+    fn hole_in_what_was_reported_gets_no_value() {
+        let ballot = |round| Ballot {
+            era: Era(0),
+            round,
+            node: NodeId(1),
+        };
+        let run = Value::Content {
+            stream: StreamName::default(),
+            offset: 3,
+        };
+        let vote = |from, to| Extent {
+            range: SlotRange::new(Slot(from), Slot(to)),
+            ballot: ballot(1),
+            value: run,
+            class: Class::Durable,
+        };
+        let mut phase1 = Phase1::new(ballot(2), Slot(5), Asked::Everybody, RecordSeq(1));
+        let promise = Phase1b {
+            ballot: ballot(2),
+            from: Slot(5),
+            floor: Slot(5),
+            log_start: Slot(1),
+            decided_to: Slot(5),
+            extents: [vote(7, 9), vote(12, 14)].to_vec(),
+        };
+        assert_eq!(phase1.promise(Member::first(2), promise), Ok(()));
+        let inherited = phase1.inheritance(Slot(5), None);
+        let inherited: Vec<_> = inherited
+            .iter()
+            .map(|one| (one.range.from.0, one.range.to.0, one.value))
+            .collect();
+        let hole = Value::NoOp;
+        assert_eq!(
+            inherited,
+            [(5, 7, hole), (7, 9, run), (9, 12, hole), (12, 14, run)]
+        );
     }
 }

@@ -10,8 +10,10 @@ use quorate_core::{
     reconfigure::Eras,
     record::{Class, HardState, Record},
     slot::{Slot, SlotRange},
-    value::Value,
+    value::{StreamName, Value},
 };
+
+use crate::streams::bytes_of;
 
 /// A record with the hard state that its batch restates ([disk-1]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,6 +24,24 @@ pub struct Entry {
     pub hard: HardState,
     /// Whether it cannot be read any more.
     pub lost: bool,
+    /// The bytes of its value for slots from here on are in it: content that nobody needs comes without, as a
+    /// record of its own ([stream-4]).
+    pub bytes_from: Slot,
+}
+
+impl Entry {
+    /// Whether it can be read, and is a vote for this value in this slot, or its decision.
+    fn is_about(&self, slot: Slot, value: &Value) -> bool {
+        match self.record {
+            Record::Vote {
+                range, value: held, ..
+            }
+            | Record::Decided { range, value: held } => {
+                range.contains(slot) && held == *value && !self.lost
+            }
+            Record::Round { .. } | Record::Promise { .. } => false,
+        }
+    }
 }
 
 /// The whole log of a node.
@@ -107,22 +127,45 @@ impl Disk {
             })
     }
 
-    /// Whether this value is on stable storage for this slot, bytes included, whatever for; or a
-    /// snapshot stands for the slot.
-    pub fn holds(&self, slot: Slot, value: &Value) -> bool {
-        let same = |entry: &Entry| match entry.record {
-            Record::Vote {
-                range, value: held, ..
-            }
-            | Record::Decided { range, value: held } => {
-                range.contains(slot) && held == *value && !entry.lost
-            }
-            Record::Round { .. } | Record::Promise { .. } => false,
-        };
+    /// Whether this value is on stable storage for this slot, `bytes` included or not, whatever for; or
+    /// a snapshot stands for the slot.
+    pub fn holds(&self, slot: Slot, value: &Value, bytes: bool) -> bool {
         if slot < self.log_start() {
             return !self.hollow;
         }
+        let same =
+            |entry: &Entry| entry.is_about(slot, value) && (slot >= entry.bytes_from || !bytes);
         self.entries[..self.persisted].iter().any(same)
+    }
+
+    /// Whether the log says something about this value in this slot, safe or not, with its bytes.
+    pub fn has_bytes(&self, slot: Slot, value: &Value) -> bool {
+        let mut entries = self.entries.iter();
+        entries.any(|entry| slot >= entry.bytes_from && entry.is_about(slot, value))
+    }
+
+    /// Whether it says something about it without them: they were not needed then, and never will be.
+    pub fn needed_no_bytes(&self, slot: Slot, value: &Value) -> bool {
+        let mut entries = self.entries.iter();
+        entries.any(|entry| slot < entry.bytes_from && entry.is_about(slot, value))
+    }
+
+    /// Whether it says something about it at all.
+    pub fn speaks_of(&self, slot: Slot, value: &Value) -> bool {
+        let mut entries = self.entries.iter();
+        entries.any(|entry| entry.is_about(slot, value))
+    }
+
+    /// Whether this byte of a stream is in the log, safe or not.
+    pub fn has_byte(&self, byte: (StreamName, u64)) -> bool {
+        let has = |entry: &Entry| match entry.record {
+            Record::Vote { range, value, .. } | Record::Decided { range, value } => {
+                let range = SlotRange::new(range.from.max(entry.bytes_from), range.to);
+                !entry.lost && bytes_of(&value, range).any(|other| other == byte)
+            }
+            Record::Round { .. } | Record::Promise { .. } => false,
+        };
+        self.entries.iter().any(has)
     }
 
     /// Whether something on stable storage cannot be read any more.
@@ -151,12 +194,13 @@ impl Disk {
     }
 
     /// Appends a record.
-    pub fn append(&mut self, record: Record) {
+    pub fn append(&mut self, record: Record, bytes_from: Slot) {
         let hard = HardState::default();
         self.entries.push(Entry {
             record,
             hard,
             lost: false,
+            bytes_from,
         });
     }
 

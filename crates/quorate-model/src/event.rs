@@ -1,6 +1,12 @@
 //! What can happen in a world.
 
-use quorate_core::{node_id::NodeId, slot::Slot, time::Time, value::Value};
+use quorate_core::{
+    node_id::NodeId,
+    slot::Slot,
+    time::Time,
+    value::{StreamName, Value},
+};
+use quorate_stream::How;
 
 /// One thing that happens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -138,5 +144,57 @@ pub enum Event {
         site: usize,
         /// To whom.
         to: Option<NodeId>,
+    },
+    /// A client wants to write to a stream, through this owner; a leader may propose that from now on.
+    Open {
+        /// Where.
+        site: usize,
+        /// To which stream.
+        name: u8,
+        /// How.
+        how: How,
+        /// Who.
+        writer: u8,
+    },
+    /// A client wants to write no more to a stream; a leader may propose that from now on.
+    Close {
+        /// Which.
+        stream: StreamName,
+        /// Whether for good.
+        finish: bool,
+    },
+    /// A client gives an owner the next bytes of a stream.
+    Give {
+        /// Where.
+        site: usize,
+        /// Of which stream.
+        stream: StreamName,
+        /// How many.
+        count: u64,
+    },
+    /// Bytes that an owner sent arrive.
+    Carry {
+        /// Where.
+        site: usize,
+        /// Of which stream.
+        stream: StreamName,
+        /// The first one.
+        from: u64,
+        /// Behind the last one.
+        to: u64,
+    },
+    /// A leader gives bytes that it holds the next slots.
+    Offer {
+        /// Where.
+        site: usize,
+        /// Of which stream.
+        stream: StreamName,
+        /// Most of them.
+        most: u64,
+    },
+    /// A node applies everything that it has decided.
+    Apply {
+        /// Where.
+        site: usize,
     },
 }

@@ -12,6 +12,7 @@ use quorate_core::{
     record::Class,
     value::{BatchName, Value},
 };
+use quorate_stream::How;
 use stateright::{Checker, Model, Property};
 
 use crate::{
@@ -40,6 +41,8 @@ pub struct Bounds {
     pub values: u8,
     /// Whether one change of the configuration, adding the last node, may be offered.
     pub change: bool,
+    /// Bytes that a client gave the last node for a stream, which node 1 leads when it begins; 0 for none.
+    pub bytes: u64,
     /// Actions in a row.
     pub depth: usize,
     /// States to visit at most.
@@ -94,6 +97,66 @@ impl Bounds {
                 state.world.apply(&event)
             }
         }
+    }
+
+    /// What may happen to the stream, if there is one.
+    fn flow(&self, state: &State, site: usize, actions: &mut Vec<Action>) {
+        let world = &state.world;
+        for (stream, end) in world.clients.streams() {
+            let next = world.sites[site].applied.table().next(stream);
+            let Some(next) = next.filter(|_| world.sites[site].node.is_some()) else {
+                continue;
+            };
+            let held_to = world.sites[site].held_to(stream, next, end);
+            // In order, and the last one alone.
+            let mut carry = |from, to| {
+                actions.push(Action::Event(Event::Carry {
+                    site,
+                    stream,
+                    from,
+                    to,
+                }));
+            };
+            (held_to + 1..=end).for_each(|to| carry(held_to, to));
+            if held_to + 1 < end {
+                carry(end - 1, end);
+            }
+            for most in 1..=end - next {
+                if world.may_offer(site, stream) {
+                    actions.push(Action::Event(Event::Offer { site, stream, most }));
+                }
+            }
+        }
+    }
+
+    /// Node 1 leads, and a client has given the last node its bytes.
+    fn with_stream(&self, mut world: World) -> Result<World, Violation> {
+        campaign(&mut world, 0)?;
+        settle(&mut world)?;
+        let site = self.nodes as usize - 1;
+        let (name, how, writer) = (0, How::Create, 0);
+        world.apply(&Event::Open {
+            site,
+            name,
+            how,
+            writer,
+        })?;
+        let value = *world.clients.commands().next().expect("just asked for");
+        let slots = 1;
+        world.apply(&Event::Propose {
+            site: 0,
+            value,
+            slots,
+        })?;
+        settle(&mut world)?;
+        let stream = world.owned(site)[0];
+        let count = self.bytes;
+        world.apply(&Event::Give {
+            site,
+            stream,
+            count,
+        })?;
+        Ok(world)
     }
 
     /// What may be offered at a leader.
@@ -179,6 +242,21 @@ fn campaign(world: &mut World, site: usize) -> Result<(), Violation> {
     Ok(())
 }
 
+/// Everything arrives, once, and is safe.
+fn settle(world: &mut World) -> Result<(), Violation> {
+    loop {
+        for site in 0..world.sites.len() {
+            let count = world.sites[site].disk.waiting();
+            world.apply(&Event::Persist { site, count })?;
+        }
+        let Some(parcel) = world.soup.first().cloned() else {
+            return Ok(());
+        };
+        world.apply(&Event::Deliver { at: 0, bytes: true })?;
+        world.soup.retain(|other| *other != parcel);
+    }
+}
+
 impl Model for Bounds {
     type State = State;
     type Action = Action;
@@ -206,8 +284,13 @@ impl Model for Bounds {
             leases: None,
             rates_ppm: Vec::new(),
             holders: false,
+            lag: false,
         };
         let world = World::new(setup, Watched::ALL).expect("nothing has happened yet");
+        let world = match self.bytes {
+            0 => world,
+            _ => self.with_stream(world).expect("nothing goes wrong"),
+        };
         vec![State {
             world,
             campaigns: 0,
@@ -249,6 +332,7 @@ impl Model for Bounds {
             if here.node.as_ref().is_some_and(Node::can_propose) {
                 self.offers(state, site, actions);
             }
+            self.flow(state, site, actions);
             if !here.fetches.is_empty() {
                 actions.push(Action::Event(Event::Fetch { site, found: true }));
             }
@@ -270,9 +354,13 @@ impl Model for Bounds {
             Property::always("nothing breaks", |_, state: &State| {
                 state.violation.is_none()
             }),
-            Property::sometimes("a value is decided", |_, state: &State| {
-                state.world.observer.known_to().0 > 1
-            }),
+            Property::sometimes(
+                "a value is decided",
+                |bounds: &Self, state: &State| match bounds.bytes {
+                    0 => state.world.observer.known_to().0 > 1,
+                    all => state.world.seen().acknowledged >= all,
+                },
+            ),
         ]
     }
 }
@@ -288,6 +376,7 @@ pub fn small() -> Vec<Bounds> {
         crashes: 0,
         values: 1,
         change: false,
+        bytes: 0,
         depth: 64,
         states: 200_000,
         threads: 2,
@@ -336,6 +425,22 @@ pub fn small() -> Vec<Bounds> {
             name: "a second node joins",
             members: 1,
             change: true,
+            ..base.clone()
+        },
+        Bounds {
+            name: "two nodes, a stream of two bytes, another leader",
+            campaigns: 1,
+            values: 0,
+            bytes: 2,
+            ..base.clone()
+        },
+        Bounds {
+            name: "two nodes, a stream of two bytes, another leader, one crash",
+            campaigns: 1,
+            crashes: 1,
+            values: 0,
+            bytes: 2,
+            states: 400_000,
             ..base
         },
     ]

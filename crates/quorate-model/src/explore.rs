@@ -1,6 +1,7 @@
 //! The random explorer: one seed, one run. What happens next is rolled in `choose`.
 
 mod choose;
+mod flow;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -65,6 +66,8 @@ struct Run {
     values: u64,
     changes: u64,
     reads: u64,
+    /// Streams that clients wanted to write to.
+    opens: u64,
 }
 
 /// Plays one seed. A panic of the core is a violation.
@@ -110,6 +113,7 @@ fn play(
         values: 0,
         changes: 0,
         reads: 0,
+        opens: 0,
     };
     if mode.trace {
         let founding = &run.plan.setup.founding;

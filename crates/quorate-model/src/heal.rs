@@ -1,6 +1,12 @@
 //! The second act: faults end, everything arrives in order, and the group must get somewhere.
 
-use quorate_core::{invariants, node::Node, node_id::Member, slot::Slot, value::Value};
+use quorate_core::{
+    invariants,
+    node::Node,
+    node_id::Member,
+    slot::Slot,
+    value::{StreamName, Value},
+};
 
 use crate::{
     event::Event,
@@ -263,6 +269,7 @@ impl Act<'_> {
                     self.apply(&Event::Serve { site })?;
                 }
             }
+            moved |= self.flow()?;
             while self.cursor < self.world.soup.len() {
                 let at = self.cursor;
                 self.cursor += 1;
@@ -279,6 +286,58 @@ impl Act<'_> {
                 return Ok(());
             }
         }
+    }
+
+    /// Everything that clients gave is everywhere, leaders offer it, and close what nobody owns any more.
+    fn flow(&mut self) -> Result<bool, Violation> {
+        let mut moved = false;
+        let given: Vec<(StreamName, u64)> = self.world.clients.streams().collect();
+        for site in 0..self.world.sites.len() {
+            if self.world.sites[site].applied.to() < self.world.decided_to(site) {
+                let before = self.world.sites[site].applied.to();
+                self.apply(&Event::Apply { site })?;
+                moved |= self.world.sites[site].applied.to() > before;
+            }
+            for (stream, to) in &given {
+                let (stream, to) = (*stream, *to);
+                let next = self.world.sites[site].applied.table().next(stream);
+                if next.is_some_and(|next| self.world.sites[site].held_to(stream, next, to) < to) {
+                    let from = 0;
+                    self.apply(&Event::Carry {
+                        site,
+                        stream,
+                        from,
+                        to,
+                    })?;
+                }
+                while self.world.may_offer(site, stream) {
+                    moved = true;
+                    self.apply(&Event::Offer {
+                        site,
+                        stream,
+                        most: 4,
+                    })?;
+                }
+            }
+        }
+        let Some(site) = self.world.leader() else {
+            return Ok(moved);
+        };
+        let node = self.world.sites[site].node.as_ref();
+        let idle = |node: &Node| {
+            node.can_propose()
+                && node
+                    .leading()
+                    .is_some_and(|leading| leading.tally.is_empty())
+        };
+        if node.is_some_and(idle)
+            && let Some(stream) = self.world.lost_streams(site).first()
+        {
+            let (value, slots) = (Value::CloseStream(*stream), 1);
+            self.apply(&Event::Propose { site, value, slots })?;
+            moved = true;
+        }
+        Ok(moved)
     }
 
     /// Who is to take a snapshot for a node that needs one, if nobody has one: a node that has decided
@@ -358,6 +417,9 @@ impl Act<'_> {
             node.leader() == Some(member.node) && (level || node.is_auxiliary())
         };
         let all = self.world.sites.iter();
-        settled && all.filter_map(|site| site.node.as_ref()).all(follows)
+        let level = settled && all.filter_map(|site| site.node.as_ref()).all(follows);
+        // [stream-5] What owners got is part of its stream, and streams without owners are closed.
+        let owes = (0..self.world.sites.len()).any(|site| self.world.owes(site).is_some());
+        level && !owes && self.world.lost_streams(leader).is_empty()
     }
 }

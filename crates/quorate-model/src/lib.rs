@@ -18,4 +18,5 @@ pub mod profile;
 pub mod seen;
 pub mod setup;
 pub mod site;
+pub mod streams;
 pub mod world;

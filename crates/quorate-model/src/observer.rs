@@ -79,6 +79,10 @@ properties! {
     Assertion = "assertion",
     /// Whoever could be promised something knows a holder of every chosen value.
     Holders = "holders",
+    /// The output of a stream is a prefix of its input, the same on every node, and never taken back.
+    Streams = "streams",
+    /// In what a leader inherits nothing is new.
+    Inheritance = "inheritance",
     /// After faults end, the group must get somewhere.
     Liveness = "liveness",
 }
@@ -348,6 +352,12 @@ impl Observer {
         let verdict = invariants::vote_respects_promise(log_promised.max(told), ballot);
         self.judge(Property::Promise, verdict)?;
         self.binds(ballot, range, value)
+    }
+
+    /// Whether this value was proposed in this slot, in whatever ballot.
+    pub(crate) fn was_proposed(&self, slot: Slot, value: &Value) -> bool {
+        let mut all = self.proposed.iter();
+        all.any(|((_, other), known)| *other == slot && known == value)
     }
 
     /// [ballot-2] A ballot binds slots to a value.

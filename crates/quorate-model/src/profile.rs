@@ -42,6 +42,9 @@ pub enum Profile {
     /// Everything that the members of one cluster live to see in years: changes, × and ÷, trims, snapshots,
     /// machines that come back as new nodes, leadership to and fro, and an auxiliary.
     Years,
+    /// Byte streams: owners that die and come back, bytes that come late, in part, in no order or never, leaders
+    /// that change amid runs.
+    Streams,
 }
 
 /// How often a thing happens, relative to the others.
@@ -99,6 +102,8 @@ pub struct Rates {
     pub forget: u64,
     /// A full replica is gone, and a leader goes on without it for some time.
     pub absence: u64,
+    /// Something happens to streams.
+    pub stream: u64,
     /// In percent: bytes get lost on the way.
     pub lose_bytes: u64,
 }
@@ -124,7 +129,7 @@ pub struct Plan {
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Mixed,
         Self::Duel,
         Self::Eras,
@@ -137,6 +142,7 @@ impl Profile {
         Self::Leases,
         Self::Auxiliary,
         Self::Years,
+        Self::Streams,
     ];
 
     /// The name on command lines.
@@ -154,6 +160,7 @@ impl Profile {
             Self::Leases => "leases",
             Self::Auxiliary => "auxiliary",
             Self::Years => "years",
+            Self::Streams => "streams",
         }
     }
 
@@ -169,7 +176,7 @@ impl Profile {
         swarm(&mut rates, &mut dice);
         let class = match self {
             Self::Volatile => Class::Volatile,
-            Self::Lifecycle | Self::Auxiliary | Self::Years => Class::Durable,
+            Self::Lifecycle | Self::Auxiliary | Self::Years | Self::Streams => Class::Durable,
             _ if dice.percent(12) => Class::Volatile,
             _ => Class::Durable,
         };
@@ -177,7 +184,7 @@ impl Profile {
             Self::Duel => 2 + dice.below(2),
             Self::Casting | Self::Reads | Self::Damage => 3 + dice.below(2),
             Self::Lifecycle | Self::Years => 5,
-            Self::Leases => 3 + dice.below(2),
+            Self::Leases | Self::Streams => 3 + dice.below(2),
             Self::Auxiliary => 3 + dice.below(3),
             _ => 2 + dice.below(3),
         };
@@ -194,6 +201,7 @@ impl Profile {
             Self::Lifecycle => 100 + dice.below(400),
             Self::Years => 100 + dice.below(500),
             Self::Auxiliary => 60 + dice.below(250),
+            Self::Streams => 100 + dice.below(400),
             _ => 60 + dice.below(340),
         };
         let setup = Setup {
@@ -210,7 +218,12 @@ impl Profile {
                 // A leader knows by them what the others hold ([era-12]).
                 heartbeats: !matches!(
                     self,
-                    Self::Reads | Self::Lifecycle | Self::Leases | Self::Auxiliary | Self::Years
+                    Self::Reads
+                        | Self::Lifecycle
+                        | Self::Leases
+                        | Self::Auxiliary
+                        | Self::Years
+                        | Self::Streams
                 ) && dice.percent(50),
                 preempted: dice.percent(50),
                 decided: dice.percent(25),
@@ -218,8 +231,12 @@ impl Profile {
             },
             leases: None,
             rates_ppm: Vec::new(),
-            holders: matches!(self, Self::Lifecycle | Self::Auxiliary | Self::Years),
+            holders: matches!(
+                self,
+                Self::Lifecycle | Self::Auxiliary | Self::Years | Self::Streams
+            ),
             thrifty: matches!(self, Self::Auxiliary | Self::Years) && dice.percent(25),
+            lag: self == Self::Streams && dice.percent(40),
         };
         let setup = if self == Self::Leases {
             leased(setup, &mut dice)
@@ -232,11 +249,14 @@ impl Profile {
             events,
             values,
             changes,
-            spans: dice.pick(&[0, 10, 40]),
-            inside: if matches!(self, Self::Lifecycle | Self::Auxiliary | Self::Years) {
-                60
-            } else {
-                45
+            spans: match self {
+                // All content is a client's.
+                Self::Streams => 0,
+                _ => dice.pick(&[0, 10, 40]),
+            },
+            inside: match self {
+                Self::Lifecycle | Self::Auxiliary | Self::Years | Self::Streams => 60,
+                _ => 45,
             },
         }
     }
@@ -276,7 +296,7 @@ impl Profile {
         }
         let members = match self {
             Self::Duel => nodes,
-            Self::Casting | Self::Damage | Self::Lifecycle => nodes.min(3),
+            Self::Casting | Self::Damage | Self::Lifecycle | Self::Streams => nodes.min(3),
             Self::Leases => 2 + dice.below(2),
             _ => 1 + dice.below(nodes),
         };
@@ -329,6 +349,7 @@ impl Profile {
             lease: 0,
             forget: 0,
             absence: 0,
+            stream: 0,
             lose_bytes: 10,
         };
         match self {
@@ -409,6 +430,14 @@ impl Profile {
                 transfer: 10,
                 ..base
             },
+            Self::Streams => Rates {
+                stream: 300,
+                propose: 15,
+                change: 15,
+                crash: 15,
+                burst: 90,
+                ..base
+            },
             Self::Bytes => Rates {
                 lose_bytes: 60,
                 fetch: 40,
@@ -468,6 +497,9 @@ fn swarm(rates: &mut Rates, dice: &mut Dice) {
     }
     if rates.lease > 0 {
         turn(&mut rates.lease, false);
+    }
+    if rates.stream > 0 {
+        turn(&mut rates.stream, false);
     }
     if rates.absence > 0 {
         turn(&mut rates.forget, false);

@@ -23,6 +23,20 @@ pub struct Seen {
     pub readmitted: u64,
     /// The machine of a removed node joined as another node.
     pub replaced: u64,
+    /// A byte became part of a stream.
+    pub appended: u64,
+    /// A byte of content was chosen, and was a no-op.
+    pub skipped: u64,
+    /// A stream was taken from an owner that wrote to it.
+    pub takeovers: u64,
+    /// The stream of a lost owner was closed by a leader.
+    pub lost_owners: u64,
+    /// An owner told its client of bytes that are kept.
+    pub acknowledged: u64,
+    /// A vote, or a decision, went on record without bytes that nobody needs.
+    pub hollow: u64,
+    /// A part of a run was voted for.
+    pub cut: u64,
 }
 
 impl Seen {
@@ -40,6 +54,13 @@ impl Seen {
             forgot_amid_a_change: self.forgot_amid_a_change + other.forgot_amid_a_change,
             readmitted: self.readmitted + other.readmitted,
             replaced: self.replaced + other.replaced,
+            appended: self.appended + other.appended,
+            skipped: self.skipped + other.skipped,
+            takeovers: self.takeovers + other.takeovers,
+            lost_owners: self.lost_owners + other.lost_owners,
+            acknowledged: self.acknowledged + other.acknowledged,
+            hollow: self.hollow + other.hollow,
+            cut: self.cut + other.cut,
         }
     }
 }

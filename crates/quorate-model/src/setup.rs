@@ -33,6 +33,8 @@ pub struct Setup {
     pub rates_ppm: Vec<u64>,
     /// Whether every chosen value must be held where every phase-1 quorum finds it ([era-12]).
     pub holders: bool,
+    /// Whether nodes apply what they decide some time later; else at once.
+    pub lag: bool,
 }
 
 /// Message kinds that a plane loses always, to keep a soup small.

@@ -11,10 +11,13 @@ use quorate_core::{
     record::Record,
     slot::{Slot, SlotRange},
     time::Time,
-    value::Value,
+    value::{StreamName, Value},
 };
 
-use crate::disk::Disk;
+use crate::{
+    disk::Disk,
+    streams::{self, applied::Applied, offering::Offering},
+};
 
 /// A node's machine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -29,8 +32,12 @@ pub struct Site {
     pub process: u64,
     /// Entries of the log before this were forgotten ([volatile-1]).
     pub memory_from: usize,
-    /// Bytes at hand: of a batch (slot 0), or of a content value at a slot.
+    /// Bytes in memory: of a batch (slot 0), or of a stream (offset 0) at a position.
     held: BTreeSet<(Value, Slot)>,
+    /// What of its decisions is applied.
+    pub applied: Applied,
+    /// What it offers of streams, if it leads.
+    pub offering: Offering,
     /// Decided values, in slot order.
     decided: Vec<(SlotRange, Value)>,
     decided_to: Slot,
@@ -63,6 +70,8 @@ impl Site {
             process: 0,
             memory_from: 0,
             held: BTreeSet::new(),
+            applied: Applied::default(),
+            offering: Offering::default(),
             decided: Vec::new(),
             decided_to: Slot::FIRST,
             fetches: Vec::new(),
@@ -86,17 +95,22 @@ impl Site {
         self.forgets = None;
         self.needs = None;
         self.reads.clear();
+        self.offering = Offering::default();
     }
 
     /// A new process has what the log holds: the bytes there, and what is decided.
     pub(crate) fn read_back(&mut self, decided: Vec<(SlotRange, Value)>, decided_to: Slot) {
         // What is not in the log is gone.
         self.held.clear();
-        let sound = self.disk.entries().iter().filter(|entry| !entry.lost);
-        let records: Vec<Record> = sound.map(|entry| entry.record).collect();
-        for record in records {
+        self.applied = Applied::default();
+        let sound = self.disk.entries().iter();
+        let sound = sound.filter(|entry| !entry.lost);
+        let records: Vec<(Record, Slot)> = sound
+            .map(|entry| (entry.record, entry.bytes_from))
+            .collect();
+        for (record, from) in records {
             if let Record::Vote { range, value, .. } | Record::Decided { range, value } = record {
-                self.hold(&value, range);
+                self.hold(&value, SlotRange::new(range.from.max(from), range.to));
             }
         }
         self.decided_to = decided_to;
@@ -108,6 +122,12 @@ impl Site {
         &self.decided
     }
 
+    /// What this slot decided, if that is known here.
+    pub(crate) fn decided_value(&self, slot: Slot) -> Option<Value> {
+        let run = self.decided.iter().find(|(range, _)| range.contains(slot));
+        run.map(|(_, value)| *value)
+    }
+
     /// Slots below are decided here.
     pub(crate) fn decided_to(&self) -> Slot {
         self.decided_to
@@ -115,10 +135,7 @@ impl Site {
 
     /// The values from the log's start to `to`, in slot order, if all are known.
     pub(crate) fn history(&self, to: Slot) -> Option<Vec<(Slot, Value)>> {
-        let value = |slot: Slot| {
-            let run = self.decided.iter().find(|(range, _)| range.contains(slot));
-            run.map(|(_, value)| (slot, *value))
-        };
+        let value = |slot: Slot| Some((slot, self.decided_value(slot)?));
         (self.disk.log_start().0..to.0)
             .map(|at| value(Slot(at)))
             .collect()
@@ -170,15 +187,52 @@ impl Site {
         before
     }
 
-    /// The places of these bytes that are at hand.
+    /// The places of this value's bytes that are in memory.
     pub(crate) fn bytes_of(&self, value: Value) -> impl Iterator<Item = (Value, Slot)> + '_ {
         let all = self.held.iter().copied();
-        all.filter(move |(held, _)| *held == value)
+        let (same, _) = Self::key(&value, Slot(0));
+        all.filter(move |(held, _)| *held == same)
     }
 
-    /// Bytes came.
+    /// Whether this byte can be read here, from memory or the log.
+    pub(crate) fn has_byte(&self, byte: (StreamName, u64)) -> bool {
+        self.held.contains(&Self::byte(byte)) || self.disk.has_byte(byte)
+    }
+
+    /// Bytes of batches came.
     pub(crate) fn take_bytes(&mut self, bytes: Vec<(Value, Slot)>) {
         self.held.extend(bytes);
+    }
+
+    /// Bytes of a stream came: those that may still be applied are kept.
+    pub(crate) fn take_stream(&mut self, stream: StreamName, from: u64, to: u64) {
+        let next = self.applied.table().next(stream).unwrap_or(0);
+        let bytes = (from.max(next)..to).map(|at| Self::byte((stream, at)));
+        self.held.extend(bytes);
+    }
+
+    /// The same of one byte, wherever it is.
+    pub(crate) fn take_byte(&mut self, (stream, position): (StreamName, u64)) {
+        if self
+            .applied
+            .table()
+            .next(stream)
+            .is_none_or(|next| position >= next)
+        {
+            self.held.insert(Self::byte((stream, position)));
+        }
+    }
+
+    /// The end of what is in memory of a stream without a gap from `position` on, at most `most`.
+    pub fn held_to(&self, stream: StreamName, position: u64, most: u64) -> u64 {
+        let here = |at: &u64| self.held.contains(&Self::byte((stream, *at)));
+        position + (position..most).take_while(here).count() as u64
+    }
+
+    /// Bytes of this stream below `next` are applied, or will never be: nobody asks this memory for them.
+    pub(crate) fn drop_stream(&mut self, stream: StreamName, next: u64) {
+        let (same, next) = Self::byte((stream, next));
+        self.held.retain(|(held, at)| *held != same || *at >= next);
     }
 
     /// Batches whose bytes are at hand.
@@ -199,23 +253,121 @@ impl Site {
     }
 
     fn key(value: &Value, slot: Slot) -> (Value, Slot) {
-        let anywhere = !matches!(value, Value::Content { .. });
-        (*value, if anywhere { Slot(0) } else { slot })
+        match *value {
+            Value::Content { stream, offset } => {
+                Self::byte((stream, streams::position(offset, slot)))
+            }
+            _ => (*value, Slot(0)),
+        }
     }
 
-    /// Whether the bytes of `value` in these slots are at hand.
+    fn byte((stream, position): (StreamName, u64)) -> (Value, Slot) {
+        let offset = 0;
+        (Value::Content { stream, offset }, Slot(position))
+    }
+
+    /// Whether nothing is missing of `value` in these slots: all its bytes are in memory, or nobody needs any
+    /// of them.
     pub fn holds(&self, value: &Value, range: SlotRange) -> bool {
-        !value.has_bytes()
-            || (range.from.0..range.to.0)
-                .all(|slot| self.held.contains(&Self::key(value, Slot(slot))))
+        self.held_of(value, range) == range
     }
 
-    /// The first part of these slots of whose value this process has the bytes.
+    /// The first part of these slots of whose value nothing is missing. Of content, the part that nobody
+    /// needs is told apart from the part that is here, as they are recorded apart.
     pub fn held_of(&self, value: &Value, range: SlotRange) -> SlotRange {
+        let needless = self.needless_to(value, range);
+        if needless > range.from {
+            return SlotRange::new(range.from, needless);
+        }
         let slots = (range.from.0..range.to.0).map(Slot);
-        let missing = |slot: &Slot| !self.holds(value, SlotRange::one(*slot));
-        let to = slots.into_iter().find(missing).unwrap_or(range.to);
-        SlotRange::new(range.from, to)
+        let missing = |slot: &Slot| !self.held.contains(&Self::key(value, *slot));
+        let to = slots
+            .into_iter()
+            .find(|slot| value.has_bytes() && missing(slot));
+        SlotRange::new(range.from, to.unwrap_or(range.to))
+    }
+
+    /// [stream-4] The end of the first part of these slots that is a no-op whatever is decided before it: by the
+    /// table, or by a record of before, when the table was further.
+    fn needless_to(&self, value: &Value, range: SlotRange) -> Slot {
+        let Value::Content { stream, offset } = *value else {
+            return range.from;
+        };
+        if offset > range.from.0 {
+            // Nobody's, and nobody knows that before the slot is applied.
+            return range.from;
+        }
+        let needed = self.applied.table().may_append(stream, offset, range);
+        let from = streams::position(offset, range.from);
+        let table = range.from.plus(needed.start.saturating_sub(from));
+        let known = |slot: &Slot| *slot < table || self.disk.needed_no_bytes(*slot, value);
+        let slots = (range.from.0..range.to.0).map(Slot);
+        range.from.plus(slots.take_while(known).count() as u64)
+    }
+
+    /// The node looks for these bytes. Of content, all that is looked for of a value is one range.
+    pub(crate) fn wants(&mut self, value: Value, range: SlotRange) {
+        let same = |(known, _): &&mut (Value, SlotRange)| *known == value && value.may_span();
+        if let Some((_, known)) = self.fetches.iter_mut().find(same) {
+            known.from = known.from.min(range.from);
+            known.to = known.to.max(range.to);
+        } else if !self.fetches.contains(&(value, range)) {
+            self.fetches.push((value, range));
+        }
+    }
+
+    /// The next part of content that was looked for, and of which nothing is missing any more.
+    pub(crate) fn found(&mut self, value: &Value) -> Option<SlotRange> {
+        let spans = value.may_span();
+        let at = self
+            .fetches
+            .iter()
+            .position(|(known, _)| spans && known == value)?;
+        let held = self.held_of(value, self.fetches[at].1);
+        if held.is_empty() {
+            return None;
+        }
+        self.fetches[at].1.from = held.to;
+        if self.fetches[at].1.is_empty() {
+            self.fetches.remove(at);
+        }
+        Some(held)
+    }
+
+    /// Slots below are decided: nobody looks for content there.
+    pub(crate) fn forget_fetches(&mut self, slot: Slot) {
+        for (value, range) in &mut self.fetches {
+            if value.may_span() {
+                range.from = range.from.max(slot);
+            }
+        }
+        self.fetches.retain(|(_, range)| !range.is_empty());
+    }
+
+    /// Where the bytes of `value` begin in a record for these slots: what nobody needs is recorded apart.
+    /// `None` if bytes are missing.
+    pub(crate) fn recorded(&self, value: &Value, range: SlotRange) -> Option<Slot> {
+        let from = self.needless_to(value, range);
+        let here = |slot| self.held.contains(&Self::key(value, Slot(slot)));
+        (!value.has_bytes() || (from.0..range.to.0).all(here)).then_some(from)
+    }
+
+    /// Whether the bytes of `value` in this slot can be sent to somebody.
+    pub(crate) fn can_give(&self, value: &Value, slot: Slot) -> bool {
+        self.held.contains(&Self::key(value, slot)) || self.disk.has_bytes(slot, value)
+    }
+
+    /// These slots, cut where the bytes of `value` begin or cease to be here to be sent.
+    pub(crate) fn parts(&self, range: SlotRange, value: Value) -> Vec<(SlotRange, Value, bool)> {
+        let mut parts: Vec<(SlotRange, Value, bool)> = Vec::new();
+        for slot in (range.from.0..range.to.0).map(Slot) {
+            let bytes = value.has_bytes() && self.can_give(&value, slot);
+            match parts.last_mut() {
+                Some((part, _, same)) if *same == bytes => part.to = slot.next(),
+                _ => parts.push((SlotRange::one(slot), value, bytes)),
+            }
+        }
+        parts
     }
 
     pub(crate) fn hold(&mut self, value: &Value, range: SlotRange) {
@@ -236,7 +388,8 @@ impl Site {
         let Some(node) = &self.node else { return false };
         let vote = node.acceptor().vote(slot);
         let voted = vote.is_some_and(|vote| vote.value == *value);
-        let told = (voted || self.knows(slot)) && self.holds(value, SlotRange::one(slot));
+        let bytes = self.holds(value, SlotRange::one(slot)) || self.disk.has_bytes(slot, value);
+        let told = (voted || self.knows(slot)) && bytes;
         told || (slot < self.disk.log_start() && !node.is_hollow())
     }
 

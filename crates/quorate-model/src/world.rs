@@ -3,6 +3,7 @@
 //! Here: what happens to nodes. What they do about it, watched at every step, is in `effects`.
 
 mod effects;
+mod flow;
 
 use quorate_core::{
     ballot::{Ballot, Era},
@@ -25,6 +26,7 @@ use crate::{
     seen::Seen,
     setup::Setup,
     site::Site,
+    streams::{clients::Clients, judge::Judge},
 };
 
 /// Nobody waits for this moment.
@@ -71,6 +73,10 @@ pub struct World {
     processes: u64,
     /// Reads that were answered by a lease.
     pub leased: u64,
+    /// What clients asked of streams, and gave.
+    pub clients: Clients,
+    /// Who judges what became of it.
+    streams: Judge,
     /// What this run came through, of what happens to machines.
     pub(crate) seen: Seen,
 }
@@ -99,6 +105,8 @@ impl World {
             judged: (Era(0), Slot::FIRST),
             processes: 0,
             leased: 0,
+            clients: Clients::default(),
+            streams: Judge::default(),
             seen: Seen::default(),
         };
         for at in 0..world.sites.len() {
@@ -109,7 +117,8 @@ impl World {
 
     /// What this run came through.
     pub fn seen(&self) -> Seen {
-        self.seen.plus(self.observer.seen())
+        let seen = self.seen.plus(self.observer.seen());
+        seen.plus(self.streams.seen())
     }
 
     /// The class of the group.
@@ -211,7 +220,40 @@ impl World {
             Event::Install { site, from } => self.install(site, from),
             Event::Forget { site } => self.forget(site),
             Event::Wipe { site } => self.wipe(site),
+            Event::Open {
+                site,
+                name,
+                how,
+                writer,
+            } => {
+                self.open(site, name, how, writer);
+                Ok(())
+            }
+            Event::Close { stream, finish } => {
+                self.clients.close(stream, finish);
+                Ok(())
+            }
+            Event::Give {
+                site,
+                stream,
+                count,
+            } => self.give(site, stream, count),
+            Event::Carry {
+                site,
+                stream,
+                from,
+                to,
+            } => self.carry(site, stream, from, to),
+            Event::Offer { site, stream, most } => self.offer(site, stream, most),
+            Event::Apply { site } if self.sites[site].node.is_some() => self.apply_decided(site),
+            Event::Apply { .. } => Ok(()),
         }?;
+        self.judge_streams()?;
+        for site in 0..self.sites.len() {
+            if !self.setup.lag && self.sites[site].node.is_some() {
+                self.apply_decided(site)?;
+            }
+        }
         self.judge_holders()
     }
 
@@ -302,7 +344,11 @@ impl World {
         let configuration = self.observer.configuration();
         for slot in (Slot::FIRST.0..now.1.0).map(Slot) {
             let value = self.observer.chosen(slot).expect("below what is chosen");
-            let lacks = |site: &&Site| !site.disk.is_damaged() && !site.disk.holds(slot, value);
+            // [stream-4] Nobody needs the bytes of a no-op.
+            let content = matches!(value, Value::Content { .. });
+            let bytes = !content || self.streams.appended(slot).is_some();
+            let lacks =
+                |site: &&Site| !site.disk.is_damaged() && !site.disk.holds(slot, value, bytes);
             let without: Vec<Member> = self
                 .sites
                 .iter()
@@ -365,6 +411,19 @@ impl World {
             }
             site.holds(&value, range)
         });
+        let message = match message {
+            // Of a decided run the part that nobody needs is learned apart from the rest, which is asked for
+            // again: they are recorded apart.
+            Message::Learn { range, value } if !held => Message::Learn {
+                range: site.held_of(&value, range),
+                value,
+            },
+            message => message,
+        };
+        let held = match &message {
+            Message::Learn { range, .. } => held || !range.is_empty(),
+            _ => held,
+        };
         self.step(
             site_of(to),
             Input::Message {
@@ -372,7 +431,11 @@ impl World {
                 message,
                 held,
             },
-        )
+        )?;
+        match content {
+            Some((value, _)) => self.found(site_of(to), &value),
+            None => Ok(()),
+        }
     }
 
     fn persist(&mut self, at: usize, count: usize) -> Result<(), Violation> {
@@ -440,6 +503,10 @@ impl World {
         for (range, value) in self.sites[at].decided() {
             self.observer.recovered(range.from, value)?;
         }
+        if !self.setup.lag {
+            self.judge_streams()?;
+            self.apply_decided(at)?;
+        }
         let node = Node::new(self.options(at), recovered);
         let (member, promised) = (self.sites[at].member, node.acceptor().promised());
         self.observer.restarted(member, promised)?;
@@ -482,6 +549,13 @@ impl World {
         if self.sites[at].fetches.is_empty() || self.sites[at].node.is_none() {
             return Ok(());
         }
+        if let (value @ Value::Content { .. }, range) = self.sites[at].fetches[0] {
+            self.sites[at].fetches.rotate_left(1);
+            if found {
+                self.fetch_content(at, &value, range);
+            }
+            return self.found(at, &value);
+        }
         let (value, range) = self.sites[at].fetches.remove(0);
         if !found {
             return Ok(());
@@ -494,7 +568,6 @@ impl World {
             .flat_map(|site| site.bytes_of(value))
             .collect();
         self.sites[at].take_bytes(news);
-        // Of content, the node is told what part of it is here.
         let held = self.sites[at].held_of(&value, range);
         if held.to < range.to {
             // Nobody has the rest at the moment.
@@ -522,7 +595,7 @@ impl World {
         let parts: Vec<(SlotRange, Value, bool)> = stale
             .chain(decided)
             .filter(|(range, _)| !range.is_empty())
-            .map(|(range, value)| (range, value, site.holds(&value, range)))
+            .flat_map(|(range, value)| site.parts(range, value))
             .collect();
         for (range, value, bytes) in parts {
             let message = Message::Learn { range, value };

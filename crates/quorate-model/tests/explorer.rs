@@ -107,6 +107,17 @@ fn reads_by_leases_are_fresh() {
     explore(Profile::Leases, 3000);
 }
 
+/// [stream-4] The output of each stream is a prefix of its input, whoever leads, owns, dies and comes back.
+#[test]
+fn streams_are_prefixes_of_what_was_given() {
+    let seen = explore(Profile::Streams, 6000);
+    assert!(seen.appended > 5000, "{seen:?}");
+    assert!(seen.acknowledged > 4000, "{seen:?}");
+    assert!(seen.skipped > 100 && seen.hollow > 30, "{seen:?}");
+    assert!(seen.cut > 300, "{seen:?}");
+    assert!(seen.takeovers > 100 && seen.lost_owners > 100, "{seen:?}");
+}
+
 /// One seed is one run, to the last event.
 #[test]
 fn a_seed_replays() {

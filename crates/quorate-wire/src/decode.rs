@@ -19,7 +19,7 @@ use crate::{
     encode::{EXTENT_BYTES, FOUNDING_BYTES, HELLO_BYTES, kind},
     frame::{
         FOUNDING_MEMBERS_MAX, Founding, Frame, Hello, Join, Lane, RefusalCode,
-        SNAPSHOT_PIECE_BYTES_MAX, TEXT_BYTES_MAX,
+        SNAPSHOT_PIECE_BYTES_MAX, STREAM_PIECE_BYTES_MAX, TEXT_BYTES_MAX,
     },
     header::{
         Distrust, FLAG_AUXILIARY, FLAG_BUSY, FLAG_BYTES, FLAG_GRANTED, FLAG_WITH_BYTES,
@@ -240,6 +240,23 @@ fn frame<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed> {
                 at: Slot(header.from),
                 digest: digest(header),
                 offset: header.sent_to,
+                bytes: body,
+            })
+        }
+        kind::STREAM_BYTES => {
+            let Value::Content { stream, offset: 0 } = value(header)? else {
+                return Err(Malformed::Field("value"));
+            };
+            if body.is_empty() || body.len() > STREAM_PIECE_BYTES_MAX {
+                return Err(Malformed::Field("body_length"));
+            }
+            let position = header.number;
+            if position.checked_add(body.len() as u64).is_none() {
+                return Err(Malformed::Field("position"));
+            }
+            Ok(Frame::StreamBytes {
+                stream,
+                position,
                 bytes: body,
             })
         }
@@ -468,6 +485,12 @@ fn hello<'a>(header: &Header, body: &'a [u8]) -> Result<Hello<'a>, Malformed> {
         .ok_or(Malformed::Field("body_length"))?;
     let (client, rest) = text(rest)?;
     let (admin, rest) = text(rest)?;
+    // Who knows nothing of byte streams says nothing of them.
+    let (stream, rest) = if rest.is_empty() {
+        ("", rest)
+    } else {
+        text(rest)?
+    };
     no_body(rest)?;
     Ok(Hello {
         cluster: cluster(fixed),
@@ -478,6 +501,7 @@ fn hello<'a>(header: &Header, body: &'a [u8]) -> Result<Hello<'a>, Malformed> {
         lane: lane(fixed[26]).ok_or(Malformed::Field("lane"))?,
         client,
         admin,
+        stream,
     })
 }
 

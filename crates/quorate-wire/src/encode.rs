@@ -16,7 +16,8 @@ use quorate_core::{
 use crate::{
     BODY_BYTES_MAX, checksum,
     frame::{
-        FOUNDING_MEMBERS_MAX, Frame, Hello, Join, Lane, SNAPSHOT_PIECE_BYTES_MAX, TEXT_BYTES_MAX,
+        FOUNDING_MEMBERS_MAX, Frame, Hello, Join, Lane, SNAPSHOT_PIECE_BYTES_MAX,
+        STREAM_PIECE_BYTES_MAX, TEXT_BYTES_MAX,
     },
     header::{
         FLAG_AUXILIARY, FLAG_BUSY, FLAG_BYTES, FLAG_GRANTED, FLAG_WITH_BYTES, HEADER_BYTES, Header,
@@ -59,6 +60,7 @@ pub(crate) mod kind {
     pub(crate) const SNAPSHOT_ASK: u8 = 53;
     pub(crate) const SNAPSHOT_OFFER: u8 = 54;
     pub(crate) const SNAPSHOT_PIECE: u8 = 55;
+    pub(crate) const STREAM_BYTES: u8 = 56;
 }
 
 /// A frame that no receiver would take. Nothing was appended.
@@ -85,7 +87,7 @@ impl core::error::Error for Unencodable {}
 pub fn encoded_len(frame: &Frame<'_>) -> usize {
     let body = match frame {
         Frame::Hello(hello) | Frame::Welcome(hello) => {
-            HELLO_BYTES + 4 + hello.client.len() + hello.admin.len()
+            HELLO_BYTES + 4 + hello.client.len() + hello.admin.len() + stream_len(hello)
         }
         Frame::Refused(_, reason) => reason.len(),
         Frame::Founding(founding) => {
@@ -102,7 +104,9 @@ pub fn encoded_len(frame: &Frame<'_>) -> usize {
         Frame::Protocol { bytes, .. } | Frame::FetchReply { bytes, .. } => {
             bytes.map_or(0, <[u8]>::len)
         }
-        Frame::Forward { bytes, .. } | Frame::SnapshotPiece { bytes, .. } => bytes.len(),
+        Frame::Forward { bytes, .. }
+        | Frame::SnapshotPiece { bytes, .. }
+        | Frame::StreamBytes { bytes, .. } => bytes.len(),
         Frame::Join(_)
         | Frame::NotTaken { .. }
         | Frame::FetchRequest { .. }
@@ -283,6 +287,22 @@ fn fill<'a>(header: &mut Header, frame: &Frame<'a>) -> Result<Carried<'a>, Unenc
             }
             Ok(Carried::Named(bytes, checksum(bytes)))
         }
+        Frame::StreamBytes {
+            stream,
+            position,
+            bytes,
+        } => {
+            header.kind = kind::STREAM_BYTES;
+            header.value = value_to_bytes(&Value::Content {
+                stream: *stream,
+                offset: 0,
+            });
+            header.number = *position;
+            if bytes.len() > STREAM_PIECE_BYTES_MAX {
+                return Err(Unencodable::TooLong);
+            }
+            Ok(Carried::Named(bytes, checksum(bytes)))
+        }
     }
 }
 
@@ -322,6 +342,15 @@ fn carry<'a>(
     }
 }
 
+/// Of the text about byte streams, which is left out by whoever has none: then those understand the hello who
+/// do not know the text.
+const fn stream_len(hello: &Hello<'_>) -> usize {
+    match hello.stream.len() {
+        0 => 0,
+        length => 2 + length,
+    }
+}
+
 fn fill_hello<'a>(
     header: &mut Header,
     kind: u8,
@@ -330,6 +359,7 @@ fn fill_hello<'a>(
     header.kind = kind;
     text_fits(hello.client)?;
     text_fits(hello.admin)?;
+    text_fits(hello.stream)?;
     header.sender = hello.from;
     Ok(Carried::Body)
 }
@@ -525,6 +555,9 @@ fn body(frame: &Frame<'_>, out: &mut Vec<u8>) {
             out.extend_from_slice(&[lane_number(hello.lane), 0]);
             text(hello.client, out);
             text(hello.admin, out);
+            if !hello.stream.is_empty() {
+                text(hello.stream, out);
+            }
         }
         Frame::Refused(_, reason) => out.extend_from_slice(reason.as_bytes()),
         Frame::Founding(founding) => {
@@ -555,7 +588,8 @@ fn body(frame: &Frame<'_>, out: &mut Vec<u8>) {
         | Frame::Applied { .. }
         | Frame::SnapshotAsk { .. }
         | Frame::SnapshotOffer { .. }
-        | Frame::SnapshotPiece { .. } => {}
+        | Frame::SnapshotPiece { .. }
+        | Frame::StreamBytes { .. } => {}
     }
 }
 

@@ -8,13 +8,15 @@ use quorate_core::{
     node_id::{Member, NodeId},
     record::Class,
     slot::Slot,
-    value::Value,
+    value::{StreamName, Value},
 };
 
 /// Longest address or reason, in bytes.
 pub const TEXT_BYTES_MAX: usize = 1024;
 /// Most bytes of a snapshot in one frame.
 pub const SNAPSHOT_PIECE_BYTES_MAX: usize = 256 << 10;
+/// Most bytes of a stream in one frame ([stream-2]).
+pub const STREAM_PIECE_BYTES_MAX: usize = 64 << 10;
 /// The cluster of a node that has none, in a hello: it asks whether there is one before it founds one.
 pub const NO_CLUSTER: u128 = 0;
 
@@ -129,6 +131,8 @@ pub struct Hello<'a> {
     pub client: &'a str,
     /// Where the speaker listens for operators.
     pub admin: &'a str,
+    /// Where the speaker listens for clients of byte streams; empty if it does not.
+    pub stream: &'a str,
 }
 
 /// "I am new; what was founded?"
@@ -243,6 +247,15 @@ pub enum Frame<'a> {
         /// Where in it these bytes are.
         offset: u64,
         /// At most [`SNAPSHOT_PIECE_BYTES_MAX`].
+        bytes: &'a [u8],
+    },
+    /// Bytes of a stream, whichever slots they will get ([stream-3]).
+    StreamBytes {
+        /// Whose.
+        stream: StreamName,
+        /// Where in it the first of them is.
+        position: u64,
+        /// At most [`STREAM_PIECE_BYTES_MAX`], at least one.
         bytes: &'a [u8],
     },
 }

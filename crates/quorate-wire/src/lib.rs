@@ -2,7 +2,8 @@
 //!
 //! Reading order: [`frame`] (what can be said), [`header`] (the fixed layout), [`value`]
 //! (descriptors), [`encode`](mod@encode), [`decode`](mod@decode). `docs/spec/wire.md` has the byte
-//! tables, `vectors/` the golden bytes.
+//! tables, `vectors/` the golden bytes. Apart from them, [`streams`]: what clients of byte streams and
+//! nodes say to each other.
 //!
 //! ```
 //! use quorate_core::{message::Message, node_id::Member};
@@ -28,6 +29,7 @@ pub mod decode;
 pub mod encode;
 pub mod frame;
 pub mod header;
+pub mod streams;
 pub mod value;
 
 pub use decode::{Decoded, Malformed, body_check, decode, decode_parts};

@@ -11,11 +11,12 @@ use quorate_core::{
     node_id::{Member, NodeId},
     record::Class,
     slot::{Slot, SlotRange},
-    value::{BatchName, Value},
+    value::{BatchName, StreamName, Value},
 };
 use quorate_wire::{
-    BODY_BYTES_MAX, Decoded, Frame, Malformed, RefusalCode, Unencodable, body_check, checksum,
-    decode, decode_parts, encode, encode_parts, encoded_len, frame::SNAPSHOT_PIECE_BYTES_MAX,
+    BODY_BYTES_MAX, Decoded, Frame, Hello, Malformed, RefusalCode, Unencodable, body_check,
+    checksum, decode, decode_parts, encode, encode_parts, encoded_len,
+    frame::{SNAPSHOT_PIECE_BYTES_MAX, STREAM_PIECE_BYTES_MAX},
     header::HEADER_BYTES,
 };
 
@@ -31,6 +32,28 @@ fn frames(mut each: impl FnMut(&mut Random, Member, &Frame<'_>)) {
             each(&mut random, from, &frame);
         }
     }
+}
+
+/// A node that knows nothing of byte streams, and one that serves none, say nothing of them.
+#[test]
+fn a_hello_without_a_word_about_streams_is_understood() {
+    let mut random = Random::new(1);
+    let (from, frame) = random.frame(0, b"");
+    let Frame::Hello(hello) = frame else {
+        panic!("{frame:?}");
+    };
+    let with = bytes_of(from, &frame);
+    let silent = Frame::Hello(Hello {
+        stream: "",
+        ..hello
+    });
+    let without = bytes_of(from, &silent);
+    assert_eq!(with.len() - without.len(), 2 + hello.stream.len());
+    let body = &without[HEADER_BYTES..];
+    let texts = 2 + hello.client.len() + 2 + hello.admin.len();
+    assert_eq!(body.len(), 28 + texts, "it ends behind the admin address");
+    let decoded = decode(&without, BODY_BYTES_MAX);
+    assert!(matches!(decoded, Ok(Decoded::Frame { frame, .. }) if frame == silent));
 }
 
 #[test]
@@ -360,6 +383,26 @@ fn a_piece_of_a_snapshot_is_bounded() {
         decode(&beyond, BODY_BYTES_MAX),
         Err(Malformed::Field("offset"))
     );
+}
+
+/// A piece of a stream is bounded, is never empty, and its last position is a number of 64 bits.
+#[test]
+fn a_piece_of_a_stream_is_bounded() {
+    let bytes = vec![7; STREAM_PIECE_BYTES_MAX + 1];
+    let piece = |position, bytes| Frame::StreamBytes {
+        stream: StreamName::default(),
+        position,
+        bytes,
+    };
+    let from = Member::first(1);
+    let refused = encode(from, &piece(0, &bytes), &mut Vec::new());
+    assert_eq!(refused, Err(Unencodable::TooLong));
+    let read = |frame| decode(&bytes_of(from, &frame), BODY_BYTES_MAX).map(drop);
+    assert_eq!(read(piece(0, &bytes[1..])), Ok(()));
+    assert_eq!(read(piece(0, b"")), Err(Malformed::Field("body_length")));
+    assert_eq!(read(piece(u64::MAX - 3, b"abc")), Ok(()));
+    let beyond = read(piece(u64::MAX - 2, b"abc"));
+    assert_eq!(beyond, Err(Malformed::Field("position")));
 }
 
 #[test]

@@ -169,6 +169,7 @@ impl Node {
         let Some(range) = self.learner.learn(range, value, &mut each) else {
             return;
         };
+        self.catchup.learned(range.len());
         let record = self
             .pending
             .append(Record::Decided { range, value }, effects);

@@ -11,6 +11,9 @@ use crate::{
     slot::Slot,
 };
 
+/// An auxiliary learns what lies between it and its votes if that is no more than so much.
+const NEAR_SLOTS: u64 = 4096;
+
 impl Node {
     /// Whether this node is an auxiliary, as far as it has heard.
     pub fn is_auxiliary(&self) -> bool {
@@ -87,7 +90,7 @@ impl Node {
             return decided_to;
         };
         let gap = first.range.from.0.saturating_sub(decided_to.0);
-        let near = gap <= self.options.window_slots;
+        let near = gap <= self.options.window_slots.min(NEAR_SLOTS);
         let pressed = self.acceptor.runs() * 2 >= self.options.inflight_max;
         let forgets = self.spared.is_forgetting();
         if !(near || pressed) || forgets {

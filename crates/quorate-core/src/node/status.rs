@@ -201,6 +201,13 @@ impl Node {
         }
     }
 
+    /// Slots below are decided, and this peer holds them at the class of the group, as it said last to this node as
+    /// its leader.
+    pub fn peer_holds_to(&self, peer: NodeId) -> Slot {
+        let peer = self.peers.peer(peer);
+        peer.map_or(Slot(0), |peer| peer.held_to)
+    }
+
     /// How far each peer's votes are behind what this leader has proposed: ⟨node, heard of within
     /// the election time-out, slots behind⟩. Empty unless leading.
     pub fn followers(&self, now: Time) -> Vec<(NodeId, bool, u64)> {

@@ -11,14 +11,21 @@ use std::{
 
 use quorate_model::mutant::{self, Mutant};
 
-/// The copy of the workspace that mutants are built in; kept, so that only two crates recompile.
+/// The copy of the workspace that mutants are built in; kept, so that only what changes recompiles.
 struct Workshop {
     folder: PathBuf,
     crates: PathBuf,
 }
 
-/// The two that change, and what they are made of.
-const COPIED: [&str; 3] = ["quorate-core", "quorate-model", "quorate-dice"];
+/// Those that change, and what they are made of and tested with.
+const COPIED: [&str; 6] = [
+    "quorate-core",
+    "quorate-model",
+    "quorate-stream",
+    "quorate-dice",
+    "quorate-disk",
+    "quorate-fuzz-driver",
+];
 
 impl Workshop {
     fn new() -> io::Result<Self> {

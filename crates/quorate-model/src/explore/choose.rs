@@ -19,7 +19,7 @@ impl Run {
         let kinds = [
             r.deliver, r.persist, r.campaign, r.tick, r.propose, r.change, r.crash, r.stop,
             r.start, r.read, r.fetch, r.serve, r.connect, r.transfer, r.fail, r.burst, r.late,
-            r.rot, r.trim, r.install, r.wipe, r.lease, r.forget, r.absence,
+            r.rot, r.trim, r.install, r.wipe, r.lease, r.forget, r.absence, r.stream,
         ];
         let mut roll = self.dice.next() % kinds.iter().sum::<u64>();
         let kind = kinds.iter().position(|rate| {
@@ -76,6 +76,7 @@ impl Run {
             Some(20) => Some(Event::Wipe { site }),
             Some(22) => self.forget(),
             Some(23) => return self.absence(shared),
+            Some(24) => return self.stream(shared),
             _ => None,
         };
         match event {
@@ -204,6 +205,7 @@ impl Run {
                     self.apply(&event, shared)?;
                 }
             }
+            self.flow(inside, shared)?;
             if self.dice.percent(30)
                 && let Some(event) = self.propose()
             {
@@ -407,7 +409,7 @@ impl Run {
     }
 
     /// Some site that leads, the newest leader more often than older ones.
-    fn some_leader(&mut self) -> Option<usize> {
+    pub(super) fn some_leader(&mut self) -> Option<usize> {
         if self.dice.percent(60) {
             return self.world.leader();
         }

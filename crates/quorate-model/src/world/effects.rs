@@ -9,6 +9,8 @@ use quorate_core::{
     node::Node,
     node_id::NodeId,
     record::{Class, Record, RecordSeq},
+    slot::Slot,
+    value::Value,
 };
 
 use super::{Parcel, World, site_of};
@@ -23,16 +25,26 @@ impl World {
             return Ok(());
         };
         let (era, promised) = (node.era(), node.acceptor().promised());
+        let before = node.leading().map(|leading| leading.tally.clone());
         let appended = site.disk.entries().len();
         let mut effects = Effects::default();
         node.step(now, input, &mut effects);
         let (era_after, promised_after) = (node.era(), node.acceptor().promised());
         let hard = node.hard_state();
+        self.judge_inheritance(at, before.as_ref())?;
         let list: Vec<Effect> = effects.drain().collect();
+        let fetches = |effect: &Effect| match effect {
+            Effect::Fetch { value, .. } => Some(*value),
+            _ => None,
+        };
+        let fetched: Vec<Value> = list.iter().filter_map(fetches).collect();
         for effect in list {
             self.carry_out(at, effect)?;
         }
         self.sites[at].disk.restate(appended, hard);
+        for value in fetched {
+            self.found(at, &value)?;
+        }
         let verdict = invariants::eras_in_order(era, era_after);
         self.observer.judge(Property::Eras, verdict)?;
         let verdict = invariants::promise_is_kept(promised, promised_after);
@@ -50,16 +62,19 @@ impl World {
                 let before = site.decides(range, value);
                 let verdict = invariants::decided_in_order(before, range);
                 self.observer.judge(Property::DecidedInOrder, verdict)?;
-                let held = site.holds(&value, range);
+                // What is on record was judged when it was recorded.
+                let slots = (range.from.0..range.to.0).map(Slot);
+                let recorded = slots
+                    .into_iter()
+                    .all(|slot| site.disk.speaks_of(slot, &value));
+                let held = recorded || site.holds(&value, range);
+                site.forget_fetches(range.to);
                 let verdict = invariants::bytes_are_held(range.from, &value, held);
                 self.observer.decided(range, value)?;
                 self.observer.judge(Property::Bytes, verdict)
             }
             Effect::Fetch { value, range, .. } => {
-                let site = &mut self.sites[at];
-                if !site.fetches.contains(&(value, range)) {
-                    site.fetches.push((value, range));
-                }
+                self.sites[at].wants(value, range);
                 Ok(())
             }
             Effect::Serve { to, range } => {
@@ -105,10 +120,21 @@ impl World {
                 self.seen.retired += 1;
                 Ok(())
             }
-            Effect::Refused { .. }
-            | Effect::TransferEnded(_)
-            | Effect::Role { .. }
-            | Effect::Explain(_) => Ok(()),
+            Effect::Role { .. } => {
+                let site = &mut self.sites[at];
+                let leading = site.node.as_ref().and_then(Node::leading);
+                let next = leading.map(|leading| leading.tally.next());
+                site.offering.restart(next);
+                Ok(())
+            }
+            Effect::Refused {
+                value: Value::Content { stream, .. },
+                ..
+            } => {
+                self.sites[at].offering.refused(stream);
+                Ok(())
+            }
+            Effect::Refused { .. } | Effect::TransferEnded(_) | Effect::Explain(_) => Ok(()),
         }
     }
 
@@ -122,21 +148,28 @@ impl World {
             value,
         } = record
         {
-            let held = site.holds(&value, range);
             let before = site.voted_before();
-            let verdict = invariants::bytes_are_held(range.from, &value, held);
-            self.observer.judge(Property::Bytes, verdict)?;
             self.observer.casts(member, before, ballot, range, value)?;
             if class == Class::Volatile {
                 self.observer.voted(member, ballot, range, value)?;
             }
         }
+        if let Record::Vote { range, value, .. } = record {
+            self.note_cut(range, &value);
+        }
         if let Record::Promise { ballot } = record {
-            let verdict = invariants::promise_is_kept(site.voted_before(), ballot);
+            let before = self.sites[at].voted_before();
+            let verdict = invariants::promise_is_kept(before, ballot);
             self.observer.judge(Property::Promise, verdict)?;
         }
+        let bytes_from = match record {
+            Record::Vote { range, value, .. } | Record::Decided { range, value } => {
+                self.record_bytes(at, range, value)?
+            }
+            Record::Round { .. } | Record::Promise { .. } => Slot::FIRST,
+        };
         let disk = &mut self.sites[at].disk;
-        disk.append(record);
+        disk.append(record, bytes_from);
         assert_eq!(disk.appended_seq(), seq.0, "records are numbered in order");
         Ok(())
     }
@@ -175,6 +208,8 @@ impl World {
         }
         self.observer.says(member, process, &message)?;
         let bytes = match &message {
+            // [stream-3] Bytes of streams come from the owner, if there is one.
+            Message::Phase2a(m) if self.clients.knows(&m.value) => false,
             Message::Phase2a(m) => m.with_bytes && self.sites[at].holds(&m.value, m.range),
             _ => false,
         };

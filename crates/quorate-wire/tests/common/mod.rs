@@ -21,7 +21,7 @@ use quorate_wire::{Founding, Frame, Hello, Join, Lane, RefusalCode, checksum, en
 pub(crate) struct Random(Dice);
 
 /// Kinds that [`Random::frame`] knows.
-pub(crate) const KINDS: u64 = 29;
+pub(crate) const KINDS: u64 = 30;
 
 impl Random {
     pub(crate) const fn new(seed: u64) -> Self {
@@ -197,6 +197,7 @@ impl Random {
             },
             client: "127.0.0.1:7450",
             admin: "hôst:7452",
+            stream: "127.0.0.1:7453",
         }
     }
 
@@ -268,6 +269,11 @@ impl Random {
                 digest: self.digest(),
                 offset: self.wide() >> 1,
                 bytes: payload,
+            },
+            29 => Frame::StreamBytes {
+                stream: self.stream(),
+                position: self.wide() >> 1,
+                bytes: if payload.is_empty() { b"x" } else { payload },
             },
             kind => return (from, self.protocol(kind, value, bytes)),
         };

@@ -1,0 +1,99 @@
+//! What clients asked of streams, and how many bytes they gave.
+
+use std::collections::BTreeMap;
+
+use quorate_core::{
+    node_id::NodeId,
+    value::{BatchName, StreamName, Value},
+};
+use quorate_stream::{Command, How, Name, Writer};
+
+/// Counters of batches with commands about streams begin here.
+const COMMANDS_FROM: u64 = 1 << 32;
+
+/// All of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Clients {
+    /// The bytes of batches that are commands about streams.
+    commands: BTreeMap<Value, Vec<u8>>,
+    /// How many bytes of each inner stream its owner got.
+    given: BTreeMap<StreamName, u64>,
+    numbers: u32,
+}
+
+impl Clients {
+    /// A client wants to write to the stream of this number, through this process of an owner. Gives the
+    /// batch that asks for it.
+    pub fn open(&mut self, owner: NodeId, boot: u32, name: u8, how: How, writer: u8) -> Value {
+        self.numbers += 1;
+        let stream = StreamName {
+            owner,
+            boot,
+            number: self.numbers,
+        };
+        let command = Command::Open {
+            name: named(name),
+            how,
+            writer: Writer(writer.into()),
+            stream,
+            now_ms: 0,
+        };
+        self.batch(owner, boot, &command)
+    }
+
+    /// It wants no more. Gives the batch that asks for it.
+    pub fn close(&mut self, stream: StreamName, finish: bool) -> Value {
+        let command = Command::Close { stream, finish };
+        self.batch(stream.owner, stream.boot, &command)
+    }
+
+    fn batch(&mut self, origin: NodeId, boot: u32, command: &Command) -> Value {
+        let value = Value::Batch(BatchName {
+            origin,
+            boot,
+            counter: COMMANDS_FROM + self.commands.len() as u64,
+            length: 1,
+            checksum: 0,
+        });
+        self.commands.insert(value, command.encode());
+        value
+    }
+
+    /// The command in a batch, if it is one about streams.
+    pub fn command(&self, batch: &Value) -> Option<&[u8]> {
+        self.commands.get(batch).map(Vec::as_slice)
+    }
+
+    /// All commands so far.
+    pub fn commands(&self) -> impl Iterator<Item = &Value> {
+        self.commands.keys()
+    }
+
+    /// A client gives its owner the next bytes; gives the position of the first.
+    pub fn give(&mut self, stream: StreamName, count: u64) -> u64 {
+        let given = self.given.entry(stream).or_default();
+        let from = *given;
+        *given += count;
+        from
+    }
+
+    /// How many bytes the owner of a stream got.
+    pub fn given(&self, stream: StreamName) -> u64 {
+        self.given.get(&stream).copied().unwrap_or(0)
+    }
+
+    /// Whether this is content of a stream that somebody owns.
+    pub fn knows(&self, value: &Value) -> bool {
+        matches!(value, Value::Content { stream, .. } if self.given.contains_key(stream))
+    }
+
+    /// Streams of which owners got bytes.
+    pub fn streams(&self) -> impl Iterator<Item = (StreamName, u64)> + '_ {
+        self.given.iter().map(|(stream, given)| (*stream, *given))
+    }
+}
+
+fn named(number: u8) -> Name {
+    let text = format!("s{number}");
+    text.parse().expect("a letter and digits are a name")
+}

@@ -1,0 +1,272 @@
+//! What must hold of streams, seen from everywhere at once: the output of each is a prefix of its input.
+//!
+//! Follows the chosen values, byte by byte and by arithmetic of its own, beside the production table.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    hash::{Hash, Hasher},
+};
+
+use quorate_core::{
+    ballot::Ballot,
+    invariants::Verdict,
+    node_id::Member,
+    slot::Slot,
+    value::{StreamName, Value},
+};
+use quorate_stream::{Command, Done, How, Name};
+
+use crate::{
+    seen::Seen,
+    streams::{
+        applied::{self, Applied},
+        clients::Clients,
+        position,
+    },
+};
+
+/// A byte: whose, and which.
+type Byte = (StreamName, u64);
+
+/// Everything about streams that follows from what was chosen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Judge {
+    applied: Applied,
+    /// The bytes of each named stream.
+    outputs: BTreeMap<Name, Vec<Byte>>,
+    /// The inner stream that each is appended from.
+    open: BTreeMap<StreamName, Name>,
+    /// The byte that a slot appended.
+    appended: BTreeMap<Slot, Byte>,
+    /// Votes and decisions on record without the bytes.
+    hollow: BTreeSet<(Member, Slot, Value)>,
+    /// How far a leader has offered a stream in a ballot.
+    offered: BTreeMap<(Ballot, StreamName), u64>,
+    seen: Seen,
+}
+
+/// The rest follows from what was chosen.
+impl Hash for Judge {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.applied.hash(state);
+        self.hollow.hash(state);
+        self.offered.hash(state);
+    }
+}
+
+impl Judge {
+    /// Chosen values below are judged.
+    pub fn judged_to(&self) -> Slot {
+        self.applied.to()
+    }
+
+    /// What was seen so far.
+    pub fn seen(&self) -> Seen {
+        self.seen
+    }
+
+    /// The byte that this slot appended, if it did.
+    pub fn appended(&self, slot: Slot) -> Option<Byte> {
+        self.appended.get(&slot).copied()
+    }
+
+    /// Whether this inner stream is appended to.
+    pub fn is_open(&self, stream: StreamName) -> bool {
+        self.open.contains_key(&stream)
+    }
+
+    /// Judges the value that was chosen in the next slot.
+    pub fn chosen(&mut self, value: &Value, clients: &Clients) -> Verdict {
+        let slot = self.applied.to();
+        let done = self.applied.apply(value, clients);
+        self.append(slot, value, &done, clients)?;
+        self.answer(value, &done, clients)?;
+        if let Value::CloseStream(stream) = value {
+            // [stream-6]
+            self.open.remove(stream);
+        }
+        for (stream, end) in &done.closed {
+            let own = self.count(*stream);
+            if own != *end {
+                return Err(format!(
+                    "slot {slot}: stream {stream:?} ended at {end}, {own} bytes of it were appended"
+                ));
+            }
+            self.open.remove(stream);
+        }
+        self.same_as_table(slot)
+    }
+
+    /// [stream-4] Per byte: appended iff the stream is open and this is the next position.
+    fn append(
+        &mut self,
+        slot: Slot,
+        value: &Value,
+        done: &applied::Done,
+        clients: &Clients,
+    ) -> Verdict {
+        let Value::Content { stream, offset } = *value else {
+            return Ok(());
+        };
+        let at = position(offset, slot);
+        let name = self.open.get(&stream).cloned();
+        let own = name.filter(|_| at == self.count(stream) && offset <= slot.0);
+        let byte = own.is_some().then_some((stream, at));
+        if done.appended != byte {
+            let table = done.appended;
+            return Err(format!(
+                "slot {slot}: the table appends {table:?}, the rule {byte:?}"
+            ));
+        }
+        let Some(name) = own else {
+            self.seen.skipped += 1;
+            return Ok(());
+        };
+        let given = clients.given(stream);
+        if at >= given {
+            return Err(format!(
+                "slot {slot}: byte {at} of a stream of {given} bytes"
+            ));
+        }
+        if let Some((member, ..)) = self
+            .hollow
+            .iter()
+            .find(|(_, hollow, what)| *hollow == slot && what == value)
+        {
+            return Err(format!(
+                "slot {slot}: {member} took {value} for a no-op, and it is appended"
+            ));
+        }
+        self.seen.appended += 1;
+        self.appended.insert(slot, (stream, at));
+        self.outputs.entry(name).or_default().push((stream, at));
+        Ok(())
+    }
+
+    fn answer(&mut self, value: &Value, done: &applied::Done, clients: &Clients) -> Verdict {
+        let command = clients.command(value).and_then(Command::decode);
+        let (Some(Ok(reply)), Some(command)) = (&done.reply, command) else {
+            return Ok(());
+        };
+        match (*reply, command) {
+            (Done::Opened { stream, at }, Command::Open { name, how, .. }) => {
+                let end = self.outputs.entry(name.clone()).or_default().len() as u64;
+                let before = self.open.iter().find(|(_, known)| **known == name);
+                if let Some((before, _)) = before
+                    && !done.closed.iter().any(|(closed, _)| closed == before)
+                {
+                    // [stream-10]
+                    return Err(format!(
+                        "{name} is open twice: for {before:?}, and {stream:?}"
+                    ));
+                }
+                self.seen.takeovers += u64::from(before.is_some() && how == How::Takeover);
+                self.open.insert(stream, name.clone());
+                check_end(&name, at, end)
+            }
+            (Done::Closed { at }, Command::Close { stream, .. }) => {
+                let name = self.open.get(&stream).cloned();
+                let name = name.ok_or_else(|| format!("{stream:?} closed, and was not open"))?;
+                let end = self.outputs.get(&name).map_or(0, Vec::len) as u64;
+                self.open.remove(&stream);
+                check_end(&name, at, end)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// How many bytes of an inner stream were appended.
+    fn count(&self, stream: StreamName) -> u64 {
+        let all = self.outputs.values().flatten();
+        all.filter(|(whose, _)| *whose == stream).count() as u64
+    }
+
+    /// Whoever reads by the table reads what was appended, byte by byte.
+    fn same_as_table(&self, slot: Slot) -> Verdict {
+        let table = self.applied.table();
+        for (name, output) in &self.outputs {
+            let end = table.info(name).map_or(0, |info| info.end);
+            check_end(name, end, output.len() as u64)?;
+            for (at, byte) in output.iter().enumerate() {
+                let found = table.locate(name, at as u64);
+                let found = found.map(|located| (located.stream, located.position));
+                if found != Ok(*byte) {
+                    return Err(format!(
+                        "slot {slot}: byte {at} of {name} is {found:?}, {byte:?} was appended"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// [snap-1] Equal slots, equal tables: a node applied this slot.
+    pub fn applied(&self, slot: Slot, done: &applied::Done) -> Verdict {
+        let known = self.appended(slot);
+        match slot < self.judged_to() && done.appended != known {
+            true => Err(format!(
+                "slot {slot}: a node appends {:?}, others {known:?}",
+                done.appended
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// [stream-7] An owner told its client that so many bytes of a stream are kept.
+    pub fn acknowledged(&mut self, stream: StreamName, count: u64) -> Verdict {
+        self.seen.acknowledged += 1;
+        let kept = self.count(stream);
+        match kept < count {
+            true => Err(format!(
+                "{count} bytes of {stream:?} acknowledged, {kept} are kept"
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// [stream-4] A node has this on record without the bytes: it took it for a no-op.
+    pub fn hollow(&mut self, member: Member, slot: Slot, value: Value) -> Verdict {
+        self.seen.hollow += 1;
+        self.hollow.insert((member, slot, value));
+        let byte = |offset, stream| (stream, position(offset, slot));
+        match value {
+            Value::Content { stream, offset }
+                if self.appended(slot) == Some(byte(offset, stream)) =>
+            {
+                Err(format!(
+                    "slot {slot}: {member} takes {value} for a no-op, and it is appended"
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// [stream-1] A leader, whose table goes on at `next`, offers a run: nothing before it is left out.
+    pub fn offers(
+        &mut self,
+        ballot: Ballot,
+        stream: StreamName,
+        next: u64,
+        from: u64,
+        to: u64,
+    ) -> Verdict {
+        let offered = self.offered.entry((ballot, stream)).or_default();
+        let before = (*offered).max(next);
+        *offered = (*offered).max(to);
+        match from > before {
+            true => Err(format!(
+                "ballot {ballot}: offers byte {from} of {stream:?} after {before}"
+            )),
+            false => Ok(()),
+        }
+    }
+}
+
+fn check_end(name: &Name, told: u64, own: u64) -> Verdict {
+    match told == own {
+        true => Ok(()),
+        false => Err(format!(
+            "{name} is said to end at {told}, and has {own} bytes"
+        )),
+    }
+}

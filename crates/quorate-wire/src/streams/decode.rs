@@ -1,0 +1,334 @@
+//! Bytes to frames of streams' clients: never panics, believes no length before bounding it.
+
+use core::fmt;
+
+use quorate_core::{node_id::NodeId, value::StreamName};
+
+use super::{
+    Answer, Ask, BODY_BYTES_MAX, HEAD_BYTES, How, Info, Keep, MAGIC, NAME_BYTES_MAX,
+    SMALL_BYTES_MAX, TEXT_BYTES_MAX, UNBOUNDED, kind,
+};
+
+/// What the bytes so far are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found<T> {
+    /// A frame, and how many bytes it took.
+    Frame(T, usize),
+    /// The beginning of a frame: at least this many bytes are missing.
+    NeedMore(usize),
+}
+
+/// Bytes that are no frame. The connection that they came by is of no use any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// No such kind of frame.
+    Kind(u8),
+    /// The three bytes behind the kind are not zeros.
+    Zeros,
+    /// The body is longer than its kind allows.
+    TooLong {
+        /// As the head says.
+        length: u32,
+        /// The bound.
+        max: usize,
+    },
+    /// The body ends too early or too late, or a field holds what it cannot.
+    Field(&'static str),
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kind(kind) => write!(f, "unknown frame kind {kind:#04x}"),
+            Self::Zeros => f.write_str("bytes 1 to 3 of a frame are not zero"),
+            Self::TooLong { length, max } => {
+                write!(f, "body of {length} bytes, at most {max} are taken")
+            }
+            Self::Field(name) => write!(f, "impossible {name}"),
+        }
+    }
+}
+
+impl core::error::Error for Malformed {}
+
+/// The head of a frame whose length is within the bound of its kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    kind: u8,
+    /// Of the body.
+    pub length: usize,
+}
+
+impl Head {
+    /// Whether an [`Ask::Data`] follows, whose body may be used as it comes.
+    pub const fn is_data(self) -> bool {
+        self.kind == kind::DATA
+    }
+
+    fn read(bytes: [u8; HEAD_BYTES]) -> Result<Self, Malformed> {
+        let [kind, zeros @ .., a, b, c, d] = bytes;
+        let max = match kind {
+            kind::DATA | kind::BYTES => BODY_BYTES_MAX,
+            kind::HELLO..=kind::RETAIN | kind::WELCOME..=kind::ERROR => SMALL_BYTES_MAX,
+            unknown => return Err(Malformed::Kind(unknown)),
+        };
+        if zeros != [0; 3] {
+            return Err(Malformed::Zeros);
+        }
+        let length = u32::from_le_bytes([a, b, c, d]);
+        match usize::try_from(length) {
+            Ok(length) if length <= max => Ok(Self { kind, length }),
+            _ => Err(Malformed::TooLong { length, max }),
+        }
+    }
+}
+
+/// The head at the start of `input`, if all of it is there. A kind that does not exist is seen in its
+/// first byte.
+pub fn head(input: &[u8]) -> Result<Found<Head>, Malformed> {
+    match (input.first_chunk(), input.first()) {
+        (Some(bytes), _) => Ok(Found::Frame(Head::read(*bytes)?, HEAD_BYTES)),
+        (None, first) => {
+            if let Some(kind) = first {
+                Head::read([*kind, 0, 0, 0, 0, 0, 0, 0])?;
+            }
+            Ok(Found::NeedMore(HEAD_BYTES - input.len()))
+        }
+    }
+}
+
+/// Reads what a client says at the start of `input`.
+pub fn decode_ask(input: &[u8]) -> Result<Found<Ask<'_>>, Malformed> {
+    whole(input, ask)
+}
+
+/// Reads what a node says at the start of `input`.
+pub fn decode_answer(input: &[u8]) -> Result<Found<Answer<'_>>, Malformed> {
+    whole(input, answer)
+}
+
+fn whole<'a, T>(
+    input: &'a [u8],
+    read: fn(u8, &'a [u8]) -> Result<T, Malformed>,
+) -> Result<Found<T>, Malformed> {
+    let head = match head(input)? {
+        Found::Frame(head, _) => head,
+        Found::NeedMore(bytes) => return Ok(Found::NeedMore(bytes)),
+    };
+    let used = HEAD_BYTES + head.length;
+    match input.get(HEAD_BYTES..used) {
+        Some(body) => Ok(Found::Frame(read(head.kind, body)?, used)),
+        None => Ok(Found::NeedMore(used - input.len())),
+    }
+}
+
+fn ask(kind: u8, body: &[u8]) -> Result<Ask<'_>, Malformed> {
+    let mut fields = Fields(body);
+    let ask = match kind {
+        kind::HELLO => {
+            if fields.take()? != MAGIC {
+                return Err(Malformed::Field("magic"));
+            }
+            let version = fields.u32()?;
+            Ask::Hello { version }
+        }
+        kind::OPEN => Ask::Open {
+            how: match fields.u8()? {
+                0 => How::Create,
+                1 => How::Append,
+                2 => How::Takeover,
+                3 => How::Continue,
+                _ => return Err(Malformed::Field("how")),
+            },
+            writer: u128::from_le_bytes(fields.take()?),
+            name: fields.name()?,
+        },
+        kind::DATA => Ask::Data(fields.rest()),
+        kind::CLOSE => Ask::Close {
+            finish: fields.flag("finish")?,
+        },
+        kind::STAT => Ask::Stat {
+            name: fields.name()?,
+        },
+        kind::LIST => Ask::List {
+            after: fields.name()?,
+        },
+        kind::TRIM => Ask::Trim {
+            before: fields.u64()?,
+            name: fields.name()?,
+        },
+        kind::REMOVE => Ask::Remove {
+            name: fields.name()?,
+        },
+        kind::READ => Ask::Read {
+            from: fields.u64()?,
+            to: fields.u64()?,
+            follow: fields.flag("follow")?,
+            name: fields.name()?,
+        },
+        kind::RETAIN => Ask::Retain {
+            keep: fields.keep()?,
+            name: fields.name()?,
+        },
+        unknown => return Err(Malformed::Kind(unknown)),
+    };
+    fields.end(ask)
+}
+
+fn answer(kind: u8, body: &[u8]) -> Result<Answer<'_>, Malformed> {
+    let mut fields = Fields(body);
+    let answer = match kind {
+        kind::WELCOME => Answer::Welcome {
+            version: fields.u32()?,
+            node: NodeId(fields.u32()?),
+            leader: fields.text("leader", TEXT_BYTES_MAX)?,
+        },
+        kind::OPENED => Answer::Opened {
+            position: fields.u64()?,
+        },
+        kind::DURABLE => Answer::Durable {
+            position: fields.u64()?,
+        },
+        kind::CLOSED => Answer::Closed {
+            position: fields.u64()?,
+        },
+        kind::ENDED => Answer::Ended {
+            position: fields.u64()?,
+        },
+        kind::INFO => Answer::Info(fields.info()?),
+        kind::LIST_END => Answer::ListEnd,
+        kind::BYTES => {
+            let position = fields.u64()?;
+            let bytes = fields.rest();
+            if bytes.is_empty() {
+                return Err(Malformed::Field("length"));
+            }
+            Answer::Bytes { position, bytes }
+        }
+        kind::END => Answer::End {
+            position: fields.u64()?,
+            finished: fields.flag("finished")?,
+        },
+        kind::DONE => Answer::Done {
+            position: fields.u64()?,
+        },
+        kind::ERROR => {
+            let code = u16::from_le_bytes(fields.take()?);
+            let position = fields.u64()?;
+            let length = usize::from(u16::from_le_bytes(fields.take()?));
+            let mut detail = fields.cut(length)?;
+            Answer::Error {
+                code,
+                position,
+                detail: detail.text("detail", TEXT_BYTES_MAX)?,
+                hint: fields.text("hint", TEXT_BYTES_MAX)?,
+            }
+        }
+        unknown => return Err(Malformed::Kind(unknown)),
+    };
+    fields.end(answer)
+}
+
+/// Bytes of a body that are taken from the front.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (head, rest) = self
+            .0
+            .split_first_chunk()
+            .ok_or(Malformed::Field("length"))?;
+        self.0 = rest;
+        Ok(*head)
+    }
+
+    fn u8(&mut self) -> Result<u8, Malformed> {
+        self.take().map(|[byte]: [u8; 1]| byte)
+    }
+
+    fn u32(&mut self) -> Result<u32, Malformed> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, Malformed> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    fn flag(&mut self, name: &'static str) -> Result<bool, Malformed> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Malformed::Field(name)),
+        }
+    }
+
+    fn cut(&mut self, length: usize) -> Result<Self, Malformed> {
+        let (head, rest) = self
+            .0
+            .split_at_checked(length)
+            .ok_or(Malformed::Field("length"))?;
+        self.0 = rest;
+        Ok(Self(head))
+    }
+
+    fn rest(&mut self) -> &'a [u8] {
+        core::mem::take(&mut self.0)
+    }
+
+    /// All that is left.
+    fn text(&mut self, name: &'static str, bytes_max: usize) -> Result<&'a str, Malformed> {
+        let text = core::str::from_utf8(self.rest()).map_err(|_| Malformed::Field(name))?;
+        (text.len() <= bytes_max)
+            .then_some(text)
+            .ok_or(Malformed::Field(name))
+    }
+
+    fn name(&mut self) -> Result<&'a str, Malformed> {
+        self.text("name", NAME_BYTES_MAX)
+    }
+
+    fn bound(&mut self) -> Result<Option<u64>, Malformed> {
+        Ok(Some(self.u64()?).filter(|bound| *bound != UNBOUNDED))
+    }
+
+    fn keep(&mut self) -> Result<Keep, Malformed> {
+        Ok(Keep {
+            bytes: self.bound()?,
+            age_ms: self.bound()?,
+        })
+    }
+
+    fn info(&mut self) -> Result<Info<'a>, Malformed> {
+        let [id, start, end, created_ms] = [self.u64()?, self.u64()?, self.u64()?, self.u64()?];
+        let pieces = self.u32()?;
+        let finished = self.flag("finished")?;
+        let is_written = self.flag("writing")?;
+        let writing = StreamName {
+            owner: NodeId(self.u32()?),
+            boot: self.u32()?,
+            number: self.u32()?,
+        };
+        if !is_written && writing != StreamName::default() {
+            return Err(Malformed::Field("writing"));
+        }
+        Ok(Info {
+            id,
+            finished,
+            writing: is_written.then_some(writing),
+            start,
+            end,
+            pieces,
+            created_ms,
+            keep: self.keep()?,
+            name: self.name()?,
+        })
+    }
+
+    /// `frame`, if nothing is left over.
+    fn end<T>(self, frame: T) -> Result<T, Malformed> {
+        self.0
+            .is_empty()
+            .then_some(frame)
+            .ok_or(Malformed::Field("length"))
+    }
+}

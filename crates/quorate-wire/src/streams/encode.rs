@@ -1,0 +1,189 @@
+//! Frames of streams' clients to bytes.
+
+use alloc::vec::Vec;
+
+use super::{
+    Answer, Ask, BODY_BYTES_MAX, BYTES_MAX, HEAD_BYTES, Info, Keep, MAGIC, NAME_BYTES_MAX,
+    POSITION_BYTES, TEXT_BYTES_MAX, UNBOUNDED, kind,
+};
+
+impl Ask<'_> {
+    /// Appends the frame.
+    ///
+    /// # Panics
+    ///
+    /// If a name is longer than [`NAME_BYTES_MAX`], or data than [`BODY_BYTES_MAX`]: the caller cuts data,
+    /// and knows that a longer name is none.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match *self {
+            Self::Hello { version } => frame(kind::HELLO, out, |out| {
+                out.extend_from_slice(&MAGIC);
+                out.extend_from_slice(&version.to_le_bytes());
+            }),
+            Self::Open { how, writer, name } => frame(kind::OPEN, out, |out| {
+                out.push(how as u8);
+                out.extend_from_slice(&writer.to_le_bytes());
+                put_name(name, out);
+            }),
+            Self::Data(bytes) => {
+                out.extend_from_slice(&data_head(bytes.len()));
+                out.extend_from_slice(bytes);
+            }
+            Self::Close { finish } => frame(kind::CLOSE, out, |out| out.push(u8::from(finish))),
+            Self::Stat { name } => frame(kind::STAT, out, |out| put_name(name, out)),
+            Self::List { after } => frame(kind::LIST, out, |out| put_name(after, out)),
+            Self::Trim { before, name } => frame(kind::TRIM, out, |out| {
+                put64(before, out);
+                put_name(name, out);
+            }),
+            Self::Remove { name } => frame(kind::REMOVE, out, |out| put_name(name, out)),
+            Self::Read {
+                from,
+                to,
+                follow,
+                name,
+            } => frame(kind::READ, out, |out| {
+                put64(from, out);
+                put64(to, out);
+                out.push(u8::from(follow));
+                put_name(name, out);
+            }),
+            Self::Retain { keep, name } => frame(kind::RETAIN, out, |out| {
+                put_keep(keep, out);
+                put_name(name, out);
+            }),
+        }
+    }
+}
+
+impl Answer<'_> {
+    /// Appends the frame. A text longer than [`TEXT_BYTES_MAX`] is cut.
+    ///
+    /// # Panics
+    ///
+    /// If a name is longer than [`NAME_BYTES_MAX`], or bytes are none or more than [`BYTES_MAX`].
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let at = |kind, position, out| frame(kind, out, |out| put64(position, out));
+        match *self {
+            Self::Welcome {
+                version,
+                node,
+                leader,
+            } => frame(kind::WELCOME, out, |out| {
+                put32(version, out);
+                put32(node.0, out);
+                out.extend_from_slice(cut(leader).as_bytes());
+            }),
+            Self::Opened { position } => at(kind::OPENED, position, out),
+            Self::Durable { position } => at(kind::DURABLE, position, out),
+            Self::Closed { position } => at(kind::CLOSED, position, out),
+            Self::Ended { position } => at(kind::ENDED, position, out),
+            Self::Info(info) => frame(kind::INFO, out, |out| put_info(&info, out)),
+            Self::ListEnd => frame(kind::LIST_END, out, |_| ()),
+            Self::Bytes { position, bytes } => {
+                out.extend_from_slice(&bytes_head(position, bytes.len()));
+                out.extend_from_slice(bytes);
+            }
+            Self::End { position, finished } => frame(kind::END, out, |out| {
+                put64(position, out);
+                out.push(u8::from(finished));
+            }),
+            Self::Done { position } => at(kind::DONE, position, out),
+            Self::Error {
+                code,
+                position,
+                detail,
+                hint,
+            } => frame(kind::ERROR, out, |out| {
+                let detail = cut(detail);
+                let length = u16::try_from(detail.len()).expect("cut to TEXT_BYTES_MAX");
+                out.extend_from_slice(&code.to_le_bytes());
+                put64(position, out);
+                out.extend_from_slice(&length.to_le_bytes());
+                out.extend_from_slice(detail.as_bytes());
+                out.extend_from_slice(cut(hint).as_bytes());
+            }),
+        }
+    }
+}
+
+/// What stands before this many bytes of [`Ask::Data`], for a sender that does not copy them.
+///
+/// # Panics
+///
+/// If there are more than [`BODY_BYTES_MAX`].
+pub fn data_head(bytes: usize) -> [u8; HEAD_BYTES] {
+    head(kind::DATA, bytes)
+}
+
+/// What stands before this many bytes of [`Answer::Bytes`], for a sender that does not copy them.
+///
+/// # Panics
+///
+/// If there are none, or more than [`BYTES_MAX`].
+pub fn bytes_head(position: u64, bytes: usize) -> [u8; HEAD_BYTES + POSITION_BYTES] {
+    assert!((1..=BYTES_MAX).contains(&bytes), "{bytes} in one frame");
+    let mut all = [0; HEAD_BYTES + POSITION_BYTES];
+    all[..HEAD_BYTES].copy_from_slice(&head(kind::BYTES, POSITION_BYTES + bytes));
+    all[HEAD_BYTES..].copy_from_slice(&position.to_le_bytes());
+    all
+}
+
+fn head(kind: u8, length: usize) -> [u8; HEAD_BYTES] {
+    assert!(length <= BODY_BYTES_MAX, "{length} bytes in one frame");
+    let length = u32::try_from(length).expect("just compared with less");
+    let [a, b, c, d] = length.to_le_bytes();
+    [kind, 0, 0, 0, a, b, c, d]
+}
+
+/// Appends a frame with what `body` appends.
+fn frame(kind: u8, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend_from_slice(&[0; HEAD_BYTES]);
+    body(out);
+    let length = out.len() - start - HEAD_BYTES;
+    out[start..start + HEAD_BYTES].copy_from_slice(&head(kind, length));
+}
+
+fn put32(number: u32, out: &mut Vec<u8>) {
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
+fn put64(number: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
+fn put_name(name: &str, out: &mut Vec<u8>) {
+    assert!(
+        name.len() <= NAME_BYTES_MAX,
+        "a name of {} bytes",
+        name.len()
+    );
+    out.extend_from_slice(name.as_bytes());
+}
+
+fn put_keep(keep: Keep, out: &mut Vec<u8>) {
+    for bound in [keep.bytes, keep.age_ms] {
+        put64(bound.unwrap_or(UNBOUNDED), out);
+    }
+}
+
+fn put_info(info: &Info<'_>, out: &mut Vec<u8>) {
+    for number in [info.id, info.start, info.end, info.created_ms] {
+        put64(number, out);
+    }
+    put32(info.pieces, out);
+    out.push(u8::from(info.finished));
+    out.push(u8::from(info.writing.is_some()));
+    let writing = info.writing.unwrap_or_default();
+    for number in [writing.owner.0, writing.boot, writing.number] {
+        put32(number, out);
+    }
+    put_keep(info.keep, out);
+    put_name(info.name, out);
+}
+
+/// As much of a text as a frame takes.
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]
+}

@@ -1,0 +1,39 @@
+//! What must hold for any bytes that a client of streams, or who claims to be a node, may send.
+
+use quorate_wire::streams::{
+    BODY_BYTES_MAX, Found, HEAD_BYTES, Malformed, decode_answer, decode_ask, head,
+};
+
+pub(crate) fn check(bytes: &[u8]) {
+    one(bytes, decode_ask, |ask, out| ask.encode(out));
+    one(bytes, decode_answer, |answer, out| answer.encode(out));
+}
+
+fn one<'a, T: Copy + PartialEq + std::fmt::Debug>(
+    bytes: &'a [u8],
+    decode: fn(&'a [u8]) -> Result<Found<T>, Malformed>,
+    encode: fn(&T, &mut Vec<u8>),
+) {
+    match decode(bytes) {
+        Err(_) => {}
+        Ok(Found::NeedMore(more)) => {
+            assert!(more >= 1, "waits for nothing");
+            let enough = bytes.len() + more;
+            assert!(
+                enough <= HEAD_BYTES + BODY_BYTES_MAX,
+                "waits for {enough} bytes"
+            );
+        }
+        Ok(Found::Frame(frame, used)) => {
+            // One frame has one sequence of bytes: what was taken is what this side would send.
+            let mut again = Vec::new();
+            encode(&frame, &mut again);
+            assert_eq!(again, bytes[..used]);
+            // What follows changes nothing, and less is not enough.
+            assert_eq!(decode(&bytes[..used]), Ok(Found::Frame(frame, used)));
+            assert_eq!(decode(&bytes[..used - 1]), Ok(Found::NeedMore(1)));
+            assert!(matches!(head(bytes), Ok(Found::Frame(head, HEAD_BYTES))
+                if HEAD_BYTES + head.length == used));
+        }
+    }
+}
