@@ -9,6 +9,8 @@ pub enum Family {
     Log,
     /// Parts of snapshots.
     Snapshot,
+    /// Chunks of byte streams, and the catalogues that say what they hold.
+    Stream,
 }
 
 /// What differs from family to family.
@@ -38,6 +40,13 @@ const LAYOUTS: &[Layout] = &[
         suffix: ".part",
         made: "parts",
         one: "snapshot part",
+    },
+    Layout {
+        family: Family::Stream,
+        folder: "stream",
+        suffix: ".chunks",
+        made: "chunks",
+        one: "stream file",
     },
 ];
 
@@ -151,5 +160,7 @@ mod tests {
         let name = FileId::new(Family::Log, 7).name();
         assert_eq!(name, "0000000000000007.segment");
         assert_eq!(Family::Snapshot.file_named(&name), None);
+        let name = FileId::new(Family::Stream, 0x1f).name();
+        assert_eq!(name, "000000000000001f.chunks");
     }
 }

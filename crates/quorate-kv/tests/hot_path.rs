@@ -108,6 +108,7 @@ impl Requests for Instant {
             snapshot: None,
             snapshot_taking: None,
             disk: DiskUse::default(),
+            streams: quorate_replica::status::Streams::default(),
             progress: None,
             error: None,
             notices: Vec::new(),

@@ -24,8 +24,8 @@ use quorate_kv::{
 };
 use quorate_replica::{
     front::{
-        Completion, ConnectionId, Endpoints, Failure, Front, Requests, Sequenced, SessionId, State,
-        Tag,
+        Completion, ConnectionId, Door, Endpoints, Failure, Front, Requests, Sequenced, SessionId,
+        State, Tag,
     },
     service::{CommandId, StateMachine},
     status::{Addresses, DiskUse, Peer, Status},
@@ -281,6 +281,7 @@ impl Requests for World {
             snapshot: None,
             snapshot_taking: None,
             disk: DiskUse::default(),
+            streams: quorate_replica::status::Streams::default(),
             progress: None,
             error: None,
             notices: Vec::new(),
@@ -340,6 +341,7 @@ impl Node {
         self.last += 1;
         let id = ConnectionId(self.last);
         let ends = Endpoints {
+            door: Door::Commands,
             peer: format!("10.0.0.{}:5000", self.last),
             local: "10.0.0.1:7450".into(),
         };

@@ -1,0 +1,142 @@
+//! Two fronts behind one node: each connection goes to the one whose door it came through.
+
+use quorate_replica::{
+    front::{Completion, ConnectionId, Door, Endpoints, Front, Requests, State, Tag},
+    stream_front::StreamEvent,
+};
+use rustc_hash::FxHashSet;
+
+/// A front for commands, and one for byte streams. What they ask cannot be mixed up: each asks through
+/// calls of its own, and hears by calls of its own.
+#[derive(Debug, Default)]
+pub struct Doors<C, S> {
+    /// The front for commands.
+    pub commands: C,
+    /// The front for byte streams.
+    pub streams: S,
+    /// Connections of the latter.
+    at_streams: FxHashSet<ConnectionId>,
+}
+
+impl<C: Front, S: Front> Doors<C, S> {
+    /// Joins two fronts without connections.
+    pub fn new(commands: C, streams: S) -> Self {
+        Self {
+            commands,
+            streams,
+            at_streams: FxHashSet::default(),
+        }
+    }
+
+    fn of(&self, connection: ConnectionId) -> &dyn Front {
+        match self.at_streams.contains(&connection) {
+            true => &self.streams,
+            false => &self.commands,
+        }
+    }
+
+    fn of_mut(&mut self, connection: ConnectionId) -> &mut dyn Front {
+        match self.at_streams.contains(&connection) {
+            true => &mut self.streams,
+            false => &mut self.commands,
+        }
+    }
+}
+
+impl<C: Front, S: Front> Front for Doors<C, S> {
+    fn opened(&mut self, connection: ConnectionId, ends: Endpoints, requests: &mut dyn Requests) {
+        if matches!(ends.door, Door::Streams | Door::StreamsRaw) {
+            self.at_streams.insert(connection);
+        }
+        self.of_mut(connection).opened(connection, ends, requests);
+    }
+
+    fn received(
+        &mut self,
+        connection: ConnectionId,
+        bytes: &[u8],
+        requests: &mut dyn Requests,
+    ) -> usize {
+        self.of_mut(connection)
+            .received(connection, bytes, requests)
+    }
+
+    fn half_closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
+        self.of_mut(connection).half_closed(connection, requests);
+    }
+
+    fn ready(&self, connection: ConnectionId) -> bool {
+        self.of(connection).ready(connection)
+    }
+
+    fn completed(&mut self, completion: Completion<'_>, requests: &mut dyn Requests) {
+        self.commands.completed(completion, requests);
+    }
+
+    fn read_now(&mut self, tag: Tag, state: &dyn State) {
+        self.commands.read_now(tag, state);
+    }
+
+    fn streamed(&mut self, event: StreamEvent<'_>, requests: &mut dyn Requests) {
+        self.streams.streamed(event, requests);
+    }
+
+    fn notice(&mut self, subject: &[u8], message: &[u8]) {
+        self.commands.notice(subject, message);
+    }
+
+    fn next_dirty(&mut self) -> Option<ConnectionId> {
+        let commands = self.commands.next_dirty();
+        commands.or_else(|| self.streams.next_dirty())
+    }
+
+    fn output(&mut self, connection: ConnectionId) -> &mut Vec<u8> {
+        self.of_mut(connection).output(connection)
+    }
+
+    fn sent(&mut self, connection: ConnectionId) {
+        self.of_mut(connection).sent(connection);
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.commands.held_bytes() + self.streams.held_bytes()
+    }
+
+    fn held_bytes_of(&self, connection: ConnectionId) -> usize {
+        self.of(connection).held_bytes_of(connection)
+    }
+
+    fn closing(&self, connection: ConnectionId) -> bool {
+        self.of(connection).closing(connection)
+    }
+
+    fn broken(&self, connection: ConnectionId) -> Option<&str> {
+        self.of(connection).broken(connection)
+    }
+
+    fn closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
+        self.of_mut(connection).closed(connection, requests);
+        self.at_streams.remove(&connection);
+    }
+
+    fn is_busy(&self, connection: ConnectionId) -> bool {
+        self.of(connection).is_busy(connection)
+    }
+
+    fn open_requests(&self) -> usize {
+        self.commands.open_requests() + self.streams.open_requests()
+    }
+
+    fn connections(&self) -> usize {
+        self.commands.connections() + self.streams.connections()
+    }
+
+    fn poll(&mut self, requests: &mut dyn Requests) {
+        self.commands.poll(requests);
+        self.streams.poll(requests);
+    }
+
+    fn is_eager(&self) -> bool {
+        self.commands.is_eager() || self.streams.is_eager()
+    }
+}

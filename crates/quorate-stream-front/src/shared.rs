@@ -1,0 +1,109 @@
+//! What all connections have in common: whose a request is, and the memory that is counted.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use quorate_core::value::StreamName;
+use quorate_replica::{
+    front::{ConnectionId, Failure, Requests, Tag, Tags},
+    stream_front::{StreamRequests, StreamTag},
+};
+use rustc_hash::FxHashMap;
+
+/// Whose a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    Connection(ConnectionId),
+    /// It waits until something happens, which may be never.
+    Follower(ConnectionId),
+    /// Its connection is gone, and nobody will close the piece that it opens.
+    Opening,
+    /// Its connection is gone, and nobody will ask again that this piece is closed.
+    Closing(StreamName),
+}
+
+/// What all connections have in common.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    tags: Tags<Owner>,
+    /// Which connection writes a piece.
+    pub(crate) pieces: FxHashMap<StreamName, ConnectionId>,
+    /// They have something to send, or are to be closed.
+    pub(crate) dirty: VecDeque<ConnectionId>,
+    /// Their output was sent, and they have more to ask for.
+    pub(crate) hungry: Vec<ConnectionId>,
+    /// There was no room for what they have to put.
+    pub(crate) full: BTreeSet<ConnectionId>,
+    /// The next number for the stream of a raw connection, as far as this front gave them.
+    pub(crate) raw_behind: u64,
+    /// Requests of followers.
+    waits: usize,
+    /// Memory of all connections.
+    pub(crate) held_bytes: usize,
+}
+
+impl Shared {
+    fn give(&mut self, owner: Owner) -> StreamTag {
+        self.waits += usize::from(matches!(owner, Owner::Follower(_)));
+        StreamTag(self.tags.give(owner).0)
+    }
+
+    /// Whose the request was.
+    pub(crate) fn take(&mut self, tag: StreamTag) -> Option<Owner> {
+        let owner = self.tags.take(Tag(tag.0))?;
+        self.waits -= usize::from(matches!(owner, Owner::Follower(_)));
+        Some(owner)
+    }
+
+    /// Requests that wait for the replica.
+    pub(crate) fn open_requests(&self) -> usize {
+        self.tags.open() - self.waits
+    }
+}
+
+/// What a connection needs of everything around it.
+pub(crate) struct Cx<'a> {
+    pub(crate) shared: &'a mut Shared,
+    pub(crate) requests: &'a mut dyn Requests,
+}
+
+impl Cx<'_> {
+    pub(crate) fn streams(&mut self) -> Result<&mut dyn StreamRequests, Failure> {
+        self.requests.streams().ok_or(Failure::Unavailable)
+    }
+
+    /// Asks something under a new tag.
+    pub(crate) fn ask(
+        &mut self,
+        owner: Owner,
+        ask: impl FnOnce(&mut dyn StreamRequests, StreamTag) -> Result<(), Failure>,
+    ) -> Result<StreamTag, Failure> {
+        let tag = self.shared.give(owner);
+        let asked = self.streams().and_then(|streams| ask(streams, tag));
+        if asked.is_err() {
+            self.shared.take(tag);
+        }
+        asked.map(|()| tag)
+    }
+
+    /// Nobody waits for the answer any more.
+    pub(crate) fn forget(&mut self, tag: StreamTag) {
+        self.shared.take(tag);
+        if let Ok(streams) = self.streams() {
+            streams.forget(tag);
+        }
+    }
+
+    /// The answer still matters, although its connection is gone.
+    pub(crate) fn leave(&mut self, tag: StreamTag, to: Owner) {
+        if let Some(owner) = self.shared.tags.get_mut(Tag(tag.0)) {
+            *owner = to;
+        }
+    }
+
+    pub(crate) fn abandon(&mut self, piece: StreamName) {
+        self.shared.pieces.remove(&piece);
+        if let Ok(streams) = self.streams() {
+            streams.abandon(piece);
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Conversations with the streams' front, against a played replica.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
+mod check;
+mod doors;
+mod hostile;
+mod node;
+mod played;
+mod raw;
+mod reading;
+mod writing;

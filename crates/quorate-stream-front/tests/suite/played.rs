@@ -1,0 +1,491 @@
+//! A played replica: a real table of streams, and bytes that are decided when the test says so.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use quorate_core::{
+    ballot::{Ballot, Era},
+    effect::Role,
+    node_id::{Member, NodeId},
+    record::Class,
+    slot::{Slot, SlotRange},
+    value::StreamName,
+};
+use quorate_replica::{
+    front::{Failure, Requests, Sequenced, Tag},
+    status::{DiskUse, Status},
+    stream_front::{StreamEvent, StreamRequests, StreamTag},
+};
+use quorate_stream::{
+    Command, Denied, Done, How, Info, Name, Retention, Table, Writer,
+    table::{Located, Nowhere},
+};
+
+/// Slots are far above positions.
+const FIRST_SLOT: u64 = 1 << 40;
+/// This node.
+const OWN: NodeId = NodeId(1);
+
+/// [`StreamEvent`], owned.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    Done(StreamTag, Done),
+    Refused(StreamTag, Denied),
+    Failed(StreamTag, Failure),
+    Looked(StreamTag),
+    Bytes(StreamTag, Vec<u8>),
+    Nowhere(StreamTag, Nowhere),
+    Durable(StreamName, u64),
+    Ended(StreamName, u64),
+}
+
+impl Event {
+    pub(crate) fn lent(&self) -> StreamEvent<'_> {
+        match self {
+            Self::Done(tag, done) => StreamEvent::Done(*tag, *done),
+            Self::Refused(tag, denied) => StreamEvent::Refused(*tag, *denied),
+            Self::Failed(tag, failure) => StreamEvent::Failed(*tag, *failure),
+            Self::Looked(tag) => StreamEvent::Looked(*tag),
+            Self::Bytes(tag, bytes) => StreamEvent::Bytes(*tag, bytes),
+            Self::Nowhere(tag, nowhere) => StreamEvent::Nowhere(*tag, *nowhere),
+            Self::Durable(piece, position) => StreamEvent::Durable(*piece, *position),
+            Self::Ended(piece, position) => StreamEvent::Ended(*piece, *position),
+        }
+    }
+}
+
+/// What waits until the test lets it happen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Asked {
+    Command(StreamTag, Command),
+    Look(StreamTag),
+    Read(StreamTag, Name, u64, usize),
+}
+
+/// A piece that this node owns, and that is open.
+#[derive(Debug)]
+struct Piece {
+    name: Name,
+    /// How many of its bytes are decided.
+    decided: usize,
+}
+
+/// The replica.
+#[derive(Debug)]
+pub(crate) struct Played {
+    table: Table,
+    slot: u64,
+    pieces: BTreeMap<StreamName, Piece>,
+    /// All bytes that were ever put into a piece.
+    store: BTreeMap<StreamName, Vec<u8>>,
+    number: u32,
+    asked: VecDeque<Asked>,
+    waits: Vec<(StreamTag, Name, u64)>,
+    events: VecDeque<Event>,
+    /// Bytes of a piece that may be undecided.
+    pub(crate) room: usize,
+    /// Every call is refused.
+    pub(crate) refuse: Option<Failure>,
+    /// There are no streams at all.
+    pub(crate) none: bool,
+    pub(crate) leader: Option<String>,
+    pub(crate) forgotten: Vec<StreamTag>,
+    pub(crate) abandoned: Vec<StreamName>,
+}
+
+impl Default for Played {
+    fn default() -> Self {
+        Self {
+            table: Table::default(),
+            slot: FIRST_SLOT,
+            pieces: BTreeMap::new(),
+            store: BTreeMap::new(),
+            number: 0,
+            asked: VecDeque::new(),
+            waits: Vec::new(),
+            events: VecDeque::new(),
+            room: 64 << 10,
+            refuse: None,
+            none: false,
+            leader: None,
+            forgotten: Vec::new(),
+            abandoned: Vec::new(),
+        }
+    }
+}
+
+impl Played {
+    /// What a front hears next.
+    pub(crate) fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Says this although nothing of the kind happened.
+    pub(crate) fn say(&mut self, event: Event) {
+        self.events.push_back(event);
+    }
+
+    /// The oldest request that is open; nobody will answer it.
+    pub(crate) fn swallow(&mut self) -> Option<StreamTag> {
+        self.asked.pop_front().map(|asked| match asked {
+            Asked::Command(tag, _) | Asked::Look(tag) | Asked::Read(tag, ..) => tag,
+        })
+    }
+
+    pub(crate) fn is_asked(&self) -> bool {
+        !self.asked.is_empty()
+    }
+
+    /// Bytes that were put and are not decided.
+    pub(crate) fn undecided(&self) -> usize {
+        let left =
+            |(stream, piece): (&StreamName, &Piece)| self.store[stream].len() - piece.decided;
+        self.pieces.iter().map(left).sum()
+    }
+
+    pub(crate) fn info(&self, name: &str) -> Option<Info> {
+        self.table.info(&name.parse().unwrap())
+    }
+
+    /// Lets everything that was asked happen, in its order. A close comes behind all bytes.
+    pub(crate) fn settle(&mut self) {
+        while let Some(asked) = self.asked.pop_front() {
+            match asked {
+                Asked::Command(tag, command) => {
+                    if let Command::Close { stream, .. } = &command {
+                        self.decide_of(*stream, usize::MAX);
+                    }
+                    let event = match self.execute(&command) {
+                        Ok(done) => Event::Done(tag, done),
+                        Err(denied) => Event::Refused(tag, denied),
+                    };
+                    self.events.push_back(event);
+                }
+                Asked::Look(tag) => self.events.push_back(Event::Looked(tag)),
+                Asked::Read(tag, name, position, most) => {
+                    let event = self.read_at(tag, &name, position, most);
+                    self.events.push_back(event);
+                }
+            }
+        }
+        self.wake();
+    }
+
+    /// Decides the next bytes of every piece, at most this many of each.
+    pub(crate) fn decide(&mut self, most: usize) {
+        for piece in self.pieces.keys().copied().collect::<Vec<_>>() {
+            self.decide_of(piece, most);
+        }
+        self.wake();
+    }
+
+    /// Another node does this.
+    pub(crate) fn elsewhere(&mut self, command: &Command) -> Result<Done, Denied> {
+        let done = self.execute(command);
+        self.wake();
+        done
+    }
+
+    /// A takeover by another node.
+    pub(crate) fn take_over(&mut self, name: &str, writer: u128) -> Result<Done, Denied> {
+        let stream = StreamName {
+            owner: NodeId(9),
+            boot: 1,
+            number: self.number,
+        };
+        self.number += 1;
+        self.elsewhere(&Command::Open {
+            name: name.parse().unwrap(),
+            how: How::Takeover,
+            writer: Writer(writer),
+            stream,
+            now_ms: 0,
+        })
+    }
+
+    fn execute(&mut self, command: &Command) -> Result<Done, Denied> {
+        self.slot += 1;
+        let done = self.table.execute(Slot(self.slot), &command.encode());
+        let closed = match command {
+            Command::Close { stream, .. } => Some(*stream),
+            _ => None,
+        };
+        if let (Command::Open { name, .. }, Ok(Done::Opened { stream, .. })) = (command, &done)
+            && stream.owner == OWN
+        {
+            let piece = Piece {
+                name: name.clone(),
+                decided: 0,
+            };
+            self.pieces.insert(*stream, piece);
+            self.store.insert(*stream, Vec::new());
+        }
+        let (table, events) = (&self.table, &mut self.events);
+        self.pieces.retain(|stream, piece| {
+            let is_open = table.next(*stream).is_some();
+            if !is_open && closed != Some(*stream) {
+                // Where it ended: the next piece begins there, or nothing is left.
+                let end = table.info(&piece.name).map_or(0, |info| info.end);
+                events.push_back(Event::Ended(*stream, end));
+            }
+            is_open
+        });
+        done
+    }
+
+    fn decide_of(&mut self, stream: StreamName, most: usize) {
+        let Some(piece) = self.pieces.get_mut(&stream) else {
+            return;
+        };
+        let count = most.min(self.store[&stream].len() - piece.decided) as u64;
+        if count == 0 {
+            return;
+        }
+        let offset = self.slot - piece.decided as u64;
+        let range = SlotRange::new(Slot(self.slot), Slot(self.slot + count));
+        let appended = self.table.append(stream, offset, range);
+        assert_eq!(appended.end - appended.start, count);
+        self.slot += count;
+        piece.decided += usize::try_from(count).unwrap();
+        let end = self.table.info(&piece.name).expect("it is open").end;
+        self.events.push_back(Event::Durable(stream, end));
+    }
+
+    fn read_at(&self, tag: StreamTag, name: &Name, position: u64, most: usize) -> Event {
+        match self.table.locate(name, position) {
+            Ok(Located {
+                stream,
+                position,
+                bytes,
+            }) => {
+                let bytes = most.min(usize::try_from(bytes).unwrap());
+                let from = usize::try_from(position).unwrap();
+                Event::Bytes(tag, self.store[&stream][from..from + bytes].to_vec())
+            }
+            Err(nowhere) => Event::Nowhere(tag, nowhere),
+        }
+    }
+
+    /// Those who wait at a position where there is something now.
+    fn wake(&mut self) {
+        let (table, events) = (&self.table, &mut self.events);
+        self.waits.retain(|(tag, name, position)| {
+            let nothing = matches!(
+                table.locate(name, *position),
+                Err(Nowhere::BehindEnd {
+                    finished: false,
+                    ..
+                })
+            );
+            if !nothing {
+                events.push_back(Event::Looked(*tag));
+            }
+            nothing
+        });
+    }
+
+    fn admit(&self) -> Result<(), Failure> {
+        self.refuse.map_or(Ok(()), Err)
+    }
+}
+
+impl StreamRequests for Played {
+    fn open(
+        &mut self,
+        tag: StreamTag,
+        name: &Name,
+        how: How,
+        writer: Writer,
+    ) -> Result<(), Failure> {
+        self.admit()?;
+        self.number += 1;
+        let stream = StreamName {
+            owner: OWN,
+            boot: 1,
+            number: self.number,
+        };
+        let open = Command::Open {
+            name: name.clone(),
+            how,
+            writer,
+            stream,
+            now_ms: 1_000,
+        };
+        self.asked.push_back(Asked::Command(tag, open));
+        Ok(())
+    }
+
+    fn room(&self, piece: StreamName) -> usize {
+        let Some(open) = self.pieces.get(&piece) else {
+            return 0;
+        };
+        let undecided = self.store[&piece].len() - open.decided;
+        self.room.saturating_sub(undecided)
+    }
+
+    fn put(&mut self, piece: StreamName, bytes: &[u8]) -> usize {
+        assert!(
+            bytes.len() <= self.room(piece),
+            "more than there is room for"
+        );
+        if let Some(store) = self.store.get_mut(&piece) {
+            store.extend_from_slice(bytes);
+        }
+        bytes.len()
+    }
+
+    fn close(&mut self, tag: StreamTag, piece: StreamName, finish: bool) -> Result<(), Failure> {
+        self.admit()?;
+        let close = Command::Close {
+            stream: piece,
+            finish,
+        };
+        self.asked.push_back(Asked::Command(tag, close));
+        Ok(())
+    }
+
+    fn abandon(&mut self, piece: StreamName) {
+        self.abandoned.push(piece);
+        self.decide_of(piece, usize::MAX);
+        // Nobody asked: its end is no news for anybody.
+        self.pieces.remove(&piece);
+        let _ = self.execute(&Command::Close {
+            stream: piece,
+            finish: false,
+        });
+    }
+
+    fn trim(&mut self, tag: StreamTag, name: &Name, before: u64) -> Result<(), Failure> {
+        self.admit()?;
+        let name = name.clone();
+        let trim = Command::Trim { name, before };
+        self.asked.push_back(Asked::Command(tag, trim));
+        Ok(())
+    }
+
+    fn retain(&mut self, tag: StreamTag, name: &Name, keep: Retention) -> Result<(), Failure> {
+        self.admit()?;
+        let name = name.clone();
+        let retain = Command::Retain { name, keep };
+        self.asked.push_back(Asked::Command(tag, retain));
+        Ok(())
+    }
+
+    fn remove(&mut self, tag: StreamTag, name: &Name) -> Result<(), Failure> {
+        self.admit()?;
+        let remove = Command::Remove { name: name.clone() };
+        self.asked.push_back(Asked::Command(tag, remove));
+        Ok(())
+    }
+
+    fn look(&mut self, tag: StreamTag) -> Result<(), Failure> {
+        self.admit()?;
+        self.asked.push_back(Asked::Look(tag));
+        Ok(())
+    }
+
+    fn info(&self, name: &Name) -> Option<Info> {
+        self.table.info(name)
+    }
+
+    fn infos(&self, after: Option<&Name>, each: &mut dyn FnMut(Info) -> bool) {
+        let mut infos = self.table.infos(after);
+        while infos.next().is_some_and(&mut *each) {}
+    }
+
+    fn read(
+        &mut self,
+        tag: StreamTag,
+        name: &Name,
+        position: u64,
+        bytes_max: usize,
+    ) -> Result<(), Failure> {
+        self.admit()?;
+        assert!(bytes_max > 0, "a read of nothing");
+        let read = Asked::Read(tag, name.clone(), position, bytes_max);
+        self.asked.push_back(read);
+        Ok(())
+    }
+
+    fn wait(&mut self, tag: StreamTag, name: &Name, position: u64) -> Result<(), Failure> {
+        self.admit()?;
+        self.waits.push((tag, name.clone(), position));
+        self.wake();
+        Ok(())
+    }
+
+    fn forget(&mut self, tag: StreamTag) {
+        self.forgotten.push(tag);
+        self.waits.retain(|(waiting, ..)| *waiting != tag);
+    }
+
+    fn leader(&self) -> Option<&str> {
+        self.leader.as_deref()
+    }
+}
+
+impl Requests for Played {
+    fn write(&mut self, _: Tag, _: &[u8]) -> Result<(), Failure> {
+        unreachable!("clients of streams give no commands")
+    }
+
+    fn write_once(&mut self, _: Tag, _: Sequenced, _: &[u8]) -> Result<(), Failure> {
+        unreachable!("clients of streams give no commands")
+    }
+
+    fn register(&mut self, _: Tag) -> Result<(), Failure> {
+        unreachable!("clients of streams have no sessions")
+    }
+
+    fn read(&mut self, _: Tag) -> Result<(), Failure> {
+        unreachable!("clients of streams do not ask the service")
+    }
+
+    fn read_in_order(&mut self, _: Tag) -> Result<(), Failure> {
+        unreachable!("clients of streams do not ask the service")
+    }
+
+    fn forget(&mut self, _: Tag) {}
+
+    fn query(&mut self, _: &[u8], _: &mut Vec<u8>) -> Result<(), Failure> {
+        unreachable!("clients of streams do not ask the service")
+    }
+
+    fn status(&self) -> Status {
+        Status {
+            cluster: 7,
+            member: Member::first(OWN.0),
+            role: Role::Leader,
+            leader: Some(OWN),
+            era: Era(0),
+            plan: None,
+            removed: false,
+            ballot: Ballot::ZERO,
+            decided_to: Slot(self.slot),
+            applied_to: Slot(self.slot),
+            durable_to: Slot(self.slot),
+            class: Class::Durable,
+            log_bytes: 0,
+            log_start: Slot::FIRST,
+            snapshot: None,
+            snapshot_taking: None,
+            disk: DiskUse::default(),
+            streams: quorate_replica::status::Streams::default(),
+            progress: None,
+            error: None,
+            notices: Vec::new(),
+            peers: Vec::new(),
+        }
+    }
+
+    fn wall_ms(&self) -> u64 {
+        1_000
+    }
+
+    fn command_bytes_max(&self) -> usize {
+        1 << 20
+    }
+
+    fn streams(&mut self) -> Option<&mut dyn StreamRequests> {
+        if self.none { None } else { Some(self) }
+    }
+}

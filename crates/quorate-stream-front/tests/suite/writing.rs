@@ -1,0 +1,490 @@
+//! Writers: order, back-pressure, fencing, and clients that go away.
+
+use quorate_core::value::StreamName;
+use quorate_replica::front::{ConnectionId, Failure, Front};
+use quorate_stream::{Command, Retention};
+use quorate_wire::streams::{Answer, Ask, Found, How, Keep, decode_answer};
+
+use crate::{
+    node::Node,
+    played::{Event, Played},
+};
+
+fn open<F: Front>(node: &mut Node<F>, id: ConnectionId, how: How, writer: u128) -> Vec<String> {
+    let name = "s";
+    node.say(id, Ask::Open { how, writer, name });
+    node.settle();
+    node.hear(id)
+}
+
+#[test]
+fn what_a_writer_sends_is_durable_in_its_order_and_counted() {
+    let mut node = Node::new();
+    let id = node.writer("s", 1);
+    node.say(id, Ask::Data(b"abc"));
+    assert_eq!(node.hear(id), [""; 0], "nothing is decided");
+    node.played.decide(2);
+    assert_eq!(node.hear(id), ["Durable { position: 2 }"]);
+    node.say(id, Ask::Data(b""));
+    node.say(id, Ask::Data(b"de"));
+    node.played.decide(usize::MAX);
+    assert_eq!(node.hear(id), ["Durable { position: 5 }"]);
+    node.say(id, Ask::Close { finish: true });
+    assert!(node.front.is_busy(id));
+    node.played.settle();
+    assert_eq!(node.hear(id), ["Closed { position: 5 }"]);
+
+    node.say(
+        id,
+        Ask::Read {
+            from: 0,
+            to: u64::MAX,
+            follow: false,
+            name: "s",
+        },
+    );
+    node.settle();
+    let (got, end) = node.got(id, 0);
+    assert_eq!(got, b"abcde");
+    assert_eq!(end, ["End { position: 5, finished: true }"]);
+}
+
+/// However data is cut into frames, and frames into reads of the socket.
+#[test]
+fn frames_may_come_in_pieces() {
+    let mut sent = Vec::new();
+    for part in [&b"hello"[..], b"", b" wor", b"ld"] {
+        Ask::Data(part).encode(&mut sent);
+    }
+    Ask::Close { finish: false }.encode(&mut sent);
+    for size in 1..sent.len() {
+        let mut node = Node::new();
+        let id = node.writer("s", 1);
+        for piece in sent.chunks(size) {
+            node.send(id, piece);
+        }
+        node.settle();
+        assert_eq!(
+            node.hear(id).last().map(String::as_str),
+            Some("Closed { position: 11 }")
+        );
+    }
+}
+
+#[test]
+fn a_writer_is_not_read_while_there_is_no_room() {
+    let mut node = Node::new();
+    node.played.room = 10;
+    let id = node.writer("s", 1);
+    node.say(id, Ask::Data(&[7; 25]));
+    assert_eq!((node.played.undecided(), node.left_over(id)), (10, 15));
+    assert!(!node.front.ready(id));
+    assert!(
+        node.front.held_bytes_of(id) <= 128,
+        "no byte waits in the front"
+    );
+    node.played.decide(4);
+    assert_eq!(node.hear(id), ["Durable { position: 4 }"]);
+    assert_eq!((node.played.undecided(), node.left_over(id)), (10, 11));
+    while node.left_over(id) > 0 {
+        node.played.decide(usize::MAX);
+        node.turn();
+    }
+    assert!(node.front.ready(id));
+    node.say(id, Ask::Close { finish: true });
+    node.settle();
+    assert_eq!(
+        node.hear(id).last().map(String::as_str),
+        Some("Closed { position: 25 }")
+    );
+}
+
+/// The reactor sleeps behind such a turn unless somebody is ready: room is not looked for in the next one only.
+#[test]
+fn room_that_comes_with_durability_is_seen_at_once() {
+    let mut node = Node::new();
+    node.played.room = 2;
+    let id = node.writer("s", 1);
+    node.say(id, Ask::Data(b"abcdef"));
+    node.played.decide(usize::MAX);
+    assert!(!node.front.ready(id));
+    let durable = node.played.next_event().expect("it is durable");
+    node.front.streamed(durable.lent(), &mut node.played);
+    assert!(node.front.ready(id));
+}
+
+/// The room of a node may be taken by others: then no byte of this writer's becomes durable when there is
+/// room again.
+#[test]
+fn room_that_comes_from_elsewhere_is_seen_in_the_next_turn() {
+    let mut node = Node::new();
+    let id = node.writer("s", 1);
+    node.played.room = 0;
+    node.say(id, Ask::Data(b"abc"));
+    assert_eq!((node.left_over(id), node.front.ready(id)), (3, false));
+    node.played.room = 100;
+    node.turn();
+    assert_eq!((node.left_over(id), node.front.ready(id)), (0, true));
+}
+
+#[test]
+fn a_client_that_does_not_read_is_told_the_last_durable_position_only() {
+    let mut node = Node::new();
+    let id = node.writer("s", 1);
+    node.window(id, 0);
+    for count in 1..=1000_u64 {
+        node.say(id, Ask::Data(b"x"));
+        node.played.decide(usize::MAX);
+        node.turn();
+        assert!(node.front.held_bytes_of(id) <= 256, "after {count}");
+    }
+    node.window(id, usize::MAX);
+    assert_eq!(
+        node.hear(id),
+        ["Durable { position: 1 }", "Durable { position: 1000 }"]
+    );
+}
+
+#[test]
+fn a_position_never_goes_back_whatever_the_replica_says() {
+    let mut node = Node::new();
+    let id = node.writer("s", 1);
+    node.say(id, Ask::Data(b"abc"));
+    node.played.decide(usize::MAX);
+    assert_eq!(node.hear(id), ["Durable { position: 3 }"]);
+    let piece = node.played.info("s").unwrap().writing.unwrap();
+    node.played.say(Event::Durable(piece, 2));
+    assert_eq!(node.hear(id), [""; 0]);
+}
+
+#[test]
+fn whoever_is_fenced_is_told_where_and_may_ask_again() {
+    let mut node = Node::new();
+    let id = node.writer("s", 1);
+    node.say(id, Ask::Data(b"abcdef"));
+    node.played.decide(4);
+    node.turn();
+    node.played.take_over("s", 2).unwrap();
+    // Sent before it was heard: void, in the middle of a frame as well.
+    let mut late = Vec::new();
+    Ask::Data(b"ghi").encode(&mut late);
+    node.send(id, &late[..9]);
+    assert_eq!(
+        node.hear(id),
+        ["Durable { position: 4 }", "Ended { position: 4 }"]
+    );
+    node.send(id, &late[9..]);
+    node.say(id, Ask::Data(b"jkl"));
+    node.say(id, Ask::Close { finish: true });
+    node.settle();
+    assert_eq!(node.hear(id), [""; 0]);
+    assert_eq!(node.played.info("s").unwrap().end, 4);
+
+    assert_eq!(open(&mut node, id, How::Continue, 1), ["error fenced at 0"]);
+    assert_eq!(open(&mut node, id, How::Append, 1), ["error fenced at 0"]);
+    // Who was taken over never writes again; another one may ask.
+    let again = open(&mut node, id, How::Takeover, 1);
+    assert_eq!(again, ["error fenced at 0"]);
+    let other = open(&mut node, id, How::Takeover, 3);
+    assert_eq!(other, ["Opened { position: 4 }"]);
+}
+
+/// The end comes while the writer waits for room: what it sent is void and does not stop it from hearing.
+#[test]
+fn a_writer_without_room_that_is_fenced_is_read_again() {
+    let mut node = Node::new();
+    node.played.room = 2;
+    let id = node.writer("s", 1);
+    node.say(id, Ask::Data(b"abcdef"));
+    assert!(!node.front.ready(id));
+    node.played.take_over("s", 2).unwrap();
+    node.turn();
+    assert_eq!(node.left_over(id), 0);
+    node.say(id, Ask::Stat { name: "s" });
+    node.settle();
+    assert_eq!(
+        node.hear(id),
+        ["Ended { position: 0 }", "s [0, 0) open written 9"]
+    );
+}
+
+/// A close that is on its way when the piece ends is answered by the end, once.
+#[test]
+fn a_close_and_the_end_are_one_answer() {
+    let mut node = Node::new();
+    let id = node.writer("s", 1);
+    node.say(id, Ask::Close { finish: true });
+    let tag = node.played.swallow().expect("the close");
+    node.played.take_over("s", 2).unwrap();
+    assert_eq!(node.hear(id), ["Ended { position: 0 }"]);
+    assert_eq!(node.played.forgotten, [tag]);
+    assert_eq!(node.front.open_requests(), 0);
+    node.say(id, Ask::Close { finish: true });
+    assert_eq!(node.hear(id), ["error out-of-order at 0"]);
+}
+
+#[test]
+fn the_same_writer_comes_back_and_goes_on_at_the_exact_position() {
+    let mut node = Node::new();
+    let first = node.writer("s", 1);
+    node.say(first, Ask::Data(b"abc"));
+    // The node does not know yet that the connection is dead.
+    let second = node.client();
+    assert_eq!(
+        open(&mut node, second, How::Continue, 1),
+        ["Opened { position: 0 }"],
+        "nothing was decided"
+    );
+    assert_eq!(node.hear(first), ["Ended { position: 0 }"]);
+    node.say(second, Ask::Data(b"abc"));
+    node.played.decide(usize::MAX);
+    node.turn();
+    node.hang_up(second);
+    let third = node.client();
+    assert_eq!(
+        open(&mut node, third, How::Create, 1),
+        ["Opened { position: 3 }"],
+        "it never heard that it was created"
+    );
+    node.hang_up(first);
+    assert_eq!(node.played.abandoned.len(), 1, "the first has no piece");
+}
+
+#[test]
+fn who_goes_away_without_a_close_gives_up_its_piece() {
+    let leave: [fn(&mut Node<_>, ConnectionId); 2] = [Node::hang_up, Node::half_close];
+    for leave in leave {
+        let mut node = Node::new();
+        let id = node.writer("s", 1);
+        node.say(id, Ask::Data(b"abc"));
+        leave(&mut node, id);
+        assert_eq!(node.front.connections(), 0);
+        assert_eq!(node.played.abandoned.len(), 1);
+        let info = node.played.info("s").unwrap();
+        assert_eq!((info.end, info.finished, info.writing), (3, false, None));
+    }
+}
+
+#[test]
+fn who_half_closes_behind_a_close_still_gets_the_answer() {
+    let mut node = Node::new();
+    let id = node.writer("s", 1);
+    node.say(id, Ask::Data(b"abc"));
+    node.say(id, Ask::Close { finish: true });
+    node.half_close(id);
+    assert!(node.is_open(id));
+    node.played.settle();
+    // Heard before it is closed.
+    while let Some(event) = node.played.next_event() {
+        node.front.streamed(event.lent(), &mut node.played);
+    }
+    assert!(!node.front.output(id).is_empty());
+    node.turn();
+    assert_eq!(node.front.connections(), 0);
+    assert!(node.played.abandoned.is_empty());
+}
+
+/// Nobody else would ever close it.
+#[test]
+fn a_piece_that_opens_when_its_client_is_gone_is_given_up() {
+    let mut node = Node::new();
+    let id = node.client();
+    let name = "s";
+    node.say(
+        id,
+        Ask::Open {
+            how: How::Create,
+            writer: 1,
+            name,
+        },
+    );
+    node.hang_up(id);
+    assert_eq!(node.front.open_requests(), 1);
+    node.settle();
+    assert_eq!(node.front.open_requests(), 0);
+    assert_eq!(node.played.abandoned.len(), 1);
+    assert_eq!(node.played.info("s").unwrap().writing, None);
+}
+
+#[test]
+fn a_close_that_fails_when_its_client_is_gone_is_made_up_for() {
+    let mut node = Node::new();
+    let id = node.writer("s", 1);
+    node.say(id, Ask::Close { finish: true });
+    node.hang_up(id);
+    let tag = node.played.swallow().expect("the close");
+    node.played.say(Event::Failed(tag, Failure::Unknown));
+    node.turn();
+    assert_eq!(node.played.abandoned.len(), 1);
+    assert_eq!(node.front.open_requests(), 0);
+}
+
+#[test]
+fn a_close_that_succeeds_when_its_client_is_gone_is_all_there_is_to_do() {
+    let mut node = Node::new();
+    let id = node.writer("s", 1);
+    node.say(id, Ask::Close { finish: true });
+    node.hang_up(id);
+    node.settle();
+    assert!(node.played.info("s").unwrap().finished);
+    assert!(node.played.abandoned.is_empty());
+    assert_eq!(node.front.open_requests(), 0);
+}
+
+#[test]
+fn every_refusal_has_its_code_and_the_connection_goes_on() {
+    let mut node = Node::new();
+    node.stream("s", b"abc");
+    let id = node.client();
+    assert_eq!(open(&mut node, id, How::Create, 1), ["error exists at 0"]);
+    assert_eq!(open(&mut node, id, How::Append, 1), ["error finished at 0"]);
+    assert_eq!(open(&mut node, id, How::Continue, 1), ["error fenced at 0"]);
+    let trim = |node: &mut Node<_>, before, name| {
+        node.say(id, Ask::Trim { before, name });
+        node.settle();
+        node.hear(id)
+    };
+    assert_eq!(trim(&mut node, u64::MAX, "s"), ["error behind-end at 3"]);
+    assert_eq!(trim(&mut node, 2, "none"), ["error unknown at 0"]);
+    assert_eq!(trim(&mut node, 2, "a b"), ["error name at 0"]);
+    assert_eq!(trim(&mut node, 2, ""), ["error name at 0"]);
+    assert_eq!(trim(&mut node, 2, "s"), ["Done { position: 2 }"]);
+    assert_eq!(trim(&mut node, 1, "s"), ["Done { position: 2 }"]);
+    let retain = |node: &mut Node<_>, keep, name| {
+        node.say(id, Ask::Retain { keep, name });
+        node.settle();
+        node.hear(id)
+    };
+    let keep = Keep {
+        bytes: Some(7),
+        age_ms: Some(1000),
+    };
+    assert_eq!(retain(&mut node, keep, "none"), ["error unknown at 0"]);
+    assert_eq!(retain(&mut node, keep, ""), ["error name at 0"]);
+    assert_eq!(retain(&mut node, keep, "s"), ["Done { position: 2 }"]);
+    let kept = node.played.info("s").unwrap().keep;
+    assert_eq!((kept.bytes, kept.age_ms), (Some(7), Some(1000)));
+    node.say(id, Ask::Stat { name: "s" });
+    node.settle();
+    let raw = node.raw(id);
+    let shown = decode_answer(&raw).unwrap();
+    assert!(
+        matches!(shown, Found::Frame(Answer::Info(info), _) if info.keep == keep),
+        "{shown:?}"
+    );
+    let forever = Keep::default();
+    assert_eq!(retain(&mut node, forever, "s"), ["Done { position: 2 }"]);
+    assert_eq!(node.played.info("s").unwrap().keep, Retention::default());
+    let remove = |node: &mut Node<_>| {
+        node.say(id, Ask::Remove { name: "s" });
+        node.settle();
+        node.hear(id)
+    };
+    assert_eq!(remove(&mut node), ["Done { position: 0 }"]);
+    assert_eq!(remove(&mut node), ["error unknown at 0"]);
+    assert!(node.is_open(id));
+}
+
+#[test]
+fn a_writer_whose_stream_is_removed_is_told() {
+    let mut node = Node::new();
+    let id = node.writer("s", 1);
+    node.say(id, Ask::Data(b"abc"));
+    let name = "s".parse().unwrap();
+    node.played.elsewhere(&Command::Remove { name }).unwrap();
+    assert_eq!(node.hear(id), ["Ended { position: 0 }"]);
+}
+
+#[test]
+fn every_failure_has_its_code_whether_at_once_or_later() {
+    for (failure, code) in [
+        (Failure::Busy, "busy"),
+        (Failure::NoQuorum, "no-quorum"),
+        (Failure::Stopping, "stopping"),
+        (Failure::Unavailable, "unavailable"),
+        (Failure::Unknown, "uncertain"),
+    ] {
+        let error = format!("error {code} at 0");
+        let mut node = Node::new();
+        let id = node.client();
+        node.say(id, Ask::Remove { name: "s" });
+        let tag = node.played.swallow().expect("the removal");
+        node.played.say(Event::Failed(tag, failure));
+        assert_eq!(node.hear(id), [error.as_str()]);
+
+        node.played.refuse = Some(failure);
+        for ask in [
+            Ask::Remove { name: "s" },
+            Ask::Stat { name: "s" },
+            Ask::List { after: "" },
+            Ask::Trim {
+                before: 0,
+                name: "s",
+            },
+            Ask::Open {
+                how: How::Create,
+                writer: 1,
+                name: "s",
+            },
+            Ask::Read {
+                from: 0,
+                to: 0,
+                follow: true,
+                name: "s",
+            },
+        ] {
+            node.say(id, ask);
+            assert_eq!(node.hear(id), [error.as_str()], "{ask:?}");
+        }
+        assert!(node.is_open(id));
+        assert_eq!(node.front.open_requests(), 0);
+
+        node.played.refuse = None;
+        let id = node.writer("s", 1);
+        node.played.refuse = Some(failure);
+        node.say(id, Ask::Close { finish: true });
+        assert_eq!(node.hear(id), [error.as_str()]);
+        assert_eq!(node.played.abandoned.len(), 1, "nobody would close it");
+
+        node.played.refuse = None;
+        assert_eq!(
+            open(&mut node, id, How::Append, 1),
+            ["Opened { position: 0 }"]
+        );
+        node.say(id, Ask::Close { finish: true });
+        let tag = node.played.swallow().expect("the close");
+        node.played.say(Event::Failed(tag, failure));
+        assert_eq!(node.hear(id), [error.as_str()]);
+        assert_eq!(node.played.abandoned.len(), 2, "nobody would close it");
+    }
+}
+
+#[test]
+fn a_node_without_streams_says_so() {
+    let mut node = Node::new();
+    node.played.none = true;
+    let id = node.client();
+    node.say(id, Ask::List { after: "" });
+    assert_eq!(node.hear(id), ["error unavailable at 0"]);
+}
+
+#[test]
+fn what_is_heard_of_pieces_and_tags_of_nobody_is_ignored() {
+    let mut node = Node::new();
+    let id = node.client();
+    node.say(id, Ask::Remove { name: "s" });
+    let tag = node.played.swallow().expect("the removal");
+    node.hang_up(id);
+    assert_eq!(node.played.forgotten, [tag]);
+    let nobody = StreamName::default();
+    for event in [
+        Event::Failed(tag, Failure::Busy),
+        Event::Durable(nobody, 3),
+        Event::Ended(nobody, 3),
+    ] {
+        node.played.say(event);
+    }
+    node.turn();
+    let Played { abandoned, .. } = &node.played;
+    assert!(abandoned.is_empty());
+}

@@ -1,0 +1,373 @@
+//! What is asked of the table of streams, and what it answers; as values and as bytes.
+
+use std::fmt;
+
+use quorate_core::value::StreamName;
+
+use crate::{
+    codec::{Fields, put_name, put_stream, put64},
+    name::Name,
+};
+
+/// Who writes: drawn at random by a client, and shown again when it comes back. Whoever shows another
+/// one is somebody else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Writer(pub u128);
+
+/// How a stream is opened for writing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum How {
+    /// There is none of this name. (Or there is, by this very writer, who never heard that.)
+    Create,
+    /// There is one, and nobody writes to it.
+    Append,
+    /// There is one; whoever writes to it never will again ([stream-10]).
+    Takeover,
+    /// This writer was the last to write to it, and goes on.
+    Continue,
+}
+
+/// A change of the table. `Open` is one value: it ends the piece before and begins the next at the exact
+/// position ([stream-10]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// A new piece of a stream begins.
+    Open {
+        /// Which stream.
+        name: Name,
+        /// Whether it may, must or must not exist.
+        how: How,
+        /// Who writes.
+        writer: Writer,
+        /// The inner stream that continues it; never opened before.
+        stream: StreamName,
+        /// Unix time in milliseconds at the owner, for people.
+        now_ms: u64,
+    },
+    /// No further byte of this inner stream is appended; its owner asks ([stream-6]).
+    Close {
+        /// Which.
+        stream: StreamName,
+        /// Whether the stream that it is a piece of ends here for good.
+        finish: bool,
+    },
+    /// Bytes below this position may be forgotten ([trim-2]).
+    Trim {
+        /// Which stream.
+        name: Name,
+        /// The first position that is kept.
+        before: u64,
+    },
+    /// The stream is forgotten.
+    Remove {
+        /// Which.
+        name: Name,
+    },
+    /// Of the stream, this is kept from now on.
+    Retain {
+        /// Which.
+        name: Name,
+        /// How much of it, how long.
+        keep: Retention,
+    },
+    /// It is this time: what is older than its stream is kept for may be forgotten. Asked by a leader; no
+    /// node executes it by its own clock ([session-3]).
+    Age {
+        /// Unix time in milliseconds at the leader.
+        now_ms: u64,
+    },
+}
+
+/// How much of a stream is kept. What is beyond either bound may be forgotten; without any, all is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retention {
+    /// At most so many bytes, of those that came last.
+    pub bytes: Option<u64>,
+    /// Bytes that were appended at most so many milliseconds ago.
+    pub age_ms: Option<u64>,
+}
+
+/// What was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// The next byte of the inner stream has this position in the named one.
+    Opened {
+        /// Which inner stream: its position 0 is `at`.
+        stream: StreamName,
+        /// All bytes before are decided, and none of them will change.
+        at: u64,
+    },
+    /// The piece ends here: all bytes before are decided, and there will be no other ([stream-6]).
+    Closed {
+        /// Position in the named stream.
+        at: u64,
+    },
+    /// The stream starts here now.
+    Trimmed {
+        /// The first position that is kept.
+        start: u64,
+    },
+    /// It is gone.
+    Removed,
+    /// So much is kept from now on.
+    Retained,
+    /// What was too old is forgotten.
+    Aged,
+}
+
+/// Why nothing was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// The command makes no sense to this version.
+    Malformed,
+    /// There is no such stream.
+    Unknown,
+    /// There is one of this name already.
+    Exists,
+    /// It is closed for good: nothing can be appended.
+    Finished,
+    /// Somebody else writes to it.
+    InUse,
+    /// Somebody else took it over: this writer never writes to it again.
+    Fenced,
+    /// As many streams as there may be.
+    TooManyStreams,
+    /// As many pieces of this stream as there may be: trimming makes room.
+    TooManyPieces,
+    /// The inner stream was opened before.
+    Reused,
+    /// The position is behind the end of the stream.
+    BehindEnd {
+        /// The end.
+        end: u64,
+    },
+}
+
+/// The answer to a command.
+pub type Reply = Result<Done, Denied>;
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed => f.write_str("this version does not understand the request"),
+            Self::Unknown => f.write_str("there is no such stream"),
+            Self::Exists => f.write_str("a stream of this name exists"),
+            Self::Finished => f.write_str("the stream is closed for good"),
+            Self::InUse => f.write_str("somebody else writes to the stream"),
+            Self::Fenced => f.write_str("another writer took the stream over"),
+            Self::TooManyStreams => f.write_str("there are as many streams as there may be"),
+            Self::TooManyPieces => {
+                f.write_str("the stream has as many pieces as it may: trim it, or start another")
+            }
+            Self::Reused => f.write_str("the inner stream was opened before"),
+            Self::BehindEnd { end } => write!(f, "the stream ends at position {end}"),
+        }
+    }
+}
+
+const OPEN: u8 = 1;
+const CLOSE: u8 = 2;
+const TRIM: u8 = 3;
+const REMOVE: u8 = 4;
+const RETAIN: u8 = 5;
+const AGE: u8 = 6;
+
+impl Command {
+    /// As bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self {
+            Self::Open {
+                name,
+                how,
+                writer,
+                stream,
+                now_ms,
+            } => {
+                out.push(OPEN);
+                put_name(name, &mut out);
+                out.push(*how as u8);
+                out.extend_from_slice(&writer.0.to_be_bytes());
+                put_stream(*stream, &mut out);
+                put64(*now_ms, &mut out);
+            }
+            Self::Close { stream, finish } => {
+                out.push(CLOSE);
+                put_stream(*stream, &mut out);
+                out.push(u8::from(*finish));
+            }
+            Self::Trim { name, before } => {
+                out.push(TRIM);
+                put_name(name, &mut out);
+                put64(*before, &mut out);
+            }
+            Self::Remove { name } => {
+                out.push(REMOVE);
+                put_name(name, &mut out);
+            }
+            Self::Retain { name, keep } => {
+                out.push(RETAIN);
+                put_name(name, &mut out);
+                keep.encode(&mut out);
+            }
+            Self::Age { now_ms } => {
+                out.push(AGE);
+                put64(*now_ms, &mut out);
+            }
+        }
+        out
+    }
+
+    /// The reverse; `None` for what this version does not understand.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut fields = Fields(bytes);
+        let command = match fields.u8()? {
+            OPEN => Self::Open {
+                name: fields.name()?,
+                how: how_numbered(fields.u8()?)?,
+                writer: Writer(fields.u128()?),
+                stream: fields.stream()?,
+                now_ms: fields.u64()?,
+            },
+            CLOSE => Self::Close {
+                stream: fields.stream()?,
+                finish: match fields.u8()? {
+                    0 => false,
+                    1 => true,
+                    _ => return None,
+                },
+            },
+            TRIM => Self::Trim {
+                name: fields.name()?,
+                before: fields.u64()?,
+            },
+            REMOVE => Self::Remove {
+                name: fields.name()?,
+            },
+            RETAIN => Self::Retain {
+                name: fields.name()?,
+                keep: Retention::decode(&mut fields)?,
+            },
+            AGE => Self::Age {
+                now_ms: fields.u64()?,
+            },
+            _ => return None,
+        };
+        fields.end(command)
+    }
+}
+
+impl Retention {
+    /// Whether all is kept.
+    pub fn is_all(&self) -> bool {
+        *self == Self::default()
+    }
+
+    pub(crate) fn encode(self, out: &mut Vec<u8>) {
+        for bound in [self.bytes, self.age_ms] {
+            out.push(u8::from(bound.is_some()));
+            put64(bound.unwrap_or(0), out);
+        }
+    }
+
+    pub(crate) fn decode(fields: &mut Fields<'_>) -> Option<Self> {
+        let mut bound = || match (fields.u8()?, fields.u64()?) {
+            (0, 0) => Some(None),
+            (1, bound) => Some(Some(bound)),
+            _ => None,
+        };
+        Some(Self {
+            bytes: bound()?,
+            age_ms: bound()?,
+        })
+    }
+}
+
+/// A reply as bytes: equal replies have equal ones, on every node and in every version.
+pub fn encode_reply(reply: &Reply, out: &mut Vec<u8>) {
+    let (kind, number) = match *reply {
+        Ok(Done::Opened { at, .. }) => (0, at),
+        Ok(Done::Closed { at }) => (1, at),
+        Ok(Done::Trimmed { start }) => (2, start),
+        Ok(Done::Removed) => (3, 0),
+        Ok(Done::Retained) => (4, 0),
+        Ok(Done::Aged) => (5, 0),
+        Err(Denied::Malformed) => (16, 0),
+        Err(Denied::Unknown) => (17, 0),
+        Err(Denied::Exists) => (18, 0),
+        Err(Denied::Finished) => (19, 0),
+        Err(Denied::InUse) => (20, 0),
+        Err(Denied::Fenced) => (21, 0),
+        Err(Denied::TooManyStreams) => (22, 0),
+        Err(Denied::TooManyPieces) => (23, 0),
+        Err(Denied::Reused) => (24, 0),
+        Err(Denied::BehindEnd { end }) => (25, end),
+    };
+    out.push(kind);
+    put64(number, out);
+}
+
+const fn how_numbered(number: u8) -> Option<How> {
+    match number {
+        0 => Some(How::Create),
+        1 => Some(How::Append),
+        2 => Some(How::Takeover),
+        3 => Some(How::Continue),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_core::node_id::NodeId;
+
+    use super::*;
+
+    #[test]
+    fn every_command_comes_back_and_no_part_of_one_does() {
+        let name: Name = "backup/1".parse().unwrap();
+        let stream = StreamName {
+            owner: NodeId(7),
+            boot: 3,
+            number: u32::MAX,
+        };
+        let open = |how| Command::Open {
+            name: name.clone(),
+            how,
+            writer: Writer(1 << 100),
+            stream,
+            now_ms: 5,
+        };
+        for command in [
+            open(How::Create),
+            open(How::Append),
+            open(How::Takeover),
+            open(How::Continue),
+            Command::Close {
+                stream,
+                finish: true,
+            },
+            Command::Trim {
+                name: name.clone(),
+                before: u64::MAX,
+            },
+            Command::Remove { name: name.clone() },
+            Command::Retain {
+                name: name.clone(),
+                keep: Retention {
+                    bytes: Some(0),
+                    age_ms: None,
+                },
+            },
+            Command::Age { now_ms: 1 << 40 },
+        ] {
+            let mut bytes = command.encode();
+            assert_eq!(Command::decode(&bytes), Some(command));
+            for cut in 0..bytes.len() {
+                assert_eq!(Command::decode(&bytes[..cut]), None);
+            }
+            bytes.push(0);
+            assert_eq!(Command::decode(&bytes), None, "something is left over");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! One chunk: which of its blocks were written, and their checksums.
+
+use quorate_disk::BLOCK;
+
+use super::layout::Address;
+
+/// Blocks of a unit that were written, one behind the other, with one checksum for all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    /// First block, counted from the start of the chunk.
+    pub(super) from: u16,
+    /// Behind the last.
+    pub(super) to: u16,
+    /// CRC-32C of the blocks.
+    pub(super) checksum: u32,
+    /// They are being written: whatever happens to that write happens to no other span.
+    pub(super) pending: bool,
+}
+
+impl Span {
+    pub(super) fn bytes(&self) -> usize {
+        usize::from(self.to - self.from) * BLOCK
+    }
+}
+
+/// A chunk that belongs to a stream.
+#[derive(Clone, Debug)]
+pub(super) struct Chunk {
+    pub(super) address: Address,
+    /// Some of it was lost: no block is written here any more, as each is written once ([disk-7]).
+    pub(super) closed: bool,
+    /// In order, apart from each other.
+    spans: Vec<Span>,
+}
+
+impl Chunk {
+    pub(super) fn new(address: Address, closed: bool) -> Self {
+        Self {
+            address,
+            closed,
+            spans: Vec::new(),
+        }
+    }
+
+    pub(super) fn spans(&self) -> &[Span] {
+        &self.spans
+    }
+
+    /// Adds a span; `false` if one of its blocks has been written.
+    #[must_use]
+    pub(super) fn add(&mut self, span: Span) -> bool {
+        let at = self.spans.partition_point(|known| known.from < span.from);
+        let before = at.checked_sub(1).map(|before| self.spans[before].to);
+        let free = before.is_none_or(|end| end <= span.from)
+            && self.spans.get(at).is_none_or(|next| next.from >= span.to);
+        if free {
+            self.spans.insert(at, span);
+        }
+        free
+    }
+
+    /// The span at this block is written: with its neighbours in its unit it becomes one.
+    pub(super) fn settle(&mut self, from: u16, unit_blocks: u16) {
+        let Some(mut at) = self.spans.iter().position(|span| span.from == from) else {
+            return;
+        };
+        self.spans[at].pending = false;
+        if at > 0 && self.join(at - 1, unit_blocks) {
+            at -= 1;
+        }
+        self.join(at, unit_blocks);
+    }
+
+    /// Makes one of a span and the next, if they may be.
+    fn join(&mut self, at: usize, unit_blocks: u16) -> bool {
+        let Some(&[left, right]) = self.spans.get(at..at + 2) else {
+            return false;
+        };
+        let one_unit = left.from / unit_blocks == (right.to - 1) / unit_blocks;
+        let may = left.to == right.from && !left.pending && !right.pending && one_unit;
+        if may {
+            self.spans[at].to = right.to;
+            self.spans[at].checksum =
+                crc32c::crc32c_combine(left.checksum, right.checksum, right.bytes());
+            self.spans.remove(at + 1);
+            if self.spans.len() * 2 < self.spans.capacity() {
+                self.spans.shrink_to_fit();
+            }
+        }
+        may
+    }
+
+    /// Removes the span at this block.
+    pub(super) fn remove(&mut self, from: u16) -> Option<Span> {
+        let at = self.spans.iter().position(|span| span.from == from)?;
+        Some(self.spans.remove(at))
+    }
+
+    /// The span that this block is in, and those that follow without a gap, as far as they are written.
+    pub(super) fn written_from(&self, block: u16) -> &[Span] {
+        let at = self.spans.partition_point(|span| span.to <= block);
+        let spans = &self.spans[at..];
+        if spans.first().is_none_or(|first| first.from > block) {
+            return &[];
+        }
+        let mut end = spans[0].from;
+        let count = spans.iter().take_while(|span| {
+            let follows = span.from == end && !span.pending;
+            end = span.to;
+            follows
+        });
+        &spans[..count.count()]
+    }
+
+    /// Whether these blocks are known by these checksums, or as part of something larger.
+    pub(super) fn still_has(&self, span: Span) -> bool {
+        let has = |known: &Span| known.from <= span.from && span.to <= known.to;
+        self.spans.iter().any(has)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chunk() -> Chunk {
+        Chunk::new(Address { file: 1, index: 0 }, false)
+    }
+
+    fn span(bytes: &[u8], from: u16) -> Span {
+        Span {
+            from,
+            to: from + u16::try_from(bytes.len() / BLOCK).unwrap(),
+            checksum: crc32c::crc32c(bytes),
+            pending: true,
+        }
+    }
+
+    #[test]
+    fn written_neighbours_of_a_unit_share_a_checksum() {
+        let bytes: Vec<u8> = (0..8 * BLOCK).map(|at| (at % 251) as u8).collect();
+        let mut chunk = chunk();
+        for block in [2, 0, 1, 3, 4] {
+            let at = usize::from(block) * BLOCK;
+            assert!(chunk.add(span(&bytes[at..at + BLOCK], block)));
+        }
+        assert!(chunk.written_from(0).is_empty(), "nothing is written yet");
+        for block in [3, 1, 0, 4] {
+            chunk.settle(block, 4);
+        }
+        let [first, second, third, fourth] = chunk.spans() else {
+            panic!("{chunk:?}");
+        };
+        assert_eq!((first.from, first.to), (0, 2));
+        assert_eq!(first.checksum, crc32c::crc32c(&bytes[..2 * BLOCK]));
+        assert!(second.pending && !third.pending && fourth.from == 4);
+        assert_eq!(chunk.written_from(1).len(), 1, "as far as it is written");
+        chunk.settle(2, 4);
+        assert_eq!(chunk.spans().len(), 2, "units are apart");
+        assert_eq!(
+            chunk.spans()[0].checksum,
+            crc32c::crc32c(&bytes[..4 * BLOCK])
+        );
+        assert_eq!(chunk.written_from(3).len(), 2);
+    }
+
+    #[test]
+    fn a_block_is_written_once() {
+        let mut chunk = chunk();
+        let bytes = [0; 3 * BLOCK];
+        assert!(chunk.add(span(&bytes, 2)));
+        for (from, blocks) in [(0, 3), (2, 1), (3, 1), (4, 2)] {
+            assert!(!chunk.add(span(&bytes[..blocks * BLOCK], from)), "{from}");
+        }
+        assert!(chunk.add(span(&bytes[..2 * BLOCK], 0)) && chunk.add(span(&bytes, 5)));
+    }
+}

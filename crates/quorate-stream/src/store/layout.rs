@@ -1,0 +1,159 @@
+//! How the bytes of streams are cut into files, chunks and units, and how many may wait in memory.
+
+use quorate_disk::{BLOCK, Family, FileId, Position};
+
+/// Positions are below this: a position takes a slot, and there are fewer slots. Sums do not overflow.
+pub(super) const POSITION_MAX: u64 = 1 << 62;
+
+/// How files are cut. The one that a store was made with stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Bytes that share a checksum at most, and that are gathered before they are written: whole blocks.
+    pub unit_bytes: u32,
+    /// Bytes of a stream that lie together: whole units.
+    pub chunk_bytes: u32,
+    /// Chunks of a file.
+    pub file_chunks: u32,
+}
+
+impl Layout {
+    /// Chunks of 256 KiB in files of 64 MiB, with a checksum for each 64 KiB.
+    pub const USUAL: Self = Self {
+        unit_bytes: 64 << 10,
+        chunk_bytes: 256 << 10,
+        file_chunks: 256,
+    };
+    const CHUNK_BYTES_MAX: u32 = 16 << 20;
+    /// Each free chunk is known by its address.
+    const FILE_CHUNKS_MAX: u32 = 1 << 12;
+
+    /// This layout, if it can be worked with.
+    pub(super) fn checked(self) -> Option<Self> {
+        let whole = (self.unit_bytes as usize).is_multiple_of(BLOCK)
+            && self.unit_bytes > 0
+            && self.chunk_bytes.is_multiple_of(self.unit_bytes)
+            && self.chunk_bytes > 0;
+        let bounded = self.chunk_bytes <= Self::CHUNK_BYTES_MAX
+            && (1..=Self::FILE_CHUNKS_MAX).contains(&self.file_chunks);
+        (whole && bounded).then_some(self)
+    }
+
+    /// Bytes of a file of chunks.
+    pub(super) fn file_bytes(self) -> u64 {
+        u64::from(self.chunk_bytes) * u64::from(self.file_chunks)
+    }
+
+    /// Bytes of a unit.
+    pub(super) fn unit(self) -> u64 {
+        u64::from(self.unit_bytes)
+    }
+
+    /// Bytes of a chunk.
+    pub(super) fn chunk(self) -> u64 {
+        u64::from(self.chunk_bytes)
+    }
+
+    /// Blocks of a unit.
+    pub(super) fn unit_blocks(self) -> u16 {
+        blocks(u64::from(self.unit_bytes))
+    }
+
+    /// Blocks of a chunk.
+    pub(super) fn chunk_blocks(self) -> u16 {
+        blocks(u64::from(self.chunk_bytes))
+    }
+
+    /// Which block of its chunk a position is in.
+    pub(super) fn block_of(self, position: u64) -> u16 {
+        blocks(position % self.chunk())
+    }
+
+    /// The place of a block of a chunk.
+    pub(super) fn place(self, address: Address, block: u16) -> Position {
+        let offset = u64::from(address.index) * self.chunk() + u64::from(block) * BLOCK as u64;
+        address.file_id().at(offset)
+    }
+}
+
+/// So many bytes, of a chunk at most, in blocks.
+fn blocks(bytes: u64) -> u16 {
+    u16::try_from(bytes / BLOCK as u64).expect("a chunk has at most 4096 blocks")
+}
+
+/// A chunk of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Address {
+    /// Number of the file.
+    pub(super) file: u64,
+    /// Which of its chunks.
+    pub(super) index: u32,
+}
+
+impl Address {
+    /// The file that it is in.
+    pub(super) fn file_id(self) -> FileId {
+        FileId::new(Family::Stream, self.file)
+    }
+}
+
+/// What a store may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreLimits {
+    /// Whole blocks that wait in memory for the disk, in all: from there on [`super::Store::has_room`] says no.
+    pub dirty_bytes_max: usize,
+    /// Of those: what is gathered in the hope of more bytes of its unit.
+    pub gathered_bytes_max: usize,
+    /// Bytes of the disk that are left to others when a file of chunks is made.
+    pub left_bytes: u64,
+}
+
+impl StoreLimits {
+    /// 32 MiB in memory, half of it gathered; 256 MiB of the disk are left to the log.
+    pub const USUAL: Self = Self {
+        dirty_bytes_max: 32 << 20,
+        gathered_bytes_max: 16 << 20,
+        left_bytes: 256 << 20,
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_blocks_units_and_chunks_make_a_layout() {
+        let usual = Layout::USUAL;
+        assert_eq!(usual.checked(), Some(usual));
+        assert_eq!(usual.file_bytes(), 64 << 20);
+        let block = u32::try_from(BLOCK).unwrap();
+        let layout = |unit_bytes, chunk_bytes, file_chunks| {
+            let layout = Layout {
+                unit_bytes,
+                chunk_bytes,
+                file_chunks,
+            };
+            layout.checked().is_some()
+        };
+        assert!(layout(block, block, 1));
+        for (unit, chunk, chunks) in [
+            (0, block, 1),
+            (block, 0, 1),
+            (block, block, 0),
+            (block / 2, block, 1),
+            (2 * block, 3 * block, 1),
+            (1 << 25, 1 << 25, 1),
+            (block, block, (1 << 12) + 1),
+        ] {
+            assert!(!layout(unit, chunk, chunks), "{unit} {chunk} {chunks}");
+        }
+    }
+
+    #[test]
+    fn chunks_lie_one_behind_the_other() {
+        let address = Address { file: 7, index: 3 };
+        let place = Layout::USUAL.place(address, 5);
+        assert_eq!(place.file, FileId::new(Family::Stream, 7));
+        assert_eq!(place.offset, 3 * (256 << 10) + 5 * 4096);
+        assert_eq!(Layout::USUAL.block_of((256 << 10) * 9 + 2 * 4096 + 1), 2);
+    }
+}

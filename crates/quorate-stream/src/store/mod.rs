@@ -1,0 +1,302 @@
+//! The store: where a node keeps the decided bytes of inner streams, by ⟨stream, position⟩.
+//!
+//! Bytes arrive by [`Store::put`], in any order and any number of times. They are gathered until they fill a *unit*
+//! (64 KiB), and written in whole blocks, each once ([disk-7]), into *chunks* (256 KiB of one stream) of files that
+//! were made ahead ([disk-10]). What is less than a block stays in memory. A *checkpoint* flushes what was written
+//! and writes a *catalogue*: where everything lies, with checksums, and the bytes that lie nowhere. Until the next
+//! one, a crash brings back exactly what it says; the caller replays the rest of its log. The format is in
+//! `docs/spec/stream-store.md`.
+//!
+//! Nothing blocks but [`Store::open`]. The caller hands in what ends ([`Store::concerns`], [`Store::on_completed`]) and
+//! calls [`Store::advance`] once per turn.
+//!
+//! Reading order: this file; `layout`; `stream` for what is held of one stream; `writing`, `checkpoint`, `reading`
+//! for what goes on; `space` for files and free chunks; `catalogue` for the format.
+
+mod catalogue;
+mod checkpoint;
+mod chunk;
+mod error;
+mod layout;
+mod opening;
+mod patience;
+mod pointer;
+mod ranges;
+mod reading;
+mod space;
+mod spares;
+mod stream;
+mod writing;
+
+use std::ops::Range;
+
+use quorate_core::{slot::Slot, value::StreamName};
+use quorate_disk::{Completed, Disk, DiskError, Family};
+
+use catalogue::Streams;
+use checkpoint::{CatalogueFile, Checkpoint};
+pub use error::{ReadsBusy, StoreError, Unread};
+use layout::Address;
+pub use layout::{Layout, StoreLimits};
+use reading::Reads;
+pub use reading::{READS_MAX, ReadDone};
+use space::Space;
+use spares::Spares;
+use writing::Writes;
+
+/// Most writes, reads and flushes together that a store asks a disk for at a time.
+pub const OPERATIONS_MAX: usize =
+    writing::WRITES_MAX + checkpoint::OPERATIONS_MAX + reading::ACTIVE_MAX;
+
+/// Where the bytes of streams are kept.
+#[derive(Debug)]
+pub struct Store {
+    limits: StoreLimits,
+    layout: Layout,
+    streams: Streams,
+    space: Space,
+    spares: Spares,
+    writes: Writes,
+    reads: Reads,
+    /// The one that is being made.
+    checkpoint: Option<Checkpoint>,
+    /// The catalogue that holds.
+    current: Option<CatalogueFile>,
+    /// The one before, whose file is written to next.
+    spare: Option<CatalogueFile>,
+    checkpointed_to: Slot,
+    /// Chunks that are not needed any more, but that a catalogue may name which is durable or will be: the next
+    /// one names them no more ([trim-4]).
+    released: Vec<Address>,
+    /// Final: what is written from now on may be lost ([disk-9]).
+    failure: Option<String>,
+}
+
+impl Store {
+    /// The small file that names the catalogue. What [`Completed::Kept`] says of it concerns the store.
+    pub const FILE: &'static str = pointer::FILE;
+
+    /// Whether this is to be handed to [`Self::on_completed`].
+    pub fn concerns(completed: &Completed) -> bool {
+        match completed {
+            Completed::Written { file, .. }
+            | Completed::Read { file, .. }
+            | Completed::Flushed { file, .. }
+            | Completed::Prepared { file, .. }
+            | Completed::Retired { file, .. } => file.family == Family::Stream,
+            Completed::Kept { name, .. } => *name == Self::FILE,
+        }
+    }
+
+    /// Keeps these bytes of a stream, from `position` on. Bytes that are held, or were dropped, are skipped, so the
+    /// same may be put again; gaps may be left, and filled later. After a failure it does nothing.
+    pub fn put<D: Disk>(&mut self, stream: StreamName, position: u64, bytes: &[u8], disk: &mut D) {
+        if self.failure.is_some() || bytes.is_empty() {
+            return;
+        }
+        let Self {
+            streams,
+            writes,
+            spares,
+            layout,
+            ..
+        } = self;
+        let known = streams.entry(stream).or_default();
+        let before = known.gathered();
+        let mut cuts = Vec::new();
+        known.put(position, bytes, *layout, spares, |position, cut| {
+            cuts.push((position, cut));
+        });
+        for (position, cut) in cuts {
+            writes.queue(stream, position, &cut);
+            known.wait(position, cut);
+        }
+        writes.gathered(stream, before, known.gathered());
+        let most = self.limits.gathered_bytes_max;
+        if self.writes.gathered_bytes() > most {
+            self.cut_gathered(most / 2);
+        }
+        if self.writes.is_waiting() {
+            self.write(disk);
+            self.keep_files_ahead(disk);
+        }
+    }
+
+    /// Whether more may be put. If not, too much waits for the disk, or the store has failed: the caller applies
+    /// nothing until there is room.
+    pub fn has_room(&self) -> bool {
+        self.failure.is_none() && self.writes.dirty_bytes() < self.limits.dirty_bytes_max
+    }
+
+    /// The end of what is held without a gap from `position` on; `position` itself if that byte is not held.
+    pub fn held_to(&self, stream: StreamName, position: u64) -> u64 {
+        let known = self.streams.get(&stream);
+        known.map_or(position, |known| known.held().end_of(position))
+    }
+
+    /// What of a range is neither held nor dropped, in order.
+    pub fn missing(&self, stream: StreamName, range: Range<u64>) -> Vec<Range<u64>> {
+        match self.streams.get(&stream) {
+            Some(known) => {
+                let from = range.start.max(known.kept_from());
+                known.held().missing(from..range.end)
+            }
+            None if range.is_empty() => Vec::new(),
+            None => vec![range],
+        }
+    }
+
+    /// Bytes of a range that were found damaged are held no more, nor is what shares a checksum with them. They
+    /// are to be put again, and get another place. What is still in memory is sound, and stays.
+    pub fn lose(&mut self, stream: StreamName, range: Range<u64>) {
+        if let Some(known) = self.streams.get_mut(&stream) {
+            self.released.extend(known.lose(range, self.layout));
+        }
+    }
+
+    /// The stream begins at `position`: what is below is not kept, nor taken any more. Memory is free at once, the
+    /// disk with the next checkpoint.
+    pub fn drop_below(&mut self, stream: StreamName, position: u64) {
+        let position = position.min(layout::POSITION_MAX);
+        let known = self.streams.entry(stream).or_default();
+        let before = known.gathered();
+        let (chunks, bytes) = known.drop_below(position, self.layout);
+        self.writes.gathered(stream, before, known.gathered());
+        self.writes.cancelled(bytes);
+        self.released.extend(chunks);
+    }
+
+    /// The stream is gone, with all that is held of it and where it begins. Memory is free at once, the disk with
+    /// the next checkpoint.
+    pub fn forget(&mut self, stream: StreamName) {
+        if let Some(known) = self.streams.remove(&stream) {
+            self.writes.gathered(stream, known.gathered(), 0);
+            let (chunks, bytes) = known.end();
+            self.writes.cancelled(bytes);
+            self.released.extend(chunks);
+        }
+    }
+
+    /// The streams of which something is held, or said where they begin: with that position.
+    pub fn streams(&self) -> impl Iterator<Item = (StreamName, u64)> {
+        let streams = self.streams.iter();
+        streams.map(|(name, known)| (*name, known.kept_from()))
+    }
+
+    /// Everything that was put for slots below this one survives a crash.
+    pub fn checkpointed_to(&self) -> Slot {
+        self.checkpointed_to
+    }
+
+    /// Why the store writes no more, once a write or a flush has failed. What it has can be read.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
+    /// What the store lacks and waits for: room on the disk, or descriptors.
+    pub fn short(&self) -> Option<&str> {
+        let checkpoint = self.checkpoint.as_ref().and_then(Checkpoint::short);
+        self.space
+            .short()
+            .or(checkpoint)
+            .or_else(|| self.writes.short())
+    }
+
+    /// Whether what is put from now on has to wait in memory for room on the disk.
+    pub fn is_full(&self) -> bool {
+        self.space.is_full()
+    }
+
+    /// Bytes of the chunks in use. What was dropped counts until the next checkpoint.
+    pub fn used_bytes(&self) -> u64 {
+        self.space.used_chunks() * self.layout.chunk()
+    }
+
+    /// Bytes of all files of the store.
+    pub fn file_bytes(&self) -> u64 {
+        let catalogues = self.current.iter().chain(&self.spare);
+        self.space.file_bytes() + catalogues.map(|file| file.bytes).sum::<u64>()
+    }
+
+    /// Whole blocks in memory that are not on the disk.
+    pub fn dirty_bytes(&self) -> usize {
+        self.writes.dirty_bytes()
+    }
+
+    /// How files are cut: as the one who made the store asked for.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// Something that the store asked for ended.
+    pub fn on_completed<D: Disk>(&mut self, completed: Completed, disk: &mut D) {
+        match completed {
+            Completed::Written {
+                token,
+                file,
+                buffer,
+                result,
+                ..
+            } => {
+                if self.is_catalogue(file) {
+                    self.catalogue_written(result);
+                } else {
+                    self.written(token, buffer, result);
+                }
+            }
+            Completed::Read {
+                token,
+                buffer,
+                result,
+                ..
+            } => self.read_ended(token, &buffer, result),
+            Completed::Flushed { file, result, .. } => self.flushed(file, result),
+            Completed::Prepared { file, result } => self.prepared(file, result, disk),
+            Completed::Kept { result, .. } => self.kept(result, disk),
+            // One that stays is found at the next start.
+            Completed::Retired { .. } => {}
+        }
+        self.advance(disk);
+    }
+
+    /// Goes on with all that can go on. Called once per turn also when nothing ended: what lacked room or
+    /// descriptors is tried again.
+    pub fn advance<D: Disk>(&mut self, disk: &mut D) {
+        if self.failure.is_none() {
+            self.write(disk);
+            self.go_on_with_checkpoint(disk);
+            self.keep_files_ahead(disk);
+        }
+        self.read(disk);
+    }
+
+    fn keep_files_ahead<D: Disk>(&mut self, disk: &mut D) {
+        let waiting = self.writes.is_waiting();
+        self.space.keep_ahead(waiting, self.limits.left_bytes, disk);
+    }
+
+    fn prepared<D: Disk>(
+        &mut self,
+        file: quorate_disk::FileId,
+        result: Result<(), DiskError>,
+        disk: &mut D,
+    ) {
+        let Some((purpose, made)) = self.space.made(file, result) else {
+            return;
+        };
+        match (purpose, made) {
+            (_, Err(error)) if error.lack.is_none() => self.fail(&error),
+            (space::Purpose::Catalogue, made) => self.catalogue_prepared(made, disk),
+            (space::Purpose::Chunks, _) => {}
+        }
+    }
+
+    /// Nothing is written any more ([disk-9]).
+    fn fail(&mut self, error: &DiskError) {
+        if self.failure.is_none() {
+            self.failure = Some(error.to_string());
+            self.checkpoint = None;
+            self.give_up_writes();
+        }
+    }
+}

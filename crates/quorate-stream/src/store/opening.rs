@@ -1,0 +1,167 @@
+//! Opening a store: the catalogue that holds, and the files that there are.
+
+use std::collections::BTreeMap;
+
+use quorate_core::slot::Slot;
+use quorate_disk::{BLOCK, Buffer, Disk, Family, FileId};
+
+use super::{
+    Layout, Reads, Space, Spares, Store, StoreError, StoreLimits, Streams, Writes,
+    catalogue::{self, BYTES_MAX},
+    checkpoint::CatalogueFile,
+    pointer::{FILE, Pointer},
+};
+
+/// A catalogue is read in pieces of this size.
+const PIECE_BYTES: usize = 1 << 20;
+
+impl Store {
+    /// Opens what the disk has: the state of the last checkpoint, or nothing. `layout` is for a new store.
+    ///
+    /// # Errors
+    /// The disk fails, or what it has is not what was written. [`Store::begin_anew`] goes on without it.
+    pub fn open<D: Disk>(
+        disk: &mut D,
+        limits: StoreLimits,
+        layout: Layout,
+    ) -> Result<Self, StoreError> {
+        // What names the catalogue might not survive the next crash, and is built on from now on.
+        disk.sync_names()?;
+        let pointer = match disk.kept(FILE)? {
+            Some(bytes) => Some(Pointer::decode(&bytes).map_err(StoreError::Pointer)?),
+            None => None,
+        };
+        Self::begin(disk, limits, layout, pointer)
+    }
+
+    /// Begins with nothing, whatever the disk has: for a store whose catalogue is damaged. All bytes come from
+    /// elsewhere.
+    ///
+    /// # Errors
+    /// The disk fails, or the layout is impossible.
+    pub fn begin_anew<D: Disk>(
+        disk: &mut D,
+        limits: StoreLimits,
+        layout: Layout,
+    ) -> Result<Self, StoreError> {
+        Self::begin(disk, limits, layout, None)
+    }
+
+    fn begin<D: Disk>(
+        disk: &mut D,
+        limits: StoreLimits,
+        layout: Layout,
+        pointer: Option<Pointer>,
+    ) -> Result<Self, StoreError> {
+        let layout = layout.checked().ok_or(StoreError::Layout)?;
+        let listed = disk.files(Family::Stream)?;
+        let made = disk.made(Family::Stream)?;
+        let mut files: BTreeMap<u64, u64> = listed
+            .iter()
+            .map(|info| (info.file.number, info.bytes))
+            .collect();
+        let last = files.keys().last().copied();
+        let next_number = last.max(made.map(|made| made.number)).unwrap_or(0) + 1;
+        let current = match pointer {
+            Some(Pointer { file: number, .. }) => {
+                let bytes = files.remove(&number);
+                let bytes = bytes.ok_or(StoreError::Missing { file: number })?;
+                Some(CatalogueFile { number, bytes })
+            }
+            None => None,
+        };
+        let bytes = match (pointer, current) {
+            (Some(pointer), Some(current)) => read(disk, pointer, current)?,
+            _ => Vec::new(),
+        };
+        let damaged = |reason| StoreError::Catalogue {
+            file: current.map_or(0, |current| current.number),
+            reason,
+        };
+        let known = match pointer {
+            Some(_) => Some(catalogue::open(&bytes).map_err(damaged)?),
+            None => None,
+        };
+        let at = known.as_ref().map_or(Slot::FIRST, |known| known.at);
+        if pointer.is_some_and(|pointer| pointer.at != at) {
+            return Err(damaged("it is of another slot"));
+        }
+        let layout = known.as_ref().map_or(layout, |known| known.layout);
+        let mut space = Space::new(layout, next_number);
+        let of_chunks = files.extract_if(.., |_, bytes| *bytes == layout.file_bytes());
+        of_chunks.for_each(|(number, _)| space.add_file(number));
+        let mut spares = Spares::new(layout.unit_bytes);
+        let mut cuts = Vec::new();
+        let streams = match known {
+            Some(known) => known
+                .streams(&mut space, &mut spares, |name, position, cut| {
+                    cuts.push((name, position, cut));
+                })
+                .map_err(damaged)?,
+            None => Streams::new(),
+        };
+        // The other catalogue is written over next; whatever else there is was left by a crash.
+        let spare = files.iter().max_by_key(|(_, bytes)| **bytes);
+        let spare = spare.map(|(&number, &bytes)| CatalogueFile { number, bytes });
+        for number in files.into_keys() {
+            if spare.is_none_or(|spare| spare.number != number) {
+                disk.start_retire(FileId::new(Family::Stream, number));
+            }
+        }
+        let mut writes = Writes::default();
+        let mut store = Self {
+            limits,
+            layout,
+            streams,
+            space,
+            spares,
+            reads: Reads::default(),
+            checkpoint: None,
+            current,
+            spare,
+            checkpointed_to: at,
+            released: Vec::new(),
+            failure: None,
+            writes: Writes::default(),
+        };
+        for (name, stream) in &store.streams {
+            writes.gathered(*name, 0, stream.gathered());
+        }
+        for (name, position, cut) in cuts {
+            writes.queue(name, position, &cut);
+            let stream = store.streams.get_mut(&name);
+            stream.expect("it has cuts").wait(position, cut);
+        }
+        store.writes = writes;
+        Ok(store)
+    }
+}
+
+/// Reads the catalogue, which is bounded by its file.
+fn read<D: Disk>(
+    disk: &mut D,
+    pointer: Pointer,
+    file: CatalogueFile,
+) -> Result<Vec<u8>, StoreError> {
+    let damaged = |reason| StoreError::Catalogue {
+        file: file.number,
+        reason,
+    };
+    if pointer.bytes > file.bytes.min(BYTES_MAX) {
+        return Err(damaged("it is longer than its file"));
+    }
+    let length = usize::try_from(pointer.bytes).map_err(|_| damaged("it is too long"))?;
+    let mut bytes = Vec::new();
+    let mut buffer = Buffer::new(PIECE_BYTES);
+    while bytes.len() < length {
+        let left = length - bytes.len();
+        let blocks = left.next_multiple_of(BLOCK).min(PIECE_BYTES);
+        let place = FileId::new(Family::Stream, file.number).at(bytes.len() as u64);
+        disk.read_now(place, &mut buffer, blocks)?;
+        bytes.extend_from_slice(&buffer[..left.min(blocks)]);
+    }
+    if crc32c::crc32c(&bytes) != pointer.checksum {
+        return Err(damaged("its checksum does not match"));
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,51 @@
+//! When something that failed is tried again. The store has no clock, so calls are counted.
+
+/// Most calls that are let pass.
+const SKIPS_MAX: u32 = 256;
+
+/// Calls that are let pass after failures: each time twice as many, up to a bound.
+#[derive(Debug, Default)]
+pub(super) struct Patience {
+    failures: u32,
+    skips: u32,
+}
+
+impl Patience {
+    /// Whether this call may try; one that may not is counted.
+    pub(super) const fn may_try(&mut self) -> bool {
+        if self.skips == 0 {
+            return true;
+        }
+        self.skips -= 1;
+        false
+    }
+
+    /// It failed again.
+    pub(super) fn failed(&mut self) {
+        self.skips = (1 << self.failures.min(10)).min(SKIPS_MAX);
+        self.failures += 1;
+    }
+
+    /// It went well.
+    pub(super) const fn succeeded(&mut self) {
+        (self.failures, self.skips) = (0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_failure_makes_it_wait_longer_within_a_bound() {
+        let mut patience = Patience::default();
+        let mut waited = Vec::new();
+        for _ in 0..11 {
+            waited.push((0..).take_while(|_| !patience.may_try()).count());
+            patience.failed();
+        }
+        assert_eq!(waited, [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 256]);
+        patience.succeeded();
+        assert!(patience.may_try());
+    }
+}

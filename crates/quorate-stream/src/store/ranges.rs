@@ -1,0 +1,143 @@
+//! A set of positions, kept as ranges that neither overlap nor touch.
+
+use std::{
+    collections::BTreeMap,
+    ops::{Bound, Range},
+};
+
+/// Positions of one stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Ranges {
+    /// Start to end.
+    ranges: BTreeMap<u64, u64>,
+}
+
+impl Ranges {
+    /// Adds a range, of which any part may be there.
+    pub(super) fn insert(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        let (mut from, mut to) = (range.start, range.end);
+        if let Some((start, end)) = self.ranges.range(..=from).next_back()
+            && *end >= from
+        {
+            if *end >= to {
+                return;
+            }
+            from = *start;
+        }
+        let behind = |from, to| (Bound::Excluded(from), Bound::Included(to));
+        while let Some((&next, &end)) = self.ranges.range(behind(from, to)).next() {
+            self.ranges.remove(&next);
+            to = to.max(end);
+        }
+        self.ranges.insert(from, to);
+    }
+
+    /// Takes a range out, of which any part may be there.
+    pub(super) fn remove(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        while let Some((&start, &end)) = self.ranges.range(..range.end).next_back()
+            && end > range.start
+        {
+            self.ranges.remove(&start);
+            if end > range.end {
+                self.ranges.insert(range.end, end);
+            }
+            if start < range.start {
+                self.ranges.insert(start, range.start);
+            }
+        }
+    }
+
+    /// Whether a position is in the set.
+    pub(super) fn contains(&self, position: u64) -> bool {
+        self.end_of(position) > position
+    }
+
+    /// Where the range ends that `position` is in; `position` itself if it is in none.
+    pub(super) fn end_of(&self, position: u64) -> u64 {
+        let before = self.ranges.range(..=position).next_back();
+        before.map_or(position, |(_, end)| (*end).max(position))
+    }
+
+    /// The first part of `range` that is not in the set.
+    pub(super) fn first_missing(&self, range: Range<u64>) -> Option<Range<u64>> {
+        let from = self.end_of(range.start);
+        let next = self.ranges.range(from..).next();
+        let to = next.map_or(range.end, |(start, _)| (*start).min(range.end));
+        (from < to).then_some(from..to)
+    }
+
+    /// All parts of `range` that are not in the set.
+    pub(super) fn missing(&self, mut range: Range<u64>) -> Vec<Range<u64>> {
+        let mut missing = Vec::new();
+        while let Some(part) = self.first_missing(range.clone()) {
+            range.start = part.end;
+            missing.push(part);
+        }
+        missing
+    }
+
+    /// The ranges, in order.
+    #[cfg(test)]
+    fn iter(&self) -> impl Iterator<Item = Range<u64>> {
+        self.ranges.iter().map(|(from, to)| *from..*to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use quorate_dice::Dice;
+
+    use super::*;
+
+    #[test]
+    fn it_is_the_set_of_the_positions_put_in_and_not_taken_out() {
+        for seed in 0..300 {
+            let mut dice = Dice::new(seed);
+            let (mut ranges, mut plain) = (Ranges::default(), BTreeSet::new());
+            for _ in 0..60 {
+                let from = dice.below(40);
+                let to = from + dice.below(12);
+                if dice.below(3) == 0 {
+                    ranges.remove(from..to);
+                    plain.retain(|at| !(from..to).contains(at));
+                } else {
+                    ranges.insert(from..to);
+                    plain.extend(from..to);
+                }
+                let positions: Vec<u64> = ranges.iter().flatten().collect();
+                assert_eq!(positions, plain.iter().copied().collect::<Vec<_>>());
+                let all: Vec<_> = ranges.iter().collect();
+                assert!(all.windows(2).all(|pair| pair[0].end < pair[1].start));
+                let missing: Vec<u64> = ranges.missing(5..30).into_iter().flatten().collect();
+                assert_eq!(
+                    missing,
+                    (5..30).filter(|at| !plain.contains(at)).collect::<Vec<_>>()
+                );
+                for at in 0..55 {
+                    let end = (at..).find(|at| !plain.contains(at)).unwrap();
+                    assert_eq!(ranges.end_of(at), end, "{at} in {ranges:?}");
+                    assert_eq!(ranges.contains(at), plain.contains(&at));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_edges_of_the_numbers_are_positions_like_others() {
+        let mut ranges = Ranges::default();
+        ranges.insert(u64::MAX - 3..u64::MAX);
+        ranges.insert(0..1);
+        assert_eq!(ranges.missing(0..u64::MAX), vec![1..u64::MAX - 3; 1]);
+        assert_eq!(ranges.end_of(u64::MAX), u64::MAX);
+        ranges.remove(0..u64::MAX);
+        assert_eq!(ranges, Ranges::default());
+    }
+}

@@ -1,0 +1,223 @@
+//! Reads: from memory, or from the disk with their checksums verified.
+//!
+//! A read gives what lies together, so it may give less than was asked for; the next one goes on behind it. One that
+//! meets bytes on their way to the disk waits until they are there.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    ops::Range,
+};
+
+use quorate_core::value::StreamName;
+use quorate_disk::{Buffer, Disk, DiskError};
+
+use super::{
+    ReadsBusy, Store, Unread,
+    chunk::Span,
+    layout::Address,
+    stream::{Source, Stream},
+};
+
+/// Reads that were asked for and not taken, at most.
+pub const READS_MAX: usize = 64;
+/// Reads of the disk at a time.
+pub(super) const ACTIVE_MAX: usize = 4;
+
+/// How a read ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadDone {
+    /// As given to [`Store::start_read`].
+    pub token: u64,
+    /// Whose bytes.
+    pub stream: StreamName,
+    /// Where they begin.
+    pub position: u64,
+    /// One byte or more, and never more than asked for.
+    pub result: Result<Vec<u8>, Unread>,
+}
+
+/// Reads, and how they ended.
+#[derive(Debug, Default)]
+pub(super) struct Reads {
+    waiting: VecDeque<Read>,
+    /// In flight, by number.
+    active: BTreeMap<u64, Active>,
+    done: VecDeque<ReadDone>,
+    next_number: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Read {
+    token: u64,
+    stream: StreamName,
+    position: u64,
+    bytes_max: usize,
+}
+
+#[derive(Debug)]
+struct Active {
+    read: Read,
+    part: u64,
+    address: Address,
+    /// What is read, one behind the other.
+    spans: Vec<Span>,
+}
+
+impl Reads {
+    fn end(&mut self, read: Read, result: Result<Vec<u8>, Unread>) {
+        self.done.push_back(ReadDone {
+            token: read.token,
+            stream: read.stream,
+            position: read.position,
+            result,
+        });
+    }
+}
+
+impl Store {
+    /// Reads from `position` on, at most `bytes_max` bytes and at most what a chunk has.
+    ///
+    /// # Errors
+    /// There are [`READS_MAX`] already.
+    pub fn start_read<D: Disk>(
+        &mut self,
+        token: u64,
+        stream: StreamName,
+        position: u64,
+        bytes_max: usize,
+        disk: &mut D,
+    ) -> Result<(), ReadsBusy> {
+        let Reads {
+            waiting,
+            active,
+            done,
+            ..
+        } = &mut self.reads;
+        if waiting.len() + active.len() + done.len() >= READS_MAX {
+            return Err(ReadsBusy);
+        }
+        waiting.push_back(Read {
+            token,
+            stream,
+            position,
+            bytes_max: bytes_max.clamp(1, self.layout.chunk_bytes as usize),
+        });
+        self.read(disk);
+        Ok(())
+    }
+
+    /// The next read that ended. They need not end in the order in which they were started.
+    pub fn next_read(&mut self) -> Option<ReadDone> {
+        self.reads.done.pop_front()
+    }
+
+    /// Ends what is in memory, starts what can be.
+    pub(super) fn read<D: Disk>(&mut self, disk: &mut D) {
+        for _ in 0..self.reads.waiting.len() {
+            let read = self.reads.waiting.pop_front().expect("counted");
+            let stream = self.streams.get(&read.stream);
+            let source = stream.map_or(Source::Missing, |stream| {
+                stream.source(read.position, self.layout)
+            });
+            match source {
+                Source::Missing => self.reads.end(read, Err(Unread::Missing)),
+                Source::Memory(bytes) => {
+                    let bytes = bytes[..bytes.len().min(read.bytes_max)].to_vec();
+                    self.reads.end(read, Ok(bytes));
+                }
+                Source::Disk(address, spans) if self.reads.active.len() < ACTIVE_MAX => {
+                    let block = self.layout.block_of(read.position);
+                    let last = read.position % self.layout.chunk() + read.bytes_max as u64 - 1;
+                    let end = last.min(self.layout.chunk() - 1);
+                    let end = self.layout.block_of(end);
+                    let needed = spans.iter().take_while(|span| span.from <= end);
+                    let spans: Vec<Span> = needed.copied().collect();
+                    let from = spans.first().expect("it begins there").from;
+                    assert!(from <= block, "it begins there");
+                    let bytes = spans.iter().map(Span::bytes).sum();
+                    let number = self.reads.next_number;
+                    self.reads.next_number += 1;
+                    let place = self.layout.place(address, from);
+                    let part = read.position / self.layout.chunk();
+                    let active = Active {
+                        read,
+                        part,
+                        address,
+                        spans,
+                    };
+                    self.reads.active.insert(number, active);
+                    disk.start_read(number, place, Buffer::new(bytes), bytes);
+                }
+                Source::Disk(..) | Source::Pending => self.reads.waiting.push_back(read),
+            }
+        }
+    }
+
+    /// A read of the disk ended.
+    pub(super) fn read_ended(
+        &mut self,
+        number: u64,
+        buffer: &Buffer,
+        result: Result<(), DiskError>,
+    ) {
+        let Some(active) = self.reads.active.remove(&number) else {
+            return;
+        };
+        let read = active.read;
+        let stream = self.streams.get(&read.stream);
+        let held = stream.filter(|stream| stream.held().contains(read.position));
+        let Some(stream) = held else {
+            return self.reads.end(read, Err(Unread::Missing));
+        };
+        let first = *active.spans.first().expect("one at least");
+        let damaged = match result {
+            Ok(()) => match self.verified(&active, buffer) {
+                Some(bytes) => return self.reads.end(read, Ok(bytes)),
+                None => "a checksum does not match".to_owned(),
+            },
+            Err(error) if error.lack.is_some() => {
+                return self.reads.end(read, Err(Unread::NotNow(error)));
+            }
+            Err(error) => error.to_string(),
+        };
+        if !stream.still_has(active.part, active.address, first) {
+            // It lies elsewhere by now.
+            self.reads.waiting.push_back(read);
+            return;
+        }
+        let range = self.shared_by(stream, &active);
+        let stream = read.stream;
+        let rotten = Unread::Rotten {
+            stream,
+            range,
+            reason: damaged,
+        };
+        self.reads.end(read, Err(rotten));
+    }
+
+    /// The bytes that were asked for, as far as their checksums are right.
+    fn verified(&self, active: &Active, buffer: &Buffer) -> Option<Vec<u8>> {
+        let mut sound = 0;
+        for span in &active.spans {
+            let bytes = &buffer[sound..sound + span.bytes()];
+            if crc32c::crc32c(bytes) != span.checksum {
+                break;
+            }
+            sound += bytes.len();
+        }
+        let first = active.spans.first()?.from;
+        let start = self.layout.place(active.address, first).offset;
+        let chunk = self.layout.place(active.address, 0).offset;
+        let skipped = active.read.position % self.layout.chunk() - (start - chunk);
+        let skipped = usize::try_from(skipped).expect("within a chunk");
+        let bytes = buffer[..sound].get(skipped..)?;
+        let bytes = &bytes[..bytes.len().min(active.read.bytes_max)];
+        (!bytes.is_empty()).then(|| bytes.to_vec())
+    }
+
+    /// What shares a checksum with the first byte.
+    fn shared_by(&self, stream: &Stream, active: &Active) -> Range<u64> {
+        let first = active.spans.first().expect("one at least");
+        stream.positions(active.part, first, self.layout)
+    }
+}

@@ -1,0 +1,228 @@
+//! The files of chunks: which chunks are free, and the file that is made next.
+//!
+//! A file is born full of zeros, off the path, one ahead of its use ([disk-10]). Chunks are used again where they
+//! lie, once no durable catalogue names them ([trim-4]).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use quorate_disk::{Disk, DiskError, Family, FileId, Zeros};
+
+use super::{
+    layout::{Address, Layout},
+    patience::Patience,
+};
+
+/// What a file is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Chunks,
+    Catalogue,
+}
+
+/// A file that is being made.
+#[derive(Clone, Copy, Debug)]
+struct Making {
+    number: u64,
+    bytes: u64,
+    purpose: Purpose,
+}
+
+/// A file that was made, its number and bytes; or why it was not.
+pub(super) type Made = Result<(u64, u64), DiskError>;
+
+/// Files, and what of them is free.
+#[derive(Debug)]
+pub(super) struct Space {
+    layout: Layout,
+    /// Numbers of files of chunks, with how many chunks of each are in use.
+    files: BTreeMap<u64, u32>,
+    free: BTreeSet<Address>,
+    /// Where the last chunk was taken: the next one is taken behind it, so that few files are written to at a time.
+    last: Address,
+    /// No file ever had this number.
+    next_number: u64,
+    making: Option<Making>,
+    hurried: bool,
+    /// When a file of chunks is tried again.
+    patience: Patience,
+    /// Why there is none.
+    short: Option<String>,
+}
+
+impl Space {
+    pub(super) fn new(layout: Layout, next_number: u64) -> Self {
+        Self {
+            layout,
+            files: BTreeMap::new(),
+            free: BTreeSet::new(),
+            last: Address { file: 0, index: 0 },
+            next_number,
+            making: None,
+            hurried: false,
+            patience: Patience::default(),
+            short: None,
+        }
+    }
+
+    /// A file of chunks is there, and nothing in it is in use.
+    pub(super) fn add_file(&mut self, number: u64) {
+        let chunk = |index| Address {
+            file: number,
+            index,
+        };
+        self.files.insert(number, 0);
+        self.free.extend((0..self.layout.file_chunks).map(chunk));
+    }
+
+    /// A chunk that a catalogue names is in use; `false` if it is not free, or not there.
+    #[must_use]
+    pub(super) fn claim(&mut self, address: Address) -> bool {
+        let free = self.free.remove(&address);
+        if free {
+            *self.files.get_mut(&address.file).expect("it has chunks") += 1;
+        }
+        free
+    }
+
+    /// Whether there is such a file.
+    pub(super) fn has_file(&self, number: u64) -> bool {
+        self.files.contains_key(&number)
+    }
+
+    /// Takes a free chunk.
+    pub(super) fn take(&mut self) -> Option<Address> {
+        let next = self.free.range(self.last..).next();
+        let address = next.or(self.free.first()).copied()?;
+        assert!(self.claim(address), "it is free");
+        self.last = address;
+        Some(address)
+    }
+
+    /// No durable catalogue names this chunk any more, and nothing is written to it.
+    pub(super) fn give(&mut self, address: Address) {
+        let used = self.files.get_mut(&address.file);
+        let used = used.expect("a file with a chunk in use stays");
+        *used = used.checked_sub(1).expect("it was in use");
+        self.free.insert(address);
+    }
+
+    /// Files of which nothing is in use, but for one: they are removed.
+    pub(super) fn shrink<D: Disk>(&mut self, disk: &mut D) {
+        let idle = self.files.iter().filter(|(_, used)| **used == 0);
+        let idle: Vec<u64> = idle.map(|(number, _)| *number).skip(1).collect();
+        for number in idle {
+            self.files.remove(&number);
+            self.free.retain(|address| address.file != number);
+            disk.start_retire(FileId::new(Family::Stream, number));
+        }
+    }
+
+    /// Chunks in use, and those that will be free with the next catalogue.
+    pub(super) fn used_chunks(&self) -> u64 {
+        self.files.values().map(|used| u64::from(*used)).sum()
+    }
+
+    /// Bytes of the files.
+    pub(super) fn file_bytes(&self) -> u64 {
+        self.files.len() as u64 * self.layout.file_bytes()
+    }
+
+    /// Why a file of chunks cannot be made now.
+    pub(super) fn short(&self) -> Option<&str> {
+        self.short.as_deref()
+    }
+
+    /// Whether there is no chunk, and none can be made now.
+    pub(super) fn is_full(&self) -> bool {
+        self.short.is_some() && self.free.is_empty()
+    }
+
+    /// Whether a file is being made.
+    pub(super) fn is_making(&self) -> bool {
+        self.making.is_some()
+    }
+
+    /// Makes the next file of chunks in time; `waiting` says that somebody waits for a chunk, or for the disk.
+    pub(super) fn keep_ahead<D: Disk>(&mut self, waiting: bool, left_bytes: u64, disk: &mut D) {
+        let free = self.free.len() as u64;
+        // Another file makes no disk faster.
+        let waiting = waiting && free == 0;
+        if let Some(making) = self.making {
+            if waiting && !self.hurried {
+                self.hurried = true;
+                disk.hurry_prepare(Family::Stream);
+            } else if making.purpose == Purpose::Chunks {
+                // A quarter of the file ahead of what is taken of the one before.
+                let taken = making.bytes.saturating_sub(free * self.layout.chunk());
+                disk.want_prepared(Family::Stream, taken + taken / 4);
+            }
+            return;
+        }
+        // Where none could be made somebody may hold back for it, and asks for no chunk.
+        let used = !self.files.is_empty() || self.short.is_some();
+        let scarce = used && free < u64::from(self.layout.file_chunks);
+        if !waiting && !scarce || !self.patience.may_try() {
+            return;
+        }
+        let bytes = self.layout.file_bytes();
+        let room = disk.free_bytes(Family::Stream);
+        let needed = bytes.saturating_add(left_bytes);
+        if let Some(room) = room.filter(|room| *room < needed) {
+            self.patience.failed();
+            self.short = Some(format!(
+                "a file for streams needs {bytes} bytes beside {left_bytes} that are left to others, and the disk \
+                 has {room}"
+            ));
+            return;
+        }
+        self.make(bytes, Purpose::Chunks, disk);
+    }
+
+    /// Makes a file; none is being made.
+    pub(super) fn make<D: Disk>(&mut self, bytes: u64, purpose: Purpose, disk: &mut D) {
+        assert!(self.making.is_none(), "one at a time");
+        let number = self.next_number;
+        // Nobody waits for a catalogue, and each is written to once before it is read.
+        let zeros = match purpose {
+            Purpose::Chunks => Zeros::Written,
+            Purpose::Catalogue => Zeros::Reserved,
+        };
+        disk.start_prepare(FileId::new(Family::Stream, number), bytes, zeros);
+        if purpose == Purpose::Catalogue {
+            disk.hurry_prepare(Family::Stream);
+        }
+        self.hurried = purpose == Purpose::Catalogue;
+        self.making = Some(Making {
+            number,
+            bytes,
+            purpose,
+        });
+    }
+
+    /// The file was made, or not: which, of how many bytes, for what.
+    pub(super) fn made(
+        &mut self,
+        file: FileId,
+        result: Result<(), DiskError>,
+    ) -> Option<(Purpose, Made)> {
+        let making = self.making.take_if(|making| making.number == file.number)?;
+        let made = result.map(|()| {
+            self.next_number += 1;
+            (making.number, making.bytes)
+        });
+        if making.purpose == Purpose::Chunks {
+            match &made {
+                Ok((number, _)) => {
+                    self.add_file(*number);
+                    self.patience.succeeded();
+                    self.short = None;
+                }
+                Err(error) => {
+                    self.patience.failed();
+                    self.short = Some(error.to_string());
+                }
+            }
+        }
+        Some((making.purpose, made))
+    }
+}

@@ -1,0 +1,60 @@
+//! Memory for whole units that goes round between gathering and the disk.
+
+use quorate_disk::{BLOCK, Buffer};
+
+use super::stream::Cut;
+
+/// Units of memory that are kept at hand.
+const SPARES_MAX: usize = 32;
+
+/// Buffers of one unit. A smaller cut gets memory of its own, so that many small ones take little.
+#[derive(Debug)]
+pub(super) struct Spares {
+    unit_bytes: usize,
+    spare: Vec<Buffer>,
+    next_id: u64,
+}
+
+impl Spares {
+    pub(super) fn new(unit_bytes: u32) -> Self {
+        Self {
+            unit_bytes: unit_bytes as usize,
+            spare: Vec::new(),
+            next_id: 0,
+        }
+    }
+
+    /// A cut of these whole blocks.
+    pub(super) fn cut(&mut self, bytes: &[u8]) -> Cut {
+        self.cut_behind(0, bytes)
+    }
+
+    /// A cut of these bytes behind some zeros, in whole blocks.
+    pub(super) fn cut_behind(&mut self, zeros: usize, bytes: &[u8]) -> Cut {
+        let length = zeros + bytes.len();
+        debug_assert!(length.is_multiple_of(BLOCK) && length <= self.unit_bytes);
+        let mut buffer = match self.spare.pop() {
+            Some(spare) if length > self.unit_bytes / 2 => spare,
+            other => {
+                self.spare.extend(other);
+                let large = length > self.unit_bytes / 2;
+                Buffer::new(if large { self.unit_bytes } else { length })
+            }
+        };
+        buffer[..zeros].fill(0);
+        buffer[zeros..length].copy_from_slice(bytes);
+        self.next_id += 1;
+        Cut {
+            id: self.next_id,
+            buffer,
+            bytes: length,
+        }
+    }
+
+    /// Takes a buffer back.
+    pub(super) fn give(&mut self, buffer: Buffer) {
+        if buffer.len() == self.unit_bytes && self.spare.len() < SPARES_MAX {
+            self.spare.push(buffer);
+        }
+    }
+}

@@ -1,0 +1,396 @@
+//! What is held of one stream: bytes gathered in memory, whole blocks on their way, chunks on the disk.
+
+use std::{collections::BTreeMap, ops::Range};
+
+use quorate_disk::{BLOCK, Buffer};
+
+use super::{
+    chunk::{Chunk, Span},
+    layout::{Address, Layout, POSITION_MAX},
+    ranges::Ranges,
+    spares::Spares,
+};
+
+const WHOLE: u64 = BLOCK as u64;
+
+/// One stream.
+///
+/// A byte that is held is in exactly one place: gathered in a run, in a cut that waits for a place, or in a span
+/// of a chunk, perhaps still on its way there.
+#[derive(Debug, Default)]
+pub(super) struct Stream {
+    /// Nothing below is kept.
+    kept_from: u64,
+    held: Ranges,
+    /// Bytes that were not written, by their position. A run lies within one unit; two runs never touch in one.
+    runs: BTreeMap<u64, Vec<u8>>,
+    /// Of the bytes in runs: those that make whole blocks.
+    gathered: usize,
+    /// Whole blocks that have no place yet, by their position.
+    cuts: BTreeMap<u64, Cut>,
+    /// By which part of the stream they hold, counted in chunks, and by which attempt: where a chunk was lost in
+    /// part, another one holds what is put again.
+    chunks: BTreeMap<(u64, u32), Chunk>,
+}
+
+/// Whole blocks of a stream, within a unit.
+#[derive(Debug)]
+pub(super) struct Cut {
+    /// Tells it from others that were at the same place.
+    pub(super) id: u64,
+    /// The first `bytes` of it.
+    pub(super) buffer: Buffer,
+    pub(super) bytes: usize,
+}
+
+/// Where a byte is.
+pub(super) enum Source<'a> {
+    /// Not here.
+    Missing,
+    /// In memory, with what follows it there.
+    Memory(&'a [u8]),
+    /// On its way to the disk.
+    Pending,
+    /// In the chunk at this address, in spans that follow one another.
+    Disk(Address, &'a [Span]),
+}
+
+impl Stream {
+    /// A stream as a catalogue describes it, before its chunks and bytes are added.
+    pub(super) fn restored(kept_from: u64) -> Self {
+        Self {
+            kept_from,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn kept_from(&self) -> u64 {
+        self.kept_from
+    }
+
+    pub(super) fn held(&self) -> &Ranges {
+        &self.held
+    }
+
+    /// Whole blocks that are gathered.
+    pub(super) fn gathered(&self) -> usize {
+        self.gathered
+    }
+
+    pub(super) fn chunks(&self) -> impl ExactSizeIterator<Item = (&(u64, u32), &Chunk)> {
+        self.chunks.iter()
+    }
+
+    /// Bytes in memory only, in parts: what a catalogue has to carry. Zeros that only complete a block are not.
+    pub(super) fn loose(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        let cuts = self.cuts.iter().map(|(position, cut)| {
+            let dropped = self.dropped_of(*position);
+            (*position + dropped as u64, &cut.buffer[dropped..cut.bytes])
+        });
+        let runs = self.runs.iter().map(|(position, run)| (*position, &**run));
+        runs.chain(cuts)
+    }
+
+    /// How many bytes behind this position, which is below the end of a held range, are not kept.
+    fn dropped_of(&self, position: u64) -> usize {
+        let dropped = self.kept_from.saturating_sub(position);
+        usize::try_from(dropped).expect("of a block")
+    }
+
+    /// Takes bytes in: those that are held already, or not kept any more, are skipped. Units that are complete go
+    /// to `cut`.
+    pub(super) fn put(
+        &mut self,
+        position: u64,
+        bytes: &[u8],
+        layout: Layout,
+        spares: &mut Spares,
+        mut cut: impl FnMut(u64, Cut),
+    ) {
+        let end = position.checked_add(bytes.len() as u64);
+        let Some(end) = end.filter(|end| *end <= POSITION_MAX) else {
+            return;
+        };
+        let mut range = position.max(self.kept_from)..end;
+        while let Some(part) = self.held.first_missing(range.clone()) {
+            range.start = part.end;
+            self.held.insert(part.clone());
+            let of = |at: u64| usize::try_from(at - position).expect("within the bytes");
+            let mut from = part.start;
+            while from < part.end {
+                let unit = from - from % layout.unit();
+                let to = part.end.min(unit + layout.unit());
+                let piece = &bytes[of(from)..of(to)];
+                if piece.len() as u64 == layout.unit() {
+                    cut(from, spares.cut(piece));
+                } else {
+                    self.gather(from, piece, unit..unit + layout.unit(), spares, &mut cut);
+                }
+                from = to;
+            }
+        }
+    }
+
+    /// Adds bytes to the run that they continue.
+    fn gather(
+        &mut self,
+        position: u64,
+        bytes: &[u8],
+        unit: Range<u64>,
+        spares: &mut Spares,
+        cut: &mut impl FnMut(u64, Cut),
+    ) {
+        let mut start = position;
+        let before = self.runs.range_mut(unit.start..position).next_back();
+        let before = before.filter(|(at, run)| **at + run.len() as u64 == position);
+        if let Some((at, run)) = before {
+            start = *at;
+            self.gathered -= whole(self.kept_from, start, run.len()).1;
+            run.extend_from_slice(bytes);
+        } else {
+            self.runs.insert(position, bytes.to_vec());
+        }
+        let end = position + bytes.len() as u64;
+        if end < unit.end
+            && let Some(next) = self.runs.remove(&end)
+        {
+            self.gathered -= whole(self.kept_from, end, next.len()).1;
+            let run = self.runs.get_mut(&start).expect("just extended");
+            run.extend_from_slice(&next);
+        }
+        let length = self.runs[&start].len();
+        self.gathered += whole(self.kept_from, start, length).1;
+        if start + length as u64 == unit.end {
+            self.cut_run(start, spares, cut);
+        }
+    }
+
+    /// Cuts the whole blocks out of all runs.
+    pub(super) fn cut_all(&mut self, spares: &mut Spares, mut cut: impl FnMut(u64, Cut)) {
+        let starts: Vec<u64> = self.runs.keys().copied().collect();
+        for start in starts {
+            self.cut_run(start, spares, &mut cut);
+        }
+    }
+
+    /// Cuts the whole blocks out of a run. What is left of it, less than a block at each end, stays.
+    fn cut_run(&mut self, start: u64, spares: &mut Spares, cut: &mut impl FnMut(u64, Cut)) {
+        let length = self.runs[&start].len();
+        let (from, bytes) = whole(self.kept_from, start, length);
+        if bytes == 0 {
+            return;
+        }
+        let run = self.runs.remove(&start).expect("just looked at");
+        self.gathered -= bytes;
+        let to = from + bytes as u64;
+        // The head of a block that is not kept is zeros.
+        let zeros = usize::try_from(start.saturating_sub(from)).expect("less than a block");
+        let skipped = usize::try_from(from.saturating_sub(start)).expect("less than a block");
+        let (head, rest) = run.split_at(skipped);
+        let (middle, tail) = rest.split_at(bytes - zeros);
+        cut(from, spares.cut_behind(zeros, middle));
+        if !head.is_empty() {
+            self.runs.insert(start, head.to_vec());
+        }
+        if !tail.is_empty() {
+            self.runs.insert(to, tail.to_vec());
+        }
+    }
+
+    /// A cut waits here for its place.
+    pub(super) fn wait(&mut self, position: u64, cut: Cut) {
+        let other = self.cuts.insert(position, cut);
+        assert!(other.is_none(), "a block is cut once, at {position}");
+    }
+
+    /// The cut that waits at a position, if it is this one.
+    pub(super) fn take_cut(&mut self, position: u64, id: u64) -> Option<Cut> {
+        self.cuts.get(&position).filter(|cut| cut.id == id)?;
+        self.cuts.remove(&position)
+    }
+
+    /// Whether this cut waits.
+    pub(super) fn has_cut(&self, position: u64, id: u64) -> bool {
+        self.cuts.get(&position).is_some_and(|cut| cut.id == id)
+    }
+
+    /// The chunk that blocks of this part are written to now, if there is one.
+    pub(super) fn open_chunk(&mut self, part: u64) -> Option<&mut Chunk> {
+        let (_, chunk) = self.of_part_mut(part).next_back()?;
+        (!chunk.closed).then_some(chunk)
+    }
+
+    /// A chunk for this part, behind those that it has.
+    pub(super) fn add_chunk(&mut self, part: u64, address: Address) -> &mut Chunk {
+        let last = self.of_part(part).last();
+        let attempt = last.map_or(0, |((_, attempt), _)| attempt + 1);
+        let chunk = Chunk::new(address, false);
+        self.chunks.entry((part, attempt)).or_insert(chunk)
+    }
+
+    /// A chunk of a catalogue; `false` if there is one of this name, or bytes that are held already.
+    #[must_use]
+    pub(super) fn restore_chunk(&mut self, key: (u64, u32), chunk: Chunk, layout: Layout) -> bool {
+        let mut all_new = !self.chunks.contains_key(&key);
+        for span in chunk.spans() {
+            let range = self.positions(key.0, span, layout);
+            let missing = self.held.first_missing(range.clone());
+            all_new &= range.is_empty() || missing == Some(range.clone());
+            self.held.insert(range);
+        }
+        self.chunks.insert(key, chunk);
+        all_new
+    }
+
+    fn of_part(&self, part: u64) -> impl Iterator<Item = (&(u64, u32), &Chunk)> {
+        self.chunks.range((part, 0)..=(part, u32::MAX))
+    }
+
+    fn of_part_mut(
+        &mut self,
+        part: u64,
+    ) -> impl DoubleEndedIterator<Item = (&(u64, u32), &mut Chunk)> {
+        self.chunks.range_mut((part, 0)..=(part, u32::MAX))
+    }
+
+    /// Whether the chunk at this address has a span, or one that it became part of.
+    pub(super) fn still_has(&self, part: u64, address: Address, span: Span) -> bool {
+        self.of_part(part)
+            .any(|(_, chunk)| chunk.address == address && chunk.still_has(span))
+    }
+
+    /// The chunk at this address.
+    pub(super) fn chunk_at(&mut self, part: u64, address: Address) -> Option<&mut Chunk> {
+        let mut chunks = self.of_part_mut(part).map(|(_, chunk)| chunk);
+        chunks.find(|chunk| chunk.address == address)
+    }
+
+    /// The kept positions of a span.
+    pub(super) fn positions(&self, part: u64, span: &Span, layout: Layout) -> Range<u64> {
+        let at = |block: u16| part * layout.chunk() + u64::from(block) * WHOLE;
+        let to = at(span.to);
+        at(span.from).max(self.kept_from).min(to)..to
+    }
+
+    /// Where the byte at a position is.
+    pub(super) fn source(&self, position: u64, layout: Layout) -> Source<'_> {
+        if !self.held.contains(position) {
+            return Source::Missing;
+        }
+        let here = |start: u64| usize::try_from(position - start).expect("within a unit");
+        if let Some((start, run)) = self.runs.range(..=position).next_back()
+            && position - start < run.len() as u64
+        {
+            return Source::Memory(&run[here(*start)..]);
+        }
+        if let Some((start, cut)) = self.cuts.range(..=position).next_back()
+            && position - start < cut.bytes as u64
+        {
+            return Source::Memory(&cut.buffer[here(*start)..cut.bytes]);
+        }
+        let part = position / layout.chunk();
+        let block = layout.block_of(position);
+        for (_, chunk) in self.of_part(part) {
+            let spans = chunk.written_from(block);
+            if !spans.is_empty() {
+                return Source::Disk(chunk.address, spans);
+            }
+        }
+        Source::Pending
+    }
+
+    /// A cut could not be written to this place: it stays in memory, where it can be read. A part of it may be durable
+    /// as the tail of a catalogue. `false` if it is not needed any more.
+    pub(super) fn take_back(
+        &mut self,
+        part: u64,
+        address: Address,
+        from: u16,
+        cut: Cut,
+        layout: Layout,
+    ) -> bool {
+        let chunk = self.chunk_at(part, address);
+        let needed = chunk.and_then(|chunk| chunk.remove(from)).is_some();
+        if needed {
+            self.wait(part * layout.chunk() + u64::from(from) * WHOLE, cut);
+        }
+        needed
+    }
+
+    /// Bytes of a range that are on the disk are not held any more, with all that shares a checksum with them.
+    /// Gives the chunks that hold nothing any more.
+    pub(super) fn lose(&mut self, range: Range<u64>, layout: Layout) -> Vec<Address> {
+        let mut lost = Vec::new();
+        let first = (range.start / layout.chunk(), 0);
+        let concerned = self.chunks.range(first..);
+        let concerned = concerned.take_while(|((part, _), _)| part * layout.chunk() < range.end);
+        for (key, chunk) in concerned {
+            for span in chunk.spans().iter().filter(|span| !span.pending) {
+                let positions = self.positions(key.0, span, layout);
+                if positions.start < range.end && range.start < positions.end {
+                    lost.push((*key, span.from, positions));
+                }
+            }
+        }
+        let mut empty = Vec::new();
+        for (key, from, positions) in lost {
+            self.held.remove(positions);
+            let chunk = self.chunks.get_mut(&key).expect("just looked at");
+            chunk.closed = true;
+            chunk.remove(from);
+            if chunk.spans().is_empty() {
+                empty.extend(self.chunks.remove(&key).map(|chunk| chunk.address));
+            }
+        }
+        empty
+    }
+
+    /// Nothing below `position` is kept. Gives the chunks and the bytes of cuts that are not needed any more.
+    pub(super) fn drop_below(&mut self, position: u64, layout: Layout) -> (Vec<Address>, usize) {
+        if position <= self.kept_from {
+            return (Vec::new(), 0);
+        }
+        self.kept_from = position;
+        self.held.remove(0..position);
+        let kept = self.runs.split_off(&position);
+        let below = std::mem::replace(&mut self.runs, kept);
+        if let Some((start, run)) = below.into_iter().next_back() {
+            let end = start + run.len() as u64;
+            if end > position {
+                let left = usize::try_from(end - position).expect("of a run");
+                self.runs.insert(position, run[run.len() - left..].to_vec());
+            }
+        }
+        let length = |(start, run): (&u64, &Vec<u8>)| whole(position, *start, run.len()).1;
+        self.gathered = self.runs.iter().map(length).sum();
+        let useless = self.cuts.extract_if(..position, |start, cut| {
+            start + cut.bytes as u64 <= position
+        });
+        let bytes = useless.map(|(_, cut)| cut.bytes).sum();
+        let below = |(part, _): &(u64, u32), _: &mut Chunk| (part + 1) * layout.chunk() <= position;
+        let end = (position / layout.chunk() + 1, 0);
+        let chunks = self.chunks.extract_if(..end, below);
+        (chunks.map(|(_, chunk)| chunk.address).collect(), bytes)
+    }
+
+    /// The stream is removed: its chunks, and the bytes of its cuts.
+    pub(super) fn end(self) -> (Vec<Address>, usize) {
+        let chunks = self.chunks.into_values().map(|chunk| chunk.address);
+        let bytes = self.cuts.values().map(|cut| cut.bytes).sum();
+        (chunks.collect(), bytes)
+    }
+}
+
+/// The whole blocks of a run: where they begin, and how many bytes. The block that a kept part begins in is whole
+/// without what is before.
+fn whole(kept_from: u64, start: u64, length: usize) -> (u64, usize) {
+    let end = start + length as u64;
+    let from = if start == kept_from {
+        start - start % WHOLE
+    } else {
+        start.next_multiple_of(WHOLE)
+    };
+    let to = end - end % WHOLE;
+    let bytes = to.saturating_sub(from);
+    (from, usize::try_from(bytes).expect("of a unit"))
+}

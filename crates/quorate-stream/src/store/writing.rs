@@ -1,0 +1,259 @@
+//! Whole blocks on their way to the disk: they wait for a chunk, are placed in it, and are written.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use quorate_core::value::StreamName;
+use quorate_disk::{BLOCK, Buffer, Disk, DiskError, Durability};
+
+use super::{
+    Store,
+    chunk::Span,
+    layout::Address,
+    patience::Patience,
+    stream::{Cut, Stream},
+};
+
+/// Writes of streams' bytes in flight at a time.
+pub(super) const WRITES_MAX: usize = 4;
+
+/// What is on its way.
+#[derive(Debug, Default)]
+pub(super) struct Writes {
+    /// Cuts without a place, in the order in which they get one. Some are not needed any more.
+    waiting: VecDeque<(StreamName, u64, u64)>,
+    waiting_bytes: usize,
+    /// Streams of which whole blocks are gathered.
+    gathering: BTreeSet<StreamName>,
+    gathered_bytes: usize,
+    /// With a place, and not begun. They are written even if they are not needed any more: a catalogue that is
+    /// being written may name them.
+    placed: VecDeque<(Write, Buffer)>,
+    /// By number: placed or in flight.
+    outstanding: BTreeMap<u64, Write>,
+    outstanding_bytes: usize,
+    in_flight: usize,
+    /// Of the next write. They are given in the order of places.
+    next_number: u64,
+    /// Files with writes that completed and were not flushed since.
+    unflushed: BTreeSet<u64>,
+    patience: Patience,
+    short: Option<String>,
+}
+
+/// A write of a span.
+#[derive(Clone, Copy, Debug)]
+struct Write {
+    number: u64,
+    stream: StreamName,
+    part: u64,
+    address: Address,
+    from: u16,
+    bytes: usize,
+}
+
+impl Writes {
+    /// A cut begins to wait for its place.
+    pub(super) fn queue(&mut self, stream: StreamName, position: u64, cut: &Cut) {
+        self.waiting.push_back((stream, position, cut.id));
+        self.waiting_bytes += cut.bytes;
+    }
+
+    /// Whether something waits for its place, or to be written.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty() || !self.placed.is_empty()
+    }
+
+    /// What waited is not needed any more.
+    pub(super) fn cancelled(&mut self, bytes: usize) {
+        self.waiting_bytes -= bytes;
+    }
+
+    /// Whole blocks gathered of a stream: as many as `before`, now `after`.
+    pub(super) fn gathered(&mut self, stream: StreamName, before: usize, after: usize) {
+        self.gathered_bytes = self.gathered_bytes - before + after;
+        if after > 0 && before == 0 {
+            self.gathering.insert(stream);
+        } else if after == 0 && before > 0 {
+            self.gathering.remove(&stream);
+        }
+    }
+
+    pub(super) fn gathered_bytes(&self) -> usize {
+        self.gathered_bytes
+    }
+
+    /// All whole blocks in memory.
+    pub(super) fn dirty_bytes(&self) -> usize {
+        self.gathered_bytes + self.waiting_bytes + self.outstanding_bytes
+    }
+
+    /// The number of the next write that gets a place.
+    pub(super) fn next_number(&self) -> u64 {
+        self.next_number
+    }
+
+    /// Whether all writes with smaller numbers have ended.
+    pub(super) fn are_done_below(&self, number: u64) -> bool {
+        let first = self.outstanding.first_key_value();
+        first.is_none_or(|(first, _)| *first >= number)
+    }
+
+    /// The files to be flushed for what has completed.
+    pub(super) fn take_unflushed(&mut self) -> BTreeSet<u64> {
+        std::mem::take(&mut self.unflushed)
+    }
+
+    /// Why nothing is written though something could be.
+    pub(super) fn short(&self) -> Option<&str> {
+        self.short.as_deref()
+    }
+}
+
+impl Store {
+    /// Cuts what is gathered, stream by stream, until no more than `left` bytes are.
+    pub(super) fn cut_gathered(&mut self, left: usize) {
+        while self.writes.gathered_bytes > left
+            && let Some(name) = self.writes.gathering.pop_first()
+        {
+            let stream = self.streams.get_mut(&name).expect("it is gathered for");
+            let before = stream.gathered();
+            let mut cuts = Vec::new();
+            stream.cut_all(&mut self.spares, |position, cut| cuts.push((position, cut)));
+            for (position, cut) in cuts {
+                self.writes.queue(name, position, &cut);
+                stream.wait(position, cut);
+            }
+            self.writes.gathered(name, before, stream.gathered());
+        }
+    }
+
+    /// Gives places as far as there are free chunks, and writes.
+    pub(super) fn write<D: Disk>(&mut self, disk: &mut D) {
+        self.place();
+        if self.writes.placed.is_empty() || self.writes.in_flight >= WRITES_MAX {
+            return;
+        }
+        if self.writes.short.is_some() && !self.writes.patience.may_try() {
+            return;
+        }
+        while self.writes.in_flight < WRITES_MAX
+            && let Some((write, _)) = self.writes.placed.front()
+        {
+            if let Err(error) = disk.open_ahead(write.address.file_id()) {
+                return self.not_opened(&error);
+            }
+            let writes = &mut self.writes;
+            let (write, buffer) = writes.placed.pop_front().expect("just looked at");
+            writes.in_flight += 1;
+            writes.short = None;
+            writes.patience.succeeded();
+            let place = self.layout.place(write.address, write.from);
+            disk.start_write(write.number, place, buffer, write.bytes, Durability::Later);
+        }
+    }
+
+    /// A file could not be opened. What lacks is waited for.
+    fn not_opened(&mut self, error: &DiskError) {
+        if error.lack.is_none() {
+            return self.fail(error);
+        }
+        self.writes.patience.failed();
+        self.writes.short = Some(error.to_string());
+    }
+
+    fn place(&mut self) {
+        while let Some((name, position, id)) = self.writes.waiting.front().copied() {
+            let waits = |stream: &&mut Stream| stream.has_cut(position, id);
+            if self.streams.get_mut(&name).filter(waits).is_some() {
+                let part = position / self.layout.chunk();
+                let Some(address) = self.chunk_for(name, part) else {
+                    return;
+                };
+                self.place_at(name, position, id, address);
+            }
+            self.writes.waiting.pop_front();
+        }
+    }
+
+    /// The chunk for this part of a stream, counted in chunks; `None` if none is free now. The stream is known.
+    fn chunk_for(&mut self, stream: StreamName, part: u64) -> Option<Address> {
+        let stream = self.streams.get_mut(&stream).expect("it is known");
+        if let Some(chunk) = stream.open_chunk(part) {
+            return Some(chunk.address);
+        }
+        let address = self.space.take()?;
+        Some(stream.add_chunk(part, address).address)
+    }
+
+    fn place_at(&mut self, name: StreamName, position: u64, id: u64, address: Address) {
+        let stream = self.streams.get_mut(&name).expect("it waits");
+        let Cut { buffer, bytes, .. } = stream.take_cut(position, id).expect("it waits");
+        let part = position / self.layout.chunk();
+        let from = self.layout.block_of(position);
+        let blocks = u16::try_from(bytes / BLOCK).expect("of a chunk");
+        let span = Span {
+            from,
+            to: from + blocks,
+            checksum: crc32c::crc32c(&buffer[..bytes]),
+            pending: true,
+        };
+        let chunk = stream.chunk_at(part, address).expect("it was given");
+        assert!(chunk.add(span), "a block is written once, at {position}");
+        let writes = &mut self.writes;
+        let write = Write {
+            number: writes.next_number,
+            stream: name,
+            part,
+            address,
+            from,
+            bytes,
+        };
+        writes.next_number += 1;
+        writes.waiting_bytes -= bytes;
+        writes.outstanding_bytes += bytes;
+        writes.outstanding.insert(write.number, write);
+        writes.placed.push_back((write, buffer));
+    }
+
+    /// A write ended.
+    pub(super) fn written(&mut self, number: u64, buffer: Buffer, result: Result<(), DiskError>) {
+        let Some(write) = self.writes.outstanding.remove(&number) else {
+            return;
+        };
+        self.writes.in_flight -= 1;
+        self.writes.outstanding_bytes -= write.bytes;
+        if let Err(error) = result {
+            self.take_back(write, buffer);
+            return self.fail(&error);
+        }
+        self.writes.unflushed.insert(write.address.file);
+        self.spares.give(buffer);
+        let stream = self.streams.get_mut(&write.stream);
+        let chunk = stream.and_then(|stream| stream.chunk_at(write.part, write.address));
+        if let Some(chunk) = chunk {
+            chunk.settle(write.from, self.layout.unit_blocks());
+        }
+    }
+
+    fn take_back(&mut self, write: Write, buffer: Buffer) {
+        if let Some(stream) = self.streams.get_mut(&write.stream) {
+            let cut = Cut {
+                id: 0,
+                buffer,
+                bytes: write.bytes,
+            };
+            if stream.take_back(write.part, write.address, write.from, cut, self.layout) {
+                self.writes.waiting_bytes += write.bytes;
+            }
+        }
+    }
+
+    /// Nothing is written any more: what has a place and was not begun is in memory only.
+    pub(super) fn give_up_writes(&mut self) {
+        for (write, buffer) in std::mem::take(&mut self.writes.placed) {
+            self.writes.outstanding.remove(&write.number);
+            self.writes.outstanding_bytes -= write.bytes;
+            self.take_back(write, buffer);
+        }
+    }
+}

@@ -1,0 +1,605 @@
+//! The table of streams: replicated state, equal on every node behind equal slots ([snap-1]).
+//!
+//! An *inner stream* is the paper's: the bytes that one client sent to one owner, numbered from 0
+//! (Zero-copy Paxos, "Input and output streams"). A *named stream* is what users see: a list of pieces
+//! ⟨inner stream, first position⟩ that continue one another without gap or repeat. Only the last piece of
+//! a stream may be open, and only between the command that opened it and its close are its bytes
+//! appended: [`Table::append`] is the one rule that decides which ([stream-4]).
+//!
+//! Nothing here reads a clock or depends on anything but the commands and values that were applied.
+
+mod rows;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
+
+use quorate_core::{
+    node_id::NodeId,
+    slot::{Slot, SlotRange},
+    value::StreamName,
+};
+
+use crate::{
+    command::{Command, Denied, Done, How, Reply, Retention, Writer},
+    name::Name,
+};
+
+pub use rows::{Row, Unreadable};
+
+/// Most named streams. Every node must refuse the same, so this is no setting.
+pub const STREAMS_MAX: usize = 16_384;
+/// Most pieces of one stream: a reconnected writer begins one, unless the one before is empty.
+pub const PIECES_MAX: usize = 16_384;
+
+/// So many writers are remembered after others took a stream over: a command is not late by more of them.
+const FORMER_MAX: usize = 256;
+/// Most marks of a stream: how finely its age is known.
+const MARKS_MAX: usize = 128;
+
+/// A part of a named stream, as long as its owner lived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Whose bytes.
+    pub stream: StreamName,
+    /// Position in the named stream of its byte 0.
+    pub first: u64,
+}
+
+/// One named stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Stream {
+    /// About the slot in which it was created: tells it from another of the same name.
+    id: u64,
+    /// Unix time in milliseconds, as its first owner's clock showed.
+    created_ms: u64,
+    /// Nothing is appended any more.
+    finished: bool,
+    /// Whether the last piece is open.
+    open: bool,
+    /// The last who opened it.
+    writer: Writer,
+    /// Who wrote to it before somebody else did, the last of them last: a command of theirs that comes late
+    /// must not undo that.
+    former: VecDeque<Writer>,
+    /// Positions below are forgotten.
+    start: u64,
+    /// The next position: all below are decided.
+    end: u64,
+    /// How much is kept.
+    keep: Retention,
+    /// With a bound of age: when, at the latest, the bytes below a position were appended. In order.
+    marks: VecDeque<(u64, u64)>,
+    /// In order; pieces that lie wholly below `start` are dropped, but for the last.
+    pieces: Vec<Piece>,
+}
+
+impl Stream {
+    fn last(&self) -> Piece {
+        *self.pieces.last().expect("a stream has a piece")
+    }
+
+    /// The positions of a piece within its inner stream that are part of the stream.
+    fn kept(&self, at: usize) -> Range<u64> {
+        let first = self.pieces[at].first;
+        let end = self.pieces.get(at + 1).map_or(self.end, |next| next.first);
+        self.start.max(first) - first..end - first
+    }
+}
+
+/// What one looks like from outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Info {
+    /// What users call it.
+    pub name: Name,
+    /// Another stream of the same name has another; whichever was created later has a larger one.
+    pub id: u64,
+    /// Nothing is appended any more.
+    pub finished: bool,
+    /// The inner stream that is appended to, if one is.
+    pub writing: Option<StreamName>,
+    /// The first position that is kept.
+    pub start: u64,
+    /// The next position.
+    pub end: u64,
+    /// How many pieces it has.
+    pub pieces: usize,
+    /// Unix time in milliseconds of its creation.
+    pub created_ms: u64,
+    /// How much of it is kept.
+    pub keep: Retention,
+}
+
+/// Where bytes of a named stream are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Located {
+    /// In which inner stream.
+    pub stream: StreamName,
+    /// At which position there.
+    pub position: u64,
+    /// How many bytes from there on continue without a gap in this inner stream.
+    pub bytes: u64,
+}
+
+/// Why there are no bytes at a position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nowhere {
+    /// There is no such stream.
+    Unknown,
+    /// It was trimmed; the stream starts at `start`.
+    Trimmed {
+        /// The first position that is kept.
+        start: u64,
+    },
+    /// The stream ends at `end`, for now or for good.
+    BehindEnd {
+        /// The next position.
+        end: u64,
+        /// Whether it ends there for good.
+        finished: bool,
+    },
+}
+
+/// What happened to inner streams, for those who hold their bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// No further byte of it is appended.
+    Closed {
+        /// Which.
+        stream: StreamName,
+        /// How many bytes of it were.
+        end: u64,
+    },
+    /// Its bytes below this position are needed no more.
+    Trimmed {
+        /// Which.
+        stream: StreamName,
+        /// The first position that is kept.
+        below: u64,
+    },
+    /// None of its bytes are needed any more.
+    Removed {
+        /// Which.
+        stream: StreamName,
+    },
+}
+
+/// All streams.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Table {
+    streams: BTreeMap<Name, Stream>,
+    /// Inner streams that are open, and whose last piece they are.
+    open: BTreeMap<StreamName, Name>,
+    /// All inner streams of all pieces.
+    known: BTreeSet<StreamName>,
+    /// The last boot of each owner that opened a stream, and its number. An owner counts, and its commands
+    /// are executed in its order: what is not above was opened before, and never will be again.
+    last: BTreeMap<NodeId, (u32, u32)>,
+    changes: VecDeque<Change>,
+    /// The id of the stream that was created last.
+    last_id: u64,
+    unsaved: BTreeSet<(Name, rows::Part)>,
+    unsaved_owners: BTreeSet<NodeId>,
+}
+
+impl Table {
+    /// [stream-4] The append rule: a decided byte of content is appended iff its inner stream is open and its
+    /// position is the next one; otherwise it is a no-op. Per byte, and so the same however a range is cut.
+    /// Gives the positions of the inner stream that were appended; empty if none were.
+    pub fn append(&mut self, stream: StreamName, offset: u64, range: SlotRange) -> Range<u64> {
+        let Some(name) = self.open.get(&stream) else {
+            return 0..0;
+        };
+        let named = self.streams.get_mut(name).expect("an open stream is known");
+        let first = named.last().first;
+        let next = named.end - first;
+        let appended = appended(offset, range, next);
+        // A position of a named stream never wraps: what would be behind the last is not appended.
+        let longest = u64::MAX - 1 - named.end;
+        let appended = appended.start..appended.end.min(appended.start.saturating_add(longest));
+        if !appended.is_empty() {
+            named.end = first + appended.end;
+            self.unsaved.insert((name.clone(), rows::Part::End));
+        }
+        appended
+    }
+
+    /// Whether [`Table::append`] would append something now.
+    pub fn appends(&self, stream: StreamName, offset: u64, range: SlotRange) -> bool {
+        let next = self.next(stream);
+        next.is_some_and(|next| !appended(offset, range, next).is_empty())
+    }
+
+    /// [stream-4] The positions of content in these slots that may still be appended, as things stand
+    /// behind what was applied: the others are no-ops whatever is decided before them, and need no bytes.
+    pub fn may_append(&self, stream: StreamName, offset: u64, range: SlotRange) -> Range<u64> {
+        let positions = positions(offset, range);
+        match self.next(stream) {
+            Some(next) => positions.start.max(next)..positions.end.max(next),
+            None if self.was_opened(stream) => positions.end..positions.end,
+            // It may be opened in a slot that is not applied here yet.
+            None => positions,
+        }
+    }
+
+    /// Whether bytes of this inner stream may still be appended.
+    pub fn may_be_open(&self, stream: StreamName) -> bool {
+        self.open.contains_key(&stream) || !self.was_opened(stream)
+    }
+
+    /// Whether this inner stream was opened before, and so never will be again.
+    fn was_opened(&self, stream: StreamName) -> bool {
+        let last = self.last.get(&stream.owner);
+        last.is_some_and(|last| (stream.boot, stream.number) <= *last)
+    }
+
+    /// The next position of an inner stream that is open.
+    pub fn next(&self, stream: StreamName) -> Option<u64> {
+        Some(self.next_of_piece(stream)?.1)
+    }
+
+    /// The same, behind the position of its byte 0 in the named stream.
+    pub fn next_of_piece(&self, stream: StreamName) -> Option<(u64, u64)> {
+        let named = self.streams.get(self.open.get(&stream)?)?;
+        let first = named.last().first;
+        Some((first, named.end - first))
+    }
+
+    /// [stream-6] No further byte of this inner stream is appended: its owner is lost.
+    pub fn close(&mut self, stream: StreamName) {
+        self.end_piece(stream);
+    }
+
+    /// Inner streams that are open.
+    pub fn open(&self) -> impl Iterator<Item = StreamName> + '_ {
+        self.open.keys().copied()
+    }
+
+    /// Whether something of this inner stream is kept.
+    pub fn is_kept(&self, stream: StreamName) -> bool {
+        self.known.contains(&stream)
+    }
+
+    /// Inner streams with the positions that are kept of them.
+    pub fn kept(&self) -> impl Iterator<Item = (StreamName, Range<u64>)> + '_ {
+        self.streams.values().flat_map(|named| {
+            let pieces = named.pieces.iter().enumerate();
+            pieces.map(|(at, piece)| (piece.stream, named.kept(at)))
+        })
+    }
+
+    /// Executes a command of the log, in `slot`.
+    pub fn execute(&mut self, slot: Slot, command: &[u8]) -> Reply {
+        match Command::decode(command).ok_or(Denied::Malformed)? {
+            Command::Open {
+                name,
+                how,
+                writer,
+                stream,
+                now_ms,
+            } => self.open_piece(slot, name, how, writer, stream, now_ms),
+            Command::Close { stream, finish } => self.close_piece(stream, finish),
+            Command::Trim { name, before } => self.trim(name, before),
+            Command::Remove { name } => self.remove(&name),
+            Command::Retain { name, keep } => self.retain(&name, keep),
+            Command::Age { now_ms } => Ok(self.age(now_ms)),
+        }
+    }
+
+    fn open_piece(
+        &mut self,
+        slot: Slot,
+        name: Name,
+        how: How,
+        writer: Writer,
+        stream: StreamName,
+        now_ms: u64,
+    ) -> Reply {
+        if self.was_opened(stream) {
+            return Err(Denied::Reused);
+        }
+        let Some(named) = self.streams.get(&name) else {
+            return match how {
+                How::Create if self.streams.len() >= STREAMS_MAX => Err(Denied::TooManyStreams),
+                How::Create => Ok(self.create(slot, name, writer, stream, now_ms)),
+                How::Append | How::Takeover | How::Continue => Err(Denied::Unknown),
+            };
+        };
+        let same = named.writer == writer;
+        match how {
+            _ if named.former.contains(&writer) => return Err(Denied::Fenced),
+            How::Create if !same => return Err(Denied::Exists),
+            How::Continue if !same => return Err(Denied::Fenced),
+            _ if named.finished => return Err(Denied::Finished),
+            How::Append if named.open && !same => return Err(Denied::InUse),
+            How::Create | How::Continue | How::Append | How::Takeover => {}
+        }
+        let empty = named.end == named.last().first;
+        if named.pieces.len() >= PIECES_MAX && !empty {
+            return Err(Denied::TooManyPieces);
+        }
+        self.end_piece(named.last().stream);
+        let named = self.streams.get_mut(&name).expect("looked up above");
+        if empty {
+            // It has no byte, so nobody misses it.
+            let piece = named.pieces.pop().expect("a stream has a piece");
+            self.known.remove(&piece.stream);
+            let stream = piece.stream;
+            self.changes.push_back(Change::Removed { stream });
+        }
+        let at = named.end;
+        named.pieces.push(Piece { stream, first: at });
+        let before = std::mem::replace(&mut named.writer, writer);
+        if before != writer {
+            if named.former.len() == FORMER_MAX {
+                named.former.pop_front();
+            }
+            named.former.push_back(before);
+        }
+        named.open = true;
+        self.note_opened(stream);
+        self.unsaved.insert((name.clone(), rows::Part::Pieces));
+        self.open.insert(stream, name);
+        Ok(Done::Opened { stream, at })
+    }
+
+    fn create(
+        &mut self,
+        slot: Slot,
+        name: Name,
+        writer: Writer,
+        stream: StreamName,
+        created_ms: u64,
+    ) -> Done {
+        // Several may be created in one slot.
+        self.last_id = slot.0.max(self.last_id + 1);
+        let named = Stream {
+            id: self.last_id,
+            created_ms,
+            finished: false,
+            open: true,
+            writer,
+            former: VecDeque::new(),
+            start: 0,
+            end: 0,
+            keep: Retention::default(),
+            marks: VecDeque::new(),
+            pieces: vec![Piece { stream, first: 0 }],
+        };
+        self.note_opened(stream);
+        self.open.insert(stream, name.clone());
+        for part in rows::Part::ALL {
+            self.unsaved.insert((name.clone(), part));
+        }
+        self.streams.insert(name, named);
+        Done::Opened { stream, at: 0 }
+    }
+
+    fn note_opened(&mut self, stream: StreamName) {
+        self.known.insert(stream);
+        self.last.insert(stream.owner, (stream.boot, stream.number));
+        self.unsaved_owners.insert(stream.owner);
+    }
+
+    fn close_piece(&mut self, stream: StreamName, finish: bool) -> Reply {
+        // Who is fenced learns where its piece ended from whoever took over; here it is only closed.
+        let Some(name) = self.end_piece(stream) else {
+            return match self.known.contains(&stream) {
+                true => Err(Denied::Fenced),
+                false => Err(Denied::Unknown),
+            };
+        };
+        let named = self
+            .streams
+            .get_mut(&name)
+            .expect("an open stream is known");
+        named.finished |= finish;
+        Ok(Done::Closed { at: named.end })
+    }
+
+    /// The piece of this inner stream ends where it is. Gives the stream that it belongs to.
+    fn end_piece(&mut self, stream: StreamName) -> Option<Name> {
+        let name = self.open.remove(&stream)?;
+        let named = self
+            .streams
+            .get_mut(&name)
+            .expect("an open stream is known");
+        named.open = false;
+        let end = named.end - named.last().first;
+        self.changes.push_back(Change::Closed { stream, end });
+        self.unsaved.insert((name.clone(), rows::Part::Pieces));
+        Some(name)
+    }
+
+    fn trim(&mut self, name: Name, before: u64) -> Reply {
+        let named = self.streams.get_mut(&name).ok_or(Denied::Unknown)?;
+        if before > named.end {
+            return Err(Denied::BehindEnd { end: named.end });
+        }
+        Ok(self.start_at(&name, before))
+    }
+
+    fn retain(&mut self, name: &Name, keep: Retention) -> Reply {
+        let named = self.streams.get_mut(name).ok_or(Denied::Unknown)?;
+        named.keep = keep;
+        if keep.age_ms.is_none() {
+            named.marks.clear();
+        }
+        self.unsaved.insert((name.clone(), rows::Part::Pieces));
+        Ok(Done::Retained)
+    }
+
+    /// [trim-2] What was appended before the last mark that is old enough is too old, too: a byte is kept
+    /// for longer than its stream says by what lies between two marks, never shorter.
+    fn age(&mut self, now_ms: u64) -> Done {
+        let mut old = Vec::new();
+        for (name, named) in &mut self.streams {
+            let Some(age_ms) = named.keep.age_ms else {
+                continue;
+            };
+            let mut start = named.start;
+            let is_old = |(at, _): &mut (u64, u64)| at.saturating_add(age_ms) <= now_ms;
+            while let Some((_, below)) = named.marks.pop_front_if(is_old) {
+                start = start.max(below);
+            }
+            let last = named.marks.back();
+            let news = last.is_none_or(|(_, below)| *below < named.end);
+            // A clock that went back tells nothing.
+            let later = last.is_none_or(|(at, _)| *at < now_ms);
+            if news && later && named.end > start && named.marks.len() < MARKS_MAX {
+                named.marks.push_back((now_ms, named.end));
+            }
+            self.unsaved.insert((name.clone(), rows::Part::Pieces));
+            if start > named.start {
+                old.push((name.clone(), start));
+            }
+        }
+        for (name, start) in old {
+            self.start_at(&name, start);
+        }
+        Done::Aged
+    }
+
+    /// The positions below which streams with a bound of bytes have too many, if that is at least `worth`.
+    pub fn overfull(&self, worth: u64) -> impl Iterator<Item = (&Name, u64)> + '_ {
+        self.streams.iter().filter_map(move |(name, named)| {
+            let before = named.end.saturating_sub(named.keep.bytes?);
+            (before >= named.start.saturating_add(worth)).then_some((name, before))
+        })
+    }
+
+    /// The shortest age that a stream is kept for, in milliseconds.
+    pub fn shortest_age(&self) -> Option<u64> {
+        let ages = self.streams.values().filter_map(|named| named.keep.age_ms);
+        ages.min()
+    }
+
+    fn start_at(&mut self, name: &Name, before: u64) -> Done {
+        let named = self.streams.get_mut(name).expect("the caller looked it up");
+        named.start = named.start.max(before);
+        let start = named.start;
+        // What is behind the piece is its end.
+        let gone = named
+            .pieces
+            .windows(2)
+            .take_while(|pair| pair[1].first <= start);
+        let gone = gone.count();
+        for piece in named.pieces.drain(..gone) {
+            self.known.remove(&piece.stream);
+            let stream = piece.stream;
+            self.changes.push_back(Change::Removed { stream });
+        }
+        let Piece { stream, first } = named.pieces[0];
+        if start > first {
+            let below = start - first;
+            self.changes.push_back(Change::Trimmed { stream, below });
+        }
+        self.unsaved.insert((name.clone(), rows::Part::Pieces));
+        Done::Trimmed { start }
+    }
+
+    fn remove(&mut self, name: &Name) -> Reply {
+        let named = self.streams.get(name).ok_or(Denied::Unknown)?;
+        self.end_piece(named.last().stream);
+        let named = self.streams.remove(name).expect("looked up above");
+        for Piece { stream, .. } in named.pieces {
+            self.known.remove(&stream);
+            self.changes.push_back(Change::Removed { stream });
+        }
+        for part in rows::Part::ALL {
+            self.unsaved.insert((name.clone(), part));
+        }
+        Ok(Done::Removed)
+    }
+
+    /// What one stream is.
+    pub fn info(&self, name: &Name) -> Option<Info> {
+        self.streams.get(name).map(|named| info(name, named))
+    }
+
+    /// What those behind `after` are, in order of their names.
+    pub fn infos(&self, after: Option<&Name>) -> impl Iterator<Item = Info> + '_ {
+        use std::ops::Bound;
+        let from = after.map_or(Bound::Unbounded, |name| Bound::Excluded(name.clone()));
+        let behind = self.streams.range((from, Bound::Unbounded));
+        behind.map(|(name, named)| info(name, named))
+    }
+
+    /// Number of named streams.
+    pub fn len(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.streams.is_empty()
+    }
+
+    /// Where the bytes of a stream from `position` on are.
+    ///
+    /// # Errors
+    /// There are none at that position.
+    pub fn locate(&self, name: &Name, position: u64) -> Result<Located, Nowhere> {
+        let named = self.streams.get(name).ok_or(Nowhere::Unknown)?;
+        if position < named.start {
+            return Err(Nowhere::Trimmed { start: named.start });
+        }
+        if position >= named.end {
+            let (end, finished) = (named.end, named.finished);
+            return Err(Nowhere::BehindEnd { end, finished });
+        }
+        let at = named
+            .pieces
+            .partition_point(|piece| piece.first <= position)
+            - 1;
+        let Piece { stream, first } = named.pieces[at];
+        Ok(Located {
+            stream,
+            position: position - first,
+            bytes: named.kept(at).end - (position - first),
+        })
+    }
+
+    /// Whether something happened to inner streams.
+    pub fn has_changes(&self) -> bool {
+        !self.changes.is_empty()
+    }
+
+    /// What happened to inner streams, in order; each is told once.
+    pub fn next_change(&mut self) -> Option<Change> {
+        self.changes.pop_front()
+    }
+}
+
+/// The positions of a run of content.
+fn positions(offset: u64, range: SlotRange) -> Range<u64> {
+    let at = |slot: Slot| slot.0.saturating_sub(offset);
+    at(range.from)..at(range.to)
+}
+
+/// [stream-1], [stream-4] Those of a run that are appended to an open stream whose next position is `next`.
+fn appended(offset: u64, range: SlotRange, next: u64) -> Range<u64> {
+    let positions = positions(offset, range);
+    // Slots below the offset have no position: such a run is nobody's.
+    let sound = offset <= range.from.0;
+    match sound && positions.contains(&next) {
+        true => next..positions.end,
+        false => next..next,
+    }
+}
+
+fn info(name: &Name, named: &Stream) -> Info {
+    Info {
+        name: name.clone(),
+        id: named.id,
+        finished: named.finished,
+        writing: named.open.then(|| named.last().stream),
+        start: named.start,
+        end: named.end,
+        pieces: named.pieces.len(),
+        created_ms: named.created_ms,
+        keep: named.keep,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,275 @@
+//! The table as rows: what a persistent service keeps beside its data, and what a snapshot carries.
+//!
+//! Two rows for each stream: its pieces, which change when a writer comes or goes, and its end, which
+//! changes with every byte. One for each owner: the last inner stream that it opened. Keys are `S` and the
+//! name, `E` and the name, `O` and the owner.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+
+use quorate_core::{node_id::NodeId, value::StreamName};
+
+use super::{FORMER_MAX, MARKS_MAX, PIECES_MAX, Piece, STREAMS_MAX, Stream, Table};
+use crate::{
+    codec::{Fields, put_stream, put64},
+    command::{Retention, Writer},
+    name::Name,
+};
+
+/// A key, and its value or `None` if it is gone.
+pub type Row = (Vec<u8>, Option<Vec<u8>>);
+
+/// Which of a stream's rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Part {
+    Pieces,
+    End,
+}
+
+impl Part {
+    pub(super) const ALL: [Self; 2] = [Self::Pieces, Self::End];
+
+    const fn prefix(self) -> u8 {
+        match self {
+            Self::Pieces => b'S',
+            Self::End => b'E',
+        }
+    }
+
+    fn key(self, name: &Name) -> Vec<u8> {
+        [&[self.prefix()], name.as_str().as_bytes()].concat()
+    }
+}
+
+const OWNER: u8 = b'O';
+
+/// The key of the id that was given out last: that of an owner without its number.
+const LAST_ID: &[u8] = &[OWNER];
+
+fn owner_key(owner: NodeId) -> Vec<u8> {
+    [&[OWNER][..], &owner.0.to_be_bytes()[..]].concat()
+}
+
+fn owner_value((boot, number): (u32, u32)) -> Vec<u8> {
+    [boot.to_be_bytes(), number.to_be_bytes()].concat()
+}
+
+fn owner_of(key: &[u8], value: &[u8]) -> Option<(NodeId, (u32, u32))> {
+    let (mut key, mut value) = (Fields(key), Fields(value));
+    let owner = NodeId(key.u32()?);
+    let last = (value.u32()?, value.u32()?);
+    key.end(())?;
+    value.end((owner, last))
+}
+
+/// Format of this version.
+const FORMAT: u8 = 1;
+
+/// Rows that no version of ours wrote, or that do not belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unreadable(pub &'static str);
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the table of streams: {}", self.0)
+    }
+}
+
+impl std::error::Error for Unreadable {}
+
+impl Table {
+    /// Whether a row of this key is the table's.
+    pub fn is_row(key: &[u8]) -> bool {
+        matches!(key.first(), Some(&(b'S' | b'E' | OWNER)))
+    }
+
+    /// Whether a row of this key is the one that a stream has while it is there.
+    pub fn is_stream(key: &[u8]) -> bool {
+        key.first() == Some(&Part::Pieces.prefix())
+    }
+
+    /// All rows, in order of their keys.
+    pub fn rows(&self) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> + '_ {
+        let ends = self.streams.iter().map(|(name, named)| {
+            let value = named.end.to_be_bytes().to_vec();
+            (Part::End.key(name), value)
+        });
+        let pieces = self.streams.iter().map(|(name, named)| {
+            let value = encode(named);
+            (Part::Pieces.key(name), value)
+        });
+        let owners = self.last.iter();
+        let owners = owners.map(|(owner, last)| (owner_key(*owner), owner_value(*last)));
+        let last = (self.last_id > 0).then(|| {
+            let value = self.last_id.to_be_bytes().to_vec();
+            (LAST_ID.to_vec(), value)
+        });
+        ends.chain(last).chain(owners).chain(pieces)
+    }
+
+    /// Rows that changed since the last call.
+    pub fn take_rows(&mut self) -> impl Iterator<Item = Row> + '_ {
+        let unsaved = std::mem::take(&mut self.unsaved);
+        let owners = std::mem::take(&mut self.unsaved_owners);
+        let owners = owners.into_iter().map(|owner| {
+            let value = self.last.get(&owner).copied().map(owner_value);
+            (owner_key(owner), value)
+        });
+        let created = unsaved.iter().any(|(_, part)| *part == Part::End);
+        let last = (created && self.last_id > 0).then(|| {
+            let value = self.last_id.to_be_bytes().to_vec();
+            (LAST_ID.to_vec(), Some(value))
+        });
+        let streams = unsaved.into_iter().map(|(name, part)| {
+            let value = self.streams.get(&name).map(|named| match part {
+                Part::Pieces => encode(named),
+                Part::End => named.end.to_be_bytes().to_vec(),
+            });
+            (part.key(&name), value)
+        });
+        owners.chain(last).chain(streams)
+    }
+
+    /// The table of these rows.
+    ///
+    /// # Errors
+    /// They are not rows of a table.
+    pub fn restore(rows: impl IntoIterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<Self, Unreadable> {
+        let mut table = Self::default();
+        let mut ends = BTreeMap::new();
+        for (key, value) in rows {
+            if key == LAST_ID {
+                let last = value.try_into().map(u64::from_be_bytes);
+                table.last_id = last.map_err(|_| Unreadable("an id of another length"))?;
+                continue;
+            }
+            let (prefix, text) = key.split_first().ok_or(Unreadable("an empty key"))?;
+            if *prefix == OWNER {
+                let owner =
+                    owner_of(text, &value).ok_or(Unreadable("an owner without a number"))?;
+                table.last.extend([owner]);
+                continue;
+            }
+            let name = std::str::from_utf8(text).ok();
+            let name: Name = name
+                .and_then(|text| text.parse().ok())
+                .ok_or(Unreadable("a key without a name"))?;
+            if *prefix == b'E' {
+                let end = value.try_into().map(u64::from_be_bytes);
+                ends.insert(
+                    name,
+                    end.map_err(|_| Unreadable("an end of another length"))?,
+                );
+            } else {
+                let named = decode(&value).ok_or(Unreadable("a stream that cannot be read"))?;
+                table.streams.insert(name, named);
+            }
+        }
+        if table.streams.len() > STREAMS_MAX || ends.len() != table.streams.len() {
+            return Err(Unreadable("rows that do not belong together"));
+        }
+        for (name, named) in &mut table.streams {
+            named.end = *ends
+                .get(name)
+                .ok_or(Unreadable("a stream without an end"))?;
+            let last = named.last();
+            let mut below = named.marks.iter().map(|(_, below)| *below);
+            let ahead = below.any(|below| below > named.end);
+            if named.end < last.first || named.start > named.end || ahead {
+                return Err(Unreadable("a stream that ends before it starts"));
+            }
+            if named.open {
+                table.open.insert(last.stream, name.clone());
+            }
+            for piece in &named.pieces {
+                if !table.known.insert(piece.stream) {
+                    return Err(Unreadable("an inner stream that two pieces name"));
+                }
+                let StreamName {
+                    owner,
+                    boot,
+                    number,
+                } = piece.stream;
+                let known = table.last.get(&owner);
+                if known.is_none_or(|known| *known < (boot, number)) {
+                    return Err(Unreadable("an inner stream that its owner did not open"));
+                }
+            }
+        }
+        Ok(table)
+    }
+}
+
+fn encode(named: &Stream) -> Vec<u8> {
+    let mut out = vec![FORMAT, u8::from(named.finished) | u8::from(named.open) << 1];
+    put64(named.id, &mut out);
+    put64(named.created_ms, &mut out);
+    out.extend_from_slice(&named.writer.0.to_be_bytes());
+    put64(named.start, &mut out);
+    named.keep.encode(&mut out);
+    put64(named.marks.len() as u64, &mut out);
+    for (at, below) in &named.marks {
+        put64(*at, &mut out);
+        put64(*below, &mut out);
+    }
+    put64(named.former.len() as u64, &mut out);
+    for writer in &named.former {
+        out.extend_from_slice(&writer.0.to_be_bytes());
+    }
+    for piece in &named.pieces {
+        put_stream(piece.stream, &mut out);
+        put64(piece.first, &mut out);
+    }
+    out
+}
+
+fn decode(bytes: &[u8]) -> Option<Stream> {
+    let mut fields = Fields(bytes);
+    if fields.u8()? != FORMAT {
+        return None;
+    }
+    let flags = fields.u8()?;
+    let mut named = Stream {
+        finished: flags & 1 != 0,
+        open: flags & 2 != 0,
+        id: fields.u64()?,
+        created_ms: fields.u64()?,
+        writer: Writer(fields.u128()?),
+        former: VecDeque::new(),
+        start: fields.u64()?,
+        end: 0,
+        keep: Retention::decode(&mut fields)?,
+        marks: VecDeque::new(),
+        pieces: Vec::new(),
+    };
+    let marks = fields.u64()?;
+    if marks > MARKS_MAX as u64 {
+        return None;
+    }
+    for _ in 0..marks {
+        named.marks.push_back((fields.u64()?, fields.u64()?));
+    }
+    let former = fields.u64()?;
+    if former > FORMER_MAX as u64 {
+        return None;
+    }
+    for _ in 0..former {
+        named.former.push_back(Writer(fields.u128()?));
+    }
+    while !fields.0.is_empty() {
+        let piece = Piece {
+            stream: fields.stream()?,
+            first: fields.u64()?,
+        };
+        let sound = named
+            .pieces
+            .last()
+            .is_none_or(|last| last.first < piece.first);
+        if !sound || named.pieces.len() >= PIECES_MAX {
+            return None;
+        }
+        named.pieces.push(piece);
+    }
+    let sound = flags < 4 && !named.pieces.is_empty() && !(named.open && named.finished);
+    sound.then_some(named)
+}

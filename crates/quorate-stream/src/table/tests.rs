@@ -1,0 +1,436 @@
+//! The table by hand, and by dice against its own rows.
+
+use quorate_core::node_id::NodeId;
+use quorate_dice::Dice;
+
+use super::*;
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+const fn inner(number: u32) -> StreamName {
+    StreamName {
+        owner: NodeId(1),
+        boot: 1,
+        number,
+    }
+}
+
+fn slots(from: u64, to: u64) -> SlotRange {
+    SlotRange::new(Slot(from), Slot(to))
+}
+
+fn open(table: &mut Table, how: How, writer: u128, number: u32) -> Reply {
+    let command = Command::Open {
+        name: name("s"),
+        how,
+        writer: Writer(writer),
+        stream: inner(number),
+        now_ms: 7,
+    };
+    table.execute(Slot(9), &command.encode())
+}
+
+fn opened(at: u64, number: u32) -> Reply {
+    let stream = inner(number);
+    Ok(Done::Opened { stream, at })
+}
+
+fn close(table: &mut Table, number: u32, finish: bool) -> Reply {
+    let stream = inner(number);
+    table.execute(Slot(9), &Command::Close { stream, finish }.encode())
+}
+
+fn trim(table: &mut Table, before: u64) -> Reply {
+    let name = name("s");
+    table.execute(Slot(9), &Command::Trim { name, before }.encode())
+}
+
+/// Content of inner stream `number` at these positions, in slots from 1000 on.
+fn content(table: &mut Table, number: u32, from: u64, to: u64) -> Range<u64> {
+    let offset = 1000;
+    table.append(inner(number), offset, slots(offset + from, offset + to))
+}
+
+fn changes(table: &mut Table) -> Vec<Change> {
+    std::iter::from_fn(|| table.next_change()).collect()
+}
+
+/// [stream-4]
+#[test]
+fn byte_is_appended_iff_it_is_the_next_one_of_an_open_stream() {
+    let mut table = Table::default();
+    assert!(content(&mut table, 1, 0, 5).is_empty(), "nobody opened it");
+    assert_eq!(open(&mut table, How::Create, 1, 1), opened(0, 1));
+    assert_eq!(content(&mut table, 1, 0, 5), 0..5);
+    assert!(content(&mut table, 1, 0, 5).is_empty(), "a repeat");
+    assert!(
+        content(&mut table, 1, 6, 9).is_empty(),
+        "a gap closes nothing"
+    );
+    assert_eq!(content(&mut table, 1, 3, 7), 5..7, "the part that is new");
+    assert_eq!(table.info(&name("s")).unwrap().end, 7);
+    assert_eq!(close(&mut table, 1, false), Ok(Done::Closed { at: 7 }));
+    assert!(content(&mut table, 1, 7, 9).is_empty(), "closed");
+    let none = table.append(inner(1), 2000, slots(1000, 1010));
+    assert!(none.is_empty(), "slots before the offset have no position");
+}
+
+/// [stream-4] What is no-op whatever comes needs no bytes; the rest may.
+#[test]
+fn only_what_may_be_appended_needs_bytes() {
+    let mut table = Table::default();
+    let may = |table: &Table, number, from: u64, to: u64| {
+        table.may_append(inner(number), 1000, slots(1000 + from, 1000 + to))
+    };
+    assert_eq!(
+        may(&table, 1, 0, 5),
+        0..5,
+        "it may be opened before that slot"
+    );
+    open(&mut table, How::Create, 1, 1).unwrap();
+    content(&mut table, 1, 0, 5);
+    assert!(may(&table, 1, 0, 5).is_empty());
+    assert_eq!(may(&table, 1, 3, 8), 5..8);
+    assert_eq!(
+        may(&table, 1, 9, 12),
+        9..12,
+        "what is between may be decided first"
+    );
+    close(&mut table, 1, false).unwrap();
+    assert!(may(&table, 1, 9, 12).is_empty());
+    // Nor does it of a stream that is forgotten; another one may be opened yet.
+    let name = name("s");
+    table
+        .execute(Slot(9), &Command::Remove { name }.encode())
+        .unwrap();
+    assert!(may(&table, 1, 0, 12).is_empty());
+    assert_eq!(may(&table, 2, 0, 12), 0..12);
+    assert_eq!(open(&mut table, How::Create, 1, 1), Err(Denied::Reused));
+}
+
+/// [stream-10] One value closes the old piece and begins the new one where that ended.
+#[test]
+fn takeover_fences_the_first_writer_for_good() {
+    let mut table = Table::default();
+    open(&mut table, How::Create, 1, 1).unwrap();
+    content(&mut table, 1, 0, 10);
+    assert_eq!(open(&mut table, How::Append, 2, 2), Err(Denied::InUse));
+    assert_eq!(open(&mut table, How::Create, 2, 2), Err(Denied::Exists));
+    assert_eq!(open(&mut table, How::Continue, 2, 2), Err(Denied::Fenced));
+    assert_eq!(open(&mut table, How::Takeover, 2, 2), opened(10, 2));
+    assert_eq!(
+        changes(&mut table),
+        [Change::Closed {
+            stream: inner(1),
+            end: 10
+        }]
+    );
+    assert!(
+        content(&mut table, 1, 10, 20).is_empty(),
+        "the first is fenced"
+    );
+    assert_eq!(content(&mut table, 2, 0, 3), 0..3);
+    assert_eq!(open(&mut table, How::Continue, 1, 3), Err(Denied::Fenced));
+    assert_eq!(close(&mut table, 1, true), Err(Denied::Fenced));
+    assert_eq!(close(&mut table, 2, false), Ok(Done::Closed { at: 13 }));
+    assert_eq!(open(&mut table, How::Continue, 1, 3), Err(Denied::Fenced));
+    assert_eq!(open(&mut table, How::Continue, 2, 3), opened(13, 3));
+}
+
+/// A takeover that was asked twice, because nobody heard the answer, may be executed late: behind another one.
+#[test]
+fn late_takeover_does_not_undo_a_later_one() {
+    let mut table = Table::default();
+    open(&mut table, How::Create, 1, 1).unwrap();
+    open(&mut table, How::Takeover, 2, 2).unwrap();
+    content(&mut table, 2, 0, 5);
+    open(&mut table, How::Takeover, 3, 3).unwrap();
+    content(&mut table, 3, 0, 5);
+    for how in [How::Takeover, How::Append, How::Continue, How::Create] {
+        assert_eq!(open(&mut table, how, 2, 4), Err(Denied::Fenced), "{how:?}");
+    }
+    assert_eq!(content(&mut table, 3, 5, 7), 5..7, "the last goes on");
+    assert_eq!(close(&mut table, 3, false), Ok(Done::Closed { at: 12 }));
+    assert_eq!(open(&mut table, How::Append, 2, 4), Err(Denied::Fenced));
+    // Nor one of those who only appended when nobody else did.
+    open(&mut table, How::Append, 4, 4).unwrap();
+    assert_eq!(open(&mut table, How::Takeover, 3, 5), Err(Denied::Fenced));
+    let restored = Table::restore(table.rows()).unwrap();
+    assert_eq!(
+        restored.rows().collect::<Vec<_>>(),
+        table.rows().collect::<Vec<_>>()
+    );
+    for number in 5..600 {
+        open(&mut table, How::Takeover, u128::from(number), number).unwrap();
+    }
+    assert_eq!(table.info(&name("s")).unwrap().end, 12);
+    Table::restore(table.rows()).unwrap();
+}
+
+/// A writer whose connection broke shows that it is the same one, and goes on at the exact position.
+#[test]
+fn same_writer_continues_at_the_position_of_the_close() {
+    let mut table = Table::default();
+    open(&mut table, How::Create, 1, 1).unwrap();
+    assert_eq!(
+        open(&mut table, How::Create, 1, 2),
+        opened(0, 2),
+        "the reply was lost"
+    );
+    assert!(content(&mut table, 1, 0, 4).is_empty());
+    assert_eq!(content(&mut table, 2, 0, 4), 0..4);
+    assert_eq!(open(&mut table, How::Continue, 1, 3), opened(4, 3));
+    assert_eq!(content(&mut table, 3, 0, 4), 0..4);
+    let info = table.info(&name("s")).unwrap();
+    assert_eq!(
+        (info.end, info.pieces),
+        (8, 2),
+        "an empty piece leaves no trace"
+    );
+    assert_eq!(open(&mut table, How::Append, 1, 3), Err(Denied::Reused));
+    assert_eq!(close(&mut table, 3, true), Ok(Done::Closed { at: 8 }));
+    assert_eq!(open(&mut table, How::Continue, 1, 4), Err(Denied::Finished));
+    assert_eq!(open(&mut table, How::Takeover, 5, 4), Err(Denied::Finished));
+}
+
+#[test]
+fn positions_are_found_across_pieces_and_trims() {
+    let mut table = Table::default();
+    let s = name("s");
+    assert_eq!(table.locate(&s, 0), Err(Nowhere::Unknown));
+    for (number, bytes) in [(1, 10), (2, 5), (3, 7)] {
+        open(
+            &mut table,
+            if number == 1 {
+                How::Create
+            } else {
+                How::Continue
+            },
+            1,
+            number,
+        )
+        .unwrap();
+        content(&mut table, number, 0, bytes);
+    }
+    let at = |table: &Table, position| {
+        let Located {
+            stream,
+            position,
+            bytes,
+        } = table.locate(&s, position).unwrap();
+        (stream.number, position, bytes)
+    };
+    assert_eq!(at(&table, 0), (1, 0, 10));
+    assert_eq!(at(&table, 9), (1, 9, 1));
+    assert_eq!(at(&table, 10), (2, 0, 5));
+    assert_eq!(at(&table, 16), (3, 1, 6));
+    let end = Nowhere::BehindEnd {
+        end: 22,
+        finished: false,
+    };
+    assert_eq!(table.locate(&s, 22), Err(end));
+    changes(&mut table);
+
+    assert_eq!(trim(&mut table, 23), Err(Denied::BehindEnd { end: 22 }));
+    assert_eq!(trim(&mut table, 12), Ok(Done::Trimmed { start: 12 }));
+    assert_eq!(
+        trim(&mut table, 3),
+        Ok(Done::Trimmed { start: 12 }),
+        "never back"
+    );
+    let gone = Change::Removed { stream: inner(1) };
+    let cut = Change::Trimmed {
+        stream: inner(2),
+        below: 2,
+    };
+    assert_eq!(changes(&mut table), [gone, cut, cut]);
+    assert_eq!(table.locate(&s, 11), Err(Nowhere::Trimmed { start: 12 }));
+    assert_eq!(at(&table, 12), (2, 2, 3));
+    assert_eq!(
+        table
+            .kept()
+            .map(|(stream, kept)| (stream.number, kept))
+            .collect::<Vec<_>>(),
+        [(2, 2..5), (3, 0..7)]
+    );
+    assert_eq!(trim(&mut table, 22), Ok(Done::Trimmed { start: 22 }));
+    assert_eq!(
+        content(&mut table, 3, 7, 8),
+        7..8,
+        "the last piece stays open"
+    );
+    assert_eq!(at(&table, 22), (3, 7, 1));
+
+    changes(&mut table);
+    let remove = Command::Remove { name: s.clone() }.encode();
+    assert_eq!(table.execute(Slot(9), &remove), Ok(Done::Removed));
+    let closed = Change::Closed {
+        stream: inner(3),
+        end: 8,
+    };
+    let removed = Change::Removed { stream: inner(3) };
+    assert_eq!(changes(&mut table), [closed, removed]);
+    assert!(content(&mut table, 3, 8, 9).is_empty());
+    assert_eq!(table.execute(Slot(9), &remove), Err(Denied::Unknown));
+}
+
+#[test]
+fn there_are_no_more_pieces_than_there_may_be() {
+    let mut table = Table::default();
+    open(&mut table, How::Create, 1, 0).unwrap();
+    for number in 1..u32::try_from(PIECES_MAX).unwrap() {
+        content(&mut table, number - 1, 0, 1);
+        open(&mut table, How::Continue, 1, number).unwrap();
+    }
+    let one_more = u32::MAX - 1;
+    assert!(
+        open(&mut table, How::Continue, 1, one_more).is_ok(),
+        "the last was empty"
+    );
+    content(&mut table, one_more, 0, 1);
+    let refused = open(&mut table, How::Continue, 1, one_more + 1);
+    assert_eq!(refused, Err(Denied::TooManyPieces));
+    assert_eq!(
+        content(&mut table, one_more, 1, 2),
+        1..2,
+        "the writer keeps its piece"
+    );
+    trim(&mut table, 1).unwrap();
+    assert!(open(&mut table, How::Continue, 1, one_more + 1).is_ok());
+}
+
+/// [trim-2] By the log's time, on every node the same; by bytes, what a leader asks for.
+#[test]
+fn what_is_too_old_or_too_much_is_forgotten() {
+    let mut table = Table::default();
+    let s = name("s");
+    open(&mut table, How::Create, 1, 1).unwrap();
+    let keep = |table: &mut Table, bytes, age_ms| {
+        let keep = Retention { bytes, age_ms };
+        let name = name("s");
+        table.execute(Slot(9), &Command::Retain { name, keep }.encode())
+    };
+    let age = |table: &mut Table, now_ms| {
+        let aged = table.execute(Slot(9), &Command::Age { now_ms }.encode());
+        assert_eq!(aged, Ok(Done::Aged));
+        table.info(&name("s")).unwrap().start
+    };
+    assert_eq!(table.shortest_age(), None);
+    assert_eq!(keep(&mut table, None, Some(1000)), Ok(Done::Retained));
+    assert_eq!(table.shortest_age(), Some(1000));
+    content(&mut table, 1, 0, 10);
+    assert_eq!(age(&mut table, 5000), 0);
+    content(&mut table, 1, 10, 20);
+    assert_eq!(age(&mut table, 5500), 0);
+    assert_eq!(
+        age(&mut table, 4000),
+        0,
+        "a clock that went back tells nothing"
+    );
+    assert_eq!(age(&mut table, 5999), 0);
+    assert_eq!(age(&mut table, 6000), 10, "appended at 5000 at the latest");
+    assert_eq!(age(&mut table, 9000), 20);
+    content(&mut table, 1, 20, 30);
+    for now_ms in 0..1000 {
+        age(&mut table, 9001 + now_ms / 10);
+    }
+    assert_eq!(
+        Table::restore(table.rows()).unwrap().info(&s),
+        table.info(&s)
+    );
+
+    assert_eq!(table.overfull(1).count(), 0);
+    keep(&mut table, Some(4), None).unwrap();
+    assert_eq!(table.overfull(6).collect::<Vec<_>>(), [(&s, 26)]);
+    assert_eq!(table.overfull(7).count(), 0, "not worth it");
+    assert_eq!(table.shortest_age(), None);
+    assert_eq!(age(&mut table, 99_000), 20, "age does not matter any more");
+}
+
+/// Whatever is done to a table, its rows give it again; and only those rows change that it says.
+#[test]
+fn rows_are_the_table() {
+    for seed in 0..200 {
+        let mut dice = Dice::new(seed);
+        let mut table = Table::default();
+        let mut kept = BTreeMap::new();
+        let mut number = 0;
+        for step in 0..100 {
+            let text = ["a", "b", "c"][dice.index(3)];
+            let name = name(text);
+            let hows = [How::Create, How::Append, How::Takeover, How::Continue];
+            number += 1;
+            let before = dice.below(20);
+            let command = match dice.below(10) {
+                8 => Command::Retain {
+                    name,
+                    keep: Retention {
+                        bytes: None,
+                        age_ms: dice.chance(2, 3).then_some(20),
+                    },
+                },
+                9 => Command::Age { now_ms: step },
+                0 => Command::Remove { name },
+                1 => Command::Trim { name, before },
+                2 => Command::Close {
+                    stream: inner(number - 1),
+                    finish: dice.below(4) == 0,
+                },
+                _ => Command::Open {
+                    name,
+                    how: hows[dice.index(4)],
+                    writer: Writer(u128::from(dice.below(2))),
+                    stream: inner(number),
+                    now_ms: step,
+                },
+            };
+            let _ = table.execute(Slot(step + 1), &command.encode());
+            let some = table.open().next();
+            if let Some(stream) = some {
+                let next = table.next(stream).unwrap();
+                table.append(stream, 0, slots(next, next + dice.below(4)));
+            }
+            for (key, value) in table.take_rows() {
+                assert!(Table::is_row(&key));
+                match value {
+                    Some(value) => drop(kept.insert(key, value)),
+                    None => drop(kept.remove(&key)),
+                }
+            }
+            changes(&mut table);
+            assert_eq!(table.rows().collect::<BTreeMap<_, _>>(), kept);
+            assert_eq!(Table::restore(kept.clone()).unwrap(), table, "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn hostile_rows_are_an_error_not_a_panic() {
+    let mut table = Table::default();
+    open(&mut table, How::Create, 1, 1).unwrap();
+    content(&mut table, 1, 0, 9);
+    let rows: Vec<_> = table.rows().collect();
+    let mut dice = Dice::new(1);
+    for _ in 0..20_000 {
+        let mut rows = rows.clone();
+        let which = dice.index(2);
+        let (key, value) = &mut rows[which];
+        let bytes = if dice.below(4) == 0 { key } else { value };
+        let at = dice.index(bytes.len());
+        match dice.below(3) {
+            0 => bytes.truncate(at),
+            1 => bytes[at] ^= 1 << dice.below(8),
+            _ => bytes.push(0),
+        }
+        if let Ok(mut table) = Table::restore(rows) {
+            // Whatever was let in can be used.
+            let _ = open(&mut table, How::Takeover, 9, 77);
+            content(&mut table, 77, 0, 3);
+            let _ = trim(&mut table, 5);
+            let _ = table.kept().count();
+        }
+    }
+    assert!(Table::restore(vec![(Vec::new(), Vec::new())]).is_err());
+}

@@ -1,0 +1,7 @@
+//! The store as its caller sees it, on a disk in memory.
+
+mod faults;
+mod limits;
+mod model;
+mod power_cuts;
+mod shop;
