@@ -584,6 +584,7 @@ mod tests {
             snapshot: None,
             snapshot_taking: None,
             disk: DiskUse::default(),
+            streams: quorate_replica::status::Streams::default(),
             progress: None,
             error: error.map(str::to_owned),
             notices: Vec::new(),

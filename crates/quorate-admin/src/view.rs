@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 use quorate_core::{ballot::Ballot, effect::Role, node_id::NodeId};
 use quorate_log::Reading;
-use quorate_replica::status::{Activity, DiskUse, Peer, Progress, Snapshot, Status};
+use quorate_replica::status::{Activity, DiskUse, Peer, Progress, Snapshot, Status, Streams};
 use serde::{Deserialize, Serialize};
 
 use crate::units::{bytes, span};
@@ -54,6 +54,9 @@ pub struct NodeView {
     /// The disk under it.
     #[serde(default)]
     pub disk: DiskView,
+    /// Byte streams.
+    #[serde(default)]
+    pub streams: StreamsView,
     /// Of the program.
     pub version: String,
     /// Why it does not serve, if it knows.
@@ -118,6 +121,42 @@ impl DiskView {
             log_bytes_per_second: disk.log_bytes_per_second,
             full_in_seconds: disk.full_in_seconds(),
         }
+    }
+}
+
+/// Byte streams, as a node has them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamsView {
+    /// How many there are.
+    pub count: u64,
+    /// Of those: how many are written to.
+    pub open: u64,
+    /// Bytes of the disk that hold bytes of streams; what was trimmed counts for a while.
+    pub bytes: u64,
+    /// Bytes that the node should have, and fetches from others.
+    pub missing_bytes: u64,
+}
+
+impl StreamsView {
+    fn new(streams: Streams) -> Self {
+        Self {
+            count: streams.named as u64,
+            open: streams.open as u64,
+            bytes: streams.used_bytes,
+            missing_bytes: streams.missing_bytes,
+        }
+    }
+
+    /// In short; empty without streams.
+    pub fn shown(&self) -> String {
+        let mut said = match self.count {
+            0 => String::new(),
+            _ => bytes(self.bytes),
+        };
+        if self.missing_bytes > 0 {
+            said.push_str(&format!(", lacks {}", bytes(self.missing_bytes)));
+        }
+        said
     }
 }
 
@@ -256,6 +295,9 @@ pub struct MemberView {
     pub client: Option<String>,
     /// Where operators connect.
     pub admin: Option<String>,
+    /// Where clients of byte streams connect.
+    #[serde(default)]
+    pub stream: Option<String>,
     /// `leader`, `follower`, `candidate`, `learner` or `auxiliary`.
     pub role: String,
     /// Of its vote; 0 if it has none.
@@ -374,6 +416,7 @@ impl NodeView {
             snapshot: status.snapshot.map(SnapshotView::new),
             snapshot_taking: status.snapshot_taking.map(SnapshotView::new),
             disk: DiskView::new(status.disk),
+            streams: StreamsView::new(status.streams),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             error: status.error.clone(),
             progress: status.progress.as_ref().map(ProgressView::of_node),
@@ -396,6 +439,7 @@ impl MemberView {
             peer: known(&peer.addresses.peer),
             client: known(&peer.addresses.client),
             admin: known(&peer.addresses.admin),
+            stream: known(&peer.addresses.stream),
             role: member_role(peer, node, status).to_owned(),
             weight: peer.weight,
             connected: peer.connected,
@@ -499,6 +543,13 @@ pub(crate) mod tests {
                 free_bytes: Some(8000),
                 log_bytes_per_second: Some(100),
             },
+            streams: Streams {
+                named: 4,
+                open: 1,
+                used_bytes: 700,
+                missing_bytes: 30,
+                ..Streams::default()
+            },
             progress: Some(Progress {
                 activity: Activity::CatchingUp,
                 from: 1,
@@ -537,19 +588,20 @@ pub(crate) mod tests {
                 "snapshot": {"slot": 5, "bytes": 900},
                 "snapshot_taking": null,
                 "disk": {"free_bytes": 8000, "log_bytes_per_second": 100, "full_in_seconds": 80},
+                "streams": {"count": 4, "open": 1, "bytes": 700, "missing_bytes": 30},
             "version": env!("CARGO_PKG_VERSION"),
             "error": null,
             "progress": {"doing": "catching_up", "unit": "slots", "from": 1, "at": 8, "to": 15,
                          "percent": 50, "per_second": 2, "seconds_left": 4},
             "notices": [],
             "members": [
-                {"node": 1, "peer": "h:1", "client": null, "admin": null, "role": "leader",
+                {"node": 1, "peer": "h:1", "client": null, "admin": null, "stream": null, "role": "leader",
                  "weight": 1, "connected": true, "lag": null,
                  "payload_bytes_sent": 0, "engaged": null},
-                {"node": 2, "peer": "h:2", "client": null, "admin": null, "role": "follower",
+                {"node": 2, "peer": "h:2", "client": null, "admin": null, "stream": null, "role": "follower",
                  "weight": 1, "connected": false, "lag": null,
                  "payload_bytes_sent": 0, "engaged": null},
-                {"node": 3, "peer": "h:3", "client": null, "admin": null, "role": "learner",
+                {"node": 3, "peer": "h:3", "client": null, "admin": null, "stream": null, "role": "learner",
                  "weight": 0, "connected": false, "lag": null,
                  "payload_bytes_sent": 0, "engaged": null},
             ],

@@ -8,7 +8,7 @@ use std::{
 
 use quorate_core::time::Time;
 use quorate_replica::{
-    front::{ConnectionId, Front},
+    front::{ConnectionId, Door, Endpoints, Front},
     pressure::{Pressure, heaviest},
     seldom::Seldom,
 };
@@ -43,6 +43,8 @@ pub(crate) struct Clients {
     backlog_bytes: usize,
     /// Complaints about clients that hold too much.
     hoarders: Seldom,
+    /// Complaints about connections that were reset.
+    resets: Seldom,
     /// Clients that are not read: their front takes nothing at the moment, or all are held.
     paused: Vec<ConnectionId>,
     /// The host was full, and is not empty enough again.
@@ -61,6 +63,8 @@ struct Client {
     /// Bytes that the front has not used.
     backlog: Vec<u8>,
     stage: Stage,
+    /// It has sent its last byte, and the front is not told.
+    end_untold: bool,
     interest: Interest,
     paused: bool,
     /// The socket is full.
@@ -101,6 +105,7 @@ impl Clients {
             scratch: vec![0; READ_BYTES],
             backlog_bytes: 0,
             hoarders: Seldom::default(),
+            resets: Seldom::default(),
             paused: Vec::new(),
             held: false,
             leaving: Vec::new(),
@@ -113,10 +118,11 @@ impl Clients {
         self.connections.len() >= self.limits.clients_max
     }
 
-    /// Accepts the clients that wait at the listener, as long as there is room.
+    /// Accepts the clients that wait at the listener of this door, as long as there is room.
     pub(crate) fn accept(
         &mut self,
         listener: Listener<'_>,
+        door: Door,
         cx: &mut Cx<'_, impl ClientSide>,
     ) -> std::io::Result<Accepted> {
         loop {
@@ -129,7 +135,10 @@ impl Clients {
             if matches!(listener, Listener::Tcp(_)) {
                 socket.tune_for_client();
             }
-            let ends = socket.ends();
+            let ends = Endpoints {
+                door,
+                ..socket.ends()
+            };
             let id = ConnectionId(self.next_id);
             let token = cx
                 .sources
@@ -140,6 +149,7 @@ impl Clients {
                 token,
                 backlog: Vec::new(),
                 stage: Stage::Open,
+                end_untold: false,
                 interest: Interest::READ,
                 paused: false,
                 blocked: false,
@@ -190,6 +200,7 @@ impl Clients {
             if !client.backlog.is_empty() {
                 self.feed(id, 0, cx);
             }
+            self.tell_end(id, cx);
             self.watch(id, cx);
         }
     }
@@ -407,11 +418,24 @@ impl Clients {
         match client.stage {
             Stage::Open => {
                 client.stage = Stage::HalfClosed;
+                client.end_untold = true;
                 self.leaving.push(id);
+                self.tell_end(id, cx);
                 self.watch(id, cx);
             }
             Stage::HalfClosed => {}
             Stage::Farewell(_) => self.close(id, cx),
+        }
+    }
+
+    /// The front is told of the client's end once it has used all that came before.
+    fn tell_end(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
+        if let Some(client) = self.connections.get_mut(&id)
+            && client.backlog.is_empty()
+            && std::mem::take(&mut client.end_untold)
+        {
+            let (front, mut requests) = cx.host.front_and_requests(cx.now);
+            front.half_closed(id, &mut requests);
         }
     }
 
@@ -447,6 +471,19 @@ impl Clients {
         let Some(client) = self.connections.get_mut(&id) else {
             return;
         };
+        if let Some(why) = cx.host.front().broken(id) {
+            if let Some(untold) = self.resets.say(cx.now.time) {
+                tracing::warn!(
+                    client = id.0,
+                    why,
+                    untold,
+                    "reset the connection of a client"
+                );
+            }
+            self.stats.clients_reset += 1;
+            client.socket.reset_at_close();
+            return self.close(id, cx);
+        }
         match client.stage {
             Stage::HalfClosed if client.paused || cx.host.front().is_busy(id) => {}
             Stage::HalfClosed => self.close(id, cx),

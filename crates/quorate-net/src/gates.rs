@@ -30,6 +30,8 @@ pub(crate) struct Gates {
     clients: Gate,
     client: Option<Token>,
     socket: Option<Token>,
+    stream: Option<Token>,
+    raw: Option<Token>,
     limits: Limits,
 }
 
@@ -63,6 +65,8 @@ impl Gates {
             peer,
             client,
             socket,
+            stream,
+            raw,
             ..
         } = &listeners;
         let peer = sources.add(peer, Source::PeerListener, Interest::READ)?;
@@ -72,10 +76,18 @@ impl Gates {
         let socket = socket.as_ref().map(|SocketFile { listener, .. }| {
             sources.add(listener, Source::ClientSocket, Interest::READ)
         });
+        let stream = stream
+            .as_ref()
+            .map(|stream| sources.add(stream, Source::StreamListener, Interest::READ));
+        let raw = raw
+            .as_ref()
+            .map(|raw| sources.add(raw, Source::RawListener, Interest::READ));
         Ok(Self {
             peer,
             client: client.transpose()?,
             socket: socket.transpose()?,
+            stream: stream.transpose()?,
+            raw: raw.transpose()?,
             listeners,
             peers: Gate::default(),
             clients: Gate::default(),
@@ -97,6 +109,16 @@ impl Gates {
     pub(crate) fn socket(&self) -> Option<Listener<'_>> {
         let socket = self.listeners.socket.as_ref();
         socket.map(|file| Listener::Unix(&file.listener))
+    }
+
+    /// Where clients of byte streams connect.
+    pub(crate) fn streams(&self) -> Option<Listener<'_>> {
+        self.listeners.stream.as_ref().map(Listener::Tcp)
+    }
+
+    /// Where clients connect that send the bytes of a stream and nothing else.
+    pub(crate) fn raw_streams(&self) -> Option<Listener<'_>> {
+        self.listeners.raw.as_ref().map(Listener::Tcp)
     }
 
     /// How accepting peers went; whether the gate is closed now.
@@ -164,12 +186,20 @@ impl Gates {
             peer,
             client,
             socket,
+            stream,
+            raw,
             ..
         } = &self.listeners;
         sources.change(peer, self.peer, self.peers.interest())?;
         let interest = self.clients.interest();
         if let (Some(client), Some(token)) = (client, self.client) {
             sources.change(client, token, interest)?;
+        }
+        if let (Some(stream), Some(token)) = (stream, self.stream) {
+            sources.change(stream, token, interest)?;
+        }
+        if let (Some(raw), Some(token)) = (raw, self.raw) {
+            sources.change(raw, token, interest)?;
         }
         if let (Some(file), Some(token)) = (socket, self.socket) {
             sources.change(&file.listener, token, interest)?;

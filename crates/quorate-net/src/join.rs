@@ -122,6 +122,7 @@ fn is_member(node: NodeId, address: &str, me: NodeId) -> bool {
         lane: Lane::Control,
         client: "",
         admin: "",
+        stream: "",
     };
     match exchange(address, me, &Frame::Hello(hello), &|| false) {
         Ok(Answer::Refused(RefusalCode::NotFounded, _)) | Err(_) => false,

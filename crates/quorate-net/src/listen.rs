@@ -107,8 +107,12 @@ pub struct Listeners {
     pub(crate) peer: TcpListener,
     pub(crate) client: Option<TcpListener>,
     pub(crate) socket: Option<SocketFile>,
+    pub(crate) stream: Option<TcpListener>,
+    pub(crate) raw: Option<TcpListener>,
     peer_address: SocketAddr,
     client_address: Option<SocketAddr>,
+    stream_address: Option<SocketAddr>,
+    raw_address: Option<SocketAddr>,
 }
 
 impl Listeners {
@@ -117,12 +121,7 @@ impl Listeners {
         let mut listeners = Self::bind_peers(peer)?;
         let (client, client_address) = bind_tcp("--client", client)?;
         let socket = socket.map(SocketFile::bind).transpose()?;
-        if !client_address.ip().is_loopback() {
-            tracing::warn!(
-                address = %client_address,
-                "clients are not authenticated yet: anyone who reaches this port can read and write"
-            );
-        }
+        warn_of_strangers(client_address);
         listeners.client = Some(client);
         listeners.client_address = Some(client_address);
         listeners.socket = socket;
@@ -142,9 +141,31 @@ impl Listeners {
             peer,
             client: None,
             socket: None,
+            stream: None,
+            raw: None,
             peer_address,
             client_address: None,
+            stream_address: None,
+            raw_address: None,
         })
+    }
+
+    /// Binds `--stream` beside them.
+    pub fn bind_streams(&mut self, stream: &str) -> Result<(), BindError> {
+        let (stream, stream_address) = bind_tcp("--stream", stream)?;
+        warn_of_strangers(stream_address);
+        self.stream = Some(stream);
+        self.stream_address = Some(stream_address);
+        Ok(())
+    }
+
+    /// Binds `--stream-raw` beside them.
+    pub fn bind_raw_streams(&mut self, raw: &str) -> Result<(), BindError> {
+        let (raw, raw_address) = bind_tcp("--stream-raw", raw)?;
+        warn_of_strangers(raw_address);
+        self.raw = Some(raw);
+        self.raw_address = Some(raw_address);
+        Ok(())
     }
 
     /// Answers at the peer address in the name of this node while it starts, until what is returned
@@ -165,6 +186,25 @@ impl Listeners {
     /// Where clients connect, if they can.
     pub const fn client_address(&self) -> Option<SocketAddr> {
         self.client_address
+    }
+
+    /// Where clients of byte streams connect, if they can.
+    pub const fn stream_address(&self) -> Option<SocketAddr> {
+        self.stream_address
+    }
+
+    /// Where clients connect that send the bytes of a stream and nothing else, if they can.
+    pub const fn raw_stream_address(&self) -> Option<SocketAddr> {
+        self.raw_address
+    }
+}
+
+fn warn_of_strangers(address: SocketAddr) {
+    if !address.ip().is_loopback() {
+        tracing::warn!(
+            %address,
+            "clients are not authenticated yet: anyone who reaches this port can read and write"
+        );
     }
 }
 
@@ -254,6 +294,20 @@ mod tests {
             error.reason.hint(),
             "stop that process, or choose another address"
         );
+    }
+
+    #[test]
+    fn a_port_for_byte_streams_that_is_in_use_can_be_told_from_other_errors() {
+        let mut first = Listeners::bind_peers("127.0.0.1:0").unwrap();
+        assert_eq!(first.stream_address(), None);
+        first.bind_streams("127.0.0.1:0").unwrap();
+        let taken = first.stream_address().expect("bound").to_string();
+        let mut second = Listeners::bind_peers("127.0.0.1:0").unwrap();
+        let error = second.bind_streams(&taken).unwrap_err();
+        assert_eq!((error.flag, error.reason.is_in_use()), ("--stream", true));
+        let error = second.bind_streams("nonsense").unwrap_err();
+        assert_eq!((error.flag, error.reason.is_in_use()), ("--stream", false));
+        assert_eq!(second.stream_address(), None);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::{
 };
 
 use quorate_core::time::Time;
-use quorate_replica::Clock;
+use quorate_replica::{Clock, front::Door};
 
 use crate::{
     clients::Clients,
@@ -207,9 +207,10 @@ impl<H: Host> Reactor<H> {
             // `Host::poll` is called in each turn.
             Source::Host => {}
             Source::PeerListener => return self.accept_peers(now),
-            Source::ClientListener | Source::ClientSocket => {
-                return self.accept_clients(source, now);
-            }
+            Source::ClientListener
+            | Source::ClientSocket
+            | Source::StreamListener
+            | Source::RawListener => return self.accept_clients(source, now),
             Source::Link(link) => self.with_peers(now, |peers, cx| peers.on_ready(link, ready, cx)),
             Source::Client(id) => {
                 self.with_clients(now, |clients, cx| clients.on_ready(id, ready, cx));
@@ -280,15 +281,16 @@ impl<H: Host> Reactor<H> {
             stats,
             ..
         } = self;
-        let listener = if which == Source::ClientSocket {
-            gates.socket()
-        } else {
-            gates.clients()
+        let (listener, door) = match which {
+            Source::ClientSocket => (gates.socket(), Door::Commands),
+            Source::StreamListener => (gates.streams(), Door::Streams),
+            Source::RawListener => (gates.raw_streams(), Door::StreamsRaw),
+            _ => (gates.clients(), Door::Commands),
         };
         let Some(listener) = listener else {
             return Ok(());
         };
-        let accepted = clients.accept(listener, &mut Cx { now, host, sources });
+        let accepted = clients.accept(listener, door, &mut Cx { now, host, sources });
         if gates.on_clients(accepted, now.time, sources)? {
             stats.accept_pauses += 1;
         }

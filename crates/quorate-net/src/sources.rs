@@ -28,6 +28,10 @@ pub(crate) enum Source {
     ClientListener,
     /// The listener in the file system.
     ClientSocket,
+    /// The listener for clients of byte streams.
+    StreamListener,
+    /// The listener for bytes of a stream and nothing else.
+    RawListener,
     Link(LinkId),
     Client(ConnectionId),
 }

@@ -58,6 +58,8 @@ stats! {
     clients_closed,
     /// Clients closed because they held most of the memory for clients.
     clients_shed,
+    /// Clients whose connection was reset, for want of words.
+    clients_reset,
     /// Times that a client with input was not read because the node had enough to do.
     client_holds,
     /// Bytes received from clients.

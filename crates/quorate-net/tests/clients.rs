@@ -7,14 +7,15 @@ use std::{
     io::{ErrorKind, Read, Write},
     net::{Shutdown, TcpStream},
     os::unix::net::UnixStream,
+    sync::mpsc::channel,
     time::Instant,
 };
 
 use common::{DEADLINE, Event, Node, Start, lone};
 use quorate_net::Limits;
-use quorate_replica::pressure::Pressure;
+use quorate_replica::{front::Door, pressure::Pressure};
 
-fn read(stream: &mut impl Read, count: usize) -> Vec<u8> {
+fn read(stream: &mut (impl Read + ?Sized), count: usize) -> Vec<u8> {
     let mut bytes = vec![0; count];
     stream.read_exact(&mut bytes).unwrap();
     bytes
@@ -55,6 +56,44 @@ fn pipelined_requests_are_answered_in_order_over_tcp_and_unix() {
     node.shared
         .wait("both gone", |world| world.clients.is_empty());
 }
+
+#[test]
+fn the_front_is_told_by_which_listener_a_client_came() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("client.sock");
+    let bound = Start {
+        socket: Some(path.clone()),
+        ..Start::node(1)
+    }
+    .bind();
+    let peers = [bound.peer_address()];
+    let node = bound.run(&peers);
+    let echo = |client: &mut dyn Talk| {
+        client.write_all(b"hello\n").unwrap();
+        assert_eq!(read(client, 6), b"hello\n");
+    };
+    let mut stream = TcpStream::connect(&node.stream).unwrap();
+    echo(&mut stream);
+    echo(&mut node.client());
+    echo(&mut UnixStream::connect(&path).unwrap());
+    echo(&mut TcpStream::connect(&node.stream).unwrap());
+    echo(&mut TcpStream::connect(&node.raw).unwrap());
+    let doors = node.shared.lock().doors.clone();
+    let expected = [
+        Door::Streams,
+        Door::Commands,
+        Door::Commands,
+        Door::Streams,
+        Door::StreamsRaw,
+    ];
+    assert_eq!(doors, expected);
+    // A node that stops takes nobody any more at either, and finishes what it has.
+    node.stop();
+    assert_eq!(read_to_end(&mut stream), b"");
+}
+
+trait Talk: Read + Write {}
+impl<T: Read + Write> Talk for T {}
 
 #[test]
 fn a_command_in_pieces_is_one_command() {
@@ -173,6 +212,63 @@ fn a_client_that_closed_its_half_gets_its_answers() {
     node.shared.change(|world| world.hold_slow = false);
     assert_eq!(read_to_end(&mut client), b"slow answer\n");
     node.shared.wait("gone", |world| world.clients.is_empty());
+}
+
+/// The end of a stream that has no other: it must not come before the bytes, nor twice, nor from a node
+/// that stops.
+#[test]
+fn the_front_is_told_of_a_clients_last_byte_once_it_has_used_all() {
+    let node = lone(Limits::default(), &[]);
+    node.shared.lock().hold_slow = true;
+    let mut client = node.client();
+    client.write_all(b"slow\n").unwrap();
+    wait_slow(&node);
+    client.write_all(b"thr").unwrap();
+    node.wait_stats("the beginning", |stats| stats.client_bytes_in == 8);
+    // The rest and the end come together, while the front takes nothing.
+    let (entered, inside) = channel();
+    let (leave, left) = channel::<()>();
+    node.shared.change(|world| {
+        world.hold = true;
+        world.on_submit = Some(Box::new(move || {
+            entered.send(()).unwrap();
+            left.recv().unwrap();
+        }));
+    });
+    inside.recv().unwrap();
+    client.write_all(b"ee\nmore\nlines\n").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    leave.send(()).unwrap();
+    node.wait_stats("the rest", |stats| stats.client_bytes_in == 22);
+    node.handle.status().unwrap();
+    assert_eq!(node.shared.lock().half_closed, []);
+    let mut other = node.client();
+    other.write_all(b"x\n").unwrap();
+    node.shared.change(|world| world.hold = false);
+    assert_eq!(read(&mut client, 17), b"three\nmore\nlines\n");
+    assert_eq!(read(&mut other, 2), b"x\n");
+    node.shared
+        .wait("the end", |world| !world.half_closed.is_empty());
+    node.shared.change(|world| world.hold_slow = false);
+    assert_eq!(read_to_end(&mut client), b"slow answer\n");
+    let shared = node.shared.clone();
+    node.stop();
+    assert_eq!(read_to_end(&mut other), b"");
+    let told = shared.lock().half_closed.clone();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].1 >= 5 + 17, "{told:?}");
+}
+
+#[test]
+fn a_front_without_words_has_its_client_reset() {
+    let node = lone(Limits::default(), &[]);
+    let mut client = node.client();
+    client.write_all(b"one\n").unwrap();
+    assert_eq!(read(&mut client, 4), b"one\n");
+    client.write_all(b"break\n").unwrap();
+    let error = client.read(&mut [0]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    node.wait_stats("a reset", |stats| stats.clients_reset == 1);
 }
 
 /// Closing with unread input would reset the connection and destroy the error.

@@ -36,6 +36,7 @@ fn frames_travel_both_ways_on_both_lanes_in_order() {
     let up = nodes[1].shared.lock().peers[&NodeId(1)].clone();
     assert_eq!(up.addresses.client, nodes[0].client);
     assert_eq!(up.addresses.peer, nodes[0].peer);
+    assert_eq!(up.addresses.stream, nodes[0].stream);
     for node in &nodes {
         wait_connected(node, 2);
     }

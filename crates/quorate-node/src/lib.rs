@@ -18,6 +18,8 @@ mod identity_tests;
 pub mod listener;
 mod metrics;
 mod node_host;
+#[cfg(test)]
+mod node_host_tests;
 pub mod recovering;
 pub mod restoring;
 pub mod terms;

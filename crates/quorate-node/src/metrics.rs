@@ -238,6 +238,10 @@ fn counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String)
         reads_within: "Reads asked for that may be stale within a bound.",
         reads_overtaken: "Reads whose lease or bound was over when they had read: asked for again.",
         reads_in_order: "Reads that ran between commands of their connection, without a confirmation.",
+        stream_bytes_appended: "Bytes that became part of a byte stream.",
+        stream_slots_skipped: "Slots of stream content that was a no-op: repeated, or behind a gap or a close.",
+        stream_bytes_dropped: "Bytes of streams that came and did not fit; they are offered or asked for again.",
+        stream_bytes_repeated: "Bytes of own streams that were offered again, for want of progress.",
         applied_from_log: "Entries applied from the log instead of memory.",
         snapshots_taken: "Snapshots of this node's state that became whole.",
         snapshots_installed: "Snapshots of peers that took the place of what this node lacked.",
@@ -281,6 +285,38 @@ fn counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String)
             bytes,
         );
     }
+    let streams = replica.stream_use();
+    gauge(out, "streams", "Named byte streams.", streams.named);
+    gauge(
+        out,
+        "streams_open",
+        "Of those, how many are written to.",
+        streams.open,
+    );
+    gauge(
+        out,
+        "stream_store_used_bytes",
+        "Bytes of this node's disk that hold bytes of streams.",
+        streams.used_bytes,
+    );
+    gauge(
+        out,
+        "stream_store_file_bytes",
+        "Bytes of the files in which they lie.",
+        streams.file_bytes,
+    );
+    gauge(
+        out,
+        "stream_missing_bytes",
+        "Bytes of streams that this node should hold, and is fetching from others.",
+        streams.missing_bytes,
+    );
+    gauge(
+        out,
+        "stream_store_waits",
+        "1 if bytes of streams wait for room on the disk, or for descriptors.",
+        u64::from(streams.short),
+    );
     totals!(out, "disk_", replica.log().counters(), {
         writes: "Writes into log segments; one per commit.",
         flushes: "Flushes of log segments; one per commit.",
@@ -344,6 +380,7 @@ mod tests {
             snapshot: None,
             snapshot_taking: None,
             disk: DiskUse::default(),
+            streams: quorate_replica::status::Streams::default(),
             progress: None,
             error: None,
             notices: Vec::new(),

@@ -349,7 +349,8 @@ impl<H: Home, S: StateMachine, F: Front> Host for NodeHost<H, S, F> {
                 .notice(&format!("the identity cannot be written: {error}"));
         }
         self.listener.end_turn(now);
-        wake_at.into_iter().chain(self.write_at).min()
+        let eager = self.front.is_eager().then_some(now);
+        wake_at.into_iter().chain(self.write_at).chain(eager).min()
     }
 
     fn lend_clock(&mut self, clock: Clock) {

@@ -13,6 +13,7 @@ use quorate_core::{
     value::Value,
 };
 use quorate_log::Values;
+use quorate_stream::Table;
 
 use crate::{
     applying::{
@@ -28,6 +29,7 @@ use crate::{
     front::{Failure, Front},
     limits::Limits,
     observing::events::Event,
+    payload::Payload,
     service::{LoadError, Metadata, StateMachine},
 };
 
@@ -44,6 +46,8 @@ pub(crate) struct Applying<S> {
     completion_bytes: usize,
     /// Most commands that the service may propose in one turn.
     due_commands: usize,
+    /// A snapshot was taken in, or the service made empty.
+    reloaded: bool,
 }
 
 impl<S: StateMachine> Applying<S> {
@@ -54,6 +58,7 @@ impl<S: StateMachine> Applying<S> {
             turn_bytes: limits.apply_bytes,
             completion_bytes: limits.completion_bytes,
             due_commands: limits.due_commands,
+            reloaded: false,
         }
     }
 
@@ -143,6 +148,7 @@ impl<S: StateMachine> Applying<S> {
     pub(crate) fn loaded(&mut self, at: Slot, meta: Metadata) {
         self.applier.go_on_at(at, meta);
         self.history = History::default();
+        self.reloaded = true;
     }
 
     /// The service has a part of a snapshot that cannot be read to its end: it becomes empty.
@@ -152,7 +158,23 @@ impl<S: StateMachine> Applying<S> {
         service.finish_load(Slot::FIRST, &[])?;
         self.applier.begin_again();
         self.history = History::default();
+        self.reloaded = true;
         Ok(())
+    }
+
+    /// Which streams there are, behind what was applied.
+    pub(crate) fn streams(&self) -> &Table {
+        self.applier.streams()
+    }
+
+    /// The same, to be told what happened to them.
+    pub(crate) fn streams_mut(&mut self) -> &mut Table {
+        self.applier.streams_mut()
+    }
+
+    /// Whether the state is another one than follows from what was applied, since the last call.
+    pub(crate) fn take_loaded(&mut self) -> bool {
+        std::mem::take(&mut self.reloaded)
     }
 
     /// Table and eras of the group, behind what was applied.
@@ -212,7 +234,7 @@ impl<S: StateMachine> Applying<S> {
         completions: &Completions,
     ) -> bool {
         let next = || match self.applier.next(decided_to) {
-            Next::Value(range, value) => contents.bytes(&value, range) != Bytes::Missing,
+            Next::Value(range, value) => !contents.lacks(&value, range, self.streams()),
             Next::FromLog(_) | Next::Nothing => false,
         };
         self.may_apply(completions) && next()
@@ -237,15 +259,27 @@ impl<S: StateMachine> Applying<S> {
                 Next::FromLog(range) => return Some(range),
                 Next::Nothing => return None,
             };
-            let payload = match contents.bytes(&value, range) {
+            let payload = match self.bytes_to_apply(range, &value, contents) {
                 Bytes::None => None,
-                Bytes::Here(payload) => Some(&payload[..]),
+                Bytes::Here(payload) => Some(payload),
                 Bytes::Missing => return Some(range),
             };
-            budget = budget.saturating_sub(payload.map_or(CHARGE_BYTES, <[u8]>::len));
-            self.apply(range, value, payload, to);
+            let charge = payload.as_ref().map_or(CHARGE_BYTES, |bytes| bytes.len());
+            budget = budget.saturating_sub(charge);
+            self.apply(range, value, payload.as_ref(), to);
         }
         None
+    }
+
+    /// What is known of the bytes of a value that is next. Of content that is a no-op here and now, none are
+    /// looked for.
+    fn bytes_to_apply(&self, range: SlotRange, value: &Value, contents: &Contents) -> Bytes {
+        match *value {
+            Value::Content { stream, offset } if !self.streams().appends(stream, offset, range) => {
+                Bytes::None
+            }
+            _ => contents.bytes(value, range, self.streams()),
+        }
     }
 
     /// Applies what was read back from the log, as far as it is still next and decided so.
@@ -270,8 +304,17 @@ impl<S: StateMachine> Applying<S> {
             {
                 break;
             }
+            let payload = Payload::new(bytes);
+            if let Value::Content { stream, offset } = value
+                && self.streams().appends(stream, offset, range)
+                && payload.len() as u64 != range.len()
+            {
+                // [value-3] Recorded as a no-op, and it is none: no log of ours says so.
+                to.counters.frames_mismatched += 1;
+                break;
+            }
             to.counters.applied_from_log += 1;
-            self.apply(range, value, Some(&bytes), to);
+            self.apply(range, value, Some(&payload), to);
         }
     }
 
@@ -280,7 +323,7 @@ impl<S: StateMachine> Applying<S> {
         &mut self,
         range: SlotRange,
         value: Value,
-        payload: Option<&[u8]>,
+        payload: Option<&Payload>,
         to: &mut Listeners<'_>,
     ) {
         if self.applier.apply(range, &value, payload, to) {

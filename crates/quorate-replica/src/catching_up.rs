@@ -12,16 +12,16 @@ use quorate_core::{
     node_set::NodeSet,
     slot::{Slot, SlotRange},
     time::Time,
-    value::Value,
+    value::{StreamName, Value},
 };
 use quorate_disk::Disk;
 use quorate_log::Values;
-use quorate_wire::{Frame, Lane};
+use quorate_wire::{Frame, Lane, frame::STREAM_PIECE_BYTES_MAX};
 
 use crate::{
     applying::history::History,
     catching_up::{repair::Repair, serving::Serving},
-    contents::{Bytes, Contents},
+    contents::Contents,
     counters::Counters,
     limits::Limits,
     outbox::{Outbox, RETRY_MS},
@@ -42,6 +42,8 @@ pub(crate) struct CatchingUp {
     /// Votes of an earlier process whose bytes are still to be read; nothing else until then.
     unread_votes: VecDeque<SlotRange>,
     repair: Repair,
+    /// The store of streams lacks bytes.
+    streams_lack: bool,
     serving: Serving,
     /// A peer's buffer was full, or the budget was used up: go on then.
     retry_at: Option<Time>,
@@ -68,6 +70,7 @@ impl CatchingUp {
         Self {
             unread_votes,
             repair: Repair::new(retry_ms),
+            streams_lack: false,
             serving: Serving::default(),
             retry_at: None,
             turn_bytes: limits.serve_bytes,
@@ -143,7 +146,7 @@ impl CatchingUp {
             let known = range.intersect(decided);
             if !known.is_empty() {
                 self.repair.lost(known);
-                protocol.later(Input::Missing(self.repair.first()));
+                protocol.later(Input::Missing(self.missing_from()));
             }
             if range.to > decided.to {
                 protocol.later(Input::Lost(*range));
@@ -175,13 +178,31 @@ impl CatchingUp {
     ) {
         counters.slots_repaired += range.len();
         self.repair.repaired(range);
-        protocol.later(Input::Missing(self.repair.first()));
+        protocol.later(Input::Missing(self.missing_from()));
     }
 
     /// The log begins with `start` now: what was lost below it is needed no more.
     pub(crate) fn begins_at(&mut self, start: Slot, protocol: &mut Protocol) {
         self.repair.repaired(SlotRange::new(Slot::FIRST, start));
-        protocol.later(Input::Missing(self.repair.first()));
+        protocol.later(Input::Missing(self.missing_from()));
+    }
+
+    /// [snap-5] Whether the store of streams lacks bytes that are kept: until they are here, this node holds
+    /// nothing for others.
+    pub(crate) fn streams_lack(&mut self, lack: bool, protocol: &mut Protocol) {
+        if self.streams_lack != lack {
+            self.streams_lack = lack;
+            protocol.later(Input::Missing(self.missing_from()));
+        }
+    }
+
+    /// The first slot that cannot be read back, or stands for bytes that are not here.
+    fn missing_from(&self) -> Option<Slot> {
+        let first = self.repair.first();
+        match self.streams_lack {
+            true => Some(Slot::FIRST),
+            false => first,
+        }
     }
 
     /// Asks a peer for what was lost, if a question is due.
@@ -223,23 +244,25 @@ impl CatchingUp {
         contents: &Contents,
         out: &mut Outbox<'_>,
     ) {
-        let payload = match contents.bytes(&value, SlotRange::one(slot)) {
-            Bytes::None => None,
-            Bytes::Here(payload) => Some(payload),
-            Bytes::Missing if !Contents::serves(&value) => None,
-            Bytes::Missing => {
-                if !self
-                    .serving
-                    .want_payload(from, value, slot, self.questions_max)
-                {
-                    out.counters.frames_overload += 1;
-                }
-                return;
+        if let Value::Content { stream, offset } = value
+            && let Some(position) = slot.0.checked_sub(offset)
+            && let Some(payload) = contents.runs().piece(stream, position)
+        {
+            return send_stream_bytes(from, stream, position, &payload, out);
+        }
+        let payload = contents.recent(&value, SlotRange::one(slot));
+        if payload.is_none() && value.has_bytes() {
+            if !self
+                .serving
+                .want_payload(from, value, slot, self.questions_max)
+            {
+                out.counters.frames_overload += 1;
             }
-        };
-        let bytes = payload.map(|payload| &payload[..]);
+            return;
+        }
+        let bytes = payload.as_deref();
         let frame = Frame::FetchReply { value, bytes };
-        out.send_all(NodeSet::one(from), Lane::Bulk, &frame, payload);
+        out.send_all(NodeSet::one(from), Lane::Bulk, &frame, payload.as_ref());
     }
 
     /// This peer is gone: it will ask again.
@@ -253,7 +276,12 @@ impl CatchingUp {
             && let Some((to, value, slot)) = self.serving.next_payload()
         {
             let purpose = Purpose::Payload(to, value, slot);
-            storing.read(now, purpose, SlotRange::one(slot));
+            // Of a run of content more than the first byte is wanted.
+            let more = match value {
+                Value::Content { .. } => STREAM_PIECE_BYTES_MAX as u64,
+                _ => 1,
+            };
+            storing.read(now, purpose, SlotRange::new(slot, slot.plus(more)));
         }
     }
 
@@ -299,13 +327,17 @@ impl CatchingUp {
         let Some((range, value)) = history.find(slot) else {
             return Served::NotHere;
         };
-        let range = SlotRange::new(slot, range.to);
-        let payload = match contents.bytes(&value, range) {
-            Bytes::None => None,
-            Bytes::Here(payload) => Some(payload),
-            Bytes::Missing => return Served::NotHere,
+        // A run may be longer than a frame.
+        let most = match value {
+            Value::Content { .. } => slot.plus(STREAM_PIECE_BYTES_MAX as u64),
+            _ => range.to,
         };
-        self.teach(to, range, value, payload, out)
+        let range = SlotRange::new(slot, range.to.min(most));
+        let payload = contents.recent(&value, range);
+        if payload.is_none() && value.has_bytes() {
+            return Served::NotHere;
+        }
+        self.teach(to, range, value, payload.as_ref(), out)
     }
 
     /// Sends one decided value, as far as the peer is to be sent it.
@@ -320,11 +352,14 @@ impl CatchingUp {
         let Some(wanted) = self.serving.range(to) else {
             return Served::NoRoom;
         };
+        let whole = range;
         let range = range.intersect(wanted);
         if range.is_empty() || range.from != wanted.from {
             return Served::NoRoom;
         }
         let message = Message::Learn { range, value };
+        let part = payload.and_then(|payload| part_of(payload, &value, whole, range));
+        let payload = part.as_ref().or(payload);
         let bytes = payload.map(|payload| &payload[..]);
         let frame = Frame::Protocol { message, bytes };
         let sent = out.send_all(NodeSet::one(to), Lane::Bulk, &frame, payload);
@@ -360,8 +395,53 @@ impl CatchingUp {
     }
 }
 
+/// The bytes of a part of a run of content; `None` if it is all of it, or no such run.
+fn part_of(
+    payload: &Payload,
+    value: &Value,
+    whole: SlotRange,
+    range: SlotRange,
+) -> Option<Payload> {
+    let cut = range != whole && payload.len() as u64 == whole.len();
+    if !cut || !matches!(value, Value::Content { .. }) {
+        return None;
+    }
+    let at = |slot: Slot| usize::try_from(slot.0 - whole.from.0).ok();
+    let part = payload.get(at(range.from)?..at(range.to)?)?;
+    Some(Payload::new(part.to_vec()))
+}
+
+/// Sends bytes of a stream; what does not fit into one frame is asked for again.
+pub(crate) fn send_stream_bytes(
+    to: NodeId,
+    stream: StreamName,
+    position: u64,
+    bytes: &[u8],
+    out: &mut Outbox<'_>,
+) {
+    let bytes = &bytes[..bytes.len().min(STREAM_PIECE_BYTES_MAX)];
+    let frame = Frame::StreamBytes {
+        stream,
+        position,
+        bytes,
+    };
+    out.send(to, Lane::Bulk, &frame);
+}
+
 /// The bytes that a peer looks for were read from the log, or were not there.
 pub(crate) fn answer(to: NodeId, wanted: Value, values: &Values, out: &mut Outbox<'_>) {
+    if let Value::Content { stream, offset } = wanted {
+        let found = values
+            .iter()
+            .find(|(_, value, bytes)| *value == wanted && !bytes.is_empty());
+        if let Some((range, _, bytes)) = found {
+            send_stream_bytes(to, stream, range.from.0.saturating_sub(offset), bytes, out);
+        } else {
+            let (value, bytes) = (wanted, None);
+            out.send(to, Lane::Bulk, &Frame::FetchReply { value, bytes });
+        }
+        return;
+    }
     let found = values.iter().find(|(_, value, _)| *value == wanted);
     let bytes = found.map(|(_, _, bytes)| bytes.as_slice());
     let value = wanted;

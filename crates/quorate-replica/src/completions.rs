@@ -8,6 +8,7 @@ use crate::{
     group::Reply,
     proposing::gather::Waiter,
     reading::evidence::Evidence,
+    stream_front::StreamTag,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +83,8 @@ pub(crate) struct Completions {
     telling: bool,
     /// What operators asked of the group, by its number, and what came of it.
     group: VecDeque<(u64, Result<Reply, Failure>)>,
+    /// What was asked about streams and failed, or may be looked at.
+    streams: VecDeque<(StreamTag, Result<(), Failure>)>,
 }
 
 impl Completions {
@@ -117,6 +120,20 @@ impl Completions {
         }
     }
 
+    /// A read may run now.
+    pub(crate) fn runs(&mut self, waiter: Waiter, evidence: Evidence) {
+        match waiter {
+            Waiter::Front(tag) => self.readable(tag, evidence),
+            Waiter::Stream(tag) => self.streams.push_back((tag, Ok(()))),
+            Waiter::Operator(_) | Waiter::Service | Waiter::Gone => {}
+        }
+    }
+
+    /// What came of something that was asked about streams: it may be looked at, or failed.
+    pub(crate) fn take_stream(&mut self) -> Option<(StreamTag, Result<(), Failure>)> {
+        self.streams.pop_front()
+    }
+
     pub(crate) fn readable(&mut self, tag: Tag, evidence: Evidence) {
         if self.ends(tag) {
             self.ended
@@ -149,6 +166,7 @@ impl Completions {
         match waiter {
             Waiter::Front(tag) => self.failed(tag, failure),
             Waiter::Operator(asked) => self.group.push_back((asked, Err(failure))),
+            Waiter::Stream(tag) => self.streams.push_back((tag, Err(failure))),
             Waiter::Service | Waiter::Gone => return false,
         }
         true

@@ -3,33 +3,38 @@
 //! The protocol orders descriptors; only this file and those below know what kinds of bytes there are
 //! and where they lie. A batch has all its bytes or none, the same in every slot. A kind whose values
 //! cover ranges of slots, with some of their bytes here and some not, is one more arm in each operation:
-//! what is here of a range is told as its first part.
+//! what is here of a range is told as its first part. Content of streams is of that kind; of content that the
+//! table of streams makes a no-op whatever comes, nobody needs the bytes ([stream-4]).
 
 mod fetches;
 pub(crate) mod payloads;
+pub(crate) mod runs;
+
+use std::ops::Range;
 
 use quorate_core::{
     node_id::NodeId,
     slot::{Slot, SlotRange},
     time::Time,
-    value::Value,
+    value::{StreamName, Value},
 };
+use quorate_stream::Table;
 use quorate_wire::{Frame, Lane};
 
 use crate::{
-    contents::{fetches::Fetches, payloads::Payloads},
+    contents::{fetches::Fetches, payloads::Payloads, runs::Runs},
     outbox::Outbox,
     payload::Payload,
     peers::Peers,
 };
 
 /// What is known of a value's bytes in some slots.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Bytes<'a> {
-    /// It has none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Bytes {
+    /// It has none, or nobody needs them.
     None,
     /// These.
-    Here(&'a Payload),
+    Here(Payload),
     /// They are not in memory.
     Missing,
 }
@@ -45,12 +50,31 @@ pub(crate) struct Brought<'a> {
 }
 
 impl Brought<'_> {
-    /// Whether these are the bytes of the value ([value-2]); if it has none, whether there are none.
-    pub(crate) fn is_of(&self, value: &Value) -> bool {
+    /// Whether these are the bytes of the value in these slots ([value-2]); if it has none, whether there
+    /// are none. Of content there may be none: whether it needs them, the table of streams knows.
+    pub(crate) fn is_of(&self, value: &Value, range: SlotRange) -> bool {
         match value {
             Value::Batch(name) => payloads::matches(name, self.bytes, self.check),
+            Value::Content { .. } => {
+                self.bytes.is_empty() || self.bytes.len() as u64 == range.len()
+            }
             _ => self.bytes.is_empty(),
         }
+    }
+
+    /// Those of a part of the slots; `None` if they are not the bytes of all of them.
+    pub(crate) fn part(self, whole: SlotRange, part: SlotRange) -> Option<Self> {
+        if self.bytes.is_empty() {
+            return Some(self);
+        }
+        let at = |slot: Slot| usize::try_from(slot.0.checked_sub(whole.from.0)?).ok();
+        let sound = self.bytes.len() as u64 == whole.len();
+        let bytes = self.bytes.get(at(part.from)?..at(part.to)?);
+        Some(Self {
+            bytes: bytes.filter(|_| sound)?,
+            check: None,
+            body: None,
+        })
     }
 
     /// To be kept: shared if they can be, else copied.
@@ -69,81 +93,182 @@ pub(crate) struct Mismatched;
 /// The bytes of all values that this node may need.
 pub(crate) struct Contents {
     payloads: Payloads,
+    runs: Runs,
+    /// Content that this node voted for before its start without bytes: nobody needs them, whatever the
+    /// table, which may be older than the vote, says meanwhile.
+    bare: Vec<(SlotRange, Value)>,
     fetches: Fetches,
 }
 
 impl Contents {
     /// Open slots may need `pinned_bytes_max`; `recent_bytes_max` more are kept for peers. A question
     /// that nobody answered is asked again after `retry_ms`.
-    pub(crate) fn new(pinned_bytes_max: usize, recent_bytes_max: usize, retry_ms: u64) -> Self {
+    pub(crate) fn new(
+        pinned_bytes_max: usize,
+        recent_bytes_max: usize,
+        runs: Runs,
+        retry_ms: u64,
+    ) -> Self {
         Self {
             payloads: Payloads::new(pinned_bytes_max, recent_bytes_max),
+            runs,
+            bare: Vec::new(),
             fetches: Fetches::new(retry_ms),
         }
     }
 
-    /// Whether this version can hold the value's bytes, if it has any.
-    pub(crate) fn serves(value: &Value) -> bool {
-        // Streams are not served by this version: there is nobody to hold their bytes.
-        !matches!(value, Value::Content { .. })
+    /// Bytes of streams, by position.
+    pub(crate) fn runs(&self) -> &Runs {
+        &self.runs
+    }
+
+    /// The same, to keep more of them, or less.
+    pub(crate) fn runs_mut(&mut self) -> &mut Runs {
+        &mut self.runs
     }
 
     /// Whether open slots may need `more` bytes.
     pub(crate) fn has_room(&self, more: usize) -> bool {
-        self.payloads.has_room(more)
+        self.payloads.has_room(more + self.runs.excess_bytes())
     }
 
     /// The same for slots that have to wait for others.
     pub(crate) fn has_room_ahead(&self, more: usize) -> bool {
-        self.payloads.has_room_ahead(more)
+        self.payloads
+            .has_room_ahead(more + self.runs.excess_bytes())
     }
 
-    /// The first part of these slots for which the value's bytes are here: all, if it has none.
-    pub(crate) fn held(&self, value: &Value, range: SlotRange) -> SlotRange {
-        let here = match value {
-            Value::Batch(name) => self.payloads.holds(name),
-            Value::Content { .. } => false,
-            _ => true,
+    /// The first part of these slots for which the value's bytes are here: all, if it has none. Of content,
+    /// the part that nobody needs is told apart from the part that is here: they are recorded apart.
+    pub(crate) fn held(&self, value: &Value, range: SlotRange, streams: &Table) -> SlotRange {
+        let to = match *value {
+            Value::Batch(ref name) if !self.payloads.holds(name) => range.from,
+            Value::Content { stream, offset } => {
+                let needless = self.needless(value, range, streams);
+                if !needless.is_empty() {
+                    return needless;
+                }
+                let positions = positions(offset, range);
+                let to = self.runs.held_to(stream, positions.start, positions.end);
+                range.from.plus(to - positions.start)
+            }
+            _ => range.to,
         };
-        SlotRange::new(range.from, if here { range.to } else { range.from })
+        SlotRange::new(range.from, to)
     }
 
     /// Whether nothing is missing in these slots.
-    pub(crate) fn holds(&self, value: &Value, range: SlotRange) -> bool {
-        self.held(value, range) == range
+    pub(crate) fn holds(&self, value: &Value, range: SlotRange, streams: &Table) -> bool {
+        self.held(value, range, streams) == range
     }
 
     /// The value's bytes in these slots.
-    pub(crate) fn bytes(&self, value: &Value, _range: SlotRange) -> Bytes<'_> {
-        match value {
-            Value::Batch(name) => match self.payloads.get(name) {
-                Some(payload) => Bytes::Here(payload),
+    pub(crate) fn bytes(&self, value: &Value, range: SlotRange, streams: &Table) -> Bytes {
+        match *value {
+            Value::Batch(ref name) => match self.payloads.get(name) {
+                Some(payload) => Bytes::Here(payload.clone()),
                 None => Bytes::Missing,
             },
-            Value::Content { .. } => Bytes::Missing,
+            Value::Content { stream, offset } => {
+                let needed = streams.may_append(stream, offset, range);
+                if needed.is_empty() || self.needless(value, range, streams) == range {
+                    return Bytes::None;
+                }
+                match self.runs.get(stream, &positions(offset, range)) {
+                    Some(payload) => Bytes::Here(payload),
+                    None => Bytes::Missing,
+                }
+            }
             _ => Bytes::None,
         }
     }
 
-    /// Keeps bytes that are known to be the value's, in whichever slots it may get.
-    pub(crate) fn insert(&mut self, value: &Value, payload: Payload) {
-        if let Value::Batch(name) = value {
-            self.payloads.insert(*name, payload);
+    /// The value's bytes in these slots, for a peer that may need what this node needs no more; `None` if
+    /// they are not in memory.
+    pub(crate) fn recent(&self, value: &Value, range: SlotRange) -> Option<Payload> {
+        match *value {
+            Value::Batch(ref name) => self.payloads.get(name).cloned(),
+            Value::Content { stream, offset } => self.runs.get(stream, &positions(offset, range)),
+            _ => None,
+        }
+    }
+
+    /// Whether [`Contents::bytes`] would find them missing.
+    pub(crate) fn lacks(&self, value: &Value, range: SlotRange, streams: &Table) -> bool {
+        match *value {
+            Value::Batch(ref name) => !self.payloads.holds(name),
+            Value::Content { stream, offset } => {
+                let positions = positions(offset, range);
+                let end = positions.end;
+                !streams.may_append(stream, offset, range).is_empty()
+                    && self.runs.held_to(stream, positions.start, end) < end
+            }
+            _ => false,
+        }
+    }
+
+    /// Keeps the bytes of a batch that has no slot yet.
+    pub(crate) fn offer(&mut self, value: &Value, payload: Payload) {
+        if let Value::Batch(name) = *value {
+            self.payloads.insert(name, payload);
+        }
+    }
+
+    /// Keeps bytes that are known to be the value's: those of a batch in whichever slots it may get.
+    pub(crate) fn insert(&mut self, value: &Value, range: SlotRange, payload: Payload) {
+        match *value {
+            Value::Batch(name) => self.payloads.insert(name, payload),
+            Value::Content { stream, offset } if !payload.is_empty() => {
+                let position = positions(offset, range).start;
+                self.runs.put_needed(stream, position, &payload);
+            }
+            _ => {}
         }
     }
 
     /// Keeps bytes that a peer sent, and that were not here, if they are the value's.
-    pub(crate) fn keep(&mut self, value: &Value, brought: Brought<'_>) -> Result<(), Mismatched> {
-        if !brought.is_of(value) {
+    pub(crate) fn keep(
+        &mut self,
+        value: &Value,
+        range: SlotRange,
+        brought: Brought<'_>,
+    ) -> Result<(), Mismatched> {
+        if !brought.is_of(value, range) {
             return Err(Mismatched);
         }
-        self.insert(value, brought.to_payload());
+        self.insert(value, range, brought.to_payload());
         Ok(())
+    }
+
+    /// [stream-4] The first part of these slots whose content nobody needs: says the table, or a vote of before.
+    pub(crate) fn needless(&self, value: &Value, range: SlotRange, streams: &Table) -> SlotRange {
+        let Value::Content { stream, offset } = *value else {
+            return SlotRange::new(range.from, range.from);
+        };
+        let positions = positions(offset, range);
+        let needed = streams.may_append(stream, offset, range);
+        let mut to = range
+            .from
+            .plus(needed.start.min(positions.end) - positions.start);
+        let bare = |to: Slot| {
+            let mut bare = self.bare.iter();
+            bare.find(|(known, of)| of == value && known.contains(to))
+        };
+        while to < range.to
+            && let Some((known, _)) = bare(to)
+        {
+            to = known.to.min(range.to);
+        }
+        SlotRange::new(range.from, to)
     }
 
     /// Bytes that were read back from the log, of slots that are still open: they stay.
     pub(crate) fn restore(&mut self, value: &Value, range: SlotRange, bytes: Vec<u8>) {
-        self.insert(value, Payload::new(bytes));
+        if bytes.is_empty() && matches!(value, Value::Content { .. }) {
+            self.bare.push((range, *value));
+            return;
+        }
+        self.insert(value, range, Payload::new(bytes));
         self.pin(value, range);
     }
 
@@ -169,9 +294,11 @@ impl Contents {
     /// Slots below are applied, or will be applied from the log: they need no bytes any more.
     pub(crate) fn release_below(&mut self, slot: Slot) {
         self.payloads.unpin_below(slot);
+        self.bare.retain(|(range, _)| range.to > slot);
     }
 
-    /// Open slots need the value's bytes, which `from` should have. Gives the part that is here, and
+    /// Open slots need the value's bytes, which `from` should have; with `patience`, those of streams should
+    /// be on their way. Gives the part that is here, and
     /// stays; peers are asked for the rest.
     pub(crate) fn fetch(
         &mut self,
@@ -179,29 +306,43 @@ impl Contents {
         value: &Value,
         range: SlotRange,
         from: NodeId,
+        streams: &Table,
+        patience: bool,
     ) -> SlotRange {
-        let held = self.held(value, range);
+        let held = self.held(value, range, streams);
         if !held.is_empty() {
             self.pin(value, held);
         }
         let missing = SlotRange::new(held.to, range.to);
-        if !missing.is_empty() && Self::serves(value) {
-            self.fetches.start(now, *value, missing, from);
+        if !missing.is_empty() {
+            // Bytes of streams are on their way from the owner, or were.
+            let patience = patience && matches!(value, Value::Content { .. });
+            self.fetches.start(now, *value, missing, from, patience);
         }
         held
     }
 
     /// More of the value's bytes are here. Gives the slots in which they were looked for, if they were:
     /// there they stay.
-    pub(crate) fn found(&mut self, value: &Value) -> Option<SlotRange> {
+    pub(crate) fn found(&mut self, now: Time, value: &Value, streams: &Table) -> Option<SlotRange> {
         let wanted = self.fetches.wanted(value)?;
-        let held = self.held(value, wanted);
+        let held = self.held(value, wanted, streams);
         if held.is_empty() {
             return None;
         }
-        self.fetches.found(value, held.to);
+        self.fetches.found(now, value, held.to);
         self.pin(value, held);
         Some(held)
+    }
+
+    /// All content of which bytes are looked for.
+    pub(crate) fn wanted_content(&self) -> Vec<Value> {
+        self.fetches.content()
+    }
+
+    /// The content of this stream of which bytes are looked for.
+    pub(crate) fn wanted_of(&self, stream: StreamName) -> Vec<Value> {
+        self.fetches.of_stream(stream)
     }
 
     /// The slots of the value in which its bytes are looked for, if they are.
@@ -234,6 +375,12 @@ impl Contents {
     pub(crate) fn wake_at(&self) -> Option<Time> {
         self.fetches.wake_at()
     }
+}
+
+/// The positions of content in these slots.
+pub(crate) fn positions(offset: u64, range: SlotRange) -> Range<u64> {
+    let at = |slot: Slot| slot.0.saturating_sub(offset);
+    at(range.from)..at(range.to)
 }
 
 #[cfg(test)]
@@ -273,28 +420,93 @@ mod tests {
 
     /// Room for `pinned` bytes of open slots, and for the newest of others.
     fn contents(pinned: usize) -> Contents {
-        Contents::new(pinned, 0, 10)
+        Contents::new(pinned, 0, Runs::new(100, 50), 10)
     }
 
     #[test]
     fn what_is_here_of_a_range_is_its_first_part() {
         let mut contents = contents(100);
+        let streams = Table::default();
         let (none, all) = (slots(5, 5), slots(5, 9));
-        assert_eq!(contents.held(&Value::NoOp, all), all);
-        assert_eq!(contents.held(&CONTENT, all), none);
+        assert_eq!(contents.held(&Value::NoOp, all, &streams), all);
+        assert_eq!(contents.held(&CONTENT, all, &streams), none);
         let value = batch(b"abc");
-        assert_eq!(contents.held(&value, slots(5, 6)), none);
-        assert_eq!(contents.bytes(&value, slots(5, 6)), Bytes::Missing);
-        contents.insert(&value, Payload::new(b"abc".to_vec()));
+        assert_eq!(contents.held(&value, slots(5, 6), &streams), none);
+        let missing = contents.bytes(&value, slots(5, 6), &streams);
+        assert_eq!(missing, Bytes::Missing);
+        contents.insert(&value, slots(5, 6), Payload::new(b"abc".to_vec()));
         for slot in [5, 8] {
             let range = SlotRange::one(Slot(slot));
-            assert!(contents.holds(&value, range), "the same in every slot");
-            let Bytes::Here(payload) = contents.bytes(&value, range) else {
+            let everywhere = contents.holds(&value, range, &streams);
+            assert!(everywhere, "the same in every slot");
+            let Bytes::Here(payload) = contents.bytes(&value, range, &streams) else {
                 panic!("just kept");
             };
             assert_eq!(payload[..], b"abc"[..]);
         }
-        assert_eq!(contents.bytes(&Value::NoOp, all), Bytes::None);
+        let nothing = contents.bytes(&Value::NoOp, all, &streams);
+        assert_eq!(nothing, Bytes::None);
+    }
+
+    /// Positions of content are slots minus 0 here. [stream-4] What nobody needs is told apart from what is
+    /// here: a vote for both together would have to lie about one.
+    #[test]
+    fn of_content_the_part_that_nobody_needs_is_told_apart() {
+        let mut contents = contents(1000);
+        let mut streams = Table::default();
+        let Value::Content { stream, .. } = CONTENT else {
+            unreachable!("it is content");
+        };
+        let open = quorate_stream::Command::Open {
+            name: "s".parse().unwrap(),
+            how: quorate_stream::How::Create,
+            writer: quorate_stream::Writer(1),
+            stream,
+            now_ms: 0,
+        };
+        streams.execute(Slot(1), &open.encode()).unwrap();
+        streams.append(stream, 0, slots(0, 6));
+        assert_eq!(contents.held(&CONTENT, slots(2, 10), &streams), slots(2, 6));
+        assert_eq!(contents.bytes(&CONTENT, slots(2, 6), &streams), Bytes::None);
+        let (now, from) = (Time(0), NodeId(2));
+        let held = contents.fetch(now, &CONTENT, slots(2, 10), from, &streams, true);
+        assert_eq!(
+            (held, contents.wanted(&CONTENT)),
+            (slots(2, 6), Some(slots(6, 10)))
+        );
+        assert!(contents.lacks(&CONTENT, slots(6, 10), &streams));
+        contents.insert(&CONTENT, slots(6, 8), Payload::new(vec![6, 7]));
+        assert_eq!(contents.found(now, &CONTENT, &streams), Some(slots(6, 8)));
+        assert_eq!(contents.found(now, &CONTENT, &streams), None);
+        contents.insert(&CONTENT, slots(8, 10), Payload::new(vec![8, 9]));
+        assert_eq!(contents.found(now, &CONTENT, &streams), Some(slots(8, 10)));
+        let Bytes::Here(bytes) = contents.bytes(&CONTENT, slots(7, 9), &streams) else {
+            panic!("both are here");
+        };
+        assert_eq!(bytes[..], [7, 8]);
+        contents.restore(&CONTENT, slots(20, 30), Vec::new());
+        let bare = contents.bytes(&CONTENT, slots(22, 30), &streams);
+        assert_eq!(bare, Bytes::None, "it was voted for without bytes");
+        assert!(contents.holds(&CONTENT, slots(22, 30), &streams));
+        assert!(!contents.holds(&CONTENT, slots(22, 31), &streams));
+        // The next position is 6 here: what the table says and what the vote says follow one another.
+        contents.restore(&CONTENT, slots(6, 7), Vec::new());
+        let needless = contents.needless(&CONTENT, slots(2, 9), &streams);
+        assert_eq!(needless, slots(2, 7));
+        let rest = contents.bytes(&CONTENT, slots(7, 9), &streams);
+        assert!(matches!(rest, Bytes::Here(_)), "{rest:?}");
+        let both = contents.bytes(&CONTENT, slots(2, 9), &streams);
+        assert!(!matches!(both, Bytes::None), "a part of it is needed");
+        contents.release_below(Slot(30));
+        assert!(!contents.holds(&CONTENT, slots(22, 30), &streams));
+        streams.close(stream);
+        let rest = contents.held(&CONTENT, slots(8, 99), &streams);
+        assert_eq!(rest, slots(8, 99), "closed: nobody needs it");
+        assert_eq!(
+            contents.recent(&CONTENT, slots(7, 9)).unwrap()[..],
+            [7, 8],
+            "a peer may"
+        );
     }
 
     /// [value-2]
@@ -302,11 +514,17 @@ mod tests {
     fn bytes_of_another_value_are_not_kept() {
         let mut contents = contents(100);
         let (value, range) = (batch(b"abc"), slots(5, 6));
-        assert_eq!(contents.keep(&value, brought(b"abd")), Err(Mismatched));
-        assert_eq!(contents.keep(&CONTENT, brought(b"abc")), Err(Mismatched));
-        assert!(!contents.holds(&value, range));
-        assert_eq!(contents.keep(&value, brought(b"abc")), Ok(()));
-        assert!(contents.holds(&value, range));
+        assert_eq!(
+            contents.keep(&value, range, brought(b"abd")),
+            Err(Mismatched)
+        );
+        assert_eq!(
+            contents.keep(&CONTENT, slots(5, 9), brought(b"abc")),
+            Err(Mismatched)
+        );
+        assert!(!contents.holds(&value, range, &Table::default()));
+        assert_eq!(contents.keep(&value, range, brought(b"abc")), Ok(()));
+        assert!(contents.holds(&value, range, &Table::default()));
     }
 
     /// Each pin ends once: by a release, or because something else is decided there.
@@ -320,10 +538,14 @@ mod tests {
         contents.pin(&CONTENT, slots(8, 20));
         let pinned = |contents: &mut Contents| {
             // Whatever is not pinned makes way for the newest.
-            contents.insert(&other, Payload::new(b"other".to_vec()));
-            contents.insert(&batch(b"newest"), Payload::new(b"newest".to_vec()));
-            assert!(!contents.holds(&other, slots(1, 2)));
-            contents.holds(&value, slots(5, 6)) && !contents.has_room(1)
+            contents.insert(&other, slots(5, 6), Payload::new(b"other".to_vec()));
+            contents.insert(
+                &batch(b"newest"),
+                slots(5, 6),
+                Payload::new(b"newest".to_vec()),
+            );
+            assert!(!contents.holds(&other, slots(1, 2), &Table::default()));
+            contents.holds(&value, slots(5, 6), &Table::default()) && !contents.has_room(1)
         };
         assert!(pinned(&mut contents));
         contents.decided(&Value::NoOp, slots(5, 6));
@@ -342,16 +564,26 @@ mod tests {
         let mut contents = contents(3);
         let (value, range) = (batch(b"abc"), slots(5, 6));
         let fetch = |contents: &mut Contents, value: &Value, range| {
-            contents.fetch(Time(0), value, range, NodeId(2))
+            contents.fetch(Time(0), value, range, NodeId(2), &Table::default(), false)
         };
         assert!(fetch(&mut contents, &value, range).is_empty());
         assert_eq!(contents.wanted(&value), Some(range));
-        assert_eq!(contents.found(&value), None, "not here yet");
-        contents.insert(&value, Payload::new(b"abc".to_vec()));
-        assert_eq!(contents.found(&value), Some(range));
+        assert_eq!(
+            contents.found(Time(0), &value, &Table::default()),
+            None,
+            "not here yet"
+        );
+        contents.insert(&value, slots(5, 6), Payload::new(b"abc".to_vec()));
+        assert_eq!(
+            contents.found(Time(0), &value, &Table::default()),
+            Some(range)
+        );
         assert!(!contents.has_room(1), "it is pinned");
         assert_eq!(
-            (contents.found(&value), contents.wanted(&value)),
+            (
+                contents.found(Time(0), &value, &Table::default()),
+                contents.wanted(&value)
+            ),
             (None, None)
         );
         assert_eq!(fetch(&mut contents, &value, slots(7, 8)), slots(7, 8));
@@ -359,7 +591,6 @@ mod tests {
             fetch(&mut contents, &Value::NoOp, slots(8, 20)),
             slots(8, 20)
         );
-        assert!(fetch(&mut contents, &CONTENT, slots(8, 20)).is_empty());
         assert_eq!(contents.wake_at(), None, "nobody is asked for what is here");
         contents.release_below(Slot(6));
         assert!(!contents.has_room(1), "slot 7 needs it too");

@@ -57,6 +57,14 @@ pub struct Counters {
     pub replies_dropped: u64,
     /// Values given a slot as a leader in the turn after a pause between two eras ([cast-5]).
     pub slots_waited_for_era: u64,
+    /// Bytes that became part of a stream.
+    pub stream_bytes_appended: u64,
+    /// Slots of content that was a no-op ([stream-4]).
+    pub stream_slots_skipped: u64,
+    /// Bytes of streams that came from their owners and did not fit.
+    pub stream_bytes_dropped: u64,
+    /// Bytes of streams that were offered again, for want of progress.
+    pub stream_bytes_repeated: u64,
     /// Own batches formed.
     pub batches_formed: u64,
     /// Own batches offered again: leader change, refusal, reconnection or time-out.

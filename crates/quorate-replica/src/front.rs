@@ -5,7 +5,10 @@
 
 use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 
-use crate::status::Status;
+use crate::{
+    status::Status,
+    stream_front::{StreamEvent, StreamRequests},
+};
 
 /// Chosen by the front to recognise its request; unique among those that are open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,9 +18,23 @@ pub struct Tag(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 
+/// Which of a node's addresses for clients a connection came to: each has a protocol of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Door {
+    /// Commands of the service.
+    #[default]
+    Commands,
+    /// Byte streams, framed.
+    Streams,
+    /// The bytes of one stream, and nothing else.
+    StreamsRaw,
+}
+
 /// The ends of a client's connection, for people to read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Endpoints {
+    /// Where it came in.
+    pub door: Door,
     /// Where the client is.
     pub peer: String,
     /// Where it came to.
@@ -136,6 +153,11 @@ pub trait Requests {
 
     /// Largest command taken, in bytes.
     fn command_bytes_max(&self) -> usize;
+
+    /// What can be asked about byte streams, where there are any.
+    fn streams(&mut self) -> Option<&mut dyn StreamRequests> {
+        None
+    }
 }
 
 /// The service's state at one moment.
@@ -159,6 +181,11 @@ pub trait Front {
         requests: &mut dyn Requests,
     ) -> usize;
 
+    /// The client has sent its last byte, and all were used. It may still want its answers.
+    fn half_closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
+        let _ = (connection, requests);
+    }
+
     /// Whether this connection takes more input.
     fn ready(&self, connection: ConnectionId) -> bool;
 
@@ -169,6 +196,11 @@ pub trait Front {
     /// follows with the completions of the commands around it. `state` is between them.
     fn read_now(&mut self, tag: Tag, state: &dyn State) {
         let _ = (tag, state);
+    }
+
+    /// What was asked with [`Requests::streams`] ended, or a piece that this node owns moved on.
+    fn streamed(&mut self, event: StreamEvent<'_>, requests: &mut dyn Requests) {
+        let _ = (event, requests);
     }
 
     /// An applied command told this, for the clients that listen to that subject.
@@ -203,6 +235,12 @@ pub trait Front {
     /// Whether the connection is to be closed once its output is sent.
     fn closing(&self, connection: ConnectionId) -> bool;
 
+    /// Why the connection is to be reset, in a protocol that has no words for it.
+    fn broken(&self, connection: ConnectionId) -> Option<&str> {
+        let _ = connection;
+        None
+    }
+
     /// The client is gone.
     fn closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests);
 
@@ -215,9 +253,15 @@ pub trait Front {
     /// Number of open connections.
     fn connections(&self) -> usize;
 
-    /// Called once a turn: for a front whose requests come by other ways than connections.
+    /// Called once a turn: for a front whose requests come by other ways than connections, or that asks
+    /// for more once output was sent.
     fn poll(&mut self, requests: &mut dyn Requests) {
         let _ = requests;
+    }
+
+    /// Whether the next turn is wanted at once: there is something to poll for, or to send.
+    fn is_eager(&self) -> bool {
+        false
     }
 }
 
@@ -245,6 +289,11 @@ impl<T> Tags<T> {
     /// Whose tag it is. `None`: it was never allocated, or is released.
     pub fn get(&self, tag: Tag) -> Option<&T> {
         self.owners.get(KeyData::from_ffi(tag.0).into())
+    }
+
+    /// The same, to change it.
+    pub fn get_mut(&mut self, tag: Tag) -> Option<&mut T> {
+        self.owners.get_mut(KeyData::from_ffi(tag.0).into())
     }
 
     /// Releases a tag. `None`: it was never allocated, or was released before.

@@ -48,7 +48,7 @@
 //!
 //! # Reading order
 //!
-//! Ports: [`service`], [`front`], [`plane`]. The order of a turn: [`replica`], and below it what comes
+//! Ports: [`service`], [`front`], [`stream_front`], [`plane`]. The order of a turn: [`replica`], and below it what comes
 //! in: `ingress`, `egress`, `disk`, `requests`. The parts that it joins, in the order of a command:
 //! `proposing`, `contents`, `storing`, `applying`, `completions`. Reads: `reading`. When somebody is
 //! behind: `catching_up`, `peers`. How large a batch and how many in flight: `tuning`. Start and end:
@@ -85,6 +85,8 @@ mod snapshots;
 pub mod status;
 mod steering;
 mod storing;
+pub mod stream_front;
+mod streaming;
 pub mod testing;
 mod tuning;
 mod wake;

@@ -29,6 +29,10 @@ pub struct Limits {
     pub payload_bytes: usize,
     /// Applied or superseded payloads, kept for slow followers.
     pub recent_bytes: usize,
+    /// Bytes of streams that came and are not applied yet.
+    pub stream_bytes: usize,
+    /// Of one stream ([stream-8]).
+    pub stream_window_bytes: usize,
     /// Batches of other nodes that wait for a free slot at the leader.
     pub forwarded_bytes: usize,
     /// Records not yet on disk. Above it nothing new is proposed or voted for.
@@ -60,6 +64,8 @@ impl Default for Limits {
             waiting_requests: 64 * KIB,
             payload_bytes: 256 * MIB,
             recent_bytes: 64 * MIB,
+            stream_bytes: 64 * MIB,
+            stream_window_bytes: MIB,
             forwarded_bytes: 32 * MIB,
             log_backlog_bytes: 64 << 20,
             decided_entries: 64 * KIB,

@@ -8,6 +8,7 @@ use quorate_core::{
     node_id::{Member, NodeId},
 };
 use quorate_disk::DiskError;
+use quorate_stream::store::{Layout, StoreError, StoreLimits};
 use quorate_tuner::Settings;
 
 use crate::{
@@ -73,6 +74,10 @@ pub struct ReplicaOptions {
     pub tuning: Option<Settings>,
     /// When snapshots are taken and the log is trimmed.
     pub snapshots: SnapshotOptions,
+    /// How much the store of streams may hold in memory.
+    pub stream_limits: StoreLimits,
+    /// How its files are cut, if there are none yet.
+    pub stream_layout: Layout,
     /// The founding configuration ([era-11]).
     pub founding: Configuration,
     /// A leader sends proposals to just a quorum, and to everybody when an answer is late.
@@ -91,7 +96,8 @@ impl ReplicaOptions {
             command_bytes_max: defaults::COMMAND_BYTES_MAX,
             client_timeout_ms: defaults::CLIENT_TIMEOUT_MS,
             inflight_max: 256,
-            window_slots: 4_096,
+            // Content takes a slot for each byte; what is in flight is bounded by the proposals.
+            window_slots: 32 << 20,
             leases: None,
             silent_us: 0,
             clock_drift_ppm: defaults::CLOCK_DRIFT_PPM,
@@ -100,6 +106,8 @@ impl ReplicaOptions {
             founding_peers: BTreeMap::new(),
             tuning: None,
             snapshots: SnapshotOptions::default(),
+            stream_limits: StoreLimits::USUAL,
+            stream_layout: Layout::USUAL,
             founding,
             thrifty: false,
         }
@@ -120,6 +128,8 @@ pub enum OpenError {
     Base,
     /// The files of snapshots cannot be looked at.
     Snapshots(DiskError),
+    /// The store of streams cannot be opened.
+    Streams(StoreError),
 }
 
 impl fmt::Display for OpenError {
@@ -133,6 +143,7 @@ impl fmt::Display for OpenError {
                 "the base of the log was written by a later version, or makes no sense: start that version",
             ),
             Self::Snapshots(error) => error.fmt(f),
+            Self::Streams(error) => error.fmt(f),
         }
     }
 }

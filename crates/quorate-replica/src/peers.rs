@@ -91,6 +91,11 @@ impl Peers {
         self.connected.values().copied()
     }
 
+    /// Where a node listens, if that was ever told.
+    pub(crate) fn known(&self, node: NodeId) -> Option<&Addresses> {
+        self.addresses.get(&node)
+    }
+
     /// Where a node listens, as far as that is known.
     pub(crate) fn address(&self, node: NodeId) -> Addresses {
         self.addresses.get(&node).cloned().unwrap_or_default()

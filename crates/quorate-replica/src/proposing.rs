@@ -172,7 +172,7 @@ impl Proposing {
             out.send_all(to, Lane::Control, &frame, payload.as_ref());
             if let Some(payload) = payload {
                 // The leader's proposal may come without the bytes: they are from here.
-                contents.insert(&value, payload);
+                contents.offer(&value, payload);
             }
         }
     }

@@ -14,6 +14,7 @@ use crate::{
     limits::Limits,
     outbox::RETRY_MS,
     pressure::Pressure,
+    proposing::gather::Waiter,
     reading::{
         bounded::Bounded,
         confirmations::Reads,
@@ -60,11 +61,11 @@ impl Reading {
     }
 
     /// Takes a client's read, or says that there is no room.
-    pub(crate) fn accept(&mut self, now: Time, tag: Tag) -> Result<(), Failure> {
+    pub(crate) fn accept(&mut self, now: Time, waiter: Waiter) -> Result<(), Failure> {
         if self.len() >= self.waiting_max {
             return Err(Failure::Busy);
         }
-        self.reads.push(tag, now.plus_ms(self.timeout_ms));
+        self.reads.push(waiter, now.plus_ms(self.timeout_ms));
         Ok(())
     }
 

@@ -16,6 +16,7 @@ mod members;
 mod report;
 pub(crate) mod requests;
 mod start;
+mod streams;
 
 use quorate_core::{
     effect::Refusal,
@@ -37,7 +38,7 @@ use crate::{
     contents::Contents,
     counters::Counters,
     ending::Ending,
-    front::Front,
+    front::{Failure, Front},
     observing::{Observing, events::Event, watch::Sight},
     outbox::Outbox,
     peers::Peers,
@@ -52,6 +53,7 @@ use crate::{
     status::{Addresses, Snapshot},
     steering::Steering,
     storing::Storing,
+    streaming::Streaming,
     tuning::Tuning,
     wake::earliest,
 };
@@ -71,6 +73,8 @@ pub struct Replica<D: Disk, S: StateMachine> {
     storing: Storing<D>,
     applying: Applying<S>,
     completions: Completions,
+    // A stream's.
+    streaming: Streaming,
     // Beside it.
     reading: Reading,
     /// Without one there are no leases, and no reads with a bound.
@@ -86,7 +90,7 @@ pub struct Replica<D: Disk, S: StateMachine> {
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// A peer can be talked to: its handshake is done.
-    pub fn peer_up(&mut self, now: Time, member: Member, _boot: u32, addresses: Addresses) {
+    pub fn peer_up(&mut self, now: Time, member: Member, boot: u32, addresses: Addresses) {
         if member.node == self.member.node {
             return;
         }
@@ -94,6 +98,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.peers.connect(member, addresses);
         self.tuning.on_peers_changed();
         self.protocol.later(Input::Connected(member));
+        self.streaming.peer_up(member.node, boot);
         if self.protocol.node().leader() == Some(member.node) {
             // What was on the old connection may be lost.
             self.proposing.origin().on_new_ballot();
@@ -105,6 +110,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if self.peers.disconnect(node) {
             self.catching_up.stop_serving(node);
             self.snapshots.lose(node);
+            self.streaming.peer_down(node);
             self.tuning.on_peers_changed();
             self.protocol.later(Input::Disconnected(node));
         }
@@ -130,6 +136,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.take_due(now, wall_ms);
         self.steer(now, plane);
         self.propose(now, plane);
+        self.offer_streams(now, wall_ms, plane);
         self.ask_reads(now, plane);
         self.drain_inbox(now, plane);
         // A group of one in memory has decided what it just proposed.
@@ -205,6 +212,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.snapshots.wake_at(now),
             self.steer_at(),
             self.ending.deadline(),
+            self.streaming.wake_at(now),
+            self.protocol
+                .leads()
+                .then(|| self.streaming.retain_at())
+                .flatten(),
         ])
     }
 
@@ -220,9 +232,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     fn has_work(&self) -> bool {
         let decided_to = self.executable_to();
         self.protocol.has_input()
-            || self
-                .applying
-                .has_work(decided_to, &self.contents, &self.completions)
+            || self.streaming.has_fresh()
+            || (self.streaming.keeping.has_room()
+                && self
+                    .applying
+                    .has_work(decided_to, &self.contents, &self.completions))
     }
 
     /// Whether nothing may be said: the votes of before are not read yet, or the last ones are
@@ -265,12 +279,15 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Applies what is decided, within a budget, and lets the reads run that waited for it.
     fn apply(&mut self, now: Time, wall_ms: u64, front: &mut dyn Front) {
         self.tend(now);
+        if !self.streaming.keeping.has_room() {
+            return;
+        }
         let decided_to = self.executable_to();
         let (applying, contents, mut listeners) = self.lend_to_apply(now, wall_ms, front);
         if let Some(range) = applying.run(decided_to, contents, &mut listeners) {
             self.read_to_apply(now, range);
         }
-        self.applied(front);
+        self.applied(now, front);
     }
 
     /// What is applied, from where, and who hears of it.
@@ -287,12 +304,16 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             origin: self.proposing.origin(),
             completions: &mut self.completions,
             counters: &mut self.counters,
+            appended: &mut self.streaming.appended,
+            runs: &mut self.streaming.runs,
+            streams_done: &mut self.streaming.done,
         };
         (&mut self.applying, &self.contents, listeners)
     }
 
     /// Some slots were applied, or none.
-    fn applied(&mut self, front: &mut dyn Front) {
+    fn applied(&mut self, now: Time, front: &mut dyn Front) {
+        self.follow_streams(now);
         let node = self.protocol.node();
         let durable = node.configuration().class() == Class::Durable;
         let logged = durable.then(|| node.durable_to());
@@ -394,8 +415,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let Offer { value, payload } = offer;
         self.counters.slots_waited_for_era += u64::from(self.steering.is_pausing());
         if let Some(payload) = payload {
-            self.contents.insert(&value, payload);
-            self.found(value);
+            self.contents.offer(&value, payload);
+            self.found(now, value);
         }
         self.step(now, Input::Propose { value, slots: 1 }, plane);
     }
@@ -451,7 +472,15 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Snapshots are taken, sent, received and loaded; the log is trimmed.
     fn keep_snapshots(&mut self, now: Time, plane: &mut dyn Plane) {
-        self.with_snapshots(now, plane, |snapshots, around| snapshots.advance(around));
+        let others = self.keep_streams(now, plane);
+        let streams_kept_to = self.streaming.keeping.kept_to(self.applying.streams());
+        self.with_snapshots(now, plane, |snapshots, around| {
+            snapshots.advance(others, streams_kept_to, around);
+        });
+        if self.applying.take_loaded() {
+            self.streams_loaded(now);
+        }
+        self.checkpoint_streams(self.snapshots.wants_streams_kept_to());
     }
 
     /// Lends snapshots what they look at and act on.
@@ -505,6 +534,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let origin = self.proposing.origin();
         origin.expire_all(&mut self.completions);
         self.reading.expire(Time(u64::MAX), &mut self.completions);
+        self.streaming.end_all(Failure::Stopping);
     }
 
     /// Looks at this replica now and then, for what an operator should hear of.
@@ -527,6 +557,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Tells a front of everything that ended; says whether there was anything.
     pub fn deliver(&mut self, now: Time, wall_ms: u64, front: &mut dyn Front) -> bool {
+        if self.deliver_streams(now, wall_ms, front) {
+            return true;
+        }
         let Some(mut ended) = self.completions.take() else {
             return false;
         };

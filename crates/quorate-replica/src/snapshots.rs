@@ -145,6 +145,10 @@ pub(crate) struct Snapshots {
     look_at: Time,
     /// What waits for its turn or its allowance goes on then.
     go_on_at: Option<Time>,
+    /// The store of streams has what is below.
+    streams_kept_to: Slot,
+    /// The log would begin here, if it had this.
+    streams_wanted_to: Option<Slot>,
     /// The service has a part of a snapshot that turned out to be damaged.
     spoiled: bool,
     /// Bytes that the log had written when the last snapshot was begun.
@@ -187,6 +191,11 @@ pub(crate) fn begin(note: &[u8], founding: impl FnOnce() -> Eras) -> Result<Begu
 }
 
 impl Snapshots {
+    /// Where the log would begin, but for the store of streams.
+    pub(crate) fn wants_streams_kept_to(&self) -> Option<Slot> {
+        self.streams_wanted_to
+    }
+
     /// Goes on from what the base said. Files that nothing names are removed; a transfer that an earlier
     /// process began is gone on with.
     pub(crate) fn new<D: Disk>(
@@ -249,6 +258,8 @@ impl Snapshots {
             loading: None,
             for_lost: None,
             wanted: None,
+            streams_kept_to: start,
+            streams_wanted_to: None,
             forget: None,
             asking: Asking::default(),
             idle,

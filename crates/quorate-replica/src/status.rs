@@ -41,6 +41,27 @@ pub struct Addresses {
     pub client: String,
     /// For operators.
     pub admin: String,
+    /// For clients of byte streams; empty if there are none.
+    pub stream: String,
+}
+
+/// Byte streams, as a node has them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Streams {
+    /// How many there are.
+    pub named: usize,
+    /// Of those: how many are written to.
+    pub open: usize,
+    /// Bytes of the disk that hold bytes of streams; what was trimmed counts for a while.
+    pub used_bytes: u64,
+    /// Bytes of the files in which they lie.
+    pub file_bytes: u64,
+    /// Bytes that are kept, and that this node is fetching from others ([snap-5]).
+    pub missing_bytes: u64,
+    /// Whether it may lack some: until that is known, it holds nothing for others.
+    pub lacks: bool,
+    /// The store waits for room or descriptors.
+    pub short: bool,
 }
 
 /// How commands are batched, and why.
@@ -244,6 +265,8 @@ pub struct Status {
     pub snapshot_taking: Option<Snapshot>,
     /// What room the log has.
     pub disk: DiskUse,
+    /// Byte streams, as it has them.
+    pub streams: Streams,
     /// What keeps it from being level with the others, if it is not.
     pub progress: Option<Progress>,
     /// Why it does not vote or serve, if it does not.

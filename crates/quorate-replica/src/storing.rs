@@ -107,6 +107,20 @@ impl<D: Disk> Storing<D> {
         self.write(seq, record, bytes, hard)
     }
 
+    /// Appends the first part of a record of the core; the rest follows under its number, and
+    /// both are on stable storage when that is.
+    pub(crate) fn append_before(
+        &mut self,
+        seq: RecordSeq,
+        record: &Record,
+        range: SlotRange,
+        bytes: &[u8],
+        hard: HardState,
+    ) -> Result<(), LogError> {
+        self.reads.appended(seq, range, self.failure.is_some());
+        self.write(self.last_record, record, bytes, hard)
+    }
+
     /// Appends a record that is not the core's: it bears the number of the last one, and releases
     /// nothing.
     pub(crate) fn append_beside(

@@ -36,9 +36,10 @@ use crate::{
     replica::Replica,
     service::StateMachine,
     status::Addresses,
+    stream_front::{StreamRequests, StreamTag},
 };
 
-pub use self::front::Outcome;
+pub use self::front::{Heard, Outcome};
 
 /// Unix time of the simulated start, in milliseconds.
 const WALL_START_MS: u64 = 1_700_000_000_000;
@@ -434,6 +435,27 @@ impl<S: StateMachine> Cluster<S> {
             seat.ledger.refused(tag, failure);
         }
         tag
+    }
+
+    /// Asks something about streams of a node's replica, under a tag of its own.
+    pub fn streams<T>(
+        &mut self,
+        node: NodeId,
+        ask: impl FnOnce(&mut dyn StreamRequests, StreamTag) -> T,
+    ) -> (StreamTag, T) {
+        self.tags += 1;
+        let (tag, now, wall_ms) = (StreamTag(self.tags), self.now, self.wall_ms());
+        let seat = self.seat(node);
+        seat.dirty = true;
+        let replica = seat.replica.as_mut().expect("the node runs");
+        let mut requests = replica.requests(now, wall_ms);
+        let streams = requests.streams().expect("a replica has streams");
+        (tag, ask(streams, tag))
+    }
+
+    /// What a node's front heard about streams since the last call.
+    pub fn heard(&mut self, node: NodeId) -> Vec<Heard> {
+        self.seat(node).ledger.take_heard()
     }
 
     /// A read through this node that may be stale by so much.

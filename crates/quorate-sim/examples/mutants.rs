@@ -196,7 +196,11 @@ fn hunt(tree: &Path, target: &Path) -> io::Result<Option<String>> {
 
 /// Which named scenario finds it, if no seed does.
 fn scenarios(tree: &Path, target: &Path) -> io::Result<Option<String>> {
-    let found = tests(tree, target, "-p quorate-sim --test scenarios")?;
+    let found = tests(
+        tree,
+        target,
+        "-p quorate-sim --no-fail-fast --test scenarios --test streams",
+    )?;
     Ok(found.map(|name| format!("scenario {name}")))
 }
 

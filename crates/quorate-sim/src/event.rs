@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use quorate_core::time::Time;
-use quorate_replica::front::ConnectionId;
+use quorate_replica::{front::ConnectionId, stream_front::StreamTag, testing::Heard};
 
-use crate::network::Link;
+use crate::{front::Ask, network::Link};
 
 /// Something that happens at a moment.
 #[derive(Clone, Debug)]
@@ -55,6 +55,27 @@ pub(crate) enum Event {
     },
     /// A client does something.
     Client(usize),
+    /// What a client of streams asks reaches a node.
+    ToStreams {
+        node: usize,
+        life: u64,
+        connection: ConnectionId,
+        tag: StreamTag,
+        ask: Ask,
+    },
+    /// A client of streams is told something.
+    ToStreamer {
+        client: usize,
+        connection: ConnectionId,
+        heard: Heard,
+    },
+    /// A client of streams hears that its connection is gone.
+    StreamerDown {
+        client: usize,
+        connection: ConnectionId,
+    },
+    /// A client of streams does something.
+    Streamer(usize),
     /// Something goes wrong.
     Fault(usize),
     /// An operator asks something of the group.

@@ -12,6 +12,7 @@ use quorate_replica::{
 use crate::{
     dice::Dice,
     network::{Carrier, Weather},
+    workload::streams::Load,
 };
 
 /// Something that goes wrong.
@@ -149,6 +150,8 @@ pub struct Settings {
     pub store_faults_us: Option<u64>,
     /// When snapshots are taken, and how large the log may get.
     pub snapshots: SnapshotOptions,
+    /// Clients of byte streams, in some runs.
+    pub streams: Option<Load>,
     /// Leases, in some runs.
     pub leases: Option<Leases>,
     /// Mean time between two times that a process stands still in the midst of a turn, where there are
@@ -211,12 +214,24 @@ impl Settings {
             faults,
             store_faults_us: draw_store_faults(seed),
             snapshots: draw_snapshots(seed),
+            streams: Load::draw(seed),
             leases: None,
             stalls_us: None,
             terms,
             thrifty: Dice::new(seed ^ 0x5468_7269_6674_7921).chance(1, 6),
         }
         .draw_leases()
+        .fit_streams()
+    }
+
+    /// Where there are streams a slot is a byte, and a record may have as many as are undecided of one of them.
+    fn fit_streams(mut self) -> Self {
+        if let Some(load) = &self.streams {
+            let record_bytes = 2 * load.window_bytes as u64;
+            self.segment_bytes = self.segment_bytes.max(record_bytes).max(128 << 10);
+            self.window_slots = 32 << 20;
+        }
+        self
     }
 
     /// Spare segments of each log. Follows from their size, so that it takes no draw from others.
@@ -253,6 +268,7 @@ impl Settings {
             faults: Vec::new(),
             store_faults_us: None,
             snapshots: SnapshotOptions::default(),
+            streams: None,
             leases: None,
             stalls_us: None,
             terms: Terms::default(),

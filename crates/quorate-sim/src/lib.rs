@@ -14,6 +14,7 @@ pub use quorate_dice as dice;
 pub mod disk;
 mod event;
 pub mod faults;
+pub mod front;
 pub mod history;
 pub mod network;
 pub mod node;

@@ -42,14 +42,28 @@ use quorate_replica::{
     open::{ReplicaOptions, Timeouts},
     replica::Replica,
     service::{CommandId, Health, Imaged, LoadError, MetaChange, StateMachine},
+    stream_front::StreamTag,
     tuner::Change,
 };
+use quorate_stream::store::Layout;
 use quorate_wire::{Join, RefusalCode};
 
-use crate::{clock::Clock, dice::Dice, faults::Settings};
+use crate::{
+    clock::Clock,
+    dice::Dice,
+    faults::Settings,
+    front::{Ask as StreamAsk, Fronts},
+};
 
 /// Largest command in the simulator: small, so that "too big" happens.
 pub const COMMAND_BYTES_MAX: usize = 2048;
+
+/// How nodes cut the bytes of streams: small, so that chunks and files fill.
+const STREAM_LAYOUT: Layout = Layout {
+    unit_bytes: 4 << 10,
+    chunk_bytes: 16 << 10,
+    file_chunks: 8,
+};
 
 /// What the service was told, for the checkers.
 #[derive(Clone, Copy, Debug)]
@@ -259,6 +273,8 @@ pub enum Arrival {
     Transfer(Option<NodeId>),
     /// The operator asks for a stop.
     Stop,
+    /// A client of streams asks.
+    Stream(ConnectionId, StreamTag, StreamAsk),
     /// An operator, or a node that wants to join, asks something of the group.
     Ask(u64, Ask),
 }
@@ -282,7 +298,7 @@ pub struct Running {
 }
 
 /// The host that production drives, on a disk in memory.
-pub type Host = NodeHost<MemoryDisk, Tap, RespFront>;
+pub type Host = NodeHost<MemoryDisk, Tap, Fronts>;
 
 impl Running {
     fn new(host: Host, told: Rc<RefCell<Vec<Told>>>) -> Self {
@@ -312,6 +328,8 @@ pub struct Seen {
     pub ballot: Ballot,
     /// Decided prefix.
     pub decided_to: Slot,
+    /// How far its table of streams was looked at.
+    pub streams_to: Slot,
     /// What its replica counts.
     pub counters: Counters,
     /// Why it does not serve.
@@ -498,12 +516,12 @@ impl Node {
         let parts = Parts {
             service,
             stored_to: |tap: &mut Tap| tap.kept_to.get(),
-            front: RespFront::new(FrontSettings {
+            front: Fronts::new(RespFront::new(FrontSettings {
                 version: "sim".into(),
                 store: "memory".into(),
                 client_bytes_max: settings.client_memory,
                 ..FrontSettings::default()
-            }),
+            })),
             listener: Box::new(Deaf),
         };
         let mut starter = Simulated {
@@ -607,6 +625,12 @@ impl Starter for Simulated<'_> {
         options.snapshots = settings.snapshots;
         options.leases = settings.leases;
         options.clock_drift_ppm = settings.drift_ppm.max(options.clock_drift_ppm);
+        if let Some(streams) = &settings.streams {
+            options.stream_layout = STREAM_LAYOUT;
+            options.stream_limits.dirty_bytes_max = streams.dirty_bytes_max;
+            options.stream_limits.gathered_bytes_max = streams.dirty_bytes_max / 2;
+            options.limits.stream_window_bytes = streams.window_bytes;
+        }
     }
 
     fn hear(&mut self, step: Step<'_>) {
@@ -670,6 +694,8 @@ pub fn limits(settings: &Settings) -> Limits {
         waiting_requests: 8,
         payload_bytes: 8 << 10,
         recent_bytes: 2 << 10,
+        stream_bytes: 256 << 10,
+        stream_window_bytes: 64 << 10,
         forwarded_bytes: 4 << 10,
         log_backlog_bytes: 32 << 10,
         decided_entries: 8,

@@ -25,6 +25,15 @@ pub fn frame(frame: &Frame<'_>) -> String {
             Some(bytes) => format!("the {} bytes of {value}", bytes.len()),
             None => format!("no bytes of {value} here"),
         },
+        Frame::StreamBytes {
+            stream,
+            position,
+            bytes,
+        } => {
+            let (owner, boot, number) = (stream.owner, stream.boot, stream.number);
+            let count = bytes.len();
+            format!("{count} bytes of stream {owner}/{boot}/{number}, from {position} on")
+        }
         Frame::Applied { to, digest } => {
             format!("everything applied below {to} has digest {digest:016x}")
         }

@@ -4,6 +4,8 @@
 
 mod asks;
 mod books;
+pub mod content;
+pub mod streams;
 
 use std::collections::VecDeque;
 
@@ -131,7 +133,7 @@ pub struct Client {
     sequence: i64,
     audits: VecDeque<String>,
     /// The only node that it talks to.
-    home: Option<usize>,
+    pub(crate) home: Option<usize>,
     /// A visitor whose write was taken.
     welcomed: bool,
     /// What a scenario's requests were answered with; `None` if the connection broke.

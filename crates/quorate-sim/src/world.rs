@@ -14,14 +14,15 @@ mod clients;
 mod lives;
 mod operators;
 mod scene;
+mod streams;
 mod turn;
 
 use quorate_core::time::Time;
 
-use self::{chaos::Chaos, operators::Operators};
+use self::{chaos::Chaos, operators::Operators, streams::Streaming};
 pub(crate) use crate::event::Event;
 use crate::{
-    check::{Verdict, Violation, watch::Watch},
+    check::{Verdict, Violation, streams::Streams, watch::Watch},
     clock::Clock,
     dice::Dice,
     event::Schedule,
@@ -30,7 +31,7 @@ use crate::{
     node::{Arrival, Node},
     trace::Trace,
     wires::Wires,
-    workload::{Books, Client, Kind},
+    workload::{Books, Client, Kind, streams::Streamer},
 };
 
 /// How often things happened.
@@ -78,6 +79,12 @@ pub struct Counts {
     pub leased: u64,
     /// See above.
     pub overtaken: u64,
+    /// Bytes of streams that were acknowledged, and pieces that were opened.
+    pub stream_bytes: u64,
+    /// See above.
+    pub stream_pieces: u64,
+    /// Bytes of streams that were read, and found right.
+    pub stream_bytes_read: u64,
 }
 
 /// A running simulation.
@@ -98,11 +105,15 @@ pub struct World {
     pub clients: Vec<Client>,
     /// What clients wrote down.
     pub books: Books,
+    /// The clients of byte streams, by index.
+    pub streamers: Vec<Streamer>,
     schedule: Schedule,
     pub(crate) dice: Dice,
     wires: Wires,
     chaos: Chaos,
     operators: Operators,
+    streaming: Streaming,
+    stream_check: Streams,
     watch: Watch,
 }
 
@@ -138,6 +149,9 @@ impl World {
             wires: Wires::default(),
             chaos,
             operators: Operators::new(&settings),
+            streamers: Vec::new(),
+            streaming: Streaming::new(settings.seed),
+            stream_check: Streams::default(),
             watch: Watch::new(total, settings.founding()),
             nodes,
             dice,
@@ -161,6 +175,7 @@ impl World {
         world.plan_store_fault();
         world.plan_operator();
         world.plan_stall();
+        world.plan_streams();
         world
     }
 
@@ -228,6 +243,24 @@ impl World {
             }
             Event::ClientDown { client, connection } => self.client_down(client, connection),
             Event::Client(client) => self.client_acts(client),
+            Event::ToStreams {
+                node,
+                life,
+                connection,
+                tag,
+                ask,
+            } => {
+                self.arrive(node, life, Arrival::Stream(connection, tag, ask));
+            }
+            Event::ToStreamer {
+                client,
+                connection,
+                heard,
+            } => {
+                return self.streamer_hears(client, connection, heard);
+            }
+            Event::StreamerDown { client, connection } => self.streamer_down(client, connection),
+            Event::Streamer(client) => self.streamer_acts(client),
             Event::Fault(index) => self.strike(index),
             Event::Operator => self.operator_acts(),
             Event::Block { from, to, blocked } => self.block(from, to, blocked),

@@ -24,6 +24,9 @@ fn check(seeds: impl Iterator<Item = u64>) -> Counts {
             retired,
             stalls,
             leased,
+            stream_bytes,
+            stream_pieces,
+            stream_bytes_read,
             ..
         } = report.counts;
         all.start_kills += start_kills;
@@ -36,6 +39,9 @@ fn check(seeds: impl Iterator<Item = u64>) -> Counts {
         all.retired += retired;
         all.stalls += stalls;
         all.leased += leased;
+        all.stream_bytes += stream_bytes;
+        all.stream_pieces += stream_pieces;
+        all.stream_bytes_read += stream_bytes_read;
     }
     all
 }
@@ -55,6 +61,10 @@ fn check_half(odd: bool) {
     // Leases let reads run, and a node stands still while it has one. That a lease ends between the look and the
     // answer is rare in drawn runs: a test of the replica makes it so (`tests/reads.rs`).
     assert!(all.leased > 300 && all.stalls > 100, "{all:?}");
+    assert!(
+        all.stream_pieces > 200 && all.stream_bytes > 3 << 20 && all.stream_bytes_read > 10 << 20,
+        "{all:?}"
+    );
 }
 
 #[test]

@@ -4,12 +4,20 @@
 use std::{env, fs, path::Path};
 
 use quorate_core::record::Class;
-use quorate_sim::{check::Violation, faults::Settings, resp::Reply, trace::Trace, world::World};
+use quorate_sim::{
+    check::Violation, faults::Settings, front::Ask, resp::Reply, trace::Trace,
+    workload::streams::Load, world::World,
+};
+use quorate_stream::How;
 
 /// A calm group of three whose clocks, disks and wires always take equally long.
 fn begin(seed: u64, client_timeout_ms: u64) -> Result<World, Violation> {
     let mut settings = Settings::calm(seed, 3, Class::Durable);
     settings.client_timeout_ms = client_timeout_ms;
+    begin_with(settings)
+}
+
+fn begin_with(settings: Settings) -> Result<World, Violation> {
     let mut world = World::elected(settings)?;
     // The sessions of all nodes are registered before the story begins.
     for node in 0..3 {
@@ -97,5 +105,67 @@ fn a_replica_falls_behind() -> Result<(), Violation> {
     let title = "A replica falls behind: nothing passes between it and the others, who go on without it. When it\n\
                  is back it does not compete; it is told what is decided, and fetches the data ([catch-1]).";
     check("a_replica_falls_behind.txt", title, &world);
+    Ok(())
+}
+
+/// A group with a follower through which a client opens a stream and writes 1000 bytes; gives leader and client.
+fn begin_stream(seed: u64) -> Result<(World, usize, usize), Violation> {
+    let mut settings = Settings::calm(seed, 3, Class::Durable);
+    settings.streams = Some(Load::scripted());
+    settings.window_slots = 32 << 20;
+    settings.segment_bytes = 128 << 10;
+    let mut world = begin_with(settings)?;
+    let leader = world.wait_for_leader()?;
+    let client = world.streamer((leader + 1) % 3);
+    let writer = world.streamers[client].writer();
+    let name = "log".parse().expect("a name");
+    world.ask_streams(client, Ask::Open(name, How::Create, writer))?;
+    give(&mut world, client, 1000)?;
+    world.run_for(25_000)?;
+    world.trace = Trace::new(10_000);
+    world.trace.frames = true;
+    Ok((world, leader, client))
+}
+
+fn give(world: &mut World, client: usize, bytes: u64) -> Result<(), Violation> {
+    world.give_streams(client, bytes);
+    let to = world.streamers[client].piece.expect("it is open").given;
+    world.run_until("it is durable", |world| {
+        let piece = world.streamers[client].piece;
+        piece.is_some_and(|piece| piece.durable == to)
+    })
+}
+
+#[test]
+fn a_stream_outlives_its_leader() -> Result<(), Violation> {
+    let (mut world, leader, client) = begin_stream(4)?;
+    world.give_streams(client, 2000);
+    world.run_for(450)?;
+    world.kill_now(leader);
+    give(&mut world, client, 3000)?;
+    let title = "A stream outlives a leader that is not its owner. The owner sends bytes to all, the leader gives them\n\
+                 slots and dies. The next one proposes what may be chosen again ([p1-6]), and gives slots to the\n\
+                 rest: the piece goes on, for bytes are bound to their stream and not to a ballot ([stream-3]).";
+    check("a_stream_outlives_its_leader.txt", title, &world);
+    Ok(())
+}
+
+#[test]
+fn a_stream_is_taken_over() -> Result<(), Violation> {
+    let (mut world, leader, client) = begin_stream(5)?;
+    world.give_streams(client, 2000);
+    world.run_for(300)?;
+    let second = world.streamer(leader);
+    let writer = world.streamers[second].writer();
+    let name = "log".parse().expect("a name");
+    world.ask_streams(second, Ask::Open(name, How::Takeover, writer))?;
+    give(&mut world, second, 500)?;
+    world.run_until("the first is told", |world| {
+        world.streamers[client].piece.is_none()
+    })?;
+    let title = "A stream is taken over while its first writer has bytes on their way. One value ends the old piece and\n\
+                 begins the next at the exact position ([stream-10]); whoever owned the old one is told where it\n\
+                 ended, and what is decided of it later is a no-op ([stream-4]).";
+    check("a_stream_is_taken_over.txt", title, &world);
     Ok(())
 }

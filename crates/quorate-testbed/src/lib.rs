@@ -5,8 +5,9 @@
 //! Reading order: [`process`] (one node), [`nodes`] (a cluster), [`interrupt`] (what is left behind:
 //! nothing), [`namespace`] and [`network`] (machines of their own, and cut links), [`resp`] (a client
 //! that never repeats anything), [`trial`] (recording clients under faults), [`writers`] (whose
-//! writes are compared afterwards), [`replace`] (newcomers take the places of old nodes), [`wait`], [`run`],
-//! [`usage`], [`cpus`], [`machine`].
+//! writes are compared afterwards), [`replace`] (newcomers take the places of old nodes), [`played`] (nodes of byte
+//! streams that are played in memory), [`stream_bytes`], [`stream_load`] and [`stream_history`] (clients of byte
+//! streams that note what they saw, and what is wrong with it), [`wait`], [`run`], [`usage`], [`cpus`], [`machine`].
 #![forbid(unsafe_code)]
 
 pub mod cpus;
@@ -15,10 +16,14 @@ pub mod machine;
 pub mod namespace;
 pub mod network;
 pub mod nodes;
+pub mod played;
 pub mod process;
 pub mod replace;
 pub mod resp;
 pub mod run;
+pub mod stream_bytes;
+pub mod stream_history;
+pub mod stream_load;
 pub mod trial;
 pub mod usage;
 pub mod wait;

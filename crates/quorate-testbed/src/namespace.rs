@@ -13,7 +13,7 @@ use std::{
 use crate::run::{has, read};
 
 /// Ports of clients, peers and operators: each node has all of its own namespace.
-pub const PORTS: [u16; 3] = [7450, 7451, 7452];
+pub const PORTS: [u16; 4] = [7450, 7451, 7452, 7453];
 
 /// Why there can be no namespaces here, if so. `trial` is what will be made inside, as a line of the
 /// shell; it is gone with the trial's own namespaces.

@@ -106,12 +106,13 @@ impl Network {
 
     /// How nodes are started, each in its namespace.
     pub fn specs(&self, program: &Path, folder: &Path, flags: &[&str]) -> io::Result<Vec<Spec>> {
-        let [client, peer, admin] = PORTS;
+        let [client, peer, admin, stream] = PORTS;
         let places: Vec<Places> = (1..=self.nodes)
             .map(|node| Places {
                 client: format!("{}:{client}", address(node)),
                 peer: format!("{}:{peer}", address(node)),
                 admin: format!("{}:{admin}", address(node)),
+                stream: format!("{}:{stream}", address(node)),
             })
             .collect();
         Spec::members(program, folder, &places, flags)

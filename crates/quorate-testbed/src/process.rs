@@ -3,6 +3,7 @@
 //! Used by `quorate demo`, by the benches, and by the tests of real processes.
 
 use std::{
+    collections::BTreeMap,
     env, fs,
     io::{self, BufRead as _, BufReader, Read as _},
     net::TcpListener,
@@ -53,6 +54,10 @@ pub struct Ready {
     pub peer: String,
     /// Where operators connect.
     pub admin: String,
+    /// Where clients of byte streams connect; empty if they cannot.
+    pub stream: String,
+    /// Where each connection is a stream; empty if there is no such place.
+    pub stream_raw: String,
 }
 
 /// A running node; killed when dropped.
@@ -197,15 +202,15 @@ fn parse_ready(line: &str) -> Option<Ready> {
     if words.next()? != "ready" {
         return None;
     }
-    let mut field = |name: &str| {
-        let (key, value) = words.next()?.split_once('=')?;
-        (key == name).then(|| value.to_owned())
-    };
+    let fields: BTreeMap<&str, &str> = words.filter_map(|word| word.split_once('=')).collect();
+    let field = |name: &str| fields.get(name).map(|value| (*value).to_owned());
     Some(Ready {
         node: field("node")?.parse().ok()?,
         client: field("client")?,
         peer: field("peer")?,
         admin: field("admin")?,
+        stream: field("stream").unwrap_or_default(),
+        stream_raw: field("stream-raw").unwrap_or_default(),
     })
 }
 
@@ -238,16 +243,19 @@ pub struct Places {
     pub peer: String,
     /// For operators.
     pub admin: String,
+    /// For clients of byte streams.
+    pub stream: String,
 }
 
 impl Places {
-    /// Three free ports of loopback.
+    /// Free ports of loopback.
     pub fn free() -> io::Result<Self> {
         let address = || Ok::<_, io::Error>(format!("127.0.0.1:{}", free_port()?));
         Ok(Self {
             client: address()?,
             peer: address()?,
             admin: address()?,
+            stream: address()?,
         })
     }
 }
@@ -277,6 +285,7 @@ impl Spec {
                 ("--peer", at.peer.clone()),
                 ("--client", at.client.clone()),
                 ("--admin", at.admin.clone()),
+                ("--stream", at.stream.clone()),
             ];
             let own = own
                 .into_iter()

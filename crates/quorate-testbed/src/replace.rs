@@ -76,6 +76,7 @@ pub fn newcomers(
             ("--peer", &places.peer),
             ("--client", &places.client),
             ("--admin", &places.admin),
+            ("--stream", &places.stream),
         ];
         let own = own.into_iter().flat_map(|(flag, value)| [flag, value]);
         let flags = own.chain(flags.iter().copied());

@@ -16,6 +16,7 @@ use quorate_replica::{
     service::StateMachine,
     status::{Addresses, Status},
 };
+use quorate_stream_front::{Doors, StreamFront};
 
 use crate::{
     error::Error,
@@ -42,6 +43,7 @@ use crate::{
 pub struct Builder {
     settings: Settings,
     peer: Option<String>,
+    streams: Option<String>,
 }
 
 impl Builder {
@@ -50,6 +52,7 @@ impl Builder {
         Self {
             settings: Settings::new(data),
             peer: None,
+            streams: None,
         }
     }
 
@@ -72,6 +75,13 @@ impl Builder {
     #[must_use]
     pub fn peer(mut self, address: impl Into<String>) -> Self {
         self.peer = Some(address.into());
+        self
+    }
+
+    /// Where clients of byte streams connect. Without this, none can.
+    #[must_use]
+    pub fn streams(mut self, address: impl Into<String>) -> Self {
+        self.streams = Some(address.into());
         self
     }
 
@@ -99,7 +109,7 @@ impl Builder {
         let (asks, asked) =
             asks(WAITING_MAX).map_err(|error| Error::io("make an eventfd", &error))?;
         let wake = Arc::clone(asked.wake());
-        let front = LocalFront::new(asked);
+        let front = Doors::new(LocalFront::new(asked), StreamFront::default());
         let thread = thread::Builder::new().name("quorate".to_owned());
         let thread = thread
             .spawn(move || match self.run(service, front, wake, &started) {
@@ -123,19 +133,28 @@ impl Builder {
     fn run<S: StateMachine>(
         self,
         service: impl FnOnce() -> S,
-        front: LocalFront,
+        front: Doors<LocalFront, StreamFront>,
         wake: Arc<Wake>,
         started: &SyncSender<Result<Handle, Error>>,
     ) -> Result<(), Error> {
-        let Self { settings, peer } = self;
+        let Self {
+            settings,
+            peer,
+            streams,
+        } = self;
         let folder = Folder::open(&settings)?;
         let listed = folder.listed_address(&settings);
         let peer = peer.or_else(|| listed.clone());
         // A cluster of one has no peers to wait for.
-        let listeners = Listeners::bind_peers(peer.as_deref().unwrap_or("127.0.0.1:0"))?;
+        let mut listeners = Listeners::bind_peers(peer.as_deref().unwrap_or("127.0.0.1:0"))?;
+        if let Some(streams) = streams {
+            listeners.bind_streams(&streams)?;
+        }
         let peer = listed.unwrap_or_else(|| listeners.peer_address().to_string());
+        let stream = listeners.stream_address();
         let addresses = Addresses {
             peer,
+            stream: stream.map_or_else(String::new, |address| address.to_string()),
             ..Addresses::default()
         };
         let starting = listeners.answer_while_starting(folder.node(), folder.cluster());

@@ -1,8 +1,14 @@
 //! Replicas embedded in this process: real sockets, real disks, real threads.
 
-use std::{net::TcpListener, path::Path, thread};
+use std::{
+    io::{Read as _, Write as _},
+    net::{Shutdown, TcpListener, TcpStream},
+    path::Path,
+    thread,
+};
 
 use quorate::{Builder, CommandId, Embedded, Failure, NotDone, StateMachine};
+use quorate_wire::streams::{Answer, Ask, Found, VERSION, decode_answer};
 
 /// A list of everything that was ever said.
 #[derive(Default)]
@@ -39,6 +45,36 @@ fn a_replica_alone_remembers() {
     let replica = alone(folder.path());
     assert_eq!(replica.query("").expect("answered"), b"one \0\0 ");
     assert_eq!(replica.execute("two").expect("executed"), b"11");
+}
+
+#[test]
+fn a_replica_serves_byte_streams_where_it_is_told_to() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let builder = Builder::new(folder.path()).streams("127.0.0.1:0");
+    let replica = builder.start(Journal::default).expect("starts");
+    assert_eq!(replica.execute("one").expect("executed"), b"4");
+    let status = replica.status().expect("answered");
+    let stream = &status.peers[0].addresses.stream;
+    let mut client = TcpStream::connect(stream).expect("listens");
+    let mut hello = Vec::new();
+    Ask::Hello { version: VERSION }.encode(&mut hello);
+    client.write_all(&hello).expect("sent");
+    client.shutdown(Shutdown::Write).expect("half-closed");
+    let mut heard = Vec::new();
+    client.read_to_end(&mut heard).expect("answered");
+    let welcome = Answer::Welcome {
+        version: VERSION,
+        node: status.member.node,
+        leader: "",
+    };
+    let found = Found::Frame(welcome, heard.len());
+    assert_eq!(decode_answer(&heard), Ok(found));
+    assert_eq!(replica.execute("two").expect("executed"), b"8");
+    replica.stop().expect("stops cleanly");
+
+    let replica = alone(folder.path());
+    let status = replica.status().expect("answered");
+    assert_eq!(status.peers[0].addresses.stream, "", "nobody asked for it");
 }
 
 #[test]

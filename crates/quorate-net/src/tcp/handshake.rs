@@ -121,6 +121,7 @@ mod tests {
             lane: Lane::Control,
             client: "",
             admin: "",
+            stream: "",
         };
         change(&mut hello, &mut expectation);
         let judged = match judge(&expectation, &hello) {

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use quorate_replica::front::Endpoints;
+use quorate_replica::front::{Door, Endpoints};
 use rustix::{
     buffer::spare_capacity,
     io::Errno,
@@ -149,6 +149,12 @@ impl Socket {
         let _ = rustix::net::shutdown(&self.0, Shutdown::Write);
     }
 
+    /// The other end is told of no orderly end once this is closed: what is not delivered is dropped.
+    /// Sockets that are not TCP end as ever.
+    pub(crate) fn reset_at_close(&self) {
+        let _ = sockopt::set_socket_linger(&self.0, Some(Duration::ZERO));
+    }
+
     /// Both ends of a client's connection, in Redis' form.
     pub(crate) fn ends(&self) -> Endpoints {
         let text = |address: Option<SocketAddrAny>| match address.map(SocketAddr::try_from) {
@@ -156,6 +162,7 @@ impl Socket {
             _ => "unix:0".to_owned(),
         };
         Endpoints {
+            door: Door::Commands,
             peer: text(rustix::net::getpeername(&self.0).ok().flatten()),
             local: text(rustix::net::getsockname(&self.0).ok()),
         }

@@ -31,7 +31,7 @@ use quorate_net::{
 };
 use quorate_replica::{
     Payload, Probed,
-    front::{Completion, ConnectionId, Endpoints, Failure, Front, Requests, Sequenced, Tag},
+    front::{Completion, ConnectionId, Door, Endpoints, Failure, Front, Requests, Sequenced, Tag},
     group::asking::{Answer, Ask, Members, PeerTable, Refused as Denied},
     plane::{Body, Plane, Received, TooLarge, Turn},
     pressure::Pressure,
@@ -87,6 +87,10 @@ pub(crate) struct World {
     pub(crate) taken: BTreeMap<NodeId, u64>,
     pub(crate) lost: BTreeMap<NodeId, u64>,
     pub(crate) clients: BTreeSet<u64>,
+    /// By which doors clients came, in their order.
+    pub(crate) doors: Vec<Door>,
+    /// Who has sent the last byte, and how many were used then.
+    pub(crate) half_closed: Vec<(u64, usize)>,
     /// While set, clients are not ready.
     pub(crate) hold: bool,
     /// How full the host says that it is.
@@ -167,6 +171,7 @@ pub(crate) struct Lines {
     shared: Arc<Shared>,
     outputs: BTreeMap<u64, Vec<u8>>,
     closing: BTreeSet<u64>,
+    broken: BTreeSet<u64>,
     dirty: VecDeque<u64>,
 }
 
@@ -286,6 +291,11 @@ impl Lines {
                 self.reply(client, b"error: bye\n");
                 self.closing.insert(client);
             }
+            b"break\n" => {
+                self.dirty.push_back(client);
+                self.closing.insert(client);
+                self.broken.insert(client);
+            }
             b"slow\n" => self.shared.lock().slow.push_back(client),
             b"big\n" => self.reply(client, &vec![b'x'; 3 << 20]),
             other => self.reply(client, other),
@@ -298,7 +308,10 @@ impl Front for Lines {
     fn opened(&mut self, client: ConnectionId, ends: Endpoints, _: &mut dyn Requests) {
         assert!(!ends.peer.is_empty() && !ends.local.is_empty(), "{ends:?}");
         self.outputs.insert(client.0, Vec::new());
-        self.shared.lock().clients.insert(client.0);
+        let mut world = self.shared.lock();
+        world.clients.insert(client.0);
+        world.doors.push(ends.door);
+        drop(world);
         self.shared.changed.notify_all();
     }
 
@@ -314,6 +327,18 @@ impl Front for Lines {
         }
         self.shared.lock().received += used;
         used
+    }
+
+    fn half_closed(&mut self, client: ConnectionId, _: &mut dyn Requests) {
+        let mut world = self.shared.lock();
+        let received = world.received;
+        world.half_closed.push((client.0, received));
+        drop(world);
+        self.shared.changed.notify_all();
+    }
+
+    fn broken(&self, client: ConnectionId) -> Option<&str> {
+        self.broken.contains(&client.0).then_some("it said so")
     }
 
     fn ready(&self, client: ConnectionId) -> bool {
@@ -464,6 +489,7 @@ impl OperatorSide for Fake {
             snapshot: None,
             snapshot_taking: None,
             disk: DiskUse::default(),
+            streams: quorate_replica::status::Streams::default(),
             progress: None,
             error: None,
             notices: Vec::new(),
@@ -608,9 +634,12 @@ impl Start {
 
     pub(crate) fn bind(self) -> Bound {
         let listeners = Listeners::bind(&self.peer, "127.0.0.1:0", self.socket.as_deref());
+        let mut listeners = listeners.unwrap();
+        listeners.bind_streams("127.0.0.1:0").unwrap();
+        listeners.bind_raw_streams("127.0.0.1:0").unwrap();
         Bound {
             start: self,
-            listeners: listeners.unwrap(),
+            listeners,
         }
     }
 }
@@ -643,6 +672,8 @@ impl Bound {
         });
         let peer = listeners.peer_address().to_string();
         let client = listeners.client_address().expect("bound above").to_string();
+        let stream = listeners.stream_address().expect("bound above").to_string();
+        let raw = listeners.raw_stream_address().expect("bound above");
         let fake = Fake {
             member,
             shared: shared.clone(),
@@ -651,6 +682,7 @@ impl Bound {
                 shared: shared.clone(),
                 outputs: BTreeMap::new(),
                 closing: BTreeSet::new(),
+                broken: BTreeSet::new(),
                 dirty: VecDeque::new(),
             },
             stopping: false,
@@ -660,6 +692,7 @@ impl Bound {
             peer: peer.clone(),
             client: client.clone(),
             admin: "admin".to_owned(),
+            stream: stream.clone(),
         };
         let settings = Settings {
             identity: Identity {
@@ -680,6 +713,8 @@ impl Bound {
             thread: Some(thread),
             peer,
             client,
+            stream,
+            raw: raw.to_string(),
         }
     }
 }
@@ -691,6 +726,8 @@ pub(crate) struct Node {
     thread: Option<JoinHandle<()>>,
     pub(crate) peer: String,
     pub(crate) client: String,
+    pub(crate) stream: String,
+    pub(crate) raw: String,
 }
 
 impl Node {
@@ -758,6 +795,7 @@ pub(crate) fn hello(node: u32) -> Hello<'static> {
         lane: Lane::Control,
         client: "client",
         admin: "admin",
+        stream: "stream",
     }
 }
 

@@ -6,8 +6,10 @@ use quorate_core::{
     node_id::NodeId,
     slot::{Slot, SlotRange},
     time::Time,
-    value::{BatchName, Value},
+    value::{BatchName, StreamName, Value},
 };
+
+use quorate_stream::{Table, command::encode_reply};
 
 use crate::{
     applying::{
@@ -20,6 +22,7 @@ use crate::{
     counters::Counters,
     front::{Failure, Front, State, Tag},
     limits::Limits,
+    payload::Payload,
     proposing::batch::{Batch, Entry, Kind},
     proposing::gather::{Item, Waiter},
     proposing::origin::Origin,
@@ -44,6 +47,23 @@ pub(crate) struct Listeners<'a> {
     pub(crate) origin: &'a mut Origin,
     pub(crate) completions: &'a mut Completions,
     pub(crate) counters: &'a mut Counters,
+    /// Bytes that became part of a stream.
+    pub(crate) appended: &'a mut Vec<Appended>,
+    /// Runs of content that were applied, and whether a part of each was a no-op.
+    pub(crate) runs: &'a mut Vec<(StreamName, SlotRange, bool)>,
+    /// Commands about streams that were executed, and what was done.
+    pub(crate) streams_done: &'a mut Vec<(Waiter, quorate_stream::Reply)>,
+}
+
+/// Bytes that became part of a stream.
+#[derive(Clone, Debug)]
+pub(crate) struct Appended {
+    pub(crate) stream: StreamName,
+    /// Position of the first of the bytes.
+    pub(crate) position: u64,
+    /// How many of them are no part of it: their positions were appended before.
+    pub(crate) skip: u64,
+    pub(crate) bytes: Payload,
 }
 
 /// What is next.
@@ -64,6 +84,7 @@ pub(crate) struct Applier<S> {
     service: S,
     sessions: Sessions,
     membership: Membership,
+    streams: Table,
     digest: Digest,
     applied_to: Slot,
     committed_to: Slot,
@@ -93,12 +114,14 @@ impl<S: StateMachine> Applier<S> {
         let applied_to = applied_to.max(Slot::FIRST);
         let digest = take_digest(applied_to, &mut meta);
         membership.restore(&mut meta)?;
+        let streams = take_streams(&mut meta)?;
         Ok(Self {
             node,
             boot,
             service,
             sessions: Sessions::restore(meta)?,
             membership,
+            streams,
             digest: Digest::new(applied_to, digest),
             applied_to,
             committed_to: applied_to,
@@ -158,8 +181,10 @@ impl<S: StateMachine> Applier<S> {
     fn restart_at(&mut self, at: Slot, mut meta: Metadata) {
         self.digest = Digest::new(at, take_digest(at, &mut meta));
         let membership = self.membership.restore(&mut meta);
-        match membership.and_then(|()| Sessions::restore(meta)) {
-            Ok(sessions) => self.sessions = sessions,
+        let streams = membership.and_then(|()| take_streams(&mut meta));
+        let tables = streams.and_then(|streams| Ok((streams, Sessions::restore(meta)?)));
+        match tables {
+            Ok(tables) => (self.streams, self.sessions) = tables,
             Err(unreadable) => self.condition.set_unreadable(unreadable.to_string()),
         }
         self.applied_to = at;
@@ -179,6 +204,7 @@ impl<S: StateMachine> Applier<S> {
         digest
             .into_iter()
             .chain([self.membership.entry()])
+            .chain(self.streams.rows())
             .chain(self.sessions.canonical())
             .collect()
     }
@@ -195,6 +221,16 @@ impl<S: StateMachine> Applier<S> {
 
     pub(crate) fn sessions(&self) -> &Sessions {
         &self.sessions
+    }
+
+    /// Which streams there are.
+    pub(crate) fn streams(&self) -> &Table {
+        &self.streams
+    }
+
+    /// The same, to be told what happened to them.
+    pub(crate) fn streams_mut(&mut self) -> &mut Table {
+        &mut self.streams
     }
 
     /// Table and eras of the group.
@@ -260,7 +296,7 @@ impl<S: StateMachine> Applier<S> {
         &mut self,
         range: SlotRange,
         value: &Value,
-        payload: Option<&[u8]>,
+        payload: Option<&Payload>,
         to: &mut Listeners<'_>,
     ) -> bool {
         assert_eq!(
@@ -282,11 +318,11 @@ impl<S: StateMachine> Applier<S> {
             }
             Value::ExpireSession { session } => self.sessions.expire(session),
             Value::Reconfigure { .. } => self.membership.decided(range.from, value),
-            // Streams are not served by this version.
-            Value::NoOp
-            | Value::Content { .. }
-            | Value::CloseStream(_)
-            | Value::AllocateNode { .. } => {}
+            Value::Content { stream, offset } => {
+                self.apply_content(stream, offset, range, payload, to);
+            }
+            Value::CloseStream(stream) => self.streams.close(stream),
+            Value::NoOp | Value::AllocateNode { .. } => {}
         }
         if !done {
             self.digest.abandon();
@@ -308,6 +344,32 @@ impl<S: StateMachine> Applier<S> {
             .is_some()
         {}
         true
+    }
+
+    /// [stream-4] Of a run of content, those bytes are appended that the table takes; the rest is a no-op.
+    fn apply_content(
+        &mut self,
+        stream: StreamName,
+        offset: u64,
+        range: SlotRange,
+        payload: Option<&Payload>,
+        to: &mut Listeners<'_>,
+    ) {
+        let appended = self.streams.append(stream, offset, range);
+        let skipped = appended.end - appended.start < range.len();
+        to.runs.push((stream, range, skipped));
+        if appended.is_empty() {
+            to.counters.stream_slots_skipped += range.len();
+            return;
+        }
+        let payload = payload.expect("the caller looked for the bytes of content that is appended");
+        to.counters.stream_bytes_appended += appended.end - appended.start;
+        to.appended.push(Appended {
+            stream,
+            position: range.from.0 - offset,
+            skip: appended.start - (range.from.0 - offset),
+            bytes: payload.clone(),
+        });
     }
 
     fn apply_registration(
@@ -390,7 +452,8 @@ impl<S: StateMachine> Applier<S> {
         for (index, entry) in (0..).zip(batch.entries()) {
             if !failed && (index as usize).is_multiple_of(PREFETCHED) {
                 let next = ahead.by_ref().take(PREFETCHED);
-                let of_service = next.filter(|entry| entry.kind != Kind::Group);
+                let of_service =
+                    next.filter(|entry| !matches!(entry.kind, Kind::Group | Kind::Stream));
                 self.service
                     .prefetch(&mut of_service.map(|entry| entry.command));
             }
@@ -410,8 +473,11 @@ impl<S: StateMachine> Applier<S> {
             }
             match (waiter, outcome) {
                 (Waiter::Front(tag), outcome) => self.tell(tag, outcome, to),
-                (Waiter::Operator(_), Err(failure)) => drop(to.completions.fail(waiter, failure)),
-                (Waiter::Operator(_), Ok(())) | (Waiter::Service | Waiter::Gone, _) => {}
+                (Waiter::Operator(_) | Waiter::Stream(_), Err(failure)) => {
+                    to.completions.fail(waiter, failure);
+                }
+                (Waiter::Operator(_) | Waiter::Stream(_), Ok(()))
+                | (Waiter::Service | Waiter::Gone, _) => {}
             }
         }
         self.read_up_to_command(&mut items, &mut failed, to);
@@ -484,6 +550,12 @@ impl<S: StateMachine> Applier<S> {
                 }
                 return Ok(());
             }
+            Kind::Stream => {
+                let done = self.streams.execute(id.slot, entry.command);
+                encode_reply(&done, &mut self.reply);
+                to.streams_done.push((waiter, done));
+                return Ok(());
+            }
             Kind::Sequenced(at) => at,
         };
         match self.sessions.verdict(id.slot, at) {
@@ -521,10 +593,21 @@ impl<S: StateMachine> Applier<S> {
             });
         }
         self.changes.extend(self.membership.take_change());
+        let rows = self.streams.take_rows();
+        self.changes
+            .extend(rows.map(|(key, value)| MetaChange { key, value }));
         self.service.commit(self.applied_to, &self.changes);
         self.changes.clear();
         self.committed_to = self.applied_to;
     }
+}
+
+/// The table of streams, out of the service's metadata.
+fn take_streams(meta: &mut Metadata) -> Result<Table, Unreadable> {
+    let rows = meta.extract_if(.., |(key, _)| Table::is_row(key));
+    Table::restore(rows).map_err(|_| Unreadable {
+        key: b"streams".to_vec(),
+    })
 }
 
 /// The digest of what the service has applied, out of its metadata.

@@ -32,6 +32,16 @@ impl History {
         self.entries.push_back((range, value));
     }
 
+    /// How many values are remembered from `slot` on; `None` if what is there is forgotten.
+    pub(crate) fn values_since(&self, slot: Slot) -> Option<usize> {
+        let known = self
+            .entries
+            .front()
+            .is_none_or(|(first, _)| first.from <= slot);
+        let at = self.entries.partition_point(|(range, _)| range.to <= slot);
+        known.then_some(self.entries.len() - at)
+    }
+
     /// What `slot` decided, and in which slots around it.
     pub(crate) fn find(&self, slot: Slot) -> Option<(SlotRange, Value)> {
         let at = self.entries.partition_point(|(range, _)| range.to <= slot);
@@ -62,6 +72,10 @@ mod tests {
         );
         assert_eq!(history.find(Slot(8)), Some((slots(4, 9), Value::NoOp)));
         assert_eq!(history.find(Slot(9)), None);
+        assert_eq!(history.values_since(Slot(2)), None);
+        for (slot, values) in [(3, 2), (4, 1), (8, 1), (9, 0), (99, 0)] {
+            assert_eq!(history.values_since(Slot(slot)), Some(values), "{slot}");
+        }
         history.push(slots(20, 21), Value::NoOp);
         assert_eq!(history.find(Slot(8)), None, "no holes");
         for slot in 21..50_000 {

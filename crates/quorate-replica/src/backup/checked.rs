@@ -12,6 +12,7 @@ use crate::{
     },
 };
 use quorate_core::reconfigure::Eras;
+use quorate_stream::Table;
 
 /// A whole backup.
 #[derive(Clone, Debug)]
@@ -20,6 +21,8 @@ pub struct Checked {
     pub header: Header,
     /// Its size and its checksum.
     pub summary: Summary,
+    /// How many byte streams there were. Their bytes are in no backup, so a new cluster has none of them.
+    pub streams: u64,
     /// The group's table there.
     pub(super) table: Group,
     /// The eras there.
@@ -39,6 +42,7 @@ enum Stage {
 struct Found {
     header: Option<StreamHeader>,
     group: Option<(Group, Eras)>,
+    streams: u64,
 }
 
 impl Found {
@@ -62,7 +66,8 @@ impl Found {
                 let group = membership::decode(value);
                 self.group = Some(group.ok_or(Malformed("the group's table makes no sense"))?);
             }
-            Item::Meta(..) | Item::Service(_) => {}
+            Item::Meta(key, _) => self.streams += u64::from(Table::is_stream(key)),
+            Item::Service(_) => {}
         }
         Ok(())
     }
@@ -102,6 +107,7 @@ pub fn check<R: Read>(
     let Found {
         header: Some(of),
         group: Some((table, eras)),
+        streams,
     } = found
     else {
         return Err(wrong("the snapshot lacks its header or the group's table"));
@@ -115,6 +121,7 @@ pub fn check<R: Read>(
     Ok(Checked {
         header,
         summary,
+        streams,
         table,
         eras,
     })

@@ -6,7 +6,7 @@ use quorate_core::{
     node_id::NodeId,
     slot::{Slot, SlotRange},
     time::Time,
-    value::Value,
+    value::{StreamName, Value},
 };
 
 /// Most values whose bytes are looked for at a time. The core repeats what it still needs.
@@ -59,13 +59,21 @@ impl Fetches {
     }
 
     /// Starts looking for the bytes of a value in these slots; `from` should have them.
-    pub(super) fn start(&mut self, now: Time, value: Value, range: SlotRange, from: NodeId) {
+    /// With `patience` they may be on their way: the first question waits as long as a repeated one.
+    pub(super) fn start(
+        &mut self,
+        now: Time,
+        value: Value,
+        range: SlotRange,
+        from: NodeId,
+        patience: bool,
+    ) {
         if self.open.len() < OPEN_MAX || self.open.contains_key(&value) {
             let fresh = Fetch {
                 range,
                 first: from,
                 asked: 0,
-                ask_at: now,
+                ask_at: now.plus_ms(if patience { self.retry_ms } else { 0 }),
             };
             let fetch = self.open.entry(value).or_insert(fresh);
             fetch.extend(range, value.may_span());
@@ -78,14 +86,37 @@ impl Fetches {
         self.open.get(value).map(|fetch| fetch.range)
     }
 
-    /// The bytes for the slots of this value below `to` are here.
-    pub(super) fn found(&mut self, value: &Value, to: Slot) {
+    /// The bytes for the slots of this value below `to` are here. If they were asked for, so is the rest,
+    /// at once and of the same peer.
+    pub(super) fn found(&mut self, now: Time, value: &Value, to: Slot) {
         if let Some(fetch) = self.open.get_mut(value) {
             fetch.range.from = fetch.range.from.max(to);
             if fetch.range.from >= fetch.range.to {
                 self.open.remove(value);
+            } else if fetch.asked > 0 {
+                fetch.asked -= 1;
+                fetch.ask_at = now;
             }
         }
+    }
+
+    /// All content that is looked for.
+    pub(super) fn content(&self) -> Vec<Value> {
+        let content = |value: &&Value| matches!(value, Value::Content { .. });
+        self.open.keys().filter(content).copied().collect()
+    }
+
+    /// Content of this stream that is looked for.
+    pub(super) fn of_stream(&self, wanted: StreamName) -> Vec<Value> {
+        let first = Value::Content {
+            stream: wanted,
+            offset: 0,
+        };
+        let from_first = self.open.range(first..);
+        let values = from_first.map(|(value, _)| *value);
+        let same =
+            |value: &Value| matches!(value, Value::Content { stream, .. } if *stream == wanted);
+        values.take_while(same).collect()
     }
 
     /// A peer does not have them: ask the next one at once, unless everybody said so already.
@@ -169,7 +200,7 @@ mod tests {
     #[test]
     fn peers_are_asked_in_turn_until_one_delivers() {
         let mut fetches = Fetches::new(10);
-        fetches.start(Time(0), BATCH, slots(5, 6), NodeId(2));
+        fetches.start(Time(0), BATCH, slots(5, 6), NodeId(2), false);
         assert_eq!(asked(&mut fetches, Time(0)), [2]);
         assert_eq!(
             asked(&mut fetches, Time(0)),
@@ -187,19 +218,49 @@ mod tests {
         );
         assert_eq!(asked(&mut fetches, Time(1).plus_ms(20)), [2]);
         assert_eq!(fetches.wanted(&BATCH), Some(slots(5, 6)));
-        fetches.found(&BATCH, Slot(6));
+        fetches.found(Time(3), &BATCH, Slot(6));
         assert_eq!((fetches.wanted(&BATCH), fetches.wake_at()), (None, None));
     }
 
     #[test]
     fn what_is_decided_is_not_looked_for() {
         let mut fetches = Fetches::new(10);
-        fetches.start(Time(0), BATCH, slots(5, 6), NodeId(1));
-        fetches.start(Time(0), BATCH, slots(3, 4), NodeId(1));
+        fetches.start(Time(0), BATCH, slots(5, 6), NodeId(1), false);
+        fetches.start(Time(0), BATCH, slots(3, 4), NodeId(1), false);
         fetches.forget_below(Slot(5));
         assert_eq!(fetches.wanted(&BATCH), Some(slots(5, 6)));
         fetches.forget_below(Slot(6));
         assert_eq!(fetches.wanted(&BATCH), None);
+    }
+
+    /// What is on its way anyway is asked for when it is late; one stream's content is found among all.
+    #[test]
+    fn bytes_that_are_on_their_way_are_waited_for() {
+        let content = |number, offset| Value::Content {
+            stream: StreamName {
+                number,
+                ..StreamName::default()
+            },
+            offset,
+        };
+        let mut fetches = Fetches::new(10);
+        for (number, offset) in [(1, 7), (2, 0), (2, 9), (3, 0)] {
+            fetches.start(
+                Time(0),
+                content(number, offset),
+                slots(10, 20),
+                NodeId(2),
+                true,
+            );
+        }
+        fetches.start(Time(0), BATCH, slots(5, 6), NodeId(1), false);
+        assert_eq!(asked(&mut fetches, Time(0)), [1]);
+        assert_eq!(asked(&mut fetches, Time(0).plus_ms(10)).len(), 5);
+        let second = StreamName {
+            number: 2,
+            ..StreamName::default()
+        };
+        assert_eq!(fetches.of_stream(second), [content(2, 0), content(2, 9)]);
     }
 
     /// Runs that follow each other are one; peers are asked for what is not here, and nothing else.
@@ -210,15 +271,19 @@ mod tests {
             offset: 1,
         };
         let mut fetches = Fetches::new(10);
-        fetches.start(Time(0), content, slots(10, 20), NodeId(2));
-        fetches.start(Time(0), content, slots(20, 30), NodeId(2));
+        fetches.start(Time(0), content, slots(10, 20), NodeId(2), false);
+        fetches.start(Time(0), content, slots(20, 30), NodeId(2), false);
         assert_eq!(questions(&mut fetches, Time(0))[0].range, slots(10, 30));
-        fetches.found(&content, Slot(14));
-        let next = Time(0).plus_ms(10);
-        assert_eq!(questions(&mut fetches, next)[0].range, slots(14, 30));
+        fetches.found(Time(1), &content, Slot(14));
+        let next = questions(&mut fetches, Time(1));
+        assert_eq!(
+            (next[0].range, next[0].to),
+            (slots(14, 30), NodeId(2)),
+            "at once"
+        );
         fetches.forget_below(Slot(25));
         assert_eq!(fetches.wanted(&content), Some(slots(25, 30)));
-        fetches.found(&content, Slot(30));
+        fetches.found(Time(1), &content, Slot(30));
         assert_eq!(fetches.wanted(&content), None);
     }
 }

@@ -5,6 +5,7 @@
 //! entry: kind u8 = 0 | length u32 | command
 //!        kind u8 = 1 | length u32 | slot u64 | index u32 | sequence u64 | acknowledged u64 | command
 //!        kind u8 = 2 | length u32 | command of the group
+//!        kind u8 = 3 | length u32 | command about streams
 //! ```
 //! Little-endian. A batch is checked as a whole before any of it is executed, so that every node
 //! executes all of it or nothing.
@@ -24,6 +25,7 @@ pub(crate) const OVERHEAD_BYTES: usize = HEADER_BYTES + ENTRY_BYTES + SEQUENCED_
 const PLAIN: u8 = 0;
 const SEQUENCED: u8 = 1;
 const GROUP: u8 = 2;
+const STREAM: u8 = 3;
 
 /// The place of a batch in its origin's order ([session-1], one level up): the origin's node
 /// session, and the batch's number in it. Numbers start at 1.
@@ -44,6 +46,8 @@ pub(crate) enum Kind {
     Sequenced(Sequenced),
     /// The group's table ([member-2]).
     Group,
+    /// The table of streams.
+    Stream,
 }
 
 /// One command of a batch.
@@ -60,7 +64,7 @@ impl Entry<'_> {
     pub(crate) const fn encoded_bytes(&self) -> usize {
         let head = match self.kind {
             Kind::Sequenced(_) => ENTRY_BYTES + SEQUENCED_BYTES,
-            Kind::Plain | Kind::Group => ENTRY_BYTES,
+            Kind::Plain | Kind::Group | Kind::Stream => ENTRY_BYTES,
         };
         head + self.command.len()
     }
@@ -72,6 +76,7 @@ impl Entry<'_> {
             Kind::Plain => PLAIN,
             Kind::Sequenced(_) => SEQUENCED,
             Kind::Group => GROUP,
+            Kind::Stream => STREAM,
         };
         let [a, b, c, d] = length.to_le_bytes();
         out.extend_from_slice(&[kind, a, b, c, d]);
@@ -153,6 +158,7 @@ fn take_entry(bytes: &[u8]) -> Option<(Entry<'_>, &[u8])> {
     let (kind, rest) = match *kind {
         PLAIN => (Kind::Plain, rest),
         GROUP => (Kind::Group, rest),
+        STREAM => (Kind::Stream, rest),
         SEQUENCED => {
             let (slot, rest) = take_u64(rest)?;
             let (index, rest) = take_u32(rest)?;
@@ -204,6 +210,11 @@ mod tests {
         }
         .encode(&mut entries);
         Entry {
+            kind: Kind::Stream,
+            command: b"open",
+        }
+        .encode(&mut entries);
+        Entry {
             kind: Kind::Sequenced(at),
             command: b"incr",
         }
@@ -230,11 +241,11 @@ mod tests {
             }
         );
         let commands: Vec<_> = batch.entries().map(|entry| entry.command).collect();
-        assert_eq!(commands, [&b"set\0a"[..], b"", b"incr"]);
+        assert_eq!(commands, [&b"set\0a"[..], b"", b"open", b"incr"]);
         let kinds: Vec<_> = batch.entries().map(|entry| entry.kind).collect();
         assert!(matches!(
             kinds[..],
-            [Kind::Plain, Kind::Group, Kind::Sequenced(at)] if at.sequence == 3
+            [Kind::Plain, Kind::Group, Kind::Stream, Kind::Sequenced(at)] if at.sequence == 3
         ));
         let length: usize = batch.entries().map(|entry| entry.encoded_bytes()).sum();
         assert_eq!(length + HEADER_BYTES, bytes.len());

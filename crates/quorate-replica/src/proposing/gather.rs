@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 
 use quorate_core::time::Time;
 
-use crate::{front::Tag, limits::COMMAND_OVERHEAD_BYTES, proposing::batch::Entry};
+use crate::{
+    front::Tag, limits::COMMAND_OVERHEAD_BYTES, proposing::batch::Entry, stream_front::StreamTag,
+};
 
 /// Who waits for a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +16,8 @@ pub(crate) enum Waiter {
     Front(Tag),
     /// An operator, by the number of what was asked.
     Operator(u64),
+    /// A front of streams.
+    Stream(StreamTag),
     /// One who was told "unknown" when time ran out.
     Gone,
     /// Nobody: the service itself asked for it.

@@ -196,14 +196,14 @@ impl Origin {
         taken
     }
 
-    /// Takes a command of the group, or says that there is no room.
-    pub(crate) fn accept_group(
+    /// Takes a command of the group, or about streams, or says that there is no room.
+    pub(crate) fn accept_for(
         &mut self,
         now: Time,
+        kind: Kind,
         waiter: Waiter,
         command: &[u8],
     ) -> Result<(), Failure> {
-        let kind = Kind::Group;
         self.push(now, waiter, &Entry { kind, command })
             .then_some(())
             .ok_or(Failure::Busy)

@@ -5,20 +5,16 @@ use std::collections::VecDeque;
 use quorate_core::{input::ReadToken, node::LeasedRead, slot::Slot, time::Time};
 
 use super::evidence::Evidence;
-use crate::{
-    completions::Completions,
-    front::{Failure, Tag},
-    wake::earliest,
-};
+use crate::{completions::Completions, front::Failure, proposing::gather::Waiter, wake::earliest};
 
-type Waiting = VecDeque<(Tag, Time)>;
+type Waiting = VecDeque<(Waiter, Time)>;
 
 /// Those that one confirmation is asked for.
 #[derive(Debug)]
 struct Asked {
     token: ReadToken,
     since: Time,
-    tags: Waiting,
+    waiters: Waiting,
 }
 
 /// Those that may run once enough is applied.
@@ -26,7 +22,7 @@ struct Asked {
 struct Confirmed {
     slot: Slot,
     evidence: Evidence,
-    tags: Waiting,
+    waiters: Waiting,
 }
 
 /// All reads of this node.
@@ -47,8 +43,8 @@ impl Reads {
         self.count
     }
 
-    pub(crate) fn push(&mut self, tag: Tag, deadline: Time) {
-        self.waiting.push_back((tag, deadline));
+    pub(crate) fn push(&mut self, waiter: Waiter, deadline: Time) {
+        self.waiting.push_back((waiter, deadline));
         self.count += 1;
     }
 
@@ -64,12 +60,12 @@ impl Reads {
 
     /// [read-4] The leader holds a lease: those that wait need no question. Says how many there are.
     pub(crate) fn leased(&mut self, leased: LeasedRead) -> u64 {
-        let tags = std::mem::take(&mut self.waiting);
-        let count = tags.len() as u64;
+        let waiters = std::mem::take(&mut self.waiting);
+        let count = waiters.len() as u64;
         self.confirmed.push(Confirmed {
             slot: leased.slot,
             evidence: Evidence::Leased(leased.ballot),
-            tags,
+            waiters,
         });
         count
     }
@@ -98,7 +94,7 @@ impl Reads {
         self.asked = Some(Asked {
             token,
             since: now,
-            tags: std::mem::take(&mut self.waiting),
+            waiters: std::mem::take(&mut self.waiting),
         });
         Some(token)
     }
@@ -107,11 +103,11 @@ impl Reads {
     /// question was asked, if it was.
     pub(crate) fn confirmed(&mut self, token: ReadToken, slot: Slot) -> Option<Time> {
         let asked = self.asked.take_if(|asked| asked.token == token)?;
-        if !asked.tags.is_empty() {
+        if !asked.waiters.is_empty() {
             self.confirmed.push(Confirmed {
                 slot,
                 evidence: Evidence::Confirmed,
-                tags: asked.tags,
+                waiters: asked.waiters,
             });
         }
         Some(asked.since)
@@ -135,7 +131,7 @@ impl Reads {
         self.retry_at = Time(0);
         let mut again = Waiting::new();
         for mut confirmed in self.confirmed.drain(..) {
-            again.append(&mut confirmed.tags);
+            again.append(&mut confirmed.waiters);
         }
         again.append(&mut self.waiting);
         self.waiting = again;
@@ -143,8 +139,8 @@ impl Reads {
 
     fn ask_again(&mut self) {
         if let Some(mut asked) = self.asked.take() {
-            asked.tags.append(&mut self.waiting);
-            self.waiting = asked.tags;
+            asked.waiters.append(&mut self.waiting);
+            self.waiting = asked.waiters;
         }
     }
 
@@ -157,9 +153,9 @@ impl Reads {
             if one.slot > applied_to {
                 return true;
             }
-            for (tag, _) in one.tags.drain(..) {
+            for (waiter, _) in one.waiters.drain(..) {
                 *count -= 1;
-                completions.readable(tag, one.evidence);
+                completions.runs(waiter, one.evidence);
             }
             false
         });
@@ -167,16 +163,16 @@ impl Reads {
 
     /// Ends those whose time is up; says how many.
     pub(crate) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
-        let asked = self.asked.iter_mut().map(|asked| &mut asked.tags);
-        let confirmed = self.confirmed.iter_mut().map(|one| &mut one.tags);
+        let asked = self.asked.iter_mut().map(|asked| &mut asked.waiters);
+        let confirmed = self.confirmed.iter_mut().map(|one| &mut one.waiters);
         let mut expired = 0;
-        for tags in asked.chain(confirmed).chain([&mut self.waiting]) {
-            while let Some((tag, _)) = tags.pop_front_if(|(_, deadline)| *deadline <= now) {
-                completions.failed(tag, Failure::NoQuorum);
+        for waiters in asked.chain(confirmed).chain([&mut self.waiting]) {
+            while let Some((waiter, _)) = waiters.pop_front_if(|(_, deadline)| *deadline <= now) {
+                completions.fail(waiter, Failure::NoQuorum);
                 expired += 1;
             }
         }
-        self.confirmed.retain(|one| !one.tags.is_empty());
+        self.confirmed.retain(|one| !one.waiters.is_empty());
         self.count -= expired;
         expired as u64
     }
@@ -188,12 +184,12 @@ impl Reads {
             .as_ref()
             .map(|asked| asked.since.plus_ms(patience_ms));
         let retry = (!self.waiting.is_empty() && self.asked.is_none()).then_some(self.retry_at);
-        let first = |tags: &Waiting| tags.front().map(|(_, deadline)| *deadline);
-        let confirmed = self.confirmed.iter().filter_map(|one| first(&one.tags));
+        let first = |waiters: &Waiting| waiters.front().map(|(_, deadline)| *deadline);
+        let confirmed = self.confirmed.iter().filter_map(|one| first(&one.waiters));
         earliest([
             asked,
             retry,
-            self.asked.as_ref().and_then(|asked| first(&asked.tags)),
+            self.asked.as_ref().and_then(|asked| first(&asked.waiters)),
             confirmed.min(),
             first(&self.waiting),
         ])
@@ -203,9 +199,13 @@ impl Reads {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::front::Completion;
+    use crate::front::{Completion, Tag};
 
     const PATIENCE_MS: u64 = 1000;
+
+    const fn front(tag: u64) -> Waiter {
+        Waiter::Front(Tag(tag))
+    }
 
     fn ended(completions: &mut Completions) -> Vec<String> {
         let Some(mut ended) = completions.take() else {
@@ -226,7 +226,7 @@ mod tests {
         let (mut reads, mut completions) = (Reads::default(), Completions::default());
         for (tag, deadline) in tags {
             completions.opened();
-            reads.push(Tag(*tag), Time(*deadline));
+            reads.push(front(*tag), Time(*deadline));
         }
         (reads, completions)
     }
@@ -235,7 +235,7 @@ mod tests {
     fn many_reads_share_a_confirmation_and_late_ones_wait_for_the_next() {
         let (mut reads, mut completions) = reads(&[(1, 100), (2, 100)]);
         let first = reads.next_question(Time(0), PATIENCE_MS, false).unwrap();
-        reads.push(Tag(3), Time(100));
+        reads.push(front(3), Time(100));
         assert_eq!(
             reads.next_question(Time(0), PATIENCE_MS, false),
             None,
@@ -261,7 +261,7 @@ mod tests {
     fn failed_question_is_asked_again_in_order() {
         let (mut reads, mut completions) = reads(&[(1, 100)]);
         let token = reads.next_question(Time(0), PATIENCE_MS, false).unwrap();
-        reads.push(Tag(2), Time(100));
+        reads.push(front(2), Time(100));
         reads.failed(token, Time(5));
         assert_eq!(reads.next_question(Time(4), PATIENCE_MS, false), None);
         assert_eq!(reads.wake_at(PATIENCE_MS), Some(Time(5)));

@@ -95,6 +95,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                     self.storing.read_later(kind, now.plus_ms(RETRY_MS));
                 }
             }
+            Purpose::Streams => self.on_streams_read(values),
             Purpose::Payload(to, value, _) => catching_up::answer(to, value, &values, &mut out),
         }
     }
@@ -110,7 +111,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let decided_to = self.executable_to();
         let (applying, _, mut listeners) = self.lend_to_apply(now, wall_ms, front);
         applying.run_from_log(decided_to, values, &mut listeners);
-        self.applied(front);
+        self.applied(now, front);
     }
 
     /// [disk-9] The node is told with the next poll; clients at once: nothing will come of it here.

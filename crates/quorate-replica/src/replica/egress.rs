@@ -10,19 +10,23 @@ use quorate_core::{
     record::{HardState, Record, RecordSeq},
     slot::SlotRange,
     time::Time,
-    value::Value,
+    value::{StreamName, Value},
 };
 use quorate_disk::Disk;
+use quorate_log::LogError;
 use quorate_wire::{Frame, Lane, encoded_len};
 
 use super::Replica;
 use crate::{
-    contents::Bytes,
+    contents::{Bytes, positions},
     observing::events::Event,
     outbox::{Outbox, RETRY_MS},
     plane::Plane,
     service::StateMachine,
 };
+
+/// Most bytes of a stream in one record: what is read back for one of them is not much more.
+const RUN_BYTES_MAX: usize = 64 << 10;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// One event for the core, and everything that it wants done.
@@ -45,6 +49,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             .iter()
             .filter(|effect| persists(effect))
             .count();
+        let mut not_applied = Vec::new();
         for effect in effects.drain() {
             match effect {
                 Effect::Send { to, message } => self.send_message(now, to, message, plane),
@@ -52,7 +57,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                     records -= 1;
                     self.persist(seq, record, before, records == 0);
                 }
-                Effect::Decided { range, value } => self.on_decided(range, value),
+                Effect::Decided { range, value } => {
+                    not_applied.extend(self.on_decided(range, value));
+                }
                 Effect::Fetch { from, value, range } => self.on_fetch(now, from, value, range),
                 Effect::Serve { to, range } => {
                     self.snapshots.on_learner(now, to, range.from);
@@ -76,10 +83,18 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 Effect::Alarm(alarm) => self.observing.raise(alarm, &mut self.counters),
             }
         }
+        // What is learned is decided before its record is written, in the same step.
+        for (stream, end) in not_applied {
+            self.contents.runs_mut().drop_below(stream, end);
+        }
     }
 
     fn send_message(&mut self, now: Time, to: NodeSet, message: Message, plane: &mut dyn Plane) {
         let (content, lane) = match &message {
+            // [stream-3] Bytes of streams are on their way from the owner.
+            Message::Phase2a(proposal) if matches!(proposal.value, Value::Content { .. }) => {
+                (None, Lane::Control)
+            }
             Message::Phase2a(proposal) if proposal.with_bytes => {
                 (Some((proposal.value, proposal.range)), Lane::Control)
             }
@@ -87,11 +102,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             _ => (None, Lane::Control),
         };
         // Without them the receiver asks for the bytes, and gets them from the log.
-        let payload = content.map(|(value, range)| self.contents.bytes(&value, range));
-        let payload = match payload {
-            Some(Bytes::Here(payload)) => Some(payload),
-            Some(Bytes::None | Bytes::Missing) | None => None,
-        };
+        let payload = content.and_then(|(value, range)| self.contents.recent(&value, range));
+        let payload = payload.as_ref();
         let bytes = payload.map(|payload| &payload[..]);
         let frame = Frame::Protocol { message, bytes };
         let mut out = Outbox::new(self.member, plane, &mut self.counters);
@@ -129,17 +141,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             None => self.storing.append(seq, &record, None, &[], hard),
             Some((range, value)) => {
                 self.contents.pin(&value, range);
-                let bytes = match self.contents.bytes(&value, range) {
-                    Bytes::None => &[],
-                    Bytes::Here(payload) => &payload[..],
-                    // [value-3] A vote without the bytes would be hollow. Nothing may lead here; if
-                    // something does, this node has no say any more.
-                    Bytes::Missing => {
-                        let why = format!("the bytes of {value} are missing for slot {range}");
-                        return self.fail_storage(why);
-                    }
+                let early = HardState {
+                    decided_to: before.decided_to,
+                    ..hard
                 };
-                self.storing.append(seq, &record, Some(range), bytes, hard)
+                self.persist_content(seq, record, range, &value, (early, hard))
             }
         };
         if let Err(error) = appended {
@@ -147,24 +153,91 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    fn on_decided(&mut self, range: SlotRange, value: Value) {
+    /// The record of a value, with its bytes; parts before the last restate the `early` hard state.
+    ///
+    /// [stream-4] Of a run, the part that nobody needs is recorded apart, without bytes: they may be in memory
+    /// no more, as those of a run that this node voted for before, and proposes again. The rest may be as long as
+    /// what was under way of its stream, for a new leader proposes what it inherited as one: it is recorded in
+    /// parts that a log write has room for.
+    fn persist_content(
+        &mut self,
+        seq: RecordSeq,
+        record: Record,
+        mut range: SlotRange,
+        value: &Value,
+        (early, hard): (HardState, HardState),
+    ) -> Result<(), LogError> {
+        if let Some(cut) = self.cut_of(range, value) {
+            let needless = SlotRange::new(range.from, cut);
+            self.storing
+                .append_before(seq, &part_of(record, needless), needless, &[], early)?;
+            range.from = cut;
+        }
+        let streams = self.applying.streams();
+        let payload = match self.contents.bytes(value, range, streams) {
+            Bytes::None => None,
+            Bytes::Here(payload) => Some(payload),
+            // [value-3] A vote without the bytes would be hollow. Nothing may lead here; if
+            // something does, this node has no say any more.
+            Bytes::Missing => {
+                let why = format!("the bytes of {value} are missing for slot {range}");
+                self.fail_storage(why);
+                return Ok(());
+            }
+        };
+        let mut bytes = payload.as_deref().unwrap_or_default();
+        let most = self.storing.log().record_bytes_max().min(RUN_BYTES_MAX);
+        while bytes.len() > most && bytes.len() as u64 == range.len() {
+            let (first, rest) = bytes.split_at(most);
+            let part = SlotRange::new(range.from, range.from.plus(first.len() as u64));
+            self.storing
+                .append_before(seq, &part_of(record, part), part, first, early)?;
+            (range.from, bytes) = (part.to, rest);
+        }
+        let record = part_of(record, range);
+        self.storing.append(seq, &record, Some(range), bytes, hard)
+    }
+
+    /// Gives the stream, and up to where, whose bytes nobody needs but the log: this node applies nothing now.
+    fn on_decided(&mut self, range: SlotRange, value: Value) -> Option<(StreamName, u64)> {
         self.proposing.decided(&value);
+        let applies = !self.protocol.node().is_hollow() && !self.applying.condition().is_stuck();
+        let not_applied = match value {
+            Value::Content { stream, offset } if !applies => {
+                Some((stream, positions(offset, range).end))
+            }
+            _ => None,
+        };
         self.contents.decided(&value, range);
         // [aux-1] An auxiliary that forgot what is before has no state to apply it to.
         if !self.protocol.node().is_hollow() {
             self.applying.decided(range, value);
         }
         self.snapshots.decided(range.from, value);
+        not_applied
     }
 
     fn on_fetch(&mut self, now: Time, from: NodeId, value: Value, range: SlotRange) {
-        let range = self.contents.fetch(now, &value, range, from);
-        if !range.is_empty() {
-            self.protocol.later(Input::Held { value, range });
+        let streams = self.applying.streams();
+        let held = {
+            // [aux-1] An owner sends an auxiliary nothing.
+            let patience = !self.protocol.node().is_auxiliary();
+            self.contents
+                .fetch(now, &value, range, from, streams, patience)
+        };
+        if !held.is_empty() {
+            self.protocol.later(Input::Held { value, range: held });
+        }
+        if held != range {
+            // Of a run with a part that nobody needs, the rest may be here too.
+            self.found(now, value);
         }
     }
 
     fn on_refused(&mut self, now: Time, value: Value, why: Refusal, plane: &mut dyn Plane) {
+        if let Value::Content { stream, .. } = value {
+            return self.streaming.offering.refused(stream);
+        }
         let Some((origin, _)) = origin_of(&value) else {
             return;
         };
@@ -198,9 +271,34 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.steering.restart(now);
         }
         self.proposing.on_role(now, leader, newly);
+        // [p1-6] Everything below was proposed again, or will never be.
+        let leading = self.protocol.node().leading();
+        let next = leading.map(|leading| leading.tally.next());
+        self.streaming.offering.restart(next);
+        match leader {
+            // It may lack what went to the one before.
+            Some(other) if other.node != self.member.node => {
+                self.streaming.owning.peer_up(other.node);
+            }
+            Some(_) => self.streaming.owning.leads(),
+            None => {}
+        }
         if leader.is_some() {
             self.reading.on_new_ballot();
         }
+    }
+}
+
+/// The same record of some of its slots.
+const fn part_of(record: Record, range: SlotRange) -> Record {
+    match record {
+        Record::Vote { ballot, value, .. } => Record::Vote {
+            ballot,
+            range,
+            value,
+        },
+        Record::Decided { value, .. } => Record::Decided { range, value },
+        Record::Round { .. } | Record::Promise { .. } => record,
     }
 }
 

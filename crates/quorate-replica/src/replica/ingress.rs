@@ -17,7 +17,7 @@ use quorate_wire::{Frame, Lane};
 use super::{Replica, egress::origin_of};
 use crate::{
     applying::{digest::Claim, sessions::Turn},
-    contents::{Brought, Contents, Mismatched},
+    contents::{Brought, Mismatched},
     outbox::Outbox,
     plane::{Plane, Received},
     proposing::batch::Batch,
@@ -65,6 +65,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 self.on_forward(now, from.node, value, brought(bytes), plane);
             }
             Frame::NotTaken { value, .. } => self.on_not_taken(now, &value),
+            Frame::FetchRequest { value, slot } if self.has_in_store(from.node, &value, slot) => {}
             Frame::FetchRequest { value, slot } => {
                 let mut out = Outbox::new(self.member, plane, &mut self.counters);
                 self.catching_up
@@ -73,6 +74,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Frame::FetchReply { value, bytes } => {
                 self.on_fetch_reply(now, value, bytes.map(brought));
             }
+            Frame::StreamBytes {
+                stream,
+                position,
+                bytes,
+            } => self.on_stream_bytes(now, stream, position, brought(bytes)),
             Frame::Applied { to, digest } => self.on_claim(from.node, Claim { to, digest }),
             Frame::SnapshotAsk { at, digest, offset } => {
                 self.on_snapshot_ask(now, from.node, (at, digest, offset), plane);
@@ -127,11 +133,25 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         {
             self.snapshots.need_for_lost(log_start);
         }
+        if let Message::Learn { range, value } = message
+            && let Some(cut) = self.cut_of(range, &value)
+        {
+            // A part that nobody needs and one that may be appended are recorded apart.
+            for part in [
+                SlotRange::new(range.from, cut),
+                SlotRange::new(cut, range.to),
+            ] {
+                let brought = brought.and_then(|brought| brought.part(range, part));
+                let message = Message::Learn { range: part, value };
+                self.on_protocol(now, from, message, brought, plane);
+            }
+            return;
+        }
         let (now, message) = self.received_at(now, message);
         self.tuning.on_message(now, from.node, &message);
         self.observing
             .heard(now, &message, self.protocol.node().era());
-        let Some(held) = self.admit(&message, brought) else {
+        let Some(held) = self.admit(now, &message, brought) else {
             return;
         };
         self.step(
@@ -143,6 +163,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             },
             plane,
         );
+    }
+
+    /// [stream-4] Where the part of a run of content ends that nobody needs, if another follows.
+    pub(super) fn cut_of(&self, range: SlotRange, value: &Value) -> Option<Slot> {
+        let streams = self.applying.streams();
+        let cut = self.contents.needless(value, range, streams).to;
+        (range.from < cut && cut < range.to).then_some(cut)
     }
 
     /// [read-4] A lease is granted from receipt on: the turn may have begun before the question was
@@ -168,7 +195,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// Whether the bytes of the message's value are at hand; `None` if the frame is dropped.
-    fn admit(&mut self, message: &Message, brought: Option<Brought<'_>>) -> Option<bool> {
+    fn admit(
+        &mut self,
+        now: Time,
+        message: &Message,
+        brought: Option<Brought<'_>>,
+    ) -> Option<bool> {
         let (range, value) = match message {
             Message::Phase2a(proposal) => (proposal.range, proposal.value),
             Message::Learn { range, value } => (*range, *value),
@@ -179,7 +211,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return None;
         }
         // Admission: what would grow a queue without bound is as good as lost, and is repeated.
-        let held = self.contents.holds(&value, range);
+        let held = self.contents.holds(&value, range, self.applying.streams());
         let more = brought
             .filter(|_| !held)
             .map_or(0, |brought| brought.bytes.len());
@@ -187,15 +219,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.counters.frames_overload += 1;
             return None;
         }
-        if !Contents::serves(&value) {
-            self.counters.frames_mismatched += 1;
-            return None;
-        }
         if !value.has_bytes() {
             return Some(false);
         }
         if let Some(brought) = brought
-            && !self.keep(value, held, brought)
+            && !self.keep(now, value, range, held, brought)
         {
             return None;
         }
@@ -203,6 +231,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let near = range.from < self.protocol.node().decided_to().plus(self.window_slots);
         if near && range.from >= self.applying.applied_to() {
             self.contents.pin(&value, range);
+        }
+        if let Value::Content { .. } = value {
+            // [stream-4] Content may come without the bytes that nobody needs; who comes later knows.
+            let streams = self.applying.streams();
+            return Some(self.contents.holds(&value, range, streams));
         }
         // What was kept is held: it is the newest.
         Some(held || brought.is_some())
@@ -229,21 +262,29 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Keeps bytes that are not `held` yet, if they are the value's; tells the core if it waits for
     /// them.
-    fn keep(&mut self, value: Value, held: bool, brought: Brought<'_>) -> bool {
+    fn keep(
+        &mut self,
+        now: Time,
+        value: Value,
+        range: SlotRange,
+        held: bool,
+        brought: Brought<'_>,
+    ) -> bool {
         let kept = match held {
             true => Ok(()),
-            false => self.contents.keep(&value, brought),
+            false => self.contents.keep(&value, range, brought),
         };
         match kept {
-            Ok(()) => self.found(value),
+            Ok(()) => self.found(now, value),
             Err(Mismatched) => self.counters.frames_mismatched += 1,
         }
         kept.is_ok()
     }
 
     /// A value's bytes are here: the core may have asked for them.
-    pub(super) fn found(&mut self, value: Value) {
-        if let Some(range) = self.contents.found(&value) {
+    pub(super) fn found(&mut self, now: Time, value: Value) {
+        // The parts of a run that nobody needs are told apart from the others.
+        while let Some(range) = self.contents.found(now, &value, self.applying.streams()) {
             self.counters.payloads_fetched += 1;
             self.protocol.later(Input::Held { value, range });
         }
@@ -271,7 +312,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         let payload = if !value.has_bytes() {
             None
-        } else if brought.is_of(&value) {
+        } else if brought.is_of(&value, SlotRange::default()) {
             Some(brought.to_payload())
         } else {
             self.counters.frames_mismatched += 1;
@@ -315,8 +356,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         };
         match brought {
             Some(brought) if self.contents.has_room(brought.bytes.len()) => {
-                let held = self.contents.holds(&value, range);
-                self.keep(value, held, brought);
+                let streams = self.applying.streams();
+                let held = self.contents.holds(&value, range, streams);
+                self.keep(now, value, range, held, brought);
             }
             Some(_) => self.counters.frames_overload += 1,
             None => self.contents.not_there(now, &value, self.peers.len()),
@@ -327,7 +369,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     fn take_repair(&mut self, range: SlotRange, value: Value, brought: Option<Brought<'_>>) {
         let bytes = match brought {
             _ if !value.has_bytes() => &[],
-            Some(brought) if brought.is_of(&value) => brought.bytes,
+            Some(brought) if brought.is_of(&value, range) => brought.bytes,
             _ => return,
         };
         let record = Record::Decided { range, value };

@@ -6,6 +6,7 @@ use quorate_core::{
     input::Input,
     node_id::{Member, NodeId},
     quorum::{MemberSet, Phase},
+    slot::Slot,
     time::Time,
     value::Value,
 };
@@ -21,7 +22,7 @@ use crate::{
         with,
     },
     plane::Plane,
-    proposing::gather::Waiter,
+    proposing::{batch::Kind, gather::Waiter},
     service::StateMachine,
     steering::{LOOK_MS, goal_text, shown},
 };
@@ -32,6 +33,9 @@ struct Wanted {
     /// Who gets more weight: they must be caught up.
     rising: Vec<Member>,
 }
+
+/// Who is no more values behind than this is level.
+const LEVEL_VALUES: u64 = 4096;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Somebody wants something of the group; `asked` is a number that was never used before. The end of
@@ -195,7 +199,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         command: &Command,
     ) -> Result<(), Refused> {
         let origin = self.proposing.origin();
-        Ok(origin.accept_group(now, waiter, &command.encode())?)
+        Ok(origin.accept_for(now, Kind::Group, waiter, &command.encode())?)
     }
 
     fn begin_plan(
@@ -407,7 +411,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// [join-1] Weight is for those who are within a window of what is decided.
     fn check_level(&self, now: Time, member: Member) -> Result<(), Refused> {
         match self.lag(now, member) {
-            Some(lag) if lag <= self.window_slots => Ok(()),
+            Some(lag) if self.is_level(lag) => Ok(()),
             Some(lag) => Err(Refused::new(
                 "not_caught_up",
                 format!("node {} is {lag} slots behind", member.node),
@@ -431,6 +435,18 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let mut followers = followers.into_iter();
         let follower = followers.find(|(node, heard, _)| *node == member.node && *heard && met);
         follower.map(|(_, _, lag)| lag)
+    }
+
+    /// [join-1] Whether that is no more than a few values, of which one may have very many slots.
+    fn is_level(&self, lag: u64) -> bool {
+        let leading = self.protocol.node().leading();
+        let tally = leading.map(|leading| (leading.tally.next(), leading.tally.len()));
+        let (next, under_way) = tally.unwrap_or_default();
+        let at = Slot(next.0.saturating_sub(lag));
+        let values = self.applying.history().values_since(at);
+        let values = values.map(|values| (values + under_way) as u64);
+        let most = LEVEL_VALUES.min(self.window_slots);
+        lag <= most || values.is_some_and(|values| values <= most)
     }
 
     /// The way to these weights, as this node would go it if it led.
@@ -609,7 +625,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         });
         let level = others.filter_map(|voter| {
             let lag = self.lag(now, voter.member)?;
-            (lag <= self.window_slots).then_some((lag, voter.member))
+            self.is_level(lag).then_some((lag, voter.member))
         });
         level.min().map(|(_, member)| member)
     }

@@ -11,6 +11,7 @@ use quorate_core::{
 };
 use quorate_disk::{Disk, Family};
 use quorate_log::Log;
+use quorate_stream::Table;
 use quorate_tuner::{Change, Setting};
 
 use super::Replica;
@@ -18,7 +19,7 @@ use crate::{
     counters::Counters,
     observing::{events::Event, pursuit::Standing},
     service::{Metadata, StateMachine},
-    status::{DiskUse, Peer, PlanStatus, Snapshot, Status, TuningReport},
+    status::{DiskUse, Peer, PlanStatus, Snapshot, Status, Streams, TuningReport},
 };
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
@@ -46,6 +47,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             snapshot: self.snapshots.own(),
             snapshot_taking: self.snapshots.taking(),
             disk: self.disk_use(now),
+            streams: self.stream_use(),
             progress: self.observing.progress(now, &self.standing()),
             error: self.error(),
             notices: self.notices(now),
@@ -81,14 +83,51 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
+    /// The byte streams, as this node has them.
+    pub fn stream_use(&self) -> Streams {
+        let (streams, keeping) = (self.applying.streams(), &self.streaming.keeping);
+        let (used_bytes, file_bytes) = keeping.bytes();
+        Streams {
+            named: streams.len(),
+            open: streams.open().count(),
+            used_bytes,
+            file_bytes,
+            missing_bytes: keeping.missing_bytes(),
+            lacks: keeping.lacks(),
+            short: keeping.short().is_some(),
+        }
+    }
+
     /// What somebody should look at, although the node serves.
     fn notices(&self, now: Time) -> Vec<String> {
         let strain = self.applying.condition().strain().map(ToOwned::to_owned);
+        let short = self.streaming.keeping.short();
+        let short = short.map(|why| format!("the store of byte streams waits: {why}"));
+        let missing = self.streaming.keeping.missing_bytes();
+        let missing = (missing > 0).then(|| {
+            format!(
+                "{missing} bytes of byte streams are missing here, and fetched from other nodes"
+            )
+        });
         self.observing
             .notice(now)
             .into_iter()
             .chain(strain)
+            .chain(short)
+            .chain(missing)
             .collect()
+    }
+
+    /// The byte streams, as applied here.
+    pub fn streams(&self) -> &Table {
+        self.applying.streams()
+    }
+
+    /// [snap-5] How many bytes the table says are kept that this node lacks; `None`: it has not looked yet.
+    pub fn stream_bytes_missing(&self) -> Option<u64> {
+        let keeping = &self.streaming.keeping;
+        let known = keeping.missing_bytes();
+        (known > 0 || !keeping.lacks()).then_some(known)
     }
 
     /// Why this node does not vote or serve, if it does not; the gravest reason.

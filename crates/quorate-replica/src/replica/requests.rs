@@ -6,16 +6,18 @@ use quorate_disk::Disk;
 use super::Replica;
 use crate::{
     front::{Failure, Requests, Sequenced, Tag},
+    proposing::gather::Waiter,
     reading::evidence::Evidence,
     service::StateMachine,
     status::Status,
+    stream_front::StreamRequests,
 };
 
 /// A replica at one moment, for a front.
 pub struct Requester<'a, D: Disk, S: StateMachine> {
-    replica: &'a mut Replica<D, S>,
-    now: Time,
-    wall_ms: u64,
+    pub(super) replica: &'a mut Replica<D, S>,
+    pub(super) now: Time,
+    pub(super) wall_ms: u64,
     /// What lets the read run that is being told of.
     evidence: Evidence,
 }
@@ -81,7 +83,7 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
         let replica = &mut *self.replica;
         replica.takes_requests()?;
         replica.applying.takes_reads()?;
-        let taken = replica.reading.accept(self.now, tag);
+        let taken = replica.reading.accept(self.now, Waiter::Front(tag));
         match taken {
             Ok(()) => {
                 replica.counters.reads_asked += 1;
@@ -157,6 +159,10 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
 
     fn command_bytes_max(&self) -> usize {
         self.replica.proposing.command_bytes_max()
+    }
+
+    fn streams(&mut self) -> Option<&mut dyn StreamRequests> {
+        Some(self)
     }
 }
 

@@ -12,6 +12,7 @@ use quorate_core::{
 };
 use quorate_disk::Disk;
 use quorate_log::{Log, Recovery};
+use quorate_stream::store::{Layout, Store, StoreError, StoreLimits};
 use quorate_tuner::{Bounds, Setting, Settings};
 use quorate_wire::BODY_BYTES_MAX;
 
@@ -20,7 +21,7 @@ use crate::{
     applying::{Applying, applier::Applier, membership::Membership},
     catching_up::CatchingUp,
     completions::Completions,
-    contents::Contents,
+    contents::{Contents, runs::Runs},
     counters::Counters,
     ending::Ending,
     group::Group,
@@ -35,8 +36,15 @@ use crate::{
     snapshots::{self, Snapshots},
     steering::Steering,
     storing::Storing,
+    streaming::{Streaming, keeping::Keeping, offering::Offering, owning::Owning},
     tuning::Tuning,
 };
+
+/// Owners that fill what a node has room for, if each does as it may.
+const OWNERS: usize = 4;
+
+/// An owner of streams that cannot be talked to for so many times what a new leader takes is lost.
+const OWNER_LOST_REPEATS: u64 = 4;
 
 /// Election time-outs in which leadership stays where it is, if nobody asks.
 const BOUNCE_TIMEOUTS: u64 = 10;
@@ -118,8 +126,15 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             repeat_ms,
             limits.clone(),
         );
-        let (timeout_ms, election_ms) = (options.client_timeout_ms, timeouts.election_max_ms);
         let fetch_ms = timeouts.election_min_ms;
+        let store = open_store(log.disk_mut(), options.stream_limits, options.stream_layout)?;
+        let (start, applied_to) = (recovery.base.start, applier.applied_to());
+        let keeping = Keeping::new(store, start, applied_to, applier.streams(), fetch_ms);
+        let mut runs = Runs::new(limits.stream_bytes, limits.stream_window_bytes);
+        for stream in applier.streams().open() {
+            runs.applied(stream, applier.streams().next(stream).unwrap_or(0));
+        }
+        let (timeout_ms, election_ms) = (options.client_timeout_ms, timeouts.election_max_ms);
         let snapshots = Snapshots::new(
             now,
             options.snapshots,
@@ -138,10 +153,22 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             protocol: Protocol::new(Node::new(node_options, recovered)),
             peers: Peers::new(now, options.addresses),
             proposing: Proposing::new(now, origin, command_bytes_max, limits.forwarded_bytes),
-            contents: Contents::new(limits.payload_bytes, limits.recent_bytes, fetch_ms),
+            contents: Contents::new(limits.payload_bytes, limits.recent_bytes, runs, fetch_ms),
             storing: Storing::new(now, log, &limits),
             applying: Applying::new(applier, &limits),
             completions: Completions::default(),
+            streaming: Streaming::new(
+                Owning::new(
+                    member.node,
+                    boot,
+                    limits.stream_window_bytes,
+                    limits.stream_bytes / OWNERS,
+                    repeat_ms,
+                ),
+                Offering::new(repeat_ms.saturating_mul(OWNER_LOST_REPEATS)),
+                keeping,
+                options.inflight_max,
+            ),
             reading: Reading::new(
                 timeout_ms,
                 repeat_ms,
@@ -159,6 +186,21 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             counters: Counters::default(),
         })
     }
+}
+
+/// The store of streams as it was left. What is damaged is begun anew: the bytes are in the log, and at peers.
+fn open_store<D: Disk>(
+    disk: &mut D,
+    limits: StoreLimits,
+    layout: Layout,
+) -> Result<Store, OpenError> {
+    match Store::open(disk, limits, layout) {
+        Err(StoreError::Pointer(_) | StoreError::Catalogue { .. } | StoreError::Missing { .. }) => {
+            Store::begin_anew(disk, limits, layout)
+        }
+        opened => opened,
+    }
+    .map_err(OpenError::Streams)
 }
 
 /// The group as every node of it was told at its founding.

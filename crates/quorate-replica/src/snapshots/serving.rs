@@ -133,16 +133,17 @@ impl Serving {
         }
     }
 
-    /// [snap-4] Where the log has to begin for who is sent a snapshot, or learns from the log, and moves.
-    pub(crate) fn needs(&self, now: Time) -> Option<Slot> {
+    /// [snap-4] Where the log has to begin for who is sent a snapshot, or learns from the log, and moves: behind
+    /// what it says that it `holds`.
+    pub(crate) fn needs(&self, now: Time, holds: impl Fn(NodeId) -> Slot) -> Option<Slot> {
         let transfers = self.transfers.values();
         let sent = transfers
             .filter(|transfer| lately(now, transfer.moved))
             .map(|transfer| transfer.at);
-        let learning = self.learning.values();
+        let learning = self.learning.iter();
         let learned = learning
-            .filter(|(_, at)| lately(now, *at))
-            .map(|(from, _)| *from);
+            .filter(|(_, (_, at))| lately(now, *at))
+            .map(|(node, (from, _))| holds(*node).max(*from));
         sent.chain(learned).min()
     }
 
@@ -354,7 +355,7 @@ mod tests {
         let state = |serving: &Serving, seconds| {
             (
                 serving.moves(at(seconds), &all),
-                serving.needs(at(seconds)).map(|slot| slot.0),
+                serving.needs(at(seconds), |_| Slot(0)).map(|slot| slot.0),
             )
         };
         assert_eq!(state(&serving, 0), (false, None));
@@ -379,6 +380,9 @@ mod tests {
         assert_eq!(state(&serving, 201), (false, Some(9)));
         serving.learns(at(210), ONE, Slot(70));
         assert_eq!(state(&serving, 239), (false, Some(70)));
+        // It says how far it got.
+        let needs = serving.needs(at(239), |peer| Slot(if peer == ONE { 90 } else { 99 }));
+        assert_eq!(needs, Some(Slot(90)));
         assert_eq!(state(&serving, 240), (false, None));
     }
 }

@@ -4,7 +4,7 @@ mod load;
 mod own;
 mod transfer;
 
-use quorate_core::time::Time;
+use quorate_core::{slot::Slot, time::Time};
 use quorate_disk::{Completed, Disk};
 use quorate_log::Log;
 
@@ -51,9 +51,16 @@ impl<D: Disk, S: StateMachine> Around<'_, '_, D, S> {
 
 impl Snapshots {
     /// A turn. What was applied in it is committed.
-    pub(crate) fn advance<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
+    /// `done` is what the disk has done for it; the store of streams has what is below `streams_kept_to`.
+    pub(crate) fn advance<D: Disk, S: StateMachine>(
+        &mut self,
+        done: Vec<Completed>,
+        streams_kept_to: Slot,
+        around: &mut Around<'_, '_, D, S>,
+    ) {
         self.go_on_at = None;
-        while let Some(completed) = around.log().next_other() {
+        self.streams_kept_to = streams_kept_to;
+        for completed in done {
             self.on_completed(completed, around);
         }
         if let Some(start) = around.log().rebased() {

@@ -9,6 +9,7 @@ use quorate_core::slot::Slot;
 use quorate_disk::{
     Buffer, Completed, Disk, DiskError, Durability, Family, FileId, OPERATIONS_MAX, Zeros,
 };
+use quorate_stream::store::OPERATIONS_MAX as STORE_OPERATIONS_MAX;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{
@@ -23,7 +24,9 @@ use crate::status::Snapshot;
 const CHUNKS_MAX: usize = 3;
 /// What is written here, and its flush; and reads for loads, for peers, and of what was received before.
 const SNAPSHOT_OPERATIONS_MAX: usize = CHUNKS_MAX + 1 + 2 * READS_MAX + 1;
-const _: () = assert!(quorate_log::OPERATIONS_MAX + SNAPSHOT_OPERATIONS_MAX <= OPERATIONS_MAX);
+const _: () = assert!(
+    quorate_log::OPERATIONS_MAX + SNAPSHOT_OPERATIONS_MAX + STORE_OPERATIONS_MAX <= OPERATIONS_MAX
+);
 
 /// Writes one snapshot.
 pub(crate) struct Writer {

@@ -23,6 +23,8 @@ pub(crate) enum Purpose {
     Serve(NodeId),
     /// A peer looks for the bytes of a value, which was proposed in this slot.
     Payload(NodeId, Value, Slot),
+    /// The store of streams is behind what was applied before this process started.
+    Streams,
 }
 
 /// What reads are for: of each kind, one is in flight at a time.
@@ -36,6 +38,8 @@ pub(crate) enum Kind {
     Serve,
     /// As [`Purpose::Payload`].
     Payload,
+    /// As [`Purpose::Streams`].
+    Streams,
 }
 
 impl Purpose {
@@ -46,6 +50,7 @@ impl Purpose {
             Self::Apply => Kind::Apply,
             Self::Serve(_) => Kind::Serve,
             Self::Payload(..) => Kind::Payload,
+            Self::Streams => Kind::Streams,
         }
     }
 }
@@ -56,9 +61,9 @@ pub(crate) struct LogReads {
     /// Records that are not on disk yet: of these slots the log would tell an older story, such as
     /// a vote for another value than the one decided.
     unwritten: VecDeque<(RecordSeq, SlotRange)>,
-    open: [Option<Purpose>; 4],
+    open: [Option<Purpose>; 5],
     /// After a read that found nothing, the next of its kind waits.
-    retry_at: [Time; 4],
+    retry_at: [Time; 5],
 }
 
 impl LogReads {

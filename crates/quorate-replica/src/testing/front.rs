@@ -2,8 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::front::{
-    Completion, ConnectionId, Endpoints, Failure, Front, Requests, SessionId, State, Tag,
+use quorate_core::value::StreamName;
+use quorate_stream::{Denied, Done, table::Nowhere};
+
+use crate::{
+    front::{Completion, ConnectionId, Endpoints, Failure, Front, Requests, SessionId, State, Tag},
+    stream_front::{StreamEvent, StreamTag},
 };
 
 /// How a request ended.
@@ -19,6 +23,27 @@ pub enum Outcome {
     Failed(Failure),
 }
 
+/// What a front heard about streams.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// As [`StreamEvent::Done`].
+    Done(StreamTag, Done),
+    /// As [`StreamEvent::Refused`].
+    Refused(StreamTag, Denied),
+    /// As [`StreamEvent::Failed`].
+    Failed(StreamTag, Failure),
+    /// As [`StreamEvent::Looked`].
+    Looked(StreamTag),
+    /// As [`StreamEvent::Bytes`].
+    Bytes(StreamTag, Vec<u8>),
+    /// As [`StreamEvent::Nowhere`].
+    Nowhere(StreamTag, Nowhere),
+    /// As [`StreamEvent::Durable`].
+    Durable(StreamName, u64),
+    /// As [`StreamEvent::Ended`].
+    Ended(StreamName, u64),
+}
+
 /// A front without connections that writes down what it hears.
 #[derive(Default)]
 pub(super) struct Ledger {
@@ -26,6 +51,8 @@ pub(super) struct Ledger {
     /// Answers of reads that ran between commands.
     answers: BTreeMap<Tag, Result<Vec<u8>, Failure>>,
     outcomes: BTreeMap<Tag, Outcome>,
+    /// What was heard about streams and not taken.
+    heard: Vec<Heard>,
 }
 
 impl Ledger {
@@ -37,6 +64,11 @@ impl Ledger {
     /// What this read asks.
     pub(super) fn asks(&mut self, tag: Tag, query: &[u8]) {
         self.queries.insert(tag, query.to_vec());
+    }
+
+    /// What was heard about streams since the last call.
+    pub(super) fn take_heard(&mut self) -> Vec<Heard> {
+        std::mem::take(&mut self.heard)
     }
 
     /// How a request ended, if it did.
@@ -87,6 +119,19 @@ impl Front for Ledger {
         };
         let twice = self.outcomes.insert(tag, outcome);
         assert!(twice.is_none(), "request {tag:?} ended twice");
+    }
+
+    fn streamed(&mut self, event: StreamEvent<'_>, _: &mut dyn Requests) {
+        self.heard.push(match event {
+            StreamEvent::Done(tag, done) => Heard::Done(tag, done),
+            StreamEvent::Refused(tag, denied) => Heard::Refused(tag, denied),
+            StreamEvent::Failed(tag, failure) => Heard::Failed(tag, failure),
+            StreamEvent::Looked(tag) => Heard::Looked(tag),
+            StreamEvent::Bytes(tag, bytes) => Heard::Bytes(tag, bytes.to_vec()),
+            StreamEvent::Nowhere(tag, nowhere) => Heard::Nowhere(tag, nowhere),
+            StreamEvent::Durable(piece, position) => Heard::Durable(piece, position),
+            StreamEvent::Ended(piece, position) => Heard::Ended(piece, position),
+        });
     }
 
     fn read_now(&mut self, tag: Tag, state: &dyn State) {

@@ -1,10 +1,14 @@
 //! A service with pages that are replaced one at a time, kept in memory alone.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, VecDeque},
+    rc::Rc,
+};
 
 use quorate_core::slot::Slot;
 use quorate_replica::{
-    service::{CommandId, Imaged, LoadError, MetaChange, StateMachine},
+    service::{CommandId, Health, Imaged, LoadError, MetaChange, StateMachine},
     testing::Cluster,
 };
 
@@ -14,6 +18,8 @@ pub(crate) struct Shelf {
     pub(crate) pages: BTreeMap<u8, Vec<u8>>,
     pub(crate) commands: u64,
     pub(crate) image: Option<VecDeque<Vec<u8>>>,
+    /// How it is from now on; well if nobody says.
+    pub(crate) health: Option<Rc<RefCell<Health>>>,
 }
 
 impl StateMachine for Shelf {
@@ -55,7 +61,7 @@ impl StateMachine for Shelf {
     }
 
     fn begin_load(&mut self) -> Result<(), LoadError> {
-        *self = Self::default();
+        (self.pages, self.commands, self.image) = Default::default();
         Ok(())
     }
 
@@ -67,6 +73,18 @@ impl StateMachine for Shelf {
             }
         }
         Ok(())
+    }
+
+    fn health(&mut self) -> Health {
+        let Some(health) = &self.health else {
+            return Health::Well;
+        };
+        let now = health.borrow().clone();
+        if let Health::Back(_) = now {
+            *health.borrow_mut() = Health::Well;
+            (self.pages, self.commands, self.image) = Default::default();
+        }
+        now
     }
 
     fn finish_load(&mut self, _: Slot, _: &[MetaChange]) -> Result<(), LoadError> {

@@ -17,11 +17,19 @@ use quorate_core::{
 
 use super::{Verdict, Violation};
 
-/// Votes for one slot in one ballot.
+/// Votes in one ballot.
 #[derive(Clone, Debug)]
 struct Votes {
     value: Value,
     by: BTreeSet<Member>,
+}
+
+/// Slots that always had the same votes: a run of a stream has a slot for each byte.
+#[derive(Clone, Debug)]
+struct Extent {
+    to: Slot,
+    votes: BTreeMap<Ballot, Votes>,
+    chosen: Option<(Ballot, Value)>,
 }
 
 /// All durable votes.
@@ -29,8 +37,8 @@ struct Votes {
 pub struct Agreement {
     /// The eras from each slot on that began one; what judges a slot is the last at or below it.
     eras: Vec<(Slot, Eras)>,
-    votes: BTreeMap<Slot, BTreeMap<Ballot, Votes>>,
-    chosen: BTreeMap<Slot, (Ballot, Value)>,
+    /// By their first slots; together they are all slots that somebody voted for.
+    extents: BTreeMap<Slot, Extent>,
     /// Every slot below is chosen.
     chosen_to: Slot,
 }
@@ -40,8 +48,7 @@ impl Agreement {
     pub fn new(founding: Configuration) -> Self {
         Self {
             eras: vec![(Slot::FIRST, Eras::founded(founding))],
-            votes: BTreeMap::new(),
-            chosen: BTreeMap::new(),
+            extents: BTreeMap::new(),
             chosen_to: Slot::FIRST,
         }
     }
@@ -57,56 +64,88 @@ impl Agreement {
         range: SlotRange,
         value: Value,
     ) -> Verdict {
-        for slot in range.from.0..range.to.0 {
-            self.vote_one(member, ballot, Slot(slot), value)?;
+        self.cut(range);
+        for (from, extent) in self.extents.range_mut(range.from..range.to) {
+            let votes = extent.votes.entry(ballot).or_insert_with(|| Votes {
+                value,
+                by: BTreeSet::new(),
+            });
+            if votes.value != value {
+                let detail = format!("slot {from}, ballot {ballot}: {} and {value}", votes.value);
+                return Err(Violation::new("agreement", detail));
+            }
+            votes.by.insert(member);
         }
-        // [decide-1] What judges a slot is known when all before it are chosen.
-        while let Some((ballot, value)) = self.quorum_in(self.chosen_to) {
-            let slot = self.chosen_to;
-            self.chosen.insert(slot, (ballot, value));
-            self.chosen_to = slot.next();
-            let (_, last) = self.eras.last().expect("the founding is one");
-            let mut eras = last.clone();
-            if eras.decide(slot, &value) {
-                self.eras.push((slot.next(), eras));
+        for (from, extent) in self.extents.range(range.from..range.to) {
+            let Some((first, chosen)) = extent.chosen else {
+                continue;
+            };
+            if chosen != value && self.is_quorum(*from, extent, ballot) {
+                let detail =
+                    format!("slot {from}: {chosen} was chosen in {first}, {value} in {ballot}");
+                return Err(Violation::new("agreement", detail));
             }
         }
+        self.choose();
         Ok(())
     }
 
-    fn vote_one(&mut self, member: Member, ballot: Ballot, slot: Slot, value: Value) -> Verdict {
-        let votes = self.votes.entry(slot).or_default();
-        let votes = votes.entry(ballot).or_insert_with(|| Votes {
-            value,
-            by: BTreeSet::new(),
-        });
-        if votes.value != value {
-            let detail = format!("slot {slot}, ballot {ballot}: {} and {value}", votes.value);
-            return Err(Violation::new("agreement", detail));
+    /// [decide-1] What judges a slot is known when all before it are chosen.
+    fn choose(&mut self) {
+        while let Some(extent) = self.extents.get(&self.chosen_to)
+            && let Some((ballot, value)) = self.quorum_in(self.chosen_to, extent)
+        {
+            let (first, to) = (self.chosen_to, extent.to);
+            let extent = self.extents.get_mut(&first).expect("just seen");
+            extent.chosen = Some((ballot, value));
+            self.chosen_to = to;
+            let (_, last) = self.eras.last().expect("the founding is one");
+            let mut eras = last.clone();
+            // What changes a configuration has one slot, and so an extent of its own.
+            if eras.decide(first, &value) {
+                self.eras.push((to, eras));
+            }
         }
-        votes.by.insert(member);
-        let Some((first, chosen)) = self.chosen.get(&slot) else {
-            return Ok(());
-        };
-        if *chosen == value || !self.is_quorum(slot, ballot) {
-            return Ok(());
-        }
-        let detail = format!("slot {slot}: {chosen} was chosen in {first}, {value} in {ballot}");
-        Err(Violation::new("agreement", detail))
     }
 
-    /// The ballot in which a slot's votes are a quorum, and for what.
-    fn quorum_in(&self, slot: Slot) -> Option<(Ballot, Value)> {
-        let mut ballots = self.votes.get(&slot)?.iter();
-        let decided = ballots.find(|(ballot, _)| self.is_quorum(slot, **ballot));
+    /// Sees to it that extents begin and end where this range does, and cover it.
+    fn cut(&mut self, range: SlotRange) {
+        for at in [range.from, range.to] {
+            if let Some((_, extent)) = self.extents.range_mut(..at).next_back()
+                && extent.to > at
+            {
+                let behind = extent.clone();
+                extent.to = at;
+                self.extents.insert(at, behind);
+            }
+        }
+        let mut at = range.from;
+        while at < range.to {
+            let next = self.extents.range(at..range.to).next();
+            match next.map(|(from, extent)| (*from, extent.to)) {
+                Some((from, to)) if from == at => at = to,
+                next => {
+                    let to = next.map_or(range.to, |(from, _)| from);
+                    let (votes, chosen) = (BTreeMap::new(), None);
+                    self.extents.insert(at, Extent { to, votes, chosen });
+                    at = to;
+                }
+            }
+        }
+    }
+
+    /// The ballot in which the votes of these slots are a quorum, and for what.
+    fn quorum_in(&self, from: Slot, extent: &Extent) -> Option<(Ballot, Value)> {
+        let mut ballots = extent.votes.iter();
+        let decided = ballots.find(|(ballot, _)| self.is_quorum(from, extent, **ballot));
         decided.map(|(ballot, votes)| (*ballot, votes.value))
     }
 
-    /// [era-5], [class-4] Whether the votes of this ballot decide a slot below which all is chosen.
-    fn is_quorum(&self, slot: Slot, ballot: Ballot) -> bool {
-        let at = self.eras.partition_point(|(from, _)| *from <= slot);
+    /// [era-5], [class-4] Whether the votes of this ballot decide slots below which all is chosen.
+    fn is_quorum(&self, from: Slot, extent: &Extent, ballot: Ballot) -> bool {
+        let at = self.eras.partition_point(|(begin, _)| *begin <= from);
         let (_, eras) = &self.eras[at - 1];
-        let votes = self.votes.get(&slot).and_then(|votes| votes.get(&ballot));
+        let votes = extent.votes.get(&ballot);
         let members = eras.current().members().iter().enumerate();
         let voted = members
             .filter(|(_, voter)| votes.is_some_and(|votes| votes.by.contains(&voter.member)));
@@ -119,11 +158,11 @@ impl Agreement {
     /// # Errors
     /// Something else was chosen.
     pub fn learned(&self, node: usize, range: SlotRange, value: Value) -> Verdict {
-        for slot in range.from.0..range.to.0 {
-            if let Some((ballot, chosen)) = self.chosen.get(&Slot(slot))
-                && *chosen != value
+        for (from, chosen) in self.chosen_in(range) {
+            if let Some((ballot, chosen)) = chosen
+                && chosen != value
             {
-                let who = node + 1;
+                let (who, slot) = (node + 1, from.max(range.from));
                 let detail = format!(
                     "node {who} learned {value} in slot {slot}; {chosen} was chosen in {ballot}"
                 );
@@ -131,6 +170,18 @@ impl Agreement {
             }
         }
         Ok(())
+    }
+
+    /// Extents that have slots in this range, by their first slots, and what was chosen in them.
+    fn chosen_in(
+        &self,
+        range: SlotRange,
+    ) -> impl Iterator<Item = (Slot, Option<(Ballot, Value)>)> + '_ {
+        let before = self.extents.range(..range.from).next_back();
+        let before = before.filter(move |(_, extent)| extent.to > range.from);
+        let within = self.extents.range(range.from..range.to);
+        let all = before.into_iter().chain(within);
+        all.map(|(from, extent)| (*from, extent.chosen))
     }
 
     /// A node applied every slot below `applied_to`; in a durable group all of them are chosen by
@@ -152,7 +203,8 @@ impl Agreement {
 
     /// What was chosen in a slot.
     pub fn chosen(&self, slot: Slot) -> Option<Value> {
-        self.chosen.get(&slot).map(|(_, value)| *value)
+        let mut chosen = self.chosen_in(SlotRange::new(slot, slot.next()));
+        chosen.find_map(|(_, chosen)| Some(chosen?.1))
     }
 
     /// Every slot below is chosen.

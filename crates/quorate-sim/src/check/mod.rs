@@ -8,6 +8,7 @@ pub mod lives;
 pub mod prefix;
 pub mod promises;
 pub mod rounds;
+pub mod streams;
 pub(crate) mod watch;
 
 use std::fmt;

@@ -97,14 +97,16 @@ impl World {
         // [aux-1] An auxiliary executes nothing: it takes no commands, and has no state to compare.
         let serves = |node: &usize| self.belongs(*node) && !self.settings.is_auxiliary(*node);
         let serving: Vec<usize> = (0..self.nodes.len()).filter(serves).collect();
-        for node in serving {
-            let visitor = Client::visit(self.clients.len(), self.dice.fork(), node);
+        for node in &serving {
+            let visitor = Client::visit(self.clients.len(), self.dice.fork(), *node);
             self.clients.push(visitor);
             self.after(1, Event::Client(self.clients.len() - 1));
         }
         self.run_until("every node has taken a write", |world| {
-            world.clients.iter().all(|client| !client.is_busy())
+            let mut clients = world.clients.iter();
+            clients.all(|client| !client.is_busy() || world.is_retired(client.home))
         })?;
+        self.streams_become_whole(&serving)?;
         self.run_until("all nodes have applied the same", Self::is_level)?;
         for node in self.nodes.iter().filter(|node| self.belongs(node.index)) {
             let running = node.running.as_ref().expect("healed");
@@ -173,13 +175,14 @@ impl World {
                 None if node.retired => "retired".to_owned(),
                 None => "down".to_owned(),
                 Some(running) => format!(
-                    "{:?}, {:?} of {:?} in {}, decided {}, applied {}, {:?}; disk {:?}, reads idle {}, {:?}",
+                    "{:?}, {:?} of {:?} in {}, decided {}, applied {}, lacks {:?} of streams, {:?}; disk {:?}, reads idle {}, {:?}",
                     running.replica().members(node.time(self.now)).plan,
                     running.replica().node().role(),
                     running.replica().node().leader(),
                     running.replica().node().ballot(),
                     running.replica().node().decided_to(),
                     running.replica().applied_to(),
+                    running.replica().stream_bytes_missing(),
                     running.replica().error(),
                     node.disk.pending(),
                     running.replica().log().reads_idle(),
@@ -193,6 +196,9 @@ impl World {
                 "\n    client {} ({:?}) on {:?}",
                 client.index, client.kind, client.connection
             );
+        }
+        for streamer in self.streamers.iter().filter(|streamer| streamer.is_busy()) {
+            detail += &format!("\n    {streamer:?}");
         }
         Err(Violation::new("convergence", detail))
     }

@@ -283,6 +283,7 @@ impl World {
     }
 
     fn reset_client(&mut self) {
+        self.reset_streamer();
         if self.clients.is_empty() {
             return;
         }
@@ -485,7 +486,6 @@ impl World {
                 event,
                 Event::Block { blocked: true, .. }
                     | Event::Fault(_)
-                    | Event::Operator
                     | Event::StoreFault
                     | Event::Stall
                     | Event::Start(_)
@@ -529,6 +529,7 @@ impl World {
             }
         }
         self.after(2, Event::Rounds);
+        self.heal_streams();
         for client in 0..self.clients.len() {
             self.clients[client].done = true;
             self.after(1, Event::Client(client));

@@ -382,6 +382,7 @@ impl World {
 
     /// Clients of this node hear that their connection is gone.
     pub(crate) fn drop_clients(&mut self, node: usize) {
+        self.drop_streamers(node);
         for client in 0..self.clients.len() {
             if let Some((connection, at)) = self.clients[client].connection
                 && at == node

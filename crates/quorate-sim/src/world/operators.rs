@@ -52,12 +52,13 @@ impl World {
         }
     }
 
+    /// An operator switches off what may be, and as long as things go wrong asks for something else.
     pub(super) fn operator_acts(&mut self) {
+        self.plan_operator();
+        self.retire_removed();
         if !self.chaos.goes_on() {
             return;
         }
-        self.plan_operator();
-        self.retire_removed();
         let Some(ask) = self.draw_ask() else {
             return;
         };
@@ -228,6 +229,11 @@ impl World {
     pub fn has_no_plan(&self) -> bool {
         self.farthest()
             .is_some_and(|farthest| farthest.replica().group().plan().is_none())
+    }
+
+    /// Whether a client visits this node and no other, and it was switched off for good.
+    pub(super) fn is_retired(&self, home: Option<usize>) -> bool {
+        home.is_some_and(|node| self.nodes[node].retired)
     }
 
     /// Whether a node has an id and was not switched off for good.

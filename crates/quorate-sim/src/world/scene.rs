@@ -204,6 +204,11 @@ impl World {
         self.after(0, Event::Block { from, to, blocked });
     }
 
+    /// The connection of two nodes breaks, with all that is on its way.
+    pub fn break_now(&mut self, a: usize, b: usize) {
+        self.break_connection(a, b, 0);
+    }
+
     /// A frame reaches a node as if `from` had sent it.
     pub fn forge(&mut self, from: usize, to: usize, frame: &[u8]) {
         let now = self.now;

@@ -122,6 +122,8 @@ impl World {
         let queued = running.requests.values().any(|bytes| !bytes.is_empty());
         self.follow(node);
         self.check_told(node)?;
+        self.check_streams(node)?;
+        self.make_room(node);
         self.send_frames(node)?;
         let process = &mut self.nodes[node];
         let Some(running) = &mut process.running else {
@@ -188,6 +190,26 @@ impl World {
             format_args!("{}", if clean { "cleanly" } else { "" }),
         );
         self.starts_within(node, 200_000);
+    }
+
+    /// What this node took off its connections makes room on them. Where there are streams somebody waits for
+    /// that: a piece of one is larger than what may be in flight. Elsewhere the sender's next turn does.
+    fn make_room(&mut self, node: usize) {
+        if self.settings.streams.is_none() {
+            return;
+        }
+        for peer in self.network.peers(node) {
+            for lane in 0..Lane::ALL.len() {
+                let link = Link {
+                    from: peer,
+                    to: node,
+                    lane,
+                };
+                for at in self.network.flush(self.now, link) {
+                    self.at(at, Event::Piece(link));
+                }
+            }
+        }
     }
 
     /// Looks at what the replica wrote to its peers, and sends it.
@@ -505,6 +527,10 @@ impl Turn<'_> {
                     requests.remove(&connection);
                     let (front, mut requests) = host.front_and_requests(now);
                     front.closed(connection, &mut requests);
+                }
+                Arrival::Stream(connection, tag, ask) => {
+                    let (front, mut requests) = host.front_and_requests(now);
+                    front.streams.ask(connection, tag, ask, &mut requests);
                 }
                 Arrival::Transfer(to) => host.order(now, Order::Transfer(to)),
                 Arrival::Stop => host.stop(now),

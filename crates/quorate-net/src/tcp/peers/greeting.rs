@@ -94,6 +94,7 @@ pub(super) struct Greeter {
     pub(super) lane: Lane,
     pub(super) client: String,
     pub(super) admin: String,
+    pub(super) stream: String,
 }
 
 impl Greeter {
@@ -104,6 +105,7 @@ impl Greeter {
             lane: hello.lane,
             client: hello.client.to_owned(),
             admin: hello.admin.to_owned(),
+            stream: hello.stream.to_owned(),
         }
     }
 }
@@ -348,5 +350,6 @@ fn greeting(identity: &Identity, to: NodeId, lane: Lane) -> Hello<'_> {
         lane,
         client: &identity.addresses.client,
         admin: &identity.addresses.admin,
+        stream: &identity.addresses.stream,
     }
 }

@@ -418,7 +418,8 @@ impl Peers {
                 | Frame::Applied { .. }
                 | Frame::SnapshotAsk { .. }
                 | Frame::SnapshotOffer { .. }
-                | Frame::SnapshotPiece { .. } => {
+                | Frame::SnapshotPiece { .. }
+                | Frame::StreamBytes { .. } => {
                     self.stats.frames_in += 1;
                     cx.host.frame(&mut cx.now.turn(self), lane, received);
                     return Verdict::GoOn;
@@ -464,6 +465,7 @@ impl Peers {
             lane,
             client,
             admin,
+            stream,
         } = greeter;
         let node = member.node;
         if !self.make_room(node, cx) {
@@ -493,6 +495,7 @@ impl Peers {
                 peer: address,
                 client,
                 admin,
+                stream,
             };
             let peer = PeerUp {
                 member,

@@ -234,10 +234,16 @@ impl Snapshots {
         let own = synced.or(self.own.map(|own| own.at)).unwrap_or(Slot(0));
         let sent = self.own.filter(|_| sends).map(|own| own.at);
         let kept = sent.into_iter().chain(match moving {
-            true => self.serving.needs(now),
+            true => {
+                let node = around.protocol.node();
+                self.serving.needs(now, |peer| node.peer_holds_to(peer))
+            }
             false => None,
         });
         let own = kept.fold(own, Slot::min);
+        // [trim-2] The bytes of streams are in the log until the store has them.
+        self.streams_wanted_to = Some(own).filter(|own| *own > self.streams_kept_to);
+        let own = own.min(self.streams_kept_to);
         let held = around.protocol.node().held();
         // A log that lost its end may know less than the snapshot; it learns again.
         let decided_to = around.protocol.node().decided_to();

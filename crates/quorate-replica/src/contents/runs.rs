@@ -1,0 +1,297 @@
+//! Bytes of streams by ⟨stream, position⟩, from when they arrive until they are applied ([stream-3]).
+//!
+//! They come from the owner, before or after the descriptors that give them slots, and may be told again.
+//! What is kept of a stream is bounded: positions within one window behind the next one. Whatever does not
+//! fit is as good as lost, and offered again by the owner or fetched from a peer.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use quorate_core::value::StreamName;
+
+use crate::payload::Payload;
+
+/// What of one stream is here.
+#[derive(Debug, Default)]
+struct Run {
+    /// Pieces by their first position; they do not overlap.
+    pieces: BTreeMap<u64, Payload>,
+    /// Positions below are applied.
+    next: u64,
+}
+
+impl Run {
+    /// The piece that holds `position`, and where it begins.
+    fn piece(&self, position: u64) -> Option<(u64, &Payload)> {
+        let (from, payload) = self.pieces.range(..=position).next_back()?;
+        (position - from < payload.len() as u64).then_some((*from, payload))
+    }
+
+    /// The end of what is here without a gap from `position` on.
+    fn held_to(&self, position: u64, most: u64) -> u64 {
+        let mut end = position;
+        while end < most
+            && let Some((from, payload)) = self.piece(end)
+        {
+            end = from + payload.len() as u64;
+        }
+        end.min(most)
+    }
+}
+
+/// All streams.
+#[derive(Debug)]
+pub(crate) struct Runs {
+    streams: BTreeMap<StreamName, Run>,
+    bytes: usize,
+    bytes_max: usize,
+    window: u64,
+}
+
+impl Runs {
+    /// At most `bytes_max` bytes in all, and of each stream twice the owner's `window` behind what is applied.
+    pub(crate) fn new(bytes_max: usize, window: usize) -> Self {
+        Self {
+            streams: BTreeMap::new(),
+            bytes: 0,
+            bytes_max,
+            window: window as u64,
+        }
+    }
+
+    /// Bytes above what streams have room for by themselves: open slots needed them.
+    pub(crate) fn excess_bytes(&self) -> usize {
+        self.bytes.saturating_sub(self.bytes_max)
+    }
+
+    /// Keeps those of these bytes that came unasked, are not here yet, and fit. Whether some were kept. What
+    /// is next of a stream that is `open` always fits: nothing else makes room again.
+    pub(crate) fn put(
+        &mut self,
+        stream: StreamName,
+        position: u64,
+        payload: &Payload,
+        open: bool,
+    ) -> bool {
+        let known = self.streams.get(&stream);
+        let next = known.map_or(0, |run| run.next);
+        // An owner knows first what is decided, and is ahead of the others by as much as its window at most.
+        let limit = next.saturating_add(2 * self.window);
+        let full = self.bytes + payload.len() > self.bytes_max;
+        if full && !(open && position <= next) {
+            return false;
+        }
+        self.put_below(stream, position, payload, limit)
+    }
+
+    /// Keeps those of these bytes that are not here yet: open slots need them, and the caller has room.
+    pub(crate) fn put_needed(&mut self, stream: StreamName, position: u64, payload: &Payload) {
+        self.put_below(stream, position, payload, u64::MAX);
+    }
+
+    fn put_below(
+        &mut self,
+        stream: StreamName,
+        position: u64,
+        payload: &Payload,
+        limit: u64,
+    ) -> bool {
+        let run = self.streams.entry(stream).or_default();
+        let end = position.saturating_add(payload.len() as u64).min(limit);
+        let mut at = position.max(run.next);
+        let mut kept = false;
+        while at < end {
+            if let Some((from, here)) = run.piece(at) {
+                at = from + here.len() as u64;
+                continue;
+            }
+            let behind = run.pieces.range(at..).next();
+            let to = behind.map_or(end, |(from, _)| end.min(*from));
+            let whole = at == position && to - at == payload.len() as u64;
+            let piece = if whole {
+                payload.clone()
+            } else {
+                let part = |at: u64| usize::try_from(at - position).unwrap_or(usize::MAX);
+                Payload::new(payload[part(at)..part(to)].to_vec())
+            };
+            self.bytes += piece.len();
+            run.pieces.insert(at, piece);
+            kept = true;
+            at = to;
+        }
+        self.forget_if_empty(stream);
+        kept
+    }
+
+    /// The end of what is here of a stream without a gap from `position` on, at most `most`.
+    pub(crate) fn held_to(&self, stream: StreamName, position: u64, most: u64) -> u64 {
+        let run = self.streams.get(&stream);
+        run.map_or(position, |run| run.held_to(position, most))
+    }
+
+    /// The bytes at these positions, if all are here: by reference if they are one piece.
+    pub(crate) fn get(&self, stream: StreamName, positions: &Range<u64>) -> Option<Payload> {
+        let run = self.streams.get(&stream)?;
+        let (from, payload) = run.piece(positions.start)?;
+        let length = positions.end - positions.start;
+        if from == positions.start && payload.len() as u64 == length {
+            return Some(payload.clone());
+        }
+        let mut bytes = Vec::with_capacity(usize::try_from(length).ok()?);
+        let mut at = positions.start;
+        while at < positions.end {
+            let (from, payload) = run.piece(at)?;
+            let piece_end = from + payload.len() as u64;
+            let part = |at: u64| usize::try_from(at - from).unwrap_or(usize::MAX);
+            bytes.extend_from_slice(&payload[part(at)..part(piece_end.min(positions.end))]);
+            at = piece_end;
+        }
+        Some(Payload::new(bytes))
+    }
+
+    /// The piece that holds `position`, from there on.
+    pub(crate) fn piece(&self, stream: StreamName, position: u64) -> Option<Payload> {
+        let (from, payload) = self.streams.get(&stream)?.piece(position)?;
+        if from == position {
+            return Some(payload.clone());
+        }
+        let part = usize::try_from(position - from).ok()?;
+        Some(Payload::new(payload[part..].to_vec()))
+    }
+
+    /// Positions below `next` are applied: nobody asks this memory for them any more.
+    pub(crate) fn applied(&mut self, stream: StreamName, next: u64) {
+        let run = self.streams.entry(stream).or_default();
+        run.next = run.next.max(next);
+        while let Some(first) = run.pieces.first_entry()
+            && *first.key() + first.get().len() as u64 <= next
+        {
+            self.bytes -= first.remove().len();
+        }
+    }
+
+    /// Positions below are in the log, and this node applies nothing now: it needs the memory.
+    pub(crate) fn drop_below(&mut self, stream: StreamName, position: u64) {
+        let Some(run) = self.streams.get_mut(&stream) else {
+            return;
+        };
+        while let Some(first) = run.pieces.first_entry()
+            && *first.key() + first.get().len() as u64 <= position
+        {
+            self.bytes -= first.remove().len();
+        }
+        self.forget_if_empty(stream);
+    }
+
+    /// Nothing more of this stream is applied.
+    pub(crate) fn forget(&mut self, stream: StreamName) {
+        if let Some(run) = self.streams.remove(&stream) {
+            self.bytes -= run.pieces.values().map(|piece| piece.len()).sum::<usize>();
+        }
+    }
+
+    /// Only these streams are still applied to.
+    pub(crate) fn retain(&mut self, keep: impl Fn(StreamName) -> bool) {
+        let gone: Vec<_> = self.streams.keys().copied().filter(|s| !keep(*s)).collect();
+        for stream in gone {
+            self.forget(stream);
+        }
+    }
+
+    fn forget_if_empty(&mut self, stream: StreamName) {
+        let empty = |run: &Run| run.pieces.is_empty() && run.next == 0;
+        if self.streams.get(&stream).is_some_and(empty) {
+            self.streams.remove(&stream);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_core::node_id::NodeId;
+    use quorate_dice::Dice;
+
+    use super::*;
+
+    const S: StreamName = StreamName {
+        owner: NodeId(1),
+        boot: 1,
+        number: 1,
+    };
+
+    /// The byte at a position, so that any mix-up shows.
+    fn byte(position: u64) -> u8 {
+        u8::try_from(position % 251).unwrap()
+    }
+
+    fn piece(from: u64, to: u64) -> Payload {
+        Payload::new((from..to).map(byte).collect())
+    }
+
+    #[test]
+    fn bytes_are_found_by_position_however_they_came() {
+        for seed in 0..500 {
+            let mut dice = Dice::new(seed);
+            let mut runs = Runs::new(1000, 100);
+            let mut here = std::collections::BTreeSet::new();
+            let mut next = 0;
+            for _ in 0..40 {
+                let from = next + dice.below(60);
+                let to = from + 1 + dice.below(40);
+                runs.put(S, from, &piece(from, to), true);
+                here.extend((from..to).filter(|at| *at >= next && *at < next + 200));
+                if dice.chance(1, 8) {
+                    next += dice.below(30);
+                    runs.applied(S, next);
+                }
+                let at = next + dice.below(100);
+                let end = runs.held_to(S, at, at + 50);
+                let expected = (at..at + 50).take_while(|at| here.contains(at)).count() as u64;
+                assert_eq!(end - at, expected, "seed {seed}");
+                if end > at {
+                    let bytes = runs.get(S, &(at..end)).unwrap();
+                    assert_eq!(bytes, piece(at, end), "seed {seed}");
+                }
+                assert_eq!(
+                    runs.get(S, &(at..end + 1)).is_some(),
+                    here.contains(&end) && (at..end).all(|at| here.contains(&at))
+                );
+                if let Some(piece) = runs.piece(S, at) {
+                    assert_eq!(piece[0], byte(at));
+                }
+            }
+            runs.forget(S);
+            assert_eq!(runs.bytes, 0, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_not_kept() {
+        let mut runs = Runs::new(100, 25);
+        assert!(
+            runs.put(S, 0, &piece(0, 60), true),
+            "as far as the window goes"
+        );
+        assert_eq!((runs.bytes, runs.held_to(S, 0, 99)), (50, 50));
+        assert!(!runs.put(S, 50, &piece(50, 60), true));
+        let other = StreamName { number: 2, ..S };
+        let third = StreamName { number: 3, ..S };
+        assert!(runs.put(other, 0, &piece(0, 50), true));
+        assert!(!runs.put(third, 1, &piece(1, 2), true), "100 in all");
+        assert!(!runs.streams.contains_key(&third), "it leaves no trace");
+        assert!(!runs.put(third, 0, &piece(0, 1), false), "it is not open");
+        assert!(
+            runs.put(third, 0, &piece(0, 1), true),
+            "what is next always fits"
+        );
+        runs.applied(S, 50);
+        assert!(runs.put(third, 1, &piece(1, 2), true));
+        assert!(!runs.put(S, 20, &piece(20, 40), true), "applied");
+        assert!(runs.put(S, 40, &piece(40, 60), true));
+        assert_eq!(runs.held_to(S, 50, 99), 60);
+        runs.put_needed(third, 500, &piece(500, 600));
+        assert_eq!(runs.held_to(third, 500, 999), 600, "open slots need it");
+        runs.retain(|stream| stream == other);
+        assert_eq!(runs.bytes, 50);
+    }
+}

@@ -1,0 +1,449 @@
+//! Streams in a turn: what is owned goes out, what is held gets slots, what was applied is followed. And what
+//! fronts ask about them.
+
+use quorate_core::{
+    input::Input,
+    node_id::NodeId,
+    slot::{Slot, SlotRange},
+    time::Time,
+    value::{StreamName, Value},
+};
+use quorate_disk::{Completed, Disk};
+use quorate_log::Values;
+use quorate_stream::{Change, Command, How, Info, Name, Retention, Writer, store::Store};
+
+use super::{Replica, requests::Requester};
+use crate::{
+    contents::Brought,
+    front::{Failure, Front},
+    outbox::Outbox,
+    plane::Plane,
+    proposing::{batch::Kind, gather::Waiter},
+    service::StateMachine,
+    storing::reads::Purpose,
+    stream_front::{StreamEvent, StreamRequests, StreamTag},
+    streaming::{Told, keeping::Fetched, owning::NOBODY},
+};
+
+impl<D: Disk, S: StateMachine> Replica<D, S> {
+    /// Bytes of a stream, from its owner or asked for.
+    pub(super) fn on_stream_bytes(
+        &mut self,
+        now: Time,
+        stream: StreamName,
+        position: u64,
+        brought: Brought<'_>,
+    ) {
+        let disk = self.storing.log_mut().disk_mut();
+        let keeping = &mut self.streaming.keeping;
+        keeping.take_missing(now, stream, position, brought.bytes, disk);
+        if !self.applying.streams().may_be_open(stream) {
+            return;
+        }
+        let wanted = self.contents.wanted_of(stream);
+        let payload = brought.to_payload();
+        // Of a stream that is not known here there is no more than there is room for.
+        let open = self.applying.streams().next(stream).is_some();
+        let runs = self.contents.runs_mut();
+        let kept = runs.put(stream, position, &payload, open);
+        if !kept && !wanted.is_empty() && self.contents.has_room(payload.len()) {
+            let runs = self.contents.runs_mut();
+            runs.put_needed(stream, position, &payload);
+        } else if !kept {
+            self.counters.stream_bytes_dropped += payload.len() as u64;
+        }
+        for value in wanted {
+            self.found(now, value);
+        }
+        self.streaming.offering.arrived(stream);
+    }
+
+    /// A peer looks for the bytes of content that was proposed in this slot, or for a position: whether the
+    /// store has them. They are sent when they are read.
+    pub(super) fn has_in_store(&mut self, from: NodeId, value: &Value, slot: Slot) -> bool {
+        let Value::Content { stream, offset } = *value else {
+            return false;
+        };
+        let Some(position) = slot.0.checked_sub(offset) else {
+            return true;
+        };
+        let recent = self.contents.runs().piece(stream, position).is_some();
+        let disk = self.storing.log_mut().disk_mut();
+        let keeping = &mut self.streaming.keeping;
+        !recent && keeping.read_for_peer(from, stream, position, disk)
+    }
+
+    /// Bytes that clients gave go to the other nodes; a leader gives slots to what is here.
+    pub(super) fn offer_streams(&mut self, now: Time, wall_ms: u64, plane: &mut dyn Plane) {
+        self.streaming.take_fresh();
+        self.close_owned(now);
+        let to = self.takers();
+        let leader = self.protocol.node().leader();
+        let mut out = Outbox::new(self.member, plane, &mut self.counters);
+        let offering = &mut self.streaming.offering;
+        self.streaming.owning.send(
+            now,
+            &to,
+            leader.filter(|leader| *leader != self.member.node),
+            self.contents.runs_mut(),
+            &mut out,
+            |stream| offering.arrived(stream),
+        );
+        if self.protocol.leads() {
+            self.retain_streams(now, wall_ms);
+            self.close_lost(now, plane);
+            self.propose_streams(now, plane);
+        }
+    }
+
+    /// [trim-2] A leader asks for what keeps streams within their bounds.
+    fn retain_streams(&mut self, now: Time, wall_ms: u64) {
+        let streams = self.applying.streams();
+        for command in self.streaming.take_retention(now, wall_ms, streams) {
+            // Without room it is asked for the next time.
+            let _ = self.ask_streams(now, NOBODY, &command);
+        }
+    }
+
+    /// [aux-1] Whom an owner sends its bytes: everybody but auxiliaries.
+    fn takers(&self) -> Vec<NodeId> {
+        let configuration = self.protocol.node().configuration();
+        let takes = |node: &NodeId| {
+            let member = self.peers.member(*node);
+            member.is_some_and(|member| !configuration.is_auxiliary(member))
+        };
+        self.peers.ids().into_iter().filter(takes).collect()
+    }
+
+    /// Pieces whose bytes are all decided, and whose clients want no more, are closed by a command.
+    fn close_owned(&mut self, now: Time) {
+        while let Some((tag, command)) = self.streaming.owning.next_close() {
+            if self.ask_streams(now, tag, &command).is_err() {
+                self.streaming.owning.not_asked(now, tag);
+                return;
+            }
+        }
+    }
+
+    fn ask_streams(&mut self, now: Time, tag: StreamTag, command: &Command) -> Result<(), Failure> {
+        let waiter = Waiter::Stream(tag);
+        let origin = self.proposing.origin();
+        origin.accept_for(now, Kind::Stream, waiter, &command.encode())
+    }
+
+    /// [stream-1] The leader gives slots to bytes that it holds.
+    fn propose_streams(&mut self, now: Time, plane: &mut dyn Plane) {
+        let inflight_max = self.streaming.inflight_max();
+        loop {
+            let node = self.protocol.node();
+            let Some(leading) = node.leading() else {
+                return;
+            };
+            let next = leading.tally.next();
+            // Where the store lacks room nothing more is taken in: commands need what is left.
+            let full = self.streaming.keeping.is_full();
+            if full || leading.tally.len() >= inflight_max || !self.may_propose(0) {
+                return;
+            }
+            let applied_to = self.applying.applied_to();
+            let offering = &mut self.streaming.offering;
+            let (streams, runs) = (self.applying.streams(), self.contents.runs());
+            let Some(run) = offering.next_run(next, applied_to, streams, runs) else {
+                return;
+            };
+            let end = node.decided_to().plus(self.window_slots);
+            if next.plus(run.slots) > end {
+                return;
+            }
+            offering.proposed(&run, SlotRange::new(next, next.plus(run.slots)));
+            let (value, slots) = (run.value, run.slots);
+            self.step(now, Input::Propose { value, slots }, plane);
+        }
+    }
+
+    /// [stream-6] Streams of owners that are lost are closed.
+    fn close_lost(&mut self, now: Time, plane: &mut dyn Plane) {
+        let applied_to = self.applying.applied_to();
+        while self.may_propose(0) {
+            let (own, boot) = (self.member.node, self.boot);
+            let streams = self.applying.streams();
+            let lost = self
+                .streaming
+                .next_lost(now, applied_to, streams, (own, boot));
+            let Some(stream) = lost else {
+                return;
+            };
+            let leading = self.protocol.node().leading();
+            let slot = leading.map_or(Slot::FIRST, |leading| leading.tally.next());
+            self.streaming.offering.closing(stream, slot);
+            let value = Value::CloseStream(stream);
+            self.step(now, Input::Propose { value, slots: 1 }, plane);
+        }
+    }
+
+    /// What was applied is followed: bytes go to the store, owners and readers hear of it.
+    pub(super) fn follow_streams(&mut self, now: Time) {
+        let more = self.streaming.has_applied(self.applying.streams());
+        let changes =
+            self.streaming
+                .applied(now, self.applying.streams_mut(), self.contents.runs_mut());
+        self.keep_appended(changes);
+        if more {
+            // [stream-4] What was looked for may be content that nobody needs now.
+            for value in self.contents.wanted_content() {
+                self.found(now, value);
+            }
+        }
+    }
+
+    /// What was applied goes into the store.
+    fn keep_appended(&mut self, changes: Vec<Change>) {
+        let appended = std::mem::take(&mut self.streaming.appended);
+        let applied_to = self.applying.applied_to();
+        let disk = self.storing.log_mut().disk_mut();
+        let keeping = &mut self.streaming.keeping;
+        keeping.applied(applied_to, appended, changes, disk);
+    }
+
+    /// The store goes on; what it lacks is looked for. Gives what the disk has done for others.
+    pub(super) fn keep_streams(&mut self, now: Time, plane: &mut dyn Plane) -> Vec<Completed> {
+        let mut others = Vec::new();
+        while let Some(completed) = self.storing.log_mut().next_other() {
+            if Store::concerns(&completed) {
+                let disk = self.storing.log_mut().disk_mut();
+                self.streaming.keeping.on_completed(completed, disk);
+            } else {
+                others.push(completed);
+            }
+        }
+        if let Some(range) = self.streaming.keeping.replays() {
+            self.replay_streams(now, range);
+        }
+        let mut read = Vec::new();
+        let mut out = Outbox::new(self.member, plane, &mut self.counters);
+        let disk = self.storing.log_mut().disk_mut();
+        let keeping = &mut self.streaming.keeping;
+        keeping.advance(now, disk, &mut out, |tag, fetched| {
+            read.push((tag, fetched))
+        });
+        keeping.look_for_missing(now, self.applying.streams(), &self.peers.ids(), &mut out);
+        for (tag, fetched) in read {
+            self.streaming.tell(match fetched {
+                Fetched::Bytes(bytes) => Told::Bytes(tag, bytes),
+                Fetched::NotHere => Told::Failed(tag, Failure::Unavailable),
+            });
+        }
+        if let Some(why) = self.streaming.keeping.failure().map(ToOwned::to_owned) {
+            self.fail_storage(format!("the store of streams: {why}"));
+        }
+        self.catching_up
+            .streams_lack(self.streaming.keeping.lacks(), &mut self.protocol);
+        others
+    }
+
+    /// What is behind the last checkpoint is in the log.
+    fn replay_streams(&mut self, now: Time, range: SlotRange) {
+        if range.from < self.storing.log().start() {
+            // It was trimmed, and so was in a checkpoint that is lost.
+            return self.streaming.keeping.skip_replay();
+        }
+        let range = self.catching_up.readable(range);
+        if !range.is_empty() {
+            self.storing.read(now, Purpose::Streams, range);
+        }
+    }
+
+    /// What was behind the last checkpoint was read back.
+    pub(super) fn on_streams_read(&mut self, values: Values) {
+        let disk = self.storing.log_mut().disk_mut();
+        let streams = self.applying.streams();
+        self.streaming.keeping.replayed(values, streams, disk);
+    }
+
+    /// The log waits to be trimmed until the store has what is below: it is to have it.
+    pub(super) fn checkpoint_streams(&mut self, wanted: Option<Slot>) {
+        let keeping = &mut self.streaming.keeping;
+        if wanted.is_some_and(|wanted| wanted > keeping.kept_to(self.applying.streams())) {
+            keeping.start_checkpoint(self.storing.log_mut().disk_mut());
+        }
+    }
+
+    /// The table is another one than follows from what was applied.
+    pub(super) fn streams_loaded(&mut self, now: Time) {
+        let streams = self.applying.streams();
+        self.streaming
+            .loaded(now, streams, self.contents.runs_mut());
+        let (start, applied_to) = (self.storing.log().start(), self.applying.applied_to());
+        let keeping = &mut self.streaming.keeping;
+        keeping.loaded(start, applied_to, streams);
+    }
+
+    /// Bytes at a position of a named stream, as applied here.
+    fn read_stream(
+        &mut self,
+        tag: StreamTag,
+        name: &Name,
+        position: u64,
+        bytes_max: usize,
+    ) -> Result<(), Failure> {
+        let located = match self.applying.streams().locate(name, position) {
+            Ok(located) => located,
+            Err(nowhere) => {
+                self.streaming.tell(Told::Nowhere(tag, nowhere));
+                return Ok(());
+            }
+        };
+        let most = usize::try_from(located.bytes).map_or(bytes_max, |bytes| bytes.min(bytes_max));
+        let disk = self.storing.log_mut().disk_mut();
+        let keeping = &mut self.streaming.keeping;
+        let taken = keeping.read(tag, located.stream, located.position, most, disk);
+        taken.then_some(()).ok_or(Failure::Busy)
+    }
+
+    /// Tells a front of everything about streams; says whether there was anything.
+    pub(super) fn deliver_streams(
+        &mut self,
+        now: Time,
+        wall_ms: u64,
+        front: &mut dyn Front,
+    ) -> bool {
+        while let Some((tag, result)) = self.completions.take_stream() {
+            self.streaming.tell(match result {
+                Ok(()) => Told::Looked(tag),
+                Err(failure) => Told::Failed(tag, failure),
+            });
+        }
+        let mut some = false;
+        while let Some(told) = self.streaming.take_told() {
+            some = true;
+            let event = match told {
+                Told::Bytes(tag, ref bytes) => StreamEvent::Bytes(tag, bytes),
+                Told::Done(tag, done) => StreamEvent::Done(tag, done),
+                Told::Refused(tag, denied) => StreamEvent::Refused(tag, denied),
+                Told::Failed(tag, failure) => StreamEvent::Failed(tag, failure),
+                Told::Looked(tag) => StreamEvent::Looked(tag),
+                Told::Nowhere(tag, nowhere) => StreamEvent::Nowhere(tag, nowhere),
+                Told::Durable(piece, position) => StreamEvent::Durable(piece, position),
+                Told::Ended(piece, position) => StreamEvent::Ended(piece, position),
+            };
+            front.streamed(event, &mut self.requests(now, wall_ms));
+        }
+        some
+    }
+}
+
+impl<D: Disk, S: StateMachine> StreamRequests for Requester<'_, D, S> {
+    fn retain(&mut self, tag: StreamTag, name: &Name, keep: Retention) -> Result<(), Failure> {
+        self.replica.takes_requests()?;
+        let name = name.clone();
+        let command = Command::Retain { name, keep };
+        self.replica.ask_streams(self.now, tag, &command)
+    }
+
+    fn open(
+        &mut self,
+        tag: StreamTag,
+        name: &Name,
+        how: How,
+        writer: Writer,
+    ) -> Result<(), Failure> {
+        let replica = &mut *self.replica;
+        replica.takes_requests()?;
+        let stream = replica.streaming.owning.next_name();
+        let command = Command::Open {
+            name: name.clone(),
+            how,
+            writer,
+            stream: stream.ok_or(Failure::Busy)?,
+            now_ms: self.wall_ms,
+        };
+        replica.ask_streams(self.now, tag, &command)
+    }
+
+    fn room(&self, piece: StreamName) -> usize {
+        self.replica.streaming.owning.room(piece)
+    }
+
+    fn put(&mut self, piece: StreamName, bytes: &[u8]) -> usize {
+        let replica = &mut *self.replica;
+        let runs = replica.contents.runs_mut();
+        let taken = replica.streaming.owning.put(self.now, piece, bytes, runs);
+        if taken > 0 {
+            replica.streaming.note_fresh();
+        }
+        taken
+    }
+
+    fn close(&mut self, tag: StreamTag, piece: StreamName, finish: bool) -> Result<(), Failure> {
+        self.replica.takes_requests()?;
+        let known = self.replica.streaming.owning.close(tag, piece, finish);
+        self.replica.streaming.note_fresh();
+        known.then_some(()).ok_or(Failure::Unknown)
+    }
+
+    fn abandon(&mut self, piece: StreamName) {
+        self.replica.streaming.owning.abandon(piece);
+        self.replica.streaming.note_fresh();
+    }
+
+    fn trim(&mut self, tag: StreamTag, name: &Name, before: u64) -> Result<(), Failure> {
+        self.replica.takes_requests()?;
+        let name = name.clone();
+        let command = Command::Trim { name, before };
+        self.replica.ask_streams(self.now, tag, &command)
+    }
+
+    fn remove(&mut self, tag: StreamTag, name: &Name) -> Result<(), Failure> {
+        self.replica.takes_requests()?;
+        let command = Command::Remove { name: name.clone() };
+        self.replica.ask_streams(self.now, tag, &command)
+    }
+
+    fn look(&mut self, tag: StreamTag) -> Result<(), Failure> {
+        let replica = &mut *self.replica;
+        replica.takes_requests()?;
+        replica.applying.takes_reads()?;
+        replica.reading.accept(self.now, Waiter::Stream(tag))
+    }
+
+    fn info(&self, name: &Name) -> Option<Info> {
+        self.replica.applying.streams().info(name)
+    }
+
+    fn infos(&self, after: Option<&Name>, each: &mut dyn FnMut(Info) -> bool) {
+        for info in self.replica.applying.streams().infos(after) {
+            if !each(info) {
+                return;
+            }
+        }
+    }
+
+    fn read(
+        &mut self,
+        tag: StreamTag,
+        name: &Name,
+        position: u64,
+        bytes_max: usize,
+    ) -> Result<(), Failure> {
+        self.replica.takes_requests()?;
+        self.replica.read_stream(tag, name, position, bytes_max)
+    }
+
+    fn wait(&mut self, tag: StreamTag, name: &Name, position: u64) -> Result<(), Failure> {
+        self.replica.takes_requests()?;
+        let streams = self.replica.applying.streams();
+        self.replica.streaming.wait(tag, name, position, streams)
+    }
+
+    fn forget(&mut self, tag: StreamTag) {
+        self.replica.streaming.forget(tag);
+    }
+
+    fn leader(&self) -> Option<&str> {
+        let replica = &*self.replica;
+        let leader = replica.protocol.node().leader()?;
+        let elsewhere = leader != replica.member.node;
+        let addresses = replica.peers.known(leader).filter(|_| elsewhere)?;
+        Some(addresses.stream.as_str()).filter(|address| !address.is_empty())
+    }
+}

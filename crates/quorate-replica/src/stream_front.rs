@@ -1,0 +1,97 @@
+//! The front port of byte streams: what a client protocol can ask of a replica about streams, and what it
+//! hears back. Beside [`crate::front`], whose connections and failures it shares.
+
+use quorate_core::value::StreamName;
+use quorate_stream::{Denied, Done, How, Info, Name, Retention, Writer, table::Nowhere};
+
+use crate::front::Failure;
+
+/// Chosen by the front to recognise its request; unique among those that are open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamTag(pub u64);
+
+/// What came of a request, or happened to a piece that this node owns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamEvent<'a> {
+    /// The command was executed; this was done.
+    Done(StreamTag, Done),
+    /// The command was executed, and changed nothing.
+    Refused(StreamTag, Denied),
+    /// Not done, or not known to be.
+    Failed(StreamTag, Failure),
+    /// The table here has all that was acknowledged anywhere before the question, or what was waited for.
+    Looked(StreamTag),
+    /// Bytes of a stream, from the position asked for on; not empty.
+    Bytes(StreamTag, &'a [u8]),
+    /// There are no bytes at that position.
+    Nowhere(StreamTag, Nowhere),
+    /// [stream-7] All bytes of the stream below this position are decided, as the class of the group has it;
+    /// the position is that of the named stream.
+    Durable(StreamName, u64),
+    /// The piece ended at this position of the named stream although nobody asked here: another writer took
+    /// over, the stream was removed, or this node was thought to be lost. What was given beyond is void.
+    Ended(StreamName, u64),
+}
+
+/// What a front can ask for. All calls return at once.
+pub trait StreamRequests {
+    /// Order that the stream is opened for writing, with this node as the owner of the new piece.
+    /// [`Done::Opened`] names the piece.
+    fn open(
+        &mut self,
+        tag: StreamTag,
+        name: &Name,
+        how: How,
+        writer: Writer,
+    ) -> Result<(), Failure>;
+
+    /// How many bytes of the piece may be given now ([stream-8]).
+    fn room(&self, piece: StreamName) -> usize;
+
+    /// The next bytes of the piece, at most [`StreamRequests::room`]. Gives how many were taken.
+    fn put(&mut self, piece: StreamName, bytes: &[u8]) -> usize;
+
+    /// No more bytes are given; once all are decided the piece is closed, and with `finish` the stream.
+    /// [`Done::Closed`] says where.
+    fn close(&mut self, tag: StreamTag, piece: StreamName, finish: bool) -> Result<(), Failure>;
+
+    /// The client is gone. What it gave may be decided still; then the piece is closed.
+    fn abandon(&mut self, piece: StreamName);
+
+    /// Order that the stream starts at this position.
+    fn trim(&mut self, tag: StreamTag, name: &Name, before: u64) -> Result<(), Failure>;
+
+    /// Order how much of the stream is kept from now on.
+    fn retain(&mut self, tag: StreamTag, name: &Name, keep: Retention) -> Result<(), Failure>;
+
+    /// Order that the stream is removed.
+    fn remove(&mut self, tag: StreamTag, name: &Name) -> Result<(), Failure>;
+
+    /// Say when [`StreamRequests::info`] and [`StreamRequests::infos`] show everything that was acknowledged
+    /// before: [`StreamEvent::Looked`].
+    fn look(&mut self, tag: StreamTag) -> Result<(), Failure>;
+
+    /// What a stream is, as applied here.
+    fn info(&self, name: &Name) -> Option<Info>;
+
+    /// The same of those behind `after`, in order of their names, until `each` returns `false`.
+    fn infos(&self, after: Option<&Name>, each: &mut dyn FnMut(Info) -> bool);
+
+    /// Read at most `bytes_max` bytes from this position on, as applied here.
+    fn read(
+        &mut self,
+        tag: StreamTag,
+        name: &Name,
+        position: u64,
+        bytes_max: usize,
+    ) -> Result<(), Failure>;
+
+    /// Say when there is something to read at this position, or never will be: [`StreamEvent::Looked`].
+    fn wait(&mut self, tag: StreamTag, name: &Name, position: u64) -> Result<(), Failure>;
+
+    /// Nobody waits for what was asked under this tag; it may be done all the same.
+    fn forget(&mut self, tag: StreamTag);
+
+    /// Where the leader listens for streams, if that is another node and known.
+    fn leader(&self) -> Option<&str>;
+}

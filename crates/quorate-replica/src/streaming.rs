@@ -1,0 +1,352 @@
+//! Byte streams of this replica: the pieces that it owns, what it offers as a leader, who reads.
+//!
+//! A byte's way: a client gives it to this node (`owning`), which keeps it among all bytes of streams
+//! (`contents/runs`) and sends it to every node that takes bulk; the leader gives slots to what it holds
+//! (`offering`); nodes vote as for any value; what is decided goes through the table (`applying`) into the
+//! store, and the owner's client hears how far that is.
+
+pub(crate) mod keeping;
+pub(crate) mod offering;
+pub(crate) mod owning;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use quorate_core::{
+    node_id::NodeId,
+    slot::{Slot, SlotRange},
+    time::Time,
+    value::StreamName,
+};
+use quorate_stream::{Change, Command, Denied, Done, Name, Table, table::Nowhere};
+
+use crate::{
+    applying::applier::Appended,
+    contents::runs::Runs,
+    front::Failure,
+    proposing::gather::Waiter,
+    stream_front::StreamTag,
+    streaming::{keeping::Keeping, offering::Offering, owning::Owning},
+    wake::earliest,
+};
+
+/// A leader looks this often for what is too much of a stream, or too old.
+const RETAIN_MS: u64 = 1000;
+/// Less than this is not worth a command: a chunk of the store.
+const RETAIN_BYTES: u64 = 256 << 10;
+/// Into how many parts an age is cut.
+const AGE_PARTS: u64 = 64;
+
+/// Most waits for bytes that are not there yet.
+const WAITS_MAX: usize = 4096;
+
+/// What a front of streams is to hear.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    Done(StreamTag, Done),
+    Refused(StreamTag, Denied),
+    Failed(StreamTag, Failure),
+    Looked(StreamTag),
+    Bytes(StreamTag, Vec<u8>),
+    Nowhere(StreamTag, Nowhere),
+    Durable(StreamName, u64),
+    Ended(StreamName, u64),
+}
+
+/// The part.
+pub(crate) struct Streaming {
+    pub(crate) owning: Owning,
+    pub(crate) offering: Offering,
+    pub(crate) keeping: Keeping,
+    /// Fronts that wait for a position of a stream.
+    waits: BTreeMap<Name, Vec<(u64, StreamTag)>>,
+    told: VecDeque<Told>,
+    /// What was applied in this turn, to be followed at its end.
+    pub(crate) appended: Vec<Appended>,
+    pub(crate) runs: Vec<(StreamName, SlotRange, bool)>,
+    pub(crate) done: Vec<(Waiter, quorate_stream::Reply)>,
+    /// In which process each peer runs that can be talked to.
+    boots: BTreeMap<NodeId, u32>,
+    /// Most proposals of this node in flight, of all kinds.
+    inflight_max: usize,
+    /// Clients gave bytes since they were last looked at.
+    fresh: bool,
+    /// When a leader looks next for what is too much or too old, and when it last said what time it is.
+    retain_at: Time,
+    /// Some may be, or become, too much or too old.
+    retains: bool,
+    aged_at: Option<Time>,
+}
+
+impl Streaming {
+    pub(crate) fn new(
+        owning: Owning,
+        offering: Offering,
+        keeping: Keeping,
+        inflight_max: usize,
+    ) -> Self {
+        Self {
+            owning,
+            offering,
+            keeping,
+            boots: BTreeMap::new(),
+            inflight_max,
+            fresh: false,
+            retain_at: Time(0),
+            retains: true,
+            aged_at: None,
+            waits: BTreeMap::new(),
+            told: VecDeque::new(),
+            appended: Vec::new(),
+            runs: Vec::new(),
+            done: Vec::new(),
+        }
+    }
+
+    /// A peer can be talked to, in this process of its.
+    pub(crate) fn peer_up(&mut self, node: NodeId, boot: u32) {
+        self.boots.insert(node, boot);
+        self.owning.peer_up(node);
+    }
+
+    /// It cannot be talked to any more.
+    pub(crate) fn peer_down(&mut self, node: NodeId) {
+        self.boots.remove(&node);
+    }
+
+    /// The next stream whose owner is lost; `own` is this node, in this process.
+    pub(crate) fn next_lost(
+        &mut self,
+        now: Time,
+        applied_to: Slot,
+        streams: &Table,
+        own: (NodeId, u32),
+    ) -> Option<StreamName> {
+        let boots = &self.boots;
+        let boot = |node: NodeId| match node == own.0 {
+            true => Some(own.1),
+            false => boots.get(&node).copied(),
+        };
+        self.offering.next_lost(now, applied_to, streams, boot)
+    }
+
+    /// Most proposals in flight that are followed by one more of a stream: commands keep the other half.
+    pub(crate) fn inflight_max(&self) -> usize {
+        (self.inflight_max / 2).max(1)
+    }
+
+    /// [trim-2] What a leader asks for now so that streams are kept as long and as large as they are to be.
+    pub(crate) fn take_retention(
+        &mut self,
+        now: Time,
+        wall_ms: u64,
+        streams: &Table,
+    ) -> Vec<Command> {
+        if now < self.retain_at {
+            return Vec::new();
+        }
+        self.retain_at = now.plus_ms(RETAIN_MS);
+        let trim = |(name, before): (&Name, u64)| Command::Trim {
+            name: name.clone(),
+            before,
+        };
+        let mut commands: Vec<Command> = streams.overfull(RETAIN_BYTES).map(trim).collect();
+        if let Some(age_ms) = streams.shortest_age() {
+            // As finely as the table remembers it, and no finer.
+            let every = (age_ms / AGE_PARTS).max(RETAIN_MS);
+            if self.aged_at.is_none_or(|at| now >= at.plus_ms(every)) {
+                self.aged_at = Some(now);
+                commands.push(Command::Age { now_ms: wall_ms });
+            }
+        }
+        self.retains = !commands.is_empty() || streams.shortest_age().is_some();
+        commands
+    }
+
+    /// When a leader looks again for what is too much or too old.
+    pub(crate) fn retain_at(&self) -> Option<Time> {
+        self.retains.then_some(self.retain_at)
+    }
+
+    /// Clients gave bytes.
+    pub(crate) fn note_fresh(&mut self) {
+        self.fresh = true;
+    }
+
+    /// Whether they did, and nobody looked.
+    pub(crate) fn has_fresh(&self) -> bool {
+        self.fresh || !self.told.is_empty()
+    }
+
+    /// They are looked at now.
+    pub(crate) fn take_fresh(&mut self) {
+        self.fresh = false;
+    }
+
+    /// When something is due without anything having happened.
+    pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
+        earliest([
+            self.owning.wake_at(),
+            self.offering.wake_at(now),
+            self.keeping.wake_at(),
+        ])
+    }
+
+    /// A front is to hear this.
+    pub(crate) fn tell(&mut self, told: Told) {
+        let own = match &told {
+            Told::Done(tag, _) | Told::Refused(tag, _) => owning::is_own(*tag),
+            Told::Failed(tag, _) => self.owning.failed(*tag) || owning::is_own(*tag),
+            _ => false,
+        };
+        if !own {
+            self.told.push_back(told);
+        }
+    }
+
+    /// The next thing that a front is to hear.
+    pub(crate) fn take_told(&mut self) -> Option<Told> {
+        self.told.pop_front()
+    }
+
+    /// Takes the wait for a position, or says that there is no room.
+    pub(crate) fn wait(
+        &mut self,
+        tag: StreamTag,
+        name: &Name,
+        position: u64,
+        streams: &Table,
+    ) -> Result<(), Failure> {
+        if self.waits.values().map(Vec::len).sum::<usize>() >= WAITS_MAX {
+            return Err(Failure::Busy);
+        }
+        self.waits
+            .entry(name.clone())
+            .or_default()
+            .push((position, tag));
+        self.end_waits(streams);
+        Ok(())
+    }
+
+    /// Nobody waits under this tag.
+    pub(crate) fn forget(&mut self, tag: StreamTag) {
+        self.waits.retain(|_, waits| {
+            waits.retain(|(_, waiting)| *waiting != tag);
+            !waits.is_empty()
+        });
+    }
+
+    /// Whoever waited for what is there now, or never will be, may look.
+    fn end_waits(&mut self, streams: &Table) {
+        let told = &mut self.told;
+        self.waits.retain(|name, waits| {
+            let info = streams.info(name);
+            waits.retain(|(position, tag)| {
+                let waits_on = info
+                    .as_ref()
+                    .is_some_and(|info| !info.finished && info.end <= *position);
+                if !waits_on {
+                    told.push_back(Told::Looked(*tag));
+                }
+                waits_on
+            });
+            !waits.is_empty()
+        });
+    }
+
+    /// Everything that waits ends: this node stops, or cannot apply any more.
+    pub(crate) fn end_all(&mut self, failure: Failure) {
+        for (_, waits) in std::mem::take(&mut self.waits) {
+            for (_, tag) in waits {
+                self.tell(Told::Failed(tag, failure));
+            }
+        }
+    }
+
+    /// Whether what was applied is about streams.
+    pub(crate) fn has_applied(&self, streams: &Table) -> bool {
+        !self.runs.is_empty() || !self.done.is_empty() || streams.has_changes()
+    }
+
+    /// Some slots were applied: follows what happened to streams. Gives what the store is to do.
+    pub(crate) fn applied(
+        &mut self,
+        now: Time,
+        streams: &mut Table,
+        runs: &mut Runs,
+    ) -> Vec<Change> {
+        let mut changes = Vec::new();
+        if !self.has_applied(streams) {
+            return changes;
+        }
+        self.retains = true;
+        for (waiter, reply) in std::mem::take(&mut self.done) {
+            self.on_done(now, waiter, reply);
+        }
+        for (stream, range, skipped) in std::mem::take(&mut self.runs) {
+            let Some(next) = streams.next(stream) else {
+                continue;
+            };
+            runs.applied(stream, next);
+            self.offering.applied(stream, range, skipped);
+            if let Some(position) = self.owning.applied(now, stream, next) {
+                self.tell(Told::Durable(stream, position));
+            }
+        }
+        while let Some(change) = streams.next_change() {
+            match change {
+                Change::Closed { stream, end } => {
+                    runs.forget(stream);
+                    self.offering.closed(stream);
+                    self.on_closed(stream, end);
+                }
+                Change::Removed { stream } => runs.forget(stream),
+                Change::Trimmed { .. } => {}
+            }
+            changes.push(change);
+        }
+        self.end_waits(streams);
+        changes
+    }
+
+    fn on_done(&mut self, now: Time, waiter: Waiter, reply: quorate_stream::Reply) {
+        if let Ok(Done::Opened { stream, at }) = reply {
+            let asked = matches!(waiter, Waiter::Stream(_));
+            self.owning.opened(now, stream, at, asked);
+        }
+        let Waiter::Stream(tag) = waiter else {
+            return;
+        };
+        self.tell(match reply {
+            Ok(done) => Told::Done(tag, done),
+            Err(denied) => Told::Refused(tag, denied),
+        });
+    }
+
+    /// [stream-6] The piece ended at the exact position of its close.
+    fn on_closed(&mut self, stream: StreamName, end: u64) {
+        let Some(ended) = self.owning.closed(stream, end) else {
+            return;
+        };
+        self.tell(Told::Durable(stream, ended.at));
+        if ended.unasked {
+            self.tell(Told::Ended(stream, ended.at));
+        }
+    }
+
+    /// The table is another one: a snapshot was taken in.
+    pub(crate) fn loaded(&mut self, now: Time, streams: &Table, runs: &mut Runs) {
+        self.retains = true;
+        runs.retain(|stream| streams.may_be_open(stream));
+        for stream in streams.open() {
+            if let Some((first, next)) = streams.next_of_piece(stream) {
+                runs.applied(stream, next);
+                self.owning.adopt(now, stream, first, next);
+            }
+        }
+        for (stream, end) in self.owning.lost(|stream| streams.next(stream)) {
+            self.on_closed(stream, end);
+        }
+        self.offering.forget();
+        self.end_waits(streams);
+    }
+}

@@ -1,0 +1,482 @@
+//! Decided bytes of streams on their way into the store and out of it; and those that this node lacks.
+//!
+//! The store is behind the log: what is applied is put, and a checkpoint makes it outlive the log. At a
+//! start the log is gone through once more from the last checkpoint on, for putting again changes nothing.
+//! Then whatever the table says is kept, and the store has not, is fetched from peers by position: a node
+//! that took in a snapshot has the table, and none of the bytes ([snap-5]).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+
+use quorate_core::{
+    node_id::NodeId,
+    slot::{Slot, SlotRange},
+    time::Time,
+    value::{StreamName, Value},
+};
+use quorate_disk::{Completed, Disk};
+use quorate_log::Values;
+use quorate_stream::{
+    Change, Table,
+    store::{ReadDone, Store, Unread},
+};
+use quorate_wire::{Frame, Lane, frame::STREAM_PIECE_BYTES_MAX};
+
+use crate::{
+    applying::applier::Appended, contents::positions, outbox::Outbox, stream_front::StreamTag,
+    wake::earliest,
+};
+
+/// Reads that wait for a place in the store's queue.
+const READS_WAITING_MAX: usize = 1024;
+/// Questions for missing bytes that are out at a time.
+const ASKED_MAX: u64 = 16;
+/// A store that lacks room or descriptors tries again after this.
+const SHORT_MS: u64 = 20;
+/// What is missing is looked up again after this.
+const LOOK_MS: u64 = 50;
+
+/// Whom bytes are read for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reader {
+    Front(StreamTag),
+    Peer(NodeId),
+}
+
+/// How a read for a front ended.
+#[derive(Debug)]
+pub(crate) enum Fetched {
+    Bytes(Vec<u8>),
+    /// This node does not have them now; another may.
+    NotHere,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    reader: Reader,
+    stream: StreamName,
+    position: u64,
+    bytes_max: usize,
+}
+
+/// Bytes that the table says are kept, and the store has not.
+#[derive(Debug, Default)]
+struct Lack {
+    ranges: VecDeque<(StreamName, Range<u64>)>,
+    /// Of the first range, positions below were asked for.
+    asked_to: u64,
+    /// How many peers were asked for its first byte.
+    asked: usize,
+    ask_at: Time,
+    look_at: Time,
+    /// Nothing is known before the first look.
+    unknown: bool,
+}
+
+/// The part.
+pub(crate) struct Keeping {
+    store: Store,
+    /// What is decided below was put, since the last checkpoint or before.
+    put_to: Slot,
+    /// The log is gone through again up to here.
+    replay_to: Slot,
+    readers: BTreeMap<u64, Reader>,
+    waiting: VecDeque<Waiting>,
+    next_token: u64,
+    lack: Lack,
+    retry_ms: u64,
+    /// The store lacks something: it tries again then.
+    retry_at: Option<Time>,
+}
+
+impl Keeping {
+    /// A store that was opened. The service, and the table with it, are at `applied_to`; the log begins at
+    /// `log_start`.
+    pub(crate) fn new(
+        store: Store,
+        log_start: Slot,
+        applied_to: Slot,
+        streams: &Table,
+        retry_ms: u64,
+    ) -> Self {
+        let mut keeping = Self {
+            put_to: applied_to,
+            replay_to: applied_to,
+            readers: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            next_token: 0,
+            lack: Lack {
+                unknown: true,
+                ..Lack::default()
+            },
+            retry_ms,
+            retry_at: None,
+            store,
+        };
+        keeping.replay(log_start, applied_to, streams);
+        keeping
+    }
+
+    /// Everything below `at` is applied, and was put unless it is behind the last checkpoint: of that, the log
+    /// has what is not below its start.
+    fn replay(&mut self, log_start: Slot, at: Slot, streams: &Table) {
+        let from = self.store.checkpointed_to().max(log_start);
+        // Of streams that are gone nothing is put.
+        let nothing = streams.is_empty();
+        self.put_to = if nothing { at } else { from.min(at) };
+        self.replay_to = at;
+    }
+
+    /// The slots that are to be gone through again before anything else is put.
+    pub(crate) fn replays(&self) -> Option<SlotRange> {
+        (self.put_to < self.replay_to).then(|| SlotRange::new(self.put_to, self.replay_to))
+    }
+
+    /// What was read back of them.
+    pub(crate) fn replayed<D: Disk>(&mut self, values: Values, streams: &Table, disk: &mut D) {
+        for (range, value, bytes) in values {
+            if range.from > self.put_to || range.to <= self.put_to {
+                continue;
+            }
+            if let Value::Content { stream, offset } = value
+                && streams.is_kept(stream)
+                && bytes.len() as u64 == range.len()
+            {
+                let position = positions(offset, range).start;
+                self.store.put(stream, position, &bytes, disk);
+            }
+            self.put_to = range.to.min(self.replay_to);
+        }
+    }
+
+    /// They are not in the log: what they held is fetched by position.
+    pub(crate) fn skip_replay(&mut self) {
+        self.put_to = self.replay_to;
+        self.lack.unknown = true;
+    }
+
+    /// Whether more may be applied: what it appends must find room.
+    pub(crate) fn has_room(&self) -> bool {
+        self.replays().is_none() && (self.store.failure().is_some() || self.store.has_room())
+    }
+
+    /// Why the store writes no more.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.store.failure()
+    }
+
+    /// Whether the store takes nothing more in than what is on its way: commands need what is left.
+    pub(crate) fn is_full(&self) -> bool {
+        self.store.is_full()
+    }
+
+    /// What the store lacks and waits for.
+    pub(crate) fn short(&self) -> Option<&str> {
+        self.store.short()
+    }
+
+    /// Everything below `applied_to` was applied; this of it became part of streams, and this happened to them.
+    pub(crate) fn applied<D: Disk>(
+        &mut self,
+        applied_to: Slot,
+        appended: Vec<Appended>,
+        changes: Vec<Change>,
+        disk: &mut D,
+    ) {
+        for one in appended {
+            let skip = usize::try_from(one.skip).unwrap_or(usize::MAX);
+            let bytes = one.bytes.get(skip..).unwrap_or_default();
+            let position = one.position + one.skip;
+            self.store.put(one.stream, position, bytes, disk);
+        }
+        for change in changes {
+            match change {
+                Change::Trimmed { stream, below } => self.store.drop_below(stream, below),
+                Change::Removed { stream } => self.store.forget(stream),
+                Change::Closed { .. } => continue,
+            }
+            // Behind a snapshot this may be what seemed to be missing: a checkpoint that is ahead of it has
+            // nothing of what was removed meanwhile.
+            self.lack.unknown |= !self.lack.ranges.is_empty();
+        }
+        if self.replays().is_none() {
+            self.put_to = self.put_to.max(applied_to);
+            self.replay_to = self.put_to;
+        }
+    }
+
+    /// A snapshot took the place of everything below `at`: what is kept of streams is in the log still, or is
+    /// to be looked for.
+    pub(crate) fn loaded(&mut self, log_start: Slot, at: Slot, streams: &Table) {
+        self.replay(log_start, at, streams);
+        self.forget_unknown(streams);
+        self.lack.unknown = true;
+    }
+
+    /// Streams that the table does not know are kept no more.
+    fn forget_unknown(&mut self, streams: &Table) {
+        let gone: Vec<StreamName> = self
+            .store
+            .streams()
+            .map(|(stream, _)| stream)
+            .filter(|stream| !streams.is_kept(*stream))
+            .collect();
+        for stream in gone {
+            self.store.forget(stream);
+        }
+    }
+
+    /// [trim-2] The log is not needed for the sake of streams below this slot.
+    pub(crate) fn kept_to(&self, streams: &Table) -> Slot {
+        let nothing = streams.is_empty() && self.store.streams().next().is_none();
+        match nothing {
+            true => self.put_to,
+            false => self.store.checkpointed_to(),
+        }
+    }
+
+    /// Makes what was put outlive the log.
+    pub(crate) fn start_checkpoint<D: Disk>(&mut self, disk: &mut D) {
+        if self.replays().is_none() && !self.store.is_checkpointing() {
+            self.store.start_checkpoint(self.put_to, disk);
+        }
+    }
+
+    /// The disk has done something for the store.
+    pub(crate) fn on_completed<D: Disk>(&mut self, completed: Completed, disk: &mut D) {
+        self.store.on_completed(completed, disk);
+    }
+
+    /// A front wants bytes that the table says are kept. `false`: too many wait.
+    pub(crate) fn read<D: Disk>(
+        &mut self,
+        tag: StreamTag,
+        stream: StreamName,
+        position: u64,
+        bytes_max: usize,
+        disk: &mut D,
+    ) -> bool {
+        self.read_for(Reader::Front(tag), stream, position, bytes_max, disk)
+    }
+
+    /// A peer looks for bytes, by position. `false`: they are not in the store.
+    pub(crate) fn read_for_peer<D: Disk>(
+        &mut self,
+        to: NodeId,
+        stream: StreamName,
+        position: u64,
+        disk: &mut D,
+    ) -> bool {
+        if self.store.held_to(stream, position) == position {
+            return false;
+        }
+        let most = STREAM_PIECE_BYTES_MAX;
+        // If too many wait, the peer asks again.
+        self.read_for(Reader::Peer(to), stream, position, most, disk);
+        true
+    }
+
+    fn read_for<D: Disk>(
+        &mut self,
+        reader: Reader,
+        stream: StreamName,
+        position: u64,
+        bytes_max: usize,
+        disk: &mut D,
+    ) -> bool {
+        if self.waiting.len() >= READS_WAITING_MAX {
+            return false;
+        }
+        self.waiting.push_back(Waiting {
+            reader,
+            stream,
+            position,
+            bytes_max,
+        });
+        self.start_reads(disk);
+        true
+    }
+
+    fn start_reads<D: Disk>(&mut self, disk: &mut D) {
+        while let Some(next) = self.waiting.front() {
+            let token = self.next_token;
+            let (stream, position, most) = (next.stream, next.position, next.bytes_max);
+            let started = self.store.start_read(token, stream, position, most, disk);
+            if started.is_err() {
+                return;
+            }
+            self.readers.insert(token, next.reader);
+            self.next_token += 1;
+            self.waiting.pop_front();
+        }
+    }
+
+    /// Goes on with everything; tells fronts and peers what was read for them.
+    pub(crate) fn advance<D: Disk>(
+        &mut self,
+        now: Time,
+        disk: &mut D,
+        out: &mut Outbox<'_>,
+        mut tell: impl FnMut(StreamTag, Fetched),
+    ) {
+        self.store.advance(disk);
+        // It does not say when it has room again, and tries each time that it is asked.
+        let short = self.store.short().is_some() || self.store.is_checkpointing();
+        self.retry_at = short.then(|| now.plus_ms(SHORT_MS));
+        while let Some(done) = self.store.next_read() {
+            let Some(reader) = self.readers.remove(&done.token) else {
+                continue;
+            };
+            if let Err(Unread::Rotten { stream, range, .. }) = &done.result {
+                // It is looked for at peers, which have it.
+                self.store.lose(*stream, range.clone());
+                self.lack.unknown = true;
+            }
+            let ReadDone {
+                stream,
+                position,
+                result,
+                ..
+            } = done;
+            match (reader, result) {
+                (Reader::Front(tag), Ok(bytes)) => tell(tag, Fetched::Bytes(bytes)),
+                (Reader::Front(tag), Err(_)) => tell(tag, Fetched::NotHere),
+                (Reader::Peer(to), Ok(bytes)) => {
+                    let frame = Frame::StreamBytes {
+                        stream,
+                        position,
+                        bytes: &bytes,
+                    };
+                    out.send(to, Lane::Bulk, &frame);
+                }
+                (Reader::Peer(_), Err(_)) => {}
+            }
+        }
+        self.start_reads(disk);
+    }
+
+    /// [snap-5] Whether the store may lack bytes that the table says are kept.
+    pub(crate) fn lacks(&self) -> bool {
+        self.lack.unknown || !self.lack.ranges.is_empty()
+    }
+
+    /// How many bytes are known to be missing.
+    pub(crate) fn missing_bytes(&self) -> u64 {
+        let ranges = self.lack.ranges.iter();
+        ranges.map(|(_, range)| range.end - range.start).sum()
+    }
+
+    /// Bytes that were asked for by position arrived: they are put if they are missing.
+    pub(crate) fn take_missing<D: Disk>(
+        &mut self,
+        now: Time,
+        stream: StreamName,
+        position: u64,
+        bytes: &[u8],
+        disk: &mut D,
+    ) {
+        let end = position.saturating_add(bytes.len() as u64);
+        let known = self
+            .lack
+            .ranges
+            .iter_mut()
+            .find(|(name, range)| *name == stream && range.contains(&position));
+        let Some((_, range)) = known else {
+            return;
+        };
+        let end = end.min(range.end);
+        let taken = usize::try_from(end - position).unwrap_or(usize::MAX);
+        self.store.put(
+            stream,
+            position,
+            bytes.get(..taken).unwrap_or_default(),
+            disk,
+        );
+        if position == range.start {
+            range.start = end;
+        }
+        self.lack.asked = 0;
+        self.lack.ask_at = now.plus_ms(self.retry_ms);
+        if self
+            .lack
+            .ranges
+            .front()
+            .is_some_and(|(_, range)| range.is_empty())
+        {
+            self.lack.ranges.pop_front();
+            self.lack.asked_to = 0;
+            self.lack.ask_at = Time(0);
+        }
+    }
+
+    /// Looks up what is missing, and asks peers for it.
+    pub(crate) fn look_for_missing(
+        &mut self,
+        now: Time,
+        streams: &Table,
+        peers: &[NodeId],
+        out: &mut Outbox<'_>,
+    ) {
+        if self.replays().is_some() || !self.lacks() {
+            return;
+        }
+        if self.lack.unknown || (now >= self.lack.look_at && self.lack.asked > 0) {
+            self.look(now, streams);
+        }
+        let Some((stream, range)) = self.lack.ranges.front().cloned() else {
+            return;
+        };
+        if peers.is_empty() {
+            return;
+        }
+        if now >= self.lack.ask_at {
+            // Nothing came: everything from the first missing byte on is asked for again, elsewhere.
+            self.lack.asked_to = range.start;
+            self.lack.asked += 1;
+            self.lack.ask_at = now.plus_ms(self.retry_ms);
+        }
+        let piece = STREAM_PIECE_BYTES_MAX as u64;
+        let most = range.end.min(range.start.saturating_add(ASKED_MAX * piece));
+        let to = peers[self.lack.asked % peers.len()];
+        while self.lack.asked_to < most {
+            let position = self.lack.asked_to.max(range.start);
+            let frame = Frame::FetchRequest {
+                value: Value::Content { stream, offset: 0 },
+                slot: Slot(position),
+            };
+            if !out.send(to, Lane::Control, &frame) {
+                return;
+            }
+            // A read ends at a chunk of the answerer at the latest: those are whole pieces.
+            self.lack.asked_to = (position / piece + 1) * piece;
+        }
+    }
+
+    fn look(&mut self, now: Time, streams: &Table) {
+        let store = &self.store;
+        let missing = |(stream, kept): (StreamName, Range<u64>)| {
+            let ranges = store.missing(stream, kept);
+            ranges.into_iter().map(move |range| (stream, range))
+        };
+        self.lack.ranges = streams.kept().flat_map(missing).collect();
+        self.lack.unknown = false;
+        self.lack.asked_to = 0;
+        self.lack.look_at = now.plus_ms(LOOK_MS);
+        for (stream, kept) in streams.kept() {
+            if kept.start > 0 {
+                self.store.drop_below(stream, kept.start);
+            }
+        }
+    }
+
+    /// When something is due without anything having happened.
+    pub(crate) fn wake_at(&self) -> Option<Time> {
+        let missing = !self.lack.ranges.is_empty() && self.replays().is_none();
+        earliest([missing.then_some(self.lack.ask_at), self.retry_at])
+    }
+
+    /// Bytes of chunks in use, and of all files.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        (self.store.used_bytes(), self.store.file_bytes())
+    }
+}

@@ -1,0 +1,209 @@
+//! The leader's side of streams: which of the bytes that it holds get the next slots ([stream-1]).
+//!
+//! Liveness, but for one thing: in a ballot the bytes of a stream are proposed in their order, so that nothing
+//! is skipped by the rule that appends. Where a slot was lost meanwhile, the rest is a no-op, and is
+//! proposed again once that is known.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use quorate_core::{
+    node_id::NodeId,
+    slot::{Slot, SlotRange},
+    time::Time,
+    value::{StreamName, Value},
+};
+use quorate_stream::Table;
+use quorate_wire::frame::STREAM_PIECE_BYTES_MAX;
+
+use crate::contents::runs::Runs;
+
+/// How far a stream is proposed.
+#[derive(Clone, Copy, Debug)]
+struct Offer {
+    /// Positions below are proposed in this ballot, or decided.
+    proposed_to: u64,
+    /// The slots since its positions follow one another: first, and one past the last.
+    slots: SlotRange,
+}
+
+/// A run that gets the next slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NextRun {
+    pub(crate) stream: StreamName,
+    pub(crate) value: Value,
+    pub(crate) slots: u64,
+    position: u64,
+}
+
+/// What this leader offers.
+#[derive(Debug)]
+pub(crate) struct Offering {
+    offers: BTreeMap<StreamName, Offer>,
+    /// Streams of which there may be more to propose.
+    ready: BTreeSet<StreamName>,
+    /// Who had the last turn.
+    last: StreamName,
+    /// [p1-6] What was inherited lies below: only behind it is it known where each stream goes on.
+    wait_for: Option<Slot>,
+    /// Owners that cannot be talked to, and since when.
+    away: BTreeMap<NodeId, Time>,
+    /// Streams that are being closed, and behind which slot that is decided.
+    closing: BTreeMap<StreamName, Slot>,
+    /// An owner that is away for so long is lost.
+    lost_ms: u64,
+}
+
+impl Offering {
+    /// Owners that were away for `lost_ms` are lost ([stream-6]).
+    pub(crate) fn new(lost_ms: u64) -> Self {
+        Self {
+            offers: BTreeMap::new(),
+            ready: BTreeSet::new(),
+            last: StreamName::default(),
+            wait_for: None,
+            away: BTreeMap::new(),
+            closing: BTreeMap::new(),
+            lost_ms,
+        }
+    }
+
+    /// This node leads in another ballot than before, and has proposed everything below `next` again; or
+    /// it does not lead.
+    pub(crate) fn restart(&mut self, next: Option<Slot>) {
+        self.forget();
+        self.wait_for = next;
+    }
+
+    /// The table is another one: what was proposed is not known to follow it.
+    pub(crate) fn forget(&mut self) {
+        self.offers.clear();
+        self.closing.clear();
+    }
+
+    /// There may be more of this stream.
+    pub(crate) fn arrived(&mut self, stream: StreamName) {
+        self.ready.insert(stream);
+    }
+
+    /// Content of it was applied in these slots, and some `skipped`: what is behind in this ballot will be,
+    /// too, so it goes on where the stream does.
+    pub(crate) fn applied(&mut self, stream: StreamName, range: SlotRange, skipped: bool) {
+        let own = |offer: &Offer| range.from >= offer.slots.from;
+        if skipped && self.offers.get(&stream).is_some_and(own) {
+            self.offers.remove(&stream);
+        }
+        self.ready.insert(stream);
+    }
+
+    /// The run was not proposed after all.
+    pub(crate) fn refused(&mut self, stream: StreamName) {
+        self.offers.remove(&stream);
+        self.ready.insert(stream);
+    }
+
+    /// Nothing more of it is proposed.
+    pub(crate) fn closed(&mut self, stream: StreamName) {
+        self.offers.remove(&stream);
+        self.ready.remove(&stream);
+        self.closing.remove(&stream);
+    }
+
+    /// [stream-2] The next run, of each stream in turn: of what is here behind what is proposed, at most so
+    /// much that nobody waits long.
+    pub(crate) fn next_run(
+        &mut self,
+        next_slot: Slot,
+        applied_to: Slot,
+        streams: &Table,
+        runs: &Runs,
+    ) -> Option<NextRun> {
+        if self.wait_for.is_none_or(|slot| applied_to < slot) {
+            return None;
+        }
+        loop {
+            let behind = (Bound::Excluded(self.last), Bound::Unbounded);
+            let turn = self.ready.range(behind).next().or(self.ready.first());
+            let stream = *turn?;
+            self.last = stream;
+            let Some(next) = streams.next(stream) else {
+                // Not open, or not yet: what arrives later makes it ready again.
+                self.ready.remove(&stream);
+                continue;
+            };
+            // All that was proposed is applied: where that is, the stream goes on, whatever was lost.
+            let under_way = |offer: &&Offer| applied_to < offer.slots.to;
+            let offer = self.offers.get(&stream).filter(under_way);
+            let position = offer.map_or(next, |offer| offer.proposed_to.max(next));
+            let most = position.saturating_add(STREAM_PIECE_BYTES_MAX as u64);
+            let end = runs.held_to(stream, position, most);
+            let offset = next_slot.0.checked_sub(position);
+            let Some(offset) = offset.filter(|_| end > position) else {
+                self.ready.remove(&stream);
+                continue;
+            };
+            return Some(NextRun {
+                stream,
+                value: Value::Content { stream, offset },
+                slots: end - position,
+                position,
+            });
+        }
+    }
+
+    /// The run is proposed in these slots.
+    pub(crate) fn proposed(&mut self, run: &NextRun, range: SlotRange) {
+        let offer = self.offers.entry(run.stream).or_insert(Offer {
+            proposed_to: run.position,
+            slots: range,
+        });
+        if offer.proposed_to != run.position {
+            offer.slots.from = range.from;
+        }
+        offer.slots.to = range.to;
+        offer.proposed_to = run.position + range.len();
+    }
+
+    /// The streams whose owners are lost, each once until that is decided or undone: `boot` says in which
+    /// process an owner that can be talked to runs.
+    pub(crate) fn next_lost(
+        &mut self,
+        now: Time,
+        applied_to: Slot,
+        streams: &Table,
+        boot: impl Fn(NodeId) -> Option<u32>,
+    ) -> Option<StreamName> {
+        let wait_for = self.wait_for?;
+        if applied_to < wait_for {
+            return None;
+        }
+        self.away.retain(|owner, _| boot(*owner).is_none());
+        self.closing.retain(|_, behind| *behind > applied_to);
+        for stream in streams.open() {
+            let lost = match boot(stream.owner) {
+                // Its process ended, and another one runs.
+                Some(boot) => boot != stream.boot,
+                None => {
+                    let since = *self.away.entry(stream.owner).or_insert(now);
+                    now >= since.plus_ms(self.lost_ms)
+                }
+            };
+            if lost && !self.closing.contains_key(&stream) {
+                return Some(stream);
+            }
+        }
+        None
+    }
+
+    /// Its close is proposed in this slot.
+    pub(crate) fn closing(&mut self, stream: StreamName, slot: Slot) {
+        self.closing.insert(stream, slot.next());
+    }
+
+    /// When an owner that is away is lost.
+    pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
+        self.wait_for?;
+        let lost = self.away.values().map(|since| since.plus_ms(self.lost_ms));
+        lost.filter(|at| *at > now).min()
+    }
+}

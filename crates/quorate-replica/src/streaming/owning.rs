@@ -1,0 +1,478 @@
+//! Pieces that this node owns: what their clients gave, and how far it went to whom ([stream-5]).
+//!
+//! The owner keeps bytes until they are decided, and offers them again when nothing moves. It binds a
+//! position to a byte once: a client that comes back gets a new piece.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use quorate_core::{node_id::NodeId, node_set::NodeSet, time::Time, value::StreamName};
+use quorate_stream::Command;
+use quorate_wire::{Frame, Lane, frame::STREAM_PIECE_BYTES_MAX, header::HEADER_BYTES};
+
+use crate::{
+    contents::runs::Runs,
+    outbox::{Outbox, RETRY_MS},
+    payload::Payload,
+    stream_front::StreamTag,
+    wake::earliest,
+};
+
+/// What each piece may have undecided, however many there are.
+const LEAST_WINDOW: u64 = 16 << 10;
+
+/// While so many pieces of a stream are under way, the next one grows: no timer decides how large it gets.
+const UNDER_WAY_MAX: usize = 8;
+
+/// Tags of what the owner itself asks for; no front gives them out.
+const OWN_TAGS: u64 = u64::MAX << 32;
+
+/// Nobody waits for what is asked under this tag.
+pub(crate) const NOBODY: StreamTag = StreamTag(u64::MAX);
+
+/// Whether nobody but the owner waits under this tag.
+pub(crate) const fn is_own(tag: StreamTag) -> bool {
+    tag.0 & OWN_TAGS == OWN_TAGS
+}
+
+/// How a piece is to end.
+#[derive(Clone, Copy, Debug)]
+struct Closing {
+    tag: StreamTag,
+    finish: bool,
+    /// The command is on its way.
+    asked: bool,
+}
+
+#[derive(Debug)]
+struct Owned {
+    /// Position in the named stream of byte 0.
+    first: u64,
+    /// Bytes that are not sent yet, because enough of them are under way.
+    open: Vec<u8>,
+    /// Positions below were made ready to be sent.
+    sealed_to: u64,
+    /// Ends of what is under way, in order.
+    under_way: VecDeque<u64>,
+    /// Positions below went to each node, on the connection that is open.
+    sent: BTreeMap<NodeId, u64>,
+    /// Positions below are applied here.
+    next: u64,
+    /// When `next` moved last, or bytes were offered again.
+    progress_at: Time,
+    closing: Option<Closing>,
+    /// Nobody here asked for it, or not any more: it is only to be closed.
+    orphan: bool,
+}
+
+impl Owned {
+    /// The position of the next byte that is given.
+    fn given(&self) -> u64 {
+        self.sealed_to + self.open.len() as u64
+    }
+
+    /// How many bytes are given and not decided.
+    fn undecided(&self) -> u64 {
+        self.given().saturating_sub(self.next)
+    }
+}
+
+/// A piece ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ended {
+    /// Position in the named stream.
+    pub(crate) at: u64,
+    /// Nobody here wanted that, or not there.
+    pub(crate) unasked: bool,
+}
+
+/// All pieces of this node.
+#[derive(Debug)]
+pub(crate) struct Owning {
+    node: NodeId,
+    boot: u32,
+    numbers: u32,
+    pieces: BTreeMap<StreamName, Owned>,
+    /// Pieces that something happened to: there may be something to seal or to send.
+    active: BTreeSet<StreamName>,
+    /// Pieces that are to be closed, and whose command was not asked for yet.
+    ending: BTreeSet<StreamName>,
+    /// When all pieces are looked at for some without progress.
+    look_at: Option<Time>,
+    /// Most undecided bytes of a piece ([stream-8]).
+    window: u64,
+    /// Most of all pieces together: what others have room for beside what they get from other owners.
+    total_max: u64,
+    /// Undecided bytes of all pieces.
+    total: u64,
+    /// Without progress for so long, bytes are offered again.
+    repeat_ms: u64,
+    /// A connection was full: go on then.
+    retry_at: Option<Time>,
+}
+
+impl Owning {
+    /// Nothing is owned yet.
+    pub(crate) fn new(
+        node: NodeId,
+        boot: u32,
+        window: usize,
+        total_max: usize,
+        repeat_ms: u64,
+    ) -> Self {
+        Self {
+            node,
+            boot,
+            numbers: 0,
+            pieces: BTreeMap::new(),
+            active: BTreeSet::new(),
+            ending: BTreeSet::new(),
+            look_at: None,
+            window: window as u64,
+            total_max: total_max as u64,
+            total: 0,
+            repeat_ms,
+            retry_at: None,
+        }
+    }
+
+    /// A name for the next inner stream; `None` after 2³² of them in one process.
+    pub(crate) fn next_name(&mut self) -> Option<StreamName> {
+        self.numbers = self.numbers.checked_add(1)?;
+        Some(StreamName {
+            owner: self.node,
+            boot: self.boot,
+            number: self.numbers,
+        })
+    }
+
+    /// A piece was opened. If it is this process's, and nobody asked for it, it is closed again: it was
+    /// asked for long ago, and the service has begun again since. A piece that was open then goes on.
+    pub(crate) fn opened(&mut self, now: Time, stream: StreamName, first: u64, asked: bool) {
+        if (stream.owner, stream.boot) != (self.node, self.boot)
+            || self.pieces.contains_key(&stream)
+        {
+            return;
+        }
+        let owned = Owned {
+            first,
+            open: Vec::new(),
+            sealed_to: 0,
+            under_way: VecDeque::new(),
+            sent: BTreeMap::new(),
+            next: 0,
+            progress_at: now,
+            closing: None,
+            orphan: !asked,
+        };
+        self.pieces.insert(stream, owned);
+        if !asked {
+            self.abandon(stream);
+        }
+    }
+
+    /// The table has these as open. Those of this process that are not known here were opened in slots that a
+    /// snapshot stands for: whoever asked was told that nothing is known, so they are to be closed.
+    pub(crate) fn adopt(&mut self, now: Time, stream: StreamName, first: u64, next: u64) {
+        if self.pieces.contains_key(&stream) {
+            return;
+        }
+        self.opened(now, stream, first, false);
+        if let Some(owned) = self.pieces.get_mut(&stream) {
+            (owned.sealed_to, owned.next) = (next, next);
+        }
+    }
+
+    /// [stream-8] How many bytes may be given now.
+    pub(crate) fn room(&self, stream: StreamName) -> usize {
+        let Some(owned) = self.pieces.get(&stream) else {
+            return 0;
+        };
+        if owned.closing.is_some() {
+            return 0;
+        }
+        let undecided = owned.undecided();
+        let own = self.window.saturating_sub(undecided);
+        let shared = self.total_max.saturating_sub(self.total);
+        // However many there are, each gets on.
+        let least = LEAST_WINDOW.min(self.window).saturating_sub(undecided);
+        usize::try_from(own.min(shared).max(least)).unwrap_or(usize::MAX)
+    }
+
+    /// The next bytes; gives how many were taken.
+    pub(crate) fn put(
+        &mut self,
+        now: Time,
+        stream: StreamName,
+        bytes: &[u8],
+        runs: &mut Runs,
+    ) -> usize {
+        let taken = bytes.len().min(self.room(stream));
+        let Some(owned) = self.pieces.get_mut(&stream) else {
+            return 0;
+        };
+        if owned.given() == owned.next {
+            owned.progress_at = now;
+        }
+        let mut rest = &bytes[..taken];
+        while !rest.is_empty() {
+            let room = STREAM_PIECE_BYTES_MAX - owned.open.len();
+            let (now, behind) = rest.split_at(rest.len().min(room));
+            owned.open.extend_from_slice(now);
+            rest = behind;
+            if owned.open.len() == STREAM_PIECE_BYTES_MAX {
+                seal(stream, owned, runs);
+            }
+        }
+        if taken > 0 {
+            self.active.insert(stream);
+            self.total += taken as u64;
+        }
+        taken
+    }
+
+    /// The piece is closed once all that was given is decided. `false`: it is not open.
+    pub(crate) fn close(&mut self, tag: StreamTag, stream: StreamName, finish: bool) -> bool {
+        let Some(owned) = self.pieces.get_mut(&stream) else {
+            return false;
+        };
+        let asked = false;
+        owned.closing = Some(Closing { tag, finish, asked });
+        self.ending.insert(stream);
+        true
+    }
+
+    /// The same, and nobody waits for it.
+    pub(crate) fn abandon(&mut self, stream: StreamName) {
+        let tag = StreamTag(OWN_TAGS | u64::from(stream.number));
+        if self
+            .pieces
+            .get(&stream)
+            .is_some_and(|owned| owned.closing.is_none())
+        {
+            self.close(tag, stream, false);
+        }
+    }
+
+    /// A command to close did not come through; whether it was one, and is asked for again.
+    pub(crate) fn failed(&mut self, tag: StreamTag) -> bool {
+        let mut again = false;
+        for (stream, owned) in &mut self.pieces {
+            if let Some(closing) = &mut owned.closing
+                && closing.tag == tag
+                && closing.asked
+            {
+                // Who waited is told, and the piece is to be closed all the same.
+                closing.asked = false;
+                again = is_own(tag);
+                closing.tag = StreamTag(OWN_TAGS | u64::from(stream.number));
+                self.ending.insert(*stream);
+            }
+        }
+        again
+    }
+
+    /// Positions below `next` of a stream are applied here. Gives the position in the named stream, if it is
+    /// a piece of this node, and that is news.
+    pub(crate) fn applied(&mut self, now: Time, stream: StreamName, next: u64) -> Option<u64> {
+        let owned = self.pieces.get_mut(&stream)?;
+        if next <= owned.next {
+            return None;
+        }
+        let before = owned.undecided();
+        owned.next = next;
+        self.total = self.total.saturating_sub(before - owned.undecided());
+        if owned.orphan {
+            // What was given before the service began again is decided, or void.
+            owned.sealed_to = owned.sealed_to.max(next);
+            self.active.insert(stream);
+            return None;
+        }
+        owned.progress_at = now;
+        while owned.under_way.pop_front_if(|end| *end <= next).is_some() {}
+        self.active.insert(stream);
+        Some(owned.first + next)
+    }
+
+    /// A piece was closed behind `end` bytes; `None` if it is none that a client of this node had.
+    pub(crate) fn closed(&mut self, stream: StreamName, end: u64) -> Option<Ended> {
+        let owned = self.pieces.remove(&stream)?;
+        self.active.remove(&stream);
+        self.ending.remove(&stream);
+        self.total = self.total.saturating_sub(owned.undecided());
+        if owned.orphan {
+            return None;
+        }
+        let wanted = owned.closing.is_some_and(|closing| closing.asked) && owned.given() == end;
+        Some(Ended {
+            at: owned.first + end,
+            unasked: !wanted,
+        })
+    }
+
+    /// Pieces that the table does not know as open: they were closed in slots that a snapshot stands for.
+    /// How many of their bytes are kept, is not known here any more than that these were.
+    pub(crate) fn lost(&self, next: impl Fn(StreamName) -> Option<u64>) -> Vec<(StreamName, u64)> {
+        let gone = self
+            .pieces
+            .iter()
+            .filter(|(stream, _)| next(**stream).is_none());
+        gone.map(|(stream, owned)| (*stream, owned.next)).collect()
+    }
+
+    /// Commands that are due: pieces whose bytes are all decided are closed.
+    pub(crate) fn next_close(&mut self) -> Option<(StreamTag, Command)> {
+        let due = |stream: &&StreamName| {
+            let owned = &self.pieces[*stream];
+            let all = owned.given() == owned.next;
+            all && owned.closing.is_some_and(|closing| !closing.asked)
+        };
+        let stream = *self.ending.iter().find(due)?;
+        self.ending.remove(&stream);
+        let closing = self.pieces.get_mut(&stream)?.closing.as_mut()?;
+        closing.asked = true;
+        let finish = closing.finish;
+        Some((closing.tag, Command::Close { stream, finish }))
+    }
+
+    /// The command could not be taken: it is asked for again.
+    pub(crate) fn not_asked(&mut self, now: Time, tag: StreamTag) {
+        self.failed(tag);
+        self.retry_at = Some(now.plus_ms(RETRY_MS));
+    }
+
+    /// This node leads now: all that is under way may get slots.
+    pub(crate) fn leads(&mut self) {
+        self.active.extend(self.pieces.keys());
+    }
+
+    /// This node's connection to a peer is new: what went to it before may be lost.
+    pub(crate) fn peer_up(&mut self, node: NodeId) {
+        for (stream, owned) in &mut self.pieces {
+            owned.sent.remove(&node);
+            self.active.insert(*stream);
+        }
+    }
+
+    /// Makes ready what was given, and sends `to` these nodes what they were not sent. `each` hears of the
+    /// streams of which there is more.
+    pub(crate) fn send(
+        &mut self,
+        now: Time,
+        to: &[NodeId],
+        leader: Option<NodeId>,
+        runs: &mut Runs,
+        out: &mut Outbox<'_>,
+        mut each: impl FnMut(StreamName),
+    ) {
+        self.retry_at.take_if(|at| *at <= now);
+        self.look(now, leader, out);
+        for stream in std::mem::take(&mut self.active) {
+            let Some(owned) = self.pieces.get_mut(&stream) else {
+                continue;
+            };
+            if !owned.open.is_empty() && owned.under_way.len() < UNDER_WAY_MAX {
+                seal(stream, owned, runs);
+            }
+            if owned.sealed_to > owned.next {
+                each(stream);
+                let look_at = now.plus_ms(self.repeat_ms);
+                self.look_at.get_or_insert(look_at);
+            }
+            if send_piece(stream, owned, to, runs, out) {
+                self.retry_at = Some(now.plus_ms(RETRY_MS));
+                self.active.insert(stream);
+            }
+        }
+    }
+
+    /// Now and then all that is under way is looked at: what makes no progress is offered to the `leader` again, and
+    /// everything to nodes that take bytes only now.
+    fn look(&mut self, now: Time, leader: Option<NodeId>, out: &mut Outbox<'_>) {
+        if self.look_at.take_if(|at| *at <= now).is_none() {
+            return;
+        }
+        for (stream, owned) in &mut self.pieces {
+            if owned.sealed_to <= owned.next {
+                continue;
+            }
+            self.active.insert(*stream);
+            let patience = owned.progress_at.plus_ms(self.repeat_ms);
+            if patience > now {
+                continue;
+            }
+            owned.progress_at = now;
+            if let Some(leader) = leader {
+                owned.sent.remove(&leader);
+                out.counters.stream_bytes_repeated += owned.sealed_to - owned.next;
+            }
+        }
+    }
+
+    /// When something is due without anything having happened.
+    pub(crate) fn wake_at(&self) -> Option<Time> {
+        earliest([self.retry_at, self.look_at])
+    }
+}
+
+/// What was given becomes a piece that is sent as it is.
+fn seal(stream: StreamName, owned: &mut Owned, runs: &mut Runs) {
+    let payload = Payload::new(std::mem::take(&mut owned.open));
+    // The window of the owner is no larger than that of the store of runs, so there is room.
+    runs.put_needed(stream, owned.sealed_to, &payload);
+    owned.sealed_to += payload.len() as u64;
+    owned.under_way.push_back(owned.sealed_to);
+}
+
+/// Sends each of these nodes what it was not sent of a piece; whether some had no room.
+fn send_piece(
+    stream: StreamName,
+    owned: &mut Owned,
+    to: &[NodeId],
+    runs: &Runs,
+    out: &mut Outbox<'_>,
+) -> bool {
+    let mut full: Vec<NodeId> = Vec::new();
+    loop {
+        let next = owned.next;
+        let sent = |node: &NodeId| owned.sent.get(node).map_or(next, |sent| next.max(*sent));
+        let waiting = |node: &&NodeId| !full.contains(node) && sent(node) < owned.sealed_to;
+        let Some(from) = to.iter().filter(waiting).map(sent).min() else {
+            return !full.is_empty();
+        };
+        let level: Vec<NodeId> = to
+            .iter()
+            .filter(waiting)
+            .copied()
+            .filter(|node| sent(node) == from)
+            .collect();
+        let Some(payload) = runs.piece(stream, from) else {
+            return true;
+        };
+        let length = HEADER_BYTES + payload.len();
+        let mut set = NodeSet::default();
+        for node in level {
+            if !out.fits(node, Lane::Bulk, length) {
+                full.push(node);
+            } else if !set.insert(node) {
+                // As many as one frame goes to; the others are next.
+                break;
+            }
+        }
+        if set.is_empty() {
+            continue;
+        }
+        let frame = Frame::StreamBytes {
+            stream,
+            position: from,
+            bytes: &payload,
+        };
+        let took = out.send_all(set, Lane::Bulk, &frame, Some(&payload));
+        for node in set.iter() {
+            if took.contains(node) {
+                owned.sent.insert(node, from + payload.len() as u64);
+            } else {
+                full.push(node);
+            }
+        }
+    }
+}

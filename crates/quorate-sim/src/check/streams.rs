@@ -1,0 +1,390 @@
+//! [stream-4] to [stream-10] Streams are what their writers gave: on every node each is made of prefixes of the
+//! pieces that were opened, one behind the other; where one ended never changes; what was acknowledged stays.
+//!
+//! Told of every table after every turn, and of everything that fronts hear. It keeps what the farthest of all
+//! tables ever said, and nobody may contradict that.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use quorate_core::{slot::Slot, value::StreamName};
+use quorate_replica::{stream_front::StreamTag, testing::Heard};
+use quorate_stream::{Done, Info, Name, Table};
+
+use super::{Verdict, Violation};
+use crate::{
+    front::{Note, Question},
+    workload::content,
+};
+
+/// A part of a named stream, as long as its owner lived.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    /// Number of its stream.
+    id: usize,
+    /// Position in the named stream of its byte 0.
+    first: u64,
+    /// And behind the last one of its that some table has.
+    end: u64,
+    /// A table of this position had it: it was opened before.
+    seen_at: Slot,
+    /// Where it ended for good, once some table says that it is closed.
+    closed: Option<u64>,
+}
+
+/// What a writer did, and was told.
+#[derive(Clone, Copy, Debug, Default)]
+struct Written {
+    key: u64,
+    /// Bytes below were handed to the owner.
+    given: u64,
+    /// Below this position of the named stream everything is durable, its owner said.
+    told: u64,
+    ended: bool,
+}
+
+/// All streams of a run.
+#[derive(Debug, Default)]
+pub struct Streams {
+    /// Numbers of streams, by their names and the slots of their creation.
+    ids: BTreeMap<(Name, u64), usize>,
+    /// The pieces with bytes of each, by their first positions.
+    streams: BTreeMap<usize, BTreeMap<u64, StreamName>>,
+    pieces: BTreeMap<StreamName, Piece>,
+    written: BTreeMap<StreamName, Written>,
+    acknowledged: BTreeMap<usize, u64>,
+    /// Equal tables at equal positions.
+    tables: BTreeMap<Slot, Vec<Info>>,
+    /// Somebody asked for that: they may be gone.
+    removing: BTreeSet<Name>,
+    /// What was asked, and what was acknowledged of each stream at that moment.
+    questions: BTreeMap<StreamTag, (Question, BTreeMap<usize, u64>)>,
+    /// Bytes that were read and found right.
+    pub read_bytes: u64,
+    /// Pieces that were opened, and how many of them while another writer's was not closed.
+    pub opened: u64,
+}
+
+fn broken(node: usize, detail: impl std::fmt::Display) -> Violation {
+    Violation::new("streams", format!("node {}: {detail}", node + 1))
+}
+
+/// Tells a stream from others, those of the same name included.
+fn key(info: &Info) -> (Name, u64) {
+    (info.name.clone(), info.id)
+}
+
+impl Streams {
+    /// A node has applied everything below `at`, and this is its table.
+    ///
+    /// # Errors
+    /// It contradicts what was seen before.
+    pub fn applied(&mut self, node: usize, at: Slot, table: &Table) -> Verdict {
+        let infos: Vec<Info> = table.infos(None).collect();
+        for info in &infos {
+            let next = self.ids.len();
+            self.ids.entry(key(info)).or_insert(next);
+            self.look(node, at, table, info)?;
+        }
+        match self.tables.get(&at) {
+            Some(known) if *known != infos => {
+                let detail = format!("other streams at slot {at}: {infos:?}, not {known:?}");
+                return Err(broken(node, detail));
+            }
+            Some(_) => {}
+            None => drop(self.tables.insert(at, infos)),
+        }
+        Ok(())
+    }
+
+    fn look(&mut self, node: usize, at: Slot, table: &Table, info: &Info) -> Verdict {
+        let id = self.ids[&key(info)];
+        let mut position = info.start;
+        let mut ends: BTreeMap<StreamName, u64> = BTreeMap::new();
+        while position < info.end {
+            let Ok(located) = table.locate(&info.name, position) else {
+                let detail = format!("{} has no byte {position} of {info:?}", info.name);
+                return Err(broken(node, detail));
+            };
+            let (piece, to) = (located.stream, position + located.bytes);
+            if located.bytes == 0 || to > info.end || located.position > position {
+                let detail = format!("{located:?} at {position} of {info:?}");
+                return Err(broken(node, detail));
+            }
+            let first = position - located.position;
+            self.has(node, at, info, piece, first, to)?;
+            ends.insert(piece, to);
+            position = to;
+        }
+        if let Some(piece) = info.writing
+            && let Some(next) = table.next(piece)
+        {
+            self.has(node, at, info, piece, info.end - next, info.end)?;
+        }
+        // [stream-6] What is known, and not open, never will be again.
+        for (name, piece) in &mut self.pieces {
+            if piece.id != id || piece.seen_at > at || info.writing == Some(*name) {
+                continue;
+            }
+            let empty = (piece.first >= info.start).then_some(piece.first);
+            let Some(end) = ends.get(name).copied().or(empty) else {
+                continue;
+            };
+            let closed = *piece.closed.get_or_insert(end);
+            if closed != end || piece.end > closed {
+                let detail = format!(
+                    "{name:?} of {} ended at {closed}, and now at {}",
+                    info.name,
+                    end.max(piece.end)
+                );
+                return Err(broken(node, detail));
+            }
+        }
+        Ok(())
+    }
+
+    /// A table has this piece of a stream, up to this position.
+    fn has(
+        &mut self,
+        node: usize,
+        at: Slot,
+        info: &Info,
+        name: StreamName,
+        first: u64,
+        to: u64,
+    ) -> Verdict {
+        let id = self.ids[&key(info)];
+        let known = self.pieces.entry(name).or_insert(Piece {
+            id,
+            first,
+            end: first,
+            seen_at: at,
+            closed: None,
+        });
+        known.seen_at = known.seen_at.min(at);
+        known.end = known.end.max(to);
+        let piece = *known;
+        let violation = |what: &str| {
+            let detail = format!(
+                "{what}: {name:?} of {} from {first} to {to}; {piece:?}, {:?}",
+                info.name, info
+            );
+            Err(broken(node, detail))
+        };
+        if (piece.id, piece.first) != (id, first) {
+            return violation("a piece is elsewhere");
+        }
+        if piece.closed.is_some_and(|closed| to > closed) {
+            return violation("a piece that was closed grew");
+        }
+        let given = self.written.get(&name).map_or(0, |written| written.given);
+        if to - first > given {
+            return violation(&format!("only {given} bytes were given"));
+        }
+        if to > first {
+            let pieces = self.streams.entry(id).or_default();
+            let here = *pieces.entry(first).or_insert(name);
+            let before = pieces.range(..first).next_back();
+            let behind = pieces.range(first + 1..).next();
+            let overlaps = before.is_some_and(|(_, before)| self.pieces[before].end > first);
+            if here != name || overlaps || behind.is_some_and(|(behind, _)| *behind < to) {
+                return violation("pieces overlap");
+            }
+        }
+        Ok(())
+    }
+
+    /// Something that a front did or heard.
+    ///
+    /// # Errors
+    /// It contradicts what was seen before.
+    pub fn note(&mut self, node: usize, table: &Table, note: &Note) -> Verdict {
+        match note {
+            Note::Keyed(piece, key) => {
+                self.opened += 1;
+                let written = Written {
+                    key: *key,
+                    ..Written::default()
+                };
+                if self.written.insert(*piece, written).is_some() {
+                    return Err(broken(node, format!("{piece:?} was opened twice")));
+                }
+                Ok(())
+            }
+            Note::Given(piece, to) => {
+                if let Some(written) = self.written.get_mut(piece) {
+                    written.given = *to;
+                }
+                Ok(())
+            }
+            Note::Asked(tag, question) => {
+                let acknowledged = match question {
+                    Question::Look => self.acknowledged.clone(),
+                    Question::Read(..) | Question::Wait(..) => BTreeMap::new(),
+                };
+                self.questions
+                    .insert(*tag, (question.clone(), acknowledged));
+                Ok(())
+            }
+            Note::Removing(name) => {
+                self.removing.insert(name.clone());
+                Ok(())
+            }
+            Note::Heard(_, piece, heard) => self.heard(node, table, *piece, heard),
+        }
+    }
+
+    fn heard(
+        &mut self,
+        node: usize,
+        table: &Table,
+        piece: Option<StreamName>,
+        heard: &Heard,
+    ) -> Verdict {
+        match (heard, piece) {
+            (Heard::Durable(piece, position), _) => self.durable(node, table, *piece, *position),
+            (Heard::Ended(piece, position), _) => {
+                let written = self.written.entry(*piece).or_default();
+                written.ended = true;
+                let closed = self.pieces.get(piece).and_then(|piece| piece.closed);
+                if *position < written.told || closed.is_some_and(|closed| *position > closed) {
+                    let detail =
+                        format!("{piece:?} is said to end at {position}; {written:?}, {closed:?}");
+                    return Err(broken(node, detail));
+                }
+                Ok(())
+            }
+            (Heard::Done(_, Done::Opened { stream, at }), _) => {
+                let known = self.pieces.get(stream);
+                if known.is_some_and(|piece| piece.first != *at) {
+                    let detail = format!("{stream:?} was opened at {at}; {known:?}");
+                    return Err(broken(node, detail));
+                }
+                Ok(())
+            }
+            (Heard::Done(_, Done::Closed { at }), Some(name)) => {
+                let Some(piece) = self.pieces.get_mut(&name) else {
+                    return Ok(());
+                };
+                let closed = *piece.closed.get_or_insert(*at);
+                if closed != *at || piece.end > *at {
+                    let detail = format!("{name:?} is said to end at {at}; {piece:?}");
+                    return Err(broken(node, detail));
+                }
+                self.durable(node, table, name, *at)
+            }
+            (Heard::Bytes(tag, bytes), _) => self.read(node, *tag, bytes),
+            (Heard::Looked(tag), _) => self.looked(node, table, *tag),
+            _ => Ok(()),
+        }
+    }
+
+    /// [stream-7] All bytes of the named stream below are decided, its writer is told.
+    fn durable(&mut self, node: usize, table: &Table, name: StreamName, position: u64) -> Verdict {
+        let written = self.written.entry(name).or_default();
+        let piece = self.pieces.get(&name);
+        // What was removed or trimmed at once was seen by nobody.
+        let ids = &self.ids;
+        let shown = piece.and_then(|piece| {
+            let mut infos = table.infos(None);
+            infos.find(|info| ids.get(&key(info)) == Some(&piece.id))
+        });
+        let shown = shown.is_some_and(|info| info.start < position);
+        let wrong = piece.is_some_and(|piece| {
+            let given = piece.first + written.given;
+            position < piece.first || position > given || shown && position > piece.end
+        });
+        if position < written.told || written.ended || wrong {
+            let detail =
+                format!("{name:?} is said to be durable below {position}; {written:?}, {piece:?}");
+            return Err(broken(node, detail));
+        }
+        written.told = position;
+        if let Some(piece) = piece {
+            let acknowledged = self.acknowledged.entry(piece.id).or_default();
+            *acknowledged = position.max(*acknowledged);
+        }
+        Ok(())
+    }
+
+    /// Bytes were read: they are what writers gave there.
+    fn read(&mut self, node: usize, tag: StreamTag, bytes: &[u8]) -> Verdict {
+        let Some((Question::Read(id, position), _)) = self.questions.remove(&tag) else {
+            return Err(broken(node, format!("{tag:?} is answered twice")));
+        };
+        let to = position + bytes.len() as u64;
+        let mut rest = bytes;
+        let number = id.as_ref().and_then(|id| self.ids.get(id));
+        let pieces = number.and_then(|number| self.streams.get(number));
+        while !rest.is_empty() {
+            let from = to - rest.len() as u64;
+            let here = pieces.and_then(|pieces| pieces.range(..=from).next_back());
+            let here = here.map(|(_, name)| (*name, self.pieces[name]));
+            let Some((name, piece)) = here.filter(|(_, piece)| from < piece.end) else {
+                let detail = format!("bytes {from}..{to} of stream {id:?}, which nobody has");
+                return Err(broken(node, detail));
+            };
+            let end = to.min(piece.end);
+            let key = self.written.get(&name).map_or(0, |written| written.key);
+            let right = content::bytes(key, name, from - piece.first..end - piece.first);
+            let (part, behind) = rest.split_at(right.len());
+            if let Some(at) = (0..part.len()).find(|at| part[*at] != right[*at]) {
+                let wrong = from + at as u64;
+                let detail = format!(
+                    "byte {wrong} of stream {id:?}, read from {position} to {to}, is another one; {name:?}, {piece:?}"
+                );
+                return Err(broken(node, detail));
+            }
+            rest = behind;
+        }
+        self.read_bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// [read-1] The table has everything that was acknowledged before the question; or what was waited for
+    /// is there.
+    fn looked(&mut self, node: usize, table: &Table, tag: StreamTag) -> Verdict {
+        let Some((question, acknowledged)) = self.questions.remove(&tag) else {
+            return Err(broken(node, format!("{tag:?} is answered twice")));
+        };
+        for info in table.infos(None) {
+            let missing = match &question {
+                Question::Look => {
+                    let known = self.ids.get(&key(&info));
+                    let acknowledged = known.and_then(|id| acknowledged.get(id));
+                    acknowledged.is_some_and(|to| info.end < *to)
+                }
+                Question::Wait(Some(id), at) => {
+                    key(&info) == *id && info.end <= *at && !info.finished
+                }
+                Question::Wait(None, _) | Question::Read(..) => false,
+            };
+            if missing {
+                let detail = format!("{question:?} and {acknowledged:?} find {info:?}");
+                return Err(broken(node, detail));
+            }
+        }
+        Ok(())
+    }
+
+    /// In the end a node holds everything that was acknowledged.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn ends(&self, node: usize, table: &Table) -> Verdict {
+        for (key, id) in &self.ids {
+            let acknowledged = self.acknowledged.get(id).copied().unwrap_or(0);
+            let info = table.info(&key.0).filter(|info| info.id == key.1);
+            let gone = info.is_none() && self.removing.contains(&key.0);
+            if !gone && info.as_ref().is_none_or(|info| info.end < acknowledged) {
+                let detail = format!("{acknowledged} of {key:?} was acknowledged, and is {info:?}");
+                return Err(broken(node, detail));
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes that were acknowledged, of all streams.
+    pub fn acknowledged_bytes(&self) -> u64 {
+        self.acknowledged.values().sum()
+    }
+}

@@ -1,0 +1,375 @@
+//! What stands between a simulated node and its clients: the Redis front of production, and beside it a front
+//! of byte streams without a protocol, which hands what clients ask to the replica and writes down what comes back.
+
+use std::collections::BTreeMap;
+
+use quorate_core::value::StreamName;
+use quorate_kv::front::RespFront;
+use quorate_replica::{
+    front::{Completion, ConnectionId, Endpoints, Failure, Front, Requests, State},
+    stream_front::{StreamEvent, StreamRequests, StreamTag},
+    testing::Heard,
+};
+use quorate_stream::{Done, How, Name, Writer};
+
+use crate::workload::content;
+
+/// What a client of streams asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// A piece for writing.
+    Open(Name, How, Writer),
+    /// So many more bytes of a piece: those that [`content`] says.
+    Give(StreamName, u64),
+    /// The end of a piece, and with `true` of the stream.
+    Close(StreamName, bool),
+    /// The stream is to start here.
+    Trim(Name, u64),
+    /// The stream is to be forgotten.
+    Remove(Name),
+    /// Whether the table has all that was acknowledged.
+    Look,
+    /// At most so many bytes from this position on.
+    Read(Name, u64, usize),
+    /// Whether there is something at this position.
+    Wait(Name, u64),
+    /// Nothing any more: the connection is closed.
+    Leave,
+}
+
+/// Something that checkers are to hear of, in order.
+#[derive(Clone, Debug)]
+pub enum Note {
+    /// A piece was opened, with this key of its content.
+    Keyed(StreamName, u64),
+    /// Bytes of a piece below this position were handed to its owner.
+    Given(StreamName, u64),
+    /// A client asks for something that can be checked.
+    Asked(StreamTag, Question),
+    /// A client asks that this stream is removed.
+    Removing(Name),
+    /// The replica said this about a request, of this piece if it has one; for a client that is there or not.
+    Heard(Option<ConnectionId>, Option<StreamName>, Heard),
+}
+
+/// What a client wants to know, of the stream of this name that was created in this slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// Whether the table has all that was acknowledged.
+    Look,
+    /// Bytes from this position on.
+    Read(Option<(Name, u64)>, u64),
+    /// Whether there is something at this position.
+    Wait(Option<(Name, u64)>, u64),
+}
+
+/// A piece that a client writes through this node.
+#[derive(Debug)]
+struct Feed {
+    connection: ConnectionId,
+    key: u64,
+    /// Positions below were handed to the replica, and are to be.
+    given: u64,
+    wanted: u64,
+    /// How it is to end when all was handed over.
+    close: Option<(StreamTag, bool)>,
+}
+
+/// Who asked for what.
+#[derive(Debug)]
+struct Asked {
+    connection: Option<ConnectionId>,
+    piece: Option<StreamName>,
+    key: u64,
+}
+
+/// The front of byte streams.
+#[derive(Debug, Default)]
+pub struct StreamSide {
+    asked: BTreeMap<StreamTag, Asked>,
+    feeds: BTreeMap<StreamName, Feed>,
+    notes: Vec<Note>,
+}
+
+impl StreamSide {
+    /// What checkers are to hear of since the last call.
+    pub fn take_notes(&mut self) -> Vec<Note> {
+        std::mem::take(&mut self.notes)
+    }
+
+    /// A client asks.
+    pub fn ask(
+        &mut self,
+        connection: ConnectionId,
+        tag: StreamTag,
+        ask: Ask,
+        requests: &mut dyn Requests,
+    ) {
+        let Some(streams) = requests.streams() else {
+            return;
+        };
+        let mut asked = Asked {
+            connection: Some(connection),
+            piece: None,
+            key: 0,
+        };
+        if let Ask::Open(name, _, writer) = &ask {
+            asked.key = content::key(name, *writer);
+        }
+        if let Ask::Close(piece, _) = ask {
+            asked.piece = Some(piece);
+        }
+        if !matches!(ask, Ask::Give(..) | Ask::Leave) {
+            self.asked.insert(tag, asked);
+        }
+        let outcome = match ask {
+            Ask::Open(name, how, writer) => streams.open(tag, &name, how, writer),
+            Ask::Give(piece, bytes) => {
+                if let Some(feed) = self.feeds.get_mut(&piece) {
+                    feed.wanted += bytes;
+                }
+                self.feed(piece, streams);
+                Ok(())
+            }
+            Ask::Close(piece, finish) => match self.feeds.get_mut(&piece) {
+                Some(feed) => {
+                    feed.close = Some((tag, finish));
+                    self.feed(piece, streams);
+                    Ok(())
+                }
+                None => Err(Failure::Unknown),
+            },
+            Ask::Trim(name, before) => streams.trim(tag, &name, before),
+            Ask::Remove(name) => {
+                self.notes.push(Note::Removing(name.clone()));
+                streams.remove(tag, &name)
+            }
+            Ask::Look => {
+                self.notes.push(Note::Asked(tag, Question::Look));
+                streams.look(tag)
+            }
+            Ask::Read(name, position, bytes_max) => {
+                let id = streams.info(&name).map(|info| (info.name, info.id));
+                let question = Question::Read(id, position);
+                self.notes.push(Note::Asked(tag, question));
+                streams.read(tag, &name, position, bytes_max)
+            }
+            Ask::Wait(name, position) => {
+                let id = streams.info(&name).map(|info| (info.name, info.id));
+                let question = Question::Wait(id, position);
+                self.notes.push(Note::Asked(tag, question));
+                streams.wait(tag, &name, position)
+            }
+            Ask::Leave => {
+                self.leave(connection, streams);
+                Ok(())
+            }
+        };
+        if let Err(failure) = outcome {
+            self.hear(Heard::Failed(tag, failure), streams);
+        }
+    }
+
+    /// The connection is closed: its pieces are given up, and nobody waits for the rest.
+    fn leave(&mut self, connection: ConnectionId, streams: &mut dyn StreamRequests) {
+        for (tag, asked) in &mut self.asked {
+            if asked.connection == Some(connection) {
+                asked.connection = None;
+                streams.forget(*tag);
+            }
+        }
+        let feeds = &mut self.feeds;
+        feeds.retain(|piece, feed| {
+            let stays = feed.connection != connection;
+            if !stays {
+                streams.abandon(*piece);
+            }
+            stays
+        });
+    }
+
+    /// Hands over what there is room for.
+    fn feed(&mut self, piece: StreamName, streams: &mut dyn StreamRequests) {
+        let Some(feed) = self.feeds.get_mut(&piece) else {
+            return;
+        };
+        let room = streams.room(piece) as u64;
+        let most = (feed.wanted - feed.given).min(room);
+        if most > 0 {
+            let bytes = content::bytes(feed.key, piece, feed.given..feed.given + most);
+            let taken = streams.put(piece, &bytes);
+            feed.given += taken as u64;
+            self.notes.push(Note::Given(piece, feed.given));
+        }
+        if feed.given == feed.wanted
+            && let Some((tag, finish)) = feed.close.take()
+        {
+            self.feeds.remove(&piece);
+            if let Err(failure) = streams.close(tag, piece, finish) {
+                self.hear(Heard::Failed(tag, failure), streams);
+            }
+        }
+    }
+
+    fn hear(&mut self, heard: Heard, streams: &mut dyn StreamRequests) {
+        let tag = match heard {
+            Heard::Done(tag, _)
+            | Heard::Refused(tag, _)
+            | Heard::Failed(tag, _)
+            | Heard::Looked(tag)
+            | Heard::Bytes(tag, _)
+            | Heard::Nowhere(tag, _) => tag,
+            Heard::Durable(piece, _) => {
+                let feed = self.feeds.get(&piece);
+                let connection = feed.map(|feed| feed.connection);
+                self.notes.push(Note::Heard(connection, Some(piece), heard));
+                return self.feed(piece, streams);
+            }
+            Heard::Ended(piece, _) => {
+                let feed = self.feeds.remove(&piece);
+                if let Some((tag, _)) = feed.as_ref().and_then(|feed| feed.close) {
+                    self.hear(Heard::Failed(tag, Failure::Unknown), streams);
+                }
+                let connection = feed.map(|feed| feed.connection);
+                self.notes.push(Note::Heard(connection, Some(piece), heard));
+                return;
+            }
+        };
+        let Some(asked) = self.asked.remove(&tag) else {
+            // The client left, or it is answered twice, which the checkers are to hear.
+            self.notes.push(Note::Heard(None, None, heard));
+            return;
+        };
+        let mut piece = asked.piece;
+        if let Heard::Done(_, Done::Opened { stream, .. }) = heard {
+            piece = Some(stream);
+            self.notes.push(Note::Keyed(stream, asked.key));
+            match asked.connection {
+                Some(connection) => {
+                    let feed = Feed {
+                        connection,
+                        key: asked.key,
+                        given: 0,
+                        wanted: 0,
+                        close: None,
+                    };
+                    self.feeds.insert(stream, feed);
+                }
+                None => streams.abandon(stream),
+            }
+        }
+        self.notes.push(Note::Heard(asked.connection, piece, heard));
+    }
+
+    fn streamed(&mut self, event: StreamEvent<'_>, requests: &mut dyn Requests) {
+        let heard = match event {
+            StreamEvent::Done(tag, done) => Heard::Done(tag, done),
+            StreamEvent::Refused(tag, denied) => Heard::Refused(tag, denied),
+            StreamEvent::Failed(tag, failure) => Heard::Failed(tag, failure),
+            StreamEvent::Looked(tag) => Heard::Looked(tag),
+            StreamEvent::Bytes(tag, bytes) => Heard::Bytes(tag, bytes.to_vec()),
+            StreamEvent::Nowhere(tag, nowhere) => Heard::Nowhere(tag, nowhere),
+            StreamEvent::Durable(piece, position) => Heard::Durable(piece, position),
+            StreamEvent::Ended(piece, position) => Heard::Ended(piece, position),
+        };
+        if let Some(streams) = requests.streams() {
+            self.hear(heard, streams);
+        }
+    }
+}
+
+/// Both fronts of a node.
+pub struct Fronts {
+    commands: RespFront,
+    /// The one of byte streams.
+    pub streams: StreamSide,
+}
+
+impl Fronts {
+    /// With this front of commands.
+    pub fn new(commands: RespFront) -> Self {
+        Self {
+            commands,
+            streams: StreamSide::default(),
+        }
+    }
+}
+
+impl Front for Fronts {
+    fn opened(&mut self, connection: ConnectionId, ends: Endpoints, requests: &mut dyn Requests) {
+        self.commands.opened(connection, ends, requests);
+    }
+
+    fn received(
+        &mut self,
+        connection: ConnectionId,
+        bytes: &[u8],
+        requests: &mut dyn Requests,
+    ) -> usize {
+        self.commands.received(connection, bytes, requests)
+    }
+
+    fn ready(&self, connection: ConnectionId) -> bool {
+        self.commands.ready(connection)
+    }
+
+    fn completed(&mut self, completion: Completion<'_>, requests: &mut dyn Requests) {
+        self.commands.completed(completion, requests);
+    }
+
+    fn read_now(&mut self, tag: quorate_replica::front::Tag, state: &dyn State) {
+        self.commands.read_now(tag, state);
+    }
+
+    fn streamed(&mut self, event: StreamEvent<'_>, requests: &mut dyn Requests) {
+        self.streams.streamed(event, requests);
+    }
+
+    fn notice(&mut self, subject: &[u8], message: &[u8]) {
+        self.commands.notice(subject, message);
+    }
+
+    fn next_dirty(&mut self) -> Option<ConnectionId> {
+        self.commands.next_dirty()
+    }
+
+    fn output(&mut self, connection: ConnectionId) -> &mut Vec<u8> {
+        self.commands.output(connection)
+    }
+
+    fn sent(&mut self, connection: ConnectionId) {
+        self.commands.sent(connection);
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.commands.held_bytes()
+    }
+
+    fn held_bytes_of(&self, connection: ConnectionId) -> usize {
+        self.commands.held_bytes_of(connection)
+    }
+
+    fn closing(&self, connection: ConnectionId) -> bool {
+        self.commands.closing(connection)
+    }
+
+    fn closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
+        self.commands.closed(connection, requests);
+    }
+
+    fn is_busy(&self, connection: ConnectionId) -> bool {
+        self.commands.is_busy(connection)
+    }
+
+    fn open_requests(&self) -> usize {
+        self.commands.open_requests()
+    }
+
+    fn connections(&self) -> usize {
+        self.commands.connections()
+    }
+
+    fn poll(&mut self, requests: &mut dyn Requests) {
+        self.commands.poll(requests);
+    }
+}

@@ -1,0 +1,482 @@
+//! Clients of byte streams: writers that open, give, close, give up, take over and come back; readers that
+//! look at any position on any node.
+//!
+//! A writer believes that it owns what it opened until it hears otherwise: several write to the same names.
+
+use std::collections::VecDeque;
+
+use quorate_core::{time::Time, value::StreamName};
+use quorate_replica::{front::ConnectionId, stream_front::StreamTag, testing::Heard};
+use quorate_stream::{Denied, Done, How, Name, Writer, table::Nowhere};
+
+use crate::{
+    check::{Verdict, Violation},
+    dice::Dice,
+    front::Ask,
+};
+
+/// What the streams of a run are like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// How many write, and how many read.
+    pub writers: usize,
+    /// See above.
+    pub readers: usize,
+    /// How many names there are.
+    pub names: u64,
+    /// Most bytes given at a time.
+    pub gift_bytes_max: u64,
+    /// Most bytes that one writer gives in act one.
+    pub bytes_max: u64,
+    /// Undecided bytes of a piece ([stream-8]).
+    pub window_bytes: usize,
+    /// What the store may hold in memory.
+    pub dirty_bytes_max: usize,
+    /// Most time between two requests of a client.
+    pub think_us: u64,
+}
+
+impl Load {
+    /// From dice of their own, so that seeds without streams stay what they were.
+    pub fn draw(seed: u64) -> Option<Self> {
+        let dice = &mut Dice::new(seed ^ 0x5374_7265_616d_7321);
+        dice.chance(1, 3).then(|| Self {
+            writers: dice.pick(&[1, 2, 4]),
+            readers: dice.pick(&[1, 2]),
+            names: dice.pick(&[1, 2, 3]),
+            gift_bytes_max: dice.pick(&[100, 10_000, 200_000]),
+            bytes_max: dice.pick(&[200_000, 1_000_000]),
+            window_bytes: dice.pick(&[1 << 10, 64 << 10, 1 << 20]),
+            dirty_bytes_max: dice.pick(&[32 << 10, 32 << 20]),
+            think_us: dice.pick(&[1_000, 20_000]),
+        })
+    }
+
+    /// Nobody writes or reads by itself.
+    pub fn scripted() -> Self {
+        Self {
+            writers: 0,
+            readers: 0,
+            names: 1,
+            gift_bytes_max: 0,
+            bytes_max: 0,
+            window_bytes: 64 << 10,
+            dirty_bytes_max: 32 << 20,
+            think_us: 1_000,
+        }
+    }
+}
+
+/// What a client is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It writes, until it is told to finish what it has.
+    Writer,
+    /// It reads parts of what it finds.
+    Reader,
+    /// In the end it writes a stream of its own on one node.
+    Visitor,
+    /// It reads everything that one node has, in the end.
+    Auditor,
+    /// It does what a scenario says.
+    Script,
+}
+
+/// A piece that a writer believes it owns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Which inner stream.
+    pub stream: StreamName,
+    /// Position in the named stream of its byte 0.
+    pub first: u64,
+    /// Of the named stream: behind what was given, and what was acknowledged.
+    pub given: u64,
+    /// See above.
+    pub durable: u64,
+}
+
+/// A client of byte streams.
+#[derive(Debug)]
+pub struct Streamer {
+    /// Position in the world's list.
+    pub index: usize,
+    /// What it is for.
+    pub role: Role,
+    /// Its connection, to which node.
+    pub connection: Option<(ConnectionId, usize)>,
+    /// The only node that it talks to.
+    pub home: Option<usize>,
+    /// What it waits for.
+    pub waiting: Option<StreamTag>,
+    /// When its patience ends.
+    pub patience_at: Option<Time>,
+    /// It begins nothing new, and ends what it has.
+    pub done: bool,
+    /// Its piece.
+    pub piece: Option<Piece>,
+    /// What a script heard; `None` if the connection broke.
+    pub heard: VecDeque<Option<Heard>>,
+    dice: Dice,
+    load: Load,
+    name: Name,
+    writer: Writer,
+    how: How,
+    /// It opened a piece of this stream, and its last word on it is not said.
+    owes: bool,
+    closing: bool,
+    given: u64,
+    /// What an auditor has still to read, and from where.
+    audits: VecDeque<(Name, u64)>,
+    /// A visitor or an auditor is through.
+    through: bool,
+}
+
+impl Streamer {
+    /// A client that has done nothing yet.
+    pub fn new(index: usize, role: Role, load: Load, mut dice: Dice) -> Self {
+        let writer = Writer(u128::from(dice.word()) << 64 | u128::from(dice.word()));
+        let mut streamer = Self {
+            index,
+            role,
+            connection: None,
+            home: None,
+            waiting: None,
+            patience_at: None,
+            done: false,
+            piece: None,
+            heard: VecDeque::new(),
+            name: number_name("s", 0),
+            writer,
+            how: How::Create,
+            owes: false,
+            closing: false,
+            given: 0,
+            audits: VecDeque::new(),
+            through: false,
+            dice,
+            load,
+        };
+        streamer.name = streamer.any_name();
+        streamer
+    }
+
+    /// Writes a stream of its own through this node, then it is done.
+    pub fn visit(index: usize, load: Load, dice: Dice, node: usize) -> Self {
+        Self {
+            home: Some(node),
+            name: number_name("v", index as u64),
+            ..Self::new(index, Role::Visitor, load, dice)
+        }
+    }
+
+    /// Reads these streams from their starts on this node, then it is done.
+    pub fn audit(
+        index: usize,
+        load: Load,
+        dice: Dice,
+        node: usize,
+        audits: VecDeque<(Name, u64)>,
+    ) -> Self {
+        Self {
+            home: Some(node),
+            audits,
+            ..Self::new(index, Role::Auditor, load, dice)
+        }
+    }
+
+    /// A number that tells writers apart for good.
+    pub fn writer(&self) -> Writer {
+        self.writer
+    }
+
+    /// Whether it has something left to do in act two.
+    pub fn is_busy(&self) -> bool {
+        match self.role {
+            Role::Writer => self.owes || self.waiting.is_some(),
+            Role::Reader => self.waiting.is_some(),
+            Role::Visitor | Role::Auditor => !self.through,
+            Role::Script => false,
+        }
+    }
+
+    /// How long until it does something again.
+    pub fn think(&mut self) -> u64 {
+        let most = self.load.think_us;
+        self.dice.between(20, most)
+    }
+
+    /// The node that it tries next.
+    pub fn choose(&mut self, nodes: usize) -> usize {
+        self.home.unwrap_or_else(|| self.dice.index(nodes))
+    }
+
+    fn any_name(&mut self) -> Name {
+        number_name("s", self.dice.below(self.load.names))
+    }
+
+    /// What it does next, if anything.
+    pub fn acts(&mut self) -> Option<Ask> {
+        match self.role {
+            Role::Writer => self.writes(),
+            Role::Reader => (!self.done).then(|| self.reads()),
+            Role::Visitor => self.visits(),
+            Role::Auditor => self.audits(),
+            Role::Script => None,
+        }
+    }
+
+    fn opens(&self) -> Ask {
+        Ask::Open(self.name.clone(), self.how, self.writer)
+    }
+
+    fn writes(&mut self) -> Option<Ask> {
+        let Some(piece) = self.piece else {
+            if self.done {
+                return self.owes.then(|| self.opens());
+            }
+            if !self.owes && self.dice.chance(1, 4) {
+                // Somebody else, or somewhere else.
+                self.writer = Writer(self.writer.0 ^ u128::from(self.dice.word()));
+                self.name = self.any_name();
+                self.how = self.dice.pick(&[How::Create, How::Append, How::Takeover]);
+            }
+            if !self.owes && self.dice.chance(1, 10) {
+                // What ended makes room.
+                return Some(Ask::Remove(self.name.clone()));
+            }
+            return Some(self.opens());
+        };
+        if self.closing {
+            return None;
+        }
+        if self.done || self.given >= self.load.bytes_max {
+            return Some(self.closes(piece, true));
+        }
+        match self.dice.below(40) {
+            0 => Some(self.closes(piece, true)),
+            1..3 => Some(self.closes(piece, false)),
+            // It goes away, and comes back or does not.
+            3..6 => Some(Ask::Leave),
+            6..8 => Some(Ask::Trim(
+                self.name.clone(),
+                piece.durable - self.dice.below(1 + piece.durable / 4),
+            )),
+            8 => Some(Ask::Remove(self.name.clone())),
+            9..16 => None,
+            _ => {
+                let most = self.load.gift_bytes_max;
+                let most = self.dice.pick(&[1, most / 10 + 1, most]);
+                Some(self.gives(piece, most))
+            }
+        }
+    }
+
+    fn gives(&mut self, mut piece: Piece, most: u64) -> Ask {
+        let bytes = self.dice.between(1, most);
+        piece.given += bytes;
+        self.given += bytes;
+        self.piece = Some(piece);
+        Ask::Give(piece.stream, bytes)
+    }
+
+    fn closes(&mut self, piece: Piece, finish: bool) -> Ask {
+        self.closing = true;
+        Ask::Close(piece.stream, finish)
+    }
+
+    fn visits(&mut self) -> Option<Ask> {
+        match self.piece {
+            None => (!self.through).then(|| self.opens()),
+            Some(piece) if piece.given == piece.first => {
+                let most = 70_000.min(16 * self.load.window_bytes as u64);
+                Some(self.gives(piece, most))
+            }
+            Some(piece) if !self.closing => Some(self.closes(piece, true)),
+            Some(_) => None,
+        }
+    }
+
+    fn audits(&mut self) -> Option<Ask> {
+        let Some((name, position)) = self.audits.front() else {
+            self.through = true;
+            return None;
+        };
+        Some(Ask::Read(name.clone(), *position, 100_000))
+    }
+
+    fn reads(&mut self) -> Ask {
+        let name = self.any_name();
+        // Mostly where it was last, at times anywhere.
+        let position = match self.dice.below(4) {
+            0 => self.dice.below(1 + self.given),
+            1 => {
+                let scale = self.dice.below(21);
+                self.dice.below(1 << scale)
+            }
+            _ => self.given,
+        };
+        self.given = position;
+        match self.dice.below(8) {
+            0 => Ask::Look,
+            1 => Ask::Wait(name, position),
+            _ => {
+                let most = self.dice.pick(&[1, 1000, 100_000]);
+                Ask::Read(name, position, most)
+            }
+        }
+    }
+
+    /// Its connection is gone, and with it what it believed to own.
+    pub fn disconnected(&mut self) {
+        self.connection = None;
+        if self.piece.take().is_some() {
+            self.how = How::Continue;
+            // Nobody but itself makes it come back.
+            self.owes = self.owes && (self.done || self.dice.chance(3, 4));
+        }
+        self.closing = false;
+        self.waiting = None;
+        self.patience_at = None;
+        if self.role == Role::Script {
+            self.heard.push_back(None);
+        }
+    }
+
+    /// It hears something.
+    ///
+    /// # Errors
+    /// That contradicts what it was told before.
+    pub fn hears(&mut self, heard: Heard) -> Verdict {
+        match &heard {
+            Heard::Durable(stream, position) => {
+                if let Some(piece) = &mut self.piece
+                    && piece.stream == *stream
+                {
+                    let sound = (piece.durable..=piece.given).contains(position);
+                    if !sound {
+                        let detail = format!("client {} hears {heard:?}, {piece:?}", self.index);
+                        return Err(Violation::new("streams", detail));
+                    }
+                    piece.durable = *position;
+                }
+                return Ok(());
+            }
+            Heard::Ended(stream, _) => {
+                if self.piece.is_some_and(|piece| piece.stream == *stream) {
+                    self.piece = None;
+                    self.closing = false;
+                    self.how = How::Continue;
+                    if self.role == Role::Script {
+                        self.heard.push_back(Some(heard));
+                    }
+                }
+                return Ok(());
+            }
+            Heard::Done(tag, _)
+            | Heard::Refused(tag, _)
+            | Heard::Failed(tag, _)
+            | Heard::Looked(tag)
+            | Heard::Bytes(tag, _)
+            | Heard::Nowhere(tag, _) => {
+                if self.waiting != Some(*tag) {
+                    let detail = format!("client {} hears {heard:?}, unasked", self.index);
+                    return Err(Violation::new("streams", detail));
+                }
+            }
+        }
+        self.waiting = None;
+        self.patience_at = None;
+        match &heard {
+            Heard::Done(_, Done::Opened { stream, at }) => {
+                self.piece = Some(Piece {
+                    stream: *stream,
+                    first: *at,
+                    given: *at,
+                    durable: *at,
+                });
+                self.owes = true;
+                self.how = How::Continue;
+            }
+            Heard::Done(_, Done::Closed { at }) => {
+                if let Some(piece) = self.piece.take()
+                    && *at != piece.given
+                {
+                    let detail = format!("client {} hears {heard:?}, {piece:?}", self.index);
+                    return Err(Violation::new("streams", detail));
+                }
+                self.closing = false;
+                self.owes = false;
+                self.through = true;
+                self.how = self.dice.pick(&[How::Continue, How::Append, How::Create]);
+            }
+            Heard::Refused(_, denied) => self.refused(*denied),
+            Heard::Bytes(_, bytes) => {
+                self.given += bytes.len() as u64;
+                if let Some((_, position)) = self.audits.front_mut() {
+                    *position += bytes.len() as u64;
+                }
+            }
+            Heard::Nowhere(_, nowhere) => self.nowhere(*nowhere)?,
+            // Whatever came of it: the piece may be there or not.
+            Heard::Failed(..) if self.closing => {
+                self.piece = None;
+                self.closing = false;
+            }
+            _ => {}
+        }
+        if self.role == Role::Script {
+            self.heard.push_back(Some(heard));
+        }
+        Ok(())
+    }
+
+    fn refused(&mut self, denied: Denied) {
+        match denied {
+            Denied::Exists | Denied::InUse if self.role == Role::Visitor => {}
+            Denied::Exists => self.how = self.dice.pick(&[How::Append, How::Takeover]),
+            Denied::InUse => self.how = self.dice.pick(&[How::Append, How::Append, How::Takeover]),
+            Denied::Unknown if self.piece.is_none() && self.role == Role::Writer => {
+                self.owes = false;
+                self.how = How::Create;
+            }
+            Denied::Fenced | Denied::Finished if self.piece.is_none() => {
+                self.owes = false;
+                self.through = true;
+                self.how = How::Create;
+                self.writer = Writer(self.writer.0.wrapping_add(1));
+                self.name = self.any_name();
+            }
+            // Its piece is not what it believed.
+            Denied::Fenced | Denied::Unknown if self.closing => {
+                self.piece = None;
+                self.closing = false;
+            }
+            _ => {}
+        }
+    }
+
+    fn nowhere(&mut self, nowhere: Nowhere) -> Verdict {
+        if self.role != Role::Auditor {
+            match nowhere {
+                Nowhere::Trimmed { start } => self.given = start,
+                Nowhere::BehindEnd { end, .. } => self.given = end,
+                Nowhere::Unknown => self.given = 0,
+            }
+            return Ok(());
+        }
+        let (name, position) = self.audits.pop_front().expect("it asked");
+        match nowhere {
+            Nowhere::BehindEnd { end, .. } if end == position => Ok(()),
+            _ => {
+                let detail = format!("{name} is read to {position}, and there is {nowhere:?}");
+                Err(Violation::new("streams", detail))
+            }
+        }
+    }
+}
+
+/// Names are short.
+fn number_name(letter: &str, number: u64) -> Name {
+    let text = format!("{letter}{number}");
+    text.parse().expect("it is a name")
+}

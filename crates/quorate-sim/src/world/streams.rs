@@ -1,0 +1,379 @@
+//! What clients of byte streams do in the world, and what the checkers of streams hear.
+
+use quorate_core::slot::Slot;
+use quorate_node::host::ClientSide as _;
+use quorate_replica::{front::ConnectionId, stream_front::StreamTag, testing::Heard};
+
+use super::{Event, World};
+use crate::{
+    check::{Verdict, Violation},
+    dice::Dice,
+    front::{Ask, Note},
+    workload::streams::{Load, Role, Streamer},
+};
+
+/// The clients of byte streams, and what is drawn for them.
+pub(crate) struct Streaming {
+    /// Of their own, so that seeds without them stay what they were.
+    pub(crate) dice: Dice,
+    tags: u64,
+}
+
+impl Streaming {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            dice: Dice::new(seed ^ 0x5374_7265_616d_6572),
+            tags: 0,
+        }
+    }
+}
+
+impl World {
+    /// The run's clients of streams begin.
+    pub(super) fn plan_streams(&mut self) {
+        let Some(load) = self.settings.streams else {
+            return;
+        };
+        for number in 0..load.writers + load.readers {
+            let role = if number < load.writers {
+                Role::Writer
+            } else {
+                Role::Reader
+            };
+            let (index, dice) = (self.streamers.len(), self.streaming.dice.fork());
+            self.add_streamer(Streamer::new(index, role, load, dice));
+        }
+    }
+
+    /// A client of streams begins.
+    pub(super) fn add_streamer(&mut self, streamer: Streamer) {
+        let index = streamer.index;
+        self.streamers.push(streamer);
+        let wait = self.streaming.dice.between(1, 10_000);
+        self.after(wait, Event::Streamer(index));
+    }
+
+    pub(super) fn streamer_acts(&mut self, index: usize) {
+        let streamer = &mut self.streamers[index];
+        if streamer.role == Role::Script || streamer.done && !streamer.is_busy() {
+            return;
+        }
+        let Some((connection, _)) = streamer.connection else {
+            return self.streamer_connects(index);
+        };
+        if streamer.waiting.is_some() {
+            if streamer.patience_at.is_some_and(|at| at <= self.now) {
+                self.streamer_leaves(index, connection);
+            }
+            return;
+        }
+        let ask = streamer.acts();
+        let wait = streamer.think();
+        match ask {
+            Some(Ask::Leave) => return self.streamer_leaves(index, connection),
+            Some(ask) => drop(self.streamer_asks(index, ask)),
+            None => {}
+        }
+        if self.streamers[index].waiting.is_none() {
+            self.after(wait, Event::Streamer(index));
+        }
+    }
+
+    /// A client asks; gives the tag under which it is answered.
+    pub(super) fn streamer_asks(&mut self, index: usize, ask: Ask) -> StreamTag {
+        self.streaming.tags += 1;
+        let tag = StreamTag(self.streaming.tags);
+        if self.trace.frames {
+            let who = format!("s{}", index + 1);
+            self.line(&who, "asks", format_args!("{}: {ask:?}", tag.0));
+        }
+        let Some((connection, node)) = self.streamers[index].connection else {
+            return tag;
+        };
+        if !matches!(ask, Ask::Give(..) | Ask::Leave) {
+            self.streamers[index].waiting = Some(tag);
+            self.is_patient(index);
+        }
+        let life = self.nodes[node].life;
+        let at = self.stream_delay(connection);
+        let event = Event::ToStreams {
+            node,
+            life,
+            connection,
+            tag,
+            ask,
+        };
+        self.at(at, event);
+        tag
+    }
+
+    /// A client that waits loses its patience after a while.
+    fn is_patient(&mut self, index: usize) {
+        let patience = self.settings.client_timeout_ms * 2 + 200;
+        let patience_at = self.now.plus_ms(patience);
+        self.streamers[index].patience_at = Some(patience_at);
+        self.at(patience_at, Event::Streamer(index));
+    }
+
+    fn stream_delay(&mut self, connection: ConnectionId) -> quorate_core::time::Time {
+        let at = self.now.plus_us(self.streaming.dice.between(20, 200));
+        self.wires.arrival(connection, at)
+    }
+
+    fn streamer_connects(&mut self, index: usize) {
+        let count = self.nodes.len();
+        let node = self.streamers[index].choose(count);
+        let known =
+            !self.settings.is_auxiliary(node) && (self.chaos.goes_on() || self.belongs(node));
+        let up = known && self.nodes[node].running.is_some();
+        let mut wait = 100;
+        if up {
+            self.streamers[index].connection = Some((self.wires.open(), node));
+        } else {
+            wait = self.streaming.dice.between(500, 20_000);
+        }
+        self.after(wait, Event::Streamer(index));
+    }
+
+    /// A client closes its connection; the node hears of it, if it lives.
+    pub(super) fn streamer_leaves(&mut self, index: usize, connection: ConnectionId) {
+        self.streamer_asks(index, Ask::Leave);
+        self.streamer_down(index, connection);
+    }
+
+    pub(super) fn streamer_down(&mut self, index: usize, connection: ConnectionId) {
+        let streamer = &mut self.streamers[index];
+        if streamer
+            .connection
+            .is_none_or(|(known, _)| known != connection)
+        {
+            return;
+        }
+        streamer.disconnected();
+        let wait = self.streaming.dice.between(500, 20_000);
+        self.after(wait, Event::Streamer(index));
+    }
+
+    pub(super) fn streamer_hears(
+        &mut self,
+        index: usize,
+        connection: ConnectionId,
+        heard: Heard,
+    ) -> Verdict {
+        let streamer = &mut self.streamers[index];
+        if streamer
+            .connection
+            .is_none_or(|(known, _)| known != connection)
+        {
+            return Ok(());
+        }
+        if self.trace.frames {
+            let what = match &heard {
+                Heard::Bytes(tag, bytes) => format!("{}: {} bytes", tag.0, bytes.len()),
+                heard => format!("{heard:?}"),
+            };
+            let who = format!("s{}", index + 1);
+            self.trace
+                .line(self.now, &who, "hears", format_args!("{what}"));
+        }
+        let waited = streamer.waiting.is_some();
+        let goes_on = matches!(heard, Heard::Durable(..));
+        streamer.hears(heard)?;
+        if waited && goes_on {
+            // What it waits for comes behind that.
+            self.is_patient(index);
+        }
+        let streamer = &mut self.streamers[index];
+        if waited && streamer.waiting.is_none() {
+            let wait = streamer.think();
+            self.after(wait, Event::Streamer(index));
+        }
+        Ok(())
+    }
+
+    /// The clients of streams of this node hear that their connections are gone.
+    pub(super) fn drop_streamers(&mut self, node: usize) {
+        for client in 0..self.streamers.len() {
+            if let Some((connection, at)) = self.streamers[client].connection
+                && at == node
+            {
+                let wait = self.streaming.dice.between(50, 1000);
+                self.after(wait, Event::StreamerDown { client, connection });
+            }
+        }
+    }
+
+    /// A client's connection breaks, and the node hears of it.
+    pub(super) fn reset_streamer(&mut self) {
+        if self.streamers.is_empty() {
+            return;
+        }
+        let index = self.streaming.dice.index(self.streamers.len());
+        if let Some((connection, _)) = self.streamers[index].connection {
+            self.streamer_leaves(index, connection);
+        }
+    }
+
+    /// Looks at what became of streams in a turn of this node, and sends their clients what they are told.
+    pub(super) fn check_streams(&mut self, node: usize) -> Verdict {
+        let Some(running) = &mut self.nodes[node].running else {
+            return Ok(());
+        };
+        let notes = running.host.front_mut().streams.take_notes();
+        let replica = running.host.replica();
+        let (at, table) = (replica.applied_to(), replica.streams());
+        let streams = &mut self.stream_check;
+        // What was given is known before a table may hold it; all else is looked at when the table was.
+        for note in notes
+            .iter()
+            .filter(|note| matches!(note, Note::Keyed(..) | Note::Given(..)))
+        {
+            streams.note(node, table, note)?;
+        }
+        if at != running.seen.streams_to && at > Slot(0) {
+            running.seen.streams_to = at;
+            streams.applied(node, at, table)?;
+        }
+        for note in notes
+            .iter()
+            .filter(|note| !matches!(note, Note::Keyed(..) | Note::Given(..)))
+        {
+            streams.note(node, table, note)?;
+        }
+        self.count_streams();
+        for note in notes {
+            let Note::Heard(Some(connection), _, heard) = note else {
+                continue;
+            };
+            let owner =
+                |client: &Streamer| client.connection.is_some_and(|(id, _)| id == connection);
+            if let Some(client) = self.streamers.iter().position(owner) {
+                let at = self.stream_delay(connection);
+                let event = Event::ToStreamer {
+                    client,
+                    connection,
+                    heard,
+                };
+                self.at(at, event);
+            }
+        }
+        Ok(())
+    }
+
+    // --- Act two.
+
+    /// Writers end what they have.
+    pub(super) fn heal_streams(&mut self) {
+        for streamer in 0..self.streamers.len() {
+            self.streamers[streamer].done = true;
+            self.after(1, Event::Streamer(streamer));
+        }
+    }
+
+    /// Every writer can end its stream, every node takes a new one, and has every byte of all.
+    pub(super) fn streams_become_whole(&mut self, serving: &[usize]) -> Verdict {
+        let Some(load) = self.settings.streams else {
+            return Ok(());
+        };
+        self.run_until(
+            "writers of streams have finished",
+            Self::streamers_are_through,
+        )?;
+        for node in serving {
+            let (index, dice) = (self.streamers.len(), self.streaming.dice.fork());
+            self.add_streamer(Streamer::visit(index, load, dice, *node));
+        }
+        self.run_until("every node has taken a stream", Self::streamers_are_through)?;
+        self.run_until("all nodes have applied the same", Self::is_level)?;
+        let serving_now = serving.to_vec();
+        self.run_until("every node has every byte of streams", |world| {
+            serving_now.iter().all(|node| {
+                if world.nodes[*node].retired {
+                    return true;
+                }
+                let running = world.nodes[*node].running.as_ref();
+                running.is_some_and(|running| running.replica().stream_bytes_missing() == Some(0))
+            })
+        })?;
+        for node in serving {
+            let running = self.nodes[*node].running.as_ref();
+            let Some(table) = running.map(|running| running.replica().streams()) else {
+                continue;
+            };
+            self.stream_check.ends(*node, table)?;
+            let audits = table
+                .infos(None)
+                .map(|info| (info.name, info.start))
+                .collect();
+            let (index, dice) = (self.streamers.len(), self.streaming.dice.fork());
+            self.add_streamer(Streamer::audit(index, load, dice, *node, audits));
+        }
+        self.run_until(
+            "every byte is read on every node",
+            Self::streamers_are_through,
+        )
+    }
+
+    fn streamers_are_through(&self) -> bool {
+        let mut streamers = self.streamers.iter();
+        streamers.all(|streamer| !streamer.is_busy() || self.is_retired(streamer.home))
+    }
+
+    // --- What directed scenarios are made of.
+
+    /// A client of streams connects to a node, and does what it is told; gives its index.
+    pub fn streamer(&mut self, node: usize) -> usize {
+        let (index, dice) = (self.streamers.len(), self.streaming.dice.fork());
+        let load = self.settings.streams.unwrap_or_else(Load::scripted);
+        self.streamers
+            .push(Streamer::new(index, Role::Script, load, dice));
+        self.connect_streamer(index, node);
+        index
+    }
+
+    /// It connects to a node, over a new connection.
+    pub fn connect_streamer(&mut self, index: usize, node: usize) {
+        if let Some((connection, _)) = self.streamers[index].connection {
+            self.streamer_leaves(index, connection);
+        }
+        self.streamers[index].heard.clear();
+        self.streamers[index].connection = Some((self.wires.open(), node));
+    }
+
+    /// It asks, and waits for the answer; `None` if its connection broke.
+    ///
+    /// # Errors
+    /// There is none in time.
+    pub fn ask_streams(&mut self, index: usize, ask: Ask) -> Result<Option<Heard>, Violation> {
+        if self.streamers[index].connection.is_none() {
+            return Ok(None);
+        }
+        self.streamers[index].heard.clear();
+        self.streamer_asks(index, ask);
+        self.run_until("an answer about streams", |world| {
+            !world.streamers[index].heard.is_empty()
+        })?;
+        Ok(self.streamers[index].heard.pop_front().expect("just seen"))
+    }
+
+    /// It asks, and waits for nothing.
+    pub fn tell_streams(&mut self, index: usize, ask: Ask) {
+        self.streamer_asks(index, ask);
+    }
+
+    /// It gives so many bytes more of its piece.
+    pub fn give_streams(&mut self, index: usize, bytes: u64) {
+        if let Some(piece) = &mut self.streamers[index].piece {
+            piece.given += bytes;
+            let stream = piece.stream;
+            self.streamer_asks(index, Ask::Give(stream, bytes));
+        }
+    }
+
+    fn count_streams(&mut self) {
+        let check = &self.stream_check;
+        self.counts.stream_bytes = check.acknowledged_bytes();
+        self.counts.stream_pieces = check.opened;
+        self.counts.stream_bytes_read = check.read_bytes;
+    }
+}

@@ -1,0 +1,108 @@
+//! What writers of byte streams write in a test: every byte follows from its writer and its position, and where
+//! bytes turn up, they say whose they are and where they belong.
+
+/// Bytes that are one word together.
+const WORD: u64 = 8;
+/// Bits of a word's index; the writer's number is above them.
+const INDEX_BITS: u32 = 48;
+/// Bytes with which it can always be told where they belong.
+pub const TELLING: usize = 3 * WORD as usize;
+
+/// Writes what this writer has at a position and behind it.
+pub fn fill(writer: u16, position: u64, bytes: &mut [u8]) {
+    let mut at = position;
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let (index, within) = (at / WORD, usize::try_from(at % WORD).unwrap_or(0));
+        let word = mixed(writer, index).to_le_bytes();
+        let count = rest.len().min(word.len() - within);
+        let (now, later) = rest.split_at_mut(count);
+        now.copy_from_slice(&word[within..within + count]);
+        at += count as u64;
+        rest = later;
+    }
+}
+
+/// The same as bytes of its own.
+pub fn bytes(writer: u16, position: u64, count: usize) -> Vec<u8> {
+    let mut bytes = vec![0; count];
+    fill(writer, position, &mut bytes);
+    bytes
+}
+
+/// The first of these bytes that is not what this writer has there.
+pub fn first_other(writer: u16, position: u64, bytes: &[u8]) -> Option<usize> {
+    let mut expected = [0; 1 << 10];
+    for (number, part) in bytes.chunks(expected.len()).enumerate() {
+        let before = number * expected.len();
+        let expected = &mut expected[..part.len()];
+        fill(writer, position + before as u64, expected);
+        if part != expected {
+            let within = part.iter().zip(expected).position(|(a, b)| a != b);
+            return within.map(|within| before + within);
+        }
+    }
+    None
+}
+
+/// Whose these bytes are, and where the first of them belongs, if they are anybody's and enough to tell.
+pub fn origin(bytes: &[u8]) -> Option<(u16, u64)> {
+    let word = WORD as usize;
+    (0..word).find_map(|lead| {
+        let first = bytes.get(lead..lead + word)?;
+        let (writer, index) = unmixed(u64::from_le_bytes(first.try_into().ok()?));
+        let position = (index * WORD).checked_sub(lead as u64)?;
+        let telling = bytes.get(..lead + 2 * word)?;
+        first_other(writer, position, telling)
+            .is_none()
+            .then_some((writer, position))
+    })
+}
+
+/// Splitmix64's finalizer, which no two words share the result of.
+fn mixed(writer: u16, index: u64) -> u64 {
+    let mut z = u64::from(writer) << INDEX_BITS | index & ((1 << INDEX_BITS) - 1);
+    z ^= SALT;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Back again.
+fn unmixed(word: u64) -> (u16, u64) {
+    let mut z = word;
+    z = (z ^ (z >> 31) ^ (z >> 62)).wrapping_mul(0x3196_42b2_d24d_8ec3);
+    z = (z ^ (z >> 27) ^ (z >> 54)).wrapping_mul(0x96de_1b17_3f11_9089);
+    z = (z ^ (z >> 30) ^ (z >> 60)) ^ SALT;
+    let writer = u16::try_from(z >> INDEX_BITS).unwrap_or(0);
+    (writer, z & ((1 << INDEX_BITS) - 1))
+}
+
+const SALT: u64 = 0x9e37_79b9_7f4a_7c15;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_what_the_whole_has_there() {
+        let whole = bytes(3, 0, 100);
+        for from in 0..30 {
+            assert_eq!(bytes(3, from, 70), whole[from as usize..from as usize + 70]);
+            assert_eq!(first_other(3, from, &whole[from as usize..]), None);
+        }
+        let mut other = bytes(3, 5, 3000);
+        other[2000] ^= 1;
+        assert_eq!(first_other(3, 5, &other), Some(2000));
+    }
+
+    #[test]
+    fn bytes_tell_where_they_belong() {
+        for (writer, position) in [(0, 0), (1, 7), (2, 1 << 40), (500, 123_456_789)] {
+            let some = bytes(writer, position, TELLING);
+            assert_eq!(origin(&some), Some((writer, position)));
+        }
+        assert_eq!(origin(&[0; TELLING]), None);
+        assert_eq!(origin(&bytes(1, 8, 15)), None);
+    }
+}

@@ -1,0 +1,683 @@
+//! What clients of one byte stream sent, were told and read, in the order in which it happened; and what no such
+//! order allows.
+//!
+//! Writers write what [`crate::stream_bytes`] gives them, so what is read says whose it is and where it belongs. A
+//! note is taken *before* what may take effect (bytes that are written, a question of a reader) and *behind* what
+//! is heard: then an order of notes that breaks a rule is one that no cluster may show.
+
+use std::{collections::BTreeMap, fmt};
+
+use crate::stream_bytes::{TELLING, bytes, first_other, origin};
+
+/// One thing that a client saw or did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// A writer may write, from here on.
+    Opened {
+        /// Who.
+        writer: u16,
+        /// Of its first byte.
+        position: u64,
+    },
+    /// It is about to write so many bytes more.
+    Sends {
+        /// Who.
+        writer: u16,
+        /// How many.
+        count: u64,
+    },
+    /// It was told that all bytes below are durable.
+    Durable {
+        /// Who.
+        writer: u16,
+        /// Behind the last of them.
+        position: u64,
+    },
+    /// It was told that the stream is closed behind its last byte.
+    Closed {
+        /// Who.
+        writer: u16,
+        /// Behind that byte.
+        position: u64,
+        /// For good.
+        finished: bool,
+    },
+    /// A reader is about to ask.
+    Asks {
+        /// Which; one reads once.
+        reader: u32,
+        /// Of the first byte that it wants.
+        position: u64,
+    },
+    /// It got bytes.
+    Read {
+        /// Which.
+        reader: u32,
+        /// Of the first of them.
+        position: u64,
+        /// Whose they are.
+        parts: Vec<Part>,
+    },
+    /// It was told that there are no more.
+    End {
+        /// Which.
+        reader: u32,
+        /// Behind the last byte.
+        position: u64,
+        /// For good.
+        finished: bool,
+    },
+}
+
+/// Bytes that follow one another, as they were read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// What this writer has from a position on.
+    Of {
+        /// Whose.
+        writer: u16,
+        /// Where the first of them belongs.
+        position: u64,
+        /// How many.
+        count: u64,
+    },
+    /// Nobody's, or too few to tell.
+    Raw(Vec<u8>),
+}
+
+impl Part {
+    fn count(&self) -> u64 {
+        match self {
+            Self::Of { count, .. } => *count,
+            Self::Raw(bytes) => bytes.len() as u64,
+        }
+    }
+
+    /// What bytes say of themselves. `like` is where they are expected, which is looked at first.
+    pub fn all(like: (u16, u64), bytes: &[u8]) -> Vec<Self> {
+        let (mut parts, mut like, mut rest): (Vec<Self>, _, _) = (Vec::new(), like, bytes);
+        while !rest.is_empty() {
+            let same = first_other(like.0, like.1, rest).unwrap_or(rest.len());
+            if same > 0 {
+                parts.push(Self::Of {
+                    writer: like.0,
+                    position: like.1,
+                    count: same as u64,
+                });
+                like.1 += same as u64;
+                rest = &rest[same..];
+                continue;
+            }
+            let found = origin(&rest[..rest.len().min(TELLING)]);
+            if let Some(found) = found {
+                like = found;
+                continue;
+            }
+            match parts.last_mut() {
+                Some(Self::Raw(raw)) => raw.push(rest[0]),
+                _ => parts.push(Self::Raw(vec![rest[0]])),
+            }
+            like.1 += 1;
+            rest = &rest[1..];
+        }
+        parts
+    }
+}
+
+/// What must not happen to a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wrong {
+    /// What was acknowledged, or comes before what is there, is missing.
+    Lost,
+    /// Bytes are there once more.
+    Repeated,
+    /// Later bytes come first.
+    Reordered,
+    /// Bytes are where they do not belong.
+    Offset,
+    /// A position is below one that was named before.
+    Backwards,
+    /// A writer was acknowledged, or is in the stream, behind where another one took over.
+    AfterFence,
+    /// Two writers were acknowledged for one position.
+    TwoWriters,
+    /// Nobody had written what is there, or was acknowledged, at that time.
+    Unwritten,
+    /// Something follows the end for good, or that is somewhere else.
+    AfterEnd,
+}
+
+/// Something wrong, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What kind.
+    pub wrong: Wrong,
+    /// What was seen, for people.
+    pub text: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.wrong, self.text)
+    }
+}
+
+/// What is wrong with a history of one stream; nothing is if it is empty.
+pub fn judge(notes: &[Note]) -> Vec<Finding> {
+    let mut judge = Judge::default();
+    notes.iter().for_each(|note| judge.hear(note));
+    judge.two_writers();
+    judge.contents();
+    judge.findings
+}
+
+#[derive(Debug)]
+struct Writer {
+    opened: u64,
+    /// Behind the last byte that it may have written.
+    written: u64,
+    durable: u64,
+    /// Where another one took over.
+    fence: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Reading {
+    due: u64,
+    /// What was acknowledged when it asked.
+    acknowledged: u64,
+    got: Vec<(u64, Part)>,
+}
+
+#[derive(Debug, Default)]
+struct Judge {
+    writers: BTreeMap<u16, Writer>,
+    /// In the order in which they opened.
+    order: Vec<u16>,
+    readings: BTreeMap<u32, Reading>,
+    /// By anybody.
+    acknowledged: u64,
+    finished: Option<u64>,
+    findings: Vec<Finding>,
+}
+
+impl Judge {
+    fn find(&mut self, wrong: Wrong, text: String) {
+        self.findings.push(Finding { wrong, text });
+    }
+
+    fn hear(&mut self, note: &Note) {
+        match note {
+            Note::Opened { writer, position } => self.opened(*writer, *position),
+            Note::Sends { writer, count } => {
+                if let Some(writer) = self.writers.get_mut(writer) {
+                    writer.written += count;
+                }
+            }
+            Note::Durable { writer, position } => self.durable(*writer, *position),
+            Note::Closed {
+                writer,
+                position,
+                finished,
+            } => self.closed(*writer, *position, *finished),
+            Note::Asks { reader, position } => {
+                let reading = Reading {
+                    due: *position,
+                    acknowledged: self.acknowledged,
+                    got: Vec::new(),
+                };
+                self.readings.insert(*reader, reading);
+            }
+            Note::Read {
+                reader,
+                position,
+                parts,
+            } => self.read(*reader, *position, parts),
+            Note::End {
+                reader,
+                position,
+                finished,
+            } => self.end(*reader, *position, *finished),
+        }
+    }
+
+    fn opened(&mut self, writer: u16, position: u64) {
+        let acknowledged = self.acknowledged;
+        if position < acknowledged {
+            let text = format!(
+                "all below {acknowledged} was acknowledged; writer {writer} begins at {position}"
+            );
+            self.find(Wrong::Lost, text);
+        }
+        if let Some(end) = self.finished {
+            let text = format!("writer {writer} begins at {position}, behind the end, {end}");
+            self.find(Wrong::AfterEnd, text);
+        }
+        if let Some(before) = self.order.last() {
+            let former = self.writers.get_mut(before);
+            let written = former.map_or(0, |former| {
+                former.fence = Some(position);
+                former.written
+            });
+            if position > written {
+                let text = format!("writer {writer} begins at {position}; {written} were written");
+                self.find(Wrong::Unwritten, text);
+            }
+        }
+        self.order.push(writer);
+        let new = Writer {
+            opened: position,
+            written: position,
+            durable: position,
+            fence: None,
+        };
+        self.writers.insert(writer, new);
+        self.acknowledged = acknowledged.max(position);
+    }
+
+    fn durable(&mut self, number: u16, position: u64) {
+        let Some(writer) = self.writers.get_mut(&number) else {
+            let text = format!("writer {number} did not open, and is at {position}");
+            return self.find(Wrong::Unwritten, text);
+        };
+        let (before, written, fence) = (writer.durable, writer.written, writer.fence);
+        writer.durable = before.max(position);
+        self.acknowledged = self.acknowledged.max(position);
+        if position < before {
+            let text = format!("writer {number} was told {position} behind {before}");
+            self.find(Wrong::Backwards, text);
+        }
+        if position > written {
+            let text = format!("writer {number} was told {position}; it wrote up to {written}");
+            self.find(Wrong::Unwritten, text);
+        }
+        if let Some(fence) = fence.filter(|fence| position > *fence) {
+            let text = format!("writer {number} was told {position}; another began at {fence}");
+            self.find(Wrong::AfterFence, text);
+        }
+    }
+
+    fn closed(&mut self, number: u16, position: u64, finished: bool) {
+        self.durable(number, position);
+        let written = self.writers.get(&number).map_or(0, |one| one.written);
+        if position < written {
+            let text = format!("writer {number} wrote up to {written}; closed at {position}");
+            self.find(Wrong::Lost, text);
+        }
+        if finished {
+            self.finished = Some(position);
+        }
+    }
+
+    fn read(&mut self, number: u32, position: u64, parts: &[Part]) {
+        let Some(reading) = self.readings.get_mut(&number) else {
+            let text = format!("reader {number} got bytes at {position}, unasked");
+            return self.find(Wrong::Offset, text);
+        };
+        let due = reading.due;
+        let mut at = position;
+        for part in parts {
+            reading.got.push((at, part.clone()));
+            at += part.count();
+        }
+        reading.due = at;
+        if position != due {
+            let wrong = match position < due {
+                true => Wrong::Backwards,
+                false => Wrong::Offset,
+            };
+            let text = format!("reader {number} got {position} where {due} was due");
+            self.find(wrong, text);
+        }
+        let written = self.written();
+        if at > written {
+            let text = format!("reader {number} read up to {at}; {written} were written");
+            self.find(Wrong::Unwritten, text);
+        }
+    }
+
+    fn end(&mut self, number: u32, position: u64, finished: bool) {
+        let Some(reading) = self.readings.get(&number) else {
+            return;
+        };
+        let (due, acknowledged) = (reading.due, reading.acknowledged);
+        if position != due {
+            let text = format!("reader {number} ends at {position}; it has read up to {due}");
+            self.find(Wrong::Offset, text);
+        }
+        if position < acknowledged {
+            let text = format!(
+                "reader {number} ends at {position}; {acknowledged} were acknowledged before"
+            );
+            self.find(Wrong::Lost, text);
+        }
+        if let Some(end) = self.finished.filter(|end| *end != position && finished) {
+            let text = format!("reader {number} ends at {position}; the stream at {end}");
+            self.find(Wrong::AfterEnd, text);
+        }
+    }
+
+    /// Behind the last byte that anybody may have written. Whoever took over and was not heard yet may have.
+    fn written(&self) -> u64 {
+        self.writers
+            .values()
+            .map(|one| one.written)
+            .max()
+            .unwrap_or(0)
+    }
+
+    fn two_writers(&mut self) {
+        let acknowledged: Vec<(u16, u64, u64)> = self
+            .writers
+            .iter()
+            .map(|(number, one)| (*number, one.opened, one.durable))
+            .collect();
+        for (at, one) in acknowledged.iter().enumerate() {
+            for other in &acknowledged[at + 1..] {
+                let (from, to) = (one.1.max(other.1), one.2.min(other.2));
+                if from < to {
+                    let text = format!("{} and {}: positions {from} to {to}", one.0, other.0);
+                    self.find(Wrong::TwoWriters, text);
+                }
+            }
+        }
+    }
+
+    /// Who wrote what is at a position, and behind the last byte that is this one's.
+    fn owner(&self, position: u64) -> Option<(u16, u64)> {
+        // Of two that begin at one position the former wrote nothing.
+        let number = self
+            .order
+            .iter()
+            .rev()
+            .find(|number| self.writers[number].opened <= position)?;
+        let writer = &self.writers[number];
+        let end = writer.fence.unwrap_or(u64::MAX).min(writer.written);
+        (position < end).then_some((*number, end))
+    }
+
+    /// Of each reading the first byte that is not what belongs there.
+    fn contents(&mut self) {
+        for (number, reading) in &self.readings {
+            let other = reading
+                .got
+                .iter()
+                .find_map(|(at, part)| self.differs(*at, part, &reading.got));
+            if let Some((wrong, text)) = other {
+                let text = format!("reader {number}: {text}");
+                self.findings.push(Finding { wrong, text });
+            }
+        }
+    }
+
+    fn differs(&self, at: u64, part: &Part, all: &[(u64, Part)]) -> Option<(Wrong, String)> {
+        let end = at + part.count();
+        let mut at = at;
+        let mut from = 0;
+        while at < end {
+            let Some((owner, until)) = self.owner(at) else {
+                return Some((Wrong::Unwritten, format!("{at} was written by nobody")));
+            };
+            let count = end.min(until) - at;
+            match part {
+                Part::Of {
+                    writer, position, ..
+                } => {
+                    let position = position + from;
+                    if (*writer, position) != (owner, at)
+                        && let Some(within) = other_than(*writer, position, owner, at, count)
+                    {
+                        let (at, position) = (at + within, position + within);
+                        let text =
+                            format!("{at} has byte {position} of writer {writer}, not of {owner}");
+                        return Some((self.kind(at, owner, *writer, position, all), text));
+                    }
+                }
+                Part::Raw(raw) => {
+                    let first = usize::try_from(from).unwrap_or(0);
+                    let raw = &raw[first..first + usize::try_from(count).unwrap_or(0)];
+                    if let Some(within) = first_other(owner, at, raw) {
+                        let text = format!("{} has a byte of nobody", at + within as u64);
+                        return Some((Wrong::Unwritten, text));
+                    }
+                }
+            }
+            at += count;
+            from += count;
+        }
+        None
+    }
+
+    fn kind(&self, at: u64, owner: u16, writer: u16, position: u64, all: &[(u64, Part)]) -> Wrong {
+        if writer != owner {
+            let fence = self.writers.get(&writer).and_then(|one| one.fence);
+            return match fence {
+                Some(fence) if at >= fence && position == at => Wrong::AfterFence,
+                _ => Wrong::Offset,
+            };
+        }
+        if position < at {
+            return Wrong::Repeated;
+        }
+        let skipped = at..position;
+        let comes_later = all.iter().any(|(there, part)| match part {
+            Part::Of {
+                writer,
+                position,
+                count,
+            } => {
+                let is_skipped = *position < skipped.end && skipped.start < position + count;
+                *there > at && *writer == owner && is_skipped
+            }
+            Part::Raw(_) => false,
+        });
+        match comes_later {
+            true => Wrong::Reordered,
+            false => Wrong::Lost,
+        }
+    }
+}
+
+/// The first byte in which two ranges differ. Where one writer follows another some are equal by chance.
+fn other_than(writer: u16, position: u64, owner: u16, at: u64, count: u64) -> Option<u64> {
+    let count = usize::try_from(count).unwrap_or(usize::MAX).min(TELLING);
+    let found = first_other(owner, at, &bytes(writer, position, count));
+    found.map(|within| within as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two writers, the second of which takes over at 1000 of 1200, and a reader of all.
+    fn history(read: &[u8]) -> Vec<Note> {
+        let mut notes = vec![
+            opened(1, 0),
+            sends(1, 1200),
+            durable(1, 600),
+            opened(2, 1000),
+            sends(2, 500),
+            durable(2, 1500),
+            Note::Closed {
+                writer: 2,
+                position: 1500,
+                finished: true,
+            },
+        ];
+        notes.extend(reading(0, read));
+        notes
+    }
+
+    fn right() -> Vec<u8> {
+        [bytes(1, 0, 1000), bytes(2, 1000, 500)].concat()
+    }
+
+    fn opened(writer: u16, position: u64) -> Note {
+        Note::Opened { writer, position }
+    }
+
+    fn sends(writer: u16, count: u64) -> Note {
+        Note::Sends { writer, count }
+    }
+
+    fn durable(writer: u16, position: u64) -> Note {
+        Note::Durable { writer, position }
+    }
+
+    fn reading(reader: u32, read: &[u8]) -> Vec<Note> {
+        let mut notes = vec![Note::Asks {
+            reader,
+            position: 0,
+        }];
+        let mut position = 0;
+        // Frames end anywhere.
+        for frame in read.chunks(333) {
+            notes.push(Note::Read {
+                reader,
+                position,
+                parts: Part::all((1, position), frame),
+            });
+            position += frame.len() as u64;
+        }
+        notes.push(Note::End {
+            reader,
+            position,
+            finished: true,
+        });
+        notes
+    }
+
+    fn kinds(notes: &[Note]) -> Vec<Wrong> {
+        judge(notes).iter().map(|found| found.wrong).collect()
+    }
+
+    /// What is found in the bytes of a reading.
+    fn read_kinds(read: &[u8]) -> Vec<Wrong> {
+        kinds(&history(read))
+    }
+
+    #[test]
+    fn nothing_is_wrong_with_what_is_right() {
+        assert_eq!(judge(&history(&right())), []);
+        // Whichever frames it came in.
+        for first in 985..1015 {
+            let all = right();
+            let (one, two) = all.split_at(first);
+            let mut notes = history(&[]);
+            notes.truncate(7);
+            notes.push(Note::Asks {
+                reader: 0,
+                position: 0,
+            });
+            for (position, frame) in [(0, one), (first as u64, two)] {
+                let parts = Part::all((1, position), frame);
+                notes.push(Note::Read {
+                    reader: 0,
+                    position,
+                    parts,
+                });
+            }
+            assert_eq!(judge(&notes), [], "{first}");
+        }
+    }
+
+    #[test]
+    fn lost_bytes_are_found() {
+        let mut read = right();
+        read.drain(300..310);
+        let found = read_kinds(&read);
+        assert!(found.contains(&Wrong::Lost), "{found:?}");
+        assert!(!found.contains(&Wrong::Reordered), "{found:?}");
+        // A reading that ends too early.
+        let found = read_kinds(&right()[..1400]);
+        assert_eq!(found, [Wrong::Lost, Wrong::AfterEnd]);
+        // The next writer begins too early.
+        let notes = [opened(1, 0), sends(1, 9), durable(1, 9), opened(2, 8)];
+        assert_eq!(kinds(&notes), [Wrong::Lost]);
+        // A stream that is closed too early.
+        let notes = [
+            opened(1, 0),
+            sends(1, 9),
+            Note::Closed {
+                writer: 1,
+                position: 8,
+                finished: true,
+            },
+        ];
+        assert_eq!(kinds(&notes), [Wrong::Lost]);
+    }
+
+    #[test]
+    fn repeated_bytes_are_found() {
+        let mut read = right();
+        let again = read[290..300].to_vec();
+        read.splice(300..300, again);
+        read.truncate(1500);
+        assert_eq!(read_kinds(&read), [Wrong::Repeated]);
+    }
+
+    #[test]
+    fn reordered_bytes_are_found() {
+        let mut read = right();
+        read[300..360].rotate_left(30);
+        assert_eq!(read_kinds(&read), [Wrong::Reordered]);
+    }
+
+    #[test]
+    fn bytes_in_a_wrong_place_are_found() {
+        let mut read = right();
+        read[1100..1200].copy_from_slice(&bytes(1, 100, 100));
+        assert_eq!(read_kinds(&read), [Wrong::Offset]);
+        let mut notes = history(&right());
+        let Note::Read { position, .. } = &mut notes[9] else {
+            panic!("{:?}", notes[9]);
+        };
+        *position += 1;
+        assert!(kinds(&notes).contains(&Wrong::Offset));
+    }
+
+    #[test]
+    fn bytes_of_nobody_are_found() {
+        let mut read = right();
+        read[700] ^= 1;
+        assert_eq!(read_kinds(&read), [Wrong::Unwritten]);
+        // More than was written so far.
+        let notes = [opened(1, 0), sends(1, 9), durable(1, 10)];
+        assert_eq!(kinds(&notes), [Wrong::Unwritten]);
+    }
+
+    #[test]
+    fn positions_that_go_back_are_found() {
+        let notes = [opened(1, 0), sends(1, 9), durable(1, 9), durable(1, 8)];
+        assert_eq!(kinds(&notes), [Wrong::Backwards]);
+        let mut notes = history(&right());
+        let again = notes[9].clone();
+        notes.insert(10, again);
+        assert!(kinds(&notes).contains(&Wrong::Backwards));
+    }
+
+    #[test]
+    fn what_a_fenced_writer_is_told_is_found() {
+        let mut notes = history(&right());
+        notes.insert(4, durable(1, 1001));
+        assert_eq!(kinds(&notes)[0], Wrong::AfterFence);
+        // Its bytes where the other one's should be.
+        let read = [bytes(1, 0, 1100), bytes(2, 1100, 400)].concat();
+        assert_eq!(read_kinds(&read), [Wrong::AfterFence]);
+    }
+
+    #[test]
+    fn two_writers_of_one_position_are_found() {
+        let mut notes = history(&right());
+        notes.insert(6, durable(1, 1200));
+        let found = kinds(&notes);
+        assert_eq!(found, [Wrong::AfterFence, Wrong::TwoWriters]);
+    }
+
+    #[test]
+    fn what_follows_the_end_is_found() {
+        let mut notes = history(&right());
+        notes.push(opened(3, 1500));
+        assert_eq!(kinds(&notes), [Wrong::AfterEnd]);
+    }
+}
