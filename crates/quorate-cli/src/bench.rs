@@ -33,6 +33,8 @@ pub(crate) enum BenchCommand {
     Kv(args::KvArgs),
     /// Replication alone: a service without state, framed commands
     Log(args::LogArgs),
+    /// Byte streams: writers, and how far what they wrote is durable
+    Stream(args::StreamArgs),
     /// What this machine can do at most: bare programs without a protocol
     Probe(args::ProbeArgs),
     /// An experiment of a paper, its figures beside ours
@@ -63,8 +65,17 @@ pub(crate) fn run(command: &BenchCommand) -> Result<Exit, Problem> {
                 series.run(document)
             })
         }
+        BenchCommand::Stream(args) => {
+            let wish = args.plain();
+            wish.check()?;
+            measure(None, &args.files, |document| wish.run(document))
+        }
         BenchCommand::Probe(args) => measure(None, &args.files, |document| {
-            probe::run(&args.plain(), document)
+            if args.stream {
+                args.of_streams().run(document)
+            } else {
+                probe::run(&args.plain(), document)
+            }
         }),
         BenchCommand::Paper(args) => paper::run(args),
         BenchCommand::Compare(args) => compare::run(args),

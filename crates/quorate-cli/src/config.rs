@@ -41,6 +41,8 @@ pub(crate) struct StartConfig {
     pub(crate) client: String,
     pub(crate) peer: Option<String>,
     pub(crate) admin: String,
+    pub(crate) stream: Option<String>,
+    pub(crate) stream_raw: Option<String>,
     pub(crate) client_socket: Option<PathBuf>,
     pub(crate) durability: Option<Class>,
     pub(crate) store: Option<Store>,
@@ -158,6 +160,8 @@ impl StartConfig {
             client: layers.required("client", address, parse_address)?,
             peer: layers.optional("peer", address, parse_address)?,
             admin: layers.required("admin", address, parse_address)?,
+            stream: layers.optional("stream", address, parse_address)?,
+            stream_raw: layers.optional("stream-raw", address, parse_address)?,
             client_socket: layers.optional("client-socket", "a path", path)?,
             durability: layers.optional("durability", "durable or volatile", parse_class)?,
             store: layers.optional("store", "lsm or memory", Store::named)?,
@@ -437,8 +441,8 @@ mod tests {
         assert_eq!(config.client, "127.0.0.1:7450");
         assert_eq!(config.admin, "127.0.0.1:7452");
         assert_eq!(
-            (config.peer, config.node, config.durability),
-            (None, None, None)
+            (config.peer, config.node, config.durability, config.stream),
+            (None, None, None, None)
         );
         assert_eq!((config.heartbeat_ms, config.election_ms), (20, (100, 200)));
         assert_eq!(

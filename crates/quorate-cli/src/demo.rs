@@ -1,8 +1,10 @@
-//! `quorate demo`: three nodes, a killed leader, or all of them replaced; nothing lost.
+//! `quorate demo`: three nodes, a killed leader, under writers or under a stream, or all nodes replaced;
+//! nothing lost.
 
 mod compare;
 mod load;
 mod replace;
+mod stream;
 
 use std::{
     env, io,
@@ -32,6 +34,8 @@ const WRITERS: usize = 6;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Between two looks at the cluster.
 const PAUSE: Duration = Duration::from_millis(20);
+/// What writers do.
+const THROUGH_ALL: &str = "writing through all of them";
 /// Longest act with writers, so that the whole demo ends in a minute.
 const SECONDS_MAX: u64 = 600;
 
@@ -45,6 +49,12 @@ pub(crate) struct DemoArgs {
     /// Replace every node by a new one meanwhile, instead of killing the leader
     #[arg(long, env = "QUORATE_REPLACE", value_parser = clap::builder::FalseyValueParser::new())]
     replace: bool,
+    /// Put a file into a byte stream instead of writing keys, through the killed leader
+    #[arg(long, conflicts_with_all = ["replace", "seconds"])]
+    stream: bool,
+    /// Which file; 64 MiB are made otherwise
+    #[arg(long, value_name = "FILE", requires = "stream")]
+    file: Option<PathBuf>,
     /// Leave the cluster running, and say how to use it
     #[arg(long, env = "QUORATE_KEEP", value_parser = clap::builder::FalseyValueParser::new())]
     keep: bool,
@@ -70,6 +80,7 @@ struct Kept {
     node: u32,
     client: String,
     admin: String,
+    stream: String,
     pid: u32,
 }
 
@@ -77,6 +88,10 @@ struct Kept {
 pub(crate) fn run(args: &DemoArgs, output: Output) -> Result<Exit, Problem> {
     let mut demo = Demo::new(args.keep)?;
     let lost = match args.replace {
+        _ if args.stream => demo.put(args).map(|outcome| {
+            output.result(&outcome, || outcome.human());
+            outcome.lost()
+        }),
         true => demo.replace(args).map(|outcome| {
             output.result(&outcome, || outcome.human());
             outcome.missing()
@@ -153,26 +168,24 @@ impl Demo {
         self.admins = self.nodes.admin_addresses();
     }
 
-    fn wait_until_up(&self) -> Result<(), Problem> {
+    fn wait_until_up(&self, then: &str) -> Result<(), Problem> {
         let leader = self.wait_for("a leader", |cluster| {
             let views = || cluster.nodes.iter().filter_map(Answer::view);
             let agreed = views().count() == NODES as usize
                 && views().all(|view| view.leader == cluster.leader);
             cluster.leader.filter(|_| agreed)
         })?;
-        self.say(&format!(
-            "three nodes are up, node {leader} leads; writing through all of them"
-        ));
+        self.say(&format!("three nodes are up, node {leader} leads; {then}"));
         Ok(())
     }
 
     fn play(&mut self, args: &DemoArgs) -> Result<Outcome, Problem> {
-        self.wait_until_up()?;
+        self.wait_until_up(THROUGH_ALL)?;
         let load = Load::start(addresses_of_writers(&self.clients));
         let third = Duration::from_millis(args.seconds * 1000 / 3);
         let begin = Instant::now();
         self.watch(&load, begin + third);
-        let killed = self.kill_leader(&load)?;
+        let killed = self.kill_leader(|nodes, leader| load.kill(|| nodes.kill(&[leader])))?;
         self.watch(&load, begin + third * 2);
         self.restart(killed)?;
         self.watch(&load, begin + third * 3);
@@ -209,14 +222,16 @@ impl Demo {
         }
     }
 
-    fn kill_leader(&mut self, load: &Load) -> Result<u32, Problem> {
+    fn kill_leader(
+        &mut self,
+        kill: impl FnOnce(&mut Nodes, u32) -> io::Result<()>,
+    ) -> Result<u32, Problem> {
         let leader = self.wait_for("a leader", |cluster| cluster.leader)?;
         let node = self.nodes.node(leader);
         let id = node
             .map_err(|_| failed(format_args!("node {leader} leads, but is not of this demo")))?
             .id();
-        load.kill(|| self.nodes.kill(&[leader]))
-            .map_err(|error| Problem::io("kill the leader", &error))?;
+        kill(&mut self.nodes, leader).map_err(|error| Problem::io("kill the leader", &error))?;
         self.say(&format!(
             "killed the leader, node {leader} (SIGKILL, process {id})"
         ));
@@ -313,6 +328,7 @@ impl Demo {
             node: process.ready.node,
             client: process.ready.client.clone(),
             admin: process.ready.admin.clone(),
+            stream: process.ready.stream.clone(),
             pid: process.id(),
         });
         (kept.collect(), folder)

@@ -21,6 +21,7 @@ mod status;
 mod stop;
 #[cfg(test)]
 mod stop_races;
+mod stream;
 mod sync;
 mod transfer;
 mod tune;
@@ -54,6 +55,9 @@ enum Command {
     /// Who belongs to the cluster: add, remove, replace
     #[command(subcommand)]
     Member(member::MemberCommand),
+    /// Byte streams: write, read and look after them
+    #[command(subcommand)]
+    Stream(stream::StreamCommand),
     /// Hand leadership to another node
     Transfer(transfer::TransferArgs),
     /// Have a node take a snapshot now
@@ -135,6 +139,7 @@ fn run(command: Command, output: Output) -> Result<Exit, Problem> {
         Command::Demo(args) => demo::run(&args, output),
         Command::Status(args) => status::run(&args, output),
         Command::Member(command) => member::run(&command, output),
+        Command::Stream(command) => stream::run(&command, output),
         Command::Transfer(args) => transfer::run(&args, output),
         Command::Snapshot(args) => snapshot::run(&args, output),
         Command::Backup(args) => backup::run(&args, output),

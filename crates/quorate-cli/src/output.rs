@@ -75,6 +75,11 @@ impl Problem {
             .hint("is the node running? is this its --admin address?")
     }
 
+    /// The error document.
+    pub(crate) fn json(&self) -> String {
+        error_json(self.code, &self.message, &self.hint)
+    }
+
     /// The same with a hint.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = hint.into();
@@ -140,7 +145,7 @@ impl Output {
     /// Reports an error where the user of this kind of output looks for it.
     pub(crate) fn problem(self, problem: &Problem) -> Exit {
         if self.json {
-            print(&error_json(problem.code, &problem.message, &problem.hint));
+            print(&problem.json());
         } else {
             let (red, plain) = if io::stderr().is_terminal() {
                 ("\x1b[31m", "\x1b[0m")

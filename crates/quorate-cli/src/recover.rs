@@ -43,6 +43,7 @@ use crate::{
     config::{Store, address_argument},
     memory,
     output::{Exit, Output, Problem, progress},
+    restore::left_out,
     start::{open_store, store_of},
 };
 
@@ -85,6 +86,8 @@ struct Recovered {
     from: String,
     /// Where the old node's files lie.
     old: PathBuf,
+    /// Byte streams of the old cluster that the new one does not have.
+    streams_left_out: u64,
 }
 
 /// Runs the command.
@@ -135,11 +138,13 @@ fn human(recovered: &Recovered, args: &RecoverArgs) -> String {
         decided,
         from,
         old,
+        streams_left_out,
         ..
     } = recovered;
+    let streams = left_out(*streams_left_out, "their bytes are in the old node's files");
     let data = args.data.display();
     format!(
-        "node {node} of the new cluster {cluster} has everything below slot {decided} of cluster {from}\n\
+        "node {node} of the new cluster {cluster} has everything below slot {decided} of cluster {from}{streams}\n\
          the old node's files lie in {}; never start it again\n\
          start it: quorate start --data {data}\n\
          others join it with empty folders: quorate start --data DIR --join ADMIN",
@@ -261,6 +266,7 @@ impl Task<'_> {
             checksum,
             from,
             old: PathBuf::new(),
+            streams_left_out: checked.streams,
         })
     }
 

@@ -53,6 +53,17 @@ struct Restored {
     checksum: String,
     /// The cluster that the backup is of.
     from: String,
+    /// Byte streams of the old cluster that the new one does not have.
+    streams_left_out: u64,
+}
+
+/// What to say about byte streams that a new cluster does not have; nothing, if there were none.
+pub(crate) fn left_out(streams: u64, where_else: &str) -> String {
+    match streams {
+        0 => String::new(),
+        1 => format!("\nnot in it: 1 byte stream; {where_else}"),
+        _ => format!("\nnot in it: {streams} byte streams; {where_else}"),
+    }
 }
 
 /// Runs the command.
@@ -95,6 +106,7 @@ pub(crate) fn run(args: &RestoreArgs, output: Output) -> Result<Exit, Problem> {
         bytes,
         checksum,
         from,
+        streams_left_out: checked.streams,
     };
     output.result(&restored, || human(&restored, args));
     Ok(Exit::Done)
@@ -106,10 +118,12 @@ fn human(restored: &Restored, args: &RestoreArgs) -> String {
         node,
         decided,
         from,
+        streams_left_out,
         ..
     } = restored;
+    let streams = left_out(*streams_left_out, "backups do not have their bytes");
     format!(
-        "node {node} of the new cluster {cluster} has everything below slot {decided} of cluster {from}\n\
+        "node {node} of the new cluster {cluster} has everything below slot {decided} of cluster {from}{streams}\n\
          start it: quorate start --data {} --peer {}\n\
          others join it: quorate start --data DIR --join ADMIN",
         args.data.display(),

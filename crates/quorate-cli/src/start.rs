@@ -25,6 +25,7 @@ use quorate_kv::{
 use quorate_net::{Listeners, Reactor};
 use quorate_node::{Home as _, Identity, LockedFolder};
 use quorate_replica::{front::Front, status::Addresses};
+use quorate_stream_front::{Doors, StreamFront};
 
 use crate::{
     config::{StartArgs, StartConfig, Store},
@@ -36,6 +37,7 @@ use crate::{
 };
 
 pub(crate) const DEFAULT_PEER: &str = "127.0.0.1:7451";
+const DEFAULT_STREAM: &str = "127.0.0.1:7453";
 /// Set by a process that starts a node as a part of itself: the node dies with that process.
 pub(crate) const PARENT_VARIABLE: &str = "QUORATE_DIES_WITH_PARENT";
 
@@ -50,15 +52,24 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     let listed = folder.listed_address(&known);
     let peer = config.peer.clone().or_else(|| listed.clone());
     let peer = peer.as_deref().unwrap_or(DEFAULT_PEER);
-    let places = [
+    let stream = config.stream.as_deref();
+    let mut places = vec![
         ("client", config.client.as_str()),
         ("peer", peer),
         ("admin", &config.admin),
     ];
+    let raw = config.stream_raw.as_deref();
+    places.extend(stream.map(|address| ("stream", address)));
+    places.extend(raw.map(|address| ("stream-raw", address)));
     check_places(&places)?;
-    let listeners = Listeners::bind(peer, &config.client, config.client_socket.as_deref())
+    let mut listeners = Listeners::bind(peer, &config.client, config.client_socket.as_deref())
         .map_err(quorate::Error::from)?;
     let admin = Admin::start(&config.admin, folder.node()).map_err(admin_failed)?;
+    bind_streams(&mut listeners, stream)?;
+    if let Some(raw) = raw {
+        let bound = listeners.bind_raw_streams(raw);
+        bound.map_err(quorate::Error::from)?;
+    }
     let answering = listeners
         .answer_while_starting(folder.node(), folder.cluster())
         .map_err(|error| Problem::io("start a thread", &error))?;
@@ -141,6 +152,21 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     node.run(service, front)
 }
 
+/// Binds the address for byte streams. Where nobody asked for one and another process has the default, this
+/// node has none: several nodes of one machine need no flag for what they may not use.
+fn bind_streams(listeners: &mut Listeners, asked: Option<&str>) -> Result<(), Problem> {
+    match listeners.bind_streams(asked.unwrap_or(DEFAULT_STREAM)) {
+        Err(error) if asked.is_none() && error.reason.is_in_use() => {
+            progress(&format!(
+                "no byte streams at this node: {DEFAULT_STREAM} is in use by another process; \
+                 --stream ADDR chooses another address"
+            ));
+            Ok(())
+        }
+        bound => Ok(bound.map_err(quorate::Error::from)?),
+    }
+}
+
 fn admin_failed(error: StartError) -> Problem {
     let (code, hint) = match &error {
         StartError::Listen { source, .. } => {
@@ -196,6 +222,7 @@ impl Starting {
             }
         };
         let stop = &|| self.stop.is_asked();
+        let front = Doors::new(front, StreamFront::default());
         let opened = quorate::open(
             &self.known,
             self.identity,
@@ -265,6 +292,11 @@ impl Announce {
             listeners.peer_address(),
             admin.address()
         );
+        let stream = listeners.stream_address();
+        let stream = stream.map_or_else(String::new, |stream| format!(" stream={stream}"));
+        let raw = listeners.raw_stream_address();
+        let raw = raw.map_or_else(String::new, |raw| format!(" stream-raw={raw}"));
+        let places = format!("{places}{stream}{raw}");
         Self {
             node,
             places: Some(places),
@@ -343,6 +375,7 @@ fn advertised(listeners: &Listeners, admin: &Admin, listed: Option<&str>) -> Add
         peer: listed.map_or_else(|| place(listeners.peer_address()), str::to_owned),
         client: listeners.client_address().map(place).unwrap_or_default(),
         admin: place(admin.address()),
+        stream: listeners.stream_address().map(place).unwrap_or_default(),
     }
 }
 

@@ -8,7 +8,7 @@ use clap::Args;
 use quorate_admin::{
     look::look,
     units::{bytes, span},
-    view::{Answer, BallotView, ClusterView, NodeView, PlanView, STARTING},
+    view::{Answer, BallotView, ClusterView, NodeView, PlanView, STARTING, StreamsView},
 };
 
 use crate::{
@@ -93,17 +93,26 @@ fn headline(cluster: &ClusterView) -> String {
         Some(leader) => format!("node {leader} leads"),
         None => "no leader".to_owned(),
     };
-    let mut views = cluster.nodes.iter().filter_map(Answer::view);
-    let settings = views.next().map(|view| {
+    let views = || cluster.nodes.iter().filter_map(Answer::view);
+    let leads = views().find(|view| Some(view.node) == cluster.leader);
+    let streams = leads.or_else(|| views().max_by_key(|view| view.applied));
+    let streams = streams
+        .map(|view| view.streams)
+        .filter(|streams| streams.count > 0);
+    let streams = streams.map_or_else(String::new, |StreamsView { count, open, .. }| {
+        format!(", byte streams {count}, open {open}")
+    });
+    let settings = views().next().map(|view| {
         let NodeView {
             durability, store, ..
         } = view;
         format!(" ({durability}, store {store}, era {})", view.era)
     });
-    format!("cluster {id}{}: {leader}", settings.unwrap_or_default())
+    let settings = settings.unwrap_or_default();
+    format!("cluster {id}{settings}: {leader}{streams}")
 }
 
-const HEAD: [&str; 13] = [
+const HEAD: [&str; 14] = [
     "node",
     "role",
     "ballot",
@@ -116,6 +125,7 @@ const HEAD: [&str; 13] = [
     "log",
     "grows",
     "disk full in",
+    "streams",
     "client",
 ];
 
@@ -142,6 +152,7 @@ fn row(view: &NodeView, cluster: &ClusterView) -> Vec<String> {
         bytes(view.log_bytes),
         rate.map_or_else(String::new, |rate| format!("{}/s", bytes(rate))),
         view.disk.full_in_seconds.map_or_else(String::new, span),
+        view.streams.shown(),
         client.unwrap_or_default(),
     ]
 }
@@ -157,7 +168,9 @@ fn lag(node: u32, cluster: &ClusterView) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quorate_admin::view::{DiskView, MemberView, PlanView, ProgressView, SnapshotView};
+    use quorate_admin::view::{
+        DiskView, MemberView, PlanView, ProgressView, SnapshotView, StreamsView,
+    };
 
     fn view(node: u32) -> NodeView {
         let member = |node, lag| MemberView {
@@ -165,6 +178,7 @@ mod tests {
             peer: None,
             client: Some(format!("h:{node}")),
             admin: None,
+            stream: None,
             role: "follower".to_owned(),
             weight: 1,
             connected: true,
@@ -195,6 +209,7 @@ mod tests {
             snapshot: None,
             snapshot_taking: None,
             disk: DiskView::default(),
+            streams: StreamsView::default(),
             version: "0".to_owned(),
             error: None,
             notices: Vec::new(),
@@ -205,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_cluster_is_a_table_with_notes() {
-        let mut first = view(1);
+        let (mut first, mut second) = (view(1), view(2));
         first.log_start = 60;
         first.snapshot = Some(SnapshotView {
             slot: 70,
@@ -216,12 +231,22 @@ mod tests {
             log_bytes_per_second: Some(1 << 20),
             full_in_seconds: Some(40 << 10),
         };
+        first.streams = StreamsView {
+            count: 4,
+            open: 1,
+            bytes: 3 << 20,
+            missing_bytes: 0,
+        };
+        second.streams = StreamsView {
+            bytes: 2 << 20,
+            missing_bytes: 1 << 20,
+            ..first.streams
+        };
         first.plan = Some(PlanView {
             id: 88,
             what: "remove node 5".to_owned(),
             waits: Some("node 2 is to lead on".to_owned()),
         });
-        let mut second = view(2);
         second.progress = Some(ProgressView {
             doing: "receiving_snapshot".to_owned(),
             unit: "bytes".to_owned(),
@@ -252,11 +277,11 @@ mod tests {
             Answer::Node(Box::new(gone)),
         ]);
         let expected = "\
-cluster ab (durable, store lsm, era 0): node 1 leads
+cluster ab (durable, store lsm, era 0): node 1 leads, byte streams 4, open 1
 
-node  role         ballot  decided  applied  durable  lag  snapshot   log from  log      grows    disk full in  client
-1     leader       0.3.1   90       80       95            70, 5 MiB  60        128 MiB  1 MiB/s  11 h          h:1
-2     follower     0.3.1   90       80       95       7               1         128 MiB                         h:2
+node  role         ballot  decided  applied  durable  lag  snapshot   log from  log      grows    disk full in  streams             client
+1     leader       0.3.1   90       80       95            70, 5 MiB  60        128 MiB  1 MiB/s  11 h          3 MiB               h:1
+2     follower     0.3.1   90       80       95       7               1         128 MiB                         2 MiB, lacks 1 MiB  h:2
 3     starting
 4     unreachable
 5     removed      0.3.1   90       80       95                       1         128 MiB

@@ -305,6 +305,99 @@ fn rows_at_a_share_of_the_maximum_stand_beside_its_ceiling() {
     assert_eq!(of_system(&document, "bare program").len(), 5);
 }
 
+/// Both protocols, both classes; and an auxiliary has nothing to do with the bytes.
+#[test]
+fn writers_of_byte_streams_are_measured() {
+    let more: [(&[&str], Option<&str>); 4] = [
+        (
+            &[
+                "--streams",
+                "3",
+                "--write-size",
+                "1000",
+                "--rate",
+                "1000000",
+            ],
+            None,
+        ),
+        // Large writes as fast as they are taken have a bare program beside them, small ones a sink.
+        (
+            &["--raw", "--durability", "volatile", "--nodes", "1"],
+            Some("bare program"),
+        ),
+        (
+            &[
+                "--gather",
+                "--durability",
+                "volatile",
+                "--write-size",
+                "64",
+                "--streams",
+                "2",
+            ],
+            Some("sink"),
+        ),
+        (
+            &["--auxiliary", "--outstanding", "1", "--write-size", "7000"],
+            None,
+        ),
+    ];
+    let rows = more.map(|(more, beside)| {
+        let (_, document) = bench(&[&["stream"], more].concat());
+        let [row] = of_system(&document, "quorate")[..] else {
+            panic!("{document}")
+        };
+        let others = document["rows"].as_array().unwrap().iter();
+        let others: Vec<&Json> = others.filter(|row| row["system"] != "quorate").collect();
+        assert_eq!(others.len(), usize::from(beside.is_some()), "{document}");
+        for other in others {
+            assert_eq!(other["system"], *beside.unwrap());
+            assert_eq!(other["outstanding"], row["outstanding"]);
+            assert_eq!(other["connections"], 1);
+            assert!(row["ratio_to_ceiling"].as_f64().unwrap() > 0.0, "{row}");
+        }
+        let row = row.clone();
+        assert_eq!(
+            (row["errors"].as_u64(), row["lost"].as_u64()),
+            (Some(0), Some(0)),
+            "{row}"
+        );
+        let figures = &row["stream"];
+        for figure in ["bytes_per_s", "acknowledged_bytes", "from_call_p50_us"] {
+            assert!(figures[figure].as_f64().unwrap() > 0.0, "{figure}: {row}");
+        }
+        assert!(row["writes_per_op"].as_f64().unwrap() > 0.0, "{row}");
+        row
+    });
+    let [framed, raw, gathered, auxiliary] = &rows;
+    assert_eq!(
+        (&framed["durability"], &framed["connections"]),
+        (&"durable".into(), &3.into())
+    );
+    assert_eq!(framed["stream"]["target_bytes_per_s"], 1_000_000);
+    assert!(framed["stream"]["delivered"].as_f64().unwrap() > 0.0);
+    assert_eq!(
+        (&raw["durability"], &raw["stream"]["protocol"]),
+        (&"volatile".into(), &"raw".into())
+    );
+    assert!(raw["stream"]["delivered"].is_null(), "{raw}");
+    let is_gathered = [framed, gathered].map(|row| &row["stream"]["gathered"]);
+    assert_eq!(is_gathered, [&false, &true]);
+    let roles = |row: &Json| {
+        let cpu = row["stream"]["cpu"].as_array().unwrap().iter();
+        cpu.map(|cost| cost["role"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(roles(framed), ["leader", "followers", "generator"]);
+    assert_eq!(
+        roles(auxiliary),
+        ["leader", "followers", "auxiliary", "generator"]
+    );
+    // To one follower, not to two: nothing of it goes to the auxiliary.
+    let to_peers = auxiliary["peer_bytes_per_op"].as_f64().unwrap();
+    assert!((3_500.0..12_000.0).contains(&to_peers), "{auxiliary}");
+}
+
 #[test]
 fn refusals_are_clear() {
     for (arguments, code, word) in [
@@ -343,6 +436,23 @@ fn refusals_are_clear() {
             2,
             "bad_usage",
         ),
+        (
+            &["bench", "stream", "--rate", "1", "--outstanding", "1"],
+            2,
+            "bad_usage",
+        ),
+        (&["bench", "stream", "--write-size", "0"], 2, "bad_usage"),
+        (&["bench", "probe", "--pin"], 2, "bad_usage"),
+        (
+            &["bench", "stream", "--auxiliary", "--nodes", "2"],
+            2,
+            "bad_configuration",
+        ),
+        (
+            &["bench", "stream", "--rate", "999", "--write-size", "1000"],
+            2,
+            "bad_configuration",
+        ),
         (&["bench", "paper", "nothing"], 2, "bad_configuration"),
         (
             &["bench", "paper", "caans-fig2", "--wan", "half"],
@@ -350,6 +460,11 @@ fn refusals_are_clear() {
             "bad_configuration",
         ),
         (&["bench", "paper", "ring-paxos-fig4"], 1, "not_ready"),
+        (
+            &["bench", "paper", "zcp-table1", "--quick", "--full"],
+            2,
+            "bad_usage",
+        ),
         (
             &["bench", "paper", "caans-fig8", "--duration", "2s"],
             2,
@@ -396,6 +511,29 @@ fn an_experiment_puts_published_figures_beside_ours() {
     for beside in published {
         assert!(beside["source"].as_str().unwrap().contains("Table II"));
         assert!(beside["ours"].as_f64().is_some(), "{beside}");
+    }
+}
+
+#[test]
+fn the_tables_of_a_paper_stand_beside_ours() {
+    let arguments = ["paper", "zcp-table2", "--repeat", "1"];
+    let time = ["--duration", "100ms", "--warmup", "50ms", "--json"];
+    let (_, document) = quorate_json(&[&["bench"], &arguments[..], &time].concat());
+    let rows = of_system(&document, "quorate");
+    assert_eq!(rows.len(), 13, "the short form: {document}");
+    for row in &rows {
+        assert_eq!(row["stream"]["protocol"], "raw");
+        assert_eq!(
+            (row["errors"].as_u64(), row["lost"].as_u64()),
+            (Some(0), Some(0)),
+            "{row}"
+        );
+    }
+    let published = document["published"].as_array().unwrap();
+    assert_eq!(published.len(), rows.len());
+    for (beside, row) in published.iter().zip(rows) {
+        assert!(beside["source"].as_str().unwrap().contains("Table 2"));
+        assert_eq!(beside["ours"].is_null(), row["valid"] == false, "{beside}");
     }
 }
 
@@ -476,6 +614,64 @@ fn the_probe_finds_every_ceiling() {
         row["outstanding"] == 1 && row["disk_flush_ms"] == 1.0 && row["value_bytes"] == 64
     });
     assert!(modelled.unwrap()["achieved_per_s"].as_f64().unwrap() <= 1000.0);
+}
+
+/// Where there is only one CPU, it says so.
+#[test]
+fn a_writer_may_have_a_cpu_of_its_own() {
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let (code, document) = bench(&["stream", "--pin", "--rate", "1000000", "--nodes", "1"]);
+    if cpus == 1 {
+        assert_eq!(code, 2, "{document}");
+        return;
+    }
+    let [row] = of_system(&document, "quorate")[..] else {
+        panic!("{document}")
+    };
+    assert_eq!(row["stream"]["pinned"], true);
+    assert_eq!(row["lost"].as_u64(), Some(0), "{row}");
+}
+
+/// On a modelled device the data is flushed, and then its record: two flushes for every write.
+#[test]
+fn the_probe_finds_the_ceiling_of_byte_streams() {
+    let arguments = ["bench", "probe", "--stream", "--disk-flush-ms", "20"];
+    let time = ["--duration", "250ms", "--repeat", "1", "--json"];
+    let (code, document) = quorate_json(&[&arguments[..], &time].concat());
+    assert_eq!(code, 0, "{document}");
+    let rows = of_system(&document, "bare program");
+    let kinds: Vec<_> = rows
+        .iter()
+        .map(|row| (row["durability"].as_str(), row["disk_flush_ms"].as_f64()))
+        .collect();
+    let kind = |class, flush| (Some(class), Some(flush));
+    assert_eq!(
+        kinds,
+        [
+            kind("durable", 0.0),
+            kind("durable", 20.0),
+            kind("volatile", 0.0)
+        ]
+    );
+    let sinks = of_system(&document, "sink");
+    let sizes: Vec<_> = sinks
+        .iter()
+        .map(|row| row["value_bytes"].as_u64())
+        .collect();
+    assert_eq!(sizes, [Some(14), Some(100)]);
+    for row in rows.iter().chain(&sinks) {
+        assert!(
+            row["stream"]["bytes_per_s"].as_f64().unwrap() > 0.0,
+            "{row}"
+        );
+        assert_eq!(row["lost"].as_u64(), Some(0), "{row}");
+        let roles = row["stream"]["cpu"].as_array().unwrap().len();
+        // Leader, follower, writer.
+        assert_eq!(roles, if row["system"] == "sink" { 2 } else { 3 }, "{row}");
+    }
+    let cdf = rows[1]["cdf"].as_array().unwrap();
+    let least = cdf[0][1].as_f64().unwrap();
+    assert!(least >= 40_000.0 * 0.99, "{least}");
 }
 
 /// Under the same modelled device, the cluster obeys the same law.

@@ -55,7 +55,7 @@ fn each_refusal_is_one_clear_error() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
 
-    for flag in ["--client", "--peer", "--admin"] {
+    for flag in ["--client", "--peer", "--admin", "--stream"] {
         let (code, text) = refused(&with(single(&folder.path().join("p"), &[]), flag, &taken));
         assert_eq!(code, 1, "{text}");
         let message = format!("cannot listen on {flag} {taken}: the address is in use");
@@ -109,6 +109,8 @@ fn bad_usage_exits_with_2() {
         &["start", "--data", "d", "--nodes", "1"],
         &["launch"],
         &["demo", "--seconds", "never"],
+        &["demo", "--file", "f"],
+        &["demo", "--stream", "--replace"],
         &["status", "--admin", "nonsense"],
         &["transfer", "--admin", "nonsense"],
         &["tune", "--admin", "127.0.0.1:7452,nonsense"],
@@ -425,6 +427,27 @@ fn a_simulation_reports_in_json() {
         (0, Some(7), Some(true)),
         "{json}"
     );
+}
+
+#[test]
+fn the_demo_of_a_stream_finds_the_file_on_every_node() {
+    const BYTES: usize = 24 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    let numbers = (0..BYTES as u32).map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()[0]);
+    fs::write(&path, numbers.collect::<Vec<u8>>()).unwrap();
+    let path = path.to_str().unwrap();
+    let (code, json) = quorate_json(&["demo", "--stream", "--file", path, "--json"]);
+    assert_eq!(code, 0, "{json}");
+    let compared = json["compared"].as_array().unwrap();
+    let expected: Vec<Json> = (1..=3)
+        .map(|node| serde_json::json!({"node": node, "equal": BYTES, "lost": 0}))
+        .collect();
+    assert_eq!(compared, &expected, "{json}");
+    assert_eq!(json["bytes"], BYTES, "{json}");
+    // The writer was at the leader, and the leader was killed.
+    assert!(json["reconnects"].as_u64().unwrap() >= 1, "{json}");
+    assert!(json["failover_ms"].is_u64(), "{json}");
 }
 
 #[test]

@@ -9,17 +9,32 @@ mod common;
 
 use std::{
     fs::{self, File, Permissions},
-    io::{BufRead as _, BufReader, Write as _},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::Duration,
 };
 
-use common::{NodeProcess, Signal, http, program, quorate, signal, single, wait_end, wait_for};
-use quorate_client::{Client, Options, Reply};
-use quorate_testbed::{nodes::Nodes, process, resp::Link, writers::Writers};
+use common::{
+    NodeProcess, PATIENCE, Signal, http, program, quorate, signal, single, wait_end, wait_for,
+};
+use quorate_client::{
+    Client, Options, Reply, StreamReader, StreamWriter,
+    stream::{self, How},
+};
+use quorate_testbed::{
+    nodes::Nodes,
+    process,
+    resp::Link,
+    stream_bytes::{bytes, first_other},
+    writers::Writers,
+};
 
 /// Bytes of a value. They cannot be compressed.
 const VALUE: usize = 200_000;
@@ -89,6 +104,9 @@ impl Disk {
         let mut spec = single(&data, &["--log-ready", "0", "--client-timeout-ms", "1000"]);
         spec.program = self.program();
         spec.stderr = self.folder.path().join("node.log");
+        // It comes back where writers of streams look for it.
+        let at = spec.flags.iter().position(|flag| flag == "--stream");
+        spec.flags[at.unwrap() + 1] = format!("127.0.0.1:{}", process::free_port().unwrap());
         let mut node = NodeProcess::spawn(spec).unwrap();
         node.wait_ready().unwrap_or_else(|error| panic!("{error}"));
         node
@@ -343,4 +361,68 @@ fn a_disk_that_fills_up_during_a_snapshot_delays_one_node() {
     nodes.wait_until_equal().unwrap();
     written.compare(&nodes.client_addresses()[2]).unwrap();
     assert!(!disk.log().contains("panicked"));
+}
+
+/// Nobody who writes a stream sees more than that it takes longer, also if the node is killed meanwhile.
+#[test]
+fn a_stream_waits_for_room_and_goes_on() {
+    let Some(disk) = Disk::make(1500) else { return };
+    let mut node = disk.start();
+    wait_until_ready(&node);
+    let address = [node.ready.stream.clone()];
+    let options = stream::Options {
+        buffer: 4 << 20,
+        patience: 2 * PATIENCE,
+        ..stream::Options::default()
+    };
+    let mut writer = StreamWriter::open(&address, "s", How::Create, options.clone()).unwrap();
+    let watch = writer.watch();
+    let durable = || watch.progress().durable;
+    let enough = Arc::new(AtomicBool::new(false));
+    let is_enough = Arc::clone(&enough);
+    let writing = thread::spawn(move || {
+        while !is_enough.load(Ordering::Relaxed) {
+            let part = bytes(0, writer.position(), 64 << 10);
+            writer.write_all(&part).unwrap();
+        }
+        writer.finish().unwrap()
+    });
+    wait_for("a stream", || (durable() > 16 << 20).then_some(()));
+    for is_killed in [false, true] {
+        wait_for("the notice", || {
+            disk.fill();
+            says_that_it_waits(&node)
+        });
+        if is_killed {
+            node.kill().unwrap();
+            disk.fill();
+            node.restart().unwrap();
+            wait_for("the notice, or the reason", || {
+                let why = ready(&node).filter(|why| why.contains("room"));
+                why.map(drop).or_else(|| says_that_it_waits(&node))
+            });
+        }
+        assert!(node.child.try_wait().unwrap().is_none());
+        let before = durable();
+        disk.empty();
+        wait_for("a stream that goes on", || {
+            assert!(!writing.is_finished());
+            (durable() > before + (16 << 20)).then_some(())
+        });
+    }
+    enough.store(true, Ordering::Relaxed);
+    let end = writing.join().unwrap();
+    let mut read = Vec::new();
+    let mut reader = StreamReader::new(&address, "s", options);
+    reader.read_to_end(&mut read).unwrap();
+    assert_eq!((read.len() as u64, first_other(0, 0, &read)), (end, None));
+    assert!(!disk.log().contains("panicked"));
+}
+
+/// The node serves, and names its store of byte streams.
+fn says_that_it_waits(node: &NodeProcess) -> Option<()> {
+    let (_, status) = http(&node.ready.admin, "/status")?;
+    status
+        .contains("the store of byte streams waits")
+        .then_some(())
 }

@@ -28,7 +28,7 @@ use tempfile::TempDir;
 /// A node in this folder with ports that stay its own.
 fn spec(folder: &Path, name: &str, flags: &[&str]) -> Spec {
     let mut spec = single(&folder.join(name), flags);
-    for flag in ["--client", "--peer", "--admin"] {
+    for flag in ["--client", "--peer", "--admin", "--stream"] {
         spec = with(spec, flag, &format!("127.0.0.1:{}", free_port()));
     }
     spec
@@ -327,7 +327,7 @@ fn a_joiner_that_cannot_be_dialled_back_is_refused_with_the_reason() {
     assert!(!one.spec.data.join("peers").exists(), "no id was given out");
 
     // On the same folder, where it can be dialled, it is let in.
-    joiner.flags[7] = one.ready.admin.clone();
+    joiner = with(joiner, "--join", &one.ready.admin);
     let two = start(joiner);
     wait_weights(&two, &[(1, 1), (2, 1)]);
 }

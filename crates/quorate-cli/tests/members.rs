@@ -373,7 +373,7 @@ fn the_admin_address_takes_wishes_as_json() {
 /// A node in this folder with ports that stay its own.
 fn spec(folder: &Path, name: &str, flags: &[&str]) -> Spec {
     let mut spec = single(&folder.join(name), flags);
-    for flag in ["--client", "--peer", "--admin"] {
+    for flag in ["--client", "--peer", "--admin", "--stream"] {
         spec = with(spec, flag, &format!("127.0.0.1:{}", free_port()));
     }
     spec

@@ -13,6 +13,8 @@ mod common;
 use std::{
     collections::{BTreeMap, BTreeSet},
     env, fs,
+    io::{Read as _, Write as _},
+    net::{Shutdown, TcpStream},
     path::{Path, PathBuf},
     process::Command,
 };
@@ -48,6 +50,7 @@ pages! {
     a_lost_majority_is_given_up_as_written: "lost-majority.md",
     members_are_changed_as_written: "members.md",
     snapshots_are_taken_as_written: "snapshots.md",
+    streams_are_kept_as_written: "streams.md",
 }
 
 fn folder() -> PathBuf {
@@ -180,9 +183,18 @@ impl World {
         let words: Vec<&str> = told.split_whitespace().collect();
         match words[..] {
             ["quorate", "start", "--data", name, ..] => self.start(name, &words[4..]),
-            ["quorate", ..] => {
+            ["quorate" | "tar" | "printf", ..] => {
                 self.settle();
                 self.command(&told);
+            }
+            ["run", ..] => {
+                self.settle();
+                self.command(told.strip_prefix("run ").unwrap());
+            }
+            ["nc", "-N", host, port, "<", input, ">", output] => {
+                self.settle();
+                let place = self.told(&format!("{host}:{port}"));
+                self.nc(&place, input, output);
             }
             _ => {
                 self.settle();
@@ -262,6 +274,22 @@ impl World {
             .current_dir(&self.folder);
         let output = shell.output().unwrap();
         assert!(output.status.success(), "{command}: {output:?}");
+    }
+
+    /// `nc -N`, by itself or, where there is none, in its stead.
+    fn nc(&self, place: &str, input: &str, output: &str) {
+        let (host, port) = place.rsplit_once(':').unwrap();
+        if Command::new("nc").arg("-h").output().is_ok() {
+            return self.command(&format!("nc -N {host} {port} < {input} > {output}"));
+        }
+        eprintln!("there is no nc: a socket does as it would");
+        let mut socket = TcpStream::connect(place).unwrap();
+        let bytes = fs::read(self.folder.path().join(input)).unwrap();
+        socket.write_all(&bytes).unwrap();
+        socket.shutdown(Shutdown::Write).unwrap();
+        let mut counts = Vec::new();
+        socket.read_to_end(&mut counts).unwrap();
+        fs::write(self.folder.path().join(output), counts).unwrap();
     }
 
     /// What happens to a cluster, and what is expected of it.

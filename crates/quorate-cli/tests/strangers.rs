@@ -38,6 +38,7 @@ fn intrude(cluster: &Cluster, says: &[Message]) -> TcpStream {
         lane: Lane::Control,
         client: "",
         admin: "",
+        stream: "",
     };
     encode(from, &Frame::Hello(hello), &mut bytes).unwrap();
     for message in says {

@@ -1,4 +1,5 @@
-//! A blocking client of the key-value service that neither loses nor repeats a command.
+//! Blocking clients of a cluster: of the key-value service, which neither loses nor repeats a command, and of
+//! byte streams.
 //!
 //! Redis clients work unmodified against a cluster, but a connection that breaks leaves them with
 //! commands of unknown outcome. This client registers a session, numbers its commands, and repeats
@@ -14,6 +15,8 @@
 //! # Ok::<(), quorate_client::Error>(())
 //! ```
 //!
+//! [`stream`] writes and reads byte streams with the same guarantee: each byte once, in order.
+//!
 //! Reading order: [`client`], `attempt` (what an answer means), `link` (one connection), [`reply`].
 #![forbid(unsafe_code)]
 
@@ -22,7 +25,9 @@ pub mod client;
 pub mod error;
 mod link;
 pub mod reply;
+pub mod stream;
 
 pub use client::{Client, Options};
 pub use error::Error;
 pub use reply::Reply;
+pub use stream::{StreamReader, StreamWriter};

@@ -5,11 +5,13 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Args, ValueEnum};
 use quorate_bench::{
     run::{
-        Time,
+        Time, bare_stream,
         paper::{self, PaperTime},
         probe,
         series::Load,
+        stream,
     },
+    stream::speech::Speech,
     wan::Profile,
 };
 use quorate_core::record::Class;
@@ -20,6 +22,10 @@ const VALUE_BYTES_MAX: u64 = 8 << 20;
 const CONNECTIONS_MAX: i64 = 10_000;
 /// Most commands outstanding.
 const OUTSTANDING_MAX: i64 = 1_000_000;
+/// Bytes per second at most.
+const BYTE_RATE_MAX: u64 = 1_000_000_000_000;
+/// Nodes of a cluster that is started here, at most.
+const NODES_MAX: i64 = 7;
 /// Commands per second at most.
 const RATE_MAX: u64 = 10_000_000;
 
@@ -50,6 +56,86 @@ pub(crate) struct LogArgs {
     pub(crate) time: TimeArgs,
     #[command(flatten)]
     pub(crate) files: FileArgs,
+}
+
+/// `quorate bench stream`
+#[derive(Args, Clone, Debug)]
+pub(crate) struct StreamArgs {
+    /// Streams that are written to at the same time
+    #[arg(long, env = "QUORATE_STREAMS", value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=CONNECTIONS_MAX))]
+    pub(crate) streams: u32,
+    /// Bytes of a write, which is one system call
+    #[arg(long, env = "QUORATE_WRITE_SIZE", value_name = "B", default_value_t = 256 << 10,
+          value_parser = clap::value_parser!(u64).range(1..=VALUE_BYTES_MAX))]
+    pub(crate) write_size: u64,
+    /// Bytes per second in all streams, whatever becomes of them [default: as many as are taken]
+    #[arg(long, env = "QUORATE_RATE", value_name = "BYTES/s", conflicts_with = "outstanding",
+          value_parser = clap::value_parser!(u64).range(1..=BYTE_RATE_MAX))]
+    pub(crate) rate: Option<u64>,
+    /// Writes under way at any time in all streams [default: 16 MiB of them]
+    #[arg(long, env = "QUORATE_OUTSTANDING", value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=OUTSTANDING_MAX))]
+    pub(crate) outstanding: Option<u32>,
+    /// Writes that are due together share a system call
+    #[arg(long)]
+    pub(crate) gather: bool,
+    /// The writer has a CPU of its own, and everything else the others
+    #[arg(long)]
+    pub(crate) pin: bool,
+    /// The raw port instead of the framed protocol: bytes in, counts out
+    #[arg(long)]
+    pub(crate) raw: bool,
+    /// Nodes that are started here
+    #[arg(long, env = "QUORATE_NODES", value_name = "N", default_value_t = 3,
+          value_parser = clap::value_parser!(u32).range(1..=NODES_MAX))]
+    pub(crate) nodes: u32,
+    /// The last of them is an auxiliary, which gets none of the bytes while the others are up
+    #[arg(long)]
+    pub(crate) auxiliary: bool,
+    /// When something counts as done
+    #[arg(
+        long,
+        env = "QUORATE_DURABILITY",
+        value_enum,
+        default_value = "durable"
+    )]
+    pub(crate) durability: Durability,
+    /// A flush takes at least this long
+    #[arg(long, env = "QUORATE_DISK_FLUSH_MS", value_name = "F", default_value = "0",
+          value_parser = flush)]
+    pub(crate) disk_flush_ms: Duration,
+    #[command(flatten)]
+    pub(crate) time: TimeArgs,
+    #[command(flatten)]
+    pub(crate) files: FileArgs,
+}
+
+impl StreamArgs {
+    pub(crate) fn plain(&self) -> stream::Wish {
+        stream::Wish {
+            nodes: stream::Nodes {
+                count: self.nodes,
+                auxiliary: self.auxiliary,
+                durability: self.durability.class(),
+                disk_flush: self.disk_flush_ms,
+            },
+            load: stream::Load {
+                speech: if self.raw {
+                    Speech::Raw
+                } else {
+                    Speech::Framed
+                },
+                streams: self.streams,
+                write_bytes: usize::try_from(self.write_size).expect("bounded by its flag"),
+                rate: self.rate,
+                outstanding: self.outstanding,
+                gather: self.gather,
+            },
+            pin: self.pin,
+            time: self.time.plain(),
+        }
+    }
 }
 
 /// What is asked, of whom.
@@ -179,6 +265,12 @@ pub(crate) struct FileArgs {
 /// `quorate bench probe`
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ProbeArgs {
+    /// The dataflow of a byte stream: one writer, a leader, one follower
+    #[arg(long)]
+    pub(crate) stream: bool,
+    /// The writer of a byte stream has a CPU of its own, and everything else the others
+    #[arg(long, requires = "stream")]
+    pub(crate) pin: bool,
     /// A flush takes at least this long
     #[arg(long, env = "QUORATE_DISK_FLUSH_MS", value_name = "F", default_value = "0",
           value_parser = flush)]
@@ -194,7 +286,22 @@ pub(crate) struct ProbeArgs {
     pub(crate) files: FileArgs,
 }
 
+/// Until a bare program and its sockets are steady.
+const PROBE_WARMUP: Duration = Duration::from_millis(300);
+
 impl ProbeArgs {
+    pub(crate) fn of_streams(&self) -> bare_stream::Probe {
+        bare_stream::Probe {
+            pin: self.pin,
+            disk_flush: self.disk_flush_ms,
+            time: Time {
+                duration: self.duration,
+                warmup: PROBE_WARMUP.min(self.duration),
+                repeat: self.repeat,
+            },
+        }
+    }
+
     pub(crate) const fn plain(&self) -> probe::Wish {
         probe::Wish {
             disk_flush: self.disk_flush_ms,
@@ -223,6 +330,9 @@ pub(crate) struct PaperArgs {
     /// Only the ends of each row and column, where batch and window are fixed
     #[arg(long)]
     pub(crate) quick: bool,
+    /// All rates and sizes of a table, for as long as in the paper; without it a short form
+    #[arg(long, conflicts_with = "quick")]
+    pub(crate) full: bool,
     #[command(flatten)]
     pub(crate) time: PaperTimeArgs,
     #[command(flatten)]
@@ -235,6 +345,7 @@ impl PaperArgs {
             disk_flush: self.disk_flush_ms,
             wan: self.wan.map(Wan::profile),
             quick: self.quick,
+            full: self.full,
             time: PaperTime {
                 duration: self.time.duration,
                 warmup: self.time.warmup,

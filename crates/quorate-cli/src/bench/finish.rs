@@ -70,7 +70,11 @@ fn spread(rows: &[Row]) -> String {
             row.load(),
             row.repeats.to_string(),
             row.achieved_spread.to_string(),
-            row.p99_spread.to_string(),
+            if row.has_latency() {
+                row.p99_spread.to_string()
+            } else {
+                "-".to_owned()
+            },
             late.map_or_else(|| "-".to_owned(), |share| format!("{:.2} %", share * 100.0)),
         ]);
     }

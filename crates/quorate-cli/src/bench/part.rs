@@ -8,6 +8,7 @@ use quorate_bench::{
         commit,
         disk::LogFile,
         round_trip::{self, Wait},
+        stream,
     },
     wan,
 };
@@ -25,6 +26,12 @@ pub(crate) enum PartCommand {
     WanServer { address: SocketAddr },
     /// The near end: says what it found
     WanClient { address: SocketAddr },
+    /// Takes bytes, sends them on if there is somebody, writes them and a record, counts
+    StreamNode {
+        folder: String,
+        flush_us: u64,
+        follower: Option<SocketAddr>,
+    },
     /// Takes commands, sends them on, writes, flushes, answers
     Leader {
         file: String,
@@ -50,6 +57,14 @@ pub(super) fn run(command: &PartCommand) -> Result<Exit, Problem> {
         }
         PartCommand::Follower { file, flush_us } => {
             open(file, *flush_us).and_then(commit::follower)
+        }
+        PartCommand::StreamNode {
+            folder,
+            flush_us,
+            follower,
+        } => {
+            let folder = (folder != "-").then(|| Path::new(folder));
+            stream::node::run(folder, Duration::from_micros(*flush_us), *follower)
         }
         PartCommand::Leader {
             file,

@@ -6,7 +6,11 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use quorate_bench::{environment::Environment, report::Document, row::Row};
+use quorate_bench::{
+    environment::Environment,
+    report::Document,
+    row::{Row, round},
+};
 
 use super::args::FileArgs;
 use crate::output::{Exit, Problem, is_off, is_on, print, progress, table};
@@ -127,8 +131,13 @@ fn human(document: &Document) -> String {
         }
         text.push_str(&format!("\n{}", table(&lines)));
     }
-    if !document.rows.is_empty() {
-        text.push_str(&format!("\n{}", rows(&document.rows)));
+    let (streams, others): (Vec<&Row>, Vec<&Row>) =
+        document.rows.iter().partition(|row| row.stream.is_some());
+    if !others.is_empty() {
+        text.push_str(&format!("\n{}", rows(&others)));
+    }
+    if !streams.is_empty() {
+        text.push_str(&format!("\n{}", of_streams(&streams)));
     }
     if !document.published.is_empty() {
         let head = ["source", "what", "published", "ours"];
@@ -173,7 +182,7 @@ fn human(document: &Document) -> String {
     text
 }
 
-fn rows(rows: &[Row]) -> String {
+fn rows(rows: &[&Row]) -> String {
     let head = [
         "",
         "scenario",
@@ -213,6 +222,57 @@ fn rows(rows: &[Row]) -> String {
             optional(row.flushes_per_op),
             percent(row.foreign_cpu),
             optional(row.ceiling),
+            percent(row.ratio_to_ceiling),
+        ]);
+    }
+    table(&lines)
+}
+
+fn of_streams(rows: &[&Row]) -> String {
+    let head = [
+        "",
+        "scenario",
+        "class",
+        "write, B",
+        "load",
+        "MB/s",
+        "delivered",
+        "writes/s",
+        "batch, B",
+        "p50 µs",
+        "p99",
+        "p50 from call",
+        "p99",
+        "CPU s/GB, user + kernel",
+        "foreign",
+        "of ceiling",
+    ];
+    let mut lines = vec![cells(head)];
+    for row in rows {
+        let Some(figures) = &row.stream else { continue };
+        let [mark, title] = begin(row);
+        // From the moment that it was meant for, what is asked for in vain takes longer and longer.
+        let meant = |us: f64| optional(row.has_latency().then_some(us));
+        lines.push(vec![
+            mark,
+            title,
+            if row.disk_flush_ms > 0.0 {
+                format!("{}, flush {} ms", row.durability, row.disk_flush_ms)
+            } else {
+                row.durability.clone()
+            },
+            row.value_bytes.to_string(),
+            row.load(),
+            round(figures.bytes_per_s / 1e6).to_string(),
+            optional(figures.delivered),
+            row.achieved_per_s.to_string(),
+            figures.acknowledged_bytes.to_string(),
+            meant(row.p50_us),
+            meant(row.p99_us),
+            figures.from_call_p50_us.to_string(),
+            figures.from_call_p99_us.to_string(),
+            figures.shown_cpu(),
+            percent(row.foreign_cpu),
             percent(row.ratio_to_ceiling),
         ]);
     }

@@ -61,7 +61,7 @@ const THRIFTY: &str = "thrifty";
 pub(super) const LOG_SEGMENT: &str = "log-segment";
 
 /// All settings of `quorate start`, in the order of its help.
-pub(super) const SETTINGS: [Setting; 34] = [
+pub(super) const SETTINGS: [Setting; 36] = [
     setting(
         "data",
         "DIR",
@@ -128,6 +128,18 @@ pub(super) const SETTINGS: [Setting; 34] = [
         "ADDR",
         "Where operators connect",
         Preset::Text(DEFAULT_ADMIN),
+    ),
+    setting(
+        "stream",
+        "ADDR",
+        "Where clients of byte streams connect [default: 127.0.0.1:7453, unless that is in use]",
+        Preset::Unset,
+    ),
+    setting(
+        "stream-raw",
+        "ADDR",
+        "Where each connection is a stream: bytes in, counts of durable bytes out [default: nowhere]",
+        Preset::Unset,
     ),
     setting(
         "client-socket",

@@ -10,7 +10,9 @@ use std::{
 use quorate_testbed::replace::{self, Replaced, Step};
 use serde::Serialize;
 
-use super::{Demo, DemoArgs, Kept, NODES, addresses_of_writers, ending, failed, load::Load};
+use super::{
+    Demo, DemoArgs, Kept, NODES, THROUGH_ALL, addresses_of_writers, ending, failed, load::Load,
+};
 use crate::output::{Problem, progress};
 
 /// Throughput is counted in windows of this length, and drawn for so many of them together.
@@ -72,7 +74,7 @@ impl Outcome {
 
 impl Demo {
     pub(super) fn replace(&mut self, args: &DemoArgs) -> Result<Outcome, Problem> {
-        self.wait_until_up()?;
+        self.wait_until_up(THROUGH_ALL)?;
         let newcomers = replace::newcomers(&self.nodes, &self.program, NODES as usize, &[]);
         let mut newcomers = newcomers.map_err(|error| Problem::io("choose ports", &error))?;
         for spec in &mut newcomers {

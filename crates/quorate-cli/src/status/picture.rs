@@ -179,6 +179,9 @@ impl Picture<'_> {
                 snapshot.slot
             ));
         }
+        if view.streams.count > 0 {
+            said.push(format!("streams {}", view.streams.shown()));
+        }
         if let Some(seconds) = view.disk.full_in_seconds {
             said.push(format!("disk full in {}", span(seconds)));
         }

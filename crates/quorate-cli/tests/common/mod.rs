@@ -171,6 +171,8 @@ pub(crate) fn single(data: &Path, flags: &[&str]) -> Spec {
         "127.0.0.1:0",
         "--admin",
         "127.0.0.1:0",
+        "--stream",
+        "127.0.0.1:0",
     ];
     Spec {
         program: program(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quorate_admin::{
     members::StepView,
-    view::{BallotView, DiskView, PlanView, SnapshotView},
+    view::{BallotView, DiskView, PlanView, SnapshotView, StreamsView},
 };
 
 use super::*;
@@ -15,6 +15,7 @@ fn member(node: u32, lag: Option<u64>) -> MemberView {
         peer: None,
         client: None,
         admin: None,
+        stream: None,
         role: "follower".to_owned(),
         weight: 1,
         connected: true,
@@ -51,6 +52,7 @@ fn view(node: u32, applied: u64) -> NodeView {
         version: "0".to_owned(),
         error: None,
         notices: Vec::new(),
+        streams: StreamsView::default(),
         progress: None,
         members: Vec::new(),
     }

@@ -1,0 +1,315 @@
+//! `quorate demo --stream`: a file into a byte stream, through a leader that is killed half way and comes
+//! back; compared byte for byte on every node.
+
+use std::{
+    fs::File,
+    io::{self, BufRead as _, BufReader, Read, Write as _},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use quorate_admin::units::bytes as size;
+use quorate_client::stream::{Error, How, Options, StreamReader, StreamWriter, Watch};
+use rustix::rand::{GetRandomFlags, getrandom};
+use serde::Serialize;
+
+use super::{Demo, DemoArgs, Kept, PAUSE, ending};
+use crate::{
+    output::{Problem, progress},
+    stream::problem,
+};
+
+/// The stream.
+const NAME: &str = "demo";
+/// Of the file that is made.
+const FILE_BYTES: u64 = 64 << 20;
+/// Most bytes that are read at a time.
+const PIECE: usize = 256 << 10;
+/// Most bytes that are sent and not known to be durable: so near to the middle the leader dies.
+const BUFFER: usize = 8 << 20;
+/// Between two lines that draw the progress.
+const DRAWN: Duration = Duration::from_millis(250);
+/// The longest bar, in characters.
+const BAR: u64 = 40;
+
+/// What came of it.
+#[derive(Debug, Serialize)]
+pub(super) struct Outcome {
+    bytes: u64,
+    seconds: f64,
+    killed: u32,
+    /// From the kill to the first byte that became durable through another node.
+    failover_ms: Option<u64>,
+    reconnects: u64,
+    leader: u32,
+    compared: Vec<Compared>,
+    nodes: Vec<Kept>,
+    folder: Option<PathBuf>,
+}
+
+/// What a node has of the stream.
+#[derive(Debug, Serialize)]
+struct Compared {
+    node: u32,
+    /// So many bytes are those of the file, from the first on.
+    equal: u64,
+    /// Bytes of the file that it does not have as they are, or has beyond.
+    lost: u64,
+}
+
+impl Outcome {
+    pub(super) fn lost(&self) -> u64 {
+        self.compared.iter().map(|one| one.lost).sum()
+    }
+
+    pub(super) fn human(&self) -> String {
+        let failover = self.failover_ms.map(|ms| format!("{ms} ms"));
+        let equal = self.compared.iter().filter(|one| one.lost == 0);
+        let equal: Vec<String> = equal.map(|one| one.node.to_string()).collect();
+        let rows = vec![
+            ("put", size(self.bytes)),
+            ("in", format!("{:.1} s", self.seconds)),
+            ("killed", format!("node {}", self.killed)),
+            ("failover", failover.unwrap_or_else(|| "unknown".to_owned())),
+            ("reconnects", self.reconnects.to_string()),
+            ("leader now", format!("node {}", self.leader)),
+            (
+                "equal, byte for byte",
+                format!("nodes {}", equal.join(", ")),
+            ),
+        ];
+        let mut text = ending(rows, &self.nodes, self.folder.as_deref(), self.lost());
+        if let Some(node) = self.nodes.first() {
+            let read = format!("quorate stream cat {NAME} --stream {}", node.stream);
+            text = text.replacen("  stop:", &format!("  read:    {read}\n  stop:"), 1);
+        }
+        text
+    }
+}
+
+impl Demo {
+    pub(super) fn put(&mut self, args: &DemoArgs) -> Result<Outcome, Problem> {
+        let path = match &args.file {
+            Some(path) => path.clone(),
+            None => self.make_file()?,
+        };
+        let (mut file, length) = open(&path)?;
+        self.wait_until_up(&format!("putting {} into stream {NAME}", size(length)))?;
+        let addresses = self.stream_addresses();
+        let begun = Instant::now();
+        let failed = |error: Error| problem(&error, format_args!("stream {NAME}"));
+        let options = Options {
+            buffer: BUFFER,
+            ..Options::default()
+        };
+        let mut writer =
+            StreamWriter::open(&addresses, NAME, How::Create, options).map_err(failed)?;
+        let watch = writer.watch();
+        let drawing = Drawing::start(&watch, length, self.started);
+        copy(&mut file, &mut writer, length / 2)?;
+        let before = watch.progress().reconnects;
+        let killing = Instant::now();
+        let killed = self.kill_leader(|nodes, leader| nodes.kill(&[leader]))?;
+        let over = Arc::new(AtomicBool::new(false));
+        let failover = thread::spawn({
+            let (watch, over) = (watch.clone(), Arc::clone(&over));
+            move || first_elsewhere(&watch, before, &over).map(|at| at - killing)
+        });
+        copy(&mut file, &mut writer, length / 4)?;
+        self.restart(killed)?;
+        copy(&mut file, &mut writer, u64::MAX)?;
+        let end = writer.finish().map_err(failed)?;
+        over.store(true, Ordering::SeqCst);
+        drop(drawing);
+        let seconds = begun.elapsed().as_secs_f64();
+        self.say(&format!("all {} are durable", size(end)));
+        let failover = failover.join().ok();
+        let leader = self.caught_up()?;
+        let compared = self.compare_streams(&path)?;
+        let (nodes, folder) = self.keep();
+        Ok(Outcome {
+            bytes: end,
+            seconds,
+            killed,
+            failover_ms: failover
+                .flatten()
+                .map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+            reconnects: watch.progress().reconnects,
+            leader,
+            compared,
+            nodes,
+            folder,
+        })
+    }
+
+    fn stream_addresses(&self) -> Vec<String> {
+        let nodes = self.nodes.all().iter();
+        nodes.map(|node| node.ready.stream.clone()).collect()
+    }
+
+    /// Bytes that nothing can make up.
+    fn make_file(&self) -> Result<PathBuf, Problem> {
+        let path = self.nodes.folder().join("file");
+        let made = || -> io::Result<()> {
+            let mut file = File::create(&path)?;
+            let mut piece = vec![0; PIECE];
+            let mut left = FILE_BYTES;
+            while left > 0 {
+                let count = getrandom(&mut piece[..], GetRandomFlags::empty())?;
+                let count = count.min(usize::try_from(left).unwrap_or(usize::MAX));
+                file.write_all(&piece[..count])?;
+                left -= count as u64;
+            }
+            Ok(())
+        };
+        made().map_err(|error| Problem::io("make a file", &error))?;
+        Ok(path)
+    }
+
+    /// What each node has by itself, beside the file.
+    fn compare_streams(&self, path: &Path) -> Result<Vec<Compared>, Problem> {
+        let mut compared = Vec::new();
+        for node in self.nodes.all() {
+            let (mut file, length) = open(path)?;
+            let addresses = std::slice::from_ref(&node.ready.stream);
+            let mut reader = StreamReader::new(addresses, NAME, Options::default());
+            let found = compare(&mut reader, &mut file);
+            let (equal, had) =
+                found.map_err(|error| Problem::io("compare a node with the file", &error))?;
+            let node = node.ready.node;
+            self.say(&format!("node {node}: {} equal", size(equal)));
+            compared.push(Compared {
+                node,
+                equal,
+                lost: length.max(had) - equal,
+            });
+        }
+        Ok(compared)
+    }
+}
+
+fn open(path: &Path) -> Result<(BufReader<File>, u64), Problem> {
+    let opened = File::open(path).and_then(|file| {
+        let length = file.metadata()?.len();
+        Ok((BufReader::with_capacity(PIECE, file), length))
+    });
+    opened.map_err(|error| Problem::io(format_args!("open {}", path.display()), &error))
+}
+
+/// The next bytes of the file, so many or all that there are.
+fn copy(file: &mut BufReader<File>, writer: &mut StreamWriter, most: u64) -> Result<(), Problem> {
+    let copied = io::copy(&mut file.take(most), writer);
+    copied.map(drop).map_err(|error| match Error::of(&error) {
+        Some(refused) => problem(refused, format_args!("stream {NAME}")),
+        None => Problem::io("read the file", &error),
+    })
+}
+
+/// How many bytes are equal from the first on, and how many the stream has.
+fn compare(stream: &mut StreamReader, file: &mut BufReader<File>) -> io::Result<(u64, u64)> {
+    let (mut equal, mut same, mut had) = (0, true, 0);
+    loop {
+        let bytes = stream.fill_buf()?;
+        if bytes.is_empty() {
+            return Ok((equal, had));
+        }
+        let own = file.fill_buf()?;
+        let count = match own.is_empty() {
+            true => bytes.len(),
+            false => bytes.len().min(own.len()),
+        };
+        let pairs = bytes.iter().zip(own).take_while(|(a, b)| a == b).count();
+        if same {
+            equal += pairs as u64;
+            same = pairs == count;
+        }
+        let own = count.min(own.len());
+        stream.consume(count);
+        file.consume(own);
+        had += count as u64;
+    }
+}
+
+/// When the first byte became durable on a later connection than the first so many. What the dead leader had
+/// said is still heard on its own.
+fn first_elsewhere(watch: &Watch, connections: u64, over: &AtomicBool) -> Option<Instant> {
+    let mut known = None;
+    loop {
+        let last = over.load(Ordering::SeqCst);
+        let (progress, now) = (watch.progress(), Instant::now());
+        if progress.reconnects > connections {
+            let opened_at = *known.get_or_insert(progress.durable);
+            if progress.durable > opened_at {
+                return Some(now);
+            }
+        }
+        if last {
+            return None;
+        }
+        thread::sleep(PAUSE / 20);
+    }
+}
+
+/// Draws the progress as long as it lives.
+struct Drawing {
+    stop: Arc<AtomicBool>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Drawing {
+    fn start(watch: &Watch, length: u64, started: Instant) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (watch, stopped) = (watch.clone(), Arc::clone(&stop));
+        let thread = thread::spawn(move || {
+            let mut next = Instant::now() + DRAWN;
+            while !stopped.load(Ordering::SeqCst) {
+                thread::sleep(PAUSE);
+                if Instant::now() >= next {
+                    next += DRAWN;
+                    let seconds = started.elapsed().as_secs_f64();
+                    let line = bar(watch.progress().durable, length);
+                    progress(&format!("{seconds:5.1} s  {line}"));
+                }
+            }
+        });
+        Self {
+            stop,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Drawing {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn bar(durable: u64, length: u64) -> String {
+    let full = u128::from(durable) * u128::from(BAR) / u128::from(length.max(1));
+    let full = usize::try_from(full.min(u128::from(BAR))).unwrap_or(0);
+    format!("{:>8} durable  {}", size(durable), "█".repeat(full))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bar_is_as_long_as_what_is_durable() {
+        assert_eq!(
+            bar(32 << 20, 64 << 20),
+            format!("  32 MiB durable  {}", "█".repeat(20))
+        );
+        assert_eq!(bar(0, 0), "     0 B durable  ");
+        assert_eq!(bar(9, 3), format!("     9 B durable  {}", "█".repeat(40)));
+    }
+}

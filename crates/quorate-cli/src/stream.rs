@@ -1,0 +1,244 @@
+//! `quorate stream`: byte streams of a cluster, written, read and looked after.
+
+mod cat;
+mod keep;
+mod ls;
+mod progress;
+mod put;
+mod retain;
+mod rm;
+mod stat;
+mod trim;
+
+use std::fmt;
+
+use clap::{Args, Subcommand};
+use quorate_client::stream::{Code, Error, Info, Keep, Options, Streams};
+use quorate_testbed::machine::date;
+use serde::Serialize;
+
+use crate::{
+    config::address_argument,
+    output::{Exit, Output, Problem},
+};
+
+/// Where a node listens for clients of streams, unless it was told otherwise.
+const DEFAULT_STREAM: &str = "127.0.0.1:7453";
+
+/// What is to be done with streams.
+#[derive(Debug, Subcommand)]
+pub(crate) enum StreamCommand {
+    /// Write a file, or standard input, to a stream; done when every byte is durable
+    ///
+    /// What is not known to be durable is kept and sent again when a connection, a node or a leader is lost; no
+    /// byte is lost or repeated. The stream must be a new one, unless --append, --resume or --takeover says
+    /// otherwise, and it ends where the input ends, unless --no-close leaves it open. Progress goes to standard
+    /// error. A signal ends it, and says which part is durable.
+    Put(put::PutArgs),
+    /// Write the durable bytes of a stream to standard output
+    ///
+    /// Ends where the stream ends now; with --follow, where it is closed for good. Bytes that were trimmed, and
+    /// positions that the stream does not have, are errors. Of one address, exactly that node is read.
+    Cat(cat::CatArgs),
+    /// Which streams there are
+    Ls(ls::LsArgs),
+    /// What one stream is
+    Stat(OneStream),
+    /// Forget a stream, whoever writes to it or reads it
+    Rm(OneStream),
+    /// Keep only so much of a stream from now on: by size, by age, or both
+    ///
+    /// Nodes agree on where the stream starts. A bound that is not given stays what it is.
+    Retain(retain::RetainArgs),
+    /// Forget the bytes of a stream below a position
+    Trim(trim::TrimArgs),
+}
+
+/// Whom to ask.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Place {
+    /// Stream addresses of one or more nodes
+    #[arg(long, env = "QUORATE_STREAM", value_name = "ADDR[,…]", value_delimiter = ',', default_value = DEFAULT_STREAM, value_parser = address_argument)]
+    stream: Vec<String>,
+}
+
+impl Place {
+    fn streams(&self) -> Streams {
+        Streams::new(&self.stream, Options::default())
+    }
+}
+
+/// One stream.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct OneStream {
+    /// Its name
+    name: String,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// One stream, as scripts see it.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct View {
+    name: String,
+    /// open or closed
+    state: &'static str,
+    /// The first position that is kept.
+    start: u64,
+    /// All bytes below are durable.
+    durable: u64,
+    /// Those that are kept.
+    bytes: u64,
+    /// The node that its writer talks to.
+    writer: Option<u32>,
+    pieces: u32,
+    /// In UTC.
+    created: String,
+    /// At most so many are kept.
+    keep_bytes: Option<u64>,
+    /// Bytes are kept for so many milliseconds.
+    keep_ms: Option<u64>,
+}
+
+impl View {
+    fn of(info: Info) -> Self {
+        Self {
+            name: info.name,
+            state: match info.finished {
+                true => "closed",
+                false => "open",
+            },
+            start: info.start,
+            durable: info.end,
+            bytes: info.end.saturating_sub(info.start),
+            writer: info.writer,
+            pieces: info.pieces,
+            created: moment(info.created_ms / 1000),
+            keep_bytes: info.keep.bytes,
+            keep_ms: info.keep.age_ms,
+        }
+    }
+
+    /// Both bounds, in short.
+    fn keeps(&self) -> String {
+        keep::shown(Keep {
+            bytes: self.keep_bytes,
+            age_ms: self.keep_ms,
+        })
+    }
+}
+
+/// A Unix time in seconds as ISO 8601 has it.
+fn moment(seconds: u64) -> String {
+    let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);
+    let day = date(seconds);
+    format!("{day}T{hours:02}:{minutes:02}:{:02}Z", seconds % 60)
+}
+
+/// Runs the command.
+pub(crate) fn run(command: &StreamCommand, output: Output) -> Result<Exit, Problem> {
+    match command {
+        StreamCommand::Put(args) => put::run(args, output),
+        StreamCommand::Cat(args) => cat::run(args, output),
+        StreamCommand::Ls(args) => ls::run(args, output),
+        StreamCommand::Stat(args) => stat::run(args, output),
+        StreamCommand::Retain(args) => retain::run(args, output),
+        StreamCommand::Rm(args) => rm::run(args, output),
+        StreamCommand::Trim(args) => trim::run(args, output),
+    }
+}
+
+/// What an error of the client means for the user who wanted this.
+pub(crate) fn problem(error: &Error, what: impl fmt::Display) -> Problem {
+    let found = |exit, code| Problem::new(exit, code, format_args!("{what}: {error}"));
+    match error {
+        Error::Unreachable(_) => found(Exit::Unreachable, "unreachable")
+            .hint("is this the --stream address of a running node? has the cluster a quorum?"),
+        Error::Lost { .. } => found(Exit::Violation, "data_loss")
+            .hint("bytes that were acknowledged are gone; `quorate log verify` and the nodes' log lines say more"),
+        Error::Ahead { .. } | Error::Short { .. } | Error::Skipped { .. } => {
+            found(Exit::Violation, "bad_answer").hint("a node contradicts what it said before: report this")
+        }
+        Error::Replaced => found(Exit::Failed, "replaced"),
+        Error::Machine(_) => found(Exit::Failed, "io"),
+        Error::Refused(refusal) => {
+            let hint = match (refusal.hint.as_str(), error.code()) {
+                ("", Some(code)) => hint(code, refusal.position),
+                (given, _) => given.to_owned(),
+            };
+            found(Exit::Failed, error.code().map_or("refused", word)).hint(hint)
+        }
+    }
+}
+
+/// For programs.
+const fn word(code: Code) -> &'static str {
+    match code {
+        Code::Malformed => "malformed",
+        Code::Version => "version",
+        Code::OutOfOrder => "out_of_order",
+        Code::Name => "bad_name",
+        Code::Unknown => "unknown_stream",
+        Code::Exists => "exists",
+        Code::Finished => "closed",
+        Code::InUse => "in_use",
+        Code::Fenced => "fenced",
+        Code::TooManyStreams => "too_many_streams",
+        Code::TooManyPieces => "too_many_pieces",
+        Code::BehindEnd => "behind_end",
+        Code::Trimmed => "trimmed",
+        Code::Busy => "busy",
+        Code::NoQuorum => "no_quorum",
+        Code::Stopping => "stopping",
+        Code::Unavailable => "unavailable",
+        Code::Uncertain => "uncertain",
+    }
+}
+
+/// What can be done, where the node does not say it.
+fn hint(code: Code, position: u64) -> String {
+    match code {
+        Code::Exists => {
+            "--append writes at its end, --resume goes on with the same file".to_owned()
+        }
+        Code::InUse => "--takeover ends that for good".to_owned(),
+        Code::Unknown => "`quorate stream ls` shows which there are".to_owned(),
+        Code::Trimmed => format!("it begins at {position}: --from {position}"),
+        Code::BehindEnd => format!("it ends at {position}"),
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_in_utc() {
+        assert_eq!(moment(0), "1970-01-01T00:00:00Z");
+        assert_eq!(moment(1_700_000_000), "2023-11-14T22:13:20Z");
+    }
+
+    #[test]
+    fn scripts_see_what_is_kept_and_who_writes() {
+        let info = Info {
+            name: "a".to_owned(),
+            id: 7,
+            finished: false,
+            writer: Some(2),
+            start: 10,
+            end: 25,
+            pieces: 3,
+            created_ms: 1_700_000_000_999,
+            keep: Keep {
+                bytes: Some(4096),
+                age_ms: None,
+            },
+        };
+        let view = serde_json::to_string(&View::of(info)).unwrap();
+        assert_eq!(
+            view,
+            r#"{"name":"a","state":"open","start":10,"durable":25,"bytes":15,"writer":2,"pieces":3,"created":"2023-11-14T22:13:20Z","keep_bytes":4096,"keep_ms":null}"#
+        );
+    }
+}

@@ -1,0 +1,126 @@
+//! `quorate stream cat`: the durable bytes of a stream on standard output, and nothing else there.
+
+use std::{
+    fs::File,
+    io::{self, BufRead as _, ErrorKind, Write as _},
+    os::fd::AsFd as _,
+    process, thread,
+    time::Duration,
+};
+
+use clap::Args;
+use quorate_client::stream::{Options, StreamReader};
+use serde::Serialize;
+
+use super::{Place, problem};
+use crate::output::{Exit, Output, Problem, progress, reader_goes_within};
+
+/// How long one look for a reader that has gone takes.
+const LOOK: Duration = Duration::from_secs(3600);
+
+/// Flags.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct CatArgs {
+    /// Its name
+    name: String,
+    /// The first position
+    #[arg(long, value_name = "POS", default_value_t = 0)]
+    from: u64,
+    /// The position behind the last [default: the end]
+    #[arg(long, value_name = "POS")]
+    to: Option<u64>,
+    /// Wait for more where the stream ends, until it is closed for good
+    #[arg(long)]
+    follow: bool,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// What was given out.
+#[derive(Serialize)]
+struct Given<'a> {
+    name: &'a str,
+    bytes: u64,
+    position: u64,
+    state: &'static str,
+}
+
+/// Runs the command. Standard output is the stream's: with `--json`, the document, or the error, goes to
+/// standard error.
+pub(super) fn run(args: &CatArgs, output: Output) -> Result<Exit, Problem> {
+    match (give(args), output.json) {
+        (Ok(None), _) | (Ok(Some(_)), false) => Ok(Exit::Done),
+        (Ok(Some(given)), true) => {
+            progress(&serde_json::to_string(&given).expect("plain data"));
+            Ok(Exit::Done)
+        }
+        (Err(problem), false) => Err(problem),
+        (Err(problem), true) => {
+            progress(&problem.json());
+            Ok(problem.exit)
+        }
+    }
+}
+
+/// `None` if nobody reads any more, which is no error.
+fn give(args: &CatArgs) -> Result<Option<Given<'_>>, Problem> {
+    let CatArgs { name, from, .. } = args;
+    let to = args.to.unwrap_or(u64::MAX);
+    if to < *from {
+        return Err(Problem::usage(format_args!(
+            "--to {to} is before --from {from}"
+        )));
+    }
+    let mut reader = StreamReader::new(&args.place.stream, name, Options::default())
+        .from(*from)
+        .to(to);
+    if args.follow {
+        reader = reader.follow();
+        end_with_reader().map_err(|error| Problem::io("start a thread", &error))?;
+    }
+    // Whole pieces, not lines.
+    let out = io::stdout().as_fd().try_clone_to_owned();
+    let mut out = File::from(out.map_err(|error| Problem::io("standard output", &error))?);
+    loop {
+        let bytes = reader.next_bytes();
+        let bytes = bytes.map_err(|error| problem(&error, format_args!("stream {name}")))?;
+        if bytes.is_empty() {
+            break;
+        }
+        match out.write_all(bytes) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(None),
+            Err(error) => return Err(Problem::io("write to standard output", &error)),
+        }
+        let count = bytes.len();
+        reader.consume(count);
+    }
+    let position = reader.position();
+    let finished = reader.end().is_some_and(|end| end.finished);
+    if args.to.is_some_and(|to| position < to) {
+        let what = format_args!("stream {name}: it ends at {position}, before --to {to}");
+        return Err(Problem::new(Exit::Failed, "behind_end", what)
+            .hint("what there is was given out; --follow waits for more"));
+    }
+    Ok(Some(Given {
+        name,
+        bytes: position - from,
+        position,
+        state: match finished {
+            true => "closed",
+            false => "open",
+        },
+    }))
+}
+
+/// Somebody who waits for bytes that may never come learns otherwise that nobody wants them.
+fn end_with_reader() -> io::Result<()> {
+    let watch = || {
+        while !reader_goes_within(LOOK) {}
+        process::exit(Exit::Done as i32);
+    };
+    thread::Builder::new()
+        .name("reader".to_owned())
+        .spawn(watch)?;
+    Ok(())
+}

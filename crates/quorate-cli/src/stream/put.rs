@@ -1,0 +1,285 @@
+//! `quorate stream put`: a file, or standard input, to a stream.
+
+mod pace;
+mod source;
+
+use std::{
+    io::{self, Read, Write as _},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use clap::Args;
+use quorate_admin::units::bytes as size;
+use quorate_client::stream::{Code, Error, How, Info, Options, StreamWriter, Watch};
+use rustix::rand::{GetRandomFlags, getrandom};
+use serde::Serialize;
+
+use self::{
+    pace::Pace,
+    source::{Source, compare},
+};
+use super::{
+    Place,
+    keep::{self, Bound, parse_age, parse_bytes},
+    problem,
+    progress::{CLEAR, Progress, per_second},
+};
+use crate::{
+    output::{Exit, Output, Problem, progress},
+    signals,
+};
+
+/// Most bytes that are read at a time.
+const PIECE: usize = 256 << 10;
+/// Least and largest `--buffer`.
+const BUFFER: std::ops::RangeInclusive<u64> = 1..=1 << 40;
+
+/// Flags.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PutArgs {
+    /// What is written; - is standard input
+    #[arg(value_name = "FILE", default_value = "-")]
+    file: std::path::PathBuf,
+    /// The stream; without it one is made, and its name is said
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Write at the end of an open stream that nobody writes to
+    #[arg(long, requires = "name", conflicts_with_all = ["resume", "takeover"])]
+    append: bool,
+    /// Go on with FILE where the stream ends, if that begins with the same bytes; a new stream if there is none
+    #[arg(long, requires = "name")]
+    resume: bool,
+    /// Write at the end of an open stream whoever writes to it, who never will again
+    #[arg(long, requires = "name")]
+    takeover: bool,
+    /// Most bytes that are sent and not known to be durable; reading waits when there are so many
+    #[arg(long, value_name = "BYTES", default_value_t = 64 << 20, value_parser = clap::value_parser!(u64).range(BUFFER))]
+    buffer: u64,
+    /// Most bytes per second
+    #[arg(long, value_name = "BYTES/s", value_parser = clap::value_parser!(u64).range(1..))]
+    limit: Option<u64>,
+    /// Leave the stream open for --append
+    #[arg(long)]
+    no_close: bool,
+    /// Once it is open, keep at most so many bytes of the stream, of those that came last
+    #[arg(long, value_name = "N|all", value_parser = parse_bytes)]
+    retain_bytes: Option<Bound>,
+    /// Once it is open, keep what came at most so long ago: 7d, 12h, 30m, 90s, 500ms
+    #[arg(long, value_name = "TIME|forever", value_parser = parse_age)]
+    retain_age: Option<Bound>,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// What was done.
+#[derive(Debug, Serialize)]
+struct Report {
+    name: String,
+    /// Those of this run.
+    bytes: u64,
+    /// All of the stream below is durable.
+    position: u64,
+    reconnects: u64,
+    seconds: f64,
+}
+
+impl Report {
+    fn human(&self) -> String {
+        let Self {
+            name,
+            bytes,
+            position,
+            reconnects,
+            seconds,
+        } = self;
+        let rate = size(per_second(*bytes, Duration::from_secs_f64(*seconds)));
+        let bytes = size(*bytes);
+        let lost = match reconnects {
+            0 => String::new(),
+            times => format!(", reconnects {times}"),
+        };
+        format!(
+            "{name}: {bytes} in {seconds:.1} s ({rate}/s), durable to position {position}{lost}"
+        )
+    }
+}
+
+/// What a signal finds.
+#[derive(Debug, Default)]
+struct Underway {
+    name: String,
+    watch: Option<Watch>,
+}
+
+/// Runs the command.
+pub(super) fn run(args: &PutArgs, output: Output) -> Result<Exit, Problem> {
+    let began = Instant::now();
+    let mut source = Source::open(&args.file)?;
+    if args.resume && !source.is_file() {
+        return Err(Problem::usage("--resume: FILE has to be a file")
+            .hint("what came from a pipe cannot be had again"));
+    }
+    let name = match &args.name {
+        Some(name) => name.clone(),
+        None => made_name()?,
+    };
+    if args.name.is_none() {
+        // If it breaks off, this is what there is to go on with.
+        progress(&format!("stream {name}"));
+    }
+    let underway = Arc::new(Mutex::new(Underway {
+        name: name.clone(),
+        watch: None,
+    }));
+    let interrupted = Arc::clone(&underway);
+    signals::end_at_first(move || {
+        let underway = interrupted.lock().unwrap_or_else(PoisonError::into_inner);
+        underway.tell(output);
+    })?;
+
+    let failed = |error: Error| problem(&error, format_args!("stream {name}"));
+    let found = match args.resume {
+        true => found(args, &name).map_err(failed)?,
+        false => None,
+    };
+    let mut same = 0;
+    if let Some(info) = &found {
+        compare(&args.place.stream, info, info.start..info.end, &mut source)?;
+        same = info.end;
+        if info.finished && source.length() == Some(info.end) {
+            let report = Report {
+                name,
+                bytes: 0,
+                position: info.end,
+                reconnects: 0,
+                seconds: began.elapsed().as_secs_f64(),
+            };
+            output.result(&report, || report.human());
+            return Ok(Exit::Done);
+        }
+    }
+    let how = match (args.takeover, args.append, args.resume, &found) {
+        (_, _, true, None) | (false, false, false, _) => How::Create,
+        (true, ..) => How::Takeover,
+        _ => How::Append,
+    };
+    let options = Options {
+        buffer: usize::try_from(args.buffer).expect("BUFFER fits"),
+        ..Options::default()
+    };
+    let mut writer = StreamWriter::open(&args.place.stream, &name, how, options).map_err(failed)?;
+    underway
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .watch = Some(writer.watch());
+    let (bytes, age) = (args.retain_bytes, args.retain_age);
+    if bytes.is_some() || age.is_some() {
+        keep::set(&mut args.place.streams(), &name, bytes, age).map_err(failed)?;
+    }
+    let first = writer.first_position();
+    if let Some(info) = &found {
+        // What the writer before had sent, and was decided since.
+        compare(&args.place.stream, info, same..first, &mut source)?;
+        source.seek(first)?;
+    }
+    let end = source.length().map(|length| match args.resume {
+        true => length,
+        false => first + length,
+    });
+    let watch = writer.watch();
+    let drawn = Progress::start(watch.clone(), end);
+    let drawn = drawn.map_err(|error| Problem::io("start a thread", &error))?;
+    let copied = copy(&mut source, &mut writer, &mut Pace::new(args.limit));
+    let position = copied.and_then(|()| match args.no_close {
+        true => writer.leave().map_err(Broken::Stream),
+        false => writer.finish().map_err(Broken::Stream),
+    });
+    drop(drawn);
+    let position = position.map_err(|broken| {
+        let durable = watch.progress().durable;
+        broken.problem(&source, &name, durable)
+    })?;
+    let report = Report {
+        name,
+        bytes: position - first,
+        position,
+        reconnects: watch.progress().reconnects,
+        seconds: began.elapsed().as_secs_f64(),
+    };
+    output.result(&report, || report.human());
+    Ok(Exit::Done)
+}
+
+/// The stream that is to be gone on with, if there is one.
+fn found(args: &PutArgs, name: &str) -> Result<Option<Info>, Error> {
+    match args.place.streams().stat(name) {
+        Ok(info) => Ok(Some(info)),
+        Err(error) if error.code() == Some(Code::Unknown) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn made_name() -> Result<String, Problem> {
+    let mut bytes = [0; 8];
+    let drawn = getrandom(&mut bytes, GetRandomFlags::empty());
+    drawn.map_err(|error| Problem::io("random numbers", &error.into()))?;
+    Ok(format!("stream-{:016x}", u64::from_ne_bytes(bytes)))
+}
+
+impl Underway {
+    /// What an interrupted user has to know.
+    fn tell(&self, output: Output) {
+        let name = &self.name;
+        let what = match &self.watch {
+            None => format!("interrupted before stream {name} was open"),
+            Some(watch) => {
+                let position = watch.progress().durable;
+                format!("interrupted; stream {name} is durable to position {position}")
+            }
+        };
+        if io::IsTerminal::is_terminal(&io::stderr()) {
+            let _ = io::stderr().write_all(CLEAR.as_bytes());
+        }
+        let problem = Problem::new(Exit::Interrupted, "interrupted", what);
+        output.problem(&problem.hint("--resume goes on with the same file"));
+    }
+}
+
+/// Why copying ended early.
+#[derive(Debug)]
+enum Broken {
+    Input(io::Error),
+    Stream(Error),
+}
+
+impl Broken {
+    fn problem(self, source: &Source, name: &str, durable: u64) -> Problem {
+        let mut problem = match self {
+            Self::Input(error) => Problem::io(format_args!("read {source}"), &error),
+            Self::Stream(error) => problem(&error, format_args!("stream {name}")),
+        };
+        problem.message += &format!("; stream {name} is durable to position {durable}");
+        problem
+    }
+}
+
+/// Takes no more from the source than the buffer holds.
+fn copy(source: &mut dyn Read, writer: &mut StreamWriter, pace: &mut Pace) -> Result<(), Broken> {
+    let mut piece = vec![0; PIECE];
+    loop {
+        let room = writer.wait_for_room().map_err(Broken::Stream)?;
+        let most = room.min(pace.most(PIECE));
+        let count = match source.read(&mut piece[..most]) {
+            Ok(0) => return Ok(()),
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(Broken::Input(error)),
+        };
+        writer.write_all(&piece[..count]).map_err(|error| {
+            let error = Error::of(&error).cloned();
+            Broken::Stream(error.expect("a writer's errors are of its own kind"))
+        })?;
+        pace.spend(count);
+    }
+}

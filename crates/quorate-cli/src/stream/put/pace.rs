@@ -1,0 +1,73 @@
+//! At most so many bytes per second, evenly.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+/// A second has at least so many turns, where the bytes suffice.
+const TURNS: u64 = 20;
+
+/// When the next bytes may go.
+#[derive(Debug)]
+pub(super) struct Pace {
+    bytes_per_second: Option<u64>,
+    due: Instant,
+}
+
+impl Pace {
+    pub(super) fn new(bytes_per_second: Option<u64>) -> Self {
+        Self {
+            bytes_per_second,
+            due: Instant::now(),
+        }
+    }
+
+    /// How many bytes may go at once.
+    pub(super) fn most(&self, piece: usize) -> usize {
+        match self.bytes_per_second {
+            None => piece,
+            Some(rate) => {
+                usize::try_from((rate / TURNS).max(1)).map_or(piece, |turn| turn.min(piece))
+            }
+        }
+    }
+
+    /// So many went; returns when the next may. What was not used before is lost.
+    pub(super) fn spend(&mut self, bytes: usize) {
+        let wait = self.after(bytes, Instant::now());
+        thread::sleep(wait);
+    }
+
+    fn after(&mut self, bytes: usize, now: Instant) -> Duration {
+        let Some(rate) = self.bytes_per_second else {
+            return Duration::ZERO;
+        };
+        let micros = bytes as u128 * 1_000_000 / u128::from(rate);
+        let cost = Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX));
+        self.due = self.due.max(now) + cost;
+        self.due.duration_since(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_cost_their_time_and_pauses_save_none() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut pace = Pace {
+            bytes_per_second: Some(1000),
+            due: start,
+        };
+        assert_eq!(pace.most(1 << 20), 50);
+        assert_eq!(pace.after(50, at(0)), Duration::from_millis(50));
+        assert_eq!(pace.after(50, at(20)), Duration::from_millis(80));
+        assert_eq!(pace.after(50, at(5000)), Duration::from_millis(50));
+        let mut free = Pace::new(None);
+        assert_eq!(free.most(77), 77);
+        assert_eq!(free.after(1 << 40, start), Duration::ZERO);
+    }
+}

@@ -1,0 +1,132 @@
+//! What is put: a file or standard input, and whether a stream begins with the same bytes.
+
+use std::{
+    fmt,
+    fs::File,
+    io::{self, BufRead as _, ErrorKind, Read, Seek as _, SeekFrom},
+    ops::Range,
+    os::{fd::AsFd as _, unix::fs::FileExt as _},
+    path::Path,
+};
+
+use quorate_client::stream::{Info, Options, StreamReader};
+
+use crate::{
+    output::{Exit, Problem},
+    stream::problem,
+};
+
+/// Where bytes come from.
+#[derive(Debug)]
+pub(super) struct Source {
+    name: String,
+    file: File,
+    /// If it is a file of its own, and not a pipe.
+    length: Option<u64>,
+}
+
+impl Source {
+    /// `-` is standard input, which is read without a buffer of its own.
+    pub(super) fn open(path: &Path) -> Result<Self, Problem> {
+        let stdin = path.as_os_str() == "-";
+        let name = match stdin {
+            true => "standard input".to_owned(),
+            false => path.display().to_string(),
+        };
+        let opened = || {
+            let file = match stdin {
+                true => File::from(io::stdin().as_fd().try_clone_to_owned()?),
+                false => File::open(path)?,
+            };
+            let metadata = file.metadata()?;
+            if metadata.is_dir() {
+                return Err(ErrorKind::IsADirectory.into());
+            }
+            let length = (metadata.is_file() && !stdin).then_some(metadata.len());
+            Ok((file, length))
+        };
+        let (file, length) =
+            opened().map_err(|error| Problem::io(format_args!("open {name}"), &error))?;
+        Ok(Self { name, file, length })
+    }
+
+    pub(super) const fn is_file(&self) -> bool {
+        self.length.is_some()
+    }
+
+    /// What it was when it was opened.
+    pub(super) const fn length(&self) -> Option<u64> {
+        self.length
+    }
+
+    /// Goes on from there.
+    pub(super) fn seek(&mut self, position: u64) -> Result<(), Problem> {
+        let sought = self.file.seek(SeekFrom::Start(position));
+        let sought = sought.map_err(|error| Problem::io(format_args!("seek in {self}"), &error));
+        sought.map(drop)
+    }
+}
+
+impl Read for Source {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.file.read(buffer)
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+/// Compares these positions of a stream with those of the file.
+pub(super) fn compare(
+    nodes: &[String],
+    info: &Info,
+    range: Range<u64>,
+    source: &mut Source,
+) -> Result<(), Problem> {
+    let name = &info.name;
+    let differs = |position: u64| {
+        let what = format_args!("stream {name} differs from {source} at position {position}");
+        Problem::new(Exit::Failed, "differs", what)
+            .hint("another file, or one that was changed: put it under another name")
+    };
+    if source.length.is_some_and(|length| length < range.end) {
+        let length = source.length.unwrap_or_default();
+        let what = format_args!(
+            "stream {name} has {} bytes, {source} only {length}",
+            range.end
+        );
+        return Err(Problem::new(Exit::Failed, "differs", what)
+            .hint("another file, or one that was changed: put it under another name"));
+    }
+    let mut reader = StreamReader::new(nodes, name, Options::default())
+        .from(range.start)
+        .to(range.end);
+    let mut own = Vec::new();
+    loop {
+        let at = reader.position();
+        let bytes = reader
+            .next_bytes()
+            .map_err(|error| problem(&error, format_args!("stream {name}")))?;
+        if bytes.is_empty() {
+            break;
+        }
+        own.resize(bytes.len(), 0);
+        source
+            .file
+            .read_exact_at(&mut own, at)
+            .map_err(|error| Problem::io(format_args!("read {source} at position {at}"), &error))?;
+        if let Some(first) = own.iter().zip(bytes).position(|(a, b)| a != b) {
+            return Err(differs(at + first as u64));
+        }
+        let count = bytes.len();
+        reader.consume(count);
+    }
+    // It was there when it was asked for.
+    match reader.position() == range.end {
+        true => Ok(()),
+        false => Err(differs(reader.position())),
+    }
+}

@@ -1,0 +1,52 @@
+//! `quorate stream retain`: how much of a stream is kept from now on.
+
+use clap::Args;
+use serde::Serialize;
+
+use super::{
+    Place,
+    keep::{self, Bound, parse_age, parse_bytes},
+    problem,
+};
+use crate::output::{Exit, Output, Problem};
+
+/// Flags.
+#[derive(Args, Clone, Debug)]
+#[group(id = "bounds", required = true, multiple = true, args = ["bytes", "age"])]
+pub(crate) struct RetainArgs {
+    /// Its name
+    name: String,
+    /// Keep at most so many bytes, of those that came last
+    #[arg(long, value_name = "N|all", value_parser = parse_bytes)]
+    bytes: Option<Bound>,
+    /// Keep what came at most so long ago: 7d, 12h, 30m, 90s, 500ms
+    #[arg(long, value_name = "TIME|forever", value_parser = parse_age)]
+    age: Option<Bound>,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// What was done.
+#[derive(Serialize)]
+struct Retained<'a> {
+    name: &'a str,
+    keep_bytes: Option<u64>,
+    keep_ms: Option<u64>,
+    /// Where the stream starts now; what is too much is forgotten a moment later.
+    start: u64,
+}
+
+/// Runs the command.
+pub(super) fn run(args: &RetainArgs, output: Output) -> Result<Exit, Problem> {
+    let name = &args.name;
+    let set = keep::set(&mut args.place.streams(), name, args.bytes, args.age);
+    let (kept, start) = set.map_err(|error| problem(&error, format_args!("stream {name}")))?;
+    let retained = Retained {
+        name,
+        keep_bytes: kept.bytes,
+        keep_ms: kept.age_ms,
+        start,
+    };
+    output.result(&retained, || format!("{name}: keeps {}", keep::shown(kept)));
+    Ok(Exit::Done)
+}

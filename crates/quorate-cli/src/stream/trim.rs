@@ -1,0 +1,38 @@
+//! `quorate stream trim`: forgets the bytes of a stream below a position.
+
+use clap::Args;
+use serde::Serialize;
+
+use super::{Place, problem};
+use crate::output::{Exit, Output, Problem};
+
+/// Flags.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct TrimArgs {
+    /// Its name
+    name: String,
+    /// The first position that is kept
+    #[arg(long, value_name = "POS")]
+    before: u64,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// What was done.
+#[derive(Serialize)]
+struct Trimmed<'a> {
+    name: &'a str,
+    /// Where the stream starts now.
+    start: u64,
+}
+
+/// Runs the command.
+pub(super) fn run(args: &TrimArgs, output: Output) -> Result<Exit, Problem> {
+    let name = &args.name;
+    let trimmed = args.place.streams().trim(name, args.before);
+    let start = trimmed.map_err(|error| problem(&error, format_args!("stream {name}")))?;
+    output.result(&Trimmed { name, start }, || {
+        format!("{name}: starts at {start}")
+    });
+    Ok(Exit::Done)
+}

@@ -1,0 +1,177 @@
+//! One connection to one node: frames out, frames in.
+
+use std::{
+    io::{self, ErrorKind, Read as _, Write as _},
+    net::{TcpStream, ToSocketAddrs as _},
+    ops::Range,
+    time::{Duration, Instant},
+};
+
+use quorate_wire::streams::{
+    Answer, Ask, Found, HEAD_BYTES, Malformed, VERSION, decode_answer, head,
+};
+
+use super::error::Trouble;
+
+/// What is kept of input at first; it grows to the frames that come.
+const INPUT_BYTES_MIN: usize = 4 << 10;
+/// The shortest wait that a socket's time-out can express.
+const WAIT_MIN: Duration = Duration::from_millis(1);
+
+/// A connection on which the node has said who it is.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) socket: TcpStream,
+    pub(super) frames: Frames,
+    /// As it was dialled.
+    pub(super) address: String,
+    /// Where the leader listens, if the node is not it and knows; else empty.
+    pub(super) leader: String,
+}
+
+impl Link {
+    /// Learns who is at the other end.
+    pub(super) fn greet(address: &str, socket: TcpStream, wait: Duration) -> Result<Self, Trouble> {
+        let mut link = Self {
+            socket,
+            frames: Frames::default(),
+            address: address.to_owned(),
+            leader: String::new(),
+        };
+        link.say(&[Ask::Hello { version: VERSION }], wait)?;
+        link.leader = match link.hear(wait)? {
+            Answer::Welcome {
+                version: VERSION,
+                leader,
+                ..
+            } => leader.to_owned(),
+            _ => return Err(Trouble::unexpected()),
+        };
+        Ok(link)
+    }
+
+    /// Sends frames. A node that takes none of them for `wait` is given up.
+    pub(super) fn say(&mut self, asks: &[Ask<'_>], wait: Duration) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        for ask in asks {
+            ask.encode(&mut bytes);
+        }
+        self.socket.set_write_timeout(Some(wait.max(WAIT_MIN)))?;
+        self.socket.write_all(&bytes)
+    }
+
+    /// The next frame that is no error. A node that says nothing for `wait` is given up.
+    pub(super) fn hear(&mut self, wait: Duration) -> Result<Answer<'_>, Trouble> {
+        self.hear_within(wait)?
+            .ok_or_else(|| Trouble::Later("the node says nothing".to_owned()))
+    }
+
+    /// The next frame that is no error; `None` if nothing comes for `wait`.
+    pub(super) fn hear_within(&mut self, wait: Duration) -> Result<Option<Answer<'_>>, Trouble> {
+        self.socket.set_read_timeout(Some(wait.max(WAIT_MIN)))?;
+        match self.frames.next(&self.socket) {
+            Ok(Answer::Error {
+                code,
+                position,
+                detail,
+                hint,
+            }) => Err(Trouble::of(code, position, detail, hint)),
+            Ok(answer) => Ok(Some(answer)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Connects to the first address of a name that answers.
+pub(super) fn connect(name: &str, wait: Duration) -> io::Result<TcpStream> {
+    let until = Instant::now() + wait;
+    let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
+    for address in name.to_socket_addrs()? {
+        let left = until.saturating_duration_since(Instant::now());
+        match TcpStream::connect_timeout(&address, left.max(WAIT_MIN)) {
+            Ok(socket) => {
+                socket.set_nodelay(true)?;
+                return Ok(socket);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// What has come of frames, one after the other.
+#[derive(Debug)]
+pub(super) struct Frames {
+    input: Vec<u8>,
+    /// The part of `input` that came and was not looked at.
+    new: Range<usize>,
+}
+
+impl Default for Frames {
+    fn default() -> Self {
+        Self {
+            input: vec![0; INPUT_BYTES_MIN],
+            new: 0..0,
+        }
+    }
+}
+
+impl Frames {
+    /// The next frame of a node. What is no frame is an error, and so is a socket's time-out (`WouldBlock`).
+    pub(super) fn next(&mut self, socket: &TcpStream) -> io::Result<Answer<'_>> {
+        let length = loop {
+            let needed = match head(&self.input[self.new.clone()]).map_err(bad)? {
+                Found::Frame(head, _) if self.new.len() >= HEAD_BYTES + head.length => {
+                    break HEAD_BYTES + head.length;
+                }
+                Found::Frame(head, _) => HEAD_BYTES + head.length,
+                Found::NeedMore(more) => self.new.len() + more,
+            };
+            self.make_room(needed);
+            self.fill(socket)?;
+        };
+        let frame = self.new.start..self.new.start + length;
+        self.new.start = frame.end;
+        match decode_answer(&self.input[frame]).map_err(bad)? {
+            Found::Frame(answer, _) => Ok(answer),
+            Found::NeedMore(_) => unreachable!("the whole frame was given"),
+        }
+    }
+
+    /// The last so many bytes of the frame before.
+    pub(super) fn tail(&self, length: usize) -> &[u8] {
+        &self.input[self.new.start - length..self.new.start]
+    }
+
+    /// There is room for a frame of this length, of which a part came.
+    fn make_room(&mut self, length: usize) {
+        if self.new.start + length > self.input.len() {
+            self.input.copy_within(self.new.clone(), 0);
+            self.new = 0..self.new.len();
+        }
+        if length > self.input.len() {
+            self.input.resize(length.next_power_of_two(), 0);
+        }
+    }
+
+    fn fill(&mut self, mut socket: &TcpStream) -> io::Result<()> {
+        match socket.read(&mut self.input[self.new.end..]) {
+            Ok(0) => Err(io::Error::new(
+                ErrorKind::UnexpectedEof,
+                "the node closed the connection",
+            )),
+            Ok(count) => {
+                self.new.end += count;
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn bad(malformed: Malformed) -> io::Error {
+    let what = format!("the node sent what is no frame: {malformed}");
+    io::Error::new(ErrorKind::InvalidData, what)
+}

@@ -1,0 +1,187 @@
+//! What was written and is not known to be durable, and which positions a node may name.
+
+use std::collections::VecDeque;
+
+use super::error::Error;
+
+/// Bytes that may have to be sent again, in a bounded buffer; positions are those of the stream.
+#[derive(Debug)]
+pub(super) struct Window {
+    /// From `durable` on.
+    bytes: VecDeque<u8>,
+    bytes_max: usize,
+    /// All bytes below are decided: a node said so.
+    durable: u64,
+    /// The next byte for the present connection.
+    next: u64,
+    /// Nothing from here on was given to any connection.
+    sent: u64,
+}
+
+impl Window {
+    /// Nothing yet, of a stream that goes on at `position`.
+    pub(super) const fn new(bytes_max: usize, position: u64) -> Self {
+        Self {
+            bytes: VecDeque::new(),
+            bytes_max,
+            durable: position,
+            next: position,
+            sent: position,
+        }
+    }
+
+    /// All bytes below are decided.
+    pub(super) const fn durable(&self) -> u64 {
+        self.durable
+    }
+
+    /// Behind the last byte that was written.
+    pub(super) fn written(&self) -> u64 {
+        self.durable + self.bytes.len() as u64
+    }
+
+    /// How many bytes may be written now.
+    pub(super) fn room(&self) -> usize {
+        self.bytes_max - self.bytes.len()
+    }
+
+    /// Whether the present connection has bytes that it was not heard of.
+    pub(super) const fn is_unanswered(&self) -> bool {
+        self.next > self.durable
+    }
+
+    /// Whether the present connection has all that was written.
+    pub(super) fn is_sent(&self) -> bool {
+        self.next == self.written()
+    }
+
+    /// Keeps as much as there is room for; gives how much that is.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> usize {
+        let count = bytes.len().min(self.room());
+        self.bytes.extend(&bytes[..count]);
+        count
+    }
+
+    /// Appends at most `count` bytes that the present connection has not had, which has them now.
+    pub(super) fn take(&mut self, count: usize, out: &mut Vec<u8>) {
+        let from = usize::try_from(self.next - self.durable).expect("within the buffer");
+        let to = self.bytes.len().min(from + count);
+        let (front, back) = self.bytes.as_slices();
+        let split = front.len();
+        out.extend_from_slice(&front[from.min(split)..to.min(split)]);
+        out.extend_from_slice(&back[from.saturating_sub(split)..to.saturating_sub(split)]);
+        self.next = self.durable + to as u64;
+        self.sent = self.sent.max(self.next);
+    }
+
+    /// A node opened the stream again for this writer: everything below is decided, and everything from there
+    /// on is to be sent again.
+    pub(super) fn opened(&mut self, position: u64) -> Result<(), Error> {
+        self.forget(position, self.sent)?;
+        self.next = position;
+        Ok(())
+    }
+
+    /// A node says that all below is decided.
+    pub(super) fn acknowledged(&mut self, position: u64) -> Result<(), Error> {
+        self.forget(position, self.next)
+    }
+
+    /// A node closed the stream for this writer, and says that all below is decided.
+    pub(super) fn closed(&mut self, position: u64) -> Result<(), Error> {
+        self.forget(position, self.sent)?;
+        match self.bytes.is_empty() {
+            true => Ok(()),
+            false => Err(Error::Short {
+                written: self.written(),
+                position,
+            }),
+        }
+    }
+
+    fn forget(&mut self, position: u64, sent: u64) -> Result<(), Error> {
+        if position > sent {
+            return Err(Error::Ahead { sent, position });
+        }
+        let Some(count) = position.checked_sub(self.durable) else {
+            return Err(Error::Lost {
+                acknowledged: self.durable,
+                position,
+            });
+        };
+        let count = usize::try_from(count).expect("within the buffer");
+        self.bytes.drain(..count);
+        self.durable = position;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(window: &mut Window, count: usize) -> Vec<u8> {
+        let mut out = Vec::new();
+        window.take(count, &mut out);
+        out
+    }
+
+    #[test]
+    fn what_is_not_acknowledged_is_sent_again_and_the_buffer_is_bounded() {
+        let mut window = Window::new(4, 10);
+        assert_eq!(window.write(b"abcdef"), 4);
+        assert_eq!(window.write(b"ef"), 0);
+        assert_eq!(sent(&mut window, 3), b"abc");
+        window.acknowledged(12).unwrap();
+        // The buffer is a ring, and these bytes lie around its end.
+        assert_eq!(window.write(b"efg"), 2);
+        assert_eq!(sent(&mut window, 9), b"def");
+        assert!(window.is_sent() && window.is_unanswered());
+        window.opened(13).unwrap();
+        assert_eq!(sent(&mut window, 9), b"def");
+        window.closed(16).unwrap();
+        assert_eq!((window.durable(), window.written()), (16, 16));
+        assert!(!window.is_unanswered());
+    }
+
+    #[test]
+    fn no_node_may_go_back_or_know_more_than_was_sent() {
+        let mut window = Window::new(9, 10);
+        window.write(b"abcde");
+        sent(&mut window, 3);
+        let ahead = Error::Ahead {
+            sent: 13,
+            position: 14,
+        };
+        assert_eq!(window.acknowledged(14), Err(ahead.clone()));
+        assert_eq!(window.opened(14), Err(ahead));
+        window.acknowledged(12).unwrap();
+        let lost = Error::Lost {
+            acknowledged: 12,
+            position: 11,
+        };
+        assert_eq!(window.acknowledged(11), Err(lost.clone()));
+        assert_eq!(window.opened(11), Err(lost));
+        let short = Error::Short {
+            written: 15,
+            position: 13,
+        };
+        assert_eq!(window.closed(13), Err(short));
+    }
+
+    /// A node may have decided what an earlier connection brought, but no more than the present one did.
+    #[test]
+    fn bytes_of_an_earlier_connection_count_when_it_is_opened_again() {
+        let mut window = Window::new(9, 0);
+        window.write(b"abcde");
+        sent(&mut window, 5);
+        window.opened(2).unwrap();
+        let ahead = Error::Ahead {
+            sent: 2,
+            position: 5,
+        };
+        assert_eq!(window.acknowledged(5), Err(ahead));
+        window.opened(5).unwrap();
+        assert!(window.is_sent());
+    }
+}

@@ -1,0 +1,294 @@
+//! `StreamWriter`: bytes into a bounded buffer, from where a thread of its own brings them to the cluster.
+
+mod driver;
+
+use std::{
+    fs::File,
+    io::{self, Read as _, Write},
+    net::{Shutdown, TcpStream},
+    sync::{Arc, Condvar, Mutex, MutexGuard},
+    time::Instant,
+};
+
+use quorate_wire::streams::{self, NAME_BYTES_MAX};
+
+use self::driver::Driver;
+use super::{Options, error::Error, nodes::Nodes, window::Window};
+
+/// How a stream is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// There is none of this name.
+    Create,
+    /// There is one, and nobody writes to it.
+    Append,
+    /// There is one; whoever writes to it never will again.
+    Takeover,
+}
+
+/// Writes to a stream of a cluster: each byte exactly once and in order, whatever happens to connections and
+/// nodes.
+///
+/// [`Write::write`] returns when the bytes are in the buffer, and waits while that is full; nothing is dropped.
+/// [`Write::flush`] returns when all that was written is durable. An error is final, and comes again from every
+/// later call; [`StreamWriter::durable_position`] still says what is safe. A writer that is dropped has given
+/// up: what it wrote behind the durable position may be in the stream or not, which stays open.
+#[derive(Debug)]
+pub struct StreamWriter {
+    shared: Arc<Shared>,
+    first: u64,
+}
+
+/// How far a writer is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Behind the last byte that was written, in the stream.
+    pub written: u64,
+    /// All bytes below are durable.
+    pub durable: u64,
+    /// Connections after the first.
+    pub reconnects: u64,
+    /// The node that is written to, or was last.
+    pub address: String,
+}
+
+/// Sees how far a writer is, from anywhere.
+#[derive(Clone, Debug)]
+pub struct Watch(Arc<Shared>);
+
+impl Watch {
+    /// How far it is now.
+    pub fn progress(&self) -> Progress {
+        let state = self.0.lock();
+        Progress {
+            written: state.window.written(),
+            durable: state.window.durable(),
+            reconnects: state.reconnects,
+            address: state.address.clone(),
+        }
+    }
+}
+
+impl StreamWriter {
+    /// Opens a stream at one of these nodes (`HOST:PORT`); of several, at the leader if it can be found.
+    ///
+    /// # Panics
+    /// Without an address, or without a buffer.
+    pub fn open<A: Into<String> + Clone>(
+        addresses: &[A],
+        name: &str,
+        how: How,
+        options: Options,
+    ) -> Result<Self, Error> {
+        assert!(options.buffer > 0, "a writer needs a buffer");
+        if name.len() > NAME_BYTES_MAX {
+            return Err(Error::bad_name(name));
+        }
+        let shared = Arc::new(Shared::new(&options));
+        let nodes = Nodes::new(addresses, options);
+        let first = Driver::start(&shared, nodes, name, how.on_the_wire(), draw()?)?;
+        Ok(Self { shared, first })
+    }
+
+    /// Where the first byte of this writer is in the stream.
+    pub const fn first_position(&self) -> u64 {
+        self.first
+    }
+
+    /// Behind the last byte that was written.
+    pub fn position(&self) -> u64 {
+        self.shared.lock().window.written()
+    }
+
+    /// All bytes of the stream below are durable.
+    pub fn durable_position(&self) -> u64 {
+        self.shared.lock().window.durable()
+    }
+
+    /// Sees the progress, from anywhere.
+    pub fn watch(&self) -> Watch {
+        Watch(Arc::clone(&self.shared))
+    }
+
+    /// Waits until something can be written; gives how many bytes: for who takes from its source only what
+    /// the buffer holds.
+    pub fn wait_for_room(&self) -> Result<usize, Error> {
+        let state = self.shared.wait_until(|state| state.window.room() > 0)?;
+        Ok(state.window.room())
+    }
+
+    /// Waits until all is durable, and ends the stream for good. Gives its end.
+    pub fn finish(self) -> Result<u64, Error> {
+        self.close(true)
+    }
+
+    /// Waits until all is durable, and leaves the stream open for others. Gives where the next byte will be.
+    pub fn leave(self) -> Result<u64, Error> {
+        self.close(false)
+    }
+
+    fn close(self, finish: bool) -> Result<u64, Error> {
+        let mut state = self.shared.lock();
+        state.closing = Some(finish);
+        self.shared.work.notify_all();
+        loop {
+            match &state.over {
+                Some(over) => return over.clone(),
+                None => state = self.shared.wait_for_news(state),
+            }
+        }
+    }
+}
+
+impl Write for StreamWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let mut state = self.shared.wait_until(|state| state.window.room() > 0)?;
+        let count = state.window.write(bytes);
+        if state.driver_waits {
+            self.shared.work.notify_all();
+        }
+        Ok(count)
+    }
+
+    /// Returns when all that was written is durable.
+    fn flush(&mut self) -> io::Result<()> {
+        let is_durable = |state: &State| state.window.durable() == state.window.written();
+        self.shared.wait_until(is_durable).map(drop)?;
+        Ok(())
+    }
+}
+
+impl Drop for StreamWriter {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.dropped = true;
+        state.hang_up();
+        self.shared.work.notify_all();
+    }
+}
+
+/// What the writer's caller, the thread that sends and the one that hears share.
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// For the thread that sends: there may be something to do.
+    work: Condvar,
+    /// For the caller: something changed.
+    news: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    window: Window,
+    /// The caller wants no more; `true`: the stream is to end for good.
+    closing: Option<bool>,
+    /// Where the stream was closed, or why nothing more can be done.
+    over: Option<Result<u64, Error>>,
+    /// The present connection.
+    socket: Option<TcpStream>,
+    /// Why it is of no more use.
+    broken: Option<String>,
+    /// When a node last did something that it owes.
+    moved: Instant,
+    reconnects: u64,
+    address: String,
+    /// Somebody waits for `work`.
+    driver_waits: bool,
+    /// How many wait for `news`.
+    callers_wait: usize,
+    /// The caller is gone.
+    dropped: bool,
+}
+
+impl Shared {
+    fn new(options: &Options) -> Self {
+        let state = State {
+            window: Window::new(options.buffer, 0),
+            closing: None,
+            over: None,
+            socket: None,
+            broken: None,
+            moved: Instant::now(),
+            reconnects: 0,
+            address: String::new(),
+            driver_waits: false,
+            callers_wait: 0,
+            dropped: false,
+        };
+        Self {
+            state: Mutex::new(state),
+            work: Condvar::new(),
+            news: Condvar::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nobody panics while it is held")
+    }
+
+    fn wait_for_news<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        state.callers_wait += 1;
+        let mut state = self
+            .news
+            .wait(state)
+            .expect("nobody panics while it is held");
+        state.callers_wait -= 1;
+        state
+    }
+
+    /// Waits for a condition, as long as there is hope for it.
+    fn wait_until(
+        &self,
+        condition: impl Fn(&State) -> bool,
+    ) -> Result<MutexGuard<'_, State>, Error> {
+        let mut state = self.lock();
+        loop {
+            if let Some(Err(error)) = &state.over {
+                return Err(error.clone());
+            }
+            if condition(&state) {
+                return Ok(state);
+            }
+            state = self.wait_for_news(state);
+        }
+    }
+}
+
+impl State {
+    /// Nobody reads from the present connection any more, or writes to it.
+    fn hang_up(&self) {
+        if let Some(socket) = &self.socket {
+            // It may be gone already.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Nothing more will be done.
+    fn end(&mut self, over: Result<u64, Error>) {
+        if self.over.is_none() {
+            self.over = Some(over);
+        }
+        self.hang_up();
+    }
+}
+
+impl How {
+    const fn on_the_wire(self) -> streams::How {
+        match self {
+            Self::Create => streams::How::Create,
+            Self::Append => streams::How::Append,
+            Self::Takeover => streams::How::Takeover,
+        }
+    }
+}
+
+/// Who this writer is: nobody else draws the same.
+fn draw() -> Result<u128, Error> {
+    let mut bytes = [0; 16];
+    let drawn = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
+    drawn.map_err(|error| Error::Machine(format!("cannot read /dev/urandom: {error}")))?;
+    Ok(u128::from_ne_bytes(bytes))
+}
