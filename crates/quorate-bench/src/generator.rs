@@ -29,18 +29,36 @@ const EVENTS_MAX: usize = 256;
 /// Commands put into sockets before replies are looked at again.
 const ISSUES_MAX: usize = 4096;
 
-/// A repetition that runs in a thread of its own.
+/// A repetition that runs in a thread of its own, and what it saw at its end.
 #[derive(Debug)]
-pub struct Running {
+pub struct Running<T = Samples> {
     shared: Arc<Shared>,
-    thread: JoinHandle<io::Result<Samples>>,
+    thread: JoinHandle<io::Result<T>>,
 }
 
+/// What a repetition tells while it runs, and is told.
 #[derive(Debug, Default)]
-struct Shared {
+pub(crate) struct Shared {
     started: OnceLock<Instant>,
     completed: AtomicU64,
     stop: AtomicBool,
+}
+
+impl Shared {
+    /// The clock begins now.
+    pub(crate) fn begin(&self) -> Instant {
+        let started = Instant::now();
+        let _ = self.started.set(started);
+        started
+    }
+
+    pub(crate) fn tell(&self, completed: u64) {
+        self.completed.store(completed, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
 }
 
 impl Running {
@@ -50,6 +68,18 @@ impl Running {
         addresses: Vec<SocketAddr>,
         protocol: P,
     ) -> io::Result<Self> {
+        Self::spawn(move |shared| {
+            let generator = Generator::connect(plan, &addresses, protocol)?;
+            generator.run(plan, shared)
+        })
+    }
+}
+
+impl<T: Send + 'static> Running<T> {
+    /// Starts any load.
+    pub(crate) fn spawn(
+        load: impl FnOnce(&Shared) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let told = Arc::clone(&shared);
         let thread = thread::Builder::new()
@@ -57,8 +87,7 @@ impl Running {
             .spawn(move || {
                 // Otherwise the kernel adds up to 50 us to every wait.
                 let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-                let generator = Generator::connect(plan, &addresses, protocol)?;
-                generator.run(plan, &told)
+                load(&told)
             })?;
         Ok(Self { shared, thread })
     }
@@ -92,7 +121,7 @@ impl Running {
     }
 
     /// Waits for the end.
-    pub fn finish(self) -> io::Result<Samples> {
+    pub fn finish(self) -> io::Result<T> {
         let gone = |_| Err(io::Error::other("the load generator found itself wrong"));
         self.thread.join().unwrap_or_else(gone)
     }
@@ -130,11 +159,10 @@ impl<P: Protocol> Generator<P> {
     }
 
     fn run(mut self, plan: Plan, shared: &Shared) -> io::Result<Samples> {
-        let started = Instant::now();
-        let _ = shared.started.set(started);
+        let started = shared.begin();
         let mut load = Load::new(plan, 0);
         let mut events = Vec::with_capacity(EVENTS_MAX);
-        while !shared.stop.load(Ordering::Relaxed) {
+        while !shared.is_stopped() {
             let now = since(started);
             if load.is_over(now) {
                 break;
@@ -150,7 +178,7 @@ impl<P: Protocol> Generator<P> {
             for event in &events {
                 self.on_event(event, &mut load, now);
             }
-            shared.completed.store(load.completed(), Ordering::Relaxed);
+            shared.tell(load.completed());
         }
         Ok(load.finish())
     }
@@ -254,6 +282,6 @@ fn token(index: usize) -> EventData {
     EventData::new_u64(index as u64)
 }
 
-fn since(started: Instant) -> Nanos {
+pub(crate) fn since(started: Instant) -> Nanos {
     u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }

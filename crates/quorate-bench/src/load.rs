@@ -107,6 +107,7 @@ pub struct Load {
     outstanding_total: usize,
     gone: Vec<bool>,
     issued: u64,
+    stopped: bool,
     samples: Samples,
 }
 
@@ -136,6 +137,7 @@ impl Load {
             outstanding_total: 0,
             gone: vec![false; connections],
             issued: 0,
+            stopped: false,
             samples,
         }
     }
@@ -160,6 +162,9 @@ impl Load {
 
     /// On which connection the next command goes, and when its latency begins.
     fn due(&mut self, now: Nanos) -> Option<(usize, Nanos)> {
+        if self.stopped {
+            return None;
+        }
         let ends = self.start.saturating_add(self.plan.sending());
         match &mut self.source {
             Source::Rate { schedule, turn } => {
@@ -191,7 +196,7 @@ impl Load {
         let ends = self.start.saturating_add(self.plan.sending());
         let patience = ends.saturating_add(self.plan.patience);
         match &self.source {
-            Source::Rate { schedule, .. } if schedule.peek() < ends => {
+            Source::Rate { schedule, .. } if !self.stopped && schedule.peek() < ends => {
                 // At the limit only a reply makes room.
                 if self.outstanding_total >= OUTSTANDING_MAX {
                     patience
@@ -243,6 +248,12 @@ impl Load {
         }
     }
 
+    /// Nothing more is sent, also of what was meant to be sent before: for a load that a system may
+    /// hold up for longer than its time.
+    pub fn stop(&mut self) {
+        self.stopped = true;
+    }
+
     /// Whether nothing more will be sent or is waited for.
     pub fn is_over(&self, now: Nanos) -> bool {
         let ends = self.start.saturating_add(self.plan.sending());
@@ -250,7 +261,7 @@ impl Load {
             return true;
         }
         let sent = match &self.source {
-            Source::Rate { schedule, .. } => schedule.peek() >= ends,
+            Source::Rate { schedule, .. } => self.stopped || schedule.peek() >= ends,
             Source::Room(_) => now >= ends,
         };
         (sent && now >= ends && self.outstanding_total == 0)
@@ -270,7 +281,8 @@ impl Load {
         self.samples
     }
 
-    fn is_measured(&self, at: Nanos) -> bool {
+    /// Whether that moment belongs to the measured time.
+    pub fn is_measured(&self, at: Nanos) -> bool {
         let from = self.start.saturating_add(self.plan.warmup);
         (from..from.saturating_add(self.plan.measure)).contains(&at)
     }

@@ -3,9 +3,13 @@
 //! The data lies in `papers/*.toml`, one file per paper, with the table, figure or section of each
 //! number. A number that the source calls approximate, or that was read off a plot, is marked.
 
+mod table;
+
 use std::{collections::BTreeSet, fmt};
 
 use serde::{Deserialize, Serialize};
+
+pub use table::{Cell, CellMetric, Table};
 
 use crate::{
     row::{Row, round},
@@ -89,6 +93,12 @@ pub struct Run {
     /// Batches in flight at most, each of these.
     #[serde(default)]
     pub windows: Vec<u32>,
+    /// Target rates of the short form, in MB/s.
+    #[serde(default)]
+    pub short_rates: Vec<u32>,
+    /// Sizes of a write in the short form.
+    #[serde(default)]
+    pub short_bytes: Vec<usize>,
 }
 
 /// A row of a table that compares a model with a measurement.
@@ -147,6 +157,8 @@ pub enum Kind {
     Grid,
     /// The windows around the one that a model calls best, for each point.
     BestWindow,
+    /// A row for each target rate and size of a write: the cells of a table.
+    Rates,
 }
 
 impl Kind {
@@ -166,6 +178,8 @@ pub enum Service {
     KvMemory,
     /// Key-value, on disk.
     KvLsm,
+    /// None: byte streams.
+    Streams,
 }
 
 /// A number of a paper.
@@ -222,18 +236,6 @@ pub enum Metric {
     WindowTwoBatch,
     /// Throughput with the greatest window and batch, as a share of the greatest of all.
     LargestShare,
-}
-
-/// A table of a paper.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Table {
-    /// Which, and of what.
-    pub title: String,
-    /// Names of the columns, the first included.
-    pub columns: Vec<String>,
-    /// Rows; `nan` where the paper has nothing.
-    pub rows: Vec<Vec<f64>>,
 }
 
 /// A published number with ours beside it.
@@ -293,12 +295,12 @@ fn check(paper: &Paper) -> Result<(), String> {
             return Err(format!("{name} either runs or waits"));
         }
         for table in &scenario.table {
-            if table
-                .rows
-                .iter()
-                .any(|row| row.len() != table.columns.len())
-            {
-                return Err(format!("{name}: a row of {} is not complete", table.title));
+            let sizes = scenario.run.as_ref().map(|run| &run.value_bytes[..]);
+            if !table.fits(sizes) {
+                return Err(format!(
+                    "{name}: {} is not complete, or of other sizes",
+                    table.title
+                ));
             }
         }
         if let Some(run) = &scenario.run {
@@ -306,9 +308,13 @@ fn check(paper: &Paper) -> Result<(), String> {
             let grid = run.batches.is_empty() == run.windows.is_empty()
                 && run.batches.is_empty() == (run.kind != Kind::Grid);
             let points = scenario.point.is_empty() == (run.kind != Kind::BestWindow);
-            if !known || !grid || !points {
+            let compared = scenario.table.iter().any(|table| table.metric.is_some());
+            let streams = run.service == Service::Streams;
+            let rates = [compared, streams, !run.short_rates.is_empty()];
+            let rates = rates == [run.kind == Kind::Rates; 3];
+            if !known || !grid || !points || !rates {
                 return Err(format!(
-                    "{name}: network, batches, windows or points are wrong"
+                    "{name}: network, batches, windows, points or rates are wrong"
                 ));
             }
         }
@@ -364,7 +370,11 @@ impl Scenario {
                 .map(|row| row.achieved_per_s)
                 .reduce(f64::max),
         });
-        figures.chain(points).collect()
+        let sizes = self.run.as_ref().map_or(&[][..], |run| &run.value_bytes);
+        let source = format!("{}, {}", paper.name, self.source);
+        let tables = self.table.iter();
+        let cells = tables.flat_map(|table| table.beside(&source, &self.name, sizes, rows));
+        figures.chain(points).chain(cells).collect()
     }
 }
 

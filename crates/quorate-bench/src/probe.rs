@@ -9,6 +9,7 @@ pub mod disk;
 pub mod memory;
 pub mod part;
 pub mod round_trip;
+pub mod stream;
 
 use serde::Serialize;
 

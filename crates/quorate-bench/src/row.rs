@@ -9,6 +9,10 @@ use crate::{
     environment::{Commit, Environment},
     load::{LATE_SHARE_MAX, Offer},
     samples::{Latencies, Samples},
+    stream::{
+        Acknowledged,
+        figures::{Asked, Figures},
+    },
 };
 
 /// What was asked, of whom.
@@ -211,6 +215,8 @@ pub struct Row {
     pub gap_ms: Option<f64>,
     /// The same of each repetition.
     pub gaps_ms: Vec<f64>,
+    /// Where commands are writes to byte streams, what is special about those.
+    pub stream: Option<Figures>,
 }
 
 impl Row {
@@ -304,7 +310,34 @@ impl Row {
             event_s: None,
             gap_ms: None,
             gaps_ms: Vec::new(),
+            stream: None,
         })
+    }
+
+    /// The same of writes to byte streams; `None` without any. `acknowledged` is of the same
+    /// repetitions. A load of which not all was delivered is late by its nature, and a result
+    /// all the same.
+    pub fn of_streams(
+        setting: &Setting,
+        environment: &Environment,
+        asked: Asked,
+        all: &[Repetition],
+        acknowledged: &[Acknowledged],
+    ) -> Option<Self> {
+        let mut row = Self::new(setting, environment, all)?;
+        let figures = Figures::new(asked, all, acknowledged);
+        if !figures.is_delivered() {
+            let on_time = |repetition: &Repetition| {
+                let mut repetition = repetition.clone();
+                repetition.samples.late = 0;
+                repetition
+            };
+            let on_time: Vec<Repetition> = all.iter().map(on_time).collect();
+            row.why_not = objections(&on_time);
+            row.valid = row.why_not.is_empty();
+        }
+        row.stream = Some(figures);
+        Some(row)
     }
 
     /// Says what speaks against taking this row for a result.
@@ -327,6 +360,12 @@ impl Row {
         self.gaps_ms = gaps_ms.iter().copied().map(round).collect();
     }
 
+    /// Whether latencies from the intended moment mean something: where less is delivered than is asked
+    /// for, they grow for as long as that lasts.
+    pub fn has_latency(&self) -> bool {
+        self.stream.as_ref().is_none_or(Figures::is_delivered)
+    }
+
     /// The share of commands that the generator sent late; `None` in a closed loop, where no command has its moment.
     pub fn lateness(&self) -> Option<f64> {
         self.offered_per_s.map(|_| self.late_share)
@@ -334,6 +373,9 @@ impl Row {
 
     /// The load in words, with batch and window if they were fixed.
     pub fn load(&self) -> String {
+        if let Some(figures) = &self.stream {
+            return figures.load(self.outstanding, self.connections);
+        }
         let load = match (self.outstanding, self.offered_per_s) {
             (Some(outstanding), _) => format!("{outstanding} outstanding"),
             (None, Some(rate)) => format!("{rate}/s"),

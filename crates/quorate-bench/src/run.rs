@@ -1,10 +1,11 @@
 //! Whole measurements: nodes are started, loaded and looked at, and their rows put into a document.
 //!
 //! Each subcommand of `quorate bench` has a file: [`series`] (`kv`, `log`), [`probe`], [`paper`] with
-//! its kinds of experiments, and [`network`] (`wan`); [`sweep`] is that of `quorate tune`. They share
+//! its kinds of experiments, [`stream`], and [`network`] (`wan`); [`sweep`] is that of `quorate tune`. They share
 //! sessions, measuring, readings and ceilings. The caller cleans up at an interrupt
 //! ([`quorate_testbed::interrupt`]), says what is published, and where.
 
+pub mod bare_stream;
 mod ceilings;
 mod experiment;
 mod failure;
@@ -13,10 +14,13 @@ mod info;
 mod measure;
 pub mod network;
 pub mod paper;
+mod pin;
 pub mod probe;
+mod rates;
 mod readings;
 pub mod series;
 mod session;
+pub mod stream;
 pub mod sweep;
 mod syscalls;
 

@@ -14,6 +14,7 @@ use quorate_bench::{
     row::{Batching, GENERATOR, Repetition, RoleUsage, Row, Setting},
     samples::Samples,
     schedule::SECOND,
+    stream::{Acknowledged, figures::Asked, speech::Speech},
 };
 use quorate_testbed::usage::Usage;
 
@@ -77,6 +78,31 @@ fn repetition(completed: u64, least_us: u64) -> Repetition {
     }
 }
 
+fn stream_row() -> Row {
+    let offer = Offer::Open { per_second: 4000 };
+    let mut setting = setting(offer);
+    (setting.scenario, setting.store) = ("stream".to_owned(), "streams".to_owned());
+    setting.connections = 2;
+    let asked = Asked {
+        speech: Speech::Raw,
+        write_bytes: 64,
+        offer,
+        gather: true,
+    };
+    let mut acknowledged = Acknowledged {
+        count: 500,
+        bytes: 3000 * 64,
+        ..Acknowledged::default()
+    };
+    (1..=100).for_each(|us| acknowledged.from_call.record(us * 1000));
+    let all = [repetition(3000, 90)];
+    let row = Row::of_streams(&setting, &environment(), asked, &all, &[acknowledged]);
+    let mut row = row.unwrap();
+    let figures = row.stream.as_mut().unwrap();
+    figures.set_cpu(&row.roles, 64, |role| 1 + usize::from(role == "followers"));
+    row
+}
+
 fn document() -> Document {
     let environment = environment();
     let mut rows = Vec::new();
@@ -111,6 +137,7 @@ fn document() -> Document {
     bad[0].samples.first_error = Some("BUSY, not \"now\" <later>".to_owned());
     let offer = Offer::Open { per_second: 5000 };
     rows.push(Row::new(&setting(offer), &environment, &bad).unwrap());
+    rows.push(stream_row());
     Document {
         command: "quorate bench kv --value-size 64".to_owned(),
         unix_time: 1_800_000_000,

@@ -324,3 +324,23 @@ fn the_rate_over_time_shows_when_nothing_came() {
     assert!(samples.over_time[41..45].iter().all(|count| *count == 0));
     assert!(samples.over_time[45] > 500);
 }
+
+/// What was not sent when its time is over never is, and is not waited for.
+#[test]
+fn a_load_that_was_held_up_ends_all_the_same() {
+    let plan = open(1000, 1);
+    let mut load = Load::new(plan, 0);
+    let ends = plan.sending();
+    while load.issue(SECOND).is_some() {}
+    assert!(!load.is_over(ends), "it is behind, and would catch up");
+    load.stop();
+    assert_eq!(load.issue(ends), None);
+    assert!(!load.is_over(ends), "what was sent may be answered yet");
+    let mut answered = 0;
+    while !load.is_over(ends) {
+        load.replied(ends, 0, Answer::Done);
+        answered += 1;
+    }
+    let samples = load.finish();
+    assert_eq!((answered, samples.lost, samples.errors), (1001, 0, 0));
+}

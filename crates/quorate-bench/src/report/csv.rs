@@ -1,11 +1,14 @@
 //! Rows as CSV (RFC 4180).
 
-use crate::row::Row;
+use crate::{
+    row::Row,
+    stream::figures::{Figures, NodeCost},
+};
 
 /// Names of the columns, and what is in them.
 type Column = (&'static str, fn(&Row) -> String);
 
-const COLUMNS: [Column; 43] = [
+const COLUMNS: [Column; 56] = [
     ("scenario", |row| row.scenario.clone()),
     ("system", |row| row.system.clone()),
     ("durability", |row| row.durability.clone()),
@@ -53,7 +56,57 @@ const COLUMNS: [Column; 43] = [
     ("commit", |row| optional(row.commit.0.as_ref())),
     ("kernel", |row| row.kernel.clone()),
     ("cpus", |row| row.cpus.to_string()),
+    ("protocol", |row| {
+        of_stream(row, |figures| Some(figures.protocol.clone()))
+    }),
+    ("gathered", |row| {
+        of_stream(row, |figures| Some(figures.gathered))
+    }),
+    ("pinned", |row| {
+        of_stream(row, |figures| Some(figures.pinned))
+    }),
+    ("target_bytes_per_s", |row| {
+        of_stream(row, |figures| figures.target_bytes_per_s)
+    }),
+    ("bytes_per_s", |row| {
+        of_stream(row, |figures| Some(figures.bytes_per_s))
+    }),
+    ("delivered", |row| {
+        of_stream(row, |figures| figures.delivered)
+    }),
+    ("acknowledged_bytes", |row| {
+        of_stream(row, |figures| Some(figures.acknowledged_bytes))
+    }),
+    ("from_call_p50_us", |row| {
+        of_stream(row, |figures| Some(figures.from_call_p50_us))
+    }),
+    ("from_call_p99_us", |row| {
+        of_stream(row, |figures| Some(figures.from_call_p99_us))
+    }),
+    ("leader_user_s_per_gb", |row| {
+        cpu(row, "leader", |cost| cost.user_s_per_gb)
+    }),
+    ("leader_system_s_per_gb", |row| {
+        cpu(row, "leader", |cost| cost.system_s_per_gb)
+    }),
+    ("follower_user_s_per_gb", |row| {
+        cpu(row, "followers", |cost| cost.user_s_per_gb)
+    }),
+    ("follower_system_s_per_gb", |row| {
+        cpu(row, "followers", |cost| cost.system_s_per_gb)
+    }),
 ];
+
+/// A figure that only rows of byte streams have.
+fn of_stream<T: ToString>(row: &Row, figure: fn(&Figures) -> Option<T>) -> String {
+    optional(row.stream.as_ref().and_then(figure))
+}
+
+/// CPU of a node of this role.
+fn cpu(row: &Row, role: &str, figure: fn(&NodeCost) -> f64) -> String {
+    let figures = row.stream.as_ref();
+    optional(figures.and_then(|figures| figures.cpu_of(role)).map(figure))
+}
 
 pub(super) fn render(rows: &[Row]) -> String {
     let mut text = COLUMNS.map(|(name, _)| name).join(",");

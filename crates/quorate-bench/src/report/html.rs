@@ -29,6 +29,7 @@ pub(super) fn render(document: &Document) -> String {
     head(document, &mut page);
     charts(document, &mut page);
     rows(document, &mut page);
+    streams(document, &mut page);
     roles(document, &mut page);
     published(&document.published, &mut page);
     predictions(&document.predictions, &mut page);
@@ -116,7 +117,7 @@ fn charts(document: &Document, page: &mut String) {
     let free: Vec<&Row> = document
         .rows
         .iter()
-        .filter(|row| row.window.is_none())
+        .filter(|row| row.window.is_none() && row.has_latency())
         .collect();
     let ours = shown(&free);
     let all = || ours.iter().copied();
@@ -264,6 +265,38 @@ fn rows(document: &Document, page: &mut String) {
             optional(row.ceiling),
             percent(row.ratio_to_ceiling),
             escaped(&row.why_not.join("; "))
+        );
+    }
+    page.push_str("</table></div>\n");
+}
+
+/// What is special about rows of byte streams.
+fn streams(document: &Document, page: &mut String) {
+    if document.rows.iter().all(|row| row.stream.is_none()) {
+        return;
+    }
+    page.push_str(
+        "<h2>Byte streams</h2><p>A write is one system call. CPU is that of one node of a role, user + \
+         kernel, in seconds per 10⁹ bytes.</p><div class=\"wide\"><table><tr><th>what</th><th>load</th>\
+         <th>protocol</th><th>MB/s</th><th>delivered</th><th>batch, B</th><th>p50 from the call, µs</th>\
+         <th>p99</th><th>CPU s/GB</th></tr>\n",
+    );
+    for row in &document.rows {
+        let Some(figures) = &row.stream else { continue };
+        let class = if row.valid { "" } else { " class=\"bad\"" };
+        let _ = writeln!(
+            page,
+            "<tr{class}><td>{}</td><td>{}</td><td class=\"text\">{}</td><td>{}</td><td>{}</td><td>{}</td>\
+             <td>{}</td><td>{}</td><td class=\"text\">{}</td></tr>",
+            escaped(&family(row)),
+            row.load(),
+            escaped(&figures.protocol),
+            crate::row::round(figures.bytes_per_s / 1e6),
+            optional(figures.delivered),
+            figures.acknowledged_bytes,
+            figures.from_call_p50_us,
+            figures.from_call_p99_us,
+            escaped(&figures.shown_cpu())
         );
     }
     page.push_str("</table></div>\n");

@@ -47,6 +47,8 @@ pub struct Wish {
     pub wan: Option<Profile>,
     /// Only the ends of each row and column, where batch and window are fixed.
     pub quick: bool,
+    /// All rates and sizes, for as long as in the paper, where there is a short form.
+    pub full: bool,
     /// How long.
     pub time: PaperTime,
 }
@@ -119,7 +121,7 @@ impl<'a> Experiment<'a> {
         Ok(Bench {
             service: match self.run.service {
                 Asked::Log => Service::Log,
-                Asked::KvMemory | Asked::KvLsm => Service::Kv,
+                Asked::KvMemory | Asked::KvLsm | Asked::Streams => Service::Kv,
             },
             cluster: Some(cluster),
             addresses: Vec::new(),
@@ -137,7 +139,7 @@ impl<'a> Experiment<'a> {
     const fn store(&self) -> &'static str {
         match self.run.service {
             Asked::Log => crate::log_service::STORE,
-            Asked::KvMemory => "memory",
+            Asked::KvMemory | Asked::Streams => "memory",
             Asked::KvLsm => "lsm",
         }
     }

@@ -31,7 +31,7 @@ use super::{
 use crate::problem::{Kind, Problem};
 
 /// How long after the end a reply is waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// The same where the links are slow: what 1200 clients have outstanding takes them ten seconds.
 const PATIENCE_WAN: Duration = Duration::from_secs(60);
 /// Keys that are written and read.
@@ -264,7 +264,7 @@ pub(super) fn cut_short(
 }
 
 /// Says on a terminal how it goes, until then.
-fn watch(running: &Running, until: Instant, head: &str) {
+pub(super) fn watch<T: Send + 'static>(running: &Running<T>, until: Instant, head: &str) {
     let terminal = io::stderr().is_terminal();
     let mut before = running.completed();
     while !running.is_finished() {
@@ -296,7 +296,7 @@ fn shown(setting: &Setting) -> String {
     )
 }
 
-fn trouble(samples: &Samples) -> String {
+pub(super) fn trouble(samples: &Samples) -> String {
     if samples.errors + samples.lost == 0 {
         return String::new();
     }

@@ -163,12 +163,13 @@ impl Network {
         folder: &Path,
         flags: &[&str],
     ) -> io::Result<Vec<Spec>> {
-        let [client, peer, admin] = PORTS;
+        let [client, peer, admin, stream] = PORTS;
         let places: Vec<Places> = (1..=self.nodes)
             .map(|node| Places {
                 client: format!("{}:{client}", near(node)),
                 peer: format!("{}:{peer}", far(node)),
                 admin: format!("{}:{admin}", near(node)),
+                stream: format!("{}:{stream}", near(node)),
             })
             .collect();
         Spec::members(program, folder, &places, &[&FLAGS, flags].concat())

@@ -14,6 +14,7 @@ use super::{
     ceilings::Ceilings,
     failure, grid,
     measure::Bench,
+    rates,
     series::{SHARES_PERCENT, greatest, share},
     session::Session,
 };
@@ -52,6 +53,9 @@ impl Experiment<'_> {
     fn measure(&self, session: &mut Session, document: &mut Document) -> Result<(), Problem> {
         if self.run.kind == Kind::Failure {
             return failure::run(self, session, document);
+        }
+        if self.run.kind == Kind::Rates {
+            return rates::run(self, session, document);
         }
         if self.run.kind.fixes_batches() {
             return grid::run(self, session, document);

@@ -8,6 +8,11 @@ use quorate_testbed::usage::{Machine, Usage};
 
 use super::session::Cluster;
 
+/// Roles of nodes.
+pub(super) const LEADER: &str = "leader";
+pub(super) const FOLLOWERS: &str = "followers";
+pub(super) const AUXILIARY: &str = "auxiliary";
+
 /// A node answers within this time.
 const WAIT: Duration = Duration::from_secs(3);
 
@@ -26,6 +31,7 @@ pub(super) struct Readings {
 #[derive(Clone, Copy, Debug)]
 struct Node {
     node: u32,
+    auxiliary: bool,
     usage: Usage,
     counts: Counts,
 }
@@ -63,6 +69,7 @@ impl Readings {
         let machine = Machine::now();
         let nodes = members.iter().zip(usages).map(|(place, usage)| Node {
             node: place.node,
+            auxiliary: place.auxiliary,
             usage,
             counts: client::get(&place.admin, "/metrics", WAIT)
                 .map_or_else(|_| Counts::default(), |answer| Counts::of(&answer.body)),
@@ -94,8 +101,8 @@ impl Readings {
 #[derive(Clone, Debug)]
 pub(super) struct Spent {
     counted: u64,
-    /// Leader and followers, if they are ours.
-    nodes: Option<(Usage, Usage)>,
+    /// Of each role, if they are ours.
+    nodes: Option<Vec<(&'static str, Usage)>>,
     /// Nodes of this machine that are not ours.
     connected: Option<Usage>,
     generator: Usage,
@@ -131,10 +138,16 @@ impl Spent {
             nodes.map(since).fold(Usage::default(), Usage::plus)
         };
         let leading = together(&mut before.nodes.iter().filter(leads));
-        let following = together(&mut before.nodes.iter().filter(|node| !leads(node)));
+        let follows = |node: &&Node| !leads(node) && !node.auxiliary;
+        let following = together(&mut before.nodes.iter().filter(follows));
+        let mut roles = vec![(LEADER, leading), (FOLLOWERS, following)];
+        if before.nodes.iter().any(|node| node.auxiliary) {
+            let auxiliary = together(&mut before.nodes.iter().filter(|node| node.auxiliary));
+            roles.push((AUXILIARY, auxiliary));
+        }
         Self {
             counted: after.completed.saturating_sub(before.completed),
-            nodes: (!before.nodes.is_empty()).then_some((leading, following)),
+            nodes: (!before.nodes.is_empty()).then_some(roles),
             connected: (after.connected.zip(before.connected))
                 .map(|(after, before)| after.since(before)),
             generator: after.generator.since(before.generator),
@@ -153,7 +166,11 @@ impl Spent {
         let machine = self.machine.zip(next.machine);
         Self {
             counted: self.counted + next.counted,
-            nodes: nodes.map(|(one, other)| (one.0.plus(other.0), one.1.plus(other.1))),
+            nodes: nodes.map(|(one, other)| {
+                let both = one.into_iter().zip(other);
+                both.map(|((role, one), (_, other))| (role, one.plus(other)))
+                    .collect()
+            }),
             connected: (self.connected.zip(next.connected)).map(|(one, other)| one.plus(other)),
             generator: self.generator.plus(next.generator),
             machine: machine.map(|((begin, _), (_, end))| (begin, end)),
@@ -176,13 +193,10 @@ impl Spent {
             usage,
         };
         repetition.counted = self.counted;
-        if let Some((leader, followers)) = self.nodes {
-            let own = leader.cpu_s() + followers.cpu_s() + self.generator.cpu_s();
-            repetition.roles = vec![
-                role("leader", leader),
-                role("followers", followers),
-                role(GENERATOR, self.generator),
-            ];
+        if let Some(nodes) = &self.nodes {
+            let nodes = nodes.iter().map(|(name, usage)| role(name, *usage));
+            repetition.roles = nodes.chain([role(GENERATOR, self.generator)]).collect();
+            let own = repetition.roles.iter().map(|role| role.usage.cpu_s()).sum();
             repetition.foreign_cpu = self.foreign_share(own);
         } else if let Some(connected) = self.connected {
             let own = connected.cpu_s() + self.generator.cpu_s();
@@ -217,6 +231,7 @@ mod tests {
     fn reading(completed: u64, nodes: &[(u32, f64, u64)]) -> Readings {
         let node = |&(node, user_s, count): &(u32, f64, u64)| Node {
             node,
+            auxiliary: node == 4,
             usage: Usage {
                 user_s,
                 ..Usage::default()
@@ -281,6 +296,22 @@ mod tests {
         };
         // Of 8 seconds 4 were busy, and 1 of them the nodes'.
         assert_eq!((share(true), share(false)), (Some(0.375), None));
+    }
+
+    #[test]
+    fn an_auxiliary_is_no_follower() {
+        let first = reading(0, &[(1, 1.0, 0), (2, 1.0, 0), (4, 1.0, 0)]);
+        let last = reading(9, &[(1, 5.0, 0), (2, 3.0, 0), (4, 2.0, 0)]);
+        let mut repetition = Repetition::default();
+        Spent::between(&first, &last, Some(1)).fill(&mut repetition);
+        let roles = repetition.roles.iter();
+        let shown: Vec<String> = roles
+            .map(|role| format!("{} {}", role.role, role.usage.cpu_s()))
+            .collect();
+        assert_eq!(
+            shown,
+            ["leader 4", "followers 2", "auxiliary 1", "generator 0"]
+        );
     }
 
     #[test]

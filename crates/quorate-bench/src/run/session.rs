@@ -33,7 +33,7 @@ pub(super) struct Session {
     network: Option<Arc<Network>>,
 }
 
-/// Three running nodes.
+/// Running nodes.
 #[derive(Clone, Debug)]
 pub(super) struct Cluster {
     pub(super) members: Vec<Place>,
@@ -44,7 +44,12 @@ pub(super) struct Cluster {
 pub(super) struct Place {
     pub(super) node: u32,
     pub(super) process: u32,
+    pub(super) auxiliary: bool,
     pub(super) client: SocketAddr,
+    /// For writers of byte streams, framed.
+    pub(super) stream: String,
+    /// The same, raw; empty without such a place.
+    pub(super) stream_raw: String,
     pub(super) admin: String,
 }
 
@@ -82,14 +87,29 @@ impl Session {
 
     /// Ends the nodes that run, and starts three new ones in empty folders.
     pub(super) fn boot(&mut self, flags: &[&str]) -> Result<Cluster, Problem> {
+        self.boot_some(NODES, None, flags)
+    }
+
+    /// The same with as many nodes, one of them an auxiliary. Over an emulated network there are three.
+    pub(super) fn boot_some(
+        &mut self,
+        nodes: u32,
+        auxiliary: Option<u32>,
+        flags: &[&str],
+    ) -> Result<Cluster, Problem> {
+        let name = auxiliary.map(|node| node.to_string());
+        let mut flags = flags.to_vec();
+        if let Some(name) = &name {
+            flags.extend(["--auxiliary", name]);
+        }
         self.end();
         self.booted += 1;
         let folder = self.folder().join(format!("cluster-{}", self.booted));
         fs::create_dir_all(&folder).map_err(|error| Problem::io("make a folder", &error))?;
         let program = Self::program()?;
         let specs = match &self.network {
-            Some(network) => network.specs(&program, &folder, flags),
-            None => cluster(&program, &folder, NODES, flags),
+            Some(network) => network.specs(&program, &folder, &flags),
+            None => cluster(&program, &folder, nodes, &flags),
         };
         let started = specs.and_then(|specs| self.nodes.start(specs));
         started.map_err(|error| not_started(&error))?;
@@ -97,6 +117,9 @@ impl Session {
             Ok(Place {
                 node: node.ready.node,
                 process: node.id(),
+                auxiliary: Some(node.ready.node) == auxiliary,
+                stream: node.ready.stream.clone(),
+                stream_raw: node.ready.stream_raw.clone(),
                 client: resolve(&node.ready.client)?,
                 admin: node.ready.admin.clone(),
             })
@@ -165,8 +188,11 @@ impl Cluster {
     }
 
     pub(super) fn client_of(&self, node: u32) -> Option<SocketAddr> {
-        let place = self.members.iter().find(|place| place.node == node)?;
-        Some(place.client)
+        Some(self.place_of(node)?.client)
+    }
+
+    pub(super) fn place_of(&self, node: u32) -> Option<&Place> {
+        self.members.iter().find(|place| place.node == node)
     }
 }
 

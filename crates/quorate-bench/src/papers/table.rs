@@ -1,0 +1,252 @@
+//! Whole tables of a paper; of those with a metric every number stands beside one of ours.
+
+use serde::Deserialize;
+
+use super::Beside;
+use crate::row::{Row, round};
+
+/// A table of a paper.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Table {
+    /// Which, and of what.
+    pub title: String,
+    /// What its numbers say, if they are compared with ours. Its rows are target rates in MB/s then,
+    /// and its columns sizes of a write.
+    pub metric: Option<CellMetric>,
+    /// Names of the columns, the first included.
+    pub columns: Vec<String>,
+    /// Rows; `nan` where the paper has nothing.
+    pub rows: Vec<Vec<f64>>,
+}
+
+/// What a number of a table of rates and sizes says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CellMetric {
+    /// The share of the target that was delivered.
+    Delivered,
+    /// Writes per microsecond.
+    WriteMhz,
+    /// Bytes that were acknowledged at a time, in the mean.
+    Batch,
+    /// Median latency from the call that wrote.
+    P50Ms,
+    /// 99th percentile of it.
+    P99Ms,
+}
+
+/// A target rate and a size of a write.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cell {
+    /// 10⁶ bytes per second.
+    pub rate_mb: u32,
+    /// Bytes of a write.
+    pub write_bytes: usize,
+    /// The paper's number.
+    pub published: f64,
+}
+
+impl Table {
+    /// All of its numbers, row by row, where its columns behind the first are of these sizes.
+    pub fn cells<'a>(&'a self, sizes: &'a [usize]) -> impl Iterator<Item = Cell> + 'a {
+        let of_row = move |row: &'a Vec<f64>| {
+            let rate = row.first().copied().unwrap_or_default();
+            let numbers = sizes.iter().zip(row.iter().skip(1));
+            numbers.filter(|(_, published)| published.is_finite()).map(
+                move |(write_bytes, published)| Cell {
+                    rate_mb: whole(rate),
+                    write_bytes: *write_bytes,
+                    published: *published,
+                },
+            )
+        };
+        self.rows.iter().flat_map(of_row)
+    }
+
+    /// Whether every row is complete, and the columns are what the run writes, if they are compared.
+    pub(super) fn fits(&self, sizes: Option<&[usize]>) -> bool {
+        let complete = self.rows.iter().all(|row| row.len() == self.columns.len());
+        let columns = self.columns.iter().skip(1).cloned();
+        let named = |size: &usize| format!("{size} B");
+        let alike = sizes.is_none_or(|sizes| columns.eq(sizes.iter().map(named)));
+        complete && (self.metric.is_none() || alike)
+    }
+
+    /// The numbers that have one of ours in these rows, all of this scenario.
+    pub(super) fn beside(
+        &self,
+        source: &str,
+        scenario: &str,
+        sizes: &[usize],
+        rows: &[Row],
+    ) -> Vec<Beside> {
+        let Some(metric) = self.metric else {
+            return Vec::new();
+        };
+        let of = |cell: Cell| {
+            let fits = |row: &&Row| row.scenario == scenario && cell.is_of(row);
+            let row = rows.iter().find(fits)?;
+            Some(Beside {
+                source: source.to_owned(),
+                what: format!(
+                    "{} MB/s in writes of {} B: {}",
+                    cell.rate_mb,
+                    cell.write_bytes,
+                    metric.name()
+                ),
+                published: cell.published,
+                unit: metric.unit().to_owned(),
+                approximate: false,
+                ours: metric.of(row).filter(|_| row.valid),
+            })
+        };
+        self.cells(sizes).filter_map(of).collect()
+    }
+}
+
+impl Cell {
+    /// Bytes per second.
+    pub fn rate(&self) -> u64 {
+        u64::from(self.rate_mb) * 1_000_000
+    }
+
+    /// Whether the row is of this rate, in whole writes, and this size.
+    fn is_of(&self, row: &Row) -> bool {
+        let target = row.stream.as_ref().and_then(|one| one.target_bytes_per_s);
+        let close = |target: u64| self.rate().abs_diff(target) < self.write_bytes as u64;
+        row.value_bytes == self.write_bytes && target.is_some_and(close)
+    }
+}
+
+impl CellMetric {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Delivered => "share of the target delivered",
+            Self::WriteMhz => "write rate",
+            Self::Batch => "mean acknowledged batch",
+            Self::P50Ms => "median latency",
+            Self::P99Ms => "99th percentile",
+        }
+    }
+
+    const fn unit(self) -> &'static str {
+        match self {
+            Self::Delivered => "of it",
+            Self::WriteMhz => "MHz",
+            Self::Batch => "B",
+            Self::P50Ms | Self::P99Ms => "ms",
+        }
+    }
+
+    fn of(self, row: &Row) -> Option<f64> {
+        let figures = row.stream.as_ref()?;
+        Some(match self {
+            Self::Delivered => figures.delivered?,
+            Self::WriteMhz => round(row.achieved_per_s / 1e6),
+            Self::Batch => figures.acknowledged_bytes,
+            Self::P50Ms => round(figures.from_call_p50_us / 1000.0),
+            Self::P99Ms => round(figures.from_call_p99_us / 1000.0),
+        })
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a rate of a table, in MB/s"
+)]
+fn whole(rate: f64) -> u32 {
+    rate as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        environment::Environment,
+        load::Offer,
+        row::{Repetition, Setting},
+        stream::{Acknowledged, figures::Asked, speech::Speech},
+    };
+
+    use super::*;
+
+    fn table(metric: CellMetric) -> Table {
+        Table {
+            title: "Table 1".to_owned(),
+            metric: Some(metric),
+            columns: ["target, MB/s", "14 B", "1000 B"].map(str::to_owned).into(),
+            rows: vec![vec![5.0, 0.25, 1.0], vec![20.0, f64::NAN, 0.5]],
+        }
+    }
+
+    /// A row of 2 s at 5 MB/s in writes of 14 B, a tenth of which was delivered.
+    fn row() -> Row {
+        let offer = Offer::Open {
+            per_second: 357_142,
+        };
+        let setting = Setting {
+            scenario: "zcp-table1".to_owned(),
+            system: "quorate".to_owned(),
+            durability: "durable".to_owned(),
+            store: "streams".to_owned(),
+            value_bytes: 14,
+            reads_percent: 0,
+            connections: 1,
+            offer,
+            disk_flush_ms: 0.0,
+            batching: None,
+            wan: None,
+        };
+        let mut repetition = Repetition::default();
+        repetition.samples.completed = 71_428;
+        repetition.samples.measured = 2_000_000_000;
+        let mut acknowledged = Acknowledged {
+            count: 1000,
+            bytes: 999_992,
+            ..Acknowledged::default()
+        };
+        acknowledged.from_call.record(3_000_000);
+        let asked = Asked {
+            speech: Speech::Raw,
+            write_bytes: 14,
+            offer,
+            gather: false,
+        };
+        let environment = Environment::now();
+        let (all, seen) = ([repetition], [acknowledged]);
+        Row::of_streams(&setting, &environment, asked, &all, &seen).unwrap()
+    }
+
+    #[test]
+    fn a_number_stands_beside_the_row_of_its_rate_and_size() {
+        let ours = |metric, row: &Row| {
+            let rows = std::slice::from_ref(row);
+            let all = table(metric).beside("Table 1", "zcp-table1", &[14, 1000], rows);
+            let [one] = &all[..] else { panic!("{all:?}") };
+            assert!((one.published - 0.25).abs() < 1e-9);
+            one.ours.map(|figure| figure.to_string())
+        };
+        let mut row = row();
+        for (metric, wanted) in [
+            (CellMetric::Delivered, "0.1"),
+            (CellMetric::WriteMhz, "0.03571"),
+            (CellMetric::Batch, "1000"),
+            (CellMetric::P50Ms, "3"),
+            (CellMetric::P99Ms, "3"),
+        ] {
+            assert_eq!(ours(metric, &row).as_deref(), Some(wanted), "{metric:?}");
+        }
+        row.object("no result".to_owned());
+        assert_eq!(ours(CellMetric::Delivered, &row), None);
+    }
+
+    #[test]
+    fn where_the_paper_has_nothing_there_is_no_cell() {
+        let table = table(CellMetric::Batch);
+        let cells = table.cells(&[14, 1000]);
+        let cells: Vec<(u32, usize)> = cells.map(|cell| (cell.rate_mb, cell.write_bytes)).collect();
+        assert_eq!(cells, [(5, 14), (5, 1000), (20, 1000)]);
+        assert!(table.fits(Some(&[14, 1000])) && !table.fits(Some(&[14, 100])));
+    }
+}

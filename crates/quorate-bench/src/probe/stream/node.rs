@@ -1,0 +1,459 @@
+//! One node of the bare program: one thread that never waits for one socket or write alone.
+
+use std::{
+    collections::VecDeque,
+    io::{self, ErrorKind, Read as _, Write as _},
+    net::{Shutdown, SocketAddr, TcpStream},
+    os::fd::AsFd,
+    path::Path,
+    time::Duration,
+};
+
+use quorate_disk::{
+    BLOCK, Buffer, Buffers, Completed, Disk as _, Durability, Family, FileDisk, FileId, Want,
+    Zeros, open_with,
+};
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::UNIT_BYTES;
+use crate::probe::part::{dial, serve_one};
+
+/// Bytes of the file that is written over and over.
+const DATA_BYTES: u64 = 256 << 20;
+/// And of the one with the records.
+const RECORDS_BYTES: u64 = 16 << 20;
+const DATA: FileId = FileId::new(Family::Stream, 1);
+const RECORDS: FileId = FileId::new(Family::Log, 1);
+/// Units that are on their way at most.
+const UNITS_MAX: usize = 64;
+/// While fewer units are being written, what there is is written: waiting for more would gain nothing.
+const WRITES_MIN: usize = 2;
+/// Bytes of a count.
+const COUNT_BYTES: usize = 4;
+
+/// Serves one client until it is done. Without a folder nothing is written.
+pub fn run(folder: Option<&Path>, flush: Duration, follower: Option<SocketAddr>) -> io::Result<()> {
+    let files = folder.map(|folder| Files::create(folder, flush));
+    let files = files.transpose()?;
+    let follower = follower.map(Follower::dial).transpose()?;
+    Node::new(serve_one()?, follower, files)?.serve()
+}
+
+struct Node {
+    client: TcpStream,
+    follower: Option<Follower>,
+    files: Option<Files>,
+    /// What is being taken.
+    unit: Option<Unit>,
+    units: Units,
+    /// Bytes that the client was told of.
+    said: u64,
+    /// The client sends no more.
+    ended: bool,
+}
+
+/// Bytes on their way in, and on to the follower.
+struct Unit {
+    buffer: Buffer,
+    have: usize,
+    sent: usize,
+}
+
+impl Node {
+    fn new(
+        client: TcpStream,
+        follower: Option<Follower>,
+        files: Option<Files>,
+    ) -> io::Result<Self> {
+        client.set_nonblocking(true)?;
+        Ok(Self {
+            client,
+            follower,
+            files,
+            unit: None,
+            units: Units::default(),
+            said: 0,
+            ended: false,
+        })
+    }
+
+    fn serve(mut self) -> io::Result<()> {
+        loop {
+            let mut moved = self.written()?;
+            if let Some(follower) = &mut self.follower {
+                moved |= follower.hear()?;
+            }
+            moved |= self.say()?;
+            moved |= self.take()?;
+            if self.ended && self.unit.is_none() && self.said == self.units.taken {
+                return match &self.follower {
+                    Some(follower) => follower.socket.shutdown(Shutdown::Write),
+                    None => Ok(()),
+                };
+            }
+            if !moved {
+                self.wait()?;
+            }
+        }
+    }
+
+    /// Takes what the client sends, and sends it on; a whole unit, or what there is if the disk has
+    /// nothing to do, is written.
+    fn take(&mut self) -> io::Result<bool> {
+        if self.unit.is_none() {
+            if self.ended || self.units.open() >= UNITS_MAX {
+                return Ok(false);
+            }
+            let buffer = match &mut self.files {
+                Some(files) => files.disk.allocate(UNIT_BYTES),
+                None => Buffer::new(UNIT_BYTES),
+            };
+            self.unit = Some(Unit {
+                buffer,
+                have: 0,
+                sent: 0,
+            });
+        }
+        let Some(unit) = &mut self.unit else {
+            return Ok(false);
+        };
+        let mut moved = false;
+        let mut dry = self.ended;
+        if !dry && unit.have < UNIT_BYTES {
+            match attempt(self.client.read(&mut unit.buffer[unit.have..UNIT_BYTES]))? {
+                Some(0) => self.ended = true,
+                Some(count) => unit.have += count,
+                None => dry = true,
+            }
+            moved |= !dry;
+        }
+        if let Some(follower) = &mut self.follower {
+            let rest = &unit.buffer[unit.sent..unit.have];
+            if !rest.is_empty()
+                && let Some(count) = attempt(follower.socket.write(rest))?
+            {
+                unit.sent += count;
+                moved = true;
+            }
+        } else {
+            unit.sent = unit.have;
+        }
+        let idle = self.files.is_none() || self.units.open() < WRITES_MIN;
+        let whole = unit.have == UNIT_BYTES || (unit.have > 0 && dry && idle);
+        let empty = unit.have == 0 && self.ended;
+        if (whole || empty)
+            && unit.sent == unit.have
+            && let Some(unit) = self.unit.take()
+        {
+            self.write(unit);
+            moved = true;
+        }
+        Ok(moved)
+    }
+
+    fn write(&mut self, unit: Unit) {
+        let Unit { buffer, have, .. } = unit;
+        match &mut self.files {
+            Some(files) if have > 0 => {
+                let number = self.units.begin(have);
+                files.write(number, buffer, have);
+            }
+            Some(files) => files.disk.release(buffer),
+            None => {
+                let number = self.units.begin(have);
+                self.units.done(number);
+            }
+        }
+    }
+
+    fn written(&mut self) -> io::Result<bool> {
+        let Some(files) = &mut self.files else {
+            return Ok(false);
+        };
+        let mut moved = false;
+        while let Some(completed) = files.disk.poll() {
+            moved = true;
+            if let Some(number) = files.completed(completed)? {
+                self.units.done(number);
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Says what became durable, here and at the follower.
+    fn say(&mut self) -> io::Result<bool> {
+        let there = self.follower.as_ref().map(|follower| follower.durable);
+        let durable = there.map_or(self.units.durable, |there| there.min(self.units.durable));
+        let count = u32::try_from(durable - self.said).unwrap_or(u32::MAX);
+        if count == 0 {
+            return Ok(false);
+        }
+        match attempt(self.client.write(&count.to_le_bytes()))? {
+            Some(COUNT_BYTES) => self.said += u64::from(count),
+            Some(_) => return Err(io::Error::other("half a count")),
+            // The client does not listen; it will.
+            None => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Until something can go on.
+    fn wait(&self) -> io::Result<()> {
+        let mut sources = Vec::with_capacity(3);
+        let takes = self.unit.as_ref().map(|unit| unit.have < UNIT_BYTES);
+        if takes.unwrap_or(self.units.open() < UNITS_MAX) && !self.ended {
+            sources.push(PollFd::new(&self.client, PollFlags::IN));
+        }
+        if let Some(follower) = &self.follower {
+            let mut flags = PollFlags::IN;
+            let unsent = self.unit.as_ref().is_some_and(|unit| unit.sent < unit.have);
+            flags.set(PollFlags::OUT, unsent);
+            sources.push(PollFd::new(&follower.socket, flags));
+        }
+        let disk = self.files.as_ref().and_then(|files| files.disk.wait_fd());
+        if let Some(disk) = &disk {
+            sources.push(PollFd::new(disk, PollFlags::IN));
+        }
+        match poll(&mut sources, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Which units are durable here; they may become so in any order.
+#[derive(Debug, Default)]
+struct Units {
+    /// Bytes of each that is not, or that is behind such a one; and whether it is.
+    open: VecDeque<(usize, bool)>,
+    /// The number of the first of them.
+    first: u64,
+    /// Bytes in all units.
+    taken: u64,
+    /// All bytes below are durable.
+    durable: u64,
+}
+
+impl Units {
+    fn open(&self) -> usize {
+        self.open.len()
+    }
+
+    fn begin(&mut self, bytes: usize) -> u64 {
+        let number = self.first + self.open.len() as u64;
+        self.open.push_back((bytes, false));
+        self.taken += bytes as u64;
+        number
+    }
+
+    fn done(&mut self, number: u64) {
+        let place = usize::try_from(number - self.first).expect("there are few");
+        self.open[place].1 = true;
+        while let Some((bytes, _)) = self.open.pop_front_if(|(_, durable)| *durable) {
+            self.first += 1;
+            self.durable += bytes as u64;
+        }
+    }
+}
+
+/// The next node.
+struct Follower {
+    socket: TcpStream,
+    /// Of a count that came in part.
+    partial: Vec<u8>,
+    /// All bytes below are durable there.
+    durable: u64,
+}
+
+impl Follower {
+    fn dial(address: SocketAddr) -> io::Result<Self> {
+        let socket = dial(address)?;
+        socket.set_nonblocking(true)?;
+        Ok(Self {
+            socket,
+            partial: Vec::new(),
+            durable: 0,
+        })
+    }
+
+    fn hear(&mut self) -> io::Result<bool> {
+        let mut input = [0; 1024];
+        let count = match attempt(self.socket.read(&mut input))? {
+            None => return Ok(false),
+            Some(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Some(count) => count,
+        };
+        self.partial.extend_from_slice(&input[..count]);
+        let (counts, rest) = self.partial.as_chunks::<COUNT_BYTES>();
+        let sum: u64 = counts
+            .iter()
+            .map(|count| u64::from(u32::from_le_bytes(*count)))
+            .sum();
+        self.partial = rest.to_vec();
+        self.durable += sum;
+        Ok(true)
+    }
+}
+
+/// Both files, and where the next write goes.
+struct Files {
+    disk: FileDisk,
+    data_at: u64,
+    record_at: u64,
+}
+
+impl Files {
+    /// Makes both, written and on the disk.
+    fn create(folder: &Path, flush: Duration) -> io::Result<Self> {
+        let buffers = Buffers {
+            // Each unit has one, and its record another.
+            count: 2 * u16::try_from(UNITS_MAX).expect("few"),
+            bytes: UNIT_BYTES,
+        };
+        let (mut disk, _) = open_with(folder, Want::Auto, buffers).map_err(io::Error::other)?;
+        for (file, bytes) in [(DATA, DATA_BYTES), (RECORDS, RECORDS_BYTES)] {
+            disk.start_prepare(file, bytes, Zeros::Written);
+            disk.hurry_prepare(file.family);
+            Self::wait_prepared(&mut disk)?;
+            disk.open_ahead(file).map_err(io::Error::other)?;
+        }
+        Ok(Self {
+            disk: disk.with_flush(flush).map_err(io::Error::other)?,
+            data_at: 0,
+            record_at: 0,
+        })
+    }
+
+    fn wait_prepared(disk: &mut FileDisk) -> io::Result<()> {
+        loop {
+            if let Some(Completed::Prepared { result, .. }) = disk.poll() {
+                return result.map_err(io::Error::other);
+            }
+            if let Some(news) = disk.wait_fd() {
+                let _ = poll(&mut [PollFd::new(&news.as_fd(), PollFlags::IN)], None);
+            }
+        }
+    }
+
+    /// Writes a unit; blocks are written whole.
+    fn write(&mut self, number: u64, buffer: Buffer, bytes: usize) {
+        let bytes = bytes.next_multiple_of(BLOCK);
+        if self.data_at + bytes as u64 > DATA_BYTES {
+            self.data_at = 0;
+        }
+        let at = DATA.at(self.data_at);
+        self.data_at += bytes as u64;
+        self.disk
+            .start_write(number, at, buffer, bytes, Durability::Flushed);
+    }
+
+    /// The record of a unit follows its data. The number of a unit whose record is durable.
+    fn completed(&mut self, completed: Completed) -> io::Result<Option<u64>> {
+        let Completed::Written {
+            token,
+            file,
+            buffer,
+            result,
+            ..
+        } = completed
+        else {
+            return Ok(None);
+        };
+        result.map_err(io::Error::other)?;
+        self.disk.release(buffer);
+        if file == RECORDS {
+            return Ok(Some(token));
+        }
+        let record = self.disk.allocate(BLOCK);
+        let at = RECORDS.at(self.record_at);
+        self.record_at = (self.record_at + BLOCK as u64) % RECORDS_BYTES;
+        self.disk
+            .start_write(token, at, record, BLOCK, Durability::Flushed);
+        Ok(None)
+    }
+}
+
+/// `None` if it would block.
+fn attempt(result: io::Result<usize>) -> io::Result<Option<usize>> {
+    match result {
+        Ok(count) => Ok(Some(count)),
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{net::TcpListener, thread};
+
+    use super::*;
+
+    #[test]
+    fn a_unit_is_durable_when_all_before_it_are() {
+        let mut units = Units::default();
+        let numbers = [10, 20, 30].map(|bytes| units.begin(bytes));
+        units.done(numbers[1]);
+        assert_eq!((units.durable, units.open()), (0, 3));
+        units.done(numbers[0]);
+        assert_eq!((units.durable, units.open()), (30, 1));
+        assert_eq!(units.begin(5), 3);
+        units.done(numbers[2]);
+        assert_eq!((units.durable, units.taken, units.open()), (60, 65, 1));
+    }
+
+    /// The other end of a connection to a node, which serves it in a thread of its own.
+    fn played() -> (TcpStream, TcpListener) {
+        let clients = TcpListener::bind("127.0.0.1:0").unwrap();
+        let followers = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(clients.local_addr().unwrap()).unwrap();
+        let follower = followers.local_addr().unwrap();
+        thread::spawn(move || {
+            let client = clients.accept().unwrap().0;
+            let follower = Follower::dial(follower).unwrap();
+            let node = Node::new(client, Some(follower), None).unwrap();
+            node.serve().unwrap();
+        });
+        (client, followers)
+    }
+
+    /// The leader forgets what it takes, so all that is missing is the follower's word.
+    #[test]
+    fn nothing_counts_before_the_follower_has_it() {
+        let (mut client, followers) = played();
+        let mut follower = followers.accept().unwrap().0;
+        client.write_all(&[b'x'; 1000]).unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        let mut taken = [0; 1000];
+        follower.read_exact(&mut taken).unwrap();
+        assert_eq!(taken, [b'x'; 1000]);
+        let mut count = [0; COUNT_BYTES];
+        for said in [400_u32, 600] {
+            follower.write_all(&said.to_le_bytes()).unwrap();
+            client.read_exact(&mut count).unwrap();
+            assert_eq!(u32::from_le_bytes(count), said);
+        }
+        assert_eq!(client.read(&mut count).unwrap(), 0, "that was all");
+    }
+
+    /// A unit is done with its record, and that is written when the data is.
+    #[test]
+    fn the_record_follows_the_data() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut files = Files::create(folder.path(), Duration::ZERO).unwrap();
+        let mut buffer = files.disk.allocate(UNIT_BYTES);
+        buffer[..5].copy_from_slice(b"bytes");
+        files.write(7, buffer, 5);
+        let mut seen = Vec::new();
+        while seen.last() != Some(&Some(7)) {
+            if let Some(completed) = files.disk.poll() {
+                assert_eq!(files.disk.counters().flushes, 1 + seen.len() as u64);
+                seen.push(files.completed(completed).unwrap());
+            }
+        }
+        assert_eq!(seen, [None, Some(7)]);
+        let path = files.disk.path(Family::Stream).join(DATA.name());
+        assert!(std::fs::read(path).unwrap().starts_with(b"bytes\0"));
+    }
+}

@@ -1,0 +1,94 @@
+//! Experiments of target rates and sizes of a write: a table of the paper, cell by cell.
+
+use std::time::Duration;
+
+use quorate_core::record::Class;
+use quorate_testbed::progress;
+
+use crate::{
+    papers::Cell,
+    problem::{Kind as Why, Problem},
+    report::Document,
+    stream::speech::Speech,
+};
+
+use super::{
+    Time,
+    experiment::{Experiment, PaperTime},
+    session::Session,
+    stream::{Load, Nodes, StreamBench},
+};
+
+/// Runs the experiment. All cells have the same nodes, as in the paper: two that take part, and one that
+/// would if one of these failed.
+pub(super) fn run(
+    experiment: &Experiment<'_>,
+    session: &mut Session,
+    document: &mut Document,
+) -> Result<(), Problem> {
+    let Some(cells) = cells(experiment) else {
+        let what = "the paper's table is missing";
+        return Err(Problem::new(Why::Failed, "not_ready", what));
+    };
+    let nodes = Nodes {
+        count: 3,
+        auxiliary: true,
+        durability: if experiment.run.durability == Class::Durable.name() {
+            Class::Durable
+        } else {
+            Class::Volatile
+        },
+        disk_flush: experiment.wish.disk_flush,
+    };
+    let time = time(&experiment.wish.time, experiment.wish.full);
+    let mut bench = StreamBench::start(session, &nodes, time)?;
+    for (number, cell) in (1..).zip(&cells) {
+        progress(&format!("{number} of {}", cells.len()));
+        let load = Load {
+            speech: Speech::Raw,
+            streams: 1,
+            write_bytes: cell.write_bytes,
+            rate: Some(cell.rate()),
+            outstanding: None,
+            gather: false,
+        };
+        bench.row(&experiment.scenario.name, &load, None, document)?;
+    }
+    session.end();
+    document.notes.push(
+        "latency counts from the call that wrote to the acknowledgement, as in the paper; one writer, \
+         over the raw port"
+            .to_owned(),
+    );
+    if !experiment.wish.full {
+        document.notes.push(
+            "the short form: some rates and sizes, for seconds each; --full has all, for as long as \
+             in the paper"
+                .to_owned(),
+        );
+    }
+    Ok(())
+}
+
+/// What is measured of the table; `None` without one.
+fn cells(experiment: &Experiment<'_>) -> Option<Vec<Cell>> {
+    let run = experiment.run;
+    let mut tables = experiment.scenario.table.iter();
+    let table = tables.find(|table| table.metric.is_some())?;
+    let wanted = |cell: &Cell| {
+        experiment.wish.full
+            || (run.short_rates.contains(&cell.rate_mb)
+                && run.short_bytes.contains(&cell.write_bytes))
+    };
+    Some(table.cells(&run.value_bytes).filter(wanted).collect())
+}
+
+/// As long as in the paper, or as little as shows it.
+fn time(asked: &PaperTime, full: bool) -> Time {
+    let seconds = |short, long| Duration::from_secs(if full { long } else { short });
+    Time {
+        duration: asked.duration.unwrap_or(seconds(5, 45)),
+        warmup: asked.warmup.unwrap_or(seconds(1, 15)),
+        repeat: asked.repeat.unwrap_or(1),
+    }
+}

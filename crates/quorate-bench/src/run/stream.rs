@@ -1,0 +1,461 @@
+//! `quorate bench stream`: writers of byte streams, against a cluster of its own.
+
+use std::time::Duration;
+
+use quorate_core::record::Class;
+use quorate_testbed::progress;
+
+use crate::{
+    environment::Environment,
+    generator::Running,
+    load::{Offer, Plan},
+    probe::stream::Shape,
+    problem::Problem,
+    report::Document,
+    row::{Repetition, Row, Setting},
+    stream::{
+        Acknowledged, Written,
+        figures::{Asked, Figures, shown_rate},
+        generator::{Keeper, Writers},
+        speech::Speech,
+    },
+};
+
+use super::{
+    Time,
+    bare_stream::BareStream,
+    measure::{PATIENCE, nanos, trouble, unreachable, watch},
+    pin::Pin,
+    readings::{FOLLOWERS, Readings, Spent},
+    session::{Cluster, Session, resolve},
+};
+
+/// Bytes outstanding in all streams, where as much is written as is taken.
+const OUTSTANDING_BYTES: u64 = 16 << 20;
+/// Writes outstanding at most, whatever their size.
+const OUTSTANDING_MAX: u64 = 1 << 16;
+/// Bytes that all streams together keep at least. The rest is forgotten while it is measured: a cluster
+/// that runs for long has no other way, and the disk is not full after a minute.
+const KEPT_BYTES: u64 = 256 << 20;
+/// Of one stream.
+const KEPT_BYTES_MIN: u64 = 1 << 20;
+/// Smaller writes have the sink for a ceiling, or none: the bare program flushes twice for little data,
+/// one flush after the other, where a log writes little data and its record at once.
+const LARGE_WRITE: usize = 64 << 10;
+
+/// Which nodes are started.
+#[derive(Clone, Debug)]
+pub struct Nodes {
+    /// How many.
+    pub count: u32,
+    /// The last one is an auxiliary.
+    pub auxiliary: bool,
+    /// When something counts as done.
+    pub durability: Class,
+    /// A flush takes at least this long.
+    pub disk_flush: Duration,
+}
+
+/// What is written.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// By which protocol.
+    pub speech: Speech,
+    /// Into how many streams.
+    pub streams: u32,
+    /// Bytes of a write.
+    pub write_bytes: usize,
+    /// Bytes per second in all streams; without it as many as are taken.
+    pub rate: Option<u64>,
+    /// Writes outstanding in all streams, where no rate is given.
+    pub outstanding: Option<u32>,
+    /// Writes that are due together share a system call.
+    pub gather: bool,
+}
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    /// Of whom.
+    pub nodes: Nodes,
+    /// What.
+    pub load: Load,
+    /// The writer has a CPU of its own.
+    pub pin: bool,
+    /// For how long.
+    pub time: Time,
+}
+
+impl Wish {
+    /// Whether there can be such nodes.
+    pub fn check(&self) -> Result<(), Problem> {
+        if self.nodes.auxiliary && self.nodes.count < 3 {
+            let what = "--auxiliary needs 3 nodes at least: the others are a quorum without it";
+            return Err(Problem::usage(what));
+        }
+        let writes = self
+            .load
+            .rate
+            .map(|rate| rate / self.load.write_bytes as u64);
+        if writes == Some(0) {
+            let what = "--rate is less than one write per second";
+            return Err(Problem::usage(what).hint("--write-size says how large a write is"));
+        }
+        Ok(())
+    }
+
+    /// Measures; rows that were measured before something failed stay in the document.
+    pub fn run(&self, document: &mut Document) -> Result<(), Problem> {
+        let mut session = Session::new()?;
+        let measured = self.measure(&mut session, document);
+        let measured = measured.map_err(|problem| session.with_last_words(problem));
+        session.end();
+        measured
+    }
+
+    /// What is written as fast as it is taken stands beside a bare program under the same load, in
+    /// turns with it: what else the machine does changes from minute to minute.
+    fn measure(&self, session: &mut Session, document: &mut Document) -> Result<(), Problem> {
+        let pin = self.pin.then(Pin::new).transpose()?;
+        let bare = match self.ceiling() {
+            Some(shape) => Some(BareStream::new(session, shape, pin)?),
+            None => None,
+        };
+        let mut bench = StreamBench::start(session, &self.nodes, self.time.clone())?;
+        bench.pin = pin;
+        bench.row("stream", &self.load, bare.as_ref(), document)
+    }
+
+    fn ceiling(&self) -> Option<Shape> {
+        let durable = self.nodes.durability == Class::Durable;
+        match (self.load.rate, self.load.write_bytes >= LARGE_WRITE) {
+            (Some(_), _) => None,
+            (None, false) => (!durable).then_some(Shape::SINK),
+            (None, true) => Some(Shape {
+                durable,
+                // In memory nothing is flushed.
+                flush: if durable {
+                    self.nodes.disk_flush
+                } else {
+                    Duration::ZERO
+                },
+                follower: true,
+            }),
+        }
+    }
+}
+
+/// What a repetition saw.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    pub(super) repetition: Repetition,
+    pub(super) acknowledged: Acknowledged,
+}
+
+impl Seen {
+    pub(super) fn tell(&self, head: &str, load: &Load) {
+        let samples = &self.repetition.samples;
+        let one = std::slice::from_ref(&self.repetition);
+        let figures = Figures::new(load.asked(), one, std::slice::from_ref(&self.acknowledged));
+        progress(&format!(
+            "{head}: {:.1} MB/s, batches of {:.0} B, p50 from the call {:.0} µs, p99 {:.0} µs{}",
+            figures.bytes_per_s / 1e6,
+            figures.acknowledged_bytes,
+            figures.from_call_p50_us,
+            figures.from_call_p99_us,
+            trouble(samples)
+        ));
+    }
+}
+
+/// The row of these repetitions; `None` without any.
+pub(super) fn row(
+    setting: &Setting,
+    environment: &Environment,
+    load: &Load,
+    all: Vec<Seen>,
+    followers: usize,
+    pinned: bool,
+) -> Option<Row> {
+    let (all, acknowledged): (Vec<Repetition>, Vec<Acknowledged>) = all
+        .into_iter()
+        .map(|seen| (seen.repetition, seen.acknowledged))
+        .unzip();
+    let mut row = Row::of_streams(setting, environment, load.asked(), &all, &acknowledged)?;
+    let of_role = |role: &str| if role == FOLLOWERS { followers } else { 1 };
+    if let Some(figures) = &mut row.stream {
+        figures.set_cpu(&row.roles, load.write_bytes, of_role);
+        figures.pinned = pinned;
+    }
+    Some(row)
+}
+
+pub(super) fn setting(scenario: &str, load: &Load, durability: Class, flush: Duration) -> Setting {
+    Setting {
+        scenario: scenario.to_owned(),
+        system: "quorate".to_owned(),
+        durability: durability.name().to_owned(),
+        store: "streams".to_owned(),
+        value_bytes: load.write_bytes,
+        reads_percent: 0,
+        connections: load.streams,
+        offer: load.offer(),
+        disk_flush_ms: flush_ms(flush),
+        batching: None,
+        wan: None,
+    }
+}
+
+impl Load {
+    /// As the generator takes it.
+    pub(super) fn offer(&self) -> Offer {
+        let size = (self.write_bytes as u64).max(1);
+        match (self.rate, self.outstanding) {
+            (Some(rate), _) => Offer::Open {
+                per_second: (rate / size).max(1),
+            },
+            (None, Some(outstanding)) => Offer::Closed { outstanding },
+            (None, None) => {
+                let least = u64::from(self.streams) * 2;
+                let writes = (OUTSTANDING_BYTES / size).min(OUTSTANDING_MAX).max(least);
+                Offer::Closed {
+                    outstanding: u32::try_from(writes).unwrap_or(u32::MAX),
+                }
+            }
+        }
+    }
+
+    /// What a row says of it.
+    pub(super) fn asked(&self) -> Asked {
+        Asked {
+            speech: self.speech,
+            write_bytes: self.write_bytes,
+            offer: self.offer(),
+            gather: self.gather,
+        }
+    }
+
+    pub(super) fn plan(&self, time: &Time) -> Plan {
+        Plan {
+            offer: self.offer(),
+            connections: self.streams,
+            warmup: nanos(time.warmup),
+            measure: nanos(time.duration),
+            patience: nanos(PATIENCE),
+        }
+    }
+
+    fn shown(&self) -> String {
+        let load = match self.offer() {
+            Offer::Open { .. } => shown_rate(self.rate.unwrap_or(0)),
+            Offer::Closed { outstanding } => format!("{outstanding} outstanding"),
+        };
+        let s = if self.streams == 1 { "" } else { "s" };
+        format!("{} stream{s}, {} B, {load}", self.streams, self.write_bytes)
+    }
+}
+
+/// Nodes that are written to.
+#[derive(Debug)]
+pub(super) struct StreamBench {
+    nodes: Nodes,
+    cluster: Cluster,
+    time: Time,
+    environment: Environment,
+    pin: Option<Pin>,
+    /// Repetitions so far: streams of each have names of their own.
+    repetitions: u32,
+}
+
+impl StreamBench {
+    /// Starts the nodes.
+    pub(super) fn start(session: &mut Session, nodes: &Nodes, time: Time) -> Result<Self, Problem> {
+        let flush = format!("{}", flush_ms(nodes.disk_flush));
+        let flags = [
+            "--durability",
+            nodes.durability.name(),
+            "--store",
+            "memory",
+            "--disk-flush-ms",
+            &flush,
+            "--stream-raw",
+            "127.0.0.1:0",
+        ];
+        let auxiliary = nodes.auxiliary.then_some(nodes.count);
+        Ok(Self {
+            nodes: nodes.clone(),
+            cluster: session.boot_some(nodes.count, auxiliary, &flags)?,
+            time,
+            environment: Environment::now(),
+            pin: None,
+            repetitions: 0,
+        })
+    }
+
+    /// All repetitions of one load, in turns with those of the bare program, if there is one. If one
+    /// of them fails, the rows of those before it are put into the document all the same.
+    pub(super) fn row(
+        &mut self,
+        scenario: &str,
+        load: &Load,
+        bare: Option<&BareStream>,
+        document: &mut Document,
+    ) -> Result<(), Problem> {
+        let (mut ours, mut beside) = (Vec::new(), Vec::new());
+        let measured = self.repeat(load, bare, &mut ours, &mut beside);
+        let repetitions = ours.len();
+        let setting = setting(scenario, load, self.nodes.durability, self.nodes.disk_flush);
+        let (followers, pinned) = (self.followers(), self.pin.is_some());
+        let ours = row(&setting, &self.environment, load, ours, followers, pinned);
+        let ceiling = bare.and_then(|bare| bare.row(&setting, &self.environment, load, beside));
+        if let Some(mut row) = ours {
+            if let Some(ceiling) = ceiling.as_ref().filter(|ceiling| ceiling.valid) {
+                row.set_ceiling(ceiling.achieved_per_s);
+            }
+            if let Err(problem) = &measured {
+                row.object(format!(
+                    "only {repetitions} of {} repetitions: {}",
+                    self.time.repeat, problem.message
+                ));
+            }
+            document.rows.push(row);
+        }
+        document.rows.extend(ceiling);
+        measured
+    }
+
+    fn followers(&self) -> usize {
+        let nodes = self.cluster.members.len();
+        nodes - 1 - usize::from(self.nodes.auxiliary)
+    }
+
+    fn repeat(
+        &mut self,
+        load: &Load,
+        bare: Option<&BareStream>,
+        ours: &mut Vec<Seen>,
+        beside: &mut Vec<Seen>,
+    ) -> Result<(), Problem> {
+        for number in 1..=self.time.repeat {
+            let head = format!("{}, {number} of {}", load.shown(), self.time.repeat);
+            let seen = self.repetition(load, &head)?;
+            seen.tell(&head, load);
+            ours.push(seen);
+            if let Some(bare) = bare {
+                let head = format!("{}, {head}", bare.system());
+                let seen = bare.repetition(load, &self.time, &head)?;
+                seen.tell(&head, load);
+                beside.push(seen);
+            }
+        }
+        Ok(())
+    }
+
+    fn repetition(&mut self, load: &Load, head: &str) -> Result<Seen, Problem> {
+        let leader = self.cluster.leader()?;
+        let running = self.write(load, leader)?;
+        let Some(started) = running.started() else {
+            return Err(unreachable(running.finish().err()));
+        };
+        let cluster = Some(&self.cluster);
+        let from = started + self.time.warmup;
+        watch(&running, from, &format!("{head}: warming up"));
+        let before = Readings::take(cluster, running.completed());
+        watch(&running, from + self.time.duration, head);
+        let after = Readings::take(cluster, running.completed());
+        let written = running.finish().map_err(|error| unreachable(Some(error)))?;
+        let mut repetition = Repetition {
+            samples: written.samples,
+            ..Repetition::default()
+        };
+        Spent::between(&before, &after, Some(leader)).fill(&mut repetition);
+        Ok(Seen {
+            repetition,
+            acknowledged: written.acknowledged,
+        })
+    }
+
+    /// Writers talk to the leader, which owns their streams.
+    fn write(&mut self, load: &Load, leader: u32) -> Result<Running<Written>, Problem> {
+        self.repetitions += 1;
+        let place = self.cluster.place_of(leader);
+        let place = place.expect("the leader is one of the nodes");
+        let address = match load.speech {
+            Speech::Framed => &place.stream,
+            Speech::Raw => &place.stream_raw,
+        };
+        let bytes = (KEPT_BYTES / u64::from(load.streams)).max(KEPT_BYTES_MIN);
+        let writers = Writers {
+            speech: load.speech,
+            address: resolve(address)?,
+            write_bytes: load.write_bytes,
+            gather: load.gather,
+            cpus: self.pin.map(|pin| pin.writer),
+            prefix: format!("bench-{}-", self.repetitions),
+            keeper: Some(Keeper {
+                address: place.stream.clone(),
+                bytes,
+            }),
+        };
+        let started = writers.start(load.plan(&self.time));
+        started.map_err(|error| Problem::io("start the load generator", &error))
+    }
+}
+
+fn flush_ms(flush: Duration) -> f64 {
+    flush.as_secs_f64() * 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(streams: u32, write_bytes: usize, rate: Option<u64>) -> Load {
+        Load {
+            speech: Speech::Framed,
+            streams,
+            write_bytes,
+            rate,
+            outstanding: None,
+            gather: false,
+        }
+    }
+
+    #[test]
+    fn without_a_rate_a_bounded_number_of_bytes_is_outstanding() {
+        let outstanding = |streams, bytes| match load(streams, bytes, None).offer() {
+            Offer::Closed { outstanding } => outstanding,
+            open @ Offer::Open { .. } => panic!("{open:?}"),
+        };
+        assert_eq!(outstanding(1, 256 << 10), 64);
+        assert_eq!(outstanding(1, 1), 1 << 16);
+        assert_eq!(outstanding(1000, 1 << 20), 2000);
+    }
+
+    #[test]
+    fn a_rate_is_one_of_whole_writes() {
+        let wish = |rate| Wish {
+            nodes: Nodes {
+                count: 3,
+                auxiliary: false,
+                durability: Class::Durable,
+                disk_flush: Duration::ZERO,
+            },
+            load: load(1, 1000, Some(rate)),
+            pin: false,
+            time: Time {
+                duration: Duration::from_secs(1),
+                warmup: Duration::ZERO,
+                repeat: 1,
+            },
+        };
+        let offer = wish(5_000_900).load.offer();
+        assert_eq!(offer, Offer::Open { per_second: 5000 });
+        assert!(wish(1000).check().is_ok() && wish(999).check().is_err());
+        let mut few = wish(1000);
+        few.nodes.auxiliary = true;
+        assert!(few.check().is_ok());
+        few.nodes.count = 2;
+        assert!(few.check().is_err());
+    }
+}

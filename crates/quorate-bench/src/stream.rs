@@ -1,0 +1,42 @@
+//! Load on byte streams: writes of one size, and how far the streams are durable.
+//!
+//! A write is one system call, as in the paper, unless those that are due together shall share one; and it
+//! is done when all of its bytes are durable. When which
+//! write is due, and what counts, is said by [`crate::load`], as for commands. Reading order: [`progress`]
+//! (what an acknowledgement says of writes), [`speech`] (both protocols as bytes), [`generator`] (sockets), [`figures`]
+//! (what a row says of it).
+
+pub mod figures;
+pub mod generator;
+pub mod progress;
+pub mod speech;
+
+use crate::samples::{Latencies, Samples};
+
+/// What a repetition saw.
+#[derive(Clone, Debug, Default)]
+pub struct Written {
+    /// Of the writes: latencies count from the moment that a write was meant for.
+    pub samples: Samples,
+    /// Of the bytes.
+    pub acknowledged: Acknowledged,
+}
+
+/// What was acknowledged within the measured time.
+#[derive(Clone, Debug, Default)]
+pub struct Acknowledged {
+    /// Acknowledgements that said something new.
+    pub count: u64,
+    /// Bytes that they acknowledged.
+    pub bytes: u64,
+    /// From the call that wrote to the acknowledgement, however late the call was.
+    pub from_call: Latencies,
+}
+
+impl Acknowledged {
+    /// Bytes of an acknowledgement, in the mean; none without any.
+    #[expect(clippy::cast_precision_loss, reason = "a size for people")]
+    pub fn mean_bytes(&self) -> f64 {
+        self.bytes as f64 / self.count.max(1) as f64
+    }
+}

@@ -1,0 +1,229 @@
+//! What a row says of byte streams besides what every row says.
+
+use serde::Serialize;
+
+use super::{Acknowledged, speech::Speech};
+use crate::{
+    load::Offer,
+    row::{GENERATOR, Repetition, RoleCost, median, round},
+};
+
+/// Below this share of its target a load is more than the system, or the generator, can do.
+pub const DELIVERED_MIN: f64 = 0.99;
+
+/// Figures of a row whose commands are writes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Figures {
+    /// `framed` or `raw`.
+    pub protocol: String,
+    /// Whether writes that were due together shared a system call.
+    pub gathered: bool,
+    /// Whether the writer had a CPU of its own, and all others the rest.
+    pub pinned: bool,
+    /// Bytes per second that were to be written, in all streams; `None` for as many as are taken.
+    pub target_bytes_per_s: Option<u64>,
+    /// Bytes per second that became durable.
+    pub bytes_per_s: f64,
+    /// The share of the target.
+    pub delivered: Option<f64>,
+    /// Bytes that became durable with an acknowledgement, in the mean.
+    pub acknowledged_bytes: f64,
+    /// From the call that wrote to the acknowledgement. The latencies of the row begin when a write was
+    /// meant, and so contain what a generator is behind when more is asked for than can be done.
+    pub from_call_p50_us: f64,
+    /// The same.
+    pub from_call_p99_us: f64,
+    /// CPU of one node of each role.
+    pub cpu: Vec<NodeCost>,
+}
+
+/// CPU of one node.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NodeCost {
+    /// As in `roles` of the row.
+    pub role: String,
+    /// Seconds in user mode per 10⁹ bytes that became durable.
+    pub user_s_per_gb: f64,
+    /// Seconds in the kernel.
+    pub system_s_per_gb: f64,
+}
+
+/// What was asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// Of whom.
+    pub speech: Speech,
+    /// Bytes of a write.
+    pub write_bytes: usize,
+    /// Writes.
+    pub offer: Offer,
+    /// Those that are due together share a system call.
+    pub gather: bool,
+}
+
+impl Asked {
+    /// Bytes per second.
+    pub fn target(&self) -> Option<u64> {
+        match self.offer {
+            Offer::Open { per_second } => Some(per_second.saturating_mul(self.write_bytes as u64)),
+            Offer::Closed { .. } => None,
+        }
+    }
+}
+
+impl Figures {
+    /// Medians of the repetitions.
+    #[expect(clippy::cast_precision_loss, reason = "figures for people")]
+    pub fn new(asked: Asked, all: &[Repetition], acknowledged: &[Acknowledged]) -> Self {
+        let middle =
+            |figure: &dyn Fn(&Acknowledged) -> f64| round(median(acknowledged.iter().map(figure)));
+        let call = |share| move |one: &Acknowledged| one.from_call.quantile_us(share);
+        let writes = all.iter().map(|one| one.samples.per_second());
+        let bytes_per_s = round(median(writes) * asked.write_bytes as f64);
+        let target = asked.target();
+        Self {
+            protocol: asked.speech.name().to_owned(),
+            gathered: asked.gather,
+            pinned: false,
+            target_bytes_per_s: target,
+            bytes_per_s,
+            delivered: target.map(|target| round(bytes_per_s / target.max(1) as f64)),
+            acknowledged_bytes: middle(&Acknowledged::mean_bytes),
+            from_call_p50_us: middle(&call(0.5)),
+            from_call_p99_us: middle(&call(0.99)),
+            cpu: Vec::new(),
+        }
+    }
+
+    /// Whether all that was asked for was done, as far as anything was.
+    pub fn is_delivered(&self) -> bool {
+        self.delivered.is_none_or(|share| share >= DELIVERED_MIN)
+    }
+
+    /// CPU per byte of each role's nodes; `nodes` says how many have that role.
+    #[expect(clippy::cast_precision_loss, reason = "figures for people")]
+    pub fn set_cpu(
+        &mut self,
+        roles: &[RoleCost],
+        write_bytes: usize,
+        nodes: impl Fn(&str) -> usize,
+    ) {
+        let of = |role: &RoleCost| {
+            let share = 1000.0 / write_bytes.max(1) as f64 / nodes(&role.role).max(1) as f64;
+            NodeCost {
+                role: role.role.clone(),
+                user_s_per_gb: round(role.user_us_per_op * share),
+                system_s_per_gb: round(role.system_us_per_op * share),
+            }
+        };
+        self.cpu = roles.iter().map(of).collect();
+    }
+
+    /// CPU of a node of this role: user and kernel.
+    pub fn cpu_of(&self, role: &str) -> Option<&NodeCost> {
+        self.cpu.iter().find(|cost| cost.role == role)
+    }
+
+    /// The load in words.
+    pub fn load(&self, outstanding: Option<u32>, streams: u32) -> String {
+        let load = match (self.target_bytes_per_s, outstanding) {
+            (Some(target), _) => shown_rate(target),
+            (None, Some(outstanding)) => format!("{outstanding} outstanding"),
+            (None, None) => "none".to_owned(),
+        };
+        if streams == 1 {
+            load
+        } else {
+            format!("{load}, {streams} streams")
+        }
+    }
+
+    /// CPU of a node of each role, user and kernel, in words.
+    pub fn shown_cpu(&self) -> String {
+        let nodes = self.cpu.iter().filter(|cost| cost.role != GENERATOR);
+        let shown = nodes.map(|cost| {
+            let NodeCost {
+                role,
+                user_s_per_gb,
+                system_s_per_gb,
+            } = cost;
+            format!("{role} {user_s_per_gb} + {system_s_per_gb}")
+        });
+        shown.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// `5 MB/s`.
+#[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+pub fn shown_rate(bytes_per_s: u64) -> String {
+    format!("{} MB/s", round(bytes_per_s as f64 / 1e6))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::SECOND;
+
+    fn figures(offer: Offer, writes: &[u64]) -> Figures {
+        let repetition = |writes: &u64| {
+            let mut repetition = Repetition::default();
+            repetition.samples.completed = *writes;
+            repetition.samples.measured = SECOND;
+            repetition
+        };
+        let acknowledged = |writes: &u64| Acknowledged {
+            count: 4,
+            bytes: writes * 100,
+            ..Acknowledged::default()
+        };
+        let all: Vec<Repetition> = writes.iter().map(repetition).collect();
+        let acknowledged: Vec<Acknowledged> = writes.iter().map(acknowledged).collect();
+        Figures::new(asked(offer), &all, &acknowledged)
+    }
+
+    fn asked(offer: Offer) -> Asked {
+        Asked {
+            speech: Speech::Framed,
+            write_bytes: 100,
+            offer,
+            gather: false,
+        }
+    }
+
+    #[test]
+    fn what_was_delivered_is_a_share_of_the_target() {
+        let offer = Offer::Open { per_second: 1000 };
+        let good = figures(offer, &[990, 500, 1000]);
+        let far = |one: f64, other: f64| (one - other).abs() > 1e-9;
+        assert_eq!(good.target_bytes_per_s, Some(100_000));
+        assert!(!far(good.bytes_per_s, 99_000.0) && good.delivered == Some(0.99));
+        assert!(!far(good.acknowledged_bytes, 24_750.0));
+        assert!(good.is_delivered() && !figures(offer, &[500]).is_delivered());
+        assert_eq!(good.load(None, 1), "0.1 MB/s");
+        let closed = figures(Offer::Closed { outstanding: 8 }, &[990]);
+        assert_eq!((closed.target_bytes_per_s, closed.delivered), (None, None));
+        assert_eq!(closed.load(Some(8), 3), "8 outstanding, 3 streams");
+    }
+
+    #[test]
+    fn cpu_is_that_of_one_node_per_byte() {
+        let role = |role: &str| RoleCost {
+            role: role.to_owned(),
+            user_us_per_op: 2.0,
+            system_us_per_op: 4.0,
+            switches_per_op: 0.0,
+            switches_per_s: 0.0,
+            cpus_busy: 0.0,
+        };
+        let mut figures = figures(Offer::Closed { outstanding: 8 }, &[10]);
+        let roles = [role("leader"), role("followers"), role(GENERATOR)];
+        figures.set_cpu(&roles, 100, |role| if role == "followers" { 2 } else { 1 });
+        // 2 µs for 100 B are 20 s for 10⁹ B.
+        let cost = |role| {
+            let cost = figures.cpu_of(role).unwrap();
+            format!("{} {}", cost.user_s_per_gb, cost.system_s_per_gb)
+        };
+        assert_eq!([cost("leader"), cost("followers")], ["20 40", "10 20"]);
+        assert_eq!(figures.shown_cpu(), "leader 20 + 40, followers 10 + 20");
+    }
+}

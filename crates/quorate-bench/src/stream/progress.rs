@@ -1,0 +1,97 @@
+//! One stream's writes: which of them are durable when so many bytes are.
+
+use std::collections::VecDeque;
+
+use crate::{protocol::Malformed, schedule::Nanos};
+
+/// The writes of a stream that are not durable yet.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    write_bytes: u64,
+    /// All bytes below are durable.
+    durable: u64,
+    /// Writes that were begun.
+    begun: u64,
+    /// When, of those that are not durable, the oldest first.
+    calls: VecDeque<Nanos>,
+}
+
+/// What one acknowledgement says.
+#[derive(Debug, PartialEq, Eq)]
+pub struct News {
+    /// Bytes that are durable since the one before.
+    pub bytes: u64,
+    /// When the writes were begun whose last byte is among them.
+    pub calls: Vec<Nanos>,
+}
+
+impl Progress {
+    /// Of a new stream, whose writes have this size.
+    pub fn new(write_bytes: usize) -> Self {
+        Self {
+            write_bytes: (write_bytes as u64).max(1),
+            durable: 0,
+            begun: 0,
+            calls: VecDeque::new(),
+        }
+    }
+
+    /// The next write is begun.
+    pub fn begin(&mut self, now: Nanos) {
+        self.begun += 1;
+        self.calls.push_back(now);
+    }
+
+    /// All bytes below are durable.
+    pub const fn durable(&self) -> u64 {
+        self.durable
+    }
+
+    /// All bytes below this position are durable, says the node.
+    pub fn acknowledge(&mut self, position: u64) -> Result<News, Malformed> {
+        if position < self.durable {
+            return Err(Malformed("a durable position that goes back"));
+        }
+        if position > self.begun * self.write_bytes {
+            return Err(Malformed("a durable position beyond what was written"));
+        }
+        let writes = position / self.write_bytes - self.durable / self.write_bytes;
+        let bytes = position - self.durable;
+        self.durable = position;
+        let writes = usize::try_from(writes).expect("as many as there are in the queue");
+        Ok(News {
+            bytes,
+            calls: self.calls.drain(..writes).collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_is_done_with_its_last_byte() {
+        let mut progress = Progress::new(10);
+        (1..=3).for_each(|now| progress.begin(now));
+        let mut news = |position| {
+            let news = progress.acknowledge(position).unwrap();
+            (news.bytes, news.calls)
+        };
+        assert_eq!(news(9), (9, vec![]));
+        assert_eq!(news(10), (1, vec![1]));
+        assert_eq!(news(10), (0, vec![]));
+        assert_eq!(news(29), (19, vec![2]));
+        assert_eq!(news(30), (1, vec![3]));
+    }
+
+    #[test]
+    fn a_position_that_cannot_be_is_no_acknowledgement() {
+        let mut progress = Progress::new(10);
+        progress.begin(0);
+        assert!(progress.acknowledge(11).is_err());
+        assert!(progress.acknowledge(5).is_ok());
+        assert!(progress.acknowledge(4).is_err());
+        assert_eq!(progress.durable(), 5);
+    }
+}

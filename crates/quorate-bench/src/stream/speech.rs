@@ -1,0 +1,182 @@
+//! What a writer of a byte stream says and hears, as bytes: framed, or raw.
+
+use std::{
+    io::{self, Read as _, Write as _},
+    net::TcpStream,
+};
+
+use quorate_wire::streams::{
+    Answer, Ask, BODY_BYTES_MAX, Found, How, VERSION, data_head, decode_answer,
+};
+
+/// Bytes of a count at the raw port.
+const COUNT_BYTES: usize = 4;
+
+/// A protocol of byte streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speech {
+    /// Of `--stream`: frames there and back.
+    Framed,
+    /// Of `--stream-raw`: bytes there, counts of newly durable bytes back.
+    Raw,
+}
+
+/// The next thing that a node said to a writer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// Bytes of the input that said it.
+    pub used: usize,
+    /// All bytes of the stream below are durable.
+    pub position: u64,
+    /// And no more come.
+    pub closed: bool,
+}
+
+impl Speech {
+    /// In reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Framed => "framed",
+            Self::Raw => "raw",
+        }
+    }
+
+    /// A write of so many bytes, as it goes into the socket.
+    pub fn write(self, bytes: usize) -> Vec<u8> {
+        let body = vec![b'x'; bytes];
+        match self {
+            Self::Raw => body,
+            Self::Framed => {
+                let frame = |part: &[u8]| [&data_head(part.len())[..], part].concat();
+                body.chunks(BODY_BYTES_MAX).flat_map(frame).collect()
+            }
+        }
+    }
+
+    /// Makes a new stream; waits until it is there. At the raw port the connection is one, and has no name.
+    pub fn open(self, socket: &mut TcpStream, name: &str, writer: u128) -> io::Result<()> {
+        if self == Self::Raw {
+            return Ok(());
+        }
+        let mut asked = Vec::new();
+        Ask::Hello { version: VERSION }.encode(&mut asked);
+        let how = How::Create;
+        Ask::Open { how, writer, name }.encode(&mut asked);
+        socket.write_all(&asked)?;
+        expect(socket, |answer| matches!(answer, Answer::Welcome { .. }))?;
+        expect(socket, |answer| *answer == Answer::Opened { position: 0 })
+    }
+
+    /// What the input begins with, where all bytes below `durable` are durable; `None` if it is not complete.
+    pub fn hear(self, input: &[u8], durable: u64) -> Result<Option<Heard>, String> {
+        if self == Self::Raw {
+            let count = input.first_chunk::<COUNT_BYTES>();
+            return Ok(count.map(|count| Heard {
+                used: COUNT_BYTES,
+                position: durable.saturating_add(u32::from_le_bytes(*count).into()),
+                closed: false,
+            }));
+        }
+        let (answer, used) = match decode_answer(input) {
+            Ok(Found::Frame(answer, used)) => (answer, used),
+            Ok(Found::NeedMore(_)) => return Ok(None),
+            Err(malformed) => return Err(malformed.to_string()),
+        };
+        let (position, closed) = match answer {
+            Answer::Durable { position } => (position, false),
+            Answer::Closed { position } => (position, true),
+            other => return Err(format!("a writer was told {other:?}")),
+        };
+        Ok(Some(Heard {
+            used,
+            position,
+            closed,
+        }))
+    }
+
+    /// Says that no more comes.
+    pub fn close(self, socket: &mut TcpStream) -> io::Result<()> {
+        match self {
+            Self::Raw => socket.shutdown(std::net::Shutdown::Write),
+            Self::Framed => {
+                let mut asked = Vec::new();
+                Ask::Close { finish: true }.encode(&mut asked);
+                socket.write_all(&asked)
+            }
+        }
+    }
+}
+
+/// The next answer, which has to be that.
+fn expect(socket: &mut TcpStream, wanted: impl FnOnce(&Answer<'_>) -> bool) -> io::Result<()> {
+    let malformed = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+    let mut frame = Vec::new();
+    loop {
+        match decode_answer(&frame) {
+            Ok(Found::NeedMore(missing)) => {
+                let have = frame.len();
+                frame.resize(have + missing, 0);
+                socket.read_exact(&mut frame[have..])?;
+            }
+            Ok(Found::Frame(answer, _)) if wanted(&answer) => return Ok(()),
+            Ok(Found::Frame(answer, _)) => {
+                return Err(malformed(format!("the node answered {answer:?}")));
+            }
+            Err(error) => return Err(malformed(error.to_string())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_wire::streams::decode_ask;
+
+    use super::*;
+
+    fn said(answer: Answer<'_>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        answer.encode(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn a_write_has_all_its_bytes_in_frames_that_are_not_too_long() {
+        for bytes in [1, 14, BODY_BYTES_MAX, BODY_BYTES_MAX + 1] {
+            assert_eq!(Speech::Raw.write(bytes).len(), bytes);
+            let framed = Speech::Framed.write(bytes);
+            let (mut at, mut sum) = (0, 0);
+            while at < framed.len() {
+                let Ok(Found::Frame(Ask::Data(data), used)) = decode_ask(&framed[at..]) else {
+                    panic!("{bytes}: no frame at {at}");
+                };
+                (at, sum) = (at + used, sum + data.len());
+            }
+            assert_eq!(sum, bytes);
+        }
+    }
+
+    #[test]
+    fn both_protocols_say_how_far_it_is_durable() {
+        let heard = |used, position, closed| {
+            Ok(Some(Heard {
+                used,
+                position,
+                closed,
+            }))
+        };
+        let durable = said(Answer::Durable { position: 12 });
+        assert_eq!(Speech::Framed.hear(&durable, 5), heard(16, 12, false));
+        assert_eq!(Speech::Framed.hear(&durable[..15], 5), Ok(None));
+        let closed = said(Answer::Closed { position: 12 });
+        assert_eq!(Speech::Framed.hear(&closed, 12), heard(16, 12, true));
+        assert_eq!(Speech::Raw.hear(&[7, 0, 0, 0, 1], 5), heard(4, 12, false));
+        assert_eq!(Speech::Raw.hear(&[7, 0, 0], 5), Ok(None));
+    }
+
+    #[test]
+    fn what_ends_a_writer_is_an_error_in_its_words() {
+        let ended = said(Answer::Ended { position: 3 });
+        let why = Speech::Framed.hear(&ended, 5).unwrap_err();
+        assert!(why.contains("Ended"), "{why}");
+    }
+}
