@@ -6,6 +6,7 @@ mod replace;
 mod round;
 mod snapshots;
 mod stale;
+mod streams;
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -19,7 +20,7 @@ use crate::shell::{self, Failed, skip};
 use check::Checker;
 use round::{Setting, Stage, Sums};
 
-const USAGE: &str = "cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]] | cluster failover | cluster snapshots | cluster replace";
+const USAGE: &str = "cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]] | cluster failover | cluster snapshots | cluster replace | cluster streams [ROUNDS] [--seed N]";
 /// Nodes of a cluster under test.
 const NODES: u32 = 3;
 
@@ -33,13 +34,17 @@ struct Wish {
     part: Option<Part>,
 }
 
-/// What needs neither a network of its own nor a checker.
+/// What needs no checker; and no network of its own, except streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Failover,
     Snapshots,
     Replace,
+    Streams,
 }
+
+/// Rounds of [`Part::Streams`], if nobody says how many.
+const STREAM_ROUNDS: u64 = 100;
 
 /// Runs the task.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
@@ -48,6 +53,8 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         shell::cargo(&["build", "--release", "--quiet", "--package", "quorate-cli"])?;
         if wish.part.is_none() {
             Checker::build()?;
+        }
+        if matches!(wish.part, None | Some(Part::Streams)) {
             match network::missing() {
                 None => return Err(network::enter().into()),
                 Some(why) => skip("partitions in network namespaces", &why)?,
@@ -59,11 +66,13 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         Some(Part::Failover) => failover::run(),
         Some(Part::Snapshots) => snapshots::run(),
         Some(Part::Replace) => replace::run(),
+        Some(Part::Streams) => streams::run(wish.rounds, wish.seed),
         None => {
             rounds(wish)?;
             if wish.only.is_none() {
                 snapshots::run()?;
                 replace::run()?;
+                streams::run(1, wish.seed)?;
             }
             failover::run()
         }
@@ -71,29 +80,34 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
 }
 
 fn parse(words: &[&str]) -> Result<Wish, Failed> {
+    let (part, words) = match words {
+        ["failover"] => (Some(Part::Failover), &[][..]),
+        ["snapshots"] => (Some(Part::Snapshots), &[][..]),
+        ["replace"] => (Some(Part::Replace), &[][..]),
+        ["streams", rest @ ..] => (Some(Part::Streams), rest),
+        words => (None, words),
+    };
     let mut wish = Wish {
-        rounds: 3,
+        rounds: match part {
+            Some(Part::Streams) => STREAM_ROUNDS,
+            _ => 3,
+        },
         seed: None,
         only: None,
-        part: match words {
-            ["failover"] => Some(Part::Failover),
-            ["snapshots"] => Some(Part::Snapshots),
-            ["replace"] => Some(Part::Replace),
-            _ => None,
-        },
+        part,
     };
     let number = |word: &str| {
         let parsed = word.parse::<u64>();
         parsed.map_err(|_| Failed(format!("{word}: not a number; {USAGE}")))
     };
-    let mut rest = if wish.part.is_some() { &[] } else { words };
+    let mut rest = words;
     while let [word, more @ ..] = rest {
         rest = match (*word, more) {
             ("--seed", [seed, more @ ..]) => {
                 wish.seed = Some(number(seed)?);
                 more
             }
-            ("--only", [step, more @ ..]) => {
+            ("--only", [step, more @ ..]) if part.is_none() => {
                 wish.only = Some(step.parse()?);
                 more
             }
@@ -183,6 +197,14 @@ mod tests {
         assert_eq!(part("failover"), Some(Part::Failover));
         assert_eq!(part("snapshots"), Some(Part::Snapshots));
         assert_eq!(part("replace"), Some(Part::Replace));
+        let streams = |words: &[&str]| {
+            let wish = parse(words).unwrap();
+            assert_eq!(wish.part, Some(Part::Streams));
+            (wish.rounds, wish.seed)
+        };
+        assert_eq!(streams(&["streams"]), (STREAM_ROUNDS, None));
+        assert_eq!(streams(&["streams", "1", "--seed", "7"]), (1, Some(7)));
+        assert!(parse(&["streams", "--only", "KillAll"]).is_err());
         assert!(parse(&["x"]).is_err());
         assert!(parse(&["--seed"]).is_err());
         assert!(parse(&["--only", "x"]).is_err());

@@ -9,14 +9,21 @@ use std::{fs, path::PathBuf, process::Command};
 use crate::shell::{Failed, cargo_with, has, root, run};
 
 /// The targets, and the test that does the same: name, package, part of the test's name.
-const TARGETS: [(&str, &str, &str); 7] = [
+const TARGETS: [(&str, &str, &str); 10] = [
     ("wire", "quorate-wire", "no_bytes_of_a_peer"),
+    ("streams", "quorate-wire", "no_bytes_of_a_streams_client"),
+    (
+        "stream-front",
+        "quorate-stream-front",
+        "no_bytes_of_a_client_of_streams",
+    ),
     ("resp", "quorate-kv", "no_bytes_of_a_client"),
     ("frames", "quorate-bench", "no_bytes_of_a_client_or"),
     ("log", "quorate-log", "no_bytes_of_a_disk"),
     ("identity", "quorate-node", "no_bytes_of_a_file"),
     ("book", "quorate-node", "no_bytes_of_a_book"),
     ("backup", "quorate-node", "no_bytes_of_a_backup"),
+    ("catalogue", "quorate-stream", "no_bytes_of_a_catalogue"),
 ];
 /// How long each runs unless told otherwise.
 const SECONDS: u64 = 60;
@@ -111,4 +118,37 @@ fn mutate(package: &str, test: &str, seconds: u64) -> Result<(), Failed> {
     let seconds = seconds.to_string();
     let shown = [&words[..], &["--", "--nocapture"]].concat();
     cargo_with(&shown, &[("QUORATE_FUZZ_SECONDS", &seconds)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nothing else reads that manifest where there is no cargo-fuzz.
+    #[test]
+    fn every_target_is_a_program_of_the_fuzz_workspace() {
+        let manifest = root().join("fuzz/Cargo.toml");
+        let output = Command::new(env!("CARGO"))
+            .args(["metadata", "--no-deps", "--offline", "--format-version=1"])
+            .arg("--manifest-path")
+            .arg(manifest)
+            .output()
+            .expect("cargo runs");
+        let why = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{why}");
+        let described: serde_json::Value =
+            serde_json::from_slice(&output.stdout).expect("cargo writes JSON");
+        let programs = &described["packages"][0]["targets"];
+        let programs = programs.as_array().expect("a package has targets");
+        let programs: Vec<_> = programs
+            .iter()
+            .filter_map(|program| program["name"].as_str())
+            .collect();
+        for (target, ..) in TARGETS {
+            assert!(
+                programs.contains(&target),
+                "{target} is none of {programs:?}"
+            );
+        }
+    }
 }

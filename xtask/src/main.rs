@@ -32,6 +32,10 @@ const HELP: &str = "cargo xtask NAME
                    kills, pauses and cuts off real processes; judges what clients saw
   cluster snapshots
                    kills and pauses around snapshots, trims and loads
+  cluster replace  machines change places with newcomers, with somebody killed at each step
+  cluster streams [ROUNDS] [--seed N]
+                   byte streams under kills, pauses, cuts and a replacement; 100 rounds,
+                   1 takes a minute
   cluster failover kill of the leader to the next acknowledged write
   bench [cluster|core|log|kv|pipeline] [--quick] [--json]
                    what commands, steps and commits cost; kv in turns with Redis

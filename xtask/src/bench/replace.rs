@@ -32,19 +32,8 @@ const WINDOW: Duration = Duration::from_millis(100);
 const WARM: Duration = Duration::from_secs(1);
 /// So much of the throughput without a replacement is wanted.
 const WANTED: f64 = 0.80;
-/// Logs are trimmed, so that newcomers get snapshots; those are throttled.
-const FLAGS: [&str; 10] = [
-    "--store",
-    "memory",
-    "--log-ready",
-    "0",
-    "--log-segment",
-    "8388608",
-    "--snapshot-ratio",
-    "1",
-    "--transfer-limit",
-    "52428800",
-];
+/// Newcomers get snapshots; those are throttled.
+const FLAGS: [&str; 2] = ["--transfer-limit", "52428800"];
 const MIB: f64 = 1_048_576.0;
 
 /// How large everything is.
@@ -128,9 +117,10 @@ impl Run {
 }
 
 fn measure(size: &Size, replaces: bool) -> Result<Run, Failed> {
-    let mut nodes = nodes::serving(NODES, &FLAGS)?;
+    let mut nodes = nodes::serving(NODES, &nodes::small_logs(&FLAGS))?;
     let program = nodes::program();
-    let newcomers = replace::newcomers(&nodes, &program, NODES as usize, &FLAGS)?;
+    let newcomers =
+        replace::newcomers(&nodes, &program, NODES as usize, &nodes::small_logs(&FLAGS))?;
     let addresses = replace::client_addresses(&nodes, &newcomers);
     for _ in 0..PASSES {
         writes::fill(&addresses[0], 0..size.keys)?;

@@ -15,17 +15,6 @@ use quorate_testbed::{
 use super::NODES;
 use crate::{nodes, nodes::wait_for, shell::Failed};
 
-/// Small segments, so that logs are trimmed and newcomers get snapshots.
-const FLAGS: [&str; 8] = [
-    "--store",
-    "memory",
-    "--log-ready",
-    "0",
-    "--log-segment",
-    "8388608",
-    "--snapshot-ratio",
-    "1",
-];
 /// Writes before the first newcomer: logs are trimmed then.
 const BEFORE: u64 = 600;
 /// More steps than a plan for three nodes has.
@@ -43,9 +32,9 @@ pub(super) fn run() -> Result<(), Failed> {
 /// Clients that repeat see no error.
 fn all() -> Result<(), Failed> {
     let began = Instant::now();
-    let mut nodes = nodes::serving(NODES, &FLAGS)?;
+    let mut nodes = nodes::serving(NODES, &nodes::SMALL_LOGS)?;
     let program = nodes::program();
-    let newcomers = replace::newcomers(&nodes, &program, NODES as usize, &FLAGS)?;
+    let newcomers = replace::newcomers(&nodes, &program, NODES as usize, &nodes::SMALL_LOGS)?;
     let addresses = replace::client_addresses(&nodes, &newcomers);
     let writers = Writers::repeating(NODES as usize, &addresses);
     wait_for("writes", || (writers.acknowledged() > BEFORE).then_some(()))?;
@@ -80,10 +69,10 @@ fn all() -> Result<(), Failed> {
 /// One replacement for each step, with this one killed there.
 fn kills(role: Role) -> Result<(), Failed> {
     let began = Instant::now();
-    let mut nodes = nodes::serving(NODES, &FLAGS)?;
+    let mut nodes = nodes::serving(NODES, &nodes::SMALL_LOGS)?;
     let program = nodes::program();
     let most = Moment::JOINING.len() + ERAS_MAX as usize + 1;
-    let newcomers = replace::newcomers(&nodes, &program, most, &FLAGS)?;
+    let newcomers = replace::newcomers(&nodes, &program, most, &nodes::SMALL_LOGS)?;
     let addresses = replace::client_addresses(&nodes, &newcomers);
     let writers = Writers::few(NODES as usize, &addresses);
     wait_for("writes", || (writers.acknowledged() > BEFORE).then_some(()))?;

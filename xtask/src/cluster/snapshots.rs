@@ -17,21 +17,8 @@ use quorate_testbed::{
 use super::NODES;
 use crate::{nodes, nodes::wait_for, shell::Failed};
 
-/// Small segments, and a log that is kept for nobody for long; transfers take a while.
-const FLAGS: [&str; 12] = [
-    "--store",
-    "memory",
-    "--log-ready",
-    "0",
-    "--log-segment",
-    "8388608",
-    "--log-max",
-    "268435456",
-    "--snapshot-ratio",
-    "1",
-    "--transfer-limit",
-    "25165824",
-];
+/// The log is kept for nobody for long; transfers take a while.
+const FLAGS: [&str; 4] = ["--log-max", "268435456", "--transfer-limit", "25165824"];
 const INSTALLED: &str = "snapshot: a peer's takes the place";
 
 /// Moments at which a node is killed.
@@ -104,7 +91,7 @@ struct Field {
 
 impl Field {
     fn new() -> Result<Self, Failed> {
-        let nodes = nodes::serving(NODES, &FLAGS)?;
+        let nodes = nodes::serving(NODES, &nodes::small_logs(&FLAGS))?;
         let writers = Writers::start(&nodes.client_addresses());
         Ok(Self { nodes, writers })
     }
