@@ -1,7 +1,8 @@
 //! Writers whose acknowledged writes are all compared afterwards, on every node.
 //!
 //! Each writes a key of its own with every turn, which is never written again, and one of a few keys over and
-//! over, so that logs grow and states do not. Either nothing is ever repeated: an answer that is missing leaves
+//! over, so that logs grow without end and states do not: behind a snapshot that takes ever longer to send, the log
+//! would be trimmed before it had arrived. Either nothing is ever repeated: an answer that is missing leaves
 //! it unknown what became of the write. Or every write goes through `quorate-client`, which repeats it until it
 //! has its answer: then no error is allowed at all.
 
@@ -23,9 +24,12 @@ use crate::{
     resp::{Link, Reply},
 };
 
-/// Bytes of a value that is written once, and of one that is written over.
+/// Bytes of a value that is written once, in the first turns and later, and of one that is written over.
 const ONCE: usize = 4 << 10;
+const ONCE_LATER: usize = 64;
 const OVER: usize = 64 << 10;
+/// Turns of a writer until the state is large enough for a snapshot to be seen on its way.
+const GROWING_TURNS: u64 = 4096;
 /// Keys of a writer that are written over.
 const PLACES: u64 = 4;
 /// Between two turns: nodes share their processors with whoever tests them.
@@ -253,7 +257,12 @@ fn write(
     while !stop.load(Ordering::Relaxed) {
         thread::sleep(PAUSE);
         turn += 1;
-        let once = (format!("once:{writer}:{turn}"), ONCE);
+        let bytes = if turn <= GROWING_TURNS {
+            ONCE
+        } else {
+            ONCE_LATER
+        };
+        let once = (format!("once:{writer}:{turn}"), bytes);
         let over = (format!("over:{writer}:{}", turn % PLACES), OVER);
         for (name, bytes) in [once, over] {
             let Some(fate) = target.set(&name, &value(turn, bytes)) else {
