@@ -11,8 +11,8 @@ use quorate_core::{
 use quorate_disk::{BLOCK, Disk as _, Family, MemoryDisk, Source as _};
 
 use crate::{
-    Log, LogError, LogOptions,
-    log_tests::{ballot, hard, open, options, read_all, settle, value, vote},
+    Body, Log, LogError, LogOptions,
+    log_tests::{ballot, hard, open, options, read_all, settle, stored, value, vote},
     log_write::{Header, Owner, seal},
     place::{Place, Segment},
     verify::{Inspected, inspect, verify},
@@ -157,7 +157,7 @@ fn a_lost_decision_does_not_revive_the_vote_before_it() {
     settle(&mut log);
     vote(&mut log, 4, 100, 4);
     settle(&mut log);
-    assert_eq!(read_all(&mut log, 1, 2), [(slots(1, 2), other, bytes)]);
+    assert_eq!(read_all(&mut log, 1, 2), [(slots(1, 2), other, Body::Bytes(bytes))]);
     assert!(disk.rot(writes(&disk)[1].place, 8 * 200));
     let (mut log, recovery) = open(&disk);
     assert_eq!(read_all(&mut log, 1, 2), []);
@@ -565,7 +565,7 @@ fn a_rotten_bit_anywhere_never_changes_a_value() {
             assert!(!forgotten || index == 18, "block {index}, bit {bit}");
             for slot in 1..=20 {
                 for (range, found, bytes) in read_all(&mut log, slot, slot + 1) {
-                    assert_eq!((found, bytes), value(range.from.0, 100));
+                    assert_eq!((found, bytes), stored(range.from.0, 100));
                 }
             }
             assert!(disk.rot(place, bit));
@@ -713,7 +713,7 @@ fn forged_headers_in_a_value_do_not_make_damage() {
             value,
         };
         let mut head = Vec::new();
-        crate::record::encode(&record, 0, &mut head);
+        crate::record::encode(&record, false, 0, &mut head);
         let lead = BLOCK - crate::log_write::HEADER - head.len();
         let mut bytes = vec![0; lead + BLOCK];
         bytes[lead..].copy_from_slice(&forged);

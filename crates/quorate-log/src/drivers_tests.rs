@@ -53,7 +53,7 @@ fn a_log_moves_between_drivers() {
         let values = log.next_read().unwrap().result.unwrap();
         assert_eq!(values.len() as u64, slot - 1);
         for (range, value, bytes) in values {
-            assert_eq!((value, bytes), log_tests::value(range.from.0, 3000));
+            assert_eq!((value, bytes), log_tests::stored(range.from.0, 3000));
         }
     }
 }
@@ -81,7 +81,7 @@ fn a_log_that_is_trimmed_goes_round_in_its_files() {
         let values = log.next_read().unwrap().result.unwrap();
         assert_eq!(values.len() as u64, slot - start);
         for (range, value, bytes) in values {
-            assert_eq!((value, bytes), log_tests::value(range.from.0, 3000));
+            assert_eq!((value, bytes), log_tests::stored(range.from.0, 3000));
         }
         for seq in 1..=200 {
             let (value, bytes) = log_tests::value(slot, 3000);

@@ -443,7 +443,7 @@ fn large_records_begin_a_write_and_too_large_ones_are_refused() {
     assert_eq!(recovery.records, 10);
     let values = read_all(&mut log, 1, 11);
     assert_eq!(values.len(), 10);
-    assert_eq!(values[9].2.len(), bytes_max);
+    assert_eq!(values[9].2.bytes().map(<[u8]>::len), Some(bytes_max));
 }
 
 /// A clean stop restates the hard state, although there is no record to write.

@@ -17,7 +17,7 @@ use quorate_disk::{FileDisk, ReadOnlyFolder, Want, open};
 
 use crate::{
     Base, Log, LogOptions, Recovery,
-    log_tests::{ballot, hard, value},
+    log_tests::{ballot, hard, stored, value},
     verify::verify,
 };
 
@@ -112,7 +112,7 @@ fn a_folder_of_before_there_was_a_base_is_opened_and_gone_on_with() {
         (hard(58, 60), vec![])
     );
     for (range, found, bytes) in read(&mut log, 54) {
-        assert_eq!((found, bytes), value(range.from.0, 600));
+        assert_eq!((found, bytes), stored(range.from.0, 600));
     }
     let made = log.counters().prepared;
     assert_eq!(made, 0, "all that was needed was there");

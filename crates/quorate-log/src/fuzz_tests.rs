@@ -52,7 +52,8 @@ fn read_everything(disk: &MemoryDisk, genuine: bool) {
     }
     let read = log.next_read().unwrap().result;
     for (range, found, bytes) in read.iter().flatten().filter(|_| genuine) {
-        assert_eq!((*found, bytes.clone()), value(range.from.0, bytes.len()));
+        let bytes = bytes.bytes().expect("nothing was placed");
+        assert_eq!((*found, bytes.to_vec()), value(range.from.0, bytes.len()));
     }
     // And it can be written on.
     vote(&mut log, 1000, 100, 1);

@@ -72,12 +72,12 @@ impl Gather {
         disk: &mut D,
         seq: RecordSeq,
         record: &Record,
-        bytes: &[u8],
+        (bytes, placed): (&[u8], bool),
         hard: HardState,
     ) {
         self.scratch.clear();
         let length = u32::try_from(bytes.len()).expect("bounded by WRITE_BYTES_MAX");
-        record::encode(record, length, &mut self.scratch);
+        record::encode(record, placed, length, &mut self.scratch);
         let need = self.scratch.len() + bytes.len();
         if self
             .open

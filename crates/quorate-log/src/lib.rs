@@ -72,7 +72,7 @@ pub use error::LogError;
 pub use log::Log;
 pub use options::{DEPTH_MAX, LINGER_BYTES, LogOptions};
 pub use place::{Place, Segment};
-pub use read::{ReadDone, Values};
+pub use read::{Body, ReadDone, Values};
 pub use recover::{Damage, Recovery};
 pub use told::Reading;
 

@@ -127,6 +127,28 @@ impl<D: Disk> Log<D> {
         bytes: &[u8],
         hard: HardState,
     ) -> Result<(), LogError> {
+        self.append_with(seq, record, (bytes, false), hard)
+    }
+
+    /// [disk-5] The same for a value whose bytes are on stable storage already, elsewhere: `places` say where, in words
+    /// of the caller's, who gets them back.
+    pub fn append_placed(
+        &mut self,
+        seq: RecordSeq,
+        record: &Record,
+        places: &[u8],
+        hard: HardState,
+    ) -> Result<(), LogError> {
+        self.append_with(seq, record, (places, true), hard)
+    }
+
+    fn append_with(
+        &mut self,
+        seq: RecordSeq,
+        record: &Record,
+        (bytes, placed): (&[u8], bool),
+        hard: HardState,
+    ) -> Result<(), LogError> {
         let bytes_max = self.record_bytes_max();
         if bytes.len() > bytes_max {
             return Err(LogError::TooLarge {
@@ -135,7 +157,8 @@ impl<D: Disk> Log<D> {
             });
         }
         if self.error.is_none() {
-            self.gather.append(&mut self.disk, seq, record, bytes, hard);
+            self.gather
+                .append(&mut self.disk, seq, record, (bytes, placed), hard);
             // Ballots and configurations are durable in every class; somebody waits for them.
             self.hurried |= !matches!(
                 record,

@@ -5,11 +5,11 @@ use quorate_core::{
     node_id::{Incarnation, NodeId},
     record::{HardState, Record, RecordSeq},
     slot::{Slot, SlotRange},
-    value::{BatchName, Value},
+    value::{BatchName, StreamName, Value},
 };
 use quorate_disk::{MemoryDisk, Pending, PendingKind};
 
-use crate::{Log, LogOptions, Recovery};
+use crate::{Body, Log, LogOptions, Recovery};
 
 pub(crate) fn options() -> LogOptions {
     LogOptions {
@@ -42,6 +42,12 @@ pub(crate) fn value(slot: u64, length: usize) -> (Value, Vec<u8>) {
         checksum: crc32c::crc32c(&bytes),
     };
     (Value::Batch(name), bytes)
+}
+
+/// The same, as it is read back.
+pub(crate) fn stored(slot: u64, length: usize) -> (Value, Body) {
+    let (value, bytes) = value(slot, length);
+    (value, Body::Bytes(bytes))
 }
 
 pub(crate) fn hard(decided_to: u64, voted_to: u64) -> HardState {
@@ -133,7 +139,7 @@ fn what_was_appended_comes_back_after_a_restart() {
         assert_eq!(range, SlotRange::one(Slot(slot)));
         assert_eq!(
             (found, bytes),
-            value(slot, 100 + usize::try_from(slot).unwrap() * 13)
+            stored(slot, 100 + usize::try_from(slot).unwrap() * 13)
         );
     }
     assert_eq!(read_all(&mut log, 101, 200), []);
@@ -293,4 +299,49 @@ fn opening_tells_how_much_was_read_up_to_all_of_it() {
     let last = told.last().unwrap();
     assert_eq!((last.read, last.of), (log.size_bytes(), log.size_bytes()));
     assert!(told.len() > log.segments());
+}
+
+/// [disk-5] A record may say where the bytes are. Recovery gives all such records back, of whatever slots the log has,
+/// in their order; a read gives what was said, also for a part of the slots.
+#[test]
+fn where_bytes_are_comes_back() {
+    let disk = MemoryDisk::new();
+    let (mut log, _) = open(&disk);
+    let stream = StreamName::default();
+    let content = |offset| Value::Content { stream, offset };
+    let slots = |from, to| SlotRange::new(Slot(from), Slot(to));
+    let said: [(u64, u64, &[u8]); 3] = [(1, 40, b"here"), (40, 44, b"at 4"), (20, 60, b"")];
+    for (seq, (from, to, places)) in (1..).zip(said) {
+        let range = slots(from, to);
+        let record = match seq {
+            1 => Record::Decided {
+                range,
+                value: content(seq),
+            },
+            _ => Record::Vote {
+                ballot: ballot(1),
+                range,
+                value: content(seq),
+            },
+        };
+        log.append_placed(RecordSeq(seq), &record, places, hard(1, 60))
+            .unwrap();
+    }
+    settle(&mut log);
+    drop(log);
+    disk.crash(0);
+    let (mut log, recovery) = open(&disk);
+    let expected = (1..).zip(said);
+    let expected: Vec<_> = expected
+        .map(|(seq, (from, to, places))| (slots(from, to), content(seq), places.to_vec()))
+        .collect();
+    assert_eq!(recovery.placed, expected);
+    let places = |bytes: &[u8]| Body::Places(bytes.to_vec());
+    assert_eq!(
+        read_all(&mut log, 10, 60),
+        [
+            (slots(10, 20), content(1), places(b"here")),
+            (slots(20, 60), content(3), places(b"")),
+        ]
+    );
 }

@@ -16,7 +16,7 @@ use quorate_core::{
 use quorate_disk::{EveryFate, MemoryDisk, Pending, PendingKind};
 
 use crate::{
-    Log, LogError, LogOptions, Recovery,
+    Body, Log, LogError, LogOptions, Recovery,
     log_tests::{read_all, settle},
     mutant::{Mutant, with},
 };
@@ -136,7 +136,10 @@ impl Known {
         let values = read_all(log, start, count as u64 + 9);
         let expected = self.history[start as usize - 1..count].iter();
         let expected = expected.map(|round| value_of(*round));
-        if !expected.eq(values.into_iter().map(|(_, _, bytes)| bytes)) {
+        if !expected.eq(values.into_iter().filter_map(|(_, _, body)| match body {
+            Body::Bytes(bytes) => Some(bytes),
+            Body::Places(_) => None,
+        })) {
             return Err("other values are read than were written".to_owned());
         }
         Ok(())

@@ -27,7 +27,26 @@ const FAILURES_MAX: u32 = 3;
 const SKIPS_MAX: u32 = 16;
 
 /// Slots with their value and its bytes, as the last record on them has it.
-pub type Values = Vec<(SlotRange, Value, Vec<u8>)>;
+pub type Values = Vec<(SlotRange, Value, Body)>;
+
+/// What a record has of its value's bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// The bytes; none if the value has none, or nobody needs them.
+    Bytes(Vec<u8>),
+    /// Where they are, as whoever appended the record said it.
+    Places(Vec<u8>),
+}
+
+impl Body {
+    /// The bytes, if they are here.
+    pub fn bytes(&self) -> Option<&[u8]> {
+        match self {
+            Self::Bytes(bytes) => Some(bytes),
+            Self::Places(_) => None,
+        }
+    }
+}
 
 /// A read ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -223,9 +242,9 @@ fn below_start(range: SlotRange, index: &Index) -> Result<(), LogError> {
     }
 }
 
-/// A piece of the log writes that were read: the slots of its record, its value, where its bytes
-/// lie.
-type Piece = (SlotRange, Value, usize, usize);
+/// A piece of the log writes that were read: the slots of its record, its value, whether that is placed, where its
+/// bytes lie.
+type Piece = (SlotRange, (Value, bool), usize, usize);
 
 impl Job {
     fn done(self, error: Option<LogError>) -> ReadDone {
@@ -252,11 +271,17 @@ impl Job {
             };
             let range = run.intersect(SlotRange::new(self.range.from, slots.to));
             let (value, bytes) = cut(range, piece, bytes);
+            let (value, placed) = value;
             if bytes.len() > self.bytes_left && !self.values.is_empty() {
                 return Ok(false);
             }
             self.bytes_left = self.bytes_left.saturating_sub(bytes.len());
-            self.values.push((range, value, bytes.to_vec()));
+            let bytes = bytes.to_vec();
+            let body = match placed {
+                true => Body::Places(bytes),
+                false => Body::Bytes(bytes),
+            };
+            self.values.push((range, value, body));
             self.range.from = range.to;
         }
         Ok(self.bytes_left > 0 && self.range.from < self.range.to)
@@ -264,10 +289,11 @@ impl Job {
 }
 
 /// Every stream byte has a slot, so a part of such a run has a part of its bytes.
-fn cut<'a>(range: SlotRange, piece: &Piece, bytes: &'a [u8]) -> (Value, &'a [u8]) {
+fn cut<'a>(range: SlotRange, piece: &Piece, bytes: &'a [u8]) -> ((Value, bool), &'a [u8]) {
     let (whole, value, start, length) = *piece;
     let bytes = &bytes[start..start + length];
-    if matches!(value, Value::Content { .. }) && bytes.len() as u64 == whole.len() {
+    let here = matches!(value, (Value::Content { .. }, false));
+    if here && bytes.len() as u64 == whole.len() {
         let offset = |slot: Slot| usize::try_from(slot.0 - whole.from.0).unwrap_or(usize::MAX);
         return (value, &bytes[offset(range.from)..offset(range.to)]);
     }
@@ -344,7 +370,7 @@ impl Pieces {
                 inside - base
             };
             let from = start + log_write::HEADER + within;
-            let piece = (range, value, from, stored.bytes.len());
+            let piece = (range, (value, stored.placed), from, stored.bytes.len());
             self.map.insert(range.intersect(run), piece);
         }
         Ok(())

@@ -17,6 +17,8 @@ pub struct Stored<'a> {
     pub record: Record,
     /// The bytes of its value; empty if it has none.
     pub bytes: &'a [u8],
+    /// They are not the value's, but say where those are.
+    pub placed: bool,
 }
 
 impl Stored<'_> {
@@ -39,12 +41,16 @@ const ROUND: u8 = 1;
 const PROMISE: u8 = 2;
 const VOTE: u8 = 3;
 const DECIDED: u8 = 4;
+/// The same, for values whose bytes are elsewhere.
+const PLACED_VOTE: u8 = 5;
+const PLACED_DECIDED: u8 = 6;
 
 /// Longest record without the bytes of its value.
 pub const RECORD_HEAD_MAX: usize = 96;
 
-/// Appends everything but the bytes of the value, whose length is `bytes`.
-pub fn encode(record: &Record, bytes: u32, out: &mut Vec<u8>) {
+/// Appends everything but the bytes of the value, whose length is `bytes`. They may say, `placed`, where the value's
+/// bytes are.
+pub fn encode(record: &Record, placed: bool, bytes: u32, out: &mut Vec<u8>) {
     match *record {
         Record::Round { ballot } => {
             out.push(ROUND);
@@ -59,12 +65,12 @@ pub fn encode(record: &Record, bytes: u32, out: &mut Vec<u8>) {
             range,
             value,
         } => {
-            out.push(VOTE);
+            out.push(if placed { PLACED_VOTE } else { VOTE });
             put_ballot(out, ballot);
             put_slots(out, range, &value, bytes);
         }
         Record::Decided { range, value } => {
-            out.push(DECIDED);
+            out.push(if placed { PLACED_DECIDED } else { DECIDED });
             put_slots(out, range, &value, bytes);
         }
     }
@@ -320,7 +326,8 @@ impl<'a> Records<'a> {
 
     fn decode(&mut self) -> Result<Stored<'a>, Malformed> {
         let reader = &mut self.reader;
-        let (record, bytes) = match reader.u8()? {
+        let kind = reader.u8()?;
+        let (record, bytes) = match kind {
             ROUND => (
                 Record::Round {
                     ballot: reader.ballot()?,
@@ -333,7 +340,7 @@ impl<'a> Records<'a> {
                 },
                 &[][..],
             ),
-            VOTE => {
+            VOTE | PLACED_VOTE => {
                 let ballot = reader.ballot()?;
                 let (range, value, bytes) = reader.slots()?;
                 (
@@ -345,13 +352,17 @@ impl<'a> Records<'a> {
                     bytes,
                 )
             }
-            DECIDED => {
+            DECIDED | PLACED_DECIDED => {
                 let (range, value, bytes) = reader.slots()?;
                 (Record::Decided { range, value }, bytes)
             }
             _ => return Err(Malformed("unknown kind of record")),
         };
-        Ok(Stored { record, bytes })
+        Ok(Stored {
+            record,
+            bytes,
+            placed: matches!(kind, PLACED_VOTE | PLACED_DECIDED),
+        })
     }
 }
 
@@ -451,6 +462,7 @@ mod tests {
             records.push(Record::Decided { range, value });
         }
         let mut body = Vec::new();
+        let mut expected = Vec::new();
         for record in &records {
             let bytes: &[u8] = if record_has_slots(record) {
                 b"bytes"
@@ -458,7 +470,14 @@ mod tests {
                 b""
             };
             let before = body.len();
-            encode(record, u32::try_from(bytes.len()).unwrap(), &mut body);
+            let placed = body.len() % 2 == 1 && record_has_slots(record);
+            encode(
+                record,
+                placed,
+                u32::try_from(bytes.len()).unwrap(),
+                &mut body,
+            );
+            expected.push(placed);
             assert!(body.len() - before <= RECORD_HEAD_MAX);
             body.extend_from_slice(bytes);
         }
@@ -466,6 +485,11 @@ mod tests {
         assert_eq!(
             back.iter().map(|stored| stored.record).collect::<Vec<_>>(),
             records
+        );
+        assert!(expected.contains(&true) && expected.contains(&false));
+        assert_eq!(
+            back.iter().map(|stored| stored.placed).collect::<Vec<_>>(),
+            expected
         );
         assert!(
             back.iter()
@@ -486,6 +510,7 @@ mod tests {
                     range: SlotRange::one(Slot(1)),
                     value,
                 },
+                false,
                 3,
                 &mut body,
             );

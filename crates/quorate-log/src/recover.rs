@@ -53,6 +53,9 @@ pub struct Recovery {
     pub votes: Vec<Extent>,
     /// Reconfigurations from the start of the log on and below `hard.decided_to`, in order.
     pub reconfigurations: Vec<(Slot, Value)>,
+    /// What [`crate::Log::append_placed`] was given for slots from the start of the log on, in the order of the records;
+    /// later ones may speak of the same slots.
+    pub placed: Vec<(SlotRange, Value, Vec<u8>)>,
     /// Bytes behind the end that were written but never released, and are ignored.
     pub torn_tail_bytes: u64,
     /// What is damaged, if anything is. A torn tail is not.
@@ -163,6 +166,7 @@ pub(crate) struct Memory {
     votes: RangeMap<(Ballot, Value)>,
     decided: RangeMap<()>,
     reconfigurations: BTreeMap<Slot, Value>,
+    placed: Vec<(SlotRange, Value, Vec<u8>)>,
     records: u64,
     last: Option<Header>,
     /// Segments of the last writes; those in flight at a crash are among them.
@@ -267,6 +271,9 @@ impl Memory {
         if matches!(value, Value::Reconfigure { .. }) {
             self.reconfigurations.insert(range.from, value);
         }
+        if stored.placed {
+            self.placed.push((range, value, stored.bytes.to_vec()));
+        }
         match stored.record {
             Record::Vote { ballot, .. } => self.votes.insert(range, (ballot, value)),
             Record::Decided { .. } => self.decided.insert(range, ()),
@@ -365,6 +372,7 @@ impl Memory {
                 .range(..hard.decided_to)
                 .map(|(slot, value)| (*slot, *value))
                 .collect(),
+            placed: self.placed,
             hard,
             torn_tail_bytes: walked.torn_tail_bytes,
             damage,

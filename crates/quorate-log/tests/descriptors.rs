@@ -123,7 +123,8 @@ impl Node {
             };
             for (range, _, bytes) in values {
                 assert_eq!(range, SlotRange::one(Slot(from)));
-                assert_eq!(bytes, [u8::try_from(from % 251).unwrap(); VALUE_BYTES]);
+                let written = [u8::try_from(from % 251).unwrap(); VALUE_BYTES];
+                assert_eq!(bytes.bytes(), Some(&written[..]));
                 from += 1;
             }
         }
