@@ -83,7 +83,7 @@ pub const BLOCK: usize = 4096;
 pub const SECTOR: usize = 512;
 /// Most writes, reads and flushes together that a driver hands to the device at a time, for all families.
 /// What more is asked for waits: each family bounds what it asks for.
-pub const OPERATIONS_MAX: usize = 30;
+pub const OPERATIONS_MAX: usize = 42;
 
 /// Most bytes of a small file that is kept; of a longer one only the beginning could be read.
 pub const KEPT_BYTES_MAX: usize = small_files::BYTES_MAX;

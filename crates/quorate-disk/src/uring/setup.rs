@@ -11,7 +11,7 @@ use io_uring::{IoUring, Probe, opcode};
 use crate::{Buffers, OPERATIONS_MAX, buffer::Pool, event::Event, folder::Folder};
 
 /// More than operations, so that a submission queue is never full.
-const ENTRIES: u32 = 32;
+const ENTRIES: u32 = 64;
 const _: () = assert!(OPERATIONS_MAX < ENTRIES as usize);
 
 /// A ring that was never used yet.

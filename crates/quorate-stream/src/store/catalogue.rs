@@ -18,7 +18,7 @@ const VERSION: u16 = 1;
 /// Bytes of a catalogue beyond which none is written or read: it would describe more than a million GiB.
 pub(super) const BYTES_MAX: u64 = 64 << 30;
 /// Far more often than a part of a stream is ever lost.
-const ATTEMPTS_MAX: u32 = 1 << 31;
+pub(super) const ATTEMPTS_MAX: u32 = 1 << 31;
 
 /// Streams by their names.
 pub(super) type Streams = BTreeMap<StreamName, Stream>;
@@ -179,6 +179,7 @@ impl Catalogue<'_> {
                     to: fields.u16()?,
                     checksum: fields.u32()?,
                     pending: false,
+                    durable: true,
                 })
             };
             let span = span(&mut self.fields).ok_or(SHORT)?;
@@ -202,7 +203,7 @@ impl Catalogue<'_> {
 
 /// What was not read yet.
 #[derive(Debug)]
-struct Fields<'a>(&'a [u8]);
+pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 
 impl<'a> Fields<'a> {
     fn take(&mut self, count: usize) -> Option<&'a [u8]> {
@@ -219,15 +220,15 @@ impl<'a> Fields<'a> {
         self.array().map(u8::from_le_bytes)
     }
 
-    fn u16(&mut self) -> Option<u16> {
+    pub(super) fn u16(&mut self) -> Option<u16> {
         self.array().map(u16::from_le_bytes)
     }
 
-    fn u32(&mut self) -> Option<u32> {
+    pub(super) fn u32(&mut self) -> Option<u32> {
         self.array().map(u32::from_le_bytes)
     }
 
-    fn u64(&mut self) -> Option<u64> {
+    pub(super) fn u64(&mut self) -> Option<u64> {
         self.array().map(u64::from_le_bytes)
     }
 

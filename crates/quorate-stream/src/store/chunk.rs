@@ -15,6 +15,8 @@ pub(super) struct Span {
     pub(super) checksum: u32,
     /// They are being written: whatever happens to that write happens to no other span.
     pub(super) pending: bool,
+    /// Once it is not pending: it was written so that it is on stable storage, or survived a start.
+    pub(super) durable: bool,
 }
 
 impl Span {
@@ -59,6 +61,21 @@ impl Chunk {
         free
     }
 
+    /// Whether one of these blocks has been written.
+    pub(super) fn overlaps(&self, span: Span) -> bool {
+        let overlaps = |known: &Span| known.from < span.to && span.from < known.to;
+        self.spans.iter().any(overlaps)
+    }
+
+    /// Adds a span that is known to be there, whatever was known of its blocks, unless that is as much.
+    pub(super) fn replace(&mut self, span: Span) {
+        if !self.still_has(span) {
+            self.spans
+                .retain(|known| known.to <= span.from || span.to <= known.from);
+            assert!(self.add(span), "nothing is in its way");
+        }
+    }
+
     /// The span at this block is written: with its neighbours in its unit it becomes one.
     pub(super) fn settle(&mut self, from: u16, unit_blocks: u16) {
         let Some(mut at) = self.spans.iter().position(|span| span.from == from) else {
@@ -77,7 +94,8 @@ impl Chunk {
             return false;
         };
         let one_unit = left.from / unit_blocks == (right.to - 1) / unit_blocks;
-        let may = left.to == right.from && !left.pending && !right.pending && one_unit;
+        let written = !left.pending && !right.pending && left.durable == right.durable;
+        let may = left.to == right.from && written && one_unit;
         if may {
             self.spans[at].to = right.to;
             self.spans[at].checksum =
@@ -133,6 +151,7 @@ mod tests {
             to: from + u16::try_from(bytes.len() / BLOCK).unwrap(),
             checksum: crc32c::crc32c(bytes),
             pending: true,
+            durable: false,
         }
     }
 

@@ -11,7 +11,7 @@
 //! calls [`Store::advance`] once per turn.
 //!
 //! Reading order: this file; `layout`; `stream` for what is held of one stream; `writing`, `checkpoint`, `reading`
-//! for what goes on; `space` for files and free chunks; `catalogue` for the format.
+//! for what goes on; `placing` for what is written before it is decided; `space` for files and free chunks; `catalogue` for the format.
 
 mod catalogue;
 mod checkpoint;
@@ -20,6 +20,7 @@ mod error;
 mod layout;
 mod opening;
 mod patience;
+mod placing;
 mod pointer;
 mod ranges;
 mod reading;
@@ -38,6 +39,7 @@ use checkpoint::{CatalogueFile, Checkpoint};
 pub use error::{ReadsBusy, StoreError, Unread};
 use layout::Address;
 pub use layout::{Layout, StoreLimits};
+pub use placing::Place;
 use reading::Reads;
 pub use reading::{READS_MAX, ReadDone};
 use space::Space;
@@ -164,6 +166,18 @@ impl Store {
         self.writes.gathered(stream, before, known.gathered());
         self.writes.cancelled(bytes);
         self.released.extend(chunks);
+    }
+
+    /// The stream ends at `position`: what was placed behind it is not needed. Memory is free at once, the disk with
+    /// the next checkpoint.
+    pub fn drop_above(&mut self, stream: StreamName, position: u64) {
+        if let Some(known) = self.streams.get_mut(&stream) {
+            let before = known.gathered();
+            let (chunks, bytes) = known.drop_above(position, self.layout);
+            self.writes.gathered(stream, before, known.gathered());
+            self.writes.cancelled(bytes);
+            self.released.extend(chunks);
+        }
     }
 
     /// The stream is gone, with all that is held of it and where it begins. Memory is free at once, the disk with

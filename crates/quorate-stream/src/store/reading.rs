@@ -114,8 +114,14 @@ impl Store {
     /// Ends what is in memory, starts what can be.
     pub(super) fn read<D: Disk>(&mut self, disk: &mut D) {
         for _ in 0..self.reads.waiting.len() {
-            let read = self.reads.waiting.pop_front().expect("counted");
+            let mut read = self.reads.waiting.pop_front().expect("counted");
             let stream = self.streams.get(&read.stream);
+            // Where a stream ends, a block may have more.
+            let held = stream.map_or(0, |stream| {
+                stream.held().end_of(read.position) - read.position
+            });
+            let held = usize::try_from(held).unwrap_or(usize::MAX);
+            read.bytes_max = read.bytes_max.min(held.max(1));
             let source = stream.map_or(Source::Missing, |stream| {
                 stream.source(read.position, self.layout)
             });

@@ -89,6 +89,11 @@ impl Space {
         self.files.contains_key(&number)
     }
 
+    /// Whether a chunk is free.
+    pub(super) fn has_free(&self) -> bool {
+        !self.free.is_empty()
+    }
+
     /// Takes a free chunk.
     pub(super) fn take(&mut self) -> Option<Address> {
         let next = self.free.range(self.last..).next();

@@ -7,6 +7,7 @@ use quorate_disk::{BLOCK, Buffer};
 use super::{
     chunk::{Chunk, Span},
     layout::{Address, Layout, POSITION_MAX},
+    placing::Freed,
     ranges::Ranges,
     spares::Spares,
 };
@@ -197,6 +198,76 @@ impl Stream {
         }
     }
 
+    /// These bytes are held from now on; the caller sees to it where.
+    pub(super) fn hold(&mut self, range: Range<u64>) {
+        self.held.insert(range);
+    }
+
+    /// Bytes in memory are not needed there. What shared a run or a cut with them is held no more.
+    pub(super) fn take_from_memory(&mut self, range: Range<u64>) -> Freed {
+        let mut freed = Freed::default();
+        let within =
+            |start: u64, length: usize| start < range.end && start + length as u64 > range.start;
+        let runs = self
+            .runs
+            .extract_if(..range.end, |start, run| within(*start, run.len()));
+        let mut taken: Vec<(u64, Vec<u8>)> = runs.collect();
+        for (start, run) in &taken {
+            self.gathered -= whole(self.kept_from, *start, run.len()).1;
+        }
+        let cuts = self
+            .cuts
+            .extract_if(..range.end, |start, cut| within(*start, cut.bytes));
+        for (start, cut) in cuts.collect::<Vec<_>>() {
+            let dropped = self.dropped_of(start);
+            freed.cut_bytes += cut.bytes;
+            taken.push((
+                start + dropped as u64,
+                cut.buffer[dropped..cut.bytes].to_vec(),
+            ));
+        }
+        for (start, bytes) in taken {
+            let end = start + bytes.len() as u64;
+            self.held.remove(start..end);
+            let at = |position: u64| {
+                usize::try_from(position.clamp(start, end) - start).expect("of a unit")
+            };
+            let (before, behind) = (&bytes[..at(range.start)], &bytes[at(range.end)..]);
+            if !before.is_empty() {
+                freed.others.push((start, before.to_vec()));
+            }
+            if !behind.is_empty() {
+                freed.others.push((range.end, behind.to_vec()));
+            }
+        }
+        freed
+    }
+
+    /// Where the chunk of this name is.
+    pub(super) fn address_of(&self, key: (u64, u32)) -> Option<Address> {
+        self.chunks.get(&key).map(|chunk| chunk.address)
+    }
+
+    /// The chunk of this name.
+    pub(super) fn chunk_of(&mut self, key: (u64, u32)) -> Option<&mut Chunk> {
+        self.chunks.get_mut(&key)
+    }
+
+    /// A chunk of this name is at this address; there is none.
+    pub(super) fn claim_chunk(&mut self, key: (u64, u32), address: Address) {
+        self.chunks.insert(key, Chunk::new(address, false));
+    }
+
+    /// A chunk is another stream's, with all that is in it.
+    pub(super) fn disown(&mut self, key: (u64, u32), layout: Layout) {
+        if let Some(chunk) = self.chunks.remove(&key) {
+            for span in chunk.spans() {
+                let range = self.positions(key.0, span, layout);
+                self.held.remove(range);
+            }
+        }
+    }
+
     /// A cut waits here for its place.
     pub(super) fn wait(&mut self, position: u64, cut: Cut) {
         let other = self.cuts.insert(position, cut);
@@ -242,7 +313,7 @@ impl Stream {
         all_new
     }
 
-    fn of_part(&self, part: u64) -> impl Iterator<Item = (&(u64, u32), &Chunk)> {
+    pub(super) fn of_part(&self, part: u64) -> impl Iterator<Item = (&(u64, u32), &Chunk)> {
         self.chunks.range((part, 0)..=(part, u32::MAX))
     }
 
@@ -371,6 +442,24 @@ impl Stream {
         let end = (position / layout.chunk() + 1, 0);
         let chunks = self.chunks.extract_if(..end, below);
         (chunks.map(|(_, chunk)| chunk.address).collect(), bytes)
+    }
+
+    /// Nothing from `position` on is needed: the stream ends there. Gives the same.
+    pub(super) fn drop_above(&mut self, position: u64, layout: Layout) -> (Vec<Address>, usize) {
+        self.held.remove(position..u64::MAX);
+        self.runs.split_off(&position);
+        if let Some((start, run)) = self.runs.iter_mut().next_back() {
+            let left = usize::try_from(position - start).unwrap_or(usize::MAX);
+            run.truncate(left);
+        }
+        let length = |(start, run): (&u64, &Vec<u8>)| whole(self.kept_from, *start, run.len()).1;
+        self.gathered = self.runs.iter().map(length).sum();
+        let useless = self.cuts.split_off(&position);
+        let bytes = useless.values().map(|cut| cut.bytes).sum();
+        let first = (position.div_ceil(layout.chunk()), 0);
+        let chunks = self.chunks.split_off(&first);
+        let addresses = chunks.into_values().map(|chunk| chunk.address);
+        (addresses.collect(), bytes)
     }
 
     /// The stream is removed: its chunks, and the bytes of its cuts.

@@ -1,6 +1,9 @@
 //! Whole blocks on their way to the disk: they wait for a chunk, are placed in it, and are written.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    ops::Range,
+};
 
 use quorate_core::value::StreamName;
 use quorate_disk::{BLOCK, Buffer, Disk, DiskError, Durability};
@@ -13,8 +16,9 @@ use super::{
     stream::{Cut, Stream},
 };
 
-/// Writes of streams' bytes in flight at a time.
-pub(super) const WRITES_MAX: usize = 4;
+/// Writes of streams' bytes in flight at a time, and how many of them may be some that nobody waits for.
+pub(super) const WRITES_MAX: usize = 16;
+const LATER_MAX: usize = 4;
 
 /// What is on its way.
 #[derive(Debug, Default)]
@@ -28,12 +32,18 @@ pub(super) struct Writes {
     /// With a place, and not begun. They are written even if they are not needed any more: a catalogue that is
     /// being written may name them.
     placed: VecDeque<(Write, Buffer)>,
+    /// The same, of units that somebody waits for.
+    hurried: VecDeque<(Write, Buffer)>,
     /// By number: placed or in flight.
     outstanding: BTreeMap<u64, Write>,
     outstanding_bytes: usize,
     in_flight: usize,
+    /// Of those, the ones that nobody waits for.
+    later: usize,
     /// Of the next write. They are given in the order of places.
     next_number: u64,
+    /// Bytes that were placed and are on stable storage, for the caller to hear of.
+    done: VecDeque<(StreamName, Range<u64>)>,
     /// Files with writes that completed and were not flushed since.
     unflushed: BTreeSet<u64>,
     patience: Patience,
@@ -49,6 +59,7 @@ struct Write {
     address: Address,
     from: u16,
     bytes: usize,
+    durability: Durability,
 }
 
 impl Writes {
@@ -60,7 +71,17 @@ impl Writes {
 
     /// Whether something waits for its place, or to be written.
     pub(super) fn is_waiting(&self) -> bool {
-        !self.waiting.is_empty() || !self.placed.is_empty()
+        !self.waiting.is_empty() || !self.placed.is_empty() || !self.hurried.is_empty()
+    }
+
+    /// Whether something waits for its place.
+    pub(super) fn waits_for_place(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// The next bytes that were placed and are on stable storage.
+    pub(super) fn placed_now(&mut self) -> Option<(StreamName, Range<u64>)> {
+        self.done.pop_front()
     }
 
     /// What waited is not needed any more.
@@ -103,6 +124,18 @@ impl Writes {
         std::mem::take(&mut self.unflushed)
     }
 
+    /// The next write to be begun: one that somebody waits for, or one of a few others.
+    fn next(&mut self) -> Option<&mut VecDeque<(Write, Buffer)>> {
+        if self.in_flight >= WRITES_MAX {
+            return None;
+        }
+        let others = self.later < LATER_MAX && !self.placed.is_empty();
+        match self.hurried.is_empty() {
+            false => Some(&mut self.hurried),
+            true => others.then_some(&mut self.placed),
+        }
+    }
+
     /// Why nothing is written though something could be.
     pub(super) fn short(&self) -> Option<&str> {
         self.short.as_deref()
@@ -129,26 +162,26 @@ impl Store {
 
     /// Gives places as far as there are free chunks, and writes.
     pub(super) fn write<D: Disk>(&mut self, disk: &mut D) {
-        self.place();
-        if self.writes.placed.is_empty() || self.writes.in_flight >= WRITES_MAX {
+        self.place_all(Durability::Later);
+        if self.writes.next().is_none() {
             return;
         }
         if self.writes.short.is_some() && !self.writes.patience.may_try() {
             return;
         }
-        while self.writes.in_flight < WRITES_MAX
-            && let Some((write, _)) = self.writes.placed.front()
-        {
+        while let Some((write, _)) = self.writes.next().and_then(|queue| queue.front()) {
             if let Err(error) = disk.open_ahead(write.address.file_id()) {
                 return self.not_opened(&error);
             }
             let writes = &mut self.writes;
-            let (write, buffer) = writes.placed.pop_front().expect("just looked at");
+            let queue = writes.next().expect("just looked at");
+            let (write, buffer) = queue.pop_front().expect("just looked at");
             writes.in_flight += 1;
+            writes.later += usize::from(write.durability == Durability::Later);
             writes.short = None;
             writes.patience.succeeded();
             let place = self.layout.place(write.address, write.from);
-            disk.start_write(write.number, place, buffer, write.bytes, Durability::Later);
+            disk.start_write(write.number, place, buffer, write.bytes, write.durability);
         }
     }
 
@@ -161,7 +194,8 @@ impl Store {
         self.writes.short = Some(error.to_string());
     }
 
-    fn place(&mut self) {
+    /// Gives places as far as there are free chunks.
+    pub(super) fn place_all(&mut self, durability: Durability) {
         while let Some((name, position, id)) = self.writes.waiting.front().copied() {
             let waits = |stream: &&mut Stream| stream.has_cut(position, id);
             if self.streams.get_mut(&name).filter(waits).is_some() {
@@ -169,7 +203,7 @@ impl Store {
                 let Some(address) = self.chunk_for(name, part) else {
                     return;
                 };
-                self.place_at(name, position, id, address);
+                self.place_at(name, position, id, address, durability);
             }
             self.writes.waiting.pop_front();
         }
@@ -185,7 +219,14 @@ impl Store {
         Some(stream.add_chunk(part, address).address)
     }
 
-    fn place_at(&mut self, name: StreamName, position: u64, id: u64, address: Address) {
+    fn place_at(
+        &mut self,
+        name: StreamName,
+        position: u64,
+        id: u64,
+        address: Address,
+        durability: Durability,
+    ) {
         let stream = self.streams.get_mut(&name).expect("it waits");
         let Cut { buffer, bytes, .. } = stream.take_cut(position, id).expect("it waits");
         let part = position / self.layout.chunk();
@@ -196,6 +237,7 @@ impl Store {
             to: from + blocks,
             checksum: crc32c::crc32c(&buffer[..bytes]),
             pending: true,
+            durable: durability == Durability::Flushed,
         };
         let chunk = stream.chunk_at(part, address).expect("it was given");
         assert!(chunk.add(span), "a block is written once, at {position}");
@@ -207,12 +249,16 @@ impl Store {
             address,
             from,
             bytes,
+            durability,
         };
         writes.next_number += 1;
         writes.waiting_bytes -= bytes;
         writes.outstanding_bytes += bytes;
         writes.outstanding.insert(write.number, write);
-        writes.placed.push_back((write, buffer));
+        match durability {
+            Durability::Flushed => writes.hurried.push_back((write, buffer)),
+            Durability::Later => writes.placed.push_back((write, buffer)),
+        }
     }
 
     /// A write ended.
@@ -221,17 +267,25 @@ impl Store {
             return;
         };
         self.writes.in_flight -= 1;
+        self.writes.later -= usize::from(write.durability == Durability::Later);
         self.writes.outstanding_bytes -= write.bytes;
         if let Err(error) = result {
             self.take_back(write, buffer);
             return self.fail(&error);
         }
-        self.writes.unflushed.insert(write.address.file);
+        if write.durability == Durability::Later {
+            self.writes.unflushed.insert(write.address.file);
+        }
         self.spares.give(buffer);
         let stream = self.streams.get_mut(&write.stream);
         let chunk = stream.and_then(|stream| stream.chunk_at(write.part, write.address));
         if let Some(chunk) = chunk {
             chunk.settle(write.from, self.layout.unit_blocks());
+            if write.durability == Durability::Flushed {
+                let from = write.part * self.layout.chunk() + u64::from(write.from) * BLOCK as u64;
+                let range = from..from + write.bytes as u64;
+                self.writes.done.push_back((write.stream, range));
+            }
         }
     }
 
@@ -250,7 +304,11 @@ impl Store {
 
     /// Nothing is written any more: what has a place and was not begun is in memory only.
     pub(super) fn give_up_writes(&mut self) {
-        for (write, buffer) in std::mem::take(&mut self.writes.placed) {
+        let hurried = std::mem::take(&mut self.writes.hurried);
+        for (write, buffer) in hurried
+            .into_iter()
+            .chain(std::mem::take(&mut self.writes.placed))
+        {
             self.writes.outstanding.remove(&write.number);
             self.writes.outstanding_bytes -= write.bytes;
             self.take_back(write, buffer);

@@ -3,5 +3,6 @@
 mod faults;
 mod limits;
 mod model;
+mod placing;
 mod power_cuts;
 mod shop;

@@ -223,6 +223,23 @@ impl Plain {
         }
     }
 
+    /// The same as ranges, for people.
+    pub(crate) fn ranges(&self) -> String {
+        let mut text = String::new();
+        for (stream, (kept_from, held)) in &self.streams {
+            text += &format!("{} from {kept_from}:", stream.number);
+            let mut at = 0;
+            for run in held.chunk_by(|one, next| one == next) {
+                if run[0] {
+                    text += &format!(" {at}..{}", at + run.len());
+                }
+                at += run.len();
+            }
+            text += "\n";
+        }
+        text
+    }
+
     pub(crate) fn trimmed(&self) -> Self {
         let mut plain = self.clone();
         plain.trim();

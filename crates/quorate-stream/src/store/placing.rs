@@ -1,0 +1,325 @@
+//! Units that are on stable storage before a record speaks of them ([disk-5]), and how they are found again.
+//!
+//! A unit that is *placed* is written at once, durably, before it is decided. The caller hears when it is there
+//! ([`Store::next_placed`]), and says in the record of its log where ([`Store::places`]); the record has none of the
+//! bytes. A start tells the store what such records say ([`Store::claim`]) before anything else is written: until the
+//! next checkpoint only they name those chunks.
+//!
+//! What a record says and is not true any more was freed since, and freed chunks are given out only behind a durable
+//! catalogue ([trim-4]): so a catalogue is believed before a record, and a later record before an earlier one. Should
+//! the bytes be others all the same, their checksums say so when they are read.
+
+use std::{collections::BTreeMap, ops::Range};
+
+use quorate_core::value::StreamName;
+use quorate_disk::{Disk, Durability};
+
+use super::{
+    Store,
+    catalogue::{ATTEMPTS_MAX, Fields},
+    chunk::Span,
+    layout::{Address, Layout, POSITION_MAX},
+    spares::Spares,
+    stream::Stream,
+};
+
+/// Blocks of a stream that are on stable storage: where, and what they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Which part of the stream its chunk holds, and which attempt at it the chunk is.
+    key: (u64, u32),
+    address: Address,
+    /// Blocks of the chunk.
+    from: u16,
+    to: u16,
+    /// CRC-32C of them.
+    checksum: u32,
+}
+
+impl Place {
+    /// As a record has it.
+    pub const BYTES: usize = 32;
+
+    /// The bytes of these, for a record.
+    pub fn encode_all(places: &[Self]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(places.len() * Self::BYTES);
+        for place in places {
+            out.extend_from_slice(&place.key.0.to_le_bytes());
+            out.extend_from_slice(&place.key.1.to_le_bytes());
+            out.extend_from_slice(&place.address.file.to_le_bytes());
+            out.extend_from_slice(&place.address.index.to_le_bytes());
+            out.extend_from_slice(&place.from.to_le_bytes());
+            out.extend_from_slice(&place.to.to_le_bytes());
+            out.extend_from_slice(&place.checksum.to_le_bytes());
+        }
+        out
+    }
+
+    /// The reverse, of whatever bytes; `None` if they are no places. What places say is judged by [`Store::claim`].
+    pub fn decode_all(bytes: &[u8]) -> Option<Vec<Self>> {
+        let mut fields = Fields(bytes);
+        let mut places = Vec::new();
+        while !fields.0.is_empty() {
+            places.push(Self {
+                key: (fields.u64()?, fields.u32()?),
+                address: Address {
+                    file: fields.u64()?,
+                    index: fields.u32()?,
+                },
+                from: fields.u16()?,
+                to: fields.u16()?,
+                checksum: fields.u32()?,
+            });
+        }
+        Some(places)
+    }
+
+    fn span(&self) -> Span {
+        Span {
+            from: self.from,
+            to: self.to,
+            checksum: self.checksum,
+            pending: false,
+            durable: true,
+        }
+    }
+
+    /// Whether a store of this layout could have said it.
+    fn is_possible(&self, layout: Layout) -> bool {
+        let unit = layout.unit_blocks();
+        let there = self.key.0 < POSITION_MAX / layout.chunk() && self.key.1 < ATTEMPTS_MAX;
+        let blocks = self.from < self.to && self.to <= layout.chunk_blocks();
+        there
+            && blocks
+            && self.from / unit == (self.to - 1) / unit
+            && self.address.index < layout.file_chunks
+    }
+}
+
+/// Whose chunk it is, and whether the catalogue says so.
+type Owner = (StreamName, (u64, u32), bool);
+
+impl Store {
+    /// Writes one whole unit of a stream at once. `false`: nothing was done, as it is no unit, some of it is held, or
+    /// there is no chunk for it now. The caller may put it in the usual way.
+    pub fn place<D: Disk>(
+        &mut self,
+        stream: StreamName,
+        position: u64,
+        bytes: &[u8],
+        disk: &mut D,
+    ) -> bool {
+        let layout = self.layout;
+        let end = position.saturating_add(bytes.len() as u64);
+        let whole = position.is_multiple_of(layout.unit())
+            && bytes.len() as u64 == layout.unit()
+            && end <= POSITION_MAX;
+        if !whole || self.failure.is_some() || self.short().is_some() {
+            return false;
+        }
+        let range = position..end;
+        let (kept_from, room) = match self.streams.get_mut(&stream) {
+            Some(known) if known.held().first_missing(range.clone()) != Some(range) => {
+                return false;
+            }
+            Some(known) => {
+                let open = known.open_chunk(position / layout.chunk()).is_some();
+                (known.kept_from(), open || self.space.has_free())
+            }
+            None => (0, self.space.has_free()),
+        };
+        // Who waits for a chunk gets one first.
+        if position < kept_from || !room || self.writes.waits_for_place() {
+            return false;
+        }
+        let known = self.streams.entry(stream).or_default();
+        let cut = known.cut_unit(position, bytes, &mut self.spares);
+        let id = cut.id;
+        self.writes.queue(stream, position, &cut);
+        known.wait(position, cut);
+        self.place_all(Durability::Flushed);
+        debug_assert!(
+            !self.streams[&stream].has_cut(position, id),
+            "there is room"
+        );
+        self.write(disk);
+        self.keep_files_ahead(disk);
+        true
+    }
+
+    /// The next bytes that were placed and are on stable storage now.
+    pub fn next_placed(&mut self) -> Option<(StreamName, Range<u64>)> {
+        self.writes.placed_now()
+    }
+
+    /// Where these bytes are, if all of them are on stable storage for certain.
+    pub fn places(&self, stream: StreamName, range: Range<u64>) -> Option<Vec<Place>> {
+        self.streams
+            .get(&stream)?
+            .durable_spans(range, self.layout)
+            .map(|spans| {
+                let place = |(key, address, span): ((u64, u32), Address, Span)| Place {
+                    key,
+                    address,
+                    from: span.from,
+                    to: span.to,
+                    checksum: span.checksum,
+                };
+                spans.into_iter().map(place).collect()
+            })
+    }
+
+    /// Holds what records say that was placed, given in their order, as far as it is true. Only before anything else
+    /// is put, placed or checkpointed.
+    pub fn claim<D: Disk>(
+        &mut self,
+        said: impl IntoIterator<Item = (StreamName, Vec<Place>)>,
+        disk: &mut D,
+    ) {
+        let mut owners = None;
+        let mut again = Vec::new();
+        for (stream, places) in said {
+            let owners = owners.get_or_insert_with(|| self.owners());
+            for place in places {
+                if self.claim_chunk(stream, place, owners) {
+                    let known = self
+                        .streams
+                        .get_mut(&stream)
+                        .expect("its chunk was claimed");
+                    let before = known.gathered();
+                    let freed = known.claim(place.key, place.span(), self.layout);
+                    self.writes.gathered(stream, before, known.gathered());
+                    self.writes.cancelled(freed.cut_bytes);
+                    again.extend(
+                        freed
+                            .others
+                            .into_iter()
+                            .map(|(at, bytes)| (stream, at, bytes)),
+                    );
+                }
+            }
+        }
+        for (stream, position, bytes) in again {
+            self.put(stream, position, &bytes, disk);
+        }
+    }
+
+    fn owners(&self) -> BTreeMap<Address, Owner> {
+        let of = |(name, stream): (&StreamName, &Stream)| {
+            let name = *name;
+            let chunks: Vec<_> = stream
+                .chunks()
+                .map(|(key, chunk)| (chunk.address, (name, *key, true)))
+                .collect();
+            chunks
+        };
+        self.streams.iter().flat_map(of).collect()
+    }
+
+    /// The chunk of a place is this stream's, or becomes so; `false` if that is not true, or not any more.
+    fn claim_chunk(
+        &mut self,
+        stream: StreamName,
+        place: Place,
+        owners: &mut BTreeMap<Address, Owner>,
+    ) -> bool {
+        if !place.is_possible(self.layout) || !self.space.has_file(place.address.file) {
+            return false;
+        }
+        match owners.get(&place.address) {
+            Some((of, key, _)) if (*of, *key) == (stream, place.key) => return true,
+            Some((.., true)) => return false,
+            _ => {}
+        }
+        // The same part at another place: that is older, unless the catalogue has it.
+        let other = self
+            .streams
+            .get(&stream)
+            .and_then(|known| known.address_of(place.key));
+        if let Some(other) = other {
+            if owners
+                .get(&other)
+                .is_none_or(|(.., catalogued)| *catalogued)
+            {
+                return false;
+            }
+            owners.remove(&other);
+            self.disown(stream, place.key);
+            self.space.give(other);
+        }
+        match owners.insert(place.address, (stream, place.key, false)) {
+            Some((of, key, _)) => self.disown(of, key),
+            None if !self.space.claim(place.address) => {
+                owners.remove(&place.address);
+                return false;
+            }
+            None => {}
+        }
+        let known = self.streams.entry(stream).or_default();
+        known.claim_chunk(place.key, place.address);
+        true
+    }
+
+    fn disown(&mut self, stream: StreamName, key: (u64, u32)) {
+        let layout = self.layout;
+        if let Some(known) = self.streams.get_mut(&stream) {
+            known.disown(key, layout);
+        }
+    }
+}
+
+/// What a claim made needless in memory.
+#[derive(Debug, Default)]
+pub(super) struct Freed {
+    /// Whole blocks that waited for a place.
+    pub(super) cut_bytes: usize,
+    /// What shared a run or a cut with what is claimed, and is held no more.
+    pub(super) others: Vec<(u64, Vec<u8>)>,
+}
+
+impl Stream {
+    /// A cut of a whole unit of which nothing is held.
+    fn cut_unit(&mut self, position: u64, bytes: &[u8], spares: &mut Spares) -> super::stream::Cut {
+        self.hold(position..position + bytes.len() as u64);
+        spares.cut(bytes)
+    }
+
+    /// The spans that have these bytes, if all are on stable storage for certain.
+    fn durable_spans(
+        &self,
+        range: Range<u64>,
+        layout: Layout,
+    ) -> Option<Vec<((u64, u32), Address, Span)>> {
+        let mut found = Vec::new();
+        let mut at = range.start;
+        while at < range.end {
+            let part = at / layout.chunk();
+            let block = layout.block_of(at);
+            let (key, chunk, span) = self.of_part(part).find_map(|(key, chunk)| {
+                let span = chunk.written_from(block).first()?;
+                Some((*key, chunk, *span))
+            })?;
+            if !span.durable || !self.held().contains(at) {
+                return None;
+            }
+            at = self.positions(part, &span, layout).end;
+            found.push((key, chunk.address, span));
+        }
+        Some(found)
+    }
+
+    /// Takes a span that a record speaks of into its chunk. What is in memory of it is so no more.
+    fn claim(&mut self, key: (u64, u32), span: Span, layout: Layout) -> Freed {
+        let range = self.positions(key.0, &span, layout);
+        let elsewhere = |(other, chunk): (&(u64, u32), &super::chunk::Chunk)| {
+            *other != key && chunk.overlaps(span)
+        };
+        if range.is_empty() || self.of_part(key.0).any(elsewhere) {
+            return Freed::default();
+        }
+        let freed = self.take_from_memory(range.clone());
+        self.hold(range);
+        self.chunk_of(key).expect("it was claimed").replace(span);
+        freed
+    }
+}
