@@ -157,7 +157,10 @@ fn a_lost_decision_does_not_revive_the_vote_before_it() {
     settle(&mut log);
     vote(&mut log, 4, 100, 4);
     settle(&mut log);
-    assert_eq!(read_all(&mut log, 1, 2), [(slots(1, 2), other, Body::Bytes(bytes))]);
+    assert_eq!(
+        read_all(&mut log, 1, 2),
+        [(slots(1, 2), other, Body::Bytes(bytes))]
+    );
     assert!(disk.rot(writes(&disk)[1].place, 8 * 200));
     let (mut log, recovery) = open(&disk);
     assert_eq!(read_all(&mut log, 1, 2), []);

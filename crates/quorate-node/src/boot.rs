@@ -349,6 +349,7 @@ mod tests {
             },
             votes: votes.iter().map(vote).collect(),
             reconfigurations: Vec::new(),
+            placed: Vec::new(),
             torn_tail_bytes: 0,
             damage: None,
             records: 0,

@@ -239,6 +239,8 @@ fn counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String)
         reads_overtaken: "Reads whose lease or bound was over when they had read: asked for again.",
         reads_in_order: "Reads that ran between commands of their connection, without a confirmation.",
         stream_bytes_appended: "Bytes that became part of a byte stream.",
+        stream_bytes_placed: "Bytes of streams of which records say where the store of streams has them.",
+        stream_bytes_recorded: "Bytes of streams that lie in records, and are copied to the store later.",
         stream_slots_skipped: "Slots of stream content that was a no-op: repeated, or behind a gap or a close.",
         stream_bytes_dropped: "Bytes of streams that came and did not fit; they are offered or asked for again.",
         stream_bytes_repeated: "Bytes of own streams that were offered again, for want of progress.",

@@ -12,7 +12,7 @@ use quorate_core::{
     time::Time,
     value::Value,
 };
-use quorate_log::Values;
+use quorate_log::{Body, Values};
 use quorate_stream::Table;
 
 use crate::{
@@ -259,8 +259,9 @@ impl<S: StateMachine> Applying<S> {
                 Next::FromLog(range) => return Some(range),
                 Next::Nothing => return None,
             };
-            let payload = match self.bytes_to_apply(range, &value, contents) {
-                Bytes::None => None,
+            let (range, bytes) = self.bytes_to_apply(range, &value, contents);
+            let payload = match bytes {
+                Bytes::None | Bytes::Placed => None,
                 Bytes::Here(payload) => Some(payload),
                 Bytes::Missing => return Some(range),
             };
@@ -271,14 +272,19 @@ impl<S: StateMachine> Applying<S> {
         None
     }
 
-    /// What is known of the bytes of a value that is next. Of content that is a no-op here and now, none are
-    /// looked for.
-    fn bytes_to_apply(&self, range: SlotRange, value: &Value, contents: &Contents) -> Bytes {
+    /// What is known of the bytes of a value that is next, as far as that is the same for all of them. Of content that
+    /// is a no-op here and now, none are looked for.
+    fn bytes_to_apply(
+        &self,
+        range: SlotRange,
+        value: &Value,
+        contents: &Contents,
+    ) -> (SlotRange, Bytes) {
         match *value {
             Value::Content { stream, offset } if !self.streams().appends(stream, offset, range) => {
-                Bytes::None
+                (range, Bytes::None)
             }
-            _ => contents.bytes(value, range, self.streams()),
+            _ => contents.first_part(value, range, self.streams()),
         }
     }
 
@@ -289,7 +295,7 @@ impl<S: StateMachine> Applying<S> {
         values: Values,
         to: &mut Listeners<'_>,
     ) {
-        for (range, value, bytes) in values {
+        for (range, value, body) in values {
             let applied_to = self.applied_to();
             let range = range.intersect(SlotRange::new(applied_to, decided_to));
             if range.is_empty() || range.from != applied_to {
@@ -304,17 +310,22 @@ impl<S: StateMachine> Applying<S> {
             {
                 break;
             }
-            let payload = Payload::new(bytes);
+            let payload = match body {
+                Body::Bytes(bytes) => Some(Payload::new(bytes)),
+                Body::Places(_) => None,
+            };
             if let Value::Content { stream, offset } = value
                 && self.streams().appends(stream, offset, range)
-                && payload.len() as u64 != range.len()
+                && payload
+                    .as_ref()
+                    .is_some_and(|payload| payload.len() as u64 != range.len())
             {
                 // [value-3] Recorded as a no-op, and it is none: no log of ours says so.
                 to.counters.frames_mismatched += 1;
                 break;
             }
             to.counters.applied_from_log += 1;
-            self.apply(range, value, Some(&payload), to);
+            self.apply(range, value, payload.as_ref(), to);
         }
     }
 

@@ -15,7 +15,7 @@ use quorate_core::{
     value::{StreamName, Value},
 };
 use quorate_disk::Disk;
-use quorate_log::Values;
+use quorate_log::{Body, Values};
 use quorate_wire::{Frame, Lane, frame::STREAM_PIECE_BYTES_MAX};
 
 use crate::{
@@ -120,8 +120,11 @@ impl CatchingUp {
         if !wanted.is_empty() {
             self.unread_votes.push_front(wanted);
         }
-        for (range, value, bytes) in values {
-            contents.restore(&value, range, bytes);
+        for (range, value, body) in values {
+            match body {
+                Body::Bytes(bytes) => contents.restore(&value, range, bytes),
+                Body::Places(_) => contents.restore_placed(&value, range),
+            }
         }
     }
 
@@ -384,8 +387,13 @@ impl CatchingUp {
             // Not on disk yet, or damaged: the peer asks again, here or elsewhere.
             self.serving.stop(to);
         }
-        for (range, value, bytes) in values {
-            let payload = value.has_bytes().then(|| Payload::new(bytes));
+        for (range, value, body) in values {
+            // [snap-5] Of content that was placed the peer looks for the bytes by position, if it needs them.
+            let bytes = match body {
+                Body::Bytes(bytes) => Some(bytes),
+                Body::Places(_) => None,
+            };
+            let payload = bytes.filter(|_| value.has_bytes()).map(Payload::new);
             match self.teach(to, range, value, payload.as_ref(), out) {
                 Served::Sent(_) => {}
                 Served::NoRoom | Served::NotHere => return false,
@@ -433,8 +441,10 @@ pub(crate) fn answer(to: NodeId, wanted: Value, values: &Values, out: &mut Outbo
     if let Value::Content { stream, offset } = wanted {
         let found = values
             .iter()
-            .find(|(_, value, bytes)| *value == wanted && !bytes.is_empty());
-        if let Some((range, _, bytes)) = found {
+            .filter(|(_, value, _)| *value == wanted)
+            .find_map(|(range, _, body)| Some((range, body.bytes()?)))
+            .filter(|(_, bytes)| !bytes.is_empty());
+        if let Some((range, bytes)) = found {
             send_stream_bytes(to, stream, range.from.0.saturating_sub(offset), bytes, out);
         } else {
             let (value, bytes) = (wanted, None);
@@ -443,7 +453,7 @@ pub(crate) fn answer(to: NodeId, wanted: Value, values: &Values, out: &mut Outbo
         return;
     }
     let found = values.iter().find(|(_, value, _)| *value == wanted);
-    let bytes = found.map(|(_, _, bytes)| bytes.as_slice());
+    let bytes = found.and_then(|(_, _, body)| body.bytes());
     let value = wanted;
     out.send(to, Lane::Bulk, &Frame::FetchReply { value, bytes });
 }

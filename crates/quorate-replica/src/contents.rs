@@ -22,7 +22,11 @@ use quorate_stream::Table;
 use quorate_wire::{Frame, Lane};
 
 use crate::{
-    contents::{fetches::Fetches, payloads::Payloads, runs::Runs},
+    contents::{
+        fetches::Fetches,
+        payloads::Payloads,
+        runs::{Runs, Whereabouts},
+    },
     outbox::Outbox,
     payload::Payload,
     peers::Peers,
@@ -35,6 +39,8 @@ pub(crate) enum Bytes {
     None,
     /// These.
     Here(Payload),
+    /// They are on stable storage, in the store of streams.
+    Placed,
     /// They are not in memory.
     Missing,
 }
@@ -162,24 +168,38 @@ impl Contents {
         self.held(value, range, streams) == range
     }
 
-    /// The value's bytes in these slots.
-    pub(crate) fn bytes(&self, value: &Value, range: SlotRange, streams: &Table) -> Bytes {
+    /// The first part of these slots whose bytes are here, or needless, in one way; and in which.
+    pub(crate) fn first_part(
+        &self,
+        value: &Value,
+        range: SlotRange,
+        streams: &Table,
+    ) -> (SlotRange, Bytes) {
         match *value {
             Value::Batch(ref name) => match self.payloads.get(name) {
-                Some(payload) => Bytes::Here(payload.clone()),
-                None => Bytes::Missing,
+                Some(payload) => (range, Bytes::Here(payload.clone())),
+                None => (range, Bytes::Missing),
             },
             Value::Content { stream, offset } => {
-                let needed = streams.may_append(stream, offset, range);
-                if needed.is_empty() || self.needless(value, range, streams) == range {
-                    return Bytes::None;
+                let needless = self.needless(value, range, streams);
+                if !needless.is_empty() {
+                    return (needless, Bytes::None);
                 }
-                match self.runs.get(stream, &positions(offset, range)) {
-                    Some(payload) => Bytes::Here(payload),
-                    None => Bytes::Missing,
+                let mut positions = positions(offset, range);
+                let Some((end, whereabouts)) = self.runs.first(stream, &positions) else {
+                    return (range, Bytes::Missing);
+                };
+                positions.end = end;
+                let part = SlotRange::new(range.from, range.from.plus(end - positions.start));
+                match whereabouts {
+                    Whereabouts::Placed => (part, Bytes::Placed),
+                    Whereabouts::Memory => match self.runs.get(stream, &positions) {
+                        Some(payload) => (part, Bytes::Here(payload)),
+                        None => (range, Bytes::Missing),
+                    },
                 }
             }
-            _ => Bytes::None,
+            _ => (range, Bytes::None),
         }
     }
 
@@ -193,7 +213,7 @@ impl Contents {
         }
     }
 
-    /// Whether [`Contents::bytes`] would find them missing.
+    /// Whether [`Contents::first_part`] would find some missing.
     pub(crate) fn lacks(&self, value: &Value, range: SlotRange, streams: &Table) -> bool {
         match *value {
             Value::Batch(ref name) => !self.payloads.holds(name),
@@ -201,7 +221,7 @@ impl Contents {
                 let positions = positions(offset, range);
                 let end = positions.end;
                 !streams.may_append(stream, offset, range).is_empty()
-                    && self.runs.held_to(stream, positions.start, end) < end
+                    && self.runs.here_to(stream, positions.start, end) < end
             }
             _ => false,
         }
@@ -270,6 +290,13 @@ impl Contents {
         }
         self.insert(value, range, Payload::new(bytes));
         self.pin(value, range);
+    }
+
+    /// [disk-5] The log says of slots that are still open that their bytes were placed: they are in the store.
+    pub(crate) fn restore_placed(&mut self, value: &Value, range: SlotRange) {
+        if let Value::Content { stream, offset } = *value {
+            self.runs.placed(stream, positions(offset, range));
+        }
     }
 
     /// Open slots may need the value's bytes: those that are here stay until the slots are decided
@@ -423,6 +450,12 @@ mod tests {
         Contents::new(pinned, 0, Runs::new(100, 50), 10)
     }
 
+    fn bytes_of(contents: &Contents, value: &Value, range: SlotRange, streams: &Table) -> Bytes {
+        let (part, bytes) = contents.first_part(value, range, streams);
+        assert_eq!(part, range);
+        bytes
+    }
+
     #[test]
     fn what_is_here_of_a_range_is_its_first_part() {
         let mut contents = contents(100);
@@ -432,19 +465,19 @@ mod tests {
         assert_eq!(contents.held(&CONTENT, all, &streams), none);
         let value = batch(b"abc");
         assert_eq!(contents.held(&value, slots(5, 6), &streams), none);
-        let missing = contents.bytes(&value, slots(5, 6), &streams);
+        let missing = bytes_of(&contents, &value, slots(5, 6), &streams);
         assert_eq!(missing, Bytes::Missing);
         contents.insert(&value, slots(5, 6), Payload::new(b"abc".to_vec()));
         for slot in [5, 8] {
             let range = SlotRange::one(Slot(slot));
             let everywhere = contents.holds(&value, range, &streams);
             assert!(everywhere, "the same in every slot");
-            let Bytes::Here(payload) = contents.bytes(&value, range, &streams) else {
+            let Bytes::Here(payload) = bytes_of(&contents, &value, range, &streams) else {
                 panic!("just kept");
             };
             assert_eq!(payload[..], b"abc"[..]);
         }
-        let nothing = contents.bytes(&Value::NoOp, all, &streams);
+        let nothing = bytes_of(&contents, &Value::NoOp, all, &streams);
         assert_eq!(nothing, Bytes::None);
     }
 
@@ -467,7 +500,10 @@ mod tests {
         streams.execute(Slot(1), &open.encode()).unwrap();
         streams.append(stream, 0, slots(0, 6));
         assert_eq!(contents.held(&CONTENT, slots(2, 10), &streams), slots(2, 6));
-        assert_eq!(contents.bytes(&CONTENT, slots(2, 6), &streams), Bytes::None);
+        assert_eq!(
+            bytes_of(&contents, &CONTENT, slots(2, 6), &streams),
+            Bytes::None
+        );
         let (now, from) = (Time(0), NodeId(2));
         let held = contents.fetch(now, &CONTENT, slots(2, 10), from, &streams, true);
         assert_eq!(
@@ -480,12 +516,12 @@ mod tests {
         assert_eq!(contents.found(now, &CONTENT, &streams), None);
         contents.insert(&CONTENT, slots(8, 10), Payload::new(vec![8, 9]));
         assert_eq!(contents.found(now, &CONTENT, &streams), Some(slots(8, 10)));
-        let Bytes::Here(bytes) = contents.bytes(&CONTENT, slots(7, 9), &streams) else {
+        let Bytes::Here(bytes) = bytes_of(&contents, &CONTENT, slots(7, 9), &streams) else {
             panic!("both are here");
         };
         assert_eq!(bytes[..], [7, 8]);
         contents.restore(&CONTENT, slots(20, 30), Vec::new());
-        let bare = contents.bytes(&CONTENT, slots(22, 30), &streams);
+        let bare = bytes_of(&contents, &CONTENT, slots(22, 30), &streams);
         assert_eq!(bare, Bytes::None, "it was voted for without bytes");
         assert!(contents.holds(&CONTENT, slots(22, 30), &streams));
         assert!(!contents.holds(&CONTENT, slots(22, 31), &streams));
@@ -493,10 +529,10 @@ mod tests {
         contents.restore(&CONTENT, slots(6, 7), Vec::new());
         let needless = contents.needless(&CONTENT, slots(2, 9), &streams);
         assert_eq!(needless, slots(2, 7));
-        let rest = contents.bytes(&CONTENT, slots(7, 9), &streams);
+        let rest = bytes_of(&contents, &CONTENT, slots(7, 9), &streams);
         assert!(matches!(rest, Bytes::Here(_)), "{rest:?}");
-        let both = contents.bytes(&CONTENT, slots(2, 9), &streams);
-        assert!(!matches!(both, Bytes::None), "a part of it is needed");
+        let first = contents.first_part(&CONTENT, slots(2, 9), &streams);
+        assert_eq!(first, (slots(2, 7), Bytes::None), "a part of it is needed");
         contents.release_below(Slot(30));
         assert!(!contents.holds(&CONTENT, slots(22, 30), &streams));
         streams.close(stream);

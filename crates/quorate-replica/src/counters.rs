@@ -59,6 +59,10 @@ pub struct Counters {
     pub slots_waited_for_era: u64,
     /// Bytes that became part of a stream.
     pub stream_bytes_appended: u64,
+    /// Bytes of streams that records had no need of: they say where the store of streams has them ([disk-5]).
+    pub stream_bytes_placed: u64,
+    /// Bytes of streams that records have.
+    pub stream_bytes_recorded: u64,
     /// Slots of content that was a no-op ([stream-4]).
     pub stream_slots_skipped: u64,
     /// Bytes of streams that came from their owners and did not fit.

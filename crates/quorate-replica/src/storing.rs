@@ -20,6 +20,16 @@ const SHORT_RETRY_MS: u64 = 100;
 /// How long records linger in a log that nobody waits for.
 const LINGER_MS: u64 = 5;
 
+/// What a record has of its value's bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Written<'a> {
+    /// The bytes, or none.
+    Bytes(&'a [u8]),
+    /// [disk-5] Where they are in the store of streams, on stable storage; none for decided content that is looked for
+    /// as far as it is kept ([snap-5]).
+    Places(&'a [u8]),
+}
+
 /// The log, and what this process knows of it.
 pub(crate) struct Storing<D: Disk> {
     log: Log<D>,
@@ -98,13 +108,13 @@ impl<D: Disk> Storing<D> {
         seq: RecordSeq,
         record: &Record,
         range: Option<SlotRange>,
-        bytes: &[u8],
+        written: Written<'_>,
         hard: HardState,
     ) -> Result<(), LogError> {
         if let Some(range) = range {
             self.reads.appended(seq, range, self.failure.is_some());
         }
-        self.write(seq, record, bytes, hard)
+        self.write(seq, record, written, hard)
     }
 
     /// Appends the first part of a record of the core; the rest follows under its number, and
@@ -114,11 +124,11 @@ impl<D: Disk> Storing<D> {
         seq: RecordSeq,
         record: &Record,
         range: SlotRange,
-        bytes: &[u8],
+        written: Written<'_>,
         hard: HardState,
     ) -> Result<(), LogError> {
         self.reads.appended(seq, range, self.failure.is_some());
-        self.write(self.last_record, record, bytes, hard)
+        self.write(self.last_record, record, written, hard)
     }
 
     /// Appends a record that is not the core's: it bears the number of the last one, and releases
@@ -126,24 +136,27 @@ impl<D: Disk> Storing<D> {
     pub(crate) fn append_beside(
         &mut self,
         record: &Record,
-        bytes: &[u8],
+        written: Written<'_>,
         hard: HardState,
     ) -> Result<(), LogError> {
-        self.write(self.last_record, record, bytes, hard)
+        self.write(self.last_record, record, written, hard)
     }
 
     fn write(
         &mut self,
         seq: RecordSeq,
         record: &Record,
-        bytes: &[u8],
+        written: Written<'_>,
         hard: HardState,
     ) -> Result<(), LogError> {
         if self.failure.is_some() {
             return Ok(());
         }
         self.last_record = seq;
-        self.log.append(seq, record, bytes, hard)
+        match written {
+            Written::Bytes(bytes) => self.log.append(seq, record, bytes, hard),
+            Written::Places(places) => self.log.append_placed(seq, record, places, hard),
+        }
     }
 
     /// Notices what the disk has done. Gives the last record on stable storage, if that is news.

@@ -63,7 +63,10 @@ pub(crate) struct Appended {
     pub(crate) position: u64,
     /// How many of them are no part of it: their positions were appended before.
     pub(crate) skip: u64,
-    pub(crate) bytes: Payload,
+    /// How many there are.
+    pub(crate) length: u64,
+    /// The bytes; `None` if they are in the store of streams.
+    pub(crate) bytes: Option<Payload>,
 }
 
 /// What is next.
@@ -362,13 +365,13 @@ impl<S: StateMachine> Applier<S> {
             to.counters.stream_slots_skipped += range.len();
             return;
         }
-        let payload = payload.expect("the caller looked for the bytes of content that is appended");
         to.counters.stream_bytes_appended += appended.end - appended.start;
         to.appended.push(Appended {
             stream,
             position: range.from.0 - offset,
             skip: appended.start - (range.from.0 - offset),
-            bytes: payload.clone(),
+            length: range.len(),
+            bytes: payload.cloned(),
         });
     }
 

@@ -1,6 +1,8 @@
 //! Bytes of streams by ⟨stream, position⟩, from when they arrive until they are applied ([stream-3]).
 //!
-//! They come from the owner, before or after the descriptors that give them slots, and may be told again.
+//! They come from the owner, before or after the descriptors that give them slots, and may be told again. Whole
+//! units of them may be placed in the store of streams, so that a record need not have them ([disk-5]): on their
+//! way there they count for no vote.
 //! What is kept of a stream is bounded: positions within one window behind the next one. Whatever does not
 //! fit is as good as lost, and offered again by the owner or fetched from a peer.
 
@@ -8,6 +10,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use quorate_core::value::StreamName;
+use quorate_stream::store::Ranges;
 
 use crate::payload::Payload;
 
@@ -18,6 +21,21 @@ struct Run {
     pieces: BTreeMap<u64, Payload>,
     /// Positions below are applied.
     next: u64,
+    /// Positions on stable storage, in the store of streams.
+    placed: Ranges,
+    /// Positions on their way there.
+    placing: Ranges,
+    /// Positions below were recorded with their bytes, or it was tried to place them.
+    settled: u64,
+}
+
+/// In which way some bytes are here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whereabouts {
+    /// On stable storage, in the store of streams.
+    Placed,
+    /// In memory.
+    Memory,
 }
 
 impl Run {
@@ -27,15 +45,44 @@ impl Run {
         (position - from < payload.len() as u64).then_some((*from, payload))
     }
 
-    /// The end of what is here without a gap from `position` on.
-    fn held_to(&self, position: u64, most: u64) -> u64 {
+    /// The end of what is here in one way from `position` on: of what is placed, or else of what is in memory.
+    fn first(&self, position: u64, most: u64) -> Option<(u64, Whereabouts)> {
+        let placed = self.placed.end_of(position);
+        if placed > position {
+            return Some((placed.min(most), Whereabouts::Placed));
+        }
+        let most = self
+            .placed
+            .next(position)
+            .map_or(most, |next| next.min(most));
         let mut end = position;
         while end < most
             && let Some((from, payload)) = self.piece(end)
         {
             end = from + payload.len() as u64;
         }
+        (end > position).then_some((end.min(most), Whereabouts::Memory))
+    }
+
+    /// The end of what is here without a gap from `position` on.
+    fn here_to(&self, position: u64, most: u64) -> u64 {
+        let mut end = position;
+        while end < most
+            && let Some((to, _)) = self.first(end, most)
+        {
+            end = to;
+        }
         end.min(most)
+    }
+
+    /// The same of what a record may speak of now.
+    fn held_to(&self, position: u64, most: u64) -> u64 {
+        let placing = self.placing.next(position);
+        self.here_to(position, placing.map_or(most, |placing| placing.min(most)))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.pieces.is_empty() && self.next == 0 && self.placed.is_empty()
     }
 }
 
@@ -123,10 +170,86 @@ impl Runs {
         kept
     }
 
-    /// The end of what is here of a stream without a gap from `position` on, at most `most`.
+    /// [disk-5] The end of what a record may speak of, of a stream without a gap from `position` on, at most `most`:
+    /// what is in memory, and not on its way into the store, and what is there on stable storage.
     pub(crate) fn held_to(&self, stream: StreamName, position: u64, most: u64) -> u64 {
         let run = self.streams.get(&stream);
         run.map_or(position, |run| run.held_to(position, most))
+    }
+
+    /// The end of what is here of a stream, in whatever way, without a gap from `position` on, at most `most`.
+    pub(crate) fn here_to(&self, stream: StreamName, position: u64, most: u64) -> u64 {
+        let run = self.streams.get(&stream);
+        run.map_or(position, |run| run.here_to(position, most))
+    }
+
+    /// The first part of these positions that is here in one way; `None` if the first is not here.
+    pub(crate) fn first(
+        &self,
+        stream: StreamName,
+        positions: &Range<u64>,
+    ) -> Option<(u64, Whereabouts)> {
+        let run = self.streams.get(&stream)?;
+        run.first(positions.start, positions.end)
+    }
+
+    /// The next whole unit of so many bytes that is in memory and may be placed: nothing of it was recorded with its
+    /// bytes. It is given once.
+    pub(crate) fn next_unit(&mut self, stream: StreamName, unit: u64) -> Option<(u64, Payload)> {
+        let run = self.streams.get_mut(&stream)?;
+        let from = run.settled.max(run.next).next_multiple_of(unit);
+        if run.held_to(from, from + unit) < from + unit
+            || run.placed.next(from).is_some_and(|next| next < from + unit)
+        {
+            return None;
+        }
+        run.settled = from + unit;
+        let payload = self.get(stream, &(from..from + unit))?;
+        Some((from, payload))
+    }
+
+    /// These bytes are on their way into the store.
+    pub(crate) fn placing(&mut self, stream: StreamName, positions: Range<u64>) {
+        if let Some(run) = self.streams.get_mut(&stream) {
+            run.placing.insert(positions);
+        }
+    }
+
+    /// These bytes are on stable storage, in the store.
+    pub(crate) fn placed(&mut self, stream: StreamName, positions: Range<u64>) {
+        let run = self.streams.entry(stream).or_default();
+        let from = positions.start.max(run.next);
+        if from < positions.end {
+            run.placing.remove(from..positions.end);
+            run.placed.insert(from..positions.end);
+        }
+        self.forget_if_empty(stream);
+    }
+
+    /// These bytes are not in the store any more.
+    pub(crate) fn unplaced(&mut self, stream: StreamName, positions: Range<u64>) {
+        if let Some(run) = self.streams.get_mut(&stream) {
+            run.placed.remove(positions);
+        }
+        self.forget_if_empty(stream);
+    }
+
+    /// Nothing is on its way into the store that anybody should wait for. Gives the streams of which something was.
+    pub(crate) fn place_nothing(&mut self) -> Vec<StreamName> {
+        let placing = self.streams.iter_mut();
+        let placing = placing.filter(|(_, run)| !run.placing.is_empty());
+        let nothing = |(stream, run): (&StreamName, &mut Run)| {
+            run.placing = Ranges::default();
+            *stream
+        };
+        placing.map(nothing).collect()
+    }
+
+    /// Positions below were recorded with their bytes.
+    pub(crate) fn recorded(&mut self, stream: StreamName, position: u64) {
+        if let Some(run) = self.streams.get_mut(&stream) {
+            run.settled = run.settled.max(position);
+        }
     }
 
     /// The bytes at these positions, if all are here: by reference if they are one piece.
@@ -163,6 +286,8 @@ impl Runs {
     pub(crate) fn applied(&mut self, stream: StreamName, next: u64) {
         let run = self.streams.entry(stream).or_default();
         run.next = run.next.max(next);
+        run.placed.remove(0..next);
+        run.placing.remove(0..next);
         while let Some(first) = run.pieces.first_entry()
             && *first.key() + first.get().len() as u64 <= next
         {
@@ -199,8 +324,7 @@ impl Runs {
     }
 
     fn forget_if_empty(&mut self, stream: StreamName) {
-        let empty = |run: &Run| run.pieces.is_empty() && run.next == 0;
-        if self.streams.get(&stream).is_some_and(empty) {
+        if self.streams.get(&stream).is_some_and(Run::is_empty) {
             self.streams.remove(&stream);
         }
     }

@@ -23,6 +23,7 @@ use crate::{
     outbox::{Outbox, RETRY_MS},
     plane::Plane,
     service::StateMachine,
+    storing::Written,
 };
 
 /// Most bytes of a stream in one record: what is read back for one of them is not much more.
@@ -138,7 +139,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Record::Round { .. } | Record::Promise { .. } => None,
         };
         let appended = match content {
-            None => self.storing.append(seq, &record, None, &[], hard),
+            None => self
+                .storing
+                .append(seq, &record, None, Written::Bytes(&[]), hard),
             Some((range, value)) => {
                 self.contents.pin(&value, range);
                 let early = HardState {
@@ -155,47 +158,94 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// The record of a value, with its bytes; parts before the last restate the `early` hard state.
     ///
-    /// [stream-4] Of a run, the part that nobody needs is recorded apart, without bytes: they may be in memory
-    /// no more, as those of a run that this node voted for before, and proposes again. The rest may be as long as
-    /// what was under way of its stream, for a new leader proposes what it inherited as one: it is recorded in
-    /// parts that a log write has room for.
+    /// Of a run, what nobody needs is recorded apart, without bytes ([stream-4]): they may be in memory no more, as
+    /// those of a run that this node voted for before, and proposes again. So is what is on stable storage in the
+    /// store of streams: the record says where ([disk-5]). The rest may be as long as what was under way of its
+    /// stream, for a new leader proposes what it inherited as one: it is recorded in parts that a log write has room
+    /// for.
     fn persist_content(
         &mut self,
         seq: RecordSeq,
         record: Record,
-        mut range: SlotRange,
+        range: SlotRange,
         value: &Value,
         (early, hard): (HardState, HardState),
     ) -> Result<(), LogError> {
-        if let Some(cut) = self.cut_of(range, value) {
-            let needless = SlotRange::new(range.from, cut);
-            self.storing
-                .append_before(seq, &part_of(record, needless), needless, &[], early)?;
-            range.from = cut;
-        }
-        let streams = self.applying.streams();
-        let payload = match self.contents.bytes(value, range, streams) {
-            Bytes::None => None,
-            Bytes::Here(payload) => Some(payload),
-            // [value-3] A vote without the bytes would be hollow. Nothing may lead here; if
-            // something does, this node has no say any more.
-            Bytes::Missing => {
-                let why = format!("the bytes of {value} are missing for slot {range}");
-                self.fail_storage(why);
-                return Ok(());
+        let mut rest = range;
+        loop {
+            let streams = self.applying.streams();
+            let (mut part, bytes) = self.contents.first_part(value, rest, streams);
+            let places;
+            let written = match &bytes {
+                Bytes::None => Written::Bytes(&[]),
+                Bytes::Here(payload) => {
+                    let most = self.storing.log().record_bytes_max().min(RUN_BYTES_MAX);
+                    let spans = payload.len() as u64 == part.len();
+                    let length = if spans {
+                        payload.len().min(most)
+                    } else {
+                        payload.len()
+                    };
+                    if spans {
+                        part.to = part.from.plus(length as u64);
+                        self.note_recorded(value, part);
+                    }
+                    Written::Bytes(&payload[..length])
+                }
+                Bytes::Placed => {
+                    places = self.places_of(value, part);
+                    if places.is_empty() {
+                        // They rotted. They may be in memory still.
+                        self.unplace(value, part);
+                        continue;
+                    }
+                    self.counters.stream_bytes_placed += part.len();
+                    Written::Places(&places)
+                }
+                // [snap-5] Of what is decided they are looked for as far as they are kept.
+                Bytes::Missing if is_learned(&record) => Written::Places(&[]),
+                // [value-3] A vote without the bytes would be hollow. Nothing may lead here; if
+                // something does, this node has no say any more.
+                Bytes::Missing => {
+                    let why = format!("the bytes of {value} are missing for slot {part}");
+                    self.fail_storage(why);
+                    return Ok(());
+                }
+            };
+            let record = part_of(record, part);
+            if part.to == rest.to {
+                return self.storing.append(seq, &record, Some(part), written, hard);
             }
-        };
-        let mut bytes = payload.as_deref().unwrap_or_default();
-        let most = self.storing.log().record_bytes_max().min(RUN_BYTES_MAX);
-        while bytes.len() > most && bytes.len() as u64 == range.len() {
-            let (first, rest) = bytes.split_at(most);
-            let part = SlotRange::new(range.from, range.from.plus(first.len() as u64));
             self.storing
-                .append_before(seq, &part_of(record, part), part, first, early)?;
-            (range.from, bytes) = (part.to, rest);
+                .append_before(seq, &record, part, written, early)?;
+            rest.from = part.to;
         }
-        let record = part_of(record, range);
-        self.storing.append(seq, &record, Some(range), bytes, hard)
+    }
+
+    /// Where the store has these bytes, as a record says it; nothing if it has not.
+    fn places_of(&self, value: &Value, range: SlotRange) -> Vec<u8> {
+        let Value::Content { stream, offset } = *value else {
+            return Vec::new();
+        };
+        self.streaming
+            .keeping
+            .places(stream, positions(offset, range))
+    }
+
+    fn unplace(&mut self, value: &Value, range: SlotRange) {
+        if let Value::Content { stream, offset } = *value {
+            let runs = self.contents.runs_mut();
+            runs.unplaced(stream, positions(offset, range));
+        }
+    }
+
+    /// These bytes are in a record: the unit that they are a part of is not placed.
+    fn note_recorded(&mut self, value: &Value, range: SlotRange) {
+        if let Value::Content { stream, offset } = *value {
+            let end = positions(offset, range).end;
+            self.counters.stream_bytes_recorded += range.len();
+            self.contents.runs_mut().recorded(stream, end);
+        }
     }
 
     /// Gives the stream, and up to where, whose bytes nobody needs but the log: this node applies nothing now.
@@ -287,6 +337,15 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.reading.on_new_ballot();
         }
     }
+}
+
+/// Whether it says what is decided of content.
+const fn is_learned(record: &Record) -> bool {
+    let value = match record {
+        Record::Decided { value, .. } => value,
+        _ => return false,
+    };
+    matches!(value, Value::Content { .. })
 }
 
 /// The same record of some of its slots.

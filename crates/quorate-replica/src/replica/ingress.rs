@@ -23,6 +23,7 @@ use crate::{
     proposing::batch::Batch,
     service::StateMachine,
     snapshots::{fetching::Offer, turn::offer_frame},
+    storing::Written,
 };
 
 /// A leader that has no room, or a node that does not lead, is not asked again before.
@@ -232,6 +233,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if near && range.from >= self.applying.applied_to() {
             self.contents.pin(&value, range);
         }
+        if let (Value::Content { .. }, Message::Learn { .. }) = (value, message) {
+            // [snap-5] What is decided is learned without the bytes that did not come along: what of them is kept
+            // is looked for by position, and until it is here this node holds nothing for others.
+            return Some(true);
+        }
         if let Value::Content { .. } = value {
             // [stream-4] Content may come without the bytes that nobody needs; who comes later knows.
             let streams = self.applying.streams();
@@ -367,14 +373,19 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// A peer sent what the log here has lost: it is recorded as decided, again.
     fn take_repair(&mut self, range: SlotRange, value: Value, brought: Option<Brought<'_>>) {
-        let bytes = match brought {
-            _ if !value.has_bytes() => &[],
-            Some(brought) if brought.is_of(&value, range) => brought.bytes,
+        let is_content = matches!(value, Value::Content { .. });
+        let written = match brought {
+            _ if !value.has_bytes() => Written::Bytes(&[]),
+            Some(brought) if brought.is_of(&value, range) && !brought.bytes.is_empty() => {
+                Written::Bytes(brought.bytes)
+            }
+            // [snap-5] What of these bytes is kept is in the store, or is looked for.
+            _ if is_content => Written::Places(&[]),
             _ => return,
         };
         let record = Record::Decided { range, value };
         let hard = self.protocol.node().hard_state();
-        if let Err(error) = self.storing.append_beside(&record, bytes, hard) {
+        if let Err(error) = self.storing.append_beside(&record, written, hard) {
             self.fail_storage(error.to_string());
         }
         self.catching_up

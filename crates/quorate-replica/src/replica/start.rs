@@ -9,10 +9,11 @@ use quorate_core::{
     reconfigure::Eras,
     slot::SlotRange,
     time::Time,
+    value::Value,
 };
 use quorate_disk::Disk;
 use quorate_log::{Log, Recovery};
-use quorate_stream::store::{Layout, Store, StoreError, StoreLimits};
+use quorate_stream::store::{Layout, Place, Store, StoreError, StoreLimits};
 use quorate_tuner::{Bounds, Setting, Settings};
 use quorate_wire::BODY_BYTES_MAX;
 
@@ -21,7 +22,7 @@ use crate::{
     applying::{Applying, applier::Applier, membership::Membership},
     catching_up::CatchingUp,
     completions::Completions,
-    contents::{Contents, runs::Runs},
+    contents::{Contents, positions, runs::Runs},
     counters::Counters,
     ending::Ending,
     group::Group,
@@ -55,7 +56,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     pub fn open(
         options: ReplicaOptions,
         mut log: Log<D>,
-        recovery: Recovery,
+        mut recovery: Recovery,
         service: S,
         now: Time,
     ) -> Result<Self, OpenError> {
@@ -79,6 +80,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let membership = founded(founding.clone(), &options.founding_peers);
         let applier = Applier::new(member.node, boot, &limits, membership, service)
             .map_err(OpenError::Metadata)?;
+        let mut store = open_store(log.disk_mut(), options.stream_limits, options.stream_layout)?;
+        claim_placed(&mut store, &recovery, log.disk_mut());
+        let lost = take_unplaced_votes(&store, &mut recovery);
+        let owned_up = recovery.incarnation < Some(member.incarnation);
+        if !lost.is_empty() && !owned_up {
+            return Err(OpenError::Forgotten { places: lost });
+        }
         let unread_votes = with_bytes(&recovery.votes);
         let begun =
             snapshots::begin(&recovery.base.note, || founding).map_err(|_| OpenError::Base)?;
@@ -127,9 +135,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             limits.clone(),
         );
         let fetch_ms = timeouts.election_min_ms;
-        let store = open_store(log.disk_mut(), options.stream_limits, options.stream_layout)?;
         let (start, applied_to) = (recovery.base.start, applier.applied_to());
-        let keeping = Keeping::new(store, start, applied_to, applier.streams(), fetch_ms);
+        let log_end = recovery.hard.voted_to.max(recovery.hard.decided_to);
+        let streams = applier.streams();
+        let keeping = Keeping::new(store, (start, log_end), applied_to, streams, fetch_ms);
         let mut runs = Runs::new(limits.stream_bytes, limits.stream_window_bytes);
         for stream in applier.streams().open() {
             runs.applied(stream, applier.streams().next(stream).unwrap_or(0));
@@ -201,6 +210,48 @@ fn open_store<D: Disk>(
         opened => opened,
     }
     .map_err(OpenError::Streams)
+}
+
+/// [disk-5] What the log says of bytes in the store of streams: they are claimed before anything else is written there.
+/// What is older than the store's checkpoint it knows itself.
+fn claim_placed<D: Disk>(store: &mut Store, recovery: &Recovery, disk: &mut D) {
+    let at = store.checkpointed_to();
+    let newer = recovery.placed.iter().filter(|(range, ..)| range.to > at);
+    let said: Vec<_> = newer
+        .filter_map(|(_, value, places)| match value {
+            Value::Content { stream, .. } => Some((*stream, Place::decode_all(places)?)),
+            _ => None,
+        })
+        .collect();
+    store.claim(said, disk);
+}
+
+/// [value-3] Votes that are still open and whose bytes were placed, and are gone, are no votes any more: takes them out.
+/// What says so, for people.
+fn take_unplaced_votes(store: &Store, recovery: &mut Recovery) -> Vec<String> {
+    let placed = &recovery.placed;
+    let gone = |vote: &mut Extent| {
+        let of_vote = placed
+            .iter()
+            .filter(|(_, value, places)| *value == vote.value && !places.is_empty());
+        of_vote
+            .map(|(range, ..)| range.intersect(vote.range))
+            .any(|range| match vote.value {
+                Value::Content { stream, offset } if !range.is_empty() => {
+                    let positions = positions(offset, range);
+                    store.held_to(stream, positions.start) < positions.end
+                }
+                _ => false,
+            })
+    };
+    let gone = recovery.votes.extract_if(.., gone);
+    gone.map(|vote| {
+        format!(
+            "streams: the bytes of a vote for slots {} are gone",
+            vote.range
+        )
+    })
+    .collect()
 }
 
 /// The group as every node of it was told at its founding.

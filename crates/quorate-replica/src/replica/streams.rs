@@ -4,6 +4,7 @@
 use quorate_core::{
     input::Input,
     node_id::NodeId,
+    record::Class,
     slot::{Slot, SlotRange},
     time::Time,
     value::{StreamName, Value},
@@ -52,7 +53,50 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         } else if !kept {
             self.counters.stream_bytes_dropped += payload.len() as u64;
         }
+        self.place_units(stream);
         for value in wanted {
+            self.found(now, value);
+        }
+        self.streaming.offering.arrived(stream);
+    }
+
+    /// [disk-5] Whole units that are in memory are written at once, so that votes need not have them. In a volatile
+    /// group nobody waits for the disk.
+    fn place_units(&mut self, stream: StreamName) {
+        let node = self.protocol.node();
+        let durable = node.configuration().class() == Class::Durable;
+        let open = self.applying.streams().next(stream).is_some();
+        if !durable || !open || node.is_hollow() || !self.streaming.keeping.places_units() {
+            return;
+        }
+        let keeping = &mut self.streaming.keeping;
+        let (unit, runs) = (keeping.unit(), self.contents.runs_mut());
+        let disk = self.storing.log_mut().disk_mut();
+        while let Some((from, payload)) = runs.next_unit(stream, unit) {
+            if keeping.place(stream, from, &payload, disk) {
+                runs.placing(stream, from..from + unit);
+            }
+        }
+    }
+
+    /// What was placed is on stable storage: it may get slots, and votes.
+    fn hear_placed(&mut self, now: Time) {
+        while let Some((stream, positions)) = self.streaming.keeping.next_placed() {
+            if self.applying.streams().may_be_open(stream) {
+                self.contents.runs_mut().placed(stream, positions);
+                self.offer_again(now, stream);
+            }
+        }
+        // Where units cannot be placed, records have the bytes: commands must not wait for room for streams.
+        if !self.streaming.keeping.places_units() {
+            for stream in self.contents.runs_mut().place_nothing() {
+                self.offer_again(now, stream);
+            }
+        }
+    }
+
+    fn offer_again(&mut self, now: Time, stream: StreamName) {
+        for value in self.contents.wanted_of(stream) {
             self.found(now, value);
         }
         self.streaming.offering.arrived(stream);
@@ -80,15 +124,19 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let to = self.takers();
         let leader = self.protocol.node().leader();
         let mut out = Outbox::new(self.member, plane, &mut self.counters);
-        let offering = &mut self.streaming.offering;
+        let mut arrived = Vec::new();
         self.streaming.owning.send(
             now,
             &to,
             leader.filter(|leader| *leader != self.member.node),
             self.contents.runs_mut(),
             &mut out,
-            |stream| offering.arrived(stream),
+            |stream| arrived.push(stream),
         );
+        for stream in arrived {
+            self.place_units(stream);
+            self.streaming.offering.arrived(stream);
+        }
         if self.protocol.leads() {
             self.retain_streams(now, wall_ms);
             self.close_lost(now, plane);
@@ -219,6 +267,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if let Some(range) = self.streaming.keeping.replays() {
             self.replay_streams(now, range);
         }
+        self.hear_placed(now);
         let mut read = Vec::new();
         let mut out = Outbox::new(self.member, plane, &mut self.counters);
         let disk = self.storing.log_mut().disk_mut();

@@ -15,10 +15,10 @@ use quorate_core::{
     value::{StreamName, Value},
 };
 use quorate_disk::{Completed, Disk};
-use quorate_log::Values;
+use quorate_log::{Body, Values};
 use quorate_stream::{
     Change, Table,
-    store::{ReadDone, Store, Unread},
+    store::{Place, ReadDone, Store, Unread},
 };
 use quorate_wire::{Frame, Lane, frame::STREAM_PIECE_BYTES_MAX};
 
@@ -85,16 +85,18 @@ pub(crate) struct Keeping {
     next_token: u64,
     lack: Lack,
     retry_ms: u64,
+    /// The store may have streams that were opened below, and that a table of before does not know.
+    known_to: Option<Slot>,
     /// The store lacks something: it tries again then.
     retry_at: Option<Time>,
 }
 
 impl Keeping {
-    /// A store that was opened. The service, and the table with it, are at `applied_to`; the log begins at
-    /// `log_start`.
+    /// A store that was opened, and has claimed what the log says. The service, and the table with it, are at
+    /// `applied_to`; the log begins at `log_start` and ends at `log_end`.
     pub(crate) fn new(
         store: Store,
-        log_start: Slot,
+        (log_start, log_end): (Slot, Slot),
         applied_to: Slot,
         streams: &Table,
         retry_ms: u64,
@@ -110,6 +112,7 @@ impl Keeping {
                 ..Lack::default()
             },
             retry_ms,
+            known_to: Some(log_end.max(store.checkpointed_to())),
             retry_at: None,
             store,
         };
@@ -134,11 +137,13 @@ impl Keeping {
 
     /// What was read back of them.
     pub(crate) fn replayed<D: Disk>(&mut self, values: Values, streams: &Table, disk: &mut D) {
-        for (range, value, bytes) in values {
+        for (range, value, body) in values {
             if range.from > self.put_to || range.to <= self.put_to {
                 continue;
             }
+            // What was placed was claimed at the start.
             if let Value::Content { stream, offset } = value
+                && let Body::Bytes(bytes) = body
                 && streams.is_kept(stream)
                 && bytes.len() as u64 == range.len()
             {
@@ -184,16 +189,29 @@ impl Keeping {
         disk: &mut D,
     ) {
         for one in appended {
-            let skip = usize::try_from(one.skip).unwrap_or(usize::MAX);
-            let bytes = one.bytes.get(skip..).unwrap_or_default();
             let position = one.position + one.skip;
-            self.store.put(one.stream, position, bytes, disk);
+            let end = one.position + one.length;
+            match one.bytes {
+                Some(bytes) => {
+                    let skip = usize::try_from(one.skip).unwrap_or(usize::MAX);
+                    let bytes = bytes.get(skip..).unwrap_or_default();
+                    self.store.put(one.stream, position, bytes, disk);
+                }
+                // They were placed; what rotted since is looked for.
+                None => {
+                    self.lack.unknown |= self.store.held_to(one.stream, position) < end;
+                }
+            }
         }
         for change in changes {
             match change {
                 Change::Trimmed { stream, below } => self.store.drop_below(stream, below),
                 Change::Removed { stream } => self.store.forget(stream),
-                Change::Closed { .. } => continue,
+                // What was placed behind its end is needed by nobody.
+                Change::Closed { stream, end } => {
+                    self.store.drop_above(stream, end);
+                    continue;
+                }
             }
             // Behind a snapshot this may be what seemed to be missing: a checkpoint that is ahead of it has
             // nothing of what was removed meanwhile.
@@ -203,17 +221,57 @@ impl Keeping {
             self.put_to = self.put_to.max(applied_to);
             self.replay_to = self.put_to;
         }
+        let known = self.known_to.take_if(|known_to| *known_to <= applied_to);
+        self.lack.unknown |= known.is_some();
+    }
+
+    /// [disk-5] Writes a whole unit of a stream at once. `false`: it cannot be now, and the record has the bytes.
+    pub(crate) fn place<D: Disk>(
+        &mut self,
+        stream: StreamName,
+        position: u64,
+        bytes: &[u8],
+        disk: &mut D,
+    ) -> bool {
+        self.places_units() && self.store.place(stream, position, bytes, disk)
+    }
+
+    /// Whether units may be placed now: not before what the log has was put, nor where nothing more has room.
+    pub(crate) fn places_units(&self) -> bool {
+        self.replays().is_none()
+            && self.store.failure().is_none()
+            && self.store.short().is_none()
+            && !self.store.is_full()
+    }
+
+    /// Bytes of a unit.
+    pub(crate) fn unit(&self) -> u64 {
+        u64::from(self.store.layout().unit_bytes)
+    }
+
+    /// The next bytes that were placed and are on stable storage.
+    pub(crate) fn next_placed(&mut self) -> Option<(StreamName, Range<u64>)> {
+        self.store.next_placed()
+    }
+
+    /// Where these bytes are, as a record says it; nothing if they are not on stable storage.
+    pub(crate) fn places(&self, stream: StreamName, positions: Range<u64>) -> Vec<u8> {
+        let places = self.store.places(stream, positions);
+        places.map_or_else(Vec::new, |places| Place::encode_all(&places))
     }
 
     /// A snapshot took the place of everything below `at`: what is kept of streams is in the log still, or is
     /// to be looked for.
     pub(crate) fn loaded(&mut self, log_start: Slot, at: Slot, streams: &Table) {
+        // The service may have gone back to an earlier state.
+        let was = self.known_to.unwrap_or_default().max(self.replay_to);
+        self.known_to = (was > at).then_some(was);
         self.replay(log_start, at, streams);
-        self.forget_unknown(streams);
         self.lack.unknown = true;
     }
 
-    /// Streams that the table does not know are kept no more.
+    /// Streams that the table does not know are kept no more. Not while the table is older than what the store has:
+    /// what it does not know yet was placed, and is in no log.
     fn forget_unknown(&mut self, streams: &Table) {
         let gone: Vec<StreamName> = self
             .store
@@ -320,6 +378,9 @@ impl Keeping {
         mut tell: impl FnMut(StreamTag, Fetched),
     ) {
         self.store.advance(disk);
+        if self.store.is_due() {
+            self.start_checkpoint(disk);
+        }
         // It does not say when it has room again, and tries each time that it is asked.
         let short = self.store.short().is_some() || self.store.is_checkpointing();
         self.retry_at = short.then(|| now.plus_ms(SHORT_MS));
@@ -453,6 +514,9 @@ impl Keeping {
     }
 
     fn look(&mut self, now: Time, streams: &Table) {
+        if self.known_to.is_none() {
+            self.forget_unknown(streams);
+        }
         let store = &self.store;
         let missing = |(stream, kept): (StreamName, Range<u64>)| {
             let ranges = store.missing(stream, kept);

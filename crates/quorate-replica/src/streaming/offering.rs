@@ -135,7 +135,9 @@ impl Offering {
             let under_way = |offer: &&Offer| applied_to < offer.slots.to;
             let offer = self.offers.get(&stream).filter(under_way);
             let position = offer.map_or(next, |offer| offer.proposed_to.max(next));
-            let most = position.saturating_add(STREAM_PIECE_BYTES_MAX as u64);
+            // A run ends with a piece of the owner's, and so with a unit of the store.
+            let piece = STREAM_PIECE_BYTES_MAX as u64;
+            let most = (position / piece + 1).saturating_mul(piece);
             let end = runs.held_to(stream, position, most);
             let offset = next_slot.0.checked_sub(position);
             let Some(offset) = offset.filter(|_| end > position) else {

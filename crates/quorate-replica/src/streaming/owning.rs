@@ -70,6 +70,12 @@ impl Owned {
         self.sealed_to + self.open.len() as u64
     }
 
+    /// How many bytes go to the piece that is being filled: pieces end where units of the store do.
+    fn piece_room(&self) -> usize {
+        let piece = STREAM_PIECE_BYTES_MAX as u64;
+        usize::try_from(piece - self.given() % piece).expect("a piece")
+    }
+
     /// How many bytes are given and not decided.
     fn undecided(&self) -> u64 {
         self.given().saturating_sub(self.next)
@@ -215,11 +221,11 @@ impl Owning {
         }
         let mut rest = &bytes[..taken];
         while !rest.is_empty() {
-            let room = STREAM_PIECE_BYTES_MAX - owned.open.len();
+            let room = owned.piece_room();
             let (now, behind) = rest.split_at(rest.len().min(room));
             owned.open.extend_from_slice(now);
             rest = behind;
-            if owned.open.len() == STREAM_PIECE_BYTES_MAX {
+            if owned.piece_room() == STREAM_PIECE_BYTES_MAX {
                 seal(stream, owned, runs);
             }
         }

@@ -40,6 +40,7 @@ pub use error::{ReadsBusy, StoreError, Unread};
 use layout::Address;
 pub use layout::{Layout, StoreLimits};
 pub use placing::Place;
+pub use ranges::Ranges;
 use reading::Reads;
 pub use reading::{READS_MAX, ReadDone};
 use space::Space;
@@ -195,6 +196,14 @@ impl Store {
     pub fn streams(&self) -> impl Iterator<Item = (StreamName, u64)> {
         let streams = self.streams.iter();
         streams.map(|(name, known)| (*name, known.kept_from()))
+    }
+
+    /// Whether a checkpoint is worth while for the room alone: as much waits for one as a file has, and as is a good part
+    /// of all; or whatever waits, on a full disk.
+    pub fn is_due(&self) -> bool {
+        let waiting = self.released.len() as u64;
+        let much = u64::from(self.layout.file_chunks).max(self.space.used_chunks() / 16);
+        self.checkpoint.is_none() && waiting > 0 && (waiting >= much || self.is_full())
     }
 
     /// Everything that was put for slots below this one survives a crash.

@@ -7,14 +7,14 @@ use std::{
 
 /// Positions of one stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Ranges {
+pub struct Ranges {
     /// Start to end.
     ranges: BTreeMap<u64, u64>,
 }
 
 impl Ranges {
     /// Adds a range, of which any part may be there.
-    pub(super) fn insert(&mut self, range: Range<u64>) {
+    pub fn insert(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
         }
@@ -36,7 +36,7 @@ impl Ranges {
     }
 
     /// Takes a range out, of which any part may be there.
-    pub(super) fn remove(&mut self, range: Range<u64>) {
+    pub fn remove(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
         }
@@ -54,26 +54,40 @@ impl Ranges {
     }
 
     /// Whether a position is in the set.
-    pub(super) fn contains(&self, position: u64) -> bool {
+    pub fn contains(&self, position: u64) -> bool {
         self.end_of(position) > position
     }
 
     /// Where the range ends that `position` is in; `position` itself if it is in none.
-    pub(super) fn end_of(&self, position: u64) -> u64 {
+    pub fn end_of(&self, position: u64) -> u64 {
         let before = self.ranges.range(..=position).next_back();
         before.map_or(position, |(_, end)| (*end).max(position))
     }
 
     /// The first part of `range` that is not in the set.
-    pub(super) fn first_missing(&self, range: Range<u64>) -> Option<Range<u64>> {
+    pub fn first_missing(&self, range: Range<u64>) -> Option<Range<u64>> {
         let from = self.end_of(range.start);
         let next = self.ranges.range(from..).next();
         let to = next.map_or(range.end, |(start, _)| (*start).min(range.end));
         (from < to).then_some(from..to)
     }
 
+    /// Where the first range begins that reaches behind `position`: `position` itself if it is in one.
+    pub fn next(&self, position: u64) -> Option<u64> {
+        if self.contains(position) {
+            return Some(position);
+        }
+        let mut behind = self.ranges.range(position..);
+        behind.next().map(|(start, _)| *start)
+    }
+
+    /// Whether nothing is in the set.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
     /// All parts of `range` that are not in the set.
-    pub(super) fn missing(&self, mut range: Range<u64>) -> Vec<Range<u64>> {
+    pub fn missing(&self, mut range: Range<u64>) -> Vec<Range<u64>> {
         let mut missing = Vec::new();
         while let Some(part) = self.first_missing(range.clone()) {
             range.start = part.end;
@@ -125,6 +139,7 @@ mod tests {
                     let end = (at..).find(|at| !plain.contains(at)).unwrap();
                     assert_eq!(ranges.end_of(at), end, "{at} in {ranges:?}");
                     assert_eq!(ranges.contains(at), plain.contains(&at));
+                    assert_eq!(ranges.next(at), plain.range(at..).next().copied());
                 }
             }
         }
