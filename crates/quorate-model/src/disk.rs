@@ -27,6 +27,8 @@ pub struct Entry {
     /// The bytes of its value for slots from here on are in it: content that nobody needs comes without, as a
     /// record of its own ([stream-4]).
     pub bytes_from: Slot,
+    /// [snap-5] Content that was learned without its bytes: as far as they are kept, they are looked for.
+    pub bare: bool,
 }
 
 impl Entry {
@@ -48,6 +50,8 @@ impl Entry {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Disk {
     entries: Vec<Entry>,
+    /// Bytes of streams that were learned without, and came later: beside the log, and safe.
+    stored: BTreeSet<(StreamName, u64)>,
     /// Entries below are on stable storage.
     persisted: usize,
     /// The first entry of the process that is running.
@@ -133,21 +137,54 @@ impl Disk {
         if slot < self.log_start() {
             return !self.hollow;
         }
-        let same =
-            |entry: &Entry| entry.is_about(slot, value) && (slot >= entry.bytes_from || !bytes);
+        let has =
+            |entry: &Entry| slot >= entry.bytes_from || entry.bare && self.has_stored(value, slot);
+        let same = |entry: &Entry| entry.is_about(slot, value) && (!bytes || has(entry));
         self.entries[..self.persisted].iter().any(same)
     }
 
     /// Whether the log says something about this value in this slot, safe or not, with its bytes.
     pub fn has_bytes(&self, slot: Slot, value: &Value) -> bool {
         let mut entries = self.entries.iter();
-        entries.any(|entry| slot >= entry.bytes_from && entry.is_about(slot, value))
+        entries.any(|entry| {
+            let has = slot >= entry.bytes_from || entry.bare && self.has_stored(value, slot);
+            has && entry.is_about(slot, value)
+        })
+    }
+
+    fn has_stored(&self, value: &Value, slot: Slot) -> bool {
+        let mut bytes = bytes_of(value, SlotRange::one(slot));
+        bytes.any(|byte| self.stored.contains(&byte))
+    }
+
+    /// Whether it says something about this value in this slot that was learned without bytes.
+    pub fn is_bare(&self, slot: Slot, value: &Value) -> bool {
+        let mut entries = self.entries.iter();
+        entries.any(|entry| entry.bare && entry.is_about(slot, value))
+    }
+
+    /// The end of what was learned without bytes.
+    pub fn bare_to(&self) -> Slot {
+        let bare = self
+            .entries
+            .iter()
+            .filter(|entry| entry.bare && !entry.lost);
+        let ends = bare.map(|entry| match entry.record {
+            Record::Decided { range, .. } => range.to,
+            _ => Slot::FIRST,
+        });
+        ends.max().unwrap_or(Slot::FIRST)
+    }
+
+    /// A byte that was looked for came.
+    pub fn store(&mut self, byte: (StreamName, u64)) {
+        self.stored.insert(byte);
     }
 
     /// Whether it says something about it without them: they were not needed then, and never will be.
     pub fn needed_no_bytes(&self, slot: Slot, value: &Value) -> bool {
         let mut entries = self.entries.iter();
-        entries.any(|entry| slot < entry.bytes_from && entry.is_about(slot, value))
+        entries.any(|entry| slot < entry.bytes_from && !entry.bare && entry.is_about(slot, value))
     }
 
     /// Whether it says something about it at all.
@@ -165,7 +202,7 @@ impl Disk {
             }
             Record::Round { .. } | Record::Promise { .. } => false,
         };
-        self.entries.iter().any(has)
+        self.stored.contains(&byte) || self.entries.iter().any(has)
     }
 
     /// Whether something on stable storage cannot be read any more.
@@ -194,13 +231,14 @@ impl Disk {
     }
 
     /// Appends a record.
-    pub fn append(&mut self, record: Record, bytes_from: Slot) {
+    pub fn append(&mut self, record: Record, bytes_from: Slot, bare: bool) {
         let hard = HardState::default();
         self.entries.push(Entry {
             record,
             hard,
             lost: false,
             bytes_from,
+            bare,
         });
     }
 

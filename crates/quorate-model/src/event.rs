@@ -81,6 +81,11 @@ pub enum Event {
         /// Whether they are looked for at somebody who has them.
         found: bool,
     },
+    /// A node looks for bytes that it learned of without getting them, and somebody may have them.
+    Look {
+        /// Where.
+        site: usize,
+    },
     /// The oldest question for decided values is answered.
     Serve {
         /// Where.

@@ -285,6 +285,7 @@ impl Model for Bounds {
             rates_ppm: Vec::new(),
             holders: false,
             lag: false,
+            bare: false,
         };
         let world = World::new(setup, Watched::ALL).expect("nothing has happened yet");
         let world = match self.bytes {

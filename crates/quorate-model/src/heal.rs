@@ -252,6 +252,9 @@ impl Act<'_> {
                 for _ in 0..self.world.sites[site].fetches.len() {
                     self.apply(&Event::Fetch { site, found: true })?;
                 }
+                if !self.world.sites[site].lack.is_empty() {
+                    self.apply(&Event::Look { site })?;
+                }
                 if self.world.sites[site].forgets.is_some() {
                     moved = true;
                     self.apply(&Event::Forget { site })?;

@@ -237,6 +237,7 @@ impl Profile {
             ),
             thrifty: matches!(self, Self::Auxiliary | Self::Years) && dice.percent(25),
             lag: self == Self::Streams && dice.percent(40),
+            bare: self == Self::Streams && dice.percent(60),
         };
         let setup = if self == Self::Leases {
             leased(setup, &mut dice)

@@ -37,6 +37,10 @@ pub struct Seen {
     pub hollow: u64,
     /// A part of a run was voted for.
     pub cut: u64,
+    /// Content was learned without its bytes.
+    pub bare: u64,
+    /// Such bytes were found later.
+    pub looked: u64,
 }
 
 impl Seen {
@@ -61,6 +65,8 @@ impl Seen {
             acknowledged: self.acknowledged + other.acknowledged,
             hollow: self.hollow + other.hollow,
             cut: self.cut + other.cut,
+            bare: self.bare + other.bare,
+            looked: self.looked + other.looked,
         }
     }
 }

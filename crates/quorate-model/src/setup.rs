@@ -35,6 +35,8 @@ pub struct Setup {
     pub holders: bool,
     /// Whether nodes apply what they decide some time later; else at once.
     pub lag: bool,
+    /// Whether decided content is learned without bytes that did not come along ([snap-5]).
+    pub bare: bool,
 }
 
 /// Message kinds that a plane loses always, to keep a soup small.

@@ -58,6 +58,12 @@ pub struct Site {
     reads: BTreeMap<ReadToken, Slot>,
     /// The last read that was confirmed.
     pub confirmed: Option<ReadToken>,
+    /// [snap-5] Bytes that are part of a stream by what was learned here, and are not here.
+    pub lack: BTreeSet<(StreamName, u64)>,
+    /// It is being taught something without its bytes.
+    pub learns_bare: bool,
+    /// Whether the node was told that something is missing.
+    pub told_lack: bool,
 }
 
 impl Site {
@@ -83,6 +89,9 @@ impl Site {
             wake: Time(0),
             reads: BTreeMap::new(),
             confirmed: None,
+            lack: BTreeSet::new(),
+            learns_bare: false,
+            told_lack: false,
         }
     }
 
@@ -103,6 +112,8 @@ impl Site {
         // What is not in the log is gone.
         self.held.clear();
         self.applied = Applied::default();
+        self.lack.clear();
+        self.told_lack = false;
         let sound = self.disk.entries().iter();
         let sound = sound.filter(|entry| !entry.lost);
         let records: Vec<(Record, Slot)> = sound
@@ -196,7 +207,8 @@ impl Site {
 
     /// Whether this byte can be read here, from memory or the log.
     pub(crate) fn has_byte(&self, byte: (StreamName, u64)) -> bool {
-        self.held.contains(&Self::byte(byte)) || self.disk.has_byte(byte)
+        !self.lack.contains(&byte)
+            && (self.held.contains(&Self::byte(byte)) || self.disk.has_byte(byte))
     }
 
     /// Bytes of batches came.
@@ -264,6 +276,12 @@ impl Site {
     fn byte((stream, position): (StreamName, u64)) -> (Value, Slot) {
         let offset = 0;
         (Value::Content { stream, offset }, Slot(position))
+    }
+
+    /// [snap-5] Whether bytes may be missing that are kept: of what was learned without them and is not applied, that
+    /// is not known.
+    pub(crate) fn lacks(&self) -> bool {
+        !self.lack.is_empty() || self.disk.bare_to() > self.applied.to()
     }
 
     /// Whether nothing is missing of `value` in these slots: all its bytes are in memory, or nobody needs any

@@ -199,6 +199,7 @@ impl World {
                 self.read_by_lease(site)
             }
             Event::Fetch { site, found } => self.fetch(site, found),
+            Event::Look { site } => self.look(site),
             Event::Serve { site } => self.serve(site),
             Event::Connect { site, peer } => {
                 if self.sites[peer].node.is_none() {
@@ -252,6 +253,9 @@ impl World {
         for site in 0..self.sites.len() {
             if !self.setup.lag && self.sites[site].node.is_some() {
                 self.apply_decided(site)?;
+            }
+            if self.setup.bare {
+                self.tell(site)?;
             }
         }
         self.judge_holders()
@@ -411,6 +415,13 @@ impl World {
             }
             site.holds(&value, range)
         });
+        let learned = matches!(
+            (&message, &content),
+            (Message::Learn { .. }, Some((Value::Content { .. }, _)))
+        );
+        if learned && !held && self.setup.bare {
+            return self.learn_bare(site_of(to), from, message);
+        }
         let message = match message {
             // Of a decided run the part that nobody needs is learned apart from the rest, which is asked for
             // again: they are recorded apart.
@@ -512,6 +523,7 @@ impl World {
         self.observer.restarted(member, promised)?;
         self.sites[at].wake = self.now;
         self.sites[at].node = Some(node);
+        self.tell(at)?;
         self.step(at, Input::Tick)?;
         for peer in 0..self.sites.len() {
             if peer != at && self.sites[peer].node.is_some() {
@@ -599,7 +611,10 @@ impl World {
             .collect();
         for (range, value, bytes) in parts {
             let message = Message::Learn { range, value };
-            self.post(at, to, message, bytes);
+            // [snap-5] What lies beside the log does not go along.
+            let content = matches!(value, Value::Content { .. });
+            let beside = self.setup.bare && content && !range.from.0.is_multiple_of(3);
+            self.post(at, to, message, bytes && !beside);
         }
         Ok(())
     }

@@ -25,6 +25,7 @@ impl Run {
             5..=9 => self.give(site),
             10..=15 => self.carry(site),
             16..=21 => self.offer(),
+            22 => Some(Event::Look { site }),
             _ => self.plan.setup.lag.then_some(Event::Apply { site }),
         };
         match event {
@@ -41,6 +42,9 @@ impl Run {
         for site in (0..inside.len()).filter(|at| inside[*at]) {
             if self.plan.setup.lag && self.dice.percent(70) {
                 self.apply(&Event::Apply { site }, shared)?;
+            }
+            if self.plan.setup.bare && self.dice.percent(30) {
+                self.apply(&Event::Look { site }, shared)?;
             }
             if self.dice.percent(50)
                 && let Some(event) = self.carry(site)
@@ -159,7 +163,9 @@ impl Run {
     /// Mostly what is next, some of it.
     fn carry(&mut self, site: usize) -> Option<Event> {
         let given: Vec<(StreamName, u64)> = self.world.clients.streams().collect();
-        if given.is_empty() {
+        // One that gets little learns much.
+        let little = self.plan.setup.bare && site + 1 == self.world.sites.len();
+        if given.is_empty() || little && self.dice.percent(80) {
             return None;
         }
         let (stream, end) = self.dice.pick(&given);

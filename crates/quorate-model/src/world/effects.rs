@@ -67,7 +67,7 @@ impl World {
                 let recorded = slots
                     .into_iter()
                     .all(|slot| site.disk.speaks_of(slot, &value));
-                let held = recorded || site.holds(&value, range);
+                let held = recorded || site.learns_bare || site.holds(&value, range);
                 site.forget_fetches(range.to);
                 let verdict = invariants::bytes_are_held(range.from, &value, held);
                 self.observer.decided(range, value)?;
@@ -162,14 +162,22 @@ impl World {
             let verdict = invariants::promise_is_kept(before, ballot);
             self.observer.judge(Property::Promise, verdict)?;
         }
+        let bare = match record {
+            Record::Decided { range, value } if matches!(value, Value::Content { .. }) => {
+                self.sites[at].learns_bare && self.sites[at].recorded(&value, range).is_none()
+            }
+            _ => false,
+        };
+        self.seen.bare += u64::from(bare);
         let bytes_from = match record {
+            Record::Decided { range, .. } if bare => range.to,
             Record::Vote { range, value, .. } | Record::Decided { range, value } => {
                 self.record_bytes(at, range, value)?
             }
             Record::Round { .. } | Record::Promise { .. } => Slot::FIRST,
         };
         let disk = &mut self.sites[at].disk;
-        disk.append(record, bytes_from);
+        disk.append(record, bytes_from, bare);
         assert_eq!(disk.appended_seq(), seq.0, "records are numbered in order");
         Ok(())
     }

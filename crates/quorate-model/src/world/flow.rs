@@ -5,6 +5,7 @@ use quorate_core::{
     learner::Tally,
     message::Message,
     node::Node,
+    node_id::Member,
     slot::{Slot, SlotRange},
     value::{StreamName, Value},
 };
@@ -192,8 +193,11 @@ impl World {
         next: u64,
         done: &crate::streams::applied::Done,
     ) -> Result<(), Violation> {
-        let site = &self.sites[at];
-        if done.appended.is_some() && !site.can_give(value, slot) {
+        let site = &mut self.sites[at];
+        if done.appended.is_some() && !site.can_give(value, slot) && site.disk.is_bare(slot, value)
+        {
+            site.lack.extend(bytes_of(value, SlotRange::one(slot)));
+        } else if done.appended.is_some() && !site.can_give(value, slot) {
             let seen = Err(format!(
                 "slot {slot}: node {} has no byte of {value} to append",
                 at + 1
@@ -206,6 +210,60 @@ impl World {
         }
         self.sites[at].drop_stream(stream, next);
         Ok(())
+    }
+
+    /// [snap-5] Decided content comes without bytes: it is learned all the same, and the node holds nothing for others
+    /// from then on, until the bytes that are kept are here.
+    pub(super) fn learn_bare(
+        &mut self,
+        at: usize,
+        from: Member,
+        message: Message,
+    ) -> Result<(), Violation> {
+        self.tell_lack(at, true)?;
+        self.sites[at].learns_bare = true;
+        let held = true;
+        self.step(
+            at,
+            Input::Message {
+                from,
+                message,
+                held,
+            },
+        )?;
+        self.sites[at].learns_bare = false;
+        self.tell(at)
+    }
+
+    /// It finds what is somewhere, and up.
+    pub(super) fn look(&mut self, at: usize) -> Result<(), Violation> {
+        if self.sites[at].node.is_none() {
+            return Ok(());
+        }
+        for byte in self.sites[at].lack.clone() {
+            let has = |site: &crate::site::Site| site.node.is_some() && site.has_byte(byte);
+            if self.sites.iter().any(has) {
+                self.sites[at].lack.remove(&byte);
+                self.sites[at].disk.store(byte);
+                self.seen.looked += 1;
+            }
+        }
+        self.tell(at)
+    }
+
+    /// The node is told whether something is missing.
+    pub(super) fn tell(&mut self, at: usize) -> Result<(), Violation> {
+        let lacks = self.sites[at].lacks();
+        self.tell_lack(at, lacks)
+    }
+
+    fn tell_lack(&mut self, at: usize, lacks: bool) -> Result<(), Violation> {
+        let site = &mut self.sites[at];
+        if site.node.is_none() || site.told_lack == lacks {
+            return Ok(());
+        }
+        site.told_lack = lacks;
+        self.step(at, Input::Missing(lacks.then_some(Slot::FIRST)))
     }
 
     /// [value-3], [stream-4] What goes on record has its bytes, or nobody needs them; from which slot on they

@@ -79,7 +79,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 stream,
                 position,
                 bytes,
-            } => self.on_stream_bytes(now, stream, position, brought(bytes)),
+            } => self.on_stream_bytes(now, from.node, (stream, position), brought(bytes)),
             Frame::Applied { to, digest } => self.on_claim(from.node, Claim { to, digest }),
             Frame::SnapshotAsk { at, digest, offset } => {
                 self.on_snapshot_ask(now, from.node, (at, digest, offset), plane);
@@ -357,6 +357,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     fn on_fetch_reply(&mut self, now: Time, value: Value, brought: Option<Brought<'_>>) {
+        if let (Value::Content { stream, .. }, None) = (value, &brought) {
+            let keeping = &mut self.streaming.keeping;
+            keeping.missing_not_there(now, stream, self.peers.len());
+        }
         let Some(range) = self.contents.wanted(&value) else {
             return;
         };

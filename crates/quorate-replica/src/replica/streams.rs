@@ -31,13 +31,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     pub(super) fn on_stream_bytes(
         &mut self,
         now: Time,
-        stream: StreamName,
-        position: u64,
+        from: NodeId,
+        (stream, position): (StreamName, u64),
         brought: Brought<'_>,
     ) {
         let disk = self.storing.log_mut().disk_mut();
         let keeping = &mut self.streaming.keeping;
-        keeping.take_missing(now, stream, position, brought.bytes, disk);
+        keeping.take_missing(now, from, (stream, position, brought.bytes), disk);
         if !self.applying.streams().may_be_open(stream) {
             return;
         }

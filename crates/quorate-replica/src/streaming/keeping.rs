@@ -65,8 +65,11 @@ struct Lack {
     ranges: VecDeque<(StreamName, Range<u64>)>,
     /// Of the first range, positions below were asked for.
     asked_to: u64,
-    /// How many peers were asked for its first byte.
+    /// Who delivered last: it is asked first.
+    source: Option<NodeId>,
+    /// How many were asked for its first byte in vain, and whether one more was.
     asked: usize,
+    waiting: bool,
     ask_at: Time,
     look_at: Time,
     /// Nothing is known before the first look.
@@ -431,9 +434,8 @@ impl Keeping {
     pub(crate) fn take_missing<D: Disk>(
         &mut self,
         now: Time,
-        stream: StreamName,
-        position: u64,
-        bytes: &[u8],
+        from: NodeId,
+        (stream, position, bytes): (StreamName, u64, &[u8]),
         disk: &mut D,
     ) {
         let end = position.saturating_add(bytes.len() as u64);
@@ -456,6 +458,7 @@ impl Keeping {
         if position == range.start {
             range.start = end;
         }
+        self.lack.source = Some(from);
         self.lack.asked = 0;
         self.lack.ask_at = now.plus_ms(self.retry_ms);
         if self
@@ -467,6 +470,16 @@ impl Keeping {
             self.lack.ranges.pop_front();
             self.lack.asked_to = 0;
             self.lack.ask_at = Time(0);
+            self.lack.waiting = false;
+        }
+    }
+
+    /// One who was asked for missing bytes has none of them: somebody else is asked at once, unless all were.
+    pub(crate) fn missing_not_there(&mut self, now: Time, stream: StreamName, peers: usize) {
+        let first = self.lack.ranges.front();
+        let wanted = self.lack.waiting && first.is_some_and(|(name, _)| *name == stream);
+        if wanted && !(self.lack.asked + 1).is_multiple_of(peers.max(1)) {
+            self.lack.ask_at = now;
         }
     }
 
@@ -493,12 +506,16 @@ impl Keeping {
         if now >= self.lack.ask_at {
             // Nothing came: everything from the first missing byte on is asked for again, elsewhere.
             self.lack.asked_to = range.start;
-            self.lack.asked += 1;
+            self.lack.asked += usize::from(self.lack.waiting);
+            self.lack.waiting = true;
             self.lack.ask_at = now.plus_ms(self.retry_ms);
         }
         let piece = STREAM_PIECE_BYTES_MAX as u64;
         let most = range.end.min(range.start.saturating_add(ASKED_MAX * piece));
-        let to = peers[self.lack.asked % peers.len()];
+        let source = peers
+            .iter()
+            .position(|peer| Some(*peer) == self.lack.source);
+        let to = peers[(source.unwrap_or(0) + self.lack.asked) % peers.len()];
         while self.lack.asked_to < most {
             let position = self.lack.asked_to.max(range.start);
             let frame = Frame::FetchRequest {
