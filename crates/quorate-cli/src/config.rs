@@ -14,6 +14,7 @@ use quorate_bench::log_service::STORE as STORE_NONE;
 use quorate_core::{
     configuration::MEMBERS_MAX, node_id::NodeId, quorum::QuorumRule, record::Class,
 };
+use quorate_disk::Want;
 use quorate_kv::front::input_bytes_max;
 use quorate_node::terms::Terms;
 use quorate_replica::{group::As, tuner::Settings as Tuning};
@@ -61,6 +62,7 @@ pub(crate) struct StartConfig {
     pub(crate) transfer_limit: Option<u64>,
     pub(crate) tuning: Tuning,
     pub(crate) disk_flush: Duration,
+    pub(crate) engine: Want,
 }
 
 impl StartConfig {
@@ -90,6 +92,7 @@ impl StartConfig {
             client_memory_bytes: self.client_memory,
             tuning: self.tuning,
             disk_flush: self.disk_flush,
+            engine: self.engine,
             ..quorate::Settings::new(&self.data)
         }
     }
@@ -182,6 +185,7 @@ impl StartConfig {
             log_max: layers.required("log-max", LOG_MAX, parse_log_max)?,
             transfer_limit: layers.optional("transfer-limit", TRANSFER_LIMIT, parse_transfer)?,
             tuning: tuning::resolve(&layers)?,
+            engine: layers.required("stream-engine", "auto, uring or portable", Want::named)?,
             disk_flush: layers.required(DISK_FLUSH_MS, "0 … 1000 milliseconds", parse_flush)?,
         };
         config.check()?;

@@ -109,10 +109,20 @@ fn descriptors(process: u32) -> usize {
     fs::read_dir(format!("/proc/{process}/fd")).unwrap().count()
 }
 
-/// One stream of 256 MiB; its owner is killed when it follows, then the leader, which owns it, then all at once.
 #[test]
 fn nothing_acknowledged_is_lost_whoever_is_killed() {
-    let mut cluster = Cluster::start(NODES, &["--store", "memory"]);
+    nothing_is_lost("auto");
+}
+
+/// The other engine: equal bytes on every node, whatever moved them there.
+#[test]
+fn nothing_acknowledged_is_lost_without_uring() {
+    nothing_is_lost("portable");
+}
+
+/// One stream of 256 MiB; its owner is killed when it follows, then the leader, which owns it, then all at once.
+fn nothing_is_lost(engine: &str) {
+    let mut cluster = Cluster::start(NODES, &["--store", "memory", "--stream-engine", engine]);
     let nodes = addresses(&cluster);
 
     // The writer knows one node, which does not lead: that one owns what it writes.

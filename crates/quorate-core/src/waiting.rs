@@ -111,7 +111,7 @@ impl Waiting {
         Some(proposal)
     }
 
-    /// Slots below are decided, perhaps by bytes that came another way: nobody waits for them.
+    /// Slots below are decided, perhaps by bytes that came another way, or without any ([snap-5]): nobody waits for them.
     pub fn drop_below(&mut self, now: Time, slot: Slot) {
         while self
             .proposals
@@ -119,6 +119,10 @@ impl Waiting {
             .is_some()
         {
             self.since = now;
+        }
+        if let Some(first) = self.proposals.front_mut() {
+            first.held_to = first.held_to.max(slot);
+            first.given_to = first.given_to.max(slot);
         }
     }
 
@@ -224,5 +228,29 @@ mod tests {
         waiting.drop_below(Time(5), Slot(2));
         assert_eq!(waiting.since(), Some(Time(5)));
         assert_eq!(slots(&mut waiting), [2]);
+    }
+
+    /// [snap-5] Of a run whose first part was learned without bytes, the rest goes as soon as it is here. It once waited
+    /// for the first part for ever.
+    #[test]
+    fn decided_part_of_a_run_is_not_waited_for() {
+        let content = Value::Content {
+            stream: StreamName::default(),
+            offset: 0,
+        };
+        let slots = |from, to| SlotRange::new(Slot(from), Slot(to));
+        let run = Phase2a {
+            range: slots(5, 12),
+            ..proposal(0, content)
+        };
+        let mut waiting = Waiting::default();
+        waiting.push(Time(0), run, false, 8);
+        waiting.drop_below(Time(1), Slot(8));
+        assert_eq!(waiting.next(Time(1)), None);
+        waiting.hold(&content, slots(8, 10));
+        assert_eq!(waiting.next(Time(1)).map(|m| m.range), Some(slots(5, 10)));
+        waiting.hold(&content, slots(10, 12));
+        assert_eq!(waiting.next(Time(1)).map(|m| m.range), Some(slots(5, 12)));
+        assert!(waiting.is_empty());
     }
 }

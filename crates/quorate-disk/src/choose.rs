@@ -16,6 +16,21 @@ pub enum Want {
     File,
 }
 
+impl Want {
+    /// How operators name them.
+    pub const NAMES: [(&'static str, Self); 3] = [
+        ("auto", Self::Auto),
+        ("uring", Self::Uring),
+        ("portable", Self::File),
+    ];
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        let found = Self::NAMES.iter().find(|(known, _)| *known == name);
+        found.map(|(_, want)| *want)
+    }
+}
+
 /// Opens the folders below a node's data folder, with the usual buffers. The text says which driver was
 /// chosen and why.
 ///

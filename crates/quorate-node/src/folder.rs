@@ -28,6 +28,8 @@ pub struct LockedFolder {
     lock: File,
     /// A flush of the disk takes at least this long: for measurements.
     flush: Duration,
+    /// What drives the disk.
+    engine: Want,
 }
 
 impl LockedFolder {
@@ -114,13 +116,18 @@ impl LockedFolder {
             files: DataFolder::new(folder),
             lock: lock(folder)?,
             flush: Duration::ZERO,
+            engine: Want::Auto,
         })
     }
 
-    /// The same with flushes of its disk that take at least this long: for measurements.
+    /// The same with a disk that is driven as wanted, and whose flushes take at least this long: for measurements.
     #[must_use]
-    pub fn with_flush(self, flush: Duration) -> Self {
-        Self { flush, ..self }
+    pub fn with_disk(self, engine: Want, flush: Duration) -> Self {
+        Self {
+            flush,
+            engine,
+            ..self
+        }
     }
 
     /// Reads which node the folder belongs to, without locking or changing anything, for the offline tools.
@@ -147,7 +154,7 @@ impl Home for LockedFolder {
     }
 
     fn open_disk(&mut self, tell: &mut dyn FnMut(&str)) -> Result<FileDisk, DiskError> {
-        let (disk, reason) = quorate_disk::open(self.path(), Want::Auto)?;
+        let (disk, reason) = quorate_disk::open(self.path(), self.engine)?;
         tell(&reason);
         let disk = disk.with_flush(self.flush)?;
         if !self.flush.is_zero() {

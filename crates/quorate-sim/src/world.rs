@@ -83,6 +83,8 @@ pub struct Counts {
     pub stream_bytes: u64,
     /// See above.
     pub stream_pieces: u64,
+    /// Bytes of streams that records named in the store instead of having them.
+    pub stream_bytes_placed: u64,
     /// Bytes of streams that were read, and found right.
     pub stream_bytes_read: u64,
 }

@@ -27,6 +27,7 @@ fn check(seeds: impl Iterator<Item = u64>) -> Counts {
             stream_bytes,
             stream_pieces,
             stream_bytes_read,
+            stream_bytes_placed,
             ..
         } = report.counts;
         all.start_kills += start_kills;
@@ -42,6 +43,7 @@ fn check(seeds: impl Iterator<Item = u64>) -> Counts {
         all.stream_bytes += stream_bytes;
         all.stream_pieces += stream_pieces;
         all.stream_bytes_read += stream_bytes_read;
+        all.stream_bytes_placed += stream_bytes_placed;
     }
     all
 }
@@ -62,7 +64,10 @@ fn check_half(odd: bool) {
     // answer is rare in drawn runs: a test of the replica makes it so (`tests/reads.rs`).
     assert!(all.leased > 300 && all.stalls > 100, "{all:?}");
     assert!(
-        all.stream_pieces > 200 && all.stream_bytes > 3 << 20 && all.stream_bytes_read > 10 << 20,
+        all.stream_bytes_placed > 3 << 20
+            && all.stream_pieces > 200
+            && all.stream_bytes > 3 << 20
+            && all.stream_bytes_read > 10 << 20,
         "{all:?}"
     );
 }

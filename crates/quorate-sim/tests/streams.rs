@@ -175,6 +175,41 @@ fn g10_everybody_is_killed_while_a_client_writes() -> Outcome {
     Ok(())
 }
 
+/// Whole units are written once: records say where they are, so the log hardly grows, and everybody's crash at any
+/// moment leaves what was acknowledged ([disk-5], [value-3]).
+#[test]
+fn units_are_written_once_and_outlive_everybodys_crash() -> Outcome {
+    for seed in 0..8 {
+        let (mut world, leader) = world(40 + seed)?;
+        let owner = (leader + seed as usize) % 3;
+        let client = world.streamer(owner);
+        open(&mut world, client, owner, How::Create)?;
+        write(&mut world, client, 10_000)?;
+        let before: Vec<Counters> = (0..3).map(|node| counters(&world, node)).collect();
+        for _ in 0..5 {
+            world.give_streams(client, 200_000);
+            world.run_for(20_000 + seed * 700)?;
+        }
+        world.run_until("much is durable", |world| {
+            durable(world, client).is_some_and(|to| to > 700_000)
+        })?;
+        for (node, before) in before.iter().enumerate() {
+            let now = counters(&world, node);
+            let placed = now.stream_bytes_placed - before.stream_bytes_placed;
+            let recorded = now.stream_bytes_recorded - before.stream_bytes_recorded;
+            assert!(placed > 4 * recorded, "node {node}: {placed}, {recorded}");
+        }
+        let acknowledged = durable(&world, client).expect("nobody else writes");
+        world.inflict(Fault::CrashAll);
+        world.wait_for_leader()?;
+        let at = open(&mut world, client, leader, How::Continue)?;
+        assert!(at >= acknowledged, "seed {seed}: {at} of {acknowledged}");
+        assert_eq!(finish(&mut world, client)?, at);
+        check_all(&mut world, at)?;
+    }
+    Ok(())
+}
+
 /// G9 G10 The log is trimmed below what the store has, and everybody restarts: from a snapshot with the table,
 /// from the checkpoint of the store, and from the log behind both ([trim-2]).
 #[test]

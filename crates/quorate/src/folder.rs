@@ -57,7 +57,8 @@ impl Folder {
     pub fn open(settings: &Settings) -> Result<Self, Error> {
         let wanted = settings.wanted();
         if LockedFolder::holds_identity(&settings.data)? {
-            let home = LockedFolder::open(&settings.data)?.with_flush(settings.disk_flush);
+            let home =
+                LockedFolder::open(&settings.data)?.with_disk(settings.engine, settings.disk_flush);
             let identity = Identity::open(home, &wanted.expected)?;
             warn_about_list(settings, identity.founding());
             if let Some(why) = identity.book_lost() {
@@ -213,7 +214,7 @@ fn ask_founder(
 }
 
 fn create(settings: &Settings) -> Result<LockedFolder, IdentityError> {
-    Ok(LockedFolder::create(&settings.data)?.with_flush(settings.disk_flush))
+    Ok(LockedFolder::create(&settings.data)?.with_disk(settings.engine, settings.disk_flush))
 }
 
 /// Random bytes of the operating system.

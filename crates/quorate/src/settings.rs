@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use quorate_core::{node_id::NodeId, record::Class};
+use quorate_disk::Want;
 use quorate_node::{founding::Wanted, identity::Expected, terms::Terms};
 use quorate_replica::{defaults, group::As, tuner::Settings as Tuning};
 
@@ -64,6 +65,8 @@ pub struct Settings {
     pub tuning: Tuning,
     /// A flush of the log takes at least this long: for measurements. Zero is the disk as it is.
     pub disk_flush: Duration,
+    /// What drives the disk, for the log and for the store of streams.
+    pub engine: Want,
 }
 
 impl Settings {
@@ -95,6 +98,7 @@ impl Settings {
             client_memory_bytes: defaults::CLIENT_MEMORY_BYTES,
             tuning: Tuning::new(1),
             disk_flush: Duration::ZERO,
+            engine: Want::Auto,
         }
     }
 

@@ -61,7 +61,7 @@ const THRIFTY: &str = "thrifty";
 pub(super) const LOG_SEGMENT: &str = "log-segment";
 
 /// All settings of `quorate start`, in the order of its help.
-pub(super) const SETTINGS: [Setting; 36] = [
+pub(super) const SETTINGS: [Setting; 37] = [
     setting(
         "data",
         "DIR",
@@ -140,6 +140,12 @@ pub(super) const SETTINGS: [Setting; 36] = [
         "ADDR",
         "Where each connection is a stream: bytes in, counts of durable bytes out [default: nowhere]",
         Preset::Unset,
+    ),
+    setting(
+        "stream-engine",
+        "ENGINE",
+        "What moves bytes to the disk, of streams and of the log: uring, portable, or auto, which tries uring and says why not",
+        Preset::Text("auto"),
     ),
     setting(
         "client-socket",

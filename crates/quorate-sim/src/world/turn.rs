@@ -353,6 +353,7 @@ impl World {
         let counts = &mut self.counts;
         counts.leased += now.reads_leased - before.reads_leased;
         counts.overtaken += now.reads_overtaken - before.reads_overtaken;
+        counts.stream_bytes_placed += now.stream_bytes_placed - before.stream_bytes_placed;
         for (count, more, what, slot) in [
             (
                 &mut counts.snapshots,
