@@ -1,0 +1,11 @@
+//! Numbered datagrams: trust, fragments, loss and repair, rate.
+#![forbid(unsafe_code)]
+
+pub mod body;
+pub mod buffer;
+pub mod header;
+pub mod limits;
+pub mod rate;
+pub mod send;
+pub mod spans;
+pub mod trust;
