@@ -7,7 +7,7 @@ const WAITS_MIN: u32 = 2;
 /// A trial that has seen too little by then is given up: the rate is restored.
 const WAITS_MAX: u32 = 100;
 /// Most steps down of one trial.
-const STEPS_MAX: u32 = 9;
+const STEPS_MAX: u32 = 12;
 /// Losses that are expected before anything is said.
 const EXPECTED_MIN: u64 = 6;
 /// And before that nothing changed is said of losses that are a little fewer.
@@ -77,12 +77,12 @@ pub(crate) enum Next {
 }
 
 impl Trial {
-    /// A link that is the cause of this loss loses a third less behind so many steps of `down_percent`: one,
-    /// unless the loss is large. Fewer would show nothing, and a link that is much too full would be taken
-    /// for a bad one.
+    /// A link that is the cause of this loss loses half of it behind so many steps of `down_percent`: one,
+    /// unless the loss is large. Fewer would show a third at best, and a link that is much too full would
+    /// be taken for a bad one.
     pub(crate) fn new(restore_bytes_s: u64, before_ppm: u64, down_percent: u64) -> Self {
         let before = before_ppm.min(MILLION);
-        let (passed, wanted) = (MILLION - before, MILLION - 2 * before / 3);
+        let (passed, wanted) = (MILLION - before, MILLION - before / 2);
         let mut part = MILLION;
         let mut steps = 0;
         while steps < STEPS_MAX && part * wanted > passed * MILLION {
@@ -138,7 +138,7 @@ mod tests {
     fn a_trial_has_the_steps_that_show_something() {
         let steps = |ppm| Trial::new(1, ppm, 85).steps;
         let seen = [0, 50_000, 500_000, 900_000, 1_000_000].map(steps);
-        assert_eq!(seen, [1, 1, 2, 9, 9]);
+        assert_eq!(seen, [1, 1, 3, 11, 12]);
     }
 
     /// [rate-2] A third less is the mark, and nothing is said of too few losses.
