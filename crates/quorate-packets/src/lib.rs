@@ -6,6 +6,7 @@ pub mod buffer;
 pub mod header;
 pub mod limits;
 pub mod rate;
+pub mod receive;
 pub mod send;
 pub mod spans;
 pub mod trust;

@@ -62,6 +62,9 @@ impl Spans {
     /// The numbers of `range` that it lacks, in order.
     pub fn lacks(&self, range: Range<u64>) -> Vec<Range<u64>> {
         let mut missing = Vec::new();
+        if range.is_empty() {
+            return missing;
+        }
         let mut at = range.start;
         let before = self.0.range(..=at).next_back();
         if let Some((_, &until)) = before {
