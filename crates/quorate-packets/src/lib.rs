@@ -3,7 +3,10 @@
 
 pub mod body;
 pub mod buffer;
+pub mod endpoint;
+mod envelope;
 pub mod header;
+mod kept;
 pub mod limits;
 pub mod rate;
 pub mod receive;

@@ -28,17 +28,18 @@ pub struct Losses {
     moments: VecDeque<(Time, u64)>,
     /// Young packets that enough receivers lost, in this period.
     common: u64,
+    /// The next number now, and when the period began.
+    next: u64,
+    period_from: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Receiver {
     bit: u32,
-    /// As in its last report: what it lost of numbers below `to`.
-    lost: u64,
-    to: u64,
+    /// As in its last report; `None`: there was none.
+    lost: Option<u64>,
     /// In this period.
     lost_now: u64,
-    judged_now: u64,
 }
 
 /// What a period of observation says.
@@ -46,9 +47,9 @@ struct Receiver {
 pub struct Period {
     /// Packets of which the loss was common.
     pub common: u64,
-    /// Packets, counted once for each receiver that said whether it lost them.
+    /// Packets that were sent, counted once for each receiver.
     pub judged: u64,
-    /// Those of them that were lost at first.
+    /// Those of them that were reported as lost at first. Who says nothing lost nothing.
     pub lost: u64,
 }
 
@@ -70,10 +71,8 @@ impl Losses {
                 .for_each(|who| *who &= lost_by_another);
             let fresh = Receiver {
                 bit,
-                lost: 0,
-                to: 0,
+                lost: None,
                 lost_now: 0,
-                judged_now: 0,
             };
             self.receivers.insert(node, fresh);
         }
@@ -81,6 +80,7 @@ impl Losses {
 
     /// The next number at this moment.
     pub fn sent(&mut self, next: u64, now: Time) {
+        self.next = next;
         if self.moments.back().is_some_and(|(_, last)| *last == next) {
             return;
         }
@@ -115,17 +115,17 @@ impl Losses {
     fn sums(&self) -> Period {
         Period {
             common: self.common,
-            judged: self.receivers.values().map(|one| one.judged_now).sum(),
+            judged: (self.next - self.period_from).saturating_mul(self.receivers.len() as u64),
             lost: self.receivers.values().map(|one| one.lost_now).sum(),
         }
     }
 
-    /// A receiver reports. Counts that go back, as behind a restart, are a new beginning.
+    /// A receiver reports. A count that goes back, as behind a restart, is a new beginning.
     pub fn report(
         &mut self,
         from: NodeId,
         missed: &[Range<u64>],
-        (lost, to): (u64, u64),
+        lost: u64,
         now: Time,
         rtt_us: u64,
     ) {
@@ -133,12 +133,9 @@ impl Losses {
         let Some(one) = self.receivers.get_mut(&from) else {
             return;
         };
-        let goes_on = one.to > 0 && to >= one.to && lost >= one.lost;
-        if goes_on {
-            one.judged_now = one.judged_now.saturating_add(to - one.to);
-            one.lost_now = one.lost_now.saturating_add(lost - one.lost);
-        }
-        (one.lost, one.to) = (lost, to);
+        let before = one.lost.replace(lost).unwrap_or(0);
+        let more = lost.checked_sub(before).unwrap_or(lost);
+        one.lost_now = one.lost_now.saturating_add(more);
         let bit = 1u128 << one.bit;
         let threshold = self.threshold();
         let mut room = LOST_MAX;
@@ -170,9 +167,8 @@ impl Losses {
     pub fn take(&mut self) -> Period {
         let period = self.sums();
         self.common = 0;
-        for one in self.receivers.values_mut() {
-            (one.lost_now, one.judged_now) = (0, 0);
-        }
+        self.period_from = self.next;
+        self.receivers.values_mut().for_each(|one| one.lost_now = 0);
         period
     }
 }
@@ -192,9 +188,8 @@ mod tests {
         let nodes: Vec<NodeId> = (1..=receivers).map(NodeId).collect();
         losses.listen_to(&nodes);
         losses.sent(1, Time(0));
-        for node in nodes {
-            losses.report(node, &[], (0, 1), Time(0), RTT);
-        }
+        losses.take();
+        losses.sent(1001, Time(0));
         losses
     }
 
@@ -205,8 +200,7 @@ mod tests {
             for losing in 1..=receivers.min(10) {
                 let mut losses = heard(receivers);
                 for node in 1..=losing {
-                    let report = (1, 1000);
-                    losses.report(NodeId(node), &[5..6], report, Time(50), RTT);
+                    losses.report(NodeId(node), &[5..6], 1, Time(50), RTT);
                 }
                 let expected = u64::from(losing >= needed);
                 assert_eq!(losses.take().common, expected, "{losing} of {receivers}");
@@ -219,26 +213,27 @@ mod tests {
     fn loss_by_chance_raises_the_threshold() {
         let mut losses = heard(25);
         for node in 1..=25 {
-            losses.report(NodeId(node), &[], (100, 1001), Time(50), RTT);
+            losses.report(NodeId(node), &[], 100, Time(50), RTT);
         }
         // Ten in a hundred: 3 · 25 · 0.1 + 1.
         assert_eq!(losses.threshold(), 8);
         for node in 1..=25 {
-            losses.report(NodeId(node), &[], (1000, 2001), Time(50), RTT);
+            losses.report(NodeId(node), &[], 1000, Time(50), RTT);
         }
         assert_eq!(losses.threshold(), 25);
         let period = losses.take();
-        assert_eq!((period.lost, period.judged), (25_000, 50_000));
+        assert_eq!((period.lost, period.judged), (25_000, 25_000));
     }
 
     /// [rate-2] What was sent four round trips ago says nothing of the link as it is.
     #[test]
     fn old_packets_do_not_count() {
-        let mut losses = heard(2);
+        let mut losses = Losses::default();
+        losses.listen_to(&[NodeId(1), NodeId(2)]);
         losses.sent(10, Time(100));
         losses.sent(20, Time(500));
         for node in 1..=2 {
-            losses.report(NodeId(node), &[8..12], (4, 21), Time(501), RTT);
+            losses.report(NodeId(node), &[8..12], 4, Time(501), RTT);
         }
         assert_eq!(losses.take().common, 2);
     }
@@ -246,10 +241,10 @@ mod tests {
     #[test]
     fn strangers_do_not_count_and_nothing_grows() {
         let mut losses = heard(2);
-        losses.report(NodeId(9), &[1..2], (1, 5), Time(1), RTT);
-        losses.report(NodeId(1), &[1..u64::MAX], (1, 5), Time(1), RTT);
+        losses.report(NodeId(9), &[1..2], 1, Time(1), RTT);
+        losses.report(NodeId(1), &[1..u64::MAX], 1, Time(1), RTT);
         assert!(losses.lost.len() <= LOST_MAX);
-        for number in 0..5_000 {
+        for number in 2_000..5_000 {
             losses.sent(number, Time(number));
         }
         assert_eq!(losses.moments.len(), MOMENTS_MAX);

@@ -191,7 +191,7 @@ mod tests {
             next += packets;
             losses.sent(next, now);
             for (at, node) in nodes.iter().enumerate() {
-                losses.report(*node, &missed[at], (lost[at], next), now, RTT);
+                losses.report(*node, &missed[at], lost[at], now, RTT);
             }
             pacer.poll(now, || losses.take());
             if period > seconds * 50 {

@@ -91,21 +91,20 @@ impl Gaps {
         cut.filter(|cut| !cut.is_empty()).collect()
     }
 
-    /// Asks at once for what is missing of these: somebody said that the last one asked does not have it,
-    /// or needs it too. At least so many requests count as made.
-    pub fn hurry(&mut self, range: &Range<u64>, tries_min: u32, now: Time) {
+    /// Asks at once for what is missing of these, if so many requests as were made are too few to wait for:
+    /// somebody said that the last one asked does not have it, or needs it too. At least one counts as made.
+    pub fn hurry(&mut self, range: &Range<u64>, too_few: impl Fn(u32) -> bool, now: Time) {
         for part in self.within(range) {
-            let (&start, &gap) = self
-                .0
-                .range(..=part.start)
-                .next_back()
-                .expect("it is missing");
+            let gap = self.0.range(..=part.start).next_back();
+            let (_, &gap) = gap.expect("it is missing");
+            if !too_few(gap.tries) {
+                continue;
+            }
             self.close(part.clone());
-            debug_assert!(start <= part.start);
             let hurried = Gap {
                 end: part.end,
                 due: gap.due.min(now),
-                tries: gap.tries.max(tries_min),
+                tries: gap.tries.max(1),
             };
             self.0.insert(part.start, hurried);
         }
@@ -219,7 +218,9 @@ mod tests {
     fn who_hurries_asks_at_once() {
         let mut gaps = Gaps::default();
         gaps.open(3..9, Time(0), &PATIENCE);
-        gaps.hurry(&(4..6), 1, Time(10));
+        gaps.hurry(&(4..6), |_| false, Time(5));
+        assert_eq!(gaps.next_due(), Some(Time(200)));
+        gaps.hurry(&(4..6), |tries| tries < 2, Time(10));
         assert_eq!(gaps.due(Time(10), &PATIENCE), [Due::Ask(4..6, 1)]);
         let due = gaps.due(Time(200), &PATIENCE);
         assert_eq!(due, [Due::Ask(3..4, 0), Due::Ask(6..9, 0)]);
@@ -245,7 +246,7 @@ mod tests {
                     }
                     _ => {
                         let start = dice.below(top + 1);
-                        gaps.hurry(&(start..start + length), 1, Time(0));
+                        gaps.hurry(&(start..start + length), |_| true, Time(0));
                     }
                 }
                 let flat: Vec<u64> = gaps.iter().flatten().collect();

@@ -202,11 +202,13 @@ impl Inbound {
                 self.give_up(part, quota, happened);
             }
         } else {
-            self.hurry(range, now, quota, happened);
+            // Every other request goes to an acceptor, the first one too: it is the one that has an answer.
+            self.gaps.hurry(range, |tries| tries % 2 == 1, now);
+            self.bound_gaps(quota, happened);
         }
     }
 
-    /// Asks for these at once, past the acceptor that others ask first.
+    /// Somebody else wants these of this node: asks the owner for them at once, unless that was done.
     pub fn hurry(
         &mut self,
         range: &Range<u64>,
@@ -214,7 +216,7 @@ impl Inbound {
         quota: &mut Quota,
         happened: &mut Vec<Happened>,
     ) {
-        self.gaps.hurry(range, 1, now);
+        self.gaps.hurry(range, |tries| tries < 2, now);
         self.bound_gaps(quota, happened);
     }
 

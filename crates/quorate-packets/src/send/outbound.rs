@@ -1,6 +1,6 @@
 //! One channel of this node: numbers messages, cuts them into datagrams, keeps those until they may go.
 
-use quorate_core::node_id::{Member, NodeId};
+use quorate_core::node_id::Member;
 
 use crate::{
     buffer::{Buffer, Run},
@@ -175,11 +175,6 @@ impl Outbound {
             assert!(self.buffer.take_back(number), "the newest datagram");
         }
         self.next = self.sent_to;
-    }
-
-    /// Whose datagrams these are.
-    pub const fn owner(&self) -> NodeId {
-        self.template.sender
     }
 
     /// The longest datagram.

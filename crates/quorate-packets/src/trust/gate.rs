@@ -133,6 +133,12 @@ impl Gate {
         self.peers.get(&node).map(|peer| peer.member)
     }
 
+    /// Whether a channel of this node is listened to.
+    pub fn hears(&self, node: NodeId, channel: u8) -> bool {
+        let peer = self.peers.get(&node);
+        peer.is_some_and(|peer| peer.channels.contains_key(&channel))
+    }
+
     /// The incarnation of a node that may ask, introduced or not.
     pub fn member(&self, node: NodeId) -> Option<Member> {
         let incarnation = *self.members.get(&node)?;
